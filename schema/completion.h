@@ -1,0 +1,100 @@
+// How a job ended, and what is said of it while it runs: the records that leave a worker. Encoded by codec.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "schema/job.h"
+#include "schema/json.h"
+
+namespace lorry::schema {
+
+struct Usage {
+    std::int64_t prompt_tokens = 0;
+    std::int64_t completion_tokens = 0;
+    std::int64_t cached_tokens = 0;  // of the prompt's, taken from the prefix index
+};
+
+enum class JobState : std::uint8_t { running, completed, failed, expired, cancelled };
+const char* name_of(JobState state);
+bool is_terminal(JobState state);
+
+// The only reasons for a non-null "error" in an OpenAI Batch output line.
+enum class BatchFailure : std::uint8_t { expired, cancelled, request_timeout };
+const char* code_of(BatchFailure failure);  // "batch_expired", "batch_cancelled", "request_timeout"
+
+// Times and identities of a job's run, in completions' headers and in status records.
+struct Run {
+    std::string job_id;
+    std::string batch_id;
+    std::string model;    // as asked for
+    std::string adapter;  // content hash; empty: base
+    std::string worker;
+    Source source;
+    std::int64_t attempt = 0;  // the attempt's start, µs since epoch
+    std::optional<Timestamp> submitted;
+    std::optional<Timestamp> started;
+    std::optional<Timestamp> finished;
+};
+
+// Exactly one leaves per job. Either a response (success or a refused job's 4xx/5xx) or a batch failure.
+struct Completion {
+    std::string id;  // result id, see result_id()
+    std::string custom_id;
+    Run run;
+    JobState state = JobState::completed;
+    int status_code = 200;  // of the response
+    Json body;              // response body; body.error for refused jobs (codec.h: error_body)
+    std::optional<BatchFailure> failure;
+    std::string failure_message;
+    Usage usage;
+    std::vector<Header> headers;  // the job's own, passed on
+};
+
+// A streamed part of a completion. The concatenation of an attempt's chunks equals the completion's text; seq counts from 0.
+struct Chunk {
+    std::string job_id;
+    std::string custom_id;
+    std::int64_t attempt = 0;
+    std::int64_t seq = 0;
+    Json chunk;  // chat.completion.chunk or text_completion
+};
+
+struct Status {
+    Run run;
+    JobState state = JobState::running;
+    Usage usage;
+    std::string error;  // code: message, for failed
+};
+
+// What could not be tied to a custom_id: key and value bytes untouched.
+struct DeadLetter {
+    Source source;
+    std::optional<std::string> key;
+    std::optional<std::string> value;
+    std::vector<Header> headers;
+    std::string reason;  // for __connect.errors.exception.message
+};
+
+// One adapter as the adapters topic says it; key = name. A tombstone removes it.
+struct AdapterRegistration {
+    std::string name;
+    std::string hash;  // of content, see engine/adapter.h
+    std::string path;  // relative to adapters_root
+    std::string base;  // the base model's name
+    std::int64_t rank_max = 0;
+    std::vector<std::string> targets;
+    std::int64_t bytes = 0;
+    std::optional<Timestamp> registered;
+};
+
+// A message of the control topic: cancels jobs older than itself.
+struct Cancel {
+    std::string id;
+    bool is_batch = false;
+    Timestamp at{};
+};
+
+}  // namespace lorry::schema

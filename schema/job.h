@@ -1,0 +1,94 @@
+// What a producer asks for: one line of an OpenAI Batch input file, read and checked. Made by codec.h's parse_job, consumed by
+// consumer/intake.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "schema/check.h"
+
+namespace lorry::schema {
+
+// Milliseconds since the Unix epoch, as Kafka counts.
+using Timestamp = std::chrono::sys_time<std::chrono::milliseconds>;
+
+// Where a job's bytes stand. For `lorry run`, topic is the file's name, partition 0 and offset the line, counted from 0.
+struct Source {
+    std::string topic;
+    std::int32_t partition = 0;
+    std::int64_t offset = 0;
+    auto operator<=>(const Source&) const = default;
+};
+
+using Header = std::pair<std::string, std::string>;
+
+// Why a job was refused or failed, as OpenAI's error object; `status_code` is HTTP's.
+struct JobError {
+    int status_code = 400;
+    std::string code;     // "unsupported_field", "model_not_found", "context_length_exceeded", …
+    std::string param;    // the field at fault, may be empty
+    std::string message;  // what was wrong and what to do
+};
+
+enum class Endpoint : std::uint8_t { chat_completions, completions, classify };
+
+// A chat as the template wants it: JSON texts, passed to the renderer unread.
+struct ChatPrompt {
+    std::string messages;          // JSON array
+    std::string tools;             // JSON array or empty
+    std::string template_options;  // JSON object (chat_template_kwargs) or empty
+    bool add_generation_prompt = true;
+};
+// Text to be tokenized, or token ids as they are.
+using TextPrompt = std::variant<std::string, std::vector<std::int32_t>>;
+
+struct Sampling {
+    double temperature = 1.0;
+    double top_p = 1.0;
+    std::int32_t top_k = 0;  // 0: off (vLLM's -1 and 0)
+    double min_p = 0.0;
+    double presence_penalty = 0.0;
+    double frequency_penalty = 0.0;
+    double repetition_penalty = 1.0;
+    std::vector<std::pair<std::int32_t, float>> logit_bias;
+    std::optional<std::uint64_t> seed;
+    std::optional<std::int32_t> max_tokens;  // nullopt: the endpoint's default
+    std::int32_t min_tokens = 0;
+    std::vector<std::string> stop;
+    std::vector<std::int32_t> stop_token_ids;
+    bool ignore_eos = false;
+    bool include_stop_text = false;  // vLLM's include_stop_str_in_output
+    bool skip_special_tokens = true;
+    std::optional<std::int32_t> logprobs;  // how many top log-probabilities beside the drawn token's; nullopt: none at all
+};
+
+struct Job {
+    Source source;
+    std::string custom_id;
+    std::string id;  // batch_id/custom_id, or custom_id alone without the header
+    Endpoint endpoint = Endpoint::chat_completions;
+    std::string model;                                         // as asked for: a name or name@hash
+    std::variant<ChatPrompt, std::vector<TextPrompt>> prompt;  // classify: either; completions: texts
+    std::vector<std::string> choices;                          // classify only, at least two
+    Sampling sampling;
+    std::int32_t n = 1;
+    std::int32_t priority = 0;  // lower runs first, as vLLM
+    bool echo = false;
+    bool stream = false;
+    bool stream_usage = false;  // stream_options.include_usage
+
+    std::string batch_id;                // header; empty: none
+    std::optional<Timestamp> deadline;   // header
+    std::vector<Header> headers;         // all others, passed on to the result
+    std::optional<Timestamp> submitted;  // the record's timestamp
+};
+
+// "/v1/chat/completions" …
+const char* url_of(Endpoint endpoint);
+
+}  // namespace lorry::schema

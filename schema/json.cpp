@@ -1,0 +1,311 @@
+// Json's parser (nlohmann's SAX interface feeding our tree) and writer.
+#include "schema/json.h"
+
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+namespace lorry::schema {
+namespace {
+
+constexpr std::size_t depth_max = 100;
+constexpr std::size_t error_bytes_max = 200;  // nlohmann quotes what it read last, which may be the whole text
+
+// Keeps one member per name, the last, in the place of the first. Linear: a body may have as many members as its bytes allow.
+void drop_repeated_keys(Json::Object& members) {
+    if (members.size() < 2) return;
+    std::unordered_map<std::string_view, std::size_t> first_of;
+    first_of.reserve(members.size());
+    std::vector<bool> repeated(members.size());
+    bool any = false;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+        const auto [entry, is_new] = first_of.try_emplace(members[i].first, i);
+        if (is_new) continue;
+        members[entry->second].second = std::move(members[i].second);
+        repeated[i] = true;
+        any = true;
+    }
+    if (!any) return;
+    Json::Object kept;
+    kept.reserve(first_of.size());
+    for (std::size_t i = 0; i < members.size(); ++i) {
+        if (!repeated[i]) kept.push_back(std::move(members[i]));
+    }
+    members = std::move(kept);
+}
+
+// Receives nlohmann's events and builds the tree. Open containers are kept by value and moved into their parent when they end.
+class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
+  public:
+    bool null() override { return add(Json()); }
+    bool boolean(bool value) override { return add(Json(value)); }
+    bool number_integer(number_integer_t value) override { return add(Json(std::int64_t{value})); }
+    bool number_unsigned(number_unsigned_t value) override { return add(Json(std::uint64_t{value})); }
+    bool number_float(number_float_t value, const string_t&) override { return add(Json(value)); }
+    bool string(string_t& value) override { return add(Json(std::move(value))); }
+    bool binary(binary_t&) override { return false; }
+    bool start_object(std::size_t) override { return open(Json::Object()); }
+    bool end_object() override {
+        auto members = std::get<Json::Object>(std::move(open_.back().members));
+        drop_repeated_keys(members);
+        return close(Json(std::move(members)));
+    }
+    bool start_array(std::size_t) override { return open(Json::Array()); }
+    bool end_array() override { return close(Json(std::get<Json::Array>(std::move(open_.back().members)))); }
+    bool key(string_t& value) override {
+        open_.back().key = std::move(value);
+        return true;
+    }
+    bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
+        // nlohmann's text starts with its own exception number, which says nothing to our reader.
+        std::string_view text = error.what();
+        const std::size_t start = text.find("] ");
+        if (start != text.npos) text.remove_prefix(start + 2);
+        error_ = repair_utf8(text.substr(0, error_bytes_max));
+        if (text.size() > error_bytes_max) error_ += " …";
+        error_ += " (at byte " + std::to_string(position) + ")";
+        return false;
+    }
+
+    Json root;
+    const std::string& error() const { return error_; }
+
+  private:
+    struct Container {
+        std::variant<Json::Object, Json::Array> members;
+        std::string key;  // of the member to come; unused in arrays
+    };
+
+    bool open(std::variant<Json::Object, Json::Array> members) {
+        if (open_.size() == depth_max) {
+            error_ = "nested deeper than " + std::to_string(depth_max) + " levels";
+            return false;
+        }
+        open_.push_back({.members = std::move(members), .key = {}});
+        return true;
+    }
+    bool close(Json done) {
+        open_.pop_back();
+        return add(std::move(done));
+    }
+    bool add(Json value) {
+        if (open_.empty()) {
+            root = std::move(value);
+        } else if (auto* object = std::get_if<Json::Object>(&open_.back().members)) {
+            object->emplace_back(std::move(open_.back().key), std::move(value));
+        } else {
+            std::get<Json::Array>(open_.back().members).push_back(std::move(value));
+        }
+        return true;
+    }
+
+    std::vector<Container> open_;
+    std::string error_;
+};
+
+void write_string(std::string_view text, std::string& out) {
+    CHECK(is_valid_utf8(text), "JSON strings are UTF-8; repair the text before it is written");
+    static constexpr char hex[] = "0123456789abcdef";
+    out += '"';
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        switch (c) {
+            case '"': out += "\\\""; break;
+            case '\\': out += "\\\\"; break;
+            case '\n': out += "\\n"; break;
+            case '\r': out += "\\r"; break;
+            case '\t': out += "\\t"; break;
+            case '\b': out += "\\b"; break;
+            case '\f': out += "\\f"; break;
+            default:
+                if (byte < 0x20) {
+                    out += "\\u00";
+                    out += hex[byte >> 4];
+                    out += hex[byte & 15];
+                } else {
+                    out += c;
+                }
+        }
+    }
+    out += '"';
+}
+
+void write_integer(std::int64_t value, std::string& out) {
+    char digits[32];
+    out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
+void write_real(double value, std::string& out) {
+    CHECK(std::isfinite(value), "JSON has no infinities and no NaN");
+    char digits[32];
+    const std::string_view text(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+    out += text;
+    // Stays a real for whoever reads it back: templates print 1 and 1.0 differently.
+    if (text.find_first_of(".e") == text.npos) out += ".0";
+}
+
+void write(const Json& value, std::string& out) {
+    if (const auto* object = value.as_object()) {
+        char separator = '{';
+        for (const auto& [key, member] : *object) {
+            out += separator;
+            separator = ',';
+            write_string(key, out);
+            out += ':';
+            write(member, out);
+        }
+        if (object->empty()) out += '{';
+        out += '}';
+    } else if (const auto* array = value.as_array()) {
+        char separator = '[';
+        for (const auto& element : *array) {
+            out += separator;
+            separator = ',';
+            write(element, out);
+        }
+        if (array->empty()) out += '[';
+        out += ']';
+    } else if (const auto* text = value.as_string()) {
+        write_string(*text, out);
+    } else if (const auto boolean = value.as_bool()) {
+        out += *boolean ? "true" : "false";
+    } else if (value.is_integer()) {
+        write_integer(*value.as_integer(), out);
+    } else if (const auto number = value.as_number()) {
+        write_real(*number, out);
+    } else {
+        out += "null";
+    }
+}
+
+}  // namespace
+
+Json::Json(const Json& other) = default;
+Json::Json(Json&& other) noexcept = default;
+Json& Json::operator=(const Json& other) = default;
+Json& Json::operator=(Json&& other) noexcept = default;
+Json::~Json() = default;
+
+Json::Json(std::uint64_t value) {
+    if (value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+        value_ = static_cast<std::int64_t>(value);
+    } else {
+        value_ = static_cast<double>(value);
+    }
+}
+
+Expected<Json, std::string> Json::parse(std::string_view text) {
+    TreeBuilder builder;
+    if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) return unexpected(builder.error());
+    return std::move(builder.root);
+}
+
+std::optional<bool> Json::as_bool() const {
+    const bool* value = std::get_if<bool>(&value_);
+    return value == nullptr ? std::nullopt : std::optional(*value);
+}
+
+std::optional<std::int64_t> Json::as_integer() const {
+    if (const auto* integer = std::get_if<std::int64_t>(&value_)) return *integer;
+    if (const auto* real = std::get_if<double>(&value_)) {
+        constexpr double limit = 9007199254740992.0;  // 2^53: every integer below has its own double
+        if (std::abs(*real) <= limit && *real == std::trunc(*real)) return static_cast<std::int64_t>(*real);
+    }
+    return std::nullopt;
+}
+
+std::optional<double> Json::as_number() const {
+    if (const auto* integer = std::get_if<std::int64_t>(&value_)) return static_cast<double>(*integer);
+    if (const auto* real = std::get_if<double>(&value_)) return *real;
+    return std::nullopt;
+}
+
+const Json* Json::find(std::string_view key) const {
+    if (const auto* members = as_object()) {
+        for (const auto& [name, value] : *members) {
+            if (name == key) return &value;
+        }
+    }
+    return nullptr;
+}
+
+void Json::set(std::string key, Json value) {
+    if (is_null()) value_ = Object();
+    auto* members = std::get_if<Object>(&value_);
+    CHECK(members != nullptr, "only an object has members");
+    for (auto& [name, old] : *members) {
+        if (name == key) {
+            old = std::move(value);
+            return;
+        }
+    }
+    members->emplace_back(std::move(key), std::move(value));
+}
+
+void Json::push(Json value) {
+    if (is_null()) value_ = Array();
+    auto* elements = std::get_if<Array>(&value_);
+    CHECK(elements != nullptr, "only an array has elements");
+    elements->push_back(std::move(value));
+}
+
+std::string Json::dump() const {
+    std::string out;
+    write(*this, out);
+    return out;
+}
+
+const char* Json::kind() const {
+    if (is_null()) return "null";
+    if (is_bool()) return "boolean";
+    if (is_integer()) return "integer";
+    if (is_number()) return "number";
+    if (is_string()) return "string";
+    return is_array() ? "array" : "object";
+}
+
+namespace {
+
+// How many bytes the well-formed character at the start of `bytes` has; 0: there is none.
+std::size_t character_bytes(std::string_view bytes) {
+    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
+    const unsigned lead = byte(0);
+    if (lead < 0x80) return 1;
+    const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+    if (lead < 0xC2 || lead > 0xF4 || length > bytes.size()) return 0;
+    // The second byte's range rules out overlong forms, surrogates and what lies beyond U+10FFFF.
+    const unsigned second = byte(1);
+    const unsigned lowest = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+    const unsigned highest = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    if (second < lowest || second > highest) return 0;
+    for (std::size_t k = 2; k < length; ++k) {
+        if ((byte(k) & 0xC0) != 0x80) return 0;
+    }
+    return length;
+}
+
+}  // namespace
+
+bool is_valid_utf8(std::string_view bytes) {
+    while (!bytes.empty()) {
+        const std::size_t length = character_bytes(bytes);
+        if (length == 0) return false;
+        bytes.remove_prefix(length);
+    }
+    return true;
+}
+
+std::string repair_utf8(std::string_view bytes) {
+    std::string out;
+    out.reserve(bytes.size());
+    while (!bytes.empty()) {
+        const std::size_t length = character_bytes(bytes);
+        out += length == 0 ? std::string_view("\uFFFD") : bytes.substr(0, length);
+        bytes.remove_prefix(length == 0 ? 1 : length);
+    }
+    return out;
+}
+
+}  // namespace lorry::schema

@@ -1,0 +1,94 @@
+// A JSON value: what the codec, the model's config files and the tests read and write. The parser behind it is nlohmann's, seen
+// only in json.cpp; everyone else sees this plain tree.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "schema/check.h"
+
+namespace lorry::schema {
+
+class Json {
+  public:
+    using Array = std::vector<Json>;
+    using Member = std::pair<std::string, Json>;
+    using Object = std::vector<Member>;  // in the order of the text; the last of equal keys wins at parse
+
+    Json() noexcept = default;  // null
+    // Not inline: g++ 12 takes the alternatives that are not there for uninitialized ones, and call sites stay small.
+    [[gnu::noinline]] Json(const Json& other);
+    [[gnu::noinline]] Json(Json&& other) noexcept;
+    [[gnu::noinline]] Json& operator=(const Json& other);
+    [[gnu::noinline]] Json& operator=(Json&& other) noexcept;
+    [[gnu::noinline]] ~Json();
+    Json(std::nullptr_t) {}
+    Json(bool value) : value_(value) {}
+    Json(int value) : value_(std::int64_t{value}) {}
+    Json(unsigned value) : value_(std::int64_t{value}) {}
+    Json(std::int64_t value) : value_(value) {}
+    Json(std::uint64_t value);  // as an integer while it fits, else as a real
+    Json(double value) : value_(value) {}
+    Json(float value) : value_(double{value}) {}
+    Json(const char* value) : value_(std::string(value)) {}
+    Json(std::string_view value) : value_(std::string(value)) {}
+    Json(std::string value) : value_(std::move(value)) {}
+    Json(Array value) : value_(std::move(value)) {}
+    Json(Object value) : value_(std::move(value)) {}
+    template <typename T>
+    Json(const std::optional<T>& value) {
+        if (value) *this = Json(*value);
+    }
+
+    static Json object(std::initializer_list<Member> members) { return Json(Object(members)); }
+    static Json array(std::initializer_list<Json> elements) { return Json(Array(elements)); }
+
+    // Reads one JSON text in time linear in its bytes. The error says what was wrong and at which byte, and is itself short and valid
+    // UTF-8. Refused: invalid UTF-8, NaN, numbers beyond a double's range, trailing text, nesting deeper than 100. Integers beyond
+    // 64 bits become reals.
+    static Expected<Json, std::string> parse(std::string_view text);
+
+    bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
+    bool is_object() const { return std::holds_alternative<Object>(value_); }
+    bool is_array() const { return std::holds_alternative<Array>(value_); }
+    bool is_string() const { return std::holds_alternative<std::string>(value_); }
+    bool is_bool() const { return std::holds_alternative<bool>(value_); }
+    bool is_integer() const { return std::holds_alternative<std::int64_t>(value_); }
+    bool is_number() const { return is_integer() || std::holds_alternative<double>(value_); }
+
+    // The value if it is of that kind, else nullptr or nullopt.
+    const Object* as_object() const { return std::get_if<Object>(&value_); }
+    const Array* as_array() const { return std::get_if<Array>(&value_); }
+    const std::string* as_string() const { return std::get_if<std::string>(&value_); }
+    std::optional<bool> as_bool() const;
+    std::optional<std::int64_t> as_integer() const;  // also a real with an integral value, such as 3.0
+    std::optional<double> as_number() const;
+
+    // The member of that name, or nullptr when this is no object or has none.
+    const Json* find(std::string_view key) const;
+    // Sets or adds a member; this must be an object or null (which becomes one).
+    void set(std::string key, Json value);
+    void push(Json value);  // the same for arrays
+
+    // Compact text in UTF-8; reals in the shortest form that reads back equal, 1.0 stays "1.0". Strings must be valid UTF-8 and reals
+    // finite (CHECK): repair_utf8 what comes from outside.
+    std::string dump() const;
+    // "null", "boolean", "integer", "number", "string", "array" or "object", for error messages.
+    const char* kind() const;
+
+  private:
+    std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object> value_;
+};
+
+// True if the bytes are well-formed UTF-8 (no overlong forms, no surrogates).
+bool is_valid_utf8(std::string_view bytes);
+// The same text with U+FFFD in the place of each byte that belongs to no well-formed character.
+std::string repair_utf8(std::string_view bytes);
+
+}  // namespace lorry::schema

@@ -1,0 +1,130 @@
+// Json: what is read comes back, what is refused says where, and size never makes it slow.
+#include "schema/json.h"
+
+#include <chrono>
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lorry::schema {
+namespace {
+
+using ::testing::HasSubstr;
+
+Json parsed(std::string_view text) {
+    auto result = Json::parse(text);
+    EXPECT_TRUE(result.has_value()) << text.substr(0, 100) << ": " << (result ? "" : result.error());
+    return result ? std::move(*result) : Json();
+}
+
+std::string error_of(std::string_view text) {
+    const auto result = Json::parse(text);
+    return result ? "accepted" : result.error();
+}
+
+TEST(JsonTest, TextThatIsReadAndWrittenStaysTheSame) {
+    for (const char* text : {
+             R"({"b":1,"a":[true,false,null],"nested":{"x":{}},"empty":[]})",
+             R"([0,-1,9223372036854775807,-9223372036854775808])",
+             R"([0.1,1.0,-2.5,1e+300,5e-324,1.7976931348623157e+308,9223372036854775808.0])",
+             R"("quote \" backslash \\ newline \n tab \t bell \u0007 é 漢字 😀")",
+             R"("")",
+         }) {
+        EXPECT_EQ(parsed(text).dump(), text);
+    }
+}
+
+TEST(JsonTest, EscapesAndSurrogatePairsBecomeUtf8) {
+    EXPECT_EQ(*parsed(R"("\u0041\u00e9\ud83d\ude00\/")").as_string(), "Aé😀/");
+}
+
+TEST(JsonTest, IntegersStayIntegersAndBeyond64BitsBecomeReals) {
+    EXPECT_EQ(parsed("9223372036854775807").as_integer(), 9223372036854775807);
+    EXPECT_EQ(parsed("-9223372036854775808").as_integer(), std::numeric_limits<std::int64_t>::min());
+    EXPECT_FALSE(parsed("9223372036854775808").is_integer());
+    EXPECT_EQ(parsed("9223372036854775808").as_number(), 9223372036854775808.0);
+    EXPECT_EQ(parsed("36893488147419103232").as_number(), 36893488147419103232.0);
+    EXPECT_EQ(parsed("3.0").as_integer(), 3);
+    EXPECT_EQ(parsed("3.5").as_integer(), std::nullopt);
+    EXPECT_EQ(parsed("1e300").as_integer(), std::nullopt);
+    EXPECT_EQ(parsed("7").as_number(), 7.0);
+    EXPECT_EQ(parsed("\"7\"").as_number(), std::nullopt);
+}
+
+TEST(JsonTest, TheLastOfEqualKeysWinsInTheFirstOnesPlace) {
+    EXPECT_EQ(parsed(R"({"a":1,"b":2,"a":3})").dump(), R"({"a":3,"b":2})");
+    EXPECT_EQ(parsed(R"({"a":1,"a":2,"a":3,"c":4,"c":5})").dump(), R"({"a":3,"c":5})");
+}
+
+TEST(JsonTest, NestingIsBoundedAtAHundredLevels) {
+    const auto nested = [](std::size_t levels) { return std::string(levels, '[') + std::string(levels, ']'); };
+    EXPECT_EQ(parsed(nested(100)).dump(), nested(100));
+    EXPECT_EQ(error_of(nested(101)), "nested deeper than 100 levels");
+    EXPECT_EQ(error_of(std::string(1 << 20, '[')), "nested deeper than 100 levels");
+    std::string objects;
+    for (int i = 0; i < 101; ++i) objects += R"({"a":)";
+    EXPECT_EQ(error_of(objects), "nested deeper than 100 levels");
+}
+
+TEST(JsonTest, WhatIsNoJsonIsRefusedWithItsPlace) {
+    EXPECT_THAT(error_of(""), HasSubstr("at byte 1"));
+    EXPECT_THAT(error_of("{\"a\":\n nul}"), HasSubstr("line 2, column 5"));
+    EXPECT_THAT(error_of("{\"a\":1} x"), HasSubstr("at byte 9"));
+    EXPECT_THAT(error_of("{\"a\":1,}"), HasSubstr("at byte 8"));
+    for (const char* text :
+         {"NaN", "[Infinity]", "-Infinity", "01", "1.", "+1", "'a'", "{a:1}", "[1 2]", "\"\\x\"", "\"\t\"", "\"\\ud800\"", "nu"}) {
+        EXPECT_THAT(error_of(text), HasSubstr("at byte")) << text;
+    }
+    EXPECT_THAT(error_of("1e400"), HasSubstr("1e400"));
+    EXPECT_THAT(error_of("[-1e999]"), HasSubstr("1e999"));
+}
+
+// nlohmann quotes what it read last: the whole text for an unclosed string, and its bytes as they are for a broken character.
+TEST(JsonTest, ErrorsAreShortAndValidUtf8WhateverWasRead) {
+    const std::string unclosed = "\"" + std::string(1 << 20, 'x');
+    EXPECT_LT(error_of(unclosed).size(), 300U);
+    for (const std::string bytes : {"\"\xff\"", "\"\xc0\xaf\"", "\"\xed\xa0\x80\"", "\xfe\xff", "\"\xe2\x82", "{\"\xf5\":1}"}) {
+        EXPECT_THAT(error_of(bytes), HasSubstr("at byte"));
+        EXPECT_TRUE(is_valid_utf8(error_of(bytes))) << error_of(bytes);
+    }
+}
+
+// Quadratic building would take minutes here, linear takes milliseconds; the bound is far from both.
+TEST(JsonTest, AnObjectOfManyMembersIsBuiltInLinearTime) {
+    std::string text = "{";
+    for (int i = 0; i < 400'000; ++i) text += "\"key" + std::to_string(i % 300'000) + "\":" + std::to_string(i) + ",";
+    text.back() = '}';
+    const auto start = std::chrono::steady_clock::now();
+    const Json value = parsed(text);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+    EXPECT_EQ(value.as_object()->size(), 300'000U);
+    EXPECT_EQ(value.find("key0")->as_integer(), 300'000);
+}
+
+TEST(JsonTest, SettingAMemberReplacesOrAppends) {
+    Json value;
+    value.set("a", 1);
+    value.set("b", "two");
+    value.set("a", Json::array({1.5F, 2U, nullptr}));
+    EXPECT_EQ(value.dump(), R"({"a":[1.5,2,null],"b":"two"})");
+    EXPECT_EQ(value.find("c"), nullptr);
+    EXPECT_EQ(Json(1).find("c"), nullptr);
+    EXPECT_STREQ(value.kind(), "object");
+}
+
+TEST(JsonTest, ValidUtf8IsToldFromInvalid) {
+    for (const char* good : {"", "ascii", "é", "\u0800", "\uFFFF", "\U0001F600", "\U0010FFFF"}) EXPECT_TRUE(is_valid_utf8(good)) << good;
+    for (const char* bad : {"\x80", "\xc0\xaf", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80",
+                            "\xf5\x80\x80\x80", "a\xc3", "\xe2\x82", "\xe2\x28\xa1"}) {
+        EXPECT_FALSE(is_valid_utf8(bad)) << bad;
+        EXPECT_TRUE(is_valid_utf8(repair_utf8(bad)));
+    }
+    EXPECT_EQ(repair_utf8("a\xff"
+                          "b\xe2\x82"),
+              "a\uFFFDb\uFFFD\uFFFD");
+    EXPECT_EQ(repair_utf8("é漢😀"), "é漢😀");
+}
+
+}  // namespace
+}  // namespace lorry::schema
