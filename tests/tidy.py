@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+# Checks what the compiler does not: layers, where libraries may be seen, registered tests, sizes, banned calls. ctest runs it on the
+# tree (test `tidy`) and on samples that break one rule each (test `tidy_rules_fire`).
+#
+#   tests/tidy.py ROOT         prints file:line: what is wrong and what to do; exit code 1 if anything is
+#   tests/tidy.py --self-test  proves that each rule fires, and that clean files pass
+import os
+import re
+import sys
+
+LAYERS = ["schema", "kernels", "engine", "consumer", "ops"]
+FOLDERS = LAYERS + ["tests", ".ci"]
+LEFT_OUT = {".git", ".deps", ".cache", "build", "target", "__pycache__"}
+LINE_LENGTH_MAX = 140
+FILE_LENGTH_MAX = 600
+
+CPP = (".h", ".cpp", ".cu", ".cuh")
+CODE = CPP + (".rs", ".py", ".sh")
+HASH_COMMENT = (".py", ".sh", ".toml", ".yaml", ".yml", ".cmake", "CMakeLists.txt", "Dockerfile")
+
+# Which of our files may include what: (header, paths that may, what the others use instead).
+CONFINED = [
+    (r"nlohmann/", r"schema/json\.cpp", "schema/json.h"),
+    (r"sqlite3", r"schema/store\w*\.cpp", "schema/store.h"),
+    (r"librdkafka/", r"consumer/kafka_\w+\.(cpp|h)|tests/(consumer|support)/kafka_\w+\.(cpp|h)", "the seams in consumer/"),
+    (r"spdlog/", r"(consumer|ops)/.*\.cpp", "a returned value or an exception; only consumer/ and ops/ log, from .cpp files"),
+    (r"CLI/", r"ops/.*\.cpp", "ops/ for the command line, in .cpp files"),
+    (r"toml\+\+/", r"ops/.*\.cpp", "ops/ for configuration, in .cpp files"),
+    (r"prometheus/", r"ops/.*\.cpp", "ops/ for metrics, in .cpp files"),
+    (r"httplib", r"ops/.*\.cpp|tests/ops/.*\.cpp", "ops/ for HTTP, in .cpp files"),
+    (r"g(test|mock)/", r"tests/.*", "tests/"),
+    (r"\w*intrin\.h", r"kernels/cpu/.*", "kernels/cpu, behind kernels::Backend"),
+    (r"cassert|assert\.h", r"(?!)", "schema/check.h"),
+]
+
+# (pattern, paths where it is allowed, what to write instead); matched in C++ with comments and strings blanked.
+BANNED = [
+    (r"\bstrtok(_r)?\s*\(", None, "std::string_view::find"),
+    (r"\bv?s?n?printf\s*\(|\bstr(n?cpy|n?cat)\s*\(", None, "fmt::format or fmt::format_to_n"),
+    (r"\bato[ifl]l?\s*\(|\bstrto(u?ll?|[dfi])\s*\(|\bsto(i|u?ll?|[dfi])\s*\(", None, "std::from_chars, and look at its error"),
+    (r"(?<![\w.>])s?rand\s*\(", None, "a generator with a seed that is given (or printed, in a test)"),
+    (r"\bstd::(cout|cerr|clog)\b", r"(ops|tests)/.*", "a returned value, or spdlog in consumer/"),
+    (r"\bstd::endl\b", None, r"'\n', and std::flush where it is meant"),
+    (r"\bassert\s*\(", None, 'CHECK(condition, "why"), which is on in every build'),
+    (r"\b(std::)?(make_shared|shared_ptr|weak_ptr)\b", None, "one owner: a value or std::unique_ptr; references borrow"),
+    (r"\bstd::w?regex\b", None, "a small parser, or the Rust layer: std::regex is slow and recurses on its input"),
+    (r"\b(u|nano)?sleep\s*\(", None, "a wait on a condition variable with a deadline"),
+    (r"\bstd::system\b|(?<![\w.:>])system\s*\(", None, "nothing: the program starts no shells"),
+    (r"\bgetenv\s*\(", r"(ops|tests)/.*", "a configuration value that ops/ passes down"),
+    (r"\.detach\s*\(\s*\)", None, "std::jthread, or join()"),
+    (r"\bvolatile\b", r"kernels/.*", "std::atomic"),
+    (r"\busing\s+namespace\s+std\s*;", None, "std:: where it is used"),
+    (r"\b(setjmp|longjmp|alloca|gets)\s*\(", None, "ordinary control flow and containers"),
+    (r"(?m)^[ \t]*#[ \t]*define[ \t]+\w+(\(|[ \t]+\S)", r"schema/check\.h", "constexpr, a template or a function; CHECK is the only macro"),
+]
+
+UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" * 3]) + r")\b")
+ONE_MACHINE = re.compile(r"(?<![\w.\-/}])/(?:root|home|work)/\w")
+
+
+class Tree:
+    """Files by path relative to the root, and the complaints about them."""
+
+    def __init__(self, files):
+        self.files = files
+        self.complaints = []
+
+    def complain(self, path, line, rule, message):
+        self.complaints.append((path, line, rule, message))
+
+
+def kind(path, text):
+    """The extension, or the name of a file that has none; scripts without one count as .sh or .py by their first line."""
+    name = os.path.basename(path)
+    if name in ("CMakeLists.txt", "Dockerfile"):
+        return name
+    extension = os.path.splitext(name)[1]
+    if not extension and text.startswith("#!"):
+        return ".py" if "python" in text.split("\n", 1)[0] else ".sh"
+    return extension
+
+
+def blank(match):
+    return re.sub(r"[^\n]", " ", match.group(0))
+
+
+def code_of(text):
+    """C++ with comments and literals replaced by blanks, so that lines keep their numbers."""
+    literals = r'R"(\w*)\([\s\S]*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'|//[^\n]*|/\*[\s\S]*?\*/'
+    return re.sub(literals, lambda m: blank(m) if m.group(0)[0] in "/'\"R" else m.group(0), text)
+
+
+def line_of(text, position):
+    return text.count("\n", 0, position) + 1
+
+
+def check_text(tree, path, text, what):
+    """Rules for every text file."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line != line.rstrip():
+            tree.complain(path, number, "trailing_space", "spaces at the end of the line: remove them")
+        if UNFINISHED.search(line):
+            tree.complain(path, number, "unfinished", "a note about unfinished work: finish it, or open an issue")
+        if ONE_MACHINE.search(line):
+            tree.complain(path, number, "one_machine", "an absolute path of one machine: make it relative to the repository")
+        if what in CODE and len(line) > LINE_LENGTH_MAX:
+            tree.complain(path, number, "line_length", f"{len(line)} characters, {LINE_LENGTH_MAX} at most: break the line")
+        if what in CPP + (".rs", ".py") and "\t" in line:
+            tree.complain(path, number, "tab", "a tab: indent with spaces")
+    if what in CODE:
+        lines = text.count("\n")
+        if lines > FILE_LENGTH_MAX:
+            tree.complain(path, FILE_LENGTH_MAX, "file_length", f"{lines} lines, {FILE_LENGTH_MAX} at most: make it two files")
+    first = next((line for line in text.split("\n") if line and not line.startswith("#!")), "")
+    if what in CPP + (".rs",) and not first.startswith(("//", "/*")) or what in HASH_COMMENT and not first.startswith(("#", '"""')):
+        tree.complain(path, 1, "first_comment", "begin the file with a comment: what it is for and who calls it")
+
+
+def check_cpp(tree, path, text):
+    layer = path.split("/")[0]
+    code = code_of(text)
+    if path.endswith((".h", ".cuh")) and "#pragma once" not in text:
+        tree.complain(path, 1, "pragma_once", "a header without #pragma once: add it after the first comment")
+    for match in re.finditer(r'(?m)^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', text):
+        number, quote, header = line_of(text, match.start()), match.group(1), match.group(2)
+        target = header.split("/")[0]
+        if quote == '"' and target not in LAYERS + ["tests"]:
+            tree.complain(path, number, "include_path", f'"{header}": write includes of our own from the root, others in <>')
+        if quote == '"' and layer in LAYERS and (target == "tests" or target in LAYERS and LAYERS.index(target) > LAYERS.index(layer)):
+            line = " <- ".join(LAYERS)
+            tree.complain(path, number, "layers", f"{layer}/ must not know {target}/ ({line}): move the piece left, or pass it in")
+        for pattern, allowed, instead in CONFINED:
+            if re.match(pattern, header) and not re.fullmatch(allowed, path):
+                tree.complain(path, number, "confined_include", f"<{header}> is not seen here: use {instead}")
+    for pattern, allowed, instead in BANNED:
+        for match in re.finditer(pattern, code):
+            if not (allowed and re.fullmatch(allowed, path)):
+                name = match.group(0).strip()
+                tree.complain(path, line_of(code, match.start()), "banned_call", f"'{name}' is not used here: write {instead}")
+
+
+def check_tests(tree):
+    built = set(LAYERS)
+    listed = re.search(r"set\(layers ([^)]*)\)", tree.files.get("tests/CMakeLists.txt", ""))
+    if listed:
+        built = set(listed.group(1).split())
+    for path, text in tree.files.items():
+        if not (path.startswith("tests/") and path.endswith(".cpp")):
+            continue
+        layer = path.split("/")[1]
+        match = re.search(r"(?m)^[ \t]*(TYPED_TEST_P|TYPED_TEST|TEST_P|TEST_F|TEST)\s*\(", code_of(text))
+        if match and not path.endswith("_test.cpp"):
+            tree.complain(path, line_of(text, match.start()), "test_name", "tests live in files named *_test.cpp: rename it")
+        if path.endswith("_test.cpp") and not match:
+            tree.complain(path, 1, "test_name", "a *_test.cpp without a test: delete it, or move what it holds to tests/support")
+        if path.endswith("_test.cpp") and layer not in built:
+            tree.complain(path, 1, "test_registered", f"tests/{layer} is in no test program: move it to tests/LAYER")
+        for off in re.finditer(r"//[ \t]*(TEST|TEST_F|TEST_P)\s*\(|\bDISABLED_\w+|\bGTEST_SKIP\(\)\s*;", text):
+            number = line_of(text, off.start())
+            tree.complain(path, number, "test_off", "a test switched off in silence: run it, delete it, or skip with a reason")
+        if re.search(r"\bmt19937|\brandom_device\b", text) and "seed" not in text:
+            tree.complain(path, 1, "test_seed", "random numbers without a printed seed: SCOPED_TRACE it")
+
+
+def check_folders(tree):
+    for path in tree.files:
+        top = path.split("/")[0]
+        if "/" in path and top not in FOLDERS:
+            tree.complain(path, 1, "folders", f"{top}/ is not one of the folders of the project ({', '.join(FOLDERS)}): move it into one")
+
+
+def check(tree):
+    check_folders(tree)
+    check_tests(tree)
+    for path, text in tree.files.items():
+        what = kind(path, text)
+        if what in CODE + HASH_COMMENT + (".md", ".txt", ".jinja") or path.count("/") == 0:
+            check_text(tree, path, text, what)
+        if what in CPP:
+            check_cpp(tree, path, text)
+    return sorted(tree.complaints)
+
+
+def read(root):
+    files = {}
+    for folder, names, leaves in os.walk(root):
+        names[:] = sorted(n for n in names if n not in LEFT_OUT and not n.startswith("build-"))
+        for leaf in leaves:
+            full = os.path.join(folder, leaf)
+            path = os.path.relpath(full, root)
+            if leaf == "LICENSE" or "/data/" in path or os.path.islink(full):
+                continue
+            with open(full, "rb") as file:
+                content = file.read()
+            if b"\0" not in content[:4096]:
+                files[path] = content.decode("utf-8", errors="replace")
+    return files
+
+
+# (rule, path, text): each text breaks that rule and no other.
+BROKEN = [
+    ("layers", "schema/a.cpp", '// a\n#include "engine/engine.h"\n'),
+    ("layers", "ops/a.cpp", '// a\n#include "tests/support/fake.h"\n'),
+    ("include_path", "schema/a.cpp", '// a\n#include "a.h"\n'),
+    ("confined_include", "engine/a.cpp", "// a\n#include <nlohmann/json.hpp>\n"),
+    ("confined_include", "consumer/kafka.h", "// a\n#pragma once\n#include <librdkafka/rdkafka.h>\n"),
+    ("confined_include", "consumer/a.h", "// a\n#pragma once\n#include <spdlog/spdlog.h>\n"),
+    ("confined_include", "engine/a.cpp", "// a\n#include <immintrin.h>\n"),
+    ("banned_call", "engine/a.cpp", "// a\nint x = atoi(s);\n"),
+    ("banned_call", "engine/a.cpp", "// a\nint x = std::stoi(s);\n"),
+    ("banned_call", "engine/a.cpp", "// a\nauto x = rand() % 2;\n"),
+    ("banned_call", "engine/a.cpp", "// a\nchar* t = strtok(s, sep);\n"),
+    ("banned_call", "engine/a.cpp", "// a\nsnprintf(b, 4, f);\n"),
+    ("banned_call", "engine/a.cpp", "// a\nstd::cout << 1;\n"),
+    ("banned_call", "ops/a.cpp", "// a\nstd::cout << std::endl;\n"),
+    ("banned_call", "ops/a.cpp", "// a\nassert(x);\n"),
+    ("banned_call", "ops/a.cpp", "// a\nstd::shared_ptr<int> p;\n"),
+    ("banned_call", "ops/a.cpp", "// a\nstd::regex r;\n"),
+    ("banned_call", "ops/a.cpp", "// a\nusleep(3);\n"),
+    ("banned_call", "ops/a.cpp", "// a\nsystem(s);\n"),
+    ("banned_call", "engine/a.cpp", "// a\nauto* v = getenv(n);\n"),
+    ("banned_call", "engine/a.cpp", "// a\nt.detach();\n"),
+    ("banned_call", "engine/a.cpp", "// a\nvolatile int x;\n"),
+    ("banned_call", "engine/a.cpp", "// a\nusing namespace std;\n"),
+    ("banned_call", "engine/a.cpp", "// a\nauto* p = alloca(3);\n"),
+    ("banned_call", "engine/a.cpp", "// a\n#define MAX(a, b) a\n"),
+    ("banned_call", "engine/a.cpp", "// a\n#define SIZE 3\n"),
+    ("pragma_once", "schema/a.h", "// a\nint x;\n"),
+    ("first_comment", "schema/a.cpp", "int x;\n"),
+    ("first_comment", "ops/run", "#!/usr/bin/env bash\necho\n"),
+    ("first_comment", "engine/text/src/lib.rs", "fn f() {}\n"),
+    ("line_length", "schema/a.cpp", "// a\nint " + "x" * LINE_LENGTH_MAX + ";\n"),
+    ("file_length", "schema/a.cpp", "// a\n" + "int x;\n" * FILE_LENGTH_MAX),
+    ("trailing_space", "schema/a.cpp", "// a\nint x; \n"),
+    ("tab", "schema/a.cpp", "// a\n\tint x;\n"),
+    ("unfinished", "schema/a.cpp", "// a " + "TO" + "DO\n"),
+    ("one_machine", "ops/run", "#!/usr/bin/env bash\n# a\ncd /home" + "/me\n"),
+    ("folders", "src/a.cpp", "// a\n"),
+    ("test_name", "tests/schema/a.cpp", "// a\nTEST(A, B) {}\n"),
+    ("test_name", "tests/schema/a_test.cpp", "// a\nint x;\n"),
+    ("test_registered", "tests/other/a_test.cpp", "// a\nTEST(A, B) {}\n"),
+    ("test_off", "tests/schema/a_test.cpp", "// a\nTEST(A, DISABLED_B) {}\n"),
+    ("test_off", "tests/schema/a_test.cpp", "// a\nTEST(A, B) {}\n// TEST(A, C) {}\n"),
+    ("test_off", "tests/schema/a_test.cpp", "// a\nTEST(A, B) { GTEST_SKIP(); }\n"),
+    ("test_seed", "tests/schema/a_test.cpp", "// a\nTEST(A, B) { std::mt19937_64 r; }\n"),
+]
+
+# Each of these looks like a breach and is none.
+CLEAN = {
+    "schema/json.cpp": '// a\n#include <nlohmann/json.hpp>\n#include "schema/json.h"\n',
+    "schema/check.h": "// a\n#pragma once\n#define CHECK(condition, why) f(condition)\n",
+    "schema/a.cpp": '// never rand() or atoi(); see assert(\nauto s = "std::cout << rand()"; auto r = R"(sprintf(x)")"; int x = 1\'000;\n',
+    "engine/a.cpp": "// a\n#define XXH_INLINE_ALL\n#include <xxhash.h>\nint operand(int x); int y = operand(1); int z = a.rand();\n",
+    "consumer/kafka_source.h": '// a\n#pragma once\n#include <librdkafka/rdkafka.h>\n#include "engine/engine.h"\n',
+    "consumer/a.cpp": "// a\n#include <spdlog/spdlog.h>\nstatic_assert(true);\nstd::this_thread::sleep_for(x);\n",
+    "ops/a.cpp": "// a\nstd::cout << 1;\n",
+    "ops/run": "#!/usr/bin/env bash\n# a\nmktemp -d .deps/setup.XXXXXX\n",
+    "tests/CMakeLists.txt": "# a\nset(layers schema ops)\n",
+    "tests/schema/a_test.cpp": '// a\n#include <gtest/gtest.h>\nTEST(A, B) { std::mt19937_64 r(seed); GTEST_SKIP() << "no broker"; }\n',
+    "tests/ops/deep/a_test.cpp": '// a\n#include "tests/support/fake.h"\nTEST(A, B) {}\n',
+    "README.md": "x" * 300 + "\n",
+}
+
+
+def self_test():
+    failures = [f"clean {path}: {rule}: {message}" for path, _, rule, message in check(Tree(CLEAN))]
+    for rule, path, text in BROKEN:
+        fired = {complaint[2] for complaint in check(Tree({path: text}))}
+        if fired != {rule}:
+            failures.append(f"{path} {text!r}: expected {rule}, got {sorted(fired) or 'nothing'}")
+    with open(__file__, encoding="utf-8") as file:
+        rules = set(re.findall(r'complain\([^"\n]*"(\w+)"', file.read()))
+    failures += [f"no sample breaks {rule}" for rule in sorted(rules - {rule for rule, _, _ in BROKEN})]
+    for pattern, _, _ in BANNED:
+        if not any(re.search(pattern, code_of(text)) for rule, _, text in BROKEN if rule == "banned_call"):
+            failures.append(f"no sample breaks the ban on {pattern}")
+    for failure in failures:
+        print(failure)
+    print(f"tidy: {len(rules)} rules, {len(BROKEN)} broken samples, {len(CLEAN)} clean ones, {len(failures)} failures")
+    return 1 if failures else 0
+
+
+def main(arguments):
+    if arguments == ["--self-test"]:
+        return self_test()
+    if len(arguments) != 1 or not os.path.isdir(arguments[0]):
+        print("usage: tests/tidy.py ROOT | --self-test", file=sys.stderr)
+        return 2
+    tree = Tree(read(arguments[0]))
+    complaints = check(tree)
+    for path, line, rule, message in complaints:
+        print(f"{path}:{line}: {rule}: {message}")
+    print(f"tidy: {len(tree.files)} files, {len(complaints)} complaints")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
