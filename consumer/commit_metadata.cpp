@@ -1,0 +1,210 @@
+// Gap-varints and base64 of the commit metadata.
+#include "consumer/commit_metadata.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <array>
+#include <limits>
+#include <optional>
+
+namespace lorry::consumer {
+
+namespace {
+
+constexpr std::uint8_t version_ours = 1;
+constexpr std::size_t head_bytes = 5;
+
+constexpr std::string_view base64_alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+std::string to_base64(std::string_view bytes) {
+    std::string text;
+    text.reserve((bytes.size() + 2) / 3 * 4);
+    for (std::size_t i = 0; i < bytes.size(); i += 3) {
+        const std::size_t left = bytes.size() - i;
+        const auto byte = [&](std::size_t k) { return k < left ? std::uint32_t{static_cast<unsigned char>(bytes[i + k])} : 0U; };
+        const std::uint32_t word = byte(0) << 16 | byte(1) << 8 | byte(2);
+        text += base64_alphabet[word >> 18];
+        text += base64_alphabet[word >> 12 & 63];
+        text += left > 1 ? base64_alphabet[word >> 6 & 63] : '=';
+        text += left > 2 ? base64_alphabet[word & 63] : '=';
+    }
+    return text;
+}
+
+// Strict: only what to_base64 writes.
+std::optional<std::string> from_base64(std::string_view text) {
+    if (text.size() % 4 != 0) return std::nullopt;
+    std::string bytes;
+    bytes.reserve(text.size() / 4 * 3);
+    for (std::size_t i = 0; i < text.size(); i += 4) {
+        const bool last = i + 4 == text.size();
+        const std::size_t padding = last && text[i + 3] == '=' ? (text[i + 2] == '=' ? 2 : 1) : 0;
+        std::uint32_t word = 0;
+        for (std::size_t k = 0; k < 4; ++k) {
+            const auto digit = k + padding >= 4 ? 0 : base64_alphabet.find(text[i + k]);
+            if (digit == std::string_view::npos) return std::nullopt;
+            word = word << 6 | static_cast<std::uint32_t>(digit);
+        }
+        for (std::size_t k = 0; k < 3 - padding; ++k) bytes += static_cast<char>(word >> (16 - 8 * k) & 255);
+        if (padding > 0 && (word & (padding == 2 ? 0xFFFFU : 0xFFU)) != 0) return std::nullopt;
+    }
+    return bytes;
+}
+
+struct ByteCounter {
+    std::size_t bytes = 0;
+    void varint(std::uint64_t value) {
+        do {
+            ++bytes;
+            value >>= 7;
+        } while (value != 0);
+    }
+};
+
+struct ByteWriter {
+    std::string bytes;
+    void varint(std::uint64_t value) {
+        while (value >= 0x80) {
+            bytes += static_cast<char>(value | 0x80);
+            value >>= 7;
+        }
+        bytes += static_cast<char>(value);
+    }
+};
+
+class ByteReader {
+  public:
+    explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}
+    bool at_end() const { return next_ == bytes_.size(); }
+    std::size_t left() const { return bytes_.size() - next_; }
+    std::optional<std::uint64_t> varint() {
+        std::uint64_t value = 0;
+        for (unsigned shift = 0; shift < 63 && next_ < bytes_.size(); shift += 7) {
+            const auto byte = static_cast<unsigned char>(bytes_[next_++]);
+            value |= std::uint64_t{byte & 0x7FU} << shift;
+            if ((byte & 0x80) == 0) return byte == 0 && shift > 0 ? std::nullopt : std::optional(value);  // one spelling per number
+        }
+        return std::nullopt;
+    }
+
+  private:
+    std::string_view bytes_;
+    std::size_t next_ = 0;
+};
+
+std::uint64_t distance(std::int64_t from, std::int64_t to) {
+    CHECK(to >= from, "commit metadata: offsets must ascend");
+    return static_cast<std::uint64_t>(to - from);
+}
+
+template <typename Writer>
+void write(Writer& out, const CommitState& state) {
+    out.varint(state.holes.size());
+    std::int64_t last = state.offset;
+    for (const std::int64_t hole : state.holes) {
+        out.varint(distance(last + 1, hole));
+        last = hole;
+    }
+    out.varint(distance(last, state.highest_finished));
+    out.varint(state.starts.size());
+    last = state.offset;
+    for (const StartCount& start : state.starts) {
+        out.varint(distance(last, start.offset));
+        out.varint(start.count);
+        last = start.offset;
+    }
+}
+
+bool says_nothing(const CommitState& state) {
+    return state.holes.empty() && state.starts.empty() && state.highest_finished == state.offset;
+}
+
+// The version is the seed, so that it is covered as well.
+std::array<char, 4> checksum(std::uint8_t version, std::string_view payload) {
+    const std::uint32_t sum = XXH32(payload.data(), payload.size(), version);
+    return {static_cast<char>(sum), static_cast<char>(sum >> 8), static_cast<char>(sum >> 16), static_cast<char>(sum >> 24)};
+}
+
+tl::unexpected<CommitMetadataError> refuse(CommitMetadataError::Kind kind, std::string text) {
+    return tl::unexpected(CommitMetadataError{kind, std::move(text)});
+}
+
+// The offset `gap` after `from`, if there is such a one.
+std::optional<std::int64_t> step(std::int64_t from, std::optional<std::uint64_t> gap) {
+    if (!gap || *gap > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max() - from)) return std::nullopt;
+    return from + static_cast<std::int64_t>(*gap);
+}
+
+std::optional<CommitState> read(std::int64_t offset, ByteReader& in) {
+    CommitState state{.offset = offset, .holes = {}, .highest_finished = offset, .starts = {}};
+    const auto holes = in.varint();
+    if (!holes || *holes > in.left()) return std::nullopt;
+    state.holes.reserve(*holes);
+    std::int64_t last = offset;
+    for (std::uint64_t i = 0; i < *holes; ++i) {
+        if (last == std::numeric_limits<std::int64_t>::max()) return std::nullopt;
+        const auto hole = step(last + 1, in.varint());
+        if (!hole) return std::nullopt;
+        state.holes.push_back(last = *hole);
+    }
+    const auto highest = step(last, in.varint());
+    if (!highest || (*highest == last && !state.holes.empty())) return std::nullopt;  // a hole above all finished is none
+    state.highest_finished = *highest;
+    const auto starts = in.varint();
+    if (!starts || *starts > in.left()) return std::nullopt;
+    last = offset;
+    for (std::uint64_t i = 0; i < *starts; ++i) {
+        const auto started = step(last, in.varint());
+        const auto count = in.varint();
+        if (!started || (i > 0 && *started == last) || !count || *count == 0 || *count > std::numeric_limits<std::uint32_t>::max()) {
+            return std::nullopt;
+        }
+        state.starts.push_back({last = *started, static_cast<std::uint32_t>(*count)});
+    }
+    if (!in.at_end() || says_nothing(state)) return std::nullopt;
+    return state;
+}
+
+}  // namespace
+
+std::size_t commit_metadata_chars(const CommitState& state) {
+    if (says_nothing(state)) return 0;
+    ByteCounter counter;
+    write(counter, state);
+    return (head_bytes + counter.bytes + 2) / 3 * 4;
+}
+
+std::string encode_commit_metadata(const CommitState& state) {
+    if (says_nothing(state)) return {};
+    CHECK(state.holes.empty() || state.highest_finished > state.holes.back(), "commit metadata: a hole lies below a finished offset");
+    ByteWriter payload;
+    write(payload, state);
+    const auto sum = checksum(version_ours, payload.bytes);
+    std::string bytes(1, static_cast<char>(version_ours));
+    bytes.append(sum.data(), sum.size());
+    return to_base64(bytes + payload.bytes);
+}
+
+Expected<CommitState, CommitMetadataError> decode_commit_metadata(std::int64_t offset, std::string_view text) {
+    using Kind = CommitMetadataError::Kind;
+    if (text.empty()) return CommitState{.offset = offset, .holes = {}, .highest_finished = offset, .starts = {}};
+    const auto bytes = from_base64(text);
+    if (!bytes || bytes->size() <= head_bytes) return refuse(Kind::foreign, "the commit metadata was not written by Lorry");
+    const std::string_view all = *bytes;
+    const auto version = static_cast<std::uint8_t>(all[0]);
+    const auto sum = checksum(version, all.substr(head_bytes));
+    if (all.substr(1, sum.size()) != std::string_view(sum.data(), sum.size())) {
+        return refuse(Kind::damaged, "the commit metadata does not match its checksum: damaged, or not written by Lorry");
+    }
+    if (version != version_ours) {
+        return refuse(Kind::newer, fmt::format("the commit metadata has version {}, this program knows {}: run the newer Lorry that wrote it",
+                                               version, version_ours));
+    }
+    ByteReader in(all.substr(head_bytes));
+    auto state = read(offset, in);
+    if (!state) return refuse(Kind::damaged, "the commit metadata's numbers make no sense: damaged");
+    return *std::move(state);
+}
+
+}  // namespace lorry::consumer

@@ -1,0 +1,57 @@
+// The string that is committed beside a partition's offset: which jobs above it are unfinished, and how often unfinished ones were
+// started. Pure functions, any thread; used by OffsetTracker and by whoever prints a group's offsets.
+//
+// Bytes, then base64 (ASCII, at most 4,096 characters, the broker's default for offset.metadata.max.bytes):
+//   version byte (1) · checksum of all that follows (4 bytes, xxh32 seeded with the version, little endian)
+//   varint count of holes · for each the distance to the one before minus 1 (the first counts from the offset)
+//   varint distance from the last hole (or the offset) to the highest finished offset
+//   varint count of starts · for each the distance to the one before (the first counts from the offset) · varint count
+// Later versions keep the first five bytes, so that a newer one is told from damage.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "schema/check.h"
+
+namespace lorry::consumer {
+
+inline constexpr std::size_t commit_metadata_chars_max = 4096;
+
+struct StartCount {
+    std::int64_t offset = 0;
+    std::uint32_t count = 0;
+    auto operator<=>(const StartCount&) const = default;
+};
+
+// What a commit says about one partition. `offset` is the lowest incomplete one and travels beside the string.
+struct CommitState {
+    std::int64_t offset = 0;
+    std::vector<std::int64_t> holes;       // ascending, > offset: incomplete below highest_finished
+    std::int64_t highest_finished = 0;     // > the last hole; == offset: nothing above the offset is finished
+    std::vector<StartCount> starts;        // ascending, ≥ offset: incomplete ones that were started
+    auto operator<=>(const CommitState&) const = default;
+};
+
+struct CommitMetadataError {
+    enum class Kind : std::uint8_t {
+        foreign,  // not ours: no base64, or too short
+        damaged,  // the checksum or the structure is wrong
+        newer,    // ours, by a later version of this program
+    };
+    Kind kind = Kind::foreign;
+    std::string text;
+};
+
+// Empty when there is nothing to say beside the offset. CHECKs order and ranges; the length is the caller's to look at.
+std::string encode_commit_metadata(const CommitState& state);
+// How many characters encode_commit_metadata would give, without making them.
+std::size_t commit_metadata_chars(const CommitState& state);
+// An empty string is a state without anything above its offset.
+Expected<CommitState, CommitMetadataError> decode_commit_metadata(std::int64_t offset, std::string_view text);
+
+}  // namespace lorry::consumer

@@ -1,0 +1,200 @@
+// Bookkeeping of polled and finished offsets.
+#include "consumer/offset_tracker.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "schema/check.h"
+
+namespace lorry::consumer {
+
+Epoch OffsetTracker::assign(const std::string& topic, std::int32_t partition, const CommitState& state) {
+    const std::scoped_lock lock(mutex_);
+    Partition fresh;
+    fresh.epoch = ++last_epoch_;
+    fresh.position = state.offset;
+    if (state.highest_finished > state.offset) {
+        fresh.highest_finished = fresh.taken_over_until = state.highest_finished;
+        fresh.expected = {state.holes.begin(), state.holes.end()};
+        fresh.expected.insert(state.offset);  // it is the lowest incomplete one
+    }
+    for (const StartCount& start : state.starts) fresh.starts[start.offset] = start.count;
+    fresh.last_commit = PartitionCommit{topic, partition, fresh.epoch, state.offset, encode_commit_metadata(state)};
+    const auto [place, inserted] = partitions_.try_emplace({topic, partition}, std::move(fresh));
+    CHECK(inserted, "a partition is assigned that was not dropped");
+    return last_epoch_;
+}
+
+void OffsetTracker::drain(const std::string& topic, std::int32_t partition) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = partitions_.find({topic, partition});
+    if (found != partitions_.end()) found->second.draining = true;
+}
+
+void OffsetTracker::drop(const std::string& topic, std::int32_t partition) {
+    const std::scoped_lock lock(mutex_);
+    partitions_.erase({topic, partition});
+}
+
+OffsetTracker::Partition& OffsetTracker::held(const schema::Source& source) {
+    const auto found = partitions_.find({source.topic, source.partition});
+    CHECK(found != partitions_.end(), "an offset of a partition that is not assigned");
+    return found->second;
+}
+
+const OffsetTracker::Partition* OffsetTracker::find(const schema::Source& source) const {
+    const auto found = partitions_.find({source.topic, source.partition});
+    return found == partitions_.end() ? nullptr : &found->second;
+}
+
+std::int64_t OffsetTracker::watermark_of(const Partition& partition) {
+    // Polled ones lie below expected ones. Nothing incomplete: on with what was neither polled nor finished by an earlier owner.
+    if (!partition.incomplete.empty()) return *partition.incomplete.begin();
+    if (!partition.expected.empty()) return *partition.expected.begin();
+    return std::max(partition.position, partition.taken_over_until + 1);
+}
+
+CommitState OffsetTracker::state_of(const Partition& partition) {
+    CommitState state;
+    state.offset = watermark_of(partition);
+    state.highest_finished = std::max(partition.highest_finished, state.offset);
+    for (const auto* offsets : {&partition.incomplete, &partition.expected}) {
+        for (auto hole = offsets->upper_bound(state.offset); hole != offsets->end() && *hole < state.highest_finished; ++hole) {
+            state.holes.push_back(*hole);
+        }
+    }
+    for (const auto& [offset, count] : partition.starts) {
+        if (offset >= state.offset) state.starts.push_back({offset, count});
+    }
+    return state;
+}
+
+PartitionCommit OffsetTracker::commit_of(const Key& key, const Partition& partition) {
+    const CommitState state = state_of(partition);
+    return {key.first, key.second, partition.epoch, state.offset, encode_commit_metadata(state)};
+}
+
+CommitState OffsetTracker::longest_state(const Partition& partition, std::int64_t top) {
+    CommitState state = state_of(partition);
+    state.holes.clear();
+    for (const auto* offsets : {&partition.incomplete, &partition.expected}) {
+        for (const std::int64_t offset : *offsets) {
+            if (offset > state.offset && offset < top) state.holes.push_back(offset);
+        }
+    }
+    state.highest_finished = std::max(top, state.offset);
+    return state;
+}
+
+bool OffsetTracker::may_admit(const schema::Source& source) const {
+    const std::scoped_lock lock(mutex_);
+    const Partition* partition = find(source);
+    CHECK(partition != nullptr, "an offset of a partition that is not assigned");
+    // Between an earlier owner's holes: it is one of them, or will be skipped; neither makes the string longer than it was.
+    if (source.offset <= partition->taken_over_until) return true;
+    const std::size_t offsets = partition->incomplete.size() + partition->expected.size();
+    if (offsets == 0) return true;
+    // No number of the string is larger than the distance from the lowest to the highest offset, nor longer than it; a count has at
+    // most five bytes. Few jobs are in flight mostly, and then this is enough to know.
+    const auto range = static_cast<std::uint64_t>(source.offset - watermark_of(*partition));
+    const std::size_t number_bytes = static_cast<std::size_t>(std::bit_width(range | 1) + 6) / 7;
+    const std::size_t bytes_max = 30 + offsets * number_bytes + partition->starts.size() * (number_bytes + 5);
+    if (bytes_max <= metadata_chars_max_ / 4 * 3) return true;
+    return commit_metadata_chars(longest_state(*partition, source.offset)) <= metadata_chars_max_;
+}
+
+bool OffsetTracker::polled(const schema::Source& source) {
+    const std::scoped_lock lock(mutex_);
+    Partition& partition = held(source);
+    CHECK(!partition.draining, "a draining partition is not read");
+    CHECK(source.offset >= partition.position, "offsets of a partition are polled in ascending order");
+    partition.position = source.offset + 1;
+    const bool was_expected = partition.expected.contains(source.offset);
+    // What was expected before this one is not in the log any more.
+    while (!partition.expected.empty() && *partition.expected.begin() <= source.offset) {
+        if (*partition.expected.begin() != source.offset) partition.starts.erase(*partition.expected.begin());
+        partition.expected.erase(partition.expected.begin());
+    }
+    if (source.offset <= partition.taken_over_until && !was_expected) return false;
+    partition.incomplete.insert(source.offset);
+    return true;
+}
+
+std::optional<std::uint32_t> OffsetTracker::start(const schema::Source& source, Epoch epoch) {
+    const std::scoped_lock lock(mutex_);
+    const Partition* current = find(source);
+    if (current == nullptr || current->epoch != epoch) return std::nullopt;
+    Partition& partition = held(source);
+    CHECK(partition.incomplete.contains(source.offset), "only a polled, unfinished job is started");
+    std::uint32_t& count = partition.starts[source.offset];
+    ++count;
+    const std::int64_t top = std::max(*partition.incomplete.rbegin(), partition.highest_finished);
+    if (commit_metadata_chars(longest_state(partition, top)) <= metadata_chars_max_) return count;
+    if (--count == 0) partition.starts.erase(source.offset);
+    return std::nullopt;
+}
+
+bool OffsetTracker::is_current(const schema::Source& source, Epoch epoch) const {
+    const std::scoped_lock lock(mutex_);
+    const Partition* partition = find(source);
+    return partition != nullptr && partition->epoch == epoch;
+}
+
+bool OffsetTracker::finish(const schema::Source& source, Epoch epoch) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = partitions_.find({source.topic, source.partition});
+    if (found == partitions_.end() || found->second.epoch != epoch) return false;
+    Partition& partition = found->second;
+    if (partition.incomplete.erase(source.offset) == 0) return false;
+    partition.starts.erase(source.offset);
+    partition.highest_finished = std::max(partition.highest_finished, source.offset);
+    return true;
+}
+
+std::vector<PartitionCommit> OffsetTracker::snapshot(bool all) const {
+    const std::scoped_lock lock(mutex_);
+    std::vector<PartitionCommit> commits;
+    for (const auto& [key, partition] : partitions_) {
+        PartitionCommit commit = commit_of(key, partition);
+        if (all || commit != partition.last_commit) commits.push_back(std::move(commit));
+    }
+    return commits;
+}
+
+void OffsetTracker::committed(const std::vector<PartitionCommit>& commits) {
+    const std::scoped_lock lock(mutex_);
+    for (const PartitionCommit& commit : commits) {
+        const auto found = partitions_.find({commit.topic, commit.partition});
+        if (found != partitions_.end() && found->second.epoch == commit.epoch) found->second.last_commit = commit;
+    }
+}
+
+std::vector<PartitionEpoch> OffsetTracker::partitions() const {
+    const std::scoped_lock lock(mutex_);
+    std::vector<PartitionEpoch> list;
+    for (const auto& [key, partition] : partitions_) list.push_back({key.first, key.second, partition.epoch});
+    return list;
+}
+
+std::optional<std::int64_t> OffsetTracker::position(const std::string& topic, std::int32_t partition) const {
+    const std::scoped_lock lock(mutex_);
+    const auto found = partitions_.find({topic, partition});
+    if (found == partitions_.end()) return std::nullopt;
+    return found->second.position;
+}
+
+std::size_t OffsetTracker::incomplete() const {
+    const std::scoped_lock lock(mutex_);
+    std::size_t count = 0;
+    for (const auto& [key, partition] : partitions_) count += partition.incomplete.size();
+    return count;
+}
+
+std::size_t OffsetTracker::metadata_chars() const {
+    const std::scoped_lock lock(mutex_);
+    std::size_t longest = 0;
+    for (const auto& [key, partition] : partitions_) longest = std::max(longest, commit_metadata_chars(state_of(partition)));
+    return longest;
+}
+
+}  // namespace lorry::consumer

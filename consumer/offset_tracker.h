@@ -1,0 +1,96 @@
+// Which jobs of this member's partitions are finished, and what may therefore be committed. Knows offsets only, no Kafka. The source
+// tells it what was polled, the sink what became durable; jobs finish in any order, and one that is stuck holds back no other's commit.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "consumer/commit_metadata.h"
+#include "consumer/seams.h"
+
+namespace lorry::consumer {
+
+// What to commit for one partition.
+struct PartitionCommit {
+    std::string topic;
+    std::int32_t partition = 0;
+    Epoch epoch = 0;
+    std::int64_t offset = 0;
+    std::string metadata;
+    bool operator==(const PartitionCommit&) const = default;
+};
+
+// Order of calls per partition: assign, then polled / finish in any mixture with snapshot, then drop. Any thread: one short lock, never
+// held while waiting. Offsets may have holes (compaction, control records): only what was polled counts, or what the metadata of
+// an earlier owner says is still to come.
+class OffsetTracker {
+  public:
+    explicit OffsetTracker(std::size_t metadata_chars_max = commit_metadata_chars_max) : metadata_chars_max_(metadata_chars_max) {}
+
+    // A partition came, to be read from state.offset on. The epoch is new, larger than all before.
+    Epoch assign(const std::string& topic, std::int32_t partition, const CommitState& state);
+    // It goes: until drop() its work still counts, and polled() is not called for it any more.
+    void drain(const std::string& topic, std::int32_t partition);
+    void drop(const std::string& topic, std::int32_t partition);
+
+    // True if, with this offset (above all polled ones) in flight as well, whatever finishes first can still be committed.
+    bool may_admit(const schema::Source& source) const;
+    // The source read this offset. False: an earlier owner finished it already, so it is to be skipped.
+    bool polled(const schema::Source& source);
+    // Counts a start of a polled job, for the metadata; the number of starts, this one included. nullopt: the epoch is over, or the
+    // string would become too long: then the job waits with starting until others have finished.
+    std::optional<std::uint32_t> start(const schema::Source& source, Epoch epoch);
+
+    // True while the partition is held under that epoch: otherwise its work is somebody else's.
+    bool is_current(const schema::Source& source, Epoch epoch) const;
+    // The job's result is durable. False, and nothing changes, when the epoch is over or it was finished before.
+    bool finish(const schema::Source& source, Epoch epoch);
+
+    // What changed since it was committed last; `all` also what did not.
+    std::vector<PartitionCommit> snapshot(bool all = false) const;
+    // These were committed.
+    void committed(const std::vector<PartitionCommit>& commits);
+
+    std::vector<PartitionEpoch> partitions() const;
+    // The next offset to read; nullopt: not ours.
+    std::optional<std::int64_t> position(const std::string& topic, std::int32_t partition) const;
+    // Polled and not finished, over all partitions.
+    std::size_t incomplete() const;
+    // The longest metadata string that a snapshot would hold now, in characters.
+    std::size_t metadata_chars() const;
+
+  private:
+    using Key = std::pair<std::string, std::int32_t>;
+    struct Partition {
+        Epoch epoch = 0;
+        bool draining = false;
+        std::int64_t position = 0;                       // all below were polled, or are not there
+        std::int64_t highest_finished = -1;              // ours or an earlier owner's
+        std::set<std::int64_t> incomplete;               // polled, not durable
+        std::set<std::int64_t> expected;                 // incomplete by an earlier owner's metadata, ≥ position
+        std::int64_t taken_over_until = -1;              // up to here, what is not expected was finished by an earlier owner
+        std::map<std::int64_t, std::uint32_t> starts;    // of incomplete or expected ones
+        std::optional<PartitionCommit> last_commit;
+    };
+
+    static std::int64_t watermark_of(const Partition& partition);
+    static CommitState state_of(const Partition& partition);
+    // The state with the longest string that can still come, when `top` is the highest offset in flight or finished.
+    static CommitState longest_state(const Partition& partition, std::int64_t top);
+    static PartitionCommit commit_of(const Key& key, const Partition& partition);
+    Partition& held(const schema::Source& source);
+    const Partition* find(const schema::Source& source) const;
+
+    const std::size_t metadata_chars_max_;
+    mutable std::mutex mutex_;
+    Epoch last_epoch_ = 0;                 // guarded by mutex_
+    std::map<Key, Partition> partitions_;  // guarded by mutex_
+};
+
+}  // namespace lorry::consumer

@@ -1,0 +1,114 @@
+#include "consumer/commit_metadata.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+namespace lorry::consumer {
+namespace {
+
+using Kind = CommitMetadataError::Kind;
+
+CommitState random_state(std::mt19937_64& random) {
+    const auto upto = [&](std::int64_t max) { return std::uniform_int_distribution<std::int64_t>(0, max)(random); };
+    CommitState state;
+    state.offset = upto(1) == 0 ? upto(100) : upto(std::int64_t{1} << 40);
+    std::set<std::int64_t> holes;
+    const std::int64_t range = std::int64_t{1} << upto(30);
+    for (std::int64_t i = upto(60); i > 0; --i) holes.insert(state.offset + 1 + upto(range));
+    state.holes.assign(holes.begin(), holes.end());
+    state.highest_finished = state.holes.empty() ? state.offset + upto(3) : state.holes.back() + 1 + upto(300);
+    std::set<std::int64_t> started;
+    for (std::int64_t i = upto(10); i > 0; --i) started.insert(state.offset + upto(range));
+    for (const std::int64_t offset : started) state.starts.push_back({offset, static_cast<std::uint32_t>(1 + upto(300))});
+    return state;
+}
+
+TEST(CommitMetadata, ReadsBackWhatItWroteAndCountsItsLength) {
+    const auto seed = std::random_device{}();
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    std::mt19937_64 random(seed);
+    for (int round = 0; round < 3000; ++round) {
+        const CommitState state = random_state(random);
+        const std::string text = encode_commit_metadata(state);
+        ASSERT_EQ(text.size(), commit_metadata_chars(state));
+        const auto back = decode_commit_metadata(state.offset, text);
+        ASSERT_TRUE(back) << back.error().text;
+        ASSERT_EQ(*back, state);
+    }
+}
+
+TEST(CommitMetadata, SaysNothingWhereNothingIsFinishedAboveTheOffset) {
+    EXPECT_EQ(encode_commit_metadata({.offset = 7, .holes = {}, .highest_finished = 7, .starts = {}}), "");
+    const auto back = decode_commit_metadata(7, "");
+    ASSERT_TRUE(back);
+    EXPECT_EQ(*back, (CommitState{.offset = 7, .holes = {}, .highest_finished = 7, .starts = {}}));
+}
+
+// The broker takes 4,096 characters: a partition must survive thousands of stuck jobs before admission stops.
+TEST(CommitMetadata, HoldsTwoThousandRandomHolesInLessThanThreeThousandCharacters) {
+    std::mt19937_64 random(20260101);
+    std::set<std::int64_t> holes;
+    while (holes.size() < 2048) holes.insert(1 + static_cast<std::int64_t>(random() % 100'000));
+    CommitState state{.offset = 0, .holes = {holes.begin(), holes.end()}, .highest_finished = 100'001, .starts = {}};
+    EXPECT_NEAR(static_cast<double>(encode_commit_metadata(state).size()), 2930, 40);
+}
+
+TEST(CommitMetadata, TellsForeignDamagedAndNewerStringsApart) {
+    const CommitState state{.offset = 10, .holes = {12}, .highest_finished = 20, .starts = {{10, 1}}};
+    const std::string text = encode_commit_metadata(state);
+    for (const char* foreign : {"hello world", "AAAA", "x", "host-17:1234", "=====", "AAAAAAA="}) {
+        const auto result = decode_commit_metadata(10, foreign);
+        ASSERT_FALSE(result) << foreign;
+        EXPECT_EQ(result.error().kind, Kind::foreign) << foreign;
+    }
+    std::string damaged = text;
+    damaged[9] = damaged[9] == 'A' ? 'B' : 'A';
+    const auto result = decode_commit_metadata(10, damaged);
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().kind, Kind::damaged);
+}
+
+TEST(CommitMetadata, KnowsAStringOfALaterVersionByItsChecksum) {
+    // Version 2, payload 01 02 03, xxh32 of the payload under seed 2, as any later version would write it.
+    const auto result = decode_commit_metadata(0, "AnaQLlkBAgM=");
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().kind, Kind::newer) << result.error().text;
+}
+
+// Whatever stands in the group's offsets must end in a value: a state that makes sense, or an error.
+TEST(CommitMetadata, SurvivesAnyMutationOfItsBytes) {
+    const auto seed = std::random_device{}();
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    std::mt19937_64 random(seed);
+    int accepted = 0;
+    for (int round = 0; round < 20'000; ++round) {
+        const CommitState state = random_state(random);
+        std::string text = encode_commit_metadata(state);
+        for (auto edits = 1 + random() % 4; edits > 0 && !text.empty(); --edits) {
+            const std::size_t at = random() % text.size();
+            switch (random() % 4) {
+                case 0: text[at] = static_cast<char>(random()); break;
+                case 1: text[at] = "ABCabc019+/="[random() % 12]; break;
+                case 2: text.erase(at, 1 + random() % 5); break;
+                default: text.insert(at, text.substr(random() % text.size(), 4)); break;
+            }
+        }
+        const auto back = decode_commit_metadata(state.offset, text);
+        if (!back) continue;
+        ++accepted;
+        std::int64_t last = back->offset;
+        for (const std::int64_t hole : back->holes) {
+            ASSERT_GT(hole, last);
+            last = hole;
+        }
+        ASSERT_TRUE(back->highest_finished > last || back->holes.empty());
+    }
+    // Mostly the checksum catches it; an edit that changes nothing is accepted.
+    EXPECT_LT(accepted, 2000);
+}
+
+}  // namespace
+}  // namespace lorry::consumer

@@ -1,0 +1,158 @@
+#include "consumer/offset_tracker.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+namespace lorry::consumer {
+namespace {
+
+const std::string topic = "lorry.jobs";
+
+schema::Source at(std::int64_t offset, std::int32_t partition = 0) { return {topic, partition, offset}; }
+
+CommitState from(std::int64_t offset) { return {.offset = offset, .holes = {}, .highest_finished = offset, .starts = {}}; }
+
+// "offset [holes] highest", readable.
+std::string text_of(const PartitionCommit& commit) {
+    const auto state = decode_commit_metadata(commit.offset, commit.metadata);
+    if (!state) return state.error().text;
+    return fmt::format("{} [{}] {}", state->offset, fmt::join(state->holes, " "), state->highest_finished);
+}
+
+std::string snapshot_of(const OffsetTracker& tracker) {
+    std::string text;
+    for (const auto& commit : tracker.snapshot()) text += (text.empty() ? "" : "; ") + text_of(commit);
+    return text;
+}
+
+TEST(OffsetTracker, CommitsPastAStuckJobWithoutForgettingIt) {
+    OffsetTracker tracker;
+    const Epoch epoch = tracker.assign(topic, 0, from(100));
+    for (std::int64_t offset = 100; offset < 106; ++offset) EXPECT_TRUE(tracker.polled(at(offset)));
+    EXPECT_EQ(snapshot_of(tracker), "");
+    for (const std::int64_t offset : {101, 102, 104}) EXPECT_TRUE(tracker.finish(at(offset), epoch));
+    EXPECT_EQ(snapshot_of(tracker), "100 [103] 104");
+    tracker.finish(at(100), epoch);
+    EXPECT_EQ(snapshot_of(tracker), "103 [] 104");
+    tracker.finish(at(103), epoch);
+    tracker.finish(at(105), epoch);
+    EXPECT_EQ(snapshot_of(tracker), "106 [] 106");
+    tracker.committed(tracker.snapshot());
+    EXPECT_EQ(snapshot_of(tracker), "");
+}
+
+TEST(OffsetTracker, SkipsWhatAnEarlierOwnerFinishedAndForgetsWhatTheLogNoLongerHolds) {
+    OffsetTracker tracker;
+    tracker.assign(topic, 0, {.offset = 10, .holes = {12, 15}, .highest_finished = 17, .starts = {{12, 2}}});
+    EXPECT_TRUE(tracker.polled(at(10)));
+    EXPECT_FALSE(tracker.polled(at(11)));
+    // 12 was deleted by retention or compaction: it is not waited for.
+    EXPECT_FALSE(tracker.polled(at(14)));
+    EXPECT_TRUE(tracker.polled(at(15)));
+    EXPECT_FALSE(tracker.polled(at(17)));
+    EXPECT_TRUE(tracker.polled(at(18)));
+    EXPECT_EQ(tracker.incomplete(), 3U);
+    EXPECT_EQ(snapshot_of(tracker), "10 [15] 17");
+}
+
+TEST(OffsetTracker, DropsWorkOfAnEarlierEpoch) {
+    OffsetTracker tracker;
+    const Epoch first = tracker.assign(topic, 0, from(0));
+    tracker.polled(at(0));
+    tracker.drop(topic, 0);
+    EXPECT_FALSE(tracker.finish(at(0), first));
+    const Epoch second = tracker.assign(topic, 0, from(0));
+    EXPECT_GT(second, first);
+    tracker.polled(at(0));
+    EXPECT_FALSE(tracker.is_current(at(0), first));
+    EXPECT_FALSE(tracker.finish(at(0), first));
+    EXPECT_TRUE(tracker.finish(at(0), second));
+    EXPECT_FALSE(tracker.finish(at(0), second)) << "twice";
+}
+
+TEST(OffsetTracker, KeepsCountingWhileAPartitionDrains) {
+    OffsetTracker tracker;
+    const Epoch epoch = tracker.assign(topic, 3, from(0));
+    tracker.polled(at(0, 3));
+    tracker.drain(topic, 3);
+    EXPECT_TRUE(tracker.finish(at(0, 3), epoch));
+    EXPECT_EQ(snapshot_of(tracker), "1 [] 1");
+}
+
+TEST(OffsetTracker, RefusesAStartThatWouldNotFitIntoTheMetadata) {
+    OffsetTracker tracker(20);
+    const Epoch epoch = tracker.assign(topic, 0, from(0));
+    int admitted = 0;
+    for (std::int64_t offset = 0; offset < 100 && tracker.may_admit(at(offset)); ++offset, ++admitted) tracker.polled(at(offset));
+    EXPECT_GT(admitted, 3);
+    EXPECT_LT(admitted, 15);
+    int started = 0;
+    for (std::int64_t offset = 0; offset < admitted; ++offset) started += tracker.start(at(offset), epoch).has_value() ? 1 : 0;
+    EXPECT_LT(started, admitted);
+    tracker.finish(at(admitted - 1), epoch);
+    EXPECT_LE(tracker.metadata_chars(), 20U);
+}
+
+// One owner after the other crashes at any moment; what the next one reads must be exactly what was not finished at the commit.
+TEST(OffsetTracker, AgreesWithANaiveModelOverCrashesHolesAndAdmission) {
+    const auto seed = std::random_device{}();
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    std::mt19937_64 random(seed);
+    for (int round = 0; round < 120; ++round) {
+        const std::size_t chars_max = random() % 2 == 0 ? 4096 : 12 + random() % 40;
+        std::vector<std::int64_t> log;  // offsets that exist
+        for (std::int64_t offset = 0; offset < 400; ++offset) {
+            if (random() % 8 != 0) log.push_back(offset + (random() % 50 == 0 ? 200 : 0));
+        }
+        std::sort(log.begin(), log.end());
+        log.erase(std::unique(log.begin(), log.end()), log.end());
+        std::set<std::int64_t> committed;  // finished as of the last commit
+        PartitionCommit commit{topic, 0, 0, 0, ""};
+        std::set<std::int64_t> ever;
+        for (int owner = 0; owner < 12; ++owner) {
+            OffsetTracker tracker(chars_max);
+            const auto state = decode_commit_metadata(commit.offset, commit.metadata);
+            ASSERT_TRUE(state) << state.error().text;
+            const Epoch epoch = tracker.assign(topic, 0, *state);
+            std::set<std::int64_t> finished = committed;
+            std::vector<std::int64_t> flying;
+            auto next = std::lower_bound(log.begin(), log.end(), commit.offset);
+            ASSERT_TRUE(std::all_of(log.begin(), next, [&](std::int64_t offset) { return committed.contains(offset); }));
+            const bool last = owner == 11;
+            for (int step = 0; last ? next != log.end() || !flying.empty() : step < static_cast<int>(random() % 400); ++step) {
+                const bool poll = random() % 3 != 0 && next != log.end() && tracker.may_admit(at(*next));
+                if (poll) {
+                    const bool fresh = tracker.polled(at(*next));
+                    ASSERT_EQ(fresh, !committed.contains(*next)) << "offset " << *next << " of owner " << owner;
+                    if (fresh) flying.push_back(*next);
+                    ++next;
+                } else if (!flying.empty()) {
+                    const std::size_t pick = random() % flying.size();
+                    if (random() % 4 == 0) static_cast<void>(tracker.start(at(flying[pick]), epoch));
+                    ASSERT_TRUE(tracker.finish(at(flying[pick]), epoch));
+                    finished.insert(flying[pick]);
+                    flying.erase(flying.begin() + static_cast<std::ptrdiff_t>(pick));
+                } else {
+                    ASSERT_TRUE(next == log.end() || tracker.may_admit(at(*next))) << "nothing in flight and still not admitted";
+                }
+                if (random() % 5 == 0 || (last && flying.empty())) {
+                    commit = tracker.snapshot(true).at(0);
+                    committed = finished;
+                    ASSERT_LE(commit.metadata.size(), chars_max);
+                }
+            }
+            ASSERT_EQ(tracker.incomplete(), flying.size());
+            // Retention or compaction between two owners.
+            if (!last && random() % 4 == 0 && !log.empty()) log.erase(log.begin() + static_cast<std::ptrdiff_t>(random() % log.size()));
+            for (const std::int64_t offset : finished) ever.insert(offset);
+        }
+        for (const std::int64_t offset : log) ASSERT_TRUE(committed.contains(offset)) << offset << " was lost";
+    }
+}
+
+}  // namespace
+}  // namespace lorry::consumer
