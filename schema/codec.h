@@ -1,5 +1,8 @@
-// The words on the wire: jobs in, completions, chunks, statuses and registrations out (DESIGN: contracts with the outside).
-// Pure functions, any thread.
+// The words on the wire: jobs in, completions, chunks, statuses and registrations out, and the same read back by those who collect
+// and watch. Called by consumer/ (intake, publishing, ledger) and ops/ (run, submit, collect, tail, cancel, adapters). Pure
+// functions, any thread. Encoders write keys in a fixed order and repair text that is not UTF-8; Json bodies are the caller's to keep
+// valid. Behind it: codec_job.cpp reads a line, codec_body.cpp its body (one table row per field), codec_result.cpp and
+// codec_status.cpp write and read what leaves.
 #pragma once
 
 #include <optional>
@@ -25,15 +28,32 @@ struct BadRecord {
     std::optional<std::string> custom_id;
     std::string job_id;  // as Job::id; empty without custom_id
     std::string batch_id;
+    std::string model;  // as asked for; empty when it was not read
     JobError error;
 };
 
 struct ParseLimits {
-    std::size_t bytes_max = 1 << 20;  // of the value; larger is a 413
+    std::size_t bytes_max = 1 << 20;           // of the value; larger is a 413
+    std::size_t scanned_bytes_max = 64 << 20;  // a larger one is not even searched for its custom_id
 };
 
-// Reads and checks a job. Unknown or unsupported fields and urls are a 400 that names them.
+// Header names that mean something to us. On results, ours replace a job's own of the same name.
+inline constexpr std::string_view batch_id_header = "batch_id";
+inline constexpr std::string_view deadline_header = "deadline";  // ms since epoch, decimal
+inline constexpr std::string_view source_topic_header = "source_topic";
+inline constexpr std::string_view source_partition_header = "source_partition";
+inline constexpr std::string_view source_offset_header = "source_offset";
+inline constexpr std::string_view attempt_header = "attempt";
+
+// Reads and checks a job. Unknown or unsupported fields and urls are a 400 that names them. Never throws, whatever the bytes.
+// Refused without an id (a dead letter): null value, not JSON, no object, custom_id missing, empty, no string or over 512 bytes.
 Expected<Job, BadRecord> parse_job(const JobRecord& record, const ParseLimits& limits);
+
+// batch_id/custom_id, or custom_id alone where there is no batch_id.
+std::string job_id(std::string_view batch_id, std::string_view custom_id);
+
+// {"prompt_tokens","completion_tokens","total_tokens","prompt_tokens_details":{"cached_tokens"}}, in bodies and statuses.
+Json encode_usage(const Usage& usage);
 
 // {"error":{"message","type","param","code"}} as the OpenAI API answers.
 Json error_body(const JobError& error);
@@ -41,8 +61,8 @@ Json error_body(const JobError& error);
 // xxh128 of source and custom_id, hex with prefix "batch_req_": equal for every attempt at the same record.
 std::string result_id(const Source& source, std::string_view custom_id);
 
-std::string encode_completion(const Completion& completion);           // value of a result record, one line
-std::vector<Header> completion_headers(const Completion& completion);  // source and attempt, then the job's own
+std::string encode_completion(const Completion& completion);           // value of a result record, one line without its end
+std::vector<Header> completion_headers(const Completion& completion);  // source, attempt and batch_id, then the job's own
 std::string encode_chunk(const Chunk& chunk);
 std::string encode_status(const Status& status);
 std::vector<Header> dead_letter_headers(const DeadLetter& letter);  // __connect.errors.* as Kafka Connect (KIP-298)
@@ -50,19 +70,25 @@ std::string encode_adapter(const AdapterRegistration& adapter);
 std::string encode_cancel(const Cancel& cancel);
 
 Expected<Status, std::string> parse_status(std::string_view value);
+// Refuses paths that are absolute or leave the root by "..", and names that adapter_name_error refuses.
 Expected<AdapterRegistration, std::string> parse_adapter(std::string_view value);
+// Why this cannot be an adapter's name, or nullopt: 1 to 200 bytes of UTF-8 without control characters, '@' (name@hash pins), '#'
+// (spreads keys) and '/', and not "base".
+std::optional<std::string> adapter_name_error(std::string_view name);
 Expected<Cancel, std::string> parse_cancel(std::string_view value, Timestamp at);
+
 // What readers need of a result record (collect, resume, score): custom_id, whether it succeeded, the error's text.
 struct ResultSummary {
     std::string id;
     std::string custom_id;
-    int status_code = 0;
+    int status_code = 0;  // 0: no response, a batch failure
     bool ok = false;
-    std::string error;
+    std::string error;  // "code: message", empty when ok
     Usage usage;
 };
 Expected<ResultSummary, std::string> parse_result(std::string_view value);
-// The value of the header of that name, or nullptr.
+
+// The value of the last header of that name (Kafka's rule for repeated ones), or nullptr.
 const std::string* find_header(std::span<const Header> headers, std::string_view name);
 
 }  // namespace lorry::schema

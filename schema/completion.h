@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "schema/job.h"
@@ -19,6 +20,7 @@ struct Usage {
 
 enum class JobState : std::uint8_t { running, completed, failed, expired, cancelled };
 const char* name_of(JobState state);
+std::optional<JobState> state_named(std::string_view name);
 bool is_terminal(JobState state);
 
 // The only reasons for a non-null "error" in an OpenAI Batch output line.

@@ -105,6 +105,55 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     std::string error_;
 };
 
+// Keeps one string member of the outermost object and passes over everything else.
+class MemberScanner : public nlohmann::json_sax<nlohmann::json> {
+  public:
+    explicit MemberScanner(std::string_view key) : key_(key) {}
+
+    bool null() override { return other(); }
+    bool boolean(bool) override { return other(); }
+    bool number_integer(number_integer_t) override { return other(); }
+    bool number_unsigned(number_unsigned_t) override { return other(); }
+    bool number_float(number_float_t, const string_t&) override { return other(); }
+    bool string(string_t& value) override {
+        if (depth_ == 1 && matches_) found = std::move(value);
+        return depth_ > 0;
+    }
+    bool binary(binary_t&) override { return false; }
+    bool start_object(std::size_t) override {
+        other();
+        ++depth_;
+        return true;
+    }
+    bool end_object() override {
+        --depth_;
+        return true;
+    }
+    bool start_array(std::size_t) override {
+        other();
+        return depth_++ > 0;  // an array outermost has no members
+    }
+    bool end_array() override { return end_object(); }
+    bool key(string_t& value) override {
+        if (depth_ == 1) matches_ = value == key_;
+        return true;
+    }
+    bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+    std::optional<std::string> found;
+
+  private:
+    // The last of equal keys wins here too, even if it is no string.
+    bool other() {
+        if (depth_ == 1 && matches_) found.reset();
+        return depth_ > 0;
+    }
+
+    std::string_view key_;
+    std::size_t depth_ = 0;
+    bool matches_ = false;
+};
+
 void write_string(std::string_view text, std::string& out) {
     CHECK(is_valid_utf8(text), "JSON strings are UTF-8; repair the text before it is written");
     static constexpr char hex[] = "0123456789abcdef";
@@ -200,6 +249,12 @@ Expected<Json, std::string> Json::parse(std::string_view text) {
     TreeBuilder builder;
     if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) return unexpected(builder.error());
     return std::move(builder.root);
+}
+
+std::optional<std::string> scan_string_member(std::string_view text, std::string_view key) {
+    MemberScanner scanner(key);
+    if (!nlohmann::json::sax_parse(text.begin(), text.end(), &scanner)) return std::nullopt;
+    return std::move(scanner.found);
 }
 
 std::optional<bool> Json::as_bool() const {

@@ -86,6 +86,10 @@ class Json {
     std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object> value_;
 };
 
+// The string that member `key` of the outermost object has, found without building a tree: for texts too large to hold. nullopt: the
+// text is no JSON object or the member is missing or no string.
+std::optional<std::string> scan_string_member(std::string_view text, std::string_view key);
+
 // True if the bytes are well-formed UTF-8 (no overlong forms, no surrogates).
 bool is_valid_utf8(std::string_view bytes);
 // The same text with U+FFFD in the place of each byte that belongs to no well-formed character.

@@ -102,6 +102,15 @@ TEST(JsonTest, AnObjectOfManyMembersIsBuiltInLinearTime) {
     EXPECT_EQ(value.find("key0")->as_integer(), 300'000);
 }
 
+TEST(JsonTest, AStringMemberIsFoundWithoutBuildingATree) {
+    EXPECT_EQ(scan_string_member(R"({"a":{"id":"inner"},"b":[{"id":"x"}],"id":"outer","c":[1,[2]]})", "id"), "outer");
+    EXPECT_EQ(scan_string_member(R"({"id":"first","id":"last"})", "id"), "last");
+    EXPECT_EQ(scan_string_member(R"({"id":"first","id":7})", "id"), std::nullopt);
+    for (const char* text : {R"(["id","x"])", R"("id")", "7", R"({"id":["x"]})", R"({"id":{"id":"x"}})", R"({"id":"x")", "{}", ""}) {
+        EXPECT_EQ(scan_string_member(text, "id"), std::nullopt) << text;
+    }
+}
+
 TEST(JsonTest, SettingAMemberReplacesOrAppends) {
     Json value;
     value.set("a", 1);

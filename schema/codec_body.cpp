@@ -1,0 +1,420 @@
+// A body's fields: one row of `fields` per name. A field is read, or fixed to what Lorry does anyway, or known to have no effect on the
+// tokens, or refused by name; none is passed over in silence. A null is the same as leaving a known field out.
+#include "schema/codec_body.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "schema/codec_prompt.h"
+
+namespace lorry::schema {
+namespace {
+
+constexpr std::int64_t int32_max = std::numeric_limits<std::int32_t>::max();
+constexpr std::size_t model_bytes_max = 512;
+constexpr std::size_t stops_max = 16;
+constexpr std::size_t stop_ids_max = 1024;
+constexpr std::size_t requests_max = 4096;  // prompts × n, or prompts × choices: what one job may ask of the engine
+constexpr std::int64_t completions_max_tokens_default = 16;
+
+// The job being read, and what only makes sense beside other fields.
+struct Draft {
+    explicit Draft(Job& reading) : job(reading) {}
+
+    Job& job;
+    std::optional<std::string> messages;
+    std::optional<std::vector<TextPrompt>> prompts;
+    std::string tools;
+    std::string template_options;
+    bool add_generation_prompt = true;
+    std::optional<std::int32_t> max_tokens;
+    std::optional<std::int32_t> max_completion_tokens;
+    std::optional<std::int32_t> best_of;
+    std::optional<std::int32_t> logprobs;      // completions
+    bool wants_logprobs = false;               // chat
+    std::optional<std::int32_t> top_logprobs;  // chat
+    bool has_tool_choice = false;
+    bool has_stream_options = false;
+};
+
+// Endpoints, as bits.
+constexpr unsigned chat = 1;
+constexpr unsigned text = 2;
+constexpr unsigned classify = 4;
+constexpr unsigned generate = chat | text;
+constexpr unsigned all = generate | classify;
+
+unsigned bit_of(Endpoint endpoint) {
+    switch (endpoint) {
+        case Endpoint::chat_completions: return chat;
+        case Endpoint::completions: return text;
+        case Endpoint::classify: return classify;
+    }
+    CHECK(false, "an endpoint of no known kind");
+}
+
+// What a row says of its field.
+struct Number {
+    double low;
+    double high;
+    void (*set)(Draft&, double);
+    bool low_excluded = false;
+};
+struct Integer {
+    std::int64_t low;
+    std::int64_t high;
+    void (*set)(Draft&, std::int64_t);
+};
+struct Flag {
+    void (*set)(Draft&, bool);
+};
+struct Custom {
+    FieldError (*read)(Draft&, const Json&);
+};
+// Taken when it has this value, which is what Lorry does anyway; nullptr: not supported with any value.
+struct Fixed {
+    const char* only;
+};
+// The API defines it as having no effect on the tokens: labels for bookkeeping, hints for caches and billing.
+struct NoEffect {
+    const char* type;
+};
+
+struct Field {
+    std::string_view name;
+    unsigned endpoints;
+    std::variant<Number, Integer, Flag, Custom, Fixed, NoEffect> kind;
+};
+
+FieldError read_model(Draft& draft, const Json& value) {
+    const auto* name = value.as_string();
+    if (name == nullptr) return wrong_type("model", "a string", value);
+    if (name->empty() || name->size() > model_bytes_max) {
+        return wrong_value("model", value, fmt::format("a name of 1 to {} bytes", model_bytes_max));
+    }
+    draft.job.model = *name;
+    return {};
+}
+
+template <typename Target, typename Read>
+FieldError store(Target& target, Expected<Read, JobError> read) {
+    if (!read) return std::move(read.error());
+    target = std::move(*read);
+    return {};
+}
+
+FieldError read_tool_choice(Draft& draft, const Json& value) {
+    draft.has_tool_choice = true;
+    const auto* choice = value.as_string();
+    if (choice != nullptr && (*choice == "none" || *choice == "auto")) return {};
+    return unsupported("tool_choice", fmt::format("field 'tool_choice' is {}; only \"auto\" and \"none\" are supported", shown(value)));
+}
+
+FieldError read_template_options(Draft& draft, const Json& value) {
+    if (!value.is_object()) return wrong_type("chat_template_kwargs", "an object", value);
+    for (const char* name : {"messages", "tools", "add_generation_prompt"}) {
+        if (value.find(name) != nullptr) {
+            return invalid("chat_template_kwargs",
+                           fmt::format("field 'chat_template_kwargs' has '{0}'; give the field '{0}' instead", name));
+        }
+    }
+    draft.template_options = value.dump();
+    return {};
+}
+
+FieldError read_stop(Draft& draft, const Json& value) {
+    auto& stop = draft.job.sampling.stop;
+    const auto* list = value.as_array();
+    if (!value.is_string() && list == nullptr) return wrong_type("stop", "a string or an array of strings", value);
+    if (list != nullptr && list->size() > stops_max)
+        return wrong_value("stop", value, fmt::format("a list of up to {} strings", stops_max));
+    stop.clear();
+    const auto add = [&](const Json& element) -> FieldError {
+        const auto* word = element.as_string();
+        if (word == nullptr) return wrong_type("stop", "a string or an array of strings", element);
+        if (word->empty()) return wrong_value("stop", value, "text that is not empty");
+        stop.push_back(*word);
+        return {};
+    };
+    if (list == nullptr) return add(value);
+    for (const Json& element : *list) {
+        if (auto error = add(element)) return error;
+    }
+    return {};
+}
+
+FieldError read_stop_ids(Draft& draft, const Json& value) {
+    const auto* list = value.as_array();
+    if (list == nullptr) return wrong_type("stop_token_ids", "an array of token ids", value);
+    if (list->size() > stop_ids_max) return wrong_value("stop_token_ids", value, fmt::format("a list of up to {} ids", stop_ids_max));
+    for (const Json& element : *list) {
+        if (!element.is_integer()) return wrong_type("stop_token_ids", "an array of token ids", element);
+        const std::int64_t id = *element.as_integer();
+        if (id < 0 || id > int32_max) return wrong_value("stop_token_ids", element, "a token id, 0 or more");
+        draft.job.sampling.stop_token_ids.push_back(static_cast<std::int32_t>(id));
+    }
+    return {};
+}
+
+FieldError read_logit_bias(Draft& draft, const Json& value) {
+    const auto* members = value.as_object();
+    if (members == nullptr) return wrong_type("logit_bias", "an object from token id to number", value);
+    for (const auto& [key, bias] : *members) {
+        std::int32_t id = -1;
+        const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), id);
+        // Only the canonical form, so that no two keys mean the same token.
+        if (failed != std::errc() || id < 0 || std::to_string(id) != key) {
+            return invalid("logit_bias", fmt::format("field 'logit_bias' has the key '{}'; allowed are token ids", shortened(key)));
+        }
+        const std::string place = "logit_bias." + key;
+        if (!bias.is_number()) return wrong_type(place, "a number", bias);
+        if (std::abs(*bias.as_number()) > 100) return wrong_value(place, bias, "-100 to 100");
+        draft.job.sampling.logit_bias.emplace_back(id, static_cast<float>(*bias.as_number()));
+    }
+    return {};
+}
+
+FieldError read_stream_options(Draft& draft, const Json& value) {
+    const auto* members = value.as_object();
+    if (members == nullptr) return wrong_type("stream_options", "an object", value);
+    draft.has_stream_options = true;
+    for (const auto& [key, option] : *members) {
+        const std::string place = "stream_options." + key;
+        if (key != "include_usage") return unsupported(place, fmt::format("field '{}' is not supported; leave it out", shortened(place)));
+        if (!option.is_bool()) return wrong_type(place, "true or false", option);
+        draft.job.stream_usage = *option.as_bool();
+    }
+    return {};
+}
+
+// clang-format off
+constexpr Field fields[] = {
+    {"model", all, Custom{read_model}},
+
+    {"messages", chat | classify, Custom{[](Draft& d, const Json& v) { return store(d.messages, read_messages(v)); }}},
+    {"prompt", text, Custom{[](Draft& d, const Json& v) { return store(d.prompts, read_prompts("prompt", v)); }}},
+    {"input", classify, Custom{[](Draft& d, const Json& v) { return store(d.prompts, read_prompts("input", v)); }}},
+    {"choices", classify, Custom{[](Draft& d, const Json& v) { return store(d.job.choices, read_choices(v)); }}},
+    {"tools", chat, Custom{[](Draft& d, const Json& v) { return store(d.tools, read_tools(v)); }}},
+    {"tool_choice", chat, Custom{read_tool_choice}},
+    {"chat_template_kwargs", chat | classify, Custom{read_template_options}},
+    {"add_generation_prompt", chat | classify, Flag{[](Draft& d, bool v) { d.add_generation_prompt = v; }}},
+    {"echo", text, Flag{[](Draft& d, bool v) { d.job.echo = v; }}},
+
+    {"temperature", generate, Number{0, 2, [](Draft& d, double v) { d.job.sampling.temperature = v; }}},
+    {"top_p", generate, Number{0, 1, [](Draft& d, double v) { d.job.sampling.top_p = v; }, true}},
+    {"top_k", generate, Integer{-1, int32_max, [](Draft& d, std::int64_t v) {
+        d.job.sampling.top_k = static_cast<std::int32_t>(std::max(v, std::int64_t{0})); }}},
+    {"min_p", generate, Number{0, 1, [](Draft& d, double v) { d.job.sampling.min_p = v; }}},
+    {"presence_penalty", generate, Number{-2, 2, [](Draft& d, double v) { d.job.sampling.presence_penalty = v; }}},
+    {"frequency_penalty", generate, Number{-2, 2, [](Draft& d, double v) { d.job.sampling.frequency_penalty = v; }}},
+    {"repetition_penalty", generate, Number{0, 100, [](Draft& d, double v) { d.job.sampling.repetition_penalty = v; }, true}},
+    {"logit_bias", generate, Custom{read_logit_bias}},
+    {"seed", generate, Integer{std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max(),
+        [](Draft& d, std::int64_t v) { d.job.sampling.seed = static_cast<std::uint64_t>(v); }}},
+    {"n", generate, Integer{1, 128, [](Draft& d, std::int64_t v) { d.job.n = static_cast<std::int32_t>(v); }}},
+    {"best_of", text, Integer{1, 128, [](Draft& d, std::int64_t v) { d.best_of = static_cast<std::int32_t>(v); }}},
+
+    {"max_tokens", generate, Integer{0, int32_max, [](Draft& d, std::int64_t v) { d.max_tokens = static_cast<std::int32_t>(v); }}},
+    {"max_completion_tokens", chat, Integer{1, int32_max, [](Draft& d, std::int64_t v) {
+        d.max_completion_tokens = static_cast<std::int32_t>(v); }}},
+    {"min_tokens", generate, Integer{0, int32_max, [](Draft& d, std::int64_t v) {
+        d.job.sampling.min_tokens = static_cast<std::int32_t>(v); }}},
+    {"stop", generate, Custom{read_stop}},
+    {"stop_token_ids", generate, Custom{read_stop_ids}},
+    {"ignore_eos", generate, Flag{[](Draft& d, bool v) { d.job.sampling.ignore_eos = v; }}},
+    {"include_stop_str_in_output", generate, Flag{[](Draft& d, bool v) { d.job.sampling.include_stop_text = v; }}},
+    {"skip_special_tokens", generate, Flag{[](Draft& d, bool v) { d.job.sampling.skip_special_tokens = v; }}},
+
+    {"logprobs", chat, Flag{[](Draft& d, bool v) { d.wants_logprobs = v; }}},
+    {"top_logprobs", chat, Integer{0, 20, [](Draft& d, std::int64_t v) { d.top_logprobs = static_cast<std::int32_t>(v); }}},
+    {"logprobs", text, Integer{0, 20, [](Draft& d, std::int64_t v) { d.logprobs = static_cast<std::int32_t>(v); }}},
+    {"stream", generate, Flag{[](Draft& d, bool v) { d.job.stream = v; }}},
+    {"stream_options", generate, Custom{read_stream_options}},
+    {"priority", all, Integer{-int32_max, int32_max, [](Draft& d, std::int64_t v) { d.job.priority = static_cast<std::int32_t>(v); }}},
+
+    {"user", all, NoEffect{"string"}},
+    {"safety_identifier", generate, NoEffect{"string"}},
+    {"metadata", all, NoEffect{"object"}},
+    {"store", chat, NoEffect{"boolean"}},
+    {"service_tier", chat, NoEffect{"string"}},
+    {"prompt_cache_key", chat, NoEffect{"string"}},
+
+    {"response_format", generate, Fixed{R"({"type":"text"})"}},
+    {"modalities", chat, Fixed{R"(["text"])"}},
+    {"parallel_tool_calls", chat, Fixed{"true"}},
+    {"spaces_between_special_tokens", generate, Fixed{"true"}},
+    {"use_beam_search", generate, Fixed{"false"}},
+    {"continue_final_message", chat, Fixed{"false"}},
+    {"return_token_ids", generate, Fixed{"false"}},
+    {"return_tokens_as_token_ids", generate, Fixed{"false"}},
+    {"suffix", text, Fixed{nullptr}},
+    {"functions", chat, Fixed{nullptr}},
+    {"function_call", chat, Fixed{nullptr}},
+    {"audio", chat, Fixed{nullptr}},
+    {"prediction", chat, Fixed{nullptr}},
+    {"reasoning_effort", chat, Fixed{nullptr}},
+    {"verbosity", chat, Fixed{nullptr}},
+    {"web_search_options", chat, Fixed{nullptr}},
+    {"structured_outputs", generate, Fixed{nullptr}},
+    {"guided_json", generate, Fixed{nullptr}},
+    {"guided_regex", generate, Fixed{nullptr}},
+    {"guided_choice", generate, Fixed{nullptr}},
+    {"guided_grammar", generate, Fixed{nullptr}},
+    {"structural_tag", generate, Fixed{nullptr}},
+    {"chat_template", chat | classify, Fixed{nullptr}},
+    {"documents", chat, Fixed{nullptr}},
+    {"add_special_tokens", all, Fixed{nullptr}},
+    {"truncate_prompt_tokens", all, Fixed{nullptr}},
+    {"prompt_logprobs", generate, Fixed{nullptr}},
+    {"allowed_token_ids", generate, Fixed{nullptr}},
+    {"bad_words", generate, Fixed{nullptr}},
+    {"logits_processors", generate, Fixed{nullptr}},
+    {"length_penalty", generate, Fixed{nullptr}},
+};
+// clang-format on
+
+// Reads one field's value by its row.
+struct Reader {
+    Draft& draft;
+    const Field& field;
+    const Json& value;
+
+    FieldError operator()(const Number& row) const {
+        const auto number = value.as_number();
+        if (!number) return wrong_type(field.name, "a number", value);
+        const bool low_enough = row.low_excluded ? *number <= row.low : *number < row.low;
+        if (low_enough || *number > row.high) {
+            return wrong_value(field.name, value, fmt::format("{}{} to {}", row.low_excluded ? "above " : "", row.low, row.high));
+        }
+        row.set(draft, *number);
+        return {};
+    }
+    FieldError operator()(const Integer& row) const {
+        if (!value.is_number()) return wrong_type(field.name, "an integer", value);
+        const auto integer = value.as_integer();
+        if (!integer || *integer < row.low || *integer > row.high) {
+            return wrong_value(field.name, value, fmt::format("an integer from {} to {}", row.low, row.high));
+        }
+        row.set(draft, *integer);
+        return {};
+    }
+    FieldError operator()(const Flag& row) const {
+        if (!value.is_bool()) return wrong_type(field.name, "true or false", value);
+        row.set(draft, *value.as_bool());
+        return {};
+    }
+    FieldError operator()(const Custom& row) const { return row.read(draft, value); }
+    FieldError operator()(const Fixed& row) const {
+        if (row.only == nullptr) return unsupported(field.name, fmt::format("field '{}' is not supported yet; leave it out", field.name));
+        if (value.dump() == row.only) return {};
+        return unsupported(field.name, fmt::format("field '{}' is {}; only {} is supported yet", field.name, shown(value), row.only));
+    }
+    FieldError operator()(const NoEffect& row) const {
+        if (value.kind() == std::string_view(row.type)) return {};
+        return wrong_type(field.name, fmt::format("a value of type {}", row.type), value);
+    }
+};
+
+FieldError read_field(Draft& draft, const std::string& name, const Json& value) {
+    const unsigned endpoint = bit_of(draft.job.endpoint);
+    bool known_elsewhere = false;
+    for (const Field& field : fields) {
+        if (field.name != name) continue;
+        if ((field.endpoints & endpoint) == 0) {
+            known_elsewhere = true;
+            continue;
+        }
+        return value.is_null() ? std::nullopt : std::visit(Reader{draft, field, value}, field.kind);
+    }
+    return unsupported(name, fmt::format("field '{}' {} {}; leave it out", shortened(name),
+                                         known_elsewhere ? "is not supported on" : "is unknown on", url_of(draft.job.endpoint)));
+}
+
+// Checks what concerns more than one field, and moves the draft's parts to their places.
+FieldError finish_sampling(Draft& draft) {
+    Job& job = draft.job;
+    if (draft.max_tokens && draft.max_completion_tokens && draft.max_tokens != draft.max_completion_tokens) {
+        return invalid("max_tokens", fmt::format("field 'max_tokens' is {} and 'max_completion_tokens' {}; give one of them",
+                                                 *draft.max_tokens, *draft.max_completion_tokens));
+    }
+    job.sampling.max_tokens = draft.max_completion_tokens ? draft.max_completion_tokens : draft.max_tokens;
+    // Zero new tokens is how one asks for a text's own log-probabilities.
+    if (job.sampling.max_tokens == 0 && !job.echo) {
+        return invalid("max_tokens", "field 'max_tokens' is 0; allowed is 1 or more, or 0 on /v1/completions with echo");
+    }
+    const std::int64_t most =
+        job.sampling.max_tokens.value_or(job.endpoint == Endpoint::completions ? static_cast<std::int32_t>(completions_max_tokens_default)
+                                                                               : static_cast<std::int32_t>(int32_max));
+    if (job.sampling.min_tokens > most) {
+        return invalid("min_tokens",
+                       fmt::format("field 'min_tokens' is {}; allowed is 0 to max_tokens, {}", job.sampling.min_tokens, most));
+    }
+    if (draft.best_of && *draft.best_of != job.n) {
+        return unsupported("best_of", fmt::format("field 'best_of' is {}; only the value of n, {}, is supported", *draft.best_of, job.n));
+    }
+    if (draft.top_logprobs && !draft.wants_logprobs) {
+        return invalid("top_logprobs", "field 'top_logprobs' needs 'logprobs': true; give both or none");
+    }
+    job.sampling.logprobs = draft.wants_logprobs ? std::optional(draft.top_logprobs.value_or(0)) : draft.logprobs;
+    if (draft.has_stream_options && !job.stream) {
+        return invalid("stream_options", "field 'stream_options' needs 'stream': true; give both or none");
+    }
+    if (draft.has_tool_choice && draft.tools.empty()) {
+        return invalid("tool_choice", "field 'tool_choice' needs 'tools'; give both or none");
+    }
+    return {};
+}
+
+FieldError finish_prompt(Draft& draft) {
+    Job& job = draft.job;
+    if (draft.messages && draft.prompts) return invalid("input", "fields 'input' and 'messages' are both there; give one of them");
+    if (!draft.messages && !draft.prompts) {
+        switch (job.endpoint) {
+            case Endpoint::chat_completions: return missing("messages", "give the chat as a list of messages");
+            case Endpoint::completions: return missing("prompt", "give a string, a list of strings or token ids");
+            case Endpoint::classify: return missing("input", "give 'input' or 'messages'");
+        }
+    }
+    if (job.endpoint == Endpoint::classify && job.choices.empty()) {
+        return missing("choices", "list the labels to choose from; models with a classification head are not supported yet");
+    }
+    std::size_t requests = job.endpoint == Endpoint::classify ? job.choices.size() : static_cast<std::size_t>(job.n);
+    if (draft.prompts) requests *= draft.prompts->size();
+    if (requests > requests_max) {
+        const bool chosen = job.endpoint == Endpoint::classify;
+        return invalid(chosen ? "choices" : "n", fmt::format("the job asks for {} sequences (prompts × {}); allowed are up to {}: split it",
+                                                             requests, chosen ? "choices" : "n", requests_max));
+    }
+    if (draft.messages) {
+        job.prompt = ChatPrompt{.messages = std::move(*draft.messages),
+                                .tools = std::move(draft.tools),
+                                .template_options = std::move(draft.template_options),
+                                .add_generation_prompt = draft.add_generation_prompt};
+    } else {
+        job.prompt = std::move(*draft.prompts);
+    }
+    return {};
+}
+
+}  // namespace
+
+FieldError read_body(const Json& body, Job& job) {
+    const auto* members = body.as_object();
+    if (members == nullptr) return wrong_type("body", "an object", body);
+    Draft draft(job);
+    const Json* model = body.find("model");
+    if (model == nullptr || model->is_null()) return missing("model", "name an adapter or the base model");
+    if (auto error = read_model(draft, *model)) return error;
+    for (const auto& [name, value] : *members) {
+        if (auto error = read_field(draft, name, value)) return error;
+    }
+    if (auto error = finish_sampling(draft)) return error;
+    return finish_prompt(draft);
+}
+
+}  // namespace lorry::schema

@@ -1,0 +1,60 @@
+// Wording of the codec's errors.
+#include "schema/codec_error.h"
+
+#include <fmt/format.h>
+
+namespace lorry::schema {
+namespace {
+
+constexpr std::size_t shown_bytes_max = 60;
+
+const char* with_article(const Json& value) {
+    const std::string_view kind = value.kind();
+    if (kind == "null") return "null";
+    if (kind == "boolean") return "a boolean";
+    if (kind == "integer" || kind == "number") return "a number";
+    if (kind == "string") return "a string";
+    return kind == "array" ? "an array" : "an object";
+}
+
+}  // namespace
+
+std::string shortened(std::string_view text) {
+    if (text.size() <= shown_bytes_max) return std::string(text);
+    std::size_t end = shown_bytes_max;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+    return std::string(text.substr(0, end)) + "…";
+}
+
+std::string shown(const Json& value) {
+    return shortened(value.dump());
+}
+
+JobError wrong_type(std::string_view field, std::string_view expected, const Json& value) {
+    const std::string name = shortened(field);
+    return {.status_code = 400,
+            .code = "invalid_type",
+            .param = name,
+            .message = fmt::format("field '{}' must be {}, not {}", name, expected, with_article(value))};
+}
+
+JobError wrong_value(std::string_view field, const Json& value, std::string_view allowed) {
+    return invalid(field, fmt::format("field '{}' is {}; allowed is {}", shortened(field), shown(value), allowed));
+}
+
+JobError missing(std::string_view field, std::string_view advice) {
+    return {.status_code = 400,
+            .code = "missing_field",
+            .param = std::string(field),
+            .message = fmt::format("field '{}' is missing; {}", field, advice)};
+}
+
+JobError unsupported(std::string_view field, std::string message) {
+    return {.status_code = 400, .code = "unsupported_field", .param = shortened(field), .message = std::move(message)};
+}
+
+JobError invalid(std::string_view field, std::string message) {
+    return {.status_code = 400, .code = "invalid_value", .param = shortened(field), .message = std::move(message)};
+}
+
+}  // namespace lorry::schema

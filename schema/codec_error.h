@@ -1,0 +1,32 @@
+// How the codec says that a field is wrong: one wording for all of them. Used by codec_job.cpp, codec_body.cpp and codec_prompt.cpp.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "schema/job.h"
+#include "schema/json.h"
+
+namespace lorry::schema {
+
+// nullopt: all is well.
+using FieldError = std::optional<JobError>;
+
+// Text that came from outside as messages show it: at most 60 bytes, cut between characters.
+std::string shortened(std::string_view text);
+// A value as messages show it: its JSON, shortened.
+std::string shown(const Json& value);
+
+// "field 'temperature' must be a number, not a string"
+JobError wrong_type(std::string_view field, std::string_view expected, const Json& value);
+// "field 'temperature' is 3.5; allowed is 0 to 2"
+JobError wrong_value(std::string_view field, const Json& value, std::string_view allowed);
+// "field 'url' is missing; it …"
+JobError missing(std::string_view field, std::string_view advice);
+// 400 "unsupported_field": the message names the field.
+JobError unsupported(std::string_view field, std::string message);
+// 400 "invalid_value" in the caller's words.
+JobError invalid(std::string_view field, std::string message);
+
+}  // namespace lorry::schema

@@ -1,0 +1,177 @@
+// parse_job: from a record's bytes to a checked Job, or to the reason why not. The order of checks decides what is known of a bad
+// record: headers first (its batch), then the custom_id (result or dead letter), then method, url and body.
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
+#include "schema/codec.h"
+#include "schema/codec_body.h"
+
+namespace lorry::schema {
+namespace {
+
+constexpr std::size_t id_bytes_max = 512;  // of a custom_id or a batch_id: they become keys, headers and rows
+
+constexpr Endpoint endpoints[] = {Endpoint::chat_completions, Endpoint::completions, Endpoint::classify};
+
+std::string supported_urls() {
+    std::string urls;
+    for (const Endpoint endpoint : endpoints) {
+        if (!urls.empty()) urls += ", ";
+        urls += url_of(endpoint);
+    }
+    return urls;
+}
+
+std::optional<Endpoint> endpoint_of(std::string_view url) {
+    for (const Endpoint endpoint : endpoints) {
+        if (url == url_of(endpoint)) return endpoint;
+    }
+    return std::nullopt;
+}
+
+JobError bad_header(std::string_view name, std::string message) {
+    return {.status_code = 400, .code = "invalid_header", .param = std::string(name), .message = std::move(message)};
+}
+
+FieldError read_batch_id(const JobRecord& record, std::string& batch_id) {
+    const std::string* value = find_header(record.headers, batch_id_header);
+    if (value == nullptr || value->empty()) return {};
+    if (value->size() > id_bytes_max || !is_valid_utf8(*value) || value->find('/') != std::string::npos) {
+        return bad_header(batch_id_header, fmt::format("header 'batch_id' is '{}'; allowed is UTF-8 of up to {} bytes without '/'",
+                                                       shortened(repair_utf8(*value)), id_bytes_max));
+    }
+    batch_id = *value;
+    return {};
+}
+
+FieldError read_deadline(const JobRecord& record, std::optional<Timestamp>& deadline) {
+    const std::string* value = find_header(record.headers, deadline_header);
+    if (value == nullptr) return {};
+    std::int64_t since_epoch = 0;
+    const auto [end, failed] = std::from_chars(value->data(), value->data() + value->size(), since_epoch);
+    if (failed != std::errc() || end != value->data() + value->size() || since_epoch < 0) {
+        return bad_header(deadline_header,
+                          fmt::format("header 'deadline' is '{}'; allowed is a decimal number of milliseconds since 1970-01-01 UTC",
+                                      shortened(repair_utf8(*value))));
+    }
+    deadline = Timestamp(std::chrono::milliseconds(since_epoch));
+    return {};
+}
+
+// Why this custom_id names no job, or nullopt.
+std::optional<std::string> custom_id_error(const Json* value) {
+    if (value == nullptr) return "field 'custom_id' is missing; a job without it has no name for its result";
+    if (!value->is_string()) return fmt::format("field 'custom_id' is {}; allowed is a string", shown(*value));
+    if (value->as_string()->empty()) return "field 'custom_id' is empty; allowed is a string of 1 to 512 bytes";
+    if (value->as_string()->size() > id_bytes_max) {
+        return fmt::format("field 'custom_id' has {} bytes; allowed are up to {}", value->as_string()->size(), id_bytes_max);
+    }
+    return std::nullopt;
+}
+
+FieldError read_line(const Json& line, Job& job) {
+    for (const auto& [name, value] : *line.as_object()) {
+        if (name == "custom_id" || name == "method" || name == "url" || name == "body") continue;
+        return unsupported(name, fmt::format("field '{}' is unknown; a job has custom_id, method, url and body", shortened(name)));
+    }
+    if (const Json* method = line.find("method"); method != nullptr) {
+        const auto* verb = method->as_string();
+        if (verb == nullptr) return wrong_type("method", "a string", *method);
+        if (*verb != "POST") return wrong_value("method", *method, "\"POST\"");
+    }
+    const Json* url = line.find("url");
+    if (url == nullptr) return missing("url", "it is one of " + supported_urls());
+    if (!url->is_string()) return wrong_type("url", "a string", *url);
+    const auto endpoint = endpoint_of(*url->as_string());
+    if (!endpoint) {
+        return JobError{.status_code = 400,
+                        .code = "unsupported_url",
+                        .param = "url",
+                        .message = fmt::format("url {} is not supported; supported are {}", shown(*url), supported_urls())};
+    }
+    job.endpoint = *endpoint;
+    const Json* body = line.find("body");
+    if (body == nullptr) return missing("body", "it is what would be sent to the url");
+    return read_body(*body, job);
+}
+
+bool is_ours(std::string_view header) {
+    return header == batch_id_header || header == deadline_header;
+}
+
+}  // namespace
+
+const char* url_of(Endpoint endpoint) {
+    switch (endpoint) {
+        case Endpoint::chat_completions: return "/v1/chat/completions";
+        case Endpoint::completions: return "/v1/completions";
+        case Endpoint::classify: return "/classify";
+    }
+    CHECK(false, "an endpoint of no known kind");
+}
+
+std::string job_id(std::string_view batch_id, std::string_view custom_id) {
+    return batch_id.empty() ? std::string(custom_id) : fmt::format("{}/{}", batch_id, custom_id);
+}
+
+const std::string* find_header(std::span<const Header> headers, std::string_view name) {
+    const auto last = std::find_if(headers.rbegin(), headers.rend(), [&](const Header& header) { return header.first == name; });
+    return last == headers.rend() ? nullptr : &last->second;
+}
+
+Expected<Job, BadRecord> parse_job(const JobRecord& record, const ParseLimits& limits) {
+    Job job;
+    job.source = record.source;
+    job.submitted = record.timestamp;
+    FieldError header_error = read_batch_id(record, job.batch_id);
+    if (!header_error) header_error = read_deadline(record, job.deadline);
+
+    const auto refuse = [&](JobError error) {
+        return unexpected(BadRecord{.custom_id = job.custom_id.empty() ? std::nullopt : std::optional(job.custom_id),
+                                    .job_id = job.custom_id.empty() ? "" : job_id(job.batch_id, job.custom_id),
+                                    .batch_id = job.batch_id,
+                                    .model = job.model,
+                                    .error = std::move(error)});
+    };
+
+    if (!record.value) {
+        return refuse(
+            {.status_code = 400, .code = "null_value", .param = "", .message = "the record has a null value; a job is a JSON object"});
+    }
+    const std::string& text = *record.value;
+    if (text.size() > limits.bytes_max) {
+        if (text.size() <= limits.scanned_bytes_max) {
+            const auto custom_id = scan_string_member(text, "custom_id");
+            if (custom_id && custom_id->size() <= id_bytes_max) job.custom_id = *custom_id;
+        }
+        return refuse(
+            {.status_code = 413,
+             .code = "payload_too_large",
+             .param = "",
+             .message = fmt::format("the job has {} bytes; allowed are up to {}: shorten or split it", text.size(), limits.bytes_max)});
+    }
+    auto line = Json::parse(text);
+    if (!line) return refuse({.status_code = 400, .code = "invalid_json", .param = "", .message = "the job is not JSON: " + line.error()});
+    if (!line->is_object()) {
+        return refuse(
+            {.status_code = 400,
+             .code = "invalid_json",
+             .param = "",
+             .message = fmt::format("the job is a JSON {}; a job is an object with custom_id, method, url and body", line->kind())});
+    }
+    const Json* custom_id = line->find("custom_id");
+    if (auto reason = custom_id_error(custom_id)) {
+        return refuse({.status_code = 400, .code = "invalid_custom_id", .param = "custom_id", .message = std::move(*reason)});
+    }
+    job.custom_id = *custom_id->as_string();
+    job.id = job_id(job.batch_id, job.custom_id);
+    if (header_error) return refuse(std::move(*header_error));
+    if (auto error = read_line(*line, job)) return refuse(std::move(*error));
+    std::copy_if(record.headers.begin(), record.headers.end(), std::back_inserter(job.headers),
+                 [](const Header& header) { return !is_ours(header.first); });
+    return job;
+}
+
+}  // namespace lorry::schema

@@ -1,0 +1,188 @@
+// Prompts in all the shapes that the endpoints take.
+#include "schema/codec_prompt.h"
+
+#include <algorithm>
+#include <limits>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+namespace lorry::schema {
+namespace {
+
+// A message's parts of text, joined; other kinds of parts are refused.
+Expected<std::string, JobError> join_text_parts(const Json::Array& parts, const std::string& field) {
+    std::string text;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        const std::string part = fmt::format("{}[{}]", field, i);
+        if (!parts[i].is_object()) return unexpected(wrong_type(part, "an object", parts[i]));
+        const Json* type = parts[i].find("type");
+        if (type == nullptr || !type->is_string()) return unexpected(missing(part + ".type", "it says what the part is, such as \"text\""));
+        if (*type->as_string() != "text") {
+            return unexpected(
+                unsupported(part + ".type", fmt::format("field '{}.type' is {}; only text is supported", part, shown(*type))));
+        }
+        const Json* part_text = parts[i].find("text");
+        if (part_text == nullptr || !part_text->is_string()) return unexpected(missing(part + ".text", "it is the part's text"));
+        if (i > 0) text += '\n';
+        text += *part_text->as_string();
+    }
+    return text;
+}
+
+// OpenAI carries a call's arguments as JSON text, chat templates expect the object.
+Expected<Json, JobError> read_tool_calls(const Json& value, const std::string& field) {
+    const auto* calls = value.as_array();
+    if (calls == nullptr) return unexpected(wrong_type(field, "an array", value));
+    Json out = Json::array({});
+    for (std::size_t i = 0; i < calls->size(); ++i) {
+        const std::string name = fmt::format("{}[{}].function", field, i);
+        Json call = (*calls)[i];
+        const Json* function = call.find("function");
+        if (function == nullptr || !function->is_object()) return unexpected(missing(name, "it is an object with name and arguments"));
+        Json read_function = *function;
+        if (const Json* arguments = function->find("arguments"); arguments != nullptr && arguments->is_string()) {
+            auto parsed = arguments->as_string()->empty() ? Json::object({}) : Json::parse(*arguments->as_string());
+            if (!parsed || !parsed->is_object()) {
+                return unexpected(
+                    invalid(name + ".arguments", fmt::format("field '{}.arguments' is no JSON object: {}", name, shown(*arguments))));
+            }
+            read_function.set("arguments", std::move(*parsed));
+        }
+        call.set("function", std::move(read_function));
+        out.push(std::move(call));
+    }
+    return out;
+}
+
+Expected<Json, JobError> read_message(const Json& value, const std::string& field) {
+    if (!value.is_object()) return unexpected(wrong_type(field, "an object", value));
+    Json message = value;
+    const Json* role = value.find("role");
+    if (role == nullptr) return unexpected(missing(field + ".role", "it says who speaks, such as \"user\""));
+    if (!role->is_string()) return unexpected(wrong_type(field + ".role", "a string", *role));
+    if (role->as_string()->empty()) return unexpected(wrong_value(field + ".role", *role, "a name such as \"user\""));
+
+    bool has_calls = false;
+    if (const Json* calls = value.find("tool_calls"); calls != nullptr && !calls->is_null()) {
+        auto read = read_tool_calls(*calls, field + ".tool_calls");
+        if (!read) return unexpected(std::move(read.error()));
+        has_calls = !read->as_array()->empty();
+        message.set("tool_calls", std::move(*read));
+    }
+
+    const Json* content = value.find("content");
+    if (content == nullptr || content->is_null()) {
+        if (!has_calls) return unexpected(missing(field + ".content", "only a message with tool_calls may leave it out"));
+        message.set("content", nullptr);
+    } else if (const auto* parts = content->as_array()) {
+        auto text = join_text_parts(*parts, field + ".content");
+        if (!text) return unexpected(std::move(text.error()));
+        message.set("content", std::move(*text));
+    } else if (!content->is_string()) {
+        return unexpected(wrong_type(field + ".content", "a string or an array of text parts", *content));
+    }
+    return message;
+}
+
+Expected<std::vector<std::int32_t>, JobError> read_token_ids(const std::string& field, const Json::Array& values) {
+    if (values.empty()) return unexpected(invalid(field, fmt::format("field '{}' is empty; give at least one token id", field)));
+    std::vector<std::int32_t> ids;
+    ids.reserve(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        if (!values[i].is_integer()) return unexpected(wrong_type(fmt::format("{}[{}]", field, i), "a token id", values[i]));
+        const std::int64_t id = *values[i].as_integer();
+        if (id < 0 || id > std::numeric_limits<std::int32_t>::max()) {
+            return unexpected(wrong_value(fmt::format("{}[{}]", field, i), values[i], "a token id, 0 or more"));
+        }
+        ids.push_back(static_cast<std::int32_t>(id));
+    }
+    return ids;
+}
+
+}  // namespace
+
+Expected<std::string, JobError> read_messages(const Json& value) {
+    const auto* messages = value.as_array();
+    if (messages == nullptr) return unexpected(wrong_type("messages", "an array", value));
+    if (messages->empty()) return unexpected(invalid("messages", "field 'messages' is empty; give at least one message"));
+    Json out = Json::array({});
+    for (std::size_t i = 0; i < messages->size(); ++i) {
+        auto message = read_message((*messages)[i], fmt::format("messages[{}]", i));
+        if (!message) return unexpected(std::move(message.error()));
+        out.push(std::move(*message));
+    }
+    return out.dump();
+}
+
+Expected<std::vector<TextPrompt>, JobError> read_prompts(std::string_view field, const Json& value) {
+    constexpr const char* shapes = "a string, a list of strings, a list of token ids or a list of such lists";
+    if (const auto* text = value.as_string()) return std::vector<TextPrompt>{*text};
+    const auto* values = value.as_array();
+    if (values == nullptr) return unexpected(wrong_type(field, shapes, value));
+    if (values->empty()) return unexpected(invalid(field, fmt::format("field '{}' is empty; allowed is {}", field, shapes)));
+    const std::string name(field);
+    std::vector<TextPrompt> prompts;
+    if (values->front().is_number()) {
+        auto ids = read_token_ids(name, *values);
+        if (!ids) return unexpected(std::move(ids.error()));
+        prompts.emplace_back(std::move(*ids));
+        return prompts;
+    }
+    const bool texts = values->front().is_string();
+    for (std::size_t i = 0; i < values->size(); ++i) {
+        const Json& element = (*values)[i];
+        const std::string place = fmt::format("{}[{}]", field, i);
+        if (texts && element.is_string()) {
+            prompts.emplace_back(*element.as_string());
+        } else if (!texts && element.is_array()) {
+            auto ids = read_token_ids(place, *element.as_array());
+            if (!ids) return unexpected(std::move(ids.error()));
+            prompts.emplace_back(std::move(*ids));
+        } else {
+            return unexpected(wrong_type(place, texts ? "a string as those before it" : "a string or a list of token ids", element));
+        }
+    }
+    return prompts;
+}
+
+Expected<std::vector<std::string>, JobError> read_choices(const Json& value) {
+    const auto* values = value.as_array();
+    if (values == nullptr) return unexpected(wrong_type("choices", "an array of strings", value));
+    if (values->size() < 2) return unexpected(wrong_value("choices", value, "a list of at least 2 strings"));
+    std::vector<std::string> choices;
+    std::unordered_set<std::string_view> seen;
+    choices.reserve(values->size());
+    for (std::size_t i = 0; i < values->size(); ++i) {
+        const std::string place = fmt::format("choices[{}]", i);
+        const auto* choice = (*values)[i].as_string();
+        if (choice == nullptr) return unexpected(wrong_type(place, "a string", (*values)[i]));
+        if (choice->empty()) return unexpected(wrong_value(place, (*values)[i], "a text that is not empty"));
+        if (!seen.insert(*choice).second) {
+            return unexpected(invalid(place, fmt::format("field '{}' repeats {}; choices must differ", place, shown((*values)[i]))));
+        }
+        choices.push_back(*choice);
+    }
+    return choices;
+}
+
+Expected<std::string, JobError> read_tools(const Json& value) {
+    const auto* tools = value.as_array();
+    if (tools == nullptr) return unexpected(wrong_type("tools", "an array", value));
+    for (std::size_t i = 0; i < tools->size(); ++i) {
+        const Json& tool = (*tools)[i];
+        const std::string place = fmt::format("tools[{}]", i);
+        if (!tool.is_object()) return unexpected(wrong_type(place, "an object", tool));
+        const Json* type = tool.find("type");
+        if (type == nullptr || type->as_string() == nullptr || *type->as_string() != "function") {
+            return unexpected(wrong_value(place + ".type", type == nullptr ? Json() : *type, "\"function\""));
+        }
+        const Json* function = tool.find("function");
+        if (function == nullptr || !function->is_object()) return unexpected(missing(place + ".function", "it describes the function"));
+        const Json* name = function->find("name");
+        if (name == nullptr || !name->is_string()) return unexpected(missing(place + ".function.name", "it is the function's name"));
+    }
+    return tools->empty() ? std::string() : value.dump();
+}
+
+}  // namespace lorry::schema

@@ -1,0 +1,21 @@
+// Reads what a job is about: chats, text or token prompts, choices, tools. Called by codec_body.cpp's field table.
+#pragma once
+
+#include "schema/codec_error.h"
+
+namespace lorry::schema {
+
+// An array of chat messages, as the template wants them: JSON text in which lists of text parts are joined by newlines (as vLLM does
+// for templates that take text) and a tool call's arguments are objects. Members that we do not know are the template's to read.
+Expected<std::string, JobError> read_messages(const Json& value);
+
+// A string, a list of strings, a list of token ids or a list of such lists.
+Expected<std::vector<TextPrompt>, JobError> read_prompts(std::string_view field, const Json& value);
+
+// At least two distinct strings, none empty.
+Expected<std::vector<std::string>, JobError> read_choices(const Json& value);
+
+// An array of {"type":"function","function":{"name",…}}, as JSON text.
+Expected<std::string, JobError> read_tools(const Json& value);
+
+}  // namespace lorry::schema

@@ -1,0 +1,148 @@
+// What leaves for the results, chunks and dlq topics, and what readers of results need back.
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include "schema/codec.h"
+
+namespace lorry::schema {
+namespace {
+
+constexpr std::string_view result_id_prefix = "batch_req_";
+
+bool names_a_run(std::string_view header) {
+    constexpr std::array ours = {source_topic_header, source_partition_header, source_offset_header, attempt_header, batch_id_header};
+    return std::find(ours.begin(), ours.end(), header) != ours.end();
+}
+
+// The request's id is the result's under another prefix: equal for every attempt too.
+std::string request_id(std::string_view result_id) {
+    if (result_id.starts_with(result_id_prefix)) result_id.remove_prefix(result_id_prefix.size());
+    return fmt::format("req_{}", result_id);
+}
+
+std::int64_t integer_at(const Json* object, std::string_view key) {
+    const Json* value = object == nullptr ? nullptr : object->find(key);
+    return value == nullptr ? 0 : value->as_integer().value_or(0);
+}
+
+std::string text_at(const Json* object, std::string_view key) {
+    const Json* value = object == nullptr ? nullptr : object->find(key);
+    return value == nullptr || !value->is_string() ? std::string() : *value->as_string();
+}
+
+// "code: message" of an error object.
+std::string error_text(const Json* error) {
+    const std::string code = text_at(error, "code");
+    const std::string message = text_at(error, "message");
+    if (code.empty()) return message.empty() ? "the error has no message" : message;
+    return message.empty() ? code : fmt::format("{}: {}", code, message);
+}
+
+}  // namespace
+
+const char* code_of(BatchFailure failure) {
+    switch (failure) {
+        case BatchFailure::expired: return "batch_expired";
+        case BatchFailure::cancelled: return "batch_cancelled";
+        case BatchFailure::request_timeout: return "request_timeout";
+    }
+    CHECK(false, "a batch failure of no known kind");
+}
+
+Json encode_usage(const Usage& usage) {
+    return Json::object({{"prompt_tokens", usage.prompt_tokens},
+                         {"completion_tokens", usage.completion_tokens},
+                         {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+                         {"prompt_tokens_details", Json::object({{"cached_tokens", usage.cached_tokens}})}});
+}
+
+Json error_body(const JobError& error) {
+    const auto text_or_null = [](const std::string& text) { return text.empty() ? Json() : Json(repair_utf8(text)); };
+    return Json::object({{"error", Json::object({{"message", repair_utf8(error.message)},
+                                                 {"type", error.status_code < 500 ? "invalid_request_error" : "server_error"},
+                                                 {"param", text_or_null(error.param)},
+                                                 {"code", text_or_null(error.code)}})}});
+}
+
+std::string result_id(const Source& source, std::string_view custom_id) {
+    // Sizes first, so that no two sources give the same bytes.
+    const std::string bytes = fmt::format("{}:{}:{}:{}:{}", source.topic.size(), source.topic, source.partition, source.offset, custom_id);
+    const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+    return fmt::format("{}{:016x}{:016x}", result_id_prefix, hash.high64, hash.low64);
+}
+
+std::string encode_completion(const Completion& completion) {
+    Json line = Json::object({{"id", repair_utf8(completion.id)}, {"custom_id", repair_utf8(completion.custom_id)}});
+    if (completion.failure) {
+        line.set("response", nullptr);
+        line.set("error", Json::object({{"code", code_of(*completion.failure)}, {"message", repair_utf8(completion.failure_message)}}));
+    } else {
+        line.set("response", Json::object({{"status_code", completion.status_code},
+                                           {"request_id", repair_utf8(request_id(completion.id))},
+                                           {"body", completion.body}}));
+        line.set("error", nullptr);
+    }
+    return line.dump();
+}
+
+std::vector<Header> completion_headers(const Completion& completion) {
+    const Run& run = completion.run;
+    std::vector<Header> headers = {{std::string(source_topic_header), run.source.topic},
+                                   {std::string(source_partition_header), std::to_string(run.source.partition)},
+                                   {std::string(source_offset_header), std::to_string(run.source.offset)},
+                                   {std::string(attempt_header), std::to_string(run.attempt)}};
+    if (!run.batch_id.empty()) headers.emplace_back(batch_id_header, run.batch_id);
+    std::copy_if(completion.headers.begin(), completion.headers.end(), std::back_inserter(headers),
+                 [](const Header& header) { return !names_a_run(header.first); });
+    return headers;
+}
+
+std::string encode_chunk(const Chunk& chunk) {
+    return Json::object(
+               {{"custom_id", repair_utf8(chunk.custom_id)}, {"attempt", chunk.attempt}, {"seq", chunk.seq}, {"chunk", chunk.chunk}})
+        .dump();
+}
+
+std::vector<Header> dead_letter_headers(const DeadLetter& letter) {
+    std::vector<Header> headers = letter.headers;
+    headers.emplace_back("__connect.errors.topic", letter.source.topic);
+    headers.emplace_back("__connect.errors.partition", std::to_string(letter.source.partition));
+    headers.emplace_back("__connect.errors.offset", std::to_string(letter.source.offset));
+    headers.emplace_back("__connect.errors.stage", "VALUE_CONVERTER");
+    headers.emplace_back("__connect.errors.class.name", "lorry::schema::parse_job");
+    headers.emplace_back("__connect.errors.exception.class.name", "lorry::schema::BadRecord");
+    headers.emplace_back("__connect.errors.exception.message", repair_utf8(letter.reason));
+    return headers;
+}
+
+Expected<ResultSummary, std::string> parse_result(std::string_view value) {
+    const auto line = Json::parse(value);
+    if (!line) return unexpected("the result is not JSON: " + line.error());
+    ResultSummary summary;
+    summary.id = text_at(&*line, "id");
+    summary.custom_id = text_at(&*line, "custom_id");
+    if (summary.custom_id.empty()) return unexpected(std::string("the result has no custom_id"));
+
+    const Json* error = line->find("error");
+    if (error != nullptr && !error->is_null()) {
+        summary.error = error_text(error);
+        return summary;
+    }
+    const Json* response = line->find("response");
+    if (response == nullptr || !response->is_object()) return unexpected(std::string("the result has neither response nor error"));
+    summary.status_code = static_cast<int>(integer_at(response, "status_code"));
+    const Json* body = response->find("body");
+    summary.ok = summary.status_code >= 200 && summary.status_code < 300;
+    if (!summary.ok) summary.error = error_text(body == nullptr ? nullptr : body->find("error"));
+    if (const Json* usage = body == nullptr ? nullptr : body->find("usage")) {
+        summary.usage = {.prompt_tokens = integer_at(usage, "prompt_tokens"),
+                         .completion_tokens = integer_at(usage, "completion_tokens"),
+                         .cached_tokens = integer_at(usage->find("prompt_tokens_details"), "cached_tokens")};
+    }
+    return summary;
+}
+
+}  // namespace lorry::schema

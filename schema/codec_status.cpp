@@ -1,0 +1,245 @@
+// What the status, adapters and control topics carry, both ways. Readers tolerate fields that they do not know: a newer worker may
+// have written them.
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "schema/codec.h"
+
+namespace lorry::schema {
+namespace {
+
+constexpr std::array states = {JobState::running, JobState::completed, JobState::failed, JobState::expired, JobState::cancelled};
+constexpr std::size_t name_bytes_max = 200;
+
+Json text_or_null(const std::string& text) {
+    return text.empty() ? Json() : Json(repair_utf8(text));
+}
+
+Json milliseconds(const std::optional<Timestamp>& time) {
+    return time ? Json(static_cast<std::int64_t>(time->time_since_epoch().count())) : Json();
+}
+
+// Reads members of one object; the first that has the wrong type is the error.
+class MemberReader {
+  public:
+    explicit MemberReader(const Json& object) : object_(object) {}
+
+    std::string text(std::string_view key) {
+        const Json* value = member(key);
+        if (value == nullptr) return {};
+        if (value->is_string()) return *value->as_string();
+        return wrong<std::string>(key, "a string");
+    }
+    std::string required_text(std::string_view key) {
+        std::string value = text(key);
+        if (value.empty() && error_.empty()) error_ = fmt::format("field '{}' is missing", key);
+        return value;
+    }
+    std::int64_t integer(std::string_view key) {
+        const Json* value = member(key);
+        if (value == nullptr) return 0;
+        if (const auto integer = value->as_integer()) return *integer;
+        return wrong<std::int64_t>(key, "an integer");
+    }
+    std::optional<Timestamp> time(std::string_view key) {
+        if (member(key) == nullptr) return std::nullopt;
+        return Timestamp(std::chrono::milliseconds(integer(key)));
+    }
+    std::vector<std::string> texts(std::string_view key) {
+        std::vector<std::string> out;
+        const Json* value = member(key);
+        if (value == nullptr) return out;
+        if (!value->is_array()) return wrong<std::vector<std::string>>(key, "an array of strings");
+        for (const Json& element : *value->as_array()) {
+            if (!element.is_string()) return wrong<std::vector<std::string>>(key, "an array of strings");
+            out.push_back(*element.as_string());
+        }
+        return out;
+    }
+    void fail(std::string error) {
+        if (error_.empty()) error_ = std::move(error);
+    }
+    const std::string& error() const { return error_; }
+
+  private:
+    const Json* member(std::string_view key) const {
+        const Json* value = object_.find(key);
+        return value == nullptr || value->is_null() ? nullptr : value;
+    }
+    template <typename T>
+    T wrong(std::string_view key, std::string_view expected) {
+        fail(fmt::format("field '{}' must be {}, not {}", key, expected, member(key)->kind()));
+        return {};
+    }
+
+    const Json& object_;
+    std::string error_;
+};
+
+Expected<Json, std::string> parse_object(std::string_view value, std::string_view what) {
+    auto object = Json::parse(value);
+    if (!object) return unexpected(fmt::format("the {} is not JSON: {}", what, object.error()));
+    if (!object->is_object()) return unexpected(fmt::format("the {} is a JSON {}, not an object", what, object->kind()));
+    return std::move(*object);
+}
+
+const Json& object_at(const Json& object, std::string_view key, const Json& otherwise) {
+    const Json* value = object.find(key);
+    return value == nullptr ? otherwise : *value;
+}
+
+// A path that stays below the root whatever the root is.
+bool stays_below_root(const std::string& path) {
+    const std::filesystem::path normal = std::filesystem::path(path).lexically_normal();
+    return !path.empty() && path.find('\0') == std::string::npos && normal.is_relative() && *normal.begin() != "..";
+}
+
+}  // namespace
+
+const char* name_of(JobState state) {
+    switch (state) {
+        case JobState::running: return "running";
+        case JobState::completed: return "completed";
+        case JobState::failed: return "failed";
+        case JobState::expired: return "expired";
+        case JobState::cancelled: return "cancelled";
+    }
+    CHECK(false, "a job state of no known kind");
+}
+
+std::optional<JobState> state_named(std::string_view name) {
+    for (const JobState state : states) {
+        if (name == name_of(state)) return state;
+    }
+    return std::nullopt;
+}
+
+bool is_terminal(JobState state) {
+    return state != JobState::running;
+}
+
+std::string encode_status(const Status& status) {
+    const Run& run = status.run;
+    return Json::object({{"id", repair_utf8(run.job_id)},
+                         {"batch_id", text_or_null(run.batch_id)},
+                         {"state", name_of(status.state)},
+                         {"model", text_or_null(run.model)},
+                         {"adapter", text_or_null(run.adapter)},
+                         {"worker", text_or_null(run.worker)},
+                         {"attempt", run.attempt},
+                         {"source", Json::object({{"topic", repair_utf8(run.source.topic)},
+                                                  {"partition", run.source.partition},
+                                                  {"offset", run.source.offset}})},
+                         {"submitted_at", milliseconds(run.submitted)},
+                         {"started_at", milliseconds(run.started)},
+                         {"finished_at", milliseconds(run.finished)},
+                         {"usage", encode_usage(status.usage)},
+                         {"error", text_or_null(status.error)}})
+        .dump();
+}
+
+Expected<Status, std::string> parse_status(std::string_view value) {
+    const auto object = parse_object(value, "status");
+    if (!object) return unexpected(object.error());
+    const Json empty = Json::object({});
+    const Json& usage_object = object_at(*object, "usage", empty);
+
+    MemberReader top(*object);
+    MemberReader source(object_at(*object, "source", empty));
+    MemberReader usage(usage_object);
+    MemberReader details(object_at(usage_object, "prompt_tokens_details", empty));
+    Status status;
+    status.run = {.job_id = top.required_text("id"),
+                  .batch_id = top.text("batch_id"),
+                  .model = top.text("model"),
+                  .adapter = top.text("adapter"),
+                  .worker = top.text("worker"),
+                  .source = {.topic = source.required_text("topic"),
+                             .partition = static_cast<std::int32_t>(source.integer("partition")),
+                             .offset = source.integer("offset")},
+                  .attempt = top.integer("attempt"),
+                  .submitted = top.time("submitted_at"),
+                  .started = top.time("started_at"),
+                  .finished = top.time("finished_at")};
+    const std::string state_name = top.required_text("state");
+    if (const auto state = state_named(state_name)) {
+        status.state = *state;
+    } else {
+        top.fail(fmt::format("field 'state' is '{}', which this version does not know", state_name));
+    }
+    status.usage = {.prompt_tokens = usage.integer("prompt_tokens"),
+                    .completion_tokens = usage.integer("completion_tokens"),
+                    .cached_tokens = details.integer("cached_tokens")};
+    status.error = top.text("error");
+    for (const MemberReader* reader : {&top, &source, &usage, &details}) {
+        if (!reader->error().empty()) return unexpected("the status is refused: " + reader->error());
+    }
+    return status;
+}
+
+std::optional<std::string> adapter_name_error(std::string_view name) {
+    const bool plain = std::none_of(name.begin(), name.end(), [](char c) {
+        return static_cast<unsigned char>(c) < 0x20 || c == 0x7f || c == '@' || c == '#' || c == '/';
+    });
+    if (!name.empty() && name.size() <= name_bytes_max && plain && name != "base" && is_valid_utf8(name)) return std::nullopt;
+    return fmt::format(
+        "'{}' cannot be an adapter's name: allowed are 1 to {} bytes of UTF-8 without '@', '#', '/' and control characters, and not 'base'",
+        repair_utf8(name.substr(0, name_bytes_max)), name_bytes_max);
+}
+
+std::string encode_adapter(const AdapterRegistration& adapter) {
+    Json targets = Json::array({});
+    for (const std::string& target : adapter.targets) targets.push(repair_utf8(target));
+    return Json::object({{"name", repair_utf8(adapter.name)},
+                         {"hash", repair_utf8(adapter.hash)},
+                         {"path", repair_utf8(adapter.path)},
+                         {"base", repair_utf8(adapter.base)},
+                         {"rank", adapter.rank_max},
+                         {"targets", std::move(targets)},
+                         {"bytes", adapter.bytes},
+                         {"registered_at", milliseconds(adapter.registered)}})
+        .dump();
+}
+
+Expected<AdapterRegistration, std::string> parse_adapter(std::string_view value) {
+    const auto object = parse_object(value, "registration");
+    if (!object) return unexpected(object.error());
+    MemberReader top(*object);
+    AdapterRegistration adapter{.name = top.required_text("name"),
+                                .hash = top.required_text("hash"),
+                                .path = top.required_text("path"),
+                                .base = top.text("base"),
+                                .rank_max = top.integer("rank"),
+                                .targets = top.texts("targets"),
+                                .bytes = top.integer("bytes"),
+                                .registered = top.time("registered_at")};
+    if (auto error = adapter_name_error(adapter.name)) top.fail(std::move(*error));
+    if (!stays_below_root(adapter.path)) {
+        top.fail(fmt::format("field 'path' is '{}'; allowed is a path relative to the workers' adapters_root that stays below it",
+                             adapter.path));
+    }
+    if (!top.error().empty()) return unexpected("the registration is refused: " + top.error());
+    return adapter;
+}
+
+std::string encode_cancel(const Cancel& cancel) {
+    return Json::object({{"type", "cancel"}, {cancel.is_batch ? "batch_id" : "job_id", repair_utf8(cancel.id)}}).dump();
+}
+
+Expected<Cancel, std::string> parse_cancel(std::string_view value, Timestamp at) {
+    const auto object = parse_object(value, "control message");
+    if (!object) return unexpected(object.error());
+    MemberReader top(*object);
+    const std::string type = top.required_text("type");
+    if (type != "cancel") top.fail(fmt::format("field 'type' is '{}', which this version does not know", type));
+    const std::string job = top.text("job_id");
+    const std::string batch = top.text("batch_id");
+    if (job.empty() == batch.empty()) top.fail("it must have either 'job_id' or 'batch_id'");
+    if (!top.error().empty()) return unexpected("the control message is refused: " + top.error());
+    return Cancel{.id = job.empty() ? batch : job, .is_batch = job.empty(), .at = at};
+}
+
+}  // namespace lorry::schema
