@@ -1,0 +1,115 @@
+"""What the example's scripts share: the data set, the prompts' formats, and the tasks' gold answers.
+
+Used by train_base.py, train_adapters.py, make_jobs.py and evaluate.py; Python's standard library only.
+"""
+
+import ctypes
+import json
+import os
+import random
+from pathlib import Path
+
+# The roles of the chat template, and the ends of documents and turns; ids 0.. in this order.
+SPECIAL_TOKENS = ["<|pad|>", "<|bos|>", "<|eos|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
+
+CHAT_TEMPLATE = (
+    "{{- bos_token }}"
+    "{%- for message in messages %}"
+    "{%- if message['role'] not in ['system', 'user', 'assistant'] %}"
+    "{{- raise_exception('unknown role ' + message['role']) }}"
+    "{%- endif %}"
+    "{{- '<|' + message['role'] + '|>' + (message['content'] | trim) + '<|end|>' }}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}"
+)
+
+# Long descriptions are cut here, at a word: about 160 tokens, seldom reached (1 package in 7).
+DESCRIPTION_CHARS_MAX = 600
+
+TASKS = ["section", "synopsis", "tags", "name"]
+
+# The facets of `tags`; where a package has several values of one, the first listed here speaks.
+FACETS = {
+    "role": ["program", "plugin", "shared-lib", "devel-lib", "app-data", "data", "documentation", "metapackage", "source"],
+    "implemented-in": ["perl", "python", "c++", "c", "java", "lisp", "shell", "ocaml", "r", "ruby", "haskell", "php", "objc", "tcl"],
+    "interface": ["daemon", "graphical", "text-mode", "web", "commandline", "shell"],
+}
+
+
+def prepare_cpu() -> None:
+    """Makes torch on the CPU up to twice as fast; call before importing torch.
+
+    Large tensors stay in the heap: giving them back to the system costs a page fault per 4 KiB at every step. Threads that
+    wait sleep instead of spinning, which matters when the machine is shared.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    m_trim_threshold, m_mmap_max = -1, -4
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(m_mmap_max, 0)
+        libc.mallopt(m_trim_threshold, 2**31 - 1)
+
+
+def load_packages(work: Path) -> dict[str, list[dict]]:
+    """Reads WORK/packages.jsonl (fetch_descriptions.py writes it) into its splits."""
+    splits: dict[str, list[dict]] = {"train": [], "dev": [], "heldout": []}
+    with open(work / "packages.jsonl", encoding="utf-8") as file:
+        for line in file:
+            package = json.loads(line)
+            splits[package["split"]].append(package)
+    return splits
+
+
+def user_text(package: dict) -> str:
+    """The user message of every task: the long description, without the package's name, cut at a word."""
+    text = package["description"]
+    if len(text) <= DESCRIPTION_CHARS_MAX:
+        return text
+    return text[:DESCRIPTION_CHARS_MAX].rsplit(None, 1)[0]
+
+
+def chat_prompt(text: str) -> str:
+    """What the chat template makes of one user message and the generation prompt."""
+    return f"<|bos|><|user|>{text.strip()}<|end|><|assistant|>"
+
+
+def completion_prompt(package: dict) -> str:
+    """The base model's own task: the start of a package's entry, to be continued with its description."""
+    return f"Package: {package['package']}\nSection: {package['section']}\nSynopsis: {package['synopsis']}\nDescription:"
+
+
+def gold_answer(task: str, package: dict) -> str | None:
+    """The right answer, or None where the package has none (no debtags)."""
+    if task == "section":
+        return package["section"]
+    if task == "synopsis":
+        return package["synopsis"]
+    if task == "name":
+        return package["package"]
+    values = {}
+    for facet, order in FACETS.items():
+        found = {tag.split("::")[1] for tag in package["tags"] if tag.startswith(facet + "::")}
+        values[facet] = next((value for value in order if value in found), None)
+    if values["role"] is None or values["implemented-in"] is None:
+        return None
+    return json.dumps(values)
+
+
+def pretraining_text(package: dict, rng: random.Random) -> str:
+    """One entry as the base model reads it: like a control file, or the description first and the other fields after it.
+
+    So every field is predicted from the description and the description from the other fields. The archive section is
+    among them (of train packages only; the model card says so), debtags are not. One entry in ten is a chat that asks for
+    the rest of a description, which gives the role tokens a meaning before any adapter exists.
+    """
+    description = package["description"]
+    fields = [f"Package: {package['package']}", f"Section: {package['section']}", f"Synopsis: {package['synopsis']}"]
+    kind = rng.random()
+    if kind < 0.1:
+        words = description.split(" ")
+        cut = rng.randint(1, max(1, len(words) - 1))
+        return f"<|bos|><|user|>{' '.join(words[:cut])}<|end|><|assistant|>{' '.join(words[cut:])}<|end|><|eos|>"
+    if kind < 0.4:
+        return "<|bos|>" + "\n".join([*fields, f"Description: {description}"]) + "<|eos|>"
+    rng.shuffle(fields)
+    return "<|bos|>" + "\n".join([f"Description: {description}", *fields]) + "<|eos|>"

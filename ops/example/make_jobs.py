@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Writes the held-out packages as job files for Lorry: OpenAI Batch input lines.
+
+Fourth step of the example (README.md); reads WORK/packages.jsonl, needs only Python's standard library. Writes to --out:
+  heldout.jsonl  2,000 jobs, one per held-out package, mixed over all adapters and the base model
+  section.jsonl  the 2,000 packages again, all for the `section` adapter
+  answers.jsonl  {"custom_id", "task", "answer"} of every job that has a right answer; score.py reads it
+Tasks of heldout.jsonl: the four adapters by /v1/chat/completions, `section` also by /classify with all sections as
+choices, and the base model by /v1/completions, which continues a package's entry and has no right answer.
+"""
+
+import argparse
+import hashlib
+import json
+from collections import Counter
+from pathlib import Path
+
+from common import completion_prompt, gold_answer, load_packages, user_text
+
+# Three of four packages that have the debtags for it get `tags`; of 20 others, so many get each kind of job.
+MIX = ["section"] * 6 + ["classify"] * 3 + ["synopsis"] * 5 + ["name"] * 4 + ["base"] * 2
+TOKENS_MAX = {"section": 8, "synopsis": 32, "tags": 48, "name": 24}
+
+
+def job(custom_id: str, url: str, body: dict) -> dict:
+    return {"custom_id": custom_id, "method": "POST", "url": url, "body": body}
+
+
+def chat_job(custom_id: str, task: str, package: dict) -> dict:
+    messages = [{"role": "user", "content": user_text(package)}]
+    body = {"model": task, "messages": messages, "max_tokens": TOKENS_MAX[task], "temperature": 0}
+    return job(custom_id, "/v1/chat/completions", body)
+
+
+def classify_job(custom_id: str, package: dict, sections: list[str]) -> dict:
+    messages = [{"role": "user", "content": user_text(package)}]
+    return job(custom_id, "/classify", {"model": "section", "messages": messages, "choices": sections})
+
+
+def base_job(custom_id: str, package: dict) -> dict:
+    body = {"model": "base", "prompt": completion_prompt(package), "max_tokens": 64, "temperature": 0}
+    return job(custom_id, "/v1/completions", body)
+
+
+def write_lines(path: Path, records: list[dict]) -> None:
+    path.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
+    print(f"{path.name}: {len(records)} lines, {path.stat().st_size / 1e6:.2f} MB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--work", type=Path, default=Path("build/example"), help="folder of packages.jsonl (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "jobs", help="folder to write (default: %(default)s)")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    splits = load_packages(arguments.work)
+    sections = sorted({package["section"] for packages in splits.values() for package in packages})
+    # The order is a hash's, so that the first few hundred lines hold every kind of job and package.
+    heldout = sorted(splits["heldout"], key=lambda p: hashlib.sha256(p["package"].encode()).digest())
+    mixed, full, answers = [], [], []
+    kinds: Counter = Counter()
+    for index, package in enumerate(heldout):
+        kind = MIX[(index * 7) % len(MIX)]
+        if index % 4 != 0 and gold_answer("tags", package) is not None:
+            kind = "tags"
+        custom_id = f"{kind}-{package['package']}"
+        kinds[kind] += 1
+        if kind == "base":
+            mixed.append(base_job(custom_id, package))
+        elif kind == "classify":
+            mixed.append(classify_job(custom_id, package, sections))
+            answers.append({"custom_id": custom_id, "task": "classify", "answer": package["section"]})
+        else:
+            mixed.append(chat_job(custom_id, kind, package))
+            answers.append({"custom_id": custom_id, "task": kind, "answer": gold_answer(kind, package)})
+        full.append(chat_job(f"all-section-{package['package']}", "section", package))
+        answers.append({"custom_id": f"all-section-{package['package']}", "task": "section", "answer": package["section"]})
+    write_lines(arguments.out / "heldout.jsonl", mixed)
+    write_lines(arguments.out / "section.jsonl", full)
+    write_lines(arguments.out / "answers.jsonl", answers)
+    print("kinds:", dict(kinds))
+
+
+if __name__ == "__main__":
+    main()
