@@ -1,0 +1,223 @@
+//! The C functions of lorry_text.h, where their contracts stand. No panic and no owned memory crosses: results and error messages go to a
+//! sink that the caller gives.
+
+use std::ffi::c_void;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Arc;
+
+use crate::chat_template::{ChatRequest, ChatTemplate};
+use crate::detokenizer::Detokenizer;
+use crate::tokenizer::Tokenizer;
+
+const OK: i32 = 0;
+const ERROR: i32 = 1;
+
+/// lorry_text_sink
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Sink {
+    context: *mut c_void,
+    write: extern "C" fn(*mut c_void, *const c_void, usize),
+}
+
+impl Sink {
+    fn text(&self, text: &str) {
+        (self.write)(self.context, text.as_ptr().cast(), text.len());
+    }
+
+    fn bytes(&self, bytes: &[u8]) {
+        (self.write)(self.context, bytes.as_ptr().cast(), bytes.len());
+    }
+
+    fn ids(&self, ids: &[i32]) {
+        (self.write)(self.context, ids.as_ptr().cast(), std::mem::size_of_val(ids));
+    }
+}
+
+/// lorry_text_view
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct View {
+    data: *const u8,
+    size: usize,
+}
+
+impl View {
+    /// SAFETY: the caller keeps the bytes alive and unchanged during the call that was given this view.
+    unsafe fn bytes<'a>(self) -> &'a [u8] {
+        if self.size == 0 {
+            &[]
+        } else {
+            std::slice::from_raw_parts(self.data, self.size)
+        }
+    }
+
+    /// SAFETY: as `bytes`.
+    unsafe fn text<'a>(self, what: &str) -> Result<&'a str, String> {
+        std::str::from_utf8(self.bytes()).map_err(|error| format!("{what} is not valid UTF-8 at byte {}", error.valid_up_to()))
+    }
+}
+
+/// SAFETY: `ids` points at `count` ids that live through the call. A negative id, which no token has, becomes one beyond all vocabularies.
+unsafe fn ids_from<'a>(ids: *const i32, count: usize) -> &'a [u32] {
+    if count == 0 {
+        &[]
+    } else {
+        std::slice::from_raw_parts(ids.cast(), count)
+    }
+}
+
+/// lorry_text_chat_request
+#[repr(C)]
+pub struct ChatRequestView {
+    messages: View,
+    tools: View,
+    extra: View,
+    add_generation_prompt: bool,
+}
+
+/// Runs `work`; an error or a panic becomes a message in the sink and ERROR.
+fn guarded(error: Sink, work: impl FnOnce() -> Result<(), String>) -> i32 {
+    let message = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(())) => return OK,
+        Ok(Err(message)) => message,
+        Err(panic) => {
+            let why = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+            format!("the text library failed: {}", why.unwrap_or("no reason given"))
+        }
+    };
+    error.text(&message);
+    ERROR
+}
+
+/// SAFETY of all functions below: handles come from the matching _new and were not freed; views, ids and out pointers are valid during the
+/// call; a sink's function may be called with its context during the call.
+#[no_mangle]
+pub unsafe extern "C" fn lorry_text_tokenizer_new(json: View, out: *mut *mut Arc<Tokenizer>, error: Sink) -> i32 {
+    guarded(error, || {
+        *out = Box::into_raw(Box::new(Arc::new(Tokenizer::from_json(json.bytes())?)));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_text_tokenizer_free(tokenizer: *mut Arc<Tokenizer>) {
+    drop(Box::from_raw(tokenizer));
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_text_encode(
+    tokenizer: &Arc<Tokenizer>,
+    text: View,
+    add_special_tokens: bool,
+    ids: Sink,
+    error: Sink,
+) -> i32 {
+    guarded(error, || {
+        ids.ids(&tokenizer.encode(text.text("the text")?, add_special_tokens)?);
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_text_decode(
+    tokenizer: &Arc<Tokenizer>,
+    ids: *const i32,
+    count: usize,
+    skip_special_tokens: bool,
+    text: Sink,
+    error: Sink,
+) -> i32 {
+    guarded(error, || {
+        text.text(&tokenizer.decode(ids_from(ids, count), skip_special_tokens)?);
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub extern "C" fn lorry_text_vocabulary_size(tokenizer: &Arc<Tokenizer>) -> usize {
+    tokenizer.vocabulary_size()
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_text_find(tokenizer: &Arc<Tokenizer>, token: View, id: *mut i32) -> bool {
+    let found = token.text("the token").ok().and_then(|token| tokenizer.find(token));
+    if let Some(found) = found {
+        *id = found as i32;
+    }
+    found.is_some()
+}
+
+#[no_mangle]
+pub extern "C" fn lorry_text_token_bytes(tokenizer: &Arc<Tokenizer>, id: i32, bytes: Sink) {
+    bytes.bytes(tokenizer.facts(id as u32).map_or(&[], |token| &token.bytes));
+}
+
+#[no_mangle]
+pub extern "C" fn lorry_text_is_special(tokenizer: &Arc<Tokenizer>, id: i32) -> bool {
+    tokenizer.facts(id as u32).is_some_and(|token| token.special)
+}
+
+#[no_mangle]
+pub extern "C" fn lorry_text_detokenizer_new(tokenizer: &Arc<Tokenizer>, skip_special_tokens: bool) -> *mut Detokenizer {
+    Box::into_raw(Box::new(Detokenizer::new(Arc::clone(tokenizer), skip_special_tokens)))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_text_detokenizer_free(detokenizer: *mut Detokenizer) {
+    drop(Box::from_raw(detokenizer));
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_text_detokenizer_prime(detokenizer: &mut Detokenizer, ids: *const i32, count: usize, error: Sink) -> i32 {
+    guarded(error, || detokenizer.prime(ids_from(ids, count)))
+}
+
+#[no_mangle]
+pub extern "C" fn lorry_text_detokenizer_push(detokenizer: &mut Detokenizer, id: i32, text: Sink, error: Sink) -> i32 {
+    guarded(error, || {
+        let mut piece = String::new();
+        detokenizer.push(id as u32, &mut piece)?;
+        text.text(&piece);
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub extern "C" fn lorry_text_detokenizer_finish(detokenizer: &mut Detokenizer, text: Sink) {
+    let mut piece = String::new();
+    detokenizer.finish(&mut piece);
+    text.text(&piece);
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_text_chat_template_new(description: View, out: *mut *mut ChatTemplate, error: Sink) -> i32 {
+    guarded(error, || {
+        *out = Box::into_raw(Box::new(ChatTemplate::new(description.text("the description")?)?));
+        Ok(())
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_text_chat_template_free(template: *mut ChatTemplate) {
+    drop(Box::from_raw(template));
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn lorry_text_chat_template_render(
+    template: &ChatTemplate,
+    request: &ChatRequestView,
+    text: Sink,
+    error: Sink,
+) -> i32 {
+    guarded(error, || {
+        let request = ChatRequest {
+            messages: request.messages.text("messages")?,
+            tools: request.tools.text("tools")?,
+            extra: request.extra.text("chat_template_kwargs")?,
+            add_generation_prompt: request.add_generation_prompt,
+        };
+        text.text(&template.render(&request)?);
+        Ok(())
+    })
+}

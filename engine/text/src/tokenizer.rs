@@ -1,0 +1,180 @@
+//! A tokenizer read from tokenizer.json, with a table of what each token stands for. Shared by any number of threads.
+
+use std::collections::HashMap;
+
+use tokenizers::decoders::DecoderWrapper;
+use tokenizers::{Decoder, ModelWrapper};
+
+/// Ids beyond this are a damaged file, not a vocabulary; the tables below have one entry per id.
+const ID_LIMIT: u32 = 1 << 24;
+
+/// A token that changes nothing: what follows it is no longer the first of a text, and it decodes to itself everywhere.
+const ANCHOR: &str = "a";
+
+/// How tokens become text. Both kinds are local: a token's text depends on no other token, but for bytes that wait for the rest of their
+/// character and for the first token of a text, whose leading space some decoders drop.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Decoding {
+    /// Every token is a string of bytes; the text is their concatenation.
+    ByteLevel,
+    /// Every token is a piece of text; with `byte_fallback`, tokens named <0x00> to <0xFF> are single bytes.
+    Pieces { byte_fallback: bool },
+}
+
+pub struct Tokenizer {
+    library: tokenizers::Tokenizer,
+    decoding: Decoding,
+    /// By id; some vocabularies have holes.
+    tokens: Vec<Option<TokenFacts>>,
+}
+
+pub struct TokenFacts {
+    /// What the token stands for when it is not the first of a text.
+    pub bytes: Box<[u8]>,
+    pub special: bool,
+    /// One byte of a character, by the byte fall-back.
+    pub fallback: bool,
+}
+
+impl Tokenizer {
+    pub fn from_json(json: &[u8]) -> Result<Self, String> {
+        let mut library = tokenizers::Tokenizer::from_bytes(json).map_err(|error| error.to_string())?;
+        // What a file asks for here is a habit of training; a job says itself how much context it wants.
+        library.with_truncation(None).map_err(|error| error.to_string())?;
+        library.with_padding(None);
+        if let ModelWrapper::BPE(model) = library.get_model() {
+            if model.dropout.is_some_and(|probability| probability > 0.0) {
+                return Err("model.dropout makes tokenization random: set it to null".to_string());
+            }
+        }
+        let decoding = decoding_of(&library)?;
+        let size = match library.get_vocab(true).values().max() {
+            None => return Err("the vocabulary is empty".to_string()),
+            Some(&highest) if highest >= ID_LIMIT => return Err(format!("token id {highest} is above the limit of {ID_LIMIT}")),
+            Some(&highest) => highest as usize + 1,
+        };
+        let mut tokenizer = Tokenizer { library, decoding, tokens: Vec::new() };
+        let byte_of = byte_of_char();
+        tokenizer.tokens = (0..size as u32).map(|id| tokenizer.facts_of(id, &byte_of)).collect::<Result<_, _>>()?;
+        Ok(tokenizer)
+    }
+
+    pub fn decoding(&self) -> Decoding {
+        self.decoding
+    }
+
+    /// The highest id + 1.
+    pub fn vocabulary_size(&self) -> usize {
+        self.tokens.len()
+    }
+
+    pub fn find(&self, token: &str) -> Option<u32> {
+        self.library.token_to_id(token)
+    }
+
+    /// Nothing for ids without a token.
+    pub fn facts(&self, id: u32) -> Option<&TokenFacts> {
+        self.tokens.get(id as usize)?.as_ref()
+    }
+
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.library.id_to_token(id)
+    }
+
+    pub fn encode(&self, text: &str, add_special_tokens: bool) -> Result<Vec<i32>, String> {
+        let encoding = self.library.encode_fast(text, add_special_tokens).map_err(|error| error.to_string())?;
+        Ok(encoding.get_ids().iter().map(|&id| id as i32).collect())
+    }
+
+    pub fn decode(&self, ids: &[u32], skip_special_tokens: bool) -> Result<String, String> {
+        self.library.decode(ids, skip_special_tokens).map_err(|error| error.to_string())
+    }
+
+    /// The text of `tokens` at the start of a text.
+    pub fn decode_first(&self, tokens: Vec<String>) -> Result<String, String> {
+        match self.library.get_decoder() {
+            Some(decoder) => decoder.decode(tokens).map_err(|error| error.to_string()),
+            None => Ok(tokens.join(" ")),
+        }
+    }
+
+    /// The text of `tokens` after other tokens.
+    pub fn decode_later(&self, tokens: Vec<String>) -> Result<String, String> {
+        let mut anchored = Vec::with_capacity(tokens.len() + 1);
+        anchored.push(ANCHOR.to_string());
+        anchored.extend(tokens);
+        let text = self.decode_first(anchored)?;
+        match text.strip_prefix(ANCHOR) {
+            Some(rest) => Ok(rest.to_string()),
+            None => Err(format!("the decoder turned the plain token {ANCHOR:?} into the start of {text:?}")),
+        }
+    }
+
+    fn facts_of(&self, id: u32, byte_of: &HashMap<char, u8>) -> Result<Option<TokenFacts>, String> {
+        let Some(token) = self.token(id) else { return Ok(None) };
+        let special = self.library.get_added_vocabulary().is_special_token(&token);
+        let (bytes, fallback) = match self.decoding {
+            Decoding::ByteLevel => (byte_level_bytes(&token, byte_of), false),
+            Decoding::Pieces { byte_fallback } => match fallback_byte(&token) {
+                Some(byte) if byte_fallback => (vec![byte], true),
+                _ => (self.decode_later(vec![token]).map_err(|error| format!("token {id}: {error}"))?.into_bytes(), false),
+            },
+        };
+        Ok(Some(TokenFacts { bytes: bytes.into_boxed_slice(), special, fallback }))
+    }
+}
+
+/// The byte that a token named as the byte fall-back names them stands for.
+fn fallback_byte(token: &str) -> Option<u8> {
+    let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    if digits.len() == 2 {
+        u8::from_str_radix(digits, 16).ok()
+    } else {
+        None
+    }
+}
+
+fn decoding_of(library: &tokenizers::Tokenizer) -> Result<Decoding, String> {
+    let steps = match library.get_decoder() {
+        None => &[],
+        Some(DecoderWrapper::Sequence(sequence)) => sequence.get_decoders(),
+        Some(decoder) => std::slice::from_ref(decoder),
+    };
+    let mut byte_level = false;
+    let mut byte_fallback = false;
+    let mut text_steps = false;
+    for step in steps {
+        match step {
+            DecoderWrapper::ByteLevel(_) => byte_level = true,
+            DecoderWrapper::ByteFallback(_) => byte_fallback = true,
+            DecoderWrapper::Fuse(_) => {}
+            DecoderWrapper::WordPiece(_) | DecoderWrapper::Metaspace(_) | DecoderWrapper::Replace(_) | DecoderWrapper::Strip(_) => {
+                text_steps = true
+            }
+            DecoderWrapper::BPE(_) | DecoderWrapper::CTC(_) | DecoderWrapper::Sequence(_) => {
+                return Err("decoder: BPEDecoder, CTC and sequences within sequences are not supported: their text cannot be streamed \
+                            token by token"
+                    .to_string())
+            }
+        }
+    }
+    match (byte_level, byte_fallback || text_steps) {
+        (true, false) => Ok(Decoding::ByteLevel),
+        (true, true) => Err("decoder: ByteLevel together with other decoders is not supported".to_string()),
+        (false, _) => Ok(Decoding::Pieces { byte_fallback }),
+    }
+}
+
+/// GPT-2's printable stand-ins for bytes, the other way round: bytes that print stand for themselves, the others, in order, for the
+/// characters from U+0100 on.
+fn byte_of_char() -> HashMap<char, u8> {
+    let prints = |byte: u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
+    let mut stand_ins = (0x100u32..).filter_map(char::from_u32);
+    (0..=255u8).filter_map(|byte| Some((if prints(byte) { byte as char } else { stand_ins.next()? }, byte))).collect()
+}
+
+/// As the ByteLevel decoder does it: a token with any other character stands for its own UTF-8 bytes.
+fn byte_level_bytes(token: &str, byte_of: &HashMap<char, u8>) -> Vec<u8> {
+    let bytes: Option<Vec<u8>> = token.chars().map(|character| byte_of.get(&character).copied()).collect();
+    bytes.unwrap_or_else(|| token.as_bytes().to_vec())
+}

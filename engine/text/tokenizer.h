@@ -1,0 +1,55 @@
+// A model's tokenizer: text to ids and back, exactly as Hugging Face's tokenizers library does it. Made once per model at start; used at
+// intake (encode), for logprobs (token_bytes) and by Detokenizer.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/text/token.h"
+#include "schema/check.h"
+
+struct lorry_text_tokenizer;
+
+namespace lorry::engine {
+
+// Constant after load; all members may be called by many threads at once.
+class Tokenizer {
+public:
+    // Reads tokenizer.json, which alone decides which special tokens encode adds; its truncation and padding are not applied. Throws
+    // std::runtime_error, naming the file and what to do, when there is none or it cannot be used.
+    static Tokenizer load(const std::filesystem::path& model_folder);
+
+    // Special tokens written out in `text` become their ids, as with Hugging Face. Text from a chat template already has its own: encode
+    // it without adding. The error says why the text cannot be encoded, such as bytes that are not UTF-8.
+    Expected<std::vector<TokenId>, std::string> encode(std::string_view text, bool add_special_tokens) const;
+    // Always UTF-8; bytes that are not become U+FFFD. Ids without a token are left out.
+    std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const;
+
+    // The highest id + 1; the model's logits may have more columns.
+    std::size_t vocabulary_size() const;
+    // The id of exactly this token, spelled as in tokenizer.json.
+    std::optional<TokenId> find(std::string_view token) const;
+    // The bytes that the token stands for after other tokens, byte-level spelling and byte fall-back undone: possibly a part of a
+    // character. Empty for ids without a token.
+    std::string token_bytes(TokenId id) const;
+    bool is_special(TokenId id) const;
+
+private:
+    friend class Detokenizer;
+    struct Free {
+        void operator()(lorry_text_tokenizer* handle) const;
+    };
+    using Handle = std::unique_ptr<lorry_text_tokenizer, Free>;
+
+    explicit Tokenizer(Handle handle) : handle_(std::move(handle)) {}
+
+    Handle handle_;
+};
+
+}  // namespace lorry::engine

@@ -1,0 +1,84 @@
+// The vectors of tests/data/text, as text_*_test.cpp read them, and folders for model files that are written on the spot.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "engine/text/token.h"
+#include "schema/json.h"
+
+namespace lorry::engine::text_vectors {
+
+// One folder of tests/data/text each; make_vectors.py says what each stands for.
+inline const std::vector<std::string> kinds = {"gpt2", "llama3", "qwen2", "llama2", "mistral", "bert", "unigram", "words"};
+
+inline std::filesystem::path folder_of(std::string_view kind) {
+    return std::filesystem::path(LORRY_SOURCE_DIR) / "tests" / "data" / "text" / kind;
+}
+
+inline std::string read(const std::filesystem::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    std::ostringstream content;
+    content << in.rdbuf();
+    CHECK(in.is_open(), "the vectors are in the tree");
+    return std::move(content).str();
+}
+
+inline schema::Json read_json(const std::filesystem::path& file) {
+    auto json = schema::Json::parse(read(file));
+    CHECK(json.has_value(), "the vectors are JSON");
+    return std::move(*json);
+}
+
+inline schema::Json vectors_of(std::string_view kind) { return read_json(folder_of(kind) / "vectors.json"); }
+
+inline const schema::Json& member(const schema::Json& object, std::string_view key) {
+    const auto* value = object.find(key);
+    CHECK(value != nullptr, "the vectors have this member");
+    return *value;
+}
+
+inline const schema::Json::Array& list(const schema::Json& object, std::string_view key) { return *member(object, key).as_array(); }
+
+inline const std::string& text(const schema::Json& object, std::string_view key) { return *member(object, key).as_string(); }
+
+inline std::vector<TokenId> ids(const schema::Json& object, std::string_view key) {
+    std::vector<TokenId> out;
+    for (const auto& id : list(object, key)) out.push_back(static_cast<TokenId>(*id.as_integer()));
+    return out;
+}
+
+// An empty folder for model files, gone with the object.
+class ModelFolder {
+public:
+    ModelFolder() : path_(std::filesystem::path(testing::TempDir()) / ("lorry_text_" + unique_name())) {
+        std::filesystem::remove_all(path_);
+        std::filesystem::create_directories(path_);
+    }
+    ~ModelFolder() { std::filesystem::remove_all(path_); }
+    ModelFolder(const ModelFolder&) = delete;
+    ModelFolder& operator=(const ModelFolder&) = delete;
+
+    const std::filesystem::path& path() const { return path_; }
+    void write(const std::string& name, std::string_view content) const {
+        const auto file = path_ / name;
+        std::filesystem::create_directories(file.parent_path());
+        std::ofstream(file, std::ios::binary) << content;
+    }
+
+private:
+    static std::string unique_name() {
+        const auto& test = *testing::UnitTest::GetInstance()->current_test_info();
+        return std::string(test.test_suite_name()) + "_" + test.name();
+    }
+
+    std::filesystem::path path_;
+};
+
+}  // namespace lorry::engine::text_vectors
