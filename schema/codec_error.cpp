@@ -26,9 +26,7 @@ std::string shortened(std::string_view text) {
     return std::string(text.substr(0, end)) + "…";
 }
 
-std::string shown(const Json& value) {
-    return shortened(value.dump());
-}
+std::string shown(const Json& value) { return shortened(value.dump()); }
 
 JobError wrong_type(std::string_view field, std::string_view expected, const Json& value) {
     const std::string name = shortened(field);

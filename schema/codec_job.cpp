@@ -97,9 +97,7 @@ FieldError read_line(const Json& line, Job& job) {
     return read_body(*body, job);
 }
 
-bool is_ours(std::string_view header) {
-    return header == batch_id_header || header == deadline_header;
-}
+bool is_ours(std::string_view header) { return header == batch_id_header || header == deadline_header; }
 
 }  // namespace
 

@@ -14,9 +14,7 @@ namespace {
 constexpr std::array states = {JobState::running, JobState::completed, JobState::failed, JobState::expired, JobState::cancelled};
 constexpr std::size_t name_bytes_max = 200;
 
-Json text_or_null(const std::string& text) {
-    return text.empty() ? Json() : Json(repair_utf8(text));
-}
+Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(repair_utf8(text)); }
 
 Json milliseconds(const std::optional<Timestamp>& time) {
     return time ? Json(static_cast<std::int64_t>(time->time_since_epoch().count())) : Json();
@@ -24,7 +22,7 @@ Json milliseconds(const std::optional<Timestamp>& time) {
 
 // Reads members of one object; the first that has the wrong type is the error.
 class MemberReader {
-  public:
+public:
     explicit MemberReader(const Json& object) : object_(object) {}
 
     std::string text(std::string_view key) {
@@ -64,7 +62,7 @@ class MemberReader {
     }
     const std::string& error() const { return error_; }
 
-  private:
+private:
     const Json* member(std::string_view key) const {
         const Json* value = object_.find(key);
         return value == nullptr || value->is_null() ? nullptr : value;
@@ -117,9 +115,7 @@ std::optional<JobState> state_named(std::string_view name) {
     return std::nullopt;
 }
 
-bool is_terminal(JobState state) {
-    return state != JobState::running;
-}
+bool is_terminal(JobState state) { return state != JobState::running; }
 
 std::string encode_status(const Status& status) {
     const Run& run = status.run;

@@ -38,7 +38,7 @@ void drop_repeated_keys(Json::Object& members) {
 
 // Receives nlohmann's events and builds the tree. Open containers are kept by value and moved into their parent when they end.
 class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
-  public:
+public:
     bool null() override { return add(Json()); }
     bool boolean(bool value) override { return add(Json(value)); }
     bool number_integer(number_integer_t value) override { return add(Json(std::int64_t{value})); }
@@ -72,7 +72,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     Json root;
     const std::string& error() const { return error_; }
 
-  private:
+private:
     struct Container {
         std::variant<Json::Object, Json::Array> members;
         std::string key;  // of the member to come; unused in arrays
@@ -107,7 +107,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
 
 // Keeps one string member of the outermost object and passes over everything else.
 class MemberScanner : public nlohmann::json_sax<nlohmann::json> {
-  public:
+public:
     explicit MemberScanner(std::string_view key) : key_(key) {}
 
     bool null() override { return other(); }
@@ -142,7 +142,7 @@ class MemberScanner : public nlohmann::json_sax<nlohmann::json> {
 
     std::optional<std::string> found;
 
-  private:
+private:
     // The last of equal keys wins here too, even if it is no string.
     bool other() {
         if (depth_ == 1 && matches_) found.reset();

@@ -16,7 +16,7 @@
 namespace lorry::schema {
 
 class Json {
-  public:
+public:
     using Array = std::vector<Json>;
     using Member = std::pair<std::string, Json>;
     using Object = std::vector<Member>;  // in the order of the text; the last of equal keys wins at parse
@@ -82,7 +82,7 @@ class Json {
     // "null", "boolean", "integer", "number", "string", "array" or "object", for error messages.
     const char* kind() const;
 
-  private:
+private:
     std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object> value_;
 };
 

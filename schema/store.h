@@ -1,5 +1,6 @@
 // The ledger's SQLite file: jobs and adapters as the topics tell of them (WAL, migrations, foreign keys). One process writes
-// (lease), others read while it does. The only file that sees SQLite is store.cpp (and store_query.cpp).
+// (lease), others read while it does. Called by consumer/ledger (writes) and ops/ (`lorry jobs`, `lorry adapters`: read).
+// Behind it: store.cpp writes, store_query.cpp reads, store_schema.cpp has the tables, sqlite.h is the only one that sees SQLite.
 #pragma once
 
 #include <chrono>
@@ -22,7 +23,9 @@ struct AppliedOffset {
     std::int64_t next = 0;
 };
 
-// One transaction's worth of changes, applied with the offsets they came from. Order-free: a terminal state wins over running.
+// One transaction's worth of changes, applied with the offsets they came from. The statuses of one job (one source) may come in any
+// order and more than once and give the same row: a terminal state wins over running, among running ones the later attempt, among
+// terminal ones the one that finished first. Adapter changes are applied as they stand: the last of a name wins.
 struct StoreUpdate {
     struct AdapterChange {
         std::string name;
@@ -58,29 +61,34 @@ struct AdapterRow {
 };
 
 class Store {
-  public:
+public:
     enum class Mode : std::uint8_t { reader, writer };
 
     // Opens, creating and migrating as needed (writer) or requiring the file (reader). Throws std::runtime_error with what to do when
-    // another process holds the lease, the file is no database, or its schema is newer than this program's.
+    // another process holds the lease (FILE.lock; it ends with the process, also with a killed one), the file is no ledger, or its
+    // schema is newer than this program's.
     static Store open(const std::filesystem::path& file, Mode mode);
     Store(Store&&) noexcept;
     Store& operator=(Store&&) noexcept;
     ~Store();
 
-    // The cluster this ledger tells of; setting another one empties all tables (the topics are read again).
+    // The cluster this ledger tells of, empty at first; setting another one empties all tables (the topics are read again).
     std::string cluster_id() const;
     void set_cluster_id(const std::string& cluster_id);
     std::vector<AppliedOffset> offsets() const;
+    // An offset below the one already stored for the same topic id changes nothing: what it covers was applied.
     void apply(const StoreUpdate& update);
-    void reset();  // empties all tables: the topics are read again from their start
+    void reset();  // empties all tables but the cluster's id: the topics are read again from their start
+    // "ready" or "failed" with the reason. Passed over when the name means another hash by now.
     void set_adapter_state(const std::string& name, const std::string& hash, const std::string& state, const std::string& error);
 
+    // Newest first, by submission. Equal ids are a row each (by source), so the first is the one that counts.
     std::vector<Status> jobs(const JobFilter& filter) const;
-    JobCounts count(const JobFilter& filter) const;
+    JobCounts count(const JobFilter& filter) const;  // the filter's limit plays no part
+    // By name. "registered": not loaded by this worker yet.
     std::vector<AdapterRow> adapters() const;
 
-  private:
+private:
     struct Handle;
     explicit Store(std::unique_ptr<Handle> handle);
     std::unique_ptr<Handle> handle_;

@@ -26,7 +26,7 @@ constexpr const char* fragments[] = {
     "\"custom_id\":"};
 
 class Mutator {
-  public:
+public:
     explicit Mutator(std::uint64_t seed) : random_(seed) {}
 
     std::string next() {
@@ -35,7 +35,7 @@ class Mutator {
         return text;
     }
 
-  private:
+private:
     std::size_t below(std::size_t bound) { return std::uniform_int_distribution<std::size_t>(0, bound - 1)(random_); }
 
     void change(std::string& text) {

@@ -41,9 +41,7 @@ Job job_of(const std::string& line, std::vector<Header> headers = {}) {
     return job ? std::move(*job) : Job();
 }
 
-Job job_with(const std::string& url, const std::string& members) {
-    return job_of(line_of(url, body_of(url, members)));
-}
+Job job_with(const std::string& url, const std::string& members) { return job_of(line_of(url, body_of(url, members))); }
 
 // "400 code param: message", or "accepted".
 std::string refusal(const JobRecord& record) {

@@ -35,9 +35,7 @@ TEST(JsonTest, TextThatIsReadAndWrittenStaysTheSame) {
     }
 }
 
-TEST(JsonTest, EscapesAndSurrogatePairsBecomeUtf8) {
-    EXPECT_EQ(*parsed(R"("\u0041\u00e9\ud83d\ude00\/")").as_string(), "Aé😀/");
-}
+TEST(JsonTest, EscapesAndSurrogatePairsBecomeUtf8) { EXPECT_EQ(*parsed(R"("\u0041\u00e9\ud83d\ude00\/")").as_string(), "Aé😀/"); }
 
 TEST(JsonTest, IntegersStayIntegersAndBeyond64BitsBecomeReals) {
     EXPECT_EQ(parsed("9223372036854775807").as_integer(), 9223372036854775807);

@@ -1,0 +1,91 @@
+// SQLite's C interface as values: a connection with its prepared statements, a query being run, a transaction. The only file that sees
+// SQLite is sqlite.cpp; called by store.cpp, store_query.cpp and store_schema.cpp. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace lorry::schema {
+
+class Database;
+
+// A prepared statement with its parameters bound in order of the calls. Ends (and is free for the next use) with its life.
+class Query {
+public:
+    Query(Database& database, sqlite3_stmt* statement) : database_(database), statement_(statement) {}
+    ~Query();
+    Query(const Query&) = delete;
+    Query& operator=(const Query&) = delete;
+
+    Query& bind(std::string_view text);
+    Query& bind(std::int64_t integer);
+    Query& bind(std::optional<std::int64_t> integer);
+    Query& bind_null_if_empty(std::string_view text);
+
+    bool step();  // true: a row is there
+    void run();   // for statements without rows
+
+    // Columns of the current row, counted from 0. NULL is "" and 0.
+    std::string text(int column) const;
+    std::int64_t integer(int column) const;
+    std::optional<std::int64_t> optional_integer(int column) const;
+
+private:
+    Database& database_;
+    sqlite3_stmt* statement_;
+    int bound_ = 0;
+};
+
+class Database {
+public:
+    enum class Access : std::uint8_t { read, write };
+
+    // Write: creates the file when it is missing.
+    Database(std::filesystem::path file, Access access);
+
+    // Prepared once per text. One use of a text at a time.
+    Query query(const std::string& sql);
+    // Statements without parameters and rows.
+    void execute(const std::string& sql);
+    std::int64_t integer_pragma(const std::string& name);
+
+    const std::filesystem::path& file() const { return file_; }
+    // Throws std::runtime_error: the file, what was being done, what SQLite says, what to do.
+    [[noreturn]] void fail(std::string_view doing) const;
+
+private:
+    struct Close {
+        void operator()(sqlite3* connection) const;
+    };
+    struct Finalize {
+        void operator()(sqlite3_stmt* statement) const;
+    };
+
+    std::filesystem::path file_;
+    std::unique_ptr<sqlite3, Close> connection_;
+    std::unordered_map<std::string, std::unique_ptr<sqlite3_stmt, Finalize>> statements_;  // by their text
+};
+
+// Rolled back unless committed.
+class Transaction {
+public:
+    explicit Transaction(Database& database);
+    ~Transaction();
+    Transaction(const Transaction&) = delete;
+    Transaction& operator=(const Transaction&) = delete;
+    void commit();
+
+private:
+    Database& database_;
+    bool open_ = true;
+};
+
+}  // namespace lorry::schema

@@ -1,0 +1,25 @@
+// What a Store holds: shared by store.cpp and store_query.cpp.
+#pragma once
+
+#include "schema/check.h"
+#include "schema/file_lease.h"
+#include "schema/sqlite.h"
+#include "schema/store.h"
+
+namespace lorry::schema {
+
+struct Store::Handle {
+    std::optional<FileLease> lease;  // writers
+    // Reading a table prepares statements, which the caller of a const Store need not know.
+    mutable Database database;
+};
+
+inline std::optional<std::int64_t> milliseconds_of(const std::optional<Timestamp>& time) {
+    return time ? std::optional<std::int64_t>(time->time_since_epoch().count()) : std::nullopt;
+}
+
+inline std::optional<Timestamp> timestamp_of(std::optional<std::int64_t> milliseconds) {
+    return milliseconds ? std::optional(Timestamp(std::chrono::milliseconds(*milliseconds))) : std::nullopt;
+}
+
+}  // namespace lorry::schema

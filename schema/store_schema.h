@@ -1,0 +1,14 @@
+// The ledger's tables and how an older file becomes a newer one. Called by Store::open.
+#pragma once
+
+#include "schema/sqlite.h"
+
+namespace lorry::schema {
+
+// Brings the file to this program's tables, creating them in an empty one, in WAL and with foreign keys on. Throws when the file
+// belongs to another program or a newer one.
+void migrate(Database& database);
+// The same checks for a reader, which cannot change anything: throws when the tables are not those of this program.
+void require_current_schema(Database& database);
+
+}  // namespace lorry::schema

@@ -1,0 +1,84 @@
+// What `topics create` sets, and the rights that go with it.
+#include "schema/topics.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <initializer_list>
+
+#include "schema/check.h"
+
+namespace lorry::schema {
+namespace {
+
+constexpr std::int64_t record_overhead = 64 << 10;  // headers that a dead letter gains, and Kafka's own framing
+constexpr int replication_wanted = 3;
+
+std::string milliseconds(std::chrono::hours hours) { return std::to_string(std::chrono::milliseconds(hours).count()); }
+
+}  // namespace
+
+std::vector<TopicSpec> topic_specs(const Topics& topics, const TopicSettings& settings) {
+    CHECK(settings.partitions > 0 && settings.brokers > 0, "topics have partitions and a cluster has brokers");
+    const int replication = std::min(settings.brokers, replication_wanted);
+    // Two copies are in sync before a record counts; with fewer than three brokers one missing broker would stop all writing.
+    const char* in_sync = replication == replication_wanted ? "2" : "1";
+    const std::string job_bytes = std::to_string(settings.job_bytes_max);
+    const std::string retention = milliseconds(settings.retention);
+    const auto deleted = [&](std::string name, int partitions, std::string keep, std::string bytes) {
+        return TopicSpec{.name = std::move(name),
+                         .partitions = partitions,
+                         .replication = replication,
+                         .config = {{"cleanup.policy", "delete"},
+                                    {"min.insync.replicas", in_sync},
+                                    {"retention.ms", std::move(keep)},
+                                    {"max.message.bytes", std::move(bytes)}}};
+    };
+    const std::string small_bytes = std::to_string(1 << 20);
+    // Control outlives the jobs that it may cancel; a day more covers clocks that differ.
+    const std::string control_retention = milliseconds(settings.retention + std::chrono::hours(24));
+    return {
+        deleted(topics.jobs(), settings.partitions, retention, job_bytes),
+        // As many partitions as jobs: a worker that takes over jobs partition p reads results partition p and no other.
+        deleted(topics.results(), settings.partitions, retention, job_bytes),
+        deleted(topics.chunks(), settings.partitions, milliseconds(std::min(settings.retention, std::chrono::hours(24))), small_bytes),
+        deleted(topics.status(), settings.partitions, retention, small_bytes),
+        deleted(topics.dlq(), 1, milliseconds(settings.retention * 4), std::to_string(settings.job_bytes_max + record_overhead)),
+        TopicSpec{.name = topics.adapters(),
+                  .partitions = 1,
+                  .replication = replication,
+                  .config = {{"cleanup.policy", "compact"}, {"min.insync.replicas", in_sync}, {"max.message.bytes", small_bytes}}},
+        deleted(topics.control(), 1, control_retention, small_bytes),
+    };
+}
+
+std::vector<std::string> acl_lines(const Topics& topics, const Principals& principals) {
+    std::vector<std::string> lines;
+    const auto allow = [&](const std::string& principal, std::initializer_list<const char*> operations, const std::string& resources) {
+        std::string line = fmt::format("kafka-acls --bootstrap-server {} --add --allow-principal '{}'", principals.bootstrap, principal);
+        for (const char* operation : operations) line += fmt::format(" --operation {}", operation);
+        lines.push_back(fmt::format("{} {}", line, resources));
+    };
+    const auto on = [](std::initializer_list<std::string> names) {
+        std::string resources;
+        for (const std::string& name : names) resources += fmt::format("{}--topic '{}'", resources.empty() ? "" : " ", name);
+        return resources;
+    };
+    allow(principals.producer, {"Write", "Describe"}, on({topics.jobs(), topics.control()}));
+
+    // Results and status are read too: when a partition is taken over, and for the ledger.
+    allow(principals.worker, {"Read", "Describe"},
+          on({topics.jobs(), topics.adapters(), topics.control(), topics.results(), topics.status()}));
+    allow(principals.worker, {"Write", "Describe"}, on({topics.results(), topics.chunks(), topics.status(), topics.dlq()}));
+    allow(principals.worker, {"Read", "Describe"}, fmt::format("--group '{}'", principals.group));
+    allow(principals.worker, {"Write", "Describe"},
+          fmt::format("--transactional-id '{}/{}/' --resource-pattern-type prefixed", topics.prefix, principals.group));
+
+    allow(principals.reader, {"Read", "Describe"},
+          on({topics.results(), topics.chunks(), topics.status(), topics.dlq(), topics.adapters()}));
+    allow(principals.reader, {"Read", "Describe"}, fmt::format("--group '{}-' --resource-pattern-type prefixed", topics.prefix));
+
+    allow(principals.administrator, {"Read", "Write", "Describe"}, on({topics.adapters()}));
+    return lines;
+}
+
+}  // namespace lorry::schema

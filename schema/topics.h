@@ -1,0 +1,57 @@
+// The topics of one base model: names, settings and who needs which rights. Called by `lorry topics create`, the embedded broker, and
+// everyone who produces or consumes.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lorry::schema {
+
+struct Topics {
+    std::string prefix = "lorry";
+
+    std::string jobs() const { return prefix + ".jobs"; }
+    std::string results() const { return prefix + ".results"; }
+    std::string chunks() const { return prefix + ".chunks"; }
+    std::string status() const { return prefix + ".status"; }
+    std::string dlq() const { return prefix + ".dlq"; }
+    std::string adapters() const { return prefix + ".adapters"; }
+    std::string control() const { return prefix + ".control"; }
+};
+
+struct TopicSpec {
+    std::string name;
+    int partitions = 1;
+    int replication = 1;
+    std::map<std::string, std::string> config;  // as Kafka names its topic settings
+};
+
+struct TopicSettings {
+    int partitions = 12;                   // of jobs, results, chunks and status; more later do no harm
+    int brokers = 1;                       // replication is 3 with at least three of them
+    std::chrono::hours retention{7 * 24};  // of jobs, and of all that tells how they ended
+    // What the jobs topic takes per record. Above the codec's ParseLimits, so that a larger job is answered with a 413 and not only
+    // refused at the producer.
+    std::int64_t job_bytes_max = 16 << 20;
+};
+
+// In a fixed order: jobs, results, chunks, status, dlq, adapters, control.
+std::vector<TopicSpec> topic_specs(const Topics& topics, const TopicSettings& settings);
+
+// Who does what, as Kafka names principals.
+struct Principals {
+    std::string producer = "User:producer";            // submits jobs, cancels them
+    std::string worker = "User:worker";                // does everything in between
+    std::string reader = "User:reader";                // collects results, watches
+    std::string administrator = "User:administrator";  // registers adapters
+    std::string group;                                 // the workers' consumer group; readers' groups begin with prefix + "-"
+    std::string bootstrap = "localhost:9092";
+};
+
+// One kafka-acls command per line, complete enough to be pasted.
+std::vector<std::string> acl_lines(const Topics& topics, const Principals& principals);
+
+}  // namespace lorry::schema

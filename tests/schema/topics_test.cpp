@@ -1,0 +1,61 @@
+// Topics: what is created and who may use it.
+#include "schema/topics.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lorry::schema {
+namespace {
+
+using ::testing::Contains;
+
+std::string described(const TopicSpec& spec) {
+    std::string text = fmt::format("{} x{} r{}", spec.name, spec.partitions, spec.replication);
+    for (const auto& [key, value] : spec.config) text += fmt::format(" {}={}", key, value);
+    return text;
+}
+
+TEST(TopicsTest, SpecsOfAClusterOfThreeBrokers) {
+    std::string all;
+    for (const TopicSpec& spec : topic_specs({.prefix = "tiny"}, {.partitions = 6, .brokers = 5, .retention = std::chrono::hours(48)})) {
+        all += described(spec) + "\n";
+    }
+    EXPECT_EQ(all,
+              "tiny.jobs x6 r3 cleanup.policy=delete max.message.bytes=16777216 min.insync.replicas=2 retention.ms=172800000\n"
+              "tiny.results x6 r3 cleanup.policy=delete max.message.bytes=16777216 min.insync.replicas=2 retention.ms=172800000\n"
+              "tiny.chunks x6 r3 cleanup.policy=delete max.message.bytes=1048576 min.insync.replicas=2 retention.ms=86400000\n"
+              "tiny.status x6 r3 cleanup.policy=delete max.message.bytes=1048576 min.insync.replicas=2 retention.ms=172800000\n"
+              "tiny.dlq x1 r3 cleanup.policy=delete max.message.bytes=16842752 min.insync.replicas=2 retention.ms=691200000\n"
+              "tiny.adapters x1 r3 cleanup.policy=compact max.message.bytes=1048576 min.insync.replicas=2\n"
+              "tiny.control x1 r3 cleanup.policy=delete max.message.bytes=1048576 min.insync.replicas=2 retention.ms=259200000\n");
+}
+
+TEST(TopicsTest, FewerBrokersGetFewerReplicasAndNoInSyncDemand) {
+    for (const int brokers : {1, 2}) {
+        for (const TopicSpec& spec : topic_specs({}, {.brokers = brokers})) {
+            EXPECT_EQ(spec.replication, brokers) << spec.name;
+            EXPECT_EQ(spec.config.at("min.insync.replicas"), "1") << spec.name;
+        }
+    }
+}
+
+TEST(TopicsTest, AclsGiveEachRoleWhatItNeedsAndNoMore) {
+    const auto lines = acl_lines({.prefix = "tiny"}, {.group = "tiny-lm", .bootstrap = "b:9092"});
+    const std::string start = "kafka-acls --bootstrap-server b:9092 --add --allow-principal ";
+    EXPECT_THAT(lines,
+                Contains(start + "'User:producer' --operation Write --operation Describe --topic 'tiny.jobs' --topic 'tiny.control'"));
+    EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Read --operation Describe --group 'tiny-lm'"));
+    EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Write --operation Describe --transactional-id 'tiny/tiny-lm/' "
+                                        "--resource-pattern-type prefixed"));
+    EXPECT_THAT(lines,
+                Contains(start + "'User:reader' --operation Read --operation Describe --group 'tiny-' --resource-pattern-type prefixed"));
+    for (const std::string& line : lines) {
+        const bool writes = line.find("Write") != line.npos;
+        EXPECT_FALSE(writes && line.find("User:reader") != line.npos) << line;
+        EXPECT_FALSE(writes && line.find("User:worker") != line.npos && line.find("tiny.jobs") != line.npos) << line;
+    }
+}
+
+}  // namespace
+}  // namespace lorry::schema
