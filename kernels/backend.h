@@ -1,0 +1,288 @@
+// The device's arithmetic: memory, weight packing and about a dozen ops, as large as the largest fusion any backend makes.
+// engine/model.cpp is written once over this interface; kernels/cpu and kernels/cuda implement it with the same file names.
+//
+// Contract of all ops:
+// - Batch invariance: a row's result depends on its own inputs, the weights and the chip, never on which or how many rows run
+//   beside it, nor on how a sequence was cut into steps.
+// - Launchers check shapes (CHECK), kernels compute. Ops may run asynchronously but in order; read_back() and sample() wait.
+// - One thread, the engine's, calls everything except pack_weight and pack_lora, which any one other thread may call meanwhile.
+// - Running out of device memory throws std::bad_alloc or std::runtime_error saying what was asked for.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/tensor.h"
+
+namespace lorry::kernels {
+
+using TokenId = std::int32_t;
+using BlockId = std::int32_t;
+
+// Device memory, zeroed, aligned to 64 bytes; freed with its owner.
+class Buffer {
+public:
+    virtual ~Buffer() = default;
+    virtual void* data() = 0;
+    virtual std::size_t bytes() const = 0;
+};
+
+// One part of a weight as a checkpoint stores it, in host memory.
+struct WeightPart {
+    const void* data = nullptr;
+    Format format = Format::float32;
+    std::int64_t out_features = 0;
+    std::int64_t in_features = 0;
+    bool transposed = false;  // false: [out, in] as nn.Linear; true: [in, out] as GPT-2's Conv1D and PEFT's fan_in_fan_out
+};
+
+// y = W x with W [out_features, in_features], in the layout and format the backend's matmul reads; made by pack_weight.
+class PackedWeight {
+public:
+    virtual ~PackedWeight() = default;
+    virtual std::int64_t out_features() const = 0;
+    virtual std::int64_t in_features() const = 0;
+    virtual std::size_t bytes() const = 0;
+    virtual Format input_format() const = 0;  // what matmul's `in` must be; the producing op writes it
+};
+
+// The low-rank update of one output slice of a fused projection: out[:, out_begin : out_begin + out_features] += scale * B (A x).
+struct LoraPart {
+    WeightPart a;  // [rank, in_features]
+    WeightPart b;  // [out_features, rank]
+    float scale = 1.0F;
+    std::int64_t out_begin = 0;
+};
+
+// All slices that one adapter adds to one (fused) projection; made by pack_lora. Ranks are true ranks.
+class PackedLora {
+public:
+    virtual ~PackedLora() = default;
+    virtual std::int64_t rank_sum() const = 0;
+    virtual std::size_t bytes() const = 0;
+};
+
+// The shape of the KV cache. Layout and block size are the backend's.
+struct KvShape {
+    std::int64_t layers = 0;
+    std::int64_t kv_heads = 0;
+    std::int64_t head_dim = 0;
+};
+
+// KV memory of `blocks` blocks of block_size() tokens for all layers; made by make_kv_cache.
+class KvCache {
+public:
+    virtual ~KvCache() = default;
+    virtual std::int64_t blocks() const = 0;
+    virtual std::size_t bytes() const = 0;
+};
+
+// Consecutive rows of one sequence in this step. Row i stands at position `position + i` and sees positions 0 … position + i.
+struct StepSequence {
+    std::int64_t row_begin = 0;
+    std::int64_t row_count = 0;
+    std::int64_t position = 0;           // tokens of this sequence that were computed before this step
+    std::span<const BlockId> blocks{};     // enough for position + row_count tokens
+};
+
+// What the host tells the device about one step's rows; uploaded once by begin_step and referred to by ops. Spans outlive the step.
+struct StepInputs {
+    std::int64_t rows = 0;
+    std::span<const TokenId> tokens{};              // [rows]
+    std::span<const std::int32_t> positions{};      // [rows]
+    std::span<const std::int32_t> rope_rows{};      // [rows] row of the rope table for that token
+    std::span<const StepSequence> sequences{};      // in row order, covering all rows
+    std::span<const std::int32_t> sample_rows{};    // rows whose logits are wanted, ascending
+};
+
+struct EmbedArgs {
+    Matrix out;                                   // [rows, hidden] float32
+    const PackedWeight& tokens;                   // [vocabulary, hidden]; the same object as a tied head
+    const PackedWeight* positions = nullptr;      // [positions, hidden], learned positions (GPT-2)
+    const StepInputs& step;
+};
+
+enum class NormKind : std::uint8_t { rms, layer };
+struct NormArgs {
+    NormKind kind = NormKind::rms;
+    Matrix out;                                   // [rows, hidden]
+    Matrix in;                                    // [rows, hidden] float32
+    Vector weight;                                // [hidden]
+    Vector bias;                                  // [hidden] or empty
+    float epsilon = 0.0F;
+};
+
+struct MatmulArgs {
+    Matrix out;                                   // [rows, out_features] float32
+    Matrix in;                                    // [rows, in_features] in weight.input_format()
+    const PackedWeight& weight;
+    Vector bias;                                  // [out_features] or empty
+    bool accumulate = false;                      // out += instead of out =
+};
+
+// A row group: consecutive rows that share an adapter. Rows of no group have none.
+struct LoraGroup {
+    std::int64_t row_begin = 0;
+    std::int64_t row_count = 0;
+    const PackedLora* lora = nullptr;
+};
+struct LoraArgs {
+    Matrix out;                                   // [rows, out_features] float32, added to
+    Matrix in;                                    // [rows, in_features] as matmul's
+    std::span<const LoraGroup> groups{};            // ascending, not overlapping
+};
+
+// out[row] += bias for the rows of each group (biases trained with an adapter, stored as the difference to the base's).
+struct BiasGroup {
+    std::int64_t row_begin = 0;
+    std::int64_t row_count = 0;
+    Vector bias;                                  // [columns]
+};
+struct GroupBiasArgs {
+    Matrix out;
+    std::span<const BiasGroup> groups{};
+};
+
+// Splits qkv rows, normalizes q and k per head when asked (Qwen3), rotates them and writes k and v to the cache. q stays in place.
+struct RopeStoreArgs {
+    Matrix qkv;                                   // [rows, (heads + 2 * kv_heads) * head_dim] float32: q | k | v
+    std::int64_t heads = 0;
+    std::int64_t kv_heads = 0;
+    std::int64_t head_dim = 0;
+    Matrix rope_table;                            // [entries, head_dim] float32: cos[head_dim / 2] | sin[head_dim / 2]; rows == 0: no rope
+    Vector q_norm;                                // [head_dim] RMSNorm weights or empty
+    Vector k_norm;
+    float norm_epsilon = 0.0F;
+    KvCache& cache;
+    std::int64_t layer = 0;
+    const StepInputs& step;
+};
+
+// Causal softmax(q k' * scale) v over the cached blocks, grouped queries: query head h reads kv head h / (heads / kv_heads).
+struct AttentionArgs {
+    Matrix out;                                   // [rows, heads * head_dim]
+    Matrix qkv;                                   // as above; only q is read
+    std::int64_t heads = 0;
+    std::int64_t kv_heads = 0;
+    std::int64_t head_dim = 0;
+    float scale = 0.0F;
+    std::optional<std::int64_t> window;           // a token sees itself and the window - 1 before it
+    const KvCache& cache;
+    std::int64_t layer = 0;
+    const StepInputs& step;
+};
+
+enum class ActivationKind : std::uint8_t { silu, gelu, gelu_tanh, relu };
+struct ActivationArgs {
+    ActivationKind kind = ActivationKind::silu;
+    bool gated = false;                           // in is [gate | up]: out = act(gate) * up
+    Matrix out;                                   // [rows, width]
+    Matrix in;                                    // [rows, gated ? 2 * width : width] float32
+};
+
+struct GatherRowsArgs {
+    Matrix out;                                   // [step.sample_rows.size(), columns]
+    Matrix in;                                    // [rows, columns] float32
+    const StepInputs& step;
+};
+
+struct TokenBias {
+    TokenId token = 0;
+    float bias = 0.0F;
+};
+
+// How the next token is drawn from one row of logits, and which log-probabilities are wanted. The draw is a pure function of the
+// logits and these fields: random numbers come from Philox4x32-10 keyed by (seed, position).
+// Order: logit bias, banned tokens, repetition / presence / frequency penalties, temperature, top_k, top_p, min_p, draw.
+struct SampleRow {
+    bool draw = true;                             // false: only log-probabilities are wanted
+    float temperature = 1.0F;                     // 0: the largest logit, the lowest id among equals
+    std::int32_t top_k = 0;                       // 0: off
+    float top_p = 1.0F;
+    float min_p = 0.0F;
+    float repetition_penalty = 1.0F;              // over prompt and output, as Hugging Face and vLLM
+    float presence_penalty = 0.0F;                // over output only, as OpenAI and vLLM
+    float frequency_penalty = 0.0F;
+    std::span<const TokenId> prompt{};              // read only when a penalty is on
+    std::span<const TokenId> output{};
+    std::span<const TokenBias> logit_bias{};
+    std::span<const TokenId> banned{};              // never drawn (end tokens before min_tokens)
+    std::uint64_t seed = 0;
+    std::uint64_t position = 0;                   // position of the token to be drawn in its sequence
+    bool want_logprob = false;                    // of the drawn token
+    std::int32_t top_logprobs = 0;
+    std::span<const TokenId> targets{};             // tokens whose log-probability is wanted in any case
+};
+
+struct TokenLogprob {
+    TokenId token = 0;
+    float logprob = 0.0F;
+};
+
+// Log-probabilities are log_softmax of the logits as the model gave them: before bias, penalties and temperature (as vLLM).
+struct SampleResult {
+    TokenId token = 0;                            // meaningful if draw
+    float logprob = 0.0F;                         // meaningful if want_logprob
+    std::vector<TokenLogprob> top;                // top_logprobs entries, descending, lower id first among equals
+    std::vector<float> targets;                   // as SampleRow::targets
+};
+
+struct SampleArgs {
+    Matrix logits;                                // [rows, vocabulary] float32; overwritten
+    std::span<const SampleRow> rows{};
+    std::span<SampleResult> results{};              // [rows]; vectors keep their capacity between steps
+};
+
+struct DeviceInfo {
+    std::string name;                             // "cpu (avx512, 2 threads)"
+    std::string fingerprint;                      // kernels and chip kind: part of system_fingerprint
+    std::size_t memory_total = 0;                 // bytes
+    std::size_t memory_free = 0;                  // bytes, now
+};
+
+class Backend {
+public:
+    virtual ~Backend() = default;
+
+    virtual DeviceInfo info() const = 0;
+    virtual std::unique_ptr<Buffer> allocate(std::size_t bytes) = 0;
+    virtual void upload(void* to, std::span<const std::byte> from) = 0;
+    virtual void read_back(std::span<std::byte> to, const void* from) = 0;
+
+    // Concatenates the parts along out_features (all of equal in_features) and packs them.
+    virtual std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts) = 0;
+    virtual std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) = 0;
+
+    virtual std::int64_t block_size() const = 0;  // tokens
+    virtual std::size_t kv_block_bytes(const KvShape& shape) const = 0;
+    virtual std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks) = 0;
+    virtual void copy_block(KvCache& cache, BlockId from, BlockId to) = 0;  // all layers
+
+    virtual void begin_step(const StepInputs& step) = 0;
+    virtual void embed(const EmbedArgs& args) = 0;
+    virtual void norm(const NormArgs& args) = 0;
+    virtual void matmul(const MatmulArgs& args) = 0;
+    virtual void lora(const LoraArgs& args) = 0;
+    virtual void group_bias(const GroupBiasArgs& args) = 0;
+    virtual void rope_store(const RopeStoreArgs& args) = 0;
+    virtual void attention(const AttentionArgs& args) = 0;
+    virtual void activation(const ActivationArgs& args) = 0;
+    virtual void gather_rows(const GatherRowsArgs& args) = 0;
+    virtual void sample(const SampleArgs& args) = 0;
+};
+
+// Which instruction set the CPU kernels use; each must be supported by the machine (else std::runtime_error).
+enum class CpuIsa : std::uint8_t { scalar, avx2, avx512 };
+
+struct CpuOptions {
+    int threads = 0;                              // 0: the cores this process may use
+    std::optional<CpuIsa> isa;                    // nullopt: by the chip (kernels/cpu/isa.cpp's table)
+    Format weights = Format::bfloat16;            // storage of packed weights, adapters and KV; float32 is strict parity
+};
+
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
+
+}  // namespace lorry::kernels

@@ -1,0 +1,81 @@
+// Launches attention: cuts sequences, kv heads and query rows into pieces that read the same keys and values.
+#include <algorithm>
+
+#include "kernels/cpu/backend.h"
+#include "schema/check.h"
+
+namespace lorry::kernels::cpu {
+
+namespace {
+
+// Query rows (positions x heads of a group) of one piece: enough to use a loaded block of keys several times.
+constexpr std::int64_t piece_rows = 24;
+
+}  // namespace
+
+void CpuBackend::cut_attention(const AttentionArgs& args) {
+    const std::int64_t group = args.heads / args.kv_heads;
+    const std::int64_t positions = std::max<std::int64_t>(1, piece_rows / group);
+    attention_pieces_.clear();
+    for (const StepSequence& sequence : args.step.sequences) {
+        for (std::int64_t head = 0; head < args.kv_heads; ++head) {
+            for (std::int64_t row = 0; row < sequence.row_count; row += positions) {
+                attention_pieces_.push_back({&sequence, head, row, std::min(positions, sequence.row_count - row)});
+            }
+        }
+    }
+}
+
+void CpuBackend::attention(const AttentionArgs& args) {
+    const auto& cache = static_cast<const CpuKvCache&>(args.cache);
+    CHECK(args.kv_heads > 0 && args.heads % args.kv_heads == 0, "attention: each kv head serves the same number of heads");
+    CHECK(args.qkv.columns == (args.heads + 2 * args.kv_heads) * args.head_dim, "attention: qkv is [rows, q | k | v]");
+    CHECK(args.out.columns == args.heads * args.head_dim && args.out.rows == args.qkv.rows, "attention: out is [rows, heads * head_dim]");
+    CHECK(args.qkv.rows == args.step.rows, "attention: qkv has the step's rows");
+    CHECK(cache.shape().kv_heads == args.kv_heads && cache.shape().head_dim == args.head_dim, "attention: the cache has this shape");
+    CHECK(args.layer >= 0 && args.layer < cache.shape().layers, "attention: the cache has this layer");
+    CHECK(args.qkv.format == Format::float32 && args.out.format == Format::float32, "the CPU's activations are float32");
+    CHECK(!args.window || *args.window > 0, "attention: a window shows at least the token itself");
+    cut_attention(args);
+    const std::int64_t group = args.heads / args.kv_heads;
+    std::int64_t longest = 0;
+    for (const StepSequence& sequence : args.step.sequences) {
+        for (const BlockId block : sequence.blocks) CHECK(block >= 0 && block < cache.blocks(), "attention: a block of the cache");
+        longest = std::max(longest, sequence.position + sequence.row_count);
+    }
+    const std::int64_t rows = std::max(piece_rows, group);
+    const std::int64_t score_stride = (longest + kv_block_size - 1) / kv_block_size * kv_block_size;
+    const auto scores = static_cast<std::size_t>(pool_.threads() * rows * score_stride);
+    if (score_scratch_.size() < scores) score_scratch_.resize(std::max(scores, score_scratch_.size() * 2));
+
+    const auto* const q = static_cast<const float*>(args.qkv.data);
+    auto* const out = static_cast<float*>(args.out.data);
+    const auto pieces = static_cast<std::int64_t>(attention_pieces_.size());
+    pool_.run(pieces, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+        for (std::int64_t index = begin; index < end; ++index) {
+            const AttentionPiece& piece = attention_pieces_[static_cast<std::size_t>(index)];
+            const std::int64_t row = piece.sequence->row_begin + piece.row_begin;
+            const std::int64_t column = piece.kv_head * group * args.head_dim;
+            kernels_.attention({.q = q + row * args.qkv.stride + column,
+                                .q_stride = args.qkv.stride,
+                                .keys = cache.layer(args.layer) + piece.kv_head * cache.head_bytes(),
+                                .value_offset = cache.value_offset(),
+                                .block_bytes = cache.layer_block_bytes(),
+                                .bfloat16 = cache.format() == Format::bfloat16,
+                                .blocks = piece.sequence->blocks.data(),
+                                .position = piece.sequence->position + piece.row_begin,
+                                .positions = piece.rows,
+                                .window = args.window.value_or(longest),
+                                .group = group,
+                                .head_dim = args.head_dim,
+                                .value_stride = cache.value_stride(),
+                                .scale = args.scale,
+                                .out = out + row * args.out.stride + column,
+                                .out_stride = args.out.stride,
+                                .scores = score_scratch_.data() + thread * rows * score_stride,
+                                .score_stride = score_stride});
+        }
+    });
+}
+
+}  // namespace lorry::kernels::cpu

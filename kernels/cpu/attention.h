@@ -1,0 +1,199 @@
+// Paged causal attention that reads KV blocks in place. Instantiated by kernels_*.cpp.
+//
+// Query rows (position, head of the group) share every load of keys and values. Scores of the whole visible context are kept, so that a
+// row's maximum, its sum of weights and its output are each computed in one order, by token position; rows that see less of the context
+// than their neighbours add exact zeros. Decode and prefill are the same code: a row's result does not depend on the rows beside it.
+// Slots that were never written may hold anything: their scores are replaced, and their values are not read.
+#pragma once
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/simd.h"
+#include "kernels/cpu/vector_math.h"
+
+namespace lorry::kernels::cpu {
+
+template <class Isa>
+struct Attention {
+    using V = Simd<Isa>;
+    using Floats = typename V::Floats;
+    static constexpr int lanes = Isa::lanes;
+    static constexpr int block_vectors = static_cast<int>(kv_block_size) / lanes;
+    static constexpr int rows_max = Isa::registers == 32 ? 12 : lanes == 8 ? 6 : 3;
+    static constexpr int value_vectors = 2;
+
+    // What the rows of a task have in common, in numbers of tokens and blocks.
+    struct Span {
+        std::int64_t block_first;
+        std::int64_t block_end;
+        std::int64_t token_first;  // the first that any row sees
+        std::int64_t token_end;
+    };
+
+    static const float* query(const AttentionTask& task, std::int64_t row) {
+        return task.q + row / task.group * task.q_stride + row % task.group * task.head_dim;
+    }
+
+    // scores[row, 16 tokens of the block] = q . k for `rows` rows from `row` on.
+    template <class Storage, int rows>
+    static void block_scores(const AttentionTask& task, const Storage* keys, std::int64_t row, std::int64_t column) {
+        const float* q[extent(rows)];
+#pragma GCC unroll 32
+        for (int r = 0; r < rows; ++r) q[r] = query(task, row + r);
+        Floats sums[extent(rows)][extent(block_vectors)];
+#pragma GCC unroll 32
+        for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 32
+            for (int i = 0; i < block_vectors; ++i) sums[r][i] = Floats{};
+        }
+        for (std::int64_t d = 0; d < task.head_dim; ++d) {
+            Floats k[extent(block_vectors)];
+#pragma GCC unroll 32
+            for (int i = 0; i < block_vectors; ++i) k[i] = V::load(keys + d * kv_block_size + i * lanes);
+#pragma GCC unroll 32
+            for (int r = 0; r < rows; ++r) {
+                const Floats x = V::all(q[r][d]);
+#pragma GCC unroll 32
+                for (int i = 0; i < block_vectors; ++i) sums[r][i] = V::fma(x, k[i], sums[r][i]);
+            }
+        }
+#pragma GCC unroll 32
+        for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 32
+            for (int i = 0; i < block_vectors; ++i) V::store(task.scores + (row + r) * task.score_stride + column + i * lanes, sums[r][i]);
+        }
+    }
+
+    template <class Storage, int rows>
+    static void block_scores_of(std::int64_t count, const AttentionTask& task, const Storage* keys, std::int64_t row, std::int64_t column) {
+        if (count == rows) {
+            block_scores<Storage, rows>(task, keys, row, column);
+        } else if constexpr (rows > 1) {
+            block_scores_of<Storage, rows - 1>(count, task, keys, row, column);
+        }
+    }
+
+    // Turns one row's scores into weights that add up to 1.
+    static void softmax(const AttentionTask& task, const Span& span, std::int64_t row) {
+        const std::int64_t position = task.position + row / task.group;
+        const std::int64_t first = position + 1 > task.window ? position + 1 - task.window : 0;
+        float* const scores = task.scores + row * task.score_stride;
+        const std::int64_t size = (span.block_end - span.block_first) * kv_block_size;
+        const std::int64_t origin = span.block_first * kv_block_size;
+        const Floats hidden = V::all(-__builtin_inff());
+        Floats largest = hidden;
+        for (std::int64_t i = 0; i < size; i += lanes) {
+            Floats x = V::load(scores + i) * task.scale;
+            const std::int64_t token = origin + i;
+            if (token < first || token + lanes - 1 > position) {
+                const auto lane = V::ramp();
+                const auto from = static_cast<std::int32_t>(first > token ? (first - token < lanes ? first - token : lanes) : 0);
+                const auto to = static_cast<std::int32_t>(position < token ? -1 : (position - token < lanes ? position - token : lanes));
+                x = lane < V::all(from) ? hidden : x;
+                x = lane > V::all(to) ? hidden : x;
+            }
+            largest = V::larger(x, largest);
+            V::store(scores + i, x);
+        }
+        const Floats most = V::all(V::largest(largest));
+        Floats sum{};
+        for (std::int64_t i = 0; i < size; i += lanes) {
+            const Floats weight = VectorMath<Isa>::exp(V::load(scores + i) - most);
+            sum += weight;
+            V::store(scores + i, weight);
+        }
+        const Floats inverse = V::all(1.0F / V::sum(sum));
+        for (std::int64_t i = 0; i < size; i += lanes) V::store(scores + i, V::load(scores + i) * inverse);
+    }
+
+    // out[row, dims d … d + vectors * lanes) = sum over tokens of weight * value, for `rows` rows from `row` on.
+    template <class Storage, int rows, int vectors>
+    static void weighted_values(const AttentionTask& task, const Span& span, std::int64_t row, std::int64_t d) {
+        Floats sums[extent(rows)][extent(vectors)];
+#pragma GCC unroll 32
+        for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 32
+            for (int i = 0; i < vectors; ++i) sums[r][i] = Floats{};
+        }
+        const float* weights = task.scores + row * task.score_stride;
+        for (std::int64_t block = span.block_first; block < span.block_end; ++block) {
+            const std::int64_t origin = block * kv_block_size;
+            const std::int64_t begin = span.token_first > origin ? span.token_first - origin : 0;
+            const std::int64_t end = span.token_end - origin < kv_block_size ? span.token_end - origin : kv_block_size;
+            const Storage* const values =
+                reinterpret_cast<const Storage*>(task.keys + task.blocks[block] * task.block_bytes + task.value_offset) + d;
+            const float* const here = weights + (block - span.block_first) * kv_block_size;
+            for (std::int64_t t = begin; t < end; ++t) {
+                Floats v[extent(vectors)];
+#pragma GCC unroll 32
+                for (int i = 0; i < vectors; ++i) v[i] = V::load(values + t * task.value_stride + i * lanes);
+#pragma GCC unroll 32
+                for (int r = 0; r < rows; ++r) {
+                    const Floats x = V::all(here[r * task.score_stride + t]);
+#pragma GCC unroll 32
+                    for (int i = 0; i < vectors; ++i) sums[r][i] = V::fma(x, v[i], sums[r][i]);
+                }
+            }
+        }
+#pragma GCC unroll 32
+        for (int r = 0; r < rows; ++r) {
+            float* const out = task.out + (row + r) / task.group * task.out_stride + (row + r) % task.group * task.head_dim;
+#pragma GCC unroll 32
+            for (int i = 0; i < vectors; ++i) {
+                const std::int64_t dims = task.head_dim - d - i * lanes;
+                if (dims >= lanes) {
+                    V::store(out + d + i * lanes, sums[r][i]);
+                } else if (dims > 0) {
+                    V::store_part(out + d + i * lanes, sums[r][i], dims);
+                }
+            }
+        }
+    }
+
+    template <class Storage, int rows>
+    static void weighted_values_of(std::int64_t count, const AttentionTask& task, const Span& span, std::int64_t row) {
+        if (count == rows) {
+            // value_stride is a multiple of 16, so of the lanes; its last vector may stand alone.
+            std::int64_t d = 0;
+            for (; d + value_vectors * lanes <= task.value_stride; d += value_vectors * lanes) {
+                weighted_values<Storage, rows, value_vectors>(task, span, row, d);
+            }
+            if (d < task.value_stride) weighted_values<Storage, rows, 1>(task, span, row, d);
+        } else if constexpr (rows > 1) {
+            weighted_values_of<Storage, rows - 1>(count, task, span, row);
+        }
+    }
+
+    template <class Storage>
+    static void run_as(const AttentionTask& task) {
+        const std::int64_t first = task.position + 1 > task.window ? task.position + 1 - task.window : 0;
+        const std::int64_t end = task.position + task.positions;
+        const Span span{first / kv_block_size, (end + kv_block_size - 1) / kv_block_size, first, end};
+        const std::int64_t rows = task.positions * task.group;
+        const std::int64_t tiles = (rows + rows_max - 1) / rows_max;
+        for (std::int64_t block = span.block_first; block < span.block_end; ++block) {
+            const auto* const keys = reinterpret_cast<const Storage*>(task.keys + task.blocks[block] * task.block_bytes);
+            const std::int64_t column = (block - span.block_first) * kv_block_size;
+            for (std::int64_t tile = 0, row = 0; tile < tiles; ++tile) {
+                const std::int64_t row_end = rows * (tile + 1) / tiles;
+                block_scores_of<Storage, rows_max>(row_end - row, task, keys, row, column);
+                row = row_end;
+            }
+        }
+        for (std::int64_t row = 0; row < rows; ++row) softmax(task, span, row);
+        for (std::int64_t tile = 0, row = 0; tile < tiles; ++tile) {
+            const std::int64_t row_end = rows * (tile + 1) / tiles;
+            weighted_values_of<Storage, rows_max>(row_end - row, task, span, row);
+            row = row_end;
+        }
+    }
+
+    static void run(const AttentionTask& task) {
+        if (task.bfloat16) {
+            run_as<Bf16>(task);
+        } else {
+            run_as<float>(task);
+        }
+    }
+};
+
+}  // namespace lorry::kernels::cpu

@@ -1,0 +1,296 @@
+// make_cpu_backend, and the launchers that need no more than a loop; attention.cpp, lora.cpp and sample.cpp hold the others.
+#include "kernels/cpu/backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "kernels/cpu/isa.h"
+#include "schema/check.h"
+
+namespace lorry::kernels {
+
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
+    if (options.weights == Format::float16) {
+        throw std::runtime_error("the CPU stores weights as float32 or bfloat16, not float16: choose one of these");
+    }
+    const CpuIsa isa = options.isa.value_or(cpu::choose_isa());
+    if (!cpu::supported(isa)) {
+        throw std::runtime_error(std::string("this processor does not support ") + cpu::name_of(isa) + ": leave the choice to the program");
+    }
+    const int threads = options.threads > 0 ? options.threads : cpu::usable_processors();
+    return std::make_unique<cpu::CpuBackend>(cpu::kernels_of(isa), threads, options.weights);
+}
+
+namespace cpu {
+
+namespace {
+
+// Changes whenever a kernel's results do; part of the fingerprint.
+constexpr const char* kernels_version = "1";
+// About 20 µs of a core: what a piece of work must be worth to be handed to another thread.
+constexpr std::int64_t piece_multiply_adds = 500'000;
+constexpr std::int64_t piece_elements = 20'000;
+// Rows that run through a matmul's panels together: their inputs stay in the second-level cache.
+constexpr std::int64_t row_chunk = 240;
+
+class CpuBuffer final : public Buffer {
+public:
+    explicit CpuBuffer(std::size_t bytes) : memory_(bytes) {}
+    void* data() override { return memory_.data(); }
+    std::size_t bytes() const override { return memory_.bytes(); }
+
+private:
+    Memory memory_;
+};
+
+float* floats(const Matrix& matrix) {
+    CHECK(matrix.format == Format::float32, "the CPU's activations are float32");
+    CHECK(matrix.rows == 0 || (matrix.data != nullptr && matrix.stride >= matrix.columns), "a matrix has memory for its rows");
+    return static_cast<float*>(matrix.data);
+}
+
+const float* floats(const Vector& vector) { return vector.empty() ? nullptr : vector.data; }
+
+Activation kind_of(ActivationKind kind) {
+    switch (kind) {
+        case ActivationKind::silu: return Activation::silu;
+        case ActivationKind::gelu: return Activation::gelu;
+        case ActivationKind::gelu_tanh: return Activation::gelu_tanh;
+        case ActivationKind::relu: return Activation::relu;
+    }
+    return Activation::relu;
+}
+
+}  // namespace
+
+CpuBackend::CpuBackend(const Kernels& kernels, int threads, Format weights)
+    : kernels_(kernels), weights_(weights), pool_(threads), sampler_(kernels, pool_) {}
+
+DeviceInfo CpuBackend::info() const {
+    const std::string threads = std::to_string(pool_.threads()) + (pool_.threads() == 1 ? " thread" : " threads");
+    return {.name = std::string("cpu (") + kernels_.name + ", " + threads + ")",
+            .fingerprint = std::string("cpu-") + kernels_version + "-" + kernels_.name + "-" + name_of(weights_) + "-" + chip_name(),
+            .memory_total = machine_memory_total(),
+            .memory_free = machine_memory_free()};
+}
+
+std::unique_ptr<Buffer> CpuBackend::allocate(std::size_t bytes) { return std::make_unique<CpuBuffer>(bytes); }
+
+void CpuBackend::upload(void* to, std::span<const std::byte> from) {
+    if (!from.empty()) std::memcpy(to, from.data(), from.size());
+}
+
+void CpuBackend::read_back(std::span<std::byte> to, const void* from) {
+    if (!to.empty()) std::memcpy(to.data(), from, to.size());
+}
+
+std::unique_ptr<PackedWeight> CpuBackend::pack_weight(std::span<const WeightPart> parts) {
+    return std::make_unique<CpuWeight>(pack_panels(parts, kernels_.panel_width, weights_));
+}
+
+std::unique_ptr<PackedLora> CpuBackend::pack_lora(std::span<const LoraPart> parts) {
+    return std::make_unique<CpuLora>(parts, kernels_, weights_);
+}
+
+std::size_t CpuBackend::kv_block_bytes(const KvShape& shape) const {
+    const std::int64_t padded = (shape.head_dim + 15) / 16 * 16;
+    return static_cast<std::size_t>(shape.layers * shape.kv_heads * kv_block_size * (shape.head_dim + padded)) * bytes_of(weights_);
+}
+
+std::unique_ptr<KvCache> CpuBackend::make_kv_cache(const KvShape& shape, std::int64_t blocks) {
+    return std::make_unique<CpuKvCache>(shape, blocks, weights_);
+}
+
+void CpuBackend::copy_block(KvCache& cache, BlockId from, BlockId to) {
+    auto& kv = static_cast<CpuKvCache&>(cache);
+    CHECK(from >= 0 && to >= 0 && from < kv.blocks() && to < kv.blocks(), "copied blocks lie in the cache");
+    const std::int64_t bytes = kv.layer_block_bytes();
+    for (std::int64_t layer = 0; layer < kv.shape().layers; ++layer) {
+        std::memcpy(kv.layer(layer) + to * bytes, kv.layer(layer) + from * bytes, static_cast<std::size_t>(bytes));
+    }
+}
+
+void CpuBackend::begin_step(const StepInputs& step) {
+    CHECK(static_cast<std::int64_t>(step.tokens.size()) == step.rows, "a step has one token per row");
+    CHECK(static_cast<std::int64_t>(step.positions.size()) == step.rows, "a step has one position per row");
+    row_blocks_.resize(static_cast<std::size_t>(step.rows));
+    row_slots_.resize(static_cast<std::size_t>(step.rows));
+    std::size_t row = 0;
+    for (const StepSequence& sequence : step.sequences) {
+        CHECK(sequence.row_begin == static_cast<std::int64_t>(row), "sequences cover a step's rows in order");
+        CHECK(static_cast<std::int64_t>(sequence.blocks.size()) * kv_block_size >= sequence.position + sequence.row_count,
+              "a sequence has blocks for all its tokens");
+        for (std::int64_t i = 0; i < sequence.row_count; ++i, ++row) {
+            const std::int64_t position = sequence.position + i;
+            row_blocks_[row] = sequence.blocks[static_cast<std::size_t>(position / kv_block_size)];
+            row_slots_[row] = static_cast<std::int32_t>(position % kv_block_size);
+        }
+    }
+    CHECK(static_cast<std::int64_t>(row) == step.rows, "sequences cover a step's rows");
+}
+
+template <class Work>
+void CpuBackend::run_rows(std::int64_t rows, std::int64_t row_cost, const Work& work) {
+    const std::int64_t piece =
+        std::clamp<std::int64_t>(piece_elements / std::max<std::int64_t>(row_cost, 1), 1, std::max<std::int64_t>(rows, 1));
+    pool_.run(rows, piece, [&](std::int64_t begin, std::int64_t end, int) { work(begin, end); });
+}
+
+void CpuBackend::embed(const EmbedArgs& args) {
+    const Panels& tokens = static_cast<const CpuWeight&>(args.tokens).panels();
+    float* const out = floats(args.out);
+    CHECK(args.out.rows == args.step.rows && args.out.columns == tokens.in_features, "embed: out is [rows, hidden]");
+    const Panels* const positions = args.positions == nullptr ? nullptr : &static_cast<const CpuWeight&>(*args.positions).panels();
+    CHECK(positions == nullptr || positions->in_features == tokens.in_features, "embed: positions are as wide as tokens");
+    run_rows(args.out.rows, args.out.columns * 4, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            const std::int64_t token = args.step.tokens[static_cast<std::size_t>(row)];
+            CHECK(token >= 0 && token < tokens.out_features, "embed: a token is in the vocabulary");
+            unpack_row(tokens, token, out + row * args.out.stride, false);
+            if (positions == nullptr) continue;
+            const std::int64_t position = args.step.positions[static_cast<std::size_t>(row)];
+            CHECK(position >= 0 && position < positions->out_features, "embed: a position is in the table");
+            unpack_row(*positions, position, out + row * args.out.stride, true);
+        }
+    });
+}
+
+void CpuBackend::norm(const NormArgs& args) {
+    CHECK(args.out.rows == args.in.rows && args.out.columns == args.in.columns, "norm: out is shaped as in");
+    CHECK(args.weight.size == args.in.columns, "norm: one weight per column");
+    CHECK(args.bias.empty() || args.bias.size == args.in.columns, "norm: one bias per column");
+    const NormTask task{.subtract_mean = args.kind == NormKind::layer,
+                        .in = floats(args.in),
+                        .in_stride = args.in.stride,
+                        .out = floats(args.out),
+                        .out_stride = args.out.stride,
+                        .weight = floats(args.weight),
+                        .bias = floats(args.bias),
+                        .epsilon = args.epsilon,
+                        .columns = args.in.columns};
+    run_rows(args.in.rows, args.in.columns, [&](std::int64_t begin, std::int64_t end) { kernels_.norm(task, begin, end); });
+}
+
+void CpuBackend::matmul(const MatmulArgs& args) {
+    const Panels& panels = static_cast<const CpuWeight&>(args.weight).panels();
+    CHECK(args.in.columns == panels.in_features, "matmul: in is [rows, in_features]");
+    CHECK(args.out.columns == panels.out_features && args.out.rows == args.in.rows, "matmul: out is [rows, out_features]");
+    CHECK(args.bias.empty() || args.bias.size == panels.out_features, "matmul: one bias per output");
+    const float* const in = floats(args.in);
+    float* const out = floats(args.out);
+    const std::int64_t rows = args.in.rows;
+    if (rows == 0) return;
+    const std::int64_t chunks = (rows + row_chunk - 1) / row_chunk;
+    const std::int64_t count = panels.count();
+    // Pieces are multiples of 4 panels, which the kernel takes side by side when rows are few.
+    const std::int64_t panel_cost = (rows + chunks - 1) / chunks * panels.in_features * panels.width;
+    const std::int64_t piece = panel_cost > piece_multiply_adds ? 1 : (piece_multiply_adds / panel_cost + 3) / 4 * 4;
+    pool_.run(chunks * count, piece, [&](std::int64_t begin, std::int64_t end, int) {
+        while (begin < end) {
+            const std::int64_t chunk = begin / count;
+            const std::int64_t chunk_end = std::min(end, (chunk + 1) * count);
+            const std::int64_t row_begin = rows * chunk / chunks;
+            const MatmulTask task{.in = in + row_begin * args.in.stride,
+                                  .in_stride = args.in.stride,
+                                  .panels = panels.memory.data(),
+                                  .bfloat16 = panels.format == Format::bfloat16,
+                                  .bias = floats(args.bias),
+                                  .out = out + row_begin * args.out.stride,
+                                  .out_stride = args.out.stride,
+                                  .accumulate = args.accumulate,
+                                  .rows = rows * (chunk + 1) / chunks - row_begin,
+                                  .in_features = panels.in_features,
+                                  .out_features = panels.out_features};
+            kernels_.matmul(task, begin - chunk * count, chunk_end - chunk * count);
+            begin = chunk_end;
+        }
+    });
+}
+
+void CpuBackend::group_bias(const GroupBiasArgs& args) {
+    float* const out = floats(args.out);
+    for (const BiasGroup& group : args.groups) {
+        if (group.bias.empty()) continue;
+        CHECK(group.bias.size == args.out.columns, "group_bias: one bias per column");
+        CHECK(group.row_begin >= 0 && group.row_begin + group.row_count <= args.out.rows, "group_bias: a group lies in the rows");
+        for (std::int64_t row = group.row_begin; row < group.row_begin + group.row_count; ++row) {
+            float* const to = out + row * args.out.stride;
+            for (std::int64_t i = 0; i < args.out.columns; ++i) to[i] += group.bias.data[i];
+        }
+    }
+}
+
+void CpuBackend::rope_store(const RopeStoreArgs& args) {
+    const auto& cache = static_cast<const CpuKvCache&>(args.cache);
+    CHECK(args.qkv.columns == (args.heads + 2 * args.kv_heads) * args.head_dim, "rope_store: qkv is [rows, q | k | v]");
+    CHECK(args.qkv.rows == args.step.rows && row_blocks_.size() == static_cast<std::size_t>(args.step.rows),
+          "rope_store: begin_step was told these rows");
+    CHECK(cache.shape().kv_heads == args.kv_heads && cache.shape().head_dim == args.head_dim, "rope_store: the cache has this shape");
+    CHECK(args.layer >= 0 && args.layer < cache.shape().layers, "rope_store: the cache has this layer");
+    CHECK(args.q_norm.empty() || args.q_norm.size == args.head_dim, "rope_store: one q_norm weight per dimension");
+    CHECK(args.k_norm.empty() || args.k_norm.size == args.head_dim, "rope_store: one k_norm weight per dimension");
+    const bool rotates = args.rope_table.rows > 0;
+    if (rotates) {
+        CHECK(args.head_dim % 2 == 0 && args.rope_table.columns == args.head_dim,
+              "rope_store: the table is [entries, head_dim], head_dim even");
+        CHECK(args.step.rope_rows.size() == static_cast<std::size_t>(args.step.rows), "rope_store: one row of the table per row");
+        for (const std::int32_t row : args.step.rope_rows) CHECK(row >= 0 && row < args.rope_table.rows, "rope_store: a row of the table");
+    }
+    for (const std::int32_t block : row_blocks_) CHECK(block >= 0 && block < cache.blocks(), "rope_store: a block of the cache");
+    const RopeTask task{.qkv = floats(args.qkv),
+                        .stride = args.qkv.stride,
+                        .heads = args.heads,
+                        .kv_heads = args.kv_heads,
+                        .head_dim = args.head_dim,
+                        .table = rotates ? floats(args.rope_table) : nullptr,
+                        .table_stride = args.rope_table.stride,
+                        .table_rows = args.step.rope_rows.data(),
+                        .q_norm = floats(args.q_norm),
+                        .k_norm = floats(args.k_norm),
+                        .epsilon = args.norm_epsilon,
+                        .keys = cache.layer(args.layer),
+                        .block_bytes = cache.layer_block_bytes(),
+                        .head_bytes = cache.head_bytes(),
+                        .value_offset = cache.value_offset(),
+                        .value_stride = cache.value_stride(),
+                        .bfloat16 = cache.format() == Format::bfloat16,
+                        .row_blocks = row_blocks_.data(),
+                        .row_slots = row_slots_.data()};
+    run_rows(args.qkv.rows, args.qkv.columns, [&](std::int64_t begin, std::int64_t end) { kernels_.rope(task, begin, end); });
+}
+
+void CpuBackend::activation(const ActivationArgs& args) {
+    CHECK(args.in.rows == args.out.rows && args.in.columns == args.out.columns * (args.gated ? 2 : 1),
+          "activation: in is as wide as it needs");
+    const ActivationTask task{.kind = kind_of(args.kind),
+                              .gated = args.gated,
+                              .in = floats(args.in),
+                              .in_stride = args.in.stride,
+                              .out = floats(args.out),
+                              .out_stride = args.out.stride,
+                              .width = args.out.columns};
+    run_rows(args.out.rows, args.in.columns * 2, [&](std::int64_t begin, std::int64_t end) { kernels_.activation(task, begin, end); });
+}
+
+void CpuBackend::gather_rows(const GatherRowsArgs& args) {
+    CHECK(static_cast<std::size_t>(args.out.rows) == args.step.sample_rows.size() && args.out.columns == args.in.columns,
+          "gather_rows: out is [sample rows, columns]");
+    const float* const in = floats(args.in);
+    float* const out = floats(args.out);
+    for (std::int64_t row = 0; row < args.out.rows; ++row) {
+        const std::int64_t from = args.step.sample_rows[static_cast<std::size_t>(row)];
+        CHECK(from >= 0 && from < args.in.rows, "gather_rows: a sample row is a row");
+        std::memcpy(out + row * args.out.stride, in + from * args.in.stride, static_cast<std::size_t>(args.in.columns) * sizeof(float));
+    }
+}
+
+void CpuBackend::sample(const SampleArgs& args) {
+    CHECK(static_cast<std::int64_t>(args.rows.size()) == args.logits.rows && args.results.size() == args.rows.size(),
+          "sample: one request and one result per row of logits");
+    sampler_.run(floats(args.logits), args.logits.stride, args.logits.columns, args.rows, args.results);
+}
+
+}  // namespace cpu
+
+}  // namespace lorry::kernels

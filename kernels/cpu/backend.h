@@ -1,0 +1,86 @@
+// The CPU's Backend: launchers that check shapes, cut the work into pieces and hand them to the kernels of one instruction set.
+// Made by make_cpu_backend; tests make it with a table of their own.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/memory.h"
+#include "kernels/cpu/pack.h"
+#include "kernels/cpu/sample.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace lorry::kernels::cpu {
+
+class CpuBackend final : public Backend {
+public:
+    // `kernels` outlives the backend. weights: float32 or bfloat16.
+    CpuBackend(const Kernels& kernels, int threads, Format weights);
+
+    DeviceInfo info() const override;
+    std::unique_ptr<Buffer> allocate(std::size_t bytes) override;
+    void upload(void* to, std::span<const std::byte> from) override;
+    void read_back(std::span<std::byte> to, const void* from) override;
+
+    std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts) override;
+    std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) override;
+
+    std::int64_t block_size() const override { return kv_block_size; }
+    std::size_t kv_block_bytes(const KvShape& shape) const override;
+    std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks) override;
+    void copy_block(KvCache& cache, BlockId from, BlockId to) override;
+
+    void begin_step(const StepInputs& step) override;
+    void embed(const EmbedArgs& args) override;
+    void norm(const NormArgs& args) override;
+    void matmul(const MatmulArgs& args) override;
+    void lora(const LoraArgs& args) override;
+    void group_bias(const GroupBiasArgs& args) override;
+    void rope_store(const RopeStoreArgs& args) override;
+    void attention(const AttentionArgs& args) override;
+    void activation(const ActivationArgs& args) override;
+    void gather_rows(const GatherRowsArgs& args) override;
+    void sample(const SampleArgs& args) override;
+
+private:
+    // Rows [row_begin, row_begin + rows) and panels [panel_begin, panel_end) of one low-rank product.
+    struct LoraPiece {
+        const LoraGroup* group = nullptr;
+        const CpuLora::Part* part = nullptr;  // null: A of all parts
+        std::int64_t row_begin = 0;
+        std::int64_t rows = 0;
+        std::int64_t panel_begin = 0;
+        std::int64_t panel_end = 0;
+    };
+    // Query rows that one thread computes at a time.
+    struct AttentionPiece {
+        const StepSequence* sequence = nullptr;
+        std::int64_t kv_head = 0;
+        std::int64_t row_begin = 0;  // within the sequence's rows
+        std::int64_t rows = 0;
+    };
+
+    // Calls work(begin, end) for pieces of rows that are worth a thread; row_cost is in elements touched.
+    template <class Work>
+    void run_rows(std::int64_t rows, std::int64_t row_cost, const Work& work);
+    void cut_lora(const LoraArgs& args);
+    void cut_attention(const AttentionArgs& args);
+
+    const Kernels& kernels_;
+    const Format weights_;
+    ThreadPool pool_;
+    Sampler sampler_;
+    // Scratch that keeps its capacity from step to step.
+    std::vector<std::int32_t> row_blocks_;  // [rows] the KV block of each row of the step
+    std::vector<std::int32_t> row_slots_;   // [rows] its place there
+    std::vector<LoraPiece> lora_shrink_;
+    std::vector<LoraPiece> lora_expand_;
+    std::vector<float> lora_scratch_;  // [rows, widest rank sum]
+    std::vector<AttentionPiece> attention_pieces_;
+    std::vector<float> score_scratch_;  // [threads, rows of a piece, longest context]
+};
+
+}  // namespace lorry::kernels::cpu

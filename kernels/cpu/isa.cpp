@@ -1,0 +1,109 @@
+// Reads the chip's name and abilities and looks them up in the table of measured chips; see isa.h.
+#include "kernels/cpu/isa.h"
+
+#include <cpuid.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+namespace lorry::kernels::cpu {
+
+namespace {
+
+struct Chip {
+    std::string vendor;
+    unsigned family = 0;
+    unsigned model = 0;
+};
+
+Chip this_chip() {
+    unsigned eax = 0;
+    std::array<unsigned, 3> name{};
+    Chip chip;
+    if (__get_cpuid(0, &eax, &name[0], &name[2], &name[1]) == 0) return chip;
+    chip.vendor.assign(reinterpret_cast<const char*>(name.data()), sizeof name);
+    unsigned ebx = 0;
+    unsigned ecx = 0;
+    unsigned edx = 0;
+    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return chip;
+    // Family and model have an extended part, as both vendors' manuals say.
+    const unsigned family = (eax >> 8) & 0xFU;
+    chip.family = family == 0xFU ? family + ((eax >> 20) & 0xFFU) : family;
+    chip.model = (eax >> 4) & 0xFU;
+    if (family == 0xFU || family == 6U) chip.model |= ((eax >> 16) & 0xFU) << 4;
+    return chip;
+}
+
+// Chips on which the choice was measured. Models are a range, as vendors number the variants of one core.
+struct Row {
+    const char* vendor;
+    unsigned family;
+    unsigned model_first;
+    unsigned model_last;
+    CpuIsa isa;
+};
+constexpr std::array rows = {
+    Row{"AuthenticAMD", 0x19, 0x01, 0x01, CpuIsa::avx2},    // Zen 3 servers: no AVX-512
+    Row{"AuthenticAMD", 0x19, 0x10, 0x1F, CpuIsa::avx512},  // Zen 4 servers: fp32 no faster in 512 bits, but more registers
+    Row{"GenuineIntel", 0x06, 0xCF, 0xCF, CpuIsa::avx512},  // Emerald Rapids: twice the fp32 of 256 bits
+};
+
+}  // namespace
+
+bool supported(CpuIsa isa) {
+    __builtin_cpu_init();
+    switch (isa) {
+        case CpuIsa::scalar: return true;
+        case CpuIsa::avx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+        case CpuIsa::avx512:
+            return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                   __builtin_cpu_supports("avx512dq");
+    }
+    return false;
+}
+
+const char* name_of(CpuIsa isa) {
+    switch (isa) {
+        case CpuIsa::scalar: return "scalar";
+        case CpuIsa::avx2: return "avx2";
+        case CpuIsa::avx512: return "avx512";
+    }
+    return "";
+}
+
+CpuIsa choose_isa() {
+    const Chip chip = this_chip();
+    for (const Row& row : rows) {
+        const bool is_chip =
+            chip.vendor == row.vendor && chip.family == row.family && chip.model >= row.model_first && chip.model <= row.model_last;
+        // A hypervisor may hide what the chip has.
+        if (is_chip && supported(row.isa)) return row.isa;
+    }
+    if (supported(CpuIsa::avx512)) return CpuIsa::avx512;
+    return supported(CpuIsa::avx2) ? CpuIsa::avx2 : CpuIsa::scalar;
+}
+
+const Kernels& kernels_of(CpuIsa isa) {
+    switch (isa) {
+        case CpuIsa::scalar: return scalar_kernels();
+        case CpuIsa::avx2: return avx2_kernels();
+        case CpuIsa::avx512: return avx512_kernels();
+    }
+    return scalar_kernels();
+}
+
+std::string chip_name() {
+    const Chip chip = this_chip();
+    return chip.vendor + "-" + std::to_string(chip.family) + "-" + std::to_string(chip.model);
+}
+
+int usable_processors() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace lorry::kernels::cpu

@@ -1,0 +1,28 @@
+// Which instruction set the kernels use on this machine; asked by make_cpu_backend, the tests and benchmarks.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/kernels.h"
+
+namespace lorry::kernels::cpu {
+
+// Whether this processor and its operating system run code made for `isa`.
+bool supported(CpuIsa isa);
+
+const char* name_of(CpuIsa isa);
+
+// The table's choice for this chip; a chip that is not in the table gets the widest instruction set it supports.
+CpuIsa choose_isa();
+
+const Kernels& kernels_of(CpuIsa isa);
+
+// The kind of chip, as "AuthenticAMD-25-1" (vendor, family, model); part of the fingerprint.
+std::string chip_name();
+
+// How many processors this process may run on.
+int usable_processors();
+
+}  // namespace lorry::kernels::cpu

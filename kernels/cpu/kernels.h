@@ -1,0 +1,131 @@
+// The table of CPU kernels of one instruction set, and the plain arguments they take. Filled by kernels_*.cpp, called by the launchers
+// in backend.cpp, lora.cpp and sample.cpp, which checked the shapes and split the work over threads.
+// Plain data only: files with different instruction sets share this header (simd.h says why that matters).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lorry::kernels::cpu {
+
+enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, relu };
+
+// Columns [panel * width, …) of out (+)= in W' + bias. A panel holds `width` outputs, for each input feature one row of them.
+struct MatmulTask {
+    const float* in = nullptr;  // [rows, in_features]
+    std::int64_t in_stride = 0;
+    const void* panels = nullptr;  // [panels][in_features][width] float32 or bfloat16
+    bool bfloat16 = false;
+    const float* bias = nullptr;  // [out_features] or null
+    float* out = nullptr;         // [rows, out_features]
+    std::int64_t out_stride = 0;
+    bool accumulate = false;
+    std::int64_t rows = 0;
+    std::int64_t in_features = 0;
+    std::int64_t out_features = 0;
+};
+
+// The query heads of one kv head, for consecutive positions of one sequence.
+struct AttentionTask {
+    const float* q = nullptr;  // [positions, group * head_dim]
+    std::int64_t q_stride = 0;
+    const std::byte* keys = nullptr;  // of this layer and kv head, in block 0
+    std::int64_t value_offset = 0;    // bytes from a block's keys to its values
+    std::int64_t block_bytes = 0;     // bytes from one block to the next
+    bool bfloat16 = false;
+    const std::int32_t* blocks = nullptr;
+    std::int64_t position = 0;  // of the first row
+    std::int64_t positions = 0;
+    std::int64_t window = 0;  // tokens a position sees, itself included; a full context sees position + 1
+    std::int64_t group = 0;   // query heads per kv head
+    std::int64_t head_dim = 0;
+    std::int64_t value_stride = 0;  // elements per token in the values
+    float scale = 0.0F;
+    float* out = nullptr;  // [positions, group * head_dim]
+    std::int64_t out_stride = 0;
+    float* scores = nullptr;  // scratch: [positions * group, score_stride]
+    std::int64_t score_stride = 0;
+};
+
+struct NormTask {
+    bool subtract_mean = false;  // LayerNorm; otherwise RMSNorm
+    const float* in = nullptr;
+    std::int64_t in_stride = 0;
+    float* out = nullptr;
+    std::int64_t out_stride = 0;
+    const float* weight = nullptr;  // [columns]
+    const float* bias = nullptr;    // [columns] or null
+    float epsilon = 0.0F;
+    std::int64_t columns = 0;
+};
+
+struct RopeTask {
+    float* qkv = nullptr;  // [rows, (heads + 2 * kv_heads) * head_dim]
+    std::int64_t stride = 0;
+    std::int64_t heads = 0;
+    std::int64_t kv_heads = 0;
+    std::int64_t head_dim = 0;
+    const float* table = nullptr;  // [entries, head_dim] or null
+    std::int64_t table_stride = 0;
+    const std::int32_t* table_rows = nullptr;
+    const float* q_norm = nullptr;  // [head_dim] or null
+    const float* k_norm = nullptr;
+    float epsilon = 0.0F;
+    std::byte* keys = nullptr;  // of this layer, in block 0
+    std::int64_t block_bytes = 0;
+    std::int64_t head_bytes = 0;  // bytes from one kv head to the next in a block
+    std::int64_t value_offset = 0;
+    std::int64_t value_stride = 0;
+    bool bfloat16 = false;
+    const std::int32_t* row_blocks = nullptr;  // [rows] the block each row is stored in
+    const std::int32_t* row_slots = nullptr;   // [rows] its place there
+};
+
+struct ActivationTask {
+    Activation kind = Activation::silu;
+    bool gated = false;  // out = act(in[:, :width]) * in[:, width:]
+    const float* in = nullptr;
+    std::int64_t in_stride = 0;
+    float* out = nullptr;
+    std::int64_t out_stride = 0;
+    std::int64_t width = 0;
+};
+
+struct Largest {
+    float value = 0.0F;
+    std::int32_t index = 0;  // the lowest among equals
+};
+
+// Tokens per KV block, on every instruction set.
+inline constexpr std::int64_t kv_block_size = 16;
+// weights() adds up exp() over pieces of this many elements.
+inline constexpr std::int64_t weight_piece = 1024;
+
+struct Kernels {
+    const char* name = nullptr;
+    std::int64_t panel_width = 0;   // of matmul's panels
+    std::int64_t shrink_width = 0;  // of shrink's panels
+
+    // Panels [panel_begin, panel_end) of the task. Each output is one chain of multiply-adds in the order of in_features.
+    void (*matmul)(const MatmulTask&, std::int64_t panel_begin, std::int64_t panel_end) = nullptr;
+    // The same over narrow panels, each output four interleaved chains: few outputs of many inputs, as LoRA's A.
+    void (*shrink)(const MatmulTask&, std::int64_t panel_begin, std::int64_t panel_end) = nullptr;
+    void (*attention)(const AttentionTask&) = nullptr;
+    void (*norm)(const NormTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
+    void (*rope)(const RopeTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
+    void (*activation)(const ActivationTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
+
+    // The largest of x[0, size); NaN counts as smaller than all; index 0 if nothing is larger than -inf.
+    Largest (*largest)(const float* x, std::int64_t size) = nullptr;
+    // sums[piece] = sum of exp((x[i] - largest) * scale) over each piece of weight_piece elements; out[i] that exp, if out is given.
+    // NaN and -inf weigh 0.
+    void (*weights)(const float* x, std::int64_t size, float largest, float scale, float* out, double* sums) = nullptr;
+    // Writes the indices of x[i] >= bound, ascending; returns how many.
+    std::int64_t (*at_least)(const float* x, std::int64_t size, float bound, std::int32_t* indices) = nullptr;
+};
+
+const Kernels& scalar_kernels();
+const Kernels& avx2_kernels();
+const Kernels& avx512_kernels();
+
+}  // namespace lorry::kernels::cpu

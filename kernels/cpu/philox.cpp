@@ -1,0 +1,27 @@
+// Ten rounds of Philox; see philox.h.
+#include "kernels/cpu/philox.h"
+
+namespace lorry::kernels::cpu {
+
+std::array<std::uint32_t, 4> philox(std::uint64_t seed, std::uint64_t position) {
+    std::array<std::uint32_t, 4> counter{static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), 0, 0};
+    auto key_low = static_cast<std::uint32_t>(seed);
+    auto key_high = static_cast<std::uint32_t>(seed >> 32);
+    for (int round = 0; round < 10; ++round) {
+        const std::uint64_t a = std::uint64_t{0xD2511F53U} * counter[0];
+        const std::uint64_t b = std::uint64_t{0xCD9E8D57U} * counter[2];
+        counter = {static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ key_low, static_cast<std::uint32_t>(b),
+                   static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ key_high, static_cast<std::uint32_t>(a)};
+        key_low += 0x9E3779B9U;
+        key_high += 0xBB67AE85U;
+    }
+    return counter;
+}
+
+double uniform(std::uint64_t seed, std::uint64_t position) {
+    const auto words = philox(seed, position);
+    const std::uint64_t bits = (std::uint64_t{words[0]} << 21) ^ (words[1] >> 11);
+    return static_cast<double>(bits & ((std::uint64_t{1} << 53) - 1)) * 0x1p-53;
+}
+
+}  // namespace lorry::kernels::cpu

@@ -1,0 +1,105 @@
+// Vectors of floats, written once for every instruction set; included by the kernels only.
+//
+// Kernels are templates over an instruction set `Isa` (Scalar, Avx2, Avx512 in kernels_*.cpp), which says how many lanes a vector has
+// and how to do the few things that GCC's generic vectors lack. Files that include this one are compiled with different flags, so
+// everything here and in the kernels is a template over Isa or always inlined, and nothing inline is taken from the standard library:
+// otherwise the linker might keep the AVX-512 copy of a function that the scalar path calls as well.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lorry::kernels::cpu {
+
+// A bfloat16 as it lies in memory: the upper half of a float32.
+using Bf16 = std::uint16_t;
+
+// An array bound; consteval, so no copy of it is ever emitted.
+consteval std::size_t extent(int count) { return static_cast<std::size_t>(count); }
+
+template <int lane_count>
+struct Vectors {
+    typedef float Floats __attribute__((vector_size(lane_count * 4)));
+    typedef std::int32_t Ints __attribute__((vector_size(lane_count * 4)));
+    typedef std::uint32_t Bits __attribute__((vector_size(lane_count * 4)));
+    typedef Bf16 Halves __attribute__((vector_size(lane_count * 2)));
+};
+
+template <class Isa>
+struct Simd {
+    static constexpr int lanes = Isa::lanes;
+    static constexpr std::size_t width = extent(Isa::lanes);  // of arrays
+    using Floats = typename Vectors<lanes>::Floats;
+    using Ints = typename Vectors<lanes>::Ints;
+    using Bits = typename Vectors<lanes>::Bits;
+    using Halves = typename Vectors<lanes>::Halves;
+
+    [[gnu::always_inline]] static inline Floats all(float x) { return x - Floats{}; }
+    [[gnu::always_inline]] static inline Ints all(std::int32_t x) { return x - Ints{}; }
+    [[gnu::always_inline]] static inline Floats fma(Floats a, Floats b, Floats c) { return Isa::fma(a, b, c); }
+
+    [[gnu::always_inline]] static inline Floats load(const float* from) {
+        Floats x;
+        __builtin_memcpy(&x, from, sizeof x);
+        return x;
+    }
+    [[gnu::always_inline]] static inline Floats load(const Bf16* from) { return Isa::load_bf16(from); }
+    [[gnu::always_inline]] static inline void store(float* to, Floats x) { __builtin_memcpy(to, &x, sizeof x); }
+    // Rounds to the nearest bfloat16, to even in the middle; NaN stays NaN.
+    [[gnu::always_inline]] static inline void store(Bf16* to, Floats x) {
+        Bits bits;
+        __builtin_memcpy(&bits, &x, sizeof x);
+        const Bits rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
+        const Bits quiet = (bits >> 16) | 0x40U;
+        const Halves halves = __builtin_convertvector(x == x ? rounded : quiet, Halves);
+        __builtin_memcpy(to, &halves, sizeof halves);
+    }
+
+    // The first `count` lanes; the others are zero and are not read.
+    [[gnu::always_inline]] static inline Floats load_part(const float* from, std::int64_t count) {
+        float part[width] = {};
+        for (std::int64_t i = 0; i < count; ++i) part[i] = from[i];
+        return load(part);
+    }
+    template <class Storage>
+    [[gnu::always_inline]] static inline void store_part(Storage* to, Floats x, std::int64_t count) {
+        Storage part[width];
+        store(part, x);
+        for (std::int64_t i = 0; i < count; ++i) to[i] = part[i];
+    }
+
+    [[gnu::always_inline]] static inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+
+    // The sum of the lanes, always in the same order.
+    [[gnu::always_inline]] static inline float sum(Floats x) {
+        float part[width];
+        store(part, x);
+        for (int half = lanes / 2; half > 0; half /= 2) {
+            for (int i = 0; i < half; ++i) part[i] += part[i + half];
+        }
+        return part[0];
+    }
+    [[gnu::always_inline]] static inline float largest(Floats x) {
+        float part[width];
+        store(part, x);
+        float best = part[0];
+        for (int i = 1; i < lanes; ++i) best = part[i] > best ? part[i] : best;
+        return best;
+    }
+    // 0, 1, 2, … in the lanes.
+    [[gnu::always_inline]] static inline Ints ramp() {
+        std::int32_t part[width];
+        for (int i = 0; i < lanes; ++i) part[i] = i;
+        Ints x;
+        __builtin_memcpy(&x, part, sizeof x);
+        return x;
+    }
+};
+
+// sqrtf without <cmath>: one instruction on every x86-64.
+template <class Isa>
+[[gnu::always_inline]] inline float square_root(float x) {
+    return __builtin_sqrtf(x);
+}
+
+}  // namespace lorry::kernels::cpu

@@ -1,0 +1,101 @@
+// The gate, the claiming of pieces and the waiting; see thread_pool.h.
+#include "kernels/cpu/thread_pool.h"
+
+#include <algorithm>
+
+#include "schema/check.h"
+
+namespace lorry::kernels::cpu {
+
+namespace {
+
+// Some tens of microseconds: longer than the gap between two ops, shorter than anything else would miss.
+constexpr int spins_max = 1000;
+
+void pause() { __builtin_ia32_pause(); }
+
+// Waits until `value` is no longer `old`, first awake, then asleep; returns what it is.
+std::uint32_t await_change(std::atomic<std::uint32_t>& value, std::uint32_t old) {
+    for (int spin = 0; spin < spins_max; ++spin) {
+        if (const std::uint32_t now = value.load(std::memory_order_acquire); now != old) return now;
+        pause();
+    }
+    value.wait(old, std::memory_order_acquire);
+    return value.load(std::memory_order_acquire);
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads) : threads_(threads), ranges_(std::make_unique<Range[]>(static_cast<std::size_t>(threads))) {
+    CHECK(threads >= 1, "a pool has at least its caller");
+    workers_.reserve(static_cast<std::size_t>(threads - 1));
+    for (int thread = 1; thread < threads; ++thread) {
+        workers_.emplace_back([this, thread] { serve(thread); });
+    }
+}
+
+ThreadPool::~ThreadPool() {
+    stopping_.store(true, std::memory_order_release);
+    turn_.fetch_add(1, std::memory_order_acq_rel);
+    turn_.notify_all();
+    for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::start(const Job& job) {
+    if (job.items <= 0) return;
+    const std::int64_t pieces = (job.items + job.piece - 1) / job.piece;
+    if (threads_ == 1 || pieces == 1) {
+        job.call(job.work, 0, job.items, 0);
+        return;
+    }
+    job_ = job;
+    for (int thread = 0; thread < threads_; ++thread) {
+        Range& range = ranges_[static_cast<std::size_t>(thread)];
+        range.next.store(std::min(job.items, pieces * thread / threads_ * job.piece), std::memory_order_relaxed);
+        range.end = std::min(job.items, pieces * (thread + 1) / threads_ * job.piece);
+    }
+    gate_.store(open, std::memory_order_release);
+    turn_.fetch_add(1, std::memory_order_acq_rel);
+    turn_.notify_all();
+    take_part(0);
+    // All is claimed: nobody needs to come in any more, those inside finish what they claimed.
+    std::uint32_t inside = gate_.fetch_and(~open, std::memory_order_acq_rel) & ~open;
+    while (inside != 0) inside = await_change(gate_, inside);
+}
+
+void ThreadPool::take_part(int thread) {
+    for (int i = 0; i < threads_; ++i) {
+        Range& range = ranges_[static_cast<std::size_t>((thread + i) % threads_)];
+        while (range.next.load(std::memory_order_relaxed) < range.end) {
+            const std::int64_t begin = range.next.fetch_add(job_.piece, std::memory_order_relaxed);
+            if (begin >= range.end) break;
+            job_.call(job_.work, begin, std::min(range.end, begin + job_.piece), thread);
+        }
+    }
+}
+
+bool ThreadPool::enter() {
+    std::uint32_t gate = gate_.load(std::memory_order_relaxed);
+    while ((gate & open) != 0) {
+        if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acquire, std::memory_order_relaxed)) return true;
+    }
+    return false;
+}
+
+void ThreadPool::leave() {
+    if (gate_.fetch_sub(1, std::memory_order_acq_rel) - 1 == 0) gate_.notify_one();
+}
+
+void ThreadPool::serve(int thread) {
+    std::uint32_t turn = 0;
+    for (;;) {
+        turn = await_change(turn_, turn);
+        if (stopping_.load(std::memory_order_acquire)) return;
+        // A job that was done before this thread woke up is closed: there is nothing to do for it.
+        if (!enter()) continue;
+        take_part(thread);
+        leave();
+    }
+}
+
+}  // namespace lorry::kernels::cpu

@@ -1,0 +1,65 @@
+// The one pool of threads that all CPU ops share; owned by the CPU backend, used by its thread alone.
+//
+// run() cuts the items into one range per thread. A thread claims pieces of its own range, then of the others': who lags, because a
+// neighbour keeps its core busy, is helped. Which thread computes an item never changes a result. Threads without work spin for some
+// microseconds, so that the next op of a step finds them awake, then sleep.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace lorry::kernels::cpu {
+
+class ThreadPool {
+public:
+    // The caller of run() is one of the threads; the others are started here.
+    explicit ThreadPool(int threads);
+    ~ThreadPool();
+    ThreadPool(const ThreadPool&) = delete;
+    ThreadPool& operator=(const ThreadPool&) = delete;
+
+    int threads() const { return threads_; }
+
+    // Calls work(begin, end, thread) until [0, items) is done; pieces have at most `piece` items; 0 <= thread < threads().
+    // Returns when all of it is done; what it wrote is visible to the caller. Must not be called from within work; work must not throw.
+    template <class Work>
+    void run(std::int64_t items, std::int64_t piece, const Work& work) {
+        start(
+            {[](const void* it, std::int64_t begin, std::int64_t end, int thread) { (*static_cast<const Work*>(it))(begin, end, thread); },
+             &work, items, piece});
+    }
+
+private:
+    struct Job {
+        void (*call)(const void* work, std::int64_t begin, std::int64_t end, int thread) = nullptr;
+        const void* work = nullptr;
+        std::int64_t items = 0;
+        std::int64_t piece = 1;
+    };
+    // A thread's share of the items; pieces are claimed by adding to `next`, by its owner or a helper.
+    struct alignas(64) Range {
+        std::atomic<std::int64_t> next{0};
+        std::int64_t end = 0;
+    };
+
+    void start(const Job& job);
+    void take_part(int thread);
+    void serve(int thread);
+    bool enter();
+    void leave();
+
+    static constexpr std::uint32_t open = 0x8000'0000U;
+
+    const int threads_;
+    Job job_;                                         // written while the gate is closed and nobody is inside
+    std::unique_ptr<Range[]> ranges_;                 // [threads]
+    alignas(64) std::atomic<std::uint32_t> gate_{0};  // `open`, plus the number of workers inside
+    alignas(64) std::atomic<std::uint32_t> turn_{0};  // counts jobs; idle workers wait for it to change
+    std::atomic<bool> stopping_{false};
+    std::vector<std::thread> workers_;  // last: they use the members above
+};
+
+}  // namespace lorry::kernels::cpu

@@ -1,0 +1,52 @@
+// Views of memory on a backend's device: what ops read and write. A view owns nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "schema/check.h"
+
+namespace lorry::kernels {
+
+// How an element is stored. Arithmetic on the CPU is float32 whatever the storage.
+enum class Format : std::uint8_t { float32, float16, bfloat16 };
+
+constexpr std::size_t bytes_of(Format format) { return format == Format::float32 ? 4 : 2; }
+constexpr const char* name_of(Format format) {
+    return format == Format::float32 ? "float32" : format == Format::float16 ? "float16" : "bfloat16";
+}
+
+// [rows, columns] elements, row-major, row r starting at data + r * stride elements.
+struct Matrix {
+    void* data = nullptr;
+    Format format = Format::float32;
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+    std::int64_t stride = 0;
+
+    // Rows [begin, begin + count) of this matrix.
+    Matrix slice_rows(std::int64_t begin, std::int64_t count) const {
+        CHECK(begin >= 0 && count >= 0 && begin + count <= rows, "row slice lies outside its matrix");
+        Matrix part = *this;
+        part.data = static_cast<std::byte*>(data) + static_cast<std::size_t>(begin * stride) * bytes_of(format);
+        part.rows = count;
+        return part;
+    }
+    // Columns [begin, begin + count) of all rows.
+    Matrix slice_columns(std::int64_t begin, std::int64_t count) const {
+        CHECK(begin >= 0 && count >= 0 && begin + count <= columns, "column slice lies outside its matrix");
+        Matrix part = *this;
+        part.data = static_cast<std::byte*>(data) + static_cast<std::size_t>(begin) * bytes_of(format);
+        part.columns = count;
+        return part;
+    }
+};
+
+// [size] float32 on the device; empty means "not there" (no bias, no norm weight).
+struct Vector {
+    const float* data = nullptr;
+    std::int64_t size = 0;
+    bool empty() const { return size == 0; }
+};
+
+}  // namespace lorry::kernels

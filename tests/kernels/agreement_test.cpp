@@ -1,0 +1,244 @@
+// Every op on every device against the reference, over odd shapes.
+#include <cmath>
+
+#include "tests/kernels/devices.h"
+
+namespace lorry::kernels::testing {
+
+namespace {
+
+using reference::Table;
+
+class Agreement : public OnEachDevice {};
+
+TEST_P(Agreement, MatmulOfAnyShapeSourceFormatAndNumberOfParts) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    struct Shape {
+        std::int64_t rows, in, out;
+    };
+    for (const Shape& shape :
+         {Shape{1, 1, 1}, Shape{1, 64, 130}, Shape{2, 33, 65}, Shape{3, 20, 31}, Shape{4, 7, 96}, Shape{5, 12, 48}, Shape{6, 100, 17},
+          Shape{7, 64, 33}, Shape{12, 129, 64}, Shape{13, 50, 40}, Shape{25, 576, 70}, Shape{500, 9, 35}}) {
+        for (const Format format : {Format::float32, Format::float16, Format::bfloat16}) {
+            const bool transposed = number(0, 1) == 1;
+            const bool accumulate = number(0, 1) == 1;
+            const bool biased = number(0, 1) == 1;
+            SCOPED_TRACE(::testing::Message() << shape.rows << " x " << shape.in << " x " << shape.out << ' ' << kernels::name_of(format)
+                                              << (transposed ? " transposed" : "") << (accumulate ? " accumulate" : "")
+                                              << (biased ? " bias" : ""));
+            const double deviation = 1.0 / std::sqrt(static_cast<double>(shape.in));
+            const Part first(normal(shape.out, shape.in, deviation), format, transposed);
+            const Part second(normal(5, shape.in, deviation), Format::float32, false);
+            const WeightPart views[] = {first.view(), second.view()};
+            const auto weight = backend_->pack_weight(views);
+            ASSERT_EQ(weight->out_features(), shape.out + 5);
+            ASSERT_EQ(weight->in_features(), shape.in);
+
+            Table stored(shape.out + 5, shape.in);
+            std::copy(first.stored.data.begin(), first.stored.data.end(), stored.data.begin());
+            std::copy(second.stored.data.begin(), second.stored.data.end(), stored.data.begin() + std::ssize(first.stored.data));
+            const Table x = normal(shape.rows, shape.in);
+            const Table bias = normal(1, shape.out + 5);
+            const Table before = normal(shape.rows, shape.out + 5);
+            const Memory in(*backend_, x);
+            const Memory out(*backend_, before);
+            const Memory bias_memory(*backend_, bias);
+            backend_->matmul({.out = out.matrix(),
+                              .in = in.matrix(),
+                              .weight = *weight,
+                              .bias = biased ? bias_memory.vector() : Vector{},
+                              .accumulate = accumulate});
+
+            Table want = reference::matmul(x, reference::rounded(stored, weights()));
+            for (std::int64_t row = 0; row < want.rows; ++row) {
+                for (std::int64_t i = 0; i < want.columns; ++i) {
+                    want.at(row, i) += (biased ? bias.at(0, i) : 0.0) + (accumulate ? before.at(row, i) : 0.0);
+                }
+            }
+            expect_close(out.read(), want, tolerance("matmul", weights()));
+            EXPECT_TRUE(out.padding_is_untouched());
+        }
+    }
+}
+
+TEST_P(Agreement, EmbedReadsRowsOfTheTiedHeadExactly) {
+    const Part tokens(normal(37, 19), Format::float32, false);
+    const Part positions(normal(11, 19), Format::float32, false);
+    const WeightPart token_view = tokens.view();
+    const WeightPart position_view = positions.view();
+    const auto token_weight = backend_->pack_weight({&token_view, 1});
+    const auto position_weight = backend_->pack_weight({&position_view, 1});
+    const std::vector<TokenId> ids{36, 0, 16, 15, 36};
+    const std::vector<std::int32_t> places{0, 1, 10, 3, 4};
+    const StepInputs step{.rows = 5, .tokens = ids, .positions = places, .rope_rows = {}, .sequences = {}, .sample_rows = {}};
+    for (const bool learned : {false, true}) {
+        const Memory out(*backend_, 5, 19);
+        backend_->embed(
+            {.out = out.matrix(), .tokens = *token_weight, .positions = learned ? position_weight.get() : nullptr, .step = step});
+        Table want(5, 19);
+        for (std::int64_t row = 0; row < 5; ++row) {
+            for (std::int64_t i = 0; i < 19; ++i) {
+                const auto at = static_cast<std::size_t>(row);
+                want.at(row, i) = reference::rounded(tokens.stored.at(ids[at], i), weights());
+                if (learned) want.at(row, i) += reference::rounded(positions.stored.at(places[at], i), weights());
+                want.at(row, i) = reference::rounded(want.at(row, i), Format::float32);
+            }
+        }
+        EXPECT_EQ(out.read().data, want.data);
+        EXPECT_TRUE(out.padding_is_untouched());
+    }
+}
+
+TEST_P(Agreement, NormsOfAnyWidth) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    for (const std::int64_t columns : {1, 7, 16, 20, 65, 576}) {
+        for (const NormKind kind : {NormKind::rms, NormKind::layer}) {
+            for (const bool biased : {false, true}) {
+                SCOPED_TRACE(::testing::Message() << columns << " columns");
+                const Table x = normal(9, columns, 3.0);
+                const Table weight = normal(1, columns);
+                const Table bias = normal(1, columns);
+                const Memory in(*backend_, x);
+                const Memory out(*backend_, 9, columns);
+                const Memory weight_memory(*backend_, weight);
+                const Memory bias_memory(*backend_, bias);
+                backend_->norm({.kind = kind,
+                                .out = out.matrix(),
+                                .in = in.matrix(),
+                                .weight = weight_memory.vector(),
+                                .bias = biased ? bias_memory.vector() : Vector{},
+                                .epsilon = 1e-5F});
+                expect_close(out.read(), reference::norm(kind, x, weight.data, biased ? bias.data : std::vector<double>{}, 1e-5),
+                             tolerance("norm", weights()));
+                EXPECT_TRUE(out.padding_is_untouched());
+            }
+        }
+    }
+}
+
+TEST_P(Agreement, ActivationsOverTheirWholeRange) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    for (const auto kind : {ActivationKind::silu, ActivationKind::gelu, ActivationKind::gelu_tanh, ActivationKind::relu}) {
+        for (const bool gated : {false, true}) {
+            SCOPED_TRACE(::testing::Message() << "kind " << static_cast<int>(kind) << (gated ? " gated" : ""));
+            const std::int64_t width = 203;
+            Table x = normal(6, gated ? 2 * width : width, 2.0);
+            // Row 0 sweeps from where one side has vanished to where the other has; row 1 has the ends of the exponent's range.
+            for (std::int64_t i = 0; i < width; ++i) x.at(0, i) = reference::rounded(-10.0 + 0.1 * static_cast<double>(i), Format::float32);
+            const double ends[] = {0.0, 1e-30, -1e-30, 100.0, -100.0, 1e4, -1e4};
+            for (std::int64_t i = 0; i < 7; ++i) x.at(1, i) = reference::rounded(ends[i], Format::float32);
+            const Memory in(*backend_, x);
+            const Memory out(*backend_, 6, width);
+            backend_->activation({.kind = kind, .gated = gated, .out = out.matrix(), .in = in.matrix()});
+            Table want(6, width);
+            for (std::int64_t row = 0; row < 6; ++row) {
+                for (std::int64_t i = 0; i < width; ++i) {
+                    want.at(row, i) = reference::activate(kind, x.at(row, i)) * (gated ? x.at(row, width + i) : 1.0);
+                }
+            }
+            expect_close(out.read(), want, tolerance("activation", weights()));
+            EXPECT_TRUE(out.padding_is_untouched());
+        }
+    }
+}
+
+TEST_P(Agreement, LoraOfMixedRanksPartsAndRowsWithoutAdapter) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    const std::int64_t in_features = 45;
+    const std::int64_t out_features = 100;
+    struct Slice {
+        std::int64_t begin, size, rank;
+        float scale;
+    };
+    struct Adapter {
+        std::vector<Slice> slices;
+        std::vector<Part> a, b;
+        std::unique_ptr<PackedLora> packed;
+    };
+    // A fused projection, a single slice of odd rank, and a rank larger than the inputs.
+    std::vector<Adapter> adapters;
+    adapters.push_back({.slices = {{0, 40, 8, 2.0F}, {40, 30, 8, 2.0F}, {70, 30, 16, 0.5F}}, .a = {}, .b = {}, .packed = {}});
+    adapters.push_back({.slices = {{33, 7, 3, 1.0F}}, .a = {}, .b = {}, .packed = {}});
+    adapters.push_back({.slices = {{0, 100, 64, 0.25F}}, .a = {}, .b = {}, .packed = {}});
+    for (Adapter& adapter : adapters) {
+        std::vector<LoraPart> parts;
+        for (const Slice& slice : adapter.slices) {
+            adapter.a.emplace_back(normal(slice.rank, in_features, 1.0 / std::sqrt(45.0)), Format::bfloat16, false);
+            adapter.b.emplace_back(normal(slice.size, slice.rank, 1.0 / std::sqrt(static_cast<double>(slice.rank))), Format::float16,
+                                   false);
+        }
+        for (std::size_t i = 0; i < adapter.slices.size(); ++i) {
+            parts.push_back({adapter.a[i].view(), adapter.b[i].view(), adapter.slices[i].scale, adapter.slices[i].begin});
+        }
+        adapter.packed = backend_->pack_lora(parts);
+    }
+    EXPECT_EQ(adapters[0].packed->rank_sum(), 32);
+    EXPECT_EQ(adapters[1].packed->rank_sum(), 3);
+
+    const std::vector<LoraGroup> groups{{2, 5, adapters[0].packed.get()},
+                                        {7, 1, adapters[1].packed.get()},
+                                        {8, 3, nullptr},
+                                        {11, 70, adapters[2].packed.get()},
+                                        {81, 1, adapters[0].packed.get()}};
+    const Table x = normal(85, in_features);
+    const Table before = normal(85, out_features);
+    const Memory in(*backend_, x);
+    const Memory out(*backend_, before);
+    backend_->lora({.out = out.matrix(), .in = in.matrix(), .groups = groups});
+
+    Table want = before;
+    for (const LoraGroup& group : groups) {
+        for (const Adapter& adapter : adapters) {
+            if (adapter.packed.get() != group.lora) continue;
+            for (std::size_t i = 0; i < adapter.slices.size(); ++i) {
+                const Slice& slice = adapter.slices[i];
+                Table b = adapter.b[i].stored;
+                // A scale that is a power of two leaves nothing to round twice.
+                for (double& value : b.data) value *= static_cast<double>(slice.scale);
+                b = reference::rounded(b, weights());
+                const Table update = reference::matmul(reference::matmul(x, reference::rounded(adapter.a[i].stored, weights())), b);
+                for (std::int64_t row = group.row_begin; row < group.row_begin + group.row_count; ++row) {
+                    for (std::int64_t o = 0; o < slice.size; ++o) want.at(row, slice.begin + o) += update.at(row, o);
+                }
+            }
+        }
+    }
+    expect_close(out.read(), want, tolerance("lora", weights()));
+    EXPECT_TRUE(out.padding_is_untouched());
+    // Rows without adapter keep their bits.
+    for (const std::int64_t row : {0, 1, 8, 9, 10, 82, 84}) {
+        for (std::int64_t i = 0; i < out_features; ++i)
+            EXPECT_EQ(out.read_row(row)[static_cast<std::size_t>(i)], static_cast<float>(before.at(row, i)));
+    }
+}
+
+TEST_P(Agreement, GroupBiasAndGatherRowsAreExact) {
+    const Table x = normal(9, 21);
+    const Table bias = normal(2, 21);
+    const Memory rows(*backend_, x);
+    const Memory biases(*backend_, bias);
+    const std::vector<BiasGroup> groups{{1, 2, {static_cast<const float*>(biases.matrix().data), 21}},
+                                        {3, 1, {}},
+                                        {6, 3, {static_cast<const float*>(biases.matrix().slice_rows(1, 1).data), 21}}};
+    backend_->group_bias({.out = rows.matrix(), .groups = groups});
+    Table want = x;
+    for (std::int64_t row = 0; row < 9; ++row) {
+        const std::int64_t from = row == 1 || row == 2 ? 0 : row >= 6 ? 1 : -1;
+        if (from < 0) continue;
+        for (std::int64_t i = 0; i < 21; ++i) want.at(row, i) = reference::rounded(x.at(row, i) + bias.at(from, i), Format::float32);
+    }
+    EXPECT_EQ(rows.read().data, want.data);
+
+    const std::vector<std::int32_t> wanted{0, 3, 8};
+    const StepInputs step{.rows = 9, .tokens = {}, .positions = {}, .rope_rows = {}, .sequences = {}, .sample_rows = wanted};
+    const Memory gathered(*backend_, 3, 21);
+    backend_->gather_rows({.out = gathered.matrix(), .in = rows.matrix(), .step = step});
+    for (std::int64_t i = 0; i < 3; ++i) EXPECT_EQ(gathered.read_row(i), rows.read_row(wanted[static_cast<std::size_t>(i)]));
+    EXPECT_TRUE(gathered.padding_is_untouched());
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, Agreement, ::testing::ValuesIn(devices()), name_of);
+
+}  // namespace
+
+}  // namespace lorry::kernels::testing

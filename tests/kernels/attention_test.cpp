@@ -1,0 +1,247 @@
+// rope_store and attention together, as a model uses them: against the reference, with a poisoned cache, and bit for bit however a
+// sequence is cut into steps and whatever stands beside it.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/pack.h"
+#include "tests/kernels/devices.h"
+
+namespace lorry::kernels::testing {
+
+namespace {
+
+using reference::AttentionShape;
+using reference::Table;
+
+struct Shape {
+    AttentionShape heads;
+    bool rotates = true;
+    bool normalizes = false;
+};
+
+const std::vector<Shape> shapes = {
+    {{.heads = 9, .kv_heads = 3, .head_dim = 64, .scale = 0.125, .window = {}}},
+    {{.heads = 4, .kv_heads = 4, .head_dim = 12, .scale = 0.3, .window = {}}, false},
+    {{.heads = 6, .kv_heads = 2, .head_dim = 20, .scale = 0.25, .window = 5}},
+    {{.heads = 5, .kv_heads = 1, .head_dim = 80, .scale = 0.11, .window = 16}, true, true},
+    {{.heads = 2, .kv_heads = 1, .head_dim = 128, .scale = 0.09, .window = 33}, true, true},
+    {{.heads = 14, .kv_heads = 2, .head_dim = 24, .scale = 0.2, .window = {}}},
+    {{.heads = 1, .kv_heads = 1, .head_dim = 2, .scale = 0.7, .window = 1}},
+    {{.heads = 32, .kv_heads = 1, .head_dim = 16, .scale = 0.25, .window = {}}},
+};
+
+// One sequence: its inputs and its blocks.
+struct Sequence {
+    Table qkv;  // [tokens, q | k | v]
+    std::vector<BlockId> blocks;
+    std::int64_t tokens() const { return qkv.rows; }
+};
+
+// `rows` tokens of sequence `index` from `position` on.
+struct Slice {
+    std::size_t index = 0;
+    std::int64_t position = 0;
+    std::int64_t rows = 0;
+};
+
+class AttentionTest : public OnEachDevice {
+protected:
+    static constexpr std::int64_t layers = 2;
+    static constexpr std::int64_t layer = 1;
+    static constexpr std::int64_t blocks_total = 40;
+
+    void make(const Shape& shape, const std::vector<std::int64_t>& lengths) {
+        shape_ = shape;
+        const AttentionShape& heads = shape.heads;
+        rope_ = Table();
+        if (shape.rotates) {
+            rope_ = Table(200, heads.head_dim);
+            for (std::int64_t row = 0; row < rope_.rows; ++row) {
+                for (std::int64_t i = 0; i < heads.head_dim / 2; ++i) {
+                    const double angle =
+                        static_cast<double>(row) * std::pow(100.0, -2.0 * static_cast<double>(i) / static_cast<double>(heads.head_dim));
+                    rope_.at(row, i) = reference::rounded(std::cos(angle), Format::float32);
+                    rope_.at(row, heads.head_dim / 2 + i) = reference::rounded(std::sin(angle), Format::float32);
+                }
+            }
+        }
+        q_norm_ = normal(1, heads.head_dim);
+        k_norm_ = normal(1, heads.head_dim);
+        std::vector<BlockId> free;
+        for (BlockId block = 0; block < blocks_total; ++block) free.push_back(block);
+        std::shuffle(free.begin(), free.end(), random_);
+        sequences_.clear();
+        for (const std::int64_t length : lengths) {
+            Sequence sequence{normal(length, (heads.heads + 2 * heads.kv_heads) * heads.head_dim), {}};
+            for (std::int64_t token = 0; token < length; token += backend_->block_size()) {
+                sequence.blocks.push_back(free.back());
+                free.pop_back();
+            }
+            sequences_.push_back(std::move(sequence));
+        }
+    }
+
+    // A cache full of NaN: whatever was not written must never be read.
+    std::unique_ptr<KvCache> poisoned_cache(Backend& backend) const {
+        auto cache = backend.make_kv_cache({layers, shape_.heads.kv_heads, shape_.heads.head_dim}, blocks_total);
+        EXPECT_EQ(cache->bytes(), backend.kv_block_bytes({layers, shape_.heads.kv_heads, shape_.heads.head_dim}) * blocks_total);
+        std::memset(static_cast<cpu::CpuKvCache&>(*cache).layer(0), 0xFF, cache->bytes());
+        return cache;
+    }
+
+    // Runs one step over the slices; adds each row's output to outputs[sequence].
+    void step(Backend& backend, KvCache& cache, const std::vector<Slice>& slices,
+              std::vector<std::vector<std::vector<float>>>& outputs) const {
+        const AttentionShape& heads = shape_.heads;
+        std::vector<TokenId> tokens;
+        std::vector<std::int32_t> positions;
+        std::vector<StepSequence> parts;
+        std::int64_t rows = 0;
+        for (const Slice& slice : slices) {
+            parts.push_back({rows, slice.rows, slice.position, sequences_[slice.index].blocks});
+            rows += slice.rows;
+        }
+        Table qkv(rows, sequences_.front().qkv.columns);
+        std::int64_t row = 0;
+        for (const Slice& slice : slices) {
+            for (std::int64_t i = 0; i < slice.rows; ++i, ++row) {
+                for (std::int64_t c = 0; c < qkv.columns; ++c) qkv.at(row, c) = sequences_[slice.index].qkv.at(slice.position + i, c);
+                tokens.push_back(0);
+                positions.push_back(static_cast<std::int32_t>(slice.position + i));
+            }
+        }
+        const StepInputs inputs{
+            .rows = rows, .tokens = tokens, .positions = positions, .rope_rows = positions, .sequences = parts, .sample_rows = {}};
+        const Memory in(backend, qkv);
+        const Memory out(backend, rows, heads.heads * heads.head_dim);
+        const Memory rope(backend, rope_);
+        const Memory q_norm(backend, q_norm_);
+        const Memory k_norm(backend, k_norm_);
+        backend.begin_step(inputs);
+        backend.rope_store({.qkv = in.matrix(),
+                            .heads = heads.heads,
+                            .kv_heads = heads.kv_heads,
+                            .head_dim = heads.head_dim,
+                            .rope_table = rope.matrix(),
+                            .q_norm = shape_.normalizes ? q_norm.vector() : Vector{},
+                            .k_norm = shape_.normalizes ? k_norm.vector() : Vector{},
+                            .norm_epsilon = 1e-6F,
+                            .cache = cache,
+                            .layer = layer,
+                            .step = inputs});
+        backend.attention({.out = out.matrix(),
+                           .qkv = in.matrix(),
+                           .heads = heads.heads,
+                           .kv_heads = heads.kv_heads,
+                           .head_dim = heads.head_dim,
+                           .scale = static_cast<float>(heads.scale),
+                           .window = heads.window,
+                           .cache = cache,
+                           .layer = layer,
+                           .step = inputs});
+        EXPECT_TRUE(out.padding_is_untouched());
+        row = 0;
+        outputs.resize(sequences_.size());
+        for (const Slice& slice : slices) {
+            for (std::int64_t i = 0; i < slice.rows; ++i, ++row) outputs[slice.index].push_back(out.read_row(row));
+        }
+    }
+
+    Table expected(const Sequence& sequence) const {
+        const std::vector<double> none;
+        const Table prepared = reference::prepare_qkv(shape_.heads, sequence.qkv, rope_, shape_.normalizes ? q_norm_.data : none,
+                                                      shape_.normalizes ? k_norm_.data : none, 1e-6, weights());
+        return reference::attention(shape_.heads, prepared);
+    }
+
+    static Table table_of(const std::vector<std::vector<float>>& rows) {
+        Table table(std::ssize(rows), std::ssize(rows.front()));
+        for (std::int64_t row = 0; row < table.rows; ++row) {
+            for (std::int64_t i = 0; i < table.columns; ++i) {
+                table.at(row, i) = static_cast<double>(rows[static_cast<std::size_t>(row)][static_cast<std::size_t>(i)]);
+            }
+        }
+        return table;
+    }
+
+    Shape shape_;
+    Table rope_;
+    Table q_norm_;
+    Table k_norm_;
+    std::vector<Sequence> sequences_;
+};
+
+TEST_P(AttentionTest, PrefillsOfSeveralSequencesAgreeWithTheReference) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    for (const Shape& shape : shapes) {
+        SCOPED_TRACE(::testing::Message() << shape.heads.heads << '/' << shape.heads.kv_heads << " heads of " << shape.heads.head_dim);
+        // One token, a full block, one more, and many blocks.
+        make(shape, {1, 16, 17, 100});
+        const auto cache = poisoned_cache(*backend_);
+        std::vector<std::vector<std::vector<float>>> outputs;
+        step(*backend_, *cache, {{0, 0, 1}, {1, 0, 16}, {2, 0, 17}, {3, 0, 100}}, outputs);
+        for (std::size_t i = 0; i < sequences_.size(); ++i) {
+            SCOPED_TRACE(::testing::Message() << sequences_[i].tokens() << " tokens");
+            expect_close(table_of(outputs[i]), expected(sequences_[i]), tolerance("attention", weights()));
+        }
+    }
+}
+
+TEST_P(AttentionTest, ARowIsTheSameBitForBitAloneBatchedChunkedAndDecoded) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    for (const Shape& shape : shapes) {
+        SCOPED_TRACE(::testing::Message() << shape.heads.heads << '/' << shape.heads.kv_heads << " heads of " << shape.heads.head_dim);
+        make(shape, {50, 37});
+        std::vector<std::vector<std::vector<float>>> at_once;
+        {
+            const auto cache = poisoned_cache(*backend_);
+            step(*backend_, *cache, {{0, 0, 50}}, at_once);
+            step(*backend_, *cache, {{1, 0, 37}}, at_once);
+        }
+        std::vector<std::vector<std::vector<float>>> chunked;
+        {
+            const auto one_thread = GetParam().make(1);
+            const auto cache = poisoned_cache(*one_thread);
+            step(*one_thread, *cache, {{0, 0, 7}, {1, 0, 16}}, chunked);
+            step(*one_thread, *cache, {{1, 16, 20}, {0, 7, 30}}, chunked);
+            step(*one_thread, *cache, {{0, 37, 13}, {1, 36, 1}}, chunked);
+        }
+        EXPECT_EQ(chunked, at_once);
+        std::vector<std::vector<std::vector<float>>> decoded;
+        {
+            const auto three_threads = GetParam().make(3);
+            const auto cache = poisoned_cache(*three_threads);
+            for (std::int64_t token = 0; token < 50; ++token) {
+                std::vector<Slice> slices{{0, token, 1}};
+                if (token < 37) slices.push_back({1, token, 1});
+                step(*three_threads, *cache, slices, decoded);
+            }
+        }
+        EXPECT_EQ(decoded, at_once);
+    }
+}
+
+TEST_P(AttentionTest, ACopiedBlockServesAsWellAsTheFirst) {
+    make(shapes.front(), {40});
+    const auto cache = poisoned_cache(*backend_);
+    std::vector<std::vector<std::vector<float>>> whole;
+    step(*backend_, *cache, {{0, 0, 40}}, whole);
+
+    std::vector<BlockId>& blocks = sequences_.front().blocks;
+    std::vector<std::vector<std::vector<float>>> outputs;
+    for (BlockId& block : blocks) {
+        BlockId other = 0;
+        while (std::find(blocks.begin(), blocks.end(), other) != blocks.end()) ++other;
+        backend_->copy_block(*cache, block, other);
+        block = other;
+    }
+    step(*backend_, *cache, {{0, 39, 1}}, outputs);
+    EXPECT_EQ(outputs[0][0], whole[0][39]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, AttentionTest, ::testing::ValuesIn(devices()), name_of);
+
+}  // namespace
+
+}  // namespace lorry::kernels::testing

@@ -1,0 +1,86 @@
+// The CPU backends that this machine can run, and small helpers to fill and read their memory; used by all kernel tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/kernels.h"
+#include "tests/kernels/reference.h"
+
+namespace lorry::kernels::testing {
+
+// The 16-lane kernels made of pairs of 8-lane vectors: the logic of AVX-512 on machines that lack it.
+const cpu::Kernels& emulated_avx512_kernels();
+
+struct Device {
+    std::string name;
+    Format weights = Format::float32;
+    std::optional<CpuIsa> needs;            // the instruction set that the machine must have
+    const cpu::Kernels* kernels = nullptr;  // null: made by make_cpu_backend
+
+    // Null when the machine lacks what it needs.
+    std::unique_ptr<Backend> make(int threads = 2) const;
+};
+
+std::vector<Device> devices();
+std::string name_of(const ::testing::TestParamInfo<Device>& info);
+
+// Tests of one op on each device; a device that this machine lacks is a skip that says so.
+class OnEachDevice : public ::testing::TestWithParam<Device> {
+protected:
+    void SetUp() override;
+    Format weights() const { return GetParam().weights; }
+
+    std::unique_ptr<Backend> backend_;
+    std::uint64_t seed_ = 0;
+    std::mt19937_64 random_;
+
+    // Normal numbers, rounded to float32.
+    reference::Table normal(std::int64_t rows, std::int64_t columns, double deviation = 1.0);
+    std::int64_t number(std::int64_t low, std::int64_t high);
+};
+
+// Device memory of a matrix with rows `padding` elements longer than needed, so that a wrong stride shows.
+class Memory {
+public:
+    Memory(Backend& backend, std::int64_t rows, std::int64_t columns, std::int64_t padding = 3);
+    Memory(Backend& backend, const reference::Table& from, std::int64_t padding = 3);
+    const Matrix& matrix() const { return matrix_; }
+    Vector vector() const;  // of the first row
+    reference::Table read() const;
+    std::vector<float> read_row(std::int64_t row) const;
+    // True if nothing was written beyond the columns.
+    bool padding_is_untouched() const;
+
+private:
+    std::unique_ptr<Buffer> buffer_;
+    Matrix matrix_;
+};
+
+// A weight part in a checkpoint's format, and what it then holds.
+struct Part {
+    Part(const reference::Table& values, Format format, bool is_transposed);
+    WeightPart view() const;
+
+    reference::Table stored;  // [out, in]
+    Format format;
+    bool transposed;
+    std::vector<std::byte> bytes;
+};
+
+// How far a result may be from the reference, relative to max(1, |reference|), and why.
+struct Tolerance {
+    const char* op;
+    double float32;
+    double bfloat16;
+    const char* reason;
+};
+double tolerance(const std::string& op, Format weights);
+void expect_close(const reference::Table& got, const reference::Table& want, double tolerance);
+
+}  // namespace lorry::kernels::testing

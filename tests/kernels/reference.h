@@ -1,0 +1,52 @@
+// Every op once more, plainly and in double precision: what the agreement test compares the kernels with. No cleverness lives here.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace lorry::kernels::reference {
+
+// [rows, columns], row-major.
+struct Table {
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+    std::vector<double> data;
+
+    Table() = default;
+    Table(std::int64_t row_count, std::int64_t column_count)
+        : rows(row_count), columns(column_count), data(static_cast<std::size_t>(row_count * column_count)) {}
+    double& at(std::int64_t row, std::int64_t column) { return data[static_cast<std::size_t>(row * columns + column)]; }
+    double at(std::int64_t row, std::int64_t column) const { return data[static_cast<std::size_t>(row * columns + column)]; }
+};
+
+// The value after it was stored in this format.
+double rounded(double value, Format format);
+Table rounded(Table table, Format format);
+
+// in [rows, k], weight [n, k]: [rows, n].
+Table matmul(const Table& in, const Table& weight);
+Table norm(NormKind kind, const Table& in, const std::vector<double>& weight, const std::vector<double>& bias, double epsilon);
+double activate(ActivationKind kind, double x);
+
+struct AttentionShape {
+    std::int64_t heads = 0;
+    std::int64_t kv_heads = 0;
+    std::int64_t head_dim = 0;
+    double scale = 1.0;
+    std::optional<std::int64_t> window;
+};
+// The q | k | v rows of one sequence after optional norms and rotation, k and v stored in `format`. rope [rows, cos | sin] may be empty.
+Table prepare_qkv(const AttentionShape& shape, Table qkv, const Table& rope, const std::vector<double>& q_norm,
+                  const std::vector<double>& k_norm, double epsilon, Format format);
+// Causal attention over prepared rows of one sequence: [rows, heads * head_dim].
+Table attention(const AttentionShape& shape, const Table& qkv);
+
+// The probabilities from which a row's token is drawn: penalties, temperature, top_k, top_p, min_p by full sorting. temperature > 0.
+std::vector<double> probabilities(const std::vector<double>& logits, const SampleRow& row);
+std::vector<double> adjusted(std::vector<double> logits, const SampleRow& row);
+std::vector<double> log_softmax(const std::vector<double>& logits);
+
+}  // namespace lorry::kernels::reference
