@@ -49,7 +49,7 @@ CHECKPOINTS = {
         BF16, {"old": ("type",)}),
     "llama-dynamic": (
         llama(hidden_size=40, num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=48,
-              rope_parameters=rope("dynamic", factor=2.0)),
+              rope_parameters=rope("dynamic", factor=3.0)),
         F16, {"lengths": (1, 5, 17, 40, 60),
               "notes": ["beyond 48 while generating"] * 4 + ["the prompt is beyond 48"]}),
     "llama-llama3": (

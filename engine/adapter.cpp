@@ -1,0 +1,293 @@
+// An adapter's folder read, checked and packed. Files are read, not mapped: one that is overwritten meanwhile costs its own jobs only.
+#include "engine/adapter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <set>
+
+#include "engine/adapter_config.h"
+#include "engine/adapter_match.h"
+#include "engine/model.h"
+
+namespace lorry::engine {
+namespace {
+
+constexpr const char* config_name = "adapter_config.json";
+constexpr const char* weights_name = "adapter_model.safetensors";
+
+Expected<std::string, std::string> read_config(const std::filesystem::path& folder) {
+    auto text = read_text(folder / config_name);
+    if (!text) return unexpected(text.error() + "; an adapter folder as PEFT writes it is needed");
+    return text;
+}
+
+// Opens the weights; a pickle in their place is refused with advice.
+Expected<std::ifstream, std::string> open_weights(const std::filesystem::path& folder) {
+    std::ifstream stream(folder / weights_name, std::ios::binary);
+    if (stream) return stream;
+    if (std::filesystem::exists(folder / "adapter_model.bin")) {
+        return unexpected(
+            fmt::format("{}: adapter_model.bin is a pickle, and reading one runs code from it; save the adapter again as {} "
+                        "(save_pretrained with safe_serialization=True)",
+                        folder.string(), weights_name));
+    }
+    return unexpected(fmt::format("{}: {} is missing or cannot be opened", folder.string(), weights_name));
+}
+
+std::string in_file(const char* name, const std::string& error) { return fmt::format("{}: {}", name, error); }
+
+Expected<std::uint64_t, std::string> size_of(const std::filesystem::path& file) {
+    std::error_code error;
+    const std::uint64_t bytes = std::filesystem::file_size(file, error);
+    if (error) return unexpected(in_file(weights_name, error.message()));
+    return bytes;
+}
+
+AdapterInfo describe(const AdapterConfig& config, const AdapterMatch& match) {
+    AdapterInfo info;
+    info.base = config.base;
+    std::set<std::string> targets;
+    const auto add = [&](const std::string& path) { targets.insert(path.substr(path.rfind('.') + 1)); };
+    for (const LoraMatch& lora : match.loras) {
+        info.rank_max = std::max(info.rank_max, lora.a->shape.front());
+        add(lora.module->path);
+    }
+    for (const SavedLinearMatch& saved : match.linears) add(saved.module->path);
+    for (const SavedNormMatch& saved : match.norms) add(saved.module->path);
+    for (const BiasMatch& bias : match.biases) add(bias.module->path);
+    info.targets.assign(targets.begin(), targets.end());
+    return info;
+}
+
+class PackedAdapter final : public Adapter {
+public:
+    PackedAdapter(AdapterInfo info, const Model& model, kernels::Backend& backend)
+        : info_(std::move(info)),
+          model_(model),
+          backend_(backend),
+          projections_(static_cast<std::size_t>(model.config().layers) * projections),
+          norms_(static_cast<std::size_t>(model.config().layers) * norm_sites),
+          vectors_(backend) {}
+
+    const AdapterInfo& info() const override { return info_; }
+    std::size_t bytes() const override { return bytes_; }
+    const AdapterProjection* at(std::int64_t layer, Projection projection) const override {
+        return projections_[static_cast<std::size_t>(layer) * projections + static_cast<std::size_t>(projection)].get();
+    }
+    const Norm* norm_at(std::int64_t layer, NormSite site) const override {
+        const auto& norm = norms_[static_cast<std::size_t>(layer) * norm_sites + static_cast<std::size_t>(site)];
+        return norm ? &*norm : nullptr;
+    }
+
+    void pack(const AdapterMatch& match) {
+        for (const SavedLinearMatch& saved : match.linears) replace(*saved.module, *saved.weight, saved.bias);
+        for (const LoraMatch& lora : match.loras) {
+            if (lora.base_weight != nullptr && !equals_base(*lora.module, *lora.base_weight)) replace_trained_copy(lora);
+        }
+        pack_loras(match.loras);
+        pack_biases(match);
+        for (const SavedNormMatch& norm : match.norms) add_norm(norm);
+        bytes_ += vectors_.bytes();
+    }
+
+private:
+    AdapterProjection& projection_of(const LinearModule& module) {
+        auto& slot = projections_[static_cast<std::size_t>(module.layer) * projections + static_cast<std::size_t>(module.projection)];
+        if (slot == nullptr) slot = std::make_unique<AdapterProjection>();
+        return *slot;
+    }
+
+    const Tensor& base_tensor(const std::string& name) const {
+        const Tensor* tensor = model_.checkpoint().find(name, model_.layout().prefix);
+        CHECK(tensor != nullptr, "the model was loaded from this checkpoint");
+        return *tensor;
+    }
+
+    bool equals_base(const LinearModule& module, const Tensor& copy) const {
+        const bool tied = module.projection == Projection::head && model_.config().tied_head;
+        return to_float(base_tensor((tied ? model_.layout().tokens : module.path) + ".weight")) == to_float(copy);
+    }
+
+    void replace(const LinearModule& module, const Tensor& weight, const Tensor* bias) {
+        std::vector<std::unique_ptr<std::byte[]>> aligned;
+        const kernels::WeightPart part = weight_part(weight, module.out_features, module.in_features, module.transposed, aligned);
+        ReplacedLinear replaced{.weight = backend_.pack_weight({&part, 1}), .bias = {}, .out_begin = module.out_begin};
+        if (bias != nullptr) replaced.bias = vectors_.add(to_float(*bias));
+        bytes_ += replaced.weight->bytes();
+        AdapterProjection& projection = projection_of(module);
+        if (module.out_features == out_features_of(model_.config(), module.projection)) {
+            projection.whole = std::move(replaced);
+        } else {
+            projection.parts.push_back(std::move(replaced));
+        }
+    }
+
+    // PEFT's copy of a targeted module's base weight differs from ours: it was trained, too. Its bias is still the base's.
+    void replace_trained_copy(const LoraMatch& lora) {
+        const Tensor* bias = lora.module->bias ? &base_tensor(lora.module->path + ".bias") : nullptr;
+        replace(*lora.module, *lora.base_weight, bias);
+    }
+
+    void pack_loras(const std::vector<LoraMatch>& loras) {
+        std::vector<std::unique_ptr<std::byte[]>> aligned;
+        std::vector<kernels::LoraPart> parts;
+        for (std::size_t i = 0; i < loras.size(); ++i) {
+            const LinearModule& module = *loras[i].module;
+            const std::int64_t rank = loras[i].a->shape.front();
+            parts.push_back({.a = weight_part(*loras[i].a, rank, module.in_features, false, aligned),
+                             .b = weight_part(*loras[i].b, module.out_features, rank, false, aligned),
+                             .scale = loras[i].scale,
+                             .out_begin = module.out_begin});
+            // Modules of one projection follow each other.
+            const LinearModule* next = i + 1 < loras.size() ? loras[i + 1].module : nullptr;
+            if (next != nullptr && next->layer == module.layer && next->projection == module.projection) continue;
+            AdapterProjection& projection = projection_of(module);
+            projection.lora = backend_.pack_lora(parts);
+            bytes_ += projection.lora->bytes();
+            parts.clear();
+            aligned.clear();
+        }
+    }
+
+    // Trained biases count as their difference to the base's; those of lora_B join them.
+    void pack_biases(const AdapterMatch& match) {
+        struct Change {
+            const LinearModule* module;
+            std::vector<float> values;
+        };
+        std::vector<Change> changes;
+        for (const BiasMatch& trained : match.biases) {
+            std::vector<float> values = to_float(*trained.bias);
+            const std::vector<float> base = to_float(base_tensor(trained.module->path + ".bias"));
+            std::transform(values.begin(), values.end(), base.begin(), values.begin(), std::minus<>());
+            changes.push_back({trained.module, std::move(values)});
+        }
+        for (const LoraMatch& lora : match.loras) {
+            if (lora.bias == nullptr) continue;
+            std::vector<float> values = to_float(*lora.bias);
+            for (float& value : values) value *= lora.scale;
+            changes.push_back({lora.module, std::move(values)});
+        }
+        // One vector for each whole projection.
+        std::vector<std::vector<float>> sums(projections_.size());
+        for (const Change& change : changes) {
+            const LinearModule& module = *change.module;
+            auto& sum = sums[static_cast<std::size_t>(module.layer) * projections + static_cast<std::size_t>(module.projection)];
+            sum.resize(static_cast<std::size_t>(out_features_of(model_.config(), module.projection)));
+            const auto at = sum.begin() + static_cast<std::ptrdiff_t>(module.out_begin);
+            std::transform(change.values.begin(), change.values.end(), at, at, std::plus<>());
+            projection_of(module);
+        }
+        for (std::size_t i = 0; i < sums.size(); ++i) {
+            if (!sums[i].empty()) projections_[i]->bias = vectors_.add(sums[i]);
+        }
+    }
+
+    void add_norm(const SavedNormMatch& match) {
+        const NormModule& module = *match.module;
+        Norm norm{.weight = vectors_.add(to_float(match.weight != nullptr ? *match.weight : base_tensor(module.path + ".weight"))),
+                  .bias = {}};
+        if (match.bias != nullptr) norm.bias = vectors_.add(to_float(*match.bias));
+        norms_[static_cast<std::size_t>(module.layer) * norm_sites + static_cast<std::size_t>(module.site)] = norm;
+    }
+
+    const AdapterInfo info_;
+    const Model& model_;
+    kernels::Backend& backend_;
+    std::vector<std::unique_ptr<AdapterProjection>> projections_;  // [layers · projections]
+    std::vector<std::optional<Norm>> norms_;                       // [layers · norm_sites]
+    VectorStore vectors_;
+    std::size_t bytes_ = 0;
+};
+
+}  // namespace
+
+Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& folder, const ModelConfig& model) {
+    const auto text = read_config(folder);
+    if (!text) return unexpected(text.error());
+    const auto config = AdapterConfig::parse(*text);
+    if (!config) return unexpected(in_file(config_name, config.error()));
+
+    auto stream = open_weights(folder);
+    if (!stream) return unexpected(stream.error());
+    const auto file_bytes = size_of(folder / weights_name);
+    if (!file_bytes) return unexpected(file_bytes.error());
+    const auto broken = [](const std::string& error) { return unexpected(in_file(weights_name, error)); };
+    std::vector<char> start(std::min<std::uint64_t>(safetensors_length_bytes, *file_bytes));
+    stream->read(start.data(), static_cast<std::streamsize>(start.size()));
+    const auto header_bytes = safetensors_header_bytes(std::as_bytes(std::span(start)), *file_bytes);
+    if (!header_bytes) return broken(header_bytes.error());
+    std::string header(*header_bytes, '\0');
+    stream->read(header.data(), static_cast<std::streamsize>(header.size()));
+    const auto tensors = parse_safetensors_header(header, *file_bytes - safetensors_length_bytes - *header_bytes);
+    if (!tensors) return broken(tensors.error());
+
+    const ModelLayout layout = layout_of(model);
+    const auto match = match_adapter(*config, layout, model, *tensors);
+    if (!match) return unexpected(match.error());
+    AdapterInfo info = describe(*config, *match);
+    info.bytes = text->size() + *file_bytes;
+
+    ContentHash hash;
+    hash.add_text(*text);
+    hash.add(std::as_bytes(std::span(start)));
+    hash.add(std::as_bytes(std::span(header)));
+    std::vector<char> chunk(std::size_t{1} << 20U);
+    std::uint64_t rest = *file_bytes - safetensors_length_bytes - *header_bytes;
+    while (rest > 0) {
+        const auto part = std::min<std::uint64_t>(rest, chunk.size());
+        if (!stream->read(chunk.data(), static_cast<std::streamsize>(part))) return broken("the file became shorter while it was read");
+        hash.add(std::as_bytes(std::span(chunk.data(), part)));
+        rest -= part;
+    }
+    info.hash = hash.hex();
+    return info;
+}
+
+Expected<std::unique_ptr<Adapter>, std::string> Adapter::load(const std::filesystem::path& folder, const std::string& expected_hash,
+                                                              const Model& model, kernels::Backend& backend) {
+    const auto text = read_config(folder);
+    if (!text) return unexpected(text.error());
+    const auto config = AdapterConfig::parse(*text);
+    if (!config) return unexpected(in_file(config_name, config.error()));
+
+    auto stream = open_weights(folder);
+    if (!stream) return unexpected(stream.error());
+    const auto file_bytes = size_of(folder / weights_name);
+    if (!file_bytes) return unexpected(file_bytes.error());
+    const auto file = std::make_unique_for_overwrite<std::byte[]>(*file_bytes);
+    if (!stream->read(reinterpret_cast<char*>(file.get()), static_cast<std::streamsize>(*file_bytes))) {
+        return unexpected(in_file(weights_name, "the file became shorter while it was read"));
+    }
+    const std::span<const std::byte> bytes(file.get(), *file_bytes);
+    ContentHash hash;
+    hash.add_text(*text);
+    hash.add(bytes);
+    if (!expected_hash.empty() && hash.hex() != expected_hash) {
+        return unexpected(
+            fmt::format("{}: the files changed since the adapter was registered (content {}, registered {}); register it again",
+                        folder.string(), hash.hex(), expected_hash));
+    }
+
+    const auto tensors = parse_safetensors(bytes);
+    if (!tensors) return unexpected(in_file(weights_name, tensors.error()));
+    const auto match = match_adapter(*config, model.layout(), model.config(), *tensors);
+    if (!match) return unexpected(match.error());
+    for (const Tensor& tensor : *tensors) {
+        const std::vector<float> values = to_float(tensor);
+        if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); })) {
+            return unexpected(in_file(weights_name, fmt::format("tensor {} has values that are not finite numbers", tensor.name)));
+        }
+    }
+    AdapterInfo info = describe(*config, *match);
+    info.hash = hash.hex();
+    info.bytes = text->size() + *file_bytes;
+    auto packed = std::make_unique<PackedAdapter>(std::move(info), model, backend);
+    packed->pack(*match);
+    return std::unique_ptr<Adapter>(std::move(packed));
+}
+
+}  // namespace lorry::engine

@@ -1,0 +1,60 @@
+// One PEFT LoRA adapter: what its folder says (AdapterInfo), and its weights packed for a model (Adapter). Identified by the hash of its
+// content; a name is only a label. Loading runs on the adapter cache's thread; a loaded Adapter never changes.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/model_config.h"
+#include "engine/model_layout.h"
+#include "engine/model_weights.h"
+#include "kernels/backend.h"
+#include "schema/check.h"
+
+namespace lorry::engine {
+
+struct AdapterInfo {
+    std::string hash;  // xxh128 (hex) over adapter_config.json and adapter_model.safetensors
+    std::string base;  // base_model_name_or_path as the config says it
+    std::int64_t rank_max = 0;
+    std::vector<std::string> targets;  // names of the modules that the adapter changes, sorted, such as "q_proj"
+    std::size_t bytes = 0;             // of the files
+};
+
+// Reads and checks a folder against a model without loading the weights: config keys, tensor names, shapes, dtypes, ranks. The
+// error says file, key and value ("adapter_config.json: use_dora = true is not supported; …").
+Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& folder, const ModelConfig& config);
+
+// A module that the adapter replaces (modules_to_save): rows [out_begin, out_begin + weight->out_features()) of a projection.
+struct ReplacedLinear {
+    std::unique_ptr<kernels::PackedWeight> weight;
+    kernels::Vector bias;  // or empty
+    std::int64_t out_begin = 0;
+};
+
+// What an adapter does to one projection of one layer. Applied in this order.
+struct AdapterProjection {
+    std::optional<ReplacedLinear> whole;        // instead of the base's projection
+    std::vector<ReplacedLinear> parts;          // instead of some of its columns
+    std::unique_ptr<kernels::PackedLora> lora;  // added; nullptr: none
+    kernels::Vector bias;                       // added: difference to the base's bias, or empty
+};
+
+class Adapter {
+public:
+    // Checks as inspect_adapter and the values too (NaN and infinities are refused), then packs. The folder's content must still hash to
+    // expected_hash, unless that is empty. Calls pack_weight, pack_lora, allocate and upload of the backend, and nothing else.
+    static Expected<std::unique_ptr<Adapter>, std::string> load(const std::filesystem::path& folder, const std::string& expected_hash,
+                                                                const Model& model, kernels::Backend& backend);
+    virtual ~Adapter() = default;
+    virtual const AdapterInfo& info() const = 0;
+    virtual std::size_t bytes() const = 0;  // of packed weights on the device
+    // What this adapter does there, or nullptr for nothing. The head and the final norm stand at layer 0.
+    virtual const AdapterProjection* at(std::int64_t layer, Projection projection) const = 0;
+    virtual const Norm* norm_at(std::int64_t layer, NormSite site) const = 0;  // instead of the base's
+};
+
+}  // namespace lorry::engine

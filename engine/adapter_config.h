@@ -1,0 +1,48 @@
+// adapter_config.json of a PEFT LoRA: which modules it targets and with which rank and scale, matched as PEFT matches them.
+// Called by adapter_match.cpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/pattern.h"
+#include "schema/check.h"
+
+namespace lorry::engine {
+
+struct AdapterConfig {
+    enum class Biases : std::uint8_t { none, all, lora_only };
+
+    std::string base;
+    std::int64_t rank = 8;
+    double alpha = 8.0;
+    bool rank_stabilized = false;  // scale alpha / sqrt(rank) instead of alpha / rank
+    bool lora_bias = false;
+    Biases biases = Biases::none;
+    bool all_linear = false;
+    std::optional<Pattern> target_pattern;  // target_modules as one text
+    std::vector<std::string> targets;       // target_modules as a list
+    std::string target_text;                // as the file says it, for messages
+    std::optional<Pattern> exclude_pattern;
+    std::vector<std::string> excludes;
+    std::vector<std::string> saved;                       // modules_to_save
+    std::vector<std::int64_t> layers;                     // layers_to_transform; empty: all
+    std::vector<std::string> layer_lists;                 // layers_pattern; empty: any
+    std::vector<std::pair<Pattern, std::int64_t>> ranks;  // rank_pattern; the first that matches counts
+    std::vector<std::pair<Pattern, double>> alphas;
+
+    // The error names key and value. Keys that are unknown are refused unless their value says that nothing is asked for.
+    static Expected<AdapterConfig, std::string> parse(std::string_view text);
+
+    // `path` is the module's, without base_model.model: "model.layers.0.self_attn.q_proj".
+    bool targets_module(const std::string& path) const;
+    bool saves_module(const std::string& path) const;  // replaced by a trained copy
+    std::int64_t rank_of(const std::string& path) const;
+    float scale_of(const std::string& path) const;
+};
+
+}  // namespace lorry::engine

@@ -1,0 +1,51 @@
+// Which tensors of an adapter belong to which module of a model: everything that the config asks for is there in the right shape, and
+// everything that is there was asked for. Called by adapter.cpp for inspection and for loading.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/adapter_config.h"
+#include "engine/model_config.h"
+#include "engine/model_layout.h"
+#include "engine/weights.h"
+
+namespace lorry::engine {
+
+// All pointers refer to the layout and the tensors that were matched.
+struct LoraMatch {
+    const LinearModule* module = nullptr;
+    const Tensor* a = nullptr;     // [rank, in_features]
+    const Tensor* b = nullptr;     // [out_features, rank]
+    const Tensor* bias = nullptr;  // [out_features] of lora_B, or none
+    float scale = 1.0F;
+    const Tensor* base_weight = nullptr;  // PEFT's copy of the base's weight (beside a targeted lm_head), or none
+};
+struct SavedLinearMatch {
+    const LinearModule* module = nullptr;
+    const Tensor* weight = nullptr;  // [out_features, in_features], or [in_features, out_features] for Conv1D
+    const Tensor* bias = nullptr;    // or none
+};
+struct SavedNormMatch {
+    const NormModule* module = nullptr;
+    const Tensor* weight = nullptr;  // none: only the bias was trained
+    const Tensor* bias = nullptr;    // or none
+};
+struct BiasMatch {
+    const LinearModule* module = nullptr;
+    const Tensor* bias = nullptr;  // [out_features], instead of the base's
+};
+
+struct AdapterMatch {
+    std::vector<LoraMatch> loras;
+    std::vector<SavedLinearMatch> linears;
+    std::vector<SavedNormMatch> norms;
+    std::vector<BiasMatch> biases;
+};
+
+// The error names the tensor or the key of adapter_config.json.
+Expected<AdapterMatch, std::string> match_adapter(const AdapterConfig& config, const ModelLayout& layout, const ModelConfig& model,
+                                                  std::span<const Tensor> tensors);
+
+}  // namespace lorry::engine

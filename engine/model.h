@@ -1,0 +1,74 @@
+// The transformer, written once over kernels::Backend for all families: load a checkpoint, run one step's rows.
+// Owned and called by engine.cpp (one thread); adapters are packed against its shapes by adapter_cache.cpp.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/model_config.h"
+#include "kernels/backend.h"
+
+namespace lorry::engine {
+
+class Adapter;
+class Checkpoint;
+struct ModelLayout;
+
+// Rows [row_begin, row_begin + row_count) of a step run with this adapter; rows of no group run on the base alone.
+struct AdapterRows {
+    std::int64_t row_begin = 0;
+    std::int64_t row_count = 0;
+    const Adapter* adapter = nullptr;
+};
+
+struct ForwardArgs {
+    const kernels::StepInputs& step;
+    std::span<const AdapterRows> adapters;  // ascending, not overlapping
+};
+
+class Model {
+public:
+    // Reads config.json and the safetensors of a folder and packs the weights into the backend. Throws std::runtime_error naming
+    // file, key and value for anything unsupported or broken. Activations are allocated for rows_max rows a step and
+    // sample_rows_max rows of logits.
+    static std::unique_ptr<Model> load(const std::filesystem::path& folder, kernels::Backend& backend, std::int64_t rows_max,
+                                       std::int64_t sample_rows_max);
+    virtual ~Model() = default;
+
+    virtual const ModelConfig& config() const = 0;
+    virtual kernels::KvShape kv_shape() const = 0;
+    virtual std::size_t weight_bytes() const = 0;
+    // xxh128 (hex) of config.json and the weight files' headers and sizes: part of system_fingerprint.
+    virtual const std::string& fingerprint() const = 0;
+    // What adapters are checked and packed against. Constant: any thread may read. A model of another kind has none and takes no adapters.
+    virtual const ModelLayout& layout() const;
+    virtual const Checkpoint& checkpoint() const;
+
+    // The rope table's row for the token at `position` of a sequence whose prompt had prompt_tokens tokens (the prompt as it arrived,
+    // also after preemption). The row stays valid for the next 2 * rows_max calls. See rope.h.
+    virtual std::int32_t rope_row(std::int64_t position, std::int64_t prompt_tokens) = 0;
+    // True when the KV entries of a prompt this long hold for prompts of equal length only (dynamic NTK beyond the original
+    // context): blocks must not be shared between prompts of other lengths.
+    virtual bool kv_depends_on_prompt_length(std::int64_t prompt_tokens) const = 0;
+
+    // Runs the rows through all layers, writes their KV and returns logits [step.sample_rows.size(), vocabulary], valid until the
+    // next call. begin_step was called with the same inputs.
+    virtual kernels::Matrix forward(const ForwardArgs& args, kernels::KvCache& cache) = 0;
+};
+
+// What `lorry check-model` tells about a folder without loading its weights.
+struct ModelReport {
+    ModelConfig config;
+    std::int64_t parameters = 0;              // elements of all tensors that the model uses; a tied head counts once
+    std::vector<std::string> unused_tensors;  // in the files, but asked for by nothing
+};
+
+// Reads config.json and the headers of the weight files. Throws as Model::load does.
+ModelReport inspect_model(const std::filesystem::path& folder);
+
+kernels::KvShape kv_shape_of(const ModelConfig& config);
+
+}  // namespace lorry::engine

@@ -1,0 +1,518 @@
+// config.json and generation_config.json → ModelConfig. One row of `families` per model family; the keys and defaults are those of
+// transformers' configuration classes. Called by model loading, adapter inspection and `lorry check-model`.
+#include "engine/model_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+#include "engine/files.h"
+#include "schema/json.h"
+
+namespace lorry::engine {
+namespace {
+
+using schema::Json;
+
+// When a projection has a bias: never, always, or as a key of the config says.
+enum class Bias : std::uint8_t { never, always, by_attention_key, by_mlp_key };
+// Which layers see a sliding window only.
+enum class Windows : std::uint8_t { none, all, from_layer };
+
+// Names of the sizes in config.json. The second name of a pair is an alias that transformers accepts, too.
+struct Keys {
+    const char* hidden;
+    const char* heads;
+    const char* layers;
+    const char* max_positions;
+    const char* intermediate;
+    const char* activation;
+    const char* epsilon;
+};
+constexpr Keys common_keys{"hidden_size",       "num_attention_heads", "num_hidden_layers", "max_position_embeddings",
+                           "intermediate_size", "hidden_act",          "rms_norm_eps"};
+constexpr Keys gpt2_keys{"n_embd", "n_head", "n_layer", "n_positions", "n_inner", "activation_function", "layer_norm_epsilon"};
+
+struct FamilyTraits {
+    Family family;
+    const char* model_type;
+    std::string_view architecture;
+    const Keys& keys;
+    bool is_gpt2 = false;  // LayerNorm, learned positions, no gate, an inner size with a default
+    const char* activation_default = "silu";
+    double epsilon_default = 1e-6;
+    std::int64_t max_positions_default = 2048;
+    std::optional<std::int64_t> kv_heads_default = std::nullopt;  // when the key is absent; nullopt: as many as heads
+    std::optional<std::int64_t> head_dim_default = std::nullopt;  // when the key is absent; nullopt: hidden / heads
+    Bias attention_bias = Bias::never;
+    Bias output_bias = Bias::never;
+    Bias mlp_bias = Bias::never;
+    bool qk_norm = false;
+    bool tied_default = false;
+    Windows windows = Windows::none;
+};
+
+constexpr std::array families = {
+    FamilyTraits{.family = Family::gpt2,
+                 .model_type = "gpt2",
+                 .architecture = "GPT2LMHeadModel",
+                 .keys = gpt2_keys,
+                 .is_gpt2 = true,
+                 .activation_default = "gelu_new",
+                 .epsilon_default = 1e-5,
+                 .max_positions_default = 1024,
+                 .attention_bias = Bias::always,
+                 .output_bias = Bias::always,
+                 .mlp_bias = Bias::always,
+                 .tied_default = true},
+    FamilyTraits{.family = Family::llama,
+                 .model_type = "llama",
+                 .architecture = "LlamaForCausalLM",
+                 .keys = common_keys,
+                 .attention_bias = Bias::by_attention_key,
+                 .output_bias = Bias::by_attention_key,
+                 .mlp_bias = Bias::by_mlp_key},
+    FamilyTraits{.family = Family::mistral,
+                 .model_type = "mistral",
+                 .architecture = "MistralForCausalLM",
+                 .keys = common_keys,
+                 .max_positions_default = 131072,
+                 .kv_heads_default = 8,
+                 .windows = Windows::all},
+    FamilyTraits{.family = Family::qwen2,
+                 .model_type = "qwen2",
+                 .architecture = "Qwen2ForCausalLM",
+                 .keys = common_keys,
+                 .max_positions_default = 32768,
+                 .kv_heads_default = 32,
+                 .attention_bias = Bias::always,
+                 .windows = Windows::from_layer},
+    FamilyTraits{.family = Family::qwen3,
+                 .model_type = "qwen3",
+                 .architecture = "Qwen3ForCausalLM",
+                 .keys = common_keys,
+                 .max_positions_default = 32768,
+                 .kv_heads_default = 32,
+                 .head_dim_default = 128,
+                 .attention_bias = Bias::by_attention_key,
+                 .output_bias = Bias::by_attention_key,
+                 .qk_norm = true,
+                 .windows = Windows::from_layer},
+};
+
+struct ActivationName {
+    std::string_view name;
+    kernels::ActivationKind kind;
+};
+constexpr std::array activations = {
+    ActivationName{"silu", kernels::ActivationKind::silu},
+    ActivationName{"swish", kernels::ActivationKind::silu},
+    ActivationName{"gelu", kernels::ActivationKind::gelu},
+    ActivationName{"gelu_new", kernels::ActivationKind::gelu_tanh},
+    ActivationName{"gelu_pytorch_tanh", kernels::ActivationKind::gelu_tanh},
+    ActivationName{"relu", kernels::ActivationKind::relu},
+};
+
+struct FormatName {
+    std::string_view name;
+    kernels::Format format;
+};
+constexpr std::array formats = {FormatName{"float32", kernels::Format::float32}, FormatName{"float16", kernels::Format::float16},
+                                FormatName{"bfloat16", kernels::Format::bfloat16}};
+
+struct RopeName {
+    std::string_view name;
+    RopeConfig::Kind kind;
+};
+constexpr std::array rope_names = {RopeName{"default", RopeConfig::Kind::standard}, RopeName{"linear", RopeConfig::Kind::linear},
+                                   RopeName{"dynamic", RopeConfig::Kind::dynamic}, RopeName{"llama3", RopeConfig::Kind::llama3},
+                                   RopeName{"yarn", RopeConfig::Kind::yarn}};
+
+// Keys that change what the model computes in ways we do not; null and the harmless value are accepted.
+struct Refusal {
+    const char* key;
+    const char* harmless;  // as JSON text
+    const char* advice;
+};
+constexpr std::array refusals = {
+    Refusal{"quantization_config", "null", "use the checkpoint that was not quantized"},
+    Refusal{"compression_config", "null", "use the checkpoint that was not quantized"},
+    Refusal{"partial_rotary_factor", "1", "only models that rotate the whole head are supported"},
+    Refusal{"add_cross_attention", "false", "only decoder models are supported"},
+    Refusal{"is_encoder_decoder", "false", "only decoder models are supported"},
+    Refusal{"alibi", "false", "ALiBi positions are not supported"},
+    Refusal{"position_embedding_type", "\"absolute\"", "relative positions are not supported"},
+    Refusal{"attention_multiplier", "null", "only scores scaled by 1/sqrt(head_dim) are supported"},
+    Refusal{"attn_logit_softcapping", "null", "soft caps are not supported"},
+    Refusal{"final_logit_softcapping", "null", "soft caps are not supported"},
+    Refusal{"logits_scaling", "1", "scaled logits are not supported"},
+    Refusal{"logit_scale", "1", "scaled logits are not supported"},
+    Refusal{"embedding_multiplier", "1", "scaled embeddings are not supported"},
+    Refusal{"residual_multiplier", "1", "scaled residuals are not supported"},
+    Refusal{"num_experts", "null", "mixtures of experts are not supported"},
+    Refusal{"num_local_experts", "null", "mixtures of experts are not supported"},
+    Refusal{"n_routed_experts", "null", "mixtures of experts are not supported"},
+    Refusal{"num_experts_per_tok", "null", "mixtures of experts are not supported"},
+    Refusal{"attention_chunk_size", "null", "chunked attention is not supported"},
+    Refusal{"vision_config", "null", "only text models are supported"},
+};
+
+// Sizes beyond these are taken for a broken file: products of any three of them stay within 64 bits.
+constexpr std::int64_t size_max = std::int64_t{1} << 28;
+constexpr std::int64_t layers_max = 4096;
+
+template <typename Rows>
+std::string names_in(const Rows& rows) {
+    std::string out;
+    for (const auto& row : rows) out += (out.empty() ? "" : ", ") + std::string(row.name);
+    return out;
+}
+
+// The members of one JSON object with errors that name file, key and value.
+class Section {
+public:
+    Section(const Json& object, std::string file, std::string path = {}) : object_(object), file_(std::move(file)), path_(std::move(path)) {
+        if (!object.is_object())
+            throw std::runtime_error(
+                fmt::format("{}: {} must be an object, not {}", file_, path_.empty() ? "the text" : path_, object.kind()));
+    }
+
+    // The member unless it is absent or null.
+    const Json* find(std::string_view key) const {
+        const Json* value = object_.find(key);
+        return value == nullptr || value->is_null() ? nullptr : value;
+    }
+    bool has(std::string_view key) const { return object_.find(key) != nullptr; }
+    const Json::Object& members() const { return *object_.as_object(); }
+
+    [[noreturn]] void refuse(std::string_view key, std::string_view advice) const {
+        const Json* value = object_.find(key);
+        throw std::runtime_error(fmt::format("{}: {} = {} is not supported: {}", file_, name(key),
+                                             value == nullptr ? "(absent)" : shorten(value->dump()), advice));
+    }
+
+    std::int64_t integer(std::string_view key, std::optional<std::int64_t> absent, std::int64_t lowest, std::int64_t highest) const {
+        const Json* value = find(key);
+        if (value == nullptr && absent) return *absent;
+        if (value == nullptr) throw std::runtime_error(fmt::format("{}: {} is missing", file_, name(key)));
+        const auto number = value->as_integer();
+        if (!number || *number < lowest || *number > highest)
+            refuse(key, fmt::format("an integer from {} to {} is needed", lowest, highest));
+        return *number;
+    }
+    double real(std::string_view key, std::optional<double> absent, double lowest, double highest) const {
+        const auto number = optional_real(key, lowest, highest);
+        if (number) return *number;
+        if (!absent) throw std::runtime_error(fmt::format("{}: {} is missing", file_, name(key)));
+        return *absent;
+    }
+    std::optional<double> optional_real(std::string_view key, double lowest, double highest) const {
+        const Json* value = find(key);
+        if (value == nullptr) return std::nullopt;
+        const auto number = value->as_number();
+        if (!number || !(*number >= lowest && *number <= highest))
+            refuse(key, fmt::format("a number from {} to {} is needed", lowest, highest));
+        return number;
+    }
+    bool boolean(std::string_view key, bool absent) const {
+        const Json* value = find(key);
+        if (value == nullptr) return absent;
+        if (!value->is_bool()) refuse(key, "true or false is needed");
+        return *value->as_bool();
+    }
+    // The row of that name in a table; `absent` when the key is.
+    template <typename Rows>
+    const auto& one_of(const Rows& rows, std::string_view key, std::string_view absent) const {
+        const Json* value = find(key);
+        if (value != nullptr && !value->is_string()) refuse(key, "a text is needed");
+        const std::string_view text = value == nullptr ? absent : std::string_view(*value->as_string());
+        for (const auto& row : rows) {
+            if (row.name == text) return row;
+        }
+        refuse(key, fmt::format("supported are {}", names_in(rows)));
+    }
+
+private:
+    std::string name(std::string_view key) const { return path_.empty() ? std::string(key) : path_ + "." + std::string(key); }
+    static std::string shorten(std::string text) {
+        constexpr std::size_t shown = 120;
+        if (text.size() > shown) text = text.substr(0, shown) + "…";
+        return text;
+    }
+
+    const Json& object_;
+    std::string file_;
+    std::string path_;
+};
+
+const FamilyTraits& family_of(const Section& config) {
+    const Json* type = config.find("model_type");
+    for (const FamilyTraits& traits : families) {
+        if (type != nullptr && type->as_string() != nullptr && *type->as_string() == traits.model_type) return traits;
+    }
+    std::string known;
+    for (const FamilyTraits& traits : families) known += (known.empty() ? "" : ", ") + std::string(traits.model_type);
+    config.refuse("model_type", "supported are " + known);
+}
+
+void refuse_what_we_do_not_compute(const Section& config, const FamilyTraits& traits) {
+    if (const Json* architectures = config.find("architectures"); architectures != nullptr && architectures->dump() != "[]") {
+        const auto* list = architectures->as_array();
+        const std::string* first = list != nullptr ? list->front().as_string() : nullptr;
+        if (first == nullptr || *first != traits.architecture)
+            config.refuse("architectures", fmt::format("supported is {}", traits.architecture));
+    }
+    for (const Refusal& refusal : refusals) {
+        const Json* value = config.find(refusal.key);
+        if (value != nullptr && value->dump() != refusal.harmless) config.refuse(refusal.key, refusal.advice);
+    }
+}
+
+// Both generations: rope_theta + rope_scaling {"type" | "rope_type", …}, and rope_parameters {"rope_type", "rope_theta", …}.
+RopeConfig read_rope(const Section& config, const std::string& file, std::int64_t max_positions) {
+    RopeConfig rope;
+    constexpr double theta_max = 1e12;
+    rope.theta = config.real("rope_theta", 10000.0, 1.0, theta_max);
+    const Json* scaling = config.find("rope_scaling");
+    const bool old = scaling != nullptr && !(scaling->is_object() && scaling->as_object()->empty());
+    const char* path = old ? "rope_scaling" : "rope_parameters";
+    const Json* found = config.find(path);
+    rope.kind = RopeConfig::Kind::standard;
+    if (found == nullptr) return rope;
+
+    const Section parameters(*found, file, path);
+    rope.kind = parameters.one_of(rope_names, parameters.find("rope_type") != nullptr ? "rope_type" : "type", "default").kind;
+    static constexpr std::array<std::string_view, 15> known = {"type",
+                                                               "rope_type",
+                                                               "rope_theta",
+                                                               "factor",
+                                                               "original_max_position_embeddings",
+                                                               "low_freq_factor",
+                                                               "high_freq_factor",
+                                                               "beta_fast",
+                                                               "beta_slow",
+                                                               "attention_factor",
+                                                               "mscale",
+                                                               "mscale_all_dim",
+                                                               "truncate",
+                                                               "partial_rotary_factor",
+                                                               "finetuned"};
+    for (const auto& [key, value] : parameters.members()) {
+        const bool is_known = std::find(known.begin(), known.end(), key) != known.end();
+        if (!is_known && !value.is_null()) parameters.refuse(key, "this key is unknown");
+    }
+    if (const Json* partial = parameters.find("partial_rotary_factor"); partial != nullptr && partial->dump() != "1") {
+        parameters.refuse("partial_rotary_factor", "only models that rotate the whole head are supported");
+    }
+    rope.theta = parameters.real("rope_theta", rope.theta, 1.0, theta_max);
+    if (rope.kind == RopeConfig::Kind::standard) return rope;
+
+    // A top-level original_max_position_embeddings wins over the one inside.
+    rope.original_max_positions =
+        config.integer("original_max_position_embeddings",
+                       parameters.integer("original_max_position_embeddings", max_positions, 1, size_max), 1, size_max);
+    // Dynamic scaling starts at max_position_embeddings whatever the original was.
+    if (rope.kind == RopeConfig::Kind::dynamic) rope.original_max_positions = max_positions;
+    std::optional<double> factor_default;
+    if (rope.kind == RopeConfig::Kind::yarn)
+        factor_default = static_cast<double>(max_positions) / static_cast<double>(rope.original_max_positions);
+    rope.factor = parameters.real("factor", factor_default, 1.0, 1e6);
+    const bool llama3 = rope.kind == RopeConfig::Kind::llama3;
+    rope.low_freq_factor = parameters.real("low_freq_factor", llama3 ? std::nullopt : std::optional(1.0), 1e-6, 1e6);
+    rope.high_freq_factor = parameters.real("high_freq_factor", llama3 ? std::nullopt : std::optional(4.0), 1e-6, 1e6);
+    if (llama3 && rope.high_freq_factor <= rope.low_freq_factor)
+        parameters.refuse("high_freq_factor", "it must be larger than low_freq_factor");
+    const auto beta = [&](const char* key, double absent) {
+        const double value = parameters.real(key, absent, 0.0, 1e6);
+        return value == 0.0 ? absent : value;
+    };
+    rope.beta_fast = beta("beta_fast", rope.beta_fast);
+    rope.beta_slow = beta("beta_slow", rope.beta_slow);
+    rope.attention_factor = parameters.optional_real("attention_factor", 0.0, 1e6);
+    rope.mscale = parameters.optional_real("mscale", 0.0, 1e6);
+    rope.mscale_all_dim = parameters.optional_real("mscale_all_dim", 0.0, 1e6);
+    rope.truncate = parameters.boolean("truncate", true);
+    return rope;
+}
+
+// How long a sequence may become: the scaled kinds exist to go beyond what the base model was trained on.
+std::int64_t context_limit(const RopeConfig& rope, std::int64_t max_positions) {
+    const auto scaled = [&](std::int64_t positions) { return static_cast<std::int64_t>(static_cast<double>(positions) * rope.factor); };
+    switch (rope.kind) {
+        case RopeConfig::Kind::none:
+        case RopeConfig::Kind::standard:
+        case RopeConfig::Kind::llama3: return max_positions;
+        case RopeConfig::Kind::linear:
+        case RopeConfig::Kind::dynamic: return scaled(max_positions);
+        case RopeConfig::Kind::yarn: return std::max(max_positions, scaled(rope.original_max_positions));
+    }
+    CHECK(false, "every kind of rope has a context limit");
+}
+
+std::vector<std::optional<std::int64_t>> read_windows(const Section& config, Windows windows, std::int64_t layers) {
+    std::vector<std::optional<std::int64_t>> out(static_cast<std::size_t>(layers));
+    const Json* types = config.find("layer_types");
+    if (types != nullptr && (!types->is_array() || types->as_array()->size() != out.size())) {
+        config.refuse("layer_types", fmt::format("a list of {} names is needed", layers));
+    }
+    // Mistral has a window of 4,096 when the key is absent and none when it is null.
+    std::optional<std::int64_t> window;
+    const bool on = windows == Windows::all || (windows == Windows::from_layer && config.boolean("use_sliding_window", false));
+    if (on && !(config.has("sliding_window") && config.find("sliding_window") == nullptr)) {
+        window = config.integer("sliding_window", 4096, 1, size_max);
+    }
+    const std::int64_t first = windows == Windows::from_layer ? config.integer("max_window_layers", 28, 0, size_max) : 0;
+    for (std::int64_t layer = 0; layer < layers; ++layer) {
+        bool sliding = layer >= first;
+        if (types != nullptr) {
+            const std::string* type = (*types->as_array())[static_cast<std::size_t>(layer)].as_string();
+            if (type == nullptr || (*type != "full_attention" && *type != "sliding_attention")) {
+                config.refuse("layer_types", "supported are full_attention, sliding_attention");
+            }
+            const bool asked = *type == "sliding_attention";
+            if (asked && !window)
+                config.refuse("layer_types",
+                              "sliding_attention needs sliding_window, and use_sliding_window = true where the family has it");
+            if (windows != Windows::from_layer && asked != window.has_value()) {
+                config.refuse("layer_types", "this family has the same window in all layers");
+            }
+            sliding = asked;
+        }
+        if (sliding) out[static_cast<std::size_t>(layer)] = window;
+    }
+    return out;
+}
+
+// One id, a list of ids, or none.
+std::vector<std::int32_t> read_ids(const Section& config, std::string_view key) {
+    const Json* value = config.find(key);
+    std::vector<std::int32_t> out;
+    if (value == nullptr) return out;
+    const auto add = [&](const Json& id) {
+        const auto number = id.as_integer();
+        if (!number || *number < 0 || *number > size_max) config.refuse(key, "a token id or a list of them is needed");
+        out.push_back(static_cast<std::int32_t>(*number));
+    };
+    if (const auto* list = value->as_array()) {
+        for (const Json& id : *list) add(id);
+    } else {
+        add(*value);
+    }
+    return out;
+}
+
+bool has_bias(Bias bias, const Section& config) {
+    switch (bias) {
+        case Bias::never: return false;
+        case Bias::always: return true;
+        case Bias::by_attention_key: return config.boolean("attention_bias", false);
+        case Bias::by_mlp_key: return config.boolean("mlp_bias", false);
+    }
+    CHECK(false, "every kind of bias is read");
+}
+
+void read_sizes(const Section& config, const FamilyTraits& traits, ModelConfig& out) {
+    const Keys& keys = traits.keys;
+    // transformers takes the common names for GPT-2's sizes, too.
+    const auto key_of = [&](const char* own, const char* common) {
+        return config.find(own) == nullptr && config.find(common) != nullptr ? common : own;
+    };
+    const auto hidden_key = key_of(keys.hidden, common_keys.hidden);
+    const auto heads_key = key_of(keys.heads, common_keys.heads);
+    out.hidden = config.integer(hidden_key, std::nullopt, 1, size_max);
+    out.heads = config.integer(heads_key, std::nullopt, 1, size_max);
+    out.layers = config.integer(key_of(keys.layers, common_keys.layers), std::nullopt, 1, layers_max);
+    out.vocabulary = config.integer("vocab_size", std::nullopt, 1, size_max);
+    out.max_positions = config.integer(key_of(keys.max_positions, common_keys.max_positions), traits.max_positions_default, 1, size_max);
+    out.intermediate = config.integer(keys.intermediate, traits.is_gpt2 ? std::optional(4 * out.hidden) : std::nullopt, 1, size_max);
+    out.norm_epsilon = config.real(keys.epsilon, traits.epsilon_default, 0.0, 1.0);
+
+    out.kv_heads = out.heads;
+    out.head_dim = out.hidden / out.heads;
+    bool head_dim_given = false;
+    if (!traits.is_gpt2) {
+        const bool kv_heads_null = config.has("num_key_value_heads") && config.find("num_key_value_heads") == nullptr;
+        out.kv_heads =
+            config.integer("num_key_value_heads", kv_heads_null ? out.heads : traits.kv_heads_default.value_or(out.heads), 1, size_max);
+        const bool head_dim_null = config.has("head_dim") && config.find("head_dim") == nullptr;
+        head_dim_given = config.find("head_dim") != nullptr || (traits.head_dim_default && !head_dim_null);
+        out.head_dim =
+            config.integer("head_dim", head_dim_null ? out.head_dim : traits.head_dim_default.value_or(out.head_dim), 1, size_max);
+    }
+    if (!head_dim_given && out.hidden % out.heads != 0)
+        config.refuse(heads_key, fmt::format("it must divide {} = {}", hidden_key, out.hidden));
+    if (out.heads % out.kv_heads != 0) config.refuse("num_key_value_heads", fmt::format("it must divide {} = {}", heads_key, out.heads));
+    if (!traits.is_gpt2 && out.head_dim % 2 != 0)
+        config.refuse(head_dim_given ? "head_dim" : heads_key, "rotary positions need an even head size");
+    if (out.heads * out.head_dim > size_max) config.refuse(heads_key, "the heads together are too wide");
+}
+
+}  // namespace
+
+const char* name_of(Family family) {
+    for (const FamilyTraits& traits : families) {
+        if (traits.family == family) return traits.model_type;
+    }
+    CHECK(false, "every family has a row");
+}
+
+ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view generation_config_json, const std::string& file) {
+    const auto root = Json::parse(config_json);
+    if (!root) throw std::runtime_error(fmt::format("{}: not JSON: {}", file, root.error()));
+    const Section config(*root, file);
+    const FamilyTraits& traits = family_of(config);
+    refuse_what_we_do_not_compute(config, traits);
+
+    ModelConfig out;
+    out.family = traits.family;
+    read_sizes(config, traits, out);
+    out.norm = traits.is_gpt2 ? kernels::NormKind::layer : kernels::NormKind::rms;
+    out.gated = !traits.is_gpt2;
+    out.learned_positions = traits.is_gpt2;
+    out.qk_norm = traits.qk_norm;
+    out.activation = config.one_of(activations, traits.keys.activation, traits.activation_default).kind;
+    if (traits.is_gpt2) {
+        out.attention_scaled = config.boolean("scale_attn_weights", true);
+        out.attention_scaled_by_layer = config.boolean("scale_attn_by_inverse_layer_idx", false);
+    }
+    out.attention_bias = has_bias(traits.attention_bias, config);
+    out.output_bias = has_bias(traits.output_bias, config);
+    out.mlp_bias = has_bias(traits.mlp_bias, config);
+    out.tied_head = config.boolean("tie_word_embeddings", traits.tied_default);
+    out.windows = read_windows(config, traits.windows, out.layers);
+    if (!out.learned_positions) {
+        out.rope = read_rope(config, file, out.max_positions);
+        out.max_positions = context_limit(out.rope, out.max_positions);
+    }
+    out.storage = config.one_of(formats, config.find("dtype") != nullptr ? "dtype" : "torch_dtype", "float32").format;
+
+    const auto bos = read_ids(config, "bos_token_id");
+    if (!bos.empty()) out.bos_id = bos.front();
+    out.eos_ids = read_ids(config, "eos_token_id");
+    if (!generation_config_json.empty()) {
+        const std::string generation_file = (std::filesystem::path(file).parent_path() / "generation_config.json").string();
+        const auto generation = Json::parse(generation_config_json);
+        if (!generation) throw std::runtime_error(fmt::format("{}: not JSON: {}", generation_file, generation.error()));
+        const auto eos = read_ids(Section(*generation, generation_file), "eos_token_id");
+        if (!eos.empty()) out.eos_ids = eos;
+    }
+    return out;
+}
+
+ModelConfig ModelConfig::load(const std::filesystem::path& folder) {
+    const auto file = folder / "config.json";
+    const auto generation_file = folder / "generation_config.json";
+    const auto config = read_text(file);
+    if (!config) throw std::runtime_error(config.error() + "; a model folder as Hugging Face writes it is needed");
+    std::string generation;
+    if (std::filesystem::exists(generation_file)) {
+        auto text = read_text(generation_file);
+        if (!text) throw std::runtime_error(text.error());
+        generation = std::move(*text);
+    }
+    return parse(*config, generation, file.string());
+}
+
+}  // namespace lorry::engine

@@ -1,0 +1,69 @@
+// A checkpoint's config.json, read and checked: the one description of a model's shape that everything else asks.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace lorry::engine {
+
+enum class Family : std::uint8_t { gpt2, llama, mistral, qwen2, qwen3 };
+const char* name_of(Family family);
+
+// Rotary position embedding as transformers' modeling_rope_utils defines the variants.
+struct RopeConfig {
+    enum class Kind : std::uint8_t { none, standard, linear, dynamic, llama3, yarn };
+    Kind kind = Kind::none;
+    double theta = 10000.0;
+    double factor = 1.0;
+    std::int64_t original_max_positions = 0;  // dynamic, llama3, yarn
+    double low_freq_factor = 1.0;             // llama3
+    double high_freq_factor = 4.0;            // llama3
+    double beta_fast = 32.0;                  // yarn
+    double beta_slow = 1.0;                   // yarn
+    std::optional<double> attention_factor;   // yarn
+    std::optional<double> mscale;             // yarn
+    std::optional<double> mscale_all_dim;     // yarn
+    bool truncate = true;                     // yarn
+};
+
+struct ModelConfig {
+    Family family = Family::llama;
+    std::int64_t hidden = 0;
+    std::int64_t intermediate = 0;
+    std::int64_t layers = 0;
+    std::int64_t heads = 0;
+    std::int64_t kv_heads = 0;
+    std::int64_t head_dim = 0;
+    std::int64_t vocabulary = 0;
+    std::int64_t max_positions = 0;  // the context limit in tokens, scaled rope counted in
+    double norm_epsilon = 1e-6;
+    kernels::NormKind norm = kernels::NormKind::rms;
+    kernels::ActivationKind activation = kernels::ActivationKind::silu;
+    bool gated = true;  // gate · up, else one up projection
+    bool qk_norm = false;
+    bool attention_bias = false;  // q, k, v
+    bool output_bias = false;     // o
+    bool mlp_bias = false;
+    bool learned_positions = false;
+    bool attention_scaled = true;            // scores times 1/sqrt(head_dim)
+    bool attention_scaled_by_layer = false;  // scores also divided by layer + 1
+    bool tied_head = false;
+    RopeConfig rope;
+    std::vector<std::optional<std::int64_t>> windows;    // [layers] sliding window in tokens, nullopt: full attention
+    kernels::Format storage = kernels::Format::float32;  // the checkpoint's own dtype
+    std::vector<std::int32_t> eos_ids;                   // generation_config.json's, else config.json's
+    std::optional<std::int32_t> bos_id;
+
+    // Reads config.json (both generations of the rope and dtype keys) and generation_config.json. Throws std::runtime_error with file,
+    // key, value and what is supported.
+    static ModelConfig load(const std::filesystem::path& folder);
+    static ModelConfig parse(std::string_view config_json, std::string_view generation_config_json, const std::string& file);
+};
+
+}  // namespace lorry::engine

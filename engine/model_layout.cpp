@@ -1,0 +1,151 @@
+// The names tables and what follows from them.
+#include "engine/model_layout.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <set>
+#include <stdexcept>
+
+namespace lorry::engine {
+namespace {
+
+// Module names below the prefix and below a layer. `qkv` and `gate_up` list the modules that make one projection.
+struct Names {
+    const char* prefix;
+    const char* tokens;
+    const char* positions;
+    const char* layers;
+    const char* attention_norm;
+    const char* mlp_norm;
+    const char* final_norm;
+    std::array<const char*, 3> qkv;  // one name: the checkpoint has them fused
+    const char* output;
+    std::array<const char*, 2> gate_up;  // one name: not gated
+    const char* down;
+    bool transposed;
+};
+constexpr Names gpt2_names{"transformer.", "wte",           "wpe",         "h",          "ln_1",       "ln_2",
+                           "ln_f",         {"attn.c_attn"}, "attn.c_proj", {"mlp.c_fc"}, "mlp.c_proj", true};
+constexpr Names llama_names{"model.",
+                            "embed_tokens",
+                            "",
+                            "layers",
+                            "input_layernorm",
+                            "post_attention_layernorm",
+                            "norm",
+                            {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
+                            "self_attn.o_proj",
+                            {"mlp.gate_proj", "mlp.up_proj"},
+                            "mlp.down_proj",
+                            false};
+
+const Names& names_of(Family family) {
+    switch (family) {
+        case Family::gpt2: return gpt2_names;
+        case Family::llama:
+        case Family::mistral:
+        case Family::qwen2:
+        case Family::qwen3: return llama_names;
+    }
+    CHECK(false, "every family has names");
+}
+
+// Buffers that older versions of transformers saved beside the weights and that it recomputes.
+bool is_ignored_buffer(std::string_view name) {
+    return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with("rotary_emb.inv_freq");
+}
+
+}  // namespace
+
+std::int64_t out_features_of(const ModelConfig& config, Projection projection) {
+    switch (projection) {
+        case Projection::qkv: return (config.heads + 2 * config.kv_heads) * config.head_dim;
+        case Projection::gate_up: return (config.gated ? 2 : 1) * config.intermediate;
+        case Projection::output:
+        case Projection::down: return config.hidden;
+        case Projection::head: return config.vocabulary;
+    }
+    CHECK(false, "every projection has a width");
+}
+
+ModelLayout layout_of(const ModelConfig& config) {
+    const Names& names = names_of(config.family);
+    ModelLayout layout;
+    layout.prefix = names.prefix;
+    layout.layer_list = std::string(names.prefix) + names.layers;
+    layout.tokens = std::string(names.prefix) + names.tokens;
+    if (config.learned_positions) layout.positions = std::string(names.prefix) + names.positions;
+    const bool norm_bias = config.norm == kernels::NormKind::layer;
+    const std::int64_t q_width = config.heads * config.head_dim;
+    const std::int64_t kv_width = config.kv_heads * config.head_dim;
+
+    for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+        const std::string base = fmt::format("{}.{}.", layout.layer_list, layer);
+        const auto add = [&](const char* name, Projection projection, std::int64_t out_begin, std::int64_t out, std::int64_t in,
+                             bool bias) {
+            layout.linears.push_back({base + name, layer, projection, out_begin, out, in, names.transposed, bias});
+        };
+        layout.norms.push_back({base + names.attention_norm, layer, NormSite::attention, norm_bias});
+        layout.norms.push_back({base + names.mlp_norm, layer, NormSite::mlp, norm_bias});
+        if (names.qkv[1] == nullptr) {
+            add(names.qkv[0], Projection::qkv, 0, q_width + 2 * kv_width, config.hidden, config.attention_bias);
+        } else {
+            add(names.qkv[0], Projection::qkv, 0, q_width, config.hidden, config.attention_bias);
+            add(names.qkv[1], Projection::qkv, q_width, kv_width, config.hidden, config.attention_bias);
+            add(names.qkv[2], Projection::qkv, q_width + kv_width, kv_width, config.hidden, config.attention_bias);
+        }
+        if (config.qk_norm) {
+            layout.head_norms.push_back({base + "self_attn.q_norm", layer, false});
+            layout.head_norms.push_back({base + "self_attn.k_norm", layer, true});
+        }
+        add(names.output, Projection::output, 0, config.hidden, q_width, config.output_bias);
+        add(names.gate_up[0], Projection::gate_up, 0, config.intermediate, config.hidden, config.mlp_bias);
+        if (config.gated)
+            add(names.gate_up[1], Projection::gate_up, config.intermediate, config.intermediate, config.hidden, config.mlp_bias);
+        add(names.down, Projection::down, 0, config.hidden, config.intermediate, config.mlp_bias);
+    }
+    layout.norms.push_back({std::string(names.prefix) + names.final_norm, 0, NormSite::final, norm_bias});
+    layout.linears.push_back(
+        {.path = "lm_head", .projection = Projection::head, .out_features = config.vocabulary, .in_features = config.hidden});
+    return layout;
+}
+
+std::vector<std::string> check_checkpoint(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint) {
+    std::set<const Tensor*> asked;
+    const auto need = [&](const std::string& name, const std::vector<std::int64_t>& shape) {
+        const Tensor* tensor = checkpoint.find(name, layout.prefix);
+        if (tensor == nullptr) throw std::runtime_error(fmt::format("tensor {} {} is missing in the checkpoint", name, shape_text(shape)));
+        if (tensor->shape != shape) {
+            throw std::runtime_error(fmt::format("{}: tensor {} has the shape {}, but config.json asks for {}", checkpoint.file_of(*tensor),
+                                                 tensor->name, shape_text(tensor->shape), shape_text(shape)));
+        }
+        if (!tensor->format) {
+            throw std::runtime_error(fmt::format("{}: tensor {} has the dtype {}; supported are F32, F16, BF16",
+                                                 checkpoint.file_of(*tensor), tensor->name, tensor->dtype));
+        }
+        asked.insert(tensor);
+    };
+    need(layout.tokens + ".weight", {config.vocabulary, config.hidden});
+    if (!layout.positions.empty()) need(layout.positions + ".weight", {config.max_positions, config.hidden});
+    for (const NormModule& norm : layout.norms) {
+        need(norm.path + ".weight", {config.hidden});
+        if (norm.bias) need(norm.path + ".bias", {config.hidden});
+    }
+    for (const HeadNormModule& norm : layout.head_norms) need(norm.path + ".weight", {config.head_dim});
+    for (const LinearModule& linear : layout.linears) {
+        if (linear.projection == Projection::head && config.tied_head) continue;
+        need(linear.path + ".weight", linear.transposed ? std::vector{linear.in_features, linear.out_features}
+                                                        : std::vector{linear.out_features, linear.in_features});
+        if (linear.bias) need(linear.path + ".bias", {linear.out_features});
+    }
+
+    std::vector<std::string> unused;
+    for (const Tensor& tensor : checkpoint.tensors()) {
+        const bool tied_copy = config.tied_head && tensor.name == "lm_head.weight";
+        if (!asked.contains(&tensor) && !tied_copy && !is_ignored_buffer(tensor.name)) unused.push_back(tensor.name);
+    }
+    return unused;
+}
+
+}  // namespace lorry::engine

@@ -1,0 +1,64 @@
+// Where a family's checkpoint keeps what: every module with its name, shape and the place it takes in our fused projections. One row of
+// the names table per naming style. Called by model loading, check-model and adapters.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/model_config.h"
+#include "engine/weights.h"
+
+namespace lorry::engine {
+
+// The matrices of the forward pass: q|k|v and gate|up are one each. The head stands outside the layers.
+enum class Projection : std::uint8_t { qkv, output, gate_up, down, head };
+inline constexpr std::size_t projections = 5;
+enum class NormSite : std::uint8_t { attention, mlp, final };
+inline constexpr std::size_t norm_sites = 3;
+
+// A linear module of the checkpoint: rows [out_begin, out_begin + out_features) of a projection.
+struct LinearModule {
+    std::string path;        // "model.layers.3.self_attn.q_proj"
+    std::int64_t layer = 0;  // 0 for the head
+    Projection projection = Projection::qkv;
+    std::int64_t out_begin = 0;
+    std::int64_t out_features = 0;
+    std::int64_t in_features = 0;
+    bool transposed = false;  // stored [in, out] (Conv1D)
+    bool bias = false;
+};
+
+struct NormModule {
+    std::string path;
+    std::int64_t layer = 0;  // 0 for the final norm
+    NormSite site = NormSite::attention;
+    bool bias = false;
+};
+
+struct HeadNormModule {  // Qwen3's q_norm and k_norm
+    std::string path;
+    std::int64_t layer = 0;
+    bool of_keys = false;
+};
+
+struct ModelLayout {
+    std::string prefix;                 // of all modules but the head; files may lack it
+    std::string layer_list;             // "model.layers": numbered layers follow
+    std::string tokens;                 // embedding [vocabulary, hidden]
+    std::string positions;              // embedding [max_positions, hidden] or empty
+    std::vector<LinearModule> linears;  // by layer, then in the order of Projection, then of out_begin; the head last, also when tied
+    std::vector<NormModule> norms;
+    std::vector<HeadNormModule> head_norms;
+};
+
+ModelLayout layout_of(const ModelConfig& config);
+
+// Width of a projection's output, all its modules together.
+std::int64_t out_features_of(const ModelConfig& config, Projection projection);
+
+// Checks that the checkpoint holds every tensor of the layout in the right shape and a float dtype. Throws std::runtime_error naming
+// file, tensor and both shapes. Returns the names of the tensors that nothing asks for; buffers that transformers ignores are not among them.
+std::vector<std::string> check_checkpoint(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint);
+
+}  // namespace lorry::engine

@@ -1,0 +1,330 @@
+// A recursive parser emits a small program; the matcher follows all its paths and enters each (instruction, position) once.
+#include "engine/pattern.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+namespace lorry::engine {
+namespace {
+
+constexpr std::size_t program_max = 5000;  // instructions, counted repetitions unrolled
+constexpr int depth_max = 50;              // groups within groups
+constexpr int repeats_max = 1000;
+constexpr std::string_view meta = "\\.[](){}*+?|^$";
+
+}  // namespace
+
+// One per compile. Each parse function emits its part of the program; the first error stays.
+class PatternParser {
+public:
+    explicit PatternParser(std::string_view text) : text_(text) {}
+
+    Expected<Pattern, std::string> parse() {
+        alternatives(0);
+        if (at_ < text_.size()) fail("an opening parenthesis is missing");
+        emit({Pattern::Op::accept});
+        if (!error_.empty()) return unexpected(fmt::format("{} (at character {})", error_, error_at_));
+        return std::move(pattern_);
+    }
+
+private:
+    using Op = Pattern::Op;
+    using Set = Pattern::Set;
+
+    std::size_t size() const { return pattern_.program_.size(); }
+    Pattern::Instruction& at(std::size_t index) { return pattern_.program_[index]; }
+    bool more() const { return error_.empty() && at_ < text_.size(); }
+    bool next_is(std::string_view what) const { return text_.substr(at_).starts_with(what); }
+    bool take(std::string_view what) {
+        if (!next_is(what)) return false;
+        at_ += what.size();
+        return true;
+    }
+    void fail(std::string why) {
+        if (error_.empty()) {
+            error_ = std::move(why);
+            error_at_ = at_;
+        }
+    }
+    std::size_t emit(Pattern::Instruction instruction) {
+        if (size() >= program_max)
+            fail("the pattern is too large");
+        else
+            pattern_.program_.push_back(instruction);
+        return size() - 1;
+    }
+    // A fork in front of the instructions from `begin` on, which move up by one.
+    void insert_fork(std::size_t begin) {
+        emit({});
+        if (!error_.empty()) return;
+        auto& program = pattern_.program_;
+        for (std::size_t i = size() - 1; i > begin; --i) {
+            program[i] = program[i - 1];
+            shift_targets(program[i], begin, 1);
+        }
+        program[begin] = {Op::fork, begin + 1, 0};
+    }
+    static void shift_targets(Pattern::Instruction& instruction, std::size_t from, std::size_t by) {
+        if (instruction.op == Op::set) return;
+        if (instruction.first >= from) instruction.first += by;
+        if (instruction.second >= from) instruction.second += by;
+    }
+
+    void alternatives(int depth) {
+        if (depth > depth_max) return fail("groups are nested too deeply");
+        const std::size_t begin = size();
+        sequence(depth);
+        if (!more() || !take("|")) return;
+        insert_fork(begin);
+        const std::size_t jump = emit({Op::jump});
+        if (!error_.empty()) return;
+        at(begin).second = size();
+        alternatives(depth + 1);
+        at(jump).first = size();
+    }
+
+    void sequence(int depth) {
+        while (more() && !next_is("|") && !next_is(")")) repeated(depth);
+    }
+
+    void repeated(int depth) {
+        const std::size_t begin = size();
+        atom(depth);
+        const std::size_t end = size();
+        if (!more()) return;
+        std::size_t lowest = 1;
+        std::optional<std::size_t> highest = 1;
+        if (take("*"))
+            lowest = 0, highest.reset();
+        else if (take("+"))
+            highest.reset();
+        else if (take("?"))
+            lowest = 0;
+        else if (next_is("{"))
+            count(lowest, highest);
+        else
+            return;
+        take("?");  // lazy: the same texts match
+        if (next_is("*") || next_is("+") || next_is("?") || next_is("{")) return fail("repetition of a repetition is not supported");
+        repeat(begin, end, lowest, highest);
+    }
+
+    // The program of the atom [begin, end) becomes `lowest` copies and up to `highest`, or any number, more.
+    void repeat(std::size_t begin, std::size_t end, std::size_t lowest, std::optional<std::size_t> highest) {
+        const std::vector<Pattern::Instruction> body(pattern_.program_.begin() + static_cast<std::ptrdiff_t>(begin),
+                                                     pattern_.program_.begin() + static_cast<std::ptrdiff_t>(end));
+        pattern_.program_.resize(begin);
+        const auto copy = [&] {
+            const std::size_t by = size() - begin;
+            for (Pattern::Instruction instruction : body) {
+                shift_targets(instruction, begin, by);
+                emit(instruction);
+            }
+        };
+        for (std::size_t i = 0; i < lowest && error_.empty(); ++i) copy();
+        if (!highest) {
+            const std::size_t fork = emit({Op::fork, size() + 1});
+            copy();
+            emit({Op::jump, fork});
+            if (error_.empty()) at(fork).second = size();
+            return;
+        }
+        for (std::size_t i = lowest; i < *highest && error_.empty(); ++i) {
+            const std::size_t fork = emit({Op::fork, size() + 1});
+            copy();
+            if (error_.empty()) at(fork).second = size();
+        }
+    }
+
+    // {3} {3,} {,5} {3,5}
+    void count(std::size_t& lowest, std::optional<std::size_t>& highest) {
+        take("{");
+        const auto low = number();
+        lowest = low.value_or(0);
+        highest = lowest;
+        if (take(",")) {
+            highest = number();
+        } else if (!low) {
+            fail("a number is needed in {}");
+        }
+        if (!take("}")) fail("a closing } is missing");
+        if (lowest > repeats_max || highest.value_or(0) > repeats_max)
+            fail(fmt::format("more than {} repetitions are not supported", repeats_max));
+        if (highest && *highest < lowest) fail("the numbers in {} are in the wrong order");
+    }
+    std::optional<std::size_t> number() {
+        std::optional<std::size_t> value;
+        while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9' && value.value_or(0) <= repeats_max) {
+            value = value.value_or(0) * 10 + static_cast<std::size_t>(text_[at_++] - '0');
+        }
+        return value;
+    }
+
+    void atom(int depth) {
+        if (take("(")) return group(depth);
+        if (take("^")) return void(emit({Op::line_begin}));
+        if (take("$")) return void(emit({Op::line_end}));
+        if (take(".")) {
+            Set all;
+            all.set();
+            all.reset('\n');
+            return emit_set(all);
+        }
+        if (take("[")) return emit_set(set());
+        if (take("\\")) return emit_set(escaped());
+        if (next_is("*") || next_is("+") || next_is("?") || next_is("{")) return fail("there is nothing to repeat");
+        Set single;
+        single.set(static_cast<unsigned char>(text_[at_++]));
+        emit_set(single);
+    }
+    void emit_set(const Set& set) {
+        emit({Op::set, pattern_.sets_.size()});
+        pattern_.sets_.push_back(set);
+    }
+
+    void group(int depth) {
+        std::optional<Op> ahead;
+        if (take("?="))
+            ahead = Op::ahead;
+        else if (take("?!"))
+            ahead = Op::not_ahead;
+        else if (!take("?:") && next_is("?"))
+            return fail("only plain groups and look-ahead are supported");
+        if (!ahead) {
+            alternatives(depth + 1);
+        } else {
+            // Within another it would cost time to the power of the nesting.
+            if (looking_ahead_) return fail("look-ahead within look-ahead is not supported");
+            looking_ahead_ = true;
+            const std::size_t look = emit({*ahead, size() + 1});
+            alternatives(depth + 1);
+            looking_ahead_ = false;
+            emit({Op::accept});
+            if (error_.empty()) at(look).second = size();
+        }
+        if (!take(")")) fail("a closing parenthesis is missing");
+    }
+
+    // What follows a backslash, as the set of characters it stands for.
+    Set escaped() {
+        Set set;
+        if (at_ == text_.size()) {
+            fail("the pattern ends with a backslash");
+            return set;
+        }
+        const char c = text_[at_++];
+        const auto range = [&](char from, char to) {
+            for (char i = from; i <= to; ++i) set.set(static_cast<unsigned char>(i));
+        };
+        switch (c) {
+            case 'd':
+            case 'D': range('0', '9'); break;
+            case 'w':
+            case 'W': range('0', '9'), range('a', 'z'), range('A', 'Z'), set.set('_'); break;
+            case 's':
+            case 'S':
+                for (const char space : {' ', '\t', '\n', '\r', '\f', '\v'}) set.set(static_cast<unsigned char>(space));
+                break;
+            case 'n': set.set('\n'); break;
+            case 't': set.set('\t'); break;
+            default:
+                if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
+                    fail(fmt::format("\\{} is not supported", c));
+                set.set(static_cast<unsigned char>(c));
+        }
+        return c == 'D' || c == 'W' || c == 'S' ? ~set : set;
+    }
+
+    // [abc], [a-z], [^abc]; the opening bracket was read.
+    Set set() {
+        Set set;
+        const bool negated = take("^");
+        bool first = true;
+        while (more() && (first || !next_is("]"))) {
+            first = false;
+            const bool escape = take("\\");
+            const Set low = escape ? escaped() : Set().set(static_cast<unsigned char>(text_[at_++]));
+            const auto from = static_cast<unsigned char>(text_[at_ - 1]);
+            set |= low;
+            if (low.count() != 1 || !next_is("-") || text_.substr(at_).starts_with("-]") || at_ + 1 >= text_.size()) continue;
+            take("-");
+            const bool escape_high = take("\\");
+            if (at_ == text_.size()) break;
+            const auto to = static_cast<unsigned char>(text_[at_++]);
+            if (escape_high && meta.find(static_cast<char>(to)) == meta.npos) fail("this range is not supported");
+            if (to < from) fail("this range is in the wrong order");
+            for (unsigned c = from; c <= to; ++c) set.set(c);
+        }
+        if (!take("]")) fail("a closing ] is missing");
+        return negated ? ~set : set;
+    }
+
+    std::string_view text_;
+    std::size_t at_ = 0;
+    Pattern pattern_;
+    std::string error_;
+    std::size_t error_at_ = 0;
+    bool looking_ahead_ = false;
+};
+
+Expected<Pattern, std::string> Pattern::compile(std::string_view text) { return PatternParser(text).parse(); }
+
+bool Pattern::matches(std::string_view text) const { return run(0, text, 0, true); }
+
+bool Pattern::matches_tail(std::string_view text) const {
+    if (matches(text)) return true;
+    for (std::size_t dot = text.find('.'); dot != text.npos; dot = text.find('.', dot + 1)) {
+        if (run(0, text, dot + 1, true)) return true;
+    }
+    return false;
+}
+
+// True if some path from instruction `begin` at `position` accepts; at the end of the text if asked for.
+bool Pattern::run(std::size_t begin, std::string_view text, std::size_t position, bool to_the_end) const {
+    struct State {
+        std::size_t instruction;
+        std::size_t position;
+    };
+    std::vector<bool> entered(program_.size() * (text.size() + 1));
+    std::vector<State> open = {{begin, position}};
+    const auto enter = [&](std::size_t instruction, std::size_t at) { open.push_back({instruction, at}); };
+    while (!open.empty()) {
+        const State state = open.back();
+        open.pop_back();
+        const std::size_t key = state.instruction * (text.size() + 1) + state.position;
+        if (entered[key]) continue;
+        entered[key] = true;
+        const Instruction& instruction = program_[state.instruction];
+        const std::size_t next = state.instruction + 1;
+        switch (instruction.op) {
+            case Op::set:
+                if (state.position < text.size() && sets_[instruction.first].test(static_cast<unsigned char>(text[state.position]))) {
+                    enter(next, state.position + 1);
+                }
+                break;
+            case Op::fork:
+                enter(instruction.second, state.position);
+                enter(instruction.first, state.position);
+                break;
+            case Op::jump: enter(instruction.first, state.position); break;
+            case Op::line_begin:
+                if (state.position == 0) enter(next, state.position);
+                break;
+            case Op::line_end:
+                if (state.position == text.size()) enter(next, state.position);
+                break;
+            case Op::ahead:
+            case Op::not_ahead:
+                if (run(instruction.first, text, state.position, false) == (instruction.op == Op::ahead))
+                    enter(instruction.second, state.position);
+                break;
+            case Op::accept:
+                if (!to_the_end || state.position == text.size()) return true;
+                break;
+        }
+    }
+    return false;
+}
+
+}  // namespace lorry::engine

@@ -1,0 +1,40 @@
+// Regular expressions of adapter configs, as Python's re.fullmatch reads them. They come from strangers' files, so matching takes time
+// proportional to pattern times text whatever the pattern says. Called by adapter_config.cpp.
+#pragma once
+
+#include <bitset>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "schema/check.h"
+
+namespace lorry::engine {
+
+// Supported: characters, ".", sets, \d \w \s and their opposites, groups, "|", * + ? {m,n} (also lazy), ^ $, look-ahead. Refused with the reason:
+// back-references, look-behind, named groups, flags, possessive and atomic forms.
+class Pattern {
+public:
+    static Expected<Pattern, std::string> compile(std::string_view text);
+    bool matches(std::string_view text) const;  // all of it
+    // As PEFT's (.*\.)?(PATTERN)$: all of it, or all that follows some dot.
+    bool matches_tail(std::string_view text) const;
+
+private:
+    friend class PatternParser;
+    enum class Op : std::uint8_t { set, fork, jump, line_begin, line_end, ahead, not_ahead, accept };
+    struct Instruction {
+        Op op = Op::accept;
+        std::size_t first = 0;   // set: index in sets_; fork, jump: target; look-ahead: where its own program begins
+        std::size_t second = 0;  // fork: the other target; look-ahead: where to go on
+    };
+    using Set = std::bitset<256>;
+
+    bool run(std::size_t begin, std::string_view text, std::size_t position, bool to_the_end) const;
+
+    std::vector<Instruction> program_;
+    std::vector<Set> sets_;
+};
+
+}  // namespace lorry::engine

@@ -1,0 +1,127 @@
+// Python's regular expressions as adapter configs use them.
+#include "engine/pattern.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <random>
+
+namespace lorry {
+namespace {
+
+using engine::Pattern;
+
+struct Row {
+    const char* pattern;
+    const char* text;
+    bool matches;
+};
+// Each line was checked with re.fullmatch(pattern, text).
+constexpr std::array rows = {
+    Row{"abc", "abc", true},
+    Row{"abc", "abcd", false},
+    Row{"a.c", "a-c", true},
+    Row{"", "", true},
+    Row{"", "a", false},
+    Row{".*", "anything at all", true},
+    Row{"a|bc|d", "bc", true},
+    Row{"a|bc|d", "bd", false},
+    Row{"(a|b)*c", "abbac", true},
+    Row{"(a|b)*c", "abxc", false},
+    Row{"(?:a|b)+?c?", "ab", true},
+    Row{"a{3}", "aaa", true},
+    Row{"a{3}", "aa", false},
+    Row{"a{,2}", "", true},
+    Row{"a{2,}", "aaaaa", true},
+    Row{"a{2,}", "a", false},
+    Row{"(ab|c){2,3}", "abcab", true},
+    Row{"(ab|c){2,3}", "abcabc", false},
+    Row{"[a-c_]+", "a_cb", true},
+    Row{"[^a-c]+", "xyz", true},
+    Row{"[^a-c]+", "xbz", false},
+    Row{"[]a]+", "]a", true},
+    Row{"[\\d-]+", "1-2", true},
+    Row{"\\d+\\.\\w+", "12.q_proj", true},
+    Row{"\\D+", "12", false},
+    Row{"^a$", "a", true},
+    Row{"a^b", "ab", false},
+    Row{".*\\.(q|v)_proj", "model.layers.0.self_attn.v_proj", true},
+    Row{".*\\.(q|v)_proj", "model.layers.0.self_attn.k_proj", false},
+    Row{"model\\.layers\\.(1[0-9]|[2-9])\\.mlp\\..*", "model.layers.12.mlp.up_proj", true},
+    Row{"model\\.layers\\.(1[0-9]|[2-9])\\.mlp\\..*", "model.layers.1.mlp.up_proj", false},
+    Row{"^(?!.*head).*_proj$", "model.layers.0.self_attn.q_proj", true},
+    Row{"^(?!.*self).*_proj$", "model.layers.0.self_attn.q_proj", false},
+    Row{"(?=.*attn)[a-z._0-9]*", "layers.0.attn", true},
+    Row{"(?=.*attn)[a-z._0-9]*", "layers.0.mlp", false},
+    Row{"(a*)*b", "aaab", true},
+    Row{"(|a)+", "aaa", true},
+    Row{"((a|b){2}c){2}", "abcbac", true},
+};
+
+TEST(AdapterPattern, matches_what_python_fullmatch_matches) {
+    for (const Row& row : rows) {
+        const auto pattern = Pattern::compile(row.pattern);
+        ASSERT_TRUE(pattern.has_value()) << row.pattern << ": " << pattern.error();
+        EXPECT_EQ(pattern->matches(row.text), row.matches) << row.pattern << " on " << row.text;
+    }
+}
+
+TEST(AdapterPattern, a_tail_begins_after_a_dot_and_the_line_begins_only_once) {
+    const std::string path = "model.layers.1.self_attn.q_proj";
+    EXPECT_TRUE(Pattern::compile("q_proj")->matches_tail(path));
+    EXPECT_FALSE(Pattern::compile("proj")->matches_tail(path));
+    EXPECT_TRUE(Pattern::compile("layers.1.self_attn.q_proj")->matches_tail(path));
+    EXPECT_TRUE(Pattern::compile("^model.*q_proj")->matches_tail(path));
+    EXPECT_FALSE(Pattern::compile("^layers.*q_proj")->matches_tail(path));
+    EXPECT_FALSE(Pattern::compile("layers")->matches_tail(path));
+}
+
+TEST(AdapterPattern, what_is_not_supported_is_refused_with_the_reason) {
+    const auto error = [](const char* text) {
+        const auto pattern = Pattern::compile(text);
+        return pattern ? "accepted" : pattern.error();
+    };
+    EXPECT_THAT(error("(a"), testing::HasSubstr("closing parenthesis"));
+    EXPECT_THAT(error("a)"), testing::HasSubstr("opening parenthesis"));
+    EXPECT_THAT(error("[a"), testing::HasSubstr("closing ]"));
+    EXPECT_THAT(error("*a"), testing::HasSubstr("nothing to repeat"));
+    EXPECT_THAT(error("a**"), testing::HasSubstr("repetition"));
+    EXPECT_THAT(error("(a)\\1"), testing::HasSubstr("\\1"));
+    EXPECT_THAT(error("(?P<x>a)"), testing::HasSubstr("look-ahead"));
+    EXPECT_THAT(error("(?<=a)b"), testing::HasSubstr("look-ahead"));
+    EXPECT_THAT(error("(?i)a"), testing::HasSubstr("look-ahead"));
+    EXPECT_THAT(error("(?!(?=a))b"), testing::HasSubstr("look-ahead within"));
+    EXPECT_THAT(error("a{3,1}"), testing::HasSubstr("wrong order"));
+    EXPECT_THAT(error("(((a{100}){100}){100})"), testing::HasSubstr("too large"));
+    EXPECT_THAT(error(std::string(1000, '(').c_str()), testing::HasSubstr("nested"));
+    EXPECT_THAT(error("a\\"), testing::HasSubstr("backslash"));
+}
+
+// Pins: a pattern that makes backtracking matchers run for ages costs no time here.
+TEST(AdapterPattern, nested_repetitions_take_no_exponential_time) {
+    const auto pattern = Pattern::compile("(((a*)*)*)*b");
+    ASSERT_TRUE(pattern.has_value());
+    EXPECT_FALSE(pattern->matches(std::string(2000, 'a')));
+}
+
+TEST(AdapterPattern, random_patterns_never_crash) {
+    const unsigned seed = std::random_device{}();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    constexpr std::string_view alphabet = "ab.()[]{}|*+?^$\\-,123dw:=!";
+    std::size_t accepted = 0;
+    for (int i = 0; i < 20000; ++i) {
+        std::string text;
+        for (auto length = random() % 12; length > 0; --length) text += alphabet[random() % alphabet.size()];
+        const auto pattern = Pattern::compile(text);
+        if (!pattern) continue;
+        ++accepted;
+        pattern->matches("abab");
+        pattern->matches_tail("a.b1.ab");
+    }
+    EXPECT_GT(accepted, 100U);
+}
+
+}  // namespace
+}  // namespace lorry

@@ -1,0 +1,170 @@
+// Golden adapters: the same logits and greedy tokens as PEFT, alone and in one batch; broken adapters and their messages.
+#include "engine/adapter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include "engine/model.h"
+#include "schema/json.h"
+#include "tests/support/golden_model.h"
+
+namespace lorry {
+namespace {
+
+using engine::Adapter;
+using tests::Golden;
+using tests::Sequence;
+using tests::StepDriver;
+
+std::filesystem::path adapter_folder(const std::string& name) { return tests::golden_folder() / "adapters" / name; }
+std::filesystem::path checkpoint_folder(const std::string& name) { return tests::golden_folder() / "checkpoints" / name; }
+
+std::string all_words(const std::string& message, const std::vector<std::string>& words) {
+    for (const std::string& word : words) {
+        if (message.find(word) == message.npos) return message + " <- lacks " + word;
+    }
+    return "";
+}
+
+struct LoadedModel {
+    explicit LoadedModel(const std::string& base)
+        : backend(tests::float32_backend()),
+          model(engine::Model::load(checkpoint_folder(base), *backend, StepDriver::rows_max, StepDriver::rows_max)) {}
+    std::unique_ptr<kernels::Backend> backend;
+    std::unique_ptr<engine::Model> model;
+};
+
+class GoldenAdapter : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenAdapter, gives_the_logits_and_greedy_tokens_of_peft) {
+    const Golden golden = tests::read_golden(adapter_folder(GetParam()));
+    const LoadedModel base(golden.base);
+    const auto adapter = Adapter::load(adapter_folder(GetParam()), "", *base.model, *base.backend);
+    if (!adapter && !golden.may_refuse.empty()) {
+        EXPECT_EQ(all_words(adapter.error(), golden.may_refuse), "");
+        return;
+    }
+    ASSERT_TRUE(adapter.has_value()) << adapter.error();
+    StepDriver driver(*base.model, *base.backend);
+    for (std::size_t i = 0; i < golden.cases.size(); ++i) {
+        SCOPED_TRACE("case " + std::to_string(i));
+        Sequence sequence = driver.begin(golden.cases[i].prompt, adapter->get());
+        driver.generate({&sequence}, static_cast<std::int64_t>(golden.cases[i].greedy.size()));
+        std::vector<float> logits;
+        for (std::size_t row = 0; row < golden.cases[i].prompt.size(); ++row) {
+            logits.insert(logits.end(), sequence.logits[row].begin(), sequence.logits[row].end());
+        }
+        EXPECT_EQ(tests::difference(logits, golden.cases[i].logits, 1e-4F), "");
+        EXPECT_EQ(tests::difference(sequence.logits.back(), golden.cases[i].last, 1e-4F), "");
+        EXPECT_THAT(std::span(sequence.tokens).subspan(golden.cases[i].prompt.size()), testing::ElementsAreArray(golden.cases[i].greedy));
+    }
+}
+
+TEST_P(GoldenAdapter, is_inspected_as_it_is_loaded) {
+    const Golden golden = tests::read_golden(adapter_folder(GetParam()));
+    const LoadedModel base(golden.base);
+    const auto adapter = Adapter::load(adapter_folder(GetParam()), "", *base.model, *base.backend);
+    const auto info = engine::inspect_adapter(adapter_folder(GetParam()), base.model->config());
+    ASSERT_EQ(adapter.has_value(), info.has_value());
+    if (!info) return;
+    EXPECT_EQ(info->hash, (*adapter)->info().hash);
+    EXPECT_EQ(info->hash.size(), 32U);
+    EXPECT_EQ(info->bytes, (*adapter)->info().bytes);
+    EXPECT_EQ(info->rank_max, (*adapter)->info().rank_max);
+    EXPECT_EQ(info->targets, (*adapter)->info().targets);
+    EXPECT_GT((*adapter)->bytes(), 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Peft, GoldenAdapter, testing::ValuesIn(tests::golden_names("adapters")), [](const auto& parameter) {
+    std::string name = parameter.param;
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
+});
+
+// Pins the row groups: all ranks, targets, replaced modules and plain base rows in one launch, bit for bit as alone.
+TEST(Adapter, all_adapters_of_a_base_and_plain_rows_run_in_one_batch_as_alone) {
+    std::map<std::string, std::vector<std::string>> by_base;
+    for (const std::string& name : tests::golden_names("adapters")) by_base[tests::read_golden(adapter_folder(name)).base].push_back(name);
+    for (const auto& [base_name, names] : by_base) {
+        SCOPED_TRACE(base_name);
+        const LoadedModel base(base_name);
+        StepDriver driver(*base.model, *base.backend);
+        std::vector<std::unique_ptr<Adapter>> adapters;
+        std::vector<Golden> goldens = {tests::read_golden(checkpoint_folder(base_name))};
+        std::vector<Sequence> alone;
+        std::vector<Sequence> together;
+        std::vector<Sequence*> batch;
+        std::vector<const tests::GoldenCase*> cases;
+        for (const std::string& name : names) {
+            auto adapter = Adapter::load(adapter_folder(name), "", *base.model, *base.backend);
+            if (!adapter) continue;  // each refusal has its own test
+            adapters.push_back(std::move(*adapter));
+            goldens.push_back(tests::read_golden(adapter_folder(name)));
+        }
+        for (std::size_t i = 0; i < goldens.size(); ++i) {
+            for (const tests::GoldenCase& golden : goldens[i].cases) {
+                const Adapter* adapter = i == 0 ? nullptr : adapters[i - 1].get();
+                alone.push_back(driver.begin(golden.prompt, adapter));
+                together.push_back(driver.begin(golden.prompt, adapter));
+                cases.push_back(&golden);
+            }
+        }
+        for (Sequence& sequence : alone) driver.generate({&sequence}, 64);
+        for (Sequence& sequence : together) batch.push_back(&sequence);
+        driver.generate(batch, 64, 7);
+        for (std::size_t i = 0; i < alone.size(); ++i) {
+            EXPECT_THAT(std::span(together[i].tokens).subspan(cases[i]->prompt.size()), testing::ElementsAreArray(cases[i]->greedy)) << i;
+            EXPECT_EQ(together[i].logits, alone[i].logits) << i;
+        }
+    }
+}
+
+class RefusedAdapter : public testing::TestWithParam<std::string> {};
+
+TEST_P(RefusedAdapter, is_refused_with_the_words_that_help) {
+    const auto folder = tests::golden_folder() / "refused_adapters" / GetParam();
+    std::ifstream file(folder / "expected.json");
+    const auto expected = schema::Json::parse(std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>()));
+    ASSERT_TRUE(expected.has_value());
+    const LoadedModel base(*expected->find("base")->as_string());
+    const auto info = engine::inspect_adapter(folder, base.model->config());
+    const auto adapter = Adapter::load(folder, "", *base.model, *base.backend);
+    if (expected->find("accepted") != nullptr) {
+        EXPECT_TRUE(info.has_value()) << info.error();
+        EXPECT_TRUE(adapter.has_value()) << adapter.error();
+        return;
+    }
+    std::vector<std::string> words;
+    for (const auto& word : *expected->find("error_contains")->as_array()) words.push_back(*word.as_string());
+    ASSERT_FALSE(adapter.has_value());
+    EXPECT_EQ(all_words(adapter.error(), words), "");
+    // Only the values are not looked at by inspection.
+    const bool broken_values = GetParam() == "not-a-number" || GetParam() == "infinite";
+    EXPECT_EQ(info.has_value(), broken_values);
+    if (!info) {
+        EXPECT_EQ(info.error(), adapter.error());
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Broken, RefusedAdapter, testing::ValuesIn(tests::golden_names("refused_adapters")), [](const auto& parameter) {
+    std::string name = parameter.param;
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
+});
+
+TEST(Adapter, files_that_changed_since_registration_are_refused) {
+    const LoadedModel base("llama-gqa-linear");
+    const auto info = engine::inspect_adapter(adapter_folder("plain"), base.model->config());
+    ASSERT_TRUE(info.has_value()) << info.error();
+    EXPECT_TRUE(Adapter::load(adapter_folder("plain"), info->hash, *base.model, *base.backend).has_value());
+    const auto other = Adapter::load(adapter_folder("regex"), info->hash, *base.model, *base.backend);
+    ASSERT_FALSE(other.has_value());
+    EXPECT_THAT(other.error(), testing::AllOf(testing::HasSubstr("changed"), testing::HasSubstr(info->hash)));
+}
+
+}  // namespace
+}  // namespace lorry

@@ -1,0 +1,112 @@
+// Golden checkpoints of every family: the same logits and greedy tokens as transformers, alone, chunked and in one batch.
+#include "engine/model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/model_layout.h"
+#include "engine/weights.h"
+#include "tests/support/golden_model.h"
+
+namespace lorry {
+namespace {
+
+using tests::Golden;
+using tests::Sequence;
+using tests::StepDriver;
+
+class GoldenCheckpoint : public testing::TestWithParam<std::string> {
+protected:
+    std::filesystem::path folder_ = tests::golden_folder() / "checkpoints" / GetParam();
+    Golden golden_ = tests::read_golden(folder_);
+    std::unique_ptr<kernels::Backend> backend_ = tests::float32_backend();
+    std::unique_ptr<engine::Model> model_ = engine::Model::load(folder_, *backend_, StepDriver::rows_max, StepDriver::rows_max);
+};
+
+// Pins: every op, the config's defaults and names, the rope variants, windows and KV paging against the reference.
+TEST_P(GoldenCheckpoint, gives_the_logits_and_greedy_tokens_of_transformers) {
+    StepDriver driver(*model_, *backend_);
+    for (std::size_t i = 0; i < golden_.cases.size(); ++i) {
+        SCOPED_TRACE("case " + std::to_string(i));
+        const tests::GoldenCase& golden = golden_.cases[i];
+        Sequence sequence = driver.begin(golden.prompt);
+        driver.generate({&sequence}, static_cast<std::int64_t>(golden.greedy.size()));
+
+        std::vector<float> logits;
+        for (std::size_t row = 0; row < golden.prompt.size(); ++row)
+            logits.insert(logits.end(), sequence.logits[row].begin(), sequence.logits[row].end());
+        EXPECT_EQ(tests::difference(logits, golden.logits, 1e-4F), "");
+        EXPECT_EQ(tests::difference(sequence.logits.back(), golden.last, 1e-4F), "");
+        EXPECT_THAT(std::span(sequence.tokens).subspan(golden.prompt.size()), testing::ElementsAreArray(golden.greedy));
+    }
+}
+
+// Pins batch invariance of the whole forward, bit for bit: neither the batch's other rows nor the cut into chunks may show.
+TEST_P(GoldenCheckpoint, gives_the_same_bits_alone_and_chunked_in_one_batch) {
+    StepDriver driver(*model_, *backend_);
+    std::vector<Sequence> alone;
+    std::vector<Sequence> together;
+    for (const tests::GoldenCase& golden : golden_.cases) {
+        alone.push_back(driver.begin(golden.prompt));
+        together.push_back(driver.begin(golden.prompt));
+    }
+    const auto tokens = static_cast<std::int64_t>(golden_.cases.front().greedy.size());
+    std::vector<Sequence*> batch;
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+        driver.generate({&alone[i]}, tokens);
+        batch.push_back(&together[i]);
+    }
+    driver.generate(batch, tokens, 5);
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+        EXPECT_EQ(together[i].tokens, alone[i].tokens) << "case " << i;
+        EXPECT_EQ(together[i].logits, alone[i].logits) << "case " << i;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GoldenCheckpoint, testing::ValuesIn(tests::golden_names("checkpoints")), [](const auto& parameter) {
+    std::string name = parameter.param;
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
+});
+
+TEST(Model, inspect_model_counts_the_parameters_and_names_unused_tensors) {
+    const engine::ModelReport report = engine::inspect_model(tests::golden_folder() / "checkpoints" / "qwen3");
+    const engine::Checkpoint checkpoint(tests::golden_folder() / "checkpoints" / "qwen3");
+    std::int64_t elements = 0;
+    for (const engine::Tensor& tensor : checkpoint.tensors()) {
+        std::int64_t size = 1;
+        for (const std::int64_t extent : tensor.shape) size *= extent;
+        elements += size;
+    }
+    EXPECT_EQ(report.parameters, elements);
+    EXPECT_THAT(report.unused_tensors, testing::IsEmpty());
+}
+
+TEST(Model, a_missing_tensor_and_a_wrong_shape_are_named_with_both_shapes) {
+    const auto folder = tests::golden_folder() / "checkpoints" / "llama-mha";
+    const engine::Checkpoint checkpoint(folder);
+    engine::ModelConfig config = engine::ModelConfig::load(folder);
+    const auto error = [&] {
+        try {
+            engine::check_checkpoint(config, engine::layout_of(config), checkpoint);
+        } catch (const std::runtime_error& problem) {
+            return std::string(problem.what());
+        }
+        return std::string("accepted");
+    };
+    config.qk_norm = true;
+    EXPECT_THAT(error(), testing::HasSubstr("tensor model.layers.0.self_attn.q_norm.weight"));
+    config.qk_norm = false;
+    config.intermediate += 1;
+    EXPECT_THAT(error(), testing::AllOf(testing::HasSubstr("model.safetensors"), testing::HasSubstr("mlp.gate_proj.weight"),
+                                        testing::HasSubstr(engine::shape_text(std::vector{config.intermediate, config.hidden})),
+                                        testing::HasSubstr(engine::shape_text(std::vector{config.intermediate - 1, config.hidden}))));
+    config.intermediate -= 1;
+    config.tied_head = true;
+    EXPECT_THAT(error(), "accepted");  // a tied model may carry a copy of its head
+}
+
+}  // namespace
+}  // namespace lorry

@@ -1,0 +1,173 @@
+// Reading goldens and driving a model step by step.
+#include "tests/support/golden_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+
+#include "engine/files.h"
+#include "engine/weights.h"
+#include "schema/json.h"
+
+namespace lorry::tests {
+namespace {
+
+using engine::Adapter;
+using kernels::TokenId;
+
+std::vector<TokenId> read_tokens(const schema::Json& list) {
+    std::vector<TokenId> out;
+    for (const schema::Json& token : *list.as_array()) out.push_back(static_cast<TokenId>(*token.as_integer()));
+    return out;
+}
+
+std::string read_file(const std::filesystem::path& file) {
+    auto text = engine::read_text(file);
+    if (!text) throw std::runtime_error(text.error());
+    return std::move(*text);
+}
+
+}  // namespace
+
+std::filesystem::path golden_folder() { return std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/models"; }
+
+std::vector<std::string> golden_names(const std::string& kind) {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(golden_folder() / kind)) names.push_back(entry.path().stem().string());
+    std::sort(names.begin(), names.end());
+    if (names.empty()) throw std::runtime_error("no goldens of the kind " + kind);
+    return names;
+}
+
+Golden read_golden(const std::filesystem::path& folder) {
+    const auto root = schema::Json::parse(read_file(folder / "goldens.json"));
+    if (!root) throw std::runtime_error(root.error());
+    const std::string file = read_file(folder / "goldens.safetensors");
+    const auto tensors = engine::parse_safetensors(std::as_bytes(std::span(file)));
+    if (!tensors) throw std::runtime_error(tensors.error());
+    const auto values = [&](const std::string& name) {
+        const engine::Tensor* tensor = engine::find_tensor(*tensors, name);
+        if (tensor == nullptr) throw std::runtime_error("no golden tensor " + name);
+        return engine::to_float(*tensor);
+    };
+    Golden golden;
+    if (const auto* base = root->find("base")) golden.base = *base->as_string();
+    if (const auto* words = root->find("may_refuse")) {
+        for (const auto& word : *words->as_array()) golden.may_refuse.push_back(*word.as_string());
+    }
+    golden.vocabulary = *root->find("vocab_size")->as_integer();
+    const auto& cases = *root->find("cases")->as_array();
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+        golden.cases.push_back({read_tokens(*cases[i].find("prompt")), read_tokens(*cases[i].find("greedy")),
+                                values(fmt::format("case{}.logits", i)), values(fmt::format("case{}.last", i))});
+    }
+    return golden;
+}
+
+std::unique_ptr<kernels::Backend> float32_backend() {
+    return kernels::make_cpu_backend({.threads = 2, .isa = {}, .weights = kernels::Format::float32});
+}
+
+StepDriver::StepDriver(engine::Model& model, kernels::Backend& backend)
+    : model_(model), backend_(backend), cache_(backend.make_kv_cache(model.kv_shape(), 2048)) {}
+
+Sequence StepDriver::begin(std::vector<TokenId> prompt, const Adapter* adapter) const {
+    Sequence sequence;
+    sequence.prompt_tokens = static_cast<std::int64_t>(prompt.size());
+    sequence.tokens = std::move(prompt);
+    sequence.adapter = adapter;
+    return sequence;
+}
+
+void StepDriver::step(const std::vector<Sequence*>& sequences, std::int64_t chunk) {
+    std::vector<Sequence*> ordered = sequences;
+    std::stable_sort(ordered.begin(), ordered.end(),
+                     [](const Sequence* a, const Sequence* b) { return std::less<>()(a->adapter, b->adapter); });
+
+    std::vector<TokenId> tokens;
+    std::vector<std::int32_t> positions;
+    std::vector<std::int32_t> rope_rows;
+    std::vector<std::int32_t> sample_rows;
+    std::vector<kernels::StepSequence> slices;
+    std::vector<engine::AdapterRows> groups;
+    for (Sequence* sequence : ordered) {
+        const auto row_begin = static_cast<std::int64_t>(tokens.size());
+        const std::int64_t count =
+            std::min({chunk, static_cast<std::int64_t>(sequence->tokens.size()) - sequence->computed, rows_max - row_begin});
+        if (count == 0) continue;
+        for (std::int64_t i = 0; i < count; ++i) {
+            const std::int64_t position = sequence->computed + i;
+            sample_rows.push_back(static_cast<std::int32_t>(tokens.size()));
+            tokens.push_back(sequence->tokens[static_cast<std::size_t>(position)]);
+            positions.push_back(static_cast<std::int32_t>(position));
+            rope_rows.push_back(model_.rope_row(position, sequence->prompt_tokens));
+        }
+        const auto blocks = static_cast<std::size_t>((sequence->computed + count + backend_.block_size() - 1) / backend_.block_size());
+        while (sequence->blocks.size() < blocks) sequence->blocks.push_back(next_block_++);
+        if (next_block_ > cache_->blocks()) throw std::runtime_error("the test's KV cache is too small");
+        slices.push_back({row_begin, count, sequence->computed, sequence->blocks});
+        if (sequence->adapter != nullptr) {
+            if (groups.empty() || groups.back().adapter != sequence->adapter) groups.push_back({row_begin, 0, sequence->adapter});
+            groups.back().row_count += count;
+        }
+    }
+    const kernels::StepInputs inputs{.rows = static_cast<std::int64_t>(tokens.size()),
+                                     .tokens = tokens,
+                                     .positions = positions,
+                                     .rope_rows = rope_rows,
+                                     .sequences = slices,
+                                     .sample_rows = sample_rows};
+    backend_.begin_step(inputs);
+    const kernels::Matrix logits = model_.forward({.step = inputs, .adapters = groups}, *cache_);
+    std::vector<float> values(static_cast<std::size_t>(logits.rows * logits.columns));
+    backend_.read_back(std::as_writable_bytes(std::span(values)), logits.data);
+
+    std::size_t slice = 0;
+    for (Sequence* sequence : ordered) {
+        if (slice == slices.size() || sequence->blocks.data() != slices[slice].blocks.data()) continue;
+        const auto width = static_cast<std::size_t>(logits.columns);
+        for (std::int64_t i = 0; i < slices[slice].row_count; ++i) {
+            const auto from = values.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(slices[slice].row_begin + i) * width);
+            sequence->logits.emplace_back(from, from + static_cast<std::ptrdiff_t>(width));
+        }
+        sequence->computed += slices[slice].row_count;
+        ++slice;
+    }
+}
+
+void StepDriver::generate(const std::vector<Sequence*>& sequences, std::int64_t tokens, std::int64_t chunk) {
+    const auto wanted = [&](const Sequence& sequence) { return static_cast<std::size_t>(sequence.prompt_tokens + tokens); };
+    for (;;) {
+        std::vector<Sequence*> unfinished;
+        for (Sequence* sequence : sequences) {
+            if (sequence->tokens.size() < wanted(*sequence)) unfinished.push_back(sequence);
+        }
+        if (unfinished.empty()) return;
+        step(unfinished, chunk);
+        for (Sequence* sequence : unfinished) {
+            if (sequence->computed < static_cast<std::int64_t>(sequence->tokens.size())) continue;
+            const auto& row = sequence->logits.back();
+            sequence->tokens.push_back(static_cast<TokenId>(std::max_element(row.begin(), row.end()) - row.begin()));
+        }
+    }
+}
+
+std::string difference(std::span<const float> actual, std::span<const float> expected, float tolerance) {
+    if (actual.size() != expected.size()) return fmt::format("{} elements instead of {}", actual.size(), expected.size());
+    std::size_t worst = 0;
+    float largest = 0.0F;
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+        const float distance = std::abs(actual[i] - expected[i]);
+        if (!(distance <= largest)) {  // NaN counts as far away
+            largest = distance;
+            worst = i;
+        }
+    }
+    if (largest <= tolerance) return "";
+    return fmt::format("element {} is {} instead of {}: {} apart, {} allowed", worst, actual[worst], expected[worst], largest, tolerance);
+}
+
+}  // namespace lorry::tests

@@ -1,0 +1,69 @@
+// The golden checkpoints and adapters of tests/data/models, and a driver that packs sequences into steps of a model without an engine.
+// Used by tests/engine/model_test.cpp and adapter_test.cpp.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/adapter.h"
+#include "engine/model.h"
+#include "kernels/backend.h"
+
+namespace lorry::tests {
+
+std::filesystem::path golden_folder();  // tests/data/models
+// Names of the sub-folders of golden_folder()/kind, sorted: "checkpoints", "adapters", "refused_adapters".
+std::vector<std::string> golden_names(const std::string& kind);
+
+struct GoldenCase {
+    std::vector<kernels::TokenId> prompt;
+    std::vector<kernels::TokenId> greedy;  // 64
+    std::vector<float> logits;             // [prompt, vocabulary]
+    std::vector<float> last;               // [vocabulary], those that chose the last greedy token
+};
+struct Golden {
+    std::string base;                     // of an adapter
+    std::vector<std::string> may_refuse;  // an adapter may be refused with a message that has these words
+    std::int64_t vocabulary = 0;
+    std::vector<GoldenCase> cases;
+};
+Golden read_golden(const std::filesystem::path& folder);
+
+std::unique_ptr<kernels::Backend> float32_backend();
+
+// One token sequence on its way through a model.
+struct Sequence {
+    std::vector<kernels::TokenId> tokens;  // prompt, then what was generated
+    std::int64_t prompt_tokens = 0;
+    const engine::Adapter* adapter = nullptr;
+    std::int64_t computed = 0;
+    std::vector<kernels::BlockId> blocks;
+    std::vector<std::vector<float>> logits;  // of each row that was computed, in order
+};
+
+// Runs sequences against a model with a KV cache of its own. The order of rows in a step follows the adapters, as in the engine.
+class StepDriver {
+public:
+    static constexpr std::int64_t rows_max = 512;
+
+    StepDriver(engine::Model& model, kernels::Backend& backend);
+    Sequence begin(std::vector<kernels::TokenId> prompt, const engine::Adapter* adapter = nullptr) const;
+    // Computes up to `chunk` next tokens of each sequence in one step and keeps the logits of every row.
+    void step(const std::vector<Sequence*>& sequences, std::int64_t chunk);
+    // Steps until every sequence has generated `tokens` tokens greedily.
+    void generate(const std::vector<Sequence*>& sequences, std::int64_t tokens, std::int64_t chunk = rows_max);
+
+private:
+    engine::Model& model_;
+    kernels::Backend& backend_;
+    std::unique_ptr<kernels::KvCache> cache_;
+    kernels::BlockId next_block_ = 0;
+};
+
+// "" if all elements lie within the tolerance, else where and by how much they differ.
+std::string difference(std::span<const float> actual, std::span<const float> expected, float tolerance);
+
+}  // namespace lorry::tests
