@@ -3,10 +3,9 @@
 
 namespace lorry::kernels::cpu {
 
-std::array<std::uint32_t, 4> philox(std::uint64_t seed, std::uint64_t position) {
-    std::array<std::uint32_t, 4> counter{static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), 0, 0};
-    auto key_low = static_cast<std::uint32_t>(seed);
-    auto key_high = static_cast<std::uint32_t>(seed >> 32);
+std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::uint64_t key) {
+    auto key_low = static_cast<std::uint32_t>(key);
+    auto key_high = static_cast<std::uint32_t>(key >> 32);
     for (int round = 0; round < 10; ++round) {
         const std::uint64_t a = std::uint64_t{0xD2511F53U} * counter[0];
         const std::uint64_t b = std::uint64_t{0xCD9E8D57U} * counter[2];
@@ -19,7 +18,7 @@ std::array<std::uint32_t, 4> philox(std::uint64_t seed, std::uint64_t position) 
 }
 
 double uniform(std::uint64_t seed, std::uint64_t position) {
-    const auto words = philox(seed, position);
+    const auto words = philox({static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), 0, 0}, seed);
     const std::uint64_t bits = (std::uint64_t{words[0]} << 21) ^ (words[1] >> 11);
     return static_cast<double>(bits & ((std::uint64_t{1} << 53) - 1)) * 0x1p-53;
 }

@@ -6,10 +6,10 @@
 
 namespace lorry::kernels::cpu {
 
-// The four words of counter (position, 0) under key `seed`.
-std::array<std::uint32_t, 4> philox(std::uint64_t seed, std::uint64_t position);
+// The four random words of a counter under a key.
+std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::uint64_t key);
 
-// A number in [0, 1) with 53 random bits, from the first two of these words.
+// A number in [0, 1) with 53 random bits: from the first two words of counter (position, 0) under key `seed`.
 double uniform(std::uint64_t seed, std::uint64_t position);
 
 }  // namespace lorry::kernels::cpu

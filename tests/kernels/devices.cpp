@@ -1,3 +1,4 @@
+// Devices, memory and tolerances of the kernel tests; see devices.h.
 #include "tests/kernels/devices.h"
 
 #include <algorithm>

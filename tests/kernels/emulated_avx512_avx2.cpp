@@ -1,6 +1,4 @@
-// Instantiates the 16-lane kernels under AVX2 flags, each vector two 8-lane ones; see devices.h. Slow, but the same logic.
-#include <immintrin.h>
-
+// Instantiates the 16-lane kernels under AVX2 flags; see devices.h. Slow, but the same logic.
 // Vectors wider than the registers are passed in memory: within this file that is consistent.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
@@ -20,22 +18,10 @@ struct Emulated {
     static constexpr int registers = 32;
     using Floats = Vectors<lanes>::Floats;
     using Ints = Vectors<lanes>::Ints;
-    struct Pair {
-        __m256 low;
-        __m256 high;
-    };
 
     [[gnu::always_inline]] static inline Floats fma(Floats a, Floats b, Floats c) {
-        Pair x;
-        Pair y;
-        Pair z;
-        __builtin_memcpy(&x, &a, sizeof x);
-        __builtin_memcpy(&y, &b, sizeof y);
-        __builtin_memcpy(&z, &c, sizeof z);
-        const Pair sum{_mm256_fmadd_ps(x.low, y.low, z.low), _mm256_fmadd_ps(x.high, y.high, z.high)};
-        Floats result;
-        __builtin_memcpy(&result, &sum, sizeof result);
-        return result;
+        for (int i = 0; i < lanes; ++i) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+        return c;
     }
     [[gnu::always_inline]] static inline Floats load_bf16(const Bf16* from) {
         float values[extent(lanes)];

@@ -1,3 +1,4 @@
+// The plain reference; see reference.h.
 #include "tests/kernels/reference.h"
 
 #include <algorithm>

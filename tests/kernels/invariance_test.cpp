@@ -1,0 +1,84 @@
+// A row's bits do not depend on the rows beside it, nor on the number of threads (attention_test.cpp shows the same for attention).
+#include <cmath>
+
+#include "tests/kernels/devices.h"
+
+namespace lorry::kernels::testing {
+
+namespace {
+
+using reference::Table;
+
+class Invariance : public OnEachDevice {
+protected:
+    static Table row_of(const Table& table, std::int64_t row) {
+        Table one(1, table.columns);
+        for (std::int64_t i = 0; i < table.columns; ++i) one.at(0, i) = table.at(row, i);
+        return one;
+    }
+    static Table rows_of(const Table& table, std::int64_t begin, std::int64_t count) {
+        Table part(count, table.columns);
+        for (std::int64_t row = 0; row < count; ++row) {
+            for (std::int64_t i = 0; i < table.columns; ++i) part.at(row, i) = table.at(begin + row, i);
+        }
+        return part;
+    }
+};
+
+TEST_P(Invariance, MatmulRowsAreTheSameAmongAnyNumberOfOthers) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    const Part part(normal(150, 77, 0.1), Format::float32, false);
+    const WeightPart view = part.view();
+    const Table x = normal(300, 77);
+    const auto one_thread = GetParam().make(1);
+    const auto weight = one_thread->pack_weight({&view, 1});
+    const Memory all_out(*one_thread, 300, 150);
+    const Memory all_in(*one_thread, x);
+    one_thread->matmul({.out = all_out.matrix(), .in = all_in.matrix(), .weight = *weight});
+
+    const auto three_threads = GetParam().make(3);
+    const auto same_weight = three_threads->pack_weight({&view, 1});
+    std::int64_t begin = 0;
+    for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 24, 171}) {
+        const Memory in(*three_threads, rows_of(x, begin, rows));
+        const Memory out(*three_threads, rows, 150);
+        three_threads->matmul({.out = out.matrix(), .in = in.matrix(), .weight = *same_weight});
+        for (std::int64_t row = 0; row < rows; ++row)
+            ASSERT_EQ(out.read_row(row), all_out.read_row(begin + row)) << "one of " << rows << " rows";
+        begin += rows;
+    }
+    ASSERT_EQ(begin, 300);
+}
+
+TEST_P(Invariance, LoraRowsAreTheSameAloneAndBesideOtherAdapters) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    const Table x = normal(64, 90);
+    const Table before = normal(64, 60);
+    std::vector<std::unique_ptr<PackedLora>> adapters;
+    for (const std::int64_t rank : {8, 5, 32}) {
+        const Part a(normal(rank, 90, 0.1), Format::float32, false);
+        const Part b(normal(60, rank, 0.1), Format::float32, false);
+        const LoraPart lora{a.view(), b.view(), 1.5F, 0};
+        adapters.push_back(backend_->pack_lora({&lora, 1}));
+    }
+    const std::vector<LoraGroup> groups{
+        {0, 10, adapters[0].get()}, {10, 1, adapters[1].get()}, {11, 2, nullptr}, {13, 51, adapters[2].get()}};
+    const Memory in(*backend_, x);
+    const Memory out(*backend_, before);
+    backend_->lora({.out = out.matrix(), .in = in.matrix(), .groups = groups});
+    for (const LoraGroup& group : groups) {
+        for (std::int64_t row = group.row_begin; row < group.row_begin + group.row_count; ++row) {
+            const LoraGroup alone{0, 1, group.lora};
+            const Memory one_in(*backend_, row_of(x, row));
+            const Memory one_out(*backend_, row_of(before, row));
+            backend_->lora({.out = one_out.matrix(), .in = one_in.matrix(), .groups = {&alone, 1}});
+            ASSERT_EQ(one_out.read_row(0), out.read_row(row)) << "row " << row;
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, Invariance, ::testing::ValuesIn(devices()), name_of);
+
+}  // namespace
+
+}  // namespace lorry::kernels::testing

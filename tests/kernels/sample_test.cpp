@@ -1,0 +1,263 @@
+// Sampling: what may be drawn, how often, and the log-probabilities, against the sorting reference.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "kernels/cpu/philox.h"
+#include "tests/kernels/devices.h"
+
+namespace lorry::kernels::testing {
+
+namespace {
+
+using reference::Table;
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+
+class SampleTest : public OnEachDevice {
+protected:
+    // One result per row; all rows look at the same logits.
+    std::vector<SampleResult> sample(const std::vector<float>& logits, const std::vector<SampleRow>& rows, int threads = 2) {
+        const auto backend = GetParam().make(threads);
+        const auto columns = std::ssize(logits);
+        Memory memory(*backend, std::ssize(rows), columns);
+        for (std::int64_t row = 0; row < std::ssize(rows); ++row) {
+            std::copy(logits.begin(), logits.end(), static_cast<float*>(memory.matrix().data) + row * memory.matrix().stride);
+        }
+        std::vector<SampleResult> results(rows.size());
+        backend->sample({.logits = memory.matrix(), .rows = rows, .results = results});
+        return results;
+    }
+
+    std::vector<float> random_logits(std::int64_t size, double deviation) {
+        std::vector<float> logits;
+        for (const double value : normal(1, size, deviation).data) logits.push_back(static_cast<float>(value));
+        return logits;
+    }
+
+    // How often each token is drawn with seeds 0, 1, …
+    std::vector<int> histogram(const std::vector<float>& logits, SampleRow row, int draws) {
+        std::vector<SampleRow> rows;
+        for (int i = 0; i < draws; ++i) {
+            row.seed = static_cast<std::uint64_t>(i);
+            rows.push_back(row);
+        }
+        std::vector<int> counts(logits.size(), 0);
+        for (const SampleResult& result : sample(logits, rows)) ++counts[static_cast<std::size_t>(result.token)];
+        return counts;
+    }
+
+    static std::vector<double> doubles(const std::vector<float>& values) { return {values.begin(), values.end()}; }
+
+    // Fails unless the counts look drawn from the probabilities: nothing impossible, and chi-square within 5 deviations.
+    static void expect_distribution(const std::vector<int>& counts, const std::vector<double>& probabilities) {
+        int draws = 0;
+        for (const int count : counts) draws += count;
+        double chi_square = 0.0;
+        double freedom = -1.0;
+        double rare_expected = 0.0;
+        double rare_drawn = 0.0;
+        for (std::size_t i = 0; i < counts.size(); ++i) {
+            const double expected = probabilities[i] * draws;
+            if (expected == 0.0) {
+                EXPECT_EQ(counts[i], 0) << "token " << i << " must not be drawn";
+            } else if (expected < 8.0) {
+                rare_expected += expected;
+                rare_drawn += counts[i];
+            } else {
+                chi_square += (counts[i] - expected) * (counts[i] - expected) / expected;
+                freedom += 1.0;
+            }
+        }
+        if (rare_expected >= 8.0) {
+            chi_square += (rare_drawn - rare_expected) * (rare_drawn - rare_expected) / rare_expected;
+            freedom += 1.0;
+        }
+        if (freedom < 1.0) return;
+        EXPECT_LT(chi_square, freedom + 5.0 * std::sqrt(2.0 * freedom)) << "with " << freedom << " degrees of freedom";
+    }
+};
+
+TEST_P(SampleTest, GreedyTakesTheLargestLogitAndTheLowestIdAmongEquals) {
+    const SampleRow greedy{.temperature = 0.0F};
+    std::vector<float> logits(45, -1.0F);
+    for (const std::size_t token : {41U, 17U, 25U, 33U}) logits[token] = 3.5F;
+    EXPECT_EQ(sample(logits, {greedy})[0].token, 17);
+    logits[44] = 4.0F;
+    EXPECT_EQ(sample(logits, {greedy})[0].token, 44);
+    logits[2] = std::numeric_limits<float>::quiet_NaN();
+    logits[43] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_EQ(sample(logits, {greedy})[0].token, 44);
+    const std::vector<float> nothing(45, -infinity);
+    EXPECT_EQ(sample(nothing, {greedy})[0].token, 0);
+}
+
+TEST_P(SampleTest, ABrokenRowOfLogitsStillGivesATokenOfTheVocabulary) {
+    const SampleRow row{.temperature = 1.0F, .top_k = 3, .top_p = 0.9F, .want_logprob = true, .top_logprobs = 3};
+    for (const float value : {std::numeric_limits<float>::quiet_NaN(), -infinity, infinity}) {
+        const std::vector<float> logits(45, value);
+        const auto results = sample(logits, {row});
+        EXPECT_GE(results[0].token, 0);
+        EXPECT_LT(results[0].token, 45);
+    }
+}
+
+TEST_P(SampleTest, DrawsFollowTheSoftmaxAtAnyTemperature) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    for (const float temperature : {0.3F, 1.0F, 2.5F}) {
+        for (const std::int64_t vocabulary : {2, 45, 2500}) {
+            SCOPED_TRACE(::testing::Message() << "temperature " << temperature << ", vocabulary " << vocabulary);
+            const std::vector<float> logits = random_logits(vocabulary, 1.5);
+            const SampleRow row{.temperature = temperature, .position = 7};
+            expect_distribution(histogram(logits, row, 4000), reference::probabilities(doubles(logits), row));
+        }
+    }
+}
+
+TEST_P(SampleTest, TopKTopPAndMinPKeepWhatSortingKeeps) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    const std::vector<SampleRow> rows{
+        {.top_k = 1},
+        {.top_k = 5},
+        {.top_k = 400},
+        {.top_p = 0.1F},
+        {.top_p = 0.9F},
+        {.top_p = 0.999F},
+        {.min_p = 0.2F},
+        {.min_p = 1.0F},
+        {.temperature = 0.5F, .top_k = 50, .top_p = 0.8F},
+        {.temperature = 1.5F, .top_k = 20, .top_p = 0.95F, .min_p = 0.3F},
+        {.top_k = 1'000'000, .top_p = 0.5F, .min_p = 0.01F},
+    };
+    // From peaked to flat: few or nearly all tokens within reach of the cut.
+    for (const double deviation : {6.0, 1.0, 0.01}) {
+        for (const std::int64_t vocabulary : {45, 1500}) {
+            const std::vector<float> logits = random_logits(vocabulary, deviation);
+            for (const SampleRow& row : rows) {
+                SCOPED_TRACE(::testing::Message()
+                             << "deviation " << deviation << ", vocabulary " << vocabulary << ", top_k " << row.top_k << ", top_p "
+                             << row.top_p << ", min_p " << row.min_p << ", temperature " << row.temperature);
+                expect_distribution(histogram(logits, row, 1000), reference::probabilities(doubles(logits), row));
+            }
+        }
+    }
+}
+
+TEST_P(SampleTest, AmongEqualLogitsTruncationKeepsTheLowestIds) {
+    const std::vector<float> logits(64, 0.5F);
+    for (const SampleRow& row : {SampleRow{.top_k = 3}, SampleRow{.top_p = 3.0F / 64.0F}}) {
+        const std::vector<int> counts = histogram(logits, row, 300);
+        EXPECT_EQ(counts[0] + counts[1] + counts[2], 300);
+        EXPECT_GT(std::min({counts[0], counts[1], counts[2]}), 0);
+    }
+}
+
+TEST_P(SampleTest, PenaltiesBiasAndBansAreAppliedAsTheFormulaeSay) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    const std::vector<TokenId> prompt{3, 3, 9, 20};
+    const std::vector<TokenId> output{5, 9, 5, 5, 30};
+    const std::vector<TokenBias> bias{{7, 2.5F}, {9, -1.5F}};
+    const std::vector<TokenId> banned{11, 30};
+    const std::vector<SampleRow> rows{
+        {.temperature = 0.9F, .repetition_penalty = 1.7F, .prompt = prompt, .output = output},
+        {.temperature = 0.9F, .repetition_penalty = 0.6F, .prompt = prompt, .output = output},
+        {.temperature = 0.9F, .presence_penalty = 1.2F, .prompt = prompt, .output = output},
+        {.temperature = 0.9F, .frequency_penalty = 0.8F, .prompt = prompt, .output = output},
+        {.temperature = 0.9F, .presence_penalty = -1.0F, .frequency_penalty = -0.3F, .prompt = prompt, .output = output},
+        {.logit_bias = bias},
+        {.banned = banned},
+        {.temperature = 0.7F,
+         .top_k = 20,
+         .repetition_penalty = 1.2F,
+         .presence_penalty = 0.5F,
+         .frequency_penalty = 0.4F,
+         .prompt = prompt,
+         .output = output,
+         .logit_bias = bias,
+         .banned = banned},
+    };
+    const std::vector<float> logits = random_logits(45, 1.5);
+    for (SampleRow row : rows) {
+        expect_distribution(histogram(logits, row, 4000), reference::probabilities(doubles(logits), row));
+        // The largest adjusted logit is the greedy choice.
+        const std::vector<double> adjusted = reference::adjusted(doubles(logits), row);
+        row.temperature = 0.0F;
+        EXPECT_EQ(sample(logits, {row})[0].token, std::max_element(adjusted.begin(), adjusted.end()) - adjusted.begin());
+    }
+}
+
+TEST_P(SampleTest, LogProbabilitiesAreThoseOfTheModelBeforeAnyPenalty) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    const std::vector<TokenId> banned{1, 2, 3};
+    const std::vector<TokenId> targets{44, 0, 2};
+    std::vector<float> logits = random_logits(3000, 2.0);
+    logits[77] = logits[1234] = 9.5F;  // equals: the lower id stands first
+    const SampleRow row{.temperature = 0.5F, .banned = banned, .seed = 4, .want_logprob = true, .top_logprobs = 20, .targets = targets};
+    const std::vector<double> want = reference::log_softmax(doubles(logits));
+    const auto close = tolerance("logprob", weights()) * 10.0;
+
+    const SampleResult result = sample(logits, {row})[0];
+    EXPECT_NEAR(static_cast<double>(result.logprob), want[static_cast<std::size_t>(result.token)], close);
+    ASSERT_EQ(result.targets.size(), 3U);
+    for (std::size_t i = 0; i < 3; ++i)
+        EXPECT_NEAR(static_cast<double>(result.targets[i]), want[static_cast<std::size_t>(targets[i])], close);
+    std::vector<TokenId> order(logits.size());
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<TokenId>(i);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](TokenId a, TokenId b) { return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)]; });
+    ASSERT_EQ(result.top.size(), 20U);
+    for (std::size_t i = 0; i < 20; ++i) {
+        EXPECT_EQ(result.top[i].token, order[i]);
+        EXPECT_NEAR(static_cast<double>(result.top[i].logprob), want[static_cast<std::size_t>(order[i])], close);
+    }
+
+    // Only looked up, not drawn; and more wanted than there is.
+    const std::vector<float> few{0.0F, 1.0F, 0.0F};
+    const SampleResult all = sample(few, {{.draw = false, .top_logprobs = 20}})[0];
+    ASSERT_EQ(all.top.size(), 3U);
+    EXPECT_EQ(all.top[0].token, 1);
+    EXPECT_EQ(all.top[1].token, 0);
+    EXPECT_EQ(all.top[2].token, 2);
+}
+
+TEST_P(SampleTest, ADrawDependsOnSeedAndPositionAloneNotOnItsNeighbours) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    const std::vector<float> logits = random_logits(5000, 1.0);
+    std::vector<SampleRow> rows;
+    for (std::uint64_t i = 0; i < 40; ++i)
+        rows.push_back({.top_p = i % 2 == 0 ? 1.0F : 0.9F, .seed = 99, .position = i / 2, .want_logprob = true});
+    const auto together = sample(logits, rows, 3);
+    std::set<TokenId> distinct;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const auto alone = sample(logits, {rows[i]}, 1);
+        EXPECT_EQ(alone[0].token, together[i].token);
+        EXPECT_EQ(alone[0].logprob, together[i].logprob);
+        distinct.insert(alone[0].token);
+    }
+    EXPECT_GT(distinct.size(), 15U);
+}
+
+std::vector<Device> float32_devices() {
+    std::vector<Device> result;
+    for (const Device& device : devices()) {
+        if (device.weights == Format::float32) result.push_back(device);
+    }
+    return result;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, SampleTest, ::testing::ValuesIn(float32_devices()), name_of);
+
+// The known answers published with the generator (Random123's kat_vectors).
+TEST(Philox, GivesThePublishedNumbers) {
+    using Words = std::array<std::uint32_t, 4>;
+    EXPECT_EQ(cpu::philox({0, 0, 0, 0}, 0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+    EXPECT_EQ(cpu::philox({~0U, ~0U, ~0U, ~0U}, ~std::uint64_t{0}), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+    EXPECT_EQ(cpu::philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0'a4093822),
+              (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+}  // namespace
+
+}  // namespace lorry::kernels::testing
