@@ -1,6 +1,6 @@
 // The ledger's SQLite file: jobs and adapters as the topics tell of them (WAL, migrations, foreign keys). One process writes
 // (lease), others read while it does. Called by consumer/ledger (writes) and ops/ (`lorry jobs`, `lorry adapters`: read).
-// Behind it: store.cpp writes, store_query.cpp reads, store_schema.cpp has the tables, sqlite.h is the only one that sees SQLite.
+// Behind it: store.cpp writes, store_query.cpp reads, store_schema.cpp has the tables, store_sqlite.cpp is the only one that sees SQLite.
 #pragma once
 
 #include <chrono>

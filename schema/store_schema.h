@@ -1,7 +1,7 @@
 // The ledger's tables and how an older file becomes a newer one. Called by Store::open.
 #pragma once
 
-#include "schema/sqlite.h"
+#include "schema/store_sqlite.h"
 
 namespace lorry::schema {
 

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sqlite3.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include <thread>
 
 #include "schema/codec.h"
+#include "schema/store_sqlite.h"
 
 namespace lorry::schema {
 namespace {
@@ -92,12 +92,7 @@ protected:
     Store reader() const { return Store::open(file(), Store::Mode::reader); }
 
     // What another program would do to the file.
-    void sql(const std::string& statements) const {
-        sqlite3* connection = nullptr;
-        ASSERT_EQ(sqlite3_open(file().c_str(), &connection), SQLITE_OK);
-        ASSERT_EQ(sqlite3_exec(connection, statements.c_str(), nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(connection);
-        sqlite3_close(connection);
-    }
+    void sql(const std::string& statements) const { Database(file(), Database::Access::write).execute(statements); }
 
     std::filesystem::path folder_;
 };

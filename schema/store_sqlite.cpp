@@ -1,5 +1,5 @@
 // The one place that calls SQLite: handles, binding, and errors in words.
-#include "schema/sqlite.h"
+#include "schema/store_sqlite.h"
 
 #include <fmt/format.h>
 #include <sqlite3.h>

@@ -1,5 +1,5 @@
 // SQLite's C interface as values: a connection with its prepared statements, a query being run, a transaction. The only file that sees
-// SQLite is sqlite.cpp; called by store.cpp, store_query.cpp and store_schema.cpp. One thread at a time.
+// SQLite is store_sqlite.cpp; called by store.cpp, store_query.cpp and store_schema.cpp. One thread at a time.
 #pragma once
 
 #include <cstdint>
