@@ -199,7 +199,7 @@ TEST_F(StoreTest, TheOrderAndRepetitionOfStatusesDoNotMatter) {
     for (int i = 0; i < 200; ++i) {
         const auto offset = static_cast<std::int64_t>(random() % 30);
         Status status = status_of(fmt::format("job-{}", offset), offset, states[random() % 5], static_cast<std::int64_t>(random() % 4));
-        status.run.worker = fmt::format("w{}", i);
+        status.run.worker = fmt::format("w{}", random() % 3);
         statuses.push_back(status);
     }
     Store store = writer();
