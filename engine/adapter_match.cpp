@@ -1,4 +1,4 @@
-// PEFT's tensor names: base_model.model.<module>.lora_A.weight and so on; the adapter's own name ("default") may stand before the last part.
+// PEFT names tensors base_model.model.<module>.lora_A.weight and so on; the adapter's own name ("default") may stand before the last part.
 #include "engine/adapter_match.h"
 
 #include <fmt/format.h>

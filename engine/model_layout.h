@@ -57,8 +57,8 @@ ModelLayout layout_of(const ModelConfig& config);
 // Width of a projection's output, all its modules together.
 std::int64_t out_features_of(const ModelConfig& config, Projection projection);
 
-// Checks that the checkpoint holds every tensor of the layout in the right shape and a float dtype. Throws std::runtime_error naming
-// file, tensor and both shapes. Returns the names of the tensors that nothing asks for; buffers that transformers ignores are not among them.
+// Checks that the checkpoint holds every tensor of the layout in the right shape and a float dtype. Throws std::runtime_error naming file,
+// tensor and both shapes. Returns the names of the tensors that nothing asks for, without the buffers that transformers ignores, too.
 std::vector<std::string> check_checkpoint(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint);
 
 }  // namespace lorry::engine

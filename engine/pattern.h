@@ -12,8 +12,8 @@
 
 namespace lorry::engine {
 
-// Supported: characters, ".", sets, \d \w \s and their opposites, groups, "|", * + ? {m,n} (also lazy), ^ $, look-ahead. Refused with the reason:
-// back-references, look-behind, named groups, flags, possessive and atomic forms.
+// Supported: characters, ".", sets, \d \w \s and their opposites, groups, "|", * + ? {m,n} (also lazy), ^ $, look-ahead. Refused with the
+// reason: back-references, look-behind, named groups, flags, possessive and atomic forms.
 class Pattern {
 public:
     static Expected<Pattern, std::string> compile(std::string_view text);

@@ -1,0 +1,251 @@
+// The engine's thread owns all entries; the loading thread sees one request and leaves one result, both under mutex_.
+#include "engine/adapter_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+
+namespace lorry::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using LoadResult = Expected<std::unique_ptr<Adapter>, std::string>;
+
+constexpr std::size_t queue_max = 64;       // loads asked for, not begun
+constexpr std::size_t failures_max = 4096;  // remembered for their reason and pause
+
+// Loads one adapter at a time. begin() and take() are called by the engine's thread.
+class Loader {
+public:
+    Loader(const Model& model, kernels::Backend& backend) : model_(model), backend_(backend), thread_([this] { run(); }) {}
+    ~Loader() {
+        {
+            const std::lock_guard lock(mutex_);
+            stopping_ = true;
+        }
+        changed_.notify_all();
+        thread_.join();
+    }
+    Loader(const Loader&) = delete;
+    Loader& operator=(const Loader&) = delete;
+
+    void begin(AdapterSource source) {
+        {
+            const std::lock_guard lock(mutex_);
+            CHECK(!request_ && !result_, "one adapter is loaded at a time");
+            request_ = std::move(source);
+        }
+        changed_.notify_all();
+    }
+    std::optional<LoadResult> take() {
+        const std::lock_guard lock(mutex_);
+        return std::exchange(result_, std::nullopt);
+    }
+    void wait(std::chrono::milliseconds timeout) {
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, timeout, [&] { return result_.has_value(); });
+    }
+
+private:
+    void run() {
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            changed_.wait(lock, [&] { return stopping_ || request_; });
+            if (stopping_) return;
+            const AdapterSource source = *std::exchange(request_, std::nullopt);
+            lock.unlock();
+            LoadResult loaded = load(source);
+            lock.lock();
+            result_ = std::move(loaded);
+            changed_.notify_all();
+        }
+    }
+    // A device without memory for it fails this adapter's jobs, nothing else.
+    LoadResult load(const AdapterSource& source) const {
+        try {
+            return Adapter::load(source.folder, source.hash, model_, backend_);
+        } catch (const std::bad_alloc&) {
+            return unexpected(fmt::format("{}: not enough memory to load the adapter", source.folder.string()));
+        } catch (const std::exception& error) {
+            return unexpected(fmt::format("{}: {}", source.folder.string(), error.what()));
+        }
+    }
+
+    const Model& model_;
+    kernels::Backend& backend_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::optional<AdapterSource> request_;  // guarded by mutex_
+    std::optional<LoadResult> result_;      // guarded by mutex_
+    bool stopping_ = false;                 // guarded by mutex_
+    std::thread thread_;                    // last: it uses all of the above
+};
+
+struct Resident {
+    std::unique_ptr<Adapter> adapter;
+    std::int64_t pins = 0;
+    std::uint64_t last_use = 0;
+    std::optional<Clock::time_point> keep_until;  // until its first pin
+};
+
+struct Failure {
+    std::string reason;
+    std::chrono::milliseconds pause{};
+    Clock::time_point retry_at;
+};
+
+}  // namespace
+
+struct AdapterCache::Implementation {
+    Implementation(const Model& model, kernels::Backend& backend, const Options& wanted) : options(wanted), loader(model, backend) {}
+
+    void take_result();
+    void find_place();
+    bool evict_one();
+    void fail(const std::string& hash, std::string reason);
+    bool is_queued(const std::string& hash) const {
+        return std::any_of(queue.begin(), queue.end(), [&](const AdapterSource& source) { return source.hash == hash; });
+    }
+
+    const Options options;
+    std::unordered_map<std::string, Resident> residents;
+    std::unordered_map<std::string, Failure> failures;
+    std::deque<AdapterSource> queue;
+    std::optional<AdapterSource> loading;  // with the loader, or loaded and without a place
+    std::unique_ptr<Adapter> homeless;     // loaded, but the others are in use
+    std::uint64_t uses = 0;                // orders residents by last use
+    Stats stats;
+    Loader loader;  // last: its thread ends before the rest goes
+};
+
+void AdapterCache::Implementation::take_result() {
+    std::optional<LoadResult> result = loader.take();
+    if (!result) return;
+    CHECK(loading.has_value(), "a result answers a request");
+    if (!*result) {
+        fail(loading->hash, std::move(result->error()));
+        loading.reset();
+        return;
+    }
+    const std::size_t bytes = (**result)->bytes();
+    if (bytes > options.budget_bytes) {
+        fail(loading->hash, fmt::format("the adapter takes {} bytes, but all adapters together may take {}; raise that budget", bytes,
+                                        options.budget_bytes));
+        loading.reset();
+        return;
+    }
+    homeless = std::move(**result);
+}
+
+void AdapterCache::Implementation::find_place() {
+    if (homeless == nullptr) return;
+    while (stats.resident_bytes + homeless->bytes() > options.budget_bytes) {
+        if (!evict_one()) return;
+    }
+    stats.resident_bytes += homeless->bytes();
+    ++stats.loads;
+    failures.erase(loading->hash);
+    residents[loading->hash] = {
+        .adapter = std::move(homeless), .pins = 0, .last_use = ++uses, .keep_until = Clock::now() + options.unpinned_grace};
+    loading.reset();
+}
+
+// The least recently used of those that nobody uses or is about to use; false if there is none.
+bool AdapterCache::Implementation::evict_one() {
+    const auto now = Clock::now();
+    auto oldest = residents.end();
+    for (auto it = residents.begin(); it != residents.end(); ++it) {
+        const Resident& resident = it->second;
+        if (resident.pins > 0 || (resident.keep_until && now < *resident.keep_until)) continue;
+        if (oldest == residents.end() || resident.last_use < oldest->second.last_use) oldest = it;
+    }
+    if (oldest == residents.end()) return false;
+    stats.resident_bytes -= oldest->second.adapter->bytes();
+    ++stats.evictions;
+    residents.erase(oldest);
+    return true;
+}
+
+void AdapterCache::Implementation::fail(const std::string& hash, std::string reason) {
+    ++stats.failures;
+    if (failures.size() >= failures_max && !failures.contains(hash)) {
+        failures.erase(std::min_element(failures.begin(), failures.end(),
+                                        [](const auto& a, const auto& b) { return a.second.retry_at < b.second.retry_at; }));
+    }
+    Failure& failure = failures[hash];
+    failure.pause = failure.pause.count() == 0 ? options.retry_after : std::min(2 * failure.pause, options.retry_after_max);
+    failure.retry_at = Clock::now() + failure.pause;
+    failure.reason = std::move(reason);
+}
+
+AdapterCache::AdapterCache(const Model& model, kernels::Backend& backend, std::size_t budget_bytes)
+    : AdapterCache(model, backend, Options{.budget_bytes = budget_bytes}) {}
+
+AdapterCache::AdapterCache(const Model& model, kernels::Backend& backend, const Options& options)
+    : implementation_(std::make_unique<Implementation>(model, backend, options)) {}
+
+AdapterCache::~AdapterCache() = default;
+
+void AdapterCache::poll() {
+    Implementation& my = *implementation_;
+    my.take_result();
+    my.find_place();
+    if (my.loading || my.queue.empty()) return;
+    my.loading = std::move(my.queue.front());
+    my.queue.pop_front();
+    my.loader.begin(*my.loading);
+}
+
+void AdapterCache::prefetch(const AdapterSource& source) {
+    Implementation& my = *implementation_;
+    if (state(source.hash) != State::absent || my.queue.size() >= queue_max) return;
+    my.queue.push_back(source);
+    poll();
+}
+
+AdapterCache::State AdapterCache::state(const std::string& hash) const {
+    const Implementation& my = *implementation_;
+    if (my.residents.contains(hash)) return State::ready;
+    if ((my.loading && my.loading->hash == hash) || my.is_queued(hash)) return State::loading;
+    const auto failure = my.failures.find(hash);
+    return failure != my.failures.end() && Clock::now() < failure->second.retry_at ? State::failed : State::absent;
+}
+
+std::string AdapterCache::failure(const std::string& hash) const {
+    const auto failure = implementation_->failures.find(hash);
+    return failure != implementation_->failures.end() ? failure->second.reason : "";
+}
+
+const Adapter* AdapterCache::pin(const std::string& hash) {
+    const auto found = implementation_->residents.find(hash);
+    if (found == implementation_->residents.end()) return nullptr;
+    Resident& resident = found->second;
+    ++resident.pins;
+    resident.last_use = ++implementation_->uses;
+    resident.keep_until.reset();
+    return resident.adapter.get();
+}
+
+void AdapterCache::unpin(const std::string& hash) {
+    const auto found = implementation_->residents.find(hash);
+    CHECK(found != implementation_->residents.end() && found->second.pins > 0, "unpin follows pin");
+    --found->second.pins;
+    found->second.last_use = ++implementation_->uses;
+}
+
+void AdapterCache::wait(std::chrono::milliseconds timeout) { implementation_->loader.wait(timeout); }
+
+AdapterCache::Stats AdapterCache::stats() const {
+    Stats stats = implementation_->stats;
+    stats.resident = implementation_->residents.size();
+    stats.budget_bytes = implementation_->options.budget_bytes;
+    return stats;
+}
+
+}  // namespace lorry::engine

@@ -1,0 +1,70 @@
+// Adapters on the device within a byte budget: loaded on a thread of the cache's own while the batch runs, evicted least recently
+// used, never while a running request uses them. All calls from the engine's thread.
+//
+// absent -> loading -> ready -> absent (evicted), or loading -> failed -> absent once it may be tried again (the pause doubles with each
+// failure). One adapter is loaded at a time and takes its place when the loading is done, so that for a moment memory holds the budget
+// and one adapter more; while it finds no place because the others are in use, it stays loading. An adapter that was loaded but not yet
+// pinned is kept for a while, so that two that do not fit together cannot evict each other before their requests run.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "engine/adapter.h"
+
+namespace lorry::engine {
+
+// Where an adapter's content lies; the hash identifies it.
+struct AdapterSource {
+    std::string hash;
+    std::filesystem::path folder;
+};
+
+class AdapterCache {
+public:
+    enum class State : std::uint8_t { absent, loading, ready, failed };
+
+    struct Stats {
+        std::size_t resident = 0;  // adapters
+        std::size_t resident_bytes = 0;
+        std::size_t budget_bytes = 0;
+        std::uint64_t loads = 0;
+        std::uint64_t evictions = 0;
+        std::uint64_t failures = 0;
+    };
+
+    struct Options {
+        std::size_t budget_bytes = 0;
+        std::chrono::milliseconds retry_after{1000};  // after a first failure; doubles up to retry_after_max
+        std::chrono::milliseconds retry_after_max{60000};
+        std::chrono::milliseconds unpinned_grace{10000};  // how long a loaded adapter waits for its first pin before it may be evicted
+    };
+
+    AdapterCache(const Model& model, kernels::Backend& backend, std::size_t budget_bytes);
+    AdapterCache(const Model& model, kernels::Backend& backend, const Options& options);
+    ~AdapterCache();
+    AdapterCache(const AdapterCache&) = delete;
+    AdapterCache& operator=(const AdapterCache&) = delete;
+
+    // Takes over what the loading thread finished and starts queued loads as far as the budget allows. Never blocks.
+    void poll();
+    // Asks for an adapter; it is loaded if it is absent and the queue has room, else the caller asks again. Never blocks.
+    void prefetch(const AdapterSource& source);
+    State state(const std::string& hash) const;
+    // Why loading failed; empty unless state is failed.
+    std::string failure(const std::string& hash) const;
+    // The ready adapter, kept until unpin; nullptr unless state is ready. Pins count.
+    const Adapter* pin(const std::string& hash);
+    void unpin(const std::string& hash);
+    // Waits until a load finishes or the timeout passes: for an engine that has nothing else to do. Call poll() after it.
+    void wait(std::chrono::milliseconds timeout);
+    Stats stats() const;
+
+private:
+    struct Implementation;
+    std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace lorry::engine

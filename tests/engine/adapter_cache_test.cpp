@@ -1,0 +1,178 @@
+// Loading beside the engine's thread, the byte budget, pins and failures.
+#include "engine/adapter_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/model.h"
+#include "tests/support/golden_model.h"
+
+namespace lorry {
+namespace {
+
+using engine::AdapterCache;
+using engine::AdapterSource;
+using State = AdapterCache::State;
+using std::chrono::milliseconds;
+
+class AdapterCacheTest : public testing::Test {
+protected:
+    AdapterSource source(const std::string& name, const std::string& kind = "adapters") const {
+        const auto folder = tests::golden_folder() / kind / name;
+        const auto info = engine::inspect_adapter(folder, model_->config());
+        return {info ? info->hash : "hash of " + name, folder};
+    }
+    std::size_t packed_bytes(const std::string& name) const {
+        return (*engine::Adapter::load(tests::golden_folder() / "adapters" / name, "", *model_, *backend_))->bytes();
+    }
+    // Polls until the adapter is no longer loading.
+    static State settle(AdapterCache& cache, const AdapterSource& adapter) {
+        for (int i = 0; i < 1000 && cache.state(adapter.hash) == State::loading; ++i) {
+            cache.wait(milliseconds(10));
+            cache.poll();
+        }
+        return cache.state(adapter.hash);
+    }
+    static State load(AdapterCache& cache, const AdapterSource& adapter) {
+        cache.prefetch(adapter);
+        return settle(cache, adapter);
+    }
+
+    std::unique_ptr<kernels::Backend> backend_ = tests::float32_backend();
+    std::unique_ptr<engine::Model> model_ =
+        engine::Model::load(tests::golden_folder() / "checkpoints" / "llama-gqa-linear", *backend_, tests::StepDriver::rows_max, 64);
+};
+
+TEST_F(AdapterCacheTest, an_adapter_is_absent_then_loading_then_ready) {
+    AdapterCache cache(*model_, *backend_, std::size_t{1} << 30U);
+    const AdapterSource plain = source("plain");
+    EXPECT_EQ(cache.state(plain.hash), State::absent);
+    EXPECT_EQ(cache.pin(plain.hash), nullptr);
+    cache.prefetch(plain);
+    EXPECT_EQ(cache.state(plain.hash), State::loading);
+    EXPECT_EQ(settle(cache, plain), State::ready);
+    const engine::Adapter* adapter = cache.pin(plain.hash);
+    ASSERT_NE(adapter, nullptr);
+    EXPECT_EQ(adapter->info().hash, plain.hash);
+    EXPECT_EQ(cache.stats().resident_bytes, packed_bytes("plain"));
+    EXPECT_EQ(cache.stats().loads, 1U);
+    cache.unpin(plain.hash);
+}
+
+TEST_F(AdapterCacheTest, the_least_recently_used_adapter_makes_room) {
+    AdapterCache cache(
+        *model_, *backend_,
+        {.budget_bytes = packed_bytes("plain") + packed_bytes("regex") + packed_bytes("patterns") - 1, .unpinned_grace = milliseconds(0)});
+    const AdapterSource plain = source("plain");
+    const AdapterSource regex = source("regex");
+    const AdapterSource patterns = source("patterns");
+    EXPECT_EQ(load(cache, plain), State::ready);
+    EXPECT_EQ(load(cache, regex), State::ready);
+    cache.pin(plain.hash);  // now regex is the older one
+    cache.unpin(plain.hash);
+    EXPECT_EQ(load(cache, patterns), State::ready);
+    EXPECT_EQ(cache.state(regex.hash), State::absent);
+    EXPECT_EQ(cache.state(plain.hash), State::ready);
+    EXPECT_EQ(cache.stats().evictions, 1U);
+    EXPECT_EQ(cache.stats().resident_bytes, packed_bytes("plain") + packed_bytes("patterns"));
+}
+
+// Pins: a running request's adapter is never freed, whoever waits.
+TEST_F(AdapterCacheTest, a_pinned_adapter_stays_and_the_next_one_waits_for_it) {
+    AdapterCache cache(*model_, *backend_, std::max(packed_bytes("plain"), packed_bytes("patterns")));
+    const AdapterSource plain = source("plain");
+    const AdapterSource patterns = source("patterns");
+    EXPECT_EQ(load(cache, plain), State::ready);
+    cache.pin(plain.hash);
+    cache.pin(plain.hash);
+    cache.prefetch(patterns);
+    for (int i = 0; i < 20; ++i) {
+        cache.wait(milliseconds(10));
+        cache.poll();
+    }
+    EXPECT_EQ(cache.state(patterns.hash), State::loading);
+    cache.unpin(plain.hash);
+    cache.poll();
+    EXPECT_EQ(cache.state(plain.hash), State::ready);
+    cache.unpin(plain.hash);
+    cache.poll();
+    EXPECT_EQ(cache.state(plain.hash), State::absent);
+    EXPECT_EQ(cache.state(patterns.hash), State::ready);
+}
+
+// Pins: two adapters that do not fit together would evict each other for ever before either runs.
+TEST_F(AdapterCacheTest, a_loaded_adapter_is_kept_until_its_first_pin) {
+    AdapterCache cache(*model_, *backend_, std::max(packed_bytes("plain"), packed_bytes("patterns")));
+    const AdapterSource plain = source("plain");
+    const AdapterSource patterns = source("patterns");
+    EXPECT_EQ(load(cache, plain), State::ready);
+    cache.prefetch(patterns);
+    cache.wait(milliseconds(200));
+    cache.poll();
+    EXPECT_EQ(cache.state(plain.hash), State::ready);
+    cache.pin(plain.hash);
+    cache.unpin(plain.hash);
+    EXPECT_EQ(settle(cache, patterns), State::ready);
+}
+
+TEST_F(AdapterCacheTest, an_adapter_larger_than_the_budget_fails_with_both_sizes) {
+    AdapterCache cache(*model_, *backend_, packed_bytes("plain") - 1);
+    const AdapterSource plain = source("plain");
+    EXPECT_EQ(load(cache, plain), State::failed);
+    EXPECT_THAT(cache.failure(plain.hash), testing::AllOf(testing::HasSubstr(std::to_string(packed_bytes("plain"))),
+                                                          testing::HasSubstr(std::to_string(packed_bytes("plain") - 1))));
+    EXPECT_EQ(cache.stats().resident_bytes, 0U);
+}
+
+TEST_F(AdapterCacheTest, a_broken_adapter_fails_with_the_reason_and_is_tried_again_after_a_growing_pause) {
+    AdapterCache cache(*model_, *backend_,
+                       {.budget_bytes = 1 << 20, .retry_after = milliseconds(100), .retry_after_max = milliseconds(200)});
+    AdapterSource broken = source("not-a-number", "refused_adapters");
+    const AdapterSource plain = source("plain");
+    EXPECT_EQ(load(cache, broken), State::failed);
+    EXPECT_THAT(cache.failure(broken.hash), testing::HasSubstr("q_proj"));
+    cache.prefetch(broken);
+    EXPECT_EQ(cache.state(broken.hash), State::failed) << "the pause is not over";
+    EXPECT_EQ(load(cache, plain), State::ready) << "others are not held up";
+
+    const auto pause = [&] {
+        const auto begin = std::chrono::steady_clock::now();
+        while (cache.state(broken.hash) == State::failed) cache.wait(milliseconds(5));
+        return std::chrono::steady_clock::now() - begin;
+    };
+    pause();
+    EXPECT_EQ(cache.state(broken.hash), State::absent);
+    EXPECT_EQ(load(cache, broken), State::failed);
+    EXPECT_GT(pause(), milliseconds(150)) << "the second pause is longer";
+    EXPECT_EQ(cache.stats().failures, 2U);
+}
+
+TEST_F(AdapterCacheTest, a_cache_may_go_while_it_loads) {
+    const AdapterSource plain = source("plain");
+    const AdapterSource patterns = source("patterns");
+    for (int i = 0; i < 20; ++i) {
+        AdapterCache cache(*model_, *backend_, std::size_t{1} << 30U);
+        cache.prefetch(plain);
+        cache.prefetch(patterns);
+        if (i % 2 == 0) cache.poll();
+    }
+}
+
+// Pins: packing on the loading thread and computing on the engine's do not disturb each other (run with TSan, too).
+TEST_F(AdapterCacheTest, loading_goes_on_beside_a_running_batch_and_changes_nothing_there) {
+    AdapterCache cache(*model_, *backend_, {.budget_bytes = packed_bytes("lm-head"), .unpinned_grace = milliseconds(0)});
+    const tests::Golden golden = tests::read_golden(tests::golden_folder() / "checkpoints" / "llama-gqa-linear");
+    const std::vector<AdapterSource> sources = {source("plain"), source("regex"), source("layers-list"), source("lm-head")};
+    tests::StepDriver driver(*model_, *backend_);
+    for (std::size_t i = 0; i < 12; ++i) {
+        cache.prefetch(sources[i % sources.size()]);
+        tests::Sequence sequence = driver.begin(golden.cases[0].prompt);
+        driver.generate({&sequence}, 64);
+        EXPECT_THAT(std::span(sequence.tokens).subspan(golden.cases[0].prompt.size()), testing::ElementsAreArray(golden.cases[0].greedy));
+        settle(cache, sources[i % sources.size()]);
+    }
+    EXPECT_GT(cache.stats().loads, sources.size()) << "some were evicted and loaded again";
+}
+
+}  // namespace
+}  // namespace lorry

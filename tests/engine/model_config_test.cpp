@@ -1,0 +1,130 @@
+// config.json in both generations of keys, the defaults of each family, and what is refused.
+#include "engine/model_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "schema/json.h"
+#include "tests/support/golden_model.h"
+
+namespace lorry {
+namespace {
+
+using engine::ModelConfig;
+using engine::RopeConfig;
+
+std::string error_of(const std::string& config, const std::string& generation = "") {
+    try {
+        ModelConfig::parse(config, generation, "models/x/config.json");
+    } catch (const std::runtime_error& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+// The smallest config of a family, with members added.
+std::string config_with(const std::string& family, const std::string& members) {
+    const std::string sizes =
+        family == "gpt2" ? R"("n_embd":64,"n_head":16,"n_layer":4,"vocab_size":100)"
+                         : R"("hidden_size":64,"num_attention_heads":16,"num_hidden_layers":4,"vocab_size":100,"intermediate_size":96)";
+    return R"({"model_type":")" + family + "\"," + sizes + (members.empty() ? "" : "," + members) + "}";
+}
+ModelConfig parse(const std::string& family, const std::string& members = "") {
+    return ModelConfig::parse(config_with(family, members), "", "config.json");
+}
+
+class RefusedConfig : public testing::TestWithParam<std::string> {};
+
+TEST_P(RefusedConfig, is_refused_with_file_key_and_value) {
+    std::ifstream file(tests::golden_folder() / "refused_configs" / (GetParam() + ".json"));
+    const auto wrapped = schema::Json::parse(std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>()));
+    ASSERT_TRUE(wrapped.has_value()) << wrapped.error();
+    const schema::Json* text = wrapped->find("config_text");
+    const std::string error = error_of(text != nullptr ? *text->as_string() : wrapped->find("config")->dump());
+    if (wrapped->find("accepted") != nullptr) {
+        EXPECT_EQ(error, "accepted");
+        return;
+    }
+    EXPECT_THAT(error, testing::HasSubstr("config.json"));
+    for (const auto& word : *wrapped->find("error_contains")->as_array()) EXPECT_THAT(error, testing::HasSubstr(*word.as_string()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Configs, RefusedConfig, testing::ValuesIn(tests::golden_names("refused_configs")), [](const auto& parameter) {
+    std::string name = parameter.param;
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
+});
+
+TEST(ModelConfig, absent_keys_mean_what_each_configuration_class_says) {
+    EXPECT_EQ(parse("llama").kv_heads, 16);
+    EXPECT_EQ(parse("llama").max_positions, 2048);
+    EXPECT_EQ(parse("llama").head_dim, 4);
+    EXPECT_FALSE(parse("llama").tied_head);
+    EXPECT_EQ(parse("mistral").kv_heads, 8);
+    EXPECT_EQ(parse("mistral", R"("num_key_value_heads":null)").kv_heads, 16);
+    EXPECT_EQ(parse("mistral").windows.front(), 4096);
+    EXPECT_EQ(parse("mistral", R"("sliding_window":null)").windows.front(), std::nullopt);
+    EXPECT_EQ(parse("qwen3", R"("num_key_value_heads":2)").head_dim, 128);
+    EXPECT_TRUE(parse("qwen3", R"("num_key_value_heads":2)").qk_norm);
+    EXPECT_TRUE(parse("qwen2", R"("num_key_value_heads":2)").attention_bias);
+    EXPECT_FALSE(parse("qwen2", R"("num_key_value_heads":2)").output_bias);
+    EXPECT_THAT(error_of(config_with("qwen2", "")), testing::HasSubstr("num_key_value_heads"));  // 32 when absent
+    const ModelConfig gpt2 = parse("gpt2");
+    EXPECT_TRUE(gpt2.tied_head);
+    EXPECT_EQ(gpt2.intermediate, 256);
+    EXPECT_EQ(gpt2.max_positions, 1024);
+    EXPECT_EQ(gpt2.activation, kernels::ActivationKind::gelu_tanh);
+    EXPECT_EQ(gpt2.rope.kind, RopeConfig::Kind::none);
+}
+
+TEST(ModelConfig, both_generations_of_rope_and_dtype_keys_give_the_same) {
+    const ModelConfig older = parse("llama", R"("torch_dtype":"bfloat16","rope_theta":5e5,"rope_scaling":{"type":"linear","factor":2})");
+    const ModelConfig newer =
+        parse("llama", R"("dtype":"bfloat16","rope_parameters":{"rope_type":"linear","factor":2,"rope_theta":500000})");
+    for (const ModelConfig& config : {older, newer}) {
+        EXPECT_EQ(config.storage, kernels::Format::bfloat16);
+        EXPECT_EQ(config.rope.kind, RopeConfig::Kind::linear);
+        EXPECT_EQ(config.rope.theta, 5e5);
+        EXPECT_EQ(config.rope.factor, 2.0);
+        EXPECT_EQ(config.max_positions, 4096);
+    }
+    EXPECT_EQ(parse("llama", R"("dtype":"float16","torch_dtype":"float32")").storage, kernels::Format::float16);
+}
+
+TEST(ModelConfig, windows_begin_at_max_window_layers_unless_layer_types_say_otherwise) {
+    const std::string on = R"("num_key_value_heads":2,"use_sliding_window":true,"sliding_window":9)";
+    using Windows = std::vector<std::optional<std::int64_t>>;
+    const auto none = std::nullopt;
+    EXPECT_EQ(parse("qwen2", on + R"(,"max_window_layers":2)").windows, (Windows{none, none, 9, 9}));
+    EXPECT_EQ(parse("qwen2", R"("num_key_value_heads":2,"sliding_window":9,"max_window_layers":2)").windows,
+              (Windows{none, none, none, none}));
+    EXPECT_EQ(parse("qwen2", on + R"(,"layer_types":["sliding_attention","full_attention","full_attention","sliding_attention"])").windows,
+              (Windows{9, none, none, 9}));
+}
+
+TEST(ModelConfig, the_end_tokens_of_generation_config_come_first) {
+    const std::string config = config_with("llama", R"("eos_token_id":2,"bos_token_id":1)");
+    EXPECT_THAT(ModelConfig::parse(config, "", "config.json").eos_ids, testing::ElementsAre(2));
+    EXPECT_EQ(ModelConfig::parse(config, "", "config.json").bos_id, 1);
+    EXPECT_THAT(ModelConfig::parse(config, R"({"eos_token_id":[7,8]})", "config.json").eos_ids, testing::ElementsAre(7, 8));
+    EXPECT_THAT(ModelConfig::parse(config, R"({"do_sample":true})", "config.json").eos_ids, testing::ElementsAre(2));
+    EXPECT_THAT(error_of(config, R"({"eos_token_id":"</s>"})"), testing::HasSubstr("models/x/generation_config.json: eos_token_id"));
+}
+
+TEST(ModelConfig, scaled_rope_lengthens_the_context) {
+    const auto limit = [](const char* rope) {
+        return parse("llama", std::string(R"("max_position_embeddings":1000,"rope_scaling":)") + rope).max_positions;
+    };
+    EXPECT_EQ(limit("null"), 1000);
+    EXPECT_EQ(limit(R"({"rope_type":"dynamic","factor":4})"), 4000);
+    EXPECT_EQ(limit(R"({"rope_type":"yarn","factor":4,"original_max_position_embeddings":1000})"), 4000);
+    EXPECT_EQ(limit(R"({"rope_type":"yarn","factor":4,"original_max_position_embeddings":250})"), 1000);
+    EXPECT_EQ(limit(R"({"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":125})"),
+              1000);
+}
+
+}  // namespace
+}  // namespace lorry
