@@ -1,0 +1,120 @@
+// From a plan's sequences to the arrays of one step.
+#include "engine/batch.h"
+
+#include <algorithm>
+#include <string_view>
+#include <tuple>
+
+#include "schema/check.h"
+
+namespace lorry::engine {
+
+Batch::Batch(std::int64_t rows_max, std::int64_t sample_rows_max, std::int64_t sequences_max) {
+    const auto rows = static_cast<std::size_t>(rows_max);
+    const auto sample_rows = static_cast<std::size_t>(sample_rows_max);
+    const auto sequences = static_cast<std::size_t>(sequences_max);
+    tokens_.reserve(rows);
+    positions_.reserve(rows);
+    rope_rows_.reserve(rows);
+    entries_.reserve(sequences);
+    sequences_.reserve(sequences);
+    adapters_.reserve(sequences);
+    sampled_.reserve(sample_rows);
+    sample_rows_.reserve(sample_rows);
+    results_.resize(sample_rows);
+}
+
+void Batch::clear() {
+    entries_.clear();
+    tokens_.clear();
+    positions_.clear();
+    rope_rows_.clear();
+    sequences_.clear();
+    sampled_.clear();
+    adapters_.clear();
+    sample_rows_.clear();
+}
+
+void Batch::add(Sequence& sequence, std::int64_t rows) {
+    entries_.push_back({.sequence = &sequence, .rows = rows});
+}
+
+void Batch::build(Model& model) {
+    // Rows of one adapter stand together; within it the oldest first, so that the order does not depend on the plan's.
+    std::ranges::sort(entries_, {}, [](const BatchEntry& entry) {
+        return std::tuple(std::string_view(entry.sequence->adapter_hash()), entry.sequence->arrival);
+    });
+    for (BatchEntry& entry : entries_) add_rows(model, entry);
+    step_ = {.rows = static_cast<std::int64_t>(tokens_.size()),
+             .tokens = tokens_,
+             .positions = positions_,
+             .rope_rows = rope_rows_,
+             .sequences = sequences_,
+             .sample_rows = sampled_};
+}
+
+void Batch::add_rows(Model& model, BatchEntry& entry) {
+    const Sequence& sequence = *entry.sequence;
+    const auto row_begin = static_cast<std::int64_t>(tokens_.size());
+    for (std::int64_t position = sequence.computed; position < sequence.computed + entry.rows; ++position) {
+        tokens_.push_back(sequence.tokens[static_cast<std::size_t>(position)]);
+        positions_.push_back(static_cast<std::int32_t>(position));
+        rope_rows_.push_back(model.rope_row(position, sequence.prompt_tokens()));
+    }
+    sequences_.push_back(
+        {.row_begin = row_begin, .row_count = entry.rows, .position = sequence.computed, .blocks = std::span(sequence.blocks)});
+    if (sequence.adapter != nullptr) {
+        if (!adapters_.empty() && adapters_.back().adapter == sequence.adapter) {
+            adapters_.back().row_count += entry.rows;
+        } else {
+            adapters_.push_back({row_begin, entry.rows, sequence.adapter});
+        }
+    }
+    add_sample_rows(entry, row_begin);
+}
+
+void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
+    const Sequence& sequence = *entry.sequence;
+    const Request& request = sequence.request();
+    const SequenceView view = sequence.view();
+    const std::int64_t begin = sequence.computed;
+    const std::int64_t end = begin + entry.rows;
+    entry.sample_begin = static_cast<std::int64_t>(sampled_.size());
+
+    if (view.score_begin) {
+        for (std::int64_t position = std::max(begin, *view.score_begin); position < std::min(end, view.score_end); ++position) {
+            sampled_.push_back(static_cast<std::int32_t>(row_begin + position - begin));
+            sample_rows_.push_back({.draw = false,
+                                    .top_logprobs = request.score_top,
+                                    .targets = std::span(sequence.tokens).subspan(static_cast<std::size_t>(position) + 1, 1)});
+            ++entry.score_rows;
+        }
+    }
+    if (!view.samples || end != view.known) return;
+    entry.final_row = true;
+    sampled_.push_back(static_cast<std::int32_t>(row_begin + entry.rows - 1));
+    const schema::Sampling& sampling = request.sampling;
+    const std::span<const TokenId> output = sequence.output();
+    kernels::SampleRow row{.draw = sequence.draws(),
+                           .temperature = static_cast<float>(sampling.temperature),
+                           .top_k = sampling.top_k,
+                           .top_p = static_cast<float>(sampling.top_p),
+                           .min_p = static_cast<float>(sampling.min_p),
+                           .repetition_penalty = static_cast<float>(sampling.repetition_penalty),
+                           .presence_penalty = static_cast<float>(sampling.presence_penalty),
+                           .frequency_penalty = static_cast<float>(sampling.frequency_penalty),
+                           .prompt = sequence.prompt(),
+                           .output = output,
+                           .logit_bias = request.logit_bias,
+                           .banned = {},
+                           .seed = request.seed,
+                           .position = static_cast<std::uint64_t>(view.known),
+                           .want_logprob = sampling.logprobs.has_value(),
+                           .top_logprobs = sampling.logprobs.value_or(0),
+                           .targets = {}};
+    if (static_cast<std::int64_t>(output.size()) < sampling.min_tokens) row.banned = request.end_tokens;
+    if (output.empty()) row.targets = request.final_targets;
+    sample_rows_.push_back(row);
+}
+
+}  // namespace lorry::engine

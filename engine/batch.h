@@ -1,0 +1,55 @@
+// One step's rows as the device wants them, laid out from a plan: packed, sorted by adapter, never padded. Filled by engine.cpp each step;
+// all arrays are sized once.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "engine/model.h"
+#include "engine/sequence.h"
+#include "kernels/backend.h"
+
+namespace lorry::engine {
+
+// A sequence's part in a step.
+struct BatchEntry {
+    Sequence* sequence = nullptr;
+    std::int64_t rows = 0;            // tokens [computed, computed + rows)
+    std::int64_t sample_begin = 0;    // its first row of logits
+    std::int64_t score_rows = 0;      // of those, rows that score prompt tokens; they stand first
+    bool final_row = false;           // then one more: the row of the last known token
+};
+
+class Batch {
+public:
+    Batch(std::int64_t rows_max, std::int64_t sample_rows_max, std::int64_t sequences_max);
+
+    // Adds a sequence's rows; call build() when all are there. Its blocks are allocated already.
+    void add(Sequence& sequence, std::int64_t rows);
+    void build(Model& model);
+    void clear();
+
+    std::span<const BatchEntry> entries() const { return entries_; }
+    const kernels::StepInputs& step() const { return step_; }
+    std::span<const AdapterRows> adapters() const { return adapters_; }
+    std::span<const kernels::SampleRow> sample_rows() const { return sample_rows_; }
+    std::span<kernels::SampleResult> sample_results() { return std::span(results_).first(sample_rows_.size()); }
+    const kernels::SampleResult& result(std::int64_t sample_row) const { return results_[static_cast<std::size_t>(sample_row)]; }
+
+private:
+    void add_rows(Model& model, BatchEntry& entry);
+    void add_sample_rows(BatchEntry& entry, std::int64_t row_begin);
+
+    std::vector<BatchEntry> entries_;
+    std::vector<TokenId> tokens_;
+    std::vector<std::int32_t> positions_;
+    std::vector<std::int32_t> rope_rows_;
+    std::vector<kernels::StepSequence> sequences_;
+    std::vector<std::int32_t> sampled_;
+    std::vector<AdapterRows> adapters_;
+    std::vector<kernels::SampleRow> sample_rows_;
+    std::vector<kernels::SampleResult> results_;
+    kernels::StepInputs step_;
+};
+
+}  // namespace lorry::engine

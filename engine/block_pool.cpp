@@ -1,0 +1,118 @@
+// Reference counts, idle list and prefix index of the KV blocks.
+#include "engine/block_pool.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "schema/check.h"
+
+namespace lorry::engine {
+namespace {
+
+constexpr std::size_t block_size_max = 256;  // tokens
+
+}  // namespace
+
+BlockHash root_hash(std::string_view adapter_hash, std::int64_t rope_tokens) {
+    const XXH128_hash_t hash = XXH3_128bits_withSeed(adapter_hash.data(), adapter_hash.size(), static_cast<XXH64_hash_t>(rope_tokens));
+    return {hash.low64, hash.high64};
+}
+
+BlockHash chain_hash(const BlockHash& parent, std::span<const TokenId> tokens) {
+    struct {
+        BlockHash parent;
+        std::array<TokenId, block_size_max> tokens;
+    } text;
+    CHECK(tokens.size() <= text.tokens.size(), "no backend has larger blocks");
+    text.parent = parent;
+    std::ranges::copy(tokens, text.tokens.begin());
+    const XXH128_hash_t hash = XXH3_128bits(&text, sizeof text.parent + tokens.size_bytes());
+    return {hash.low64, hash.high64};
+}
+
+BlockPool::BlockPool(std::int64_t blocks, std::int64_t block_size)
+    : block_size_(block_size), blocks_(static_cast<std::size_t>(blocks)), free_(static_cast<std::size_t>(blocks)) {
+    CHECK(blocks > 0 && block_size > 0, "a pool has blocks");
+    // Handed out from the back: low numbers first.
+    for (std::size_t i = 0; i < free_.size(); ++i) free_[i] = static_cast<BlockId>(free_.size() - 1 - i);
+}
+
+BlockId BlockPool::allocate() {
+    CHECK(available() > 0, "the scheduler plans no more blocks than there are");
+    BlockId block = 0;
+    if (!free_.empty()) {
+        block = free_.back();
+        free_.pop_back();
+    } else {
+        block = idle_.front();
+        idle_.pop_front();
+        Block& dropped = at(block);
+        index_.erase(*dropped.hash);
+        dropped.hash.reset();
+    }
+    at(block).references = 1;
+    return block;
+}
+
+void BlockPool::share(BlockId block) {
+    Block& shared = at(block);
+    if (shared.references == 0) {
+        CHECK(shared.hash.has_value(), "a free block has no content to share");
+        idle_.erase(shared.idle);
+    }
+    ++shared.references;
+}
+
+void BlockPool::release(BlockId block) {
+    Block& released = at(block);
+    CHECK(released.references > 0, "released more often than held");
+    if (--released.references > 0) return;
+    if (released.hash) {
+        released.idle = idle_.insert(idle_.end(), block);
+    } else {
+        free_.push_back(block);
+    }
+}
+
+void BlockPool::index(BlockId block, const BlockHash& hash, std::span<const TokenId> tokens) {
+    Block& indexed = at(block);
+    CHECK(indexed.references > 0, "only a held block is indexed");
+    CHECK(static_cast<std::int64_t>(tokens.size()) == block_size_, "only full blocks are indexed");
+    if (indexed.hash || !index_.emplace(hash, block).second) return;
+    indexed.hash = hash;
+    indexed.tokens.assign(tokens.begin(), tokens.end());
+}
+
+std::optional<BlockId> BlockPool::find(const BlockHash& hash, std::span<const TokenId> tokens) const {
+    const auto found = index_.find(hash);
+    if (found == index_.end()) return std::nullopt;
+    return std::ranges::equal(at(found->second).tokens, tokens) ? std::optional(found->second) : std::nullopt;
+}
+
+void BlockPool::check_integrity(std::span<const std::span<const BlockId>> tables) const {
+    std::vector<std::int64_t> held(blocks_.size(), 0);
+    for (const auto table : tables) {
+        for (const BlockId block : table) ++held[static_cast<std::size_t>(block)];
+    }
+    std::size_t idle = 0;
+    std::size_t free = 0;
+    std::size_t indexed = 0;
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+        const Block& block = blocks_[i];
+        CHECK(block.references == held[i], "a block is held as often as tables name it");
+        if (block.references == 0) ++(block.hash ? idle : free);
+        if (!block.hash) continue;
+        ++indexed;
+        const auto found = index_.find(*block.hash);
+        CHECK(found != index_.end() && found->second == static_cast<BlockId>(i), "an indexed block is found by its hash");
+    }
+    CHECK(idle == idle_.size() && free == free_.size(), "every block nobody holds is in exactly one list");
+    CHECK(indexed == index_.size(), "the index names only indexed blocks");
+    for (const BlockId block : idle_) CHECK(at(block).references == 0 && at(block).hash, "idle blocks are unheld and indexed");
+    for (const BlockId block : free_) CHECK(at(block).references == 0 && !at(block).hash, "free blocks are unheld and not indexed");
+}
+
+}  // namespace lorry::engine

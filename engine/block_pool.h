@@ -1,0 +1,77 @@
+// KV blocks by number: who holds which, and which hold the tokens of a known prefix (vLLM's automatic prefix caching, by chain hash).
+// Knows no device and no requests; used by the engine's thread only.
+// A block is free (nobody holds it, content meaningless), held (reference count > 0) or idle (nobody holds it, content indexed and
+// kept until the space is needed, least recently released first).
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace lorry::engine {
+
+using kernels::BlockId;
+using kernels::TokenId;
+
+// Names a block's content and all that stands before it: hash of (parent's hash, tokens); the first parent is the sequence's root.
+struct BlockHash {
+    std::uint64_t low = 0;
+    std::uint64_t high = 0;
+    bool operator==(const BlockHash&) const = default;
+};
+
+// The root of a sequence's chain: equal tokens give equal KV only under the same adapter and rope frequencies.
+BlockHash root_hash(std::string_view adapter_hash, std::int64_t rope_tokens);
+BlockHash chain_hash(const BlockHash& parent, std::span<const TokenId> tokens);
+
+class BlockPool {
+public:
+    BlockPool(std::int64_t blocks, std::int64_t block_size);
+
+    std::int64_t block_size() const { return block_size_; }
+    std::int64_t total() const { return static_cast<std::int64_t>(blocks_.size()); }
+    // Blocks that allocate() can still give: free and idle ones.
+    std::int64_t available() const { return static_cast<std::int64_t>(free_.size() + idle_.size()); }
+    std::int64_t references(BlockId block) const { return at(block).references; }
+
+    // A block with one reference and no content; available() must not be 0.
+    BlockId allocate();
+    void share(BlockId block);
+    // Gives up one reference. Release a sequence's blocks last to first, so that the ends of prefixes are dropped before their starts.
+    void release(BlockId block);
+
+    // Makes a held, completely written block findable. If another block has that content already, nothing happens.
+    void index(BlockId block, const BlockHash& hash, std::span<const TokenId> tokens);
+    // The block with that content; the tokens are compared. It is not held for the caller: share() it.
+    std::optional<BlockId> find(const BlockHash& hash, std::span<const TokenId> tokens) const;
+
+    // CHECKs that counts, lists and index agree, and that references equal what the given tables hold.
+    void check_integrity(std::span<const std::span<const BlockId>> tables) const;
+
+private:
+    struct HashOfHash {
+        std::size_t operator()(const BlockHash& hash) const { return hash.low; }
+    };
+    struct Block {
+        std::int64_t references = 0;
+        std::optional<BlockHash> hash;         // set while indexed
+        std::vector<TokenId> tokens;           // of an indexed block
+        std::list<BlockId>::iterator idle;     // position in idle_ while idle
+    };
+
+    Block& at(BlockId block) { return blocks_[static_cast<std::size_t>(block)]; }
+    const Block& at(BlockId block) const { return blocks_[static_cast<std::size_t>(block)]; }
+
+    const std::int64_t block_size_;
+    std::vector<Block> blocks_;
+    std::vector<BlockId> free_;
+    std::list<BlockId> idle_;  // least recently released first; nodes are spliced, not allocated, in the steady state
+    std::unordered_map<BlockHash, BlockId, HashOfHash> index_;
+};
+
+}  // namespace lorry::engine

@@ -1,0 +1,455 @@
+// The step: plan -> batch -> forward -> advance. Read step() first.
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+#include <unordered_map>
+#include <utility>
+
+#include "engine/batch.h"
+#include "engine/scheduler.h"
+#include "engine/sequence.h"
+#include "engine/waiting_queue.h"
+#include "schema/check.h"
+
+namespace lorry::engine {
+namespace {
+
+std::int64_t kv_blocks(const EngineOptions& options, const kernels::Backend& backend, const kernels::KvShape& shape) {
+    const std::size_t block_bytes = backend.kv_block_bytes(shape);
+    const std::size_t blocks = options.kv_bytes / block_bytes;
+    if (blocks == 0) {
+        throw std::runtime_error("kv_bytes = " + std::to_string(options.kv_bytes) + " holds not a single KV block of " +
+                                 std::to_string(block_bytes) + " bytes; give the KV cache more memory");
+    }
+    return static_cast<std::int64_t>(blocks);
+}
+
+}  // namespace
+
+std::int64_t EngineOptions::sample_rows_max() const { return std::max<std::int64_t>(sequences_max, 64); }
+
+void StepOutput::clear() {
+    started.clear();
+    deltas.clear();
+    results.clear();
+}
+
+struct Engine::State {
+    State(Model& the_model, kernels::Backend& the_backend, const Tokenizer& the_tokenizer, const EngineOptions& the_options)
+        : model(the_model),
+          backend(the_backend),
+          tokenizer(the_tokenizer),
+          options(the_options),
+          cache(backend.make_kv_cache(model.kv_shape(), kv_blocks(options, backend, model.kv_shape()))),
+          pool(cache->blocks(), backend.block_size()),
+          adapters(model, backend, options.adapter_bytes),
+          waiting(options.fairness_patience),
+          context_max(std::min(model.config().max_positions, pool.total() * pool.block_size())),
+          batch(options.step_rows_max, options.sample_rows_max(), options.sequences_max) {}
+
+    // The four parts of a step.
+    void plan();
+    void form_batch(StepOutput& output);
+    void forward();
+    void advance(StepOutput& output);
+
+    // Adapters that are ready, failed, or to be loaded ahead.
+    void tend_adapters(StepOutput& output);
+
+    Sequence& at(RequestId id) { return sequences.at(id); }
+    void wait(Sequence& sequence);
+    void admit(Sequence& sequence, StepOutput& output);
+    void leave_batch(Sequence& sequence);
+    void preempt(Sequence& sequence);
+    void finish(Sequence& sequence, StepOutput& output);
+    void forget(RequestId id);
+
+    SequenceView view_waiting(Sequence& sequence);
+    std::int64_t find_prefix(Sequence& sequence) const;
+    void allocate(Sequence& sequence, std::int64_t blocks);
+    void release_blocks(Sequence& sequence);
+    bool release_blocks_of_waiting();
+    void index_full_blocks(Sequence& sequence);
+    void fork_followers(Sequence& leader);
+    void fork(const Sequence& leader, Sequence& follower);
+    void take_log_probabilities(const BatchEntry& entry);
+
+    Model& model;
+    kernels::Backend& backend;
+    const Tokenizer& tokenizer;
+    const EngineOptions options;
+    std::unique_ptr<kernels::KvCache> cache;
+    BlockPool pool;
+    AdapterCache adapters;
+    WaitingQueue waiting;
+    std::unordered_map<RequestId, Sequence> sequences;  // all unfinished; nodes do not move
+    std::vector<Sequence*> running;
+    std::vector<Sequence*> candidates;                  // waiting ones in this step's order of admission
+    std::map<std::string, std::int64_t, std::less<>> live_adapters;  // running sequences per adapter
+    std::vector<RequestId> complete_at_submit;          // nothing is to be computed for them
+    std::uint64_t arrivals = 0;
+
+    const std::int64_t context_max;
+    std::vector<SequenceView> running_views;
+    std::vector<SequenceView> waiting_views;
+    StepPlan step_plan;
+    Batch batch;
+    EngineStats counts;
+};
+
+Engine::Engine(Model& model, kernels::Backend& backend, const Tokenizer& tokenizer, const EngineOptions& options)
+    : state_(std::make_unique<State>(model, backend, tokenizer, options)) {}
+
+Engine::~Engine() = default;
+
+bool Engine::step(StepOutput& output) {
+    State& state = *state_;
+    output.clear();
+    for (const RequestId id : std::exchange(state.complete_at_submit, {})) {
+        if (state.sequences.contains(id)) state.finish(state.at(id), output);
+    }
+    state.tend_adapters(output);
+    state.plan();
+    if (state.step_plan.empty() && state.step_plan.preempt.empty()) return !output.results.empty();
+    state.form_batch(output);
+    if (state.batch.entries().empty()) return true;
+    state.forward();
+    state.advance(output);
+    return true;
+}
+
+void Engine::State::plan() {
+    const auto places = static_cast<std::size_t>(options.sequences_max) - std::min(running.size(), static_cast<std::size_t>(options.sequences_max));
+    candidates.clear();
+    if (places > 0 && !waiting.empty()) {
+        const WaitingQueue::Context context{
+            .is_ready = [&](std::string_view hash) { return hash.empty() || adapters.state(std::string(hash)) == AdapterCache::State::ready; },
+            .is_live = [&](std::string_view hash) { return live_adapters.contains(hash); }};
+        for (const RequestId id : waiting.candidates(places, context)) candidates.push_back(&at(id));
+    }
+    const StepLimits limits{.rows = options.step_rows_max,
+                            .sample_rows = options.sample_rows_max(),
+                            .sequences = options.sequences_max,
+                            .block_size = pool.block_size()};
+    const auto plan_once = [&] {
+        running_views.clear();
+        waiting_views.clear();
+        for (const Sequence* sequence : running) {
+            running_views.push_back(sequence->view());
+            running_views.back().blocks_sole =
+                std::ranges::count_if(sequence->blocks, [&](BlockId block) { return pool.references(block) == 1; });
+        }
+        for (Sequence* sequence : candidates) waiting_views.push_back(view_waiting(*sequence));
+        plan_step(running_views, waiting_views, pool.available(), limits, step_plan);
+    };
+    plan_once();
+    // Forks that wait hold blocks; when these are all that keeps the step empty, they start without.
+    if (step_plan.empty() && step_plan.preempt.empty() && !candidates.empty() && release_blocks_of_waiting()) plan_once();
+}
+
+void Engine::State::form_batch(StepOutput& output) {
+    batch.clear();
+    // Victims first, their blocks are what the others get; then the shared prefixes are held, before allocation could drop them.
+    for (const std::size_t index : step_plan.preempt) preempt(*running[index]);
+    for (const PlannedRows& planned : step_plan.admissions) admit(*candidates[planned.index], output);
+    for (const PlannedRows& planned : step_plan.running) {
+        allocate(*running[planned.index], planned.new_blocks);
+        batch.add(*running[planned.index], planned.rows);
+    }
+    for (const PlannedRows& planned : step_plan.admissions) {
+        Sequence& sequence = *candidates[planned.index];
+        allocate(sequence, planned.new_blocks);
+        batch.add(sequence, planned.rows);
+        running.push_back(&sequence);
+    }
+    std::erase_if(running, [](const Sequence* sequence) { return !sequence->running; });
+    batch.build(model);
+}
+
+void Engine::State::forward() {
+    backend.begin_step(batch.step());
+    const kernels::Matrix logits = model.forward({.step = batch.step(), .adapters = batch.adapters()}, *cache);
+    if (!batch.sample_rows().empty()) {
+        backend.sample({.logits = logits, .rows = batch.sample_rows(), .results = batch.sample_results()});
+    }
+    ++counts.steps;
+    counts.last_rows = batch.step().rows;
+    counts.last_adapters = static_cast<std::int64_t>(batch.adapters().size());
+}
+
+void Engine::State::advance(StepOutput& output) {
+    for (const BatchEntry& entry : batch.entries()) {
+        Sequence& sequence = *entry.sequence;
+        const std::int64_t prompt_left = std::max<std::int64_t>(0, sequence.prompt_tokens() - sequence.computed);
+        counts.prompt_tokens += static_cast<std::uint64_t>(std::min(prompt_left, entry.rows));
+        sequence.computed += entry.rows;
+        take_log_probabilities(entry);
+        index_full_blocks(sequence);
+        fork_followers(sequence);
+        bool ended = sequence.is_complete();
+        if (entry.final_row && sequence.draws()) {
+            if (sequence.result.tokens.empty()) sequence.result.first_token = Clock::now();
+            ended = sequence.accept(batch.result(entry.sample_begin + entry.score_rows), context_max);
+            ++counts.drawn_tokens;
+        }
+        if (sequence.request().stream) {
+            Delta delta = sequence.take_delta(ended);
+            if (!delta.text.empty() || !delta.logprobs.empty()) output.deltas.push_back(std::move(delta));
+        }
+        if (ended) finish(sequence, output);
+    }
+}
+
+// The scores of prompt tokens and of the wanted successors, from this step's rows.
+void Engine::State::take_log_probabilities(const BatchEntry& entry) {
+    Sequence& sequence = *entry.sequence;
+    for (std::int64_t i = 0; i < entry.score_rows; ++i) {
+        const kernels::SampleResult& scored = batch.result(entry.sample_begin + i);
+        const std::size_t next = static_cast<std::size_t>(*sequence.request().score_begin) + sequence.result.scores.size() + 1;
+        sequence.result.scores.push_back({sequence.tokens[next], scored.targets.front(), scored.top});
+    }
+    if (entry.final_row && sequence.output().empty() && !sequence.request().final_targets.empty()) {
+        sequence.result.final_targets = batch.result(entry.sample_begin + entry.score_rows).targets;
+    }
+}
+
+void Engine::State::tend_adapters(StepOutput& output) {
+    adapters.poll();
+    std::int64_t ahead = 0;
+    for (const std::string& hash : waiting.adapters()) {
+        if (ahead == options.prefetch_max) break;
+        const AdapterCache::State state = adapters.state(hash);
+        if (state == AdapterCache::State::ready) continue;
+        const std::vector<RequestId> requests = waiting.requests_of(hash);
+        if (state == AdapterCache::State::failed) {
+            for (const RequestId id : requests) {
+                Sequence& sequence = at(id);
+                sequence.result.error = schema::JobError{
+                    .status_code = 500, .code = "adapter_failed", .param = "model", .message = adapters.failure(hash)};
+                waiting.remove(id);
+                finish(sequence, output);
+            }
+            continue;
+        }
+        adapters.prefetch(*at(requests.front()).request().adapter);
+        ++ahead;
+    }
+}
+
+void Engine::State::wait(Sequence& sequence) {
+    const Request& request = sequence.request();
+    waiting.push({.id = request.id,
+                  .adapter = sequence.adapter_hash(),
+                  .priority = request.priority,
+                  .arrival = sequence.arrival,
+                  .cost = sequence.known() + request.max_tokens});
+}
+
+// Takes a waiting sequence into the batch with what its prefix shares.
+void Engine::State::admit(Sequence& sequence, StepOutput& output) {
+    if (sequence.blocks.empty()) {
+        const std::int64_t shared = find_prefix(sequence);
+        for (std::int64_t i = 0; i < shared; ++i) {
+            const auto block = static_cast<std::size_t>(i);
+            const auto tokens = std::span(sequence.tokens).subspan(block * static_cast<std::size_t>(pool.block_size()));
+            sequence.blocks.push_back(*pool.find(sequence.chain(shared, pool.block_size())[block],
+                                                 tokens.first(static_cast<std::size_t>(pool.block_size()))));
+            pool.share(sequence.blocks.back());
+        }
+        sequence.computed = shared * pool.block_size();
+        sequence.indexed = shared;
+    }
+    const std::int64_t of_prompt = std::min(sequence.computed, sequence.prompt_tokens());
+    if (sequence.result.started == Clock::time_point{}) {
+        sequence.result.started = Clock::now();
+        sequence.result.cached_tokens = of_prompt;
+        output.started.push_back(sequence.id());
+    }
+    counts.cached_tokens += static_cast<std::uint64_t>(of_prompt);
+    if (sequence.request().adapter) {
+        sequence.adapter = adapters.pin(sequence.adapter_hash());
+        CHECK(sequence.adapter != nullptr, "only sequences whose adapter is ready are admitted");
+    }
+    ++live_adapters[sequence.adapter_hash()];
+    waiting.admit(sequence.id());
+    sequence.running = true;
+}
+
+// Out of the batch: gives back its place and its adapter. The caller takes it out of `running`.
+void Engine::State::leave_batch(Sequence& sequence) {
+    if (!std::exchange(sequence.running, false)) return;
+    const auto live = live_adapters.find(sequence.adapter_hash());
+    if (--live->second == 0) live_adapters.erase(live);
+    if (std::exchange(sequence.adapter, nullptr) != nullptr) adapters.unpin(sequence.adapter_hash());
+}
+
+void Engine::State::preempt(Sequence& sequence) {
+    leave_batch(sequence);
+    release_blocks(sequence);
+    wait(sequence);
+    ++counts.preemptions;
+}
+
+void Engine::State::finish(Sequence& sequence, StepOutput& output) {
+    output.results.push_back(sequence.take_result());
+    forget(sequence.id());
+}
+
+// Drops a sequence wherever it is. Forks that waited for it go on alone.
+void Engine::State::forget(RequestId id) {
+    const auto place = sequences.find(id);
+    if (place == sequences.end()) return;
+    Sequence& sequence = place->second;
+    const bool was_running = sequence.running;
+    leave_batch(sequence);
+    if (was_running) std::erase(running, &sequence);
+    waiting.remove(id);
+    release_blocks(sequence);
+    for (const RequestId follower : sequence.followers) {
+        if (sequences.contains(follower)) wait(at(follower));
+    }
+    sequences.erase(place);
+}
+
+// Full blocks that the prefix index has for the start of this sequence.
+std::int64_t Engine::State::find_prefix(Sequence& sequence) const {
+    if (!options.prefix_cache) return 0;
+    const std::int64_t usable = sequence.reusable_tokens() / pool.block_size();
+    const auto size = static_cast<std::size_t>(pool.block_size());
+    std::int64_t found = 0;
+    for (const BlockHash& hash : sequence.chain(usable, pool.block_size())) {
+        if (!pool.find(hash, std::span(sequence.tokens).subspan(static_cast<std::size_t>(found) * size, size))) break;
+        ++found;
+    }
+    return found;
+}
+
+SequenceView Engine::State::view_waiting(Sequence& sequence) {
+    SequenceView view = sequence.view();
+    if (!sequence.blocks.empty()) return view;  // a fork brings its blocks
+    view.blocks = find_prefix(sequence);
+    view.computed = view.blocks * pool.block_size();
+    const auto size = static_cast<std::size_t>(pool.block_size());
+    const auto chain = sequence.chain(view.blocks, pool.block_size());
+    for (std::size_t i = 0; i < chain.size(); ++i) {
+        const BlockId block = *pool.find(chain[i], std::span(sequence.tokens).subspan(i * size, size));
+        if (pool.references(block) == 0) ++view.blocks_idle;
+    }
+    return view;
+}
+
+void Engine::State::allocate(Sequence& sequence, std::int64_t blocks) {
+    for (std::int64_t i = 0; i < blocks; ++i) sequence.blocks.push_back(pool.allocate());
+}
+
+void Engine::State::release_blocks(Sequence& sequence) {
+    while (!sequence.blocks.empty()) {
+        pool.release(sequence.blocks.back());
+        sequence.blocks.pop_back();
+    }
+    sequence.computed = 0;
+    sequence.indexed = 0;
+}
+
+bool Engine::State::release_blocks_of_waiting() {
+    bool released = false;
+    for (auto& [id, sequence] : sequences) {
+        if (sequence.running || sequence.blocks.empty()) continue;
+        release_blocks(sequence);
+        released = true;
+    }
+    return released;
+}
+
+void Engine::State::index_full_blocks(Sequence& sequence) {
+    if (!options.prefix_cache) return;
+    const std::int64_t full = sequence.computed / pool.block_size();
+    const auto size = static_cast<std::size_t>(pool.block_size());
+    const auto chain = sequence.chain(full, pool.block_size());
+    for (; sequence.indexed < full; ++sequence.indexed) {
+        const auto i = static_cast<std::size_t>(sequence.indexed);
+        pool.index(sequence.blocks[i], chain[i], std::span(sequence.tokens).subspan(i * size, size));
+    }
+}
+
+// Once a leader's shared tokens are computed, its forks take them over and wait for a place of their own.
+void Engine::State::fork_followers(Sequence& leader) {
+    std::erase_if(leader.followers, [&](RequestId id) {
+        const auto place = sequences.find(id);
+        if (place == sequences.end()) return true;
+        Sequence& follower = place->second;
+        if (leader.computed < follower.request().fork->tokens) return false;
+        fork(leader, follower);
+        wait(follower);
+        return true;
+    });
+}
+
+void Engine::State::fork(const Sequence& leader, Sequence& follower) {
+    const std::int64_t tokens = follower.request().fork->tokens;
+    const std::int64_t full = tokens / pool.block_size();
+    for (std::int64_t i = 0; i < full; ++i) {
+        follower.blocks.push_back(leader.blocks[static_cast<std::size_t>(i)]);
+        pool.share(follower.blocks.back());
+    }
+    follower.indexed = full;
+    follower.computed = full * pool.block_size();
+    // The rest of the last block is copied while there is room for those that run; else it is computed again.
+    if (follower.computed == tokens || pool.available() <= static_cast<std::int64_t>(running.size())) return;
+    allocate(follower, 1);
+    backend.copy_block(*cache, leader.blocks[static_cast<std::size_t>(full)], follower.blocks.back());
+    follower.computed = tokens;
+}
+
+std::int64_t Engine::context_max() const { return state_->context_max; }
+
+void Engine::submit(Request request) {
+    State& state = *state_;
+    const auto prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
+    CHECK(prompt_tokens > 0 && prompt_tokens <= state.context_max, "intake admits only prompts that fit");
+    CHECK(!request.fork || request.fork->tokens < prompt_tokens, "a fork computes at least its last prompt token itself");
+    const RequestId id = request.id;
+    const std::string_view adapter = request.adapter ? std::string_view(request.adapter->hash) : std::string_view();
+    const BlockHash root = root_hash(adapter, state.model.kv_depends_on_prompt_length(prompt_tokens) ? prompt_tokens : 0);
+    const auto [place, fresh] = state.sequences.try_emplace(id, std::move(request), state.arrivals++, root, state.tokenizer);
+    CHECK(fresh, "request ids are unique");
+    Sequence& sequence = place->second;
+    if (sequence.is_complete()) {
+        state.complete_at_submit.push_back(id);
+        return;
+    }
+    if (sequence.request().fork) {
+        const auto leader = state.sequences.find(sequence.request().fork->leader);
+        if (leader != state.sequences.end() && leader->second.computed < sequence.request().fork->tokens) {
+            leader->second.followers.push_back(id);
+            return;
+        }
+    }
+    state.wait(sequence);
+}
+
+void Engine::cancel(RequestId id) { state_->forget(id); }
+
+bool Engine::has_work() const { return !state_->sequences.empty(); }
+
+void Engine::wait_for_adapters(std::chrono::milliseconds timeout) { state_->adapters.wait(timeout); }
+
+EngineStats Engine::stats() const {
+    EngineStats stats = state_->counts;
+    stats.running = static_cast<std::int64_t>(state_->running.size());
+    stats.waiting = static_cast<std::int64_t>(state_->sequences.size() - state_->running.size());
+    stats.kv_blocks = state_->pool.total();
+    stats.kv_blocks_used = state_->pool.total() - state_->pool.available();
+    stats.adapters = state_->adapters.stats();
+    return stats;
+}
+
+void Engine::check_integrity() const {
+    std::vector<std::span<const BlockId>> tables;
+    for (const auto& [id, sequence] : state_->sequences) tables.emplace_back(sequence.blocks);
+    state_->pool.check_integrity(tables);
+}
+
+}  // namespace lorry::engine

@@ -1,0 +1,105 @@
+// What a drawn token does to its sequence, and what the scheduler sees of it.
+#include "engine/sequence.h"
+
+#include <algorithm>
+
+#include "schema/check.h"
+
+namespace lorry::engine {
+
+const char* name_of(FinishReason reason) { return reason == FinishReason::stop ? "stop" : "length"; }
+
+Sequence::Sequence(Request request, std::uint64_t arrival_order, const BlockHash& root, const Tokenizer& tokenizer)
+    : tokens(request.prompt),
+      arrival(arrival_order),
+      request_(std::move(request)),
+      root_(root),
+      detokenizer_(tokenizer, request_.sampling.skip_special_tokens),
+      matcher_(request_.sampling.stop, request_.sampling.include_stop_text) {
+    result.id = request_.id;
+    result.prompt_tokens = prompt_tokens();
+    result.finish = FinishReason::length;
+    detokenizer_.prime(request_.prompt);
+}
+
+const std::string& Sequence::adapter_hash() const {
+    static const std::string base;
+    return request_.adapter ? request_.adapter->hash : base;
+}
+
+std::int64_t Sequence::known() const {
+    if (draws() || !request_.final_targets.empty()) return static_cast<std::int64_t>(tokens.size());
+    return request_.score_begin ? prompt_tokens() - 1 : 0;
+}
+
+std::span<const BlockHash> Sequence::chain(std::int64_t count, std::int64_t block_size) {
+    while (static_cast<std::int64_t>(chain_.size()) < count) {
+        const auto begin = chain_.size() * static_cast<std::size_t>(block_size);
+        const auto block = std::span(tokens).subspan(begin, static_cast<std::size_t>(block_size));
+        chain_.push_back(chain_hash(chain_.empty() ? root_ : chain_.back(), block));
+    }
+    return std::span(chain_).first(static_cast<std::size_t>(count));
+}
+
+std::int64_t Sequence::reusable_tokens() const {
+    const std::int64_t all_but_last = known() - 1;
+    const SequenceView seen = view();
+    return std::max<std::int64_t>(0, seen.score_begin ? std::min(all_but_last, *seen.score_begin) : all_but_last);
+}
+
+SequenceView Sequence::view() const {
+    SequenceView view;
+    view.known = known();
+    view.computed = computed;
+    view.blocks = static_cast<std::int64_t>(blocks.size());
+    view.samples = draws() || !request_.final_targets.empty();
+    if (request_.score_begin) {
+        // Rows whose scores are known already are not scored again after a preemption.
+        const std::int64_t next = *request_.score_begin + static_cast<std::int64_t>(result.scores.size());
+        if (next < prompt_tokens() - 1) view.score_begin = next;
+        view.score_end = prompt_tokens() - 1;
+    }
+    view.priority = request_.priority;
+    view.arrival = arrival;
+    return view;
+}
+
+bool Sequence::accept(const kernels::SampleResult& drawn, std::int64_t context_max) {
+    const schema::Sampling& sampling = request_.sampling;
+    tokens.push_back(drawn.token);
+    result.tokens.push_back(drawn.token);
+    if (sampling.logprobs) result.logprobs.push_back({drawn.token, drawn.logprob, drawn.top});
+
+    const auto drawn_count = static_cast<std::int64_t>(result.tokens.size());
+    const bool may_stop = drawn_count > sampling.min_tokens;
+    bool ended = false;
+    if (std::ranges::find(request_.end_tokens, drawn.token) != request_.end_tokens.end()) {
+        result.finish = FinishReason::stop;
+        ended = true;  // min_tokens bans end tokens from being drawn, so this one counts
+    } else if (matcher_.push(detokenizer_.push(drawn.token), may_stop)) {
+        result.finish = FinishReason::stop;
+        return true;  // what the detokenizer still holds lies behind the stop text
+    } else if (drawn_count >= request_.max_tokens || static_cast<std::int64_t>(tokens.size()) >= context_max) {
+        result.finish = FinishReason::length;
+        ended = true;
+    }
+    if (ended && matcher_.push(detokenizer_.finish(), may_stop)) result.finish = FinishReason::stop;
+    return ended;
+}
+
+Delta Sequence::take_delta(bool final) {
+    Delta delta{request_.id, matcher_.take_certain(final), {}};
+    if (!delta.text.empty() || final) {
+        const auto from = result.logprobs.begin() + static_cast<std::ptrdiff_t>(logprobs_streamed_);
+        delta.logprobs.assign(from, result.logprobs.end());
+        logprobs_streamed_ = result.logprobs.size();
+    }
+    return delta;
+}
+
+Result Sequence::take_result() {
+    result.text = matcher_.text();
+    return std::move(result);
+}
+
+}  // namespace lorry::engine

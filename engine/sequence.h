@@ -1,0 +1,61 @@
+// A request on its way through the engine: its tokens, the KV blocks it holds, what was found out so far. Used by engine.cpp and batch.cpp.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "engine/block_pool.h"
+#include "engine/request.h"
+#include "engine/scheduler.h"
+#include "engine/stopping.h"
+#include "engine/text/detokenizer.h"
+
+namespace lorry::engine {
+
+class Sequence {
+public:
+    Sequence(Request request, std::uint64_t arrival, const BlockHash& root, const Tokenizer& tokenizer);
+
+    const Request& request() const { return request_; }
+    RequestId id() const { return request_.id; }
+    const std::string& adapter_hash() const;  // empty: base
+    std::span<const TokenId> prompt() const { return std::span(tokens).first(request_.prompt.size()); }
+    std::span<const TokenId> output() const { return std::span(tokens).subspan(request_.prompt.size()); }
+    std::int64_t prompt_tokens() const { return static_cast<std::int64_t>(request_.prompt.size()); }
+    bool draws() const { return request_.max_tokens > 0; }
+    // Tokens that are to be computed: all that are known if something is drawn or scored after them.
+    std::int64_t known() const;
+    bool is_complete() const { return computed >= known() && !draws(); }
+
+    // The chain hashes of the first `count` full blocks of tokens.
+    std::span<const BlockHash> chain(std::int64_t count, std::int64_t block_size);
+    // How many tokens may come from the prefix index: the last known one and all scored rows must be computed.
+    std::int64_t reusable_tokens() const;
+    SequenceView view() const;
+
+    // Takes a drawn token in; true when the sequence has ended. context_max: tokens at which it ends at the latest.
+    bool accept(const kernels::SampleResult& drawn, std::int64_t context_max);
+    // Text (and its log-probabilities) that became certain since the last call.
+    Delta take_delta(bool final);
+    Result take_result();
+
+    std::vector<TokenId> tokens;             // prompt, then drawn
+    std::int64_t computed = 0;               // tokens whose KV is written
+    std::int64_t indexed = 0;                // full blocks that are in the prefix index
+    std::vector<BlockId> blocks;
+    const std::uint64_t arrival;
+    bool running = false;                    // in the batch; else it waits
+    const Adapter* adapter = nullptr;        // pinned while running
+    std::vector<RequestId> followers;        // forks that wait for this one's first tokens
+    Result result;
+
+private:
+    Request request_;
+    std::vector<BlockHash> chain_;
+    BlockHash root_;
+    Detokenizer detokenizer_;
+    StopMatcher matcher_;
+    std::size_t logprobs_streamed_ = 0;
+};
+
+}  // namespace lorry::engine

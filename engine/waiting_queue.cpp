@@ -1,0 +1,89 @@
+// Deficit bookkeeping over adapters and the order of admission.
+#include "engine/waiting_queue.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "schema/check.h"
+
+namespace lorry::engine {
+
+bool WaitingQueue::ByTurn::operator()(const WaitingEntry* a, const WaitingEntry* b) const {
+    return std::tie(a->priority, a->arrival, a->id) < std::tie(b->priority, b->arrival, b->id);
+}
+
+void WaitingQueue::push(WaitingEntry entry) {
+    const RequestId id = entry.id;
+    const auto [place, fresh] = entries_.emplace(id, std::move(entry));
+    CHECK(fresh, "a request waits only once");
+    groups_[place->second.adapter].entries.insert(&place->second);
+}
+
+void WaitingQueue::remove(RequestId id) {
+    const auto place = entries_.find(id);
+    if (place == entries_.end()) return;
+    const auto group = groups_.find(place->second.adapter);
+    group->second.entries.erase(&place->second);
+    if (group->second.entries.empty()) groups_.erase(group);
+    entries_.erase(place);
+}
+
+std::vector<RequestId> WaitingQueue::candidates(std::size_t count, const Context& context) const {
+    // A walk over copies of the groups' heads: one pick moves one head on and charges the others, as admit() will.
+    struct Walk {
+        const Group* group;
+        std::set<const WaitingEntry*, ByTurn>::const_iterator head;
+        std::int64_t passed_over;
+        bool live;
+    };
+    std::vector<Walk> walks;
+    for (const auto& [adapter, group] : groups_) {
+        if (!context.is_ready(adapter)) continue;
+        walks.push_back({&group, group.entries.begin(), group.passed_over, context.is_live(adapter)});
+    }
+    const auto turn = [&](const Walk& walk) {
+        const bool overdue = walk.passed_over >= patience_;
+        return std::tuple((*walk.head)->priority, !overdue, overdue ? -walk.passed_over : 0, !walk.live, (*walk.head)->arrival);
+    };
+    std::vector<RequestId> order;
+    while (order.size() < count && !walks.empty()) {
+        const auto next = std::ranges::min_element(walks, {}, turn);
+        const WaitingEntry& entry = **next->head;
+        order.push_back(entry.id);
+        for (Walk& walk : walks) walk.passed_over += entry.cost;
+        next->passed_over = 0;
+        next->live = true;
+        if (++next->head == next->group->entries.end()) walks.erase(next);
+    }
+    return order;
+}
+
+void WaitingQueue::admit(RequestId id) {
+    const auto place = entries_.find(id);
+    CHECK(place != entries_.end(), "only a waiting request is admitted");
+    for (auto& [adapter, group] : groups_) {
+        group.passed_over = adapter == place->second.adapter ? 0 : group.passed_over + place->second.cost;
+    }
+    remove(id);
+}
+
+std::vector<std::string> WaitingQueue::adapters() const {
+    std::vector<std::pair<std::uint64_t, std::string>> order;
+    for (const auto& [adapter, group] : groups_) {
+        if (!adapter.empty()) order.emplace_back((*group.entries.begin())->arrival, adapter);
+    }
+    std::ranges::sort(order);
+    std::vector<std::string> adapters;
+    for (auto& [arrival, adapter] : order) adapters.push_back(std::move(adapter));
+    return adapters;
+}
+
+std::vector<RequestId> WaitingQueue::requests_of(std::string_view adapter) const {
+    std::vector<RequestId> requests;
+    const auto group = groups_.find(adapter);
+    if (group == groups_.end()) return requests;
+    for (const WaitingEntry* entry : group->second.entries) requests.push_back(entry->id);
+    return requests;
+}
+
+}  // namespace lorry::engine

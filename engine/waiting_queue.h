@@ -1,0 +1,62 @@
+// Requests that wait for a place in the batch, grouped by adapter: who comes next. Favours adapters that are in the batch already (their
+// weights are read anyway), but bounds how much work may pass another adapter by. Pure bookkeeping, the engine's thread only.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace lorry::engine {
+
+struct WaitingEntry {
+    RequestId id = 0;
+    std::string adapter;         // content hash; empty: base
+    std::int32_t priority = 0;   // lower first
+    std::uint64_t arrival = 0;   // order of submission; a preempted request keeps its own
+    std::int64_t cost = 0;       // tokens it will bring, for fairness
+};
+
+class WaitingQueue {
+public:
+    // patience: tokens of other adapters that may be admitted while an adapter waits before it takes precedence over live ones.
+    explicit WaitingQueue(std::int64_t patience) : patience_(patience) {}
+
+    void push(WaitingEntry entry);
+    void remove(RequestId id);
+    std::size_t size() const { return entries_.size(); }
+    bool empty() const { return entries_.empty(); }
+
+    struct Context {
+        std::function<bool(std::string_view adapter)> is_ready;  // on the device; others are passed over without losing their turn
+        std::function<bool(std::string_view adapter)> is_live;   // in the batch now
+    };
+    // The next `count` requests in the order they should be admitted. Changes nothing.
+    std::vector<RequestId> candidates(std::size_t count, const Context& context) const;
+    // Takes one out because it was admitted, and charges its cost to all adapters that still wait.
+    void admit(RequestId id);
+    // Adapters that have waiting requests, the one whose first request arrived earliest first: what to load next.
+    std::vector<std::string> adapters() const;
+    // All requests that wait for this adapter.
+    std::vector<RequestId> requests_of(std::string_view adapter) const;
+
+private:
+    struct ByTurn {
+        bool operator()(const WaitingEntry* a, const WaitingEntry* b) const;
+    };
+    struct Group {
+        std::set<const WaitingEntry*, ByTurn> entries;
+        std::int64_t passed_over = 0;  // cost admitted of others since this group last had its turn
+    };
+
+    const std::int64_t patience_;
+    std::map<RequestId, WaitingEntry> entries_;
+    std::map<std::string, Group, std::less<>> groups_;
+};
+
+}  // namespace lorry::engine

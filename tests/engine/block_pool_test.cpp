@@ -1,0 +1,91 @@
+// The block pool's reference counts and prefix index, alone.
+#include "engine/block_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace lorry::engine {
+namespace {
+
+std::vector<TokenId> tokens_of(std::int32_t first) { return {first, first + 1, first + 2, first + 3}; }
+
+TEST(BlockPool, KeepsAReleasedIndexedBlockUntilItsSpaceIsNeeded) {
+    BlockPool pool(2, 4);
+    const BlockHash hash = chain_hash(root_hash("", 0), tokens_of(1));
+    const BlockId block = pool.allocate();
+    pool.index(block, hash, tokens_of(1));
+    pool.release(block);
+    EXPECT_EQ(pool.available(), 2);
+    EXPECT_EQ(pool.find(hash, tokens_of(1)), block);
+
+    pool.allocate();
+    EXPECT_EQ(pool.find(hash, tokens_of(1)), block) << "the free block goes first";
+    pool.allocate();
+    EXPECT_EQ(pool.find(hash, tokens_of(1)), std::nullopt) << "nothing else was left";
+}
+
+TEST(BlockPool, DropsTheEndOfAReleasedPrefixBeforeItsStart) {
+    BlockPool pool(2, 4);
+    const BlockHash first = chain_hash(root_hash("", 0), tokens_of(1));
+    const BlockHash second = chain_hash(first, tokens_of(5));
+    const std::vector<BlockId> table{pool.allocate(), pool.allocate()};
+    pool.index(table[0], first, tokens_of(1));
+    pool.index(table[1], second, tokens_of(5));
+    pool.release(table[1]);
+    pool.release(table[0]);
+    pool.allocate();
+    EXPECT_TRUE(pool.find(first, tokens_of(1)));
+    EXPECT_FALSE(pool.find(second, tokens_of(5)));
+}
+
+TEST(BlockPool, ComparesTokensSoThatACollidingHashIsNoHit) {
+    BlockPool pool(1, 4);
+    const BlockHash hash{.low = 1, .high = 2};
+    pool.index(pool.allocate(), hash, tokens_of(1));
+    EXPECT_TRUE(pool.find(hash, tokens_of(1)));
+    EXPECT_FALSE(pool.find(hash, tokens_of(2)));
+}
+
+TEST(BlockPool, NamesContentByAdapterAndRopeLengthToo) {
+    EXPECT_NE(root_hash("a", 0), root_hash("b", 0));
+    EXPECT_NE(root_hash("a", 0), root_hash("a", 100));
+    EXPECT_NE(chain_hash(root_hash("a", 0), tokens_of(1)), chain_hash(root_hash("b", 0), tokens_of(1)));
+}
+
+TEST(BlockPool, StaysIntactUnderRandomUse) {
+    const auto seed = std::random_device{}();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    BlockPool pool(17, 4);
+    std::vector<std::vector<BlockId>> tables(6);
+    for (int round = 0; round < 20'000; ++round) {
+        auto& table = tables[random() % tables.size()];
+        const auto content = static_cast<std::int32_t>(random() % 12);
+        const BlockHash hash = chain_hash(root_hash("", 0), tokens_of(content));
+        switch (random() % 4) {
+            case 0:
+                if (pool.available() > 0) table.push_back(pool.allocate());
+                break;
+            case 1:
+                if (const auto found = pool.find(hash, tokens_of(content))) {
+                    pool.share(*found);
+                    table.push_back(*found);
+                }
+                break;
+            case 2:
+                if (!table.empty()) pool.index(table.back(), hash, tokens_of(content));
+                break;
+            default:
+                while (!table.empty()) {
+                    pool.release(table.back());
+                    table.pop_back();
+                }
+        }
+        std::vector<std::span<const BlockId>> held(tables.begin(), tables.end());
+        pool.check_integrity(held);
+    }
+}
+
+}  // namespace
+}  // namespace lorry::engine

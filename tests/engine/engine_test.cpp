@@ -1,0 +1,260 @@
+// The engine's bookkeeping over the hash model: whatever is chunked, shared, forked, preempted or cancelled, each request's tokens are
+// those it would get alone.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "engine/text/tokenizer.h"
+#include "tests/support/hash_model.h"
+
+namespace lorry::engine {
+namespace {
+
+using tests::hash_logprob;
+using tests::hash_of;
+using tests::next_token;
+
+const Tokenizer& tokenizer() {
+    static const Tokenizer loaded = Tokenizer::load(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text/gpt2");
+    return loaded;
+}
+
+// An engine over the hash model with a pool of `blocks` blocks of 4 tokens.
+struct Rig {
+    explicit Rig(std::int64_t blocks, EngineOptions options = {}) {
+        options.kv_bytes = static_cast<std::size_t>(blocks * tests::hash_block_size);
+        model = tests::make_hash_model(200, options.step_rows_max, options.sample_rows_max());
+        engine = std::make_unique<Engine>(*model, *backend, tokenizer(), options);
+    }
+    std::map<RequestId, Result> run() {
+        std::map<RequestId, Result> results;
+        while (engine->has_work()) {
+            CHECK(engine->step(output), "an engine with work and no adapters always gets on");
+            engine->check_integrity();
+            for (Result& result : output.results) {
+                const RequestId id = result.id;
+                results.emplace(id, std::move(result));
+            }
+        }
+        return results;
+    }
+    std::unique_ptr<kernels::Backend> backend = tests::make_hash_backend();
+    std::unique_ptr<Model> model;
+    std::unique_ptr<Engine> engine;
+    StepOutput output;
+};
+
+std::vector<TokenId> prompt_of(std::int64_t length, std::int32_t seed) {
+    std::vector<TokenId> prompt;
+    for (std::int64_t i = 0; i < length; ++i) prompt.push_back(static_cast<TokenId>((seed * 31 + i * 7) % tests::hash_vocabulary));
+    return prompt;
+}
+
+Request request_of(RequestId id, std::vector<TokenId> prompt, std::int64_t max_tokens) {
+    Request request;
+    request.id = id;
+    request.prompt = std::move(prompt);
+    request.max_tokens = max_tokens;
+    return request;
+}
+
+std::vector<TokenId> expected_tokens(std::vector<TokenId> prompt, std::int64_t count) {
+    std::vector<TokenId> drawn;
+    for (std::int64_t i = 0; i < count; ++i) {
+        drawn.push_back(next_token(hash_of(prompt)));
+        prompt.push_back(drawn.back());
+    }
+    return drawn;
+}
+
+TEST(Engine, DrawsWhatTheModelSaysUntilMaxTokens) {
+    Rig rig(50);
+    rig.engine->submit(request_of(1, prompt_of(9, 1), 12));
+    const auto results = rig.run();
+    EXPECT_EQ(results.at(1).tokens, expected_tokens(prompt_of(9, 1), 12));
+    EXPECT_EQ(results.at(1).finish, FinishReason::length);
+    EXPECT_EQ(results.at(1).prompt_tokens, 9);
+}
+
+TEST(Engine, StopsAtAnEndTokenAndLeavesItOutOfTheText) {
+    Rig rig(50);
+    const auto tokens = expected_tokens(prompt_of(5, 2), 10);
+    Request request = request_of(1, prompt_of(5, 2), 10);
+    request.end_tokens = {tokens[4]};
+    rig.engine->submit(request);
+    const auto results = rig.run();
+    const std::span<const TokenId> before_end(tokens.data(), 4);
+    EXPECT_EQ(results.at(1).tokens.size(), 5U);
+    EXPECT_EQ(results.at(1).finish, FinishReason::stop);
+    EXPECT_EQ(results.at(1).text, tokenizer().decode(before_end, true));
+}
+
+TEST(Engine, BansEndTokensUntilMinTokensWereDrawn) {
+    Rig rig(50);
+    const auto tokens = expected_tokens(prompt_of(5, 2), 10);
+    Request request = request_of(1, prompt_of(5, 2), 10);
+    request.end_tokens = {tokens[0]};
+    request.sampling.min_tokens = 3;
+    rig.engine->submit(request);
+    EXPECT_GE(rig.run().at(1).tokens.size(), 3U);
+}
+
+TEST(Engine, EndsAtTheContextLimit) {
+    Rig rig(5);
+    EXPECT_EQ(rig.engine->context_max(), 20);
+    rig.engine->submit(request_of(1, prompt_of(15, 3), 100));
+    const auto results = rig.run();
+    EXPECT_EQ(results.at(1).tokens.size(), 5U);
+    EXPECT_EQ(results.at(1).finish, FinishReason::length);
+}
+
+TEST(Engine, ScoresAPromptAndItsSuccessors) {
+    Rig rig(50);
+    Request request = request_of(1, prompt_of(11, 4), 0);
+    request.score_begin = 2;
+    request.final_targets = {7, 9};
+    rig.engine->submit(request);
+    const auto results = rig.run();
+    const auto prompt = prompt_of(11, 4);
+    ASSERT_EQ(results.at(1).scores.size(), 8U);
+    for (std::size_t i = 0; i < 8; ++i) {
+        EXPECT_EQ(results.at(1).scores[i].token, prompt[i + 3]);
+        EXPECT_EQ(results.at(1).scores[i].logprob, hash_logprob(hash_of(std::span(prompt).first(i + 3)), prompt[i + 3]));
+    }
+    EXPECT_EQ(results.at(1).final_targets, (std::vector<float>{hash_logprob(hash_of(prompt), 7), hash_logprob(hash_of(prompt), 9)}));
+}
+
+TEST(Engine, TakesASharedPrefixFromTheIndex) {
+    Rig rig(50);
+    rig.engine->submit(request_of(1, prompt_of(40, 5), 3));
+    rig.run();
+    std::vector<TokenId> longer = prompt_of(40, 5);
+    longer.push_back(1);
+    rig.engine->submit(request_of(2, longer, 3));
+    const auto results = rig.run();
+    EXPECT_EQ(results.at(2).cached_tokens, 40);
+    EXPECT_EQ(results.at(2).tokens, expected_tokens(longer, 3));
+}
+
+TEST(Engine, ComputesThePromptOfForksOnce) {
+    Rig rig(50);
+    rig.engine->submit(request_of(1, prompt_of(22, 6), 5));
+    for (RequestId id = 2; id < 6; ++id) {
+        Request fork = request_of(id, prompt_of(22, 6), 5);
+        fork.fork = Fork{.leader = 1, .tokens = 21};
+        rig.engine->submit(fork);
+    }
+    const auto results = rig.run();
+    for (RequestId id = 1; id < 6; ++id) EXPECT_EQ(results.at(id).tokens, expected_tokens(prompt_of(22, 6), 5));
+    EXPECT_EQ(rig.engine->stats().prompt_tokens, 22U + 4U) << "each fork computes the last prompt token only";
+}
+
+TEST(Engine, LetsForksOfACancelledLeaderGoOnAlone) {
+    Rig rig(50);
+    rig.engine->submit(request_of(1, prompt_of(22, 6), 5));
+    Request fork = request_of(2, prompt_of(22, 6), 5);
+    fork.fork = Fork{.leader = 1, .tokens = 21};
+    rig.engine->submit(fork);
+    rig.engine->cancel(1);
+    EXPECT_EQ(rig.run().at(2).tokens, expected_tokens(prompt_of(22, 6), 5));
+}
+
+TEST(Engine, StreamsDeltasThatAddUpToTheText) {
+    Rig rig(50);
+    Request request = request_of(1, prompt_of(9, 7), 40);
+    request.stream = true;
+    request.sampling.stop = {"\x7F never \x7F"};
+    rig.engine->submit(request);
+    std::string streamed;
+    std::string text;
+    while (rig.engine->has_work()) {
+        rig.engine->step(rig.output);
+        for (const Delta& delta : rig.output.deltas) streamed += delta.text;
+        for (const Result& result : rig.output.results) text = result.text;
+    }
+    EXPECT_FALSE(text.empty());
+    EXPECT_EQ(streamed, text);
+}
+
+TEST(Engine, SaysNothingMoreOfACancelledRequest) {
+    Rig rig(50);
+    rig.engine->submit(request_of(1, prompt_of(9, 1), 50));
+    rig.engine->submit(request_of(2, prompt_of(9, 2), 5));
+    rig.engine->step(rig.output);
+    rig.engine->cancel(1);
+    const auto results = rig.run();
+    EXPECT_FALSE(results.contains(1));
+    EXPECT_EQ(results.at(2).tokens.size(), 5U);
+    EXPECT_EQ(rig.engine->stats().kv_blocks_used, 0);
+}
+
+// Random requests with shared prefixes, forks, scores and cancels over a pool that is far too small: everything must come out as alone.
+TEST(Engine, GivesEveryRequestItsOwnTokensUnderRandomPressure) {
+    const auto seed = std::random_device{}();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    const auto pick = [&](std::int64_t from, std::int64_t to) { return from + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(to - from + 1)); };
+    std::uint64_t preemptions = 0;
+    for (int round = 0; round < 60; ++round) {
+        EngineOptions options{.sequences_max = pick(1, 9), .step_rows_max = pick(1, 40), .fairness_patience = pick(1, 500)};
+        options.prefix_cache = round % 5 != 0;
+        Rig rig(pick(12, 60), options);
+        std::map<RequestId, Request> asked;
+        std::map<RequestId, Result> results;
+        RequestId next = 1;
+        for (int burst = 0; burst < 12; ++burst) {
+            for (std::int64_t count = pick(0, 4); count > 0; --count) {
+                Request request = request_of(next, prompt_of(pick(1, 30), static_cast<std::int32_t>(pick(1, 4))), pick(0, 14));
+                request.priority = static_cast<std::int32_t>(pick(0, 2));
+                if (pick(0, 3) == 0) request.score_begin = pick(0, 10);
+                if (pick(0, 3) == 0) request.final_targets = {1, 2, 3};
+                if (pick(0, 2) == 0 && asked.contains(next - 1) && asked.at(next - 1).prompt.size() > 1) {
+                    request.prompt = asked.at(next - 1).prompt;
+                    request.score_begin.reset();
+                    request.fork = Fork{.leader = next - 1, .tokens = static_cast<std::int64_t>(request.prompt.size()) - 1};
+                }
+                asked.emplace(next, request);
+                rig.engine->submit(request);
+                ++next;
+            }
+            if (pick(0, 3) == 0 && next > 1) {
+                const auto victim = static_cast<RequestId>(pick(1, static_cast<std::int64_t>(next) - 1));
+                rig.engine->cancel(victim);
+                if (!results.contains(victim)) asked.at(victim).max_tokens = -1;  // nothing is expected of it
+            }
+            for (std::int64_t steps = pick(0, 6); steps > 0 && rig.engine->has_work(); --steps) {
+                rig.engine->step(rig.output);
+                rig.engine->check_integrity();
+                for (Result& result : rig.output.results) results.emplace(result.id, std::move(result));
+            }
+        }
+        for (auto& [id, result] : rig.run()) results.emplace(id, std::move(result));
+        for (const auto& [id, request] : asked) {
+            if (request.max_tokens < 0) continue;
+            ASSERT_TRUE(results.contains(id));
+            const Result& result = results.at(id);
+            EXPECT_EQ(result.tokens, expected_tokens(request.prompt, request.max_tokens)) << "request " << id << " of round " << round;
+            const auto size = static_cast<std::int64_t>(request.prompt.size());
+            if (request.score_begin) {
+                EXPECT_EQ(static_cast<std::int64_t>(result.scores.size()), std::max<std::int64_t>(0, size - 1 - *request.score_begin));
+                for (std::size_t i = 0; i < result.scores.size(); ++i) {
+                    const std::size_t seen = static_cast<std::size_t>(*request.score_begin) + i + 1;
+                    EXPECT_EQ(result.scores[i].logprob, hash_logprob(hash_of(std::span(request.prompt).first(seen)), request.prompt[seen]));
+                }
+            }
+            if (!request.final_targets.empty()) {
+                ASSERT_EQ(result.final_targets.size(), 3U);
+                EXPECT_EQ(result.final_targets[1], hash_logprob(hash_of(request.prompt), 2));
+            }
+        }
+        EXPECT_EQ(rig.engine->stats().kv_blocks_used, 0) << "everything was given back";
+        preemptions += rig.engine->stats().preemptions;
+    }
+    EXPECT_GT(preemptions, 0U) << "the pools were too large to test anything";
+}
+
+}  // namespace
+}  // namespace lorry::engine

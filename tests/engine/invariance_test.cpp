@@ -1,0 +1,184 @@
+// Promise 4: the same request gives the same tokens and log-probabilities, bit for bit, alone, batched, cut into chunks, preempted, after a
+// prefix hit, forked, and beside other adapters. Over a golden checkpoint with real kernels, in both weight formats.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <map>
+
+#include "engine/engine.h"
+#include "engine/text/tokenizer.h"
+#include "tests/support/golden_model.h"
+
+namespace lorry::engine {
+namespace {
+
+using kernels::Format;
+
+const Tokenizer& tokenizer() {
+    static const Tokenizer loaded = Tokenizer::load(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text/gpt2");
+    return loaded;
+}
+
+struct Rig {
+    Rig(Format weights, const std::string& checkpoint, EngineOptions options, std::int64_t blocks = 200) {
+        backend = kernels::make_cpu_backend({.threads = 2, .isa = std::nullopt, .weights = weights});
+        model = Model::load(tests::golden_folder() / "checkpoints" / checkpoint, *backend, options.step_rows_max, options.sample_rows_max());
+        options.kv_bytes = static_cast<std::size_t>(blocks) * backend->kv_block_bytes(model->kv_shape());
+        options.adapter_bytes = 64 << 20;
+        engine = std::make_unique<Engine>(*model, *backend, tokenizer(), options);
+    }
+    std::map<RequestId, Result> run(const std::vector<Request>& requests) {
+        for (const Request& request : requests) engine->submit(request);
+        std::map<RequestId, Result> results;
+        StepOutput output;
+        while (engine->has_work()) {
+            if (!engine->step(output)) engine->wait_for_adapters(std::chrono::milliseconds(50));
+            engine->check_integrity();
+            for (Result& result : output.results) {
+                const RequestId id = result.id;
+                results.emplace(id, std::move(result));
+            }
+        }
+        return results;
+    }
+    std::unique_ptr<kernels::Backend> backend;
+    std::unique_ptr<Model> model;
+    std::unique_ptr<Engine> engine;
+};
+
+// Everything a result says, with floats as their bits.
+std::string told(const Result& result) {
+    std::string text = result.error ? "error " + result.error->message : "";
+    const auto add = [&](float value) { text += " " + std::to_string(std::bit_cast<std::uint32_t>(value)); };
+    for (const TokenId token : result.tokens) text += " " + std::to_string(token);
+    for (const auto* entries : {&result.logprobs, &result.scores}) {
+        text += " |";
+        for (const TokenLogprobs& entry : *entries) {
+            add(entry.logprob);
+            for (const auto& top : entry.top) {
+                text += ":" + std::to_string(top.token);
+                add(top.logprob);
+            }
+        }
+    }
+    text += " |";
+    for (const float target : result.final_targets) add(target);
+    return text;
+}
+
+AdapterSource adapter_named(const std::string& name, const ModelConfig& config) {
+    const auto folder = tests::golden_folder() / "adapters" / name;
+    return {.hash = inspect_adapter(folder, config)->hash, .folder = folder};
+}
+
+// Greedy and sampled requests, base and adapters, with penalties, log-probabilities and scores, of several lengths.
+std::vector<Request> mixed_requests(const ModelConfig& config) {
+    const std::vector<std::optional<AdapterSource>> adapters{std::nullopt, adapter_named("plain", config), adapter_named("patterns", config),
+                                                             adapter_named("saved-head", config), adapter_named("lm-head", config)};
+    std::vector<Request> requests;
+    for (RequestId id = 1; id <= 15; ++id) {
+        Request request;
+        request.id = id;
+        for (std::uint64_t i = 0; i < 3 + id * 4; ++i) {
+            request.prompt.push_back(static_cast<TokenId>((i * i * 7 + (id % 3) * 11) % static_cast<std::uint64_t>(config.vocabulary)));
+        }
+        request.adapter = adapters[id % adapters.size()];
+        request.max_tokens = 24;
+        request.seed = id;
+        request.sampling.temperature = id % 2 == 0 ? 0.0 : 0.9;
+        request.sampling.top_p = id % 4 == 1 ? 0.8 : 1.0;
+        request.sampling.frequency_penalty = id % 5 == 0 ? 0.5 : 0.0;
+        request.sampling.repetition_penalty = id % 7 == 0 ? 1.2 : 1.0;
+        request.sampling.logprobs = 3;
+        if (id % 6 == 0) request.score_begin = 1;
+        if (id % 5 == 1) request.final_targets = {3, 5};
+        requests.push_back(std::move(request));
+    }
+    return requests;
+}
+
+class Invariance : public testing::TestWithParam<Format> {
+protected:
+    static constexpr const char* checkpoint = "llama-gqa-linear";
+
+    // Each request in an engine that has nothing else to do.
+    std::map<RequestId, std::string> alone() {
+        std::map<RequestId, std::string> expected;
+        Rig rig(GetParam(), checkpoint, {.prefix_cache = false});
+        for (const Request& request : mixed_requests(rig.model->config())) {
+            for (const auto& [id, result] : rig.run({request})) expected[id] = told(result);
+        }
+        return expected;
+    }
+    static void expect_same(const std::map<RequestId, Result>& results, const std::map<RequestId, std::string>& expected) {
+        ASSERT_EQ(results.size(), expected.size());
+        for (const auto& [id, result] : results) EXPECT_EQ(told(result), expected.at(id)) << "request " << id;
+    }
+};
+
+TEST_P(Invariance, HoldsInABatchOfAllAdapters) {
+    Rig rig(GetParam(), checkpoint, {});
+    const std::vector<Request> requests = mixed_requests(rig.model->config());
+    // Loaded first, so that it does not depend on the loading thread what runs together.
+    for (Request first : requests) {
+        first.prompt = {1};
+        first.max_tokens = 1;
+        first.score_begin.reset();
+        rig.run({first});
+    }
+    const std::uint64_t steps = rig.engine->stats().steps;
+    const auto results = rig.run(requests);
+    EXPECT_LE(rig.engine->stats().steps - steps, 26U) << "two steps of prefill, then all rows together";
+    expect_same(results, alone());
+}
+
+TEST_P(Invariance, HoldsWhenPromptsAreCutIntoChunks) {
+    Rig rig(GetParam(), checkpoint, {.sequences_max = 5, .step_rows_max = 7});
+    expect_same(rig.run(mixed_requests(rig.model->config())), alone());
+}
+
+TEST_P(Invariance, HoldsUnderPreemption) {
+    Rig rig(GetParam(), checkpoint, {.sequences_max = 12, .prefix_cache = false}, 8);
+    const auto results = rig.run(mixed_requests(rig.model->config()));
+    EXPECT_GT(rig.engine->stats().preemptions, 0U) << "the pool was too large";
+    expect_same(results, alone());
+}
+
+TEST_P(Invariance, HoldsAfterAPrefixHit) {
+    Rig rig(GetParam(), checkpoint, {});
+    rig.run(mixed_requests(rig.model->config()));
+    const auto again = rig.run(mixed_requests(rig.model->config()));
+    EXPECT_GT(rig.engine->stats().cached_tokens, 0U);
+    expect_same(again, alone());
+}
+
+TEST_P(Invariance, HoldsForForks) {
+    Rig rig(GetParam(), checkpoint, {});
+    const Request first = mixed_requests(rig.model->config())[9];
+    const std::string expected = alone().at(first.id);
+    Request fork = first;
+    fork.id = 100;
+    fork.fork = Fork{.leader = first.id, .tokens = static_cast<std::int64_t>(first.prompt.size()) - 1};
+    const auto results = rig.run({first, fork});
+    EXPECT_EQ(told(results.at(first.id)), expected);
+    EXPECT_EQ(results.at(100).tokens, results.at(first.id).tokens);
+}
+
+TEST_P(Invariance, ShowsAdaptersApart) {
+    // Else the tests above would pass with adapters that do nothing.
+    Rig rig(GetParam(), checkpoint, {});
+    auto requests = mixed_requests(rig.model->config());
+    Request base = requests[1];
+    Request adapted = base;
+    base.adapter.reset();
+    adapted.id = 100;
+    adapted.adapter = adapter_named("plain", rig.model->config());
+    const auto results = rig.run({base, adapted});
+    EXPECT_NE(results.at(base.id).tokens, results.at(100).tokens);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, Invariance, testing::Values(Format::float32, Format::bfloat16),
+                         [](const auto& format) { return std::string(kernels::name_of(format.param)); });
+
+}  // namespace
+}  // namespace lorry::engine

@@ -1,0 +1,72 @@
+// Who is admitted next: priority, fairness between adapters, order of arrival.
+#include "engine/waiting_queue.h"
+
+#include <gtest/gtest.h>
+
+namespace lorry::engine {
+namespace {
+
+const WaitingQueue::Context all_ready{.is_ready = [](std::string_view) { return true; }, .is_live = [](std::string_view) { return false; }};
+
+WaitingQueue::Context live(std::string adapter) {
+    return {.is_ready = [](std::string_view) { return true; }, .is_live = [adapter](std::string_view hash) { return hash == adapter; }};
+}
+
+TEST(WaitingQueue, AdmitsInOrderOfArrivalWhenNothingElseDecides) {
+    WaitingQueue queue(1000);
+    queue.push({.id = 1, .adapter = "a", .arrival = 0, .cost = 1});
+    queue.push({.id = 2, .adapter = "b", .arrival = 1, .cost = 1});
+    EXPECT_EQ(queue.candidates(5, all_ready).front(), 1U);
+}
+
+TEST(WaitingQueue, PutsALowerPriorityNumberFirst) {
+    WaitingQueue queue(1000);
+    queue.push({.id = 1, .adapter = "a", .priority = 5, .arrival = 0, .cost = 1});
+    queue.push({.id = 2, .adapter = "a", .priority = 0, .arrival = 1, .cost = 1});
+    EXPECT_EQ(queue.candidates(2, all_ready), (std::vector<RequestId>{2, 1}));
+}
+
+TEST(WaitingQueue, FavoursAdaptersThatAreInTheBatch) {
+    WaitingQueue queue(1000);
+    queue.push({.id = 1, .adapter = "cold", .arrival = 0, .cost = 1});
+    queue.push({.id = 2, .adapter = "live", .arrival = 1, .cost = 1});
+    EXPECT_EQ(queue.candidates(1, live("live")), (std::vector<RequestId>{2}));
+}
+
+TEST(WaitingQueue, LetsNoAdapterBePassedOverForMoreThanItsPatience) {
+    WaitingQueue queue(100);
+    queue.push({.id = 1, .adapter = "rare", .arrival = 0, .cost = 10});
+    for (RequestId id = 2; id < 200; ++id) queue.push({.id = id, .adapter = "hot", .arrival = id, .cost = 10});
+    int admitted_before = 0;
+    while (true) {
+        const RequestId next = queue.candidates(1, live("hot")).front();
+        queue.admit(next);
+        if (next == 1) break;
+        ++admitted_before;
+    }
+    EXPECT_EQ(admitted_before, 10) << "100 tokens of others at 10 each, then its turn";
+}
+
+TEST(WaitingQueue, PassesOverAdaptersThatAreNotLoadedWithoutTakingTheirTurn) {
+    WaitingQueue queue(20);
+    queue.push({.id = 1, .adapter = "loading", .arrival = 0, .cost = 10});
+    for (RequestId id = 2; id < 9; ++id) queue.push({.id = id, .adapter = "ready", .arrival = id, .cost = 10});
+    const WaitingQueue::Context some{.is_ready = [](std::string_view hash) { return hash == "ready"; },
+                                     .is_live = [](std::string_view hash) { return hash == "ready"; }};
+    for (int i = 0; i < 3; ++i) queue.admit(queue.candidates(1, some).front());
+    EXPECT_EQ(queue.candidates(1, live("ready")), (std::vector<RequestId>{1})) << "overdue by the time it is loaded";
+}
+
+TEST(WaitingQueue, NamesTheAdaptersToLoadInOrderOfNeed) {
+    WaitingQueue queue(1000);
+    queue.push({.id = 1, .adapter = "", .arrival = 0, .cost = 1});
+    queue.push({.id = 2, .adapter = "z", .arrival = 1, .cost = 1});
+    queue.push({.id = 3, .adapter = "a", .arrival = 2, .cost = 1});
+    EXPECT_EQ(queue.adapters(), (std::vector<std::string>{"z", "a"}));
+    queue.remove(2);
+    EXPECT_EQ(queue.adapters(), (std::vector<std::string>{"a"}));
+    EXPECT_EQ(queue.requests_of("a"), (std::vector<RequestId>{3}));
+}
+
+}  // namespace
+}  // namespace lorry::engine

@@ -1,0 +1,144 @@
+// The hash model and the backend that holds its "KV cache": one token per slot.
+#include "tests/support/hash_model.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "schema/check.h"
+
+namespace lorry::tests {
+namespace {
+
+using kernels::BlockId;
+using kernels::TokenId;
+
+class TokenCache final : public kernels::KvCache {
+public:
+    explicit TokenCache(std::int64_t blocks) : tokens(static_cast<std::size_t>(blocks * hash_block_size), -1) {}
+    std::int64_t blocks() const override { return static_cast<std::int64_t>(tokens.size()) / hash_block_size; }
+    std::size_t bytes() const override { return tokens.size() * sizeof(TokenId); }
+    TokenId& at(std::span<const BlockId> table, std::int64_t position) {
+        const BlockId block = table[static_cast<std::size_t>(position / hash_block_size)];
+        return tokens[static_cast<std::size_t>(block * hash_block_size + position % hash_block_size)];
+    }
+    std::vector<TokenId> tokens;
+};
+
+// Row r of the "logits" holds the hash of the tokens up to row r.
+std::uint64_t& hash_at(const kernels::Matrix& logits, std::size_t row) { return static_cast<std::uint64_t*>(logits.data)[row]; }
+
+class HashBackend final : public kernels::Backend {
+public:
+    kernels::DeviceInfo info() const override { return {.name = "hash", .fingerprint = "hash", .memory_total = 0, .memory_free = 0}; }
+    std::int64_t block_size() const override { return hash_block_size; }
+    std::size_t kv_block_bytes(const kernels::KvShape&) const override { return hash_block_size; }
+    std::unique_ptr<kernels::KvCache> make_kv_cache(const kernels::KvShape&, std::int64_t blocks) override {
+        return std::make_unique<TokenCache>(blocks);
+    }
+    void copy_block(kernels::KvCache& cache, BlockId from, BlockId to) override {
+        auto& tokens = dynamic_cast<TokenCache&>(cache).tokens;
+        std::copy_n(tokens.begin() + from * hash_block_size, hash_block_size, tokens.begin() + to * hash_block_size);
+    }
+    void begin_step(const kernels::StepInputs&) override {}
+    void sample(const kernels::SampleArgs& args) override {
+        CHECK(args.rows.size() == args.results.size(), "one result per row");
+        for (std::size_t i = 0; i < args.rows.size(); ++i) {
+            const kernels::SampleRow& row = args.rows[i];
+            const std::uint64_t hash = hash_at(args.logits, i);
+            kernels::SampleResult& result = args.results[i];
+            result.token = next_token(hash);
+            while (std::ranges::find(row.banned, result.token) != row.banned.end()) {
+                result.token = static_cast<TokenId>((result.token + 1) % hash_vocabulary);
+            }
+            result.logprob = hash_logprob(hash, result.token);
+            result.top.clear();
+            result.targets.clear();
+            for (const TokenId target : row.targets) result.targets.push_back(hash_logprob(hash, target));
+        }
+    }
+
+    std::unique_ptr<kernels::Buffer> allocate(std::size_t) override { return unused(); }
+    void upload(void*, std::span<const std::byte>) override { unused(); }
+    void read_back(std::span<std::byte>, const void*) override { unused(); }
+    std::unique_ptr<kernels::PackedWeight> pack_weight(std::span<const kernels::WeightPart>) override { return unused(), nullptr; }
+    std::unique_ptr<kernels::PackedLora> pack_lora(std::span<const kernels::LoraPart>) override { return unused(), nullptr; }
+    void embed(const kernels::EmbedArgs&) override { unused(); }
+    void norm(const kernels::NormArgs&) override { unused(); }
+    void matmul(const kernels::MatmulArgs&) override { unused(); }
+    void lora(const kernels::LoraArgs&) override { unused(); }
+    void group_bias(const kernels::GroupBiasArgs&) override { unused(); }
+    void rope_store(const kernels::RopeStoreArgs&) override { unused(); }
+    void attention(const kernels::AttentionArgs&) override { unused(); }
+    void activation(const kernels::ActivationArgs&) override { unused(); }
+    void gather_rows(const kernels::GatherRowsArgs&) override { unused(); }
+
+private:
+    static std::unique_ptr<kernels::Buffer> unused() { CHECK(false, "the hash model calls no arithmetic"); }
+};
+
+class HashModel final : public engine::Model {
+public:
+    HashModel(std::int64_t max_positions, std::int64_t rows_max, std::int64_t sample_rows_max)
+        : rows_max_(rows_max), logits_(static_cast<std::size_t>(sample_rows_max)) {
+        config_.vocabulary = hash_vocabulary;
+        config_.max_positions = max_positions;
+    }
+    const engine::ModelConfig& config() const override { return config_; }
+    kernels::KvShape kv_shape() const override { return {.layers = 1, .kv_heads = 1, .head_dim = 1}; }
+    std::size_t weight_bytes() const override { return 0; }
+    const std::string& fingerprint() const override { return fingerprint_; }
+    const engine::ModelLayout& layout() const override { CHECK(false, "the hash model has no weights"); }
+    const engine::Checkpoint& checkpoint() const override { CHECK(false, "the hash model has no weights"); }
+    std::int32_t rope_row(std::int64_t position, std::int64_t) override { return static_cast<std::int32_t>(position); }
+    bool kv_depends_on_prompt_length(std::int64_t) const override { return false; }
+
+    kernels::Matrix forward(const engine::ForwardArgs& args, kernels::KvCache& kv) override {
+        auto& cache = dynamic_cast<TokenCache&>(kv);
+        const kernels::StepInputs& step = args.step;
+        CHECK(step.rows > 0 && step.rows <= rows_max_, "a step has rows and keeps its limit");
+        CHECK(step.sample_rows.size() <= logits_.size(), "a step keeps its limit of sampled rows");
+        std::vector<std::uint64_t> hashes(static_cast<std::size_t>(step.rows));
+        for (const kernels::StepSequence& sequence : step.sequences) {
+            for (std::int64_t i = 0; i < sequence.row_count; ++i) {
+                const auto row = static_cast<std::size_t>(sequence.row_begin + i);
+                CHECK(step.positions[row] == sequence.position + i, "positions follow the sequence");
+                cache.at(sequence.blocks, sequence.position + i) = step.tokens[row];
+            }
+            std::vector<TokenId> seen;
+            for (std::int64_t position = 0; position < sequence.position + sequence.row_count; ++position) {
+                seen.push_back(cache.at(sequence.blocks, position));
+                if (position >= sequence.position) {
+                    hashes[static_cast<std::size_t>(sequence.row_begin + position - sequence.position)] = hash_of(seen);
+                }
+            }
+        }
+        for (std::size_t i = 0; i < step.sample_rows.size(); ++i) logits_[i] = hashes[static_cast<std::size_t>(step.sample_rows[i])];
+        return {.data = logits_.data(), .rows = static_cast<std::int64_t>(step.sample_rows.size()), .columns = hash_vocabulary};
+    }
+
+private:
+    engine::ModelConfig config_;
+    std::string fingerprint_ = "hash";
+    std::int64_t rows_max_;
+    std::vector<std::uint64_t> logits_;
+};
+
+}  // namespace
+
+std::uint64_t hash_of(std::span<const TokenId> tokens) { return XXH3_64bits(tokens.data(), tokens.size_bytes()); }
+
+TokenId next_token(std::uint64_t hash) { return static_cast<TokenId>(hash % hash_vocabulary); }
+
+float hash_logprob(std::uint64_t hash, TokenId token) {
+    return -1.0F - static_cast<float>((hash ^ static_cast<std::uint64_t>(token) * 0x9E3779B97F4A7C15U) % 1000) / 100.0F;
+}
+
+std::unique_ptr<kernels::Backend> make_hash_backend() { return std::make_unique<HashBackend>(); }
+
+std::unique_ptr<engine::Model> make_hash_model(std::int64_t max_positions, std::int64_t rows_max, std::int64_t sample_rows_max) {
+    return std::make_unique<HashModel>(max_positions, rows_max, sample_rows_max);
+}
+
+}  // namespace lorry::tests

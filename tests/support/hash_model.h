@@ -1,0 +1,27 @@
+// A model whose next token is a hash of all tokens before it, read back from the KV cache it wrote them to: any mistake in block tables,
+// prefix reuse, forks, chunks or preemption changes its answers. For tests of the engine's bookkeeping, which need no arithmetic.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/model.h"
+#include "kernels/backend.h"
+
+namespace lorry::tests {
+
+inline constexpr std::int64_t hash_vocabulary = 251;
+inline constexpr std::int64_t hash_block_size = 4;
+
+// The hash after `tokens`, and what the model draws from it.
+std::uint64_t hash_of(std::span<const kernels::TokenId> tokens);
+kernels::TokenId next_token(std::uint64_t hash);
+// The log-probability it gives to `token` after a prefix with this hash.
+float hash_logprob(std::uint64_t hash, kernels::TokenId token);
+
+std::unique_ptr<kernels::Backend> make_hash_backend();
+// max_positions: the context limit. rows_max and sample_rows_max are checked in every step.
+std::unique_ptr<engine::Model> make_hash_model(std::int64_t max_positions, std::int64_t rows_max, std::int64_t sample_rows_max);
+
+}  // namespace lorry::tests
