@@ -27,7 +27,8 @@ struct Matmul {
         const Storage* weights;       // of the tile's first panel
         std::int64_t panel_elements;  // from one panel to the next
         std::int64_t depth;           // in_features
-        const Storage* next;          // read after this panel
+        const char* next;             // to prefetch: a share of what is read after this panel
+        std::int64_t next_step;       // bytes per in_feature
     };
 
     // Finishes `vectors` vectors of one row and stores the columns that exist.
@@ -57,7 +58,7 @@ struct Matmul {
 
     // Rows [row, row + rows) of `panels` panels from `column` on, each `vectors` vectors wide; every sum is split over `chains` chains.
     template <class Storage, int rows, int panels, int vectors, int chains>
-    static void tile(const MatmulTask& task, const Tile<Storage>& at, std::int64_t row, std::int64_t column) {
+    [[gnu::noinline]] static void tile(const MatmulTask& task, const Tile<Storage>& at, std::int64_t row, std::int64_t column) {
         constexpr int width = vectors * lanes;
         constexpr int sums_per_row = panels * vectors;
         Floats sums[extent(chains)][extent(rows)][extent(sums_per_row)];
@@ -71,7 +72,7 @@ struct Matmul {
         }
         const float* in = at.in + row * at.in_stride;
         const Storage* weights = at.weights;
-        const char* next = reinterpret_cast<const char*>(at.next);
+        const char* next = at.next;
         const auto step = [&]<int chain>() __attribute__((always_inline)) {
             if constexpr (sums_per_row > rows) {
                 Floats x[extent(rows)];
@@ -100,7 +101,7 @@ struct Matmul {
         std::int64_t k = 0;
         for (; k + chains <= at.depth; k += chains) {
             __builtin_prefetch(next, 0, 2);
-            next += chains * width * static_cast<std::int64_t>(sizeof(Storage));
+            next += chains * at.next_step;
             step.template operator()<0>();
             if constexpr (chains == 4) {
                 step.template operator()<1>();
@@ -131,6 +132,10 @@ struct Matmul {
         }
     }
 
+    // Bytes of a panel per in_feature.
+    template <class Storage, int width>
+    static constexpr std::int64_t panel_step = width* static_cast<std::int64_t>(sizeof(Storage));
+
     // Panels that a row block of `rows` takes side by side: enough sums in flight to hide the latency of a multiply-add.
     static constexpr int panels_for(int rows) { return rows * 4 <= rows_max ? 4 : rows * 2 <= rows_max ? 2 : 1; }
 
@@ -156,8 +161,10 @@ struct Matmul {
             for (; panel + panels <= end; panel += panels) {
                 const Storage* const here = weights + panel * panel_elements;
                 tile<Storage, rows, panels, vectors, 1>(
-                    task, {task.in, task.in_stride, here, panel_elements, task.in_features, here + panels * panel_elements}, 0,
-                    panel * width);
+                    task,
+                    {task.in, task.in_stride, here, panel_elements, task.in_features,
+                     reinterpret_cast<const char*>(here + panels * panel_elements), panel_step<Storage, width>},
+                    0, panel * width);
             }
             return panel;
         }
@@ -174,10 +181,14 @@ struct Matmul {
         const std::int64_t row_blocks = (task.rows + most - 1) / most;
         for (std::int64_t panel = begin; panel < end; ++panel) {
             const Storage* const weights = static_cast<const Storage*>(task.panels) + panel * panel_elements;
-            const Tile<Storage> at{task.in, task.in_stride, weights, panel_elements, task.in_features, weights + panel_elements};
+            // Each row block prefetches its share of the next panel: all at once would wait for memory, then compute without prefetching.
+            const std::int64_t share = (panel_step<Storage, width> + row_blocks - 1) / row_blocks;
+            const auto* const next = reinterpret_cast<const char*>(weights + panel_elements);
             std::int64_t row = 0;
             for (std::int64_t block = 0; block < row_blocks; ++block) {
                 const std::int64_t row_end = task.rows * (block + 1) / row_blocks;
+                const Tile<Storage> at{
+                    task.in, task.in_stride, weights, panel_elements, task.in_features, next + block * share * task.in_features, share};
                 tile_of<Storage, most, 1, vectors, chains>(row_end - row, task, at, row, panel * width);
                 row = row_end;
             }

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <new>
@@ -29,14 +30,21 @@ Memory::Memory(std::size_t bytes) : bytes_(bytes) {
         data_ = std::unique_ptr<std::byte, Free>(data, Free(bytes));
         return;
     }
-    void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) {
+    // Huge pages start at multiples of their size: map more than is needed and give the rest back.
+    const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
+    const std::size_t size = (bytes + page - 1) / page * page;
+    void* const map = mmap(nullptr, size + huge_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED) {
         throw std::runtime_error("cannot allocate " + std::to_string(bytes) +
                                  " bytes of memory for the model: use a smaller model or KV cache, or a machine with more memory");
     }
+    const std::size_t before = (huge_page - reinterpret_cast<std::uintptr_t>(map) % huge_page) % huge_page;
+    std::byte* const data = static_cast<std::byte*>(map) + before;
+    if (before > 0) munmap(map, before);
+    if (before < huge_page) munmap(data + size, huge_page - before);
     // Only a hint: without huge pages everything works, somewhat slower.
-    madvise(data, bytes, MADV_HUGEPAGE);
-    data_ = std::unique_ptr<std::byte, Free>(static_cast<std::byte*>(data), Free(bytes));
+    madvise(data, size, MADV_HUGEPAGE);
+    data_ = std::unique_ptr<std::byte, Free>(data, Free(bytes));
 }
 
 void Memory::Free::operator()(std::byte* data) const {
