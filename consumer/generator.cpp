@@ -1,0 +1,148 @@
+// Jobs in, results out.
+#include "consumer/generator.h"
+
+#include <algorithm>
+
+namespace lorry::consumer {
+namespace {
+
+constexpr std::chrono::milliseconds tending_interval{50};
+constexpr std::chrono::milliseconds adapter_wait{20};
+
+schema::Timestamp wall_now() { return std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now()); }
+
+}  // namespace
+
+Generator::Generator(engine::Engine& engine, const CancelDirectory& cancels, BoundedQueue<Publication>& out, Observer& observer,
+                     GeneratorOptions options)
+    : engine_(engine), cancels_(cancels), out_(out), observer_(observer), options_(options) {}
+
+void Generator::submit(AdmittedJob job) {
+    const JobKey key = job.key;
+    ActiveJob active{.job = std::move(job), .first_request = next_request_};
+    PreparedJob& prepared = active.job.prepared;
+    active.results.resize(prepared.requests.size());
+    active.missing = prepared.requests.size();
+    if (prepared.job.stream) out_.push(StreamBegun{key, prepared.job, prepared.prompts, active.job.run});
+    for (const engine::Request& request : prepared.requests) {
+        engine::Request mine = request;
+        mine.id += active.first_request;
+        if (mine.fork) mine.fork->leader += active.first_request;
+        engine_.submit(std::move(mine));
+    }
+    next_request_ += prepared.requests.size();
+    first_requests_.emplace(active.first_request, key);
+    active_.emplace(key, std::move(active));
+}
+
+std::vector<std::pair<schema::Source, Epoch>> Generator::abandon(const std::vector<PartitionEpoch>& partitions) {
+    std::vector<std::pair<schema::Source, Epoch>> abandoned;
+    for (auto place = active_.begin(); place != active_.end();) {
+        const PreparedJob& prepared = place->second.job.prepared;
+        const schema::Source& source = prepared.job.source;
+        const bool gone = std::ranges::any_of(partitions, [&](const PartitionEpoch& one) {
+            return one.topic == source.topic && one.partition == source.partition && one.epoch == prepared.epoch;
+        });
+        if (!gone) {
+            ++place;
+            continue;
+        }
+        abandoned.emplace_back(source, prepared.epoch);
+        drop_requests(place->second);
+        if (prepared.job.stream) out_.push(StreamAbandoned{place->first});
+        first_requests_.erase(place->second.first_request);
+        place = active_.erase(place);
+    }
+    return abandoned;
+}
+
+void Generator::step() {
+    const Clock::time_point now = Clock::now();
+    if (now >= next_tending_) {
+        next_tending_ = now + tending_interval;
+        tend(now);
+    }
+    if (!engine_.has_work()) return;
+    if (!engine_.step(output_)) engine_.wait_for_adapters(adapter_wait);
+    for (const engine::RequestId request : output_.started) {
+        const auto place = owner(request);
+        if (place != active_.end() && !place->second.started) {
+            place->second.started = Clock::now();
+            place->second.job.run.started = wall_now();
+        }
+    }
+    for (engine::Delta& delta : output_.deltas) take(std::move(delta));
+    for (engine::Result& result : output_.results) take(std::move(result));
+    observer_.on_step(engine_.stats());
+}
+
+// Cancels, deadlines, time-outs and running statuses: what the clock or the control topic decides.
+void Generator::tend(Clock::time_point now) {
+    const schema::Timestamp wall = wall_now();
+    const std::uint64_t cancels = cancels_.version();
+    const bool look_for_cancels = cancels != cancels_seen_;
+    cancels_seen_ = cancels;
+    for (auto next = active_.begin(); next != active_.end();) {
+        const auto place = next++;
+        ActiveJob& active = place->second;
+        const schema::Job& job = active.job.prepared.job;
+        if (look_for_cancels && cancels_.is_cancelled(job.id, job.batch_id, job.submitted)) {
+            end(place, std::nullopt, schema::BatchFailure::cancelled);
+        } else if (job.deadline && wall >= *job.deadline) {
+            end(place, std::nullopt, schema::BatchFailure::expired);
+        } else if (active.started && options_.job_timeout.count() > 0 && now - *active.started >= options_.job_timeout) {
+            end(place, std::nullopt, schema::BatchFailure::request_timeout);
+        } else if (active.started && !active.told_running && now - *active.started >= options_.running_status_after) {
+            active.told_running = true;
+            out_.push(StillRunning{{.run = active.job.run, .state = schema::JobState::running, .usage = {}, .error = {}}});
+        }
+    }
+}
+
+Generator::Active::iterator Generator::owner(engine::RequestId request) {
+    auto after = first_requests_.upper_bound(request);
+    if (after == first_requests_.begin()) return active_.end();
+    const auto place = active_.find(std::prev(after)->second);
+    const bool within = place != active_.end() && request - place->second.first_request < place->second.results.size();
+    return within ? place : active_.end();
+}
+
+void Generator::take(engine::Delta delta) {
+    const auto place = owner(delta.id);
+    if (place == active_.end()) return;
+    const PreparedJob& prepared = place->second.job.prepared;
+    const RequestPlace& where = prepared.places[delta.id - place->second.first_request];
+    out_.push(StreamDelta{place->first, where.prompt * prepared.job.n + where.sample, std::move(delta)});
+}
+
+void Generator::take(engine::Result result) {
+    const auto place = owner(result.id);
+    if (place == active_.end()) return;  // its job ended already
+    ActiveJob& active = place->second;
+    if (result.error) {
+        end(place, std::move(result.error), std::nullopt);
+        return;
+    }
+    const std::size_t index = result.id - active.first_request;
+    active.results[index] = std::move(result);
+    if (--active.missing == 0) end(place, std::nullopt, std::nullopt);
+}
+
+void Generator::end(Active::iterator place, std::optional<schema::JobError> error, std::optional<schema::BatchFailure> failure) {
+    ActiveJob& active = place->second;
+    if (active.missing > 0) drop_requests(active);
+    JobEnded ended{.job = std::move(active.job), .results = {}, .error = std::move(error), .failure = failure, .ended = Clock::now()};
+    ended.job.run.finished = wall_now();
+    for (auto& result : active.results) {
+        if (result) ended.results.push_back(std::move(*result));
+    }
+    first_requests_.erase(active.first_request);
+    active_.erase(place);
+    out_.push(std::move(ended));
+}
+
+void Generator::drop_requests(const ActiveJob& active) {
+    for (std::size_t i = 0; i < active.results.size(); ++i) engine_.cancel(active.first_request + i);
+}
+
+}  // namespace lorry::consumer

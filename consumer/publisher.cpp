@@ -1,0 +1,130 @@
+// From ends of jobs to records.
+#include "consumer/publisher.h"
+
+#include "schema/codec.h"
+
+namespace lorry::consumer {
+namespace {
+
+const char* explain(schema::BatchFailure failure) {
+    switch (failure) {
+        case schema::BatchFailure::expired: return "the job's deadline passed before it was finished";
+        case schema::BatchFailure::cancelled: return "the job was cancelled";
+        case schema::BatchFailure::request_timeout: return "the job ran longer than the worker's job_timeout";
+    }
+    CHECK(false, "every batch failure is explained");
+}
+
+schema::JobState state_of(schema::BatchFailure failure) {
+    switch (failure) {
+        case schema::BatchFailure::expired: return schema::JobState::expired;
+        case schema::BatchFailure::cancelled: return schema::JobState::cancelled;
+        case schema::BatchFailure::request_timeout: return schema::JobState::failed;
+    }
+    CHECK(false, "every batch failure has a state");
+}
+
+schema::Completion completion_of(const ReplyContext& context, const JobEnded& ended) {
+    const schema::Job& job = ended.job.prepared.job;
+    schema::Completion completion{.id = schema::result_id(job.source, job.custom_id),
+                                  .custom_id = job.custom_id,
+                                  .run = ended.job.run,
+                                  .headers = job.headers};
+    if (ended.failure) {
+        completion.failure = ended.failure;
+        completion.failure_message = explain(*ended.failure);
+        completion.state = state_of(*ended.failure);
+    } else if (ended.error) {
+        completion.state = schema::JobState::failed;
+        completion.status_code = ended.error->status_code;
+        completion.body = schema::error_body(*ended.error);
+    } else {
+        Reply reply = make_reply(context, ended.job.prepared, ended.results, *ended.job.run.finished);
+        completion.body = std::move(reply.body);
+        completion.usage = reply.usage;
+    }
+    return completion;
+}
+
+std::string error_text(const JobEnded& ended) {
+    if (ended.failure) return schema::code_of(*ended.failure);
+    return ended.error ? ended.error->code + ": " + ended.error->message : std::string();
+}
+
+}  // namespace
+
+Publisher::Publisher(CompletionSink& sink, const ReplyContext& reply, InFlight& in_flight, Observer& observer)
+    : sink_(sink), reply_(reply), in_flight_(in_flight), observer_(observer) {}
+
+void Publisher::take(Publication publication) {
+    std::visit([this](auto&& one) { publish(std::forward<decltype(one)>(one)); }, std::move(publication));
+}
+
+void Publisher::commit() {
+    const Clock::time_point begin = Clock::now();
+    const std::size_t outcomes = sink_.commit();
+    for (const auto& [source, epoch] : uncommitted_) in_flight_.remove(source, epoch);
+    uncommitted_.clear();
+    if (outcomes > 0) observer_.on_committed(outcomes, std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin));
+}
+
+void Publisher::publish(StreamBegun begun) {
+    const schema::Timestamp started{std::chrono::milliseconds(begun.run.attempt / 1000)};
+    streams_.emplace(begun.key, ChunkWriter(reply_, begun.job, std::move(begun.echo), started, begun.run.attempt));
+}
+
+void Publisher::publish(StreamDelta delta) {
+    const auto stream = streams_.find(delta.key);
+    CHECK(stream != streams_.end(), "a delta follows the begin of its stream");
+    for (const schema::Chunk& chunk : stream->second.text(delta.choice, delta.delta)) sink_.publish(chunk);
+}
+
+void Publisher::publish(StreamAbandoned abandoned) { streams_.erase(abandoned.key); }
+
+void Publisher::publish(StillRunning running) { sink_.publish(running.status); }
+
+void Publisher::publish(Refused refused) {
+    if (const auto* letter = std::get_if<schema::DeadLetter>(&refused.outcome.record)) observer_.on_dead_letter(*letter);
+    publish(std::move(refused.outcome));
+}
+
+void Publisher::publish(JobEnded ended) {
+    schema::Completion completion = completion_of(reply_, ended);
+    end_stream(ended, completion.usage);
+    observe(ended, completion);
+    const PreparedJob& prepared = ended.job.prepared;
+    publish(Outcome{.source = prepared.job.source, .epoch = prepared.epoch, .record = std::move(completion)});
+}
+
+void Publisher::publish(Outcome outcome) {
+    uncommitted_.emplace_back(outcome.source, outcome.epoch);
+    sink_.publish(std::move(outcome));
+}
+
+void Publisher::end_stream(const JobEnded& ended, const schema::Usage& usage) {
+    const auto stream = streams_.find(ended.job.key);
+    if (stream == streams_.end()) return;
+    if (!ended.error && !ended.failure) {
+        for (std::size_t i = 0; i < ended.results.size(); ++i) {
+            for (const schema::Chunk& chunk : stream->second.end(static_cast<std::int32_t>(i), ended.results[i].finish)) sink_.publish(chunk);
+        }
+        for (const schema::Chunk& chunk : stream->second.end_stream(usage)) sink_.publish(chunk);
+    }
+    streams_.erase(stream);
+}
+
+void Publisher::observe(const JobEnded& ended, const schema::Completion& completion) {
+    JobObservation seen{.run = completion.run, .state = completion.state, .error = error_text(ended), .usage = completion.usage};
+    const auto since_delivery = [&](Clock::time_point time) {
+        return time == Clock::time_point{} ? std::chrono::microseconds{}
+                                           : std::chrono::duration_cast<std::chrono::microseconds>(time - ended.job.delivered);
+    };
+    if (!ended.results.empty()) {
+        seen.queued = since_delivery(ended.results.front().started);
+        seen.first_token = since_delivery(ended.results.front().first_token);
+    }
+    seen.total = since_delivery(ended.ended);
+    observer_.on_finished(seen);
+}
+
+}  // namespace lorry::consumer

@@ -1,0 +1,44 @@
+// The last stage: ends of jobs become completions, deltas become chunks, and everything is committed at intervals. Used by pipeline.cpp's
+// publishing thread only.
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "consumer/generator.h"
+#include "consumer/in_flight.h"
+#include "consumer/observer.h"
+#include "consumer/reply.h"
+#include "consumer/seams.h"
+
+namespace lorry::consumer {
+
+class Publisher {
+public:
+    Publisher(CompletionSink& sink, const ReplyContext& reply, InFlight& in_flight, Observer& observer);
+
+    void take(Publication publication);
+    // Commits what was taken since; its jobs are in flight no more.
+    void commit();
+    std::size_t uncommitted() const { return uncommitted_.size(); }
+
+private:
+    void publish(StreamBegun begun);
+    void publish(StreamDelta delta);
+    void publish(StreamAbandoned abandoned);
+    void publish(StillRunning running);
+    void publish(JobEnded ended);
+    void publish(Refused refused);
+    void publish(Outcome outcome);
+    void end_stream(const JobEnded& ended, const schema::Usage& usage);
+    void observe(const JobEnded& ended, const schema::Completion& completion);
+
+    CompletionSink& sink_;
+    const ReplyContext& reply_;
+    InFlight& in_flight_;
+    Observer& observer_;
+    std::unordered_map<JobKey, ChunkWriter> streams_;
+    std::vector<std::pair<schema::Source, Epoch>> uncommitted_;
+};
+
+}  // namespace lorry::consumer

@@ -1,0 +1,265 @@
+// The way of a job through intake, engine and publisher, over fakes of the seams and the hash model: every delivery ends exactly once.
+#include "consumer/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "schema/codec.h"
+#include "tests/support/fake_exchange.h"
+#include "tests/support/hash_model.h"
+
+namespace lorry::consumer {
+namespace {
+
+using schema::JobState;
+
+const engine::Tokenizer& tokenizer() {
+    static const engine::Tokenizer loaded = engine::Tokenizer::load(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text/gpt2");
+    return loaded;
+}
+
+struct Rig {
+    Rig() {
+        engine_options.kv_bytes = 400 * tests::hash_block_size;
+        options.worker = "worker-1";
+        options.commit_interval = std::chrono::milliseconds(5);
+        options.parse.bytes_max = 1 << 20;
+        model = tests::make_hash_model(200, engine_options.step_rows_max, engine_options.sample_rows_max());
+    }
+    void start() {
+        engine = std::make_unique<engine::Engine>(*model, *backend, tokenizer(), engine_options);
+        intake = std::make_unique<Intake>(tokenizer(), std::nullopt, model->config(), IntakeLimits{.context_max = engine->context_max()});
+        pipeline = std::make_unique<Pipeline>(PipelineParts{.source = source,
+                                                            .sink = sink,
+                                                            .adapters = directory,
+                                                            .cancels = cancels,
+                                                            .intake = *intake,
+                                                            .engine = *engine,
+                                                            .reply = reply,
+                                                            .observer = observer},
+                                              options);
+    }
+    void run() {
+        start();
+        pipeline->run();
+    }
+
+    engine::EngineOptions engine_options;
+    PipelineOptions options;
+    std::unique_ptr<kernels::Backend> backend = tests::make_hash_backend();
+    std::unique_ptr<engine::Model> model;
+    tests::FakeSource source;
+    tests::FakeSink sink;
+    tests::FakeDirectory directory;
+    tests::FakeCancels cancels;
+    ReplyContext reply{.tokenizer = tokenizer(), .base_name = "tiny", .system_fingerprint = "fp_test"};
+    Observer observer;
+    std::unique_ptr<engine::Engine> engine;
+    std::unique_ptr<Intake> intake;
+    std::unique_ptr<Pipeline> pipeline;
+};
+
+// A completion job over token ids; `more` are further body members, each with a leading comma.
+std::string job(const std::string& id, const std::string& more = "", const std::string& model = "base") {
+    return R"({"custom_id":")" + id + R"(","method":"POST","url":"/v1/completions","body":{"model":")" + model +
+           R"(","prompt":[1,2,3,4,5])" + more + "}}";
+}
+
+// "200", "400 unknown_field", "expired" …: how a job ended.
+std::string ending(const schema::Completion& completion) {
+    if (completion.failure) return schema::code_of(*completion.failure);
+    std::string text = std::to_string(completion.status_code);
+    if (const auto* error = completion.body.find("error")) text += " " + *error->find("code")->as_string();
+    return text;
+}
+
+TEST(Pipeline, AnswersEveryJobOnce) {
+    Rig rig;
+    for (int i = 0; i < 300; ++i) rig.source.add(job("job-" + std::to_string(i), R"(,"max_tokens":)" + std::to_string(1 + i % 40)));
+    rig.options.in_flight_max = 20;
+    rig.run();
+    ASSERT_EQ(rig.sink.committed.size(), 300U);
+    for (const auto& [offset, times] : rig.sink.times_committed) EXPECT_EQ(times, 1) << "offset " << offset;
+    const auto& completion = rig.sink.completion(7);
+    EXPECT_EQ(completion.custom_id, "job-7");
+    EXPECT_EQ(completion.usage.prompt_tokens, 5);
+    EXPECT_EQ(completion.usage.completion_tokens, 8);
+    EXPECT_EQ(completion.run.worker, "worker-1");
+    EXPECT_EQ(*completion.body.find("model")->as_string(), "tiny");
+}
+
+TEST(Pipeline, TurnsEachBadInputIntoItsOwnErrorAndFinishesTheJobsBesideIt) {
+    Rig rig;
+    rig.source.add(job("good-0"));
+    rig.source.add("not json");
+    rig.source.add(R"({"method":"POST","url":"/v1/completions","body":{"model":"base","prompt":"x"}})");
+    rig.source.add_null();
+    rig.source.add(R"({"custom_id":"embed","method":"POST","url":"/v1/embeddings","body":{"model":"base","input":"x"}})");
+    rig.source.add(job("stranger", "", "nobody"));
+    rig.source.add(job("field", R"(,"best_friend":true)"));
+    rig.source.add(job("long", R"(,"max_tokens":100000)"));
+    rig.source.add(job("vocabulary", R"(,"stop_token_ids":[99999])"));
+    rig.source.add(job("huge", R"(,"user":")" + std::string(10 << 20, 'x') + "\""));
+    rig.source.add(std::string("{\"custom_id\":\"utf8\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"model\":\"base\",\"prompt\":\"\xFF\"}}"));
+    rig.source.add(job("twice"));
+    rig.source.add(job("twice"));
+    rig.source.add(R"({"custom_id":"chat","method":"POST","url":"/v1/chat/completions","body":{"model":"base","messages":[{"role":"user","content":"x"}]}})");
+    rig.source.add(job("broken", "", "broken"));
+    rig.source.add(job("good-1"));
+    rig.run();
+    ASSERT_EQ(rig.sink.committed.size(), 16U);
+    EXPECT_EQ(ending(rig.sink.completion(0)), "200");
+    EXPECT_FALSE(rig.sink.dead_letter(1).reason.empty());
+    EXPECT_EQ(rig.sink.dead_letter(1).value, "not json");
+    EXPECT_FALSE(rig.sink.dead_letter(2).reason.empty());
+    EXPECT_FALSE(rig.sink.dead_letter(3).value.has_value());
+    EXPECT_EQ(ending(rig.sink.completion(4)).substr(0, 3), "400");
+    EXPECT_EQ(ending(rig.sink.completion(5)), "404 model_not_found");
+    EXPECT_EQ(ending(rig.sink.completion(6)).substr(0, 3), "400");
+    EXPECT_EQ(ending(rig.sink.completion(7)), "400 context_length_exceeded");
+    EXPECT_EQ(ending(rig.sink.completion(8)), "400 unknown_token");
+    EXPECT_EQ(ending(rig.sink.completion(9)).substr(0, 3), "413");
+    EXPECT_TRUE(std::holds_alternative<schema::DeadLetter>(rig.sink.committed.at(10).record)) << "bytes that are no UTF-8 are no JSON";
+    EXPECT_EQ(ending(rig.sink.completion(11)), "200");
+    EXPECT_EQ(ending(rig.sink.completion(12)), "200");
+    EXPECT_NE(rig.sink.completion(11).id, rig.sink.completion(12).id) << "equal ids in Kafka are two jobs with two results";
+    EXPECT_EQ(ending(rig.sink.completion(13)), "400 no_chat_template");
+    EXPECT_EQ(ending(rig.sink.completion(14)), "500 adapter_failed");
+    EXPECT_EQ(ending(rig.sink.completion(15)), "200");
+}
+
+TEST(Pipeline, WaitsForAnAdapterThatIsNotRegisteredYet) {
+    Rig rig;
+    rig.source.add(job("early", "", "late"));
+    rig.source.add(job("other"));
+    rig.run();
+    EXPECT_EQ(ending(rig.sink.completion(0)), "200");
+    EXPECT_EQ(ending(rig.sink.completion(1)), "200");
+}
+
+TEST(Pipeline, StreamsChunksThatAddUpToTheText) {
+    Rig rig;
+    rig.source.add(job("stream", R"(,"max_tokens":30,"stream":true,"n":2,"stream_options":{"include_usage":true})"));
+    rig.run();
+    std::vector<std::string> streamed(2);
+    std::int64_t seq = 0;
+    for (const schema::Chunk& chunk : rig.sink.chunks) {
+        EXPECT_EQ(chunk.seq, seq++) << "no holes";
+        EXPECT_EQ(chunk.custom_id, "stream");
+        for (const auto& choice : *chunk.chunk.find("choices")->as_array()) {
+            streamed[static_cast<std::size_t>(*choice.find("index")->as_integer())] += *choice.find("text")->as_string();
+        }
+    }
+    const auto& choices = *rig.sink.completion(0).body.find("choices")->as_array();
+    ASSERT_EQ(choices.size(), 2U);
+    for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(streamed[i], *choices[i].find("text")->as_string());
+    EXPECT_FALSE(streamed[0].empty());
+    EXPECT_NE(rig.sink.chunks.back().chunk.find("usage"), nullptr);
+}
+
+TEST(Pipeline, EchoesThePromptWithItsLogProbabilities) {
+    Rig rig;
+    rig.source.add(job("echo", R"(,"max_tokens":2,"echo":true,"logprobs":0)"));
+    rig.run();
+    const auto& choice = rig.sink.completion(0).body.find("choices")->as_array()->front();
+    const std::vector<engine::TokenId> prompt{1, 2, 3, 4, 5};
+    EXPECT_TRUE(choice.find("text")->as_string()->starts_with(tokenizer().decode(prompt, false)));
+    const auto& logprobs = *choice.find("logprobs")->find("token_logprobs")->as_array();
+    ASSERT_EQ(logprobs.size(), 7U);
+    EXPECT_TRUE(logprobs[0].is_null());
+    for (std::size_t i = 1; i < 5; ++i) {
+        EXPECT_EQ(static_cast<float>(*logprobs[i].as_number()),
+                  tests::hash_logprob(tests::hash_of(std::span(prompt).first(i)), prompt[i]));
+    }
+}
+
+TEST(Pipeline, ClassifiesByTheSummedLogProbabilityOfEachChoice) {
+    Rig rig;
+    rig.source.add(R"({"custom_id":"c","method":"POST","url":"/classify","body":{"model":"base","input":"some text","choices":["yes","no way","maybe it is"]}})");
+    rig.run();
+    ASSERT_EQ(ending(rig.sink.completion(0)), "200");
+    const auto& data = rig.sink.completion(0).body.find("data")->as_array()->front();
+    const std::vector<engine::TokenId> prompt = *tokenizer().encode("some text", true);
+    std::vector<std::string> choices{"yes", "no way", "maybe it is"};
+    std::vector<double> expected;
+    for (const std::string& choice : choices) {
+        std::vector<engine::TokenId> all = prompt;
+        double sum = 0.0;
+        const std::vector<engine::TokenId> tokens = *tokenizer().encode(choice, false);
+        for (const engine::TokenId token : tokens) {
+            sum += static_cast<double>(tests::hash_logprob(tests::hash_of(all), token));
+            all.push_back(token);
+        }
+        expected.push_back(sum);
+    }
+    double total = 0.0;
+    for (std::size_t i = 0; i < 3; ++i) {
+        EXPECT_NEAR(*(*data.find("logprobs")->as_array())[i].as_number(), expected[i], 1e-4);
+        total += *(*data.find("probs")->as_array())[i].as_number();
+    }
+    EXPECT_NEAR(total, 1.0, 1e-9);
+    EXPECT_EQ(*data.find("label")->as_string(), choices[static_cast<std::size_t>(std::ranges::max_element(expected) - expected.begin())]);
+}
+
+TEST(Pipeline, EndsExpiredAndCancelledJobsWithTheirBatchErrors) {
+    Rig rig;
+    rig.cancels.cancel("gone");
+    rig.source.add(job("late"), {{"deadline", "1000"}});
+    rig.source.add(job("gone", R"(,"max_tokens":100)"));
+    rig.source.add(job("fine"));
+    rig.run();
+    EXPECT_EQ(ending(rig.sink.completion(0)), "batch_expired");
+    EXPECT_EQ(rig.sink.completion(0).state, JobState::expired);
+    EXPECT_EQ(ending(rig.sink.completion(1)), "batch_cancelled");
+    EXPECT_EQ(ending(rig.sink.completion(2)), "200");
+}
+
+TEST(Pipeline, PublishesNothingOfPartitionsItHasLost) {
+    Rig rig;
+    rig.options.commit_interval = std::chrono::milliseconds(200);
+    for (int i = 0; i < 50; ++i) rig.source.add(job("job-" + std::to_string(i), R"(,"max_tokens":150)"));
+    rig.source.after(50, [](RevocationHandler& handler) { handler.drain({{.topic = "jobs", .partition = 0, .epoch = 1}}, Clock::now()); });
+    rig.run();
+    EXPECT_LT(rig.sink.committed.size(), 50U) << "150 tokens each are not drawn at once";
+    EXPECT_TRUE(rig.sink.pending.empty()) << "what had ended was committed before the drain returned";
+}
+
+TEST(Pipeline, DrainsOnRequestAndLeavesNothingHalfDone) {
+    Rig rig;
+    rig.source.stay_open();
+    for (int i = 0; i < 20; ++i) rig.source.add(job("job-" + std::to_string(i), R"(,"max_tokens":100)"));
+    rig.start();
+    std::thread stopper([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        rig.pipeline->request_stop();
+    });
+    rig.pipeline->run();
+    stopper.join();
+    EXPECT_TRUE(rig.sink.pending.empty());
+    for (const auto& [offset, times] : rig.sink.times_committed) EXPECT_EQ(times, 1) << "offset " << offset;
+}
+
+TEST(Pipeline, ThrowsWhatWentWrongInAnyThread) {
+    Rig rig;
+    rig.sink.fails = true;
+    rig.source.stay_open();
+    rig.source.add(job("one"));
+    EXPECT_THROW(rig.run(), std::runtime_error);
+}
+
+TEST(Pipeline, SeedsARequestByItsJobUnlessTheJobNamesASeed) {
+    Rig rig;
+    rig.start();
+    const auto seed_of = [&](const std::string& id, const std::string& more) {
+        auto parsed = schema::parse_job({.source = {.topic = "jobs"}, .value = job(id, more)}, {});
+        return rig.intake->prepare(std::move(*parsed), 0, {.kind = ModelName::Kind::base})->requests.front().seed;
+    };
+    EXPECT_EQ(seed_of("a", ""), seed_of("a", ""));
+    EXPECT_NE(seed_of("a", ""), seed_of("b", ""));
+    EXPECT_EQ(seed_of("a", R"(,"seed":7)"), seed_of("b", R"(,"seed":7)"));
+}
+
+}  // namespace
+}  // namespace lorry::consumer

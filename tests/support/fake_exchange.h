@@ -1,0 +1,135 @@
+// Fakes of the pipeline's seams: a source with a list of records, a sink that keeps what it is given, directories that are set by hand.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "consumer/seams.h"
+
+namespace lorry::tests {
+
+using consumer::Clock;
+
+// Delivers its records in order from partition 0 of topic "jobs"; a revocation can be asked for after so many deliveries.
+class FakeSource final : public consumer::JobSource {
+public:
+    void add(std::string value, std::vector<schema::Header> headers = {}) {
+        schema::JobRecord record{.source = {.topic = "jobs", .partition = 0, .offset = next_offset_++},
+                                 .key = "key",
+                                 .value = std::move(value),
+                                 .headers = std::move(headers),
+                                 .timestamp = schema::Timestamp(std::chrono::milliseconds(1'000'000))};
+        records_.push_back(std::move(record));
+    }
+    void add_null() {
+        add("");
+        records_.back().value.reset();
+    }
+    // Called within poll once this many records were delivered.
+    void after(std::int64_t deliveries, std::function<void(consumer::RevocationHandler&)> act) { actions_.emplace(deliveries, std::move(act)); }
+    // Never exhausted: the pipeline ends by request_stop only.
+    void stay_open() { stays_open_ = true; }
+
+    std::vector<consumer::Delivery> poll(std::chrono::milliseconds, std::size_t max, consumer::RevocationHandler& handler) override {
+        for (auto action = actions_.begin(); action != actions_.end() && action->first <= delivered_; action = actions_.erase(action)) {
+            action->second(handler);
+        }
+        std::vector<consumer::Delivery> deliveries;
+        while (!paused_ && deliveries.size() < max && !records_.empty()) {
+            deliveries.push_back({.record = std::move(records_.front()), .epoch = 1});
+            records_.pop_front();
+            ++delivered_;
+        }
+        if (deliveries.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return deliveries;
+    }
+    void set_paused(bool paused) override { paused_ = paused; }
+    bool exhausted() const override { return !stays_open_ && records_.empty() && actions_.empty(); }
+    std::optional<std::int64_t> backlog() override { return static_cast<std::int64_t>(records_.size()); }
+    void close(consumer::RevocationHandler& handler, Clock::time_point deadline) override {
+        handler.drain({{.topic = "jobs", .partition = 0, .epoch = 1}}, deadline);
+    }
+
+private:
+    std::deque<schema::JobRecord> records_;
+    std::multimap<std::int64_t, std::function<void(consumer::RevocationHandler&)>> actions_;
+    std::int64_t next_offset_ = 0;
+    std::int64_t delivered_ = 0;
+    bool paused_ = false;
+    bool stays_open_ = false;
+};
+
+// Keeps everything. What was published counts once commit() returned.
+class FakeSink final : public consumer::CompletionSink {
+public:
+    void publish(consumer::Outcome outcome) override { pending.push_back(std::move(outcome)); }
+    void publish(const schema::Chunk& chunk) override { chunks.push_back(chunk); }
+    void publish(const schema::Status& status) override { statuses.push_back(status); }
+    std::size_t commit() override {
+        if (fails) throw std::runtime_error("the broker is gone");
+        const std::size_t count = pending.size();
+        for (auto& outcome : pending) {
+            const std::int64_t offset = outcome.source.offset;
+            ++times_committed[offset];
+            committed.insert_or_assign(offset, std::move(outcome));
+        }
+        pending.clear();
+        return count;
+    }
+
+    // The completion of the job at this offset.
+    const schema::Completion& completion(std::int64_t offset) const { return std::get<schema::Completion>(committed.at(offset).record); }
+    const schema::DeadLetter& dead_letter(std::int64_t offset) const { return std::get<schema::DeadLetter>(committed.at(offset).record); }
+
+    std::vector<consumer::Outcome> pending;
+    std::map<std::int64_t, consumer::Outcome> committed;
+    std::map<std::int64_t, int> times_committed;
+    std::vector<schema::Chunk> chunks;
+    std::vector<schema::Status> statuses;
+    std::atomic<bool> fails = false;
+};
+
+// "base" is the base; other names are unknown, or not yet known until `known_after` calls were made.
+class FakeDirectory final : public consumer::AdapterDirectory {
+public:
+    consumer::ModelName resolve(std::string_view model, Clock::time_point) const override {
+        using Kind = consumer::ModelName::Kind;
+        if (model == "base") return {.kind = Kind::base};
+        if (model == "late") return {.kind = ++asked_ < 5 ? Kind::not_yet : Kind::base};
+        if (model == "broken") return {.kind = Kind::adapter, .hash = "0000", .folder = "/nonexistent/adapter"};
+        return {.kind = Kind::unknown};
+    }
+    std::vector<std::string> names() const override { return {"base"}; }
+
+private:
+    mutable std::atomic<int> asked_ = 0;
+};
+
+class FakeCancels final : public consumer::CancelDirectory {
+public:
+    void cancel(const std::string& id) {
+        const std::lock_guard lock(mutex_);
+        ids_.insert(id);
+        ++version_;
+    }
+    bool is_cancelled(std::string_view job_id, std::string_view batch_id, std::optional<schema::Timestamp>) const override {
+        const std::lock_guard lock(mutex_);
+        return ids_.contains(std::string(job_id)) || ids_.contains(std::string(batch_id));
+    }
+    std::uint64_t version() const override { return version_; }
+
+private:
+    mutable std::mutex mutex_;
+    std::set<std::string> ids_;  // guarded by mutex_
+    std::atomic<std::uint64_t> version_ = 0;
+};
+
+}  // namespace lorry::tests
