@@ -74,7 +74,7 @@ struct ByteWriter {
 };
 
 class ByteReader {
-  public:
+public:
     explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}
     bool at_end() const { return next_ == bytes_.size(); }
     std::size_t left() const { return bytes_.size() - next_; }
@@ -88,7 +88,7 @@ class ByteReader {
         return std::nullopt;
     }
 
-  private:
+private:
     std::string_view bytes_;
     std::size_t next_ = 0;
 };
@@ -198,8 +198,9 @@ Expected<CommitState, CommitMetadataError> decode_commit_metadata(std::int64_t o
         return refuse(Kind::damaged, "the commit metadata does not match its checksum: damaged, or not written by Lorry");
     }
     if (version != version_ours) {
-        return refuse(Kind::newer, fmt::format("the commit metadata has version {}, this program knows {}: run the newer Lorry that wrote it",
-                                               version, version_ours));
+        return refuse(Kind::newer,
+                      fmt::format("the commit metadata has version {}, this program knows {}: run the newer Lorry that wrote it", version,
+                                  version_ours));
     }
     ByteReader in(all.substr(head_bytes));
     auto state = read(offset, in);

@@ -31,9 +31,9 @@ struct StartCount {
 // What a commit says about one partition. `offset` is the lowest incomplete one and travels beside the string.
 struct CommitState {
     std::int64_t offset = 0;
-    std::vector<std::int64_t> holes;       // ascending, > offset: incomplete below highest_finished
-    std::int64_t highest_finished = 0;     // > the last hole; == offset: nothing above the offset is finished
-    std::vector<StartCount> starts;        // ascending, ≥ offset: incomplete ones that were started
+    std::vector<std::int64_t> holes;    // ascending, > offset: incomplete below highest_finished
+    std::int64_t highest_finished = 0;  // > the last hole; == offset: nothing above the offset is finished
+    std::vector<StartCount> starts;     // ascending, ≥ offset: incomplete ones that were started
     auto operator<=>(const CommitState&) const = default;
 };
 

@@ -30,7 +30,7 @@ struct PartitionCommit {
 // held while waiting. Offsets may have holes (compaction, control records): only what was polled counts, or what the metadata of
 // an earlier owner says is still to come.
 class OffsetTracker {
-  public:
+public:
     explicit OffsetTracker(std::size_t metadata_chars_max = commit_metadata_chars_max) : metadata_chars_max_(metadata_chars_max) {}
 
     // A partition came, to be read from state.offset on. The epoch is new, larger than all before.
@@ -65,17 +65,17 @@ class OffsetTracker {
     // The longest metadata string that a snapshot would hold now, in characters.
     std::size_t metadata_chars() const;
 
-  private:
+private:
     using Key = std::pair<std::string, std::int32_t>;
     struct Partition {
         Epoch epoch = 0;
         bool draining = false;
-        std::int64_t position = 0;                       // all below were polled, or are not there
-        std::int64_t highest_finished = -1;              // ours or an earlier owner's
-        std::set<std::int64_t> incomplete;               // polled, not durable
-        std::set<std::int64_t> expected;                 // incomplete by an earlier owner's metadata, ≥ position
-        std::int64_t taken_over_until = -1;              // up to here, what is not expected was finished by an earlier owner
-        std::map<std::int64_t, std::uint32_t> starts;    // of incomplete or expected ones
+        std::int64_t position = 0;                     // all below were polled, or are not there
+        std::int64_t highest_finished = -1;            // ours or an earlier owner's
+        std::set<std::int64_t> incomplete;             // polled, not durable
+        std::set<std::int64_t> expected;               // incomplete by an earlier owner's metadata, ≥ position
+        std::int64_t taken_over_until = -1;            // up to here, what is not expected was finished by an earlier owner
+        std::map<std::int64_t, std::uint32_t> starts;  // of incomplete or expected ones
         std::optional<PartitionCommit> last_commit;
     };
 

@@ -1,3 +1,4 @@
+// The string beside a committed offset: what it holds, what it refuses, and that no bytes can hurt.
 #include "consumer/commit_metadata.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Out-of-order finishes against a naive model, and the cases one by one.
 #include "consumer/offset_tracker.h"
 
 #include <fmt/format.h>

@@ -1,0 +1,103 @@
+// Registrations and tombstones of the adapters topic, and what a job's model name means by them.
+#include "consumer/adapter_topic.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "consumer/kafka_follower.h"
+#include "schema/codec.h"
+
+namespace lorry::consumer {
+
+std::optional<std::filesystem::path> folder_below(const std::filesystem::path& root, const std::filesystem::path& path) {
+    if (path.empty() || path.is_absolute()) return std::nullopt;
+    std::error_code error;
+    // Weakly: the folder may not be there (yet); symbolic links of the part that is there are followed.
+    const auto base = std::filesystem::weakly_canonical(root, error);
+    if (error) return std::nullopt;
+    auto folder = std::filesystem::weakly_canonical(root / path, error);
+    if (error) return std::nullopt;
+    const auto [base_end, folder_at] = std::mismatch(base.begin(), base.end(), folder.begin(), folder.end());
+    if (base_end != base.end() || folder_at == folder.end()) return std::nullopt;
+    return folder;
+}
+
+AdapterTopic::AdapterTopic(const KafkaConfig& config, Options options) : options_(std::move(options)) {
+    follower_ = std::make_unique<TopicFollower>(config, options_.topic, [this](const schema::JobRecord& record) { apply(record); });
+}
+
+AdapterTopic::~AdapterTopic() = default;
+
+void AdapterTopic::wait_until_read(Clock::time_point deadline) { follower_->wait_until_read(deadline); }
+
+void AdapterTopic::apply(const schema::JobRecord& record) {
+    const std::scoped_lock lock(mutex_);
+    if (!take(record)) ++counters_.refused;
+    counters_.known = names_.size();
+}
+
+bool AdapterTopic::take(const schema::JobRecord& record) {
+    const auto complain = [&](std::string_view why) {
+        spdlog::warn("{} [{}] offset {}: not a registration: {}", record.source.topic, record.source.partition, record.source.offset, why);
+        return false;
+    };
+    if (!record.key) return complain("it has no key; the key is the adapter's name");
+    if (!record.value) {
+        counters_.removed += names_.erase(*record.key);
+        return true;
+    }
+    const auto parsed = schema::parse_adapter(*record.value);
+    if (!parsed) return complain(parsed.error());
+    if (parsed->name != *record.key) return complain("its name is not its key");
+    if (std::find(options_.base_names.begin(), options_.base_names.end(), parsed->name) != options_.base_names.end()) {
+        return complain("the name belongs to the base model");
+    }
+    auto folder = folder_below(options_.adapters_root, parsed->path);
+    if (!folder) return complain("its path '" + parsed->path + "' leaves adapters_root; register a path relative to it");
+    Name& name = names_[parsed->name];
+    name.current = parsed->hash;
+    name.by_hash[parsed->hash] = Adapter{parsed->hash, *std::move(folder)};
+    ++counters_.registered;
+    return true;
+}
+
+const AdapterTopic::Adapter* AdapterTopic::find(std::string_view model) const {
+    if (const auto name = names_.find(model); name != names_.end()) return &name->second.by_hash.at(name->second.current);
+    const std::size_t at = model.rfind('@');
+    if (at == std::string_view::npos) return nullptr;
+    const auto name = names_.find(model.substr(0, at));
+    if (name == names_.end()) return nullptr;
+    const auto pinned = name->second.by_hash.find(model.substr(at + 1));
+    return pinned == name->second.by_hash.end() ? nullptr : &pinned->second;
+}
+
+ModelName AdapterTopic::resolve(std::string_view model, Clock::time_point polled) const {
+    if (std::find(options_.base_names.begin(), options_.base_names.end(), model) != options_.base_names.end()) {
+        return {.kind = ModelName::Kind::base, .hash = {}, .folder = {}};
+    }
+    // Asked before the names are looked at: what was read by then is in them.
+    const bool read = follower_->has_read_as_of(polled);
+    const std::scoped_lock lock(mutex_);
+    if (const Adapter* adapter = find(model)) {
+        return {.kind = ModelName::Kind::adapter, .hash = adapter->hash, .folder = adapter->folder};
+    }
+    const bool waited = Clock::now() >= polled + options_.grace;
+    return {.kind = read && waited ? ModelName::Kind::unknown : ModelName::Kind::not_yet, .hash = {}, .folder = {}};
+}
+
+std::vector<std::string> AdapterTopic::names() const {
+    const std::scoped_lock lock(mutex_);
+    std::vector<std::string> list;
+    for (const auto& [name, registrations] : names_) list.push_back(name);
+    return list;
+}
+
+AdapterTopic::Counters AdapterTopic::counters() const {
+    const std::scoped_lock lock(mutex_);
+    return counters_;
+}
+
+}  // namespace lorry::consumer

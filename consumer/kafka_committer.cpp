@@ -1,0 +1,167 @@
+// At least once: produce, wait, mark finished, commit offsets through the consumer.
+#include "consumer/kafka_committer.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "consumer/kafka_producer.h"
+
+namespace lorry::consumer {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds commit_timeout{10'000};  // of one request
+constexpr milliseconds backoff_first{20};
+constexpr milliseconds backoff_max{1'000};
+// While the group rebalances, commits are refused for a moment. What is then still refused is left to the next commit.
+constexpr milliseconds rebalance_patience{1'000};
+
+bool is_rebalancing(rd_kafka_resp_err_t error) {
+    switch (error) {
+        case RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS:
+        case RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION:
+        case RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID:
+        case RD_KAFKA_RESP_ERR__ASSIGNMENT_LOST: return true;
+        default: return false;
+    }
+}
+
+class AtLeastOnceCommitter : public Committer {
+public:
+    AtLeastOnceCommitter(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker, std::size_t message_bytes_max)
+        : consumer_(consumer),
+          tracker_(tracker),
+          offsets_(rd_kafka_queue_new(consumer.handle())),
+          producer_(config, {.message_bytes_max = message_bytes_max, .on_delivery = [this](const KafkaProducer::Delivery& delivery) {
+                                 if (delivery.error != RD_KAFKA_RESP_ERR_NO_ERROR) errors_.at(delivery.tag) = delivery.error;
+                             }}) {}
+
+    std::vector<RejectedEntry> commit(std::vector<OutboxEntry> entries) override {
+        std::erase_if(entries, [&](const OutboxEntry& entry) { return !tracker_.is_current(entry.source, entry.epoch); });
+        errors_.assign(entries.size(), RD_KAFKA_RESP_ERR_NO_ERROR);
+        for (std::size_t i = 0; i < entries.size(); ++i) send(entries[i], i);
+        producer_.wait_all("publishing results");
+        std::vector<RejectedEntry> rejected;
+        for (std::size_t i = 0; i < entries.size(); ++i) {
+            if (errors_[i] == RD_KAFKA_RESP_ERR_NO_ERROR) {
+                tracker_.finish(entries[i].source, entries[i].epoch);
+            } else {
+                ++entries[i].rejections;
+                rejected.push_back({std::move(entries[i]), rd_kafka_err2str(errors_[i])});
+            }
+        }
+        producer_.poll(milliseconds(0));
+        commit_offsets();
+        return rejected;
+    }
+
+private:
+    void send(const OutboxEntry& entry, std::size_t index) {
+        for (const OutboxRecord& record : entry.records) {
+            const auto sent = producer_.send({.topic = record.topic,
+                                              .partition = record.partition,
+                                              .key = record.key,
+                                              .value = record.value,
+                                              .headers = record.headers,
+                                              .tag = index});
+            if (sent) continue;
+            errors_[index] = sent.error();
+            return;
+        }
+    }
+
+    void commit_offsets() {
+        const auto start = std::chrono::steady_clock::now();
+        for (auto backoff = backoff_first;; backoff = std::min(backoff * 2, backoff_max)) {
+            const auto commits = tracker_.snapshot();
+            if (commits.empty()) return;
+            const auto error = commit_once(commits);
+            if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
+                tracker_.committed(commits);
+                return;
+            }
+            consumer_.check_fatal();
+            if (is_configuration_error(error) || error == RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE ||
+                error == RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID) {
+                throw refused(error);
+            }
+            const auto waited = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
+            if (is_rebalancing(error) && waited > rebalance_patience) {
+                spdlog::info("offsets could not be committed during a rebalance ({}); they go with the next commit",
+                             rd_kafka_err2str(error));
+                return;
+            }
+            if (waited > consumer_.config().deadline_later) {
+                throw consumer_.away(fmt::format("committing offsets ({})", rd_kafka_err2str(error)), waited);
+            }
+            std::this_thread::sleep_for(backoff);
+        }
+    }
+
+    rd_kafka_resp_err_t commit_once(const std::vector<PartitionCommit>& commits) {
+        const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(commits.size())));
+        for (const PartitionCommit& commit : commits) {
+            rd_kafka_topic_partition_t* place = rd_kafka_topic_partition_list_add(list.get(), commit.topic.c_str(), commit.partition);
+            place->offset = commit.offset;
+            if (commit.metadata.empty()) continue;
+            place->metadata = rd_kafka_mem_malloc(consumer_.handle(), commit.metadata.size());
+            place->metadata_size = commit.metadata.size();
+            std::copy(commit.metadata.begin(), commit.metadata.end(), static_cast<char*>(place->metadata));
+        }
+        const auto sent = rd_kafka_commit_queue(consumer_.handle(), list.get(), offsets_.get(), nullptr, nullptr);
+        if (sent != RD_KAFKA_RESP_ERR_NO_ERROR) return sent;
+        const EventHandle event(rd_kafka_queue_poll(offsets_.get(), static_cast<int>(commit_timeout.count())));
+        if (!event) {
+            // Its answer, should it come yet, must not be taken for a later one's.
+            offsets_.reset(rd_kafka_queue_new(consumer_.handle()));
+            return RD_KAFKA_RESP_ERR__TIMED_OUT;
+        }
+        CHECK(rd_kafka_event_type(event.get()) == RD_KAFKA_EVENT_OFFSET_COMMIT, "the queue holds answers to commits only");
+        if (const auto error = rd_kafka_event_error(event.get()); error != RD_KAFKA_RESP_ERR_NO_ERROR) return error;
+        const rd_kafka_topic_partition_list_t* answered = rd_kafka_event_topic_partition_list(event.get());
+        for (int i = 0; answered != nullptr && i < answered->cnt; ++i) {
+            if (answered->elems[i].err != RD_KAFKA_RESP_ERR_NO_ERROR) return answered->elems[i].err;
+        }
+        return RD_KAFKA_RESP_ERR_NO_ERROR;
+    }
+
+    KafkaError refused(rd_kafka_resp_err_t error) const {
+        std::string advice = advice_for(error, "the jobs topic");
+        if (error == RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE) {
+            advice = fmt::format(": set the brokers' offset.metadata.max.bytes to {} or more", commit_metadata_chars_max);
+        }
+        if (error == RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID) {
+            advice = ": another worker runs under this member id; give each worker a `member` of its own";
+        }
+        return KafkaError(
+            fmt::format("Kafka at {}: committing offsets: {}{}", consumer_.config().brokers, rd_kafka_err2str(error), advice));
+    }
+
+    KafkaConnection& consumer_;
+    OffsetTracker& tracker_;
+    QueueHandle offsets_;
+    std::vector<rd_kafka_resp_err_t> errors_;  // by entry of the commit that runs
+    KafkaProducer producer_;
+};
+
+}  // namespace
+
+std::size_t bytes_of(const OutboxRecord& record) {
+    constexpr std::size_t frame = 64;  // lengths, timestamp and offset of a record
+    std::size_t bytes = frame + (record.key ? record.key->size() : 0) + (record.value ? record.value->size() : 0);
+    for (const auto& [name, value] : record.headers) bytes += name.size() + value.size() + 8;
+    return bytes;
+}
+
+std::unique_ptr<Committer> make_at_least_once_committer(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker,
+                                                        std::size_t message_bytes_max) {
+    return std::make_unique<AtLeastOnceCommitter>(config, consumer, tracker, message_bytes_max);
+}
+
+}  // namespace lorry::consumer

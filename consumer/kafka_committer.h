@@ -1,0 +1,57 @@
+// How results become durable together with the offsets of their jobs: the one step in which at-least-once and a transactional protocol
+// differ. Called by KafkaSink, on its thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "consumer/kafka_connection.h"
+#include "consumer/offset_tracker.h"
+#include "schema/completion.h"
+
+namespace lorry::consumer {
+
+struct OutboxRecord {
+    std::string topic;
+    std::optional<std::int32_t> partition;  // nullopt: by key
+    std::optional<std::string> key;
+    std::optional<std::string> value;
+    std::vector<schema::Header> headers;
+};
+// As the broker counts it, about.
+std::size_t bytes_of(const OutboxRecord& record);
+
+// One job's end: records that belong together.
+struct OutboxEntry {
+    schema::Source source;
+    Epoch epoch = 0;
+    std::vector<OutboxRecord> records;
+    std::size_t bytes = 0;
+    // What an error in its place needs; without the body. nullopt: a dead letter.
+    std::optional<schema::Completion> completion;
+    std::uint32_t rejections = 0;  // times that a broker or the client would not take a record of it
+};
+
+struct RejectedEntry {
+    OutboxEntry entry;
+    std::string reason;
+};
+
+class Committer {
+public:
+    virtual ~Committer() = default;
+    // Makes the entries' records durable, marks their sources finished and commits the offsets of everything finished so far. Entries of an
+    // epoch that is over are dropped. Returns those of which a record was refused; they are neither finished nor committed. Throws
+    // KafkaError when the brokers are away past the deadline; nothing is marked finished then that was not published.
+    virtual std::vector<RejectedEntry> commit(std::vector<OutboxEntry> entries) = 0;
+};
+
+// Records first, acknowledged by all in-sync replicas, then offsets: after a crash between the two, jobs run again and leave a second
+// result of the same id.
+std::unique_ptr<Committer> make_at_least_once_committer(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker,
+                                                        std::size_t message_bytes_max);
+
+}  // namespace lorry::consumer

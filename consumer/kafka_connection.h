@@ -1,0 +1,103 @@
+// One librdkafka client with what all of ours share: how it is configured, what it last complained about, and waits with a deadline
+// that say so. Base of consumers, producers, readers and the admin client; included only by consumer/kafka_*.cpp.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "consumer/kafka_config.h"
+#include "consumer/kafka_handles.h"
+#include "consumer/kafka_records.h"
+
+namespace lorry::consumer {
+
+using KafkaSettings = std::vector<std::pair<std::string, std::string>>;
+
+// Ours first, then the user's table, then `settings`, which win. Throws KafkaConfigError for what librdkafka refuses.
+KafkaConfHandle make_conf(const KafkaConfig& config, const KafkaSettings& settings);
+
+// What the client last said was wrong: librdkafka only logs a wrong password or an unreachable broker. Any thread.
+class KafkaComplaints {
+public:
+    // True if it differs from the one before, so is worth a line of the log.
+    bool note(std::string text);
+    std::string last() const;  // "none" at first
+
+private:
+    mutable std::mutex mutex_;
+    std::string last_ = "none";  // guarded by mutex_
+};
+
+// What callbacks get as their opaque pointer.
+struct KafkaContext {
+    KafkaComplaints complaints;
+    std::atomic<bool> all_down = false;  // no broker could be reached, as of the last event
+    void* owner = nullptr;               // of the callbacks that `prepare` set
+};
+
+class KafkaConnection {
+public:
+    enum class Kind : std::uint8_t { consumer, producer };
+
+    // `prepare` may set callbacks on the configuration; they find `owner` in their KafkaContext. Nothing is sent yet.
+    KafkaConnection(const KafkaConfig& config, Kind kind, const KafkaSettings& settings,
+                    const std::function<void(rd_kafka_conf_t*)>& prepare = {}, void* owner = nullptr);
+
+    rd_kafka_t* handle() const { return handle_.get(); }
+    const KafkaConfig& config() const { return config_; }
+    KafkaComplaints& complaints() const { return context_->complaints; }
+
+    // Waits until a broker answered; throws KafkaError at deadline_start with brokers, last complaint and what to do.
+    void wait_ready() const;
+    // Metadata of that topic, or of all. Retries until deadline_start.
+    MetadataHandle metadata(const std::string& topic) const;
+    // How many partitions the topic has; nullopt: it does not exist. Retries until deadline_start.
+    std::optional<std::int32_t> partition_count(const std::string& topic) const;
+    // The same, but throws KafkaError that says how to create it.
+    std::int32_t required_partition_count(const std::string& topic) const;
+    // One try, a second at most; nullopt: no answer, or no such topic.
+    std::optional<std::int32_t> try_partition_count(const std::string& topic) const;
+    std::string cluster_id() const;
+    // The topic's id; empty where the broker gives none or has no such topic.
+    std::string topic_id(const std::string& topic) const;
+    // The topic's settings, as Kafka names them; empty where the broker does not say (no right, or it is the embedded one).
+    std::map<std::string, std::string> topic_settings(const std::string& topic) const;
+    struct Watermarks {
+        std::int64_t first = 0;  // the oldest offset
+        std::int64_t end = 0;    // the next one to be written (for readers of committed records: the first uncommitted)
+    };
+    // Asks the partition's leader; retries until `deadline` has passed, then throws KafkaError. Safe from any thread.
+    Watermarks watermarks(const std::string& topic, std::int32_t partition, std::chrono::milliseconds deadline) const;
+
+    // One try, a second at most.
+    std::optional<Watermarks> try_watermarks(const std::string& topic, std::int32_t partition) const;
+
+    // To be called now and then by the thread that polls: throws KafkaError when no broker was reachable for deadline_later. Costs
+    // nothing while they are; else asks (for a second at most) once in five seconds.
+    void check_reachable();
+    // The exception for brokers that were away for too long while doing `what`.
+    KafkaError away(std::string_view what, std::chrono::milliseconds waited) const;
+    // Throws KafkaError if the client has hit an error from which it cannot recover.
+    void check_fatal() const;
+
+private:
+    KafkaConfig config_;
+    std::optional<std::chrono::steady_clock::time_point> down_since_;  // the polling thread's
+    std::chrono::steady_clock::time_point probe_next_;                 // the polling thread's
+    std::unique_ptr<KafkaContext> context_;                            // callbacks point at it, so it does not move; outlives the handle
+    KafkaClientHandle handle_;
+};
+
+// The embedded broker says who it is by its cluster id.
+bool is_embedded_cluster(std::string_view cluster_id);
+
+}  // namespace lorry::consumer

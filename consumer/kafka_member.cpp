@@ -1,0 +1,107 @@
+// Puts source, tracker and sink together, after looking at the topics.
+#include "consumer/kafka_member.h"
+
+#include <spdlog/spdlog.h>
+
+#include <charconv>
+#include <utility>
+
+#include "consumer/kafka_sink.h"
+#include "consumer/kafka_source.h"
+#include "consumer/offset_tracker.h"
+
+namespace lorry::consumer {
+
+namespace {
+
+// The topic's max.message.bytes; where the broker does not say, Kafka's default.
+std::size_t record_limit(const KafkaConnection& connection, const std::string& topic, bool embedded) {
+    constexpr std::size_t kafka_default = 1'048'588;
+    // A broker counts the whole batch; this is the frame of one with a single record.
+    constexpr std::size_t batch_frame = 256;
+    std::size_t limit = kafka_default;
+    if (!embedded) {
+        const auto settings = connection.topic_settings(topic);
+        if (const auto found = settings.find("max.message.bytes"); found != settings.end()) {
+            std::from_chars(found->second.data(), found->second.data() + found->second.size(), limit);
+        }
+    }
+    return limit - std::min(limit, batch_frame);
+}
+
+}  // namespace
+
+struct KafkaMember::State {
+    OffsetTracker tracker;
+    KafkaSource source;
+    std::string cluster_id;
+    std::unique_ptr<KafkaSink> sink;
+
+    State(const KafkaConfig& config, const Options& options)
+        : source(config,
+                 {.topic = options.topics.jobs(),
+                  .group = options.group,
+                  .member = options.member,
+                  .session_timeout = options.session_timeout,
+                  .drain_budget = options.drain_budget},
+                 tracker) {
+        const KafkaConnection& connection = source.connection();
+        cluster_id = connection.cluster_id();
+        const bool embedded = is_embedded_cluster(cluster_id);
+        const schema::Topics& topics = options.topics;
+        const std::int32_t jobs = connection.required_partition_count(topics.jobs());
+        KafkaSink::Options sink_options{.topics = topics,
+                                        .outbox_records_max = options.outbox_records_max,
+                                        .outbox_bytes_max = options.outbox_bytes_max,
+                                        .limits = {.results = record_limit(connection, topics.results(), embedded),
+                                                   .chunks = record_limit(connection, topics.chunks(), embedded),
+                                                   .status = record_limit(connection, topics.status(), embedded),
+                                                   .dlq = record_limit(connection, topics.dlq(), embedded)},
+                                        .results_partitions = connection.required_partition_count(topics.results()),
+                                        .dlq_partitions = connection.required_partition_count(topics.dlq())};
+        connection.required_partition_count(topics.chunks());
+        connection.required_partition_count(topics.status());
+        if (jobs != sink_options.results_partitions) {
+            spdlog::warn("{} has {} partitions and {} has {}: give them the same number, so that a take-over finds results in one place",
+                         topics.jobs(), jobs, topics.results(), sink_options.results_partitions);
+        }
+        const std::size_t bytes_max = std::max({sink_options.limits.results, sink_options.limits.status, sink_options.limits.dlq});
+        auto committer = make_at_least_once_committer(config, source.connection(), tracker, bytes_max);
+        sink = std::make_unique<KafkaSink>(config, std::move(sink_options), std::move(committer));
+    }
+};
+
+KafkaMember::KafkaMember(const KafkaConfig& config, Options options) {
+    check_kafka_config(config);
+    state_ = std::make_unique<State>(config, options);
+}
+
+KafkaMember::~KafkaMember() = default;
+
+JobSource& KafkaMember::source() { return state_->source; }
+CompletionSink& KafkaMember::sink() { return *state_->sink; }
+std::string KafkaMember::cluster_id() const { return state_->cluster_id; }
+bool KafkaMember::is_embedded() const { return is_embedded_cluster(state_->cluster_id); }
+
+KafkaMember::Stats KafkaMember::stats() const {
+    const KafkaSource::Counters in = state_->source.counters();
+    const KafkaSink::Counters out = state_->sink->counters();
+    return {.jobs_polled = in.polled,
+            .jobs_skipped = in.skipped,
+            .rebalances = in.rebalances,
+            .assignments_lost = in.lost,
+            .partitions = state_->tracker.partitions().size(),
+            .partitions_held = in.held,
+            .jobs_incomplete = state_->tracker.incomplete(),
+            .metadata_chars = state_->tracker.metadata_chars(),
+            .completions = out.completions,
+            .dead_letters = out.dead_letters,
+            .chunks = out.chunks,
+            .results_too_large = out.too_large,
+            .records_rejected = out.rejected,
+            .commits = out.commits,
+            .outbox_records = out.outbox_records,
+            .outbox_bytes = out.outbox_bytes};
+}
+
+}  // namespace lorry::consumer

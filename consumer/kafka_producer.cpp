@@ -1,0 +1,100 @@
+// Sending with back-pressure, and delivery reports.
+#include "consumer/kafka_producer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace lorry::consumer {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds turn{50};
+// Of a record beside key and value: offsets, timestamps, header counts.
+constexpr std::size_t record_overhead_max = 4096;
+// A broker checks its limit (1,048,588 by default) against whole batches.
+constexpr const char* batch_bytes = "900000";
+
+}  // namespace
+
+KafkaProducer::KafkaProducer(const KafkaConfig& config, Options options)
+    : options_(std::move(options)),
+      connection_(
+          config, KafkaConnection::Kind::producer,
+          {{"enable.idempotence", "true"},
+           {"partitioner", "murmur2_random"},
+           {"batch.size", batch_bytes},
+           {"message.max.bytes", std::to_string(options_.message_bytes_max + record_overhead_max)},
+           {"message.timeout.ms", std::to_string(config.deadline_later.count())},
+           {"queue.buffering.max.kbytes", std::to_string(std::max<std::size_t>(1024, options_.bytes_in_flight_max / 1024))}},
+          [](rd_kafka_conf_t* conf) { rd_kafka_conf_set_dr_msg_cb(conf, on_report); }, this) {}
+
+void KafkaProducer::on_report(rd_kafka_t*, const rd_kafka_message_t* message, void* opaque) {
+    auto* self = static_cast<KafkaProducer*>(static_cast<KafkaContext*>(opaque)->owner);
+    Report report{{reinterpret_cast<std::uint64_t>(message->_private), message->err}, {}};  // NOLINT: produce() put a number there
+    if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) report.topic = rd_kafka_topic_name(message->rkt);
+    self->reports_.push_back(std::move(report));
+}
+
+void KafkaProducer::dispatch() {
+    for (const Report& report : std::exchange(reports_, {})) {
+        CHECK(in_flight_ > 0, "a delivery report without a record");
+        --in_flight_;
+        const auto error = report.delivery.error;
+        if (error != RD_KAFKA_RESP_ERR_NO_ERROR && !is_record_error(error)) {
+            connection_.check_fatal();
+            if (is_configuration_error(error)) {
+                throw KafkaError(fmt::format("Kafka at {}: writing to {}: {}{}", connection_.config().brokers, report.topic,
+                                             rd_kafka_err2str(error), advice_for(error, report.topic)));
+            }
+            throw connection_.away(fmt::format("writing to {} ({})", report.topic, rd_kafka_err2str(error)),
+                                   connection_.config().deadline_later);
+        }
+        if (options_.on_delivery) options_.on_delivery(report.delivery);
+    }
+}
+
+Expected<void, rd_kafka_resp_err_t> KafkaProducer::send(const Produce& record) {
+    const auto start = std::chrono::steady_clock::now();
+    for (;;) {
+        const auto error = produce(connection_.handle(), record);
+        if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
+            ++in_flight_;
+            return {};
+        }
+        if (is_record_error(error)) return tl::unexpected(error);
+        connection_.check_fatal();
+        if (error != RD_KAFKA_RESP_ERR__QUEUE_FULL) {
+            throw KafkaError(fmt::format("Kafka at {}: writing to {}: {}{}", connection_.config().brokers, record.topic,
+                                         rd_kafka_err2str(error), advice_for(error, record.topic)));
+        }
+        if (std::chrono::steady_clock::now() - start > connection_.config().deadline_later) {
+            throw connection_.away(fmt::format("writing to {}", record.topic), connection_.config().deadline_later);
+        }
+        poll(turn);
+    }
+}
+
+void KafkaProducer::poll(milliseconds timeout) {
+    rd_kafka_poll(connection_.handle(), static_cast<int>(timeout.count()));
+    dispatch();
+}
+
+void KafkaProducer::wait_all(std::string_view what) {
+    const auto start = std::chrono::steady_clock::now();
+    while (in_flight_ > 0) {
+        // flush sends what lingers, serves reports and returns when all are in.
+        rd_kafka_flush(connection_.handle(), static_cast<int>(turn.count()));
+        dispatch();
+        connection_.check_fatal();
+        // Records time out by themselves at the same deadline; this is for the case that they do not.
+        if (std::chrono::steady_clock::now() - start > connection_.config().deadline_later + milliseconds(10'000)) {
+            throw connection_.away(what, connection_.config().deadline_later);
+        }
+    }
+}
+
+}  // namespace lorry::consumer

@@ -1,0 +1,192 @@
+// RecordReader over librdkafka's simple consumer: no group, so no coordinator and no right to one is needed.
+#include "consumer/kafka_reader.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "consumer/kafka_connection.h"
+
+namespace lorry::consumer {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+using Key = std::pair<std::string, std::int32_t>;
+
+struct Partition {
+    std::int64_t next = 0;  // all below was read or is not there
+    bool at_end = false;    // as of the broker's last answer
+    std::int64_t end = 0;   // as known when reading began
+};
+
+}  // namespace
+
+struct RecordReader::State {
+    Options options;
+    KafkaConnection connection;
+    QueueHandle queue;
+    std::map<std::string, LocalTopicHandle> topics;
+    std::map<Key, Partition> partitions;
+    std::optional<schema::Timestamp> not_before;  // older records are dropped here
+
+    State(const KafkaConfig& config, Options given)
+        : options(std::move(given)),
+          connection(config, KafkaConnection::Kind::consumer,
+                     {{"isolation.level", "read_committed"},
+                      {"auto.offset.reset", "earliest"},
+                      {"enable.partition.eof", "true"},
+                      {"enable.auto.offset.store", "false"},
+                      {"enable.auto.commit", "false"},
+                      {"queued.min.messages", "1000"},
+                      {"queued.max.messages.kbytes", "16384"}}),
+          queue(rd_kafka_queue_new(connection.handle())) {}
+
+    ~State() {
+        for (const auto& [key, partition] : partitions) rd_kafka_consume_stop(topics.at(key.first).get(), key.second);
+    }
+
+    std::int64_t start_of(const Key& key, const KafkaConnection::Watermarks& marks, const Start& start) {
+        for (const TopicOffset& position : options.positions) {
+            if (position.topic == key.first && position.partition == key.second) return position.next;
+        }
+        if (std::holds_alternative<End>(start)) return marks.end;
+        const auto* time = std::get_if<schema::Timestamp>(&start);
+        // The embedded broker cannot look up times, so the records' own times must do.
+        if (time == nullptr || is_embedded_cluster(connection.cluster_id())) return marks.first;
+        const PartitionListHandle list(rd_kafka_topic_partition_list_new(1));
+        rd_kafka_topic_partition_list_add(list.get(), key.first.c_str(), key.second)->offset = time->time_since_epoch().count();
+        const auto wait = static_cast<int>(connection.config().deadline_start.count());
+        const auto error = rd_kafka_offsets_for_times(connection.handle(), list.get(), wait);
+        if (error != RD_KAFKA_RESP_ERR_NO_ERROR || list->elems[0].err != RD_KAFKA_RESP_ERR_NO_ERROR) return marks.first;
+        return list->elems[0].offset >= 0 ? list->elems[0].offset : marks.end;
+    }
+
+    void add(const std::string& topic, std::int32_t count, const Start& start) {
+        LocalTopicHandle& local = topics[topic];
+        if (!local) local.reset(rd_kafka_topic_new(connection.handle(), topic.c_str(), nullptr));
+        for (std::int32_t number = 0; number < count; ++number) {
+            const Key key{topic, number};
+            if (partitions.contains(key)) continue;
+            const auto marks = connection.watermarks(topic, number, connection.config().deadline_start);
+            const std::int64_t next = start_of(key, marks, start);
+            if (rd_kafka_consume_start_queue(local.get(), number, next, queue.get()) != 0) {
+                throw KafkaError(
+                    fmt::format("{} [{}]: reading could not be started: {}", topic, number, rd_kafka_err2str(rd_kafka_last_error())));
+            }
+            partitions[key] = {.next = next, .at_end = false, .end = marks.end};
+        }
+    }
+
+    void take(rd_kafka_message_t& message, std::vector<schema::JobRecord>& records) {
+        if (message.rkt == nullptr) return;
+        const Key key{rd_kafka_topic_name(message.rkt), message.partition};
+        const auto found = partitions.find(key);
+        if (found == partitions.end()) return;
+        Partition& partition = found->second;
+        if (message.err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
+            partition.next = std::max(partition.next, message.offset);
+            partition.at_end = true;
+            return;
+        }
+        if (message.err != RD_KAFKA_RESP_ERR_NO_ERROR) {
+            if (is_configuration_error(message.err)) {
+                throw KafkaError(fmt::format("Kafka at {}: reading {} [{}]: {}{}", connection.config().brokers, key.first, key.second,
+                                             rd_kafka_err2str(message.err), advice_for(message.err, key.first)));
+            }
+            connection.complaints().note(rd_kafka_message_errstr(&message));  // the client tries again by itself
+            return;
+        }
+        partition.next = message.offset + 1;
+        partition.at_end = false;
+        schema::JobRecord record = record_of(message);
+        if (!not_before || !record.timestamp || *record.timestamp >= *not_before) records.push_back(std::move(record));
+    }
+};
+
+RecordReader::RecordReader(const KafkaConfig& config, Options options) : state_(std::make_unique<State>(config, std::move(options))) {
+    if (const auto* time = std::get_if<schema::Timestamp>(&state_->options.start)) state_->not_before = *time;
+    for (const std::string& topic : state_->options.topics)
+        state_->add(topic, state_->connection.required_partition_count(topic), state_->options.start);
+}
+
+RecordReader::~RecordReader() = default;
+RecordReader::RecordReader(RecordReader&&) noexcept = default;
+RecordReader& RecordReader::operator=(RecordReader&&) noexcept = default;
+
+std::vector<schema::JobRecord> RecordReader::poll(milliseconds timeout, std::size_t max) {
+    std::vector<schema::JobRecord> records;
+    State& state = *state_;
+    rd_kafka_poll(state.connection.handle(), 0);  // errors come here
+    state.connection.check_fatal();
+    state.connection.check_reachable();
+    MessageHandle message(rd_kafka_consume_queue(state.queue.get(), static_cast<int>(timeout.count())));
+    for (std::size_t taken = 0; message && taken < max; ++taken) {
+        state.take(*message, records);
+        message.reset();
+        if (taken + 1 < max) message.reset(rd_kafka_consume_queue(state.queue.get(), 0));
+    }
+    return records;
+}
+
+bool RecordReader::at_end() const {
+    return std::all_of(state_->partitions.begin(), state_->partitions.end(), [](const auto& entry) { return entry.second.at_end; });
+}
+
+bool RecordReader::has_read_all() {
+    // One try each: the caller asks again.
+    return std::all_of(state_->partitions.begin(), state_->partitions.end(), [&](const auto& entry) {
+        const auto& [key, partition] = entry;
+        const auto marks = state_->connection.try_watermarks(key.first, key.second);
+        return marks && partition.next >= marks->end;
+    });
+}
+
+std::int64_t RecordReader::remaining() const {
+    std::int64_t total = 0;
+    for (const auto& [key, partition] : state_->partitions) {
+        if (partition.at_end) continue;
+        std::int64_t first = 0;
+        std::int64_t end = 0;
+        const auto error = rd_kafka_get_watermark_offsets(state_->connection.handle(), key.first.c_str(), key.second, &first, &end);
+        if (error != RD_KAFKA_RESP_ERR_NO_ERROR || end < 0) end = partition.end;
+        total += std::max<std::int64_t>(0, end - partition.next);
+    }
+    return total;
+}
+
+std::vector<TopicOffset> RecordReader::positions() const {
+    std::vector<TopicOffset> list;
+    for (const auto& [key, partition] : state_->partitions) list.push_back({key.first, key.second, partition.next});
+    return list;
+}
+
+std::vector<RecordReader::Bounds> RecordReader::bounds() {
+    std::vector<Bounds> list;
+    for (const auto& [key, partition] : state_->partitions) {
+        const auto marks = state_->connection.watermarks(key.first, key.second, state_->connection.config().deadline_later);
+        list.push_back({key.first, key.second, marks.first, marks.end});
+    }
+    return list;
+}
+
+std::string RecordReader::cluster_id() const { return state_->connection.cluster_id(); }
+
+std::vector<std::pair<std::string, std::string>> RecordReader::topic_ids() const {
+    std::vector<std::pair<std::string, std::string>> ids;
+    for (const std::string& topic : state_->options.topics) ids.emplace_back(topic, state_->connection.topic_id(topic));
+    return ids;
+}
+
+void RecordReader::refresh() {
+    for (const std::string& topic : state_->options.topics) {
+        if (const auto count = state_->connection.try_partition_count(topic)) state_->add(topic, *count, Beginning{});
+    }
+}
+
+}  // namespace lorry::consumer

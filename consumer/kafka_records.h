@@ -1,0 +1,37 @@
+// librdkafka's records and error codes in our terms. Included only by consumer/kafka_*.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "consumer/kafka_handles.h"
+#include "schema/codec.h"
+
+namespace lorry::consumer {
+
+// A consumed message as ours; `topic` and value bytes are copied.
+schema::JobRecord record_of(const rd_kafka_message_t& message);
+
+// One record to produce. The views must live until the call returns (the bytes are copied).
+struct Produce {
+    std::string_view topic;
+    std::optional<std::int32_t> partition;  // nullopt: by key
+    std::optional<std::string_view> key;
+    std::optional<std::string_view> value;
+    std::span<const schema::Header> headers;
+    std::uint64_t tag = 0;  // comes back with the delivery report
+};
+// Hands the record to the client; the error is librdkafka's (queue full, too large).
+rd_kafka_resp_err_t produce(rd_kafka_t* client, const Produce& record);
+
+// True for errors that are about this one record: another one may pass.
+bool is_record_error(rd_kafka_resp_err_t error);
+// True for errors that a right or a topic is missing: nothing will pass until somebody changes that.
+bool is_configuration_error(rd_kafka_resp_err_t error);
+// What to do about it, for messages; empty when there is nothing special to say.
+std::string advice_for(rd_kafka_resp_err_t error, std::string_view topic);
+
+}  // namespace lorry::consumer

@@ -1,0 +1,358 @@
+// The poll loop of a group member: rebalances, take-over, admission, back-pressure.
+#include "consumer/kafka_source.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+
+namespace lorry::consumer {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long one wait inside librdkafka may be: a finished take-over is noticed after it.
+constexpr milliseconds turn{50};
+constexpr std::chrono::seconds hold_log_interval{30};
+
+void say_lost(const std::pair<std::string, std::int32_t>& partition, std::int64_t count, std::int64_t first) {
+    spdlog::error(
+        "{} [{}]: up to {} jobs below offset {} are LOST: the topic's retention deleted them before they were finished; raise its "
+        "retention.ms or retention.bytes",
+        partition.first, partition.second, count, first);
+}
+
+}  // namespace
+
+KafkaSource::KafkaSource(const KafkaConfig& config, Options options, OffsetTracker& tracker)
+    : options_(std::move(options)),
+      tracker_(tracker),
+      connection_(
+          config, KafkaConnection::Kind::consumer,
+          {{"group.id", options_.group},
+           {"group.instance.id", options_.member},
+           {"partition.assignment.strategy", "cooperative-sticky"},
+           {"isolation.level", "read_committed"},
+           {"auto.offset.reset", "error"},
+           {"enable.auto.commit", "false"},
+           {"enable.auto.offset.store", "false"},
+           {"allow.auto.create.topics", "false"},
+           {"session.timeout.ms", std::to_string(options_.session_timeout.count())},
+           {"heartbeat.interval.ms", std::to_string(std::min<std::int64_t>(3'000, options_.session_timeout.count() / 4))},
+           {"max.poll.interval.ms", std::to_string(options_.poll_interval_max.count())},
+           // A revoke or a pause throws away what is queued.
+           {"queued.min.messages", "100"},
+           {"queued.max.messages.kbytes", "4096"}},
+          [](rd_kafka_conf_t* conf) { rd_kafka_conf_set_rebalance_cb(conf, on_rebalance); }, this),
+      take_over_(connection_) {
+    // Errors and rebalances then arrive with the messages.
+    rd_kafka_poll_set_consumer(connection_.handle());
+}
+
+void KafkaSource::check(rd_kafka_error_t* error, const char* what) const {
+    if (error == nullptr) return;
+    const ErrorHandle owned(error);
+    throw KafkaError(fmt::format("Kafka at {}: {}: {}", connection_.config().brokers, what, rd_kafka_error_string(error)));
+}
+
+void KafkaSource::subscribe() {
+    const PartitionListHandle topics(rd_kafka_topic_partition_list_new(1));
+    rd_kafka_topic_partition_list_add(topics.get(), options_.topic.c_str(), RD_KAFKA_PARTITION_UA);
+    if (const auto error = rd_kafka_subscribe(connection_.handle(), topics.get()); error != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        throw KafkaError(
+            fmt::format("Kafka at {}: subscribing to {}: {}", connection_.config().brokers, options_.topic, rd_kafka_err2str(error)));
+    }
+    subscribed_ = true;
+}
+
+// Runs inside rd_kafka_consumer_poll, through C: it only notes what is to be done and makes the poll return.
+void KafkaSource::on_rebalance(rd_kafka_t* client, rd_kafka_resp_err_t error, rd_kafka_topic_partition_list_t* list, void* opaque) {
+    auto* self = static_cast<KafkaSource*>(static_cast<KafkaContext*>(opaque)->owner);
+    const bool assign = error == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+    if (error != RD_KAFKA_RESP_ERR__REVOKE_PARTITIONS && !assign) {
+        rd_kafka_assign(client, nullptr);
+        self->connection_.complaints().note(rd_kafka_err2str(error));
+        return;
+    }
+    if (self->closing_) {
+        const ErrorHandle ignored(assign ? rd_kafka_incremental_assign(client, list) : rd_kafka_incremental_unassign(client, list));
+        return;
+    }
+    Rebalance rebalance;
+    if (!assign) rebalance.kind = rd_kafka_assignment_lost(client) != 0 ? Rebalance::Kind::lost : Rebalance::Kind::revoke;
+    rebalance.list.reset(rd_kafka_topic_partition_list_copy(list));
+    self->rebalances_.push_back(std::move(rebalance));
+    rd_kafka_yield(client);
+}
+
+std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, RevocationHandler& handler) {
+    CHECK(!closing_, "a closed source is not polled");
+    if (!subscribed_) subscribe();
+    std::vector<Delivery> deliveries;
+    if (!paused_) admit_held(deliveries);
+    const auto end = Clock::now() + timeout;
+    while (deliveries.size() < max) {
+        const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
+        const auto wait = deliveries.empty() ? std::clamp(left, milliseconds(0), turn) : milliseconds(0);
+        const MessageHandle message(rd_kafka_consumer_poll(connection_.handle(), static_cast<int>(wait.count())));
+        if (message) take(*message, deliveries);
+        serve_rebalances(handler);
+        finish_take_over();
+        if (!message && (!deliveries.empty() || Clock::now() >= end)) break;
+    }
+    connection_.check_fatal();
+    connection_.check_reachable();
+    return deliveries;
+}
+
+void KafkaSource::serve_rebalances(RevocationHandler& handler) {
+    // An assign that is being taken over is answered before anything after it is looked at.
+    while (!rebalances_.empty() && !take_over_.is_running()) {
+        const Rebalance rebalance = std::move(rebalances_.front());
+        rebalances_.pop_front();
+        {
+            const std::scoped_lock lock(counters_mutex_);
+            ++counters_.rebalances;
+        }
+        if (rebalance.kind != Rebalance::Kind::assign) {
+            revoke(rebalance, handler, Clock::now() + options_.drain_budget);
+        } else if (rebalance.list->cnt == 0) {
+            check(rd_kafka_incremental_assign(connection_.handle(), rebalance.list.get()), "answering an assignment");
+        } else {
+            arriving_.reset(rd_kafka_topic_partition_list_copy(rebalance.list.get()));
+            TakeOver::Partitions partitions;
+            for (int i = 0; i < arriving_->cnt; ++i) partitions.emplace_back(arriving_->elems[i].topic, arriving_->elems[i].partition);
+            take_over_.start(std::move(partitions));
+        }
+    }
+    if (!take_over_.is_running() && !resets_.empty()) {
+        resetting_ = true;
+        take_over_.start(std::exchange(resets_, {}));
+    }
+}
+
+void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler, Clock::time_point deadline) {
+    std::vector<PartitionEpoch> going;
+    for (int i = 0; i < rebalance.list->cnt; ++i) {
+        const Key key{rebalance.list->elems[i].topic, rebalance.list->elems[i].partition};
+        held_.erase(key);
+        std::erase(resets_, key);
+        if (const auto epoch = epoch_of(key)) going.push_back({key.first, key.second, *epoch});
+    }
+    for (const PartitionEpoch& partition : going) tracker_.drain(partition.topic, partition.partition);
+    if (rebalance.kind == Rebalance::Kind::lost) {
+        spdlog::warn("{}: {} partitions were lost to another member; their unfinished jobs are dropped here", options_.topic, going.size());
+        const std::scoped_lock lock(counters_mutex_);
+        ++counters_.lost;
+    }
+    if (!going.empty()) {
+        if (rebalance.kind == Rebalance::Kind::lost) {
+            handler.lost(going);
+        } else {
+            handler.drain(going, deadline);
+        }
+    }
+    for (const PartitionEpoch& partition : going) {
+        tracker_.drop(partition.topic, partition.partition);
+        epochs_.erase({partition.topic, partition.partition});
+        ends_.erase({partition.topic, partition.partition});
+    }
+    spdlog::info("{}: gave up {} partitions, {} left", options_.topic, going.size(), epochs_.size());
+    check(rd_kafka_incremental_unassign(connection_.handle(), rebalance.list.get()), "giving up partitions");
+}
+
+void KafkaSource::finish_take_over() {
+    const auto partitions = take_over_.result();
+    if (!partitions) return;
+    if (std::exchange(resetting_, false)) {
+        go_on_after_reset(*partitions);
+    } else {
+        begin_reading(*partitions);
+    }
+}
+
+void KafkaSource::begin_reading(const std::vector<TakenOver>& partitions) {
+    std::vector<Key> keys;
+    std::int64_t backlog = 0;
+    for (const TakenOver& taken : partitions) {
+        const Key key{taken.topic, taken.partition};
+        rd_kafka_topic_partition_t* place = rd_kafka_topic_partition_list_find(arriving_.get(), taken.topic.c_str(), taken.partition);
+        CHECK(place != nullptr, "a take-over answers for what it was asked");
+        place->offset = taken.start;
+        epochs_[key] = tracker_.assign(taken.topic, taken.partition, taken.state);
+        ends_[key] = taken.end;
+        backlog += taken.end - taken.start;
+        if (taken.lost > 0) say_lost(key, taken.lost, taken.first);
+        keys.push_back(key);
+    }
+    check(rd_kafka_incremental_assign(connection_.handle(), arriving_.get()), "taking partitions");
+    arriving_.reset();
+    // A pause outlives a rebalance inside librdkafka, in either direction.
+    pause_or_resume(keys, paused_);
+    spdlog::info("{}: took {} partitions with {} jobs waiting, {} in all", options_.topic, keys.size(), backlog, epochs_.size());
+}
+
+// Retention overtook us: on at the log's start. What is in flight goes on and is published; the epoch stays.
+void KafkaSource::go_on_after_reset(const std::vector<TakenOver>& partitions) {
+    const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
+    std::vector<Key> keys;
+    for (const TakenOver& taken : partitions) {
+        const Key key{taken.topic, taken.partition};
+        const auto position = tracker_.position(taken.topic, taken.partition);
+        if (!position || !epochs_.contains(key)) continue;
+        const std::int64_t start = std::max(*position, taken.first);
+        if (*position > taken.end) {
+            throw KafkaError(
+                fmt::format("{} [{}]: reading stood at offset {}, but the log ends at {}: the topic was truncated or made anew "
+                            "while this worker ran; start the worker again to take what is there now",
+                            taken.topic, taken.partition, *position, taken.end));
+        }
+        say_lost(key, start - *position, start);
+        rd_kafka_topic_partition_list_add(list.get(), taken.topic.c_str(), taken.partition)->offset = start;
+        keys.push_back(key);
+    }
+    if (keys.empty()) return;
+    check(rd_kafka_incremental_unassign(connection_.handle(), list.get()), "leaving a deleted position");
+    check(rd_kafka_incremental_assign(connection_.handle(), list.get()), "going on at the log's start");
+    pause_or_resume(keys, paused_);
+}
+
+void KafkaSource::take(const rd_kafka_message_t& message, std::vector<Delivery>& deliveries) {
+    if (message.err != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        take_error(message);
+        return;
+    }
+    schema::JobRecord record = record_of(message);
+    const Key key{record.source.topic, record.source.partition};
+    if (!epochs_.contains(key)) return;  // given up a moment ago
+    CHECK(!held_.contains(key), "a paused partition delivers nothing");
+    if (!tracker_.may_admit(record.source)) {
+        if (Clock::now() >= next_hold_log_) {
+            spdlog::warn("{} [{}]: too many jobs above a stuck one are finished: reading waits at offset {} until older jobs finish",
+                         key.first, key.second, record.source.offset);
+            next_hold_log_ = Clock::now() + hold_log_interval;
+        }
+        held_.emplace(key, std::move(record));
+        pause_or_resume({key}, true);
+        const std::scoped_lock lock(counters_mutex_);
+        counters_.held = held_.size();
+        return;
+    }
+    deliver(std::move(record), deliveries);
+}
+
+void KafkaSource::take_error(const rd_kafka_message_t& message) {
+    const std::string text = rd_kafka_message_errstr(&message);
+    if (message.err == RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET && message.rkt != nullptr) {
+        const Key key{rd_kafka_topic_name(message.rkt), message.partition};
+        if (epochs_.contains(key) && std::find(resets_.begin(), resets_.end(), key) == resets_.end()) resets_.push_back(key);
+        return;
+    }
+    if (message.err == RD_KAFKA_RESP_ERR__MAX_POLL_EXCEEDED) {
+        spdlog::error("this worker did not poll for {} s and has lost its partitions: it is overloaded or was stopped",
+                      std::chrono::duration_cast<std::chrono::seconds>(options_.poll_interval_max).count());
+        return;
+    }
+    if (is_configuration_error(message.err)) {
+        throw KafkaError(fmt::format("Kafka at {}: reading {} as group {}: {}{}", connection_.config().brokers, options_.topic,
+                                     options_.group, text, advice_for(message.err, options_.topic)));
+    }
+    if (connection_.complaints().note(text)) spdlog::warn("kafka: {}", text);  // the client tries again by itself
+}
+
+void KafkaSource::admit_held(std::vector<Delivery>& deliveries) {
+    std::vector<Key> admitted;
+    for (auto& [key, record] : held_) {
+        if (!tracker_.may_admit(record.source)) continue;
+        deliver(std::move(record), deliveries);
+        admitted.push_back(key);
+    }
+    if (admitted.empty()) return;
+    for (const Key& key : admitted) held_.erase(key);
+    pause_or_resume(admitted, false);
+    const std::scoped_lock lock(counters_mutex_);
+    counters_.held = held_.size();
+}
+
+void KafkaSource::deliver(schema::JobRecord record, std::vector<Delivery>& deliveries) {
+    const Key key{record.source.topic, record.source.partition};
+    const bool fresh = tracker_.polled(record.source);
+    {
+        const std::scoped_lock lock(counters_mutex_);
+        ++(fresh ? counters_.polled : counters_.skipped);
+    }
+    if (fresh) deliveries.push_back({.record = std::move(record), .epoch = epochs_.at(key), .refusal = std::nullopt});
+}
+
+std::optional<Epoch> KafkaSource::epoch_of(const Key& key) const {
+    const auto found = epochs_.find(key);
+    return found == epochs_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void KafkaSource::pause_or_resume(const std::vector<Key>& partitions, bool pause) const {
+    if (partitions.empty()) return;
+    const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
+    for (const auto& [topic, partition] : partitions) rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition);
+    const auto error =
+        pause ? rd_kafka_pause_partitions(connection_.handle(), list.get()) : rd_kafka_resume_partitions(connection_.handle(), list.get());
+    CHECK(error == RD_KAFKA_RESP_ERR_NO_ERROR, "pausing and resuming are local and always possible");
+}
+
+void KafkaSource::set_paused(bool paused) {
+    if (paused == paused_) return;
+    paused_ = paused;
+    std::vector<Key> partitions;
+    for (const auto& [key, epoch] : epochs_) {
+        if (!held_.contains(key)) partitions.push_back(key);  // held ones are paused for a reason of their own
+    }
+    pause_or_resume(partitions, paused);
+}
+
+std::optional<std::int64_t> KafkaSource::backlog() {
+    if (epochs_.empty()) return std::nullopt;
+    std::int64_t total = 0;
+    for (const auto& [key, epoch] : epochs_) {
+        std::int64_t first = 0;
+        std::int64_t end = 0;
+        const auto error = rd_kafka_get_watermark_offsets(connection_.handle(), key.first.c_str(), key.second, &first, &end);
+        const std::int64_t known = ends_.at(key);
+        end = error == RD_KAFKA_RESP_ERR_NO_ERROR ? std::max(end, known) : known;
+        total += std::max<std::int64_t>(0, end - tracker_.position(key.first, key.second).value_or(end));
+    }
+    return total;
+}
+
+void KafkaSource::close(RevocationHandler& handler, Clock::time_point deadline) {
+    CHECK(!closing_, "closed once");
+    take_over_.cancel();
+    if (arriving_) {
+        // An assign must be answered before the group can be left; nothing is read any more.
+        check(rd_kafka_incremental_assign(connection_.handle(), arriving_.get()), "answering an assignment");
+        arriving_.reset();
+    }
+    while (!rebalances_.empty()) {
+        const Rebalance rebalance = std::move(rebalances_.front());
+        rebalances_.pop_front();
+        if (rebalance.kind == Rebalance::Kind::assign) {
+            check(rd_kafka_incremental_assign(connection_.handle(), rebalance.list.get()), "answering an assignment");
+        } else {
+            revoke(rebalance, handler, deadline);
+        }
+    }
+    const auto all = tracker_.partitions();
+    for (const PartitionEpoch& partition : all) tracker_.drain(partition.topic, partition.partition);
+    if (!all.empty()) handler.drain(all, deadline);
+    for (const PartitionEpoch& partition : all) tracker_.drop(partition.topic, partition.partition);
+    epochs_.clear();
+    held_.clear();
+    closing_ = true;
+    if (subscribed_) rd_kafka_consumer_close(connection_.handle());
+}
+
+KafkaSource::Counters KafkaSource::counters() const {
+    const std::scoped_lock lock(counters_mutex_);
+    return counters_;
+}
+
+}  // namespace lorry::consumer

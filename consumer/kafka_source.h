@@ -1,0 +1,98 @@
+// Jobs from Kafka: one static member of the consumer group. Made by KafkaMember; its poll loop is the intake's.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "consumer/kafka_connection.h"
+#include "consumer/kafka_takeover.h"
+#include "consumer/offset_tracker.h"
+#include "consumer/seams.h"
+
+namespace lorry::consumer {
+
+// Partitions arrive in two steps: librdkafka says so, TakeOver finds out where to go on, and only then are they assigned and read. They
+// go in one: revoked partitions are drained and given up before poll returns. All calls from one thread, except where said.
+class KafkaSource : public JobSource {
+public:
+    struct Options {
+        std::string topic;
+        std::string group;
+        std::string member;  // group.instance.id: the same after a restart
+        std::chrono::milliseconds session_timeout{20'000};
+        std::chrono::milliseconds poll_interval_max{300'000};
+        // For finishing what was begun when partitions go; all of this member's partitions pause meanwhile.
+        std::chrono::milliseconds drain_budget{2'000};
+    };
+
+    // Sends nothing yet. `tracker` must outlive this.
+    KafkaSource(const KafkaConfig& config, Options options, OffsetTracker& tracker);
+    ~KafkaSource() override = default;
+
+    std::vector<Delivery> poll(std::chrono::milliseconds timeout, std::size_t max, RevocationHandler& handler) override;
+    void set_paused(bool paused) override;
+    bool exhausted() const override { return false; }
+    std::optional<std::int64_t> backlog() override;
+    void close(RevocationHandler& handler, Clock::time_point deadline) override;
+
+    // The sink commits through it; its commit calls are safe from any thread.
+    KafkaConnection& connection() { return connection_; }
+
+    struct Counters {
+        std::uint64_t polled = 0;   // delivered to the pipeline
+        std::uint64_t skipped = 0;  // finished by an earlier owner
+        std::uint64_t rebalances = 0;
+        std::uint64_t lost = 0;  // times that partitions were lost
+        std::size_t held = 0;    // partitions that wait because their commit metadata is full
+    };
+    // Any thread.
+    Counters counters() const;
+
+private:
+    using Key = std::pair<std::string, std::int32_t>;
+    struct Rebalance {
+        enum class Kind : std::uint8_t { assign, revoke, lost };
+        Kind kind = Kind::assign;
+        PartitionListHandle list;
+    };
+
+    static void on_rebalance(rd_kafka_t* client, rd_kafka_resp_err_t error, rd_kafka_topic_partition_list_t* list, void* opaque);
+    void subscribe();
+    void serve_rebalances(RevocationHandler& handler);
+    void revoke(const Rebalance& rebalance, RevocationHandler& handler, Clock::time_point deadline);
+    void finish_take_over();
+    void begin_reading(const std::vector<TakenOver>& partitions);
+    void go_on_after_reset(const std::vector<TakenOver>& partitions);
+    void take(const rd_kafka_message_t& message, std::vector<Delivery>& deliveries);
+    void take_error(const rd_kafka_message_t& message);
+    void admit_held(std::vector<Delivery>& deliveries);
+    void deliver(schema::JobRecord record, std::vector<Delivery>& deliveries);
+    std::optional<Epoch> epoch_of(const Key& key) const;
+    void check(rd_kafka_error_t* error, const char* what) const;
+    void pause_or_resume(const std::vector<Key>& partitions, bool pause) const;
+
+    const Options options_;
+    OffsetTracker& tracker_;
+    bool subscribed_ = false;
+    bool paused_ = false;
+    bool closing_ = false;
+    std::deque<Rebalance> rebalances_;       // told by librdkafka, not yet answered
+    PartitionListHandle arriving_;           // being taken over: the assign that is not answered yet
+    std::vector<Key> resets_;                // out of range: their position is to be found anew
+    bool resetting_ = false;                 // the take-over that runs is about resets_
+    std::map<Key, Epoch> epochs_;            // of what is read
+    std::map<Key, std::int64_t> ends_;       // the log's end as known at take-over
+    std::map<Key, schema::JobRecord> held_;  // polled, but not admitted: their partitions are paused
+    Clock::time_point next_hold_log_{};
+    mutable std::mutex counters_mutex_;
+    Counters counters_;           // guarded by counters_mutex_
+    KafkaConnection connection_;  // its callbacks write to the members above
+    TakeOver take_over_;          // last: its thread uses the connection
+};
+
+}  // namespace lorry::consumer

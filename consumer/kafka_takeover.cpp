@@ -1,0 +1,129 @@
+// Take-over rules, and the thread that asks for what they need.
+#include "consumer/kafka_takeover.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace lorry::consumer {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds request_timeout{5'000};
+constexpr milliseconds backoff_first{50};
+constexpr milliseconds backoff_max{1'000};
+
+CommitState from(std::int64_t offset) { return {.offset = offset, .holes = {}, .highest_finished = offset, .starts = {}}; }
+
+// How many unfinished offsets lie below `first`; some of them may never have been jobs.
+std::int64_t unfinished_below(const CommitState& state, std::int64_t first) {
+    std::int64_t count = first > state.offset ? 1 : 0;
+    for (const std::int64_t hole : state.holes) count += hole < first ? 1 : 0;
+    return count + std::max<std::int64_t>(0, first - 1 - state.highest_finished);
+}
+
+}  // namespace
+
+TakenOver take_over(const std::string& topic, std::int32_t partition, std::optional<std::int64_t> committed, std::string_view metadata,
+                    const KafkaConnection::Watermarks& log) {
+    TakenOver taken{.topic = topic, .partition = partition, .state = {}, .start = 0, .first = log.first, .end = log.end, .lost = 0};
+    if (!committed) {
+        taken.state = from(log.first);
+    } else if (*committed > log.end) {
+        spdlog::warn(
+            "{} [{}]: the committed offset {} lies beyond the log's end {}: the topic was truncated or made anew. Starting at "
+            "its beginning, {}; what was finished before is not known",
+            topic, partition, *committed, log.end, log.first);
+        taken.state = from(log.first);
+    } else if (auto state = decode_commit_metadata(*committed, metadata)) {
+        taken.state = *std::move(state);
+    } else if (state.error().kind == CommitMetadataError::Kind::newer) {
+        throw KafkaError(fmt::format("{} [{}], offset {}: {}", topic, partition, *committed, state.error().text));
+    } else {
+        spdlog::warn("{} [{}]: {}; starting at the committed offset {}: jobs above it that were finished run again", topic, partition,
+                     state.error().text, *committed);
+        taken.state = from(*committed);
+    }
+    taken.start = std::max(taken.state.offset, log.first);
+    taken.lost = unfinished_below(taken.state, log.first);
+    return taken;
+}
+
+void TakeOver::start(Partitions partitions) {
+    CHECK(!thread_.joinable(), "one take-over at a time");
+    thread_ = std::jthread([this, partitions = std::move(partitions)](const std::stop_token& stop) {
+        try {
+            auto answer = ask(partitions, stop);
+            const std::scoped_lock lock(mutex_);
+            answer_ = std::move(answer);
+        } catch (...) {
+            const std::scoped_lock lock(mutex_);
+            failure_ = std::current_exception();
+        }
+    });
+}
+
+std::optional<std::vector<TakenOver>> TakeOver::result() {
+    if (!thread_.joinable()) return std::nullopt;
+    {
+        const std::scoped_lock lock(mutex_);
+        if (!answer_ && !failure_) return std::nullopt;
+    }
+    thread_.join();
+    const std::scoped_lock lock(mutex_);
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+    return std::exchange(answer_, std::nullopt);
+}
+
+void TakeOver::cancel() {
+    if (!thread_.joinable()) return;
+    thread_.request_stop();
+    thread_.join();
+    const std::scoped_lock lock(mutex_);
+    failure_ = nullptr;
+    answer_.reset();
+}
+
+std::vector<TakenOver> TakeOver::ask(const Partitions& partitions, const std::stop_token& stop) {
+    const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
+    for (const auto& [topic, partition] : partitions) rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition);
+    const auto deadline = std::chrono::steady_clock::now() + consumer_.config().deadline_later;
+    for (auto backoff = backoff_first; !stop.stop_requested(); backoff = std::min(backoff * 2, backoff_max)) {
+        auto error = rd_kafka_committed(consumer_.handle(), list.get(), static_cast<int>(request_timeout.count()));
+        for (int i = 0; i < list->cnt && error == RD_KAFKA_RESP_ERR_NO_ERROR; ++i) error = list->elems[i].err;
+        if (error == RD_KAFKA_RESP_ERR_NO_ERROR) break;
+        if (is_configuration_error(error)) {
+            throw KafkaError(fmt::format("Kafka at {}: reading committed offsets: {}{}", consumer_.config().brokers,
+                                         rd_kafka_err2str(error), advice_for(error, partitions.front().first)));
+        }
+        if (std::chrono::steady_clock::now() > deadline) {
+            throw consumer_.away(fmt::format("reading committed offsets ({})", rd_kafka_err2str(error)), consumer_.config().deadline_later);
+        }
+        std::this_thread::sleep_for(backoff);
+    }
+    std::vector<TakenOver> answer;
+    for (int i = 0; i < list->cnt && !stop.stop_requested(); ++i) {
+        const rd_kafka_topic_partition_t& found = list->elems[i];
+        std::optional<KafkaConnection::Watermarks> log;
+        for (auto backoff = backoff_first; !log && !stop.stop_requested(); backoff = std::min(backoff * 2, backoff_max)) {
+            log = consumer_.try_watermarks(found.topic, found.partition);
+            if (log) break;
+            if (std::chrono::steady_clock::now() > deadline) {
+                throw consumer_.away(fmt::format("asking for the ends of {} [{}]", found.topic, found.partition),
+                                     consumer_.config().deadline_later);
+            }
+            std::this_thread::sleep_for(backoff);
+        }
+        if (!log) break;
+        const auto committed = found.offset >= 0 ? std::optional(found.offset) : std::nullopt;
+        const std::string_view metadata(static_cast<const char*>(found.metadata), found.metadata_size);
+        answer.push_back(take_over(found.topic, found.partition, committed, metadata, *log));
+    }
+    return answer;
+}
+
+}  // namespace lorry::consumer

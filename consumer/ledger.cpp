@@ -1,0 +1,218 @@
+// The ledger's loop: read a batch, write it with its offsets, again.
+#include "consumer/ledger.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "consumer/kafka_reader.h"
+#include "schema/codec.h"
+#include "schema/file_lease.h"
+#include "schema/store.h"
+
+namespace lorry::consumer {
+
+namespace {
+
+using std::chrono::milliseconds;
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr milliseconds turn{200};
+// A batch waits this long for more records, so that a busy topic costs few transactions.
+constexpr milliseconds linger{50};
+constexpr std::size_t records_per_batch = 2'000;
+constexpr std::chrono::seconds refresh_interval{60};
+constexpr milliseconds backoff_first{100};
+constexpr milliseconds backoff_max{10'000};
+constexpr std::size_t adapter_states_max = 10'000;
+
+struct AdapterState {
+    std::string name;
+    std::string hash;
+    std::string state;
+    std::string error;
+};
+
+}  // namespace
+
+struct Ledger::State {
+    Options options;
+    schema::Store store;                   // the thread's, once it runs
+    std::unique_ptr<RecordReader> reader;  // the thread's
+    std::map<std::string, std::string> topic_ids;
+    mutable std::mutex mutex;
+    std::condition_variable_any wake;
+    std::vector<AdapterState> adapter_states;  // guarded by mutex
+    Stats stats;                               // guarded by mutex
+    std::jthread thread;                       // last: it uses all of the above
+
+    State(Options given, schema::Store opened) : options(std::move(given)), store(std::move(opened)) {}
+
+    std::vector<std::string> topics() const { return {options.topics.status(), options.topics.adapters()}; }
+
+    // Reads on where the file stands, if it tells of these very topics; else from their start, into emptied tables.
+    void connect(const KafkaConfig& config) {
+        std::vector<TopicOffset> positions;
+        for (const schema::AppliedOffset& applied : store.offsets()) positions.push_back({applied.topic, applied.partition, applied.next});
+        std::erase_if(positions, [&](const TopicOffset& at) { return at.topic != topics()[0] && at.topic != topics()[1]; });
+        reader = std::make_unique<RecordReader>(config, RecordReader::Options{.topics = topics(), .positions = std::move(positions)});
+        for (auto& [topic, id] : reader->topic_ids()) topic_ids[topic] = id;
+        const std::string reason = mismatch();
+        if (reason.empty()) {
+            store.set_cluster_id(reader->cluster_id());
+            return;
+        }
+        spdlog::warn("ledger {}: {}; rebuilding it from what the topics hold", options.file.string(), reason);
+        store.reset();
+        store.set_cluster_id(reader->cluster_id());
+        reader = std::make_unique<RecordReader>(config, RecordReader::Options{.topics = topics()});
+    }
+
+    std::string mismatch() {
+        const std::string cluster = store.cluster_id();
+        if (!cluster.empty() && cluster != reader->cluster_id()) return "it tells of another Kafka cluster";
+        const auto bounds = reader->bounds();
+        for (const schema::AppliedOffset& applied : store.offsets()) {
+            const auto id = topic_ids.find(applied.topic);
+            if (id == topic_ids.end()) return "it tells of other topics";
+            if (id->second != applied.topic_id) return "topic " + applied.topic + " was made anew";
+            const auto bound = std::find_if(bounds.begin(), bounds.end(), [&](const RecordReader::Bounds& one) {
+                return one.topic == applied.topic && one.partition == applied.partition;
+            });
+            if (bound == bounds.end() || applied.next > bound->end) return "topic " + applied.topic + " is shorter than it was";
+        }
+        return {};
+    }
+
+    void follow(const std::stop_token& stop) {
+        auto refresh_next = SteadyClock::now() + refresh_interval;
+        while (!stop.stop_requested()) {
+            auto records = reader->poll(turn, records_per_batch);
+            const auto batch_end = SteadyClock::now() + linger;
+            while (!records.empty() && records.size() < records_per_batch && SteadyClock::now() < batch_end) {
+                auto more = reader->poll(linger / 2, records_per_batch - records.size());
+                std::move(more.begin(), more.end(), std::back_inserter(records));
+            }
+            if (!records.empty()) write(records, stop);
+            write_adapter_states();
+            const auto behind = reader->remaining();
+            {
+                const std::scoped_lock lock(mutex);
+                stats.behind = behind;
+            }
+            if (SteadyClock::now() >= refresh_next) {
+                reader->refresh();
+                refresh_next = SteadyClock::now() + refresh_interval;
+            }
+        }
+    }
+
+    void write(const std::vector<schema::JobRecord>& records, const std::stop_token& stop) {
+        schema::StoreUpdate update;
+        std::uint64_t refused = 0;
+        std::map<std::pair<std::string, std::int32_t>, std::int64_t> next;
+        for (const schema::JobRecord& record : records) {
+            if (!add(update, record)) ++refused;
+            next[{record.source.topic, record.source.partition}] = record.source.offset + 1;
+        }
+        for (const auto& [key, offset] : next) update.offsets.push_back({key.first, topic_ids[key.first], key.second, offset});
+        for (auto backoff = backoff_first; !stop.stop_requested(); backoff = std::min(backoff * 2, backoff_max)) {
+            try {
+                store.apply(update);
+                const std::scoped_lock lock(mutex);
+                stats.applied += records.size() - refused;
+                stats.refused += refused;
+                stats.failing = false;
+                return;
+            } catch (const std::runtime_error& error) {
+                spdlog::error("ledger {}: {}; trying again in {} ms", options.file.string(), error.what(), backoff.count());
+                std::unique_lock lock(mutex);
+                stats.failing = true;
+                wake.wait_for(lock, stop, backoff, [] { return false; });
+            }
+        }
+    }
+
+    bool add(schema::StoreUpdate& update, const schema::JobRecord& record) {
+        const auto refuse = [&](std::string_view why) {
+            spdlog::warn("ledger: {} [{}] offset {}: {}", record.source.topic, record.source.partition, record.source.offset, why);
+            return false;
+        };
+        if (record.source.topic == options.topics.status()) {
+            auto status = schema::parse_status(record.value.value_or(""));
+            if (!status) return refuse(status.error());
+            update.statuses.push_back(*std::move(status));
+            return true;
+        }
+        if (!record.key) return refuse("it has no key; the key is the adapter's name");
+        if (!record.value) {
+            update.adapters.push_back({*record.key, std::nullopt});
+            return true;
+        }
+        auto adapter = schema::parse_adapter(*record.value);
+        if (!adapter) return refuse(adapter.error());
+        if (adapter->name != *record.key) return refuse("its name is not its key");
+        update.adapters.push_back({*record.key, *std::move(adapter)});
+        return true;
+    }
+
+    void write_adapter_states() {
+        std::vector<AdapterState> states;
+        {
+            const std::scoped_lock lock(mutex);
+            states.swap(adapter_states);
+        }
+        for (const AdapterState& one : states) {
+            try {
+                store.set_adapter_state(one.name, one.hash, one.state, one.error);
+            } catch (const std::runtime_error& error) {
+                spdlog::error("ledger {}: the state of adapter {} is not recorded: {}", options.file.string(), one.name, error.what());
+            }
+        }
+    }
+
+    void run(const std::stop_token& stop) {
+        try {
+            follow(stop);
+        } catch (const std::runtime_error& error) {
+            spdlog::error("ledger {}: not followed any more: {}", options.file.string(), error.what());
+            const std::scoped_lock lock(mutex);
+            stats.failing = true;
+        }
+    }
+};
+
+Ledger::Ledger(std::unique_ptr<State> state) : state_(std::move(state)) {
+    state_->thread = std::jthread([state = state_.get()](const std::stop_token& stop) { state->run(stop); });
+}
+
+Ledger::~Ledger() = default;
+
+std::unique_ptr<Ledger> Ledger::start(const KafkaConfig& config, const Options& options) {
+    try {
+        auto state = std::make_unique<State>(options, schema::Store::open(options.file, schema::Store::Mode::writer));
+        state->connect(config);
+        return std::unique_ptr<Ledger>(new Ledger(std::move(state)));
+    } catch (const schema::LeaseHeld& held) {
+        spdlog::info("ledger: {}; it is that process that keeps it, this one does not", held.what());
+        return nullptr;
+    }
+}
+
+void Ledger::set_adapter_state(const std::string& name, const std::string& hash, const std::string& state, const std::string& error) {
+    const std::scoped_lock lock(state_->mutex);
+    if (state_->adapter_states.size() < adapter_states_max) state_->adapter_states.push_back({name, hash, state, error});
+}
+
+Ledger::Stats Ledger::stats() const {
+    const std::scoped_lock lock(state_->mutex);
+    return state_->stats;
+}
+
+}  // namespace lorry::consumer

@@ -1,0 +1,120 @@
+// An embedded broker with Lorry's topics, and helpers that put records in and take them out.
+#pragma once
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "consumer/kafka_broker.h"
+#include "consumer/kafka_client.h"
+#include "consumer/kafka_config.h"
+#include "consumer/kafka_member.h"
+#include "consumer/kafka_reader.h"
+#include "schema/topics.h"
+
+namespace lorry::consumer {
+
+using namespace std::chrono_literals;
+
+inline EmbeddedBroker::Options broker_options(int partitions) {
+    EmbeddedBroker::Options options;
+    for (const auto& spec : schema::topic_specs({}, {.partitions = partitions})) options.topics.push_back({spec.name, spec.partitions});
+    return options;
+}
+
+inline std::string job_line(int number) { return fmt::format(R"({{"custom_id":"job-{}"}})", number); }
+
+inline void submit_jobs(const KafkaConfig& config, const schema::Topics& topics, int first, int count) {
+    JobProducer producer(config, {.topic = topics.jobs(), .spread = 16});
+    for (int i = first; i < first + count; ++i) producer.submit(job_line(i), "base", static_cast<std::uint64_t>(i));
+    producer.finish();
+    ASSERT_EQ(producer.counts().delivered, static_cast<std::uint64_t>(count));
+}
+
+inline std::vector<schema::JobRecord> read_all(const KafkaConfig& config, const std::string& topic) {
+    RecordReader reader(config, {.topics = {topic}});
+    std::vector<schema::JobRecord> records;
+    const auto deadline = Clock::now() + 20s;
+    while (Clock::now() < deadline) {
+        for (auto& record : reader.poll(100ms, 1000)) records.push_back(std::move(record));
+        if (reader.at_end() && reader.has_read_all()) return records;
+    }
+    ADD_FAILURE() << topic << " was not read to its end";
+    return records;
+}
+
+inline Outcome completed(const Delivery& delivery, std::string text = "ok") {
+    schema::Completion completion;
+    const std::string& value = delivery.record.value.value();
+    const auto begin = value.find(':') + 2;
+    completion.custom_id = value.substr(begin, value.rfind('"') - begin);
+    completion.id = schema::result_id(delivery.record.source, completion.custom_id);
+    completion.run.job_id = completion.custom_id;
+    completion.run.model = "base";
+    completion.run.worker = "test";
+    completion.run.source = delivery.record.source;
+    completion.run.attempt = 1'700'000'000'000'000;
+    completion.run.finished = schema::Timestamp(std::chrono::milliseconds(1'700'000'000'500));
+    completion.body = schema::Json::object({{"text", std::move(text)}});
+    return {.source = delivery.record.source, .epoch = delivery.epoch, .record = std::move(completion)};
+}
+
+// What a pipeline would do when partitions go: here, only remember.
+class RecordingHandler : public RevocationHandler {
+public:
+    std::vector<PartitionEpoch> drained;
+    std::vector<PartitionEpoch> lost_ones;
+    std::function<void()> on_drain;
+    void drain(const std::vector<PartitionEpoch>& partitions, Clock::time_point) override {
+        drained.insert(drained.end(), partitions.begin(), partitions.end());
+        if (on_drain) on_drain();
+    }
+    void lost(const std::vector<PartitionEpoch>& partitions) override {
+        lost_ones.insert(lost_ones.end(), partitions.begin(), partitions.end());
+    }
+};
+
+// Polls until that many jobs came or the deadline passed.
+inline std::vector<Delivery> poll_jobs(KafkaMember& member, RecordingHandler& handler, std::size_t count,
+                                       std::chrono::milliseconds patience = 20s) {
+    std::vector<Delivery> jobs;
+    const auto deadline = Clock::now() + patience;
+    while (jobs.size() < count && Clock::now() < deadline) {
+        for (auto& delivery : member.source().poll(100ms, count - jobs.size(), handler)) jobs.push_back(std::move(delivery));
+    }
+    return jobs;
+}
+
+// All that comes, until nothing has come for a second after the member has its partitions.
+inline std::vector<Delivery> poll_all_jobs(KafkaMember& member, RecordingHandler& handler) {
+    std::vector<Delivery> jobs;
+    const auto deadline = Clock::now() + 30s;
+    auto quiet_since = Clock::now();
+    while (Clock::now() < deadline && (member.stats().partitions == 0 || Clock::now() < quiet_since + 1s)) {
+        auto more = member.source().poll(100ms, 100, handler);
+        if (!more.empty() || member.stats().partitions == 0) quiet_since = Clock::now();
+        for (auto& delivery : more) jobs.push_back(std::move(delivery));
+    }
+    return jobs;
+}
+
+class KafkaTest : public ::testing::Test {
+protected:
+    static constexpr int partitions = 3;
+    EmbeddedBroker broker{broker_options(partitions)};
+    schema::Topics topics;
+    KafkaConfig config{.brokers = broker.address(), .passthrough = {}, .deadline_start = 15s, .deadline_later = 20s};
+    RecordingHandler handler;
+
+    KafkaMember::Options member_options(const std::string& name) {
+        return {.topics = topics, .group = "base", .member = name, .session_timeout = 3s, .drain_budget = 500ms};
+    }
+    void close(KafkaMember& member) { member.source().close(handler, Clock::now() + 5s); }
+};
+
+}  // namespace lorry::consumer
