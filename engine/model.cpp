@@ -59,8 +59,8 @@ public:
           attended_(backend, rows_max, config().heads * config().head_dim),
           gate_up_(backend, rows_max, out_features_of(config(), Projection::gate_up)),
           activated_(backend, rows_max, config().intermediate),
-          sampled_(backend, sample_rows_max, config().hidden),
-          sampled_normed_(backend, sample_rows_max, config().hidden),
+          sampled_residual_(backend, sample_rows_max, config().hidden),
+          sampled_attended_(backend, sample_rows_max, config().heads * config().head_dim),
           logits_(backend, sample_rows_max, config().vocabulary) {}
 
     const ModelConfig& config() const override { return parts_.config; }
@@ -76,15 +76,34 @@ public:
     Matrix forward(const ForwardArgs& args, kernels::KvCache& cache) override;
 
 private:
-    // Where an op stands and which rows run with which adapters there.
+    // Which layer an op belongs to, and which of its rows run with which adapter.
     struct Site {
         std::int64_t layer = 0;
         std::span<const AdapterRows> adapters;
     };
-    void normalize(const Norm& base, NormSite norm, const Site& site, const Matrix& out, const Matrix& in);
-    void project(const kernels::PackedWeight& weight, kernels::Vector bias, Projection projection, const Site& site, const Matrix& out,
-                 const Matrix& in, bool accumulate);
-    Matrix compute_logits(const ForwardArgs& args, const Matrix& residual);
+    // out = norm(in), with the base's norm or an adapter's own.
+    struct NormCall {
+        const Site& site;
+        NormSite norm_site;
+        const Norm& base;
+        Matrix out;
+        Matrix in;
+    };
+    // out (+)= weight · in + bias, then what each group's adapter adds or replaces.
+    struct ProjectCall {
+        const Site& site;
+        Projection projection;
+        const kernels::PackedWeight& weight;
+        kernels::Vector bias;
+        Matrix out;
+        Matrix in;
+        bool accumulate = false;
+    };
+    Matrix attend(const Layer& layer, const Site& site, const kernels::StepInputs& step, const Matrix& residual, kernels::KvCache& cache);
+    void normalize(const NormCall& call);
+    void project(const ProjectCall& call);
+    Matrix gather(const Activation& to, const Matrix& from, const kernels::StepInputs& step);
+    std::span<const AdapterRows> adapters_of_samples(const ForwardArgs& args);
 
     const ModelParts parts_;
     kernels::Backend& backend_;
@@ -97,8 +116,8 @@ private:
     const Activation attended_;
     const Activation gate_up_;
     const Activation activated_;
-    const Activation sampled_;
-    const Activation sampled_normed_;
+    const Activation sampled_residual_;
+    const Activation sampled_attended_;
     const Activation logits_;
     // Kept between steps for their capacity.
     std::vector<kernels::LoraGroup> lora_groups_;
@@ -110,124 +129,155 @@ Matrix Transformer::forward(const ForwardArgs& args, kernels::KvCache& cache) {
     const kernels::StepInputs& step = args.step;
     const ModelWeights& weights = parts_.weights;
     CHECK(step.rows > 0 && step.rows <= rows_max_, "the plan keeps within rows_max");
+    CHECK(static_cast<std::int64_t>(step.sample_rows.size()) <= std::min(sample_rows_max_, step.rows),
+          "the plan keeps within sample_rows_max");
 
-    const Matrix residual = residual_.view(step.rows);
-    const Matrix qkv = qkv_.view(step.rows);
-    const Matrix gate_up = gate_up_.view(step.rows);
+    Matrix residual = residual_.view(step.rows);
     backend_.embed({.out = residual, .tokens = *weights.tokens, .positions = weights.positions.get(), .step = step});
 
-    for (std::int64_t index = 0; index < config().layers; ++index) {
-        const Layer& layer = weights.layers[static_cast<std::size_t>(index)];
-        const Site site{.layer = index, .adapters = args.adapters};
+    Site site{.layer = 0, .adapters = args.adapters};
+    for (const Layer& layer : weights.layers) {
+        Matrix attended = attend(layer, site, step, residual, cache);
+        if (&layer == &weights.layers.back()) {
+            // All keys and values are stored: from here on only rows that sample are needed.
+            if (step.sample_rows.empty()) return logits_.view(0);
+            site.adapters = adapters_of_samples(args);
+            attended = gather(sampled_attended_, attended, step);
+            residual = gather(sampled_residual_, residual, step);
+        }
+        project({.site = site,
+                 .projection = Projection::output,
+                 .weight = *layer.output.weight,
+                 .bias = layer.output.bias,
+                 .out = residual,
+                 .in = attended,
+                 .accumulate = true});
 
-        const Matrix attention_in = normed_.view(step.rows, layer.qkv.weight->input_format());
-        normalize(layer.attention_norm, NormSite::attention, site, attention_in, residual);
-        project(*layer.qkv.weight, layer.qkv.bias, Projection::qkv, site, qkv, attention_in, false);
-        backend_.rope_store({.qkv = qkv,
-                             .heads = config().heads,
-                             .kv_heads = config().kv_heads,
-                             .head_dim = config().head_dim,
-                             .rope_table = rope_.matrix(),
-                             .q_norm = layer.q_norm,
-                             .k_norm = layer.k_norm,
-                             .norm_epsilon = static_cast<float>(config().norm_epsilon),
-                             .cache = cache,
-                             .layer = index,
-                             .step = step});
-        const Matrix attended = attended_.view(step.rows, layer.output.weight->input_format());
-        backend_.attention({.out = attended,
-                            .qkv = qkv,
-                            .heads = config().heads,
-                            .kv_heads = config().kv_heads,
-                            .head_dim = config().head_dim,
-                            .scale = layer.attention_scale,
-                            .window = layer.window,
-                            .cache = cache,
-                            .layer = index,
-                            .step = step});
-        project(*layer.output.weight, layer.output.bias, Projection::output, site, residual, attended, true);
-
-        const Matrix mlp_in = normed_.view(step.rows, layer.gate_up.weight->input_format());
-        normalize(layer.mlp_norm, NormSite::mlp, site, mlp_in, residual);
-        project(*layer.gate_up.weight, layer.gate_up.bias, Projection::gate_up, site, gate_up, mlp_in, false);
-        const Matrix activated = activated_.view(step.rows, layer.down.weight->input_format());
+        const Matrix mlp_in = normed_.view(residual.rows, layer.gate_up.weight->input_format());
+        const Matrix gate_up = gate_up_.view(residual.rows);
+        const Matrix activated = activated_.view(residual.rows, layer.down.weight->input_format());
+        normalize({.site = site, .norm_site = NormSite::mlp, .base = layer.mlp_norm, .out = mlp_in, .in = residual});
+        project({.site = site,
+                 .projection = Projection::gate_up,
+                 .weight = *layer.gate_up.weight,
+                 .bias = layer.gate_up.bias,
+                 .out = gate_up,
+                 .in = mlp_in});
         backend_.activation({.kind = config().activation, .gated = config().gated, .out = activated, .in = gate_up});
-        project(*layer.down.weight, layer.down.bias, Projection::down, site, residual, activated, true);
+        project({.site = site,
+                 .projection = Projection::down,
+                 .weight = *layer.down.weight,
+                 .bias = layer.down.bias,
+                 .out = residual,
+                 .in = activated,
+                 .accumulate = true});
+        ++site.layer;
     }
-    return compute_logits(args, residual);
+
+    site.layer = 0;
+    const kernels::PackedWeight& head = weights.head != nullptr ? *weights.head : *weights.tokens;
+    const Matrix head_in = normed_.view(residual.rows, head.input_format());
+    const Matrix logits = logits_.view(residual.rows);
+    normalize({.site = site, .norm_site = NormSite::final, .base = weights.final_norm, .out = head_in, .in = residual});
+    project({.site = site, .projection = Projection::head, .weight = head, .bias = {}, .out = logits, .in = head_in});
+    return logits;
 }
 
-// Only rows that sample need the final norm and the head.
-Matrix Transformer::compute_logits(const ForwardArgs& args, const Matrix& residual) {
-    const ModelWeights& weights = parts_.weights;
-    const auto samples = args.step.sample_rows;
-    const auto rows = static_cast<std::int64_t>(samples.size());
-    CHECK(rows <= sample_rows_max_, "the plan keeps within sample_rows_max");
-    const Matrix logits = logits_.view(rows);
-    if (rows == 0) return logits;
+// Norm, q|k|v, positions, KV, attention: [rows, heads * head_dim], before the output projection.
+Matrix Transformer::attend(const Layer& layer, const Site& site, const kernels::StepInputs& step, const Matrix& residual,
+                           kernels::KvCache& cache) {
+    const Matrix in = normed_.view(step.rows, layer.qkv.weight->input_format());
+    const Matrix qkv = qkv_.view(step.rows);
+    const Matrix attended = attended_.view(step.rows, layer.output.weight->input_format());
+    normalize({.site = site, .norm_site = NormSite::attention, .base = layer.attention_norm, .out = in, .in = residual});
+    project({.site = site, .projection = Projection::qkv, .weight = *layer.qkv.weight, .bias = layer.qkv.bias, .out = qkv, .in = in});
+    backend_.rope_store({.qkv = qkv,
+                         .heads = config().heads,
+                         .kv_heads = config().kv_heads,
+                         .head_dim = config().head_dim,
+                         .rope_table = rope_.matrix(),
+                         .q_norm = layer.q_norm,
+                         .k_norm = layer.k_norm,
+                         .norm_epsilon = static_cast<float>(config().norm_epsilon),
+                         .cache = cache,
+                         .layer = site.layer,
+                         .step = step});
+    backend_.attention({.out = attended,
+                        .qkv = qkv,
+                        .heads = config().heads,
+                        .kv_heads = config().kv_heads,
+                        .head_dim = config().head_dim,
+                        .scale = layer.attention_scale,
+                        .window = layer.window,
+                        .cache = cache,
+                        .layer = site.layer,
+                        .step = step});
+    return attended;
+}
 
-    // The same adapters over the gathered rows.
+// The rows that sample, one after the other.
+Matrix Transformer::gather(const Activation& to, const Matrix& from, const kernels::StepInputs& step) {
+    const Matrix out = to.view(static_cast<std::int64_t>(step.sample_rows.size()), from.format);
+    backend_.gather_rows({.out = out, .in = from, .step = step});
+    return out;
+}
+
+// The same adapters over the gathered rows.
+std::span<const AdapterRows> Transformer::adapters_of_samples(const ForwardArgs& args) {
+    const auto samples = args.step.sample_rows;
     sampled_groups_.clear();
     for (const AdapterRows& group : args.adapters) {
         const auto begin = std::lower_bound(samples.begin(), samples.end(), group.row_begin);
         const auto end = std::lower_bound(begin, samples.end(), group.row_begin + group.row_count);
         if (begin != end) sampled_groups_.push_back({begin - samples.begin(), end - begin, group.adapter});
     }
-    const Site site{.layer = 0, .adapters = sampled_groups_};
-    const kernels::PackedWeight& head = weights.head != nullptr ? *weights.head : *weights.tokens;
-    const Matrix sampled = sampled_.view(rows);
-    const Matrix normed = sampled_normed_.view(rows, head.input_format());
-    backend_.gather_rows({.out = sampled, .in = residual, .step = args.step});
-    normalize(weights.final_norm, NormSite::final, site, normed, sampled);
-    project(head, {}, Projection::head, site, logits, normed, false);
-    return logits;
+    return sampled_groups_;
 }
 
-void Transformer::normalize(const Norm& base, NormSite norm, const Site& site, const Matrix& out, const Matrix& in) {
-    const auto changed = [&](const Adapter& adapter) { return adapter.norm_at(site.layer, norm); };
-    for_changed_rows(site.adapters, in.rows, changed, [&](std::int64_t begin, std::int64_t count, const Norm* change) {
-        const Norm& used = change != nullptr ? *change : base;
+void Transformer::normalize(const NormCall& call) {
+    const auto changed = [&](const Adapter& adapter) { return adapter.norm_at(call.site.layer, call.norm_site); };
+    for_changed_rows(call.site.adapters, call.in.rows, changed, [&](std::int64_t begin, std::int64_t count, const Norm* change) {
+        const Norm& norm = change != nullptr ? *change : call.base;
         backend_.norm({.kind = config().norm,
-                       .out = out.slice_rows(begin, count),
-                       .in = in.slice_rows(begin, count),
-                       .weight = used.weight,
-                       .bias = used.bias,
+                       .out = call.out.slice_rows(begin, count),
+                       .in = call.in.slice_rows(begin, count),
+                       .weight = norm.weight,
+                       .bias = norm.bias,
                        .epsilon = static_cast<float>(config().norm_epsilon)});
     });
 }
 
-// out (+)= weight · in + bias, then what each group's adapter adds or replaces.
-void Transformer::project(const kernels::PackedWeight& weight, kernels::Vector bias, Projection projection, const Site& site,
-                          const Matrix& out, const Matrix& in, bool accumulate) {
+void Transformer::project(const ProjectCall& call) {
     const auto replaced = [&](const Adapter& adapter) -> const ReplacedLinear* {
-        const AdapterProjection* change = adapter.at(site.layer, projection);
+        const AdapterProjection* change = adapter.at(call.site.layer, call.projection);
         return change != nullptr && change->whole ? &*change->whole : nullptr;
     };
-    for_changed_rows(site.adapters, out.rows, replaced, [&](std::int64_t begin, std::int64_t count, const ReplacedLinear* change) {
-        backend_.matmul({.out = out.slice_rows(begin, count),
-                         .in = in.slice_rows(begin, count),
-                         .weight = change != nullptr ? *change->weight : weight,
-                         .bias = change != nullptr ? change->bias : bias,
-                         .accumulate = accumulate});
-    });
+    for_changed_rows(call.site.adapters, call.out.rows, replaced,
+                     [&](std::int64_t begin, std::int64_t count, const ReplacedLinear* change) {
+                         backend_.matmul({.out = call.out.slice_rows(begin, count),
+                                          .in = call.in.slice_rows(begin, count),
+                                          .weight = change != nullptr ? *change->weight : call.weight,
+                                          .bias = change != nullptr ? change->bias : call.bias,
+                                          .accumulate = call.accumulate});
+                     });
 
     lora_groups_.clear();
     bias_groups_.clear();
-    for (const AdapterRows& group : site.adapters) {
-        const AdapterProjection* change = group.adapter->at(site.layer, projection);
+    for (const AdapterRows& group : call.site.adapters) {
+        const AdapterProjection* change = group.adapter->at(call.site.layer, call.projection);
         if (change == nullptr) continue;
         for (const ReplacedLinear& part : change->parts) {
-            const Matrix rows = out.slice_rows(group.row_begin, group.row_count);
+            const Matrix rows = call.out.slice_rows(group.row_begin, group.row_count);
             backend_.matmul({.out = rows.slice_columns(part.out_begin, part.weight->out_features()),
-                             .in = in.slice_rows(group.row_begin, group.row_count),
+                             .in = call.in.slice_rows(group.row_begin, group.row_count),
                              .weight = *part.weight,
                              .bias = part.bias});
         }
         if (change->lora != nullptr) lora_groups_.push_back({group.row_begin, group.row_count, change->lora.get()});
         if (!change->bias.empty()) bias_groups_.push_back({group.row_begin, group.row_count, change->bias});
     }
-    if (!lora_groups_.empty()) backend_.lora({.out = out, .in = in, .groups = lora_groups_});
-    if (!bias_groups_.empty()) backend_.group_bias({.out = out, .groups = bias_groups_});
+    if (!lora_groups_.empty()) backend_.lora({.out = call.out, .in = call.in, .groups = lora_groups_});
+    if (!bias_groups_.empty()) backend_.group_bias({.out = call.out, .groups = bias_groups_});
 }
 
 std::size_t Transformer::weight_bytes() const {

@@ -5,7 +5,8 @@
 // - Batch invariance: a row's result depends on its own inputs, the weights and the chip, never on which or how many rows run
 //   beside it, nor on how a sequence was cut into steps.
 // - Launchers check shapes (CHECK), kernels compute. Ops may run asynchronously but in order; read_back() and sample() wait.
-// - One thread, the engine's, calls everything except pack_weight and pack_lora, which any one other thread may call meanwhile.
+// - One thread, the engine's, calls everything, except that any one other thread may meanwhile call pack_weight and pack_lora, and
+//   allocate and upload for memory that no op uses yet.
 // - Running out of device memory throws std::bad_alloc or std::runtime_error saying what was asked for.
 #pragma once
 
@@ -185,7 +186,7 @@ struct ActivationArgs {
 
 struct GatherRowsArgs {
     Matrix out;                                   // [step.sample_rows.size(), columns]
-    Matrix in;                                    // [rows, columns] float32
+    Matrix in;                                    // [rows, columns], in the format of out
     const StepInputs& step;
 };
 

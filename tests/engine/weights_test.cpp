@@ -54,7 +54,8 @@ private:
 };
 
 constexpr const char* two_tensors =
-    R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"a":{"dtype":"BF16","shape":[1,2],"data_offsets":[8,12]}})";
+    R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+    R"("a":{"dtype":"BF16","shape":[1,2],"data_offsets":[8,12]}})";
 
 TEST(Safetensors, tensors_come_sorted_by_name_with_their_bytes) {
     const std::string file = file_of(two_tensors, std::string("\0\0\x80\x3f\0\0\0\x40", 8) + std::string("\x80\x3f\x00\xc0", 4));

@@ -2,6 +2,7 @@
 #include "tests/support/golden_model.h"
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
@@ -71,8 +72,8 @@ std::unique_ptr<kernels::Backend> float32_backend() {
     return kernels::make_cpu_backend({.threads = 2, .isa = {}, .weights = kernels::Format::float32});
 }
 
-StepDriver::StepDriver(engine::Model& model, kernels::Backend& backend)
-    : model_(model), backend_(backend), cache_(backend.make_kv_cache(model.kv_shape(), 2048)) {}
+StepDriver::StepDriver(engine::Model& model, kernels::Backend& backend, Samples samples)
+    : model_(model), backend_(backend), samples_(samples), cache_(backend.make_kv_cache(model.kv_shape(), 2048)) {}
 
 Sequence StepDriver::begin(std::vector<TokenId> prompt, const Adapter* adapter) const {
     Sequence sequence;
@@ -93,6 +94,7 @@ void StepDriver::step(const std::vector<Sequence*>& sequences, std::int64_t chun
     std::vector<std::int32_t> sample_rows;
     std::vector<kernels::StepSequence> slices;
     std::vector<engine::AdapterRows> groups;
+    std::vector<Sequence*> sampled;  // whose row each row of logits is
     for (Sequence* sequence : ordered) {
         const auto row_begin = static_cast<std::int64_t>(tokens.size());
         const std::int64_t count =
@@ -100,7 +102,10 @@ void StepDriver::step(const std::vector<Sequence*>& sequences, std::int64_t chun
         if (count == 0) continue;
         for (std::int64_t i = 0; i < count; ++i) {
             const std::int64_t position = sequence->computed + i;
-            sample_rows.push_back(static_cast<std::int32_t>(tokens.size()));
+            if (samples_ == Samples::every_row || position + 1 == static_cast<std::int64_t>(sequence->tokens.size())) {
+                sample_rows.push_back(static_cast<std::int32_t>(tokens.size()));
+                sampled.push_back(sequence);
+            }
             tokens.push_back(sequence->tokens[static_cast<std::size_t>(position)]);
             positions.push_back(static_cast<std::int32_t>(position));
             rope_rows.push_back(model_.rope_row(position, sequence->prompt_tokens));
@@ -109,6 +114,7 @@ void StepDriver::step(const std::vector<Sequence*>& sequences, std::int64_t chun
         while (sequence->blocks.size() < blocks) sequence->blocks.push_back(next_block_++);
         if (next_block_ > cache_->blocks()) throw std::runtime_error("the test's KV cache is too small");
         slices.push_back({row_begin, count, sequence->computed, sequence->blocks});
+        sequence->computed += count;
         if (sequence->adapter != nullptr) {
             if (groups.empty() || groups.back().adapter != sequence->adapter) groups.push_back({row_begin, 0, sequence->adapter});
             groups.back().row_count += count;
@@ -122,19 +128,11 @@ void StepDriver::step(const std::vector<Sequence*>& sequences, std::int64_t chun
                                      .sample_rows = sample_rows};
     backend_.begin_step(inputs);
     const kernels::Matrix logits = model_.forward({.step = inputs, .adapters = groups}, *cache_);
-    std::vector<float> values(static_cast<std::size_t>(logits.rows * logits.columns));
-    backend_.read_back(std::as_writable_bytes(std::span(values)), logits.data);
-
-    std::size_t slice = 0;
-    for (Sequence* sequence : ordered) {
-        if (slice == slices.size() || sequence->blocks.data() != slices[slice].blocks.data()) continue;
-        const auto width = static_cast<std::size_t>(logits.columns);
-        for (std::int64_t i = 0; i < slices[slice].row_count; ++i) {
-            const auto from = values.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(slices[slice].row_begin + i) * width);
-            sequence->logits.emplace_back(from, from + static_cast<std::ptrdiff_t>(width));
-        }
-        sequence->computed += slices[slice].row_count;
-        ++slice;
+    ASSERT_EQ(logits.rows, static_cast<std::int64_t>(sampled.size()));
+    for (std::int64_t row = 0; row < logits.rows; ++row) {
+        std::vector<float> values(static_cast<std::size_t>(logits.columns));
+        backend_.read_back(std::as_writable_bytes(std::span(values)), logits.slice_rows(row, 1).data);
+        sampled[static_cast<std::size_t>(row)]->logits.push_back(std::move(values));
     }
 }
 
@@ -161,7 +159,8 @@ std::string difference(std::span<const float> actual, std::span<const float> exp
     float largest = 0.0F;
     for (std::size_t i = 0; i < actual.size(); ++i) {
         const float distance = std::abs(actual[i] - expected[i]);
-        if (!(distance <= largest)) {  // NaN counts as far away
+        if (std::isnan(distance)) return fmt::format("element {} is {} instead of {}", i, actual[i], expected[i]);
+        if (distance > largest) {
             largest = distance;
             worst = i;
         }

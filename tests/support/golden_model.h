@@ -41,7 +41,7 @@ struct Sequence {
     const engine::Adapter* adapter = nullptr;
     std::int64_t computed = 0;
     std::vector<kernels::BlockId> blocks;
-    std::vector<std::vector<float>> logits;  // of each row that was computed, in order
+    std::vector<std::vector<float>> logits;  // of each row that sampled, in order
 };
 
 // Runs sequences against a model with a KV cache of its own. The order of rows in a step follows the adapters, as in the engine.
@@ -49,9 +49,11 @@ class StepDriver {
 public:
     static constexpr std::int64_t rows_max = 512;
 
-    StepDriver(engine::Model& model, kernels::Backend& backend);
+    enum class Samples : std::uint8_t { every_row, where_tokens_end };  // the second as an engine does
+
+    StepDriver(engine::Model& model, kernels::Backend& backend, Samples samples = Samples::every_row);
     Sequence begin(std::vector<kernels::TokenId> prompt, const engine::Adapter* adapter = nullptr) const;
-    // Computes up to `chunk` next tokens of each sequence in one step and keeps the logits of every row.
+    // Computes up to `chunk` next tokens of each sequence in one step.
     void step(const std::vector<Sequence*>& sequences, std::int64_t chunk);
     // Steps until every sequence has generated `tokens` tokens greedily.
     void generate(const std::vector<Sequence*>& sequences, std::int64_t tokens, std::int64_t chunk = rows_max);
@@ -59,6 +61,7 @@ public:
 private:
     engine::Model& model_;
     kernels::Backend& backend_;
+    const Samples samples_;
     std::unique_ptr<kernels::KvCache> cache_;
     kernels::BlockId next_block_ = 0;
 };
