@@ -217,6 +217,11 @@ AdapterCache::State AdapterCache::state(const std::string& hash) const {
     return failure != my.failures.end() && Clock::now() < failure->second.retry_at ? State::failed : State::absent;
 }
 
+bool AdapterCache::needs_room(const std::string& hash) const {
+    const Implementation& my = *implementation_;
+    return my.homeless != nullptr && my.loading->hash == hash;
+}
+
 std::string AdapterCache::failure(const std::string& hash) const {
     const auto failure = implementation_->failures.find(hash);
     return failure != implementation_->failures.end() ? failure->second.reason : "";

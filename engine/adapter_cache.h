@@ -53,6 +53,8 @@ public:
     // Asks for an adapter; it is loaded if it is absent and the queue has room, else the caller asks again. Never blocks.
     void prefetch(const AdapterSource& source);
     State state(const std::string& hash) const;
+    // True while this adapter is loaded but those in use leave it no room: it needs them to end.
+    bool needs_room(const std::string& hash) const;
     // Why loading failed; empty unless state is failed.
     std::string failure(const std::string& hash) const;
     // The ready adapter, kept until unpin; nullptr unless state is ready. Pins count.

@@ -126,7 +126,8 @@ void Engine::State::plan() {
     if (places > 0 && !waiting.empty()) {
         const WaitingQueue::Context context{
             .is_ready = [&](std::string_view hash) { return hash.empty() || adapters.state(std::string(hash)) == AdapterCache::State::ready; },
-            .is_live = [&](std::string_view hash) { return live_adapters.contains(hash); }};
+            .is_live = [&](std::string_view hash) { return live_adapters.contains(hash); },
+            .needs_room = [&](std::string_view hash) { return adapters.needs_room(std::string(hash)); }};
         for (const RequestId id : waiting.candidates(places, context)) candidates.push_back(&at(id));
     }
     const StepLimits limits{.rows = options.step_rows_max,

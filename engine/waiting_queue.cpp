@@ -37,8 +37,10 @@ std::vector<RequestId> WaitingQueue::candidates(std::size_t count, const Context
         bool live;
     };
     std::vector<Walk> walks;
+    const bool make_room = std::ranges::any_of(
+        groups_, [&](const auto& group) { return group.second.passed_over >= patience_ && context.needs_room(group.first); });
     for (const auto& [adapter, group] : groups_) {
-        if (!context.is_ready(adapter)) continue;
+        if (!context.is_ready(adapter) || (make_room && group.passed_over < patience_)) continue;
         walks.push_back({&group, group.entries.begin(), group.passed_over, context.is_live(adapter)});
     }
     const auto turn = [&](const Walk& walk) {

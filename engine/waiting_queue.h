@@ -35,6 +35,9 @@ public:
     struct Context {
         std::function<bool(std::string_view adapter)> is_ready;  // on the device; others are passed over without losing their turn
         std::function<bool(std::string_view adapter)> is_live;   // in the batch now
+        // Loaded, but the adapters in use leave it no room. Once such a one is overdue, only overdue ones are admitted, so that the batch
+        // runs dry of others and it gets its place.
+        std::function<bool(std::string_view adapter)> needs_room;
     };
     // The next `count` requests in the order they should be admitted. Changes nothing.
     std::vector<RequestId> candidates(std::size_t count, const Context& context) const;
