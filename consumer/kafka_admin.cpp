@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <thread>
 #include <utility>
 
 #include "consumer/kafka_connection.h"
@@ -28,7 +29,8 @@ std::vector<std::string> differences_of(const KafkaConnection& connection, const
     return differences;
 }
 
-void create(const KafkaConnection& connection, const schema::TopicSpec& spec) {
+// False: it is there already.
+bool create(const KafkaConnection& connection, const schema::TopicSpec& spec) {
     std::array<char, 512> problem{};
     const auto refused = [&](std::string_view reason) {
         return KafkaError(fmt::format("Kafka at {}: topic {} cannot be created: {}", connection.config().brokers, spec.name, reason));
@@ -48,9 +50,21 @@ void create(const KafkaConnection& connection, const schema::TopicSpec& spec) {
     const auto* const* results = rd_kafka_CreateTopics_result_topics(rd_kafka_event_CreateTopics_result(event.get()), &count);
     CHECK(count == 1, "one topic was asked for");
     const auto error = rd_kafka_topic_result_error(results[0]);
-    if (error != RD_KAFKA_RESP_ERR_NO_ERROR && error != RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS) {
-        const char* text = rd_kafka_topic_result_error_string(results[0]);
-        throw refused(fmt::format("{}{}", text != nullptr ? text : rd_kafka_err2str(error), advice_for(error, spec.name)));
+    if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return true;
+    if (error == RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS) return false;
+    const char* text = rd_kafka_topic_result_error_string(results[0]);
+    throw refused(fmt::format("{}{}", text != nullptr ? text : rd_kafka_err2str(error), advice_for(error, spec.name)));
+}
+
+// Brokers learn of a new topic one after the other.
+std::int32_t wait_for_topic(const KafkaConnection& connection, const std::string& topic) {
+    constexpr std::chrono::milliseconds pause{50};
+    const auto deadline = std::chrono::steady_clock::now() + connection.config().deadline_start;
+    for (;;) {
+        if (const auto partitions = connection.partition_count(topic)) return *partitions;
+        if (std::chrono::steady_clock::now() > deadline)
+            throw connection.away("seeing the new topic " + topic, connection.config().deadline_start);
+        std::this_thread::sleep_for(pause);
     }
 }
 
@@ -72,12 +86,9 @@ std::vector<TopicOutcome> create_topics(const KafkaConfig& config, const std::ve
     std::vector<TopicOutcome> outcomes;
     for (const schema::TopicSpec& spec : specs) {
         TopicOutcome outcome{.name = spec.name, .kind = TopicOutcome::Kind::exists, .differences = {}};
-        if (const auto partitions = connection.partition_count(spec.name)) {
-            if (!embedded) outcome.differences = differences_of(connection, spec, *partitions);
-        } else {
-            create(connection, spec);
-            outcome.kind = TopicOutcome::Kind::created;
-        }
+        if (!connection.partition_count(spec.name) && create(connection, spec)) outcome.kind = TopicOutcome::Kind::created;
+        const std::int32_t partitions = wait_for_topic(connection, spec.name);
+        if (outcome.kind == TopicOutcome::Kind::exists && !embedded) outcome.differences = differences_of(connection, spec, partitions);
         outcomes.push_back(std::move(outcome));
     }
     return outcomes;

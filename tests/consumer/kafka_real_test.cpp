@@ -1,0 +1,198 @@
+// What only a real Apache Kafka can show: static members, commit metadata, transactions that readers must not see. Needs a broker at
+// LORRY_TEST_BOOTSTRAP (`ops/kafka start` prints such an address); each test makes topics under a prefix of its own.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "consumer/adapter_topic.h"
+#include "consumer/kafka_admin.h"
+#include "consumer/kafka_connection.h"
+#include "consumer/ledger.h"
+#include "schema/store.h"
+#include "tests/support/kafka_fixture.h"
+
+namespace lorry::consumer {
+namespace {
+
+std::string id_of(const Delivery& job) { return std::get<schema::Completion>(completed(job).record).custom_id; }
+
+class KafkaRealSlow : public ::testing::Test {
+protected:
+    static constexpr int partitions = 4;
+    KafkaConfig config{.brokers = "", .passthrough = {}, .deadline_start = 30s, .deadline_later = 60s};
+    schema::Topics topics;
+    RecordingHandler handler;
+
+    void SetUp() override {
+        const char* bootstrap = std::getenv("LORRY_TEST_BOOTSTRAP");
+        if (bootstrap == nullptr) GTEST_SKIP() << "LORRY_TEST_BOOTSTRAP is not set: nothing was tested against a real Kafka";
+        config.brokers = bootstrap;
+        topics.prefix = fmt::format("t{}-{}", ::getpid(), std::chrono::system_clock::now().time_since_epoch().count() % 1'000'000'000);
+        for (const auto& outcome : create_topics(config, specs())) ASSERT_EQ(outcome.kind, TopicOutcome::Kind::created) << outcome.name;
+    }
+    std::vector<schema::TopicSpec> specs() const { return schema::topic_specs(topics, {.partitions = partitions}); }
+    KafkaMember::Options member_options(const std::string& name) const {
+        return {.topics = topics, .group = topics.prefix, .member = name, .session_timeout = 10s, .drain_budget = 1s};
+    }
+};
+
+TEST_F(KafkaRealSlow, CreatesTopicsOnceAndTellsHowExistingOnesDiffer) {
+    auto wanted = specs();
+    for (const auto& outcome : create_topics(config, wanted)) {
+        EXPECT_EQ(outcome.kind, TopicOutcome::Kind::exists);
+        EXPECT_TRUE(outcome.differences.empty()) << outcome.name << ": " << outcome.differences.at(0);
+    }
+    wanted[0].partitions = 7;
+    wanted[0].config["retention.ms"] = "1234";
+    EXPECT_EQ(create_topics(config, wanted)[0].differences,
+              (std::vector<std::string>{"partitions is 4, not 7", "retention.ms is 604800000, not 1234"}));
+    EXPECT_FALSE(describe_cluster(config).embedded);
+}
+
+// Jobs finish in any order, the worker dies, and what comes again is what was not finished, nothing else; at once, as the member is static.
+TEST_F(KafkaRealSlow, OnlyUnfinishedJobsComeAgainAfterACrash) {
+    submit_jobs(config, topics, 0, 400);
+    std::set<std::string> unfinished;
+    {
+        KafkaMember member(config, member_options("one"));
+        const auto jobs = poll_jobs(member, handler, 400);
+        ASSERT_EQ(jobs.size(), 400U);
+        for (std::size_t i = 0; i < jobs.size(); ++i) {
+            if (i % 11 == 3) {
+                unfinished.insert(id_of(jobs[i]));
+            } else {
+                member.sink().publish(completed(jobs[i]));
+            }
+        }
+        EXPECT_EQ(member.sink().commit(), 400 - unfinished.size());
+    }
+    const auto start = Clock::now();
+    KafkaMember again(config, member_options("one"));
+    std::set<std::string> seen;
+    for (const Delivery& job : poll_jobs(again, handler, unfinished.size())) seen.insert(id_of(job));
+    EXPECT_LT(Clock::now() - start, 9s) << "a static member does not wait for its own session to end";
+    EXPECT_EQ(seen, unfinished);
+    EXPECT_EQ(poll_jobs(again, handler, 1, 1s).size(), 0U);
+    again.source().close(handler, Clock::now() + 5s);
+}
+
+TEST_F(KafkaRealSlow, NoJobIsLostOrDoubledWhileMembersComeAndGo) {
+    constexpr std::size_t count = 600;
+    submit_jobs(config, topics, 0, static_cast<int>(count));
+    std::map<std::string, int> finished;
+    struct Worker {
+        KafkaMember member;
+        RecordingHandler handler;
+        std::vector<Delivery> jobs;
+        Worker(const KafkaConfig& config, const KafkaMember::Options& options) : member(config, options) {}
+    };
+    const auto finish = [&](Worker& worker) {
+        for (const Delivery& job : worker.jobs) {
+            worker.member.sink().publish(completed(job));
+            ++finished[id_of(job)];
+        }
+        worker.jobs.clear();
+        worker.member.sink().commit();
+    };
+    std::vector<std::unique_ptr<Worker>> workers;
+    const auto add = [&](const std::string& name) {
+        workers.push_back(std::make_unique<Worker>(config, member_options(name)));
+        Worker* worker = workers.back().get();
+        worker->handler.on_drain = [&finish, worker] { finish(*worker); };
+    };
+    const auto turn = [&] {
+        for (const auto& worker : workers) {
+            for (auto& job : worker->member.source().poll(30ms, 3, worker->handler)) worker->jobs.push_back(std::move(job));
+            if (worker->jobs.size() > 6) finish(*worker);
+        }
+    };
+    const auto deadline = Clock::now() + 90s;
+    add("one");
+    while (finished.size() < count / 6 && Clock::now() < deadline) turn();
+    add("two");
+    while (workers[1]->member.stats().partitions == 0 && Clock::now() < deadline) turn();
+    add("three");
+    while (workers[2]->member.stats().partitions == 0 && Clock::now() < deadline) turn();
+    EXPECT_GT(finished.size(), 0U);
+    // The second leaves for good: its session ends, the others take over.
+    workers[1]->member.source().close(workers[1]->handler, Clock::now() + 5s);
+    workers.erase(workers.begin() + 1);
+    submit_jobs(config, topics, static_cast<int>(count), static_cast<int>(count));
+    while (finished.size() < 2 * count && Clock::now() < deadline) {
+        turn();
+        for (const auto& worker : workers) finish(*worker);
+    }
+    EXPECT_EQ(finished.size(), 2 * count);
+    for (const auto& [id, times] : finished) EXPECT_EQ(times, 1) << id;
+    std::multiset<std::string> results;
+    for (const auto& result : read_all(config, topics.results())) results.insert(result.key.value());
+    EXPECT_EQ(results.size(), 2 * count);
+    for (const auto& worker : workers) worker->member.source().close(worker->handler, Clock::now() + 5s);
+}
+
+TEST_F(KafkaRealSlow, ReadersDoNotSeeWhatWasNeverCommitted) {
+    submit_jobs(config, topics, 0, 3);
+    KafkaMember member(config, member_options("one"));
+    for (const Delivery& job : poll_jobs(member, handler, 3)) member.sink().publish(completed(job));
+    EXPECT_EQ(member.sink().commit(), 3U);
+    KafkaConnection transactional(config, KafkaConnection::Kind::producer, {{"transactional.id", topics.prefix}});
+    const auto ok = [](rd_kafka_error_t* error) {
+        const ErrorHandle owned(error);
+        return error == nullptr;
+    };
+    ASSERT_TRUE(ok(rd_kafka_init_transactions(transactional.handle(), 30'000)));
+    ASSERT_TRUE(ok(rd_kafka_begin_transaction(transactional.handle())));
+    ASSERT_EQ(produce(transactional.handle(), {.topic = topics.results(), .partition = 0, .key = "ghost", .value = "{}", .headers = {}}),
+              RD_KAFKA_RESP_ERR_NO_ERROR);
+    rd_kafka_flush(transactional.handle(), 10'000);
+    ASSERT_TRUE(ok(rd_kafka_abort_transaction(transactional.handle(), 30'000)));
+    // Control records at the end of a partition must not keep the reader from knowing that it is there.
+    EXPECT_EQ(read_all(config, topics.results()).size(), 3U);
+    member.source().close(handler, Clock::now() + 5s);
+}
+
+TEST_F(KafkaRealSlow, KeepsToTheLimitsThatTheTopicsHave) {
+    topics.prefix += "s";
+    auto small = specs();
+    for (auto& spec : small) {
+        if (spec.name == topics.results()) spec.config["max.message.bytes"] = "20000";
+    }
+    create_topics(config, small);
+    submit_jobs(config, topics, 0, 2);
+    KafkaMember member(config, member_options("one"));
+    const auto jobs = poll_jobs(member, handler, 2);
+    ASSERT_EQ(jobs.size(), 2U);
+    member.sink().publish(completed(jobs[0], std::string(19'000, 'x')));
+    member.sink().publish(completed(jobs[1], std::string(21'000, 'x')));
+    EXPECT_EQ(member.sink().commit(), 2U);
+    EXPECT_EQ(member.stats().results_too_large, 1U);
+    EXPECT_EQ(read_all(config, topics.results()).size(), 2U);
+    member.source().close(handler, Clock::now() + 5s);
+}
+
+TEST_F(KafkaRealSlow, LedgerAndAdaptersKnowTopicsByTheirIds) {
+    const auto file = std::filesystem::temp_directory_path() / fmt::format("ledger-real-{}.db", ::getpid());
+    register_adapter(
+        config, topics.adapters(),
+        {.name = "tags", .hash = "aaaa", .path = "tags", .base = "small", .rank_max = 8, .targets = {}, .bytes = 0, .registered = {}});
+    AdapterTopic directory(config, {.topic = topics.adapters(), .adapters_root = "/tmp", .base_names = {"base"}});
+    directory.wait_until_read(Clock::now() + 20s);
+    EXPECT_EQ(directory.resolve("tags", Clock::now()).hash, "aaaa");
+    {
+        const auto ledger = Ledger::start(config, {.file = file, .topics = topics});
+        const auto store = schema::Store::open(file, schema::Store::Mode::reader);
+        const auto deadline = Clock::now() + 20s;
+        while (store.adapters().empty() && Clock::now() < deadline) std::this_thread::sleep_for(50ms);
+        ASSERT_EQ(store.adapters().size(), 1U);
+        ASSERT_EQ(store.offsets().size(), 1U);
+        EXPECT_FALSE(store.offsets()[0].topic_id.empty());
+        EXPECT_EQ(store.cluster_id(), describe_cluster(config).id);
+    }
+    for (const char* suffix : {"", "-wal", "-shm", ".lock"}) std::filesystem::remove(file.string() + suffix);
+}
+
+}  // namespace
+}  // namespace lorry::consumer
