@@ -498,6 +498,8 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
         const auto eos = read_ids(Section(*generation, generation_file), "eos_token_id");
         if (!eos.empty()) out.eos_ids = eos;
     }
+    // Ids beyond the vocabulary (seen where a checkpoint was cut down) can never be drawn, so nothing downstream has to expect them.
+    std::erase_if(out.eos_ids, [&](std::int32_t id) { return id >= out.vocabulary; });
     return out;
 }
 

@@ -111,6 +111,8 @@ TEST(ModelConfig, the_end_tokens_of_generation_config_come_first) {
     EXPECT_EQ(ModelConfig::parse(config, "", "config.json").bos_id, 1);
     EXPECT_THAT(ModelConfig::parse(config, R"({"eos_token_id":[7,8]})", "config.json").eos_ids, testing::ElementsAre(7, 8));
     EXPECT_THAT(ModelConfig::parse(config, R"({"do_sample":true})", "config.json").eos_ids, testing::ElementsAre(2));
+    EXPECT_THAT(ModelConfig::parse(config, R"({"eos_token_id":[7,100]})", "config.json").eos_ids, testing::ElementsAre(7))
+        << "of 100 tokens";
     EXPECT_THAT(error_of(config, R"({"eos_token_id":"</s>"})"), testing::HasSubstr("models/x/generation_config.json: eos_token_id"));
 }
 
