@@ -20,16 +20,19 @@ protected:
         for (const char* suffix : {"", "-wal", "-shm", ".lock"}) std::filesystem::remove(file.string() + suffix);
     }
 
-    void say(const std::string& job, schema::JobState state, std::int64_t offset) {
-        schema::Status status;
-        status.run.job_id = job;
-        status.run.model = "base";
-        status.run.worker = "w";
-        status.run.source = {topics.jobs(), 0, offset};
-        status.run.attempt = 1;
-        status.state = state;
+    void say(const std::string& job, schema::JobState state, std::int64_t offset) { say_all({job}, state, offset); }
+    void say_all(const std::vector<std::string>& jobs, schema::JobState state, std::int64_t offset) {
         JobProducer producer(config, {.topic = topics.status()});
-        producer.submit(schema::encode_status(status), job, 1);
+        for (const std::string& job : jobs) {
+            schema::Status status;
+            status.run.job_id = job;
+            status.run.model = "base";
+            status.run.worker = "w";
+            status.run.source = {topics.jobs(), 0, offset++};
+            status.run.attempt = 1;
+            status.state = state;
+            producer.submit(schema::encode_status(status), job, 1);
+        }
         producer.finish();
     }
     std::unique_ptr<Ledger> start() { return Ledger::start(config, {.file = file, .topics = topics}); }
@@ -77,7 +80,9 @@ TEST_F(LedgerTest, HoldsWhatTheTopicsSayAndGoesOnWhereItStopped) {
 }
 
 TEST_F(LedgerTest, IsRebuiltAfterItsFileWasDeleted) {
-    for (int i = 0; i < 20; ++i) say(fmt::format("job-{:02}", i), schema::JobState::completed, i);
+    std::vector<std::string> names;
+    for (int i = 0; i < 20; ++i) names.push_back(fmt::format("job-{:02}", i));
+    say_all(names, schema::JobState::completed, 0);
     std::vector<std::string> live;
     {
         const auto ledger = start();

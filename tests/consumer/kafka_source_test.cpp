@@ -1,0 +1,103 @@
+// The source by itself against the embedded broker: what a member does not show from outside.
+#include "consumer/kafka_source.h"
+
+#include <set>
+
+#include "tests/support/kafka_fixture.h"
+
+namespace lorry::consumer {
+namespace {
+
+class KafkaSourceTest : public KafkaTest {
+protected:
+    KafkaSource::Options source_options() const {
+        return {.topic = topics.jobs(), .group = "base", .member = "one", .session_timeout = 3s, .drain_budget = 500ms};
+    }
+    std::vector<Delivery> poll_for(KafkaSource& source, std::chrono::milliseconds time) {
+        std::vector<Delivery> jobs;
+        const auto end = Clock::now() + time;
+        while (Clock::now() < end) {
+            for (auto& job : source.poll(50ms, 100, handler)) jobs.push_back(std::move(job));
+        }
+        return jobs;
+    }
+    // All jobs in one partition.
+    void submit_to_one(int count) {
+        JobProducer producer(config, {.topic = topics.jobs()});
+        for (int i = 0; i < count; ++i) producer.submit(job_line(i), "base", static_cast<std::uint64_t>(i));
+        producer.finish();
+    }
+};
+
+// A stuck job must not make the commit metadata overflow: reading stops before, and goes on when there is room.
+TEST_F(KafkaSourceTest, StopsReadingAPartitionBeforeItsMetadataOverflowsAndGoesOnLater) {
+    submit_to_one(60);
+    OffsetTracker tracker(24);
+    KafkaSource source(config, source_options(), tracker);
+    auto jobs = poll_for(source, 3s);
+    ASSERT_GT(jobs.size(), 4U);
+    ASSERT_LT(jobs.size(), 30U);
+    EXPECT_EQ(source.counters().held, 1U);
+    // Every second one finishes: the worst for the string.
+    std::set<std::int64_t> finished;
+    const auto deadline = Clock::now() + 30s;
+    std::vector<Delivery> waiting = jobs;
+    while (finished.size() < 60 && Clock::now() < deadline) {
+        for (std::size_t i = waiting.size(); i-- > 0;) {
+            if (i % 2 == 0 && waiting.size() > 1) continue;
+            tracker.finish(waiting[i].record.source, waiting[i].epoch);
+            finished.insert(waiting[i].record.source.offset);
+            waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(i));
+        }
+        ASSERT_LE(tracker.metadata_chars(), 24U);
+        for (auto& job : source.poll(50ms, 100, handler)) waiting.push_back(std::move(job));
+    }
+    EXPECT_EQ(finished.size(), 60U);
+    EXPECT_EQ(source.counters().held, 0U);
+    source.close(handler, Clock::now() + 1s);
+}
+
+TEST_F(KafkaSourceTest, GoesOnAtTheLogsStartWhenRetentionOvertakesIt) {
+    submit_to_one(5);
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    const auto first = poll_for(source, 2s);
+    ASSERT_EQ(first.size(), 5U);
+    source.set_paused(true);
+    submit_to_one(10);
+    // While it was paused, all it had read and more is deleted.
+    broker.delete_records(topics.jobs(), first[0].record.source.partition, 9);
+    source.set_paused(false);
+    const auto rest = poll_for(source, 5s);
+    ASSERT_EQ(rest.size(), 6U);
+    EXPECT_EQ(rest[0].record.source.offset, 9);
+    EXPECT_EQ(rest[0].epoch, first[0].epoch) << "what is in flight goes on";
+    for (const auto& job : first) EXPECT_TRUE(tracker.finish(job.record.source, job.epoch));
+    source.close(handler, Clock::now() + 1s);
+}
+
+TEST_F(KafkaSourceTest, DrainsEverythingWhenClosedAndTheEpochsAreOver) {
+    submit_to_one(4);
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    const auto jobs = poll_for(source, 2s);
+    ASSERT_EQ(jobs.size(), 4U);
+    bool counted = false;
+    handler.on_drain = [&] { counted = tracker.finish(jobs[0].record.source, jobs[0].epoch); };
+    source.close(handler, Clock::now() + 1s);
+    EXPECT_EQ(handler.drained.size(), static_cast<std::size_t>(partitions));
+    EXPECT_TRUE(counted) << "during the drain work still counts";
+    EXPECT_FALSE(tracker.finish(jobs[1].record.source, jobs[1].epoch));
+    EXPECT_TRUE(tracker.partitions().empty());
+}
+
+TEST_F(KafkaSourceTest, ClosesCleanlyBeforeItEverGotAPartition) {
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    source.poll(0ms, 1, handler);
+    source.close(handler, Clock::now() + 1s);
+    EXPECT_TRUE(handler.drained.empty());
+}
+
+}  // namespace
+}  // namespace lorry::consumer
