@@ -1,0 +1,212 @@
+// Lines: {"lorry_run":1,…} first, then "adapter NAME HASH" and "done BYTES RECORD RECORD! …" ('!': failed), each followed by "#CHECKSUM".
+#include "consumer/file_journal.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <cerrno>
+#include <charconv>
+#include <fstream>
+#include <optional>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "schema/json.h"
+
+namespace lorry::consumer {
+namespace {
+
+using schema::Json;
+
+constexpr std::int64_t version = 1;
+
+[[noreturn]] void fail(const std::filesystem::path& file, const char* what) {
+    throw std::runtime_error(fmt::format("{} cannot be {}: {}", file.string(), what, std::generic_category().message(errno)));
+}
+
+std::string sealed(std::string_view line) { return fmt::format("{} #{:08x}\n", line, XXH32(line.data(), line.size(), 0)); }
+
+// The line without its checksum; nullopt when it does not fit.
+std::optional<std::string_view> unsealed(std::string_view line) {
+    const std::size_t mark = line.rfind(" #");
+    if (mark == std::string_view::npos || sealed(line.substr(0, mark)) != fmt::format("{}\n", line)) return std::nullopt;
+    return line.substr(0, mark);
+}
+
+std::string_view take_word(std::string_view& text) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    return word;
+}
+
+bool read_integer(std::string_view word, std::int64_t& value) {
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    return error == std::errc() && end == word.data() + word.size() && value >= 0;
+}
+
+bool read_header(std::string_view line, JournalContent& content) {
+    const auto json = Json::parse(line);
+    const Json* number = json ? json->find("lorry_run") : nullptr;
+    const Json* identity = json ? json->find("identity") : nullptr;
+    if (number == nullptr || number->as_integer() != version || identity == nullptr || !identity->is_object()) return false;
+    for (const auto& [name, value] : *identity->as_object()) {
+        if (!value.is_string()) return false;
+        content.identity.emplace_back(name, *value.as_string());
+    }
+    return true;
+}
+
+bool read_line(std::string_view line, JournalContent& content) {
+    const std::string_view kind = take_word(line);
+    if (kind == "adapter") {
+        const std::size_t space = line.rfind(' ');
+        if (space == std::string_view::npos) return false;
+        content.adapters[std::string(line.substr(0, space))] = line.substr(space + 1);
+        return true;
+    }
+    if (kind != "done" || !read_integer(take_word(line), content.output_bytes)) return false;
+    while (!line.empty()) {
+        std::string_view word = take_word(line);
+        JournalEntry entry{.failed = word.ends_with('!')};
+        if (entry.failed) word.remove_suffix(1);
+        if (!read_integer(word, entry.record)) return false;
+        content.entries.push_back(entry);
+    }
+    return true;
+}
+
+int open_locked(const std::filesystem::path& file, int flags) {
+    const int descriptor = ::open(file.c_str(), flags | O_CLOEXEC, 0644);
+    if (descriptor < 0) fail(file, "opened for writing");
+    if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+        const int error = errno;
+        ::close(descriptor);
+        errno = error;
+        if (error != EWOULDBLOCK) fail(file, "locked");
+        throw ResumeRefused(fmt::format("{} is in use: another run writes this output; wait for it or give another -o", file.string()));
+    }
+    return descriptor;
+}
+
+}  // namespace
+
+std::filesystem::path journal_of(const std::filesystem::path& output) { return output.string() + ".lorry"; }
+
+JournalContent read_journal(const std::filesystem::path& file) {
+    std::ifstream in(file, std::ios::binary);
+    if (!in) fail(file, "opened");
+    JournalContent content;
+    std::string line;
+    for (std::int64_t number = 1; std::getline(in, line) && !in.eof(); ++number) {  // what has no line end was torn by a kill
+        const bool is_last = in.peek() == std::ifstream::traits_type::eof();
+        const auto text = unsealed(line);
+        const bool whole = text && (number == 1 ? read_header(*text, content) : read_line(*text, content));
+        if (!whole) {
+            if (is_last && number > 1 && !text) break;
+            throw ResumeRefused(
+                fmt::format("{}, line {}: not written by this version of lorry, or damaged; the run cannot be resumed: "
+                            "start over with --overwrite, or give another -o",
+                            file.string(), number));
+        }
+        content.journal_bytes += static_cast<std::int64_t>(line.size()) + 1;
+    }
+    return content;
+}
+
+void check_same_run(const RunIdentity& before, const RunIdentity& now, const std::filesystem::path& output) {
+    const auto value_in = [](const RunIdentity& identity, const std::string& name) -> std::optional<std::string> {
+        for (const auto& [key, value] : identity) {
+            if (key == name) return value;
+        }
+        return std::nullopt;
+    };
+    const auto refuse = [&](const std::string& name, const std::optional<std::string>& was, const std::optional<std::string>& is) {
+        throw ResumeRefused(
+            fmt::format("{} was begun with another {} (then: {}, now: {}) and cannot be continued: call it as before, "
+                        "give another -o, or start over with --overwrite",
+                        output.string(), name, was.value_or("none"), is.value_or("none")));
+    };
+    for (const auto& [name, value] : before) {
+        if (const auto is = value_in(now, name); is != value) refuse(name, value, is);
+    }
+    for (const auto& [name, value] : now) {
+        if (!value_in(before, name)) refuse(name, std::nullopt, value);
+    }
+}
+
+FileJournal FileJournal::create(const std::filesystem::path& file, const RunIdentity& identity) {
+    FileJournal journal(file, open_locked(file, O_RDWR | O_CREAT));
+    if (::ftruncate(journal.descriptor_, 0) != 0) fail(file, "emptied");
+    Json::Object members;
+    for (const auto& [name, value] : identity) members.emplace_back(name, schema::repair_utf8(value));
+    const std::string header = Json::object({{"lorry_run", version}, {"identity", std::move(members)}}).dump();
+    write_all(journal.descriptor_, sealed(header) + sealed("done 0"), file);
+    flush_to_disk(journal.descriptor_, file);
+    flush_folder_of(file);
+    return journal;
+}
+
+FileJournal FileJournal::resume(const std::filesystem::path& file, const JournalContent& content) {
+    FileJournal journal(file, open_locked(file, O_RDWR));
+    journal.adapters_ = content.adapters;
+    if (::ftruncate(journal.descriptor_, content.journal_bytes) != 0) fail(file, "cut");
+    if (::lseek(journal.descriptor_, 0, SEEK_END) < 0) fail(file, "written");
+    return journal;
+}
+
+FileJournal::FileJournal(FileJournal&& other) noexcept
+    : file_(std::move(other.file_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      adapters_(std::move(other.adapters_)),
+      pending_(std::move(other.pending_)) {}
+
+FileJournal::~FileJournal() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void FileJournal::append(std::span<const JournalEntry> entries, std::int64_t output_bytes) {
+    std::string line = fmt::format("done {}", output_bytes);
+    for (const JournalEntry& entry : entries) fmt::format_to(std::back_inserter(line), " {}{}", entry.record, entry.failed ? "!" : "");
+    pending_ += sealed(line);
+    write_all(descriptor_, pending_, file_);
+    flush_to_disk(descriptor_, file_);
+    pending_.clear();
+}
+
+void FileJournal::note_adapter(const std::string& name, const std::string& hash) {
+    if (!adapters_.emplace(name, hash).second) return;
+    pending_ += sealed(fmt::format("adapter {} {}", name, hash));
+}
+
+void write_all(int descriptor, std::string_view bytes, const std::filesystem::path& file) {
+    while (!bytes.empty()) {
+        const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) fail(file, "written");
+        bytes.remove_prefix(static_cast<std::size_t>(written));
+    }
+}
+
+void flush_to_disk(int descriptor, const std::filesystem::path& file) {
+    // Pipes and some file systems cannot: then there is nothing to wait for.
+    if (::fdatasync(descriptor) != 0 && errno != EINVAL && errno != EROFS) fail(file, "flushed to disk");
+}
+
+void flush_folder_of(const std::filesystem::path& file) {
+    const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+    const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) fail(folder, "opened");
+    const int failed = ::fsync(descriptor);
+    const int error = errno;
+    ::close(descriptor);
+    if (failed != 0 && error != EINVAL) {
+        errno = error;
+        fail(folder, "flushed to disk");
+    }
+}
+
+}  // namespace lorry::consumer

@@ -1,0 +1,95 @@
+// Records become deliveries.
+#include "consumer/file_source.h"
+
+#include <algorithm>
+#include <thread>
+
+#include <fmt/format.h>
+
+namespace lorry::consumer {
+namespace {
+
+// Deliveries of one poll together: large lines come one by one.
+constexpr std::size_t poll_bytes_max = 4 << 20;
+
+std::optional<std::string> custom_id_of(const schema::JobRecord& record) { return schema::scan_string_member(*record.value, "custom_id"); }
+
+}  // namespace
+
+FileSource::FileSource(FileSourceOptions options)
+    : options_(std::move(options)), reader_(options_.file, options_.format, options_.record_bytes_max) {
+    if (options_.format == RecordFormat::csv) reader_.next(std::chrono::seconds(60));  // the header, which the table has read already
+}
+
+std::vector<Delivery> FileSource::poll(std::chrono::milliseconds timeout, std::size_t max, RevocationHandler&) {
+    const Clock::time_point deadline = Clock::now() + timeout;
+    std::vector<Delivery> deliveries;
+    if (paused_ || max == 0 || reader_.is_at_end()) {
+        std::this_thread::sleep_until(std::min(deadline, Clock::now() + std::chrono::milliseconds(5)));
+        return deliveries;
+    }
+    std::size_t bytes = 0;
+    while (deliveries.size() < max && bytes < poll_bytes_max && Clock::now() < deadline) {
+        // What is there is handed over before more is waited for.
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+        auto record = reader_.next(deliveries.empty() ? left : std::chrono::milliseconds(0));
+        if (!record) break;
+        ++read_;
+        bytes += record->text.size();
+        if (auto delivery = delivery_of(std::move(*record))) deliveries.push_back(std::move(*delivery));
+    }
+    return deliveries;
+}
+
+std::optional<Delivery> FileSource::delivery_of(FileRecord record) {
+    if (options_.chosen && !options_.chosen->contains(record.number)) return std::nullopt;
+    Delivery delivery;
+    delivery.record.source = {.topic = options_.topic, .partition = 0, .offset = record.number};
+    const std::string where = fmt::format("line {}", record.line);
+    if (options_.table != nullptr) {
+        options_.table->read_row(std::move(record.text), delivery);
+    } else {
+        delivery.record.value = std::move(record.text);
+    }
+    if (record.cut) {
+        delivery.refusal =
+            schema::JobError{.status_code = 413,
+                             .code = "payload_too_large",
+                             .param = {},
+                             .message = fmt::format("{} is longer than {} bytes: shorten or split it", where, options_.record_bytes_max)};
+    }
+    const auto id = custom_id_of(delivery.record);
+    if (id && !ids_.add(*id) && !delivery.refusal) {
+        delivery.refusal =
+            schema::JobError{.status_code = 400,
+                             .code = "duplicate_custom_id",
+                             .param = "custom_id",
+                             .message = fmt::format("{} has the same custom_id as an earlier line: give each job its own", where)};
+    }
+    if (options_.done.contains(record.number)) return std::nullopt;
+    return delivery;
+}
+
+std::optional<std::int64_t> FileSource::backlog() {
+    if (!options_.total) return std::nullopt;
+    return std::max<std::int64_t>(*options_.total - read_, 0);
+}
+
+void FileSource::close(RevocationHandler& handler, Clock::time_point deadline) {
+    handler.drain({{.topic = options_.topic, .partition = 0, .epoch = 0}}, deadline);
+}
+
+RecordSet spread_sample(const std::filesystem::path& file, RecordFormat format, std::int64_t count, std::int64_t total) {
+    RecordSet chosen;
+    FileReader reader(file, format, 0);
+    if (format == RecordFormat::csv) reader.next(std::chrono::seconds(60));
+    for (std::int64_t seen = 0; seen < total; ++seen) {
+        const auto record = reader.next(std::chrono::seconds(60));
+        if (!record) break;
+        // The record is taken in which the next multiple of total / count falls.
+        if ((seen + 1) * count / total > seen * count / total) chosen.add(record->number);
+    }
+    return chosen;
+}
+
+}  // namespace lorry::consumer

@@ -1,0 +1,51 @@
+// A bitmap, and a hash table of hashes.
+#include "consumer/record_set.h"
+
+#include <xxhash.h>
+
+#include "schema/check.h"
+
+namespace lorry::consumer {
+
+bool RecordSet::add(std::int64_t record) {
+    CHECK(record >= 0, "records count from 0");
+    const auto word = static_cast<std::size_t>(record / 64);
+    if (word >= words_.size()) words_.resize(std::max(word + 1, words_.size() + words_.size() / 2));
+    const std::uint64_t bit = std::uint64_t{1} << (record % 64);
+    if ((words_[word] & bit) != 0) return false;
+    words_[word] |= bit;
+    ++size_;
+    return true;
+}
+
+bool RecordSet::contains(std::int64_t record) const {
+    const auto word = static_cast<std::size_t>(record / 64);
+    return word < words_.size() && (words_[word] >> (record % 64) & 1) != 0;
+}
+
+bool TextSet::add(std::string_view text) {
+    if ((size_ + 1) * 4 > slots_.size() * 3) {
+        std::vector<Slot> larger(slots_.size() * 2);
+        for (const Slot& slot : slots_) {
+            if (!slot.is_free()) insert(larger, slot);
+        }
+        slots_ = std::move(larger);
+    }
+    const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+    const bool added = insert(slots_, {.low = hash.low64 == 0 ? 1 : hash.low64, .high = hash.high64});
+    if (added) ++size_;
+    return added;
+}
+
+bool TextSet::insert(std::vector<Slot>& slots, Slot slot) {
+    const std::size_t mask = slots.size() - 1;
+    for (std::size_t at = slot.low & mask;; at = (at + 1) & mask) {
+        if (slots[at].is_free()) {
+            slots[at] = slot;
+            return true;
+        }
+        if (slots[at].low == slot.low && slots[at].high == slot.high) return false;
+    }
+}
+
+}  // namespace lorry::consumer
