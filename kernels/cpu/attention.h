@@ -19,7 +19,6 @@ struct Attention {
     static constexpr int lanes = Isa::lanes;
     static constexpr int block_vectors = static_cast<int>(kv_block_size) / lanes;
     static constexpr int rows_max = Isa::registers == 32 ? 12 : lanes == 8 ? 6 : 3;
-    static constexpr int value_vectors = 2;
 
     // What the rows of a task have in common, in numbers of tokens and blocks.
     struct Span {
@@ -33,42 +32,80 @@ struct Attention {
         return task.q + row / task.group * task.q_stride + row % task.group * task.head_dim;
     }
 
-    // scores[row, 16 tokens of the block] = q . k for `rows` rows from `row` on.
-    template <class Storage, int rows>
-    static void block_scores(const AttentionTask& task, const Storage* keys, std::int64_t row, std::int64_t column) {
+    // What block_scores reads, and what it asks the memory for meanwhile: the values of these blocks and the keys of the next ones.
+    template <class Storage, int blocks>
+    struct Keys {
+        const Storage* keys[extent(blocks)];
+        const Storage* ahead[extent(2 * blocks)];
+    };
+
+    // scores[row, 16 tokens of each block] = q . k for `rows` rows from `row` on.
+    template <class Storage, int rows, int blocks>
+    [[gnu::noinline]] static void block_scores(const AttentionTask& task, const Keys<Storage, blocks>& from, std::int64_t row,
+                                               std::int64_t column) {
+        constexpr int vectors = blocks * block_vectors;
         const float* q[extent(rows)];
 #pragma GCC unroll 32
         for (int r = 0; r < rows; ++r) q[r] = query(task, row + r);
-        Floats sums[extent(rows)][extent(block_vectors)];
+        Floats sums[extent(rows)][extent(vectors)];
 #pragma GCC unroll 32
         for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 32
-            for (int i = 0; i < block_vectors; ++i) sums[r][i] = Floats{};
+            for (int i = 0; i < vectors; ++i) sums[r][i] = Floats{};
         }
         for (std::int64_t d = 0; d < task.head_dim; ++d) {
-            Floats k[extent(block_vectors)];
+            const std::int64_t offset = d * kv_block_size;
+#pragma GCC unroll 4
+            for (int i = 0; i < 2 * blocks; ++i) __builtin_prefetch(from.ahead[i] + offset, 0, 2);
+            Floats k[extent(vectors)];
 #pragma GCC unroll 32
-            for (int i = 0; i < block_vectors; ++i) k[i] = V::load(keys + d * kv_block_size + i * lanes);
+            for (int i = 0; i < vectors; ++i) k[i] = V::load(from.keys[i / block_vectors] + offset + i % block_vectors * lanes);
 #pragma GCC unroll 32
             for (int r = 0; r < rows; ++r) {
                 const Floats x = V::all(q[r][d]);
 #pragma GCC unroll 32
-                for (int i = 0; i < block_vectors; ++i) sums[r][i] = V::fma(x, k[i], sums[r][i]);
+                for (int i = 0; i < vectors; ++i) sums[r][i] = V::fma(x, k[i], sums[r][i]);
             }
         }
 #pragma GCC unroll 32
         for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 32
-            for (int i = 0; i < block_vectors; ++i) V::store(task.scores + (row + r) * task.score_stride + column + i * lanes, sums[r][i]);
+            for (int i = 0; i < vectors; ++i) V::store(task.scores + (row + r) * task.score_stride + column + i * lanes, sums[r][i]);
         }
     }
 
-    template <class Storage, int rows>
-    static void block_scores_of(std::int64_t count, const AttentionTask& task, const Storage* keys, std::int64_t row, std::int64_t column) {
+    template <class Storage, int rows, int blocks>
+    static void block_scores_of(std::int64_t count, const AttentionTask& task, const Keys<Storage, blocks>& from, std::int64_t row,
+                                std::int64_t column) {
         if (count == rows) {
-            block_scores<Storage, rows>(task, keys, row, column);
+            block_scores<Storage, rows, blocks>(task, from, row, column);
         } else if constexpr (rows > 1) {
-            block_scores_of<Storage, rows - 1>(count, task, keys, row, column);
+            block_scores_of<Storage, rows - 1, blocks>(count, task, from, row, column);
+        }
+    }
+
+    template <class Storage>
+    static const Storage* keys_of(const AttentionTask& task, std::int64_t block) {
+        return reinterpret_cast<const Storage*>(task.keys + task.blocks[block] * task.block_bytes);
+    }
+
+    // All rows' scores of `blocks` blocks from `block` on. Row tiles after the first find everything in the cache.
+    template <class Storage, int blocks>
+    static void scores_of(const AttentionTask& task, const Span& span, std::int64_t block, std::int64_t rows) {
+        constexpr int most = blocks == 1 ? rows_max : rows_max / 2;
+        const std::int64_t column = (block - span.block_first) * kv_block_size;
+        const std::int64_t tiles = (rows + most - 1) / most;
+        Keys<Storage, blocks> from;
+        for (int i = 0; i < blocks; ++i) {
+            const std::int64_t next = block + blocks + i < span.block_end ? block + blocks + i : block + i;
+            from.keys[i] = keys_of<Storage>(task, block + i);
+            from.ahead[i] = from.keys[i] + task.value_offset / static_cast<std::int64_t>(sizeof(Storage));
+            from.ahead[blocks + i] = keys_of<Storage>(task, next);
+        }
+        for (std::int64_t tile = 0, row = 0; tile < tiles; ++tile) {
+            const std::int64_t row_end = rows * (tile + 1) / tiles;
+            block_scores_of<Storage, most, blocks>(row_end - row, task, from, row, column);
+            row = row_end;
         }
     }
 
@@ -107,7 +144,7 @@ struct Attention {
 
     // out[row, dims d … d + vectors * lanes) = sum over tokens of weight * value, for `rows` rows from `row` on.
     template <class Storage, int rows, int vectors>
-    static void weighted_values(const AttentionTask& task, const Span& span, std::int64_t row, std::int64_t d) {
+    [[gnu::noinline]] static void weighted_values(const AttentionTask& task, const Span& span, std::int64_t row, std::int64_t d) {
         Floats sums[extent(rows)][extent(vectors)];
 #pragma GCC unroll 32
         for (int r = 0; r < rows; ++r) {
@@ -152,12 +189,13 @@ struct Attention {
     template <class Storage, int rows>
     static void weighted_values_of(std::int64_t count, const AttentionTask& task, const Span& span, std::int64_t row) {
         if (count == rows) {
-            // value_stride is a multiple of 16, so of the lanes; its last vector may stand alone.
+            // Few rows take more dimensions at once, for enough sums in flight. value_stride is a multiple of 16, so of the lanes.
+            constexpr int vectors = rows * 2 <= rows_max ? 4 : 2;
             std::int64_t d = 0;
-            for (; d + value_vectors * lanes <= task.value_stride; d += value_vectors * lanes) {
-                weighted_values<Storage, rows, value_vectors>(task, span, row, d);
+            for (; d + vectors * lanes <= task.value_stride; d += vectors * lanes) {
+                weighted_values<Storage, rows, vectors>(task, span, row, d);
             }
-            if (d < task.value_stride) weighted_values<Storage, rows, 1>(task, span, row, d);
+            for (; d < task.value_stride; d += lanes) weighted_values<Storage, rows, 1>(task, span, row, d);
         } else if constexpr (rows > 1) {
             weighted_values_of<Storage, rows - 1>(count, task, span, row);
         }
@@ -169,17 +207,13 @@ struct Attention {
         const std::int64_t end = task.position + task.positions;
         const Span span{first / kv_block_size, (end + kv_block_size - 1) / kv_block_size, first, end};
         const std::int64_t rows = task.positions * task.group;
-        const std::int64_t tiles = (rows + rows_max - 1) / rows_max;
-        for (std::int64_t block = span.block_first; block < span.block_end; ++block) {
-            const auto* const keys = reinterpret_cast<const Storage*>(task.keys + task.blocks[block] * task.block_bytes);
-            const std::int64_t column = (block - span.block_first) * kv_block_size;
-            for (std::int64_t tile = 0, row = 0; tile < tiles; ++tile) {
-                const std::int64_t row_end = rows * (tile + 1) / tiles;
-                block_scores_of<Storage, rows_max>(row_end - row, task, keys, row, column);
-                row = row_end;
-            }
+        std::int64_t block = span.block_first;
+        if (rows * 2 <= rows_max) {
+            for (; block + 2 <= span.block_end; block += 2) scores_of<Storage, 2>(task, span, block, rows);
         }
+        for (; block < span.block_end; ++block) scores_of<Storage, 1>(task, span, block, rows);
         for (std::int64_t row = 0; row < rows; ++row) softmax(task, span, row);
+        const std::int64_t tiles = (rows + rows_max - 1) / rows_max;
         for (std::int64_t tile = 0, row = 0; tile < tiles; ++tile) {
             const std::int64_t row_end = rows * (tile + 1) / tiles;
             weighted_values_of<Storage, rows_max>(row_end - row, task, span, row);

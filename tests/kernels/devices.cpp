@@ -49,9 +49,9 @@ std::string name_of(const ::testing::TestParamInfo<Device>& info) { return info.
 void OnEachDevice::SetUp() {
     backend_ = GetParam().make();
     if (backend_ == nullptr) GTEST_SKIP() << "this processor does not support " << cpu::name_of(*GetParam().needs);
-    seed_ = ::testing::UnitTest::GetInstance()->random_seed() != 0
-                ? static_cast<std::uint64_t>(::testing::UnitTest::GetInstance()->random_seed())
-                : 20261121;
+    // The same numbers in every run, unless --gtest_random_seed asks for others.
+    const auto wanted = static_cast<std::uint64_t>(::testing::GTEST_FLAG(random_seed));
+    seed_ = wanted != 0 ? wanted : 20261121;
     random_.seed(seed_);
     RecordProperty("seed", std::to_string(seed_));
 }
