@@ -85,8 +85,8 @@ protected:
 TEST_P(SampleTest, GreedyTakesTheLargestLogitAndTheLowestIdAmongEquals) {
     const SampleRow greedy{.temperature = 0.0F};
     std::vector<float> logits(45, -1.0F);
-    for (const std::size_t token : {41U, 17U, 25U, 33U}) logits[token] = 3.5F;
-    EXPECT_EQ(sample(logits, {greedy})[0].token, 17);
+    for (const std::size_t token : {41U, 18U, 25U, 33U}) logits[token] = 3.5F;
+    EXPECT_EQ(sample(logits, {greedy})[0].token, 18);
     logits[44] = 4.0F;
     EXPECT_EQ(sample(logits, {greedy})[0].token, 44);
     logits[2] = std::numeric_limits<float>::quiet_NaN();
@@ -180,7 +180,12 @@ TEST_P(SampleTest, PenaltiesBiasAndBansAreAppliedAsTheFormulaeSay) {
          .logit_bias = bias,
          .banned = banned},
     };
-    const std::vector<float> logits = random_logits(45, 1.5);
+    // Penalized tokens are the likely ones, of both signs, so that a wrong formula moves much of the mass.
+    std::vector<float> logits(45, -4.0F);
+    for (const auto& [token, logit] : std::vector<std::pair<std::size_t, float>>{
+             {3, 1.5F}, {5, 2.0F}, {9, 1.0F}, {20, -0.6F}, {30, 1.2F}, {7, 0.5F}, {11, 1.1F}, {12, -0.3F}}) {
+        logits[token] = logit;
+    }
     for (SampleRow row : rows) {
         expect_distribution(histogram(logits, row, 1500), reference::probabilities(doubles(logits), row));
         // The largest adjusted logit is the greedy choice.
