@@ -24,7 +24,7 @@ CONFINED = [
     (r"sqlite3", r"schema/store\w*\.cpp", "schema/store.h"),
     (r"librdkafka/", r"consumer/kafka_\w+\.(cpp|h)|tests/(consumer|support)/kafka_\w+\.(cpp|h)", "the seams in consumer/"),
     (r"spdlog/", r"(consumer|ops)/.*\.cpp", "a returned value or an exception; only consumer/ and ops/ log, from .cpp files"),
-    (r"CLI/", r"ops/.*\.cpp", "ops/ for the command line, in .cpp files"),
+    (r"CLI/", r"ops/.*\.cpp|tests/ops/.*\.cpp", "ops/ for the command line, in .cpp files"),
     (r"toml\+\+/", r"ops/.*\.cpp", "ops/ for configuration, in .cpp files"),
     (r"prometheus/", r"ops/.*\.cpp", "ops/ for metrics, in .cpp files"),
     (r"httplib", r"ops/.*\.cpp|tests/ops/.*\.cpp", "ops/ for HTTP, in .cpp files"),

@@ -1,0 +1,60 @@
+// Names to folders.
+#include "ops/adapter_folders.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "engine/adapter.h"
+#include "ops/command.h"
+#include "schema/codec.h"
+
+namespace lorry::ops {
+
+using consumer::ModelName;
+
+AdapterFolders::AdapterFolders(std::filesystem::path root, std::string base_name, const engine::ModelConfig& config)
+    : root_(std::move(root)), base_name_(std::move(base_name)), config_(config) {
+    if (!root_.empty() && !std::filesystem::is_directory(root_))
+        throw UsageError(fmt::format("--adapters {}: there is no such folder", root_.string()));
+}
+
+ModelName AdapterFolders::resolve(std::string_view model, consumer::Clock::time_point) const {
+    if (model == "base" || model == base_name_) return {.kind = ModelName::Kind::base, .hash = {}, .folder = {}};
+    const std::size_t mark = model.find('@');
+    const std::string name(model.substr(0, mark));
+    const std::lock_guard lock(mutex_);
+    auto place = known_.find(name);
+    if (place == known_.end()) place = known_.emplace(name, inspect(name)).first;
+    const bool is_other = mark != std::string_view::npos && model.substr(mark + 1) != place->second.hash;
+    return is_other ? ModelName{} : place->second;
+}
+
+ModelName AdapterFolders::inspect(const std::string& name) const {
+    if (root_.empty() || schema::adapter_name_error(name) || name == "." || name == "..") return {};
+    const std::filesystem::path folder = root_ / name;
+    if (!std::filesystem::is_directory(folder)) return {};
+    const auto info = engine::inspect_adapter(folder, config_);
+    // A broken adapter stays one: its jobs get the reason when the engine cannot load it.
+    if (!info) problems_[name] = info.error();
+    return {.kind = ModelName::Kind::adapter, .hash = info ? info->hash : "refused-" + name, .folder = folder};
+}
+
+std::optional<std::string> AdapterFolders::problem(std::string_view model) const {
+    const std::lock_guard lock(mutex_);
+    const auto place = problems_.find(model.substr(0, model.find('@')));
+    if (place == problems_.end()) return std::nullopt;
+    return place->second;
+}
+
+std::vector<std::string> AdapterFolders::names() const {
+    std::vector<std::string> names;
+    if (root_.empty()) return names;
+    for (const auto& entry : std::filesystem::directory_iterator(root_)) {
+        if (entry.is_directory() && !entry.path().filename().string().starts_with('.')) names.push_back(entry.path().filename().string());
+    }
+    std::ranges::sort(names);
+    return names;
+}
+
+}  // namespace lorry::ops

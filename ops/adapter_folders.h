@@ -1,0 +1,43 @@
+// `lorry run --adapters DIR`: every sub-folder is an adapter by that name. A folder is inspected when the first job asks for it, so ten
+// thousand of them cost nothing at start.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "consumer/seams.h"
+#include "engine/model_config.h"
+
+namespace lorry::ops {
+
+class AdapterFolders final : public consumer::AdapterDirectory {
+public:
+    // root may be empty: no adapters. Throws UsageError when it is no folder.
+    AdapterFolders(std::filesystem::path root, std::string base_name, const engine::ModelConfig& config);
+
+    consumer::ModelName resolve(std::string_view model, consumer::Clock::time_point polled) const override;
+    std::vector<std::string> names() const override;
+    // Why the adapter of that name cannot be used; nullopt: it can, or it is none of ours.
+    std::optional<std::string> problem(std::string_view model) const;
+
+private:
+    consumer::ModelName inspect(const std::string& name) const;
+
+    const std::filesystem::path root_;
+    const std::string base_name_;
+    const engine::ModelConfig& config_;
+    mutable std::mutex mutex_;
+    mutable std::map<std::string, std::string, std::less<>> problems_;       // guarded by mutex_
+    mutable std::map<std::string, consumer::ModelName, std::less<>> known_;  // guarded by mutex_
+};
+
+// No job of a file is ever cancelled from outside.
+class NoCancels final : public consumer::CancelDirectory {
+public:
+    bool is_cancelled(std::string_view, std::string_view, std::optional<schema::Timestamp>) const override { return false; }
+    std::uint64_t version() const override { return 0; }
+};
+
+}  // namespace lorry::ops

@@ -1,0 +1,64 @@
+// The subcommands: one row each.
+#include <array>
+
+#include "ops/command.h"
+
+namespace lorry::ops {
+
+std::unique_ptr<Command> make_worker_command();
+std::unique_ptr<Command> make_run_command();
+std::unique_ptr<Command> make_check_model_command();
+std::unique_ptr<Command> make_bench_command();
+std::unique_ptr<Command> make_submit_command();
+std::unique_ptr<Command> make_collect_command();
+std::unique_ptr<Command> make_tail_command();
+std::unique_ptr<Command> make_jobs_command();
+std::unique_ptr<Command> make_cancel_command();
+std::unique_ptr<Command> make_adapters_command();
+std::unique_ptr<Command> make_topics_command();
+std::unique_ptr<Command> make_broker_command();
+
+namespace {
+
+constexpr std::array commands = {
+    CommandRow{"worker", "run jobs from Kafka until told to stop",
+               "  lorry worker --model models/base --adapters models/adapters --brokers kafka:9092", make_worker_command},
+    CommandRow{"run", "run the jobs of a file, without Kafka",
+               "  lorry run jobs.jsonl -o results.jsonl --model models/base --adapters models/adapters\n"
+               "  lorry run mails.csv -o labelled.csv --model models/base --id mail_id --template prompt.txt --choices labels.txt",
+               make_run_command},
+    CommandRow{"check-model", "what a model is, what it needs, what fits here, and its adapters",
+               "  lorry check-model models/base --adapters models/adapters", make_check_model_command},
+    CommandRow{"bench", "measure the engine on this machine",
+               "  lorry bench queue --model models/base\n"
+               "  lorry bench throughput --model models/base --requests 200 --input-tokens 128 --output-tokens 64",
+               make_bench_command},
+    CommandRow{"submit", "send a file's jobs to Kafka as one batch",
+               "  lorry submit jobs.jsonl --brokers kafka:9092                 prints the batch's id\n"
+               "  lorry submit jobs.jsonl --brokers kafka:9092 --deadline 2h --wait",
+               make_submit_command},
+    CommandRow{"collect", "write a batch's results to a file, until all are in",
+               "  lorry collect --batch 20261121T101530Z-4f7a2c -o results.jsonl --brokers kafka:9092", make_collect_command},
+    CommandRow{"tail", "print what streaming jobs say, while they say it",
+               "  lorry tail --job 20261121T101530Z-4f7a2c/mail-17 --brokers kafka:9092", make_tail_command},
+    CommandRow{"jobs", "what became of jobs, from a worker's ledger",
+               "  lorry jobs --batch 20261121T101530Z-4f7a2c --state failed --ledger lorry.sqlite", make_jobs_command},
+    CommandRow{"cancel", "end a job or a batch before its time", "  lorry cancel --batch 20261121T101530Z-4f7a2c --brokers kafka:9092",
+               make_cancel_command},
+    CommandRow{"adapters", "register, list and remove adapters",
+               "  lorry adapters add section adapters/section --model models/base --adapters adapters --brokers kafka:9092\n"
+               "  lorry adapters add --all adapters --model models/base --brokers kafka:9092\n"
+               "  lorry adapters list --brokers kafka:9092",
+               make_adapters_command},
+    CommandRow{"topics", "create the topics, show the rights that they need",
+               "  lorry topics create --brokers kafka:9092 --partitions 24\n"
+               "  lorry topics create --print-acls --group lorry-base",
+               make_topics_command},
+    CommandRow{"broker", "an embedded broker, for trying out", "  lorry broker --port 9092", make_broker_command},
+};
+
+}  // namespace
+
+std::span<const CommandRow> command_table() { return commands; }
+
+}  // namespace lorry::ops

@@ -1,0 +1,219 @@
+// `lorry worker`: one member of the consumer group, from Kafka to the engine and back, until SIGTERM.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <atomic>
+#include <iostream>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "consumer/adapter_topic.h"
+#include "consumer/control_topic.h"
+#include "consumer/kafka_member.h"
+#include "consumer/ledger.h"
+#include "consumer/pipeline.h"
+#include "ops/command.h"
+#include "ops/configuration.h"
+#include "ops/engine_setup.h"
+#include "ops/event_log.h"
+#include "ops/health_server.h"
+#include "ops/kafka_settings.h"
+#include "ops/metrics.h"
+#include "ops/signals.h"
+
+namespace lorry::ops {
+namespace {
+
+using schema::Json;
+
+// A pipeline that has not polled for this long hangs: a probe may restart the worker.
+constexpr std::chrono::seconds poll_overdue{120};
+
+std::string host_name() {
+    std::array<char, 256> name{};
+    if (gethostname(name.data(), name.size() - 1) != 0) return "worker";
+    return name.data();
+}
+
+double seconds(std::chrono::microseconds duration) { return static_cast<double>(duration.count()) / 1e6; }
+
+// Logs each event of the pipeline, counts it, and tells the ledger which adapters work.
+class WorkerObserver final : public consumer::Observer {
+public:
+    WorkerObserver(Metrics& metrics, consumer::Ledger* ledger) : metrics_(metrics), ledger_(ledger) {}
+
+    void on_admitted(const schema::Job& job) override {
+        metrics_.on_admitted(job);
+        log_event("job_admitted", {{"job_id", schema::repair_utf8(job.id)},
+                                   {"model", schema::repair_utf8(job.model)},
+                                   {"partition", job.source.partition},
+                                   {"offset", job.source.offset}});
+    }
+
+    void on_finished(const consumer::JobObservation& job) override {
+        metrics_.on_finished(job);
+        Json::Object members = {{"job_id", schema::repair_utf8(job.run.job_id)},
+                                {"model", schema::repair_utf8(job.run.model)},
+                                {"adapter", job.run.adapter},
+                                {"state", schema::name_of(job.state)},
+                                {"prompt_tokens", job.usage.prompt_tokens},
+                                {"completion_tokens", job.usage.completion_tokens},
+                                {"queued_seconds", seconds(job.queued)},
+                                {"first_token_seconds", seconds(job.first_token)},
+                                {"total_seconds", seconds(job.total)}};
+        if (!job.error.empty()) members.emplace_back("error", schema::repair_utf8(job.error));
+        log_event("job_finished", std::move(members));
+        tell_ledger(job);
+    }
+
+    void on_dead_letter(const schema::DeadLetter& letter) override {
+        metrics_.on_dead_letter(letter);
+        log_event("dead_letter", {{"topic", letter.source.topic},
+                                  {"partition", letter.source.partition},
+                                  {"offset", letter.source.offset},
+                                  {"reason", schema::repair_utf8(letter.reason)}});
+    }
+
+    void on_committed(std::size_t outcomes, std::chrono::microseconds took) override { metrics_.on_committed(outcomes, took); }
+    void on_step(const engine::EngineStats& stats) override { metrics_.on_step(stats); }
+    void on_gauges(const consumer::PipelineGauges& gauges) override { metrics_.on_gauges(gauges); }
+    void on_backlog(std::int64_t jobs) override { metrics_.on_backlog(jobs); }
+
+private:
+    // Publishing thread. An adapter's state is told when it changes: at its first job, and when it fails or works again.
+    void tell_ledger(const consumer::JobObservation& job) {
+        constexpr std::string_view load_failure = "adapter_failed: ";
+        if (ledger_ == nullptr || job.run.adapter.empty()) return;
+        const bool failed = job.error.starts_with(load_failure);
+        if (!failed && job.state != schema::JobState::completed) return;
+        const auto [place, is_new] = works_.try_emplace(job.run.adapter, !failed);
+        if (!is_new && place->second == !failed) return;
+        place->second = !failed;
+        const std::string name = job.run.model.substr(0, job.run.model.find('@'));
+        ledger_->set_adapter_state(name, job.run.adapter, failed ? "failed" : "ready", failed ? job.error.substr(load_failure.size()) : "");
+    }
+
+    Metrics& metrics_;
+    consumer::Ledger* ledger_;
+    std::map<std::string, bool> works_;  // by hash
+};
+
+class WorkerCommand final : public Command {
+public:
+    void declare(CLI::App& app) override {
+        configuration_.declare(app,
+                               {SettingScope::model, SettingScope::jobs, SettingScope::kafka, SettingScope::ledger, SettingScope::service});
+    }
+    ExitCode run() override;
+
+private:
+    void haul(const Settings& settings, const consumer::KafkaConfig& kafka, SignalWatcher& signals);
+
+    Configuration configuration_;
+};
+
+ExitCode WorkerCommand::run() {
+    SignalWatcher signals;
+    const Settings settings = configuration_.load();
+    const consumer::KafkaConfig kafka = kafka_config_of(settings);
+    start_event_log(settings.log_level);
+    haul(settings, kafka, signals);
+    return ExitCode::done;
+}
+
+void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& kafka, SignalWatcher& signals) {
+    const schema::Topics topics = topics_of(settings);
+    Metrics metrics(program_version(), settings.max_batch);
+    enum class Phase : std::uint8_t { starting, running, draining };
+    std::atomic<Phase> phase = Phase::starting;
+    // Set before `running`, and read only then.
+    MetricSources sources;
+    std::unique_ptr<HealthServer> server;
+    if (settings.metrics_address != "off") {
+        server = std::make_unique<HealthServer>(
+            HealthServer::Options{.address = settings.metrics_address,
+                                  .metrics = [&] { return metrics.text(phase == Phase::starting ? MetricSources{} : sources); },
+                                  .health = [&]() -> Health {
+                                      switch (phase.load()) {
+                                          case Phase::starting: return {.ok = false, .state = "starting"};
+                                          case Phase::draining: return {.ok = false, .state = "draining"};
+                                          case Phase::running: break;
+                                      }
+                                      if (std::chrono::steady_clock::now() - metrics.last_poll() > poll_overdue)
+                                          return {.ok = false, .state = "jobs are not polled"};
+                                      return {.ok = true, .state = "running"};
+                                  }});
+    }
+
+    EngineSetup setup(settings);
+    const std::string base_name = setup.reply().base_name;
+    const std::string group = settings.group.empty() ? settings.prefix + "-" + base_name : settings.group;
+    const std::string member = settings.member.empty() ? host_name() : settings.member;
+    std::cerr << setup.describe() << std::flush;
+
+    const consumer::Clock::time_point deadline = consumer::Clock::now() + settings.deadline_start;
+    consumer::AdapterTopic adapters(kafka,
+                                    {.topic = topics.adapters(), .adapters_root = settings.adapters, .base_names = {"base", base_name}});
+    consumer::ControlTopic cancels(kafka, {.topic = topics.control()});
+    const std::unique_ptr<consumer::Ledger> ledger = consumer::Ledger::start(kafka, {.file = ledger_file_of(settings), .topics = topics});
+    consumer::KafkaMember kafka_member(kafka, {.topics = topics, .group = group, .member = member});
+    adapters.wait_until_read(deadline);
+    cancels.wait_until_read(deadline);
+
+    WorkerObserver observer(metrics, ledger.get());
+    consumer::Pipeline pipeline({.source = kafka_member.source(),
+                                 .sink = kafka_member.sink(),
+                                 .adapters = adapters,
+                                 .cancels = cancels,
+                                 .intake = setup.intake(),
+                                 .engine = setup.engine(),
+                                 .reply = setup.reply(),
+                                 .observer = observer},
+                                {.worker = member,
+                                 .in_flight_max = static_cast<std::size_t>(settings.in_flight),
+                                 .commit_interval = settings.commit_interval,
+                                 .drain_timeout = settings.drain_timeout,
+                                 .job_timeout = settings.job_timeout,
+                                 .parse = {.bytes_max = settings.job_bytes_max.count}});
+    sources.member = [&] { return kafka_member.stats(); };
+    if (ledger) sources.ledger = [&] { return ledger->stats(); };
+    phase = Phase::running;
+    // The pages refer to what is declared after the server: they are told when it goes.
+    struct Ending {
+        std::unique_ptr<HealthServer>& server;
+        ~Ending() { server.reset(); }
+    } const ending{server};
+
+    Json::Object started = {{"member", member},
+                            {"group", group},
+                            {"brokers", kafka.brokers},
+                            {"prefix", topics.prefix},
+                            {"base", base_name},
+                            {"system_fingerprint", setup.reply().system_fingerprint},
+                            {"adapters", static_cast<std::int64_t>(adapters.counters().known)},
+                            {"ledger", ledger ? ledger_file_of(settings) : std::string("kept by another process")}};
+    if (server) started.emplace_back("metrics_port", server->port());
+    log_event("worker_started", std::move(started));
+    if (kafka_member.is_embedded()) {
+        log_event("embedded_broker",
+                  {{"message", "this broker keeps nothing and knows no transactions: results are at-least-once, for trying out only"}});
+    }
+    {
+        const SignalWatcher::Armed armed(signals, [&] {
+            phase = Phase::draining;
+            log_event("worker_stopping", {{"drain_seconds", static_cast<double>(settings.drain_timeout.count()) / 1000.0}});
+            pipeline.request_stop();
+        });
+        pipeline.run();
+    }
+    const consumer::KafkaMember::Stats stats = kafka_member.stats();
+    log_event("drained", {{"completions", stats.completions}, {"dead_letters", stats.dead_letters}, {"commits", stats.commits}});
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_worker_command() { return std::make_unique<WorkerCommand>(); }
+
+}  // namespace lorry::ops

@@ -1,0 +1,35 @@
+// Where settings come from: flags, then lorry.toml, then defaults. Used by every command that takes settings: declare() while the
+// command line is built, load() when the command runs.
+#pragma once
+
+#include <filesystem>
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ops/settings.h"
+
+namespace CLI {
+class App;
+}
+
+namespace lorry::ops {
+
+class Configuration {
+public:
+    // Adds the flags of these scopes, --config and, for SettingScope::kafka, --kafka KEY=VALUE. This object must outlive the parsing.
+    void declare(CLI::App& app, std::initializer_list<SettingScope> scopes);
+    // Throws UsageError: a value that is not allowed, an unknown key (with file, line and the nearest known one), a broken file.
+    Settings load() const;
+
+private:
+    std::string file_;                          // --config; empty: lorry.toml if it is there
+    std::map<std::string, std::string> flags_;  // key → text, of the flags that were given
+    std::vector<std::string> kafka_flags_;
+};
+
+// Reads a file over `settings`; for load() and tests.
+void read_configuration(const std::filesystem::path& file, Settings& settings);
+
+}  // namespace lorry::ops

@@ -1,0 +1,167 @@
+// Checks everything, runs a little.
+#include "ops/dry_run.h"
+
+#include <algorithm>
+#include <random>
+
+#include <fmt/format.h>
+
+#include "ops/units.h"
+
+namespace lorry::ops {
+namespace {
+
+using consumer::Clock;
+using consumer::PreparedJob;
+
+constexpr std::size_t errors_shown = 10;
+constexpr std::size_t prompt_bytes_shown = 2000;
+constexpr std::chrono::seconds sample_time_max{10};
+constexpr std::uint64_t sample_seed = 1;
+
+class NobodyDrains final : public consumer::RevocationHandler {
+public:
+    void drain(const std::vector<consumer::PartitionEpoch>&, Clock::time_point) override {}
+    void lost(const std::vector<consumer::PartitionEpoch>&) override {}
+};
+
+// As the pipeline's intake does it.
+Expected<PreparedJob, schema::JobError> prepare(const consumer::Delivery& delivery, const AdapterFolders& adapters,
+                                                const consumer::Intake& intake, const schema::ParseLimits& limits) {
+    auto job = schema::parse_job(delivery.record, limits);
+    if (delivery.refusal) return unexpected(*delivery.refusal);
+    if (!job) return unexpected(job.error().error);
+    consumer::ModelName model = adapters.resolve(job->model, Clock::now());
+    if (model.kind == consumer::ModelName::Kind::unknown) {
+        return unexpected(schema::JobError{.status_code = 404,
+                                           .code = "model_not_found",
+                                           .param = "model",
+                                           .message = "there is no adapter '" + job->model + "', and it is not the base model"});
+    }
+    if (const auto problem = adapters.problem(job->model)) {
+        return unexpected(schema::JobError{.status_code = 400, .code = "adapter_refused", .param = "model", .message = *problem});
+    }
+    return intake.prepare(std::move(*job), 0, std::move(model));
+}
+
+std::int64_t output_tokens(const PreparedJob& job) {
+    std::int64_t tokens = 0;
+    for (const engine::Request& request : job.requests) tokens += request.max_tokens;
+    return tokens;
+}
+
+// Runs the jobs through the engine, for at most sample_time_max.
+void measure(std::vector<PreparedJob> sample, engine::Engine& engine, DryRunReport& report) {
+    engine::RequestId first = 0;
+    std::map<engine::RequestId, std::size_t> job_of;  // first request → job
+    std::vector<std::size_t> missing;
+    const engine::EngineStats before = engine.stats();
+    const Clock::time_point begin = Clock::now();
+    for (PreparedJob& job : sample) {
+        job_of[first] = missing.size();
+        missing.push_back(job.requests.size());
+        const engine::RequestId base = first;
+        for (engine::Request& request : job.requests) {
+            request.id += base;
+            if (request.fork) request.fork->leader += base;
+            request.stream = false;
+            engine.submit(std::move(request));
+        }
+        first += job.requests.size();
+    }
+    engine::StepOutput output;
+    while (engine.has_work() && Clock::now() - begin < sample_time_max) {
+        if (!engine.step(output)) engine.wait_for_adapters(std::chrono::milliseconds(20));
+        for (const engine::Result& result : output.results) {
+            if (--missing[std::prev(job_of.upper_bound(result.id))->second] == 0) ++report.sampled;
+        }
+    }
+    for (engine::RequestId id = 0; id < first; ++id) engine.cancel(id);
+    const engine::EngineStats after = engine.stats();
+    report.sample_time = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
+    report.sampled_tokens =
+        static_cast<std::int64_t>(after.prompt_tokens - before.prompt_tokens + after.drawn_tokens - before.drawn_tokens);
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    const double good = static_cast<double>(report.jobs - report.refused);
+    double share = static_cast<double>(report.sampled) / good;
+    if (report.sampled < static_cast<std::int64_t>(missing.size())) {
+        // Long jobs: what they computed so far, of the most that all jobs may compute.
+        share = static_cast<double>(report.sampled_tokens) / static_cast<double>(report.prompt_tokens + report.output_tokens_max);
+    }
+    if (share > 0.0) report.estimate = std::chrono::milliseconds(static_cast<std::int64_t>(seconds / share * 1000.0));
+}
+
+}  // namespace
+
+DryRunReport dry_run(consumer::JobSource& source, const AdapterFolders& adapters, EngineSetup& setup, const schema::ParseLimits& limits) {
+    DryRunReport report;
+    NobodyDrains nobody;
+    // Every good job is equally likely to be in the sample.
+    std::vector<PreparedJob> sample;
+    const auto sample_size = static_cast<std::size_t>(2 * setup.options().sequences_max);
+    std::mt19937_64 random(sample_seed);
+    while (!source.exhausted()) {
+        for (const consumer::Delivery& delivery : source.poll(std::chrono::milliseconds(100), 256, nobody)) {
+            ++report.jobs;
+            auto prepared = prepare(delivery, adapters, setup.intake(), limits);
+            if (!prepared) {
+                ++report.refused;
+                if (report.first_errors.size() < errors_shown) {
+                    report.first_errors.push_back(fmt::format("record {}: {}: {}", delivery.record.source.offset + 1, prepared.error().code,
+                                                              prepared.error().message));
+                }
+                continue;
+            }
+            if (report.prompt.empty()) report.prompt = setup.intake().prompt_text(prepared->job).value_or("");
+            report.prompt_tokens += prepared->prompt_tokens;
+            report.output_tokens_max += output_tokens(*prepared);
+            const auto good = static_cast<std::uint64_t>(report.jobs - report.refused);
+            if (sample.size() < sample_size) {
+                sample.push_back(std::move(*prepared));
+            } else if (const std::uint64_t place = random() % good; place < sample_size) {
+                sample[place] = std::move(*prepared);
+            }
+        }
+    }
+    if (!sample.empty()) measure(std::move(sample), setup.engine(), report);
+    return report;
+}
+
+std::string show(const DryRunReport& report) {
+    std::string text = fmt::format("{} jobs: {} good, {} refused; {} prompt tokens, at most {} to be drawn\n", show_count(report.jobs),
+                                   show_count(report.jobs - report.refused), show_count(report.refused), show_count(report.prompt_tokens),
+                                   show_count(report.output_tokens_max));
+    for (const std::string& error : report.first_errors) text += "  " + error + "\n";
+    if (report.refused > static_cast<std::int64_t>(report.first_errors.size())) {
+        text += fmt::format("  and {} more\n", show_count(report.refused - static_cast<std::int64_t>(report.first_errors.size())));
+    }
+    if (!report.prompt.empty()) {
+        const bool cut = report.prompt.size() > prompt_bytes_shown;
+        text += fmt::format("the first prompt, as the model sees it:\n---\n{}{}\n---\n",
+                            schema::repair_utf8(std::string_view(report.prompt).substr(0, prompt_bytes_shown)), cut ? " …" : "");
+    }
+    if (report.estimate) {
+        const double seconds = static_cast<double>(report.sample_time.count()) / 1000.0;
+        text += fmt::format("a sample of {} jobs took {} ({:.0f} tokens/s); all of them would take about {}\n", report.sampled,
+                            show_duration(report.sample_time), static_cast<double>(report.sampled_tokens) / std::max(seconds, 1e-3),
+                            show_duration(*report.estimate));
+    }
+    return text;
+}
+
+schema::Json json_of(const DryRunReport& report) {
+    schema::Json::Array errors(report.first_errors.begin(), report.first_errors.end());
+    schema::Json json = schema::Json::object({{"jobs", report.jobs},
+                                              {"refused", report.refused},
+                                              {"prompt_tokens", report.prompt_tokens},
+                                              {"output_tokens_max", report.output_tokens_max},
+                                              {"first_errors", std::move(errors)},
+                                              {"first_prompt", schema::repair_utf8(report.prompt)},
+                                              {"sampled_jobs", report.sampled},
+                                              {"sampled_tokens", report.sampled_tokens},
+                                              {"sample_seconds", static_cast<double>(report.sample_time.count()) / 1000.0}});
+    json.set("estimated_seconds", report.estimate ? schema::Json(static_cast<double>(report.estimate->count()) / 1000.0) : schema::Json());
+    return json;
+}
+
+}  // namespace lorry::ops

@@ -1,0 +1,100 @@
+// From settings to an engine.
+#include "ops/engine_setup.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "engine/files.h"
+#include "ops/command.h"
+#include "ops/machine.h"
+#include "ops/units.h"
+
+namespace lorry::ops {
+namespace {
+
+constexpr std::size_t adapter_bytes_most = std::size_t{2} << 30;
+
+std::filesystem::path checked_model(const Settings& settings) {
+    if (settings.model.empty()) throw UsageError("no model is given: pass --model DIR or set model in lorry.toml");
+    if (!std::filesystem::is_directory(settings.model))
+        throw UsageError(fmt::format("--model {}: there is no such folder", settings.model));
+    return settings.model;
+}
+
+std::size_t kv_token_bytes(const kernels::Backend& backend, const engine::Model& model) {
+    return backend.kv_block_bytes(model.kv_shape()) / static_cast<std::size_t>(backend.block_size());
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const Settings& settings, std::size_t available, std::size_t kv_token_bytes, std::int64_t context) {
+    const std::size_t wanted = static_cast<std::size_t>(settings.max_batch) * static_cast<std::size_t>(context) * kv_token_bytes;
+    return {.available = available,
+            .kv_bytes = settings.kv_memory ? settings.kv_memory->count : std::min(wanted, available / 2),
+            .adapter_bytes = settings.adapter_memory ? settings.adapter_memory->count : std::min(available / 8, adapter_bytes_most)};
+}
+
+std::string base_name_of(const Settings& settings) {
+    if (!settings.base_name.empty()) return settings.base_name;
+    std::filesystem::path folder = std::filesystem::absolute(settings.model).lexically_normal();
+    if (!folder.has_filename()) folder = folder.parent_path();
+    return folder.filename().string();
+}
+
+kernels::CpuOptions cpu_options(const Settings& settings) {
+    kernels::CpuOptions options{.threads = static_cast<int>(std::clamp<std::int64_t>(settings.threads, 0, 1024)), .isa = {}};
+    if (settings.isa == "scalar") options.isa = kernels::CpuIsa::scalar;
+    if (settings.isa == "avx2") options.isa = kernels::CpuIsa::avx2;
+    if (settings.isa == "avx512") options.isa = kernels::CpuIsa::avx512;
+    // bfloat16 halves memory and time of what the CPU is bound by; whoever wants the checkpoint's every bit says float32.
+    options.weights = settings.dtype == "float32" ? kernels::Format::float32 : kernels::Format::bfloat16;
+    return options;
+}
+
+EngineSetup::EngineSetup(const Settings& settings)
+    : settings_(settings),
+      backend_((checked_model(settings), kernels::make_cpu_backend(cpu_options(settings)))),
+      tokenizer_(engine::Tokenizer::load(settings.model)) {
+    options_.sequences_max = settings.max_batch;
+    options_.step_rows_max = std::max(settings.step_tokens, settings.max_batch);
+    options_.prefix_cache = settings.prefix_cache;
+    model_ = engine::Model::load(settings.model, *backend_, options_.step_rows_max, options_.sample_rows_max());
+    memory_ = plan_memory(settings, memory_available(), kv_token_bytes(*backend_, *model_), model_->config().max_positions);
+    options_.kv_bytes = memory_.kv_bytes;
+    options_.adapter_bytes = memory_.adapter_bytes;
+    engine_ = make_engine(options_);
+
+    auto chat_template = engine::ChatTemplate::load(settings.model);
+    has_chat_template_ = chat_template.has_value();
+    intake_ = std::make_unique<consumer::Intake>(tokenizer_, std::move(chat_template), model_->config(),
+                                                 consumer::IntakeLimits{.context_max = engine_->context_max()});
+    engine::ContentHash hash;
+    hash.add_text(model_->fingerprint());
+    hash.add_text(backend_->info().fingerprint);
+    reply_ = std::make_unique<consumer::ReplyContext>(consumer::ReplyContext{
+        .tokenizer = tokenizer_, .base_name = base_name_of(settings), .system_fingerprint = "fp_" + hash.hex().substr(0, 16)});
+}
+
+std::unique_ptr<engine::Engine> EngineSetup::make_engine(const engine::EngineOptions& options) {
+    return std::make_unique<engine::Engine>(*model_, *backend_, tokenizer_, options);
+}
+
+std::string EngineSetup::describe() const {
+    const engine::ModelConfig& config = model_->config();
+    const auto tokens = static_cast<std::int64_t>(memory_.kv_bytes / kv_token_bytes(*backend_, *model_));
+    const kernels::Format stored = cpu_options(settings_).weights;
+    return show_table({
+        {"  model", fmt::format("{} ({}, {} layers, hidden {}), answers to 'base' and '{}'", settings_.model,
+                                engine::name_of(config.family), config.layers, config.hidden, reply_->base_name)},
+        {"  device", backend_->info().name},
+        {"  weights", fmt::format("{} in {} (checkpoint: {})", show_bytes(model_->weight_bytes()), kernels::name_of(stored),
+                                  kernels::name_of(config.storage))},
+        {"  KV cache", fmt::format("{}: {} tokens; one job holds up to {}", show_bytes(memory_.kv_bytes), show_count(tokens),
+                                   show_count(engine_->context_max()))},
+        {"  adapters", fmt::format("up to {} in memory", show_bytes(memory_.adapter_bytes))},
+        {"  batch", fmt::format("up to {} sequences, {} tokens a step", options_.sequences_max, options_.step_rows_max)},
+    });
+}
+
+}  // namespace lorry::ops

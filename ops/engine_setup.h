@@ -1,0 +1,65 @@
+// Everything between a model's folder and a running engine: backend, model, tokenizer, chat template, memory. What `worker`, `run` and
+// `bench` share.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "consumer/intake.h"
+#include "consumer/reply.h"
+#include "engine/engine.h"
+#include "ops/settings.h"
+
+namespace lorry::ops {
+
+// How memory is divided, for engine options and for people.
+struct MemoryPlan {
+    std::size_t available = 0;  // before the KV cache and the adapters
+    std::size_t kv_bytes = 0;
+    std::size_t adapter_bytes = 0;
+};
+// kv_token_bytes: of one cached token. Without settings: the KV cache gets what the batch could fill at full context, but at most half of
+// what is available; adapters an eighth of it, 2 GiB at most.
+MemoryPlan plan_memory(const Settings& settings, std::size_t available, std::size_t kv_token_bytes, std::int64_t context);
+
+// The name that jobs call the base model by: the setting, or the folder's name.
+std::string base_name_of(const Settings& settings);
+
+// The CPU storage that --dtype asks for.
+kernels::CpuOptions cpu_options(const Settings& settings);
+
+// Members stay where they are: they refer to each other.
+class EngineSetup {
+public:
+    // Loads everything. Throws UsageError when no model is given, std::runtime_error for what cannot be loaded or used.
+    explicit EngineSetup(const Settings& settings);
+
+    engine::Engine& engine() { return *engine_; }
+    const engine::Model& model() const { return *model_; }
+    const engine::Tokenizer& tokenizer() const { return tokenizer_; }
+    const consumer::Intake& intake() const { return *intake_; }
+    const consumer::ReplyContext& reply() const { return *reply_; }
+    bool has_chat_template() const { return has_chat_template_; }
+    // Of the weights alone, as resumed runs compare it.
+    const std::string& model_fingerprint() const { return model_->fingerprint(); }
+    // What was set up, as a small table for people.
+    std::string describe() const;
+    // Checks the settings and gives the engine another set of options over the same model, for benchmarks.
+    engine::EngineOptions options() const { return options_; }
+    std::unique_ptr<engine::Engine> make_engine(const engine::EngineOptions& options);
+
+private:
+    const Settings settings_;
+    std::unique_ptr<kernels::Backend> backend_;
+    engine::Tokenizer tokenizer_;
+    std::unique_ptr<engine::Model> model_;
+    engine::EngineOptions options_;
+    MemoryPlan memory_;
+    std::unique_ptr<engine::Engine> engine_;
+    bool has_chat_template_ = false;
+    std::unique_ptr<consumer::Intake> intake_;
+    std::unique_ptr<consumer::ReplyContext> reply_;
+};
+
+}  // namespace lorry::ops

@@ -1,0 +1,51 @@
+// A formatter for spdlog.
+#include "ops/event_log.h"
+
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+namespace lorry::ops {
+namespace {
+
+// Before an event's JSON, so that it is told from a message that happens to begin with a brace.
+constexpr std::string_view event_mark = "\x01";
+
+class JsonLines final : public spdlog::formatter {
+public:
+    void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
+        const std::string_view text(message.payload.data(), message.payload.size());
+        const auto since_epoch = message.time.time_since_epoch();
+        const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(since_epoch);
+        const auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(since_epoch - seconds);
+        const auto level = spdlog::level::to_string_view(message.level);
+        fmt::format_to(std::back_inserter(out), R"({{"time":"{:%Y-%m-%dT%H:%M:%S}.{:03d}Z","level":"{}",)", fmt::gmtime(seconds.count()),
+                       millis.count(), std::string_view(level.data(), level.size()));
+        if (text.starts_with(event_mark)) {
+            fmt::format_to(std::back_inserter(out), "{}\n", text.substr(event_mark.size() + 1));  // without the object's own brace
+        } else {
+            fmt::format_to(std::back_inserter(out), "\"event\":\"message\",\"message\":{}}}\n",
+                           schema::Json(schema::repair_utf8(text)).dump());
+        }
+    }
+    std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<JsonLines>(); }
+};
+
+}  // namespace
+
+void start_event_log(const std::string& level) {
+    spdlog::set_default_logger(spdlog::stderr_logger_mt("lorry"));
+    spdlog::set_formatter(std::make_unique<JsonLines>());
+    spdlog::set_level(spdlog::level::from_str(level == "error" ? "err" : level));
+}
+
+void log_event(const char* event, schema::Json::Object members) {
+    members.emplace(members.begin(), "event", event);
+    spdlog::info("{}{}", event_mark, schema::Json(std::move(members)).dump());
+}
+
+}  // namespace lorry::ops

@@ -1,0 +1,49 @@
+// What `lorry check-model` finds out about a model folder and its adapters without loading weights, and how it is shown.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/adapter.h"
+#include "engine/model.h"
+#include "ops/settings.h"
+#include "schema/json.h"
+
+namespace lorry::ops {
+
+struct AdapterReport {
+    std::string name;
+    std::optional<engine::AdapterInfo> info;
+    std::string problem;  // why it is refused; empty when info is there
+};
+
+// Sequences of that many tokens that the KV cache holds.
+struct ContextFit {
+    std::int64_t context = 0;
+    std::int64_t sequences = 0;
+};
+
+struct ModelCheck {
+    std::string folder;
+    engine::ModelReport model;
+    std::vector<std::string> problems;  // what would be refused: of the weights, tokenizer, chat template
+    std::vector<std::string> remarks;   // what works but is worth knowing
+    bool has_tokenizer = false;
+    bool has_chat_template = false;
+    std::size_t weight_bytes = 0;  // as stored on the device
+    std::size_t kv_token_bytes = 0;
+    std::size_t memory_limit = 0;
+    std::size_t memory_available = 0;
+    std::size_t kv_bytes = 0;  // that `run` and `worker` would take
+    std::vector<ContextFit> fits;
+    std::vector<AdapterReport> adapters;
+};
+
+// Throws std::runtime_error for a folder whose model is refused as a whole.
+ModelCheck check_model(const Settings& settings);
+
+std::string show(const ModelCheck& check);
+schema::Json json_of(const ModelCheck& check);
+
+}  // namespace lorry::ops

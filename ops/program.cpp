@@ -1,0 +1,76 @@
+// The command line as a whole: help, version, exit codes, and errors as people read them.
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <iostream>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "consumer/file_journal.h"
+#include "consumer/kafka_config.h"
+#include "consumer/table_rows.h"
+#include "ops/command.h"
+
+namespace lorry::ops {
+namespace {
+
+constexpr const char* description =
+    "Lorry hauls LoRA jobs: prompts for one base model and its many adapters, from Kafka topics or files, in one continuous batch.";
+constexpr const char* footer =
+    "Configuration: lorry.toml in the working folder or --config FILE; every key there is a flag too, and the flag wins.\n"
+    "Exit codes: 0 done, 1 failed, 2 wrong usage. `lorry COMMAND --help` shows a command's flags and an example.";
+
+int report(const char* what, ExitCode code) {
+    std::cerr << "lorry: " << what << '\n';
+    return static_cast<int>(code);
+}
+
+// Bad usage ends with 2, a bad world with 1.
+int run_reporting(Command& command) {
+    try {
+        return static_cast<int>(command.run());
+    } catch (const UsageError& error) {
+        return report(error.what(), ExitCode::usage);
+    } catch (const consumer::KafkaConfigError& error) {
+        return report(error.what(), ExitCode::usage);
+    } catch (const consumer::ResumeRefused& error) {
+        return report(error.what(), ExitCode::usage);
+    } catch (const consumer::TableError& error) {
+        return report(error.what(), ExitCode::usage);
+    } catch (const std::exception& error) {
+        return report(error.what(), ExitCode::failed);
+    }
+}
+
+}  // namespace
+
+const char* program_version() { return LORRY_VERSION; }
+
+int run_program(int argc, const char* const* argv) {
+    CLI::App app(description, "lorry");
+    app.footer(footer);
+    app.set_version_flag("--version", fmt::format("lorry {}", program_version()));
+    app.require_subcommand(1);
+    app.get_formatter()->column_width(34);
+    std::vector<std::pair<CLI::App*, std::unique_ptr<Command>>> commands;
+    for (const CommandRow& row : command_table()) {
+        CLI::App* part = app.add_subcommand(row.name, row.summary);
+        part->footer(fmt::format("Example:\n{}", row.example));
+        commands.emplace_back(part, row.make());
+        commands.back().second->declare(*part);
+    }
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::Success& success) {
+        return app.exit(success, std::cout, std::cerr);  // --help, --version
+    } catch (const CLI::ParseError& error) {
+        std::cerr << "lorry: " << error.what() << "; see lorry --help\n";
+        return static_cast<int>(ExitCode::usage);
+    }
+    for (const auto& [part, command] : commands) {
+        if (part->parsed()) return run_reporting(*command);
+    }
+    return static_cast<int>(ExitCode::usage);
+}
+
+}  // namespace lorry::ops

@@ -1,0 +1,47 @@
+// How far a `lorry run` is: a bar on a terminal, a line now and then elsewhere. An Observer of the pipeline; prints from a thread of its
+// own to stderr.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "ops/tally.h"
+
+namespace lorry::ops {
+
+class RunProgress final : public consumer::Observer {
+public:
+    // total: records of the input, if known; done_before: of those, by earlier runs.
+    RunProgress(std::optional<std::int64_t> total, std::int64_t done_before);
+    ~RunProgress() override;
+
+    void on_finished(const consumer::JobObservation& job) override;
+    void on_dead_letter(const schema::DeadLetter& letter) override;
+    void on_step(const engine::EngineStats& stats) override;
+
+    // Ends the printing; the tally is final when the pipeline has ended.
+    void finish();
+    const Tally& tally() const { return tally_; }
+    double seconds() const;
+
+private:
+    void print_loop();
+    std::string line() const;
+
+    const std::optional<std::int64_t> total_;
+    const std::int64_t done_before_;
+    const bool terminal_;
+    const engine::Clock::time_point begin_;
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    Tally tally_;               // guarded by mutex_
+    std::uint64_t tokens_ = 0;  // guarded by mutex_: computed and drawn
+    std::int64_t running_ = 0;  // guarded by mutex_
+    bool finished_ = false;     // guarded by mutex_
+    std::optional<engine::Clock::time_point> ended_;
+    std::thread printer_;
+};
+
+}  // namespace lorry::ops

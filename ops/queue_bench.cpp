@@ -1,0 +1,87 @@
+// One loop for all four ways.
+#include "ops/queue_bench.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <unordered_map>
+
+namespace lorry::ops {
+namespace {
+
+struct QueuedJob {
+    std::vector<engine::TokenId> tokens;  // prompt and what was drawn
+    std::int64_t missing = 0;             // tokens to draw
+};
+
+}  // namespace
+
+std::vector<engine::TokenId> made_up_prompt(const engine::ModelConfig& config, std::uint64_t number, std::int64_t tokens) {
+    std::mt19937_64 random(number);
+    std::vector<engine::TokenId> prompt;
+    for (std::int64_t i = 0; i < tokens; ++i) {
+        prompt.push_back(static_cast<engine::TokenId>(random() % static_cast<std::uint64_t>(config.vocabulary)));
+    }
+    return prompt;
+}
+
+double QueueResult::latency(double share) const {
+    const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(latencies.size())));
+    return latencies[std::clamp<std::size_t>(rank, 1, latencies.size()) - 1];
+}
+
+QueueResult run_queue(EngineSetup& setup, const QueueShape& shape, QueueWay way) {
+    engine::EngineOptions options = setup.options();
+    options.sequences_max = shape.batch;
+    options.prefix_cache = false;
+    const std::unique_ptr<engine::Engine> engine = setup.make_engine(options);
+
+    std::vector<QueuedJob> jobs;
+    for (std::int64_t i = 0; i < shape.jobs; ++i) {
+        const bool is_long = i % shape.long_every == shape.long_every - 1;
+        jobs.push_back({.tokens = made_up_prompt(setup.model().config(), static_cast<std::uint64_t>(i), shape.input_tokens),
+                        .missing = is_long ? shape.output_tokens_long : shape.output_tokens});
+    }
+    engine::RequestId next_request = 0;
+    std::unordered_map<engine::RequestId, std::size_t> job_of;
+    const auto submit = [&](std::size_t index) {
+        engine::Request request{.id = next_request, .prompt = jobs[index].tokens};
+        request.sampling.temperature = 0.0;
+        request.max_tokens = way.kv_cache ? jobs[index].missing : 1;
+        job_of.emplace(next_request++, index);
+        engine->submit(std::move(request));
+    };
+
+    QueueResult result{.way = way};
+    engine::StepOutput output;
+    std::size_t next_job = 0;
+    std::int64_t active = 0;
+    const engine::Clock::time_point begin = engine::Clock::now();
+    const auto elapsed = [&] { return std::chrono::duration<double>(engine::Clock::now() - begin).count(); };
+    while (next_job < jobs.size() || active > 0) {
+        if (way.continuous || active == 0) {
+            for (; next_job < jobs.size() && active < shape.batch; ++active) submit(next_job++);
+        }
+        CHECK(engine->step(output), "requests without adapters can always run");
+        for (const engine::Result& done : output.results) {
+            CHECK(!done.error, "a benchmark's requests are good");
+            const std::size_t index = job_of.extract(done.id).mapped();
+            QueuedJob& job = jobs[index];
+            result.drawn += static_cast<std::int64_t>(done.tokens.size());
+            job.tokens.insert(job.tokens.end(), done.tokens.begin(), done.tokens.end());
+            job.missing -= static_cast<std::int64_t>(done.tokens.size());
+            if (job.missing > 0) {
+                submit(index);
+            } else {
+                result.latencies.push_back(elapsed());
+                --active;
+            }
+        }
+    }
+    result.seconds = elapsed();
+    result.steps = engine->stats().steps;
+    std::ranges::sort(result.latencies);
+    return result;
+}
+
+}  // namespace lorry::ops

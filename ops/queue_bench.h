@@ -1,0 +1,42 @@
+// How long a queue of jobs takes with static and with continuous batching, with the KV cache and without it: the same engine, driven four
+// ways. Called by `lorry bench`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ops/engine_setup.h"
+
+namespace lorry::ops {
+
+struct QueueShape {
+    std::int64_t jobs = 32;
+    std::int64_t batch = 8;
+    std::int64_t input_tokens = 16;
+    std::int64_t long_every = 8;  // one job in so many draws output_tokens_long
+    std::int64_t output_tokens_long = 100;
+    std::int64_t output_tokens = 10;
+};
+
+struct QueueWay {
+    bool continuous = false;  // a free place is filled at once, else when the whole batch is done
+    bool kv_cache = false;    // else each token computes all before it again
+};
+
+struct QueueResult {
+    QueueWay way;
+    double seconds = 0.0;
+    std::int64_t drawn = 0;
+    std::uint64_t steps = 0;
+    std::vector<double> latencies;  // of each job from the start of all, ascending
+    double tokens_per_second() const { return static_cast<double>(drawn) / seconds; }
+    // The latency that `share` of the jobs did not exceed.
+    double latency(double share) const;
+};
+
+QueueResult run_queue(EngineSetup& setup, const QueueShape& shape, QueueWay way);
+
+// A prompt of pseudo-random tokens, the same for the same number.
+std::vector<engine::TokenId> made_up_prompt(const engine::ModelConfig& config, std::uint64_t number, std::int64_t tokens);
+
+}  // namespace lorry::ops

@@ -1,0 +1,62 @@
+// sigtimedwait on a thread.
+#include "ops/signals.h"
+
+#include <unistd.h>
+#include <csignal>
+#include <ctime>
+
+#include "schema/check.h"
+
+namespace lorry::ops {
+namespace {
+
+constexpr long wait_nanoseconds = 50'000'000;
+constexpr int exit_code_base = 128;  // as shells report an end by a signal
+
+sigset_t watched() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    return set;
+}
+
+}  // namespace
+
+SignalWatcher::SignalWatcher() {
+    const sigset_t set = watched();
+    CHECK(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0, "the signal set is valid");
+    // A reader that went away is an error of write(), not an end without a word.
+    std::signal(SIGPIPE, SIG_IGN);
+    thread_ = std::thread([this] { watch(); });
+}
+
+SignalWatcher::~SignalWatcher() {
+    ending_ = true;
+    thread_.join();
+    const sigset_t set = watched();
+    pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+SignalWatcher::Armed::Armed(SignalWatcher& watcher, std::function<void()> stop) : watcher_(watcher) { watcher_.set_stop(std::move(stop)); }
+SignalWatcher::Armed::~Armed() { watcher_.set_stop({}); }
+
+void SignalWatcher::set_stop(std::function<void()> stop) {
+    const std::lock_guard lock(mutex_);
+    stop_ = std::move(stop);
+}
+
+void SignalWatcher::watch() {
+    const sigset_t set = watched();
+    const timespec timeout{.tv_sec = 0, .tv_nsec = wait_nanoseconds};
+    while (!ending_) {
+        const int signal = sigtimedwait(&set, nullptr, &timeout);
+        if (signal < 0) continue;
+        const std::lock_guard lock(mutex_);
+        if (stopped_ || !stop_) _exit(exit_code_base + signal);
+        stopped_ = true;
+        stop_();
+    }
+}
+
+}  // namespace lorry::ops

@@ -1,0 +1,44 @@
+// Ctrl-C and SIGTERM as ordinary calls on a thread of their own. Made first thing by the commands that drain (`run`, `worker`), before any
+// other thread exists, so that all threads leave these signals to this one.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace lorry::ops {
+
+class SignalWatcher {
+public:
+    SignalWatcher();
+    ~SignalWatcher();
+    SignalWatcher(const SignalWatcher&) = delete;
+    SignalWatcher& operator=(const SignalWatcher&) = delete;
+
+    // While this object lives, the first signal calls `stop`, once, on the watcher's thread. Before and after, and for a second signal, the
+    // process ends at once.
+    class Armed {
+    public:
+        Armed(SignalWatcher& watcher, std::function<void()> stop);
+        ~Armed();
+        Armed(const Armed&) = delete;
+        Armed& operator=(const Armed&) = delete;
+
+    private:
+        SignalWatcher& watcher_;
+    };
+    bool has_stopped() const { return stopped_.load(); }
+
+private:
+    void watch();
+    void set_stop(std::function<void()> stop);
+
+    std::mutex mutex_;
+    std::function<void()> stop_;  // guarded by mutex_
+    std::atomic<bool> stopped_ = false;
+    std::atomic<bool> ending_ = false;
+    std::thread thread_;
+};
+
+}  // namespace lorry::ops

@@ -1,0 +1,103 @@
+// Sums, and how they are shown.
+#include "ops/tally.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "ops/units.h"
+
+namespace lorry::ops {
+namespace {
+
+constexpr std::size_t models_max = 10'000;
+constexpr std::size_t error_kinds_max = 100;
+constexpr std::size_t error_kinds_shown = 8;
+constexpr std::size_t message_bytes_shown = 200;
+
+std::vector<std::string> row_of(const std::string& name, const ModelTally& tally, double seconds) {
+    const std::int64_t tokens = tally.usage.prompt_tokens + tally.usage.completion_tokens;
+    return {"  " + name,
+            show_count(tally.jobs),
+            show_count(tally.jobs - tally.failed),
+            show_count(tally.failed),
+            show_count(tally.usage.prompt_tokens),
+            show_count(tally.usage.completion_tokens),
+            seconds > 0.0 ? fmt::format("{:.0f}", static_cast<double>(tokens) / seconds) : "-"};
+}
+
+schema::Json json_of(const ModelTally& tally) {
+    return schema::Json::object({{"jobs", tally.jobs},
+                                 {"ok", tally.jobs - tally.failed},
+                                 {"failed", tally.failed},
+                                 {"prompt_tokens", tally.usage.prompt_tokens},
+                                 {"completion_tokens", tally.usage.completion_tokens},
+                                 {"cached_tokens", tally.usage.cached_tokens}});
+}
+
+}  // namespace
+
+void Tally::add(const consumer::JobObservation& job) {
+    const bool known = models_.size() < models_max || models_.contains(job.run.model);
+    const bool failed = job.state != schema::JobState::completed;
+    // Empty: the job was refused before its model was read.
+    const std::string& model = job.run.model;
+    for (ModelTally* tally : {&models_[model.empty() ? "(none)" : known ? model : "(others)"], &total_}) {
+        ++tally->jobs;
+        tally->failed += failed ? 1 : 0;
+        tally->usage.prompt_tokens += job.usage.prompt_tokens;
+        tally->usage.completion_tokens += job.usage.completion_tokens;
+        tally->usage.cached_tokens += job.usage.cached_tokens;
+    }
+    if (failed) add_error(job.error);
+}
+
+void Tally::add_nameless(const std::string& reason) {
+    for (ModelTally* tally : {&models_["(none)"], &total_}) {
+        ++tally->jobs;
+        ++tally->failed;
+    }
+    add_error("invalid_job: " + reason);
+}
+
+void Tally::add_error(const std::string& text) {
+    const std::size_t mark = text.find(": ");
+    const std::string code = text.substr(0, mark);
+    if (errors_.size() >= error_kinds_max && !errors_.contains(code)) return;
+    Error& error = errors_[code];
+    if (error.count++ == 0 && mark != std::string::npos) error.first = schema::repair_utf8(text.substr(mark + 2, message_bytes_shown));
+}
+
+std::string Tally::table(double seconds) const {
+    std::vector<std::vector<std::string>> rows = {{"  model", "jobs", "ok", "failed", "tokens in", "tokens out", "tokens/s"}};
+    for (const auto& [name, tally] : models_) rows.push_back(row_of(name, tally, seconds));
+    if (models_.size() > 1) rows.push_back(row_of("all", total_, seconds));
+    return show_table(rows, 0b1111110);
+}
+
+std::string Tally::errors() const {
+    std::vector<std::pair<std::string, const Error*>> sorted;
+    for (const auto& [code, error] : errors_) sorted.emplace_back(code, &error);
+    std::ranges::stable_sort(sorted, [](const auto& a, const auto& b) { return a.second->count > b.second->count; });
+    std::string text;
+    for (std::size_t i = 0; i < std::min(sorted.size(), error_kinds_shown); ++i) {
+        text += fmt::format("  {} × {}: {}\n", show_count(sorted[i].second->count), sorted[i].first, sorted[i].second->first);
+    }
+    if (sorted.size() > error_kinds_shown) text += fmt::format("  and {} other kinds\n", sorted.size() - error_kinds_shown);
+    return text;
+}
+
+schema::Json Tally::json(double seconds) const {
+    schema::Json summary = json_of(total_);
+    summary.set("seconds", seconds);
+    schema::Json models = schema::Json::Object();
+    for (const auto& [name, tally] : models_) models.set(schema::repair_utf8(name), json_of(tally));
+    summary.set("models", std::move(models));
+    schema::Json errors = schema::Json::Object();
+    for (const auto& [code, error] : errors_) errors.set(schema::repair_utf8(code), error.count);
+    summary.set("errors", std::move(errors));
+    return summary;
+}
+
+}  // namespace lorry::ops

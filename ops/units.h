@@ -1,0 +1,32 @@
+// Sizes, durations and counts as people write and read them. Used throughout ops/. Pure.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lorry::ops {
+
+// "4GiB", "512 MB", "1.5G", "4096": bytes. K, M, G, T alone and with iB count by 1024, with B by 1000.
+std::optional<std::size_t> parse_bytes(std::string_view text);
+// "1.5 GiB"
+std::string show_bytes(std::size_t bytes);
+
+// "200ms", "20s", "5min", "2h"; a bare number is seconds.
+std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
+// "0.8 s", "3 min 20 s", "2 h 5 min"
+std::string show_duration(std::chrono::milliseconds duration);
+
+// "1,234,567"
+std::string show_count(std::int64_t count);
+
+std::optional<std::int64_t> parse_integer(std::string_view text);
+std::optional<double> parse_number(std::string_view text);
+
+// Columns aligned by spaces, one line per row, two spaces between; columns whose bit is set in right_aligned stand to the right.
+std::string show_table(const std::vector<std::vector<std::string>>& rows, std::uint32_t right_aligned = 0);
+
+}  // namespace lorry::ops

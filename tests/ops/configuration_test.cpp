@@ -1,0 +1,114 @@
+// Settings from files and flags, and the units that people write them in.
+#include "ops/configuration.h"
+
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "ops/command.h"
+#include "ops/machine.h"
+#include "ops/units.h"
+#include "tests/support/temp_folder.h"
+
+namespace lorry::ops {
+namespace {
+
+using tests::TempFolder;
+using tests::write_text;
+
+// What a command that takes all settings makes of these arguments; the error where they are refused.
+struct Loaded {
+    Settings settings;
+    std::string error;
+};
+Loaded load(std::vector<std::string> arguments) {
+    CLI::App app;
+    Configuration configuration;
+    configuration.declare(app, {SettingScope::model, SettingScope::jobs, SettingScope::kafka, SettingScope::ledger, SettingScope::service});
+    std::reverse(arguments.begin(), arguments.end());
+    app.parse(arguments);
+    try {
+        return {.settings = configuration.load(), .error = {}};
+    } catch (const UsageError& error) {
+        return {.settings = {}, .error = error.what()};
+    }
+}
+
+TEST(Configuration, takes_flags_before_the_file_and_the_file_before_defaults) {
+    const TempFolder folder;
+    write_text(folder / "lorry.toml", "max_batch = 16\nkv_memory = \"2GiB\"\nprefix_cache = false\ncommit_interval = \"1s\"\n");
+    const Loaded loaded = load({"--config", folder / "lorry.toml", "--max-batch", "8"});
+    EXPECT_EQ(loaded.error, "");
+    EXPECT_EQ(loaded.settings.max_batch, 8);
+    EXPECT_EQ(loaded.settings.kv_memory->count, std::size_t{2} << 30);
+    EXPECT_FALSE(loaded.settings.prefix_cache);
+    EXPECT_EQ(loaded.settings.commit_interval, std::chrono::seconds(1));
+    EXPECT_EQ(loaded.settings.step_tokens, Settings().step_tokens);
+}
+
+TEST(Configuration, names_file_line_and_nearest_key_of_an_unknown_one) {
+    const TempFolder folder;
+    const std::string file = folder / "lorry.toml";
+    write_text(file, "model = \"m\"\nmax_bach = 16\n");
+    EXPECT_EQ(load({"--config", file}).error, file + ", line 2: unknown key 'max_bach'; the nearest known one is 'max_batch'");
+    write_text(file, "\nthreads = \"many\"\n");
+    EXPECT_EQ(load({"--config", file}).error, file + ", line 2: threads is 'many'; allowed is an integer from 0");
+    write_text(file, "device = \"tpu\"\n");
+    EXPECT_EQ(load({"--config", file}).error, file + ", line 1: device is 'tpu'; allowed is auto|cpu");
+    write_text(file, "model = [1]\n");
+    EXPECT_EQ(load({"--config", file}).error, file + ", line 1: model must be a text, number or boolean");
+    write_text(file, "model = \n");
+    EXPECT_TRUE(load({"--config", file}).error.starts_with(file + ", line 1: ")) << load({"--config", file}).error;
+    EXPECT_EQ(load({"--config", folder / "none"}).error, "--config: there is no file " + (folder / "none").string());
+}
+
+TEST(Configuration, hands_the_kafka_table_over_and_refuses_what_the_protocol_owns) {
+    const TempFolder folder;
+    const std::string file = folder / "lorry.toml";
+    write_text(file, "[kafka]\n\"security.protocol\" = \"SASL_SSL\"\nsocket.nagle.disable = true\nlinger.ms = 5\n");
+    const Loaded loaded = load({"--config", file, "--kafka", "linger.ms=7", "--kafka", "client.id=a=b"});
+    EXPECT_EQ(loaded.error, "");
+    const std::map<std::string, std::string> expected = {
+        {"security.protocol", "SASL_SSL"}, {"socket.nagle.disable", "true"}, {"linger.ms", "7"}, {"client.id", "a=b"}};
+    EXPECT_EQ(loaded.settings.kafka, expected);
+    write_text(file, "[kafka]\n\nacks = 1\n");
+    EXPECT_TRUE(load({"--config", file}).error.starts_with(file + ", line 3: [kafka] acks is not allowed: "))
+        << load({"--config", file}).error;
+}
+
+TEST(Settings, can_each_be_read_from_what_they_show) {
+    for (const Setting& setting : setting_table()) {
+        const Settings defaults;
+        const std::string text = show_setting(defaults, setting);
+        if (text.empty()) continue;
+        Settings read;
+        EXPECT_TRUE(set_setting(read, setting, text)) << setting.key;
+        EXPECT_EQ(show_setting(read, setting), text) << setting.key;
+    }
+}
+
+TEST(Units, read_sizes_and_times_as_people_write_them) {
+    EXPECT_EQ(parse_bytes("4096"), 4096U);
+    EXPECT_EQ(parse_bytes("1.5GiB"), std::size_t{3} << 29);
+    EXPECT_EQ(parse_bytes("2 GB"), 2'000'000'000U);
+    EXPECT_EQ(parse_bytes("3k"), 3072U);
+    for (const char* wrong : {"", "x", "-1", "5 apples", "1e300G", "nan"}) EXPECT_FALSE(parse_bytes(wrong)) << wrong;
+    EXPECT_EQ(parse_duration("200ms"), std::chrono::milliseconds(200));
+    EXPECT_EQ(parse_duration("1.5min"), std::chrono::seconds(90));
+    EXPECT_EQ(parse_duration("7"), std::chrono::seconds(7));
+    for (const char* wrong : {"", "soon", "-1s", "1d"}) EXPECT_FALSE(parse_duration(wrong)) << wrong;
+    EXPECT_EQ(show_bytes(1536), "1.5 KiB");
+    EXPECT_EQ(show_duration(std::chrono::seconds(200)), "3 min 20 s");
+    EXPECT_EQ(show_count(-1234567), "-1,234,567");
+    EXPECT_EQ(show_table({{"name", "n"}, {"é", "1,000"}}, 0b10), "name      n\né     1,000\n");
+}
+
+TEST(Machine, says_how_much_memory_may_be_used) {
+    EXPECT_GT(memory_available(), std::size_t{1} << 20);
+    EXPECT_GE(memory_limit(), memory_peak());
+    EXPECT_GT(memory_peak(), std::size_t{1} << 20);
+}
+
+}  // namespace
+}  // namespace lorry::ops

@@ -1,0 +1,314 @@
+// `lorry run` as its users call it: the built program, a tiny model, files.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <map>
+#include <random>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "schema/codec.h"
+#include "tests/support/program.h"
+#include "tests/support/tiny_model.h"
+
+namespace lorry::ops {
+namespace {
+
+using schema::Json;
+using tests::Program;
+using tests::ProgramResult;
+using tests::read_whole;
+using tests::run_program_of;
+using tests::TinyModel;
+using tests::write_text;
+
+std::string job(const std::string& id, const std::string& model, const std::string& prompt, int max_tokens = 4) {
+    return fmt::format(R"({{"custom_id":"{}","method":"POST","url":"/v1/completions","body":{{"model":"{}","prompt":"{}","max_tokens":{},)"
+                       R"("temperature":0.7,"ignore_eos":true}}}})"
+                       "\n",
+                       id, model, prompt, max_tokens);
+}
+
+std::string prompt_of(int number, int words) {
+    std::string prompt;
+    for (int i = 0; i < words; ++i) prompt += fmt::format("{}w{}", i == 0 ? "" : " ", (number * 7 + i * 3) % 131);
+    return prompt;
+}
+
+// Results by custom_id (or "line N" for what has none), without what differs from run to run.
+std::map<std::string, std::string> results_in(const std::filesystem::path& file) {
+    std::map<std::string, std::string> results;
+    std::istringstream in(read_whole(file));
+    int nameless = 0;
+    for (std::string line; std::getline(in, line);) {
+        Json json = Json::parse(line).value();
+        const std::string* id = json.find("custom_id")->as_string();
+        std::string key = id != nullptr ? *id : fmt::format("nameless {}", nameless++);
+        Json response = *json.find("response");
+        if (response.is_object()) {
+            Json body = *response.find("body");
+            body.set("created", nullptr);
+            if (body.find("usage") != nullptr) {
+                Json usage = *body.find("usage");
+                usage.set("prompt_tokens_details", nullptr);  // what was cached depends on who ran before
+                body.set("usage", std::move(usage));
+            }
+            response.set("body", std::move(body));
+            json.set("response", std::move(response));
+        }
+        const bool is_new = results.emplace(key, json.dump()).second;
+        if (!is_new) results.emplace(key + " again", json.dump());
+    }
+    return results;
+}
+
+std::string error_of(const std::map<std::string, std::string>& results, const std::string& id) {
+    const auto place = results.find(id);
+    if (place == results.end()) return "no result";
+    const Json line = Json::parse(place->second).value();
+    const Json* response = line.find("response");
+    const Json* error = response->find("body")->find("error");
+    if (error == nullptr) return "ok";
+    return fmt::format("{} {}", *response->find("status_code")->as_integer(), *error->find("code")->as_string());
+}
+
+class RunProgram : public testing::Test {
+protected:
+    std::vector<std::string> command(std::vector<std::string> more) const {
+        std::vector<std::string> words = {LORRY_PROGRAM,
+                                          "run",
+                                          (tiny.folder / "in.jsonl").string(),
+                                          "-o",
+                                          (tiny.folder / "out.jsonl").string(),
+                                          "--model",
+                                          tiny.model.string(),
+                                          "--adapters",
+                                          tiny.adapters.string(),
+                                          "--threads",
+                                          "1"};
+        words.insert(words.end(), more.begin(), more.end());
+        return words;
+    }
+    ProgramResult run(std::vector<std::string> more = {}) const { return run_program_of(command(std::move(more))); }
+    std::filesystem::path out() const { return tiny.folder / "out.jsonl"; }
+
+    TinyModel tiny;
+};
+
+TEST_F(RunProgram, answers_every_line_and_names_what_is_wrong_with_the_bad_ones) {
+    std::string huge = job("huge", "base", "w1");
+    huge.insert(huge.find("w1"), std::string(10 << 20, 'x'));
+    std::string long_prompt = job("long", "base", prompt_of(1, 20'000));
+    write_text(tiny.folder / "in.jsonl",
+               job("good", "base", "w5 w6") + "this is not JSON\n" + R"({"method":"POST","url":"/v1/completions","body":{}})" + "\n" +
+                   R"({"custom_id":"url","method":"POST","url":"/v1/images","body":{}})" + "\n" + job("model", "nobody", "w1") +
+                   R"({"custom_id":"field","method":"POST","url":"/v1/completions","body":{"model":"base","prompt":"w1","best_off":2}})" +
+                   "\n" + long_prompt + huge + job("utf8", "base", "w1 \xFF") + job("good", "base", "w7") +
+                   job("adapter", "plain", "w5 w6") + job("broken", "broken", "w5") + job("named", "tiny", "w5 w6"));
+    const ProgramResult result = run();
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    const auto results = results_in(out());
+    EXPECT_EQ(results.size(), 13U);
+    EXPECT_EQ(error_of(results, "good"), "ok");
+    EXPECT_EQ(error_of(results, "adapter"), "ok");
+    EXPECT_EQ(error_of(results, "named"), "ok");
+    EXPECT_EQ(error_of(results, "url"), "400 unsupported_url");
+    EXPECT_EQ(error_of(results, "model"), "404 model_not_found");
+    EXPECT_EQ(error_of(results, "field"), "400 unsupported_field");
+    EXPECT_EQ(error_of(results, "long"), "400 context_length_exceeded");
+    EXPECT_EQ(error_of(results, "huge"), "413 payload_too_large");
+    EXPECT_EQ(error_of(results, "good again"), "400 duplicate_custom_id");
+    EXPECT_EQ(error_of(results, "broken"), "500 adapter_failed");
+    for (const char* key : {"nameless 0", "nameless 1", "nameless 2"}) EXPECT_EQ(error_of(results, key), "400 invalid_job");
+    const std::string whole = read_whole(out());
+    for (const char* words : {"line 2 of in.jsonl", "line 3 of in.jsonl", "line 9 of in.jsonl"})
+        EXPECT_NE(whole.find(words), std::string::npos) << words;
+    EXPECT_NE(result.err.find("--retry-failed"), std::string::npos);
+}
+
+TEST_F(RunProgram, gives_the_same_answers_from_standard_input_to_standard_output) {
+    const std::string jobs = job("a", "base", "w5 w6") + job("b", "plain", "w5 w6");
+    write_text(tiny.folder / "in.jsonl", jobs);
+    EXPECT_EQ(run().exit_code, 0);
+    const ProgramResult piped = run_program_of(
+        {LORRY_PROGRAM, "run", "-", "-o", "-", "--model", tiny.model.string(), "--adapters", tiny.adapters.string(), "--threads", "1"},
+        jobs);
+    EXPECT_EQ(piped.exit_code, 0) << piped.err;
+    const auto text_of = [](const std::string& lines, const std::string& id) {
+        std::istringstream in(lines);
+        for (std::string line; std::getline(in, line);) {
+            const Json json = Json::parse(line).value();
+            if (*json.find("custom_id")->as_string() != id) continue;
+            return *json.find("response")->find("body")->find("choices")->as_array()->front().find("text")->as_string();
+        }
+        return std::string("none");
+    };
+    for (const char* id : {"a", "b"}) EXPECT_EQ(text_of(piped.out, id), text_of(read_whole(out()), id)) << id;
+    EXPECT_NE(text_of(piped.out, "a"), text_of(piped.out, "b"));
+}
+
+TEST_F(RunProgram, refuses_to_go_on_with_another_input_model_or_option) {
+    write_text(tiny.folder / "in.jsonl", job("a", "plain", "w5"));
+    EXPECT_EQ(run().exit_code, 0);
+    const std::string before = read_whole(out());
+    EXPECT_EQ(run().exit_code, 0);  // nothing is left to do
+    EXPECT_EQ(read_whole(out()), before);
+
+    const auto refused = [&](std::vector<std::string> more) {
+        const ProgramResult result = run(std::move(more));
+        EXPECT_EQ(result.exit_code, 2);
+        EXPECT_EQ(read_whole(out()), before);
+        return result.err;
+    };
+    EXPECT_NE(refused({"--dtype", "float32"}).find("another dtype"), std::string::npos);
+    EXPECT_NE(refused({"--sample", "1"}).find("another sample"), std::string::npos);
+    std::filesystem::rename(tiny.adapters / "plain", tiny.folder / "kept");
+    EXPECT_NE(refused({}).find("another content of the adapter 'plain'"), std::string::npos);
+    std::filesystem::rename(tiny.folder / "kept", tiny.adapters / "plain");
+    write_text(tiny.folder / "in.jsonl", job("a", "plain", "w6"));
+    EXPECT_NE(refused({}).find("another input content"), std::string::npos);
+    std::filesystem::remove(out().string() + ".lorry");
+    EXPECT_NE(refused({}).find("has no journal"), std::string::npos);
+    EXPECT_EQ(run({"--overwrite"}).exit_code, 0);
+    EXPECT_NE(read_whole(out()), before);
+}
+
+TEST_F(RunProgram, runs_failed_jobs_again_when_asked) {
+    std::filesystem::rename(tiny.adapters / "rank12", tiny.folder / "away");
+    write_text(tiny.folder / "in.jsonl", job("a", "base", "w5") + job("b", "rank12", "w5") + job("c", "base", "w6"));
+    EXPECT_EQ(run().exit_code, 1);
+    EXPECT_EQ(error_of(results_in(out()), "b"), "404 model_not_found");
+    EXPECT_EQ(run().exit_code, 1);  // a plain repetition leaves the failure as it is
+    std::filesystem::rename(tiny.folder / "away", tiny.adapters / "rank12");
+    const ProgramResult result = run({"--retry-failed"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const auto results = results_in(out());
+    EXPECT_EQ(results.size(), 3U);
+    for (const char* id : {"a", "b", "c"}) EXPECT_EQ(error_of(results, id), "ok");
+}
+
+TEST_F(RunProgram, labels_a_csv_table_and_keeps_its_columns) {
+    write_text(tiny.folder / "in.csv", "id,who,text\n1,plain,\"w5, w6\"\n2,,w7\n,,w8\n3,nobody,w9\n");
+    write_text(tiny.folder / "prompt.txt", "w10 {{ text }}\n");
+    write_text(tiny.folder / "labels.txt", "w20\nw21 w22\n");
+    const ProgramResult result = run_program_of(
+        {LORRY_PROGRAM, "run", (tiny.folder / "in.csv").string(), "-o", (tiny.folder / "out.csv").string(), "--model", tiny.model.string(),
+         "--adapters", tiny.adapters.string(), "--threads", "1", "--id", "id", "--template", (tiny.folder / "prompt.txt").string(),
+         "--choices", (tiny.folder / "labels.txt").string(), "--adapter-column", "who"});
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    std::istringstream in(read_whole(tiny.folder / "out.csv"));
+    std::map<std::string, std::string> rows;
+    for (std::string line; std::getline(in, line);) rows[line.substr(0, line.find(','))] = line;
+    EXPECT_EQ(rows["id"], "id,who,text,label,probability,error");
+    EXPECT_TRUE(rows["1"].starts_with("1,plain,\"w5, w6\",w2")) << rows["1"];
+    EXPECT_TRUE(rows["2"].starts_with("2,,w7,w2")) << rows["2"];
+    EXPECT_TRUE(rows[""].starts_with(",,w8,,,\"invalid_row: ")) << rows[""];
+    EXPECT_TRUE(rows["3"].starts_with("3,nobody,w9,,,\"model_not_found: ")) << rows["3"];
+    EXPECT_EQ(rows.size(), 5U);
+}
+
+TEST_F(RunProgram, checks_everything_and_writes_nothing_in_a_dry_run) {
+    write_text(tiny.folder / "in.jsonl", job("a", "base", "w5 w6") + "nonsense\n" + job("b", "broken", "w5"));
+    const ProgramResult result = run({"--dry-run", "--json"});
+    EXPECT_EQ(result.exit_code, 1);
+    const auto report = Json::parse(result.out);
+    ASSERT_TRUE(report) << result.out << result.err;
+    EXPECT_EQ(report->find("jobs")->as_integer(), 3);
+    EXPECT_EQ(report->find("refused")->as_integer(), 2);
+    EXPECT_EQ(report->find("prompt_tokens")->as_integer(), 2);
+    EXPECT_EQ(*report->find("first_prompt")->as_string(), "w5 w6");
+    EXPECT_FALSE(std::filesystem::exists(out()));
+    EXPECT_FALSE(std::filesystem::exists(out().string() + ".lorry"));
+}
+
+TEST_F(RunProgram, runs_a_sample_and_sums_it_up_as_json) {
+    std::string jobs;
+    for (int i = 0; i < 50; ++i) jobs += job(fmt::format("job-{}", i), i % 2 == 0 ? "base" : "plain", prompt_of(i, 5));
+    write_text(tiny.folder / "in.jsonl", jobs);
+    const ProgramResult result = run({"--sample", "6", "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const auto summary = Json::parse(result.out);
+    ASSERT_TRUE(summary) << result.out;
+    EXPECT_EQ(summary->find("jobs")->as_integer(), 6);
+    EXPECT_EQ(summary->find("completion_tokens")->as_integer(), 24);
+    EXPECT_EQ(results_in(out()).size(), 6U);
+}
+
+TEST_F(RunProgram, ends_with_2_when_the_call_is_wrong) {
+    write_text(tiny.folder / "in.jsonl", job("a", "base", "w5"));
+    const auto fails = [&](std::vector<std::string> words) {
+        words.insert(words.begin(), LORRY_PROGRAM);
+        const ProgramResult result = run_program_of(words);
+        EXPECT_EQ(result.exit_code, 2) << result.err;
+        return result.err;
+    };
+    const std::string in = (tiny.folder / "in.jsonl").string();
+    EXPECT_NE(fails({"run", in}).find("-o OUT"), std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", in}).find("same file"), std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", out()}).find("--model"), std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--retry-failed"}).find("no run has written"), std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--template", in}).find("--id"), std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", out(), "--threads", "many"}).find("threads is 'many'"), std::string::npos);
+    EXPECT_NE(fails({"walk"}).find("lorry"), std::string::npos);
+    EXPECT_NE(fails({}).find("subcommand"), std::string::npos);
+}
+
+TEST_F(RunProgram, finishes_what_runs_and_says_how_to_go_on_when_it_is_told_to_stop) {
+    std::string jobs;
+    for (int i = 0; i < 3000; ++i) jobs += job(fmt::format("job-{}", i), "base", prompt_of(i, 20), 40);
+    write_text(tiny.folder / "in.jsonl", jobs);
+    Program program(command({"--commit-interval", "20ms"}));
+    while (!std::filesystem::exists(out()) || std::filesystem::file_size(out()) == 0) {
+        ASSERT_FALSE(program.ends_within(std::chrono::milliseconds(5))) << program.err_so_far();
+    }
+    program.signal(SIGTERM);
+    const ProgramResult stopped = program.wait();
+    EXPECT_EQ(stopped.exit_code, 1);
+    EXPECT_NE(stopped.err.find("to go on:\n  " + std::string(LORRY_PROGRAM) + " run "), std::string::npos) << stopped.err;
+    const auto first = results_in(out());
+    EXPECT_LT(first.size(), 3000U);
+    for (const auto& [id, line] : first) EXPECT_EQ(error_of(first, id), "ok");
+}
+
+TEST_F(RunProgram, repeats_and_loses_nothing_however_often_it_is_killed_Slow) {
+    const std::uint64_t seed = std::random_device{}();
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    std::mt19937_64 random(seed);
+    constexpr int count = 3000;
+    const char* const models[] = {"base", "plain", "rank12", "nobody"};
+    std::string jobs;
+    for (int i = 0; i < count; ++i) {
+        jobs += job(fmt::format("job-{}", i), models[random() % 4], prompt_of(i, 1 + static_cast<int>(random() % 30)),
+                    1 + static_cast<int>(random() % 30));
+    }
+    write_text(tiny.folder / "in.jsonl", jobs);
+    EXPECT_EQ(run().exit_code, 1);
+    const auto undisturbed = results_in(out());
+    ASSERT_EQ(undisturbed.size(), static_cast<std::size_t>(count));
+
+    std::filesystem::remove(out());
+    std::filesystem::remove(out().string() + ".lorry");
+    const auto size = [&] { return std::filesystem::exists(out()) ? std::filesystem::file_size(out()) : 0; };
+    int kills = 0;
+    for (bool ended = false; !ended;) {
+        const auto size_before = size();
+        Program program(command({"--commit-interval", "5ms"}));
+        // Most kills come while results are written, some while the run still finds out where it was.
+        if (random() % 4 != 0) {
+            while (!ended && size() == size_before) ended = program.ends_within(std::chrono::milliseconds(1));
+        }
+        if (!ended) ended = program.ends_within(std::chrono::milliseconds(random() % 60));
+        if (!ended) {
+            program.signal(SIGKILL);
+            ++kills;
+        }
+        const ProgramResult result = program.wait();
+        ASSERT_NE(result.exit_code, 2) << result.err;
+    }
+    EXPECT_GE(kills, 3);
+    EXPECT_EQ(results_in(out()), undisturbed);
+}
+
+}  // namespace
+}  // namespace lorry::ops
