@@ -1,0 +1,153 @@
+// Counting a batch's records in three topics.
+#include "ops/batch_follower.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "ops/batch_id.h"
+#include "ops/progress_bar.h"
+#include "ops/units.h"
+
+namespace lorry::ops {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds poll_timeout{100};
+constexpr milliseconds standing_interval{300};
+// How far clocks of producers and of this machine may differ.
+constexpr std::chrono::minutes clock_slack{10};
+// A submit that is alive sends something within this time.
+constexpr std::chrono::seconds submit_patience{30};
+constexpr std::size_t poll_records_max = 2000;
+constexpr std::size_t error_kinds_max = 100;
+constexpr std::size_t error_kinds_shown = 5;
+
+consumer::RecordReader::Options reader_options(const schema::Topics& topics, const BatchFollower::Options& options) {
+    consumer::RecordReader::Options reader{.topics = {topics.jobs()}, .start = consumer::RecordReader::Beginning{}};
+    if (options.results) reader.topics.insert(reader.topics.end(), {topics.results(), topics.dlq()});
+    if (options.since) {
+        reader.start = *options.since;
+    } else if (const auto time = time_of_batch_id(options.batch_id)) {
+        reader.start = *time - clock_slack;
+    }
+    return reader;
+}
+
+std::int64_t announced_by(const schema::JobRecord& record) {
+    const std::string* text = schema::find_header(record.headers, batch_jobs_header);
+    return text == nullptr ? 0 : std::max<std::int64_t>(0, parse_integer(*text).value_or(0));
+}
+
+}  // namespace
+
+BatchFollower::BatchFollower(const consumer::KafkaConfig& config, const schema::Topics& topics, Options options)
+    : options_(std::move(options)), topics_(topics), reader_(config, reader_options(topics, options_)), last_job_(Clock::now()) {}
+
+std::vector<BatchResult> BatchFollower::poll(milliseconds timeout) {
+    std::vector<BatchResult> results;
+    for (schema::JobRecord& record : reader_.poll(timeout, poll_records_max)) {
+        const std::string* batch = schema::find_header(record.headers, schema::batch_id_header);
+        if (batch == nullptr || *batch != options_.batch_id) continue;
+        counts_.announced = std::max(counts_.announced, announced_by(record));
+        if (record.source.topic == topics_.jobs()) {
+            ++counts_.jobs;
+            last_job_ = Clock::now();
+            if (on_job_) on_job_(record.value.value_or(std::string()));
+        } else if (record.source.topic == topics_.dlq()) {
+            take_dead_letter(record);
+        } else {
+            take_result(std::move(record), results);
+        }
+    }
+    return results;
+}
+
+void BatchFollower::take_result(schema::JobRecord record, std::vector<BatchResult>& results) {
+    if (!record.value) return;
+    auto summary = schema::parse_result(*record.value);
+    if (!summary) {
+        summary = schema::ResultSummary{.error = fmt::format("unreadable_result: {} [{}] offset {}: {}", record.source.topic,
+                                                             record.source.partition, record.source.offset, summary.error())};
+    }
+    if (!seen_.add(summary->id.empty() ? *record.value : summary->id)) return;
+    if (summary->ok) {
+        ++counts_.ok;
+    } else {
+        count_failure(summary->error);
+    }
+    results.push_back({.line = *std::move(record.value), .summary = *std::move(summary)});
+}
+
+void BatchFollower::take_dead_letter(const schema::JobRecord& record) {
+    const auto header = [&](std::string_view name) {
+        const std::string* value = schema::find_header(record.headers, name);
+        return value == nullptr ? std::string("?") : *value;
+    };
+    const std::string source = fmt::format("{} [{}] offset {}", header("__connect.errors.topic"), header("__connect.errors.partition"),
+                                           header("__connect.errors.offset"));
+    if (!seen_.add(source)) return;
+    count_failure(fmt::format("dead_letter: {} is no job: {}", source, header("__connect.errors.exception.message")));
+}
+
+void BatchFollower::count_failure(const std::string& error) {
+    ++counts_.failed;
+    if (errors_.size() < error_kinds_max || errors_.contains(error)) ++errors_[error];
+}
+
+BatchFollower::Standing BatchFollower::standing() {
+    if (!reader_.at_end()) return Standing::open;
+    // Jobs first or results first: what counts is that both were read to their ends at one time, after which nothing is missing.
+    if (options_.results && counts_.finished() < counts_.jobs) return Standing::open;
+    if (!reader_.has_read_all()) return Standing::open;
+    if (counts_.jobs == 0 && counts_.finished() == 0) return Standing::no_such;
+    if (counts_.jobs >= counts_.announced || counts_.finished() >= counts_.announced) return Standing::complete;
+    return Clock::now() - last_job_ > submit_patience ? Standing::cut_short : Standing::open;
+}
+
+FollowEnd follow_to_end(BatchFollower& batch, ProgressBar& progress, const FollowOptions& options) {
+    const auto begin = Clock::now();
+    auto next_standing = begin;
+    while (!options.stop.load()) {
+        for (const BatchResult& result : batch.poll(poll_timeout)) {
+            if (options.on_result) options.on_result(result);
+        }
+        if (options.after_poll) options.after_poll();
+        const BatchCounts& counts = batch.counts();
+        ProgressState state{.done = counts.finished(), .failed = counts.failed};
+        if (counts.total() > 0) state.total = counts.total();
+        progress.show(state);
+        const auto time = Clock::now();
+        if (time < next_standing) continue;
+        next_standing = time + standing_interval;
+        switch (batch.standing()) {
+            case BatchFollower::Standing::open: break;
+            case BatchFollower::Standing::complete: return FollowEnd::complete;
+            case BatchFollower::Standing::cut_short: return FollowEnd::cut_short;
+            case BatchFollower::Standing::no_such: return FollowEnd::no_such;
+        }
+        if (options.timeout && time - begin >= *options.timeout && (options.timeout->count() > 0 || batch.is_at_end())) {
+            return FollowEnd::timed_out;
+        }
+    }
+    return FollowEnd::stopped;
+}
+
+std::string show_counts(const BatchFollower& batch) {
+    const BatchCounts& counts = batch.counts();
+    std::string text = fmt::format("{} of {} jobs ended", show_count(counts.finished()), show_count(counts.total()));
+    text += counts.failed == 0 ? ", all well" : fmt::format(", {} of them failed", show_count(counts.failed));
+    std::vector<std::pair<std::int64_t, std::string>> errors;
+    for (const auto& [error, count] : batch.errors()) errors.emplace_back(count, error);
+    std::ranges::sort(errors, [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
+    for (std::size_t i = 0; i < std::min(errors.size(), error_kinds_shown); ++i) {
+        text += fmt::format("\n  {} × {}", show_count(errors[i].first), errors[i].second);
+    }
+    if (errors.size() > error_kinds_shown) text += fmt::format("\n  and {} other kinds of errors", errors.size() - error_kinds_shown);
+    return text;
+}
+
+}  // namespace lorry::ops

@@ -1,0 +1,160 @@
+// `lorry collect`: the results of one batch, each once, into a file.
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include <fmt/format.h>
+
+#include "ops/batch_follower.h"
+#include "ops/batch_id.h"
+#include "ops/command.h"
+#include "ops/configuration.h"
+#include "ops/kafka_settings.h"
+#include "ops/progress_bar.h"
+#include "ops/signals.h"
+#include "ops/units.h"
+
+namespace lorry::ops {
+namespace {
+
+// Where result lines go: a file that an earlier call may have begun, or standard output.
+class ResultFile {
+public:
+    // Throws UsageError when the file holds something else, so that nobody's data is appended to.
+    explicit ResultFile(const std::string& name) : name_(name), to_stdout_(name == "-") {
+        if (to_stdout_) return;
+        if (std::filesystem::exists(name_)) read_earlier();
+        file_.open(name_, std::ios::app | std::ios::binary);
+        if (!file_) throw std::runtime_error(fmt::format("{} cannot be written: check the folder and its rights", name_));
+    }
+
+    void add(const BatchResult& result) {
+        if (!written_.add(result.summary.id.empty() ? result.line : result.summary.id)) return;
+        ++added_;
+        out() << result.line << '\n';
+    }
+    void flush() {
+        if (!out().flush())
+            throw std::runtime_error(fmt::format("writing {} failed: is the disk full?", to_stdout_ ? "standard output" : name_));
+    }
+    std::int64_t earlier() const { return earlier_; }
+    std::int64_t added() const { return added_; }
+
+private:
+    std::ostream& out() { return to_stdout_ ? std::cout : file_; }
+
+    void read_earlier() {
+        std::ifstream file(name_, std::ios::binary);
+        if (!file) throw std::runtime_error(fmt::format("{} cannot be read: check its rights", name_));
+        std::string line;
+        std::uintmax_t whole = 0;  // bytes of lines that have their end
+        for (std::int64_t number = 1; std::getline(file, line); ++number) {
+            if (file.eof()) break;  // cut by an end in the middle of a write
+            const auto summary = schema::parse_result(line);
+            if (!summary) {
+                throw UsageError(fmt::format("{}, line {} is no result ({}); give -o another name: this file is left alone", name_, number,
+                                             summary.error()));
+            }
+            whole += line.size() + 1;
+            written_.add(summary->id.empty() ? line : summary->id);
+            ++earlier_;
+        }
+        file.close();
+        if (std::filesystem::file_size(name_) != whole) std::filesystem::resize_file(name_, whole);
+    }
+
+    const std::string name_;
+    const bool to_stdout_;
+    std::ofstream file_;
+    consumer::TextSet written_;
+    std::int64_t earlier_ = 0;
+    std::int64_t added_ = 0;
+};
+
+class CollectCommand final : public Command {
+public:
+    void declare(CLI::App& app) override {
+        app_ = &app;
+        app.add_option("--batch", batch_id_, "the batch, as `lorry submit` printed it")->type_name("ID")->required();
+        app.add_option("-o,--output", output_, "where results are appended, one line each; those that it has are not repeated")
+            ->type_name("FILE")
+            ->default_str("standard output");
+        app.add_option("--timeout", timeout_, "gives up waiting after this time; 0 takes what is there")->type_name("TIME");
+        app.add_option("--since", since_, "reads the topics from so long ago, such as 2h (default: the time in the id, else all)")
+            ->type_name("TIME");
+        configuration_.declare(app, {SettingScope::kafka});
+    }
+
+    ExitCode run() override {
+        SignalWatcher signals;
+        const Settings settings = configuration_.load();
+        const consumer::KafkaConfig kafka = kafka_config_of(settings);
+        if (const auto error = batch_id_error(batch_id_)) throw UsageError("--batch: " + *error);
+        const auto timeout = time_of("--timeout", timeout_);
+        const auto since = time_of("--since", since_);
+        ResultFile file(output_);
+        const schema::Topics topics = topics_of(settings);
+        BatchFollower batch(kafka, topics, {.batch_id = batch_id_, .since = since ? std::optional(now() - *since) : std::nullopt});
+        const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
+        FollowEnd end = FollowEnd::stopped;
+        {
+            ProgressBar progress("collecting");
+            end = follow_to_end(batch, progress,
+                                {.timeout = timeout,
+                                 .stop = stop_,
+                                 .on_result = [&](const BatchResult& result) { file.add(result); },
+                                 .after_poll = [&] { file.flush(); }});
+        }
+        return report(end, batch, file, topics);
+    }
+
+private:
+    static std::optional<std::chrono::milliseconds> time_of(const char* flag, const std::string& text) {
+        if (text.empty()) return std::nullopt;
+        const auto time = parse_duration(text);
+        if (!time) throw UsageError(fmt::format("{} is '{}'; allowed is a time such as 30s or 2h", flag, text));
+        return time;
+    }
+
+    ExitCode report(FollowEnd end, const BatchFollower& batch, const ResultFile& file, const schema::Topics& topics) const {
+        if (end == FollowEnd::no_such) {
+            throw std::runtime_error(fmt::format("no job of batch {} is in {}: check the id and --prefix{}", batch_id_, topics.jobs(),
+                                                 since_.empty() ? "" : ", and read further back with --since"));
+        }
+        std::cerr << fmt::format("batch {}: {}\n", batch_id_, show_counts(batch));
+        if (output_ != "-") {
+            std::cerr << fmt::format("{}: {} results added{}\n", output_, show_count(file.added()),
+                                     file.earlier() > 0 ? fmt::format(", {} were there before", show_count(file.earlier())) : "");
+        }
+        const std::string again =
+            fmt::format("lorry collect --batch {}{}{}", batch_id_, output_ == "-" ? "" : " -o " + output_, repeated_flags(*app_));
+        switch (end) {
+            case FollowEnd::complete: return batch.counts().failed == 0 ? ExitCode::done : ExitCode::failed;
+            case FollowEnd::cut_short:
+                std::cerr << fmt::format(
+                    "lorry: only {} of {} jobs were submitted, and no more are coming. To send the rest:\n"
+                    "  lorry submit FILE --batch {} --resume{}\n",
+                    show_count(batch.counts().jobs), show_count(batch.counts().announced), batch_id_, repeated_flags(*app_));
+                break;
+            case FollowEnd::timed_out: std::cerr << fmt::format("lorry: the time is over. To collect the rest:\n  {}\n", again); break;
+            case FollowEnd::stopped: std::cerr << fmt::format("lorry: interrupted. To go on:\n  {}\n", again); break;
+            case FollowEnd::no_such: break;
+        }
+        return ExitCode::failed;
+    }
+
+    std::string batch_id_;
+    std::string output_ = "-";
+    std::string timeout_;
+    std::string since_;
+    const CLI::App* app_ = nullptr;
+    Configuration configuration_;
+    std::atomic<bool> stop_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_collect_command() { return std::make_unique<CollectCommand>(); }
+
+}  // namespace lorry::ops

@@ -1,0 +1,213 @@
+// `lorry submit`: sends a file's jobs to the jobs topic as one batch.
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "consumer/kafka_client.h"
+#include "ops/batch_follower.h"
+#include "ops/batch_id.h"
+#include "ops/command.h"
+#include "ops/configuration.h"
+#include "ops/job_file.h"
+#include "ops/kafka_settings.h"
+#include "ops/progress_bar.h"
+#include "ops/signals.h"
+#include "ops/units.h"
+
+namespace lorry::ops {
+namespace {
+
+constexpr std::int64_t bad_lines_shown = 20;
+
+std::string show_bad(const BadLine& bad) { return fmt::format("line {}: {}", bad.line, bad.reason); }
+
+class SubmitCommand final : public Command {
+public:
+    void declare(CLI::App& app) override {
+        app_ = &app;
+        app.add_option("FILE", file_, "job lines as the OpenAI Batch API takes them; - is standard input")->required();
+        app.add_option("--batch", batch_id_, "the batch's id (default: made of the time, and printed)")->type_name("ID");
+        app.add_flag("--resume", resume_, "with --batch: sends only what is not there yet, after a submit that was cut short");
+        app.add_option("--deadline", deadline_, "jobs that have not ended by then expire, such as 2h (default: none)")->type_name("TIME");
+        app.add_option("--spread", spread_,
+                       "spreads each model's jobs over N keys, so that a much used adapter is served by several workers")
+            ->type_name("N")
+            ->check(CLI::Range(1, 10'000));
+        app.add_flag("--keep-going", keep_going_, "sends the good lines although others are bad");
+        app.add_flag("--wait", wait_, "waits until all jobs have ended; exit code 1 if any failed");
+        app.add_option("--timeout", timeout_, "with --wait: gives up waiting after this time; the jobs go on")->type_name("TIME");
+        configuration_.declare(app, {SettingScope::kafka});
+    }
+
+    ExitCode run() override {
+        SignalWatcher signals;
+        settings_ = configuration_.load();
+        kafka_ = kafka_config_of(settings_);
+        check_usage();
+        JobFile file(file_, settings_.job_bytes_max.count);
+        if (!check_lines(file)) return ExitCode::failed;
+        const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
+        const bool all_sent = send(file);
+        if (stop_) return interrupted();
+        if (!all_sent) return ExitCode::failed;
+        const ExitCode sent = bad_ > 0 ? ExitCode::failed : ExitCode::done;
+        if (wait_) return wait() == ExitCode::done ? sent : ExitCode::failed;
+        std::cerr << fmt::format("To wait for the results:\n  {}\n", collect_command());
+        return sent;
+    }
+
+private:
+    void check_usage() {
+        if (resume_ && batch_id_.empty()) throw UsageError("--resume needs --batch ID: which batch is to be completed?");
+        if (batch_id_.empty()) batch_id_ = make_batch_id();
+        if (const auto error = batch_id_error(batch_id_)) throw UsageError("--batch: " + *error);
+        if (!deadline_.empty()) {
+            const auto time = parse_duration(deadline_);
+            if (!time || time->count() == 0)
+                throw UsageError(fmt::format("--deadline is '{}'; allowed is a time such as 20min or 2h", deadline_));
+            deadline_at_ = now() + *time;
+        }
+        if (!timeout_.empty()) {
+            wait_time_ = parse_duration(timeout_);
+            if (!wait_time_) throw UsageError(fmt::format("--timeout is '{}'; allowed is a time such as 30s or 2h", timeout_));
+        }
+    }
+
+    // False: nothing will be sent, and it was said why.
+    bool check_lines(JobFile& file) {
+        ProgressBar progress("checking");
+        while (const auto line = file.next()) {
+            if (*line) {
+                ++good_;
+                models_.insert((*line)->model);
+            } else {
+                progress.clear();
+                if (++bad_ <= bad_lines_shown) std::cerr << fmt::format("{}, {}\n", file_, show_bad(line->error()));
+            }
+            progress.show({.done = good_ + bad_, .failed = bad_, .total = {}});
+        }
+        progress.clear();
+        if (bad_ > bad_lines_shown) std::cerr << fmt::format("and {} more bad lines\n", show_count(bad_ - bad_lines_shown));
+        if (bad_ > 0 && !keep_going_) {
+            std::cerr << fmt::format(
+                "lorry: {} of {} lines are no jobs; nothing was sent. Correct them, or send the others with --keep-going\n",
+                show_count(bad_), show_count(bad_ + good_));
+            return false;
+        }
+        if (good_ == 0) std::cerr << fmt::format("lorry: {} holds no jobs; nothing was sent\n", file_);
+        return good_ > 0;
+    }
+
+    // custom_ids that the batch has already.
+    consumer::TextSet sent_before() {
+        consumer::TextSet ids;
+        BatchFollower batch(kafka_, topics_of(settings_), {.batch_id = batch_id_, .since = {}, .results = false});
+        batch.on_job([&](const std::string& value) {
+            if (const auto id = schema::scan_string_member(value, "custom_id")) ids.add(*id);
+        });
+        ProgressBar progress("looking for jobs of the batch");
+        follow_to_end(batch, progress, {.timeout = std::chrono::milliseconds(0), .stop = stop_, .on_result = {}, .after_poll = {}});
+        return ids;
+    }
+
+    // False: some jobs were not taken, or it was interrupted.
+    bool send(JobFile& file) {
+        consumer::TextSet before;
+        if (resume_) before = sent_before();
+        const auto begin = std::chrono::steady_clock::now();
+        ProgressBar progress("submitting");
+        std::int64_t skipped = 0;
+        consumer::JobProducer::Options options{.topic = topics_of(settings_).jobs(),
+                                               .batch_id = batch_id_,
+                                               .deadline = deadline_at_,
+                                               .headers = {{std::string(batch_jobs_header), std::to_string(good_)}},
+                                               .spread = spread_};
+        options.on_failure = [&](const consumer::JobProducer::Failure& failure) {
+            progress.clear();
+            std::cerr << fmt::format("{}, line {}: not sent: {}\n", file_, failure.line, failure.reason);
+        };
+        consumer::JobProducer producer(kafka_, std::move(options));
+        const auto show = [&] {
+            const auto counts = producer.counts();
+            progress.show({.done = skipped + static_cast<std::int64_t>(counts.delivered + counts.failed),
+                           .failed = static_cast<std::int64_t>(counts.failed),
+                           .total = good_});
+        };
+        std::cout << batch_id_ << '\n' << std::flush;
+        file.rewind();
+        while (const auto line = file.next()) {
+            if (stop_) break;
+            if (!*line) continue;
+            if (resume_ && !before.add((*line)->custom_id)) {
+                ++skipped;
+                continue;
+            }
+            producer.submit((*line)->text, (*line)->model, static_cast<std::uint64_t>((*line)->line));
+            show();
+        }
+        producer.finish();
+        progress.clear();
+        const auto counts = producer.counts();
+        sent_ = static_cast<std::int64_t>(counts.delivered);
+        const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
+        std::cerr << fmt::format(
+            "batch {}: {} job{} for {} model{} sent to {} in {}{}{}\n", batch_id_, show_count(sent_), sent_ == 1 ? "" : "s", models_.size(),
+            models_.size() == 1 ? "" : "s", topics_of(settings_).jobs(), show_duration(time),
+            skipped > 0 ? fmt::format(", {} were there already", show_count(skipped)) : "",
+            counts.failed > 0 ? fmt::format(", {} could not be sent", show_count(static_cast<std::int64_t>(counts.failed))) : "");
+        return counts.failed == 0 && !stop_;
+    }
+
+    std::string collect_command() const {
+        return fmt::format("lorry collect --batch {} -o results.jsonl{}", batch_id_, repeated_flags(*app_));
+    }
+
+    ExitCode interrupted() const {
+        std::cerr << fmt::format("lorry: interrupted; what was sent will run. To send the rest:\n  lorry submit {} --batch {} --resume{}\n",
+                                 file_, batch_id_, repeated_flags(*app_));
+        return ExitCode::failed;
+    }
+
+    ExitCode wait() {
+        BatchFollower batch(kafka_, topics_of(settings_), {.batch_id = batch_id_, .since = {}});
+        FollowEnd end = FollowEnd::stopped;
+        {
+            ProgressBar progress("waiting");
+            end = follow_to_end(batch, progress, {.timeout = wait_time_, .stop = stop_, .on_result = {}, .after_poll = {}});
+        }
+        std::cerr << show_counts(batch) << '\n';
+        if (end == FollowEnd::complete) return batch.counts().failed == 0 ? ExitCode::done : ExitCode::failed;
+        std::cerr << fmt::format("lorry: {}; the jobs go on. To wait again:\n  {}\n",
+                                 end == FollowEnd::timed_out ? "the time is over" : "not waiting any longer", collect_command());
+        return ExitCode::failed;
+    }
+
+    std::string file_;
+    std::string batch_id_;
+    std::string deadline_;
+    std::string timeout_;
+    std::uint32_t spread_ = 1;
+    bool resume_ = false;
+    bool keep_going_ = false;
+    bool wait_ = false;
+    const CLI::App* app_ = nullptr;
+    Configuration configuration_;
+
+    Settings settings_;
+    consumer::KafkaConfig kafka_;
+    std::optional<schema::Timestamp> deadline_at_;
+    std::optional<std::chrono::milliseconds> wait_time_;
+    std::int64_t good_ = 0;
+    std::int64_t bad_ = 0;
+    std::int64_t sent_ = 0;
+    std::set<std::string> models_;
+    std::atomic<bool> stop_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_submit_command() { return std::make_unique<SubmitCommand>(); }
+
+}  // namespace lorry::ops

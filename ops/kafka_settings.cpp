@@ -1,0 +1,31 @@
+// Settings to what consumer/ takes.
+#include "ops/kafka_settings.h"
+
+#include <CLI/CLI.hpp>
+
+namespace lorry::ops {
+
+consumer::KafkaConfig kafka_config_of(const Settings& settings) {
+    consumer::KafkaConfig config{.brokers = settings.brokers,
+                                 .passthrough = settings.kafka,
+                                 .deadline_start = settings.deadline_start,
+                                 .deadline_later = settings.deadline_later};
+    consumer::check_kafka_config(config);
+    return config;
+}
+
+schema::Topics topics_of(const Settings& settings) { return {.prefix = settings.prefix}; }
+
+std::string ledger_file_of(const Settings& settings) { return settings.ledger.empty() ? settings.prefix + ".sqlite" : settings.ledger; }
+
+std::string repeated_flags(const CLI::App& app) {
+    std::string flags;
+    for (const std::string name : {"--config", "--brokers", "--prefix"}) {
+        if (app.count(name) > 0) flags += " " + name + " " + app.get_option(name)->as<std::string>();
+    }
+    return flags;
+}
+
+schema::Timestamp now() { return std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now()); }
+
+}  // namespace lorry::ops

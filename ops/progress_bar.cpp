@@ -1,0 +1,135 @@
+// The bar, its figures and when it is drawn.
+#include "ops/progress_bar.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "ops/units.h"
+
+namespace lorry::ops {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds redraw_interval{100};
+constexpr milliseconds line_interval{10'000};
+constexpr milliseconds rate_window{10'000};
+constexpr double rate_seconds_min = 0.2;
+constexpr std::size_t bar_columns = 24;
+constexpr std::size_t width_default = 80;
+constexpr const char* line_start = "\r\x1b[K";  // back to the first column, and clear
+
+bool stderr_is_terminal() {
+    const char* terminal = std::getenv("TERM");
+    return isatty(STDERR_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
+std::size_t stderr_width() {
+    winsize size{};
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20) return width_default;
+    return size.ws_col;
+}
+
+std::optional<double> share_of(const ProgressState& state) {
+    if (!state.total || *state.total <= 0) return std::nullopt;
+    return std::clamp(static_cast<double>(state.done) / static_cast<double>(*state.total), 0.0, 1.0);
+}
+
+// Rounded down, so that 100 % is said only when all is done.
+int percent(double share) { return static_cast<int>(std::floor(share * 100.0)); }
+
+// Rate, failures and time left: what both forms end with.
+std::vector<std::string> figures_of(const ProgressState& state, double rate) {
+    std::vector<std::string> figures;
+    if (rate > 0.0) figures.push_back(rate >= 10.0 ? fmt::format("{:.0f}/s", rate) : fmt::format("{:.1f}/s", rate));
+    if (state.failed > 0) figures.push_back(show_count(state.failed) + " failed");
+    if (rate > 0.0 && state.total && *state.total > state.done) {
+        const double seconds = std::min(static_cast<double>(*state.total - state.done) / rate, 1e9);
+        figures.push_back(show_duration(milliseconds(static_cast<std::int64_t>(seconds * 1000.0))) + " left");
+    }
+    return figures;
+}
+
+std::string bar_of(double share) {
+    const auto filled = static_cast<std::size_t>(share * static_cast<double>(bar_columns));
+    std::string bar;
+    for (std::size_t i = 0; i < bar_columns; ++i) bar += i < filled ? "█" : "░";
+    return bar;
+}
+
+}  // namespace
+
+std::string progress_bar(const std::string& label, const ProgressState& state, double rate, std::size_t width) {
+    const auto share = share_of(state);
+    const std::string count = state.total ? fmt::format("{}/{}", show_count(state.done), show_count(*state.total)) : show_count(state.done);
+    std::vector<std::string> parts = {share ? fmt::format("{} {} %", count, percent(*share)) : count};
+    for (const std::string& figure : figures_of(state, rate)) parts.push_back("· " + figure);
+    std::string line = label;
+    std::size_t columns = label.size();
+    // The figures matter more than the bar where both do not fit.
+    if (share && columns + 1 + bar_columns + 1 + parts.front().size() <= width) {
+        line += " " + bar_of(*share);
+        columns += 1 + bar_columns;
+    }
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        const std::size_t part_columns = parts[i].size() - (i == 0 ? 0 : 1);  // the dot has two bytes
+        if (columns + 1 + part_columns > width) break;
+        line += " " + parts[i];
+        columns += 1 + part_columns;
+    }
+    return line;
+}
+
+std::string progress_line(const std::string& label, const ProgressState& state, double rate) {
+    std::string line = fmt::format("{}: {}", label, show_count(state.done));
+    if (const auto share = share_of(state)) line += fmt::format(" of {} ({} %)", show_count(*state.total), percent(*share));
+    for (const std::string& figure : figures_of(state, rate)) line += ", " + figure;
+    return line;
+}
+
+ProgressBar::ProgressBar(std::string label)
+    : label_(std::move(label)), terminal_(stderr_is_terminal()), next_(Clock::now() + (terminal_ ? redraw_interval : line_interval)) {}
+
+ProgressBar::~ProgressBar() { clear(); }
+
+double ProgressBar::rate_with(const Sample& sample) {
+    samples_.push_back(sample);
+    // One sample stays from before the window, so that the window is full.
+    while (samples_.size() > 2 && sample.at - samples_[1].at >= rate_window) samples_.pop_front();
+    const double seconds = std::chrono::duration<double>(sample.at - samples_.front().at).count();
+    return seconds < rate_seconds_min ? 0.0 : static_cast<double>(sample.done - samples_.front().done) / seconds;
+}
+
+void ProgressBar::show(const ProgressState& state) {
+    const auto now = Clock::now();
+    // What was done before the first look (by an earlier call, say) is no part of the rate.
+    if (samples_.empty()) samples_.push_back({now, state.done});
+    if (now < next_) return;
+    const double rate = rate_with({now, state.done});
+    if (terminal_) {
+        next_ = now + redraw_interval;
+        std::cerr << line_start << progress_bar(label_, state, rate, stderr_width() - 1) << std::flush;
+        drawn_ = true;
+    } else {
+        next_ = now + line_interval;
+        std::cerr << progress_line(label_, state, rate) << '\n' << std::flush;
+    }
+}
+
+void ProgressBar::clear() {
+    if (!drawn_) return;
+    std::cerr << line_start << std::flush;
+    drawn_ = false;
+}
+
+}  // namespace lorry::ops

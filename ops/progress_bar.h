@@ -1,0 +1,53 @@
+// How far a command is that waits for Kafka, on stderr: a bar that is redrawn in place on a terminal, now and then a plain line
+// elsewhere. One thread. (`lorry run` has RunProgress, which watches the pipeline.)
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+
+namespace lorry::ops {
+
+struct ProgressState {
+    std::int64_t done = 0;  // failed ones included
+    std::int64_t failed = 0;
+    std::optional<std::int64_t> total;  // nullopt: not known (yet)
+};
+
+class ProgressBar {
+public:
+    using Clock = std::chrono::steady_clock;
+
+    // `label` says what is being done: "submitting".
+    explicit ProgressBar(std::string label);
+    ~ProgressBar();  // as clear()
+    ProgressBar(const ProgressBar&) = delete;
+    ProgressBar& operator=(const ProgressBar&) = delete;
+
+    // Cheap: draws ten times a second at most, prints a line every ten seconds where there is no terminal.
+    void show(const ProgressState& state);
+    // Takes the bar away, so that other text can be written; the next show() draws it again.
+    void clear();
+
+private:
+    struct Sample {
+        Clock::time_point at;
+        std::int64_t done = 0;
+    };
+    double rate_with(const Sample& sample);
+
+    const std::string label_;
+    const bool terminal_;
+    Clock::time_point next_;
+    std::deque<Sample> samples_;  // of the last seconds
+    bool drawn_ = false;
+};
+
+// At most `width` columns: "collecting ██████░░░░ 230/400 57 % · 41/s · 3 failed · 4.1 s left". rate: per second.
+std::string progress_bar(const std::string& label, const ProgressState& state, double rate, std::size_t width);
+// The same for a log: "collecting: 230 of 400 (57 %), 41/s, 3 failed, 4.1 s left".
+std::string progress_line(const std::string& label, const ProgressState& state, double rate);
+
+}  // namespace lorry::ops

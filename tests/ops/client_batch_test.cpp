@@ -1,0 +1,203 @@
+// submit, collect and cancel against the embedded broker.
+#include <set>
+#include <thread>
+
+#include "ops/batch_follower.h"
+#include "ops/batch_id.h"
+#include "tests/ops/client_fixture.h"
+
+namespace lorry::ops {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+
+std::string header_of(const schema::JobRecord& record, std::string_view name) {
+    const std::string* value = schema::find_header(record.headers, name);
+    return value == nullptr ? "none" : *value;
+}
+
+TEST(BatchId, TellsItsTimeAndSortsByIt) {
+    const schema::Timestamp at(std::chrono::sys_days(std::chrono::year(2026) / 11 / 21) + 10h + 15min + 30s + 250ms);
+    const std::string id = make_batch_id(at, 0xAB4F7A2C);
+    EXPECT_EQ(id, "20261121T101530Z-4f7a2c");
+    EXPECT_EQ(time_of_batch_id(id), std::chrono::floor<std::chrono::seconds>(at));
+    EXPECT_LT(id, make_batch_id(at + 1s, 0));
+    for (const char* other : {"", "my-batch", "20261321T101530Z-4f7a2c", "20261121T101530Z-4f7a2", "20261121T101530Z-4F7A2C"}) {
+        EXPECT_EQ(time_of_batch_id(other), std::nullopt) << other;
+    }
+}
+
+TEST_F(ClientTest, SubmitSendsEachLineUntouchedUnderItsModelWithTheBatchInItsHeaders) {
+    const std::vector<std::string> lines = {job_line("a"), job_line("b", "section"), job_line("c", "section")};
+    const Call submit = lorry({"submit", write("jobs.jsonl", lines), "--deadline", "2h"});
+    ASSERT_EQ(submit.code, 0) << submit.err;
+    const std::string batch = trimmed(submit.out);
+    EXPECT_TRUE(time_of_batch_id(batch)) << batch;
+    EXPECT_THAT(submit.err, HasSubstr("3 jobs for 2 models sent to lorry.jobs"));
+
+    std::vector<std::string> seen;
+    for (const schema::JobRecord& record : records(topics.jobs())) {
+        EXPECT_EQ(header_of(record, "batch_id"), batch);
+        EXPECT_EQ(header_of(record, "batch_jobs"), "3");
+        EXPECT_NE(header_of(record, "deadline"), "none");
+        const auto job = schema::parse_job(record, {});
+        ASSERT_TRUE(job) << job.error().error.message;
+        EXPECT_EQ(record.key, job->model);
+        EXPECT_GT(*job->deadline, *record.timestamp + 119min);
+        seen.push_back(*record.value);
+    }
+    EXPECT_THAT(seen, UnorderedElementsAre(lines[0], lines[1], lines[2]));
+}
+
+TEST_F(ClientTest, SpreadGivesAModelSeveralKeys) {
+    ASSERT_EQ(lorry({"submit", write("jobs.jsonl", {job_line("a"), job_line("b"), job_line("c")}), "--spread", "2"}).code, 0);
+    std::multiset<std::string> keys;
+    for (const schema::JobRecord& record : records(topics.jobs())) keys.insert(record.key.value());
+    EXPECT_THAT(keys, ElementsAre("base#0", "base#0", "base#1"));
+}
+
+TEST_F(ClientTest, SubmitNamesBadLinesAndSendsNothingUnlessToldTo) {
+    const std::string jobs = write("jobs.jsonl", {job_line("a"), "{\"custom_id\":", "", job_line("a"), job_line("b")});
+    const Call refused = lorry({"submit", jobs});
+    EXPECT_EQ(refused.code, 1);
+    EXPECT_THAT(refused.out, IsEmpty());
+    EXPECT_THAT(refused.err, HasSubstr("jobs.jsonl, line 2: invalid_json"));
+    EXPECT_THAT(refused.err, HasSubstr("jobs.jsonl, line 4: duplicate_custom_id"));
+    EXPECT_THAT(refused.err, HasSubstr("2 of 4 lines are no jobs; nothing was sent"));
+    EXPECT_THAT(records(topics.jobs()), IsEmpty());
+
+    const Call kept_going = lorry({"submit", jobs, "--keep-going"});
+    EXPECT_EQ(kept_going.code, 1) << "a script must notice the bad lines";
+    EXPECT_EQ(records(topics.jobs()).size(), 2U);
+}
+
+TEST_F(ClientTest, ASubmitThatWasCutShortIsResumedWithoutDoubles) {
+    ASSERT_EQ(lorry({"submit", write("some.jsonl", {job_line("a"), job_line("b")}), "--batch", "mine"}).code, 0);
+    const Call resumed =
+        lorry({"submit", write("all.jsonl", {job_line("a"), job_line("b"), job_line("c")}), "--batch", "mine", "--resume"});
+    ASSERT_EQ(resumed.code, 0) << resumed.err;
+    EXPECT_THAT(resumed.err, HasSubstr("1 job for 1 model sent to lorry.jobs"));
+    EXPECT_THAT(resumed.err, HasSubstr("2 were there already"));
+    EXPECT_EQ(records(topics.jobs()).size(), 3U);
+}
+
+TEST_F(ClientTest, CollectWaitsForTheLastResultDropsDoublesAndSaysWhatFailed) {
+    ASSERT_EQ(lorry({"submit", write("jobs.jsonl", {job_line("a"), job_line("b"), job_line("c")}), "--batch", "mine"}).code, 0);
+    ASSERT_EQ(lorry({"submit", write("other.jsonl", {job_line("x")}), "--batch", "other"}).code, 0);
+    publish(topics.results(), "other/x", {result_line("9", "x")}, "other");
+    publish(topics.results(), "mine/a", {result_line("1", "a"), result_line("1", "a")}, "mine");
+    std::thread worker([this] {
+        std::this_thread::sleep_for(300ms);
+        publish(topics.results(), "mine/b", {result_line("2", "b")}, "mine");
+        publish(topics.results(), "mine/c", {result_line("3", "c", 404)}, "mine");
+    });
+    const Call collect = lorry({"collect", "--batch", "mine", "-o", file("out.jsonl"), "--timeout", "60s"});
+    worker.join();
+    EXPECT_EQ(collect.code, 1);
+    EXPECT_THAT(collect.err, HasSubstr("3 of 3 jobs ended, 1 of them failed"));
+    EXPECT_THAT(collect.err, HasSubstr("1 × model_not_found: no such model"));
+    EXPECT_THAT(lines_of(text_of(file("out.jsonl"))),
+                UnorderedElementsAre(result_line("1", "a"), result_line("2", "b"), result_line("3", "c", 404)));
+}
+
+TEST_F(ClientTest, CollectGoesOnWhereAnEarlierCallWasCut) {
+    ASSERT_EQ(lorry({"submit", write("jobs.jsonl", {job_line("a"), job_line("b")}), "--batch", "mine"}).code, 0);
+    publish(topics.results(), "mine/a", {result_line("1", "a")}, "mine");
+    const std::string out = file("out.jsonl");
+    const Call first = lorry({"collect", "--batch", "mine", "-o", out, "--timeout", "0"});
+    EXPECT_EQ(first.code, 1) << first.err;
+    EXPECT_THAT(first.err, HasSubstr("1 of 2 jobs ended"));
+    EXPECT_EQ(text_of(out), result_line("1", "a") + "\n");
+
+    // Killed in the middle of a write.
+    std::ofstream(out, std::ios::app) << result_line("2", "b").substr(0, 30);
+    publish(topics.results(), "mine/b", {result_line("2", "b")}, "mine");
+    const Call second = lorry({"collect", "--batch", "mine", "-o", out, "--timeout", "60s"});
+    EXPECT_EQ(second.code, 0) << second.err;
+    EXPECT_EQ(text_of(out), result_line("1", "a") + "\n" + result_line("2", "b") + "\n");
+    EXPECT_THAT(second.err, HasSubstr("1 results added, 1 were there before"));
+
+    const Call third = lorry({"collect", "--batch", "mine", "-o", out, "--timeout", "60s"});
+    EXPECT_EQ(third.code, 0);
+    EXPECT_EQ(lines_of(text_of(out)).size(), 2U);
+}
+
+TEST_F(ClientTest, CollectLeavesAFileAloneThatHoldsSomethingElse) {
+    const std::string notes = write("notes.txt", {"my notes"});
+    const Call collect = lorry({"collect", "--batch", "mine", "-o", notes});
+    EXPECT_EQ(collect.code, 2);
+    EXPECT_THAT(collect.err, HasSubstr("notes.txt, line 1 is no result"));
+    EXPECT_EQ(text_of(notes), "my notes\n");
+}
+
+TEST_F(ClientTest, ABatchThatNobodySubmittedIsAnErrorAndNotAWait) {
+    const Call collect = lorry({"collect", "--batch", "20200101T000000Z-000000", "--timeout", "60s"});
+    EXPECT_EQ(collect.code, 1);
+    EXPECT_THAT(collect.err, HasSubstr("no job of batch 20200101T000000Z-000000 is in lorry.jobs"));
+}
+
+TEST_F(ClientTest, ADeadLetterCountsAsAnEndOfItsJob) {
+    publish(topics.jobs(), "base", {job_line("a"), "not a job"}, "mine");
+    publish(topics.results(), "mine/a", {result_line("1", "a")}, "mine");
+    publish(topics.dlq(), "base", {"not a job"}, "mine");
+    const Call collect = lorry({"collect", "--batch", "mine", "--timeout", "60s"});
+    EXPECT_EQ(collect.code, 1);
+    EXPECT_EQ(collect.out, result_line("1", "a") + "\n");
+    EXPECT_THAT(collect.err, HasSubstr("2 of 2 jobs ended, 1 of them failed"));
+}
+
+TEST_F(ClientTest, AnUnfinishedSubmitKeepsTheBatchOpen) {
+    // Two of three announced jobs were sent, and have ended.
+    consumer::JobProducer producer(config, {.topic = topics.jobs(), .batch_id = "mine", .headers = {{"batch_jobs", "3"}}});
+    for (const char* id : {"a", "b"}) producer.submit(job_line(id), "base", 1);
+    producer.finish();
+    publish(topics.results(), "mine/a", {result_line("1", "a"), result_line("2", "b")}, "mine");
+    const Call collect = lorry({"collect", "--batch", "mine", "-o", file("out.jsonl"), "--timeout", "2s"});
+    EXPECT_EQ(collect.code, 1);
+    EXPECT_THAT(collect.err, HasSubstr("2 of 3 jobs ended"));
+    EXPECT_THAT(collect.err, HasSubstr("the time is over"));
+}
+
+TEST_F(ClientTest, SubmitWithWaitEndsWithTheBatch) {
+    std::thread worker([this] {
+        // The jobs are there before their results, as with any worker.
+        while (records(topics.jobs()).empty()) std::this_thread::sleep_for(50ms);
+        publish(topics.results(), "mine/a", {result_line("1", "a")}, "mine");
+    });
+    const Call submit = lorry({"submit", write("jobs.jsonl", {job_line("a")}), "--batch", "mine", "--wait", "--timeout", "60s"});
+    worker.join();
+    EXPECT_EQ(submit.code, 0) << submit.err;
+    EXPECT_EQ(submit.out, "mine\n");
+    EXPECT_THAT(submit.err, HasSubstr("1 of 1 jobs ended, all well"));
+}
+
+TEST_F(ClientTest, CancelWritesWhatWorkersReadForAJobAndForABatch) {
+    ASSERT_EQ(lorry({"cancel", "mine/a"}).code, 0);
+    ASSERT_EQ(lorry({"cancel", "--batch", "mine"}).code, 0);
+    std::vector<std::string> cancels;
+    for (const schema::JobRecord& record : records(topics.control())) {
+        const auto cancel = schema::parse_cancel(record.value.value(), record.timestamp.value());
+        ASSERT_TRUE(cancel) << cancel.error();
+        cancels.push_back((cancel->is_batch ? "batch " : "job ") + cancel->id);
+    }
+    EXPECT_THAT(cancels, UnorderedElementsAre("job mine/a", "batch mine"));
+    EXPECT_EQ(lorry({"cancel"}).code, 2);
+    EXPECT_EQ(lorry({"cancel", "a", "--batch", "mine"}).code, 2);
+}
+
+TEST(ClientCommands, BrokersThatAreAwayOrNotGivenAreExplained) {
+    const Call away = call({"cancel", "a", "--brokers", "127.0.0.1:1", "--deadline-start", "1s"});
+    EXPECT_EQ(away.code, 1);
+    EXPECT_THAT(away.err, HasSubstr("127.0.0.1:1"));
+    const Call missing = call({"cancel", "a"});
+    EXPECT_EQ(missing.code, 2);
+    EXPECT_THAT(missing.err, HasSubstr("--brokers"));
+    EXPECT_THAT(missing.err, HasSubstr("lorry broker"));
+}
+
+}  // namespace
+}  // namespace lorry::ops
