@@ -72,15 +72,20 @@ struct Matmul {
         }
         const float* in = at.in + row * at.in_stride;
         const Storage* weights = at.weights;
+        // Two places in turn: a core has too few misses to one stream of lines in flight to use up what the memory delivers.
         const char* next = at.next;
-        const auto step = [&]<int chain>() __attribute__((always_inline)) {
+        const std::int64_t half = at.next_step * at.depth / 2;
+        const auto step = [&]<int offset>() __attribute__((always_inline)) {
+            constexpr int chain = offset % chains;
+            __builtin_prefetch(offset % 2 == 0 ? next : next + half, 0, 2);
+            if constexpr (offset % 2 == 1) next += at.next_step;
             if constexpr (sums_per_row > rows) {
                 Floats x[extent(rows)];
 #pragma GCC unroll 32
-                for (int r = 0; r < rows; ++r) x[r] = V::all(in[r * at.in_stride + chain]);
+                for (int r = 0; r < rows; ++r) x[r] = V::all(in[r * at.in_stride + offset]);
 #pragma GCC unroll 32
                 for (int i = 0; i < sums_per_row; ++i) {
-                    const Floats w = V::load(weights + (i / vectors) * at.panel_elements + chain * width + (i % vectors) * lanes);
+                    const Floats w = V::load(weights + (i / vectors) * at.panel_elements + offset * width + (i % vectors) * lanes);
 #pragma GCC unroll 32
                     for (int r = 0; r < rows; ++r) sums[chain][r][i] = V::fma(x[r], w, sums[chain][r][i]);
                 }
@@ -88,33 +93,34 @@ struct Matmul {
                 Floats w[extent(sums_per_row)];
 #pragma GCC unroll 32
                 for (int i = 0; i < sums_per_row; ++i) {
-                    w[i] = V::load(weights + (i / vectors) * at.panel_elements + chain * width + (i % vectors) * lanes);
+                    w[i] = V::load(weights + (i / vectors) * at.panel_elements + offset * width + (i % vectors) * lanes);
                 }
 #pragma GCC unroll 32
                 for (int r = 0; r < rows; ++r) {
-                    const Floats x = V::all(in[r * at.in_stride + chain]);
+                    const Floats x = V::all(in[r * at.in_stride + offset]);
 #pragma GCC unroll 32
                     for (int i = 0; i < sums_per_row; ++i) sums[chain][r][i] = V::fma(x, w[i], sums[chain][r][i]);
                 }
             }
         };
         std::int64_t k = 0;
-        for (; k + chains <= at.depth; k += chains) {
-            __builtin_prefetch(next, 0, 2);
-            next += chains * at.next_step;
+        constexpr int stride = chains == 4 ? 4 : 2;
+        for (; k + stride <= at.depth; k += stride) {
             step.template operator()<0>();
-            if constexpr (chains == 4) {
-                step.template operator()<1>();
+            step.template operator()<1>();
+            if constexpr (stride == 4) {
                 step.template operator()<2>();
                 step.template operator()<3>();
             }
-            in += chains;
-            weights += chains * width;
+            in += stride;
+            weights += stride * width;
         }
-        if constexpr (chains == 4) {
-            if (k < at.depth) step.template operator()<0>();
+        if (k < at.depth) step.template operator()<0>();
+        if constexpr (stride == 4) {
             if (k + 1 < at.depth) step.template operator()<1>();
             if (k + 2 < at.depth) step.template operator()<2>();
+        }
+        if constexpr (chains == 4) {
 #pragma GCC unroll 32
             for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 32

@@ -27,6 +27,9 @@ struct Device {
     std::unique_ptr<Backend> make(int threads = 2) const;
 };
 
+// What a failed test prints for its device.
+inline void PrintTo(const Device& device, std::ostream* to) { *to << device.name; }
+
 std::vector<Device> devices();
 std::string name_of(const ::testing::TestParamInfo<Device>& info);
 
