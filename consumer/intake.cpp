@@ -97,6 +97,7 @@ Expected<std::vector<Intake::Prompt>, JobError> Intake::tokenize(const schema::J
     const auto add_text = [&](std::string text, bool add_special_tokens, const char* field) -> Expected<void, JobError> {
         auto tokens = tokenizer_.encode(text, add_special_tokens);
         if (!tokens) return unexpected(bad_request("invalid_text", field, tokens.error()));
+        if (auto valid = check_tokens(*tokens, field); !valid) return unexpected(valid.error());  // a tokenizer may know more than the model
         prompts.push_back({std::move(text), std::move(*tokens)});
         return {};
     };

@@ -147,7 +147,9 @@ void Pipeline::State::publish_loop() {
             publisher.take(std::move(publication));
         }
         const bool at_end = publications.is_drained();
-        if (Clock::now() >= next_commit || at_end) {
+        // Small jobs fill the window long before the interval is over.
+        const bool window_fills = publisher.uncommitted() * 4 >= options.in_flight_max;
+        if (Clock::now() >= next_commit || window_fills || at_end) {
             publisher.commit();
             next_commit = Clock::now() + options.commit_interval;
         }
