@@ -67,9 +67,12 @@ void on_error(rd_kafka_t*, int error, const char* reason, void* opaque) {
 }  // namespace
 
 bool KafkaComplaints::note(std::string text) {
+    constexpr std::chrono::seconds quiet{10};
     const std::scoped_lock lock(mutex_);
-    if (text == last_) return false;
     last_ = std::move(text);
+    const auto now = std::chrono::steady_clock::now();
+    if (spoken_ && now < *spoken_ + quiet) return false;
+    spoken_ = now;
     return true;
 }
 

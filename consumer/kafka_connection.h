@@ -28,13 +28,14 @@ KafkaConfHandle make_conf(const KafkaConfig& config, const KafkaSettings& settin
 // What the client last said was wrong: librdkafka only logs a wrong password or an unreachable broker. Any thread.
 class KafkaComplaints {
 public:
-    // True if it differs from the one before, so is worth a line of the log.
+    // True if it is worth a line of the log: while brokers are away, there are several a second.
     bool note(std::string text);
     std::string last() const;  // "none" at first
 
 private:
     mutable std::mutex mutex_;
-    std::string last_ = "none";  // guarded by mutex_
+    std::string last_ = "none";                                    // guarded by mutex_
+    std::optional<std::chrono::steady_clock::time_point> spoken_;  // guarded by mutex_
 };
 
 // What callbacks get as their opaque pointer.

@@ -208,6 +208,7 @@ void KafkaSource::go_on_after_reset(const std::vector<TakenOver>& partitions) {
                             "while this worker ran; start the worker again to take what is there now",
                             taken.topic, taken.partition, *position, taken.end));
         }
+        held_.erase(key);  // not polled yet: if it is still in the log, it comes again
         say_lost(key, start - *position, start);
         rd_kafka_topic_partition_list_add(list.get(), taken.topic.c_str(), taken.partition)->offset = start;
         keys.push_back(key);

@@ -43,6 +43,19 @@ TEST(KafkaDeadline, NamesTheBrokersAndWhatToDoWhenNobodyAnswers) {
 
 using KafkaClientTest = KafkaTest;
 
+// librdkafka only logs this, and tries for ever.
+TEST_F(KafkaClientTest, SaysWhatTheBrokerDidNotUnderstandWhenSecurityIsSetWrong) {
+    config.passthrough = {{"security.protocol", "ssl"}};
+    config.deadline_start = 2s;
+    try {
+        describe_cluster(config);
+        FAIL() << "the broker speaks no TLS";
+    } catch (const KafkaError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("SSL handshake failed"));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("security.protocol"));
+    }
+}
+
 TEST_F(KafkaClientTest, SubmitsLinesByteForByteUnderTheModelsKey) {
     const std::string odd = "{\"custom_id\": \"\xc3\xa4\",  \"x\":\t1}";
     JobProducer producer(config, {.topic = topics.jobs(), .batch_id = "batch-7", .deadline = schema::Timestamp(1234ms)});
