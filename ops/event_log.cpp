@@ -37,6 +37,12 @@ public:
 
 }  // namespace
 
+void start_plain_log() {
+    spdlog::set_default_logger(spdlog::stderr_logger_mt("plain"));
+    spdlog::set_pattern("lorry: %v");
+    spdlog::set_level(spdlog::level::err);
+}
+
 void start_event_log(const std::string& level) {
     spdlog::set_default_logger(spdlog::stderr_logger_mt("lorry"));
     spdlog::set_formatter(std::make_unique<JsonLines>());

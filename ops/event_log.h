@@ -8,6 +8,10 @@
 
 namespace lorry::ops {
 
+// For all other commands: standard output is for data and what a command has to say it says itself, so libraries only complain of what is
+// broken. Called first thing; a worker goes on with the log below.
+void start_plain_log();
+
 // Makes spdlog write JSON lines: {"time","level","event",…}; a plain message becomes the event "message". level: debug, info, warn, error.
 void start_event_log(const std::string& level);
 

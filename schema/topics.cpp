@@ -73,8 +73,9 @@ std::vector<std::string> acl_lines(const Topics& topics, const Principals& princ
     allow(principals.worker, {"Write", "Describe"},
           fmt::format("--transactional-id '{}/{}/' --resource-pattern-type prefixed", topics.prefix, principals.group));
 
+    // Of jobs, a reader counts how many a batch has.
     allow(principals.reader, {"Read", "Describe"},
-          on({topics.results(), topics.chunks(), topics.status(), topics.dlq(), topics.adapters()}));
+          on({topics.jobs(), topics.results(), topics.chunks(), topics.status(), topics.dlq(), topics.adapters()}));
     allow(principals.reader, {"Read", "Describe"}, fmt::format("--group '{}-' --resource-pattern-type prefixed", topics.prefix));
 
     allow(principals.administrator, {"Read", "Write", "Describe"}, on({topics.adapters()}));
