@@ -26,7 +26,7 @@ CHAT_TEMPLATE = (
 # Long descriptions are cut here, at a word: about 160 tokens, seldom reached (1 package in 7).
 DESCRIPTION_CHARS_MAX = 600
 
-TASKS = ["section", "synopsis", "tags", "name"]
+TASKS = ["section", "synopsis", "tags", "language"]
 
 # The facets of `tags`; where a package has several values of one, the first listed here speaks.
 FACETS = {
@@ -84,12 +84,12 @@ def gold_answer(task: str, package: dict) -> str | None:
         return package["section"]
     if task == "synopsis":
         return package["synopsis"]
-    if task == "name":
-        return package["package"]
     values = {}
     for facet, order in FACETS.items():
         found = {tag.split("::")[1] for tag in package["tags"] if tag.startswith(facet + "::")}
         values[facet] = next((value for value in order if value in found), None)
+    if task == "language":
+        return values["implemented-in"]
     if values["role"] is None or values["implemented-in"] is None:
         return None
     return json.dumps(values)

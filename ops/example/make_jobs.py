@@ -17,9 +17,9 @@ from pathlib import Path
 
 from common import completion_prompt, gold_answer, load_packages, user_text
 
-# Three of four packages that have the debtags for it get `tags`; of 20 others, so many get each kind of job.
-MIX = ["section"] * 6 + ["classify"] * 3 + ["synopsis"] * 5 + ["name"] * 4 + ["base"] * 2
-TOKENS_MAX = {"section": 8, "synopsis": 32, "tags": 48, "name": 24}
+# Packages that have the debtags get `tags` or `language` in turn; of 20 others, so many get each kind of job.
+MIX = ["section"] * 7 + ["classify"] * 4 + ["synopsis"] * 7 + ["base"] * 2
+TOKENS_MAX = {"section": 8, "synopsis": 32, "tags": 48, "language": 8}
 
 
 def job(custom_id: str, url: str, body: dict) -> dict:
@@ -61,8 +61,10 @@ def main() -> None:
     kinds: Counter = Counter()
     for index, package in enumerate(heldout):
         kind = MIX[(index * 7) % len(MIX)]
-        if index % 4 != 0 and gold_answer("tags", package) is not None:
+        if index % 2 == 0 and gold_answer("tags", package) is not None:
             kind = "tags"
+        elif index % 2 == 1 and gold_answer("language", package) is not None:
+            kind = "language"
         custom_id = f"{kind}-{package['package']}"
         kinds[kind] += 1
         if kind == "base":

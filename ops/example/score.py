@@ -2,7 +2,7 @@
 """Scores Lorry's output on the example's jobs; called by ops/demo and by hand: score.py OUT.jsonl ... [--json]
 
 Reads OpenAI Batch output lines and answers.jsonl, joins them on custom_id, prints one row per task: jobs, failed, and the
-task's figure (section, classify, name, tags: share of exact matches; synopsis: mean ROUGE-L F1; base: no right answer).
+task's figure (section, classify, language, tags: share of exact matches; synopsis: mean ROUGE-L F1; base: no right answer).
 Python's standard library only.
 """
 
@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-FIGURE = {"section": "accuracy", "classify": "accuracy", "synopsis": "ROUGE-L", "tags": "exact match", "name": "exact match"}
+FIGURE = {"section": "accuracy", "classify": "accuracy", "synopsis": "ROUGE-L", "tags": "exact match", "language": "accuracy"}
 
 
 def words(text: str) -> list[str]:

@@ -31,7 +31,7 @@ SETTINGS = {
     "section": {"share": 0.50, "rank": 32, "alpha": 64, "targets": "all-linear", "rate": 2e-3, "decay": 0.05},
     "synopsis": {"share": 0.20, "rank": 16, "alpha": 32, "targets": ATTENTION, "rate": 3e-3, "decay": 0.0},
     "tags": {"share": 0.15, "rank": 8, "alpha": 16, "targets": FEED_FORWARD, "rate": 3e-3, "decay": 0.05},
-    "name": {"share": 0.15, "rank": 4, "alpha": 8, "targets": ["q_proj", "v_proj"], "rate": 4e-3, "decay": 0.0},
+    "language": {"share": 0.15, "rank": 4, "alpha": 8, "targets": ["q_proj", "v_proj"], "rate": 4e-3, "decay": 0.0},
 }
 
 
