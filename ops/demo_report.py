@@ -15,14 +15,14 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent / "example"))
 from score import answer_text, figure_of, score  # noqa: E402
 
-# Kind of job (what its custom_id begins with): adapter, endpoint, what it asks for.
+# What the example's kinds of jobs (a custom_id begins with its kind) ask for.
 KINDS = {
-    "section": ("section", "chat", "description → archive section"),
-    "classify": ("section", "classify", "description → most likely section"),
-    "synopsis": ("synopsis", "chat", "description → one line"),
-    "tags": ("tags", "chat", "description → facets as JSON"),
-    "name": ("name", "chat", "description → package name"),
-    "base": ("(base)", "completion", "continues a package's entry"),
+    "section": "description → archive section",
+    "classify": "description → most likely section",
+    "synopsis": "description → one line",
+    "tags": "description → facets as JSON",
+    "language": "description → written in",
+    "base": "continues a package's entry",
 }
 
 
@@ -66,12 +66,20 @@ def tokens_by_kind(statuses: list[dict]) -> tuple[dict[str, int], dict[str, int]
     return read, written, max(seconds, 0.001)
 
 
-def print_table(results: list[dict], statuses: list[dict], tasks: dict[str, dict], style: Style) -> None:
+def kinds_of(jobs: list[dict]) -> dict[str, str]:
+    """Kind to adapter, in the order of KINDS; kinds that it does not know come last."""
+    adapters = {kind_of(job["custom_id"]): job["body"]["model"] for job in jobs}
+    known = [kind for kind in KINDS if kind in adapters]
+    return {kind: adapters[kind] for kind in known + sorted(set(adapters) - set(known))}
+
+
+def print_table(jobs: list[dict], results: list[dict], statuses: list[dict], tasks: dict[str, dict], style: Style) -> None:
     read, written, seconds = tokens_by_kind(statuses)
     head = f"{'adapter':<10} {'job':<34} {'jobs':>5} {'ok':>5} {'tokens':>8} {'tokens/s':>9}  score"
     print(style("1", head))
     total = {"jobs": 0, "ok": 0, "tokens": 0}
-    for kind, (adapter, _, what) in KINDS.items():
+    for kind, adapter in kinds_of(jobs).items():
+        what = KINDS.get(kind, kind)
         own = [record for record in results if kind_of(record["custom_id"]) == kind]
         if not own:
             continue
@@ -90,7 +98,7 @@ def print_table(results: list[dict], statuses: list[dict], tasks: dict[str, dict
 
 def print_examples(jobs: list[dict], results: list[dict], gold: dict[str, str], style: Style, width: int) -> None:
     by_id = {record["custom_id"]: record for record in results}
-    for kind, (adapter, _, _) in KINDS.items():
+    for kind, adapter in kinds_of(jobs).items():
         job = next((job for job in jobs if kind_of(job["custom_id"]) == kind), None)
         record = by_id.get(job["custom_id"]) if job else None
         if record is None:
@@ -119,12 +127,13 @@ def main() -> int:
     parser.add_argument("--width", type=int, default=100)
     arguments = parser.parse_args()
     style = Style(arguments.colour)
+    jobs = read_lines(arguments.jobs)
     results = read_lines(arguments.results)
     gold = {record["custom_id"]: record["answer"] for record in read_lines(arguments.answers)}
     tasks = score([arguments.results], arguments.answers)
-    print_table(results, read_lines(arguments.statuses), tasks, style)
+    print_table(jobs, results, read_lines(arguments.statuses), tasks, style)
     print("\nThe first job of each kind, on packages that no training has seen:\n")
-    print_examples(read_lines(arguments.jobs), results, gold, style, max(60, min(arguments.width, 120)))
+    print_examples(jobs, results, gold, style, max(60, min(arguments.width, 120)))
     return 0
 
 
