@@ -88,7 +88,8 @@ Expected<std::string, JobError> Intake::render(const schema::ChatPrompt& chat) c
                                         .tools_json = chat.tools,
                                         .add_generation_prompt = chat.add_generation_prompt,
                                         .extra_json = chat.template_options});
-    if (!text) return unexpected(bad_request("chat_template_failed", "messages", "the chat template refused the messages: " + text.error()));
+    if (!text)
+        return unexpected(bad_request("chat_template_failed", "messages", "the chat template refused the messages: " + text.error()));
     return *text;
 }
 
@@ -97,7 +98,8 @@ Expected<std::vector<Intake::Prompt>, JobError> Intake::tokenize(const schema::J
     const auto add_text = [&](std::string text, bool add_special_tokens, const char* field) -> Expected<void, JobError> {
         auto tokens = tokenizer_.encode(text, add_special_tokens);
         if (!tokens) return unexpected(bad_request("invalid_text", field, tokens.error()));
-        if (auto valid = check_tokens(*tokens, field); !valid) return unexpected(valid.error());  // a tokenizer may know more than the model
+        // A tokenizer may know more tokens than the model.
+        if (auto valid = check_tokens(*tokens, field); !valid) return unexpected(valid.error());
         prompts.push_back({std::move(text), std::move(*tokens)});
         return {};
     };
@@ -124,9 +126,9 @@ Expected<std::vector<Intake::Prompt>, JobError> Intake::tokenize(const schema::J
 Expected<void, JobError> Intake::check_tokens(const std::vector<std::int32_t>& ids, const char* field) const {
     for (const std::int32_t id : ids) {
         if (id < 0 || id >= config_.vocabulary) {
-            return unexpected(bad_request("unknown_token", field,
-                                          "token id " + std::to_string(id) + " is not in the vocabulary of " +
-                                              std::to_string(config_.vocabulary) + " tokens"));
+            return unexpected(bad_request(
+                "unknown_token", field,
+                "token id " + std::to_string(id) + " is not in the vocabulary of " + std::to_string(config_.vocabulary) + " tokens"));
         }
     }
     return {};
@@ -140,6 +142,7 @@ Expected<ChoiceTokens, JobError> Intake::choice_tokens(const std::vector<std::st
         auto encoded = tokenizer_.encode(choice, false);
         if (!encoded) return unexpected(bad_request("invalid_text", "choices", encoded.error()));
         if (encoded->empty()) return unexpected(bad_request("empty_choice", "choices", "a choice has no tokens"));
+        if (auto valid = check_tokens(*encoded, "choices"); !valid) return unexpected(valid.error());
         tokens.push_back(std::move(*encoded));
     }
     last_choices_ = choices;
@@ -164,7 +167,8 @@ void Intake::add_generation(PreparedJob& prepared, const Prompt& prompt, std::in
     const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
     Request request = base_request(prepared, prompt);
     const std::int64_t room = limits_.context_max - tokens;
-    const std::int64_t by_default = job.endpoint == Endpoint::completions ? std::min<std::int64_t>(completions_max_tokens_default, room) : room;
+    const std::int64_t by_default =
+        job.endpoint == Endpoint::completions ? std::min<std::int64_t>(completions_max_tokens_default, room) : room;
     request.max_tokens = job.sampling.max_tokens ? *job.sampling.max_tokens : by_default;
     request.stream = job.stream;
     for (const auto& [token, bias] : job.sampling.logit_bias) request.logit_bias.push_back({token, bias});

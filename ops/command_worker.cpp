@@ -5,7 +5,7 @@
 #include <array>
 #include <atomic>
 #include <iostream>
-#include <set>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -100,6 +100,34 @@ private:
     std::map<std::string, bool> works_;  // by hash
 };
 
+// The ledger reads what was committed last: who asks it after the worker's end shall find it. It is a view, so this may be cut short.
+void catch_up(const consumer::Ledger& ledger) {
+    constexpr std::chrono::milliseconds quiet{400};
+    constexpr std::chrono::seconds patience{4};
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    auto changed = std::chrono::steady_clock::now();
+    std::uint64_t applied = ledger.stats().applied;
+    while (std::chrono::steady_clock::now() < std::min(deadline, changed + quiet)) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        const consumer::Ledger::Stats stats = ledger.stats();
+        if (stats.failing) return;
+        if (stats.applied != applied || stats.behind > 0) changed = std::chrono::steady_clock::now();
+        applied = stats.applied;
+    }
+}
+
+// A second worker on a machine finds the default port taken and goes without; a port that was asked for must be there.
+std::unique_ptr<HealthServer> serve_pages(const HealthServer::Options& options) {
+    if (options.address == "off") return nullptr;
+    try {
+        return std::make_unique<HealthServer>(options);
+    } catch (const std::runtime_error& error) {
+        if (options.address != Settings().metrics_address) throw;
+        log_event("pages_not_served", {{"message", error.what()}});
+        return nullptr;
+    }
+}
+
 class WorkerCommand final : public Command {
 public:
     void declare(CLI::App& app) override {
@@ -130,22 +158,19 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     std::atomic<Phase> phase = Phase::starting;
     // Set before `running`, and read only then.
     MetricSources sources;
-    std::unique_ptr<HealthServer> server;
-    if (settings.metrics_address != "off") {
-        server = std::make_unique<HealthServer>(
-            HealthServer::Options{.address = settings.metrics_address,
-                                  .metrics = [&] { return metrics.text(phase == Phase::starting ? MetricSources{} : sources); },
-                                  .health = [&]() -> Health {
-                                      switch (phase.load()) {
-                                          case Phase::starting: return {.ok = false, .state = "starting"};
-                                          case Phase::draining: return {.ok = false, .state = "draining"};
-                                          case Phase::running: break;
-                                      }
-                                      if (std::chrono::steady_clock::now() - metrics.last_poll() > poll_overdue)
-                                          return {.ok = false, .state = "jobs are not polled"};
-                                      return {.ok = true, .state = "running"};
-                                  }});
-    }
+    const HealthServer::Options pages{.address = settings.metrics_address,
+                                      .metrics = [&] { return metrics.text(phase == Phase::starting ? MetricSources{} : sources); },
+                                      .health = [&]() -> Health {
+                                          switch (phase.load()) {
+                                              case Phase::starting: return {.ok = false, .state = "starting"};
+                                              case Phase::draining: return {.ok = false, .state = "draining"};
+                                              case Phase::running: break;
+                                          }
+                                          if (std::chrono::steady_clock::now() - metrics.last_poll() > poll_overdue)
+                                              return {.ok = false, .state = "jobs are not polled"};
+                                          return {.ok = true, .state = "running"};
+                                      }};
+    std::unique_ptr<HealthServer> server = serve_pages(pages);
 
     EngineSetup setup(settings);
     const std::string base_name = setup.reply().base_name;
@@ -208,6 +233,7 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
         });
         pipeline.run();
     }
+    if (ledger) catch_up(*ledger);
     const consumer::KafkaMember::Stats stats = kafka_member.stats();
     log_event("drained", {{"completions", stats.completions}, {"dead_letters", stats.dead_letters}, {"commits", stats.commits}});
 }

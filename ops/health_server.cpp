@@ -2,6 +2,7 @@
 #include "ops/health_server.h"
 
 #include <httplib.h>
+#include <sys/socket.h>
 
 #include <thread>
 
@@ -40,6 +41,11 @@ HealthServer::HealthServer(Options options) : state_(std::make_unique<State>()) 
         const Health health = state.options.health();
         response.status = health.ok ? 200 : 503;
         response.set_content(health.state + "\n", "text/plain; charset=utf-8");
+    });
+    // Not SO_REUSEPORT, the library's own choice: two workers would share a port, and a scraper would see now one, now the other.
+    state.server.set_socket_options([](socket_t socket) {
+        const int on = 1;
+        setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     });
     const std::string host = address.substr(0, mark);
     if (*port == 0) {

@@ -11,7 +11,7 @@
 
 namespace lorry::tests {
 
-inline constexpr std::int64_t hash_vocabulary = 251;
+inline constexpr std::int64_t hash_vocabulary = 487;
 inline constexpr std::int64_t hash_block_size = 4;
 
 // The hash after `tokens`, and what the model draws from it.

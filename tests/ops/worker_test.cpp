@@ -1,0 +1,207 @@
+// `lorry worker` as it runs in production, against an embedded broker: jobs in, results out, its pages, its log, its end on SIGTERM.
+#include <gtest/gtest.h>
+#include <httplib.h>
+
+#include <csignal>
+#include <map>
+#include <sstream>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "consumer/kafka_broker.h"
+#include "consumer/kafka_client.h"
+#include "consumer/kafka_reader.h"
+#include "engine/adapter.h"
+#include "ops/health_server.h"
+#include "ops/metrics.h"
+#include "schema/store.h"
+#include "schema/topics.h"
+#include "tests/support/program.h"
+#include "tests/support/tiny_model.h"
+
+namespace lorry::ops {
+namespace {
+
+using schema::Json;
+using tests::Program;
+using tests::ProgramResult;
+using tests::TinyModel;
+using namespace std::chrono_literals;
+
+consumer::EmbeddedBroker::Options broker_options() {
+    consumer::EmbeddedBroker::Options options;
+    for (const auto& spec : schema::topic_specs({}, {.partitions = 3})) options.topics.push_back({spec.name, spec.partitions});
+    return options;
+}
+
+std::string job(const std::string& id, const std::string& model, const std::string& more = "") {
+    return fmt::format(
+        R"({{"custom_id":"{}","method":"POST","url":"/v1/completions","body":{{"model":"{}","prompt":"w5 w6","max_tokens":6{}}}}})", id,
+        model, more);
+}
+
+// The log's events of that name.
+std::vector<Json> events_in(const std::string& log, std::string_view name) {
+    std::vector<Json> events;
+    std::istringstream in(log);
+    for (std::string line; std::getline(in, line);) {
+        if (!line.starts_with('{')) continue;  // the table at the start
+        auto json = Json::parse(line);
+        EXPECT_TRUE(json) << line;
+        if (json && *json->find("event")->as_string() == name) events.push_back(std::move(*json));
+    }
+    return events;
+}
+
+class WorkerProgram : public testing::Test {
+protected:
+    WorkerProgram() {
+        const auto info = engine::inspect_adapter(tiny.adapters / "plain", engine::ModelConfig::load(tiny.model));
+        consumer::register_adapter(config, topics.adapters(),
+                                   {.name = "plain", .hash = info.value().hash, .path = "plain", .base = "tiny"});
+        consumer::register_adapter(config, topics.adapters(),
+                                   {.name = "broken", .hash = "00000000000000000000000000000000", .path = "broken", .base = "tiny"});
+    }
+    std::vector<std::string> command() const {
+        return {LORRY_PROGRAM,       "worker",
+                "--model",           tiny.model.string(),
+                "--adapters",        tiny.adapters.string(),
+                "--brokers",         config.brokers,
+                "--member",          "worker-1",
+                "--metrics-address", "127.0.0.1:0",
+                "--threads",         "1",
+                "--ledger",          ledger.string()};
+    }
+    // Values of the results topic once there are that many.
+    std::vector<std::string> results(std::size_t count) const {
+        consumer::RecordReader reader(config, {.topics = {topics.results()}});
+        std::vector<std::string> values;
+        const auto deadline = consumer::Clock::now() + 60s;
+        while (values.size() < count && consumer::Clock::now() < deadline) {
+            for (auto& record : reader.poll(100ms, 1000)) values.push_back(*record.value);
+        }
+        return values;
+    }
+    static int metrics_port(const Program& program) {
+        const auto deadline = consumer::Clock::now() + 60s;
+        while (consumer::Clock::now() < deadline) {
+            const auto started = events_in(program.err_so_far(), "worker_started");
+            if (!started.empty()) return static_cast<int>(*started.front().find("metrics_port")->as_integer());
+            std::this_thread::sleep_for(20ms);
+        }
+        ADD_FAILURE() << "the worker did not start: " << program.err_so_far();
+        return 0;
+    }
+
+    TinyModel tiny;
+    consumer::EmbeddedBroker broker{broker_options()};
+    schema::Topics topics;
+    consumer::KafkaConfig config{.brokers = broker.address(), .passthrough = {}, .deadline_start = 15s, .deadline_later = 20s};
+    std::filesystem::path ledger = tiny.folder / "ledger.sqlite";
+};
+
+TEST_F(WorkerProgram, answers_jobs_serves_its_pages_and_drains_when_told) {
+    {
+        consumer::JobProducer producer(config, {.topic = topics.jobs()});
+        for (int i = 0; i < 20; ++i) producer.submit(job(fmt::format("job-{}", i), i % 2 == 0 ? "base" : "plain"), "base", 1);
+        producer.submit(job("lost", "broken"), "broken", 1);
+        producer.submit(job("twice", "tiny", R"(,"stream":true)"), "base", 1);
+        producer.submit(job("twice", "tiny"), "base", 1);
+        producer.submit("no job at all", "base", 1);
+        producer.finish();
+    }
+    Program program(command());
+    const int port = metrics_port(program);
+    std::map<std::string, int> codes;
+    for (const std::string& value : results(23)) {
+        const auto summary = schema::parse_result(value);
+        ASSERT_TRUE(summary) << value;
+        codes[summary->ok ? "ok" : summary->error.substr(0, summary->error.find(':'))]++;
+    }
+    EXPECT_EQ(codes, (std::map<std::string, int>{{"ok", 22}, {"adapter_failed", 1}}));
+
+    httplib::Client client("127.0.0.1", port);
+    const auto health = client.Get("/healthz");
+    ASSERT_TRUE(health);
+    EXPECT_EQ(health->status, 200);
+    EXPECT_EQ(health->body, "running\n");
+    const auto page = client.Get("/metrics");
+    ASSERT_TRUE(page);
+    for (const char* line :
+         {"lorry_jobs_total{state=\"completed\"} 22\n", "lorry_jobs_total{state=\"failed\"} 1\n", "lorry_dead_letters_total 1\n",
+          "lorry_adapters_resident 1\n", "lorry_partitions 3\n", "lorry_job_seconds_count 22\n", "# TYPE lorry_job_seconds histogram\n"}) {
+        EXPECT_NE(page->body.find(line), std::string::npos) << line << page->body;
+    }
+
+    program.signal(SIGTERM);
+    const ProgramResult result = program.wait(60s);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(events_in(result.err, "job_admitted").size(), 23U);
+    const auto finished = events_in(result.err, "job_finished");
+    ASSERT_EQ(finished.size(), 23U);
+    EXPECT_FALSE(finished.front().find("job_id")->as_string()->empty());
+    EXPECT_EQ(events_in(result.err, "dead_letter").size(), 1U);
+    EXPECT_EQ(events_in(result.err, "worker_stopping").size(), 1U);
+    EXPECT_EQ(events_in(result.err, "drained").size(), 1U);
+
+    consumer::RecordReader reader(config, {.topics = {topics.chunks(), topics.dlq()}});
+    int chunks = 0;
+    int dead = 0;
+    while (!(reader.at_end() && reader.has_read_all())) {
+        for (const auto& record : reader.poll(100ms, 1000)) ++(record.source.topic == topics.dlq() ? dead : chunks);
+    }
+    EXPECT_GT(chunks, 1);
+    EXPECT_EQ(dead, 1);
+
+    const schema::Store store = schema::Store::open(ledger, schema::Store::Mode::reader);
+    EXPECT_EQ(store.count({}).failed, 1);
+    std::map<std::string, std::string> states;
+    for (const auto& row : store.adapters()) states[row.registration.name] = row.state;
+    EXPECT_EQ(states["plain"], "ready");
+    EXPECT_EQ(states["broken"], "failed");
+}
+
+TEST(WorkerCommand, ends_with_2_without_brokers_and_with_1_when_none_answer) {
+    const TinyModel tiny;
+    const ProgramResult without = tests::run_program_of({LORRY_PROGRAM, "worker", "--model", tiny.model.string()});
+    EXPECT_EQ(without.exit_code, 2);
+    EXPECT_NE(without.err.find("brokers"), std::string::npos) << without.err;
+    const ProgramResult unreachable =
+        tests::run_program_of({LORRY_PROGRAM, "worker", "--model", tiny.model.string(), "--brokers", "127.0.0.1:1", "--deadline-start",
+                               "1s", "--metrics-address", "off", "--threads", "1"});
+    EXPECT_EQ(unreachable.exit_code, 1);
+    EXPECT_NE(unreachable.err.find("127.0.0.1:1"), std::string::npos) << unreachable.err;
+}
+
+TEST(HealthServer, tells_probes_what_the_worker_says) {
+    Health health{.ok = false, .state = "starting"};
+    const HealthServer server({.address = "127.0.0.1:0", .metrics = [] { return std::string("a 1\n"); }, .health = [&] { return health; }});
+    httplib::Client client("127.0.0.1", server.port());
+    EXPECT_EQ(client.Get("/healthz")->status, 503);
+    health = {.ok = true, .state = "running"};
+    EXPECT_EQ(client.Get("/healthz")->status, 200);
+    EXPECT_EQ(client.Get("/metrics")->body, "a 1\n");
+    EXPECT_EQ(client.Get("/elsewhere")->status, 404);
+    EXPECT_THROW(HealthServer({.address = fmt::format("127.0.0.1:{}", server.port()), .metrics = {}, .health = {}}), std::runtime_error);
+}
+
+TEST(Metrics, brings_the_engine_s_counts_up_to_date_without_counting_twice) {
+    Metrics metrics("1.2.3", 8);
+    engine::EngineStats stats;
+    stats.steps = 5;
+    stats.running = 4;
+    stats.kv_blocks = 10;
+    stats.kv_blocks_used = 1;
+    metrics.on_step(stats);
+    stats.steps = 7;
+    metrics.on_step(stats);
+    const std::string text = metrics.text({});
+    for (const char* line : {"lorry_engine_steps_total 7\n", "lorry_engine_batch_fill_ratio 0.5\n", "lorry_kv_usage_ratio 0.1\n",
+                             "lorry_build_info{version=\"1.2.3\"} 1\n", "lorry_jobs_total{state=\"expired\"} 0\n"}) {
+        EXPECT_NE(text.find(line), std::string::npos) << line << text;
+    }
+}
+
+}  // namespace
+}  // namespace lorry::ops
