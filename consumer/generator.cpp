@@ -18,6 +18,11 @@ Generator::Generator(engine::Engine& engine, const CancelDirectory& cancels, Bou
     : engine_(engine), cancels_(cancels), out_(out), observer_(observer), options_(options) {}
 
 void Generator::submit(AdmittedJob job) {
+    if (const auto failure = failure_before_start(job.prepared.job)) {
+        job.run.finished = wall_now();
+        out_.push(JobEnded{.job = std::move(job), .results = {}, .error = std::nullopt, .failure = failure, .ended = Clock::now()});
+        return;
+    }
     const JobKey key = job.key;
     ActiveJob active{.job = std::move(job), .first_request = next_request_};
     PreparedJob& prepared = active.job.prepared;
@@ -33,6 +38,13 @@ void Generator::submit(AdmittedJob job) {
     next_request_ += prepared.requests.size();
     first_requests_.emplace(active.first_request, key);
     active_.emplace(key, std::move(active));
+}
+
+// A cancel that is older than this job's admission, or a deadline that has passed: nothing will tell of them again.
+std::optional<schema::BatchFailure> Generator::failure_before_start(const schema::Job& job) const {
+    if (cancels_.is_cancelled(job.id, job.batch_id, job.submitted)) return schema::BatchFailure::cancelled;
+    if (job.deadline && wall_now() >= *job.deadline) return schema::BatchFailure::expired;
+    return std::nullopt;
 }
 
 std::vector<std::pair<schema::Source, Epoch>> Generator::abandon(const std::vector<PartitionEpoch>& partitions) {

@@ -1,5 +1,5 @@
-// The middle stage: jobs go into the engine, what comes out of it goes to the publisher. Folds a job's requests into one end, and looks after
-// cancels, deadlines and "running" statuses. Used by pipeline.cpp's engine thread only.
+// The middle stage: jobs go into the engine, what comes out of it goes to the publisher. Folds a job's requests into one end, and
+// looks after cancels, deadlines and "running" statuses. Used by pipeline.cpp's engine thread only.
 #pragma once
 
 #include <map>
@@ -46,7 +46,7 @@ struct StillRunning {
 };
 struct JobEnded {
     AdmittedJob job;
-    std::vector<engine::Result> results;              // complete when neither error nor failure is set
+    std::vector<engine::Result> results;  // complete when neither error nor failure is set
     std::optional<schema::JobError> error;
     std::optional<schema::BatchFailure> failure;
     Clock::time_point ended;
@@ -85,6 +85,7 @@ private:
     };
     using Active = std::map<JobKey, ActiveJob>;
 
+    std::optional<schema::BatchFailure> failure_before_start(const schema::Job& job) const;
     void tend(Clock::time_point now);
     void take(engine::Result result);
     void take(engine::Delta delta);

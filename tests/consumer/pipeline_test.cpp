@@ -102,10 +102,13 @@ TEST(Pipeline, TurnsEachBadInputIntoItsOwnErrorAndFinishesTheJobsBesideIt) {
     rig.source.add(job("long", R"(,"max_tokens":100000)"));
     rig.source.add(job("vocabulary", R"(,"stop_token_ids":[99999])"));
     rig.source.add(job("huge", R"(,"user":")" + std::string(10 << 20, 'x') + "\""));
-    rig.source.add(std::string("{\"custom_id\":\"utf8\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"model\":\"base\",\"prompt\":\"\xFF\"}}"));
+    rig.source.add(std::string(
+        "{\"custom_id\":\"utf8\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"model\":\"base\",\"prompt\":\"\xFF\"}}"));
     rig.source.add(job("twice"));
     rig.source.add(job("twice"));
-    rig.source.add(R"({"custom_id":"chat","method":"POST","url":"/v1/chat/completions","body":{"model":"base","messages":[{"role":"user","content":"x"}]}})");
+    rig.source.add(
+        R"({"custom_id":"chat","method":"POST","url":"/v1/chat/completions",)"
+        R"("body":{"model":"base","messages":[{"role":"user","content":"x"}]}})");
     rig.source.add(job("broken", "", "broken"));
     rig.source.add(job("good-1"));
     rig.run();
@@ -170,14 +173,14 @@ TEST(Pipeline, EchoesThePromptWithItsLogProbabilities) {
     ASSERT_EQ(logprobs.size(), 7U);
     EXPECT_TRUE(logprobs[0].is_null());
     for (std::size_t i = 1; i < 5; ++i) {
-        EXPECT_EQ(static_cast<float>(*logprobs[i].as_number()),
-                  tests::hash_logprob(tests::hash_of(std::span(prompt).first(i)), prompt[i]));
+        EXPECT_EQ(static_cast<float>(*logprobs[i].as_number()), tests::hash_logprob(tests::hash_of(std::span(prompt).first(i)), prompt[i]));
     }
 }
 
 TEST(Pipeline, ClassifiesByTheSummedLogProbabilityOfEachChoice) {
     Rig rig;
-    rig.source.add(R"({"custom_id":"c","method":"POST","url":"/classify","body":{"model":"base","input":"some text","choices":["yes","no way","maybe it is"]}})");
+    rig.source.add(R"({"custom_id":"c","method":"POST","url":"/classify",)"
+                   R"("body":{"model":"base","input":"some text","choices":["yes","no way","maybe it is"]}})");
     rig.run();
     ASSERT_EQ(ending(rig.sink.completion(0)), "200");
     const auto& data = rig.sink.completion(0).body.find("data")->as_array()->front();
@@ -214,6 +217,16 @@ TEST(Pipeline, EndsExpiredAndCancelledJobsWithTheirBatchErrors) {
     EXPECT_EQ(rig.sink.completion(0).state, JobState::expired);
     EXPECT_EQ(ending(rig.sink.completion(1)), "batch_cancelled");
     EXPECT_EQ(ending(rig.sink.completion(2)), "200");
+}
+
+// The cancel is known long before the last of its jobs is admitted.
+TEST(Pipeline, CancelsTheJobsOfABatchThatComeAfterTheCancelWasSeen) {
+    Rig rig;
+    rig.options.in_flight_max = 4;
+    rig.cancels.cancel("gone");
+    for (int i = 0; i < 60; ++i) rig.source.add(job("job-" + std::to_string(i)), {{"batch_id", i % 2 == 0 ? "gone" : "kept"}});
+    rig.run();
+    for (int i = 0; i < 60; ++i) EXPECT_EQ(ending(rig.sink.completion(i)), i % 2 == 0 ? "batch_cancelled" : "200") << i;
 }
 
 TEST(Pipeline, PublishesNothingOfPartitionsItHasLost) {
