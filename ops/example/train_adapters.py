@@ -19,7 +19,7 @@ from common import TASKS, chat_prompt, gold_answer, load_packages, prepare_cpu, 
 prepare_cpu()
 
 import torch  # noqa: E402 (after prepare_cpu, as OpenMP reads its settings once)
-from peft import LoraConfig, get_peft_model  # noqa: E402
+from peft import LoraConfig, PeftModel, get_peft_model  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
@@ -106,14 +106,17 @@ def train(task: str, arguments, splits: dict) -> None:
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
     base = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=torch.float32)
     rank, alpha, rate = arguments.rank or settings["rank"], arguments.alpha or settings["alpha"], arguments.rate or settings["rate"]
-    model = get_peft_model(
-        base, LoraConfig(r=rank, lora_alpha=alpha, target_modules=settings["targets"], lora_dropout=0.0, bias="none", task_type="CAUSAL_LM")
-    )
+    if arguments.resume:
+        model = PeftModel.from_pretrained(base, arguments.resume / task, is_trainable=True)
+    else:
+        lora = LoraConfig(r=rank, lora_alpha=alpha, target_modules=settings["targets"], lora_dropout=0.0, bias="none", task_type="CAUSAL_LM")
+        model = get_peft_model(base, lora)
     parameters = [p for p in model.parameters() if p.requires_grad]
     dev = examples_of(task, splits["dev"], tokenizer)
     examples = examples_of(task, splits["train"], tokenizer)
     minutes = arguments.minutes * (settings["share"] if arguments.share is None else arguments.share)
-    print(f"{task}: {len(examples)} examples, rank {rank}, {sum(p.numel() for p in parameters):,} parameters, {minutes:.1f} min", flush=True)
+    count = sum(p.numel() for p in parameters)
+    print(f"{task}: {len(examples)} examples, rank {rank}, {count:,} parameters, {minutes:.1f} min", flush=True)
     adam = torch.optim.AdamW(parameters, lr=rate, betas=(0.9, 0.98), weight_decay=settings["decay"])
     source = batches(examples, arguments.batch_tokens, rng)
     start = time.monotonic()
@@ -132,7 +135,8 @@ def train(task: str, arguments, splits: dict) -> None:
         losses.append(loss.item())
         if step % 50 == 0:
             speed = tokens / (time.monotonic() - start)
-            print(f"{task} step {step} epoch {epoch} share {share:.2f} {speed:.0f} tokens/s loss {sum(losses) / len(losses):.4f}", flush=True)
+            loss = sum(losses) / len(losses)
+            print(f"{task} step {step} epoch {epoch} share {share:.2f} {speed:.0f} tokens/s loss {loss:.4f}", flush=True)
             losses = []
         if step % 200 == 0:
             print(f"{task} {dev_figures(model, dev)}", flush=True)
@@ -150,6 +154,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
     parser.add_argument("--minutes", type=float, default=40, help="time for all tasks, divided by SETTINGS (default: %(default)s)")
     parser.add_argument("--share", type=float, help="this task's share of --minutes, instead of SETTINGS")
+    parser.add_argument("--resume", type=Path, help="go on from the adapters in this folder, under a new schedule")
     parser.add_argument("--rank", type=int, help="instead of SETTINGS")
     parser.add_argument("--alpha", type=int, help="instead of SETTINGS")
     parser.add_argument("--rate", type=float, help="instead of SETTINGS")
