@@ -112,7 +112,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write the answers here, as OpenAI Batch output lines")
     parser.add_argument("--tasks", nargs="*", choices=TASKS, default=TASKS)
     parser.add_argument("--no-baselines", action="store_true")
-    parser.add_argument("--perplexity", type=int, default=200, metavar="N", help="of the base on N held-out packages (default: %(default)s)")
+    parser.add_argument("--perplexity", type=int, default=200, metavar="N",
+                        help="of the base on N held-out packages (default: %(default)s)")
     parser.add_argument("--limit", type=int, help="only so many held-out packages per task")
     parser.add_argument("--batch", type=int, default=50)
     parser.add_argument("--threads", type=int, default=2)

@@ -134,7 +134,8 @@ def assign_splits(packages: list[dict]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--work", type=Path, default=Path("build/example"), help="folder for lists and packages.jsonl (default: %(default)s)")
+    parser.add_argument("--work", type=Path, default=Path("build/example"),
+                        help="folder for lists and packages.jsonl (default: %(default)s)")
     parser.add_argument("--offline", action="store_true", help="use the lists that are in WORK/lists already")
     arguments = parser.parse_args()
     lists = arguments.work / "lists"

@@ -28,10 +28,10 @@ FEED_FORWARD = ["gate_proj", "up_proj", "down_proj"]
 
 # share: of --minutes.
 SETTINGS = {
-    "section": {"share": 0.50, "rank": 32, "alpha": 64, "targets": "all-linear", "rate": 2e-3, "decay": 0.05},
-    "synopsis": {"share": 0.20, "rank": 16, "alpha": 32, "targets": ATTENTION, "rate": 3e-3, "decay": 0.0},
-    "tags": {"share": 0.15, "rank": 8, "alpha": 16, "targets": FEED_FORWARD, "rate": 3e-3, "decay": 0.05},
-    "language": {"share": 0.15, "rank": 4, "alpha": 8, "targets": ["q_proj", "v_proj"], "rate": 4e-3, "decay": 0.0},
+    "section": {"share": 0.57, "rank": 32, "alpha": 64, "targets": "all-linear", "rate": 2e-3, "decay": 0.05},
+    "synopsis": {"share": 0.16, "rank": 16, "alpha": 32, "targets": ATTENTION, "rate": 3e-3, "decay": 0.0},
+    "tags": {"share": 0.16, "rank": 8, "alpha": 16, "targets": FEED_FORWARD, "rate": 3e-3, "decay": 0.05},
+    "language": {"share": 0.11, "rank": 4, "alpha": 8, "targets": ["q_proj", "v_proj"], "rate": 4e-3, "decay": 0.0},
 }
 
 
@@ -152,7 +152,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=Path("build/example/model"), help="the base model's folder (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("build/example/adapters"), help="folder to write (default: %(default)s)")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
-    parser.add_argument("--minutes", type=float, default=40, help="time for all tasks, divided by SETTINGS (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=50, help="time for all tasks, divided by SETTINGS (default: %(default)s)")
     parser.add_argument("--share", type=float, help="this task's share of --minutes, instead of SETTINGS")
     parser.add_argument("--resume", type=Path, help="go on from the adapters in this folder, under a new schedule")
     parser.add_argument("--rank", type=int, help="instead of SETTINGS")

@@ -75,7 +75,8 @@ def save(model: LlamaForCausalLM, out: Path) -> None:
     copy = copy.to(torch.bfloat16)
     copy.config.dtype = torch.bfloat16
     copy.generation_config = GenerationConfig(
-        bos_token_id=model.config.bos_token_id, eos_token_id=model.config.eos_token_id, pad_token_id=model.config.pad_token_id, do_sample=False
+        bos_token_id=model.config.bos_token_id, eos_token_id=model.config.eos_token_id,
+        pad_token_id=model.config.pad_token_id, do_sample=False
     )
     copy.save_pretrained(out)
 
@@ -161,7 +162,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--work", type=Path, default=Path("build/example"), help="folder of packages.jsonl (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("build/example/model"), help="folder to write (default: %(default)s)")
-    parser.add_argument("--minutes", type=float, default=60, help="time to train for (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=31, help="time to train for (default: %(default)s)")
     parser.add_argument("--hidden", type=int, default=192)
     parser.add_argument("--intermediate", type=int, default=512)
     parser.add_argument("--layers", type=int, default=6)
