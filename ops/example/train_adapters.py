@@ -109,7 +109,8 @@ def train(task: str, arguments, splits: dict) -> None:
     if arguments.resume:
         model = PeftModel.from_pretrained(base, arguments.resume / task, is_trainable=True)
     else:
-        lora = LoraConfig(r=rank, lora_alpha=alpha, target_modules=settings["targets"], lora_dropout=0.0, bias="none", task_type="CAUSAL_LM")
+        targets = settings["targets"]
+        lora = LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets, lora_dropout=0.0, bias="none", task_type="CAUSAL_LM")
         model = get_peft_model(base, lora)
     parameters = [p for p in model.parameters() if p.requires_grad]
     dev = examples_of(task, splits["dev"], tokenizer)
