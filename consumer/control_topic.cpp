@@ -62,6 +62,7 @@ bool ControlTopic::is_cancelled(std::string_view job_id, std::string_view batch_
 }
 
 std::uint64_t ControlTopic::version() const {
+    follower_->check();  // a worker that no longer hears of cancels must not go on as if there were none
     const std::scoped_lock lock(mutex_);
     return counters_.cancels;
 }

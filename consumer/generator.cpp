@@ -29,8 +29,9 @@ void Generator::submit(AdmittedJob job) {
     active.results.resize(prepared.requests.size());
     active.missing = prepared.requests.size();
     if (prepared.job.stream) out_.push(StreamBegun{key, prepared.job, prepared.prompts, active.job.run});
-    for (const engine::Request& request : prepared.requests) {
-        engine::Request mine = request;
+    for (engine::Request& request : prepared.requests) {
+        engine::Request mine = std::move(request);
+        request.prompt = {mine.prompt.front()};  // all that a reply asks for
         mine.id += active.first_request;
         if (mine.fork) mine.fork->leader += active.first_request;
         engine_.submit(std::move(mine));

@@ -1,4 +1,5 @@
-// From a job to the engine's requests: chat template, tokenization, limits, seeds. Called by the pipeline's intake thread and by `run --dry-run`.
+// From a job to the engine's requests: chat template, tokenization, limits, seeds. Called by the pipeline's intake thread and by
+// `run --dry-run`.
 // All methods may run on any thread at the same time.
 #pragma once
 
@@ -30,15 +31,15 @@ struct PreparedJob {
     schema::Job job;
     Epoch epoch = 0;
     ModelName model;
-    std::vector<std::string> prompts;        // texts to echo; empty unless echo
-    ChoiceTokens choices;                    // classify only
-    std::vector<engine::Request> requests;   // ids count from 0: the pipeline adds its own base
-    std::vector<RequestPlace> places;        // one per request
-    std::int64_t prompt_tokens = 0;          // each prompt counted once
+    std::vector<std::string> prompts;       // texts to echo; empty unless echo
+    ChoiceTokens choices;                   // classify only
+    std::vector<engine::Request> requests;  // ids count from 0: the pipeline adds its own base
+    std::vector<RequestPlace> places;       // one per request
+    std::int64_t prompt_tokens = 0;         // each prompt counted once
 };
 
 struct IntakeLimits {
-    std::int64_t context_max = 0;            // prompt and drawn tokens together
+    std::int64_t context_max = 0;  // prompt and drawn tokens together
 };
 
 class Intake {

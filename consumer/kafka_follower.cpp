@@ -69,6 +69,11 @@ void TopicFollower::wait_until_read(Clock::time_point deadline) {
                     topic_));
 }
 
+void TopicFollower::check() const {
+    const std::scoped_lock lock(mutex_);
+    rethrow_failure();
+}
+
 bool TopicFollower::has_read_as_of(Clock::time_point time) const {
     const std::scoped_lock lock(mutex_);
     rethrow_failure();

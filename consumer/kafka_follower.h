@@ -27,6 +27,8 @@ public:
     void wait_until_read(Clock::time_point deadline);
     // True if all was applied that was in the topic at that time; if not, it is looked into soon. Throws what ended the thread.
     bool has_read_as_of(Clock::time_point time) const;
+    // Throws what ended the thread, if anything did.
+    void check() const;
 
 private:
     void follow(const std::stop_token& stop);

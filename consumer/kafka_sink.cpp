@@ -41,7 +41,8 @@ KafkaSink::KafkaSink(const KafkaConfig& config, Options options, std::unique_ptr
                          .on_delivery = [this](const KafkaProducer::Delivery& delivery) {
                              auto event = events_.extract(delivery.tag);
                              CHECK(!event.empty(), "each event is delivered once");
-                             if (delivery.error != RD_KAFKA_RESP_ERR_NO_ERROR) broken_streams_.insert(std::move(event.mapped()));
+                             if (delivery.error == RD_KAFKA_RESP_ERR_NO_ERROR) return;
+                             if (event.mapped()) broken_streams_.insert(std::move(*event.mapped()));
                          }}) {}
 
 void KafkaSink::publish(Outcome outcome) {
@@ -71,6 +72,7 @@ OutboxEntry KafkaSink::entry_of(Outcome outcome) {
                                  .value = std::move(letter->value),
                                  .headers = std::move(headers)});
         entry.bytes = bytes_of(entry.records.back());
+        if (entry.bytes > options_.limits.dlq) leave_out_value(entry);
         return entry;
     }
     ++counters_.completions;
@@ -86,6 +88,14 @@ OutboxEntry KafkaSink::entry_of(Outcome outcome) {
                                     bytes, options_.topics.results(), options_.limits.results));
     }
     return entry;
+}
+
+// A dead letter that the topic does not take as it is goes without its value: where it stood and why it was refused is in the headers.
+void KafkaSink::leave_out_value(OutboxEntry& entry) {
+    OutboxRecord& record = entry.records.front();
+    record.headers.emplace_back("lorry.value.bytes_left_out", std::to_string(record.value ? record.value->size() : 0));
+    record.value.reset();
+    entry.bytes = bytes_of(record);
 }
 
 void KafkaSink::set_records(OutboxEntry& entry, const schema::Completion& completion) {
@@ -120,21 +130,22 @@ void KafkaSink::turn_into_error(OutboxEntry& entry, std::string code, std::strin
 
 void KafkaSink::publish(const schema::Chunk& chunk) {
     ++counters_.chunks;
-    send_event(options_.topics.chunks(), chunk.job_id, chunk.attempt, schema::encode_chunk(chunk));
+    send_event(options_.topics.chunks(), chunk.job_id, Attempt(chunk.job_id, chunk.attempt), schema::encode_chunk(chunk));
 }
 
 void KafkaSink::publish(const schema::Status& status) {
     CHECK(!schema::is_terminal(status.state), "terminal statuses leave with their completion");
-    send_event(options_.topics.status(), status.run.job_id, status.run.attempt, schema::encode_status(status));
+    // Lost, it harms nobody: the terminal status follows.
+    send_event(options_.topics.status(), status.run.job_id, std::nullopt, schema::encode_status(status));
 }
 
-void KafkaSink::send_event(std::string_view topic, const std::string& job_id, std::int64_t attempt, const std::string& value) {
+void KafkaSink::send_event(std::string_view topic, const std::string& job_id, std::optional<Attempt> stream, const std::string& value) {
     const std::uint64_t tag = next_tag_++;
-    events_.emplace(tag, Attempt(job_id, attempt));
+    events_.emplace(tag, stream);
     const auto sent = producer_.send({.topic = topic, .partition = std::nullopt, .key = job_id, .value = value, .headers = {}, .tag = tag});
     if (!sent) {
         events_.erase(tag);
-        broken_streams_.insert({job_id, attempt});
+        if (stream) broken_streams_.insert(*stream);
     }
     producer_.poll(std::chrono::milliseconds(0));
 }
@@ -169,12 +180,14 @@ void KafkaSink::take_over_rejected(RejectedEntry rejected) {
     ++counters_.rejected;
     spdlog::warn("{} [{}] offset {}: a record of its end was refused ({}), for the {}. time", entry.source.topic, entry.source.partition,
                  entry.source.offset, rejected.reason, entry.rejections);
-    if (entry.rejections > rejections_max || (entry.rejections == rejections_max && !entry.completion)) {
+    if (entry.rejections > rejections_max) {
         throw KafkaError(fmt::format("{} [{}] offset {}: its end cannot be published: {}. Check max.message.bytes of {} and {}",
                                      entry.source.topic, entry.source.partition, entry.source.offset, rejected.reason,
                                      options_.topics.results(), options_.topics.dlq()));
     }
-    if (entry.rejections == rejections_max) {
+    if (entry.rejections == rejections_max && !entry.completion) {
+        leave_out_value(entry);
+    } else if (entry.rejections == rejections_max) {
         turn_into_error(entry, "result_rejected", fmt::format("the broker refused the result: {}", rejected.reason));
     }
     put(std::move(entry));

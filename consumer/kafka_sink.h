@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -65,7 +66,11 @@ private:
     void take_over_rejected(RejectedEntry rejected);
     // Replaces the completion by an error of that code.
     void turn_into_error(OutboxEntry& entry, std::string code, std::string message);
-    void send_event(std::string_view topic, const std::string& job_id, std::int64_t attempt, const std::string& value);
+    using Attempt = std::pair<std::string, std::int64_t>;               // job id, attempt
+
+    static void leave_out_value(OutboxEntry& entry);
+    // stream: whose answer is broken if this is refused.
+    void send_event(std::string_view topic, const std::string& job_id, std::optional<Attempt> stream, const std::string& value);
     void commit_outbox();
 
     struct AtomicCounters {
@@ -77,9 +82,8 @@ private:
     std::unique_ptr<Committer> committer_;
     std::vector<OutboxEntry> outbox_;
     std::size_t outbox_bytes_ = 0;
-    std::size_t uncounted_ = 0;                            // committed since the last commit() that returned
-    using Attempt = std::pair<std::string, std::int64_t>;  // job id, attempt
-    std::unordered_map<std::uint64_t, Attempt> events_;    // chunks and statuses on their way, by tag
+    std::size_t uncounted_ = 0;                                         // committed since the last commit() that returned
+    std::unordered_map<std::uint64_t, std::optional<Attempt>> events_;  // chunks and statuses on their way, by tag
     std::uint64_t next_tag_ = 0;
     std::set<Attempt> broken_streams_;  // of which a chunk was refused
     AtomicCounters counters_{};

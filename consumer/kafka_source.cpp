@@ -92,15 +92,21 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
     std::vector<Delivery> deliveries;
     if (!paused_) admit_held(deliveries);
     const auto end = Clock::now() + timeout;
-    while (deliveries.size() < max) {
+    // Also without room for deliveries the group is served, for the whole time-out.
+    for (;;) {
         const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
         const auto wait = deliveries.empty() ? std::clamp(left, milliseconds(0), turn) : milliseconds(0);
         const MessageHandle message(rd_kafka_consumer_poll(connection_.handle(), static_cast<int>(wait.count())));
         if (message) take(*message, deliveries);
         serve_rebalances(handler);
         finish_take_over();
+        if (max > 0 && deliveries.size() >= max) break;
         if (!message && (!deliveries.empty() || Clock::now() >= end)) break;
     }
+    // What was polled before its partition went in the same call belongs to somebody else now.
+    std::erase_if(deliveries, [&](const Delivery& delivery) {
+        return epoch_of({delivery.record.source.topic, delivery.record.source.partition}) != delivery.epoch;
+    });
     connection_.check_fatal();
     connection_.check_reachable();
     return deliveries;
@@ -140,21 +146,18 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
         std::erase(resets_, key);
         if (const auto epoch = epoch_of(key)) going.push_back({key.first, key.second, *epoch});
     }
+    const bool lost = rebalance.kind == Rebalance::Kind::lost;
     for (const PartitionEpoch& partition : going) tracker_.drain(partition.topic, partition.partition);
-    if (rebalance.kind == Rebalance::Kind::lost) {
+    if (lost) {
         spdlog::warn("{}: {} partitions were lost to another member; their unfinished jobs are dropped here", options_.topic, going.size());
         const std::scoped_lock lock(counters_mutex_);
         ++counters_.lost;
     }
-    if (!going.empty()) {
-        if (rebalance.kind == Rebalance::Kind::lost) {
-            handler.lost(going);
-        } else {
-            handler.drain(going, deadline);
-        }
-    }
+    if (!going.empty() && !lost) handler.drain(going, deadline);
+    // From here on nothing of these epochs is published; of lost partitions not even what has ended already.
+    for (const PartitionEpoch& partition : going) tracker_.drop(partition.topic, partition.partition);
+    if (!going.empty() && lost) handler.lost(going);
     for (const PartitionEpoch& partition : going) {
-        tracker_.drop(partition.topic, partition.partition);
         epochs_.erase({partition.topic, partition.partition});
         ends_.erase({partition.topic, partition.partition});
     }

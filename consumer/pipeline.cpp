@@ -21,12 +21,13 @@ constexpr std::chrono::milliseconds poll_timeout{50};
 constexpr std::chrono::milliseconds idle_wait{20};
 constexpr std::chrono::seconds backlog_interval{2};
 constexpr std::size_t publications_max = 4096;
+constexpr std::size_t parked_share_max = 8;  // windows of jobs that may wait for their adapter's registration
 
 std::int64_t micros_now() {
     return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// What the engine thread is told, in order: a job, partitions to abandon, or a barrier that the publisher passes on.
+// What the engine thread is told, in order: a job, or partitions to abandon.
 struct Abandon {
     std::vector<PartitionEpoch> partitions;
     std::promise<void> done;
@@ -54,6 +55,7 @@ struct Pipeline::State final : RevocationHandler {
     void receive(Delivery delivery);
     void admit(schema::Job job, Epoch epoch, Clock::time_point delivered);
     void resolve_parked();
+    std::size_t room_for(std::size_t inside) const;
     void refuse(const schema::Job& job, Epoch epoch, const schema::JobError& error);
     void refuse(const Delivery& delivery, const schema::BadRecord& bad);
     schema::Run run_of(const schema::Job& job) const;
@@ -107,20 +109,31 @@ void Pipeline::run() {
 
 void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
     Clock::time_point next_backlog{};
+    bool paused = false;
     while (!stop && !failed) {
         resolve_parked();
         const std::size_t inside = in_flight.total();
         if (parts.source.exhausted() && inside == 0) break;
-        const std::size_t room = options.in_flight_max - std::min(options.in_flight_max, inside);
-        parts.source.set_paused(room == 0);
+        const std::size_t room = room_for(inside);
+        // Resumed only when there is room worth a fetch: a pause throws away what the client has fetched.
+        paused = room == 0 || (paused && room < options.in_flight_max / 4);
+        parts.source.set_paused(paused);
         for (Delivery& delivery : parts.source.poll(poll_timeout, room, *this)) receive(std::move(delivery));
-        parts.observer.on_gauges({.in_flight = in_flight.total(), .in_flight_max = options.in_flight_max, .unpublished = publications.size()});
+        parts.observer.on_gauges(
+            {.in_flight = in_flight.total(), .in_flight_max = options.in_flight_max, .unpublished = publications.size()});
         if (const Clock::time_point now = Clock::now(); now >= next_backlog) {
             next_backlog = now + backlog_interval;
             if (const auto backlog = parts.source.backlog()) parts.observer.on_backlog(*backlog);
         }
     }
     if (!failed) parts.source.close(*this, Clock::now() + options.drain_timeout);
+}
+
+// Jobs that wait for a registration take no room from the others, up to a bound of their own.
+std::size_t Pipeline::State::room_for(std::size_t inside) const {
+    if (parked.size() >= parked_share_max * options.in_flight_max) return 0;
+    const std::size_t working = inside - std::min(inside, parked.size());
+    return options.in_flight_max - std::min(options.in_flight_max, working);
 }
 
 void Pipeline::State::generate_loop() {
@@ -237,7 +250,8 @@ void Pipeline::State::refuse(const Delivery& delivery, const schema::BadRecord& 
         publications.push(Refused{Outcome{delivery.record.source, delivery.epoch, std::move(letter)}});
         return;
     }
-    schema::Job job{.source = delivery.record.source, .custom_id = *bad.custom_id, .id = bad.job_id, .model = bad.model, .batch_id = bad.batch_id};
+    schema::Job job{
+        .source = delivery.record.source, .custom_id = *bad.custom_id, .id = bad.job_id, .model = bad.model, .batch_id = bad.batch_id};
     job.submitted = delivery.record.timestamp;
     job.headers = delivery.record.headers;
     refuse(job, delivery.epoch, bad.error);
@@ -247,7 +261,8 @@ void Pipeline::State::drain(const std::vector<PartitionEpoch>& partitions, Clock
     // Jobs that wait for a registration will hardly finish in a drain; they are left to the next owner at once.
     std::erase_if(parked, [&](const Parked& one) {
         const bool gone = std::ranges::any_of(partitions, [&](const PartitionEpoch& partition) {
-            return partition.topic == one.job.source.topic && partition.partition == one.job.source.partition && partition.epoch == one.epoch;
+            return partition.topic == one.job.source.topic && partition.partition == one.job.source.partition &&
+                   partition.epoch == one.epoch;
         });
         if (gone) in_flight.remove(one.job.source, one.epoch);
         return gone;

@@ -1,5 +1,5 @@
-// The way of a job: intake -> generate -> publish, one thread each, bounded queues between them. Knows no Kafka and no files: they are behind
-// JobSource and CompletionSink. Constructed by `lorry worker` and `lorry run`.
+// The way of a job: intake -> generate -> publish, one thread each, bounded queues between them. Knows no Kafka and no files: they are
+// behind JobSource and CompletionSink. Constructed by `lorry worker` and `lorry run`.
 #pragma once
 
 #include <atomic>
@@ -16,12 +16,12 @@
 namespace lorry::consumer {
 
 struct PipelineOptions {
-    std::string worker;                                      // its name, in results and statuses
-    std::size_t in_flight_max = 512;                         // jobs delivered and not yet committed
+    std::string worker;               // its name, in results and statuses
+    std::size_t in_flight_max = 512;  // jobs delivered and not yet committed
     std::chrono::milliseconds commit_interval{200};
-    std::chrono::milliseconds drain_timeout{20'000};         // at the end
+    std::chrono::milliseconds drain_timeout{20'000};  // at the end
     std::chrono::milliseconds running_status_after{1'000};
-    std::chrono::milliseconds job_timeout{0};                // from its first step; 0: none
+    std::chrono::milliseconds job_timeout{0};  // from its first step; 0: none
     schema::ParseLimits parse;
 };
 

@@ -26,10 +26,8 @@ schema::JobState state_of(schema::BatchFailure failure) {
 
 schema::Completion completion_of(const ReplyContext& context, const JobEnded& ended) {
     const schema::Job& job = ended.job.prepared.job;
-    schema::Completion completion{.id = schema::result_id(job.source, job.custom_id),
-                                  .custom_id = job.custom_id,
-                                  .run = ended.job.run,
-                                  .headers = job.headers};
+    schema::Completion completion{
+        .id = schema::result_id(job.source, job.custom_id), .custom_id = job.custom_id, .run = ended.job.run, .headers = job.headers};
     if (ended.failure) {
         completion.failure = ended.failure;
         completion.failure_message = explain(*ended.failure);
@@ -106,7 +104,8 @@ void Publisher::end_stream(const JobEnded& ended, const schema::Usage& usage) {
     if (stream == streams_.end()) return;
     if (!ended.error && !ended.failure) {
         for (std::size_t i = 0; i < ended.results.size(); ++i) {
-            for (const schema::Chunk& chunk : stream->second.end(static_cast<std::int32_t>(i), ended.results[i].finish)) sink_.publish(chunk);
+            for (const schema::Chunk& chunk : stream->second.end(static_cast<std::int32_t>(i), ended.results[i].finish))
+                sink_.publish(chunk);
         }
         for (const schema::Chunk& chunk : stream->second.end_stream(usage)) sink_.publish(chunk);
     }

@@ -16,11 +16,20 @@ using schema::Json;
 
 std::int64_t seconds(schema::Timestamp time) { return std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch()).count(); }
 
-// A token's text in JSON: bytes that are no UTF-8 on their own show as U+FFFD; `bytes` has the truth.
+// A token's text in JSON. Bytes that are no UTF-8 on their own are spelled out, as the OpenAI API does, so that they stay apart.
 std::string printable(const std::string& bytes) {
     if (schema::is_valid_utf8(bytes)) return bytes;
-    return "\xEF\xBF\xBD";
+    static constexpr char hex[] = "0123456789abcdef";
+    std::string text = "bytes:";
+    for (const char byte : bytes) {
+        const auto value = static_cast<unsigned char>(byte);
+        text += {'\\', 'x', hex[value >> 4], hex[value & 15]};
+    }
+    return text;
 }
+
+// JSON has no infinities: a token that cannot follow has a log-probability far below all others, as in vLLM.
+double finite(float logprob) { return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0; }
 
 Json byte_list(const std::string& bytes) {
     Json::Array list;
@@ -30,7 +39,7 @@ Json byte_list(const std::string& bytes) {
 
 Json chat_logprob(const engine::Tokenizer& tokenizer, engine::TokenId token, float logprob) {
     const std::string bytes = tokenizer.token_bytes(token);
-    return Json::object({{"token", printable(bytes)}, {"logprob", static_cast<double>(logprob)}, {"bytes", byte_list(bytes)}});
+    return Json::object({{"token", printable(bytes)}, {"logprob", finite(logprob)}, {"bytes", byte_list(bytes)}});
 }
 
 Json chat_logprobs(const engine::Tokenizer& tokenizer, std::span<const TokenLogprobs> entries) {
@@ -54,9 +63,9 @@ public:
     void add(const TokenLogprobs& entry) {
         Json top = Json::Object();
         for (const auto& alternative : entry.top) {
-            top.set(printable(tokenizer_.token_bytes(alternative.token)), static_cast<double>(alternative.logprob));
+            top.set(printable(tokenizer_.token_bytes(alternative.token)), finite(alternative.logprob));
         }
-        add(entry.token, static_cast<double>(entry.logprob), std::move(top));
+        add(entry.token, finite(entry.logprob), std::move(top));
     }
     Json take() {
         return Json::object({{"tokens", std::move(tokens_)},
@@ -129,11 +138,11 @@ std::vector<double> choice_scores(const PreparedJob& prepared, std::span<const R
         if (place.prompt != prompt) continue;
         if (place.choice < 0) {
             for (std::size_t choice = 0; choice < scores.size(); ++choice) {
-                scores[choice] += static_cast<double>(results[i].final_targets[choice]);
+                scores[choice] += finite(results[i].final_targets[choice]);
             }
         } else {
             for (const TokenLogprobs& score : results[i].scores) {
-                scores[static_cast<std::size_t>(place.choice)] += static_cast<double>(score.logprob);
+                scores[static_cast<std::size_t>(place.choice)] += finite(score.logprob);
             }
         }
     }

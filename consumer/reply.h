@@ -13,7 +13,7 @@ namespace lorry::consumer {
 // What all replies of a worker share.
 struct ReplyContext {
     const engine::Tokenizer& tokenizer;
-    std::string base_name;            // answers to "base" too
+    std::string base_name;  // answers to "base" too
     std::string system_fingerprint;
 };
 

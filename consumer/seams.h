@@ -83,12 +83,12 @@ struct ModelName {
     enum class Kind : std::uint8_t {
         base,
         adapter,
-        not_yet,   // unknown, but the registrations were not yet read far enough to say so
+        not_yet,  // unknown, but the registrations were not yet read far enough to say so
         unknown,
     };
     Kind kind = Kind::unknown;
-    std::string hash;               // adapter: content hash
-    std::filesystem::path folder;   // adapter
+    std::string hash;              // adapter: content hash
+    std::filesystem::path folder;  // adapter
 };
 
 // Any thread.

@@ -217,9 +217,16 @@ AdapterCache::State AdapterCache::state(const std::string& hash) const {
     return failure != my.failures.end() && Clock::now() < failure->second.retry_at ? State::failed : State::absent;
 }
 
-bool AdapterCache::needs_room(const std::string& hash) const {
+std::optional<std::string> AdapterCache::needs_room() const {
     const Implementation& my = *implementation_;
-    return my.homeless != nullptr && my.loading->hash == hash;
+    return my.homeless != nullptr ? std::optional(my.loading->hash) : std::nullopt;
+}
+
+void AdapterCache::give_up_room() {
+    Implementation& my = *implementation_;
+    CHECK(my.homeless != nullptr, "only a loaded adapter without room is given up");
+    my.homeless.reset();
+    my.loading.reset();
 }
 
 std::string AdapterCache::failure(const std::string& hash) const {

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/adapter.h"
@@ -53,8 +54,10 @@ public:
     // Asks for an adapter; it is loaded if it is absent and the queue has room, else the caller asks again. Never blocks.
     void prefetch(const AdapterSource& source);
     State state(const std::string& hash) const;
-    // True while this adapter is loaded but those in use leave it no room: it needs them to end.
-    bool needs_room(const std::string& hash) const;
+    // The adapter that is loaded but to which those in use leave no room, if there is one: it needs them to end.
+    std::optional<std::string> needs_room() const;
+    // Drops that one: nobody wants it any more.
+    void give_up_room();
     // Why loading failed; empty unless state is failed.
     std::string failure(const std::string& hash) const;
     // The ready adapter, kept until unpin; nullptr unless state is ready. Pins count.

@@ -35,9 +35,7 @@ void Batch::clear() {
     sample_rows_.clear();
 }
 
-void Batch::add(Sequence& sequence, std::int64_t rows) {
-    entries_.push_back({.sequence = &sequence, .rows = rows});
-}
+void Batch::add(Sequence& sequence, std::int64_t rows) { entries_.push_back({.sequence = &sequence, .rows = rows}); }
 
 void Batch::build(Model& model) {
     // Rows of one adapter stand together; within it the oldest first, so that the order does not depend on the plan's.

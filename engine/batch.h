@@ -14,10 +14,10 @@ namespace lorry::engine {
 // A sequence's part in a step.
 struct BatchEntry {
     Sequence* sequence = nullptr;
-    std::int64_t rows = 0;            // tokens [computed, computed + rows)
-    std::int64_t sample_begin = 0;    // its first row of logits
-    std::int64_t score_rows = 0;      // of those, rows that score prompt tokens; they stand first
-    bool final_row = false;           // then one more: the row of the last known token
+    std::int64_t rows = 0;          // tokens [computed, computed + rows)
+    std::int64_t sample_begin = 0;  // its first row of logits
+    std::int64_t score_rows = 0;    // of those, rows that score prompt tokens; they stand first
+    bool final_row = false;         // then one more: the row of the last known token
 };
 
 class Batch {

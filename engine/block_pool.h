@@ -59,9 +59,9 @@ private:
     };
     struct Block {
         std::int64_t references = 0;
-        std::optional<BlockHash> hash;         // set while indexed
-        std::vector<TokenId> tokens;           // of an indexed block
-        std::list<BlockId>::iterator idle;     // position in idle_ while idle
+        std::optional<BlockHash> hash;      // set while indexed
+        std::vector<TokenId> tokens;        // of an indexed block
+        std::list<BlockId>::iterator idle;  // position in idle_ while idle
     };
 
     Block& at(BlockId block) { return blocks_[static_cast<std::size_t>(block)]; }

@@ -16,6 +16,9 @@
 namespace lorry::engine {
 namespace {
 
+// What fairness charges for an answer at most: limits are often the whole context, answers hardly ever.
+constexpr std::int64_t expected_output_max = 256;
+
 std::int64_t kv_blocks(const EngineOptions& options, const kernels::Backend& backend, const kernels::KvShape& shape) {
     const std::size_t block_bytes = backend.kv_block_bytes(shape);
     const std::size_t blocks = options.kv_bytes / block_bytes;
@@ -57,6 +60,7 @@ struct Engine::State {
 
     // Adapters that are ready, failed, or to be loaded ahead.
     void tend_adapters(StepOutput& output);
+    void fail_waiting(const std::string& adapter, const std::string& reason, StepOutput& output);
 
     Sequence& at(RequestId id) { return sequences.at(id); }
     void wait(Sequence& sequence);
@@ -74,6 +78,7 @@ struct Engine::State {
     void index_full_blocks(Sequence& sequence);
     void fork_followers(Sequence& leader);
     void fork(const Sequence& leader, Sequence& follower);
+    bool has_finite_results(const BatchEntry& entry) const;
     void take_log_probabilities(const BatchEntry& entry);
 
     Model& model;
@@ -86,9 +91,9 @@ struct Engine::State {
     WaitingQueue waiting;
     std::unordered_map<RequestId, Sequence> sequences;  // all unfinished; nodes do not move
     std::vector<Sequence*> running;
-    std::vector<Sequence*> candidates;                  // waiting ones in this step's order of admission
+    std::vector<Sequence*> candidates;                               // waiting ones in this step's order of admission
     std::map<std::string, std::int64_t, std::less<>> live_adapters;  // running sequences per adapter
-    std::vector<RequestId> complete_at_submit;          // nothing is to be computed for them
+    std::vector<RequestId> complete_at_submit;                       // nothing is to be computed for them
     std::uint64_t arrivals = 0;
 
     const std::int64_t context_max;
@@ -121,13 +126,15 @@ bool Engine::step(StepOutput& output) {
 }
 
 void Engine::State::plan() {
-    const auto places = static_cast<std::size_t>(options.sequences_max) - std::min(running.size(), static_cast<std::size_t>(options.sequences_max));
+    const auto places =
+        static_cast<std::size_t>(options.sequences_max) - std::min(running.size(), static_cast<std::size_t>(options.sequences_max));
     candidates.clear();
     if (places > 0 && !waiting.empty()) {
         const WaitingQueue::Context context{
-            .is_ready = [&](std::string_view hash) { return hash.empty() || adapters.state(std::string(hash)) == AdapterCache::State::ready; },
+            .is_ready =
+                [&](std::string_view hash) { return hash.empty() || adapters.state(std::string(hash)) == AdapterCache::State::ready; },
             .is_live = [&](std::string_view hash) { return live_adapters.contains(hash); },
-            .needs_room = [&](std::string_view hash) { return adapters.needs_room(std::string(hash)); }};
+            .needs_room = adapters.needs_room()};
         for (const RequestId id : waiting.candidates(places, context)) candidates.push_back(&at(id));
     }
     const StepLimits limits{.rows = options.step_rows_max,
@@ -186,6 +193,17 @@ void Engine::State::advance(StepOutput& output) {
         const std::int64_t prompt_left = std::max<std::int64_t>(0, sequence.prompt_tokens() - sequence.computed);
         counts.prompt_tokens += static_cast<std::uint64_t>(std::min(prompt_left, entry.rows));
         sequence.computed += entry.rows;
+        if (!has_finite_results(entry)) {
+            sequence.result.error = schema::JobError{
+                .status_code = 500,
+                .code = "non_finite_logits",
+                .param = "model",
+                .message = "the model's output overflowed for this prompt: " +
+                           (sequence.adapter_hash().empty() ? std::string("the base model") : "adapter " + sequence.adapter_hash()) +
+                           " gives no usable numbers; check how it was trained and its lora_alpha"};
+            finish(sequence, output);
+            continue;
+        }
         take_log_probabilities(entry);
         index_full_blocks(sequence);
         fork_followers(sequence);
@@ -203,6 +221,14 @@ void Engine::State::advance(StepOutput& output) {
     }
 }
 
+bool Engine::State::has_finite_results(const BatchEntry& entry) const {
+    const std::int64_t end = entry.sample_begin + entry.score_rows + (entry.final_row ? 1 : 0);
+    for (std::int64_t row = entry.sample_begin; row < end; ++row) {
+        if (!batch.result(row).is_finite) return false;
+    }
+    return true;
+}
+
 // The scores of prompt tokens and of the wanted successors, from this step's rows.
 void Engine::State::take_log_probabilities(const BatchEntry& entry) {
     Sequence& sequence = *entry.sequence;
@@ -218,24 +244,26 @@ void Engine::State::take_log_probabilities(const BatchEntry& entry) {
 
 void Engine::State::tend_adapters(StepOutput& output) {
     adapters.poll();
+    if (const auto homeless = adapters.needs_room(); homeless && !waiting.first_of(*homeless)) adapters.give_up_room();
     std::int64_t ahead = 0;
     for (const std::string& hash : waiting.adapters()) {
         if (ahead == options.prefetch_max) break;
         const AdapterCache::State state = adapters.state(hash);
         if (state == AdapterCache::State::ready) continue;
-        const std::vector<RequestId> requests = waiting.requests_of(hash);
         if (state == AdapterCache::State::failed) {
-            for (const RequestId id : requests) {
-                Sequence& sequence = at(id);
-                sequence.result.error = schema::JobError{
-                    .status_code = 500, .code = "adapter_failed", .param = "model", .message = adapters.failure(hash)};
-                waiting.remove(id);
-                finish(sequence, output);
-            }
+            fail_waiting(hash, adapters.failure(hash), output);
             continue;
         }
-        adapters.prefetch(*at(requests.front()).request().adapter);
+        adapters.prefetch(*at(*waiting.first_of(hash)).request().adapter);
         ++ahead;
+    }
+}
+
+void Engine::State::fail_waiting(const std::string& adapter, const std::string& reason, StepOutput& output) {
+    for (const RequestId id : waiting.requests_of(adapter)) {
+        Sequence& sequence = at(id);
+        sequence.result.error = schema::JobError{.status_code = 500, .code = "adapter_failed", .param = "model", .message = reason};
+        finish(sequence, output);
     }
 }
 
@@ -245,7 +273,7 @@ void Engine::State::wait(Sequence& sequence) {
                   .adapter = sequence.adapter_hash(),
                   .priority = request.priority,
                   .arrival = sequence.arrival,
-                  .cost = sequence.known() + request.max_tokens});
+                  .cost = sequence.known() + std::min(request.max_tokens, expected_output_max)});
 }
 
 // Takes a waiting sequence into the batch with what its prefix shares.
@@ -255,8 +283,8 @@ void Engine::State::admit(Sequence& sequence, StepOutput& output) {
         for (std::int64_t i = 0; i < shared; ++i) {
             const auto block = static_cast<std::size_t>(i);
             const auto tokens = std::span(sequence.tokens).subspan(block * static_cast<std::size_t>(pool.block_size()));
-            sequence.blocks.push_back(*pool.find(sequence.chain(shared, pool.block_size())[block],
-                                                 tokens.first(static_cast<std::size_t>(pool.block_size()))));
+            sequence.blocks.push_back(
+                *pool.find(sequence.chain(shared, pool.block_size())[block], tokens.first(static_cast<std::size_t>(pool.block_size()))));
             pool.share(sequence.blocks.back());
         }
         sequence.computed = shared * pool.block_size();
@@ -423,7 +451,7 @@ void Engine::submit(Request request) {
     }
     if (sequence.request().fork) {
         const auto leader = state.sequences.find(sequence.request().fork->leader);
-        if (leader != state.sequences.end() && leader->second.computed < sequence.request().fork->tokens) {
+        if (leader != state.sequences.end() && leader->second.root() == root && leader->second.computed < sequence.request().fork->tokens) {
             leader->second.followers.push_back(id);
             return;
         }

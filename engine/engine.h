@@ -16,28 +16,28 @@
 namespace lorry::engine {
 
 struct EngineOptions {
-    std::int64_t sequences_max = 64;             // that run at a time
-    std::int64_t step_rows_max = 512;            // tokens per step; longer prompts are computed in chunks
-    std::size_t kv_bytes = 0;                    // memory for the KV cache
-    std::size_t adapter_bytes = 0;               // memory for adapters
-    std::int64_t fairness_patience = 16384;      // tokens of others that may pass a waiting adapter by
-    std::int64_t prefetch_max = 8;               // adapters loaded ahead of their turn
+    std::int64_t sequences_max = 64;         // that run at a time
+    std::int64_t step_rows_max = 512;        // tokens per step; longer prompts are computed in chunks
+    std::size_t kv_bytes = 0;                // memory for the KV cache
+    std::size_t adapter_bytes = 0;           // memory for adapters
+    std::int64_t fairness_patience = 16384;  // tokens of others that may pass a waiting adapter by
+    std::int64_t prefetch_max = 8;           // adapters loaded ahead of their turn
     bool prefix_cache = true;
 
-    std::int64_t sample_rows_max() const;        // rows of logits per step
+    std::int64_t sample_rows_max() const;  // rows of logits per step
 };
 
 // Counts since start, and the state after the last step; for metrics and benchmarks.
 struct EngineStats {
     std::uint64_t steps = 0;
-    std::uint64_t prompt_tokens = 0;             // computed, recomputation included
+    std::uint64_t prompt_tokens = 0;  // computed, recomputation included
     std::uint64_t drawn_tokens = 0;
-    std::uint64_t cached_tokens = 0;             // taken from the prefix index
+    std::uint64_t cached_tokens = 0;  // taken from the prefix index
     std::uint64_t preemptions = 0;
     std::int64_t running = 0;
     std::int64_t waiting = 0;
-    std::int64_t last_rows = 0;                  // of the last step
-    std::int64_t last_adapters = 0;              // different adapters in the last step
+    std::int64_t last_rows = 0;      // of the last step
+    std::int64_t last_adapters = 0;  // different adapters in the last step
     std::int64_t kv_blocks = 0;
     std::int64_t kv_blocks_used = 0;
     AdapterCache::Stats adapters;
@@ -63,7 +63,7 @@ public:
     // Prompt and drawn tokens of one request together: the model's context or, if smaller, the whole KV cache.
     std::int64_t context_max() const;
 
-    // The prompt must be non-empty, shorter than context_max(), and its ids within the vocabulary (intake sees to it). Drawing ends at
+    // The prompt must be non-empty, at most context_max() long, and its ids within the vocabulary (intake sees to it). Drawing ends at
     // context_max() at the latest. Nothing runs before the next step().
     void submit(Request request);
     // Drops a request wherever it is; nothing more is said of it. Unknown ids are ignored.

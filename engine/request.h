@@ -25,21 +25,21 @@ struct Fork {
 };
 
 struct Request {
-    RequestId id = 0;                            // chosen by the caller, unique among unfinished requests
-    std::vector<TokenId> prompt;                 // at least one token
-    std::optional<AdapterSource> adapter;        // nullopt: the base model
-    schema::Sampling sampling;                   // its seed, max_tokens and logit_bias are not read: see below
+    RequestId id = 0;                      // chosen by the caller, unique among unfinished requests
+    std::vector<TokenId> prompt;           // at least one token
+    std::optional<AdapterSource> adapter;  // nullopt: the base model
+    schema::Sampling sampling;             // its seed, max_tokens and logit_bias are not read: see below
     std::vector<kernels::TokenBias> logit_bias;
     std::uint64_t seed = 0;
-    std::int64_t max_tokens = 0;                 // 0: nothing is drawn
-    std::vector<TokenId> end_tokens;             // end the text when drawn, never part of it
-    std::int32_t priority = 0;                   // lower first
-    bool stream = false;                         // deltas are wanted
-    std::optional<Fork> fork;                    // its leader must have been submitted before
+    std::int64_t max_tokens = 0;      // 0: nothing is drawn
+    std::vector<TokenId> end_tokens;  // end the text when drawn, never part of it
+    std::int32_t priority = 0;        // lower first
+    bool stream = false;              // deltas are wanted
+    std::optional<Fork> fork;         // its leader must have been submitted before
 
     // Log-probabilities of the prompt: of prompt[i] for every i > score_begin, given what stands before it (echo, choices).
     std::optional<std::int64_t> score_begin;
-    std::int32_t score_top = 0;                  // how many alternatives beside each
+    std::int32_t score_top = 0;  // how many alternatives beside each
     // Log-probabilities of these tokens as the one that follows the prompt.
     std::vector<TokenId> final_targets;
 };
@@ -56,16 +56,16 @@ const char* name_of(FinishReason reason);
 // A finished request.
 struct Result {
     RequestId id = 0;
-    std::optional<schema::JobError> error;       // then nothing else is meaningful
-    std::vector<TokenId> tokens;                 // drawn, an end token included
-    std::string text;                            // without stop texts and end tokens
+    std::optional<schema::JobError> error;  // then nothing else is meaningful
+    std::vector<TokenId> tokens;            // drawn, an end token included
+    std::string text;                       // without stop texts and end tokens
     FinishReason finish = FinishReason::stop;
-    std::vector<TokenLogprobs> logprobs;         // of drawn tokens, when asked for
-    std::vector<TokenLogprobs> scores;           // of prompt tokens after score_begin, in order
-    std::vector<float> final_targets;            // as Request::final_targets
+    std::vector<TokenLogprobs> logprobs;  // of drawn tokens, when asked for
+    std::vector<TokenLogprobs> scores;    // of prompt tokens after score_begin, in order
+    std::vector<float> final_targets;     // as Request::final_targets
     std::int64_t prompt_tokens = 0;
-    std::int64_t cached_tokens = 0;              // of the prompt, not computed again
-    Clock::time_point started{};                 // first admitted to a batch
+    std::int64_t cached_tokens = 0;  // of the prompt, not computed again
+    Clock::time_point started{};     // first admitted to a batch
     Clock::time_point first_token{};
 };
 

@@ -51,15 +51,14 @@ public:
         order_.resize(running.size());
         std::iota(order_.begin(), order_.end(), std::size_t{0});
         std::ranges::sort(order_, {}, [&](std::size_t i) { return std::tuple(running[i].priority, running[i].arrival); });
-        gone_ = order_.size();
     }
 
     void plan_running() {
-        for (std::size_t at = 0; at < gone_; ++at) {
-            if (is_decode(running_[order_[at]])) plan_one(at);
-        }
-        for (std::size_t at = 0; at < gone_; ++at) {
-            if (!is_decode(running_[order_[at]])) plan_one(at);
+        for (const bool decodes : {true, false}) {
+            for (std::size_t at = 0; at < order_.size();) {
+                const bool preempted_itself = is_decode(running_[order_[at]]) == decodes && !plan_one(at);
+                if (!preempted_itself) ++at;  // else the next one stands here now
+            }
         }
     }
 
@@ -83,33 +82,32 @@ public:
 private:
     static bool is_decode(const SequenceView& sequence) { return sequence.known - sequence.computed == 1; }
 
-    void plan_one(std::size_t at) {
+    // False when this sequence had to give way itself.
+    bool plan_one(std::size_t at) {
         const SequenceView& sequence = running_[order_[at]];
         std::int64_t rows = budget_.rows_for(sequence, sequence.computed);
-        if (rows == 0) return;
+        if (rows == 0) return true;
         // Space: what is held and available, else what the latest-come sequences give back, in the end this one itself.
-        const auto fitting = [&] {
-            return (sequence.blocks + budget_.blocks) * limits_.block_size - sequence.computed;
-        };
+        const auto fitting = [&] { return (sequence.blocks + budget_.blocks) * limits_.block_size - sequence.computed; };
         while (fitting() < 1) {
-            const bool itself = !preempt_last(at);
-            if (itself) return;
+            if (!preempt_last(at)) return false;
         }
         rows = std::min(rows, fitting());
-        const std::int64_t new_blocks = std::max<std::int64_t>(0, blocks_for(sequence.computed + rows, limits_.block_size) - sequence.blocks);
+        const std::int64_t new_blocks =
+            std::max<std::int64_t>(0, blocks_for(sequence.computed + rows, limits_.block_size) - sequence.blocks);
         plan_.running.push_back({order_[at], rows, new_blocks});
         budget_.take(sequence, sequence.computed, rows, new_blocks);
+        return true;
     }
 
     // Preempts the latest-come sequence that this step has not planned; false when that was the one at `at`.
     bool preempt_last(std::size_t at) {
-        std::size_t victim = gone_ - 1;
+        std::size_t victim = order_.size() - 1;
         while (victim > at && is_planned(order_[victim])) --victim;
         const std::size_t index = order_[victim];
         plan_.preempt.push_back(index);
         budget_.blocks += running_[index].blocks_sole;
         order_.erase(order_.begin() + static_cast<std::ptrdiff_t>(victim));
-        --gone_;
         return victim != at;
     }
 
@@ -122,7 +120,6 @@ private:
     StepPlan& plan_;
     Budget budget_;
     std::vector<std::size_t> order_;  // running_ by (priority, arrival), preempted ones taken out
-    std::size_t gone_ = 0;            // order_.size()
 };
 
 }  // namespace

@@ -11,33 +11,33 @@ namespace lorry::engine {
 
 // What the scheduler knows of a sequence. All counts are tokens unless said otherwise.
 struct SequenceView {
-    std::int64_t known = 0;                  // tokens that are to be computed
-    std::int64_t computed = 0;               // for a waiting one: what shared or indexed blocks would give it
-    std::int64_t blocks = 0;                 // blocks held; for a waiting one: blocks it would share
-    std::int64_t blocks_idle = 0;            // waiting: of those, how many are nobody's now and count as available
-    std::int64_t blocks_sole = 0;            // running: held by nobody else, so that preemption frees them
-    bool samples = true;                     // its last known token's row needs logits
+    std::int64_t known = 0;                   // tokens that are to be computed
+    std::int64_t computed = 0;                // for a waiting one: what shared or indexed blocks would give it
+    std::int64_t blocks = 0;                  // blocks held; for a waiting one: blocks it would share
+    std::int64_t blocks_idle = 0;             // waiting: of those, how many are nobody's now and count as available
+    std::int64_t blocks_sole = 0;             // running: held by nobody else, so that preemption frees them
+    bool samples = true;                      // its last known token's row needs logits
     std::optional<std::int64_t> score_begin;  // rows from here to score_end (exclusive) need logits too
     std::int64_t score_end = 0;
-    std::int32_t priority = 0;               // lower first
+    std::int32_t priority = 0;  // lower first
     std::uint64_t arrival = 0;
 };
 
 struct StepLimits {
-    std::int64_t rows = 0;           // tokens per step
-    std::int64_t sample_rows = 0;    // rows with logits per step
-    std::int64_t sequences = 0;      // sequences that run at a time
+    std::int64_t rows = 0;         // tokens per step
+    std::int64_t sample_rows = 0;  // rows with logits per step
+    std::int64_t sequences = 0;    // sequences that run at a time
     std::int64_t block_size = 0;
 };
 
 struct PlannedRows {
-    std::size_t index = 0;           // in running, or in waiting for admissions
-    std::int64_t rows = 0;           // tokens [computed, computed + rows)
-    std::int64_t new_blocks = 0;     // to be allocated first
+    std::size_t index = 0;        // in running, or in waiting for admissions
+    std::int64_t rows = 0;        // tokens [computed, computed + rows)
+    std::int64_t new_blocks = 0;  // to be allocated first
 };
 
 struct StepPlan {
-    std::vector<std::size_t> preempt;     // running sequences that give their blocks back and wait again
+    std::vector<std::size_t> preempt;  // running sequences that give their blocks back and wait again
     std::vector<PlannedRows> running;
     std::vector<PlannedRows> admissions;  // a prefix of waiting
     bool empty() const { return running.empty() && admissions.empty(); }

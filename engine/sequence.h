@@ -27,6 +27,7 @@ public:
     std::int64_t known() const;
     bool is_complete() const { return computed >= known() && !draws(); }
 
+    const BlockHash& root() const { return root_; }
     // The chain hashes of the first `count` full blocks of tokens.
     std::span<const BlockHash> chain(std::int64_t count, std::int64_t block_size);
     // How many tokens may come from the prefix index: the last known one and all scored rows must be computed.
@@ -39,14 +40,14 @@ public:
     Delta take_delta(bool final);
     Result take_result();
 
-    std::vector<TokenId> tokens;             // prompt, then drawn
-    std::int64_t computed = 0;               // tokens whose KV is written
-    std::int64_t indexed = 0;                // full blocks that are in the prefix index
+    std::vector<TokenId> tokens;  // prompt, then drawn
+    std::int64_t computed = 0;    // tokens whose KV is written
+    std::int64_t indexed = 0;     // full blocks that are in the prefix index
     std::vector<BlockId> blocks;
     const std::uint64_t arrival;
-    bool running = false;                    // in the batch; else it waits
-    const Adapter* adapter = nullptr;        // pinned while running
-    std::vector<RequestId> followers;        // forks that wait for this one's first tokens
+    bool running = false;              // in the batch; else it waits
+    const Adapter* adapter = nullptr;  // pinned while running
+    std::vector<RequestId> followers;  // forks that wait for this one's first tokens
     Result result;
 
 private:

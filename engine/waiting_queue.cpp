@@ -37,10 +37,11 @@ std::vector<RequestId> WaitingQueue::candidates(std::size_t count, const Context
         bool live;
     };
     std::vector<Walk> walks;
-    const bool make_room = std::ranges::any_of(
-        groups_, [&](const auto& group) { return group.second.passed_over >= patience_ && context.needs_room(group.first); });
+    const auto homeless = context.needs_room ? groups_.find(*context.needs_room) : groups_.end();
+    const bool make_room = homeless != groups_.end() && homeless->second.passed_over >= patience_;
     for (const auto& [adapter, group] : groups_) {
-        if (!context.is_ready(adapter) || (make_room && group.passed_over < patience_)) continue;
+        if (!context.is_ready(adapter)) continue;
+        if (make_room && !adapter.empty() && group.passed_over < homeless->second.passed_over) continue;
         walks.push_back({&group, group.entries.begin(), group.passed_over, context.is_live(adapter)});
     }
     const auto turn = [&](const Walk& walk) {
@@ -78,6 +79,11 @@ std::vector<std::string> WaitingQueue::adapters() const {
     std::vector<std::string> adapters;
     for (auto& [arrival, adapter] : order) adapters.push_back(std::move(adapter));
     return adapters;
+}
+
+std::optional<RequestId> WaitingQueue::first_of(std::string_view adapter) const {
+    const auto group = groups_.find(adapter);
+    return group == groups_.end() ? std::nullopt : std::optional((*group->second.entries.begin())->id);
 }
 
 std::vector<RequestId> WaitingQueue::requests_of(std::string_view adapter) const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -16,10 +17,10 @@ namespace lorry::engine {
 
 struct WaitingEntry {
     RequestId id = 0;
-    std::string adapter;         // content hash; empty: base
-    std::int32_t priority = 0;   // lower first
-    std::uint64_t arrival = 0;   // order of submission; a preempted request keeps its own
-    std::int64_t cost = 0;       // tokens it will bring, for fairness
+    std::string adapter;        // content hash; empty: base
+    std::int32_t priority = 0;  // lower first
+    std::uint64_t arrival = 0;  // order of submission; a preempted request keeps its own
+    std::int64_t cost = 0;      // tokens it will bring, for fairness
 };
 
 class WaitingQueue {
@@ -35,9 +36,9 @@ public:
     struct Context {
         std::function<bool(std::string_view adapter)> is_ready;  // on the device; others are passed over without losing their turn
         std::function<bool(std::string_view adapter)> is_live;   // in the batch now
-        // Loaded, but the adapters in use leave it no room. Once such a one is overdue, only overdue ones are admitted, so that the batch
-        // runs dry of others and it gets its place.
-        std::function<bool(std::string_view adapter)> needs_room;
+        // An adapter that is loaded, but to which those in use leave no room. Once it is overdue, only adapters that were passed over for
+        // as long are admitted, and the base, so that the others run dry and it gets its place.
+        std::optional<std::string> needs_room;
     };
     // The next `count` requests in the order they should be admitted. Changes nothing.
     std::vector<RequestId> candidates(std::size_t count, const Context& context) const;
@@ -45,7 +46,8 @@ public:
     void admit(RequestId id);
     // Adapters that have waiting requests, the one whose first request arrived earliest first: what to load next.
     std::vector<std::string> adapters() const;
-    // All requests that wait for this adapter.
+    // The request of this adapter that comes first, and all of them.
+    std::optional<RequestId> first_of(std::string_view adapter) const;
     std::vector<RequestId> requests_of(std::string_view adapter) const;
 
 private:

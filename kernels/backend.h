@@ -226,6 +226,7 @@ struct TokenLogprob {
 // Log-probabilities are log_softmax of the logits as the model gave them: before bias, penalties and temperature (as vLLM).
 struct SampleResult {
     TokenId token = 0;                            // meaningful if draw
+    bool is_finite = true;                        // false: the logits overflowed, nothing else here means anything
     float logprob = 0.0F;                         // meaningful if want_logprob
     std::vector<TokenLogprob> top;                // top_logprobs entries, descending, lower id first among equals
     std::vector<float> targets;                   // as SampleRow::targets

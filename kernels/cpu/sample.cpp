@@ -82,6 +82,7 @@ void Sampler::sample_row(const float* logits, std::int64_t vocabulary, const Sam
         scratch.counts.assign(size, 0);
         scratch.seen.assign(size, 0);
     }
+    result.is_finite = std::isfinite(kernels_.largest(logits, vocabulary).value);
     if (row.draw) result.token = draw(adjusted(logits, vocabulary, row, scratch), vocabulary, row, scratch);
     log_probabilities(logits, vocabulary, row, result, scratch);
 }

@@ -1,9 +1,10 @@
-// What only a real Apache Kafka can show: static members, commit metadata, transactions that readers must not see. Needs a broker at
-// LORRY_TEST_BOOTSTRAP (`ops/kafka start` prints such an address); each test makes topics under a prefix of its own.
+// What only a real Apache Kafka can show: static members, commit metadata, transactions that readers must not see. ctest starts a broker
+// (`ops/kafka`) and names the file with its address in LORRY_KAFKA_ADDRESS_FILE; each test makes topics under a prefix of its own.
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <set>
 
@@ -19,7 +20,7 @@ namespace {
 
 std::string id_of(const Delivery& job) { return std::get<schema::Completion>(completed(job).record).custom_id; }
 
-class KafkaRealSlow : public ::testing::Test {
+class RealKafka : public ::testing::Test {
 protected:
     static constexpr int partitions = 4;
     KafkaConfig config{.brokers = "", .passthrough = {}, .deadline_start = 30s, .deadline_later = 60s};
@@ -27,9 +28,9 @@ protected:
     RecordingHandler handler;
 
     void SetUp() override {
-        const char* bootstrap = std::getenv("LORRY_TEST_BOOTSTRAP");
-        if (bootstrap == nullptr) GTEST_SKIP() << "LORRY_TEST_BOOTSTRAP is not set: nothing was tested against a real Kafka";
-        config.brokers = bootstrap;
+        const char* address_file = std::getenv("LORRY_KAFKA_ADDRESS_FILE");
+        if (address_file == nullptr) GTEST_SKIP() << "LORRY_KAFKA_ADDRESS_FILE is not set: nothing was tested against a real Kafka";
+        std::getline(std::ifstream(address_file) >> std::ws, config.brokers);
         topics.prefix = fmt::format("t{}-{}", ::getpid(), std::chrono::system_clock::now().time_since_epoch().count() % 1'000'000'000);
         for (const auto& outcome : create_topics(config, specs())) ASSERT_EQ(outcome.kind, TopicOutcome::Kind::created) << outcome.name;
     }
@@ -39,7 +40,7 @@ protected:
     }
 };
 
-TEST_F(KafkaRealSlow, CreatesTopicsOnceAndTellsHowExistingOnesDiffer) {
+TEST_F(RealKafka, CreatesTopicsOnceAndTellsHowExistingOnesDiffer) {
     auto wanted = specs();
     for (const auto& outcome : create_topics(config, wanted)) {
         EXPECT_EQ(outcome.kind, TopicOutcome::Kind::exists);
@@ -53,7 +54,7 @@ TEST_F(KafkaRealSlow, CreatesTopicsOnceAndTellsHowExistingOnesDiffer) {
 }
 
 // Jobs finish in any order, the worker dies, and what comes again is what was not finished, nothing else; at once, as the member is static.
-TEST_F(KafkaRealSlow, OnlyUnfinishedJobsComeAgainAfterACrash) {
+TEST_F(RealKafka, OnlyUnfinishedJobsComeAgainAfterACrash) {
     submit_jobs(config, topics, 0, 400);
     std::set<std::string> unfinished;
     {
@@ -79,7 +80,7 @@ TEST_F(KafkaRealSlow, OnlyUnfinishedJobsComeAgainAfterACrash) {
     again.source().close(handler, Clock::now() + 5s);
 }
 
-TEST_F(KafkaRealSlow, NoJobIsLostOrDoubledWhileMembersComeAndGo) {
+TEST_F(RealKafka, NoJobIsLostOrDoubledWhileMembersComeAndGo) {
     constexpr std::size_t count = 600;
     submit_jobs(config, topics, 0, static_cast<int>(count));
     std::map<std::string, int> finished;
@@ -133,7 +134,7 @@ TEST_F(KafkaRealSlow, NoJobIsLostOrDoubledWhileMembersComeAndGo) {
     for (const auto& worker : workers) worker->member.source().close(worker->handler, Clock::now() + 5s);
 }
 
-TEST_F(KafkaRealSlow, ReadersDoNotSeeWhatWasNeverCommitted) {
+TEST_F(RealKafka, ReadersDoNotSeeWhatWasNeverCommitted) {
     submit_jobs(config, topics, 0, 3);
     KafkaMember member(config, member_options("one"));
     for (const Delivery& job : poll_jobs(member, handler, 3)) member.sink().publish(completed(job));
@@ -154,7 +155,7 @@ TEST_F(KafkaRealSlow, ReadersDoNotSeeWhatWasNeverCommitted) {
     member.source().close(handler, Clock::now() + 5s);
 }
 
-TEST_F(KafkaRealSlow, KeepsToTheLimitsThatTheTopicsHave) {
+TEST_F(RealKafka, KeepsToTheLimitsThatTheTopicsHave) {
     topics.prefix += "s";
     auto small = specs();
     for (auto& spec : small) {
@@ -173,7 +174,7 @@ TEST_F(KafkaRealSlow, KeepsToTheLimitsThatTheTopicsHave) {
     member.source().close(handler, Clock::now() + 5s);
 }
 
-TEST_F(KafkaRealSlow, LedgerAndAdaptersKnowTopicsByTheirIds) {
+TEST_F(RealKafka, LedgerAndAdaptersKnowTopicsByTheirIds) {
     const auto file = std::filesystem::temp_directory_path() / fmt::format("ledger-real-{}.db", ::getpid());
     register_adapter(
         config, topics.adapters(),

@@ -196,7 +196,9 @@ TEST(Engine, GivesEveryRequestItsOwnTokensUnderRandomPressure) {
     const auto seed = std::random_device{}();
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
-    const auto pick = [&](std::int64_t from, std::int64_t to) { return from + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(to - from + 1)); };
+    const auto pick = [&](std::int64_t from, std::int64_t to) {
+        return from + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(to - from + 1));
+    };
     std::uint64_t preemptions = 0;
     for (int round = 0; round < 60; ++round) {
         EngineOptions options{.sequences_max = pick(1, 9), .step_rows_max = pick(1, 40), .fairness_patience = pick(1, 500)};

@@ -22,7 +22,8 @@ const Tokenizer& tokenizer() {
 struct Rig {
     Rig(Format weights, const std::string& checkpoint, EngineOptions options, std::int64_t blocks = 200) {
         backend = kernels::make_cpu_backend({.threads = 2, .isa = std::nullopt, .weights = weights});
-        model = Model::load(tests::golden_folder() / "checkpoints" / checkpoint, *backend, options.step_rows_max, options.sample_rows_max());
+        model =
+            Model::load(tests::golden_folder() / "checkpoints" / checkpoint, *backend, options.step_rows_max, options.sample_rows_max());
         options.kv_bytes = static_cast<std::size_t>(blocks) * backend->kv_block_bytes(model->kv_shape());
         options.adapter_bytes = 64 << 20;
         engine = std::make_unique<Engine>(*model, *backend, tokenizer(), options);
@@ -73,8 +74,9 @@ AdapterSource adapter_named(const std::string& name, const ModelConfig& config) 
 
 // Greedy and sampled requests, base and adapters, with penalties, log-probabilities and scores, of several lengths.
 std::vector<Request> mixed_requests(const ModelConfig& config) {
-    const std::vector<std::optional<AdapterSource>> adapters{std::nullopt, adapter_named("plain", config), adapter_named("patterns", config),
-                                                             adapter_named("saved-head", config), adapter_named("lm-head", config)};
+    const std::vector<std::optional<AdapterSource>> adapters{std::nullopt, adapter_named("plain", config),
+                                                             adapter_named("patterns", config), adapter_named("saved-head", config),
+                                                             adapter_named("lm-head", config)};
     std::vector<Request> requests;
     for (RequestId id = 1; id <= 15; ++id) {
         Request request;

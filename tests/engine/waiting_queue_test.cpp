@@ -9,10 +9,10 @@ namespace {
 bool always(std::string_view) { return true; }
 bool never(std::string_view) { return false; }
 
-const WaitingQueue::Context all_ready{.is_ready = always, .is_live = never, .needs_room = never};
+const WaitingQueue::Context all_ready{.is_ready = always, .is_live = never, .needs_room = {}};
 
 WaitingQueue::Context live(std::string adapter) {
-    return {.is_ready = always, .is_live = [adapter](std::string_view hash) { return hash == adapter; }, .needs_room = never};
+    return {.is_ready = always, .is_live = [adapter](std::string_view hash) { return hash == adapter; }, .needs_room = {}};
 }
 
 TEST(WaitingQueue, AdmitsInOrderOfArrivalWhenNothingElseDecides) {
@@ -56,7 +56,7 @@ TEST(WaitingQueue, PassesOverAdaptersThatAreNotLoadedWithoutTakingTheirTurn) {
     for (RequestId id = 2; id < 9; ++id) queue.push({.id = id, .adapter = "ready", .arrival = id, .cost = 10});
     const WaitingQueue::Context some{.is_ready = [](std::string_view hash) { return hash == "ready"; },
                                      .is_live = [](std::string_view hash) { return hash == "ready"; },
-                                     .needs_room = never};
+                                     .needs_room = {}};
     for (int i = 0; i < 3; ++i) queue.admit(queue.candidates(1, some).front());
     EXPECT_EQ(queue.candidates(1, live("ready")), (std::vector<RequestId>{1})) << "overdue by the time it is loaded";
 }
@@ -66,9 +66,7 @@ TEST(WaitingQueue, LetsTheBatchRunDryForAnOverdueAdapterThatHasNoRoom) {
     queue.push({.id = 1, .adapter = "outside", .arrival = 0, .cost = 10});
     for (RequestId id = 2; id < 9; ++id) queue.push({.id = id, .adapter = "inside", .arrival = id, .cost = 10});
     const auto is_inside = [](std::string_view hash) { return hash == "inside"; };
-    const WaitingQueue::Context full{.is_ready = is_inside,
-                                     .is_live = is_inside,
-                                     .needs_room = [](std::string_view hash) { return hash == "outside"; }};
+    const WaitingQueue::Context full{.is_ready = is_inside, .is_live = is_inside, .needs_room = "outside"};
     for (int i = 0; i < 2; ++i) queue.admit(queue.candidates(1, full).front());
     EXPECT_TRUE(queue.candidates(1, full).empty()) << "20 tokens passed it by: nobody else is admitted until it has its room";
 }

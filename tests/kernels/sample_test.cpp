@@ -103,7 +103,9 @@ TEST_P(SampleTest, ABrokenRowOfLogitsStillGivesATokenOfTheVocabulary) {
         const auto results = sample(logits, {row});
         EXPECT_GE(results[0].token, 0);
         EXPECT_LT(results[0].token, 45);
+        EXPECT_FALSE(results[0].is_finite);
     }
+    EXPECT_TRUE(sample(random_logits(45, 1.0), {row})[0].is_finite);
 }
 
 TEST_P(SampleTest, DrawsFollowTheSoftmaxAtAnyTemperature) {
