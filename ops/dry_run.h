@@ -1,4 +1,5 @@
-// `lorry run --dry-run`: every job is read, checked and tokenized, one finished prompt is shown, and the time is estimated from a sample that
+// `lorry run --dry-run`: every job is read, checked and tokenized, one finished prompt is shown, and the time is estimated from
+// a sample that
 // does go through the engine. Nothing is written. Called by command_run.
 #pragma once
 

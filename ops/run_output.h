@@ -1,4 +1,5 @@
-// Whether `lorry run` begins, resumes or refuses: what stands at its output already, and what must be equal to go on. Called by command_run.
+// Whether `lorry run` begins, resumes or refuses: what stands at its output already, and what must be equal to go on. Called by
+// command_run.
 #pragma once
 
 #include <functional>

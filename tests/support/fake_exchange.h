@@ -34,7 +34,9 @@ public:
         records_.back().value.reset();
     }
     // Called within poll once this many records were delivered.
-    void after(std::int64_t deliveries, std::function<void(consumer::RevocationHandler&)> act) { actions_.emplace(deliveries, std::move(act)); }
+    void after(std::int64_t deliveries, std::function<void(consumer::RevocationHandler&)> act) {
+        actions_.emplace(deliveries, std::move(act));
+    }
     // Never exhausted: the pipeline ends by request_stop only.
     void stay_open() { stays_open_ = true; }
 
