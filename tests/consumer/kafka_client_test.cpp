@@ -51,7 +51,8 @@ TEST_F(KafkaClientTest, SaysWhatTheBrokerDidNotUnderstandWhenSecurityIsSetWrong)
         describe_cluster(config);
         FAIL() << "the broker speaks no TLS";
     } catch (const KafkaError& error) {
-        EXPECT_THAT(error.what(), ::testing::HasSubstr("SSL handshake failed"));
+        // The broker may close first, then the client says in which state it was.
+        EXPECT_THAT(error.what(), ::testing::AnyOf(::testing::HasSubstr("SSL handshake failed"), ::testing::HasSubstr("SSL_HANDSHAKE")));
         EXPECT_THAT(error.what(), ::testing::HasSubstr("security.protocol"));
     }
 }
