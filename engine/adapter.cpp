@@ -203,43 +203,57 @@ private:
     std::size_t bytes_ = 0;
 };
 
+// An adapter's folder with its config read and its weights open at their start.
+struct OpenAdapter {
+    std::string text;  // of the config
+    AdapterConfig config;
+    std::ifstream weights;
+    std::uint64_t weights_bytes = 0;
+};
+
+Expected<OpenAdapter, std::string> open_adapter(const std::filesystem::path& folder) {
+    auto text = read_config(folder);
+    if (!text) return unexpected(text.error());
+    auto config = AdapterConfig::parse(*text);
+    if (!config) return unexpected(in_file(config_name, config.error()));
+    auto weights = open_weights(folder);
+    if (!weights) return unexpected(weights.error());
+    const auto bytes = size_of(folder / weights_name);
+    if (!bytes) return unexpected(bytes.error());
+    return OpenAdapter{std::move(*text), std::move(*config), std::move(*weights), *bytes};
+}
+
 }  // namespace
 
 Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& folder, const ModelConfig& model) {
-    const auto text = read_config(folder);
-    if (!text) return unexpected(text.error());
-    const auto config = AdapterConfig::parse(*text);
-    if (!config) return unexpected(in_file(config_name, config.error()));
-
-    auto stream = open_weights(folder);
-    if (!stream) return unexpected(stream.error());
-    const auto file_bytes = size_of(folder / weights_name);
-    if (!file_bytes) return unexpected(file_bytes.error());
+    auto files = open_adapter(folder);
+    if (!files) return unexpected(files.error());
     const auto broken = [](const std::string& error) { return unexpected(in_file(weights_name, error)); };
-    std::vector<char> start(std::min<std::uint64_t>(safetensors_length_bytes, *file_bytes));
-    stream->read(start.data(), static_cast<std::streamsize>(start.size()));
-    const auto header_bytes = safetensors_header_bytes(std::as_bytes(std::span(start)), *file_bytes);
+    std::vector<char> start(std::min<std::uint64_t>(safetensors_length_bytes, files->weights_bytes));
+    files->weights.read(start.data(), static_cast<std::streamsize>(start.size()));
+    const auto header_bytes = safetensors_header_bytes(std::as_bytes(std::span(start)), files->weights_bytes);
     if (!header_bytes) return broken(header_bytes.error());
     std::string header(*header_bytes, '\0');
-    stream->read(header.data(), static_cast<std::streamsize>(header.size()));
-    const auto tensors = parse_safetensors_header(header, *file_bytes - safetensors_length_bytes - *header_bytes);
+    files->weights.read(header.data(), static_cast<std::streamsize>(header.size()));
+    const auto tensors = parse_safetensors_header(header, files->weights_bytes - safetensors_length_bytes - *header_bytes);
     if (!tensors) return broken(tensors.error());
 
     const ModelLayout layout = layout_of(model);
-    const auto match = match_adapter(*config, layout, model, *tensors);
+    const auto match = match_adapter(files->config, layout, model, *tensors);
     if (!match) return unexpected(match.error());
-    AdapterInfo info = describe(*config, *match);
-    info.bytes = text->size() + *file_bytes;
+    AdapterInfo info = describe(files->config, *match);
+    info.bytes = files->text.size() + files->weights_bytes;
 
     ContentHash hash;
-    hash.add_text(*text);
+    hash.add_text(files->text);
     hash.add(std::as_bytes(std::span(start)));
     hash.add(std::as_bytes(std::span(header)));
     std::vector<char> chunk(std::size_t{1} << 20U);
-    std::uint64_t rest = *file_bytes - safetensors_length_bytes - *header_bytes;
+    std::uint64_t rest = files->weights_bytes - safetensors_length_bytes - *header_bytes;
     while (rest > 0) {
         const auto part = std::min<std::uint64_t>(rest, chunk.size());
-        if (!stream->read(chunk.data(), static_cast<std::streamsize>(part))) return broken("the file became shorter while it was read");
+        if (!files->weights.read(chunk.data(), static_cast<std::streamsize>(part)))
+            return broken("the file became shorter while it was read");
         hash.add(std::as_bytes(std::span(chunk.data(), part)));
         rest -= part;
     }
@@ -249,22 +263,15 @@ Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& 
 
 Expected<std::unique_ptr<Adapter>, std::string> Adapter::load(const std::filesystem::path& folder, const std::string& expected_hash,
                                                               const Model& model, kernels::Backend& backend) {
-    const auto text = read_config(folder);
-    if (!text) return unexpected(text.error());
-    const auto config = AdapterConfig::parse(*text);
-    if (!config) return unexpected(in_file(config_name, config.error()));
-
-    auto stream = open_weights(folder);
-    if (!stream) return unexpected(stream.error());
-    const auto file_bytes = size_of(folder / weights_name);
-    if (!file_bytes) return unexpected(file_bytes.error());
-    const auto file = std::make_unique_for_overwrite<std::byte[]>(*file_bytes);
-    if (!stream->read(reinterpret_cast<char*>(file.get()), static_cast<std::streamsize>(*file_bytes))) {
+    auto files = open_adapter(folder);
+    if (!files) return unexpected(files.error());
+    const auto file = std::make_unique_for_overwrite<std::byte[]>(files->weights_bytes);
+    if (!files->weights.read(reinterpret_cast<char*>(file.get()), static_cast<std::streamsize>(files->weights_bytes))) {
         return unexpected(in_file(weights_name, "the file became shorter while it was read"));
     }
-    const std::span<const std::byte> bytes(file.get(), *file_bytes);
+    const std::span<const std::byte> bytes(file.get(), files->weights_bytes);
     ContentHash hash;
-    hash.add_text(*text);
+    hash.add_text(files->text);
     hash.add(bytes);
     if (!expected_hash.empty() && hash.hex() != expected_hash) {
         return unexpected(
@@ -274,7 +281,7 @@ Expected<std::unique_ptr<Adapter>, std::string> Adapter::load(const std::filesys
 
     const auto tensors = parse_safetensors(bytes);
     if (!tensors) return unexpected(in_file(weights_name, tensors.error()));
-    const auto match = match_adapter(*config, model.layout(), model.config(), *tensors);
+    const auto match = match_adapter(files->config, model.layout(), model.config(), *tensors);
     if (!match) return unexpected(match.error());
     for (const Tensor& tensor : *tensors) {
         const std::vector<float> values = to_float(tensor);
@@ -282,9 +289,9 @@ Expected<std::unique_ptr<Adapter>, std::string> Adapter::load(const std::filesys
             return unexpected(in_file(weights_name, fmt::format("tensor {} has values that are not finite numbers", tensor.name)));
         }
     }
-    AdapterInfo info = describe(*config, *match);
+    AdapterInfo info = describe(files->config, *match);
     info.hash = hash.hex();
-    info.bytes = text->size() + *file_bytes;
+    info.bytes = files->text.size() + files->weights_bytes;
     auto packed = std::make_unique<PackedAdapter>(std::move(info), model, backend);
     packed->pack(*match);
     return std::unique_ptr<Adapter>(std::move(packed));
