@@ -1,0 +1,15 @@
+// Named places at which a fault test may kill or stop the process. One load and a branch when nobody listens.
+#pragma once
+
+#include <atomic>
+
+namespace lorry::consumer {
+
+// Called with the name of each place that is passed, on the thread that passes it. Set by tests/faults only, before any thread starts.
+inline std::atomic<void (*)(const char* name)> on_fault_point = nullptr;
+
+inline void fault_point(const char* name) {
+    if (auto* const call = on_fault_point.load(std::memory_order_relaxed)) call(name);
+}
+
+}  // namespace lorry::consumer
