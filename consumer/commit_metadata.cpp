@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::uint8_t version_ours = 1;
 constexpr std::size_t head_bytes = 5;
+constexpr char absent_sign = '?';  // no letter of base64
 
 constexpr std::string_view base64_alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -116,10 +117,6 @@ void write(Writer& out, const CommitState& state) {
     }
 }
 
-bool says_nothing(const CommitState& state) {
-    return state.holes.empty() && state.starts.empty() && state.highest_finished == state.offset;
-}
-
 // The version is the seed, so that it is covered as well.
 std::array<char, 4> checksum(std::uint8_t version, std::string_view payload) {
     const std::uint32_t sum = XXH32(payload.data(), payload.size(), version);
@@ -162,33 +159,32 @@ std::optional<CommitState> read(std::int64_t offset, ByteReader& in) {
         }
         state.starts.push_back({last = *started, static_cast<std::uint32_t>(*count)});
     }
-    if (!in.at_end() || says_nothing(state)) return std::nullopt;
+    if (!in.at_end()) return std::nullopt;
     return state;
 }
 
 }  // namespace
 
 std::size_t commit_metadata_chars(const CommitState& state) {
-    if (says_nothing(state)) return 0;
     ByteCounter counter;
     write(counter, state);
     return (head_bytes + counter.bytes + 2) / 3 * 4;
 }
 
-std::string encode_commit_metadata(const CommitState& state) {
-    if (says_nothing(state)) return {};
+std::string encode_commit_metadata(const CommitState& state, std::size_t chars_max) {
     CHECK(state.holes.empty() || state.highest_finished > state.holes.back(), "commit metadata: a hole lies below a finished offset");
     ByteWriter payload;
     write(payload, state);
     const auto sum = checksum(version_ours, payload.bytes);
     std::string bytes(1, static_cast<char>(version_ours));
     bytes.append(sum.data(), sum.size());
-    return to_base64(bytes + payload.bytes);
+    const std::string text = to_base64(bytes + payload.bytes);
+    return text.size() <= chars_max ? text : fmt::format("{}{:x}", absent_sign, XXH3_64bits(text.data(), text.size()));
 }
 
 Expected<CommitState, CommitMetadataError> decode_commit_metadata(std::int64_t offset, std::string_view text) {
     using Kind = CommitMetadataError::Kind;
-    if (text.empty()) return CommitState{.offset = offset, .holes = {}, .highest_finished = offset, .starts = {}};
+    if (text.empty() || text.front() == absent_sign) return refuse(Kind::absent, "the commit metadata does not say what is finished");
     const auto bytes = from_base64(text);
     if (!bytes || bytes->size() <= head_bytes) return refuse(Kind::foreign, "the commit metadata was not written by Lorry");
     const std::string_view all = *bytes;

@@ -39,6 +39,7 @@ struct CommitState {
 
 struct CommitMetadataError {
     enum class Kind : std::uint8_t {
+        absent,   // nothing is said about what lies above the offset: it was set by an administrator, or there was too much to say
         foreign,  // not ours: no base64, or too short
         damaged,  // the checksum or the structure is wrong
         newer,    // ours, by a later version of this program
@@ -47,11 +48,11 @@ struct CommitMetadataError {
     std::string text;
 };
 
-// Empty when there is nothing to say beside the offset. CHECKs order and ranges; the length is the caller's to look at.
-std::string encode_commit_metadata(const CommitState& state);
-// How many characters encode_commit_metadata would give, without making them.
+// Never empty, so that an offset which somebody else set is told from one of ours. Where the state does not fit into chars_max characters,
+// a short string that reads back as `absent` and differs from state to state. CHECKs order and ranges.
+std::string encode_commit_metadata(const CommitState& state, std::size_t chars_max = commit_metadata_chars_max);
+// How many characters the state takes, without making them.
 std::size_t commit_metadata_chars(const CommitState& state);
-// An empty string is a state without anything above its offset.
 Expected<CommitState, CommitMetadataError> decode_commit_metadata(std::int64_t offset, std::string_view text);
 
 }  // namespace lorry::consumer

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <thread>
 
+#include "consumer/backoff.h"
+#include "consumer/fault_point.h"
 #include "consumer/kafka_producer.h"
 
 namespace lorry::consumer {
@@ -17,8 +19,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds commit_timeout{10'000};  // of one request
-constexpr milliseconds backoff_first{20};
-constexpr milliseconds backoff_max{1'000};
 // While the group rebalances, commits are refused for a moment. What is then still refused is left to the next commit.
 constexpr milliseconds rebalance_patience{1'000};
 
@@ -45,8 +45,10 @@ public:
     std::vector<RejectedEntry> commit(std::vector<OutboxEntry> entries) override {
         std::erase_if(entries, [&](const OutboxEntry& entry) { return !tracker_.is_current(entry.source, entry.epoch); });
         errors_.assign(entries.size(), RD_KAFKA_RESP_ERR_NO_ERROR);
+        if (!entries.empty()) fault_point("outbox.begin");
         for (std::size_t i = 0; i < entries.size(); ++i) send(entries[i], i);
         producer_.wait_all("publishing results");
+        if (!entries.empty()) fault_point("outbox.produced");
         std::vector<RejectedEntry> rejected;
         for (std::size_t i = 0; i < entries.size(); ++i) {
             if (errors_[i] == RD_KAFKA_RESP_ERR_NO_ERROR) {
@@ -78,7 +80,7 @@ private:
 
     void commit_offsets() {
         const auto start = std::chrono::steady_clock::now();
-        for (auto backoff = backoff_first;; backoff = std::min(backoff * 2, backoff_max)) {
+        for (Backoff backoff(milliseconds(20), milliseconds(1'000));;) {
             const auto commits = tracker_.snapshot();
             if (commits.empty()) return;
             const auto error = commit_once(commits);
@@ -100,20 +102,12 @@ private:
             if (waited > consumer_.config().deadline_later) {
                 throw consumer_.away(fmt::format("committing offsets ({})", rd_kafka_err2str(error)), waited);
             }
-            std::this_thread::sleep_for(backoff);
+            std::this_thread::sleep_for(backoff.next());
         }
     }
 
     rd_kafka_resp_err_t commit_once(const std::vector<PartitionCommit>& commits) {
-        const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(commits.size())));
-        for (const PartitionCommit& commit : commits) {
-            rd_kafka_topic_partition_t* place = rd_kafka_topic_partition_list_add(list.get(), commit.topic.c_str(), commit.partition);
-            place->offset = commit.offset;
-            if (commit.metadata.empty()) continue;
-            place->metadata = rd_kafka_mem_malloc(consumer_.handle(), commit.metadata.size());
-            place->metadata_size = commit.metadata.size();
-            std::copy(commit.metadata.begin(), commit.metadata.end(), static_cast<char*>(place->metadata));
-        }
+        const PartitionListHandle list = offsets_of(consumer_.handle(), commits);
         const auto sent = rd_kafka_commit_queue(consumer_.handle(), list.get(), offsets_.get(), nullptr, nullptr);
         if (sent != RD_KAFKA_RESP_ERR_NO_ERROR) return sent;
         const EventHandle event(rd_kafka_queue_poll(offsets_.get(), static_cast<int>(commit_timeout.count())));
@@ -157,6 +151,18 @@ std::size_t bytes_of(const OutboxRecord& record) {
     std::size_t bytes = frame + (record.key ? record.key->size() : 0) + (record.value ? record.value->size() : 0);
     for (const auto& [name, value] : record.headers) bytes += name.size() + value.size() + 8;
     return bytes;
+}
+
+PartitionListHandle offsets_of(rd_kafka_t* consumer, const std::vector<PartitionCommit>& commits) {
+    PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(commits.size())));
+    for (const PartitionCommit& commit : commits) {
+        rd_kafka_topic_partition_t* place = rd_kafka_topic_partition_list_add(list.get(), commit.topic.c_str(), commit.partition);
+        place->offset = commit.offset;
+        place->metadata = rd_kafka_mem_malloc(consumer, commit.metadata.size());
+        place->metadata_size = commit.metadata.size();
+        std::copy(commit.metadata.begin(), commit.metadata.end(), static_cast<char*>(place->metadata));
+    }
+    return list;
 }
 
 std::unique_ptr<Committer> make_at_least_once_committer(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker,

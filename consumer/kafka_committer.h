@@ -2,6 +2,7 @@
 // differ. Called by KafkaSink, on its thread.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -40,9 +41,18 @@ struct RejectedEntry {
     std::string reason;
 };
 
+// Any thread.
+struct CommitCounters {
+    std::uint64_t transactions = 0;  // committed
+    std::uint64_t aborts = 0;        // nothing of the transaction was published; it was tried again
+    std::uint64_t fences = 0;        // the transactional id was opened by somebody else, or a transaction timed out
+    std::uint64_t unknown = 0;       // outcomes that had to be asked for
+};
+
 class Committer {
 public:
     virtual ~Committer() = default;
+    virtual CommitCounters counters() const { return {}; }
     // Makes the entries' records durable, marks their sources finished and commits the offsets of everything finished so far. Entries of an
     // epoch that is over are dropped. Returns those of which a record was refused; they are neither finished nor committed. Throws
     // KafkaError when the brokers are away past the deadline; nothing is marked finished then that was not published.
@@ -53,5 +63,20 @@ public:
 // result of the same id.
 std::unique_ptr<Committer> make_at_least_once_committer(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker,
                                                         std::size_t message_bytes_max);
+
+// Records and offsets in one transaction (KIP-98, KIP-447): readers of committed records see each job's end once.
+struct TransactionOptions {
+    std::string id;  // transactional.id: cluster-wide, one per member
+    std::chrono::milliseconds timeout{10'000};
+    std::size_t entries_max = 10'000;  // of one transaction; fewer for a while after one timed out
+    std::size_t bytes_max = std::size_t{64} << 20;
+    std::size_t message_bytes_max = 1u << 20;
+};
+// Waits until the brokers have ended what an earlier worker of this id left open. Throws KafkaError at deadline_start.
+std::unique_ptr<Committer> make_transactional_committer(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker,
+                                                        TransactionOptions options);
+
+// As librdkafka takes them; `consumer` allocates.
+PartitionListHandle offsets_of(rd_kafka_t* consumer, const std::vector<PartitionCommit>& commits);
 
 }  // namespace lorry::consumer

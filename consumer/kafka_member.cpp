@@ -1,6 +1,7 @@
 // Puts source, tracker and sink together, after looking at the topics.
 #include "consumer/kafka_member.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <charconv>
@@ -35,15 +36,18 @@ struct KafkaMember::State {
     OffsetTracker tracker;
     KafkaSource source;
     std::string cluster_id;
+    bool exactly_once = false;
+    Committer* committer = nullptr;  // the sink's
     std::unique_ptr<KafkaSink> sink;
 
     State(const KafkaConfig& config, const Options& options)
         : source(config,
-                 {.topic = options.topics.jobs(),
+                 {.topics = options.topics,
                   .group = options.group,
                   .member = options.member,
                   .session_timeout = options.session_timeout,
-                  .drain_budget = options.drain_budget},
+                  .drain_budget = options.drain_budget,
+                  .careful_starts = options.careful_starts},
                  tracker) {
         const KafkaConnection& connection = source.connection();
         cluster_id = connection.cluster_id();
@@ -66,8 +70,19 @@ struct KafkaMember::State {
                          topics.jobs(), jobs, topics.results(), sink_options.results_partitions);
         }
         const std::size_t bytes_max = std::max({sink_options.limits.results, sink_options.limits.status, sink_options.limits.dlq});
-        auto committer = make_at_least_once_committer(config, source.connection(), tracker, bytes_max);
-        sink = std::make_unique<KafkaSink>(config, std::move(sink_options), std::move(committer));
+        sink_options.jobs_topic_id = connection.topic_id(topics.jobs());
+        // The embedded broker takes transactions, and forgets their offsets.
+        exactly_once = options.exactly_once && !embedded;
+        auto made = exactly_once
+                        ? make_transactional_committer(config, source.connection(), tracker,
+                                                       {.id = fmt::format("{}/{}/{}", topics.prefix, options.group, options.member),
+                                                        .timeout = options.transaction_timeout,
+                                                        .entries_max = options.outbox_records_max,
+                                                        .bytes_max = options.outbox_bytes_max,
+                                                        .message_bytes_max = bytes_max})
+                        : make_at_least_once_committer(config, source.connection(), tracker, bytes_max);
+        committer = made.get();
+        sink = std::make_unique<KafkaSink>(config, std::move(sink_options), std::move(made));
     }
 };
 
@@ -81,11 +96,13 @@ KafkaMember::~KafkaMember() = default;
 JobSource& KafkaMember::source() { return state_->source; }
 CompletionSink& KafkaMember::sink() { return *state_->sink; }
 std::string KafkaMember::cluster_id() const { return state_->cluster_id; }
+bool KafkaMember::is_exactly_once() const { return state_->exactly_once; }
 bool KafkaMember::is_embedded() const { return is_embedded_cluster(state_->cluster_id); }
 
 KafkaMember::Stats KafkaMember::stats() const {
     const KafkaSource::Counters in = state_->source.counters();
     const KafkaSink::Counters out = state_->sink->counters();
+    const CommitCounters commits = state_->committer->counters();
     return {.jobs_polled = in.polled,
             .jobs_skipped = in.skipped,
             .rebalances = in.rebalances,
@@ -94,6 +111,11 @@ KafkaMember::Stats KafkaMember::stats() const {
             .partitions_held = in.held,
             .jobs_incomplete = state_->tracker.incomplete(),
             .metadata_chars = state_->tracker.metadata_chars(),
+            .jobs_starting = in.starting,
+            .transactions = commits.transactions,
+            .aborts = commits.aborts,
+            .fences = commits.fences,
+            .unknown_outcomes = commits.unknown,
             .completions = out.completions,
             .dead_letters = out.dead_letters,
             .chunks = out.chunks,

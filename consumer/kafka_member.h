@@ -21,6 +21,9 @@ public:
         std::string member;  // unique in the group, and the same after a restart
         std::chrono::milliseconds session_timeout{20'000};
         std::chrono::milliseconds drain_budget{2'000};
+        bool exactly_once = true;  // with transactions, where the brokers can; else results may come twice after a crash
+        std::chrono::milliseconds transaction_timeout{10'000};
+        std::size_t careful_starts = 512;  // at least as many as this worker has in flight (careful_starts.h)
         std::size_t outbox_records_max = 10'000;
         std::size_t outbox_bytes_max = std::size_t{64} << 20;
     };
@@ -37,6 +40,8 @@ public:
     std::string cluster_id() const;
     // The embedded broker keeps nothing and is no proof of anything.
     bool is_embedded() const;
+    // Asked for, and the brokers can do it.
+    bool is_exactly_once() const;
 
     struct Stats {
         std::uint64_t jobs_polled = 0;
@@ -47,6 +52,8 @@ public:
         std::size_t partitions_held = 0;  // that wait because their commit metadata is full
         std::size_t jobs_incomplete = 0;
         std::size_t metadata_chars = 0;  // the longest
+        std::size_t jobs_starting = 0;   // that wait for the commit of their start, or to run alone
+        std::uint64_t transactions = 0, aborts = 0, fences = 0, unknown_outcomes = 0;
         std::uint64_t completions = 0;
         std::uint64_t dead_letters = 0;
         std::uint64_t chunks = 0;

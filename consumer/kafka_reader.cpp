@@ -72,7 +72,7 @@ struct RecordReader::State {
         if (!local) local.reset(rd_kafka_topic_new(connection.handle(), topic.c_str(), nullptr));
         for (std::int32_t number = 0; number < count; ++number) {
             const Key key{topic, number};
-            if (partitions.contains(key)) continue;
+            if (partitions.contains(key) || (options.partition && number != *options.partition)) continue;
             const auto marks = connection.watermarks(topic, number, connection.config().deadline_start);
             const std::int64_t next = start_of(key, marks, start);
             if (rd_kafka_consume_start_queue(local.get(), number, next, queue.get()) != 0) {

@@ -28,6 +28,7 @@ public:
     using Start = std::variant<Beginning, End, schema::Timestamp>;
     struct Options {
         std::vector<std::string> topics;
+        std::optional<std::int32_t> partition = {};  // this one of each only
         Start start = Beginning{};
         // Where these partitions go on, instead of `start`; a position that retention has passed goes on at the log's start.
         std::vector<TopicOffset> positions = {};

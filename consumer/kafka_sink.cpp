@@ -65,7 +65,7 @@ OutboxEntry KafkaSink::entry_of(Outcome outcome) {
         .source = std::move(outcome.source), .epoch = outcome.epoch, .records = {}, .bytes = 0, .completion = {}, .rejections = 0};
     if (auto* letter = std::get_if<schema::DeadLetter>(&outcome.record)) {
         ++counters_.dead_letters;
-        std::vector<schema::Header> headers = schema::dead_letter_headers(*letter);
+        std::vector<schema::Header> headers = with_topic_id(schema::dead_letter_headers(*letter));
         entry.records.push_back({.topic = options_.topics.dlq(),
                                  .partition = letter->source.partition % options_.dlq_partitions,
                                  .key = std::move(letter->key),
@@ -90,6 +90,11 @@ OutboxEntry KafkaSink::entry_of(Outcome outcome) {
     return entry;
 }
 
+std::vector<schema::Header> KafkaSink::with_topic_id(std::vector<schema::Header> headers) const {
+    if (!options_.jobs_topic_id.empty()) headers.emplace_back(schema::source_topic_id_header, options_.jobs_topic_id);
+    return headers;
+}
+
 // A dead letter that the topic does not take as it is goes without its value: where it stood and why it was refused is in the headers.
 void KafkaSink::leave_out_value(OutboxEntry& entry) {
     OutboxRecord& record = entry.records.front();
@@ -105,7 +110,7 @@ void KafkaSink::set_records(OutboxEntry& entry, const schema::Completion& comple
                              .partition = entry.source.partition % options_.results_partitions,
                              .key = completion.run.job_id,
                              .value = schema::encode_completion(completion),
-                             .headers = schema::completion_headers(completion)});
+                             .headers = with_topic_id(schema::completion_headers(completion))});
     entry.records.push_back({.topic = options_.topics.status(),
                              .partition = std::nullopt,
                              .key = completion.run.job_id,

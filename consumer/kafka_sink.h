@@ -33,6 +33,7 @@ public:
             std::size_t status = 1'000'000;
             std::size_t dlq = 1'000'000;
         } limits;
+        std::string jobs_topic_id = {};  // goes with each end, where the brokers tell it: a take-over may have to know
         std::int32_t results_partitions = 1;
         std::int32_t dlq_partitions = 1;
     };
@@ -66,8 +67,9 @@ private:
     void take_over_rejected(RejectedEntry rejected);
     // Replaces the completion by an error of that code.
     void turn_into_error(OutboxEntry& entry, std::string code, std::string message);
-    using Attempt = std::pair<std::string, std::int64_t>;               // job id, attempt
+    using Attempt = std::pair<std::string, std::int64_t>;  // job id, attempt
 
+    std::vector<schema::Header> with_topic_id(std::vector<schema::Header> headers) const;
     static void leave_out_value(OutboxEntry& entry);
     // stream: whose answer is broken if this is refused.
     void send_event(std::string_view topic, const std::string& job_id, std::optional<Attempt> stream, const std::string& value);

@@ -28,6 +28,7 @@ void say_lost(const std::pair<std::string, std::int32_t>& partition, std::int64_
 KafkaSource::KafkaSource(const KafkaConfig& config, Options options, OffsetTracker& tracker)
     : options_(std::move(options)),
       tracker_(tracker),
+      careful_(tracker, options_.careful_starts),
       connection_(
           config, KafkaConnection::Kind::consumer,
           {{"group.id", options_.group},
@@ -45,7 +46,7 @@ KafkaSource::KafkaSource(const KafkaConfig& config, Options options, OffsetTrack
            {"queued.min.messages", "100"},
            {"queued.max.messages.kbytes", "4096"}},
           [](rd_kafka_conf_t* conf) { rd_kafka_conf_set_rebalance_cb(conf, on_rebalance); }, this),
-      take_over_(connection_) {
+      take_over_(connection_, options_.topics) {
     // Errors and rebalances then arrive with the messages.
     rd_kafka_poll_set_consumer(connection_.handle());
 }
@@ -58,10 +59,10 @@ void KafkaSource::check(rd_kafka_error_t* error, const char* what) const {
 
 void KafkaSource::subscribe() {
     const PartitionListHandle topics(rd_kafka_topic_partition_list_new(1));
-    rd_kafka_topic_partition_list_add(topics.get(), options_.topic.c_str(), RD_KAFKA_PARTITION_UA);
+    rd_kafka_topic_partition_list_add(topics.get(), options_.topics.jobs().c_str(), RD_KAFKA_PARTITION_UA);
     if (const auto error = rd_kafka_subscribe(connection_.handle(), topics.get()); error != RD_KAFKA_RESP_ERR_NO_ERROR) {
-        throw KafkaError(
-            fmt::format("Kafka at {}: subscribing to {}: {}", connection_.config().brokers, options_.topic, rd_kafka_err2str(error)));
+        throw KafkaError(fmt::format("Kafka at {}: subscribing to {}: {}", connection_.config().brokers, options_.topics.jobs(),
+                                     rd_kafka_err2str(error)));
     }
     subscribed_ = true;
 }
@@ -90,7 +91,6 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
     CHECK(!closing_, "a closed source is not polled");
     if (!subscribed_) subscribe();
     std::vector<Delivery> deliveries;
-    if (!paused_) admit_held(deliveries);
     const auto end = Clock::now() + timeout;
     // Also without room for deliveries the group is served, for the whole time-out.
     for (;;) {
@@ -100,6 +100,9 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
         if (message) take(*message, deliveries);
         serve_rebalances(handler);
         finish_take_over();
+        careful_.release(deliveries, max);
+        apply_pause();
+        if (!pause_applied_) admit_held(deliveries);
         if (max > 0 && deliveries.size() >= max) break;
         if (!message && (!deliveries.empty() || Clock::now() >= end)) break;
     }
@@ -107,6 +110,11 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
     std::erase_if(deliveries, [&](const Delivery& delivery) {
         return epoch_of({delivery.record.source.topic, delivery.record.source.partition}) != delivery.epoch;
     });
+    {
+        const std::scoped_lock lock(counters_mutex_);
+        counters_.held = held_.size();
+        counters_.starting = careful_.waiting();
+    }
     connection_.check_fatal();
     connection_.check_reachable();
     return deliveries;
@@ -143,13 +151,15 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
     for (int i = 0; i < rebalance.list->cnt; ++i) {
         const Key key{rebalance.list->elems[i].topic, rebalance.list->elems[i].partition};
         held_.erase(key);
+        careful_.gone(key.first, key.second);
         std::erase(resets_, key);
         if (const auto epoch = epoch_of(key)) going.push_back({key.first, key.second, *epoch});
     }
     const bool lost = rebalance.kind == Rebalance::Kind::lost;
     for (const PartitionEpoch& partition : going) tracker_.drain(partition.topic, partition.partition);
     if (lost) {
-        spdlog::warn("{}: {} partitions were lost to another member; their unfinished jobs are dropped here", options_.topic, going.size());
+        spdlog::warn("{}: {} partitions were lost to another member; their unfinished jobs are dropped here", options_.topics.jobs(),
+                     going.size());
         const std::scoped_lock lock(counters_mutex_);
         ++counters_.lost;
     }
@@ -161,7 +171,7 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
         epochs_.erase({partition.topic, partition.partition});
         ends_.erase({partition.topic, partition.partition});
     }
-    spdlog::info("{}: gave up {} partitions, {} left", options_.topic, going.size(), epochs_.size());
+    spdlog::info("{}: gave up {} partitions, {} left", options_.topics.jobs(), going.size(), epochs_.size());
     check(rd_kafka_incremental_unassign(connection_.handle(), rebalance.list.get()), "giving up partitions");
 }
 
@@ -183,7 +193,8 @@ void KafkaSource::begin_reading(const std::vector<TakenOver>& partitions) {
         rd_kafka_topic_partition_t* place = rd_kafka_topic_partition_list_find(arriving_.get(), taken.topic.c_str(), taken.partition);
         CHECK(place != nullptr, "a take-over answers for what it was asked");
         place->offset = taken.start;
-        epochs_[key] = tracker_.assign(taken.topic, taken.partition, taken.state);
+        epochs_[key] = tracker_.assign(taken.topic, taken.partition, taken.state, taken.recorded);
+        careful_.assigned(taken.topic, taken.partition);
         ends_[key] = taken.end;
         backlog += taken.end - taken.start;
         if (taken.lost > 0) say_lost(key, taken.lost, taken.first);
@@ -192,8 +203,8 @@ void KafkaSource::begin_reading(const std::vector<TakenOver>& partitions) {
     check(rd_kafka_incremental_assign(connection_.handle(), arriving_.get()), "taking partitions");
     arriving_.reset();
     // A pause outlives a rebalance inside librdkafka, in either direction.
-    pause_or_resume(keys, paused_);
-    spdlog::info("{}: took {} partitions with {} jobs waiting, {} in all", options_.topic, keys.size(), backlog, epochs_.size());
+    pause_or_resume(keys, pause_applied_);
+    spdlog::info("{}: took {} partitions with {} jobs waiting, {} in all", options_.topics.jobs(), keys.size(), backlog, epochs_.size());
 }
 
 // Retention overtook us: on at the log's start. What is in flight goes on and is published; the epoch stays.
@@ -231,16 +242,14 @@ void KafkaSource::take(const rd_kafka_message_t& message, std::vector<Delivery>&
     const Key key{record.source.topic, record.source.partition};
     if (!epochs_.contains(key)) return;  // given up a moment ago
     CHECK(!held_.contains(key), "a paused partition delivers nothing");
-    if (!tracker_.may_admit(record.source)) {
-        if (Clock::now() >= next_hold_log_) {
+    if (!may_deliver(record.source)) {
+        if (!careful_.is_full() && Clock::now() >= next_hold_log_) {
             spdlog::warn("{} [{}]: too many jobs above a stuck one are finished: reading waits at offset {} until older jobs finish",
                          key.first, key.second, record.source.offset);
             next_hold_log_ = Clock::now() + hold_log_interval;
         }
         held_.emplace(key, std::move(record));
         pause_or_resume({key}, true);
-        const std::scoped_lock lock(counters_mutex_);
-        counters_.held = held_.size();
         return;
     }
     deliver(std::move(record), deliveries);
@@ -259,8 +268,8 @@ void KafkaSource::take_error(const rd_kafka_message_t& message) {
         return;
     }
     if (is_configuration_error(message.err)) {
-        throw KafkaError(fmt::format("Kafka at {}: reading {} as group {}: {}{}", connection_.config().brokers, options_.topic,
-                                     options_.group, text, advice_for(message.err, options_.topic)));
+        throw KafkaError(fmt::format("Kafka at {}: reading {} as group {}: {}{}", connection_.config().brokers, options_.topics.jobs(),
+                                     options_.group, text, advice_for(message.err, options_.topics.jobs())));
     }
     if (connection_.complaints().note(text)) spdlog::warn("kafka: {}", text);  // the client tries again by itself
 }
@@ -268,16 +277,16 @@ void KafkaSource::take_error(const rd_kafka_message_t& message) {
 void KafkaSource::admit_held(std::vector<Delivery>& deliveries) {
     std::vector<Key> admitted;
     for (auto& [key, record] : held_) {
-        if (!tracker_.may_admit(record.source)) continue;
+        if (!may_deliver(record.source)) continue;
         deliver(std::move(record), deliveries);
         admitted.push_back(key);
     }
     if (admitted.empty()) return;
     for (const Key& key : admitted) held_.erase(key);
     pause_or_resume(admitted, false);
-    const std::scoped_lock lock(counters_mutex_);
-    counters_.held = held_.size();
 }
+
+bool KafkaSource::may_deliver(const schema::Source& source) const { return !careful_.is_full() && tracker_.may_admit(source); }
 
 void KafkaSource::deliver(schema::JobRecord record, std::vector<Delivery>& deliveries) {
     const Key key{record.source.topic, record.source.partition};
@@ -286,7 +295,7 @@ void KafkaSource::deliver(schema::JobRecord record, std::vector<Delivery>& deliv
         const std::scoped_lock lock(counters_mutex_);
         ++(fresh ? counters_.polled : counters_.skipped);
     }
-    if (fresh) deliveries.push_back({.record = std::move(record), .epoch = epochs_.at(key), .refusal = std::nullopt});
+    if (fresh) careful_.take({.record = std::move(record), .epoch = epochs_.at(key), .refusal = std::nullopt}, deliveries);
 }
 
 std::optional<Epoch> KafkaSource::epoch_of(const Key& key) const {
@@ -304,13 +313,19 @@ void KafkaSource::pause_or_resume(const std::vector<Key>& partitions, bool pause
 }
 
 void KafkaSource::set_paused(bool paused) {
-    if (paused == paused_) return;
     paused_ = paused;
+    apply_pause();
+}
+
+void KafkaSource::apply_pause() {
+    const bool pause = paused_ || careful_.wants_quiet();
+    if (pause == pause_applied_) return;
+    pause_applied_ = pause;
     std::vector<Key> partitions;
     for (const auto& [key, epoch] : epochs_) {
         if (!held_.contains(key)) partitions.push_back(key);  // held ones are paused for a reason of their own
     }
-    pause_or_resume(partitions, paused);
+    pause_or_resume(partitions, pause);
 }
 
 std::optional<std::int64_t> KafkaSource::backlog() {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "consumer/careful_starts.h"
 #include "consumer/kafka_connection.h"
 #include "consumer/kafka_takeover.h"
 #include "consumer/offset_tracker.h"
@@ -21,13 +22,14 @@ namespace lorry::consumer {
 class KafkaSource : public JobSource {
 public:
     struct Options {
-        std::string topic;
+        schema::Topics topics;
         std::string group;
         std::string member;  // group.instance.id: the same after a restart
         std::chrono::milliseconds session_timeout{20'000};
         std::chrono::milliseconds poll_interval_max{300'000};
         // For finishing what was begun when partitions go; all of this member's partitions pause meanwhile.
         std::chrono::milliseconds drain_budget{2'000};
+        std::size_t careful_starts = 512;  // of each partition that comes (careful_starts.h)
     };
 
     // Sends nothing yet. `tracker` must outlive this.
@@ -47,8 +49,9 @@ public:
         std::uint64_t polled = 0;   // delivered to the pipeline
         std::uint64_t skipped = 0;  // finished by an earlier owner
         std::uint64_t rebalances = 0;
-        std::uint64_t lost = 0;  // times that partitions were lost
-        std::size_t held = 0;    // partitions that wait because their commit metadata is full
+        std::uint64_t lost = 0;    // times that partitions were lost
+        std::size_t held = 0;      // partitions that wait because their commit metadata is full
+        std::size_t starting = 0;  // jobs that wait for the commit of their start, or to run alone
     };
     // Any thread.
     Counters counters() const;
@@ -75,11 +78,15 @@ private:
     std::optional<Epoch> epoch_of(const Key& key) const;
     void check(rd_kafka_error_t* error, const char* what) const;
     void pause_or_resume(const std::vector<Key>& partitions, bool pause) const;
+    bool may_deliver(const schema::Source& source) const;
+    void apply_pause();
 
     const Options options_;
     OffsetTracker& tracker_;
+    CarefulStarts careful_;
     bool subscribed_ = false;
-    bool paused_ = false;
+    bool paused_ = false;         // asked for by the pipeline
+    bool pause_applied_ = false;  // that, or a job that must run alone
     bool closing_ = false;
     std::deque<Rebalance> rebalances_;       // told by librdkafka, not yet answered
     PartitionListHandle arriving_;           // being taken over: the assign that is not answered yet

@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "consumer/backoff.h"
+#include "consumer/past_results.h"
+
 namespace lorry::consumer {
 
 namespace {
@@ -33,6 +36,7 @@ TakenOver take_over(const std::string& topic, std::int32_t partition, std::optio
     TakenOver taken{.topic = topic, .partition = partition, .state = {}, .start = 0, .first = log.first, .end = log.end, .lost = 0};
     if (!committed) {
         taken.state = from(log.first);
+        taken.recorded = false;
     } else if (*committed > log.end) {
         spdlog::warn(
             "{} [{}]: the committed offset {} lies beyond the log's end {}: the topic was truncated or made anew. Starting at "
@@ -44,13 +48,27 @@ TakenOver take_over(const std::string& topic, std::int32_t partition, std::optio
     } else if (state.error().kind == CommitMetadataError::Kind::newer) {
         throw KafkaError(fmt::format("{} [{}], offset {}: {}", topic, partition, *committed, state.error().text));
     } else {
-        spdlog::warn("{} [{}]: {}; starting at the committed offset {}: jobs above it that were finished run again", topic, partition,
+        spdlog::warn("{} [{}]: {}; what is finished above the committed offset {} is looked up in the results", topic, partition,
                      state.error().text, *committed);
         taken.state = from(*committed);
+        taken.recorded = false;
     }
     taken.start = std::max(taken.state.offset, log.first);
     taken.lost = unfinished_below(taken.state, log.first);
     return taken;
+}
+
+CommitState state_of_finished(std::int64_t first, const std::set<std::int64_t>& finished) {
+    CommitState state = from(first);
+    for (const std::int64_t offset : finished) {
+        if (offset == state.offset) {
+            state.offset = state.highest_finished = offset + 1;
+            continue;
+        }
+        for (std::int64_t hole = std::max(state.highest_finished + 1, state.offset + 1); hole < offset; ++hole) state.holes.push_back(hole);
+        state.highest_finished = offset;
+    }
+    return state;
 }
 
 void TakeOver::start(Partitions partitions) {
@@ -92,7 +110,7 @@ std::vector<TakenOver> TakeOver::ask(const Partitions& partitions, const std::st
     const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
     for (const auto& [topic, partition] : partitions) rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition);
     const auto deadline = std::chrono::steady_clock::now() + consumer_.config().deadline_later;
-    for (auto backoff = backoff_first; !stop.stop_requested(); backoff = std::min(backoff * 2, backoff_max)) {
+    for (Backoff backoff(backoff_first, backoff_max); !stop.stop_requested();) {
         auto error = rd_kafka_committed(consumer_.handle(), list.get(), static_cast<int>(request_timeout.count()));
         for (int i = 0; i < list->cnt && error == RD_KAFKA_RESP_ERR_NO_ERROR; ++i) error = list->elems[i].err;
         if (error == RD_KAFKA_RESP_ERR_NO_ERROR) break;
@@ -103,25 +121,35 @@ std::vector<TakenOver> TakeOver::ask(const Partitions& partitions, const std::st
         if (std::chrono::steady_clock::now() > deadline) {
             throw consumer_.away(fmt::format("reading committed offsets ({})", rd_kafka_err2str(error)), consumer_.config().deadline_later);
         }
-        std::this_thread::sleep_for(backoff);
+        std::this_thread::sleep_for(backoff.next());
     }
     std::vector<TakenOver> answer;
     for (int i = 0; i < list->cnt && !stop.stop_requested(); ++i) {
         const rd_kafka_topic_partition_t& found = list->elems[i];
         std::optional<KafkaConnection::Watermarks> log;
-        for (auto backoff = backoff_first; !log && !stop.stop_requested(); backoff = std::min(backoff * 2, backoff_max)) {
+        for (Backoff backoff(backoff_first, backoff_max); !log && !stop.stop_requested();) {
             log = consumer_.try_watermarks(found.topic, found.partition);
             if (log) break;
             if (std::chrono::steady_clock::now() > deadline) {
                 throw consumer_.away(fmt::format("asking for the ends of {} [{}]", found.topic, found.partition),
                                      consumer_.config().deadline_later);
             }
-            std::this_thread::sleep_for(backoff);
+            std::this_thread::sleep_for(backoff.next());
         }
         if (!log) break;
         const auto committed = found.offset >= 0 ? std::optional(found.offset) : std::nullopt;
         const std::string_view metadata(static_cast<const char*>(found.metadata), found.metadata_size);
-        answer.push_back(take_over(found.topic, found.partition, committed, metadata, *log));
+        TakenOver taken = take_over(found.topic, found.partition, committed, metadata, *log);
+        if (!taken.recorded) {
+            const auto ended = ended_jobs(consumer_.config(), topics_, taken.partition, taken.start, stop);
+            taken.state = state_of_finished(taken.start, ended);
+            taken.start = taken.state.offset;
+            if (!ended.empty()) {
+                spdlog::info("{} [{}]: {} jobs have ended by the results topic, going on at offset {}", taken.topic, taken.partition,
+                             ended.size(), taken.start);
+            }
+        }
+        answer.push_back(std::move(taken));
     }
     return answer;
 }

@@ -1,10 +1,13 @@
-// Finds out where partitions go on that came to this member: their committed offsets and metadata against what the log still holds. Asks
-// on a thread of its own, so that the poll loop keeps the member in the group; used by KafkaSource only.
+// Finds out where partitions go on that came to this member: their committed offsets and metadata against what the log still holds, and
+// the results topic where they do not say enough. Asks on a thread of its own, so that the poll loop keeps the member in the group; used
+// by KafkaSource only.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -13,6 +16,7 @@
 
 #include "consumer/commit_metadata.h"
 #include "consumer/kafka_connection.h"
+#include "schema/topics.h"
 
 namespace lorry::consumer {
 
@@ -20,6 +24,7 @@ struct TakenOver {
     std::string topic;
     std::int32_t partition = 0;
     CommitState state;       // what is finished already
+    bool recorded = true;    // state is what the commit says; else what is finished above its offset was or is to be asked of the results
     std::int64_t start = 0;  // where to read from
     std::int64_t first = 0;  // the log's start and end
     std::int64_t end = 0;
@@ -28,8 +33,8 @@ struct TakenOver {
 
 class TakeOver {
 public:
-    // Both refer to partitions of `consumer`'s group; `consumer` must outlive this.
-    explicit TakeOver(KafkaConnection& consumer) : consumer_(consumer) {}
+    // All refers to partitions of `consumer`'s group; `consumer` must outlive this.
+    TakeOver(KafkaConnection& consumer, schema::Topics topics) : consumer_(consumer), topics_(std::move(topics)) {}
 
     using Partitions = std::vector<std::pair<std::string, std::int32_t>>;
     // Starts asking. A time-out is asked again, never taken for "no offset".
@@ -44,6 +49,7 @@ private:
     std::vector<TakenOver> ask(const Partitions& partitions, const std::stop_token& stop);
 
     KafkaConnection& consumer_;
+    const schema::Topics topics_;
     std::mutex mutex_;
     std::optional<std::vector<TakenOver>> answer_;  // guarded by mutex_
     std::exception_ptr failure_;                    // guarded by mutex_
@@ -53,5 +59,7 @@ private:
 // By the rules of a take-over: `committed` nullopt = none. Throws KafkaError for a newer program's metadata.
 TakenOver take_over(const std::string& topic, std::int32_t partition, std::optional<std::int64_t> committed, std::string_view metadata,
                     const KafkaConnection::Watermarks& log);
+// The state in which of all offsets from `first` on exactly these are finished.
+CommitState state_of_finished(std::int64_t first, const std::set<std::int64_t>& finished);
 
 }  // namespace lorry::consumer

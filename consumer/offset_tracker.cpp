@@ -8,7 +8,7 @@
 
 namespace lorry::consumer {
 
-Epoch OffsetTracker::assign(const std::string& topic, std::int32_t partition, const CommitState& state) {
+Epoch OffsetTracker::assign(const std::string& topic, std::int32_t partition, const CommitState& state, bool recorded) {
     const std::scoped_lock lock(mutex_);
     Partition fresh;
     fresh.epoch = ++last_epoch_;
@@ -19,7 +19,7 @@ Epoch OffsetTracker::assign(const std::string& topic, std::int32_t partition, co
         fresh.expected.insert(state.offset);  // it is the lowest incomplete one
     }
     for (const StartCount& start : state.starts) fresh.starts[start.offset] = start.count;
-    fresh.last_commit = PartitionCommit{topic, partition, fresh.epoch, state.offset, encode_commit_metadata(state)};
+    if (recorded) fresh.last_commit = commit_of({topic, partition}, fresh);
     const auto [place, inserted] = partitions_.try_emplace({topic, partition}, std::move(fresh));
     CHECK(inserted, "a partition is assigned that was not dropped");
     return last_epoch_;
@@ -63,15 +63,17 @@ CommitState OffsetTracker::state_of(const Partition& partition) {
             state.holes.push_back(*hole);
         }
     }
+    if (partition.draining) return state;
     for (const auto& [offset, count] : partition.starts) {
         if (offset >= state.offset) state.starts.push_back({offset, count});
     }
     return state;
 }
 
-PartitionCommit OffsetTracker::commit_of(const Key& key, const Partition& partition) {
-    const CommitState state = state_of(partition);
-    return {key.first, key.second, partition.epoch, state.offset, encode_commit_metadata(state)};
+PartitionCommit OffsetTracker::commit_of(const Key& key, const Partition& partition) const {
+    CommitState state = state_of(partition);
+    std::string metadata = encode_commit_metadata(state, metadata_chars_max_);
+    return {key.first, key.second, partition.epoch, state.offset, std::move(metadata), std::move(state.starts)};
 }
 
 CommitState OffsetTracker::longest_state(const Partition& partition, std::int64_t top) {
@@ -140,15 +142,60 @@ bool OffsetTracker::is_current(const schema::Source& source, Epoch epoch) const 
     return partition != nullptr && partition->epoch == epoch;
 }
 
+std::uint32_t OffsetTracker::starts(const schema::Source& source) const {
+    const std::scoped_lock lock(mutex_);
+    const Partition* partition = find(source);
+    if (partition == nullptr) return 0;
+    const auto started = partition->starts.find(source.offset);
+    return started == partition->starts.end() ? 0 : started->second;
+}
+
+bool OffsetTracker::is_incomplete(const schema::Source& source, Epoch epoch) const {
+    const std::scoped_lock lock(mutex_);
+    const Partition* partition = find(source);
+    return partition != nullptr && partition->epoch == epoch && partition->incomplete.contains(source.offset);
+}
+
+bool OffsetTracker::start_is_committed(const schema::Source& source, Epoch epoch) const {
+    const std::scoped_lock lock(mutex_);
+    const Partition* partition = find(source);
+    if (partition == nullptr || partition->epoch != epoch || !partition->last_commit) return false;
+    const auto started = partition->starts.find(source.offset);
+    CHECK(started != partition->starts.end(), "asked of a job that was started");
+    const auto& listed = partition->last_commit->starts;
+    return std::find(listed.begin(), listed.end(), StartCount{source.offset, started->second}) != listed.end();
+}
+
+bool OffsetTracker::finish(Partition& partition, std::int64_t offset) {
+    if (partition.incomplete.erase(offset) == 0) return false;
+    partition.starts.erase(offset);
+    partition.highest_finished = std::max(partition.highest_finished, offset);
+    return true;
+}
+
 bool OffsetTracker::finish(const schema::Source& source, Epoch epoch) {
     const std::scoped_lock lock(mutex_);
     const auto found = partitions_.find({source.topic, source.partition});
-    if (found == partitions_.end() || found->second.epoch != epoch) return false;
-    Partition& partition = found->second;
-    if (partition.incomplete.erase(source.offset) == 0) return false;
-    partition.starts.erase(source.offset);
-    partition.highest_finished = std::max(partition.highest_finished, source.offset);
-    return true;
+    return found != partitions_.end() && found->second.epoch == epoch && finish(found->second, source.offset);
+}
+
+OffsetTracker::Snapshot OffsetTracker::snapshot_with(const std::vector<FinishedWork>& work) const {
+    const std::scoped_lock lock(mutex_);
+    Snapshot snapshot;
+    std::map<Key, Partition> then;
+    for (const auto& [source, epoch] : work) {
+        const Partition* now = find(source);
+        snapshot.is_current.push_back(now != nullptr && now->epoch == epoch);
+        if (!snapshot.is_current.back()) continue;
+        const bool finishes = finish(then.try_emplace({source.topic, source.partition}, *now).first->second, source.offset);
+        CHECK(finishes, "a job ends once");
+    }
+    for (const auto& [key, partition] : partitions_) {
+        const auto changed = then.find(key);
+        PartitionCommit commit = commit_of(key, changed == then.end() ? partition : changed->second);
+        if (commit != partition.last_commit) snapshot.commits.push_back(std::move(commit));
+    }
+    return snapshot;
 }
 
 std::vector<PartitionCommit> OffsetTracker::snapshot(bool all) const {

@@ -23,7 +23,14 @@ struct PartitionCommit {
     Epoch epoch = 0;
     std::int64_t offset = 0;
     std::string metadata;
+    std::vector<StartCount> starts = {};  // that the metadata lists
     bool operator==(const PartitionCommit&) const = default;
+};
+
+// A job whose result is about to become durable.
+struct FinishedWork {
+    schema::Source source;
+    Epoch epoch = 0;
 };
 
 // Order of calls per partition: assign, then polled / finish in any mixture with snapshot, then drop. Any thread: one short lock, never
@@ -33,9 +40,11 @@ class OffsetTracker {
 public:
     explicit OffsetTracker(std::size_t metadata_chars_max = commit_metadata_chars_max) : metadata_chars_max_(metadata_chars_max) {}
 
-    // A partition came, to be read from state.offset on. The epoch is new, larger than all before.
-    Epoch assign(const std::string& topic, std::int32_t partition, const CommitState& state);
-    // It goes: until drop() its work still counts, and polled() is not called for it any more.
+    // A partition came, to be read from state.offset on. The epoch is new, larger than all before. `recorded`: the state is what the
+    // group's commit says; else it is committed with the next snapshot.
+    Epoch assign(const std::string& topic, std::int32_t partition, const CommitState& state, bool recorded = true);
+    // It goes: until drop() its work still counts, and polled() is not called for it any more. Its member is alive, so commits list no
+    // starts from here on.
     void drain(const std::string& topic, std::int32_t partition);
     void drop(const std::string& topic, std::int32_t partition);
 
@@ -49,11 +58,24 @@ public:
 
     // True while the partition is held under that epoch: otherwise its work is somebody else's.
     bool is_current(const schema::Source& source, Epoch epoch) const;
+    // True while the job was polled under that epoch, which is not over, and its result is not durable.
+    bool is_incomplete(const schema::Source& source, Epoch epoch) const;
     // The job's result is durable. False, and nothing changes, when the epoch is over or it was finished before.
     bool finish(const schema::Source& source, Epoch epoch);
 
+    // Starts of a polled job so far, an earlier owner's included.
+    std::uint32_t starts(const schema::Source& source) const;
+    // True when a commit that lists all starts of this job so far has succeeded.
+    bool start_is_committed(const schema::Source& source, Epoch epoch) const;
+
     // What changed since it was committed last; `all` also what did not.
     std::vector<PartitionCommit> snapshot(bool all = false) const;
+    // As it will be when `work` is finished as well; nothing is until finish(). Work of an epoch that is over does not count.
+    struct Snapshot {
+        std::vector<bool> is_current;  // by work
+        std::vector<PartitionCommit> commits;
+    };
+    Snapshot snapshot_with(const std::vector<FinishedWork>& work) const;
     // These were committed.
     void committed(const std::vector<PartitionCommit>& commits);
 
@@ -81,9 +103,10 @@ private:
 
     static std::int64_t watermark_of(const Partition& partition);
     static CommitState state_of(const Partition& partition);
+    static bool finish(Partition& partition, std::int64_t offset);
     // The state with the longest string that can still come, when `top` is the highest offset in flight or finished.
     static CommitState longest_state(const Partition& partition, std::int64_t top);
-    static PartitionCommit commit_of(const Key& key, const Partition& partition);
+    PartitionCommit commit_of(const Key& key, const Partition& partition) const;
     Partition& held(const schema::Source& source);
     const Partition* find(const schema::Source& source) const;
 

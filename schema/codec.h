@@ -43,7 +43,12 @@ inline constexpr std::string_view deadline_header = "deadline";  // ms since epo
 inline constexpr std::string_view source_topic_header = "source_topic";
 inline constexpr std::string_view source_partition_header = "source_partition";
 inline constexpr std::string_view source_offset_header = "source_offset";
+inline constexpr std::string_view source_topic_id_header = "source_topic_id";  // tells a topic from a later one of its name
 inline constexpr std::string_view attempt_header = "attempt";
+// Of dead letters, as Kafka Connect names them.
+inline constexpr std::string_view dead_letter_topic_header = "__connect.errors.topic";
+inline constexpr std::string_view dead_letter_partition_header = "__connect.errors.partition";
+inline constexpr std::string_view dead_letter_offset_header = "__connect.errors.offset";
 
 // Reads and checks a job. Unknown or unsupported fields and urls are a 400 that names them. Never throws, whatever the bytes.
 // Refused without an id (a dead letter): null value, not JSON, no object, custom_id missing, empty, no string or over 512 bytes.

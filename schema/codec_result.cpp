@@ -13,7 +13,8 @@ namespace {
 constexpr std::string_view result_id_prefix = "batch_req_";
 
 bool names_a_run(std::string_view header) {
-    constexpr std::array ours = {source_topic_header, source_partition_header, source_offset_header, attempt_header, batch_id_header};
+    constexpr std::array ours = {source_topic_header, source_topic_id_header, source_partition_header,
+                                 source_offset_header, attempt_header, batch_id_header};
     return std::find(ours.begin(), ours.end(), header) != ours.end();
 }
 
@@ -108,9 +109,9 @@ std::string encode_chunk(const Chunk& chunk) {
 
 std::vector<Header> dead_letter_headers(const DeadLetter& letter) {
     std::vector<Header> headers = letter.headers;
-    headers.emplace_back("__connect.errors.topic", letter.source.topic);
-    headers.emplace_back("__connect.errors.partition", std::to_string(letter.source.partition));
-    headers.emplace_back("__connect.errors.offset", std::to_string(letter.source.offset));
+    headers.emplace_back(dead_letter_topic_header, letter.source.topic);
+    headers.emplace_back(dead_letter_partition_header, std::to_string(letter.source.partition));
+    headers.emplace_back(dead_letter_offset_header, std::to_string(letter.source.offset));
     headers.emplace_back("__connect.errors.stage", "VALUE_CONVERTER");
     headers.emplace_back("__connect.errors.class.name", "lorry::schema::parse_job");
     headers.emplace_back("__connect.errors.exception.class.name", "lorry::schema::BadRecord");

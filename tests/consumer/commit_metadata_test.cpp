@@ -41,11 +41,30 @@ TEST(CommitMetadata, ReadsBackWhatItWroteAndCountsItsLength) {
     }
 }
 
-TEST(CommitMetadata, SaysNothingWhereNothingIsFinishedAboveTheOffset) {
-    EXPECT_EQ(encode_commit_metadata({.offset = 7, .holes = {}, .highest_finished = 7, .starts = {}}), "");
-    const auto back = decode_commit_metadata(7, "");
-    ASSERT_TRUE(back);
-    EXPECT_EQ(*back, (CommitState{.offset = 7, .holes = {}, .highest_finished = 7, .starts = {}}));
+// An administrator's reset leaves no metadata; ours always says something, also that nothing above the offset is finished.
+TEST(CommitMetadata, TellsOurOffsetsFromOnesThatSomebodyElseSet) {
+    const CommitState nothing{.offset = 7, .holes = {}, .highest_finished = 7, .starts = {}};
+    const auto back = decode_commit_metadata(7, encode_commit_metadata(nothing));
+    ASSERT_TRUE(back) << back.error().text;
+    EXPECT_EQ(*back, nothing);
+    const auto empty = decode_commit_metadata(7, "");
+    ASSERT_FALSE(empty);
+    EXPECT_EQ(empty.error().kind, Kind::absent);
+}
+
+TEST(CommitMetadata, SaysThatItSaysNothingWhereTheStateIsTooLong) {
+    CommitState state{.offset = 0, .holes = {2, 4, 6, 8}, .highest_finished = 9, .starts = {}};
+    const std::size_t size = commit_metadata_chars(state);
+    EXPECT_EQ(encode_commit_metadata(state, size).size(), size);
+    const std::string one = encode_commit_metadata(state, size - 1);
+    state.holes.pop_back();
+    const std::string other = encode_commit_metadata(state, 4);
+    EXPECT_NE(one, other) << "each commit can be recognized";
+    for (const std::string& text : {one, other}) {
+        const auto result = decode_commit_metadata(0, text);
+        ASSERT_FALSE(result) << text;
+        EXPECT_EQ(result.error().kind, Kind::absent) << text;
+    }
 }
 
 // The broker takes 4,096 characters: a partition must survive thousands of stuck jobs before admission stops.

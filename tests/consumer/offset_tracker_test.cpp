@@ -112,7 +112,7 @@ TEST(OffsetTracker, AgreesWithANaiveModelOverCrashesHolesAndAdmission) {
         std::sort(log.begin(), log.end());
         log.erase(std::unique(log.begin(), log.end()), log.end());
         std::set<std::int64_t> committed;  // finished as of the last commit
-        PartitionCommit commit{topic, 0, 0, 0, ""};
+        PartitionCommit commit{topic, 0, 0, 0, encode_commit_metadata({.offset = 0, .holes = {}, .highest_finished = 0, .starts = {}})};
         std::set<std::int64_t> ever;
         for (int owner = 0; owner < 12; ++owner) {
             OffsetTracker tracker(chars_max);

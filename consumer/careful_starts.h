@@ -1,0 +1,55 @@
+// Which jobs may start when, after a take-over: a job that kills its worker must not kill one after the other. For the first jobs of a
+// partition that came (those that an earlier owner may have been at when it died) each start is committed, in the offset's metadata,
+// before the job runs. One that was running when a worker died runs alone; one that was running twice becomes the error worker_crashed.
+// Used by KafkaSource, on its thread; knows no Kafka.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "consumer/offset_tracker.h"
+#include "consumer/seams.h"
+
+namespace lorry::consumer {
+
+class CarefulStarts {
+public:
+    // jobs: of each partition, at least as many as a worker has in flight; 0: all jobs start at once.
+    CarefulStarts(OffsetTracker& tracker, std::size_t jobs) : tracker_(tracker), jobs_(jobs) {}
+
+    void assigned(const std::string& topic, std::int32_t partition) { left_[{topic, partition}] = jobs_; }
+    void gone(const std::string& topic, std::int32_t partition);
+
+    // A polled job: it is delivered now, or kept until release().
+    void take(Delivery delivery, std::vector<Delivery>& out);
+    // Adds what may start by now, up to `max` in all.
+    void release(std::vector<Delivery>& out, std::size_t max);
+    // Nothing else may be delivered: a job waits to run alone, or does.
+    bool wants_quiet() const { return !suspects_.empty() || alone_.has_value(); }
+    std::size_t waiting() const { return starting_.size() + suspects_.size(); }
+    // No more should be polled for the moment.
+    bool is_full() const { return jobs_ > 0 && waiting() >= jobs_; }
+
+private:
+    struct Waiting {
+        Delivery delivery;
+        bool counted = false;  // its start is in the tracker
+    };
+    // True when a commit lists this start.
+    bool may_start(Waiting& waiting);
+    void release_suspect(std::vector<Delivery>& out);
+
+    OffsetTracker& tracker_;
+    const std::size_t jobs_;
+    std::map<std::pair<std::string, std::int32_t>, std::size_t> left_;  // careful starts to come, by partition
+    std::deque<Waiting> starting_;
+    std::deque<Waiting> suspects_;
+    std::optional<FinishedWork> alone_;  // runs
+};
+
+}  // namespace lorry::consumer

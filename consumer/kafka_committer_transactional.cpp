@@ -1,0 +1,236 @@
+// Exactly once: results, statuses, dead letters and offsets in one transaction, tried until it is known to be committed.
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <iterator>
+#include <thread>
+
+#include "consumer/backoff.h"
+#include "consumer/fault_point.h"
+#include "consumer/kafka_committer.h"
+#include "consumer/kafka_transactions.h"
+
+namespace lorry::consumer {
+
+namespace {
+
+using std::chrono::milliseconds;
+using Timer = std::chrono::steady_clock;
+
+constexpr milliseconds backoff_first{10};
+constexpr milliseconds backoff_max{1'000};
+constexpr milliseconds request_timeout{5'000};
+// This often within a minute means that somebody else keeps opening our id.
+constexpr std::size_t fences_max = 3;
+constexpr std::chrono::minutes fences_window{1};
+
+class TransactionalCommitter : public Committer {
+public:
+    TransactionalCommitter(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker, TransactionOptions options)
+        : config_(config), options_(std::move(options)), consumer_(consumer), tracker_(tracker), entries_max_(options_.entries_max) {
+        reopen(config_.deadline_start);
+    }
+
+    std::vector<RejectedEntry> commit(std::vector<OutboxEntry> entries) override {
+        std::vector<RejectedEntry> rejected;
+        auto waiting_since = Timer::now();
+        Backoff backoff(backoff_first, backoff_max);
+        std::deque<OutboxEntry> waiting(std::make_move_iterator(entries.begin()), std::make_move_iterator(entries.end()));
+        do {
+            Transaction transaction{.entries = take_first(waiting), .commits = {}, .rejected = {}};
+            StepResult result = attempt(transaction);
+            if (result.end != StepEnd::done) settle(transaction, result);
+            const bool done = result.end == StepEnd::done;
+            std::move(transaction.rejected.begin(), transaction.rejected.end(), std::back_inserter(rejected));
+            if (done) {
+                entries_max_ = std::min(options_.entries_max, entries_max_ * 2);
+                waiting_since = Timer::now();
+                backoff.reset();
+                continue;
+            }
+            if (result.timed_out) entries_max_ = std::max<std::size_t>(1, transaction.entries.size() / 2);
+            std::move(transaction.entries.rbegin(), transaction.entries.rend(), std::front_inserter(waiting));
+            const auto waited = std::chrono::duration_cast<milliseconds>(Timer::now() - waiting_since);
+            if (waited > config_.deadline_later) throw consumer_.away("publishing results (" + result.reason + ")", waited);
+            std::this_thread::sleep_for(backoff.next());
+        } while (!waiting.empty());
+        return rejected;
+    }
+
+    CommitCounters counters() const override {
+        return {.transactions = transactions_, .aborts = aborts_, .fences = fences_, .unknown = unknown_};
+    }
+
+private:
+    struct Transaction {
+        std::vector<OutboxEntry> entries;
+        std::vector<PartitionCommit> commits;  // sent with it
+        std::vector<RejectedEntry> rejected;
+    };
+
+    // As many as one transaction may hold, one at least.
+    std::vector<OutboxEntry> take_first(std::deque<OutboxEntry>& waiting) const {
+        std::vector<OutboxEntry> taken;
+        for (std::size_t bytes = 0; !waiting.empty() && taken.size() < entries_max_; waiting.pop_front()) {
+            bytes += waiting.front().bytes;
+            if (!taken.empty() && bytes > options_.bytes_max) break;
+            taken.push_back(std::move(waiting.front()));
+        }
+        return taken;
+    }
+
+    // One transaction from begin to commit. `done`: its entries are finished and its offsets known as committed. Entries that are of no
+    // use any more, or of which a record was refused, are taken out of it.
+    StepResult attempt(Transaction& transaction) {
+        if (producer_->has_stray_request()) reopen(config_.deadline_later);
+        // The generation first, the epochs second: a partition that is still ours when the epochs are looked at was ours in that
+        // generation or came later, and offsets sent under an older generation than the group's are refused.
+        const GroupMetadataHandle group(rd_kafka_consumer_group_metadata(consumer_.handle()));
+        std::vector<FinishedWork> work;
+        for (const OutboxEntry& entry : transaction.entries) work.push_back({entry.source, entry.epoch});
+        auto snapshot = tracker_.snapshot_with(work);
+        transaction.commits = std::move(snapshot.commits);
+        std::size_t index = 0;
+        std::erase_if(transaction.entries, [&](const OutboxEntry&) { return !snapshot.is_current[index++]; });
+        if (transaction.commits.empty()) return {};
+
+        fault_point("outbox.begin");
+        if (auto result = producer_->begin(transaction.entries.size()); result.end != StepEnd::done) return result;
+        if (auto result = send(transaction); result.end != StepEnd::done) return result;
+        fault_point("outbox.produced");
+        const PartitionListHandle offsets = offsets_of(consumer_.handle(), transaction.commits);
+        auto result = producer_->send_offsets(group.get(), offsets.get());
+        if (result.end != StepEnd::done) return result;
+        fault_point("outbox.offsets_sent");
+        fault_point("outbox.committing");
+        result = producer_->commit();
+        if (result.end != StepEnd::done) return result;
+        fault_point("outbox.committed");
+        finish(transaction);
+        return {};
+    }
+
+    StepResult send(Transaction& transaction) {
+        for (std::size_t i = 0; i < transaction.entries.size(); ++i) {
+            for (const OutboxRecord& record : transaction.entries[i].records) {
+                const auto error = producer_->send({.topic = record.topic,
+                                                    .partition = record.partition,
+                                                    .key = record.key,
+                                                    .value = record.value,
+                                                    .headers = record.headers,
+                                                    .tag = i});
+                if (error != RD_KAFKA_RESP_ERR_NO_ERROR) break;
+            }
+        }
+        StepResult result = producer_->finish_sending();
+        if (result.end != StepEnd::aborting) return result;
+        std::vector<OutboxEntry> kept;
+        for (std::size_t i = 0; i < transaction.entries.size(); ++i) {
+            OutboxEntry& entry = transaction.entries[i];
+            const auto error = producer_->errors()[i];
+            if (!is_record_error(error)) {
+                kept.push_back(std::move(entry));
+                continue;
+            }
+            ++entry.rejections;
+            transaction.rejected.push_back({std::move(entry), rd_kafka_err2str(error)});
+        }
+        transaction.entries = std::move(kept);
+        return result;
+    }
+
+    void finish(const Transaction& transaction) {
+        for (const OutboxEntry& entry : transaction.entries) tracker_.finish(entry.source, entry.epoch);
+        tracker_.committed(transaction.commits);
+        ++transactions_;
+    }
+
+    // After this the next transaction can begin, and whether this one was committed is known: then `result` becomes done.
+    void settle(Transaction& transaction, StepResult& result) {
+        spdlog::warn("a transaction with {} results was not committed: {}", transaction.entries.size(), result.reason);
+        if (result.end == StepEnd::aborting) {
+            ++aborts_;
+            const StepResult aborted = producer_->abort();
+            if (aborted.end == StepEnd::done) return;
+            spdlog::warn("it could not be aborted either: {}", aborted.reason);
+            if (aborted.end == StepEnd::fenced) result.end = StepEnd::fenced;
+        }
+        if (result.end == StepEnd::fenced) count_fence(result.reason);
+        if (result.end == StepEnd::unknown) ++unknown_;
+        reopen(config_.deadline_later);
+        if (!was_committed(transaction.commits)) return;
+        spdlog::info("the brokers had committed it");
+        finish(transaction);
+        result.end = StepEnd::done;
+    }
+
+    void count_fence(const std::string& reason) {
+        ++fences_;
+        const auto now = Timer::now();
+        recent_fences_.push_back(now);
+        std::erase_if(recent_fences_, [&](Timer::time_point then) { return now - then > fences_window; });
+        if (recent_fences_.size() < fences_max) return;
+        throw KafkaError(
+            fmt::format("Kafka at {}: somebody else opened the transactional id {} {} times within a minute: give each worker "
+                        "a `member` of its own ({})",
+                        config_.brokers, options_.id, recent_fences_.size(), reason));
+    }
+
+    // Under a fresh producer nothing of an old one can change any more.
+    void reopen(milliseconds deadline) {
+        for (Backoff backoff(backoff_first, backoff_max);;) {
+            producer_.reset();
+            producer_ = std::make_unique<TransactionalProducer>(
+                config_, TransactionalProducer::Options{
+                             .id = options_.id, .timeout = options_.timeout, .message_bytes_max = options_.message_bytes_max});
+            const StepResult result = producer_->open(deadline);
+            if (result.end == StepEnd::done) return;
+            count_fence(result.reason);
+            std::this_thread::sleep_for(backoff.next());
+        }
+    }
+
+    // All of a transaction is committed or nothing, so one partition that is still ours tells. Each commit differs from the one before.
+    bool was_committed(const std::vector<PartitionCommit>& commits) {
+        const auto ours = std::find_if(commits.begin(), commits.end(), [&](const PartitionCommit& commit) {
+            return tracker_.is_current({commit.topic, commit.partition, 0}, commit.epoch);
+        });
+        if (ours == commits.end()) return false;  // then it makes no difference: nothing of it is ours to publish again
+        const PartitionListHandle list(rd_kafka_topic_partition_list_new(1));
+        const rd_kafka_topic_partition_t* place = rd_kafka_topic_partition_list_add(list.get(), ours->topic.c_str(), ours->partition);
+        const auto start = Timer::now();
+        for (Backoff backoff(backoff_first, backoff_max);;) {
+            auto error = rd_kafka_committed(consumer_.handle(), list.get(), static_cast<int>(request_timeout.count()));
+            if (error == RD_KAFKA_RESP_ERR_NO_ERROR) error = place->err;
+            if (error == RD_KAFKA_RESP_ERR_NO_ERROR) break;
+            const auto waited = std::chrono::duration_cast<milliseconds>(Timer::now() - start);
+            if (waited > config_.deadline_later) {
+                throw consumer_.away(fmt::format("reading committed offsets ({})", rd_kafka_err2str(error)), waited);
+            }
+            std::this_thread::sleep_for(backoff.next());
+        }
+        const std::string_view metadata(static_cast<const char*>(place->metadata), place->metadata_size);
+        return place->offset == ours->offset && metadata == ours->metadata;
+    }
+
+    const KafkaConfig config_;
+    const TransactionOptions options_;
+    KafkaConnection& consumer_;
+    OffsetTracker& tracker_;
+    std::size_t entries_max_;  // of the next transaction
+    std::vector<Timer::time_point> recent_fences_;
+    std::atomic<std::uint64_t> transactions_ = 0, aborts_ = 0, fences_ = 0, unknown_ = 0;
+    std::unique_ptr<TransactionalProducer> producer_;
+};
+
+}  // namespace
+
+std::unique_ptr<Committer> make_transactional_committer(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker,
+                                                        TransactionOptions options) {
+    return std::make_unique<TransactionalCommitter>(config, consumer, tracker, std::move(options));
+}
+
+}  // namespace lorry::consumer

@@ -1,0 +1,197 @@
+// Transaction steps with deadlines, and their errors put into four classes.
+#include "consumer/kafka_transactions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "consumer/backoff.h"
+
+namespace lorry::consumer {
+
+namespace {
+
+using std::chrono::milliseconds;
+using Timer = std::chrono::steady_clock;
+
+constexpr milliseconds turn{50};
+constexpr milliseconds request_timeout{5'000};
+constexpr milliseconds backoff_first{5};
+constexpr milliseconds backoff_max{500};
+constexpr std::size_t record_overhead_max = 4096;  // of a record beside key and value
+
+// Kafka's numbers of the requests that change a transaction's state (protocol guide, "Api Keys").
+bool changes_transaction(std::int16_t api) {
+    constexpr std::int16_t add_partitions = 24;
+    constexpr std::int16_t add_offsets = 25;
+    constexpr std::int16_t end_transaction = 26;
+    constexpr std::int16_t commit_offsets = 28;
+    return api == add_partitions || api == add_offsets || api == end_transaction || api == commit_offsets;
+}
+
+bool left_unanswered(rd_kafka_resp_err_t error) {
+    switch (error) {
+        case RD_KAFKA_RESP_ERR__TIMED_OUT:
+        case RD_KAFKA_RESP_ERR__TIMED_OUT_QUEUE:
+        case RD_KAFKA_RESP_ERR__TRANSPORT:
+        case RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT:
+        case RD_KAFKA_RESP_ERR_NETWORK_EXCEPTION: return true;
+        default: return false;
+    }
+}
+
+bool is_fencing(rd_kafka_resp_err_t error) {
+    return error == RD_KAFKA_RESP_ERR__FENCED || error == RD_KAFKA_RESP_ERR_PRODUCER_FENCED ||
+           error == RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH;
+}
+
+bool is_timeout(rd_kafka_resp_err_t error) { return error == RD_KAFKA_RESP_ERR__TIMED_OUT || error == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT; }
+
+}  // namespace
+
+TransactionalProducer::TransactionalProducer(const KafkaConfig& config, Options options)
+    : options_(std::move(options)),
+      connection_(
+          config, KafkaConnection::Kind::producer,
+          {{"transactional.id", options_.id},
+           {"transaction.timeout.ms", std::to_string(options_.timeout.count())},
+           {"message.timeout.ms", std::to_string(options_.timeout.count())},
+           {"enable.idempotence", "true"},
+           {"partitioner", "murmur2_random"},
+           {"linger.ms", "1"},
+           {"message.max.bytes", std::to_string(options_.message_bytes_max + record_overhead_max)}},
+          [this](rd_kafka_conf_t* conf) {
+              rd_kafka_conf_set_dr_msg_cb(conf, on_report);
+              rd_kafka_conf_interceptor_add_on_new(conf, "lorry", on_new, this);
+          },
+          this) {}
+
+rd_kafka_resp_err_t TransactionalProducer::on_new(rd_kafka_t* client, const rd_kafka_conf_t*, void* opaque, char*, std::size_t) {
+    return rd_kafka_interceptor_add_on_response_received(client, "lorry", on_response, opaque);
+}
+
+// On one of the client's threads.
+rd_kafka_resp_err_t TransactionalProducer::on_response(rd_kafka_t*, int, const char*, std::int32_t, std::int16_t api, std::int16_t,
+                                                       std::int32_t, std::size_t, std::int64_t, rd_kafka_resp_err_t error, void* opaque) {
+    if (changes_transaction(api) && left_unanswered(error)) static_cast<TransactionalProducer*>(opaque)->stray_request_ = true;
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+void TransactionalProducer::on_report(rd_kafka_t*, const rd_kafka_message_t* message, void* opaque) {
+    auto* self = static_cast<TransactionalProducer*>(static_cast<KafkaContext*>(opaque)->owner);
+    CHECK(self->in_flight_ > 0, "a delivery report without a record");
+    --self->in_flight_;
+    auto& error = self->errors_.at(reinterpret_cast<std::uint64_t>(message->_private));  // NOLINT: send() put a number there
+    if (error == RD_KAFKA_RESP_ERR_NO_ERROR) error = message->err;
+}
+
+StepResult TransactionalProducer::result_of(const char* what, const rd_kafka_error_t& error) const {
+    const auto code = rd_kafka_error_code(&error);
+    const std::string& brokers = connection_.config().brokers;
+    if (code == RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID) {
+        throw KafkaError(fmt::format("Kafka at {}: {}: another worker runs under this member id: give each worker a `member` of its own",
+                                     brokers, what));
+    }
+    if (is_configuration_error(code)) {
+        throw KafkaError(fmt::format("Kafka at {}: {} (transactional id {}): {}{}", brokers, what, options_.id,
+                                     rd_kafka_error_string(&error), advice_for(code, "the topic")));
+    }
+    if (code == RD_KAFKA_RESP_ERR_INVALID_TRANSACTION_TIMEOUT) {
+        throw KafkaError(fmt::format("Kafka at {}: {}: the brokers' transaction.max.timeout.ms is below {} ms: raise it", brokers, what,
+                                     options_.timeout.count()));
+    }
+    StepResult result{.reason = fmt::format("{}: {}", what, rd_kafka_error_string(&error)), .timed_out = is_timeout(code)};
+    if (is_fencing(code)) {
+        result.end = StepEnd::fenced;
+    } else if (rd_kafka_error_is_fatal(&error) == 0 && rd_kafka_error_txn_requires_abort(&error) != 0) {
+        result.end = StepEnd::aborting;
+    } else {
+        result.end = StepEnd::unknown;
+    }
+    return result;
+}
+
+// Repeats what may be repeated.
+template <typename Call>
+StepResult TransactionalProducer::step(const char* what, milliseconds deadline, const Call& call) {
+    const auto start = Timer::now();
+    for (Backoff backoff(backoff_first, backoff_max);;) {
+        const ErrorHandle error(call());
+        if (!error) return {};
+        if (rd_kafka_error_is_retriable(error.get()) == 0) return result_of(what, *error);
+        const auto waited = std::chrono::duration_cast<milliseconds>(Timer::now() - start);
+        if (waited >= deadline) {
+            return {.end = StepEnd::unknown, .reason = fmt::format("{}: {}", what, rd_kafka_error_string(error.get())), .timed_out = true};
+        }
+        rd_kafka_poll(connection_.handle(), 0);
+        std::this_thread::sleep_for(backoff.next());
+    }
+}
+
+StepResult TransactionalProducer::open(milliseconds deadline) {
+    const auto call = [&] { return rd_kafka_init_transactions(connection_.handle(), static_cast<int>(request_timeout.count())); };
+    StepResult result = step("opening transactions", deadline, call);
+    if (result.timed_out) throw connection_.away(result.reason, deadline);
+    return result;
+}
+
+StepResult TransactionalProducer::begin(std::size_t tags) {
+    CHECK(in_flight_ == 0, "the records of the transaction before have ended");
+    errors_.assign(tags, RD_KAFKA_RESP_ERR_NO_ERROR);
+    return step("beginning a transaction", milliseconds(0), [&] { return rd_kafka_begin_transaction(connection_.handle()); });
+}
+
+rd_kafka_resp_err_t TransactionalProducer::send(const Produce& record) {
+    for (;;) {
+        const auto error = produce(connection_.handle(), record);
+        if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
+            ++in_flight_;
+            return error;
+        }
+        if (error != RD_KAFKA_RESP_ERR__QUEUE_FULL) return errors_.at(record.tag) = error;
+        rd_kafka_poll(connection_.handle(), static_cast<int>(turn.count()));  // records leave it by their own time-out at the latest
+    }
+}
+
+StepResult TransactionalProducer::finish_sending() {
+    const auto end = Timer::now() + options_.timeout + request_timeout;
+    while (in_flight_ > 0) {
+        rd_kafka_flush(connection_.handle(), static_cast<int>(turn.count()));
+        if (Timer::now() > end) return {.end = StepEnd::unknown, .reason = "records were not answered", .timed_out = true};
+    }
+    for (const auto error : errors_) {
+        if (error == RD_KAFKA_RESP_ERR_NO_ERROR) continue;
+        // The transaction knows it as well: committing would fail with this.
+        const ErrorHandle as_error(rd_kafka_error_new(error, "%s", rd_kafka_err2str(error)));
+        StepResult result = result_of("publishing results", *as_error);
+        if (result.end == StepEnd::unknown) result.end = StepEnd::aborting;
+        return result;
+    }
+    return {};
+}
+
+StepResult TransactionalProducer::send_offsets(const rd_kafka_consumer_group_metadata_t* group,
+                                               const rd_kafka_topic_partition_list_t* offsets) {
+    return step("sending offsets", options_.timeout, [&] {
+        return rd_kafka_send_offsets_to_transaction(connection_.handle(), offsets, group, static_cast<int>(request_timeout.count()));
+    });
+}
+
+StepResult TransactionalProducer::commit() {
+    // Not repeated: a commit that timed out may still be carried out.
+    return step("committing", milliseconds(0),
+                [&] { return rd_kafka_commit_transaction(connection_.handle(), static_cast<int>(options_.timeout.count())); });
+}
+
+StepResult TransactionalProducer::abort() {
+    const auto call = [&] { return rd_kafka_abort_transaction(connection_.handle(), static_cast<int>(request_timeout.count())); };
+    StepResult result = step("aborting", options_.timeout, call);
+    if (result.end != StepEnd::done) return result;
+    rd_kafka_flush(connection_.handle(), static_cast<int>(request_timeout.count()));  // reports of what the abort threw away
+    return in_flight_ == 0 ? result
+                           : StepResult{.end = StepEnd::unknown, .reason = "aborting: records were not answered", .timed_out = true};
+}
+
+}  // namespace lorry::consumer

@@ -1,0 +1,77 @@
+// One transactional producer (KIP-98) and what its errors mean for whoever has to publish exactly once. Used by the transactional
+// committer only; one thread.
+#pragma once
+
+#include <librdkafka/rdkafka.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "consumer/kafka_connection.h"
+
+namespace lorry::consumer {
+
+// How a step of a transaction ended. A right that is missing, or a second member under our id, is none of these: it throws.
+enum class StepEnd : std::uint8_t {
+    done,
+    aborting,  // nothing of this transaction may be committed; after abort() the next one can begin
+    fenced,    // somebody opened the same transactional id, or the brokers ended the transaction at its time-out
+    unknown,   // what the brokers did, or may still do, with a request on its way cannot be seen from here
+};
+
+struct StepResult {
+    StepEnd end = StepEnd::done;
+    std::string reason = {};
+    bool timed_out = false;
+};
+
+// After `fenced` or `unknown` it must be destroyed; one that is opened under the same id makes the brokers finish or abort what is open
+// and refuse whatever the old one still has on its way.
+class TransactionalProducer {
+public:
+    struct Options {
+        std::string id;                             // transactional.id: cluster-wide
+        std::chrono::milliseconds timeout{10'000};  // of a transaction: the brokers abort it then
+        std::size_t message_bytes_max = 1u << 20;
+    };
+    explicit TransactionalProducer(const KafkaConfig& config, Options options);
+    TransactionalProducer(const TransactionalProducer&) = delete;
+    TransactionalProducer& operator=(const TransactionalProducer&) = delete;
+
+    // First call; waits until the coordinator has ended what an earlier producer of this id left open. Throws KafkaError at `deadline`.
+    StepResult open(std::chrono::milliseconds deadline);
+    StepResult begin(std::size_t tags);
+    // One record; waits while the queue is full. An error is this record's (is_record_error) or makes finish_sending() fail.
+    rd_kafka_resp_err_t send(const Produce& record);
+    // Until each record was acknowledged or refused: errors() by tag.
+    StepResult finish_sending();
+    const std::vector<rd_kafka_resp_err_t>& errors() const { return errors_; }
+    StepResult send_offsets(const rd_kafka_consumer_group_metadata_t* group, const rd_kafka_topic_partition_list_t* offsets);
+    StepResult commit();
+    StepResult abort();
+
+    // A request of this producer's transactions ended in a time-out or a lost connection: the client sent it again, but the first one may
+    // still arrive and act upon a later transaction. Before that one, this producer must be replaced.
+    bool has_stray_request() const { return stray_request_; }
+
+private:
+    static rd_kafka_resp_err_t on_new(rd_kafka_t* client, const rd_kafka_conf_t*, void* opaque, char*, std::size_t);
+    static rd_kafka_resp_err_t on_response(rd_kafka_t*, int, const char*, std::int32_t, std::int16_t api, std::int16_t, std::int32_t,
+                                           std::size_t, std::int64_t, rd_kafka_resp_err_t error, void* opaque);
+    static void on_report(rd_kafka_t* client, const rd_kafka_message_t* message, void* opaque);
+    template <typename Call>
+    StepResult step(const char* what, std::chrono::milliseconds deadline, const Call& call);
+    StepResult result_of(const char* what, const rd_kafka_error_t& error) const;
+
+    const Options options_;
+    std::size_t in_flight_ = 0;
+    std::vector<rd_kafka_resp_err_t> errors_;  // by tag: the first of each
+    std::atomic<bool> stray_request_ = false;  // set by the client's threads
+    KafkaConnection connection_;               // last: its callbacks write to the members above
+};
+
+}  // namespace lorry::consumer
