@@ -160,6 +160,17 @@ void Store::apply(const StoreUpdate& update) {
     transaction.commit();
 }
 
+std::size_t Store::forget_jobs(Timestamp before, std::size_t max) {
+    CHECK(handle_->lease.has_value(), "a reader does not write");
+    std::size_t forgotten = 0;
+    Query query = handle_->database.query(
+        "DELETE FROM jobs WHERE rowid IN "
+        "(SELECT rowid FROM jobs WHERE state <> 'running' AND finished_at < ? ORDER BY finished_at LIMIT ?) RETURNING 1");
+    query.bind(milliseconds_of(before)).bind(static_cast<std::int64_t>(max));
+    while (query.step()) ++forgotten;
+    return forgotten;
+}
+
 void Store::reset() {
     CHECK(handle_->lease.has_value(), "a reader does not write");
     Transaction transaction(handle_->database);

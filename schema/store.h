@@ -78,6 +78,8 @@ public:
     std::vector<AppliedOffset> offsets() const;
     // An offset below the one already stored for the same topic id changes nothing: what it covers was applied.
     void apply(const StoreUpdate& update);
+    // Forgets up to `max` jobs that ended before that time, the longest ago first; the number of them. What has no end stays.
+    std::size_t forget_jobs(Timestamp before, std::size_t max);
     void reset();  // empties all tables but the cluster's id: the topics are read again from their start
     // "ready" or "failed" with the reason. Passed over when the name means another hash by now.
     void set_adapter_state(const std::string& name, const std::string& hash, const std::string& state, const std::string& error);

@@ -72,6 +72,8 @@ CREATE TABLE adapter_targets (
     PRIMARY KEY (adapter, position)
 ) STRICT, WITHOUT ROWID;
 )",
+    // Jobs are forgotten by the time that they ended.
+    "CREATE INDEX jobs_by_end ON jobs (finished_at) WHERE state <> 'running';",
 };
 constexpr std::int64_t version_here = std::size(migrations);
 

@@ -325,6 +325,30 @@ TEST_F(StoreTest, OneProcessWritesAndAKilledOneLetsGo) {
     EXPECT_EQ(writer().jobs({}).at(0).run.job_id, "child");
 }
 
+TEST_F(StoreTest, ForgetsJobsThatEndedBeforeATimeALittleAtOnce) {
+    Store store = writer();
+    StoreUpdate update;
+    // The attempt is part of the times: they end at 3001, 3002, ….
+    for (int i = 1; i <= 9; ++i) update.statuses.push_back(status_of(fmt::format("job-{}", i), i, JobState::completed, i));
+    update.statuses.push_back(status_of("failed", 10, JobState::failed, 3));
+    update.statuses.push_back(status_of("running", 11, JobState::running, 1));
+    store.apply(update);
+    EXPECT_EQ(store.forget_jobs(at(3005), 3), 3U);
+    EXPECT_EQ(store.count({}).finished(), 7);
+    EXPECT_EQ(store.forget_jobs(at(3005), 3), 2U);
+    EXPECT_EQ(store.forget_jobs(at(3005), 3), 0U);
+    std::vector<std::string> left;
+    for (const Status& job : store.jobs({})) left.push_back(job.run.job_id);
+    EXPECT_THAT(left, testing::UnorderedElementsAre("running", "job-5", "job-6", "job-7", "job-8", "job-9"));
+}
+
+TEST_F(StoreTest, AnOlderSchemaIsBroughtUpToDateAndKeepsWhatItHolds) {
+    writer().apply({.statuses = {status_of("kept", 1, JobState::completed)}, .adapters = {}, .offsets = {}});
+    sql("DROP INDEX jobs_by_end; PRAGMA user_version = 1");
+    EXPECT_THAT(error_of([&] { reader(); }), HasSubstr("start a worker of this version"));
+    EXPECT_EQ(writer().forget_jobs(at(1'000'000), 10), 1U);
+}
+
 TEST_F(StoreTest, FilesThatAreNoLedgerAreRefusedAndLeftAlone) {
     EXPECT_THAT(error_of([&] { reader(); }), HasSubstr("does not exist; give the ledger's path"));
     EXPECT_THAT(error_of([&] { Store::open(folder_ / "missing" / "x.db", Store::Mode::writer); }),
