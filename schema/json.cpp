@@ -1,11 +1,12 @@
 // Json's parser (nlohmann's SAX interface feeding our tree) and writer.
 #include "schema/json.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <unordered_map>
+#include <numeric>
 
 namespace lorry::schema {
 namespace {
@@ -13,27 +14,28 @@ namespace {
 constexpr std::size_t depth_max = 100;
 constexpr std::size_t error_bytes_max = 200;  // nlohmann quotes what it read last, which may be the whole text
 
-// Keeps one member per name, the last, in the place of the first. Linear: a body may have as many members as its bytes allow.
+// Keeps one member per name, the last, in the place of the first. A body may have as many members as its bytes allow, and names chosen to
+// collide in a hash table: sorted, all cost the same.
 void drop_repeated_keys(Json::Object& members) {
     if (members.size() < 2) return;
-    std::unordered_map<std::string_view, std::size_t> first_of;
-    first_of.reserve(members.size());
-    std::vector<bool> repeated(members.size());
-    bool any = false;
-    for (std::size_t i = 0; i < members.size(); ++i) {
-        const auto [entry, is_new] = first_of.try_emplace(members[i].first, i);
-        if (is_new) continue;
-        members[entry->second].second = std::move(members[i].second);
+    // Equal names side by side, in the order of the text.
+    std::vector<std::size_t> by_name(members.size());
+    std::iota(by_name.begin(), by_name.end(), std::size_t{0});
+    std::ranges::sort(by_name, {}, [&](std::size_t i) { return std::pair(std::string_view(members[i].first), i); });
+    std::vector<bool> repeated;
+    for (std::size_t k = 1, first = by_name[0]; k < by_name.size(); ++k) {
+        const std::size_t i = by_name[k];
+        if (members[i].first != members[first].first) {
+            first = i;
+            continue;
+        }
+        members[first].second = std::move(members[i].second);
+        repeated.resize(members.size());
         repeated[i] = true;
-        any = true;
     }
-    if (!any) return;
-    Json::Object kept;
-    kept.reserve(first_of.size());
-    for (std::size_t i = 0; i < members.size(); ++i) {
-        if (!repeated[i]) kept.push_back(std::move(members[i]));
-    }
-    members = std::move(kept);
+    if (repeated.empty()) return;
+    std::size_t i = 0;
+    std::erase_if(members, [&](const Json::Member&) { return repeated[i++]; });
 }
 
 // Receives nlohmann's events and builds the tree. Open containers are kept by value and moved into their parent when they end.
@@ -350,6 +352,10 @@ bool is_valid_utf8(std::string_view bytes) {
         bytes.remove_prefix(length);
     }
     return true;
+}
+
+std::int64_t count_characters(std::string_view utf8) {
+    return std::ranges::count_if(utf8, [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; });
 }
 
 std::string repair_utf8(std::string_view bytes) {
