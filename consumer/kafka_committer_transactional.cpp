@@ -99,11 +99,14 @@ private:
 
         fault_point("outbox.begin");
         if (auto result = producer_->begin(transaction.entries.size()); result.end != StepEnd::done) return result;
-        if (auto result = send(transaction); result.end != StepEnd::done) return result;
+        const StepResult sent = send(transaction);
+        if (sent.end != StepEnd::done && (sent.end != StepEnd::aborting || !transaction.rejected.empty())) return sent;
         fault_point("outbox.produced");
         const PartitionListHandle offsets = offsets_of(consumer_.handle(), transaction.commits);
+        // Also after records that were thrown away: they do not know why, the transaction does.
         auto result = producer_->send_offsets(group.get(), offsets.get());
         if (result.end != StepEnd::done) return result;
+        if (sent.end != StepEnd::done) return sent;
         fault_point("outbox.offsets_sent");
         fault_point("outbox.committing");
         result = producer_->commit();
@@ -150,7 +153,8 @@ private:
 
     // After this the next transaction can begin, and whether this one was committed is known: then `result` becomes done.
     void settle(Transaction& transaction, StepResult& result) {
-        spdlog::warn("a transaction with {} results was not committed: {}", transaction.entries.size(), result.reason);
+        spdlog::log(result.end == StepEnd::aborting ? spdlog::level::info : spdlog::level::warn,
+                    "a transaction with {} results was not committed: {}", transaction.entries.size(), result.reason);
         if (result.end == StepEnd::aborting) {
             ++aborts_;
             const StepResult aborted = producer_->abort();

@@ -306,19 +306,30 @@ TEST(KafkaTakeOver, FollowsTheRulesForOffsetsAndMetadata) {
 
     const TakenOver nothing = take_over("jobs", 0, std::nullopt, "", log_of(5, 40));
     EXPECT_EQ(nothing.start, 5) << "no offset: the log's start";
+    EXPECT_FALSE(nothing.recorded) << "the results must be asked";
     const TakenOver normal = take_over("jobs", 0, 10, metadata, log_of(5, 40));
     EXPECT_EQ(normal.start, 10);
     EXPECT_EQ(normal.state, state);
     EXPECT_EQ(normal.lost, 0);
     const TakenOver foreign = take_over("jobs", 0, 10, "somebody else's", log_of(5, 40));
     EXPECT_EQ(foreign.start, 10);
-    EXPECT_TRUE(foreign.state.holes.empty()) << "unreadable: all above the offset runs again";
+    EXPECT_FALSE(foreign.recorded) << "unreadable: the results must be asked";
+    EXPECT_FALSE(take_over("jobs", 0, 10, "", log_of(5, 40)).recorded) << "set by an administrator: the results must be asked";
+    EXPECT_TRUE(normal.recorded);
     const TakenOver beyond = take_over("jobs", 0, 50, "", log_of(5, 40));
     EXPECT_EQ(beyond.start, 5) << "beyond the log's end: made anew";
     const TakenOver deleted = take_over("jobs", 0, 10, metadata, log_of(20, 40));
     EXPECT_EQ(deleted.start, 20);
     EXPECT_EQ(deleted.lost, 5) << "10, 13, 15, 18 and 19 were not finished";
     EXPECT_THROW(take_over("jobs", 0, 10, "AnaQLlkBAgM=", log_of(5, 40)), KafkaError) << "a newer program's metadata";
+}
+
+TEST(KafkaTakeOver, MakesAStateOfWhatHasResults) {
+    const auto state = [](std::set<std::int64_t> finished) { return state_of_finished(5, finished); };
+    EXPECT_EQ(state({}), (CommitState{.offset = 5, .holes = {}, .highest_finished = 5, .starts = {}}));
+    EXPECT_EQ(state({5, 6, 7}), (CommitState{.offset = 8, .holes = {}, .highest_finished = 8, .starts = {}}));
+    EXPECT_EQ(state({6}), (CommitState{.offset = 5, .holes = {}, .highest_finished = 6, .starts = {}}));
+    EXPECT_EQ(state({5, 8, 9, 11}), (CommitState{.offset = 6, .holes = {7, 10}, .highest_finished = 11, .starts = {}}));
 }
 
 }  // namespace

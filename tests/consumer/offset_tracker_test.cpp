@@ -46,6 +46,40 @@ TEST(OffsetTracker, CommitsPastAStuckJobWithoutForgettingIt) {
     EXPECT_EQ(snapshot_of(tracker), "");
 }
 
+TEST(OffsetTracker, LooksAheadToACommitWithoutFinishingAnything) {
+    OffsetTracker tracker;
+    const Epoch epoch = tracker.assign(topic, 0, from(10));
+    for (std::int64_t offset = 10; offset < 14; ++offset) tracker.polled(at(offset));
+    const auto snapshot = tracker.snapshot_with({{at(10), epoch}, {at(12), epoch}, {at(13), epoch + 1}, {at(1, 7), epoch}});
+    EXPECT_EQ(snapshot.is_current, (std::vector<bool>{true, true, false, false}));
+    ASSERT_EQ(snapshot.commits.size(), 1U);
+    EXPECT_EQ(text_of(snapshot.commits[0]), "11 [] 12");
+    EXPECT_EQ(tracker.incomplete(), 4U);
+    EXPECT_EQ(snapshot_of(tracker), "") << "nothing has changed";
+    tracker.finish(at(10), epoch);
+    tracker.finish(at(12), epoch);
+    tracker.committed(snapshot.commits);
+    EXPECT_EQ(snapshot_of(tracker), "") << "what was committed is what is";
+}
+
+TEST(OffsetTracker, SaysNothingWhereWhatItTookOverIsTooLong) {
+    OffsetTracker tracker(24);
+    CommitState state = from(0);
+    for (std::int64_t hole = 2; hole < 200; hole += 2) state.holes.push_back(hole);
+    state.highest_finished = 201;
+    const Epoch epoch = tracker.assign(topic, 0, state, /*recorded=*/false);
+    auto commits = tracker.snapshot();
+    ASSERT_EQ(commits.size(), 1U) << "not yet in the group's offsets";
+    EXPECT_EQ(decode_commit_metadata(0, commits[0].metadata).error().kind, CommitMetadataError::Kind::absent);
+    EXPECT_TRUE(tracker.polled(at(0)));
+    EXPECT_FALSE(tracker.polled(at(1))) << "it is known here all the same";
+    tracker.committed(commits);
+    tracker.finish(at(0), epoch);
+    commits = tracker.snapshot();
+    ASSERT_EQ(commits.size(), 1U);
+    EXPECT_EQ(commits[0].offset, 2);
+}
+
 TEST(OffsetTracker, SkipsWhatAnEarlierOwnerFinishedAndForgetsWhatTheLogNoLongerHolds) {
     OffsetTracker tracker;
     tracker.assign(topic, 0, {.offset = 10, .holes = {12, 15}, .highest_finished = 17, .starts = {{12, 2}}});

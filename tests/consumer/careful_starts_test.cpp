@@ -1,0 +1,123 @@
+// Starts after a take-over: listed in a commit first, alone the second time, refused the third.
+#include "consumer/careful_starts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lorry::consumer {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+const std::string topic = "lorry.jobs";
+
+// One owner of partition 0 after the other.
+class CarefulStartsTest : public ::testing::Test {
+protected:
+    CommitState committed{.offset = 0, .holes = {}, .highest_finished = 0, .starts = {}};
+
+    struct Owner {
+        OffsetTracker tracker;
+        CarefulStarts careful;
+        Epoch epoch;
+        std::vector<Delivery> out;
+        Owner(const CommitState& state, std::size_t jobs) : careful(tracker, jobs), epoch(tracker.assign(topic, 0, state)) {
+            careful.assigned(topic, 0);
+        }
+        void poll(std::int64_t offset) {
+            ASSERT_TRUE(tracker.polled({topic, 0, offset}));
+            careful.take({.record = {.source = {topic, 0, offset}}, .epoch = epoch, .refusal = std::nullopt}, out);
+        }
+        std::vector<std::int64_t> delivered(std::size_t max = 100) {
+            careful.release(out, max);
+            std::vector<std::int64_t> offsets;
+            for (const Delivery& delivery : std::exchange(out, {})) offsets.push_back(delivery.record.source.offset);
+            return offsets;
+        }
+        void finish(std::int64_t offset) { ASSERT_TRUE(tracker.finish({topic, 0, offset}, epoch)); }
+    };
+    void commit(Owner& owner) {
+        const auto commits = owner.tracker.snapshot(true);
+        owner.tracker.committed(commits);
+        committed = *decode_commit_metadata(commits.at(0).offset, commits.at(0).metadata);
+    }
+};
+
+TEST_F(CarefulStartsTest, TheFirstJobsStartOnceACommitListsThemAndTheOthersAtOnce) {
+    Owner owner(committed, 2);
+    owner.poll(0);
+    owner.poll(1);
+    EXPECT_TRUE(owner.careful.is_full());
+    owner.poll(2);
+    EXPECT_THAT(owner.delivered(), ElementsAre(2)) << "not one of the first two";
+    commit(owner);
+    EXPECT_THAT(owner.delivered(1), ElementsAre(0));
+    EXPECT_THAT(owner.delivered(1), ElementsAre(1));
+    EXPECT_EQ(owner.careful.waiting(), 0U);
+    EXPECT_EQ(committed.starts, (std::vector<StartCount>{{0, 1}, {1, 1}}));
+}
+
+TEST_F(CarefulStartsTest, WhatWasRunningWhenAWorkerDiedRunsAlone) {
+    committed.starts = {{1, 1}, {2, 1}};
+    Owner owner(committed, 8);
+    for (const std::int64_t offset : {0, 1, 2, 3}) owner.poll(offset);
+    EXPECT_TRUE(owner.careful.wants_quiet());
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    commit(owner);
+    EXPECT_THAT(owner.delivered(), ElementsAre(1)) << "listed as started for the second time, and nothing else runs";
+    commit(owner);
+    EXPECT_THAT(owner.delivered(), IsEmpty()) << "one is running alone";
+    EXPECT_EQ(committed.starts, (std::vector<StartCount>{{0, 1}, {1, 2}, {2, 1}, {3, 1}})) << "the other suspect has not started again";
+    owner.finish(1);
+    EXPECT_THAT(owner.delivered(), IsEmpty()) << "the second one's start is not committed yet";
+    commit(owner);
+    EXPECT_THAT(owner.delivered(), ElementsAre(2));
+    owner.finish(2);
+    EXPECT_THAT(owner.delivered(), ElementsAre(0, 3)) << "and then the rest";
+    EXPECT_FALSE(owner.careful.wants_quiet());
+}
+
+TEST_F(CarefulStartsTest, WhatWasRunningWhenTwoWorkersDiedIsRefused) {
+    for (int death = 0; death < 2; ++death) {
+        Owner owner(committed, 8);
+        owner.poll(0);
+        EXPECT_THAT(owner.delivered(), IsEmpty());
+        commit(owner);
+        EXPECT_THAT(owner.delivered(), ElementsAre(0)) << "death " << death;
+    }
+    Owner owner(committed, 8);
+    owner.poll(0);
+    owner.careful.release(owner.out, 8);
+    ASSERT_EQ(owner.out.size(), 1U);
+    ASSERT_TRUE(owner.out[0].refusal);
+    EXPECT_EQ(owner.out[0].refusal->code, "worker_crashed");
+}
+
+TEST_F(CarefulStartsTest, AWorkerThatLeavesInOrderLeavesNoSuspects) {
+    {
+        Owner owner(committed, 8);
+        owner.poll(0);
+        commit(owner);
+        EXPECT_THAT(owner.delivered(), ElementsAre(0));
+        owner.tracker.drain(topic, 0);
+        commit(owner);
+        EXPECT_THAT(committed.starts, IsEmpty());
+    }
+    Owner owner(committed, 0);
+    owner.poll(0);
+    EXPECT_THAT(owner.delivered(), ElementsAre(0));
+}
+
+TEST_F(CarefulStartsTest, ForgetsWhatWaitsWhenThePartitionGoes) {
+    committed.starts = {{1, 1}};
+    Owner owner(committed, 8);
+    owner.poll(0);
+    owner.poll(1);
+    owner.careful.gone(topic, 0);
+    EXPECT_EQ(owner.careful.waiting(), 0U);
+    EXPECT_FALSE(owner.careful.wants_quiet());
+}
+
+}  // namespace
+}  // namespace lorry::consumer

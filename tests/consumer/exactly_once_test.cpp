@@ -1,0 +1,144 @@
+// Each error of a transaction, put into the embedded broker's answers: tried again, taken back with a new producer, or the worker's end.
+// The embedded broker forgets the offsets of transactions and shows what was aborted; what readers see is tested against a real one.
+#include <gmock/gmock.h>
+
+#include "consumer/kafka_committer.h"
+#include "consumer/kafka_sink.h"
+#include "consumer/kafka_source.h"
+#include "tests/support/kafka_fixture.h"
+
+namespace lorry::consumer {
+namespace {
+
+// Of the Kafka protocol.
+enum Api : std::int16_t {
+    produce = 0,
+    init_producer = 22,
+    add_partitions = 24,
+    add_offsets = 25,
+    end_transaction = 26,
+    commit_offsets = 28
+};
+
+// What the worker does about it.
+enum class Answer : std::uint8_t { inside, abort, fence, ask, reject, end };
+
+struct Row {
+    const char* name;
+    Api api;
+    std::vector<int> codes;
+    Answer answer;
+    const char* says = "";  // the exception's text, where it ends
+};
+
+std::ostream& operator<<(std::ostream& out, const Row& row) { return out << row.name; }
+
+class ExactlyOnceErrors : public KafkaTest, public ::testing::WithParamInterface<Row> {
+protected:
+    OffsetTracker tracker;
+    KafkaSource source{
+        config,
+        {.topics = topics, .group = "base", .member = "one", .session_timeout = 6s, .drain_budget = 500ms, .careful_starts = 0},
+        tracker};
+    TransactionOptions options{.id = "lorry/base/one", .timeout = 5s};
+
+    std::vector<OutboxEntry> poll_entries(std::size_t count) {
+        submit_jobs(config, topics, 0, static_cast<int>(count));
+        std::vector<OutboxEntry> entries;
+        const auto deadline = Clock::now() + 20s;
+        while (entries.size() < count && Clock::now() < deadline) {
+            for (const Delivery& job : source.poll(100ms, count, handler)) {
+                OutboxEntry entry{.source = job.record.source, .epoch = job.epoch};
+                entry.records.push_back({.topic = topics.results(), .partition = 0, .key = "key", .value = "{}", .headers = {}});
+                entry.bytes = bytes_of(entry.records.back());
+                entries.push_back(std::move(entry));
+            }
+        }
+        return entries;
+    }
+};
+
+TEST_P(ExactlyOnceErrors, EndAsTheTableSays) {
+    const Row& row = GetParam();
+    const auto committer = make_transactional_committer(config, source.connection(), tracker, options);
+    auto entries = poll_entries(3);
+    ASSERT_EQ(entries.size(), 3U);
+    broker.fail_requests(row.api, row.codes);
+    if (row.answer == Answer::end) {
+        try {
+            committer->commit(std::move(entries));
+            FAIL() << "the worker went on";
+        } catch (const KafkaError& error) {
+            EXPECT_THAT(error.what(), ::testing::HasSubstr(row.says));
+        }
+        EXPECT_EQ(tracker.incomplete(), 3U) << "nothing counts as done that was not committed";
+        return;
+    }
+    const auto rejected = committer->commit(std::move(entries));
+    const CommitCounters counters = committer->counters();
+    EXPECT_EQ(rejected.size(), row.answer == Answer::reject ? 3U : 0U);
+    EXPECT_EQ(tracker.incomplete(), rejected.size());
+    EXPECT_EQ(counters.transactions, row.answer == Answer::reject ? 0U : 1U);
+    EXPECT_EQ(counters.aborts, row.answer == Answer::abort || row.answer == Answer::reject ? 1U : 0U);
+    EXPECT_EQ(counters.fences, row.answer == Answer::fence ? 1U : 0U);
+    EXPECT_EQ(counters.unknown, row.answer == Answer::ask ? 1U : 0U);
+}
+
+// The numbers are Kafka's ("Error Codes" of the protocol guide).
+INSTANTIATE_TEST_SUITE_P(Table, ExactlyOnceErrors,
+                         ::testing::Values(Row{"EndNotCoordinator", end_transaction, {16, 16}, Answer::inside},
+                                           Row{"EndCoordinatorLoading", end_transaction, {14, 14}, Answer::inside},
+                                           Row{"AddPartitionsConcurrentTransactions", add_partitions, {51, 51}, Answer::inside},
+                                           Row{"AddOffsetsCoordinatorNotAvailable", add_offsets, {15}, Answer::inside},
+                                           Row{"OffsetsCoordinatorLoading", commit_offsets, {14, 14}, Answer::inside},
+                                           Row{"OffsetsIllegalGeneration", commit_offsets, {22}, Answer::abort},
+                                           Row{"OffsetsUnknownMember", commit_offsets, {25}, Answer::abort},
+                                           Row{"OffsetsRebalance", commit_offsets, {27}, Answer::abort},
+                                           Row{"OffsetsMetadataTooLarge", commit_offsets, {12}, Answer::abort},
+                                           Row{"EndTransactionAbortable", end_transaction, {120}, Answer::abort},
+                                           Row{"ProduceOutOfOrder", produce, {45}, Answer::abort},
+                                           Row{"ProduceTooLarge", produce, {10}, Answer::reject},
+                                           Row{"EndProducerFenced", end_transaction, {90}, Answer::fence},
+                                           Row{"EndInvalidProducerEpoch", end_transaction, {47}, Answer::fence},
+                                           Row{"AddOffsetsProducerFenced", add_offsets, {90}, Answer::fence},
+                                           Row{"EndInvalidState", end_transaction, {48}, Answer::ask},
+                                           Row{"OffsetsFencedInstance", commit_offsets, {82}, Answer::end, "`member` of its own"},
+                                           Row{"AddPartitionsForbidden", add_partitions, {29}, Answer::end, "lacks the right"},
+                                           Row{"AddOffsetsForbiddenGroup", add_offsets, {30}, Answer::end, "lacks the right"},
+                                           Row{"EndForbiddenTransactionalId", end_transaction, {53}, Answer::end, "lacks the right"}),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+using ExactlyOnceTest = ExactlyOnceErrors;
+
+TEST_F(ExactlyOnceTest, AFencedProducerGivesUpWhenItHappensAgainAndAgain) {
+    const auto committer = make_transactional_committer(config, source.connection(), tracker, options);
+    auto entries = poll_entries(1);
+    broker.fail_requests(end_transaction, std::vector<int>(5, 90));
+    EXPECT_THROW(committer->commit(std::move(entries)), KafkaError);
+    EXPECT_EQ(tracker.incomplete(), 1U);
+}
+
+TEST_F(ExactlyOnceTest, SaysAtStartThatTheRightToTransactionsIsMissing) {
+    broker.fail_requests(init_producer, {53});
+    EXPECT_THROW(make_transactional_committer(config, source.connection(), tracker, options), KafkaError);
+}
+
+TEST_F(ExactlyOnceTest, DividesWhatIsTooMuchForOneTransaction) {
+    options.entries_max = 2;
+    const auto committer = make_transactional_committer(config, source.connection(), tracker, options);
+    EXPECT_EQ(committer->commit(poll_entries(5)).size(), 0U);
+    EXPECT_EQ(committer->counters().transactions, 3U);
+    EXPECT_EQ(tracker.incomplete(), 0U);
+}
+
+TEST_F(ExactlyOnceTest, DropsWorkOfAPartitionThatWentMeanwhile) {
+    const auto committer = make_transactional_committer(config, source.connection(), tracker, options);
+    auto entries = poll_entries(3);
+    for (const PartitionEpoch& partition : tracker.partitions()) tracker.drop(partition.topic, partition.partition);
+    EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U);
+    EXPECT_EQ(committer->counters().transactions, 0U);
+    EXPECT_EQ(read_all(config, topics.results()).size(), 0U);
+}
+
+}  // namespace
+}  // namespace lorry::consumer

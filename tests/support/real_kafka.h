@@ -1,0 +1,40 @@
+// A real Apache Kafka: ctest starts a broker (`ops/kafka`) and names the file with its address in LORRY_KAFKA_ADDRESS_FILE. Each test makes
+// topics under a prefix of its own.
+#pragma once
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "consumer/kafka_admin.h"
+#include "tests/support/kafka_fixture.h"
+
+namespace lorry::consumer {
+
+inline std::string id_of(const Delivery& job) { return std::get<schema::Completion>(completed(job).record).custom_id; }
+
+class RealKafka : public ::testing::Test {
+protected:
+    static constexpr int partitions = 4;
+    KafkaConfig config{.brokers = "", .passthrough = {}, .deadline_start = 30s, .deadline_later = 60s};
+    schema::Topics topics;
+    RecordingHandler handler;
+
+    void SetUp() override {
+        const char* address_file = std::getenv("LORRY_KAFKA_ADDRESS_FILE");
+        if (address_file == nullptr) GTEST_SKIP() << "LORRY_KAFKA_ADDRESS_FILE is not set: nothing was tested against a real Kafka";
+        std::getline(std::ifstream(address_file) >> std::ws, config.brokers);
+        topics.prefix = fmt::format("t{}-{}", ::getpid(), std::chrono::system_clock::now().time_since_epoch().count() % 1'000'000'000);
+        for (const auto& outcome : create_topics(config, specs())) ASSERT_EQ(outcome.kind, TopicOutcome::Kind::created) << outcome.name;
+    }
+    std::vector<schema::TopicSpec> specs() const { return schema::topic_specs(topics, {.partitions = partitions}); }
+    KafkaMember::Options member_options(const std::string& name) const {
+        return {.topics = topics, .group = topics.prefix, .member = name, .session_timeout = 10s, .drain_budget = 1s, .careful_starts = 0};
+    }
+};
+
+}  // namespace lorry::consumer
