@@ -13,8 +13,6 @@ using engine::TokenId;
 using schema::Endpoint;
 using schema::JobError;
 
-constexpr std::int32_t completions_max_tokens_default = 16;  // as the OpenAI API's /v1/completions
-
 JobError bad_request(std::string code, std::string param, std::string message) {
     return {.status_code = 400, .code = std::move(code), .param = std::move(param), .message = std::move(message)};
 }
@@ -35,6 +33,7 @@ Expected<PreparedJob, JobError> Intake::prepare(schema::Job job, Epoch epoch, Mo
     auto prompts = tokenize(job);
     if (!prompts) return unexpected(prompts.error());
     PreparedJob prepared{.job = std::move(job), .epoch = epoch, .model = std::move(model)};
+    prepared.job.sampling.fill_in(config_.sampling_defaults);
     const schema::Sampling& sampling = prepared.job.sampling;
     if (auto valid = check_tokens(sampling.stop_token_ids, "stop_token_ids"); !valid) return unexpected(valid.error());
     for (const auto& [token, bias] : sampling.logit_bias) {
@@ -167,8 +166,8 @@ void Intake::add_generation(PreparedJob& prepared, const Prompt& prompt, std::in
     const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
     Request request = base_request(prepared, prompt);
     const std::int64_t room = limits_.context_max - tokens;
-    const std::int64_t by_default =
-        job.endpoint == Endpoint::completions ? std::min<std::int64_t>(completions_max_tokens_default, room) : room;
+    std::int64_t by_default = std::min(config_.max_new_tokens.value_or(room), room);
+    if (job.endpoint == Endpoint::completions) by_default = std::min<std::int64_t>(schema::completions_max_tokens_default, by_default);
     request.max_tokens = job.sampling.max_tokens ? *job.sampling.max_tokens : by_default;
     request.stream = job.stream;
     for (const auto& [token, bias] : job.sampling.logit_bias) request.logit_bias.push_back({token, bias});

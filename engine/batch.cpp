@@ -94,11 +94,11 @@ void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
     const schema::Sampling& sampling = request.sampling;
     const std::span<const TokenId> output = sequence.output();
     kernels::SampleRow row{.draw = sequence.draws(),
-                           .temperature = static_cast<float>(sampling.temperature),
-                           .top_k = sampling.top_k,
-                           .top_p = static_cast<float>(sampling.top_p),
-                           .min_p = static_cast<float>(sampling.min_p),
-                           .repetition_penalty = static_cast<float>(sampling.repetition_penalty),
+                           .temperature = static_cast<float>(sampling.temperature.value_or(1.0)),
+                           .top_k = sampling.top_k.value_or(0),
+                           .top_p = static_cast<float>(sampling.top_p.value_or(1.0)),
+                           .min_p = static_cast<float>(sampling.min_p.value_or(0.0)),
+                           .repetition_penalty = static_cast<float>(sampling.repetition_penalty.value_or(1.0)),
                            .presence_penalty = static_cast<float>(sampling.presence_penalty),
                            .frequency_penalty = static_cast<float>(sampling.frequency_penalty),
                            .prompt = sequence.prompt(),

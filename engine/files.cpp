@@ -36,6 +36,10 @@ Expected<std::string, std::string> read_text(const std::filesystem::path& file) 
     return text;
 }
 
+Expected<std::string, std::string> read_text_if_there(const std::filesystem::path& file) {
+    return std::filesystem::exists(file) ? read_text(file) : std::string();
+}
+
 MappedFile::MappedFile(const std::filesystem::path& file) {
     const auto fail = [&](const char* what) -> void {
         throw std::runtime_error(fmt::format("{}: {}: {}", file.string(), what, reason(errno)));

@@ -14,6 +14,8 @@ namespace lorry::engine {
 
 // The file's bytes; the error names the file and the system's reason.
 Expected<std::string, std::string> read_text(const std::filesystem::path& file);
+// The same, but empty where there is no such file.
+Expected<std::string, std::string> read_text_if_there(const std::filesystem::path& file);
 
 // A file mapped read-only for this object's life. For model weights alone: whoever truncates a mapped file kills its readers.
 class MappedFile {

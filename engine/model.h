@@ -41,7 +41,7 @@ public:
     virtual const ModelConfig& config() const = 0;
     virtual kernels::KvShape kv_shape() const = 0;
     virtual std::size_t weight_bytes() const = 0;
-    // xxh128 (hex) of config.json and the weight files' headers and sizes: part of system_fingerprint.
+    // xxh128 (hex) of config.json, generation_config.json and the weight files' headers and sizes: part of system_fingerprint.
     virtual const std::string& fingerprint() const = 0;
     // What adapters are checked and packed against. Constant: any thread may read. A model of another kind has none and takes no adapters.
     virtual const ModelLayout& layout() const;

@@ -40,6 +40,7 @@ struct FamilyTraits {
     const char* model_type;
     std::string_view architecture;
     const Keys& keys;
+    ModuleNaming naming = ModuleNaming::llama;
     bool is_gpt2 = false;  // LayerNorm, learned positions, no gate, an inner size with a default
     const char* activation_default = "silu";
     double epsilon_default = 1e-6;
@@ -59,6 +60,7 @@ constexpr std::array families = {
                  .model_type = "gpt2",
                  .architecture = "GPT2LMHeadModel",
                  .keys = gpt2_keys,
+                 .naming = ModuleNaming::gpt2,
                  .is_gpt2 = true,
                  .activation_default = "gelu_new",
                  .epsilon_default = 1e-5,
@@ -449,6 +451,23 @@ void read_sizes(const Section& config, const FamilyTraits& traits, ModelConfig& 
     if (out.heads * out.head_dim > size_max) config.refuse(heads_key, "the heads together are too wide");
 }
 
+void read_generation_defaults(const Section& generation, ModelConfig& out) {
+    const auto eos = read_ids(generation, "eos_token_id");
+    if (!eos.empty()) out.eos_ids = eos;
+    constexpr double above_zero = 1e-6;
+    schema::Sampling& defaults = out.sampling_defaults;
+    defaults.temperature = generation.optional_real("temperature", 0.0, 100.0);
+    defaults.top_p = generation.optional_real("top_p", above_zero, 1.0);
+    defaults.min_p = generation.optional_real("min_p", 0.0, 1.0);
+    defaults.repetition_penalty = generation.optional_real("repetition_penalty", above_zero, 100.0);
+    if (generation.find("top_k") != nullptr) {
+        defaults.top_k = static_cast<std::int32_t>(std::max<std::int64_t>(0, generation.integer("top_k", std::nullopt, -1, size_max)));
+    }
+    if (generation.find("max_new_tokens") != nullptr) {
+        out.max_new_tokens = generation.integer("max_new_tokens", std::nullopt, 1, size_max);
+    }
+}
+
 }  // namespace
 
 const char* name_of(Family family) {
@@ -467,6 +486,7 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
 
     ModelConfig out;
     out.family = traits.family;
+    out.naming = traits.naming;
     read_sizes(config, traits, out);
     out.norm = traits.is_gpt2 ? kernels::NormKind::layer : kernels::NormKind::rms;
     out.gated = !traits.is_gpt2;
@@ -495,8 +515,7 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
         const std::string generation_file = (std::filesystem::path(file).parent_path() / "generation_config.json").string();
         const auto generation = Json::parse(generation_config_json);
         if (!generation) throw std::runtime_error(fmt::format("{}: not JSON: {}", generation_file, generation.error()));
-        const auto eos = read_ids(Section(*generation, generation_file), "eos_token_id");
-        if (!eos.empty()) out.eos_ids = eos;
+        read_generation_defaults(Section(*generation, generation_file), out);
     }
     // Ids beyond the vocabulary (seen where a checkpoint was cut down) can never be drawn, so nothing downstream has to expect them.
     std::erase_if(out.eos_ids, [&](std::int32_t id) { return id >= out.vocabulary; });
@@ -505,16 +524,11 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
 
 ModelConfig ModelConfig::load(const std::filesystem::path& folder) {
     const auto file = folder / "config.json";
-    const auto generation_file = folder / "generation_config.json";
     const auto config = read_text(file);
     if (!config) throw std::runtime_error(config.error() + "; a model folder as Hugging Face writes it is needed");
-    std::string generation;
-    if (std::filesystem::exists(generation_file)) {
-        auto text = read_text(generation_file);
-        if (!text) throw std::runtime_error(text.error());
-        generation = std::move(*text);
-    }
-    return parse(*config, generation, file.string());
+    const auto generation = read_text_if_there(folder / "generation_config.json");
+    if (!generation) throw std::runtime_error(generation.error());
+    return parse(*config, *generation, file.string());
 }
 
 }  // namespace lorry::engine

@@ -9,11 +9,14 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "schema/job.h"
 
 namespace lorry::engine {
 
 enum class Family : std::uint8_t { gpt2, llama, mistral, qwen2, qwen3 };
 const char* name_of(Family family);
+// How its checkpoints name their modules (model_layout.cpp).
+enum class ModuleNaming : std::uint8_t { gpt2, llama };
 
 // Rotary position embedding as transformers' modeling_rope_utils defines the variants.
 struct RopeConfig {
@@ -34,6 +37,7 @@ struct RopeConfig {
 
 struct ModelConfig {
     Family family = Family::llama;
+    ModuleNaming naming = ModuleNaming::llama;
     std::int64_t hidden = 0;
     std::int64_t intermediate = 0;
     std::int64_t layers = 0;
@@ -59,6 +63,10 @@ struct ModelConfig {
     kernels::Format storage = kernels::Format::float32;  // the checkpoint's own dtype
     std::vector<std::int32_t> eos_ids;                   // generation_config.json's, else config.json's
     std::optional<std::int32_t> bos_id;
+    // generation_config.json's, for jobs that leave them out, as vLLM takes them: do_sample is not read, and only temperature, top_p,
+    // top_k, min_p and repetition_penalty may be set.
+    schema::Sampling sampling_defaults;
+    std::optional<std::int64_t> max_new_tokens;
 
     // Reads config.json (both generations of the rope and dtype keys) and generation_config.json. Throws std::runtime_error with file,
     // key, value and what is supported.

@@ -40,15 +40,12 @@ constexpr Names llama_names{"model.",
                             "mlp.down_proj",
                             false};
 
-const Names& names_of(Family family) {
-    switch (family) {
-        case Family::gpt2: return gpt2_names;
-        case Family::llama:
-        case Family::mistral:
-        case Family::qwen2:
-        case Family::qwen3: return llama_names;
+const Names& names_of(ModuleNaming naming) {
+    switch (naming) {
+        case ModuleNaming::gpt2: return gpt2_names;
+        case ModuleNaming::llama: return llama_names;
     }
-    CHECK(false, "every family has names");
+    CHECK(false, "every naming has names");
 }
 
 // Buffers that older versions of transformers saved beside the weights and that it recomputes.
@@ -70,7 +67,7 @@ std::int64_t out_features_of(const ModelConfig& config, Projection projection) {
 }
 
 ModelLayout layout_of(const ModelConfig& config) {
-    const Names& names = names_of(config.family);
+    const Names& names = names_of(config.naming);
     ModelLayout layout;
     layout.prefix = names.prefix;
     layout.layer_list = std::string(names.prefix) + names.layers;

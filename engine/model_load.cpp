@@ -151,6 +151,10 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
     const auto config_text = read_text(folder / "config.json");
     if (!config_text) throw std::runtime_error(config_text.error());
     hash.add_text(*config_text);
+    // Its defaults decide what jobs that leave them out are answered.
+    const auto generation_text = read_text_if_there(folder / "generation_config.json");
+    if (!generation_text) throw std::runtime_error(generation_text.error());
+    hash.add_text(*generation_text);
     parts.checkpoint->add_to(hash);
     parts.fingerprint = hash.hex();
 

@@ -19,7 +19,6 @@ constexpr std::size_t model_bytes_max = 512;
 constexpr std::size_t stops_max = 16;
 constexpr std::size_t stop_ids_max = 1024;
 constexpr std::size_t requests_max = 4096;  // prompts × n, or prompts × choices: what one job may ask of the engine
-constexpr std::int64_t completions_max_tokens_default = 16;
 
 // The job being read, and what only makes sense beside other fields.
 struct Draft {
@@ -348,7 +347,7 @@ FieldError finish_sampling(Draft& draft) {
         return invalid("max_tokens", "field 'max_tokens' is 0; allowed is 1 or more, or 0 on /v1/completions with echo");
     }
     const std::int64_t most =
-        job.sampling.max_tokens.value_or(job.endpoint == Endpoint::completions ? static_cast<std::int32_t>(completions_max_tokens_default)
+        job.sampling.max_tokens.value_or(job.endpoint == Endpoint::completions ? completions_max_tokens_default
                                                                                : static_cast<std::int32_t>(int32_max));
     if (job.sampling.min_tokens > most) {
         return invalid("min_tokens",

@@ -110,6 +110,17 @@ const char* url_of(Endpoint endpoint) {
     CHECK(false, "an endpoint of no known kind");
 }
 
+void Sampling::fill_in(const Sampling& defaults) {
+    const auto fill = [](auto& field, const auto& value) {
+        if (!field) field = value;
+    };
+    fill(temperature, defaults.temperature);
+    fill(top_p, defaults.top_p);
+    fill(top_k, defaults.top_k);
+    fill(min_p, defaults.min_p);
+    fill(repetition_penalty, defaults.repetition_penalty);
+}
+
 std::string job_id(std::string_view batch_id, std::string_view custom_id) {
     return batch_id.empty() ? std::string(custom_id) : fmt::format("{}/{}", batch_id, custom_id);
 }

@@ -48,13 +48,14 @@ struct ChatPrompt {
 using TextPrompt = std::variant<std::string, std::vector<std::int32_t>>;
 
 struct Sampling {
-    double temperature = 1.0;
-    double top_p = 1.0;
-    std::int32_t top_k = 0;  // 0: off (vLLM's -1 and 0)
-    double min_p = 0.0;
+    // What a job leaves out is as the model's generation_config.json says, else what does nothing (fill_in).
+    std::optional<double> temperature;
+    std::optional<double> top_p;
+    std::optional<std::int32_t> top_k;  // 0: off (vLLM's -1 and 0)
+    std::optional<double> min_p;
+    std::optional<double> repetition_penalty;
     double presence_penalty = 0.0;
     double frequency_penalty = 0.0;
-    double repetition_penalty = 1.0;
     std::vector<std::pair<std::int32_t, float>> logit_bias;
     std::optional<std::uint64_t> seed;
     std::optional<std::int32_t> max_tokens;  // nullopt: the endpoint's default
@@ -65,6 +66,9 @@ struct Sampling {
     bool include_stop_text = false;  // vLLM's include_stop_str_in_output
     bool skip_special_tokens = true;
     std::optional<std::int32_t> logprobs;  // how many top log-probabilities beside the drawn token's; nullopt: none at all
+
+    // Takes the first five fields from `defaults` where they are missing.
+    void fill_in(const Sampling& defaults);
 };
 
 struct Job {
@@ -87,6 +91,8 @@ struct Job {
     std::vector<Header> headers;         // all others, passed on to the result
     std::optional<Timestamp> submitted;  // the record's timestamp
 };
+
+inline constexpr std::int32_t completions_max_tokens_default = 16;  // as the OpenAI API's /v1/completions
 
 // "/v1/chat/completions" …
 const char* url_of(Endpoint endpoint);

@@ -116,6 +116,29 @@ TEST(ModelConfig, the_end_tokens_of_generation_config_come_first) {
     EXPECT_THAT(error_of(config, R"({"eos_token_id":"</s>"})"), testing::HasSubstr("models/x/generation_config.json: eos_token_id"));
 }
 
+TEST(ModelConfig, sampling_defaults_are_those_of_generation_config) {
+    const std::string config = config_with("llama", "");
+    const auto with = [&](const std::string& generation) { return ModelConfig::parse(config, generation, "config.json"); };
+    const ModelConfig given = with(
+        R"({"do_sample":false,"temperature":0.6,"top_p":0.9,"top_k":20,"min_p":0.05,"repetition_penalty":1.05,"max_new_tokens":512})");
+    EXPECT_EQ(given.sampling_defaults.temperature, 0.6) << "do_sample is not read, as in vLLM";
+    EXPECT_EQ(given.sampling_defaults.top_p, 0.9);
+    EXPECT_EQ(given.sampling_defaults.top_k, 20);
+    EXPECT_EQ(given.sampling_defaults.min_p, 0.05);
+    EXPECT_EQ(given.sampling_defaults.repetition_penalty, 1.05);
+    EXPECT_EQ(given.max_new_tokens, 512);
+    for (const char* nothing : {"", "{}", R"({"temperature":null,"top_k":null,"max_new_tokens":null,"num_beams":4})"}) {
+        const ModelConfig none = with(nothing);
+        EXPECT_FALSE(none.sampling_defaults.temperature || none.sampling_defaults.top_p || none.sampling_defaults.top_k ||
+                     none.sampling_defaults.min_p || none.sampling_defaults.repetition_penalty || none.max_new_tokens);
+    }
+    EXPECT_EQ(with(R"({"top_k":-1})").sampling_defaults.top_k, 0);
+    for (const char* wrong : {R"({"temperature":-1})", R"({"top_p":0})", R"({"top_p":1.5})", R"({"top_k":"all"})", R"({"min_p":2})",
+                              R"({"repetition_penalty":0})", R"({"max_new_tokens":0})"}) {
+        EXPECT_THAT(error_of(config, wrong), testing::HasSubstr("models/x/generation_config.json: ")) << wrong;
+    }
+}
+
 TEST(ModelConfig, scaled_rope_lengthens_the_context) {
     const auto limit = [](const char* rope) {
         return parse("llama", std::string(R"("max_position_embeddings":1000,"rope_scaling":)") + rope).max_positions;
