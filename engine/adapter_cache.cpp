@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
-#include <unordered_map>
 
 namespace lorry::engine {
 namespace {
@@ -109,13 +109,13 @@ struct AdapterCache::Implementation {
     void find_place();
     bool evict_one();
     void fail(const std::string& hash, std::string reason);
-    bool is_queued(const std::string& hash) const {
+    bool is_queued(std::string_view hash) const {
         return std::any_of(queue.begin(), queue.end(), [&](const AdapterSource& source) { return source.hash == hash; });
     }
 
     const Options options;
-    std::unordered_map<std::string, Resident> residents;
-    std::unordered_map<std::string, Failure> failures;
+    std::map<std::string, Resident, std::less<>> residents;
+    std::map<std::string, Failure, std::less<>> failures;
     std::deque<AdapterSource> queue;
     std::optional<AdapterSource> loading;  // with the loader, or loaded and without a place
     std::unique_ptr<Adapter> homeless;     // loaded, but the others are in use
@@ -209,7 +209,7 @@ void AdapterCache::prefetch(const AdapterSource& source) {
     poll();
 }
 
-AdapterCache::State AdapterCache::state(const std::string& hash) const {
+AdapterCache::State AdapterCache::state(std::string_view hash) const {
     const Implementation& my = *implementation_;
     if (my.residents.contains(hash)) return State::ready;
     if ((my.loading && my.loading->hash == hash) || my.is_queued(hash)) return State::loading;
@@ -217,9 +217,9 @@ AdapterCache::State AdapterCache::state(const std::string& hash) const {
     return failure != my.failures.end() && Clock::now() < failure->second.retry_at ? State::failed : State::absent;
 }
 
-std::optional<std::string> AdapterCache::needs_room() const {
+std::optional<std::string_view> AdapterCache::needs_room() const {
     const Implementation& my = *implementation_;
-    return my.homeless != nullptr ? std::optional(my.loading->hash) : std::nullopt;
+    return my.homeless != nullptr ? std::optional<std::string_view>(my.loading->hash) : std::nullopt;
 }
 
 void AdapterCache::give_up_room() {
@@ -229,12 +229,12 @@ void AdapterCache::give_up_room() {
     my.loading.reset();
 }
 
-std::string AdapterCache::failure(const std::string& hash) const {
+std::string AdapterCache::failure(std::string_view hash) const {
     const auto failure = implementation_->failures.find(hash);
     return failure != implementation_->failures.end() ? failure->second.reason : "";
 }
 
-const Adapter* AdapterCache::pin(const std::string& hash) {
+const Adapter* AdapterCache::pin(std::string_view hash) {
     const auto found = implementation_->residents.find(hash);
     if (found == implementation_->residents.end()) return nullptr;
     Resident& resident = found->second;
@@ -244,7 +244,7 @@ const Adapter* AdapterCache::pin(const std::string& hash) {
     return resident.adapter.get();
 }
 
-void AdapterCache::unpin(const std::string& hash) {
+void AdapterCache::unpin(std::string_view hash) {
     const auto found = implementation_->residents.find(hash);
     CHECK(found != implementation_->residents.end() && found->second.pins > 0, "unpin follows pin");
     --found->second.pins;

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "engine/adapter.h"
 
@@ -53,16 +54,16 @@ public:
     void poll();
     // Asks for an adapter; it is loaded if it is absent and the queue has room, else the caller asks again. Never blocks.
     void prefetch(const AdapterSource& source);
-    State state(const std::string& hash) const;
-    // The adapter that is loaded but to which those in use leave no room, if there is one: it needs them to end.
-    std::optional<std::string> needs_room() const;
+    State state(std::string_view hash) const;
+    // The adapter that is loaded but to which those in use leave no room, if there is one: it needs them to end. Valid until the next call.
+    std::optional<std::string_view> needs_room() const;
     // Drops that one: nobody wants it any more.
     void give_up_room();
     // Why loading failed; empty unless state is failed.
-    std::string failure(const std::string& hash) const;
+    std::string failure(std::string_view hash) const;
     // The ready adapter, kept until unpin; nullptr unless state is ready. Pins count.
-    const Adapter* pin(const std::string& hash);
-    void unpin(const std::string& hash);
+    const Adapter* pin(std::string_view hash);
+    void unpin(std::string_view hash);
     // Waits until a load finishes or the timeout passes: for an engine that has nothing else to do. Call poll() after it.
     void wait(std::chrono::milliseconds timeout);
     Stats stats() const;

@@ -132,7 +132,7 @@ void Engine::State::plan() {
     if (places > 0 && !waiting.empty()) {
         const WaitingQueue::Context context{
             .is_ready =
-                [&](std::string_view hash) { return hash.empty() || adapters.state(std::string(hash)) == AdapterCache::State::ready; },
+                [&](std::string_view hash) { return hash.empty() || adapters.state(hash) == AdapterCache::State::ready; },
             .is_live = [&](std::string_view hash) { return live_adapters.contains(hash); },
             .needs_room = adapters.needs_room()};
         for (const RequestId id : waiting.candidates(places, context)) candidates.push_back(&at(id));
@@ -244,19 +244,21 @@ void Engine::State::take_log_probabilities(const BatchEntry& entry) {
 
 void Engine::State::tend_adapters(StepOutput& output) {
     adapters.poll();
-    if (const auto homeless = adapters.needs_room(); homeless && !waiting.first_of(*homeless)) adapters.give_up_room();
+    if (const auto homeless = adapters.needs_room(); homeless && !waiting.waits_for(*homeless)) adapters.give_up_room();
     std::int64_t ahead = 0;
-    for (const std::string& hash : waiting.adapters()) {
+    std::vector<std::string> failed;
+    for (const WaitingEntry* first : waiting.firsts()) {
         if (ahead == options.prefetch_max) break;
-        const AdapterCache::State state = adapters.state(hash);
+        const AdapterCache::State state = adapters.state(first->adapter);
         if (state == AdapterCache::State::ready) continue;
         if (state == AdapterCache::State::failed) {
-            fail_waiting(hash, adapters.failure(hash), output);
+            failed.push_back(first->adapter);
             continue;
         }
-        adapters.prefetch(*at(*waiting.first_of(hash)).request().adapter);
+        adapters.prefetch(*at(first->id).request().adapter);
         ++ahead;
     }
+    for (const std::string& hash : failed) fail_waiting(hash, adapters.failure(hash), output);
 }
 
 void Engine::State::fail_waiting(const std::string& adapter, const std::string& reason, StepOutput& output) {

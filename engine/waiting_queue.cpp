@@ -16,15 +16,27 @@ void WaitingQueue::push(WaitingEntry entry) {
     const RequestId id = entry.id;
     const auto [place, fresh] = entries_.emplace(id, std::move(entry));
     CHECK(fresh, "a request waits only once");
-    groups_[place->second.adapter].entries.insert(&place->second);
+    const WaitingEntry& added = place->second;
+    Turns& entries = groups_[added.adapter].entries;
+    const WaitingEntry* const was_first = entries.empty() ? nullptr : *entries.begin();
+    entries.insert(&added);
+    if (added.adapter.empty() || *entries.begin() != &added) return;
+    if (was_first != nullptr) firsts_.erase(was_first);
+    firsts_.insert(&added);
 }
 
 void WaitingQueue::remove(RequestId id) {
     const auto place = entries_.find(id);
     if (place == entries_.end()) return;
     const auto group = groups_.find(place->second.adapter);
-    group->second.entries.erase(&place->second);
-    if (group->second.entries.empty()) groups_.erase(group);
+    Turns& entries = group->second.entries;
+    const bool was_first = firsts_.erase(&place->second) > 0;
+    entries.erase(&place->second);
+    if (entries.empty()) {
+        groups_.erase(group);
+    } else if (was_first) {
+        firsts_.insert(*entries.begin());
+    }
     entries_.erase(place);
 }
 
@@ -32,7 +44,7 @@ std::vector<RequestId> WaitingQueue::candidates(std::size_t count, const Context
     // A walk over copies of the groups' heads: one pick moves one head on and charges the others, as admit() will.
     struct Walk {
         const Group* group;
-        std::set<const WaitingEntry*, ByTurn>::const_iterator head;
+        Turns::const_iterator head;
         std::int64_t passed_over;
         bool live;
     };
@@ -68,22 +80,6 @@ void WaitingQueue::admit(RequestId id) {
         group.passed_over = adapter == place->second.adapter ? 0 : group.passed_over + place->second.cost;
     }
     remove(id);
-}
-
-std::vector<std::string> WaitingQueue::adapters() const {
-    std::vector<std::pair<std::uint64_t, std::string>> order;
-    for (const auto& [adapter, group] : groups_) {
-        if (!adapter.empty()) order.emplace_back((*group.entries.begin())->arrival, adapter);
-    }
-    std::ranges::sort(order);
-    std::vector<std::string> adapters;
-    for (auto& [arrival, adapter] : order) adapters.push_back(std::move(adapter));
-    return adapters;
-}
-
-std::optional<RequestId> WaitingQueue::first_of(std::string_view adapter) const {
-    const auto group = groups_.find(adapter);
-    return group == groups_.end() ? std::nullopt : std::optional((*group->second.entries.begin())->id);
 }
 
 std::vector<RequestId> WaitingQueue::requests_of(std::string_view adapter) const {

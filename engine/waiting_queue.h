@@ -38,30 +38,31 @@ public:
         std::function<bool(std::string_view adapter)> is_live;   // in the batch now
         // An adapter that is loaded, but to which those in use leave no room. Once it is overdue, only adapters that were passed over for
         // as long are admitted, and the base, so that the others run dry and it gets its place.
-        std::optional<std::string> needs_room;
+        std::optional<std::string_view> needs_room;
     };
     // The next `count` requests in the order they should be admitted. Changes nothing.
     std::vector<RequestId> candidates(std::size_t count, const Context& context) const;
     // Takes one out because it was admitted, and charges its cost to all adapters that still wait.
     void admit(RequestId id);
-    // Adapters that have waiting requests, the one whose first request arrived earliest first: what to load next.
-    std::vector<std::string> adapters() const;
-    // The request of this adapter that comes first, and all of them.
-    std::optional<RequestId> first_of(std::string_view adapter) const;
-    std::vector<RequestId> requests_of(std::string_view adapter) const;
-
-private:
+    // The first request of each adapter but the base, by priority and arrival: which adapter to load next.
     struct ByTurn {
         bool operator()(const WaitingEntry* a, const WaitingEntry* b) const;
     };
+    using Turns = std::set<const WaitingEntry*, ByTurn>;
+    const Turns& firsts() const { return firsts_; }
+    bool waits_for(std::string_view adapter) const { return groups_.contains(adapter); }
+    std::vector<RequestId> requests_of(std::string_view adapter) const;
+
+private:
     struct Group {
-        std::set<const WaitingEntry*, ByTurn> entries;
+        Turns entries;
         std::int64_t passed_over = 0;  // cost admitted of others since this group last had its turn
     };
 
     const std::int64_t patience_;
     std::map<RequestId, WaitingEntry> entries_;
     std::map<std::string, Group, std::less<>> groups_;
+    Turns firsts_;
 };
 
 }  // namespace lorry::engine

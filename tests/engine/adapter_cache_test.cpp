@@ -115,6 +115,32 @@ TEST_F(AdapterCacheTest, a_loaded_adapter_is_kept_until_its_first_pin) {
     EXPECT_EQ(settle(cache, patterns), State::ready);
 }
 
+// Pins: an adapter that nobody waits for any more must not keep the loader to itself for as long as the others are in use.
+TEST_F(AdapterCacheTest, an_adapter_without_room_says_so_and_can_be_given_up) {
+    AdapterCache cache(*model_, *backend_,
+                       packed_bytes("plain") + std::min(packed_bytes("patterns"), packed_bytes("rank12-rslora")) - 1);
+    const AdapterSource plain = source("plain");
+    const AdapterSource patterns = source("patterns");
+    const AdapterSource next = source("rank12-rslora");
+    EXPECT_EQ(load(cache, plain), State::ready);
+    cache.pin(plain.hash);
+    EXPECT_EQ(cache.needs_room(), std::nullopt);
+    cache.prefetch(patterns);
+    cache.prefetch(next);
+    for (int i = 0; i < 1000 && !cache.needs_room(); ++i) {
+        cache.wait(milliseconds(10));
+        cache.poll();
+    }
+    EXPECT_EQ(cache.needs_room(), patterns.hash);
+    cache.give_up_room();
+    EXPECT_EQ(cache.needs_room(), std::nullopt);
+    EXPECT_EQ(cache.state(patterns.hash), State::absent);
+    EXPECT_EQ(cache.stats().loads, 1U);
+    cache.unpin(plain.hash);
+    EXPECT_EQ(settle(cache, next), State::ready) << "the next one has its turn";
+    EXPECT_EQ(cache.state(plain.hash), State::absent);
+}
+
 TEST_F(AdapterCacheTest, an_adapter_larger_than_the_budget_fails_with_both_sizes) {
     AdapterCache cache(*model_, *backend_, packed_bytes("plain") - 1);
     const AdapterSource plain = source("plain");

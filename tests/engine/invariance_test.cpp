@@ -2,6 +2,7 @@
 // prefix hit, forked, and beside other adapters. Over a golden checkpoint with real kernels, in both weight formats.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <map>
 
@@ -20,12 +21,13 @@ const Tokenizer& tokenizer() {
 }
 
 struct Rig {
-    Rig(Format weights, const std::string& checkpoint, EngineOptions options, std::int64_t blocks = 200) {
+    Rig(Format weights, const std::string& checkpoint, EngineOptions options, std::int64_t blocks = 200,
+        std::size_t adapter_bytes = std::size_t{64} << 20) {
         backend = kernels::make_cpu_backend({.threads = 2, .isa = std::nullopt, .weights = weights});
         model =
             Model::load(tests::golden_folder() / "checkpoints" / checkpoint, *backend, options.step_rows_max, options.sample_rows_max());
         options.kv_bytes = static_cast<std::size_t>(blocks) * backend->kv_block_bytes(model->kv_shape());
-        options.adapter_bytes = 64 << 20;
+        options.adapter_bytes = adapter_bytes;
         engine = std::make_unique<Engine>(*model, *backend, tokenizer(), options);
     }
     std::map<RequestId, Result> run(const std::vector<Request>& requests) {
@@ -164,6 +166,122 @@ TEST_P(Invariance, HoldsForForks) {
     const auto results = rig.run({first, fork});
     EXPECT_EQ(told(results.at(first.id)), expected);
     EXPECT_EQ(results.at(100).tokens, results.at(first.id).tokens);
+}
+
+// Pins: under dynamic NTK a prompt beyond the original context has rope frequencies of its own length, so that the keys of one prompt are
+// wrong for another, even where their tokens are equal (a choice of /classify is its prompt and more).
+TEST_P(Invariance, ForksUnderDynamicRopeShareBlocksOnlyWithPromptsOfTheirLength) {
+    Request leader;
+    leader.id = 1;
+    for (TokenId i = 0; i < 70; ++i) leader.prompt.push_back((i * i * 7 + 11) % 131);
+    leader.max_tokens = 12;
+    leader.sampling.temperature = 0.0;
+    leader.sampling.logprobs = 2;
+    Request same = leader;
+    same.id = 2;
+    same.fork = Fork{.leader = 1, .tokens = 69};
+    Request longer = leader;
+    longer.id = 3;
+    longer.prompt.insert(longer.prompt.end(), {5, 6, 7});
+    Request longer_fork = longer;
+    longer_fork.fork = Fork{.leader = 1, .tokens = 70};
+    Rig alone(GetParam(), "llama-dynamic", {.prefix_cache = false});
+    const std::string expected = told(alone.run({longer}).at(3));
+    const std::string expected_leader = told(alone.run({leader}).at(1));
+    Rig rig(GetParam(), "llama-dynamic", {});
+    const auto results = rig.run({leader, same, longer_fork});
+    EXPECT_EQ(told(results.at(1)), expected_leader);
+    EXPECT_EQ(told(results.at(2)), expected_leader);
+    EXPECT_EQ(told(results.at(3)), expected);
+    EXPECT_EQ(rig.engine->stats().prompt_tokens, 70U + 1U + 73U);
+
+    // Within the original context nothing depends on the length, and all is shared.
+    const auto cut = [](Request request, std::size_t tokens, std::int64_t shared) {
+        request.prompt.resize(tokens);
+        if (request.fork) request.fork->tokens = shared;
+        request.id += 10;
+        if (request.fork) request.fork->leader += 10;
+        return request;
+    };
+    rig.run({cut(leader, 40, 0), cut(longer_fork, 43, 40)});
+    EXPECT_EQ(rig.engine->stats().prompt_tokens, 70U + 1U + 73U + 40U + 3U);
+}
+
+std::size_t bytes_of_adapter(const Rig& rig, const std::string& name) {
+    return (*Adapter::load(tests::golden_folder() / "adapters" / name, "", *rig.model, *rig.backend))->bytes();
+}
+
+// One adapter fits at a time. The second has a single request behind many of the first's, and more of those keep coming.
+TEST_P(Invariance, AnAdapterWithoutRoomGetsItsTurnAndHoldsUpNobodyElse) {
+    Rig sizes(GetParam(), checkpoint, {});
+    const std::size_t room = std::max(bytes_of_adapter(sizes, "plain"), bytes_of_adapter(sizes, "patterns"));
+    Rig rig(GetParam(), checkpoint, {.sequences_max = 3, .fairness_patience = 60}, 200, room);
+    const ModelConfig& config = rig.model->config();
+    const auto request = [&](RequestId id, std::optional<AdapterSource> adapter) {
+        Request one;
+        one.id = id;
+        one.prompt = {1, 2, static_cast<TokenId>(3 + id % 100)};
+        one.adapter = std::move(adapter);
+        one.max_tokens = 6;
+        return one;
+    };
+    const AdapterSource plain = adapter_named("plain", config);
+    const AdapterSource patterns = adapter_named("patterns", config);
+    rig.run({request(1000, plain)});
+    std::vector<RequestId> order;
+    StepOutput output;
+    RequestId next = 0;
+    rig.engine->submit(request(next++, plain));
+    rig.engine->submit(request(500, patterns));
+    while (rig.engine->has_work()) {
+        // Never fewer than two of the first wait, and now and then one of the base; until the second has had its turn.
+        const bool done = std::ranges::find(order, RequestId{500}) != order.end();
+        ASSERT_LT(next, 500U) << "the second adapter starves";
+        if (!done) rig.engine->submit(request(next++, plain));
+        if (!done && next % 3 == 0) rig.engine->submit(request(next++, std::nullopt));
+        if (!rig.engine->step(output)) rig.engine->wait_for_adapters(std::chrono::milliseconds(5));
+        for (const Result& result : output.results) {
+            EXPECT_FALSE(result.error);
+            order.push_back(result.id);
+        }
+    }
+    EXPECT_EQ(order.size(), next + 1);
+    EXPECT_GE(rig.engine->stats().adapters.evictions, 2U) << "out for the second, and in again";
+}
+
+// The only request for an adapter that found no room is cancelled while it waits: what was loaded for it goes, and others may load.
+TEST_P(Invariance, AnAdapterWithoutRoomIsGivenUpWithItsLastRequest) {
+    Rig sizes(GetParam(), checkpoint, {});
+    const std::size_t other = std::min(bytes_of_adapter(sizes, "patterns"), bytes_of_adapter(sizes, "rank12-rslora"));
+    const std::size_t room = bytes_of_adapter(sizes, "plain") + other - 1;
+    Rig rig(GetParam(), checkpoint, {.sequences_max = 3}, 200, room);
+    const ModelConfig& config = rig.model->config();
+    const auto request = [&](RequestId id, const char* adapter, std::int64_t max_tokens) {
+        Request one;
+        one.id = id;
+        one.prompt = {1, 2, 3};
+        one.adapter = adapter_named(adapter, config);
+        one.max_tokens = max_tokens;
+        return one;
+    };
+    rig.run({request(1, "plain", 1)});
+    StepOutput output;
+    rig.engine->submit(request(2, "plain", 60));
+    rig.engine->step(output);
+    rig.engine->submit(request(3, "patterns", 5));
+    for (int i = 0; i < 20; ++i) {
+        rig.engine->step(output);
+        rig.engine->wait_for_adapters(std::chrono::milliseconds(2));
+    }
+    rig.engine->cancel(3);
+    rig.engine->submit(request(4, "rank12-rslora", 5));
+    std::vector<RequestId> ended;
+    while (rig.engine->has_work()) {
+        if (!rig.engine->step(output)) rig.engine->wait_for_adapters(std::chrono::milliseconds(5));
+        for (const Result& result : output.results) ended.push_back(result.id);
+    }
+    EXPECT_EQ(ended, (std::vector<RequestId>{2, 4}));
+    EXPECT_EQ(rig.engine->stats().adapters.loads, 2U) << "the cancelled one's never found its place";
 }
 
 TEST_P(Invariance, ShowsAdaptersApart) {

@@ -76,10 +76,21 @@ TEST(WaitingQueue, NamesTheAdaptersToLoadInOrderOfNeed) {
     queue.push({.id = 1, .adapter = "", .arrival = 0, .cost = 1});
     queue.push({.id = 2, .adapter = "z", .arrival = 1, .cost = 1});
     queue.push({.id = 3, .adapter = "a", .arrival = 2, .cost = 1});
-    EXPECT_EQ(queue.adapters(), (std::vector<std::string>{"z", "a"}));
+    const auto firsts = [&] {
+        std::string text;
+        for (const WaitingEntry* first : queue.firsts()) text += first->adapter + std::to_string(first->id) + " ";
+        return text;
+    };
+    EXPECT_EQ(firsts(), "z2 a3 ");
+    queue.push({.id = 4, .adapter = "a", .priority = -1, .arrival = 3, .cost = 1});
+    EXPECT_EQ(firsts(), "a4 z2 ") << "a group moves with its first request";
+    queue.admit(4);
+    EXPECT_EQ(firsts(), "z2 a3 ");
     queue.remove(2);
-    EXPECT_EQ(queue.adapters(), (std::vector<std::string>{"a"}));
+    EXPECT_EQ(firsts(), "a3 ");
     EXPECT_EQ(queue.requests_of("a"), (std::vector<RequestId>{3}));
+    queue.remove(3);
+    EXPECT_EQ(firsts(), "");
 }
 
 }  // namespace
