@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/text/detokenizer.h"
 #include "schema/codec.h"
 
 namespace lorry::consumer {
@@ -54,18 +55,52 @@ Json chat_logprobs(const engine::Tokenizer& tokenizer, std::span<const TokenLogp
     return Json::object({{"content", std::move(content)}});
 }
 
-// The parallel lists of /v1/completions. A token without a log-probability (the prompt's first) has null.
+// Where the tokens of an echoed prompt begin in it, in characters.
+class PromptOffsets {
+public:
+    PromptOffsets(const engine::Tokenizer& tokenizer, std::string_view text)
+        : tokenizer_(tokenizer), detokenizer_(tokenizer, true), left_(text), end_(schema::count_characters(text)) {}
+
+    // Called for each token in order.
+    std::int64_t next(engine::TokenId token) {
+        const std::int64_t begin = std::min(characters_, end_);
+        pass(detokenizer_.push(token));
+        // Special tokens that the prompt does not spell out were added to it and stand nowhere in its text.
+        if (tokenizer_.is_special(token)) {
+            const std::string spelled = tokenizer_.token_bytes(token);
+            if (left_.starts_with(spelled)) pass(spelled);
+        }
+        return begin;
+    }
+
+private:
+    void pass(std::string_view text) {
+        characters_ += schema::count_characters(text);
+        left_.remove_prefix(std::min(text.size(), left_.size()));
+    }
+
+    const engine::Tokenizer& tokenizer_;
+    engine::Detokenizer detokenizer_;
+    std::string_view left_;
+    const std::int64_t end_;
+    std::int64_t characters_ = 0;
+};
+
+// The parallel lists of /v1/completions; text_offset counts characters of the returned text.
 class TextLogprobs {
 public:
     explicit TextLogprobs(const engine::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-    void add_first(engine::TokenId token) { add(token, Json(), Json()); }
-    void add(const TokenLogprobs& entry) {
-        Json top = Json::Object();
-        for (const auto& alternative : entry.top) {
-            top.set(printable(tokenizer_.token_bytes(alternative.token)), finite(alternative.logprob));
-        }
-        add(entry.token, finite(entry.logprob), std::move(top));
+    // An echoed prompt: its first token follows nothing and has no log-probability.
+    void add_prompt(std::string_view text, engine::TokenId first, std::span<const TokenLogprobs> scores) {
+        PromptOffsets offsets(tokenizer_, text);
+        add(first, Json(), Json(), offsets.next(first));
+        for (const TokenLogprobs& score : scores) add(score, offsets.next(score.token));
+    }
+    // echo: the prompt that the returned text begins with, or empty.
+    void add_drawn(std::string_view echo, std::span<const TokenLogprobs> entries) {
+        const std::int64_t begin = schema::count_characters(echo);
+        for (const TokenLogprobs& entry : entries) add(entry, begin + entry.text_begin);
     }
     Json take() {
         return Json::object({{"tokens", std::move(tokens_)},
@@ -75,13 +110,18 @@ public:
     }
 
 private:
-    void add(engine::TokenId token, Json logprob, Json top) {
-        std::string text = printable(tokenizer_.token_bytes(token));
-        offsets_.emplace_back(offset_);
-        offset_ += static_cast<std::int64_t>(text.size());
-        tokens_.emplace_back(std::move(text));
+    void add(const TokenLogprobs& entry, std::int64_t offset) {
+        Json top = Json::Object();
+        for (const auto& alternative : entry.top) {
+            top.set(printable(tokenizer_.token_bytes(alternative.token)), finite(alternative.logprob));
+        }
+        add(entry.token, finite(entry.logprob), std::move(top), offset);
+    }
+    void add(engine::TokenId token, Json logprob, Json top, std::int64_t offset) {
+        tokens_.emplace_back(printable(tokenizer_.token_bytes(token)));
         logprobs_.push_back(std::move(logprob));
         top_.push_back(std::move(top));
+        offsets_.emplace_back(offset);
     }
 
     const engine::Tokenizer& tokenizer_;
@@ -89,7 +129,6 @@ private:
     Json::Array logprobs_;
     Json::Array top_;
     Json::Array offsets_;
-    std::int64_t offset_ = 0;
 };
 
 const char* id_prefix(Endpoint endpoint) {
@@ -114,20 +153,16 @@ Json chat_choice(const ReplyContext& context, const PreparedJob& prepared, const
 Json text_choice(const ReplyContext& context, const PreparedJob& prepared, const engine::Request& first_request, const Result& first,
                  const Result& result, const engine::RequestId request, std::int32_t index) {
     const RequestPlace& place = prepared.places[request];
-    std::string text = result.text;
+    const std::string echo = prepared.job.echo ? prepared.prompts[static_cast<std::size_t>(place.prompt)] : std::string();
     Json logprobs;
     if (prepared.job.sampling.logprobs) {
         TextLogprobs lists(context.tokenizer);
-        if (prepared.job.echo) {
-            lists.add_first(first_request.prompt.front());
-            for (const TokenLogprobs& score : first.scores) lists.add(score);
-        }
-        for (const TokenLogprobs& drawn : result.logprobs) lists.add(drawn);
+        if (prepared.job.echo) lists.add_prompt(echo, first_request.prompt.front(), first.scores);
+        lists.add_drawn(echo, result.logprobs);
         logprobs = lists.take();
     }
-    if (prepared.job.echo) text.insert(0, prepared.prompts[static_cast<std::size_t>(place.prompt)]);
     return Json::object(
-        {{"index", index}, {"text", std::move(text)}, {"logprobs", std::move(logprobs)}, {"finish_reason", name_of(result.finish)}});
+        {{"index", index}, {"text", echo + result.text}, {"logprobs", std::move(logprobs)}, {"finish_reason", name_of(result.finish)}});
 }
 
 // Summed log-probability of each choice of one prompt.
@@ -235,20 +270,29 @@ void ChunkWriter::open(std::int32_t choice, std::vector<schema::Chunk>& chunks) 
     if (endpoint_ == Endpoint::chat_completions) {
         chunks.push_back(wrap(choice_chunk(choice, Json::object({{"role", "assistant"}, {"content", ""}}), Json(), Json())));
     } else if (!echo_.empty()) {
-        chunks.push_back(wrap(choice_chunk(choice, echo_[static_cast<std::size_t>(choice / samples_)], Json(), Json())));
+        const std::size_t prompt = prompt_of(choice);
+        Json logprobs;
+        if (const auto scored = scored_.find(prompt); scored != scored_.end()) {
+            TextLogprobs lists(context_.tokenizer);
+            lists.add_prompt(echo_[prompt], scored->second.first, scored->second.scores);
+            logprobs = lists.take();
+        }
+        chunks.push_back(wrap(choice_chunk(choice, echo_[prompt], std::move(logprobs), Json())));
     }
 }
 
 std::vector<schema::Chunk> ChunkWriter::text(std::int32_t choice, const engine::Delta& delta) {
     std::vector<schema::Chunk> chunks;
+    if (delta.prompt) scored_.emplace(prompt_of(choice), *delta.prompt);
     open(choice, chunks);
+    if (delta.text.empty() && delta.logprobs.empty()) return chunks;
     Json logprobs;
     if (!delta.logprobs.empty()) {
         if (endpoint_ == Endpoint::chat_completions) {
             logprobs = chat_logprobs(context_.tokenizer, delta.logprobs);
         } else {
             TextLogprobs lists(context_.tokenizer);
-            for (const TokenLogprobs& drawn : delta.logprobs) lists.add(drawn);
+            lists.add_drawn(echo_.empty() ? std::string_view() : echo_[prompt_of(choice)], delta.logprobs);
             logprobs = lists.take();
         }
     }

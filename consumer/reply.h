@@ -2,6 +2,7 @@
 // Called by the pipeline's publishing thread; pure.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 
@@ -43,6 +44,7 @@ private:
     schema::Chunk wrap(schema::Json chunk);
     schema::Json choice_chunk(std::int32_t choice, schema::Json content, schema::Json logprobs, schema::Json finish_reason) const;
     schema::Json envelope() const;
+    std::size_t prompt_of(std::int32_t choice) const { return static_cast<std::size_t>(choice / samples_); }
 
     const ReplyContext& context_;
     const schema::Endpoint endpoint_;
@@ -56,6 +58,7 @@ private:
     const std::int64_t attempt_;
     const bool wants_usage_;
     std::vector<bool> opened_;
+    std::map<std::size_t, engine::Delta::ScoredPrompt> scored_;  // echoed prompts with log-probabilities
     std::int64_t seq_ = 0;
 };
 

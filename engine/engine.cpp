@@ -78,6 +78,7 @@ struct Engine::State {
     void index_full_blocks(Sequence& sequence);
     void fork_followers(Sequence& leader);
     void fork(const Sequence& leader, Sequence& follower);
+    void hand_out_delta(Sequence& sequence, bool ended, StepOutput& output);
     bool has_finite_results(const BatchEntry& entry) const;
     void take_log_probabilities(const BatchEntry& entry);
 
@@ -113,7 +114,10 @@ bool Engine::step(StepOutput& output) {
     State& state = *state_;
     output.clear();
     for (const RequestId id : std::exchange(state.complete_at_submit, {})) {
-        if (state.sequences.contains(id)) state.finish(state.at(id), output);
+        const auto place = state.sequences.find(id);
+        if (place == state.sequences.end()) continue;
+        state.hand_out_delta(place->second, true, output);
+        state.finish(place->second, output);
     }
     state.tend_adapters(output);
     state.plan();
@@ -209,16 +213,19 @@ void Engine::State::advance(StepOutput& output) {
         fork_followers(sequence);
         bool ended = sequence.is_complete();
         if (entry.final_row && sequence.draws()) {
-            if (sequence.result.tokens.empty()) sequence.result.first_token = Clock::now();
+            if (sequence.output().empty()) sequence.result.first_token = Clock::now();
             ended = sequence.accept(batch.result(entry.sample_begin + entry.score_rows), context_max);
             ++counts.drawn_tokens;
         }
-        if (sequence.request().stream) {
-            Delta delta = sequence.take_delta(ended);
-            if (!delta.text.empty() || !delta.logprobs.empty()) output.deltas.push_back(std::move(delta));
-        }
+        hand_out_delta(sequence, ended, output);
         if (ended) finish(sequence, output);
     }
+}
+
+void Engine::State::hand_out_delta(Sequence& sequence, bool ended, StepOutput& output) {
+    if (!sequence.request().stream) return;
+    Delta delta = sequence.take_delta(ended);
+    if (!delta.empty()) output.deltas.push_back(std::move(delta));
 }
 
 bool Engine::State::has_finite_results(const BatchEntry& entry) const {

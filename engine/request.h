@@ -48,6 +48,7 @@ struct TokenLogprobs {
     TokenId token = 0;
     float logprob = 0.0F;
     std::vector<kernels::TokenLogprob> top;
+    std::int64_t text_begin = 0;  // drawn tokens: characters (code points) of Result::text before this token's own
 };
 
 enum class FinishReason : std::uint8_t { stop, length };
@@ -73,7 +74,14 @@ struct Result {
 struct Delta {
     RequestId id = 0;
     std::string text;
-    std::vector<TokenLogprobs> logprobs;
+    std::vector<TokenLogprobs> logprobs;  // of the tokens whose own text is handed out now
+    // Once, when all of a prompt with score_begin is scored: before any text of it and of its forks.
+    struct ScoredPrompt {
+        TokenId first = 0;
+        std::vector<TokenLogprobs> scores;  // as Result::scores
+    };
+    std::optional<ScoredPrompt> prompt;
+    bool empty() const { return text.empty() && logprobs.empty() && !prompt; }
 };
 
 }  // namespace lorry::engine

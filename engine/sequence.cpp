@@ -4,22 +4,24 @@
 #include <algorithm>
 
 #include "schema/check.h"
+#include "schema/json.h"
 
 namespace lorry::engine {
 
 const char* name_of(FinishReason reason) { return reason == FinishReason::stop ? "stop" : "length"; }
 
 Sequence::Sequence(Request request, std::uint64_t arrival_order, const BlockHash& root, const Tokenizer& tokenizer)
-    : tokens(request.prompt),
+    : tokens(std::move(request.prompt)),
       arrival(arrival_order),
       request_(std::move(request)),
+      prompt_size_(tokens.size()),
       root_(root),
       detokenizer_(tokenizer, request_.sampling.skip_special_tokens),
       matcher_(request_.sampling.stop, request_.sampling.include_stop_text) {
     result.id = request_.id;
     result.prompt_tokens = prompt_tokens();
     result.finish = FinishReason::length;
-    detokenizer_.prime(request_.prompt);
+    detokenizer_.prime(tokens);
 }
 
 const std::string& Sequence::adapter_hash() const {
@@ -39,6 +41,12 @@ std::span<const BlockHash> Sequence::chain(std::int64_t count, std::int64_t bloc
         chain_.push_back(chain_hash(chain_.empty() ? root_ : chain_.back(), block));
     }
     return std::span(chain_).first(static_cast<std::size_t>(count));
+}
+
+std::span<const BlockHash> Sequence::blocks_between(std::int64_t from, std::int64_t end, std::int64_t block_size) {
+    const std::int64_t first = from / block_size;
+    const std::int64_t count = std::max(first, end / block_size);
+    return chain(count, block_size).subspan(static_cast<std::size_t>(first));
 }
 
 std::int64_t Sequence::reusable_tokens() const {
@@ -67,39 +75,57 @@ SequenceView Sequence::view() const {
 bool Sequence::accept(const kernels::SampleResult& drawn, std::int64_t context_max) {
     const schema::Sampling& sampling = request_.sampling;
     tokens.push_back(drawn.token);
-    result.tokens.push_back(drawn.token);
-    if (sampling.logprobs) result.logprobs.push_back({drawn.token, drawn.logprob, drawn.top});
+    if (sampling.logprobs) result.logprobs.push_back({drawn.token, drawn.logprob, drawn.top, characters_});
 
-    const auto drawn_count = static_cast<std::int64_t>(result.tokens.size());
-    const bool may_stop = drawn_count > sampling.min_tokens;
+    const auto drawn_count = static_cast<std::int64_t>(output().size());
+    const auto take_text = [&](const std::string& text) {
+        characters_ += schema::count_characters(text);
+        return matcher_.push(text, drawn_count > sampling.min_tokens);
+    };
     bool ended = false;
     if (std::ranges::find(request_.end_tokens, drawn.token) != request_.end_tokens.end()) {
         result.finish = FinishReason::stop;
         ended = true;  // min_tokens bans end tokens from being drawn, so this one counts
-    } else if (matcher_.push(detokenizer_.push(drawn.token), may_stop)) {
+    } else if (take_text(detokenizer_.push(drawn.token))) {
         result.finish = FinishReason::stop;
         return true;  // what the detokenizer still holds lies behind the stop text
     } else if (drawn_count >= request_.max_tokens || static_cast<std::int64_t>(tokens.size()) >= context_max) {
         result.finish = FinishReason::length;
         ended = true;
     }
-    if (ended && matcher_.push(detokenizer_.finish(), may_stop)) result.finish = FinishReason::stop;
+    if (ended && take_text(detokenizer_.finish())) result.finish = FinishReason::stop;
     return ended;
 }
 
 Delta Sequence::take_delta(bool final) {
-    Delta delta{request_.id, matcher_.take_certain(final), {}};
-    if (!delta.text.empty() || final) {
-        const auto from = result.logprobs.begin() + static_cast<std::ptrdiff_t>(logprobs_streamed_);
-        delta.logprobs.assign(from, result.logprobs.end());
-        logprobs_streamed_ = result.logprobs.size();
+    Delta delta{.id = request_.id, .text = matcher_.take_certain(final), .logprobs = {}, .prompt = {}};
+    if (request_.score_begin && !prompt_streamed_ && !view().score_begin) {
+        delta.prompt = {.first = tokens.front(), .scores = result.scores};
+        prompt_streamed_ = true;
+    }
+    if (final) end_offsets_with_text();
+    characters_streamed_ += schema::count_characters(delta.text);
+    for (; logprobs_streamed_ < result.logprobs.size(); ++logprobs_streamed_) {
+        const TokenLogprobs& next = result.logprobs[logprobs_streamed_];
+        if (!final && next.text_begin >= characters_streamed_) break;
+        delta.logprobs.push_back(next);
     }
     return delta;
 }
 
 Result Sequence::take_result() {
+    result.tokens.assign(output().begin(), output().end());
     result.text = matcher_.text();
+    end_offsets_with_text();
     return std::move(result);
+}
+
+// Tokens of a stop text that was cut off begin where the text ends.
+void Sequence::end_offsets_with_text() {
+    const std::int64_t end = schema::count_characters(matcher_.text());
+    for (auto entry = result.logprobs.rbegin(); entry != result.logprobs.rend() && entry->text_begin > end; ++entry) {
+        entry->text_begin = end;
+    }
 }
 
 }  // namespace lorry::engine

@@ -16,12 +16,12 @@ class Sequence {
 public:
     Sequence(Request request, std::uint64_t arrival, const BlockHash& root, const Tokenizer& tokenizer);
 
-    const Request& request() const { return request_; }
+    const Request& request() const { return request_; }  // its prompt has moved to `tokens`
     RequestId id() const { return request_.id; }
     const std::string& adapter_hash() const;  // empty: base
-    std::span<const TokenId> prompt() const { return std::span(tokens).first(request_.prompt.size()); }
-    std::span<const TokenId> output() const { return std::span(tokens).subspan(request_.prompt.size()); }
-    std::int64_t prompt_tokens() const { return static_cast<std::int64_t>(request_.prompt.size()); }
+    std::span<const TokenId> prompt() const { return std::span(tokens).first(prompt_size_); }
+    std::span<const TokenId> output() const { return std::span(tokens).subspan(prompt_size_); }
+    std::int64_t prompt_tokens() const { return static_cast<std::int64_t>(prompt_size_); }
     bool draws() const { return request_.max_tokens > 0; }
     // Tokens that are to be computed: all that are known if something is drawn or scored after them.
     std::int64_t known() const;
@@ -33,10 +33,12 @@ public:
     // How many tokens may come from the prefix index: the last known one and all scored rows must be computed.
     std::int64_t reusable_tokens() const;
     SequenceView view() const;
+    // The chain hashes of the full blocks within tokens [from, end), `from` counted down to its block's start.
+    std::span<const BlockHash> blocks_between(std::int64_t from, std::int64_t end, std::int64_t block_size);
 
     // Takes a drawn token in; true when the sequence has ended. context_max: tokens at which it ends at the latest.
     bool accept(const kernels::SampleResult& drawn, std::int64_t context_max);
-    // Text (and its log-probabilities) that became certain since the last call.
+    // What became certain since the last call: text with its log-probabilities, the prompt's scores.
     Delta take_delta(bool final);
     Result take_result();
 
@@ -51,12 +53,18 @@ public:
     Result result;
 
 private:
+    void end_offsets_with_text();
+
     Request request_;
+    std::size_t prompt_size_;
     std::vector<BlockHash> chain_;
     BlockHash root_;
     Detokenizer detokenizer_;
     StopMatcher matcher_;
+    std::int64_t characters_ = 0;           // of the text that the drawn tokens gave so far
+    std::int64_t characters_streamed_ = 0;  // of it, handed out in deltas
     std::size_t logprobs_streamed_ = 0;
+    bool prompt_streamed_ = false;
 };
 
 }  // namespace lorry::engine

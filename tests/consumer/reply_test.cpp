@@ -1,0 +1,188 @@
+// Bodies and chunks of /v1/completions with log-probabilities: text_offset counts characters of the text that the client gets.
+#include "consumer/reply.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "engine/text/detokenizer.h"
+
+namespace lorry::consumer {
+namespace {
+
+using engine::TokenId;
+using schema::Json;
+
+const engine::Tokenizer& tokenizer() {
+    static const engine::Tokenizer loaded = engine::Tokenizer::load(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text/gpt2");
+    return loaded;
+}
+
+const ReplyContext& context() {
+    static const ReplyContext shared{.tokenizer = tokenizer(), .base_name = "tiny", .system_fingerprint = "fp"};
+    return shared;
+}
+
+std::vector<TokenId> ids_of(const std::string& text) { return *tokenizer().encode(text, false); }
+
+// One answer as the engine gives it: the prompt's scores, and drawn tokens with their places in the drawn text.
+struct Answer {
+    Answer(const std::vector<TokenId>& prompt, const std::string& text) {
+        result.text = text;
+        result.tokens = ids_of(text);
+        engine::Detokenizer detokenizer(tokenizer(), true);
+        detokenizer.prime(prompt);
+        std::int64_t characters = 0;
+        for (const TokenId id : result.tokens) {
+            result.logprobs.push_back({.token = id, .logprob = -0.5F, .top = {}, .text_begin = characters});
+            characters += schema::count_characters(detokenizer.push(id));
+        }
+        for (std::size_t i = 1; i < prompt.size(); ++i) result.scores.push_back({.token = prompt[i], .logprob = -2.0F, .top = {}});
+    }
+    engine::Result result;
+};
+
+PreparedJob completion_job(const std::vector<TokenId>& prompt, const std::string& prompt_text, std::int32_t samples) {
+    PreparedJob prepared;
+    prepared.job.custom_id = "a";
+    prepared.job.endpoint = schema::Endpoint::completions;
+    prepared.job.model = "base";
+    prepared.job.echo = true;
+    prepared.job.n = samples;
+    prepared.job.sampling.logprobs = 0;
+    prepared.prompts = {prompt_text};
+    for (std::int32_t sample = 0; sample < samples; ++sample) {
+        engine::Request request;
+        request.prompt = prompt;
+        prepared.requests.push_back(std::move(request));
+        prepared.places.push_back({.prompt = 0, .sample = sample, .choice = -1});
+    }
+    return prepared;
+}
+
+// Cuts `text` at its tokens' offsets: "Gr|üße| an".
+std::string cut(const std::string& text, const Json& logprobs) {
+    std::vector<std::string> characters;
+    for (std::size_t i = 0; i < text.size();) {
+        std::size_t end = i + 1;
+        while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) ++end;
+        characters.push_back(text.substr(i, end - i));
+        i = end;
+    }
+    std::string out;
+    std::int64_t last = 0;
+    for (const Json& offset : *logprobs.find("text_offset")->as_array()) {
+        for (; last < *offset.as_integer(); ++last) out += characters.at(static_cast<std::size_t>(last));
+        out += '|';
+    }
+    for (; last < static_cast<std::int64_t>(characters.size()); ++last) out += characters[static_cast<std::size_t>(last)];
+    return out;
+}
+
+// The same from the tokens' own bytes: a character belongs to the token that begins it.
+std::string cut_by_bytes(const std::vector<TokenId>& ids) {
+    std::string out;
+    std::string waiting;  // bars and bytes of a character that is not complete
+    std::string bytes;
+    for (const TokenId id : ids) {
+        (bytes.empty() ? out : waiting) += '|';
+        for (const char byte : tokenizer().token_bytes(id)) {
+            bytes += byte;
+            if (!schema::is_valid_utf8(bytes)) continue;
+            out += waiting + bytes;
+            waiting.clear();
+            bytes.clear();
+        }
+    }
+    return out;
+}
+
+TEST(Reply, TextOffsetsCountCharactersOfPromptAndAnswer) {
+    const std::string prompt_text = "Grüße an 中文 😀";
+    const std::string text = " 👍🏽 und naïve Leute";
+    const std::vector<TokenId> prompt = ids_of(prompt_text);
+    const Answer answer(prompt, text);
+    const Reply reply = make_reply(context(), completion_job(prompt, prompt_text, 1), std::span(&answer.result, 1), {});
+    const Json& choice = reply.body.find("choices")->as_array()->front();
+    EXPECT_EQ(*choice.find("text")->as_string(), prompt_text + text);
+    std::vector<TokenId> all = prompt;
+    all.insert(all.end(), answer.result.tokens.begin(), answer.result.tokens.end());
+    EXPECT_EQ(cut(prompt_text + text, *choice.find("logprobs")), cut_by_bytes(all));
+    EXPECT_TRUE(choice.find("logprobs")->find("token_logprobs")->as_array()->front().is_null());
+}
+
+TEST(Reply, SpecialTokensThatThePromptDoesNotSpellStandNowhereInItsText) {
+    const TokenId special = *tokenizer().find("<|endoftext|>");
+    std::vector<TokenId> prompt = ids_of("one<|endoftext|>two");
+    ASSERT_EQ(std::ranges::count(prompt, special), 1) << "spelled out in the prompt";
+    const std::string spelled = cut_by_bytes(prompt);
+    prompt.insert(prompt.begin(), special);
+    const Answer answer(prompt, " three");
+    const Reply reply = make_reply(context(), completion_job(prompt, "one<|endoftext|>two", 1), std::span(&answer.result, 1), {});
+    const Json& choice = reply.body.find("choices")->as_array()->front();
+    EXPECT_EQ(cut(*choice.find("text")->as_string(), *choice.find("logprobs")), "|" + spelled + cut_by_bytes(answer.result.tokens));
+}
+
+// What a client of a stream puts together, list by list, is what the completion says.
+TEST(Reply, StreamedChunksAddUpToTheCompletionWithItsOffsets) {
+    const std::string prompt_text = "Grüße 😀";
+    const std::vector<TokenId> prompt = ids_of(prompt_text);
+    const std::vector<Answer> answers{{prompt, " an 中文 Leute"}, {prompt, " und 👍🏽"}};
+    const std::vector<engine::Result> results{answers[0].result, answers[1].result};
+    const PreparedJob prepared = completion_job(prompt, prompt_text, 2);
+    const Reply reply = make_reply(context(), prepared, results, {});
+
+    ChunkWriter writer(context(), prepared.job, prepared.prompts, {}, 1);
+    std::vector<schema::Chunk> chunks;
+    const auto take = [&](std::vector<schema::Chunk> more) { chunks.insert(chunks.end(), more.begin(), more.end()); };
+    engine::Delta scored{.id = 0, .text = {}, .logprobs = {}, .prompt = engine::Delta::ScoredPrompt{prompt.front(), results[0].scores}};
+    take(writer.text(0, scored));
+    ASSERT_EQ(chunks.size(), 1U) << "the prompt alone";
+    for (const std::int32_t choice : {1, 0}) {
+        const engine::Result& result = results[static_cast<std::size_t>(choice)];
+        engine::Detokenizer detokenizer(tokenizer(), true);
+        detokenizer.prime(prompt);
+        engine::Delta delta;
+        for (std::size_t i = 0; i < result.tokens.size(); ++i) {
+            delta.text += detokenizer.push(result.tokens[i]);
+            delta.logprobs.push_back(result.logprobs[i]);
+            if (delta.text.empty()) continue;
+            take(writer.text(choice, delta));
+            delta = {};
+        }
+        take(writer.end(choice, result.finish));
+    }
+    for (const std::size_t index : {0U, 1U}) {
+        std::string text;
+        std::map<std::string, std::string> lists;
+        for (const schema::Chunk& chunk : chunks) {
+            const Json& choice = chunk.chunk.find("choices")->as_array()->front();
+            if (*choice.find("index")->as_integer() != static_cast<std::int64_t>(index)) continue;
+            text += *choice.find("text")->as_string();
+            if (choice.find("logprobs")->is_null()) continue;
+            for (const auto& [name, list] : *choice.find("logprobs")->as_object()) {
+                for (const Json& one : *list.as_array()) lists[name] += one.dump() + " ";
+            }
+        }
+        const Json& whole = (*reply.body.find("choices")->as_array())[index];
+        EXPECT_EQ(text, *whole.find("text")->as_string());
+        for (const auto& [name, list] : *whole.find("logprobs")->as_object()) {
+            std::string expected;
+            for (const Json& one : *list.as_array()) expected += one.dump() + " ";
+            EXPECT_EQ(lists[name], expected) << name << " of choice " << index;
+        }
+    }
+}
+
+TEST(Reply, AStreamWithoutLogProbabilitiesHasNone) {
+    PreparedJob prepared = completion_job(ids_of("one"), "one", 1);
+    prepared.job.sampling.logprobs.reset();
+    ChunkWriter writer(context(), prepared.job, prepared.prompts, {}, 1);
+    const auto chunks = writer.text(0, {.id = 0, .text = " two", .logprobs = {}, .prompt = {}});
+    ASSERT_EQ(chunks.size(), 2U);
+    for (const schema::Chunk& chunk : chunks) EXPECT_TRUE(chunk.chunk.find("choices")->as_array()->front().find("logprobs")->is_null());
+}
+
+}  // namespace
+}  // namespace lorry::consumer

@@ -1,0 +1,106 @@
+// A sequence's own bookkeeping: its tokens, and where they stand in its text.
+#include "engine/sequence.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/text/tokenizer.h"
+#include "schema/json.h"
+
+namespace lorry::engine {
+namespace {
+
+const Tokenizer& tokenizer() {
+    static const Tokenizer loaded = Tokenizer::load(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text/gpt2");
+    return loaded;
+}
+
+// Draws `text` token by token; returns whether the last one ended it.
+struct Drawn {
+    Drawn(const std::string& text, schema::Sampling sampling, bool stream) : ids(*tokenizer().encode(text, false)) {
+        sampling.logprobs = 0;
+        Request request{.id = 1, .prompt = *tokenizer().encode("Say:", false), .sampling = std::move(sampling)};
+        request.max_tokens = static_cast<std::int64_t>(ids.size());
+        request.stream = stream;
+        Sequence sequence(std::move(request), 0, {}, tokenizer());
+        for (const TokenId id : ids) {
+            const bool ended = sequence.accept({.token = id, .logprob = -1.0F}, 1000);
+            if (stream) deltas.push_back(sequence.take_delta(ended));
+            if (ended) break;
+        }
+        result = sequence.take_result();
+    }
+    std::vector<std::int64_t> begins() const {
+        std::vector<std::int64_t> begins;
+        for (const TokenLogprobs& entry : result.logprobs) begins.push_back(entry.text_begin);
+        return begins;
+    }
+    // How many characters are complete before each token, counted from the tokens' bytes.
+    std::vector<std::int64_t> expected() const {
+        std::vector<std::int64_t> begins;
+        std::string bytes;
+        for (const TokenId id : ids) {
+            std::string whole = bytes;
+            while (!schema::is_valid_utf8(whole)) whole.pop_back();
+            begins.push_back(schema::count_characters(whole));
+            bytes += tokenizer().token_bytes(id);
+        }
+        return begins;
+    }
+    std::vector<TokenId> ids;
+    std::vector<Delta> deltas;
+    Result result;
+};
+
+TEST(Sequence, KeepsItsPromptOnce) {
+    Request request{.id = 1, .prompt = {1, 2, 3}};
+    request.max_tokens = 4;
+    Sequence sequence(std::move(request), 0, {}, tokenizer());
+    EXPECT_TRUE(sequence.request().prompt.empty());
+    EXPECT_EQ(sequence.tokens, (std::vector<TokenId>{1, 2, 3}));
+    EXPECT_EQ(sequence.prompt_tokens(), 3);
+    sequence.accept({.token = 7, .logprob = 0.0F}, 100);
+    EXPECT_EQ(sequence.prompt().size(), 3U);
+    EXPECT_EQ(sequence.output().size(), 1U);
+    EXPECT_EQ(sequence.take_result().tokens, std::vector<TokenId>{7});
+}
+
+TEST(Sequence, TellsWhereEachTokenBeginsInCharacters) {
+    const Drawn drawn(" größer 😀👍🏽 naïve 中文 end", {}, false);
+    EXPECT_EQ(drawn.result.text, " größer 😀👍🏽 naïve 中文 end");
+    EXPECT_EQ(drawn.begins(), drawn.expected());
+    EXPECT_TRUE(std::ranges::any_of(drawn.ids, [](TokenId id) { return !schema::is_valid_utf8(tokenizer().token_bytes(id)); }))
+        << "no character was split";
+}
+
+TEST(Sequence, TokensOfACutStopTextBeginWhereTheTextEnds) {
+    const Drawn drawn("one two three four", {.stop = {"two three"}}, false);
+    EXPECT_EQ(drawn.result.text, "one ");
+    std::vector<std::int64_t> expected = drawn.expected();
+    expected.resize(drawn.result.logprobs.size());
+    EXPECT_GT(expected.back(), 4) << "the stop text is more than one token";
+    for (std::int64_t& begin : expected) begin = std::min<std::int64_t>(begin, 4);
+    EXPECT_EQ(drawn.begins(), expected);
+}
+
+// The log-probabilities of a delta are those of its text, and all deltas together those of the result.
+TEST(Sequence, StreamsLogProbabilitiesWithTheTextTheyBelongTo) {
+    for (const char* text : {" größer 😀👍🏽 naïve 中文 end", "one two three four", "one two th"}) {
+        const Drawn drawn(text, {.stop = {"two three"}}, true);
+        std::vector<std::int64_t> begins;
+        std::int64_t characters = 0;
+        for (std::size_t i = 0; i < drawn.deltas.size(); ++i) {
+            const Delta& delta = drawn.deltas[i];
+            characters += schema::count_characters(delta.text);
+            for (const TokenLogprobs& entry : delta.logprobs) {
+                begins.push_back(entry.text_begin);
+                EXPECT_TRUE(entry.text_begin < characters || i + 1 == drawn.deltas.size()) << text << ", delta " << i;
+            }
+        }
+        EXPECT_EQ(begins, drawn.begins()) << text;
+    }
+}
+
+}  // namespace
+}  // namespace lorry::engine
