@@ -148,10 +148,10 @@ void Engine::State::plan() {
     const auto plan_once = [&] {
         running_views.clear();
         waiting_views.clear();
-        for (const Sequence* sequence : running) {
-            running_views.push_back(sequence->view());
-            running_views.back().blocks_sole =
-                std::ranges::count_if(sequence->blocks, [&](BlockId block) { return pool.references(block) == 1; });
+        for (Sequence* sequence : running) {
+            SequenceView& view = running_views.emplace_back(sequence->view());
+            view.blocks_sole = std::ranges::count_if(sequence->blocks, [&](BlockId block) { return pool.references(block) == 1; });
+            if (options.prefix_cache) view.blocks_ahead = sequence->blocks_between(view.computed, view.known, pool.block_size());
         }
         for (Sequence* sequence : candidates) waiting_views.push_back(view_waiting(*sequence));
         plan_step(running_views, waiting_views, pool.available(), limits, step_plan);
@@ -369,6 +369,8 @@ SequenceView Engine::State::view_waiting(Sequence& sequence) {
     if (!sequence.blocks.empty()) return view;  // a fork brings its blocks
     view.blocks = find_prefix(sequence);
     view.computed = view.blocks * pool.block_size();
+    if (options.prefix_cache) view.blocks_ahead = sequence.blocks_between(view.computed, view.known, pool.block_size());
+    view.next_is_reusable = options.prefix_cache && sequence.reusable_tokens() >= view.computed + pool.block_size();
     const auto size = static_cast<std::size_t>(pool.block_size());
     const auto chain = sequence.chain(view.blocks, pool.block_size());
     for (std::size_t i = 0; i < chain.size(); ++i) {

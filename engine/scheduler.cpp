@@ -65,8 +65,9 @@ public:
     void plan_waiting(std::span<const SequenceView> waiting) {
         if (!plan_.preempt.empty()) return;  // who was just preempted comes first, in a later step
         auto places = limits_.sequences - static_cast<std::int64_t>(running_.size());
-        for (std::size_t i = 0; i < waiting.size() && places > 0; ++i, --places) {
+        for (std::size_t i = 0; i < waiting.size() && places > 0; ++i) {
             const SequenceView& next = waiting[i];
+            if (next.next_is_reusable && std::ranges::find(plan_.written, next.blocks_ahead.front()) != plan_.written.end()) continue;
             // All its known tokens must fit, and each running sequence keeps a block to grow into: else it would soon be preempted.
             const std::int64_t needed = blocks_for(next.known, limits_.block_size) - next.blocks + next.blocks_idle;
             const std::int64_t in_use = static_cast<std::int64_t>(running_.size() + plan_.admissions.size());
@@ -75,7 +76,8 @@ public:
             if (rows == 0) return;
             const std::int64_t new_blocks = blocks_for(next.computed + rows, limits_.block_size) - next.blocks;
             plan_.admissions.push_back({i, rows, new_blocks});
-            budget_.take(next, next.computed, rows, new_blocks + next.blocks_idle);
+            take(next, rows, new_blocks + next.blocks_idle);
+            --places;
         }
     }
 
@@ -96,8 +98,15 @@ private:
         const std::int64_t new_blocks =
             std::max<std::int64_t>(0, blocks_for(sequence.computed + rows, limits_.block_size) - sequence.blocks);
         plan_.running.push_back({order_[at], rows, new_blocks});
-        budget_.take(sequence, sequence.computed, rows, new_blocks);
+        take(sequence, rows, new_blocks);
         return true;
+    }
+
+    void take(const SequenceView& sequence, std::int64_t rows, std::int64_t new_blocks) {
+        budget_.take(sequence, sequence.computed, rows, new_blocks);
+        const std::int64_t completed = (sequence.computed + rows) / limits_.block_size - sequence.computed / limits_.block_size;
+        const auto ahead = sequence.blocks_ahead.first(std::min(sequence.blocks_ahead.size(), static_cast<std::size_t>(completed)));
+        plan_.written.insert(plan_.written.end(), ahead.begin(), ahead.end());
     }
 
     // Preempts the latest-come sequence that this step has not planned; false when that was the one at `at`.
@@ -128,6 +137,7 @@ void StepPlan::clear() {
     preempt.clear();
     running.clear();
     admissions.clear();
+    written.clear();
 }
 
 void plan_step(std::span<const SequenceView> running, std::span<const SequenceView> waiting, std::int64_t blocks_available,

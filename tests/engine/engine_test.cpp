@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -189,6 +190,84 @@ TEST(Engine, SaysNothingMoreOfACancelledRequest) {
     EXPECT_FALSE(results.contains(1));
     EXPECT_EQ(results.at(2).tokens.size(), 5U);
     EXPECT_EQ(rig.engine->stats().kv_blocks_used, 0);
+}
+
+// "The same instruction, a million inputs": what many prompts begin with is computed once, also when they come together.
+TEST(Engine, ComputesACommonPrefixOnceForAllThatComeTogether) {
+    Rig rig(2000, {.sequences_max = 64, .step_rows_max = 4096});
+    const auto instruction = prompt_of(140, 1);
+    std::map<RequestId, std::vector<TokenId>> prompts;
+    for (RequestId id = 1; id <= 64; ++id) {
+        std::vector<TokenId> prompt = instruction;
+        for (const TokenId token : prompt_of(40, static_cast<std::int32_t>(id) + 10)) prompt.push_back(token);
+        rig.engine->submit(request_of(id, prompt, 3));
+        prompts.emplace(id, std::move(prompt));
+    }
+    const auto results = rig.run();
+    for (const auto& [id, prompt] : prompts) EXPECT_EQ(results.at(id).tokens, expected_tokens(prompt, 3));
+    EXPECT_EQ(rig.engine->stats().prompt_tokens, 140U + 64 * 40U);
+    EXPECT_EQ(rig.engine->stats().steps, 4U) << "one step later than if all had been computed at once";
+}
+
+TEST(Engine, LetsOthersGoAheadOfThoseThatWaitForAPrefix) {
+    Rig rig(500, {.sequences_max = 8, .step_rows_max = 60});
+    for (RequestId id = 1; id <= 3; ++id) rig.engine->submit(request_of(id, prompt_of(40, 1), 2));
+    rig.engine->submit(request_of(4, prompt_of(10, 2), 2));
+    rig.engine->step(rig.output);
+    EXPECT_EQ(rig.output.started, (std::vector<RequestId>{1, 4}));
+    rig.engine->step(rig.output);
+    EXPECT_EQ(rig.output.started, (std::vector<RequestId>{2, 3}));
+    rig.run();
+}
+
+TEST(Engine, WithoutAPrefixIndexNobodyWaitsForOthers) {
+    Rig rig(500, {.sequences_max = 8, .step_rows_max = 200, .prefix_cache = false});
+    for (RequestId id = 1; id <= 3; ++id) rig.engine->submit(request_of(id, prompt_of(40, 1), 2));
+    rig.engine->step(rig.output);
+    EXPECT_EQ(rig.output.started.size(), 3U);
+    rig.run();
+}
+
+// Streamed echo: who shows the prompt's log-probabilities has them before any text of it or of its forks.
+TEST(Engine, HandsOutAPromptsScoresOnceAndBeforeAnyText) {
+    for (const std::int64_t rows : {7, 100}) {
+        Rig rig(50, {.step_rows_max = rows});
+        const auto prompt = prompt_of(22, 6);
+        Request leader = request_of(1, prompt, 5);
+        leader.stream = true;
+        leader.score_begin = 0;
+        rig.engine->submit(leader);
+        Request fork = request_of(2, prompt, 5);
+        fork.stream = true;
+        fork.fork = Fork{.leader = 1, .tokens = 21};
+        rig.engine->submit(fork);
+        Request nothing_drawn = request_of(3, prompt_of(9, 3), 0);
+        nothing_drawn.stream = true;
+        nothing_drawn.score_begin = 0;
+        rig.engine->submit(nothing_drawn);
+        Request one_token = request_of(4, {5}, 0);
+        one_token.stream = true;
+        one_token.score_begin = 0;
+        rig.engine->submit(one_token);
+        std::vector<std::pair<RequestId, Delta::ScoredPrompt>> scored;
+        std::map<RequestId, Result> results;
+        while (rig.engine->has_work()) {
+            rig.engine->step(rig.output);
+            for (Delta& delta : rig.output.deltas) {
+                EXPECT_FALSE(delta.empty());
+                if (delta.prompt) scored.emplace_back(delta.id, *delta.prompt);
+                if (!delta.text.empty()) {
+                    EXPECT_TRUE(std::ranges::any_of(scored, [](const auto& one) { return one.first == 1; })) << "text of " << delta.id;
+                }
+            }
+            for (Result& result : rig.output.results) results.emplace(result.id, std::move(result));
+        }
+        ASSERT_EQ(scored.size(), 3U);
+        for (const auto& [id, one] : scored) {
+            EXPECT_EQ(one.scores.size(), results.at(id).scores.size());
+            EXPECT_EQ(one.first, id == 1 ? prompt.front() : id == 3 ? prompt_of(9, 3).front() : 5);
+        }
+    }
 }
 
 // Random requests with shared prefixes, forks, scores and cancels over a pool that is far too small: everything must come out as alone.

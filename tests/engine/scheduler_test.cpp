@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <random>
+#include <set>
+
 namespace lorry::engine {
 namespace {
 
@@ -78,6 +82,140 @@ TEST(PlanStep, KeepsRowsWithLogitsWithinTheirLimit) {
 TEST(PlanStep, IsEmptyOnlyWhenTheFirstWaitingSequenceDoesNotFitIntoAnEmptyPool) {
     EXPECT_EQ(planned({}, std::vector{sequence(16, 0)}, 3), "run | admit | preempt");
     EXPECT_EQ(planned({}, std::vector{sequence(16, 0)}, 4), "run | admit 0:16 | preempt");
+}
+
+// Chain hashes of the blocks of one text: texts with the same number share them.
+std::vector<BlockHash> chain_of(std::uint64_t text, std::int64_t blocks) {
+    std::vector<BlockHash> chain;
+    for (std::int64_t i = 0; i < blocks; ++i) chain.push_back({.low = text, .high = static_cast<std::uint64_t>(i)});
+    return chain;
+}
+
+TEST(PlanStep, HoldsBackWhoseNextBlockIsBeingWrittenInThisStep) {
+    const auto text = chain_of(1, 10);
+    const auto other = chain_of(2, 10);
+    SequenceView first = sequence(10, 0);
+    first.blocks_ahead = std::span(text).first(2);
+    first.next_is_reusable = true;
+    SequenceView stranger = sequence(6, 0);
+    stranger.blocks_ahead = std::span(other).first(1);
+    stranger.next_is_reusable = true;
+    EXPECT_EQ(planned({}, std::vector{first, first, stranger}, 100), "run | admit 0:10 2:6 | preempt");
+    SequenceView scored = first;
+    scored.next_is_reusable = false;
+    EXPECT_EQ(planned({}, std::vector{first, scored}, 100), "run | admit 0:10 1:6 | preempt") << "it needs these rows itself";
+    SequenceView running = sequence(40, 8);
+    running.blocks_ahead = std::span(text).subspan(2);
+    EXPECT_EQ(planned(std::vector{running}, std::vector{first}, 100, {.rows = 60, .sample_rows = 8, .sequences = 4, .block_size = 4}),
+              "run 0:32 | admit 0:10 | preempt")
+        << "what it needs first was written before";
+    SequenceView behind = first;
+    behind.computed = 8;
+    behind.blocks = 2;
+    behind.blocks_ahead = std::span(text).subspan(2, 3);
+    behind.known = 24;
+    EXPECT_EQ(planned(std::vector{running}, std::vector{behind}, 100), "run 0:16 | admit | preempt");
+    const StepLimits part{.rows = 64, .sample_rows = 8, .sequences = 4, .block_size = 64};
+    SequenceView partly = sequence(40, 0);
+    EXPECT_EQ(planned({}, std::vector{partly, partly}, 100, part), "run | admit 0:40 1:24 | preempt") << "no block is completed";
+}
+
+// Pins: a request is held back only for a block that comes in this step, so each step it waits brings it one block nearer; and everybody
+// ends, with every block computed by one sequence alone unless both were running before.
+TEST(PlanStep, LetsEverybodyFinishAndComputesSharedBlocksOnce) {
+    const auto seed = std::random_device{}();
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    const auto pick = [&](std::int64_t from, std::int64_t to) {
+        return from + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(to - from + 1));
+    };
+    struct Simulated {
+        std::vector<BlockHash> chain;
+        std::int64_t known = 0;
+        std::int64_t computed = 0;
+        std::uint64_t arrival = 0;
+    };
+    for (int round = 0; round < 300; ++round) {
+        const StepLimits with{.rows = pick(1, 60), .sample_rows = 64, .sequences = pick(1, 8), .block_size = 4};
+        std::vector<Simulated> waiting;
+        const std::int64_t count = pick(1, 20);
+        for (std::int64_t i = 0; i < count; ++i) {
+            Simulated one{.chain = chain_of(static_cast<std::uint64_t>(pick(1, 3)), 12), .known = pick(1, 40)};
+            // Two in three are the same up to a block, then differ.
+            for (std::size_t k = static_cast<std::size_t>(pick(0, 17)); k < one.chain.size(); ++k) {
+                one.chain[k].low = 100 + static_cast<std::uint64_t>(i);
+            }
+            one.arrival = static_cast<std::uint64_t>(i);
+            waiting.push_back(one);
+        }
+        std::vector<Simulated> running;
+        std::set<std::pair<std::uint64_t, std::uint64_t>> index;
+        const auto key = [](const BlockHash& hash) { return std::pair(hash.low, hash.high); };
+        const auto ahead = [&](const Simulated& one, std::int64_t end) {
+            const std::int64_t first = one.computed / 4;
+            const std::int64_t full = std::max(first, end / 4) - first;
+            return std::span(one.chain).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(full));
+        };
+        StepPlan plan;
+        int steps = 0;
+        while (!waiting.empty() || !running.empty()) {
+            ASSERT_LT(++steps, 3000) << "somebody starves";
+            std::vector<SequenceView> running_views;
+            std::vector<SequenceView> waiting_views;
+            for (const Simulated& one : running) {
+                SequenceView view{.known = one.known, .computed = one.computed, .blocks = (one.computed + 3) / 4, .arrival = one.arrival};
+                view.blocks_ahead = ahead(one, one.known);
+                running_views.push_back(view);
+            }
+            for (Simulated& one : waiting) {
+                one.computed = 0;
+                while (one.computed + 4 < one.known && index.contains(key(one.chain[static_cast<std::size_t>(one.computed / 4)]))) {
+                    one.computed += 4;
+                }
+                SequenceView view{.known = one.known, .computed = one.computed, .blocks = one.computed / 4, .arrival = one.arrival};
+                view.blocks_ahead = ahead(one, one.known);
+                view.next_is_reusable = one.computed + 4 < one.known;
+                waiting_views.push_back(view);
+            }
+            plan_step(running_views, waiting_views, 1000, with, plan);
+            ASSERT_FALSE(plan.empty());
+
+            std::set<std::pair<std::uint64_t, std::uint64_t>> written;
+            std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> avoidable;  // writes of blocks that the index could have given
+            const auto advance = [&](Simulated& one, std::int64_t rows) {
+                const std::int64_t from = one.computed / 4;
+                one.computed += rows;
+                for (std::int64_t k = from; k < one.computed / 4; ++k) {
+                    const auto block = key(one.chain[static_cast<std::size_t>(k)]);
+                    written.insert(block);
+                    if (4 * k + 4 < one.known) ++avoidable[block];
+                }
+            };
+            std::size_t last = 0;
+            std::set<std::size_t> admitted;
+            for (const PlannedRows& rows : plan.admissions) {
+                admitted.insert(rows.index);
+                last = rows.index;
+            }
+            for (const PlannedRows& rows : plan.running) advance(running[rows.index], rows.rows);
+            for (const PlannedRows& rows : plan.admissions) advance(waiting[rows.index], rows.rows);
+            for (std::size_t i = 0; i < last; ++i) {
+                if (admitted.contains(i)) continue;
+                ASSERT_TRUE(waiting_views[i].next_is_reusable);
+                ASSERT_TRUE(written.contains(key(waiting_views[i].blocks_ahead.front()))) << "passed over for nothing";
+            }
+            for (const PlannedRows& rows : plan.admissions) {
+                const SequenceView& was = waiting_views[rows.index];
+                if (!was.next_is_reusable || waiting[rows.index].computed < was.computed + 4) continue;
+                ASSERT_EQ(avoidable.at(key(was.blocks_ahead.front())), 1U) << "a block was computed twice";
+            }
+            index.insert(written.begin(), written.end());
+            std::vector<Simulated> left;
+            for (std::size_t i = 0; i < waiting.size(); ++i) (admitted.contains(i) ? running : left).push_back(waiting[i]);
+            waiting = std::move(left);
+            std::erase_if(running, [](const Simulated& one) { return one.computed == one.known; });
+        }
+    }
 }
 
 }  // namespace
