@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 #include <set>
 
@@ -128,6 +129,68 @@ TEST(CommitMetadata, SurvivesAnyMutationOfItsBytes) {
     }
     // Mostly the checksum catches it; an edit that changes nothing is accepted.
     EXPECT_LT(accepted, 2000);
+}
+
+// At the border itself: what fits is all there, what does not is left out as a whole.
+TEST(CommitMetadata, FitsUpToTheVeryLastCharacter) {
+    CommitState state{.offset = 5, .holes = {}, .highest_finished = 5, .starts = {}};
+    std::set<std::size_t> lengths;
+    for (std::int64_t i = 0; commit_metadata_chars(state) <= commit_metadata_chars_max + 16; ++i) {
+        state.holes.push_back(6 + 2 * i);
+        state.highest_finished = state.holes.back() + 1;
+        const std::size_t length = commit_metadata_chars(state);
+        if (length + 16 < commit_metadata_chars_max) continue;
+        lengths.insert(length);
+        const std::string text = encode_commit_metadata(state);
+        ASSERT_LE(text.size(), commit_metadata_chars_max);
+        const auto back = decode_commit_metadata(state.offset, text);
+        if (length <= commit_metadata_chars_max) {
+            ASSERT_EQ(text.size(), length);
+            ASSERT_TRUE(back) << back.error().text;
+            ASSERT_EQ(*back, state);
+        } else {
+            ASSERT_FALSE(back) << length;
+            ASSERT_EQ(back.error().kind, Kind::absent);
+        }
+        for (const std::size_t limit : {length - 1, length, length + 1}) {
+            EXPECT_EQ(decode_commit_metadata(state.offset, encode_commit_metadata(state, limit)).has_value(), limit >= length) << limit;
+        }
+    }
+    EXPECT_TRUE(lengths.contains(commit_metadata_chars_max) && lengths.contains(commit_metadata_chars_max + 4));
+}
+
+TEST(CommitMetadata, HoldsOffsetsUpToTheLargest) {
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    const CommitState states[] = {
+        {.offset = 0, .holes = {1, most - 1}, .highest_finished = most, .starts = {{0, 1}, {most - 1, 7}}},
+        {.offset = most - 1, .holes = {}, .highest_finished = most, .starts = {}},
+        {.offset = most, .holes = {}, .highest_finished = most, .starts = {}},
+    };
+    for (const CommitState& state : states) {
+        const auto back = decode_commit_metadata(state.offset, encode_commit_metadata(state));
+        ASSERT_TRUE(back) << back.error().text;
+        EXPECT_EQ(*back, state);
+        // The same string beside a larger offset would name offsets beyond the largest.
+        const auto shifted = decode_commit_metadata(most, encode_commit_metadata(state));
+        EXPECT_TRUE(state.offset == most || !shifted || shifted->highest_finished == most);
+    }
+}
+
+// Other programs' strings, of any length and with any bytes, are told from ours.
+TEST(CommitMetadata, TakesNoForeignBytesForItsOwn) {
+    const auto seed = std::random_device{}();
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    std::mt19937_64 random(seed);
+    constexpr std::string_view letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (int round = 0; round < 20'000; ++round) {
+        std::string text(random() % (round % 50 == 0 ? 9000 : 60), ' ');
+        const bool base64 = round % 2 == 0;
+        for (char& byte : text) byte = base64 ? letters[random() % letters.size()] : static_cast<char>(random());
+        if (base64) text.resize(text.size() / 4 * 4);
+        const auto back = decode_commit_metadata(static_cast<std::int64_t>(random() >> 1), text);
+        ASSERT_FALSE(back) << text;
+        ASSERT_FALSE(back.error().text.empty());
+    }
 }
 
 }  // namespace
