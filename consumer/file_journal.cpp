@@ -10,10 +10,10 @@
 #include <charconv>
 #include <fstream>
 #include <optional>
-#include <system_error>
 
 #include <fmt/format.h>
 
+#include "consumer/file_error.h"
 #include "schema/json.h"
 
 namespace lorry::consumer {
@@ -22,10 +22,6 @@ namespace {
 using schema::Json;
 
 constexpr std::int64_t version = 1;
-
-[[noreturn]] void fail(const std::filesystem::path& file, const char* what) {
-    throw std::runtime_error(fmt::format("{} cannot be {}: {}", file.string(), what, std::generic_category().message(errno)));
-}
 
 std::string sealed(std::string_view line) { return fmt::format("{} #{:08x}\n", line, XXH32(line.data(), line.size(), 0)); }
 
@@ -81,12 +77,12 @@ bool read_line(std::string_view line, JournalContent& content) {
 
 int open_locked(const std::filesystem::path& file, int flags) {
     const int descriptor = ::open(file.c_str(), flags | O_CLOEXEC, 0644);
-    if (descriptor < 0) fail(file, "opened for writing");
+    if (descriptor < 0) fail_file(file, "opened for writing");
     if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
         const int error = errno;
         ::close(descriptor);
         errno = error;
-        if (error != EWOULDBLOCK) fail(file, "locked");
+        if (error != EWOULDBLOCK) fail_file(file, "locked");
         throw ResumeRefused(fmt::format("{} is in use: another run writes this output; wait for it or give another -o", file.string()));
     }
     return descriptor;
@@ -98,7 +94,7 @@ std::filesystem::path journal_of(const std::filesystem::path& output) { return o
 
 JournalContent read_journal(const std::filesystem::path& file) {
     std::ifstream in(file, std::ios::binary);
-    if (!in) fail(file, "opened");
+    if (!in) fail_file(file, "opened");
     JournalContent content;
     std::string line;
     for (std::int64_t number = 1; std::getline(in, line) && !in.eof(); ++number) {  // what has no line end was torn by a kill
@@ -140,7 +136,7 @@ void check_same_run(const RunIdentity& before, const RunIdentity& now, const std
 
 FileJournal FileJournal::create(const std::filesystem::path& file, const RunIdentity& identity) {
     FileJournal journal(file, open_locked(file, O_RDWR | O_CREAT));
-    if (::ftruncate(journal.descriptor_, 0) != 0) fail(file, "emptied");
+    if (::ftruncate(journal.descriptor_, 0) != 0) fail_file(file, "emptied");
     Json::Object members;
     for (const auto& [name, value] : identity) members.emplace_back(name, schema::repair_utf8(value));
     const std::string header = Json::object({{"lorry_run", version}, {"identity", std::move(members)}}).dump();
@@ -153,8 +149,8 @@ FileJournal FileJournal::create(const std::filesystem::path& file, const RunIden
 FileJournal FileJournal::resume(const std::filesystem::path& file, const JournalContent& content) {
     FileJournal journal(file, open_locked(file, O_RDWR));
     journal.adapters_ = content.adapters;
-    if (::ftruncate(journal.descriptor_, content.journal_bytes) != 0) fail(file, "cut");
-    if (::lseek(journal.descriptor_, 0, SEEK_END) < 0) fail(file, "written");
+    if (::ftruncate(journal.descriptor_, content.journal_bytes) != 0) fail_file(file, "cut");
+    if (::lseek(journal.descriptor_, 0, SEEK_END) < 0) fail_file(file, "written");
     return journal;
 }
 
@@ -186,26 +182,26 @@ void write_all(int descriptor, std::string_view bytes, const std::filesystem::pa
     while (!bytes.empty()) {
         const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) fail(file, "written");
+        if (written < 0) fail_file(file, "written");
         bytes.remove_prefix(static_cast<std::size_t>(written));
     }
 }
 
 void flush_to_disk(int descriptor, const std::filesystem::path& file) {
     // Pipes and some file systems cannot: then there is nothing to wait for.
-    if (::fdatasync(descriptor) != 0 && errno != EINVAL && errno != EROFS) fail(file, "flushed to disk");
+    if (::fdatasync(descriptor) != 0 && errno != EINVAL && errno != EROFS) fail_file(file, "flushed to disk");
 }
 
 void flush_folder_of(const std::filesystem::path& file) {
     const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
     const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor < 0) fail(folder, "opened");
+    if (descriptor < 0) fail_file(folder, "opened");
     const int failed = ::fsync(descriptor);
     const int error = errno;
     ::close(descriptor);
     if (failed != 0 && error != EINVAL) {
         errno = error;
-        fail(folder, "flushed to disk");
+        fail_file(folder, "flushed to disk");
     }
 }
 

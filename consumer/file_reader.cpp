@@ -9,20 +9,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <stdexcept>
-#include <system_error>
 
 #include <fmt/format.h>
+
+#include "consumer/file_error.h"
 
 namespace lorry::consumer {
 namespace {
 
 constexpr std::size_t buffer_bytes = 256 << 10;
 constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
-
-[[noreturn]] void fail(const std::string& name, const char* what) {
-    throw std::runtime_error(fmt::format("{} cannot be {}: {}", name, what, std::generic_category().message(errno)));
-}
 
 bool is_blank(char byte) { return byte == ' ' || byte == '\t' || byte == '\r'; }
 
@@ -36,7 +32,7 @@ FileReader::FileReader(const std::filesystem::path& file, RecordFormat format, s
       record_bytes_max_(record_bytes_max),
       buffer_(std::make_unique<char[]>(buffer_bytes)) {
     descriptor_ = is_standard_input(file) ? ::dup(STDIN_FILENO) : ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor_ < 0) fail(name_, "opened");
+    if (descriptor_ < 0) fail_file(name_, "opened");
 }
 
 FileReader::~FileReader() { ::close(descriptor_); }
@@ -66,7 +62,7 @@ bool FileReader::fill(std::chrono::milliseconds timeout) {
     do {
         const ssize_t got = ::read(descriptor_, buffer_.get() + buffer_end_, buffer_bytes - buffer_end_);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) fail(name_, "read");
+        if (got < 0) fail_file(name_, "read");
         if (got == 0) end_seen_ = true;
         buffer_end_ += static_cast<std::size_t>(got);
     } while (at_start && !end_seen_ && buffer_end_ < byte_order_mark.size());
@@ -133,7 +129,7 @@ FileSummary summarize_file(const std::filesystem::path& file, RecordFormat forma
         if (format == RecordFormat::csv && summary.records > 0) --summary.records;
     }
     const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) fail(file.string(), "opened");
+    if (descriptor < 0) fail_file(file, "opened");
     const auto state = std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)>(XXH3_createState(), XXH3_freeState);
     XXH3_128bits_reset(state.get());
     const auto buffer = std::make_unique<char[]>(buffer_bytes);
@@ -147,7 +143,7 @@ FileSummary summarize_file(const std::filesystem::path& file, RecordFormat forma
     ::close(descriptor);
     if (got < 0) {
         errno = error;
-        fail(file.string(), "read");
+        fail_file(file, "read");
     }
     const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
     summary.hash = fmt::format("{:016x}{:016x}", hash.high64, hash.low64);

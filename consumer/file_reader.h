@@ -1,5 +1,5 @@
 // Input files as records: the lines of a JSONL file, or the records of a CSV file (RFC 4180: a quoted field may hold line ends).
-// Called by file_source.cpp, file_retry.cpp and ops/ (`run`). One thread.
+// Called by file_source.cpp, file_sink.cpp and ops/ (`run`). One thread.
 #pragma once
 
 #include <chrono>

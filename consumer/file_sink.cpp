@@ -4,19 +4,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <system_error>
-
 #include <fmt/format.h>
+
+#include "consumer/file_error.h"
 
 namespace lorry::consumer {
 namespace {
 
 using schema::Json;
-
-[[noreturn]] void fail(const std::filesystem::path& file, const char* what) {
-    throw std::runtime_error(fmt::format("{} cannot be {}: {}", file.string(), what, std::generic_category().message(errno)));
-}
 
 // The result of a line that has no custom_id: its place in the file is all that names it.
 std::string line_of_nameless(const schema::DeadLetter& letter) {
@@ -57,10 +52,10 @@ FileSink::FileSink(FileSinkOptions options, FileJournal* journal) : options_(std
     const std::filesystem::path& file = options_.file;
     if (file == "-") {
         descriptor_ = ::dup(STDOUT_FILENO);
-        if (descriptor_ < 0) fail(file, "written");
+        if (descriptor_ < 0) fail_file(file, "written");
     } else {
         descriptor_ = ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-        if (descriptor_ < 0) fail(file, "opened for writing");
+        if (descriptor_ < 0) fail_file(file, "opened for writing");
         const off_t size = ::lseek(descriptor_, 0, SEEK_END);
         // A pipe or a device has no size.
         if (size >= 0 && size < options_.begin_bytes) {
@@ -69,7 +64,9 @@ FileSink::FileSink(FileSinkOptions options, FileJournal* journal) : options_(std
                 fmt::format("{} has {} bytes, but its journal says {}: the file was changed; start over with --overwrite", file.string(),
                             size, options_.begin_bytes));
         }
-        if (size >= 0 && (::ftruncate(descriptor_, options_.begin_bytes) != 0 || ::lseek(descriptor_, 0, SEEK_END) < 0)) fail(file, "cut");
+        if (size >= 0 && (::ftruncate(descriptor_, options_.begin_bytes) != 0 || ::lseek(descriptor_, 0, SEEK_END) < 0)) {
+            fail_file(file, "cut");
+        }
         flush_folder_of(file);
     }
     bytes_ = options_.begin_bytes;
@@ -122,7 +119,7 @@ std::int64_t drop_failed(const std::filesystem::path& output, RecordFormat forma
     {
         FileJournal lock = FileJournal::resume(journal_file, content);  // nobody else writes meanwhile
         const int descriptor = ::open(new_output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-        if (descriptor < 0) fail(new_output, "opened for writing");
+        if (descriptor < 0) fail_file(new_output, "opened for writing");
         FileReader reader(output, format, std::size_t{1} << 40);
         std::string pending;
         std::int64_t bytes = 0;

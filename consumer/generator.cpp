@@ -1,7 +1,7 @@
 // Jobs in, results out.
 #include "consumer/generator.h"
 
-#include <algorithm>
+#include <utility>
 
 namespace lorry::consumer {
 namespace {
@@ -13,14 +13,15 @@ schema::Timestamp wall_now() { return std::chrono::time_point_cast<std::chrono::
 
 }  // namespace
 
-Generator::Generator(engine::Engine& engine, const CancelDirectory& cancels, BoundedQueue<Publication>& out, Observer& observer,
-                     GeneratorOptions options)
-    : engine_(engine), cancels_(cancels), out_(out), observer_(observer), options_(options) {}
+Generator::Generator(engine::Engine& engine, const CancelDirectory& cancels, InFlight& in_flight, BoundedQueue<Publication>& out,
+                     Observer& observer, GeneratorOptions options)
+    : engine_(engine), cancels_(cancels), in_flight_(in_flight), out_(out), observer_(observer), options_(options) {}
 
 void Generator::submit(AdmittedJob job) {
+    if (!in_flight_.contains(job.prepared.job.source, job.prepared.epoch)) return;
     if (const auto failure = failure_before_start(job.prepared.job)) {
         job.run.finished = wall_now();
-        out_.push(JobEnded{.job = std::move(job), .results = {}, .error = std::nullopt, .failure = failure, .ended = Clock::now()});
+        publish({.job = std::move(job), .results = {}, .error = std::nullopt, .failure = failure, .ended = Clock::now()});
         return;
     }
     const JobKey key = job.key;
@@ -28,7 +29,7 @@ void Generator::submit(AdmittedJob job) {
     PreparedJob& prepared = active.job.prepared;
     active.results.resize(prepared.requests.size());
     active.missing = prepared.requests.size();
-    if (prepared.job.stream) out_.push(StreamBegun{key, prepared.job, prepared.prompts, active.job.run});
+    if (prepared.job.stream) out_.push(StreamBegun{key, prepared.job, prepared.epoch, prepared.prompts, active.job.run});
     for (engine::Request& request : prepared.requests) {
         engine::Request mine = std::move(request);
         request.prompt = {mine.prompt.front()};  // all that a reply asks for
@@ -48,28 +49,26 @@ std::optional<schema::BatchFailure> Generator::failure_before_start(const schema
     return std::nullopt;
 }
 
-std::vector<std::pair<schema::Source, Epoch>> Generator::abandon(const std::vector<PartitionEpoch>& partitions) {
-    std::vector<std::pair<schema::Source, Epoch>> abandoned;
+// Jobs of partitions that went to another member.
+void Generator::drop_forgotten() {
+    const std::uint64_t forgotten = in_flight_.times_forgotten();
+    if (std::exchange(forgotten_seen_, forgotten) == forgotten) return;
     for (auto place = active_.begin(); place != active_.end();) {
-        const PreparedJob& prepared = place->second.job.prepared;
-        const schema::Source& source = prepared.job.source;
-        const bool gone = std::ranges::any_of(partitions, [&](const PartitionEpoch& one) {
-            return one.topic == source.topic && one.partition == source.partition && one.epoch == prepared.epoch;
-        });
-        if (!gone) {
+        const ActiveJob& active = place->second;
+        const PreparedJob& prepared = active.job.prepared;
+        if (in_flight_.contains(prepared.job.source, prepared.epoch)) {
             ++place;
             continue;
         }
-        abandoned.emplace_back(source, prepared.epoch);
-        drop_requests(place->second);
+        drop_requests(active);
         if (prepared.job.stream) out_.push(StreamAbandoned{place->first});
-        first_requests_.erase(place->second.first_request);
+        first_requests_.erase(active.first_request);
         place = active_.erase(place);
     }
-    return abandoned;
 }
 
 void Generator::step() {
+    drop_forgotten();
     const Clock::time_point now = Clock::now();
     if (now >= next_tending_) {
         next_tending_ = now + tending_interval;
@@ -107,7 +106,8 @@ void Generator::tend(Clock::time_point now) {
             end(place, std::nullopt, schema::BatchFailure::request_timeout);
         } else if (active.started && !active.told_running && now - *active.started >= options_.running_status_after) {
             active.told_running = true;
-            out_.push(StillRunning{{.run = active.job.run, .state = schema::JobState::running, .usage = {}, .error = {}}});
+            out_.push(StillRunning{{.run = active.job.run, .state = schema::JobState::running, .usage = {}, .error = {}},
+                                   active.job.prepared.epoch});
         }
     }
 }
@@ -151,7 +151,17 @@ void Generator::end(Active::iterator place, std::optional<schema::JobError> erro
     }
     first_requests_.erase(active.first_request);
     active_.erase(place);
-    out_.push(std::move(ended));
+    publish(std::move(ended));
+}
+
+// A forgotten job ends without a word.
+void Generator::publish(JobEnded ended) {
+    const PreparedJob& prepared = ended.job.prepared;
+    if (in_flight_.end(prepared.job.source, prepared.epoch)) {
+        out_.push(std::move(ended));
+    } else if (prepared.job.stream) {
+        out_.push(StreamAbandoned{ended.job.key});
+    }
 }
 
 void Generator::drop_requests(const ActiveJob& active) {

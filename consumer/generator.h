@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "consumer/bounded_queue.h"
+#include "consumer/in_flight.h"
 #include "consumer/intake.h"
 #include "consumer/observer.h"
 #include "consumer/seams.h"
@@ -30,6 +31,7 @@ struct AdmittedJob {
 struct StreamBegun {
     JobKey key = 0;
     schema::Job job;
+    Epoch epoch = 0;
     std::vector<std::string> echo;
     schema::Run run;
 };
@@ -43,6 +45,7 @@ struct StreamAbandoned {
 };
 struct StillRunning {
     schema::Status status;
+    Epoch epoch = 0;
 };
 struct JobEnded {
     AdmittedJob job;
@@ -64,13 +67,11 @@ struct GeneratorOptions {
 
 class Generator {
 public:
-    Generator(engine::Engine& engine, const CancelDirectory& cancels, BoundedQueue<Publication>& out, Observer& observer,
-              GeneratorOptions options);
+    Generator(engine::Engine& engine, const CancelDirectory& cancels, InFlight& in_flight, BoundedQueue<Publication>& out,
+              Observer& observer, GeneratorOptions options);
 
     void submit(AdmittedJob job);
-    // Drops all jobs of these partitions; returns their sources, which will never be published.
-    std::vector<std::pair<schema::Source, Epoch>> abandon(const std::vector<PartitionEpoch>& partitions);
-    // One engine step, and what is due by the clock.
+    // One engine step, and what is due by the clock. Jobs that are in flight no more are dropped first.
     void step();
     bool is_idle() const { return active_.empty(); }
 
@@ -86,15 +87,18 @@ private:
     using Active = std::map<JobKey, ActiveJob>;
 
     std::optional<schema::BatchFailure> failure_before_start(const schema::Job& job) const;
+    void drop_forgotten();
     void tend(Clock::time_point now);
     void take(engine::Result result);
     void take(engine::Delta delta);
+    void publish(JobEnded ended);
     void end(Active::iterator place, std::optional<schema::JobError> error, std::optional<schema::BatchFailure> failure);
     void drop_requests(const ActiveJob& active);
     Active::iterator owner(engine::RequestId request);
 
     engine::Engine& engine_;
     const CancelDirectory& cancels_;
+    InFlight& in_flight_;
     BoundedQueue<Publication>& out_;
     Observer& observer_;
     const GeneratorOptions options_;
@@ -103,6 +107,7 @@ private:
     engine::RequestId next_request_ = 0;
     engine::StepOutput output_;
     std::uint64_t cancels_seen_ = 0;
+    std::uint64_t forgotten_seen_ = 0;
     Clock::time_point next_tending_{};
 };
 

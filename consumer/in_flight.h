@@ -1,47 +1,49 @@
-// How many delivered jobs of each partition are not yet committed: what back-pressure and drains wait for. Any thread.
+// Which delivered jobs are not yet committed: what back-pressure and drains wait for, and who may still publish. Any thread.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
+#include "consumer/observer.h"
 #include "consumer/seams.h"
 
 namespace lorry::consumer {
 
+// A job is added when it is delivered, weighed when its tokens are known, ended when nothing more is computed for it, and removed when its
+// outcome is committed. A job that was forgotten on the way belongs to somebody else: nothing more of it is computed or published.
 class InFlight {
 public:
-    void add(const schema::Source& source, Epoch epoch) {
-        const std::lock_guard lock(mutex_);
-        ++counts_[key(source.topic, source.partition, epoch)];
-        ++total_;
-    }
-    void remove(const schema::Source& source, Epoch epoch) {
-        const std::lock_guard lock(mutex_);
-        const auto place = counts_.find(key(source.topic, source.partition, epoch));
-        CHECK(place != counts_.end(), "only what was added is removed");
-        if (--place->second == 0) counts_.erase(place);
-        --total_;
-        changed_.notify_all();
-    }
-    std::size_t total() const {
-        const std::lock_guard lock(mutex_);
-        return total_;
-    }
+    void add(const schema::Source& source, Epoch epoch, std::string job_id, Clock::time_point delivered);
+    // The memory it may come to take, in tokens; nothing happens to a forgotten one.
+    void weigh(const schema::Source& source, Epoch epoch, std::int64_t tokens);
+    // False: it was forgotten, its end is to be dropped.
+    bool end(const schema::Source& source, Epoch epoch);
+    void remove(const schema::Source& source, Epoch epoch);
+    bool contains(const schema::Source& source, Epoch epoch) const;
+
+    // Partitions that go: all of their jobs, or those that have not ended.
+    void forget(const std::vector<PartitionEpoch>& partitions);
+    void forget_unfinished(const std::vector<PartitionEpoch>& partitions);
+    // Grows whenever jobs were forgotten.
+    std::uint64_t times_forgotten() const;
+
+    std::size_t total() const;
+    std::int64_t tokens() const;  // of all that were weighed
+    // The one that was delivered first.
+    std::optional<OldestJob> oldest(Clock::time_point now) const;
+
     // Waits until nothing of these partitions is in flight; false when the deadline came first or `failed` says so.
     template <typename Failed>
     bool wait_until_none(const std::vector<PartitionEpoch>& partitions, Clock::time_point deadline, const Failed& failed) {
         std::unique_lock lock(mutex_);
-        const auto none = [&] {
-            for (const PartitionEpoch& one : partitions) {
-                if (counts_.contains(key(one.topic, one.partition, one.epoch))) return false;
-            }
-            return true;
-        };
-        while (!none()) {
+        while (holds_any(partitions)) {
             if (failed() || Clock::now() >= deadline) return false;
             changed_.wait_until(lock, std::min(deadline, Clock::now() + std::chrono::milliseconds(50)));
         }
@@ -49,13 +51,28 @@ public:
     }
 
 private:
-    using Key = std::tuple<std::string, std::int32_t, Epoch>;
-    static Key key(const std::string& topic, std::int32_t partition, Epoch epoch) { return {topic, partition, epoch}; }
+    // Topic, partition, epoch, offset: the jobs of a partition are a range.
+    using Key = std::tuple<std::string, std::int32_t, Epoch, std::int64_t>;
+    struct Job {
+        std::string id;
+        Clock::time_point delivered;
+        std::int64_t tokens = 0;
+        bool ended = false;
+    };
+    using Jobs = std::map<Key, Job>;
+
+    static Key key(const schema::Source& source, Epoch epoch) { return {source.topic, source.partition, epoch, source.offset}; }
+    // With mutex_ held.
+    std::pair<Jobs::iterator, Jobs::iterator> range(const PartitionEpoch& partition);
+    bool holds_any(const std::vector<PartitionEpoch>& partitions);
+    Jobs::iterator erase(Jobs::iterator place);
+    void forget(const std::vector<PartitionEpoch>& partitions, bool ended_too);
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;
-    std::map<Key, std::size_t> counts_;  // guarded by mutex_
-    std::size_t total_ = 0;              // guarded by mutex_
+    Jobs jobs_;                          // guarded by mutex_
+    std::int64_t tokens_ = 0;            // guarded by mutex_
+    std::uint64_t times_forgotten_ = 0;  // guarded by mutex_
 };
 
 }  // namespace lorry::consumer

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "consumer/backoff.h"
+#include "consumer/fault_point.h"
 #include "consumer/kafka_reader.h"
 #include "schema/codec.h"
 #include "schema/file_lease.h"
@@ -28,8 +30,8 @@ constexpr milliseconds turn{200};
 constexpr milliseconds linger{50};
 constexpr std::size_t records_per_batch = 2'000;
 constexpr std::chrono::seconds refresh_interval{60};
-constexpr milliseconds backoff_first{100};
-constexpr milliseconds backoff_max{10'000};
+constexpr std::chrono::seconds forget_interval{60};
+constexpr std::size_t jobs_forgotten_at_once = 1'000;  // a short transaction: readers and the next batch wait for it
 constexpr std::size_t adapter_states_max = 10'000;
 
 struct AdapterState {
@@ -42,6 +44,7 @@ struct AdapterState {
 }  // namespace
 
 struct Ledger::State {
+    const KafkaConfig config;
     Options options;
     schema::Store store;                   // the thread's, once it runs
     std::unique_ptr<RecordReader> reader;  // the thread's
@@ -52,12 +55,16 @@ struct Ledger::State {
     Stats stats;                               // guarded by mutex
     std::jthread thread;                       // last: it uses all of the above
 
-    State(Options given, schema::Store opened) : options(std::move(given)), store(std::move(opened)) {}
+    Backoff backoff{milliseconds(100), milliseconds(10'000)};  // the thread's
+    SteadyClock::time_point forget_next{};                     // the thread's
+
+    State(KafkaConfig brokers, Options given, schema::Store opened)
+        : config(std::move(brokers)), options(std::move(given)), store(std::move(opened)) {}
 
     std::vector<std::string> topics() const { return {options.topics.status(), options.topics.adapters()}; }
 
     // Reads on where the file stands, if it tells of these very topics; else from their start, into emptied tables.
-    void connect(const KafkaConfig& config) {
+    void connect() {
         std::vector<TopicOffset> positions;
         for (const schema::AppliedOffset& applied : store.offsets()) positions.push_back({applied.topic, applied.partition, applied.next});
         std::erase_if(positions, [&](const TopicOffset& at) { return at.topic != topics()[0] && at.topic != topics()[1]; });
@@ -101,11 +108,14 @@ struct Ledger::State {
             }
             if (!records.empty()) write(records, stop);
             write_adapter_states();
+            forget_old_jobs();
             const auto behind = reader->remaining();
             {
                 const std::scoped_lock lock(mutex);
                 stats.behind = behind;
+                stats.failing = false;
             }
+            backoff.reset();
             if (SteadyClock::now() >= refresh_next) {
                 reader->refresh();
                 refresh_next = SteadyClock::now() + refresh_interval;
@@ -122,21 +132,35 @@ struct Ledger::State {
             next[{record.source.topic, record.source.partition}] = record.source.offset + 1;
         }
         for (const auto& [key, offset] : next) update.offsets.push_back({key.first, topic_ids[key.first], key.second, offset});
-        for (auto backoff = backoff_first; !stop.stop_requested(); backoff = std::min(backoff * 2, backoff_max)) {
+        while (!stop.stop_requested()) {
             try {
+                fault_point("ledger.write");
                 store.apply(update);
                 const std::scoped_lock lock(mutex);
                 stats.applied += records.size() - refused;
                 stats.refused += refused;
-                stats.failing = false;
                 return;
             } catch (const std::runtime_error& error) {
-                spdlog::error("ledger {}: {}; trying again in {} ms", options.file.string(), error.what(), backoff.count());
-                std::unique_lock lock(mutex);
-                stats.failing = true;
-                wake.wait_for(lock, stop, backoff, [] { return false; });
+                wait_after(error, stop);
             }
         }
+    }
+
+    // One line per failure, and a pause that grows until a turn succeeds.
+    void wait_after(const std::runtime_error& error, const std::stop_token& stop) {
+        const milliseconds pause = backoff.next();
+        spdlog::error("ledger {}: {}; trying again in {} ms", options.file.string(), error.what(), pause.count());
+        std::unique_lock lock(mutex);
+        stats.failing = true;
+        wake.wait_for(lock, stop, pause, [] { return false; });
+    }
+
+    // A little in each turn, so that a ledger that was kept whole for years does not stand still.
+    void forget_old_jobs() {
+        if (options.days == 0 || SteadyClock::now() < forget_next) return;
+        const auto now = std::chrono::time_point_cast<milliseconds>(std::chrono::system_clock::now());
+        const std::size_t forgotten = store.forget_jobs(now - std::chrono::days(options.days), jobs_forgotten_at_once);
+        if (forgotten < jobs_forgotten_at_once) forget_next = SteadyClock::now() + forget_interval;
     }
 
     bool add(schema::StoreUpdate& update, const schema::JobRecord& record) {
@@ -177,13 +201,16 @@ struct Ledger::State {
         }
     }
 
+    // Connected before. Whatever ends the following, it is taken up again where the file stands.
     void run(const std::stop_token& stop) {
-        try {
-            follow(stop);
-        } catch (const std::runtime_error& error) {
-            spdlog::error("ledger {}: not followed any more: {}", options.file.string(), error.what());
-            const std::scoped_lock lock(mutex);
-            stats.failing = true;
+        while (!stop.stop_requested()) {
+            try {
+                if (!reader) connect();
+                follow(stop);
+            } catch (const std::runtime_error& error) {
+                reader.reset();
+                wait_after(error, stop);
+            }
         }
     }
 };
@@ -196,8 +223,8 @@ Ledger::~Ledger() = default;
 
 std::unique_ptr<Ledger> Ledger::start(const KafkaConfig& config, const Options& options) {
     try {
-        auto state = std::make_unique<State>(options, schema::Store::open(options.file, schema::Store::Mode::writer));
-        state->connect(config);
+        auto state = std::make_unique<State>(config, options, schema::Store::open(options.file, schema::Store::Mode::writer));
+        state->connect();
         return std::unique_ptr<Ledger>(new Ledger(std::move(state)));
     } catch (const schema::LeaseHeld& held) {
         spdlog::info("ledger: {}; it is that process that keeps it, this one does not", held.what());

@@ -14,12 +14,13 @@
 namespace lorry::consumer {
 
 // A view, never the truth: it may be deleted while nothing runs and is rebuilt from what the topics still hold; so it is when it tells of
-// another cluster or of topics that were made anew. While the disk is full or the file locked it waits and tries again.
+// another cluster or of topics that were made anew. While the disk is full, the file locked or the brokers away it tries again.
 class Ledger {
 public:
     struct Options {
         std::filesystem::path file;
         schema::Topics topics;
+        std::int64_t days = 30;  // jobs that ended longer ago are forgotten; 0: never
     };
 
     // nullptr, and a line in the log, when another process keeps this file. Throws KafkaError when brokers or topics are missing, and
@@ -36,7 +37,7 @@ public:
         std::uint64_t applied = 0;  // records
         std::uint64_t refused = 0;  // records that could not be read
         std::int64_t behind = 0;    // records not yet read
-        bool failing = false;       // the last write did not succeed, or reading has ended
+        bool failing = false;       // the last reading or writing did not succeed; it is tried again
     };
     // Any thread.
     Stats stats() const;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::chrono::milliseconds poll_timeout{50};
 constexpr std::chrono::milliseconds idle_wait{20};
-constexpr std::chrono::seconds backlog_interval{2};
+constexpr std::chrono::seconds telling_interval{2};
 constexpr std::size_t publications_max = 4096;
 constexpr std::size_t parked_share_max = 8;  // windows of jobs that may wait for their adapter's registration
 
@@ -27,12 +27,14 @@ std::int64_t micros_now() {
     return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// What the engine thread is told, in order: a job, or partitions to abandon.
-struct Abandon {
-    std::vector<PartitionEpoch> partitions;
-    std::promise<void> done;
-};
-using Command = std::variant<AdmittedJob, Abandon>;
+// The most that a prepared job's sequences come to hold. Samples share a prompt's blocks in the engine, but each has its tokens.
+std::int64_t tokens_of(const PreparedJob& prepared) {
+    std::int64_t tokens = 0;
+    for (const engine::Request& request : prepared.requests) {
+        tokens += static_cast<std::int64_t>(request.prompt.size()) + request.max_tokens;
+    }
+    return tokens;
+}
 
 }  // namespace
 
@@ -40,9 +42,9 @@ struct Pipeline::State final : RevocationHandler {
     State(const PipelineParts& the_parts, const PipelineOptions& the_options)
         : parts(the_parts),
           options(the_options),
-          commands(the_options.in_flight_max + 16),
+          admitted(the_options.in_flight_max),
           publications(publications_max),
-          generator(parts.engine, parts.cancels, publications, parts.observer,
+          generator(parts.engine, parts.cancels, in_flight, publications, parts.observer,
                     {.running_status_after = options.running_status_after, .job_timeout = options.job_timeout}),
           publisher(parts.sink, parts.reply, in_flight, parts.observer) {}
 
@@ -55,27 +57,32 @@ struct Pipeline::State final : RevocationHandler {
     void receive(Delivery delivery);
     void admit(schema::Job job, Epoch epoch, Clock::time_point delivered);
     void resolve_parked();
-    std::size_t room_for(std::size_t inside) const;
+    void tell_observer();
+    std::size_t room() const;
+    bool are_tokens_spent() const { return in_flight.tokens() >= options.in_flight_tokens_max; }
     void refuse(const schema::Job& job, Epoch epoch, const schema::JobError& error);
     void refuse(const Delivery& delivery, const schema::BadRecord& bad);
     schema::Run run_of(const schema::Job& job) const;
 
     void drain(const std::vector<PartitionEpoch>& partitions, Clock::time_point deadline) override;
     void lost(const std::vector<PartitionEpoch>& partitions) override;
-    void abandon(const std::vector<PartitionEpoch>& partitions);
+    void drop_parked(const std::vector<PartitionEpoch>& partitions);
+    void end_generating(std::thread& generating);
 
     template <typename Loop>
     void guarded(Loop loop);
+    std::string failure_text();
     void rethrow_failure();
 
     const PipelineParts parts;
     const PipelineOptions options;
 
     InFlight in_flight;
-    BoundedQueue<Command> commands;          // intake -> generate
+    BoundedQueue<AdmittedJob> admitted;      // intake -> generate
     BoundedQueue<Publication> publications;  // intake and generate -> publish
 
-    // Intake thread. Jobs whose adapter is not registered yet wait here for at most as long as the directory says `not_yet`.
+    // Intake thread. Jobs whose adapter is not registered yet wait here for at most as long as the directory says `not_yet`, and those that
+    // were polled together with one that took the rest of the window's tokens.
     struct Parked {
         schema::Job job;
         Epoch epoch;
@@ -83,11 +90,13 @@ struct Pipeline::State final : RevocationHandler {
     };
     std::deque<Parked> parked;
     JobKey next_key = 0;
+    Clock::time_point next_telling{};
 
     Generator generator;  // engine thread
     Publisher publisher;  // publishing thread
 
     std::atomic<bool> failed = false;
+    std::promise<void> generated;  // the engine's thread is through
     std::mutex failure_mutex;
     std::exception_ptr failure;  // guarded by failure_mutex: the first of any thread
 };
@@ -97,57 +106,62 @@ Pipeline::~Pipeline() = default;
 
 void Pipeline::run() {
     State& state = *state_;
-    std::thread generating([&] { state.guarded([&] { state.generate_loop(); }); });
+    std::thread generating([&] {
+        state.guarded([&] { state.generate_loop(); });
+        state.generated.set_value();
+    });
     std::thread publishing([&] { state.guarded([&] { state.publish_loop(); }); });
     state.guarded([&] { state.intake_loop(stop_); });
-    state.commands.close();
-    generating.join();
+    state.admitted.close();
+    state.end_generating(generating);
     state.publications.close();
     publishing.join();
     state.rethrow_failure();
 }
 
 void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
-    Clock::time_point next_backlog{};
     bool paused = false;
     while (!stop && !failed) {
         resolve_parked();
-        const std::size_t inside = in_flight.total();
-        if (parts.source.exhausted() && inside == 0) break;
-        const std::size_t room = room_for(inside);
+        if (parts.source.exhausted() && in_flight.total() == 0) break;
+        const std::size_t wanted = parked.size() < parked_share_max * options.in_flight_max ? room() : 0;
         // Resumed only when there is room worth a fetch: a pause throws away what the client has fetched.
-        paused = room == 0 || (paused && room < options.in_flight_max / 4);
+        const bool is_scarce = wanted < options.in_flight_max / 4 || in_flight.tokens() > options.in_flight_tokens_max / 4 * 3;
+        paused = wanted == 0 || (paused && is_scarce);
         parts.source.set_paused(paused);
-        for (Delivery& delivery : parts.source.poll(poll_timeout, room, *this)) receive(std::move(delivery));
-        parts.observer.on_gauges(
-            {.in_flight = in_flight.total(), .in_flight_max = options.in_flight_max, .unpublished = publications.size()});
-        if (const Clock::time_point now = Clock::now(); now >= next_backlog) {
-            next_backlog = now + backlog_interval;
-            if (const auto backlog = parts.source.backlog()) parts.observer.on_backlog(*backlog);
-        }
+        for (Delivery& delivery : parts.source.poll(poll_timeout, wanted, *this)) receive(std::move(delivery));
+        tell_observer();
     }
     if (!failed) parts.source.close(*this, Clock::now() + options.drain_timeout);
 }
 
-// Jobs that wait for a registration take no room from the others, up to a bound of their own.
-std::size_t Pipeline::State::room_for(std::size_t inside) const {
-    if (parked.size() >= parked_share_max * options.in_flight_max) return 0;
+// Jobs that may go to the engine now. Those that are parked take no room from the others; they have a bound of their own.
+std::size_t Pipeline::State::room() const {
+    if (are_tokens_spent()) return 0;
+    const std::size_t inside = in_flight.total();
     const std::size_t working = inside - std::min(inside, parked.size());
     return options.in_flight_max - std::min(options.in_flight_max, working);
 }
 
+void Pipeline::State::tell_observer() {
+    parts.observer.on_gauges({.in_flight = in_flight.total(),
+                              .in_flight_max = options.in_flight_max,
+                              .tokens = in_flight.tokens(),
+                              .tokens_max = options.in_flight_tokens_max,
+                              .unpublished = publications.size()});
+    const Clock::time_point now = Clock::now();
+    if (now < next_telling) return;
+    next_telling = now + telling_interval;
+    parts.observer.on_backlog(parts.source.backlog());
+    parts.observer.on_oldest(in_flight.oldest(now));
+}
+
 void Pipeline::State::generate_loop() {
     while (!failed) {
-        for (Command& command : commands.pop_all(generator.is_idle() ? idle_wait : std::chrono::milliseconds(0))) {
-            if (auto* job = std::get_if<AdmittedJob>(&command)) {
-                generator.submit(std::move(*job));
-            } else {
-                auto& order = std::get<Abandon>(command);
-                for (const auto& [source, epoch] : generator.abandon(order.partitions)) in_flight.remove(source, epoch);
-                order.done.set_value();
-            }
+        for (AdmittedJob& job : admitted.pop_all(generator.is_idle() ? idle_wait : std::chrono::milliseconds(0))) {
+            generator.submit(std::move(job));
         }
-        if (generator.is_idle() && commands.is_drained()) return;
+        if (generator.is_idle() && admitted.is_drained()) return;
         generator.step();
     }
 }
@@ -172,8 +186,8 @@ void Pipeline::State::publish_loop() {
 
 void Pipeline::State::receive(Delivery delivery) {
     const Clock::time_point delivered = Clock::now();
-    in_flight.add(delivery.record.source, delivery.epoch);
     auto job = schema::parse_job(delivery.record, options.parse);
+    in_flight.add(delivery.record.source, delivery.epoch, job ? job->id : job.error().job_id, delivered);
     if (delivery.refusal) {
         schema::BadRecord bad = job ? schema::BadRecord{job->custom_id, job->id, job->batch_id, job->model, {}} : std::move(job.error());
         bad.error = *delivery.refusal;
@@ -191,7 +205,7 @@ void Pipeline::State::receive(Delivery delivery) {
 // Names are resolved, text is tokenized, and the job goes to the engine or is refused.
 void Pipeline::State::admit(schema::Job job, Epoch epoch, Clock::time_point delivered) {
     ModelName model = parts.adapters.resolve(job.model, delivered);
-    if (model.kind == ModelName::Kind::not_yet) {
+    if (model.kind == ModelName::Kind::not_yet || are_tokens_spent()) {
         parked.push_back({std::move(job), epoch, delivered});
         return;
     }
@@ -200,7 +214,9 @@ void Pipeline::State::admit(schema::Job job, Epoch epoch, Clock::time_point deli
                {.status_code = 404,
                 .code = "model_not_found",
                 .param = "model",
-                .message = "no adapter named '" + job.model + "' is registered, and it is not the base model: see `lorry adapters list`"});
+                .message = "'" + job.model +
+                           "' is neither the base model nor a known adapter: a worker knows what `lorry adapters add` registered, a run "
+                           "the sub-folders of its --adapters"});
         return;
     }
     schema::Run run = run_of(job);
@@ -211,14 +227,15 @@ void Pipeline::State::admit(schema::Job job, Epoch epoch, Clock::time_point deli
         refuse(asked, epoch, prepared.error());
         return;
     }
-    commands.push(AdmittedJob{.key = next_key++, .prepared = std::move(*prepared), .run = std::move(run), .delivered = delivered});
+    in_flight.weigh(asked.source, epoch, tokens_of(*prepared));
+    admitted.push(AdmittedJob{.key = next_key++, .prepared = std::move(*prepared), .run = std::move(run), .delivered = delivered});
 }
 
 void Pipeline::State::resolve_parked() {
-    for (std::size_t left = parked.size(); left > 0; --left) {
+    for (std::size_t left = parked.size(); left > 0 && room() > 0; --left) {
         Parked next = std::move(parked.front());
         parked.pop_front();
-        admit(std::move(next.job), next.epoch, next.delivered);  // back to the end of `parked` if it is still not known
+        admit(std::move(next.job), next.epoch, next.delivered);  // back to the end of `parked` if its adapter is still not known
     }
 }
 
@@ -237,6 +254,7 @@ void Pipeline::State::refuse(const schema::Job& job, Epoch epoch, const schema::
                    .error = error,
                    .ended = Clock::now()};
     ended.job.run.finished = schema::Timestamp(std::chrono::milliseconds(ended.job.run.attempt / 1000));
+    in_flight.end(job.source, epoch);
     publications.push(std::move(ended));
 }
 
@@ -247,6 +265,7 @@ void Pipeline::State::refuse(const Delivery& delivery, const schema::BadRecord& 
                                   .value = delivery.record.value,
                                   .headers = delivery.record.headers,
                                   .reason = bad.error.message};
+        in_flight.end(delivery.record.source, delivery.epoch);
         publications.push(Refused{Outcome{delivery.record.source, delivery.epoch, std::move(letter)}});
         return;
     }
@@ -257,8 +276,28 @@ void Pipeline::State::refuse(const Delivery& delivery, const schema::BadRecord& 
     refuse(job, delivery.epoch, bad.error);
 }
 
+// Takes until the deadline for what may still finish, then release_timeout at most for the commit of what has ended; both together stay far
+// below the time after which the group throws a silent member out. Whether the engine answers plays no part: what it still works on is
+// forgotten, and it finds that out by itself.
 void Pipeline::State::drain(const std::vector<PartitionEpoch>& partitions, Clock::time_point deadline) {
-    // Jobs that wait for a registration will hardly finish in a drain; they are left to the next owner at once.
+    // Parked jobs will hardly finish in a drain; they are left to the next owner at once.
+    drop_parked(partitions);
+    const auto has_failed = [&] { return failed.load(); };
+    if (in_flight.wait_until_none(partitions, deadline, has_failed)) return;
+    in_flight.forget_unfinished(partitions);
+    if (in_flight.wait_until_none(partitions, Clock::now() + options.release_timeout, has_failed) || failed) return;
+    throw std::runtime_error("partitions were to be given up, but results of theirs were not committed for " +
+                             std::to_string(options.release_timeout.count()) +
+                             " ms: a commit hangs; start the worker again, nothing that was not committed is lost");
+}
+
+// Waits for nobody: not for the engine, nor for a commit that may be doomed by now.
+void Pipeline::State::lost(const std::vector<PartitionEpoch>& partitions) {
+    drop_parked(partitions);
+    in_flight.forget(partitions);
+}
+
+void Pipeline::State::drop_parked(const std::vector<PartitionEpoch>& partitions) {
     std::erase_if(parked, [&](const Parked& one) {
         const bool gone = std::ranges::any_of(partitions, [&](const PartitionEpoch& partition) {
             return partition.topic == one.job.source.topic && partition.partition == one.job.source.partition &&
@@ -267,21 +306,13 @@ void Pipeline::State::drain(const std::vector<PartitionEpoch>& partitions, Clock
         if (gone) in_flight.remove(one.job.source, one.epoch);
         return gone;
     });
-    const auto has_failed = [&] { return failed.load(); };
-    if (in_flight.wait_until_none(partitions, deadline, has_failed)) return;
-    abandon(partitions);
-    // What ended before the abandon is on its way to its commit.
-    in_flight.wait_until_none(partitions, Clock::now() + options.drain_timeout, has_failed);
 }
 
-void Pipeline::State::lost(const std::vector<PartitionEpoch>& partitions) { drain(partitions, Clock::now()); }
-
-void Pipeline::State::abandon(const std::vector<PartitionEpoch>& partitions) {
-    Abandon order{.partitions = partitions, .done = {}};
-    std::future<void> done = order.done.get_future();
-    if (!commands.push(std::move(order))) return;
-    while (!failed && done.wait_for(poll_timeout) != std::future_status::ready) {
-    }
+// Nothing is left for it but to end its step. A thread that hangs cannot be ended, the process can: others take its jobs.
+void Pipeline::State::end_generating(std::thread& generating) {
+    const bool has_ended = generated.get_future().wait_for(options.step_timeout) == std::future_status::ready;
+    CHECK(has_ended, "a step of the engine hangs" + failure_text());
+    generating.join();
 }
 
 // A failure of any thread ends them all; run() throws the first.
@@ -293,9 +324,18 @@ void Pipeline::State::guarded(Loop loop) {
         const std::lock_guard lock(failure_mutex);
         if (!failure) failure = std::current_exception();
         failed = true;
-        commands.close();
+        admitted.close();
         publications.close();
     }
+}
+
+std::string Pipeline::State::failure_text() {
+    try {
+        rethrow_failure();
+    } catch (const std::exception& error) {
+        return std::string("; before that: ") + error.what();
+    }
+    return {};
 }
 
 void Pipeline::State::rethrow_failure() {

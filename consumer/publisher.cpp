@@ -1,6 +1,8 @@
 // From ends of jobs to records.
 #include "consumer/publisher.h"
 
+#include <algorithm>
+
 #include "schema/codec.h"
 
 namespace lorry::consumer {
@@ -68,18 +70,23 @@ void Publisher::commit() {
 
 void Publisher::publish(StreamBegun begun) {
     const schema::Timestamp started{std::chrono::milliseconds(begun.run.attempt / 1000)};
-    streams_.emplace(begun.key, ChunkWriter(reply_, begun.job, std::move(begun.echo), started, begun.run.attempt));
+    streams_.emplace(begun.key, Stream{.chunks = ChunkWriter(reply_, begun.job, std::move(begun.echo), started, begun.run.attempt),
+                                       .source = begun.job.source,
+                                       .epoch = begun.epoch});
 }
 
 void Publisher::publish(StreamDelta delta) {
     const auto stream = streams_.find(delta.key);
     CHECK(stream != streams_.end(), "a delta follows the begin of its stream");
-    for (const schema::Chunk& chunk : stream->second.text(delta.choice, delta.delta)) sink_.publish(chunk);
+    if (!is_ours(stream->second.source, stream->second.epoch)) return;
+    for (const schema::Chunk& chunk : stream->second.chunks.text(delta.choice, delta.delta)) sink_.publish(chunk);
 }
 
 void Publisher::publish(StreamAbandoned abandoned) { streams_.erase(abandoned.key); }
 
-void Publisher::publish(StillRunning running) { sink_.publish(running.status); }
+void Publisher::publish(StillRunning running) {
+    if (is_ours(running.status.run.source, running.epoch)) sink_.publish(running.status);
+}
 
 void Publisher::publish(Refused refused) {
     if (const auto* letter = std::get_if<schema::DeadLetter>(&refused.outcome.record)) observer_.on_dead_letter(*letter);
@@ -87,14 +94,19 @@ void Publisher::publish(Refused refused) {
 }
 
 void Publisher::publish(JobEnded ended) {
+    const PreparedJob& prepared = ended.job.prepared;
+    if (!is_ours(prepared.job.source, prepared.epoch)) {
+        streams_.erase(ended.job.key);
+        return;
+    }
     schema::Completion completion = completion_of(reply_, ended);
     end_stream(ended, completion.usage);
     observe(ended, completion);
-    const PreparedJob& prepared = ended.job.prepared;
     publish(Outcome{.source = prepared.job.source, .epoch = prepared.epoch, .record = std::move(completion)});
 }
 
 void Publisher::publish(Outcome outcome) {
+    if (!is_ours(outcome.source, outcome.epoch)) return;
     uncommitted_.emplace_back(outcome.source, outcome.epoch);
     sink_.publish(std::move(outcome));
 }
@@ -104,10 +116,10 @@ void Publisher::end_stream(const JobEnded& ended, const schema::Usage& usage) {
     if (stream == streams_.end()) return;
     if (!ended.error && !ended.failure) {
         for (std::size_t i = 0; i < ended.results.size(); ++i) {
-            for (const schema::Chunk& chunk : stream->second.end(static_cast<std::int32_t>(i), ended.results[i].finish))
+            for (const schema::Chunk& chunk : stream->second.chunks.end(static_cast<std::int32_t>(i), ended.results[i].finish))
                 sink_.publish(chunk);
         }
-        for (const schema::Chunk& chunk : stream->second.end_stream(usage)) sink_.publish(chunk);
+        for (const schema::Chunk& chunk : stream->second.chunks.end_stream(usage)) sink_.publish(chunk);
     }
     streams_.erase(stream);
 }
@@ -123,6 +135,9 @@ void Publisher::observe(const JobEnded& ended, const schema::Completion& complet
         seen.first_token = since_delivery(ended.results.front().first_token);
     }
     seen.total = since_delivery(ended.ended);
+    for (const engine::Result& result : ended.results) {
+        seen.longest_output = std::max(seen.longest_output, static_cast<std::int64_t>(result.tokens.size()));
+    }
     observer_.on_finished(seen);
 }
 

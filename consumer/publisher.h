@@ -17,6 +17,7 @@ class Publisher {
 public:
     Publisher(CompletionSink& sink, const ReplyContext& reply, InFlight& in_flight, Observer& observer);
 
+    // What is in flight no more is dropped here; what the sink has taken already is the sink's to drop.
     void take(Publication publication);
     // Commits what was taken since; its jobs are in flight no more.
     void commit();
@@ -30,6 +31,7 @@ private:
     void publish(JobEnded ended);
     void publish(Refused refused);
     void publish(Outcome outcome);
+    bool is_ours(const schema::Source& source, Epoch epoch) const { return in_flight_.contains(source, epoch); }
     void end_stream(const JobEnded& ended, const schema::Usage& usage);
     void observe(const JobEnded& ended, const schema::Completion& completion);
 
@@ -37,7 +39,12 @@ private:
     const ReplyContext& reply_;
     InFlight& in_flight_;
     Observer& observer_;
-    std::unordered_map<JobKey, ChunkWriter> streams_;
+    struct Stream {
+        ChunkWriter chunks;
+        schema::Source source;
+        Epoch epoch;
+    };
+    std::unordered_map<JobKey, Stream> streams_;
     std::vector<std::pair<schema::Source, Epoch>> uncommitted_;
 };
 

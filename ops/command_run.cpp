@@ -15,6 +15,7 @@
 #include "ops/configuration.h"
 #include "ops/dry_run.h"
 #include "ops/engine_setup.h"
+#include "ops/pipeline_setup.h"
 #include "ops/progress.h"
 #include "ops/run_output.h"
 #include "ops/signals.h"
@@ -273,12 +274,7 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
                                  .engine = setup.engine(),
                                  .reply = setup.reply(),
                                  .observer = progress},
-                                {.worker = "run",
-                                 .in_flight_max = static_cast<std::size_t>(settings.in_flight),
-                                 .commit_interval = settings.commit_interval,
-                                 .drain_timeout = settings.drain_timeout,
-                                 .job_timeout = settings.job_timeout,
-                                 .parse = {.bytes_max = settings.job_bytes_max.count}});
+                                pipeline_options(settings, setup.engine(), "run"));
     {
         const SignalWatcher::Armed armed(signals, [&] {
             std::cerr << "\nstopping: running jobs are finished first (once more to end at once; nothing is lost)\n";

@@ -21,7 +21,9 @@
 #include "ops/health_server.h"
 #include "ops/kafka_settings.h"
 #include "ops/metrics.h"
+#include "ops/pipeline_setup.h"
 #include "ops/signals.h"
+#include "ops/worker_observer.h"
 
 namespace lorry::ops {
 namespace {
@@ -36,69 +38,6 @@ std::string host_name() {
     if (gethostname(name.data(), name.size() - 1) != 0) return "worker";
     return name.data();
 }
-
-double seconds(std::chrono::microseconds duration) { return static_cast<double>(duration.count()) / 1e6; }
-
-// Logs each event of the pipeline, counts it, and tells the ledger which adapters work.
-class WorkerObserver final : public consumer::Observer {
-public:
-    WorkerObserver(Metrics& metrics, consumer::Ledger* ledger) : metrics_(metrics), ledger_(ledger) {}
-
-    void on_admitted(const schema::Job& job) override {
-        metrics_.on_admitted(job);
-        log_event("job_admitted", {{"job_id", schema::repair_utf8(job.id)},
-                                   {"model", schema::repair_utf8(job.model)},
-                                   {"partition", job.source.partition},
-                                   {"offset", job.source.offset}});
-    }
-
-    void on_finished(const consumer::JobObservation& job) override {
-        metrics_.on_finished(job);
-        Json::Object members = {{"job_id", schema::repair_utf8(job.run.job_id)},
-                                {"model", schema::repair_utf8(job.run.model)},
-                                {"adapter", job.run.adapter},
-                                {"state", schema::name_of(job.state)},
-                                {"prompt_tokens", job.usage.prompt_tokens},
-                                {"completion_tokens", job.usage.completion_tokens},
-                                {"queued_seconds", seconds(job.queued)},
-                                {"first_token_seconds", seconds(job.first_token)},
-                                {"total_seconds", seconds(job.total)}};
-        if (!job.error.empty()) members.emplace_back("error", schema::repair_utf8(job.error));
-        log_event("job_finished", std::move(members));
-        tell_ledger(job);
-    }
-
-    void on_dead_letter(const schema::DeadLetter& letter) override {
-        metrics_.on_dead_letter(letter);
-        log_event("dead_letter", {{"topic", letter.source.topic},
-                                  {"partition", letter.source.partition},
-                                  {"offset", letter.source.offset},
-                                  {"reason", schema::repair_utf8(letter.reason)}});
-    }
-
-    void on_committed(std::size_t outcomes, std::chrono::microseconds took) override { metrics_.on_committed(outcomes, took); }
-    void on_step(const engine::EngineStats& stats) override { metrics_.on_step(stats); }
-    void on_gauges(const consumer::PipelineGauges& gauges) override { metrics_.on_gauges(gauges); }
-    void on_backlog(std::int64_t jobs) override { metrics_.on_backlog(jobs); }
-
-private:
-    // Publishing thread. An adapter's state is told when it changes: at its first job, and when it fails or works again.
-    void tell_ledger(const consumer::JobObservation& job) {
-        constexpr std::string_view load_failure = "adapter_failed: ";
-        if (ledger_ == nullptr || job.run.adapter.empty()) return;
-        const bool failed = job.error.starts_with(load_failure);
-        if (!failed && job.state != schema::JobState::completed) return;
-        const auto [place, is_new] = works_.try_emplace(job.run.adapter, !failed);
-        if (!is_new && place->second == !failed) return;
-        place->second = !failed;
-        const std::string name = job.run.model.substr(0, job.run.model.find('@'));
-        ledger_->set_adapter_state(name, job.run.adapter, failed ? "failed" : "ready", failed ? job.error.substr(load_failure.size()) : "");
-    }
-
-    Metrics& metrics_;
-    consumer::Ledger* ledger_;
-    std::map<std::string, bool> works_;  // by hash
-};
 
 // The ledger reads what was committed last: who asks it after the worker's end shall find it. It is a view, so this may be cut short.
 void catch_up(const consumer::Ledger& ledger) {
@@ -174,7 +113,7 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
 
     EngineSetup setup(settings);
     const std::string base_name = setup.reply().base_name;
-    const std::string group = settings.group.empty() ? settings.prefix + "-" + base_name : settings.group;
+    const std::string group = group_of(settings);
     const std::string member = settings.member.empty() ? host_name() : settings.member;
     std::cerr << setup.describe() << std::flush;
 
@@ -182,7 +121,8 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     consumer::AdapterTopic adapters(kafka,
                                     {.topic = topics.adapters(), .adapters_root = settings.adapters, .base_names = {"base", base_name}});
     consumer::ControlTopic cancels(kafka, {.topic = topics.control()});
-    const std::unique_ptr<consumer::Ledger> ledger = consumer::Ledger::start(kafka, {.file = ledger_file_of(settings), .topics = topics});
+    const std::unique_ptr<consumer::Ledger> ledger =
+        consumer::Ledger::start(kafka, {.file = ledger_file_of(settings), .topics = topics, .days = settings.ledger_days});
     consumer::KafkaMember kafka_member(kafka, {.topics = topics, .group = group, .member = member});
     adapters.wait_until_read(deadline);
     cancels.wait_until_read(deadline);
@@ -196,12 +136,7 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
                                  .engine = setup.engine(),
                                  .reply = setup.reply(),
                                  .observer = observer},
-                                {.worker = member,
-                                 .in_flight_max = static_cast<std::size_t>(settings.in_flight),
-                                 .commit_interval = settings.commit_interval,
-                                 .drain_timeout = settings.drain_timeout,
-                                 .job_timeout = settings.job_timeout,
-                                 .parse = {.bytes_max = settings.job_bytes_max.count}});
+                                pipeline_options(settings, setup.engine(), member));
     sources.member = [&] { return kafka_member.stats(); };
     if (ledger) sources.ledger = [&] { return ledger->stats(); };
     phase = Phase::running;

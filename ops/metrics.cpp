@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "ops/machine.h"
+#include "ops/units.h"
 
 namespace lorry::ops {
 namespace {
@@ -19,8 +20,6 @@ namespace {
 using prometheus::Counter;
 using prometheus::Gauge;
 using prometheus::Histogram;
-
-double seconds(std::chrono::microseconds duration) { return static_cast<double>(duration.count()) / 1e6; }
 
 // 1 ms to about 18 min by steps of 1.78 (four to a decade).
 Histogram::BucketBoundaries time_buckets() {
@@ -61,7 +60,7 @@ struct Metrics::State {
     Histogram& commit_time = histogram("lorry_commit_seconds", "Time of a commit");
     Histogram& queue_time = histogram("lorry_job_queue_seconds", "From a job's delivery to its first step");
     Histogram& first_token_time = histogram("lorry_time_to_first_token_seconds", "From a job's delivery to its first token");
-    Histogram& token_time = histogram("lorry_time_per_output_token_seconds", "Mean time of a job's tokens after its first");
+    Histogram& token_time = histogram("lorry_time_per_output_token_seconds", "Mean time between the tokens of a job's longest sequence");
     Histogram& job_time = histogram("lorry_job_seconds", "From a job's delivery to its end in the engine");
 
     Counter& steps = counter("lorry_engine_steps_total", "Engine steps");
@@ -85,6 +84,9 @@ struct Metrics::State {
 
     Gauge& in_flight = gauge("lorry_jobs_in_flight", "Jobs that were read and are not yet committed");
     Gauge& in_flight_max = gauge("lorry_jobs_in_flight_max", "The most of them: then reading pauses");
+    Gauge& in_flight_tokens = gauge("lorry_tokens_in_flight", "Prompt and output tokens that they may come to hold");
+    Gauge& in_flight_tokens_max = gauge("lorry_tokens_in_flight_max", "The most of them: then reading pauses");
+    Gauge& oldest = gauge("lorry_oldest_job_seconds", "How long the oldest job in flight has been here");
     Gauge& unpublished = gauge("lorry_publications_waiting", "What the engine has said and the publisher not yet taken");
     Gauge& backlog = gauge("lorry_backlog_jobs", "Jobs in this worker's partitions that were not read yet");
 
@@ -130,12 +132,12 @@ void Metrics::on_finished(const consumer::JobObservation& job) {
     state.job_prompt_tokens.Increment(static_cast<double>(job.usage.prompt_tokens));
     state.job_output_tokens.Increment(static_cast<double>(job.usage.completion_tokens));
     if (job.state != schema::JobState::completed) return;
-    state.queue_time.Observe(seconds(job.queued));
-    state.job_time.Observe(seconds(job.total));
+    state.queue_time.Observe(seconds_of(job.queued));
+    state.job_time.Observe(seconds_of(job.total));
     if (job.first_token.count() == 0) return;
-    state.first_token_time.Observe(seconds(job.first_token));
-    if (job.usage.completion_tokens > 1) {
-        state.token_time.Observe(seconds(job.total - job.first_token) / static_cast<double>(job.usage.completion_tokens - 1));
+    state.first_token_time.Observe(seconds_of(job.first_token));
+    if (job.longest_output > 1) {
+        state.token_time.Observe(seconds_of(job.total - job.first_token) / static_cast<double>(job.longest_output - 1));
     }
 }
 
@@ -144,7 +146,7 @@ void Metrics::on_dead_letter(const schema::DeadLetter&) { state_->dead_letters.I
 void Metrics::on_committed(std::size_t outcomes, std::chrono::microseconds took) {
     state_->commits.Increment();
     state_->committed.Increment(static_cast<double>(outcomes));
-    state_->commit_time.Observe(seconds(took));
+    state_->commit_time.Observe(seconds_of(took));
 }
 
 void Metrics::on_step(const engine::EngineStats& stats) {
@@ -173,10 +175,15 @@ void Metrics::on_gauges(const consumer::PipelineGauges& gauges) {
     state_->last_poll = std::chrono::steady_clock::now().time_since_epoch().count();
     state_->in_flight.Set(static_cast<double>(gauges.in_flight));
     state_->in_flight_max.Set(static_cast<double>(gauges.in_flight_max));
+    state_->in_flight_tokens.Set(static_cast<double>(gauges.tokens));
+    state_->in_flight_tokens_max.Set(static_cast<double>(gauges.tokens_max));
     state_->unpublished.Set(static_cast<double>(gauges.unpublished));
 }
 
-void Metrics::on_backlog(std::int64_t jobs) { state_->backlog.Set(static_cast<double>(jobs)); }
+// Without partitions there is nothing that this worker will read.
+void Metrics::on_backlog(std::optional<std::int64_t> jobs) { state_->backlog.Set(static_cast<double>(jobs.value_or(0))); }
+
+void Metrics::on_oldest(const std::optional<consumer::OldestJob>& job) { state_->oldest.Set(job ? seconds_of(job->age) : 0.0); }
 
 std::string Metrics::text(const MetricSources& sources) {
     State& state = *state_;

@@ -31,7 +31,8 @@ public:
     void on_committed(std::size_t outcomes, std::chrono::microseconds took) override;
     void on_step(const engine::EngineStats& stats) override;
     void on_gauges(const consumer::PipelineGauges& gauges) override;
-    void on_backlog(std::int64_t jobs) override;
+    void on_backlog(std::optional<std::int64_t> jobs) override;
+    void on_oldest(const std::optional<consumer::OldestJob>& job) override;
 
     // The exposition format, version 0.0.4. Any thread.
     std::string text(const MetricSources& sources);

@@ -31,6 +31,9 @@ constexpr std::array settings_of_all = {
     Setting{"step_tokens", model, &Settings::step_tokens, "N", "tokens computed in one step; longer prompts are cut into chunks", 1},
     Setting{"prefix_cache", model, &Settings::prefix_cache, "true|false", "compute equal beginnings of prompts once"},
     Setting{"in_flight", jobs, &Settings::in_flight, "N", "jobs that are read and not yet committed", 1},
+    Setting{"in_flight_tokens", jobs, &Settings::in_flight_tokens, "N",
+            "prompt and output tokens that these may come to hold together; a larger job runs alone (0: a million, or what fills the batch "
+            "twice)"},
     Setting{"job_bytes_max", jobs, &Settings::job_bytes_max, "SIZE", "a larger job is refused (413)"},
     Setting{"commit_interval", jobs, &Settings::commit_interval, "TIME", "how often results are committed, such as 200ms"},
     Setting{"drain_timeout", jobs, &Settings::drain_timeout, "TIME", "how long running jobs may go on when the program is told to end"},
@@ -42,6 +45,7 @@ constexpr std::array settings_of_all = {
     Setting{"deadline_start", kafka, &Settings::deadline_start, "TIME", "how long to wait for the brokers' first answer"},
     Setting{"deadline_later", kafka, &Settings::deadline_later, "TIME", "how long the brokers may be away afterwards"},
     Setting{"ledger", ledger, &Settings::ledger, "FILE", "SQLite file with what is known of jobs and adapters (default: PREFIX.sqlite)"},
+    Setting{"ledger_days", ledger, &Settings::ledger_days, "N", "the ledger forgets jobs that ended longer ago (0: never)"},
     Setting{"metrics_address", service, &Settings::metrics_address, "HOST:PORT|off", "where /metrics and /healthz are served"},
     Setting{"log_level", service, &Settings::log_level, "debug|info|warn|error", "of the log on stderr"},
 };

@@ -35,6 +35,7 @@ struct Settings {
 
     // Jobs on their way.
     std::int64_t in_flight = 512;
+    std::int64_t in_flight_tokens = 0;
     Bytes job_bytes_max{1 << 20};
     std::chrono::milliseconds commit_interval{200};
     std::chrono::milliseconds drain_timeout{20'000};
@@ -46,6 +47,7 @@ struct Settings {
     std::string group;
     std::string member;
     std::string ledger;
+    std::int64_t ledger_days = 30;
     std::chrono::milliseconds deadline_start{30'000};
     std::chrono::milliseconds deadline_later{300'000};
     std::map<std::string, std::string> kafka;  // the [kafka] table

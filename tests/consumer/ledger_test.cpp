@@ -3,7 +3,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <random>
 
 #include "schema/store.h"
 #include "tests/support/kafka_fixture.h"
@@ -35,7 +37,22 @@ protected:
         }
         producer.finish();
     }
-    std::unique_ptr<Ledger> start() { return Ledger::start(config, {.file = file, .topics = topics}); }
+    std::unique_ptr<Ledger> start(std::int64_t days = 30) { return Ledger::start(config, {.file = file, .topics = topics, .days = days}); }
+
+    // All that is known of the jobs, once there are that many.
+    std::string rows(std::size_t count) {
+        jobs(count);
+        std::vector<std::string> rows;
+        for (const auto& status : schema::Store::open(file, schema::Store::Mode::reader).jobs({}))
+            rows.push_back(schema::encode_status(status));
+        std::sort(rows.begin(), rows.end());
+        return fmt::format("{}", fmt::join(rows, "\n"));
+    }
+    bool comes_true(const std::function<bool()>& condition) {
+        const auto deadline = Clock::now() + 20s;
+        while (!condition() && Clock::now() < deadline) std::this_thread::sleep_for(20ms);
+        return condition();
+    }
 
     // Waits until the ledger holds that many jobs; "id:state" of each, sorted.
     std::vector<std::string> jobs(std::size_t count) {
@@ -79,19 +96,119 @@ TEST_F(LedgerTest, HoldsWhatTheTopicsSayAndGoesOnWhereItStopped) {
     EXPECT_EQ(ledger->stats().applied, 1U) << "nothing is read twice";
 }
 
-TEST_F(LedgerTest, IsRebuiltAfterItsFileWasDeleted) {
-    std::vector<std::string> names;
-    for (int i = 0; i < 20; ++i) names.push_back(fmt::format("job-{:02}", i));
-    say_all(names, schema::JobState::completed, 0);
-    std::vector<std::string> live;
-    {
-        const auto ledger = start();
-        live = jobs(20);
-        ASSERT_EQ(live.size(), 20U);
+// Running statuses, redeliveries and second ends stand in the topic, too, in no order.
+TEST_F(LedgerTest, IsRebuiltEqualInAllColumnsAfterItsFileWasDeleted) {
+    constexpr int count = 40;
+    const std::uint64_t seed = std::random_device{}();
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    std::mt19937_64 random(seed);
+    const auto time = [&] { return schema::Timestamp(std::chrono::milliseconds(4'000'000'000'000 + static_cast<int>(random() % 1000))); };
+    std::vector<std::string> said;
+    for (int i = 0; i < count; ++i) {
+        for (std::uint64_t times = 1 + random() % 3; times > 0; --times) {
+            schema::Status status;
+            status.run = {.job_id = fmt::format("job-{}", i),
+                          .batch_id = i % 2 == 0 ? "batch" : "",
+                          .model = "tags",
+                          .adapter = "aaaa",
+                          .worker = fmt::format("w{}", random() % 2),
+                          .source = {topics.jobs(), i % 3, i},
+                          .attempt = static_cast<std::int64_t>(random() % 5),
+                          .submitted = time(),
+                          .started = time(),
+                          .finished = time()};
+            const bool failed = random() % 2 == 0;
+            status.state = failed ? schema::JobState::failed : schema::JobState::completed;
+            status.usage = {.prompt_tokens = static_cast<std::int64_t>(random() % 50), .completion_tokens = 2, .cached_tokens = 1};
+            if (failed) status.error = "adapter_failed: no such folder";
+            said.push_back(schema::encode_status(status));
+            status.state = schema::JobState::running;
+            status.run.finished.reset();
+            said.push_back(schema::encode_status(status));
+        }
     }
+    std::shuffle(said.begin(), said.end(), random);
+    {
+        JobProducer producer(config, {.topic = topics.status(), .spread = 16});
+        for (std::size_t i = 0; i < said.size(); ++i) producer.submit(said[i], "key", i);
+        producer.finish();
+    }
+    const auto read = [&] {
+        const auto ledger = start();
+        EXPECT_TRUE(comes_true([&] { return ledger->stats().applied == said.size(); }));
+        return rows(count);
+    };
+    const std::string live = read();
+    EXPECT_EQ(static_cast<int>(std::count(live.begin(), live.end(), '\n')), count - 1);
+    EXPECT_EQ(live.find("running"), std::string::npos) << live;
     remove();
+    EXPECT_EQ(read(), live);
+}
+
+TEST_F(LedgerTest, IsRebuiltWhenATopicWasMadeAnewOrIsShorterThanItWas) {
+    say("here", schema::JobState::completed, 0);
+    const auto spoil = [&](const std::string& topic_id, std::int64_t next) {
+        auto store = schema::Store::open(file, schema::Store::Mode::writer);
+        schema::Status status;
+        status.run.job_id = "elsewhere";
+        status.run.source = {topics.jobs(), 0, 7};
+        status.state = schema::JobState::completed;
+        ASSERT_FALSE(store.offsets().empty());
+        const schema::AppliedOffset applied = store.offsets().front();
+        store.apply(
+            {.statuses = {status}, .adapters = {}, .offsets = {{applied.topic, applied.topic_id + topic_id, applied.partition, next}}});
+    };
+    const auto read = [&] {
+        const auto ledger = start();
+        EXPECT_TRUE(comes_true([&] { return ledger->stats().applied == 1; })) << "all is read again";
+        return jobs(1);
+    };
+    EXPECT_EQ(read(), std::vector<std::string>{"here:completed"});
+    spoil("another", 1);
+    EXPECT_EQ(read(), std::vector<std::string>{"here:completed"});
+    spoil("", 1'000);
+    EXPECT_EQ(read(), std::vector<std::string>{"here:completed"});
+}
+
+TEST_F(LedgerTest, ForgetsJobsThatEndedTooLongAgo) {
+    {
+        JobProducer producer(config, {.topic = topics.status()});
+        const auto now = std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
+        for (int age = 0; age < 6; ++age) {
+            schema::Status status;
+            status.run.job_id = fmt::format("{} days", age);
+            status.run.source = {topics.jobs(), 0, age};
+            status.run.finished = now - std::chrono::days(age);
+            status.state = schema::JobState::completed;
+            producer.submit(schema::encode_status(status), "key", 1);
+        }
+        producer.finish();
+    }
+    {
+        const auto keeps_all = start(0);
+        EXPECT_EQ(jobs(6).size(), 6U);
+    }
+    const auto ledger = start(3);
+    const std::vector<std::string> young{"0 days:completed", "1 days:completed", "2 days:completed"};
+    EXPECT_TRUE(comes_true([&] { return jobs(0) == young; }));
+}
+
+// A ledger that stopped for good would grow old beside a worker that is well.
+TEST_F(LedgerTest, IsFollowedAgainWhenTheBrokersComeBack) {
+    say("before", schema::JobState::completed, 0);
+    config.deadline_start = 500ms;
+    config.deadline_later = 500ms;
     const auto ledger = start();
-    EXPECT_EQ(jobs(20), live);
+    EXPECT_EQ(jobs(1), std::vector<std::string>{"before:completed"});
+    broker.set_down(true);
+    EXPECT_TRUE(comes_true([&] { return ledger->stats().failing; }));
+    broker.set_down(false);
+    config.deadline_start = 15s;
+    config.deadline_later = 20s;
+    say("after", schema::JobState::completed, 1);
+    EXPECT_EQ(jobs(2), (std::vector<std::string>{"after:completed", "before:completed"}));
+    EXPECT_TRUE(comes_true([&] { return !ledger->stats().failing; }));
+    EXPECT_EQ(ledger->stats().applied, 2U) << "nothing is read twice";
 }
 
 TEST_F(LedgerTest, IsRebuiltWhenItTellsOfAnotherCluster) {

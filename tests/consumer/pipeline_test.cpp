@@ -4,11 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
+#include <future>
 #include <thread>
 
 #include "schema/codec.h"
 #include "tests/support/fake_exchange.h"
+#include "tests/support/golden_model.h"
 #include "tests/support/hash_model.h"
+#include "tests/support/tiny_model.h"
 
 namespace lorry::consumer {
 namespace {
@@ -19,6 +24,28 @@ const engine::Tokenizer& tokenizer() {
     static const engine::Tokenizer loaded = engine::Tokenizer::load(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text/gpt2");
     return loaded;
 }
+
+// Does what a test asks for on the thread that tells it.
+struct Watcher : Observer {
+    std::function<void(const engine::EngineStats&)> at_step;
+    std::function<void(const JobObservation&)> at_finish;
+    std::function<void(const PipelineGauges&)> at_gauges;
+    std::function<void(const std::optional<OldestJob>&)> at_oldest;
+    void on_step(const engine::EngineStats& stats) override {
+        if (at_step) at_step(stats);
+    }
+    void on_finished(const JobObservation& job) override {
+        if (at_finish) at_finish(job);
+    }
+    void on_gauges(const PipelineGauges& gauges) override {
+        if (at_gauges) at_gauges(gauges);
+    }
+    void on_oldest(const std::optional<OldestJob>& job) override {
+        if (at_oldest) at_oldest(job);
+    }
+};
+
+const PartitionEpoch partition{.topic = "jobs", .partition = 0, .epoch = 1};
 
 struct Rig {
     Rig() {
@@ -55,7 +82,7 @@ struct Rig {
     tests::FakeDirectory directory;
     tests::FakeCancels cancels;
     ReplyContext reply{.tokenizer = tokenizer(), .base_name = "tiny", .system_fingerprint = "fp_test"};
-    Observer observer;
+    Watcher observer;
     std::unique_ptr<engine::Engine> engine;
     std::unique_ptr<Intake> intake;
     std::unique_ptr<Pipeline> pipeline;
@@ -106,9 +133,8 @@ TEST(Pipeline, TurnsEachBadInputIntoItsOwnErrorAndFinishesTheJobsBesideIt) {
         "{\"custom_id\":\"utf8\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"model\":\"base\",\"prompt\":\"\xFF\"}}"));
     rig.source.add(job("twice"));
     rig.source.add(job("twice"));
-    rig.source.add(
-        R"({"custom_id":"chat","method":"POST","url":"/v1/chat/completions",)"
-        R"("body":{"model":"base","messages":[{"role":"user","content":"x"}]}})");
+    rig.source.add(R"({"custom_id":"chat","method":"POST","url":"/v1/chat/completions",)"
+                   R"("body":{"model":"base","messages":[{"role":"user","content":"x"}]}})");
     rig.source.add(job("broken", "", "broken"));
     rig.source.add(job("good-1"));
     rig.run();
@@ -219,6 +245,41 @@ TEST(Pipeline, EndsExpiredAndCancelledJobsWithTheirBatchErrors) {
     EXPECT_EQ(ending(rig.sink.completion(2)), "200");
 }
 
+// Both come while the job runs: the engine gives it up, and the jobs beside it go on.
+TEST(Pipeline, EndsARunningJobWhenItIsCancelledOrItsDeadlinePasses) {
+    Rig rig;
+    const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(2);
+    const auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(deadline.time_since_epoch()).count();
+    rig.source.add(job("stopped", R"(,"max_tokens":190)"));
+    rig.source.add(job("late", R"(,"max_tokens":190)"), {{"deadline", std::to_string(millis)}});
+    rig.source.add(job("fine", R"(,"max_tokens":190)"));
+    bool first = true;
+    rig.observer.at_step = [&](const engine::EngineStats& stats) {
+        if (stats.running < 3 || !std::exchange(first, false)) return;
+        rig.cancels.cancel("stopped");
+        std::this_thread::sleep_until(deadline + std::chrono::milliseconds(100));
+    };
+    rig.run();
+    EXPECT_EQ(ending(rig.sink.completion(0)), "batch_cancelled");
+    EXPECT_TRUE(rig.sink.completion(0).run.started) << "it ran";
+    EXPECT_EQ(ending(rig.sink.completion(1)), "batch_expired");
+    EXPECT_TRUE(rig.sink.completion(1).run.started) << "it ran";
+    EXPECT_EQ(ending(rig.sink.completion(2)), "200");
+}
+
+TEST(Pipeline, LeavesTheResultOfAJobThatIsCancelledAfterItsEnd) {
+    Rig rig;
+    rig.observer.at_finish = [&](const JobObservation& job) {
+        if (job.run.job_id == "done") rig.cancels.cancel("done");
+    };
+    rig.source.add(job("done", R"(,"max_tokens":1)"));
+    rig.source.add(job("beside", R"(,"max_tokens":100)"));
+    rig.run();
+    EXPECT_EQ(ending(rig.sink.completion(0)), "200");
+    EXPECT_EQ(rig.sink.times_committed.at(0), 1);
+    EXPECT_EQ(ending(rig.sink.completion(1)), "200");
+}
+
 // The cancel is known long before the last of its jobs is admitted.
 TEST(Pipeline, CancelsTheJobsOfABatchThatComeAfterTheCancelWasSeen) {
     Rig rig;
@@ -229,7 +290,7 @@ TEST(Pipeline, CancelsTheJobsOfABatchThatComeAfterTheCancelWasSeen) {
     for (int i = 0; i < 60; ++i) EXPECT_EQ(ending(rig.sink.completion(i)), i % 2 == 0 ? "batch_cancelled" : "200") << i;
 }
 
-TEST(Pipeline, PublishesNothingOfPartitionsItHasLost) {
+TEST(Pipeline, AbandonsWhatADrainLeavesNoTimeFor) {
     Rig rig;
     rig.options.commit_interval = std::chrono::milliseconds(200);
     for (int i = 0; i < 50; ++i) rig.source.add(job("job-" + std::to_string(i), R"(,"max_tokens":150)"));
@@ -237,6 +298,146 @@ TEST(Pipeline, PublishesNothingOfPartitionsItHasLost) {
     rig.run();
     EXPECT_LT(rig.sink.committed.size(), 50U) << "150 tokens each are not drawn at once";
     EXPECT_TRUE(rig.sink.pending.empty()) << "what had ended was committed before the drain returned";
+}
+
+// The publisher holds a job that has ended, others stand behind it, and the engine hangs in a step: neither is waited for.
+TEST(Pipeline, PublishesNothingOfPartitionsItHasLostNotEvenWhatHadEnded) {
+    Rig rig;
+    std::promise<void> ended;
+    std::promise<void> lost;
+    const std::shared_future<void> after_loss = lost.get_future().share();
+    bool first = true;
+    rig.observer.at_finish = [&](const JobObservation&) {
+        if (std::exchange(first, false)) ended.set_value();
+        after_loss.wait();
+    };
+    bool hung = false;
+    rig.observer.at_step = [&](const engine::EngineStats& stats) {
+        if (stats.drawn_tokens > 100 && !std::exchange(hung, true)) after_loss.wait();
+    };
+    rig.source.add(job("short", R"(,"max_tokens":1)"));
+    for (int i = 1; i < 10; ++i) rig.source.add(job("job-" + std::to_string(i), R"(,"max_tokens":150,"stream":true)"));
+    std::size_t chunks = 0;
+    rig.source.after(10, [&](RevocationHandler& handler) {
+        ended.get_future().wait();
+        handler.lost({partition});
+        chunks = rig.sink.chunks.size();
+        lost.set_value();
+    });
+    rig.run();
+    EXPECT_TRUE(rig.sink.committed.empty());
+    EXPECT_TRUE(rig.sink.pending.empty());
+    EXPECT_EQ(rig.sink.chunks.size(), chunks);
+}
+
+// A revocation that waited for the engine would hold up the whole group.
+TEST(Pipeline, GivesUpPartitionsAlsoWhileAStepOfTheEngineHangs) {
+    Rig rig;
+    std::promise<void> given_up;
+    const std::shared_future<void> go_on = given_up.get_future().share();
+    std::promise<void> hanging;
+    bool first = true;
+    rig.observer.at_step = [&](const engine::EngineStats&) {
+        if (std::exchange(first, false)) hanging.set_value();
+        go_on.wait();
+    };
+    for (int i = 0; i < 5; ++i) rig.source.add(job("job-" + std::to_string(i), R"(,"max_tokens":50)"));
+    rig.source.after(5, [&](RevocationHandler& handler) {
+        hanging.get_future().wait();
+        handler.drain({partition}, Clock::now());
+        given_up.set_value();
+    });
+    rig.run();
+    EXPECT_TRUE(rig.sink.committed.empty());
+}
+
+TEST(Pipeline, EndsWithTheReasonWhenACommitHoldsUpARevocation) {
+    Rig rig;
+    rig.options.release_timeout = std::chrono::milliseconds(20);
+    std::promise<void> refused;
+    const std::shared_future<void> go_on = refused.get_future().share();
+    std::promise<void> hanging;
+    rig.observer.at_finish = [&](const JobObservation&) {
+        hanging.set_value();
+        go_on.wait();
+    };
+    rig.source.add(job("one", R"(,"max_tokens":1)"));
+    rig.source.after(1, [&](RevocationHandler& handler) {
+        hanging.get_future().wait();
+        try {
+            handler.drain({partition}, Clock::now());
+        } catch (const std::runtime_error&) {
+            refused.set_value();
+            throw;
+        }
+        ADD_FAILURE() << "the drain returned";
+        refused.set_value();
+    });
+    try {
+        rig.run();
+        ADD_FAILURE() << "the failure was passed over";
+    } catch (const std::runtime_error& error) {
+        EXPECT_NE(std::string(error.what()).find("a commit hangs"), std::string::npos) << error.what();
+    }
+}
+
+TEST(PipelineDeathTest, EndsTheProcessWhenTheLastStepHangs) {
+    testing::FLAGS_gtest_death_test_style = "threadsafe";
+    const auto hang = [] {
+        Rig rig;
+        rig.options.drain_timeout = std::chrono::milliseconds(0);
+        rig.options.step_timeout = std::chrono::milliseconds(20);
+        rig.observer.at_step = [&](const engine::EngineStats&) {
+            rig.pipeline->request_stop();
+            std::promise<void>().get_future().wait_for(std::chrono::hours(1));
+        };
+        rig.source.stay_open();
+        rig.source.add(job("one", R"(,"max_tokens":50)"));
+        rig.run();
+    };
+    EXPECT_DEATH(hang(), "a step of the engine hangs");
+}
+
+// Many samples of long prompts are more than a window of jobs may hold in memory.
+TEST(Pipeline, PausesWhenTheTokensInFlightAreSpentAndRunsALargerJobAlone) {
+    Rig rig;
+    rig.options.in_flight_tokens_max = 300;
+    rig.options.commit_interval = std::chrono::milliseconds(1);
+    std::int64_t most = 0;
+    rig.observer.at_gauges = [&](const PipelineGauges& gauges) {
+        most = std::max(most, gauges.tokens);
+        EXPECT_EQ(gauges.tokens_max, 300);
+    };
+    for (int i = 0; i < 40; ++i) rig.source.add(job("job-" + std::to_string(i), R"(,"max_tokens":20,"n":4)"));
+    rig.source.add(job("giant", R"(,"max_tokens":100,"n":8)"));
+    for (int i = 0; i < 10; ++i) rig.source.add(job("late-" + std::to_string(i), R"(,"max_tokens":20,"n":4)"));
+    rig.run();
+    ASSERT_EQ(rig.sink.committed.size(), 51U);
+    for (const auto& [offset, outcome] : rig.sink.committed) EXPECT_EQ(ending(std::get<schema::Completion>(outcome.record)), "200");
+    EXPECT_GE(most, 300);
+    EXPECT_LT(most, 300 + 8 * (5 + 100)) << "one job more than fits, at most";
+}
+
+TEST(Pipeline, TellsOfTheJobThatIsInFlightTheLongest) {
+    Rig rig;
+    std::promise<void> told;
+    const std::shared_future<void> go_on = told.get_future().share();
+    std::optional<OldestJob> oldest;
+    rig.observer.at_oldest = [&](const std::optional<OldestJob>& job) {
+        if (oldest || !job) return;
+        oldest = job;
+        told.set_value();
+    };
+    rig.observer.at_step = [&](const engine::EngineStats&) { go_on.wait(); };
+    rig.source.stay_open();
+    rig.source.add(job("old", R"(,"max_tokens":50)"));
+    rig.source.add(job("young", R"(,"max_tokens":50)"));
+    rig.observer.at_finish = [&](const JobObservation&) { rig.pipeline->request_stop(); };
+    rig.run();
+    ASSERT_TRUE(oldest);
+    EXPECT_EQ(oldest->job_id, "old");
+    EXPECT_EQ(oldest->source.offset, 0);
+    EXPECT_GE(oldest->age.count(), 0);
 }
 
 TEST(Pipeline, DrainsOnRequestAndLeavesNothingHalfDone) {
@@ -260,6 +461,80 @@ TEST(Pipeline, ThrowsWhatWentWrongInAnyThread) {
     rig.source.stay_open();
     rig.source.add(job("one"));
     EXPECT_THROW(rig.run(), std::runtime_error);
+}
+
+// A folder of an adapter whose weights are all as large as a float can be.
+void blow_up(const std::filesystem::path& adapter) {
+    const std::filesystem::path file = adapter / "adapter_model.safetensors";
+    std::string bytes = tests::read_whole(file);
+    std::uint64_t header = 0;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    ASSERT_NE(bytes.substr(8, header).find("\"F32\""), std::string::npos) << "the adapter's tensors are float32";
+    const float large = 3e38F;
+    for (std::size_t at = 8 + header; at + sizeof large <= bytes.size(); at += sizeof large) std::memcpy(&bytes[at], &large, sizeof large);
+    tests::write_text(file, bytes);
+}
+
+// Knows the adapters of a folder by their names.
+struct Folder final : AdapterDirectory {
+    std::filesystem::path root;
+    const engine::ModelConfig& config;
+    Folder(std::filesystem::path the_root, const engine::ModelConfig& the_config) : root(std::move(the_root)), config(the_config) {}
+    ModelName resolve(std::string_view model, Clock::time_point) const override {
+        if (model == "base") return {.kind = ModelName::Kind::base};
+        const auto info = engine::inspect_adapter(root / model, config);
+        return info ? ModelName{.kind = ModelName::Kind::adapter, .hash = info->hash, .folder = root / model} : ModelName{};
+    }
+    std::vector<std::string> names() const override { return {}; }
+};
+
+// A real model: an adapter that overflows ends its own jobs, and those in the same batch get what they get without it.
+TEST(Pipeline, EndsTheJobsOfAnAdapterThatOverflowsAndNoOthers) {
+    const tests::TinyModel tiny;
+    std::filesystem::copy(tiny.adapters / "plain", tiny.adapters / "huge");
+    blow_up(tiny.adapters / "huge");
+    const auto tiny_tokenizer = engine::Tokenizer::load(tiny.model);
+    const auto backend = tests::float32_backend();
+    engine::EngineOptions engine_options;
+    engine_options.kv_bytes = 1 << 22;
+    engine_options.adapter_bytes = 1 << 26;
+    const auto model = engine::Model::load(tiny.model, *backend, engine_options.step_rows_max, engine_options.sample_rows_max());
+    const Folder folder(tiny.adapters, model->config());
+    const auto run = [&](const std::vector<std::string>& models) {
+        engine::Engine engine(*model, *backend, tiny_tokenizer, engine_options);
+        const Intake intake(tiny_tokenizer, std::nullopt, model->config(), {.context_max = engine.context_max()});
+        tests::FakeSource source;
+        tests::FakeSink sink;
+        const tests::FakeCancels cancels;
+        const ReplyContext reply{.tokenizer = tiny_tokenizer, .base_name = "tiny", .system_fingerprint = "fp_test"};
+        Observer observer;
+        for (const std::string& name : models) source.add(job(name, R"(,"max_tokens":20,"temperature":0,"ignore_eos":true)", name));
+        Pipeline pipeline({.source = source,
+                           .sink = sink,
+                           .adapters = folder,
+                           .cancels = cancels,
+                           .intake = intake,
+                           .engine = engine,
+                           .reply = reply,
+                           .observer = observer},
+                          {.worker = "worker-1", .commit_interval = std::chrono::milliseconds(5), .parse = {.bytes_max = 1 << 20}});
+        pipeline.run();
+        std::map<std::string, std::string> results;
+        for (const auto& [offset, outcome] : sink.committed) {
+            const auto& completion = std::get<schema::Completion>(outcome.record);
+            const auto* choices = completion.body.find("choices");
+            results[completion.custom_id] =
+                ending(completion) + " " + (choices == nullptr ? "" : *choices->as_array()->front().find("text")->as_string());
+        }
+        return results;
+    };
+    const auto undisturbed = run({"base", "plain", "rank12"});
+    ASSERT_EQ(undisturbed.size(), 3U);
+    for (const auto& [name, result] : undisturbed) EXPECT_TRUE(result.starts_with("200 ")) << name << result;
+    auto beside = run({"base", "huge", "plain", "rank12"});
+    EXPECT_EQ(beside["huge"], "500 non_finite_logits ");
+    beside.erase("huge");
+    EXPECT_EQ(beside, undisturbed);
 }
 
 TEST(Pipeline, SeedsARequestByItsJobUnlessTheJobNamesASeed) {

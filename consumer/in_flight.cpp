@@ -1,0 +1,100 @@
+// One table of jobs under one short lock.
+#include "consumer/in_flight.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace lorry::consumer {
+
+void InFlight::add(const schema::Source& source, Epoch epoch, std::string job_id, Clock::time_point delivered) {
+    const std::lock_guard lock(mutex_);
+    const bool is_new = jobs_.emplace(key(source, epoch), Job{.id = std::move(job_id), .delivered = delivered}).second;
+    CHECK(is_new, "a source delivers each job once in an epoch");
+}
+
+void InFlight::weigh(const schema::Source& source, Epoch epoch, std::int64_t tokens) {
+    const std::lock_guard lock(mutex_);
+    const auto place = jobs_.find(key(source, epoch));
+    if (place == jobs_.end()) return;
+    tokens_ += tokens - place->second.tokens;
+    place->second.tokens = tokens;
+}
+
+bool InFlight::end(const schema::Source& source, Epoch epoch) {
+    const std::lock_guard lock(mutex_);
+    const auto place = jobs_.find(key(source, epoch));
+    if (place == jobs_.end()) return false;
+    place->second.ended = true;
+    return true;
+}
+
+void InFlight::remove(const schema::Source& source, Epoch epoch) {
+    const std::lock_guard lock(mutex_);
+    const auto place = jobs_.find(key(source, epoch));
+    if (place == jobs_.end()) return;  // forgotten between its publication and its commit
+    erase(place);
+    changed_.notify_all();
+}
+
+bool InFlight::contains(const schema::Source& source, Epoch epoch) const {
+    const std::lock_guard lock(mutex_);
+    return jobs_.contains(key(source, epoch));
+}
+
+void InFlight::forget(const std::vector<PartitionEpoch>& partitions) { forget(partitions, true); }
+void InFlight::forget_unfinished(const std::vector<PartitionEpoch>& partitions) { forget(partitions, false); }
+
+void InFlight::forget(const std::vector<PartitionEpoch>& partitions, bool ended_too) {
+    const std::lock_guard lock(mutex_);
+    for (const PartitionEpoch& partition : partitions) {
+        const auto [begin, end] = range(partition);
+        for (auto place = begin; place != end;) place = ended_too || !place->second.ended ? erase(place) : std::next(place);
+    }
+    ++times_forgotten_;
+    changed_.notify_all();
+}
+
+std::uint64_t InFlight::times_forgotten() const {
+    const std::lock_guard lock(mutex_);
+    return times_forgotten_;
+}
+
+std::size_t InFlight::total() const {
+    const std::lock_guard lock(mutex_);
+    return jobs_.size();
+}
+
+std::int64_t InFlight::tokens() const {
+    const std::lock_guard lock(mutex_);
+    return tokens_;
+}
+
+std::optional<OldestJob> InFlight::oldest(Clock::time_point now) const {
+    const std::lock_guard lock(mutex_);
+    const auto place = std::ranges::min_element(jobs_, {}, [](const Jobs::value_type& entry) { return entry.second.delivered; });
+    if (place == jobs_.end()) return std::nullopt;
+    const auto& [topic, partition, epoch, offset] = place->first;
+    return OldestJob{.source = {.topic = topic, .partition = partition, .offset = offset},
+                     .job_id = place->second.id,
+                     .age = std::chrono::duration_cast<std::chrono::milliseconds>(now - place->second.delivered)};
+}
+
+std::pair<InFlight::Jobs::iterator, InFlight::Jobs::iterator> InFlight::range(const PartitionEpoch& partition) {
+    using Offset = std::numeric_limits<std::int64_t>;
+    return {jobs_.lower_bound(Key{partition.topic, partition.partition, partition.epoch, Offset::min()}),
+            jobs_.upper_bound(Key{partition.topic, partition.partition, partition.epoch, Offset::max()})};
+}
+
+bool InFlight::holds_any(const std::vector<PartitionEpoch>& partitions) {
+    return std::ranges::any_of(partitions, [&](const PartitionEpoch& partition) {
+        const auto [begin, end] = range(partition);
+        return begin != end;
+    });
+}
+
+InFlight::Jobs::iterator InFlight::erase(Jobs::iterator place) {
+    tokens_ -= place->second.tokens;
+    return jobs_.erase(place);
+}
+
+}  // namespace lorry::consumer
