@@ -123,7 +123,11 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     consumer::ControlTopic cancels(kafka, {.topic = topics.control()});
     const std::unique_ptr<consumer::Ledger> ledger =
         consumer::Ledger::start(kafka, {.file = ledger_file_of(settings), .topics = topics, .days = settings.ledger_days});
-    consumer::KafkaMember kafka_member(kafka, {.topics = topics, .group = group, .member = member});
+    consumer::KafkaMember kafka_member(kafka, {.topics = topics,
+                                               .group = group,
+                                               .member = member,
+                                               .exactly_once = settings.exactly_once,
+                                               .careful_starts = static_cast<std::size_t>(settings.in_flight)});
     adapters.wait_until_read(deadline);
     cancels.wait_until_read(deadline);
 
@@ -151,14 +155,16 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
                             {"brokers", kafka.brokers},
                             {"prefix", topics.prefix},
                             {"base", base_name},
+                            {"delivery", kafka_member.is_exactly_once() ? "exactly once" : "at least once"},
                             {"system_fingerprint", setup.reply().system_fingerprint},
                             {"adapters", static_cast<std::int64_t>(adapters.counters().known)},
                             {"ledger", ledger ? ledger_file_of(settings) : std::string("kept by another process")}};
     if (server) started.emplace_back("metrics_port", server->port());
     log_event("worker_started", std::move(started));
     if (kafka_member.is_embedded()) {
-        log_event("embedded_broker",
-                  {{"message", "this broker keeps nothing and knows no transactions: results are at-least-once, for trying out only"}});
+        log_event("embedded_broker", {{"message",
+                                       "this broker keeps nothing and forgets the offsets of transactions: results are published at least "
+                                       "once, for trying out only"}});
     }
     {
         const SignalWatcher::Armed armed(signals, [&] {
@@ -170,7 +176,9 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     }
     if (ledger) catch_up(*ledger);
     const consumer::KafkaMember::Stats stats = kafka_member.stats();
-    log_event("drained", {{"completions", stats.completions}, {"dead_letters", stats.dead_letters}, {"commits", stats.commits}});
+    log_event(
+        "drained",
+        {{"completions", stats.completions}, {"dead_letters", stats.dead_letters}, {"commits", stats.commits}, {"aborts", stats.aborts}});
 }
 
 }  // namespace

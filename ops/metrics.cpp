@@ -94,6 +94,11 @@ struct Metrics::State {
     Gauge& partitions_held = gauge("lorry_partitions_held", "Of those, the ones that wait because their commit metadata is full");
     Gauge& metadata = gauge("lorry_commit_metadata_characters", "The longest commit metadata of a partition");
     Counter& skipped = counter("lorry_jobs_skipped_total", "Jobs that an earlier owner of their partition had finished");
+    Gauge& starting = gauge("lorry_jobs_starting", "Jobs of new partitions that wait for the commit of their start, or to run alone");
+    Counter& transactions = counter("lorry_transactions_total", "Transactions that were committed");
+    Counter& aborts = counter("lorry_transactions_aborted_total", "Transactions that were aborted and tried again");
+    Counter& fences = counter("lorry_transactions_fenced_total", "Times that the transactional id was opened elsewhere or timed out");
+    Counter& unknown = counter("lorry_transactions_unknown_total", "Commits whose outcome had to be asked for");
     Counter& rebalances = counter("lorry_rebalances_total", "Times that partitions came or went");
     Counter& lost = counter("lorry_assignments_lost_total", "Times that partitions were taken away without notice");
     Counter& too_large = counter("lorry_results_too_large_total", "Results that no topic takes, replaced by an error");
@@ -194,6 +199,11 @@ std::string Metrics::text(const MetricSources& sources) {
         state.partitions_held.Set(static_cast<double>(stats.partitions_held));
         state.metadata.Set(static_cast<double>(stats.metadata_chars));
         raise_to(state.skipped, stats.jobs_skipped);
+        state.starting.Set(static_cast<double>(stats.jobs_starting));
+        raise_to(state.transactions, stats.transactions);
+        raise_to(state.aborts, stats.aborts);
+        raise_to(state.fences, stats.fences);
+        raise_to(state.unknown, stats.unknown_outcomes);
         raise_to(state.rebalances, stats.rebalances);
         raise_to(state.lost, stats.assignments_lost);
         raise_to(state.too_large, stats.results_too_large);
