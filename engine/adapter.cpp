@@ -261,32 +261,35 @@ Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& 
     return info;
 }
 
-Expected<std::unique_ptr<Adapter>, std::string> Adapter::load(const std::filesystem::path& folder, const std::string& expected_hash,
-                                                              const Model& model, kernels::Backend& backend) {
+Expected<std::unique_ptr<Adapter>, AdapterError> Adapter::load(const std::filesystem::path& folder, const std::string& expected_hash,
+                                                               const Model& model, kernels::Backend& backend) {
     auto files = open_adapter(folder);
-    if (!files) return unexpected(files.error());
+    if (!files) return unexpected(AdapterError{files.error(), true});
     const auto file = std::make_unique_for_overwrite<std::byte[]>(files->weights_bytes);
     if (!files->weights.read(reinterpret_cast<char*>(file.get()), static_cast<std::streamsize>(files->weights_bytes))) {
-        return unexpected(in_file(weights_name, "the file became shorter while it was read"));
+        return unexpected(AdapterError{in_file(weights_name, "the file became shorter while it was read"), true});
     }
     const std::span<const std::byte> bytes(file.get(), files->weights_bytes);
     ContentHash hash;
     hash.add_text(files->text);
     hash.add(bytes);
-    if (!expected_hash.empty() && hash.hex() != expected_hash) {
-        return unexpected(
-            fmt::format("{}: the files changed since the adapter was registered (content {}, registered {}); register it again",
-                        folder.string(), hash.hex(), expected_hash));
-    }
+    const bool has_changed = !expected_hash.empty() && hash.hex() != expected_hash;
 
     const auto tensors = parse_safetensors(bytes);
-    if (!tensors) return unexpected(in_file(weights_name, tensors.error()));
+    if (!tensors) return unexpected(AdapterError{in_file(weights_name, tensors.error()), has_changed});
+    if (has_changed) {
+        return unexpected(AdapterError{
+            fmt::format("{}: the files changed since the adapter was registered (content {}, registered {}); register it again",
+                        folder.string(), hash.hex(), expected_hash),
+            true});
+    }
     const auto match = match_adapter(files->config, model.layout(), model.config(), *tensors);
-    if (!match) return unexpected(match.error());
+    if (!match) return unexpected(AdapterError{match.error()});
     for (const Tensor& tensor : *tensors) {
         const std::vector<float> values = to_float(tensor);
         if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); })) {
-            return unexpected(in_file(weights_name, fmt::format("tensor {} has values that are not finite numbers", tensor.name)));
+            return unexpected(
+                AdapterError{in_file(weights_name, fmt::format("tensor {} has values that are not finite numbers", tensor.name))});
         }
     }
     AdapterInfo info = describe(files->config, *match);

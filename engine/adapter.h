@@ -43,12 +43,18 @@ struct AdapterProjection {
     kernels::Vector bias;                       // added: difference to the base's bias, or empty
 };
 
+// Why an adapter was not loaded.
+struct AdapterError {
+    std::string reason;
+    bool may_pass = false;  // files that could not be read or are not those that were registered (half copied?): worth another try
+};
+
 class Adapter {
 public:
     // Checks as inspect_adapter and the values too (NaN and infinities are refused), then packs. The folder's content must still hash to
     // expected_hash, unless that is empty. Calls pack_weight, pack_lora, allocate and upload of the backend, and nothing else.
-    static Expected<std::unique_ptr<Adapter>, std::string> load(const std::filesystem::path& folder, const std::string& expected_hash,
-                                                                const Model& model, kernels::Backend& backend);
+    static Expected<std::unique_ptr<Adapter>, AdapterError> load(const std::filesystem::path& folder, const std::string& expected_hash,
+                                                                 const Model& model, kernels::Backend& backend);
     virtual ~Adapter() = default;
     virtual const AdapterInfo& info() const = 0;
     virtual std::size_t bytes() const = 0;  // of packed weights on the device

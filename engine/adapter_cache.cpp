@@ -15,7 +15,7 @@ namespace lorry::engine {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using LoadResult = Expected<std::unique_ptr<Adapter>, std::string>;
+using LoadResult = Expected<std::unique_ptr<Adapter>, AdapterError>;
 
 constexpr std::size_t queue_max = 64;       // loads asked for, not begun
 constexpr std::size_t failures_max = 4096;  // remembered for their reason and pause
@@ -71,9 +71,9 @@ private:
         try {
             return Adapter::load(source.folder, source.hash, model_, backend_);
         } catch (const std::bad_alloc&) {
-            return unexpected(fmt::format("{}: not enough memory to load the adapter", source.folder.string()));
+            return unexpected(AdapterError{fmt::format("{}: not enough memory to load the adapter", source.folder.string()), true});
         } catch (const std::exception& error) {
-            return unexpected(fmt::format("{}: {}", source.folder.string(), error.what()));
+            return unexpected(AdapterError{fmt::format("{}: {}", source.folder.string(), error.what()), true});
         }
     }
 
@@ -96,6 +96,8 @@ struct Resident {
 
 struct Failure {
     std::string reason;
+    int attempts = 0;
+    bool is_final = false;  // else it is only tried again
     std::chrono::milliseconds pause{};
     Clock::time_point retry_at;
 };
@@ -108,7 +110,7 @@ struct AdapterCache::Implementation {
     void take_result();
     void find_place();
     bool evict_one();
-    void fail(const std::string& hash, std::string reason);
+    void fail(const std::string& hash, AdapterError error);
     bool is_queued(std::string_view hash) const {
         return std::any_of(queue.begin(), queue.end(), [&](const AdapterSource& source) { return source.hash == hash; });
     }
@@ -135,8 +137,8 @@ void AdapterCache::Implementation::take_result() {
     }
     const std::size_t bytes = (**result)->bytes();
     if (bytes > options.budget_bytes) {
-        fail(loading->hash, fmt::format("the adapter takes {} bytes, but all adapters together may take {}; raise that budget", bytes,
-                                        options.budget_bytes));
+        fail(loading->hash, {fmt::format("the adapter takes {} bytes, but all adapters together may take {}; raise that budget", bytes,
+                                         options.budget_bytes)});
         loading.reset();
         return;
     }
@@ -172,16 +174,19 @@ bool AdapterCache::Implementation::evict_one() {
     return true;
 }
 
-void AdapterCache::Implementation::fail(const std::string& hash, std::string reason) {
-    ++stats.failures;
+void AdapterCache::Implementation::fail(const std::string& hash, AdapterError error) {
     if (failures.size() >= failures_max && !failures.contains(hash)) {
         failures.erase(std::min_element(failures.begin(), failures.end(),
                                         [](const auto& a, const auto& b) { return a.second.retry_at < b.second.retry_at; }));
     }
     Failure& failure = failures[hash];
-    failure.pause = failure.pause.count() == 0 ? options.retry_after : std::min(2 * failure.pause, options.retry_after_max);
+    ++failure.attempts;
+    failure.is_final = !error.may_pass || failure.attempts >= options.attempts_max;
+    const auto pause_first = failure.is_final ? options.retry_after : options.reread_after;
+    failure.pause = failure.pause.count() == 0 ? pause_first : std::min(2 * failure.pause, options.retry_after_max);
     failure.retry_at = Clock::now() + failure.pause;
-    failure.reason = std::move(reason);
+    failure.reason = failure.attempts > 1 ? fmt::format("{} (tried {} times)", error.reason, failure.attempts) : std::move(error.reason);
+    if (failure.is_final) ++stats.failures;
 }
 
 AdapterCache::AdapterCache(const Model& model, kernels::Backend& backend, std::size_t budget_bytes)
@@ -214,7 +219,8 @@ AdapterCache::State AdapterCache::state(std::string_view hash) const {
     if (my.residents.contains(hash)) return State::ready;
     if ((my.loading && my.loading->hash == hash) || my.is_queued(hash)) return State::loading;
     const auto failure = my.failures.find(hash);
-    return failure != my.failures.end() && Clock::now() < failure->second.retry_at ? State::failed : State::absent;
+    if (failure == my.failures.end() || Clock::now() >= failure->second.retry_at) return State::absent;
+    return failure->second.is_final ? State::failed : State::retrying;
 }
 
 std::optional<std::string_view> AdapterCache::needs_room() const {

@@ -2,9 +2,11 @@
 // used, never while a running request uses them. All calls from the engine's thread.
 //
 // absent -> loading -> ready -> absent (evicted), or loading -> failed -> absent once it may be tried again (the pause doubles with each
-// failure). One adapter is loaded at a time and takes its place when the loading is done, so that for a moment memory holds the budget
-// and one adapter more; while it finds no place because the others are in use, it stays loading. An adapter that was loaded but not yet
-// pinned is kept for a while, so that two that do not fit together cannot evict each other before their requests run.
+// failure). What may pass (a file that could not be read, a folder that is half copied) is tried again first: loading -> retrying ->
+// absent, and fails at the last attempt. One adapter is loaded at a time and takes its place when the loading is done, so that for a moment
+// memory holds the budget and one adapter more; while it finds no place because the others are in use, it stays loading. An adapter that
+// was loaded but not yet pinned is kept for a while, so that two that do not fit together cannot evict each other before their requests
+// run.
 #pragma once
 
 #include <chrono>
@@ -26,7 +28,7 @@ struct AdapterSource {
 
 class AdapterCache {
 public:
-    enum class State : std::uint8_t { absent, loading, ready, failed };
+    enum class State : std::uint8_t { absent, loading, retrying, ready, failed };
 
     struct Stats {
         std::size_t resident = 0;  // adapters
@@ -39,6 +41,8 @@ public:
 
     struct Options {
         std::size_t budget_bytes = 0;
+        int attempts_max = 5;                          // to read an adapter, before it fails
+        std::chrono::milliseconds reread_after{250};  // after the first of them; doubles as well
         std::chrono::milliseconds retry_after{1000};  // after a first failure; doubles up to retry_after_max
         std::chrono::milliseconds retry_after_max{60000};
         std::chrono::milliseconds unpinned_grace{10000};  // how long a loaded adapter waits for its first pin before it may be evicted

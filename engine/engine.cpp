@@ -257,7 +257,7 @@ void Engine::State::tend_adapters(StepOutput& output) {
     for (const WaitingEntry* first : waiting.firsts()) {
         if (ahead == options.prefetch_max) break;
         const AdapterCache::State state = adapters.state(first->adapter);
-        if (state == AdapterCache::State::ready) continue;
+        if (state == AdapterCache::State::ready || state == AdapterCache::State::retrying) continue;
         if (state == AdapterCache::State::failed) {
             failed.push_back(first->adapter);
             continue;

@@ -6,6 +6,7 @@
 
 #include "engine/model.h"
 #include "tests/support/golden_model.h"
+#include "tests/support/temp_folder.h"
 
 namespace lorry {
 namespace {
@@ -171,6 +172,41 @@ TEST_F(AdapterCacheTest, a_broken_adapter_fails_with_the_reason_and_is_tried_aga
     EXPECT_EQ(load(cache, broken), State::failed);
     EXPECT_GT(pause(), milliseconds(150)) << "the second pause is longer";
     EXPECT_EQ(cache.stats().failures, 2U);
+}
+
+// A folder that is still being copied when its first job comes.
+TEST_F(AdapterCacheTest, a_folder_that_is_half_copied_is_read_again_until_it_is_whole) {
+    const tests::TempFolder copies;
+    const AdapterSource plain = source("plain");
+    const AdapterSource half{plain.hash, copies / "plain"};
+    std::filesystem::copy(plain.folder, half.folder);
+    const auto weights = half.folder / "adapter_model.safetensors";
+    std::filesystem::resize_file(weights, std::filesystem::file_size(weights) / 2);
+    AdapterCache cache(*model_, *backend_, {.budget_bytes = 1 << 30, .attempts_max = 1'000'000, .reread_after = milliseconds(1)});
+    EXPECT_NE(load(cache, half), State::failed);
+    std::filesystem::copy(plain.folder, half.folder,
+                          std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+    for (int i = 0; i < 1000 && cache.state(half.hash) != State::ready; ++i) {
+        cache.prefetch(half);
+        cache.wait(milliseconds(10));
+        cache.poll();
+    }
+    EXPECT_EQ(cache.state(half.hash), State::ready);
+    EXPECT_EQ(cache.stats().failures, 0U);
+}
+
+TEST_F(AdapterCacheTest, an_adapter_that_stays_unreadable_fails_and_says_how_often_it_was_tried) {
+    AdapterCache cache(*model_, *backend_, {.budget_bytes = 1 << 30, .attempts_max = 3, .reread_after = milliseconds(1)});
+    const AdapterSource missing{"hash", "/nonexistent/adapter"};
+    for (int i = 0; i < 1000 && cache.state(missing.hash) != State::failed; ++i) {
+        cache.prefetch(missing);
+        cache.wait(milliseconds(10));
+        cache.poll();
+    }
+    EXPECT_EQ(cache.state(missing.hash), State::failed);
+    EXPECT_THAT(cache.failure(missing.hash), testing::HasSubstr("/nonexistent/adapter"));
+    EXPECT_THAT(cache.failure(missing.hash), testing::HasSubstr("tried 3 times"));
+    EXPECT_EQ(cache.stats().failures, 1U);
 }
 
 TEST_F(AdapterCacheTest, a_cache_may_go_while_it_loads) {

@@ -45,10 +45,10 @@ TEST_P(GoldenAdapter, gives_the_logits_and_greedy_tokens_of_peft) {
     const LoadedModel base(golden.base);
     const auto adapter = Adapter::load(adapter_folder(GetParam()), "", *base.model, *base.backend);
     if (!adapter && !golden.may_refuse.empty()) {
-        EXPECT_EQ(all_words(adapter.error(), golden.may_refuse), "");
+        EXPECT_EQ(all_words(adapter.error().reason, golden.may_refuse), "");
         return;
     }
-    ASSERT_TRUE(adapter.has_value()) << adapter.error();
+    ASSERT_TRUE(adapter.has_value()) << adapter.error().reason;
     StepDriver driver(*base.model, *base.backend);
     for (std::size_t i = 0; i < golden.cases.size(); ++i) {
         SCOPED_TRACE("case " + std::to_string(i));
@@ -137,18 +137,18 @@ TEST_P(RefusedAdapter, is_refused_with_the_words_that_help) {
     const auto adapter = Adapter::load(folder, "", *base.model, *base.backend);
     if (expected->find("accepted") != nullptr) {
         EXPECT_TRUE(info.has_value()) << info.error();
-        EXPECT_TRUE(adapter.has_value()) << adapter.error();
+        EXPECT_TRUE(adapter.has_value()) << adapter.error().reason;
         return;
     }
     std::vector<std::string> words;
     for (const auto& word : *expected->find("error_contains")->as_array()) words.push_back(*word.as_string());
     ASSERT_FALSE(adapter.has_value());
-    EXPECT_EQ(all_words(adapter.error(), words), "");
+    EXPECT_EQ(all_words(adapter.error().reason, words), "");
     // Only the values are not looked at by inspection.
     const bool broken_values = GetParam() == "not-a-number" || GetParam() == "infinite";
     EXPECT_EQ(info.has_value(), broken_values);
     if (!info) {
-        EXPECT_EQ(info.error(), adapter.error());
+        EXPECT_EQ(info.error(), adapter.error().reason);
     }
 }
 
@@ -165,7 +165,7 @@ TEST(Adapter, files_that_changed_since_registration_are_refused) {
     EXPECT_TRUE(Adapter::load(adapter_folder("plain"), info->hash, *base.model, *base.backend).has_value());
     const auto other = Adapter::load(adapter_folder("regex"), info->hash, *base.model, *base.backend);
     ASSERT_FALSE(other.has_value());
-    EXPECT_THAT(other.error(), testing::AllOf(testing::HasSubstr("changed"), testing::HasSubstr(info->hash)));
+    EXPECT_THAT(other.error().reason, testing::AllOf(testing::HasSubstr("changed"), testing::HasSubstr(info->hash)));
 }
 
 }  // namespace
