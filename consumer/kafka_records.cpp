@@ -96,7 +96,7 @@ std::string advice_for(rd_kafka_resp_err_t error, std::string_view topic) {
         case RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED:
         case RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED:
         case RD_KAFKA_RESP_ERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            return ": this user lacks the right; `lorry topics create` prints the ACLs that producers, workers and readers need";
+            return ": this user lacks the right; `lorry topics create --print-acls` prints what each user needs";
         default: return {};
     }
 }

@@ -16,6 +16,7 @@ std::unique_ptr<Command> make_jobs_command();
 std::unique_ptr<Command> make_cancel_command();
 std::unique_ptr<Command> make_adapters_command();
 std::unique_ptr<Command> make_topics_command();
+std::unique_ptr<Command> make_offsets_command();
 std::unique_ptr<Command> make_broker_command();
 
 namespace {
@@ -54,6 +55,10 @@ constexpr std::array commands = {
                "  lorry topics create --brokers kafka:9092 --partitions 24\n"
                "  lorry topics create --print-acls --group lorry-base",
                make_topics_command},
+    CommandRow{"offsets", "how far a consumer group is, and setting that anew",
+               "  lorry offsets --group lorry-base --brokers kafka:9092\n"
+               "  lorry offsets reset --to 24h --replay --group lorry-base --brokers kafka:9092",
+               make_offsets_command},
     CommandRow{"broker", "an embedded broker, for trying out", "  lorry broker --port 9092", make_broker_command},
 };
 

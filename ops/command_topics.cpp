@@ -31,7 +31,8 @@ public:
             ->capture_default_str();
         create->add_option("--worker-user", principals_.worker, "who runs them")->capture_default_str();
         create->add_option("--reader-user", principals_.reader, "who collects results")->capture_default_str();
-        create->add_option("--administrator-user", principals_.administrator, "who registers adapters")->capture_default_str();
+        create->add_option("--administrator-user", principals_.administrator, "who registers adapters and resets offsets")
+            ->capture_default_str();
         configuration_.declare(*create, {SettingScope::kafka});
     }
 
@@ -42,8 +43,7 @@ public:
 
 private:
     ExitCode print_acls(const Settings& settings) {
-        if (settings.group.empty()) throw UsageError("--print-acls needs --group NAME: the consumer group that the workers join");
-        principals_.group = settings.group;
+        principals_.group = group_of(settings);
         if (!settings.brokers.empty()) principals_.bootstrap = settings.brokers;
         for (const std::string& line : schema::acl_lines(topics_of(settings), principals_)) std::cout << line << '\n';
         return ExitCode::done;

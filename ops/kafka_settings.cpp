@@ -3,6 +3,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include "ops/command.h"
+#include "ops/engine_setup.h"
+
 namespace lorry::ops {
 
 consumer::KafkaConfig kafka_config_of(const Settings& settings) {
@@ -15,6 +18,13 @@ consumer::KafkaConfig kafka_config_of(const Settings& settings) {
 }
 
 schema::Topics topics_of(const Settings& settings) { return {.prefix = settings.prefix}; }
+
+std::string group_of(const Settings& settings) {
+    if (!settings.group.empty()) return settings.group;
+    if (settings.model.empty())
+        throw UsageError("the workers' consumer group is needed: --group NAME, or `group` or `model` in lorry.toml");
+    return settings.prefix + "-" + base_name_of(settings);
+}
 
 std::string ledger_file_of(const Settings& settings) { return settings.ledger.empty() ? settings.prefix + ".sqlite" : settings.ledger; }
 

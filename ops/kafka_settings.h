@@ -17,6 +17,8 @@ namespace lorry::ops {
 // Throws consumer::KafkaConfigError (exit code 2) when no brokers are given or the [kafka] table is refused.
 consumer::KafkaConfig kafka_config_of(const Settings& settings);
 schema::Topics topics_of(const Settings& settings);
+// The workers' consumer group: the setting, or prefix and base model. Throws UsageError when neither a group nor a model is given.
+std::string group_of(const Settings& settings);
 
 // Where the ledger lies: the setting, or PREFIX.sqlite in the working folder.
 std::string ledger_file_of(const Settings& settings);

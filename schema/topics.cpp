@@ -68,8 +68,11 @@ std::vector<std::string> acl_lines(const Topics& topics, const Principals& princ
     // Results and status are read too: when a partition is taken over, and for the ledger.
     allow(principals.worker, {"Read", "Describe"},
           on({topics.jobs(), topics.adapters(), topics.control(), topics.results(), topics.status()}));
-    allow(principals.worker, {"Write", "Describe"}, on({topics.results(), topics.chunks(), topics.status(), topics.dlq()}));
+    // Their settings tell how large a record may be. To write to any topic includes to write idempotently.
+    allow(principals.worker, {"Write", "Describe", "DescribeConfigs"},
+          on({topics.results(), topics.chunks(), topics.status(), topics.dlq()}));
     allow(principals.worker, {"Read", "Describe"}, fmt::format("--group '{}'", principals.group));
+    // Each member's transactional id is prefix/group/member.
     allow(principals.worker, {"Write", "Describe"},
           fmt::format("--transactional-id '{}/{}/' --resource-pattern-type prefixed", topics.prefix, principals.group));
 
@@ -79,6 +82,9 @@ std::vector<std::string> acl_lines(const Topics& topics, const Principals& princ
     allow(principals.reader, {"Read", "Describe"}, fmt::format("--group '{}-' --resource-pattern-type prefixed", topics.prefix));
 
     allow(principals.administrator, {"Read", "Write", "Describe"}, on({topics.adapters()}));
+    // Looks at the workers' offsets and sets them: that takes the right to read what they are offsets of.
+    allow(principals.administrator, {"Read", "Describe"}, on({topics.jobs()}));
+    allow(principals.administrator, {"Read", "Describe"}, fmt::format("--group '{}'", principals.group));
     return lines;
 }
 

@@ -46,7 +46,7 @@ struct Principals {
     std::string producer = "User:producer";            // submits jobs, cancels them
     std::string worker = "User:worker";                // does everything in between
     std::string reader = "User:reader";                // collects results, watches
-    std::string administrator = "User:administrator";  // registers adapters
+    std::string administrator = "User:administrator";  // registers adapters, looks after the workers' offsets
     std::string group;                                 // the workers' consumer group; readers' groups begin with prefix + "-"
     std::string bootstrap = "localhost:9092";
 };

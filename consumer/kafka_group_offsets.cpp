@@ -1,0 +1,171 @@
+// Offsets of a group through a consumer that never subscribes.
+#include "consumer/kafka_group_offsets.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "consumer/kafka_connection.h"
+
+namespace lorry::consumer {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds request_timeout{5'000};
+constexpr milliseconds backoff_first{50};
+constexpr milliseconds backoff_max{1'000};
+
+// Only an offset read as of committed records waits for open transactions.
+KafkaSettings settings_of(const std::string& group, GroupOffsets::View view) {
+    return {{"group.id", group},
+            {"enable.auto.commit", "false"},
+            {"isolation.level", view == GroupOffsets::View::settled ? "read_committed" : "read_uncommitted"}};
+}
+
+}  // namespace
+
+struct GroupOffsets::State {
+    std::string group;
+    std::string topic;
+    KafkaConnection connection;
+    bool embedded = false;
+    std::int32_t partitions = 0;
+
+    State(const KafkaConfig& config, std::string group_name, std::string topic_name, View view)
+        : group(std::move(group_name)),
+          topic(std::move(topic_name)),
+          connection(config, KafkaConnection::Kind::consumer, settings_of(group, view)),
+          embedded(is_embedded_cluster(connection.cluster_id())),
+          partitions(connection.required_partition_count(topic)) {}
+
+    PartitionListHandle list() const {
+        PartitionListHandle all(rd_kafka_topic_partition_list_new(partitions));
+        for (std::int32_t i = 0; i < partitions; ++i) rd_kafka_topic_partition_list_add(all.get(), topic.c_str(), i);
+        return all;
+    }
+
+    KafkaError refused(std::string_view what, rd_kafka_resp_err_t error) const {
+        return KafkaError(fmt::format("Kafka at {}: {} of group {}: {}{}", connection.config().brokers, what, group,
+                                      rd_kafka_err2str(error), advice_for(error, topic)));
+    }
+
+    // Asks until the answer is no error; one that will not change is thrown at once.
+    template <typename Ask>
+    void until_answered(std::string_view what, Ask ask) const {
+        const auto deadline = steady_clock::now() + connection.config().deadline_start;
+        for (auto backoff = backoff_first;; backoff = std::min(backoff * 2, backoff_max)) {
+            const rd_kafka_resp_err_t error = ask();
+            if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return;
+            if (is_configuration_error(error)) throw refused(what, error);
+            if (steady_clock::now() > deadline) {
+                throw connection.away(fmt::format("{} of group {} ({})", what, group, rd_kafka_err2str(error)),
+                                      connection.config().deadline_start);
+            }
+            std::this_thread::sleep_for(backoff);
+        }
+    }
+};
+
+GroupOffsets::GroupOffsets(const KafkaConfig& config, std::string group, std::string topic, View view)
+    : state_(std::make_unique<State>(config, std::move(group), std::move(topic), view)) {}
+
+GroupOffsets::~GroupOffsets() = default;
+
+std::optional<GroupMembers> GroupOffsets::members() const {
+    if (state_->embedded) return std::nullopt;
+    const QueueHandle queue(rd_kafka_queue_new(state_->connection.handle()));
+    GroupMembers members;
+    state_->until_answered("asking for the members", [&] {
+        const char* name = state_->group.c_str();
+        rd_kafka_DescribeConsumerGroups(state_->connection.handle(), &name, 1, nullptr, queue.get());
+        const EventHandle event(rd_kafka_queue_poll(queue.get(), static_cast<int>(request_timeout.count())));
+        if (!event) return RD_KAFKA_RESP_ERR__TIMED_OUT;
+        if (const auto error = rd_kafka_event_error(event.get()); error != RD_KAFKA_RESP_ERR_NO_ERROR) return error;
+        std::size_t count = 0;
+        const auto* const* groups =
+            rd_kafka_DescribeConsumerGroups_result_groups(rd_kafka_event_DescribeConsumerGroups_result(event.get()), &count);
+        CHECK(count == 1, "one group was asked for");
+        if (const auto* error = rd_kafka_ConsumerGroupDescription_error(groups[0]); error != nullptr) {
+            // Brokers before 4.0 call it dead, later ones say that there is none.
+            const auto code = rd_kafka_error_code(error);
+            if (code == RD_KAFKA_RESP_ERR_GROUP_ID_NOT_FOUND) members.state = "Dead";
+            return code == RD_KAFKA_RESP_ERR_GROUP_ID_NOT_FOUND ? RD_KAFKA_RESP_ERR_NO_ERROR : code;
+        }
+        members.state = rd_kafka_consumer_group_state_name(rd_kafka_ConsumerGroupDescription_state(groups[0]));
+        for (std::size_t i = 0; i < rd_kafka_ConsumerGroupDescription_member_count(groups[0]); ++i) {
+            const auto* member = rd_kafka_ConsumerGroupDescription_member(groups[0], i);
+            const char* id = rd_kafka_MemberDescription_group_instance_id(member);
+            members.names.emplace_back(id != nullptr ? id : rd_kafka_MemberDescription_consumer_id(member));
+        }
+        return RD_KAFKA_RESP_ERR_NO_ERROR;
+    });
+    std::sort(members.names.begin(), members.names.end());
+    return members;
+}
+
+std::vector<PartitionOffsets> GroupOffsets::read() const {
+    const PartitionListHandle list = state_->list();
+    state_->until_answered("reading the offsets", [&] {
+        auto error = rd_kafka_committed(state_->connection.handle(), list.get(), static_cast<int>(request_timeout.count()));
+        for (int i = 0; i < list->cnt && error == RD_KAFKA_RESP_ERR_NO_ERROR; ++i) error = list->elems[i].err;
+        return error;
+    });
+    std::vector<PartitionOffsets> all;
+    for (int i = 0; i < list->cnt; ++i) {
+        const rd_kafka_topic_partition_t& found = list->elems[i];
+        const auto log = state_->connection.watermarks(state_->topic, found.partition, state_->connection.config().deadline_start);
+        all.push_back({.partition = found.partition,
+                       .committed = found.offset >= 0 ? std::optional(found.offset) : std::nullopt,
+                       .metadata = std::string(static_cast<const char*>(found.metadata), found.metadata_size),
+                       .first = log.first,
+                       .end = log.end});
+    }
+    return all;
+}
+
+std::vector<std::int64_t> GroupOffsets::offsets_since(schema::Timestamp time) const {
+    const PartitionListHandle list = state_->list();
+    state_->until_answered("looking for the time", [&] {
+        for (int i = 0; i < list->cnt; ++i) list->elems[i].offset = time.time_since_epoch().count();
+        auto error = rd_kafka_offsets_for_times(state_->connection.handle(), list.get(), static_cast<int>(request_timeout.count()));
+        for (int i = 0; i < list->cnt && error == RD_KAFKA_RESP_ERR_NO_ERROR; ++i) error = list->elems[i].err;
+        return error;
+    });
+    std::vector<std::int64_t> offsets;
+    for (int i = 0; i < list->cnt; ++i) {
+        const auto log = [&] {
+            return state_->connection.watermarks(state_->topic, list->elems[i].partition, state_->connection.config().deadline_start);
+        };
+        offsets.push_back(list->elems[i].offset >= 0 ? list->elems[i].offset : log().end);
+    }
+    return offsets;
+}
+
+void GroupOffsets::set(const std::vector<NewOffset>& offsets) const {
+    const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(offsets.size())));
+    for (const NewOffset& wanted : offsets) {
+        rd_kafka_topic_partition_t* place = rd_kafka_topic_partition_list_add(list.get(), state_->topic.c_str(), wanted.partition);
+        place->offset = wanted.offset;
+        if (wanted.metadata.empty()) continue;
+        place->metadata = rd_kafka_mem_malloc(state_->connection.handle(), wanted.metadata.size());
+        place->metadata_size = wanted.metadata.size();
+        std::copy(wanted.metadata.begin(), wanted.metadata.end(), static_cast<char*>(place->metadata));
+    }
+    state_->until_answered("setting the offsets", [&] {
+        auto error = rd_kafka_commit(state_->connection.handle(), list.get(), 0);
+        for (int i = 0; i < list->cnt && error == RD_KAFKA_RESP_ERR_NO_ERROR; ++i) error = list->elems[i].err;
+        if (error == RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID || error == RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION) {
+            throw KafkaError(fmt::format("Kafka at {}: group {} has members now: stop its workers and try again",
+                                         state_->connection.config().brokers, state_->group));
+        }
+        return error;
+    });
+}
+
+}  // namespace lorry::consumer
