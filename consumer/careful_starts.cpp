@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace lorry::consumer {
 
@@ -51,13 +52,12 @@ void CarefulStarts::take(Delivery delivery, std::vector<Delivery>& out) {
     }
     --left;
     starting_.push_back({std::move(delivery)});
-    may_start(starting_.back());
 }
 
-bool CarefulStarts::may_start(Waiting& waiting) {
+bool CarefulStarts::may_start(Waiting& waiting, std::size_t at_once) {
     const auto& [record, epoch, refusal] = waiting.delivery;
-    // No room for it in the metadata: again when other jobs have finished.
-    if (!waiting.counted) waiting.counted = tracker_.start(record.source, epoch).has_value();
+    // No room for it, also none in the metadata: again when other jobs have finished.
+    if (!waiting.counted) waiting.counted = tracker_.started() < at_once && tracker_.start(record.source, epoch).has_value();
     return waiting.counted && tracker_.start_is_committed(record.source, epoch);
 }
 
@@ -65,7 +65,7 @@ void CarefulStarts::release(std::vector<Delivery>& out, std::size_t max) {
     release_suspect(out);
     if (wants_quiet()) return;
     for (auto waiting = starting_.begin(); waiting != starting_.end() && out.size() < max;) {
-        if (may_start(*waiting)) {
+        if (may_start(*waiting, options_.at_once)) {
             out.push_back(std::move(waiting->delivery));
             waiting = starting_.erase(waiting);
         } else {
@@ -77,7 +77,7 @@ void CarefulStarts::release(std::vector<Delivery>& out, std::size_t max) {
 void CarefulStarts::release_suspect(std::vector<Delivery>& out) {
     if (alone_ && !tracker_.is_incomplete(alone_->source, alone_->epoch)) alone_.reset();
     if (alone_ || suspects_.empty() || !out.empty() || tracker_.incomplete() > waiting()) return;
-    if (!may_start(suspects_.front())) return;
+    if (!may_start(suspects_.front(), std::numeric_limits<std::size_t>::max())) return;
     Delivery delivery = std::move(suspects_.front().delivery);
     suspects_.pop_front();
     alone_ = FinishedWork{delivery.record.source, delivery.epoch};

@@ -19,10 +19,13 @@ namespace lorry::consumer {
 
 class CarefulStarts {
 public:
-    // jobs: of each partition, at least as many as a worker has in flight; 0: all jobs start at once.
-    CarefulStarts(OffsetTracker& tracker, std::size_t jobs) : tracker_(tracker), jobs_(jobs) {}
+    struct Options {
+        std::size_t jobs = 512;    // of each partition: at least as many as a worker has in flight; 0: all jobs start at once
+        std::size_t at_once = 64;  // that are started and not finished: they will have to run one by one if the worker dies
+    };
+    CarefulStarts(OffsetTracker& tracker, const Options& options) : tracker_(tracker), options_(options) {}
 
-    void assigned(const std::string& topic, std::int32_t partition) { left_[{topic, partition}] = jobs_; }
+    void assigned(const std::string& topic, std::int32_t partition) { left_[{topic, partition}] = options_.jobs; }
     void gone(const std::string& topic, std::int32_t partition);
 
     // A polled job: it is delivered now, or kept until release().
@@ -33,7 +36,7 @@ public:
     bool wants_quiet() const { return !suspects_.empty() || alone_.has_value(); }
     std::size_t waiting() const { return starting_.size() + suspects_.size(); }
     // No more should be polled for the moment.
-    bool is_full() const { return jobs_ > 0 && waiting() >= jobs_; }
+    bool is_full() const { return options_.jobs > 0 && waiting() >= options_.jobs; }
 
 private:
     struct Waiting {
@@ -41,11 +44,11 @@ private:
         bool counted = false;  // its start is in the tracker
     };
     // True when a commit lists this start.
-    bool may_start(Waiting& waiting);
+    bool may_start(Waiting& waiting, std::size_t at_once);
     void release_suspect(std::vector<Delivery>& out);
 
     OffsetTracker& tracker_;
-    const std::size_t jobs_;
+    const Options options_;
     std::map<std::pair<std::string, std::int32_t>, std::size_t> left_;  // careful starts to come, by partition
     std::deque<Waiting> starting_;
     std::deque<Waiting> suspects_;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "consumer/careful_starts.h"
 #include "consumer/kafka_config.h"
 #include "consumer/seams.h"
 #include "schema/topics.h"
@@ -23,7 +24,7 @@ public:
         std::chrono::milliseconds drain_budget{2'000};
         bool exactly_once = true;  // with transactions, where the brokers can; else results may come twice after a crash
         std::chrono::milliseconds transaction_timeout{10'000};
-        std::size_t careful_starts = 512;  // at least as many as this worker has in flight (careful_starts.h)
+        CarefulStarts::Options careful_starts;
         std::size_t outbox_records_max = 10'000;
         std::size_t outbox_bytes_max = std::size_t{64} << 20;
     };

@@ -14,6 +14,7 @@ using std::chrono::milliseconds;
 
 // How long one wait inside librdkafka may be: a finished take-over is noticed after it.
 constexpr milliseconds turn{50};
+constexpr milliseconds short_turn{5};  // while jobs wait for the commit of their start
 constexpr std::chrono::seconds hold_log_interval{30};
 
 void say_lost(const std::pair<std::string, std::int32_t>& partition, std::int64_t count, std::int64_t first) {
@@ -95,7 +96,8 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
     // Also without room for deliveries the group is served, for the whole time-out.
     for (;;) {
         const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
-        const auto wait = deliveries.empty() ? std::clamp(left, milliseconds(0), turn) : milliseconds(0);
+        const auto wait =
+            deliveries.empty() ? std::clamp(left, milliseconds(0), careful_.waiting() > 0 ? short_turn : turn) : milliseconds(0);
         const MessageHandle message(rd_kafka_consumer_poll(connection_.handle(), static_cast<int>(wait.count())));
         if (message) take(*message, deliveries);
         serve_rebalances(handler);

@@ -29,7 +29,7 @@ public:
         std::chrono::milliseconds poll_interval_max{300'000};
         // For finishing what was begun when partitions go; all of this member's partitions pause meanwhile.
         std::chrono::milliseconds drain_budget{2'000};
-        std::size_t careful_starts = 512;  // of each partition that comes (careful_starts.h)
+        CarefulStarts::Options careful_starts;
     };
 
     // Sends nothing yet. `tracker` must outlive this.

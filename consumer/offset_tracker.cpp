@@ -150,6 +150,15 @@ std::uint32_t OffsetTracker::starts(const schema::Source& source) const {
     return started == partition->starts.end() ? 0 : started->second;
 }
 
+std::size_t OffsetTracker::started() const {
+    const std::scoped_lock lock(mutex_);
+    std::size_t count = 0;
+    for (const auto& [key, partition] : partitions_) {
+        for (const auto& [offset, starts] : partition.starts) count += partition.incomplete.contains(offset) ? 1U : 0U;
+    }
+    return count;
+}
+
 bool OffsetTracker::is_incomplete(const schema::Source& source, Epoch epoch) const {
     const std::scoped_lock lock(mutex_);
     const Partition* partition = find(source);

@@ -65,6 +65,8 @@ public:
 
     // Starts of a polled job so far, an earlier owner's included.
     std::uint32_t starts(const schema::Source& source) const;
+    // Polled, not finished, and started at least once, over all partitions.
+    std::size_t started() const;
     // True when a commit that lists all starts of this job so far has succeeded.
     bool start_is_committed(const schema::Source& source, Epoch epoch) const;
 

@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::chrono::milliseconds poll_timeout{50};
 constexpr std::chrono::milliseconds idle_wait{20};
+constexpr std::chrono::milliseconds idle_commit_interval{20};
 constexpr std::chrono::seconds telling_interval{2};
 constexpr std::size_t publications_max = 4096;
 constexpr std::size_t parked_share_max = 8;  // windows of jobs that may wait for their adapter's registration
@@ -169,6 +170,9 @@ void Pipeline::State::generate_loop() {
 void Pipeline::State::publish_loop() {
     Clock::time_point next_commit = Clock::now() + options.commit_interval;
     while (!failed) {
+        // While nothing else runs, nobody is served by waiting for more: a job that has to run alone, or the commit of its start.
+        const auto nothing_runs = [&] { return in_flight.total() <= publisher.uncommitted(); };
+        if (nothing_runs()) next_commit = std::min(next_commit, Clock::now() + idle_commit_interval);
         const auto until_commit = std::chrono::duration_cast<std::chrono::milliseconds>(next_commit - Clock::now());
         for (Publication& publication : publications.pop_all(std::max(until_commit, std::chrono::milliseconds(0)))) {
             publisher.take(std::move(publication));
@@ -176,7 +180,8 @@ void Pipeline::State::publish_loop() {
         const bool at_end = publications.is_drained();
         // Small jobs fill the window long before the interval is over.
         const bool window_fills = publisher.uncommitted() * 4 >= options.in_flight_max;
-        if (Clock::now() >= next_commit || window_fills || at_end) {
+        const bool all_done = publisher.uncommitted() > 0 && nothing_runs();
+        if (Clock::now() >= next_commit || window_fills || all_done || at_end) {
             publisher.commit();
             next_commit = Clock::now() + options.commit_interval;
         }

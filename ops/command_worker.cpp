@@ -127,7 +127,8 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
                                                .group = group,
                                                .member = member,
                                                .exactly_once = settings.exactly_once,
-                                               .careful_starts = static_cast<std::size_t>(settings.in_flight)});
+                                               .careful_starts = {.jobs = static_cast<std::size_t>(settings.in_flight),
+                                                                  .at_once = static_cast<std::size_t>(settings.max_batch)}});
     adapters.wait_until_read(deadline);
     cancels.wait_until_read(deadline);
 

@@ -124,7 +124,7 @@ TEST_F(RealKafkaExactlyOnce, AJobThatKillsItsWorkerBecomesItsErrorAndTheOthersFi
     const std::string killer = "job-3";
     submit_jobs(config, topics, 0, jobs);
     auto options = member_options("one");
-    options.careful_starts = 16;
+    options.careful_starts = {.jobs = 16, .at_once = 4};
     std::map<std::string, int> runs;
     int deaths = 0;
     bool refused = false;

@@ -38,7 +38,7 @@ protected:
     OffsetTracker tracker;
     KafkaSource source{
         config,
-        {.topics = topics, .group = "base", .member = "one", .session_timeout = 6s, .drain_budget = 500ms, .careful_starts = 0},
+        {.topics = topics, .group = "base", .member = "one", .session_timeout = 6s, .drain_budget = 500ms, .careful_starts = {.jobs = 0}},
         tracker};
     TransactionOptions options{.id = "lorry/base/one", .timeout = 5s};
 

@@ -11,7 +11,12 @@ namespace {
 class KafkaSourceTest : public KafkaTest {
 protected:
     KafkaSource::Options source_options() const {
-        return {.topics = topics, .group = "base", .member = "one", .session_timeout = 3s, .drain_budget = 500ms, .careful_starts = 0};
+        return {.topics = topics,
+                .group = "base",
+                .member = "one",
+                .session_timeout = 3s,
+                .drain_budget = 500ms,
+                .careful_starts = {.jobs = 0}};
     }
     std::vector<Delivery> poll_for(KafkaSource& source, std::chrono::milliseconds time) {
         std::vector<Delivery> jobs;

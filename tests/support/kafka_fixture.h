@@ -112,7 +112,8 @@ protected:
     RecordingHandler handler;
 
     KafkaMember::Options member_options(const std::string& name) {
-        return {.topics = topics, .group = "base", .member = name, .session_timeout = 3s, .drain_budget = 500ms, .careful_starts = 0};
+        return {
+            .topics = topics, .group = "base", .member = name, .session_timeout = 3s, .drain_budget = 500ms, .careful_starts = {.jobs = 0}};
     }
     void close(KafkaMember& member) { member.source().close(handler, Clock::now() + 5s); }
 };

@@ -33,7 +33,12 @@ protected:
     }
     std::vector<schema::TopicSpec> specs() const { return schema::topic_specs(topics, {.partitions = partitions}); }
     KafkaMember::Options member_options(const std::string& name) const {
-        return {.topics = topics, .group = topics.prefix, .member = name, .session_timeout = 10s, .drain_budget = 1s, .careful_starts = 0};
+        return {.topics = topics,
+                .group = topics.prefix,
+                .member = name,
+                .session_timeout = 10s,
+                .drain_budget = 1s,
+                .careful_starts = {.jobs = 0}};
     }
 };
 
