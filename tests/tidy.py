@@ -22,7 +22,7 @@ HASH_COMMENT = (".py", ".sh", ".toml", ".yaml", ".yml", ".cmake", "CMakeLists.tx
 CONFINED = [
     (r"nlohmann/", r"schema/json\.cpp", "schema/json.h"),
     (r"sqlite3", r"schema/store\w*\.cpp", "schema/store.h"),
-    (r"librdkafka/", r"consumer/kafka_\w+\.(cpp|h)|tests/(consumer|support)/kafka_\w+\.(cpp|h)", "the seams in consumer/"),
+    (r"librdkafka/", r"consumer/kafka_\w+\.(cpp|h)|tests/(consumer|faults|support)/kafka_\w+\.(cpp|h)", "the seams in consumer/"),
     (r"spdlog/", r"(consumer|ops)/.*\.cpp", "a returned value or an exception; only consumer/ and ops/ log, from .cpp files"),
     (r"CLI/", r"ops/.*\.cpp|tests/ops/.*\.cpp", "ops/ for the command line, in .cpp files"),
     (r"toml\+\+/", r"ops/.*\.cpp", "ops/ for configuration, in .cpp files"),

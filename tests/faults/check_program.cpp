@@ -1,0 +1,47 @@
+// lorry_fault_check: the checker alone, over the topics that a fault test (or anyone whose jobs are of its kinds) left behind.
+#include <iostream>
+
+#include <fmt/format.h>
+
+#include "tests/faults/arguments.h"
+#include "tests/faults/evidence.h"
+
+namespace lorry::faults {
+namespace {
+
+constexpr std::string_view help = R"(usage: lorry_fault_check --brokers B --prefix P --group G [--result-bytes-max N]
+Reads the topics of that prefix as readers of committed records do, while no worker runs, and says for every job whether it ended
+exactly once and as it must. Exit code 1 if one did not.
+)";
+
+int run(std::span<char* const> given) {
+    try {
+        Arguments arguments(given);
+        if (arguments.has("help")) {
+            std::cout << help;
+            return 0;
+        }
+        const consumer::KafkaConfig kafka{.brokers = arguments.text("brokers"), .passthrough = {}};
+        FaultRules rules;
+        if (arguments.has("result-bytes-max")) rules.result_bytes_max = static_cast<std::size_t>(arguments.number("result-bytes-max", 0));
+        const Evidence evidence =
+            read_evidence(kafka, {arguments.text("prefix")}, arguments.text("group"), rules, std::chrono::seconds(30));
+        arguments.refuse_others();
+        const auto violations = check(evidence);
+        for (const Violation& violation : violations) std::cout << fmt::format("{}: {}\n", name_of(violation.kind), violation.text);
+        std::cerr << fmt::format("{} jobs, {} results, {} dead letters: {} violations\n", evidence.jobs.size(), evidence.results.size(),
+                                 evidence.dead_letters.size(), violations.size());
+        return violations.empty() ? 0 : 1;
+    } catch (const UsageError& error) {
+        std::cerr << error.what() << '\n' << help;
+        return 2;
+    } catch (const std::exception& error) {
+        std::cerr << error.what() << '\n';
+        return 1;
+    }
+}
+
+}  // namespace
+}  // namespace lorry::faults
+
+int main(int count, char** arguments) { return lorry::faults::run({arguments, static_cast<std::size_t>(count)}); }

@@ -1,0 +1,82 @@
+// Decides from committed records alone whether every job ended exactly once and as it must. Pure: evidence in, violations out. Used by
+// lorry_faults, lorry_fault_checker (evidence.h reads the topics) and its own tests, which break one thing each.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "schema/codec.h"
+#include "schema/topics.h"
+#include "tests/faults/job_mix.h"
+
+namespace lorry::faults {
+
+struct CommittedOffset {
+    std::int32_t partition = 0;  // of the jobs topic
+    std::int64_t offset = 0;
+    std::string metadata;
+};
+
+// Where a partition ends for readers of committed records and for all others: unequal while a transaction is open.
+struct PartitionEnd {
+    std::string topic;
+    std::int32_t partition = 0;
+    std::int64_t committed = 0;
+    std::int64_t all = 0;
+};
+
+// What the topics and the ledger say when all is over.
+struct Evidence {
+    schema::Topics topics;
+    FaultRules rules;
+    // As read afterwards, each in order of (partition, offset).
+    std::vector<schema::JobRecord> jobs, results, dead_letters, statuses, chunks;
+    // Results and dead letters as seen by a reader that was there all the time; nullopt: there was none.
+    std::optional<std::vector<schema::JobRecord>> tailed;
+    std::vector<CommittedOffset> commits;
+    std::vector<PartitionEnd> ends;
+    // Terminal jobs of the ledger that was kept, and of one made anew; nullopt: not looked at.
+    std::optional<std::vector<schema::Status>> ledger_live, ledger_rebuilt;
+};
+
+struct Violation {
+    enum class Kind : std::uint8_t {
+        lost,                 // a job without result and dead letter
+        stalled,              // nothing ended for longer than the time-outs allow, or a worker does not
+        doubled,              // with more than one
+        stranger,             // a result of no job
+        wrong_end,            // not what the job must end with
+        readers_disagree,     // the reader that was there all the time saw other records
+        committed_too_far,    // an unfinished job is committed as finished
+        metadata_unreadable,  // of a commit
+        broken_stream,        // the winning attempt's chunks are not the text
+        status_disorder,      // statuses and result do not tell one story
+        hanging_transaction,  // a partition's committed end does not reach its end
+        ledger_differs,       // from its topics, or from the one made anew
+    };
+    Kind kind = Kind::lost;
+    std::string text;
+};
+std::string_view name_of(Violation::Kind kind);
+
+// The source that a result or a dead letter names; nullopt: it names none.
+std::optional<schema::Source> source_of(const schema::JobRecord& record);
+
+std::vector<Violation> check(const Evidence& evidence);
+
+// The rule that must hold at any time: whatever `commits` says is finished has its end among `finished`, which was read after them.
+// finished: per partition the offsets with a result or dead letter.
+using FinishedOffsets = std::map<std::int32_t, std::vector<bool>>;
+std::vector<Violation> check_commits(std::span<const CommittedOffset> commits, const FinishedOffsets& finished);
+
+// What the jobs' answers are worth: tokens of all results that carry text.
+std::int64_t answer_tokens(const Evidence& evidence);
+// How many jobs that do no harm ended as worker_crashed.
+std::size_t crashed_by_chance(const Evidence& evidence);
+
+}  // namespace lorry::faults

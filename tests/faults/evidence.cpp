@@ -1,0 +1,222 @@
+// Three ways of reading: once and whole, the ledger's way, and all along.
+#include "tests/faults/evidence.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <utility>
+
+#include "consumer/kafka_reader.h"
+#include "consumer/ledger.h"
+#include "schema/store.h"
+#include "tests/faults/kafka_probe.h"
+
+namespace lorry::faults {
+namespace {
+
+using consumer::RecordReader;
+using schema::JobRecord;
+using std::chrono::milliseconds;
+
+constexpr milliseconds turn{100};
+constexpr std::size_t records_per_poll = 5'000;
+
+std::vector<JobRecord> read_whole(const consumer::KafkaConfig& config, const std::string& topic, milliseconds patience) {
+    RecordReader reader(config, {.topics = {topic}});
+    std::vector<JobRecord> records;
+    const auto deadline = SteadyClock::now() + patience;
+    while (SteadyClock::now() < deadline) {
+        auto more = reader.poll(turn, records_per_poll);
+        std::ranges::move(more, std::back_inserter(records));
+        if (more.empty() && reader.at_end() && reader.has_read_all()) break;
+    }
+    std::ranges::sort(records, {}, &JobRecord::source);
+    return records;
+}
+
+}  // namespace
+
+Evidence read_evidence(const consumer::KafkaConfig& config, const schema::Topics& topics, const std::string& group, const FaultRules& rules,
+                       milliseconds patience) {
+    Evidence evidence;
+    evidence.topics = topics;
+    evidence.rules = rules;
+    // A transaction that just ended becomes readable a moment later.
+    const auto deadline = SteadyClock::now() + patience;
+    for (;;) {
+        const auto ends = partition_ends(config, {topics.results(), topics.dlq(), topics.status(), topics.chunks()});
+        if (ends) evidence.ends = *ends;
+        const bool closed = ends && std::ranges::all_of(*ends, [](const PartitionEnd& end) { return end.committed == end.all; });
+        if (closed || SteadyClock::now() > deadline) break;
+        std::this_thread::sleep_for(turn);
+    }
+    evidence.jobs = read_whole(config, topics.jobs(), patience);
+    evidence.results = read_whole(config, topics.results(), patience);
+    evidence.dead_letters = read_whole(config, topics.dlq(), patience);
+    evidence.statuses = read_whole(config, topics.status(), patience);
+    evidence.chunks = read_whole(config, topics.chunks(), patience);
+    while (true) {
+        if (auto commits = committed_offsets(config, group, topics.jobs())) {
+            evidence.commits = std::move(*commits);
+            return evidence;
+        }
+        if (SteadyClock::now() > deadline) throw consumer::KafkaError("the group's committed offsets cannot be read");
+    }
+}
+
+std::vector<schema::Status> read_ledger(const consumer::KafkaConfig& config, const schema::Topics& topics,
+                                        const std::filesystem::path& file) {
+    constexpr std::chrono::seconds patience{60};
+    {
+        const auto ledger = consumer::Ledger::start(config, {.file = file, .topics = topics});
+        if (!ledger) throw consumer::KafkaError("the ledger " + file.string() + " is still kept by a worker");
+        // The ledger does not say that it is done: quiet and nothing left tell.
+        const auto deadline = SteadyClock::now() + patience;
+        auto quiet_since = SteadyClock::now();
+        std::uint64_t applied = ledger->stats().applied;
+        while (SteadyClock::now() < std::min(deadline, quiet_since + std::chrono::seconds(2))) {
+            std::this_thread::sleep_for(turn);
+            const auto stats = ledger->stats();
+            if (stats.applied != applied || stats.behind > 0 || stats.failing) quiet_since = SteadyClock::now();
+            applied = stats.applied;
+        }
+    }
+    const auto store = schema::Store::open(file, schema::Store::Mode::reader);
+    std::vector<schema::Status> rows = store.jobs({.limit = 100'000'000});
+    std::erase_if(rows, [](const schema::Status& row) { return !schema::is_terminal(row.state); });
+    return rows;
+}
+
+Tail::Tail(const consumer::KafkaConfig& config, const schema::Topics& topics, const std::string& group)
+    : config_(config),
+      topics_(topics),
+      group_(group),
+      reader_([this](const std::stop_token& stop) { run(stop); }),
+      sampler_([this](const std::stop_token& stop) { look_at_commits(stop); }) {}
+
+void Tail::run(const std::stop_token& stop) {
+    try {
+        RecordReader reader(config_, {.topics = {topics_.results(), topics_.dlq(), topics_.status()}});
+        while (!stop.stop_requested()) {
+            const auto records = reader.poll(turn, records_per_poll);
+            const std::scoped_lock lock(mutex_);
+            for (const JobRecord& record : records) take(record);
+            const auto at = reader.positions();
+            if (sample_ && std::ranges::all_of(sample_->ends, [&](const PartitionEnd& end) {
+                    return std::ranges::any_of(at, [&](const consumer::TopicOffset& one) {
+                        return one.topic == end.topic && one.partition == end.partition && one.next >= end.all;
+                    });
+                })) {
+                std::ranges::move(check_commits(sample_->commits, finished_), std::back_inserter(violations_));
+                commits_seen_ += sample_->commits.size();
+                sample_.reset();
+            }
+            at_end_ = records.empty() && reader.at_end();
+        }
+    } catch (const std::exception& error) {
+        const std::scoped_lock lock(mutex_);
+        failure_ = error.what();
+    }
+}
+
+void Tail::take(const JobRecord& record) {
+    const auto now = SteadyClock::now();
+    if (record.source.topic == topics_.status()) {
+        const auto status = schema::parse_status(record.value.value_or(""));
+        if (status && schema::is_terminal(status->state)) ends_of_worker_[status->run.worker].push_back(now);
+        return;
+    }
+    records_.push_back(record);
+    const auto source = source_of(record);
+    if (!source || !sources_.insert(*source).second) return;
+    auto& offsets = finished_[source->partition];
+    if (offsets.size() <= static_cast<std::size_t>(source->offset)) offsets.resize(static_cast<std::size_t>(source->offset) + 1);
+    offsets[static_cast<std::size_t>(source->offset)] = true;
+    longest_pause_ =
+        std::max(longest_pause_, std::chrono::duration_cast<milliseconds>(now - std::max(watch_since_, last_end_.value_or(watch_since_))));
+    last_end_ = now;
+}
+
+// Commits first, then the ends: whatever those commits tell of lies before the ends.
+void Tail::look_at_commits(const std::stop_token& stop) {
+    constexpr milliseconds interval{500};
+    std::mutex mutex;
+    std::condition_variable_any wake;
+    while (!stop.stop_requested()) {
+        std::unique_lock lock(mutex);
+        wake.wait_for(lock, stop, interval, [] { return false; });
+        {
+            const std::scoped_lock busy(mutex_);
+            if (sample_) continue;
+        }
+        try {
+            auto commits = committed_offsets(config_, group_, topics_.jobs());
+            if (!commits || commits->empty()) continue;
+            auto ends = partition_ends(config_, {topics_.results(), topics_.dlq()});
+            if (!ends) continue;
+            const std::scoped_lock busy(mutex_);
+            sample_ = {std::move(*commits), std::move(*ends)};
+        } catch (const consumer::KafkaError&) {
+            continue;  // brokers are away: that is what is tested
+        }
+    }
+}
+
+std::size_t Tail::ended() const {
+    const std::scoped_lock lock(mutex_);
+    if (!failure_.empty()) throw consumer::KafkaError("the reader that follows the results has ended: " + failure_);
+    return sources_.size();
+}
+
+std::optional<SteadyClock::time_point> Tail::last_end() const {
+    const std::scoped_lock lock(mutex_);
+    return last_end_;
+}
+
+std::optional<SteadyClock::time_point> Tail::first_end_of(const std::string& worker, SteadyClock::time_point since) const {
+    const std::scoped_lock lock(mutex_);
+    const auto found = ends_of_worker_.find(worker);
+    if (found == ends_of_worker_.end()) return std::nullopt;
+    const auto first = std::ranges::lower_bound(found->second, since);
+    return first == found->second.end() ? std::nullopt : std::optional(*first);
+}
+
+void Tail::begin_watch() {
+    const std::scoped_lock lock(mutex_);
+    watch_since_ = SteadyClock::now();
+    longest_pause_ = {};
+}
+
+milliseconds Tail::longest_pause() const {
+    const std::scoped_lock lock(mutex_);
+    return longest_pause_;
+}
+
+std::vector<Violation> Tail::violations() const {
+    const std::scoped_lock lock(mutex_);
+    return violations_;
+}
+
+std::size_t Tail::commits_seen() const {
+    const std::scoped_lock lock(mutex_);
+    return commits_seen_;
+}
+
+std::vector<JobRecord> Tail::finish(milliseconds patience) {
+    sampler_.request_stop();
+    sampler_.join();
+    RecordReader ends(config_, {.topics = {topics_.results(), topics_.dlq()}});
+    std::size_t wanted = 0;
+    const auto deadline = SteadyClock::now() + patience;
+    // As many records as a reader finds that comes now; equal in number and in content is the checker's business.
+    while (SteadyClock::now() < deadline) {
+        const auto more = ends.poll(turn, records_per_poll);
+        wanted += more.size();
+        const std::scoped_lock lock(mutex_);
+        if (more.empty() && ends.at_end() && at_end_ && records_.size() >= wanted) break;
+    }
+    reader_.request_stop();
+    reader_.join();
+    return std::move(records_);
+}
+
+}  // namespace lorry::faults

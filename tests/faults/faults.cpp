@@ -1,0 +1,239 @@
+// lorry_faults: breaks workers, brokers and what lies between them, and has the checker decide whether every job still ended exactly
+// once. Run by ctest for a short mix, by hand for more.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "tests/faults/arguments.h"
+#include "tests/faults/scenarios.h"
+
+namespace lorry::faults {
+namespace {
+
+constexpr std::string_view help = R"(usage: lorry_faults [--scenario NAME]... [--mix] [OPTION]...
+Starts a Kafka of its own (ops/kafka) and workers with a fake engine, produces jobs of all kinds, breaks things, heals them, and checks
+from committed records alone that every job ended exactly once. Exit code 1 if one did not; logs and ledgers are kept then.
+
+  --scenario NAME   one fault, as often as it is named; without any, and without --mix: all of them, each with topics of its own
+  --mix             faults drawn at random, over one long run
+  --list            what there is
+  --jobs N          of a scenario (default 1,500), or of the mix (default 3,000)
+  --faults N        of the mix, at least (default: as many as the jobs last for)
+  --minutes N       the mix ends its faults then at the latest (default: no limit)
+  --seed S          of jobs, faults and choices (default: from the clock; printed)
+  --workers W       (3)     --partitions P (6)     --brokers B (1; the proxy's faults need a single one)
+  --slack-ms N      how much longer than session, transaction and clean-up nothing may end after healing (5000; more on busy machines)
+  --session-timeout-ms N (6000)     --transaction-timeout-ms N (10000)
+  --at-least-once   workers without transactions: doubled results are to be expected
+  --careful-starts N  of the workers; 0: jobs that kill their worker are not found out, all others run again at once
+  --folder DIR      of logs, ledgers and brokers (default: a new one below the system's temporary folder)
+  --keep            keeps the folder in any case
+)";
+
+struct Row {
+    std::string name;
+    RigCounts counts;
+    std::uint64_t rebalances = 0;
+    std::uint64_t drawn = 0;
+    std::int64_t wanted = 0;
+    std::size_t commits = 0;
+    std::vector<Violation> violations;
+    std::chrono::seconds took{0};
+};
+
+milliseconds percentile(std::vector<milliseconds> values, double share) {
+    if (values.empty()) return milliseconds(0);
+    std::ranges::sort(values);
+    return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
+}
+
+double replayed(const Row& row) {
+    return row.wanted == 0 ? 0 : 100.0 * (static_cast<double>(row.drawn) / static_cast<double>(row.wanted) - 1.0);
+}
+
+std::size_t count_of(const Row& row, Violation::Kind kind) {
+    return static_cast<std::size_t>(std::ranges::count(row.violations, kind, &Violation::kind));
+}
+
+void show(const Row& row) {
+    std::cout << fmt::format(
+        "{:<22} {:>7} jobs {:>4} kills {:>4} pauses {:>4} broker {:>4} proxy {:>5} rebalances {:>5} commits seen | lost {} doubled {} "
+        "other "
+        "{} | replayed {:.1f} % | recovery p50 {} p99 {} ms, worst stall {} ms | {} exits, {} not reached, {} crashed by chance | "
+        "{} s\n",
+        row.name, row.counts.jobs, row.counts.kills, row.counts.pauses, row.counts.broker_faults, row.counts.proxy_faults, row.rebalances,
+        row.commits, count_of(row, Violation::Kind::lost), count_of(row, Violation::Kind::doubled),
+        row.violations.size() - count_of(row, Violation::Kind::lost) - count_of(row, Violation::Kind::doubled), replayed(row),
+        percentile(row.counts.recoveries, 0.5).count(), percentile(row.counts.recoveries, 0.99).count(), row.counts.stall_worst.count(),
+        row.counts.exits, row.counts.points_missed, row.counts.crashed_by_chance, row.took.count());
+    std::map<Violation::Kind, int> shown;
+    constexpr int shown_most = 5;
+    for (const Violation& violation : row.violations) {
+        if (shown[violation.kind]++ < shown_most) std::cout << fmt::format("    {}: {}\n", name_of(violation.kind), violation.text);
+    }
+    std::cout << std::flush;
+}
+
+// Acts and concludes; what goes wrong in the world is told and counts as a violation.
+Row play(Rig& rig, std::string name, const auto& act) {
+    Row row{.name = std::move(name)};
+    const auto start = SteadyClock::now();
+    try {
+        act();
+        rig.settle();
+        row.violations = rig.conclude();
+    } catch (const Interrupted&) {
+        throw;
+    } catch (const std::exception& error) {
+        row.violations.push_back({Violation::Kind::stalled, error.what()});
+    }
+    row.counts = rig.counts();
+    row.rebalances = rig.rebalances();
+    row.drawn = rig.tokens_drawn();
+    row.wanted = rig.tokens_wanted();
+    row.commits = rig.commits_seen();
+    row.took = std::chrono::duration_cast<std::chrono::seconds>(SteadyClock::now() - start);
+    show(row);
+    return row;
+}
+
+Row play_scenario(Cluster& cluster, RigOptions options, const Scenario& scenario) {
+    if (scenario.prepare != nullptr) scenario.prepare(options);
+    Rig rig(cluster, options);
+    return play(rig, std::string(scenario.name), [&] {
+        if (scenario.begins_busy) {
+            rig.produce(options.jobs);
+            rig.start_crew();
+            rig.wait_ended(options.jobs / 5, std::chrono::seconds(60));
+        }
+        scenario.act(rig);
+    });
+}
+
+struct MixOptions {
+    std::size_t faults = 0;
+    std::chrono::minutes time{0};  // 0: no limit
+};
+
+// Jobs in lots, so that there is always a backlog; a fault per lot.
+Row play_mix(Cluster& cluster, const RigOptions& options, const MixOptions& mix) {
+    constexpr std::size_t lot = 250;
+    std::vector<const Scenario*> drawn_from;
+    for (const Scenario& scenario : scenarios()) {
+        if (scenario.in_mix && (!scenario.needs_proxy || cluster.proxy() != nullptr)) drawn_from.push_back(&scenario);
+    }
+    Rig rig(cluster, options);
+    return play(rig, "mix", [&] {
+        const auto start = SteadyClock::now();
+        rig.produce(lot);
+        rig.start_crew();
+        for (std::size_t faults = 0; faults < mix.faults || rig.counts().jobs < options.jobs; ++faults) {
+            const bool in_time = mix.time.count() == 0 || SteadyClock::now() < start + mix.time;
+            if (!in_time) break;
+            rig.produce(lot);
+            const Scenario& scenario = *drawn_from[static_cast<std::size_t>(rig.between(0, static_cast<int>(drawn_from.size()) - 1))];
+            std::cerr << fmt::format("  {:>4} s {:>7} of {} jobs: {}\n",
+                                     std::chrono::duration_cast<std::chrono::seconds>(SteadyClock::now() - start).count(), rig.ended(),
+                                     rig.counts().jobs, scenario.name);
+            scenario.act(rig);
+            // The next fault finds a backlog, but not an ever longer one.
+            if (!rig.wait_ended(rig.counts().jobs - lot, rig.stall_limit())) rig.settle();
+        }
+    });
+}
+
+int run(std::span<char* const> given) {
+    Arguments arguments(given);
+    if (arguments.has("help")) {
+        std::cout << help;
+        return 0;
+    }
+    if (arguments.has("list")) {
+        for (const Scenario& scenario : scenarios()) {
+            std::cout << fmt::format("{:<22} {}{}\n", scenario.name, scenario.about, scenario.in_mix ? "" : " (not in the mix)");
+        }
+        return 0;
+    }
+    RigOptions options;
+    const auto now = static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+    options.worker_program = std::filesystem::canonical("/proc/self/exe").parent_path() / "lorry_fault_worker";
+    options.seed = static_cast<std::uint64_t>(arguments.number("seed", static_cast<std::int64_t>(now % 1'000'000)));
+    options.workers = static_cast<int>(arguments.number("workers", options.workers));
+    options.partitions = static_cast<int>(arguments.number("partitions", options.partitions));
+    options.slack = arguments.milliseconds("slack-ms", options.slack.count());
+    options.session_timeout = arguments.milliseconds("session-timeout-ms", options.session_timeout.count());
+    options.transaction_timeout = arguments.milliseconds("transaction-timeout-ms", options.transaction_timeout.count());
+    options.at_least_once = arguments.has("at-least-once");
+    if (arguments.has("careful-starts")) options.careful_starts = static_cast<std::size_t>(arguments.number("careful-starts", 0));
+    const bool mix = arguments.has("mix");
+    const MixOptions mix_options{.faults = static_cast<std::size_t>(arguments.number("faults", 0)),
+                                 .time = std::chrono::minutes(arguments.number("minutes", 0))};
+    constexpr std::int64_t jobs_of_scenario = 1'500;
+    constexpr std::int64_t jobs_of_mix = 3'000;
+    options.jobs = static_cast<std::size_t>(arguments.number("jobs", mix ? jobs_of_mix : jobs_of_scenario));
+    const std::filesystem::path folder = std::filesystem::absolute(
+        arguments.text("folder", (std::filesystem::temp_directory_path() / fmt::format("lorry-faults-{}", getpid())).string()));
+    const bool keep = arguments.has("keep");
+    const int brokers = static_cast<int>(arguments.number("brokers", 1));
+    std::vector<const Scenario*> chosen;
+    for (const std::string& name : arguments.all("scenario")) {
+        const auto found = std::ranges::find(scenarios(), name, &Scenario::name);
+        if (found == scenarios().end()) throw UsageError("there is no scenario " + name + ": --list shows what there is");
+        chosen.push_back(&*found);
+    }
+    arguments.refuse_others();
+    if (chosen.empty() && !mix) {
+        for (const Scenario& scenario : scenarios()) chosen.push_back(&scenario);
+    }
+
+    end_on_signals();
+    std::filesystem::create_directories(folder);
+    std::cout << fmt::format("seed {}, {} workers, {} brokers, logs in {}\n", options.seed, options.workers, brokers, folder.string())
+              << std::flush;
+    std::size_t violations = 0;
+    {
+        Cluster cluster(brokers, folder / "kafka", options.seed);
+        int number = 0;
+        const auto count = [&](const Row& row) { violations += row.violations.size(); };
+        for (const Scenario* scenario : chosen) {
+            if (scenario->needs_proxy && cluster.proxy() == nullptr) {
+                std::cout << fmt::format("{:<22} left out: it needs a single broker\n", scenario->name);
+                continue;
+            }
+            RigOptions own = options;
+            own.prefix = fmt::format("f{}-{}", number++, scenario->name);
+            own.folder = folder / own.prefix;
+            own.seed = options.seed + static_cast<std::uint64_t>(number);
+            count(play_scenario(cluster, own, *scenario));
+        }
+        if (mix) {
+            options.prefix = "mix";
+            options.folder = folder / "mix";
+            count(play_mix(cluster, options, mix_options));
+        }
+    }
+    if (violations == 0 && !keep) std::filesystem::remove_all(folder);
+    std::cout << fmt::format("{} violations; --seed {} draws the same jobs and faults again{}\n", violations, options.seed,
+                             violations == 0 ? "" : "; logs in " + folder.string());
+    return violations == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace lorry::faults
+
+int main(int count, char** arguments) {
+    try {
+        return lorry::faults::run({arguments, static_cast<std::size_t>(count)});
+    } catch (const lorry::faults::UsageError& error) {
+        std::cerr << error.what() << '\n' << lorry::faults::help;
+        return 2;
+    } catch (const std::exception& error) {
+        std::cerr << "failed: " << error.what() << '\n';
+        return 1;
+    }
+}

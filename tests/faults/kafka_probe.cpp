@@ -1,0 +1,114 @@
+// librdkafka calls that no other part of the project makes.
+#include "tests/faults/kafka_probe.h"
+
+#include <array>
+
+#include "consumer/kafka_connection.h"
+#include "consumer/kafka_producer.h"
+
+namespace lorry::faults {
+namespace {
+
+using consumer::KafkaConnection;
+
+constexpr int request_timeout_ms = 5'000;
+
+bool succeeded(rd_kafka_error_t* error) {
+    const consumer::ErrorHandle owned(error);
+    return error == nullptr;
+}
+
+consumer::PartitionListHandle partitions_of(const KafkaConnection& connection, const std::string& topic) {
+    const std::int32_t count = connection.required_partition_count(topic);
+    consumer::PartitionListHandle list(rd_kafka_topic_partition_list_new(count));
+    for (std::int32_t i = 0; i < count; ++i) rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), i);
+    return list;
+}
+
+}  // namespace
+
+void produce_all(const consumer::KafkaConfig& config, const std::string& topic, std::span<const schema::JobRecord> records) {
+    std::optional<rd_kafka_resp_err_t> refused;
+    consumer::KafkaProducer producer(config, {.on_delivery = [&](const consumer::KafkaProducer::Delivery& delivery) {
+                                         if (delivery.error != RD_KAFKA_RESP_ERR_NO_ERROR) refused = delivery.error;
+                                     }});
+    for (const schema::JobRecord& record : records) {
+        const auto sent =
+            producer.send({.topic = topic, .partition = std::nullopt, .key = record.key, .value = record.value, .headers = record.headers});
+        if (!sent) refused = sent.error();
+        producer.poll(std::chrono::milliseconds(0));
+    }
+    producer.wait_all("producing jobs");
+    if (refused) throw consumer::KafkaError(topic + ": a record was refused: " + rd_kafka_err2str(*refused));
+}
+
+std::optional<std::vector<CommittedOffset>> committed_offsets(const consumer::KafkaConfig& config, const std::string& group,
+                                                              const std::string& topic) {
+    // Not read_committed: that waits while a transaction is open. What comes is committed all the same.
+    const KafkaConnection connection(config, KafkaConnection::Kind::consumer,
+                                     {{"group.id", group}, {"isolation.level", "read_uncommitted"}});
+    const auto list = partitions_of(connection, topic);
+    if (rd_kafka_committed(connection.handle(), list.get(), request_timeout_ms) != RD_KAFKA_RESP_ERR_NO_ERROR) return std::nullopt;
+    std::vector<CommittedOffset> commits;
+    for (int i = 0; i < list->cnt; ++i) {
+        const rd_kafka_topic_partition_t& place = list->elems[i];
+        if (place.err != RD_KAFKA_RESP_ERR_NO_ERROR) return std::nullopt;
+        if (place.offset < 0) continue;
+        commits.push_back({place.partition, place.offset, std::string(static_cast<const char*>(place.metadata), place.metadata_size)});
+    }
+    return commits;
+}
+
+std::optional<std::vector<PartitionEnd>> partition_ends(const consumer::KafkaConfig& config, const std::vector<std::string>& topics) {
+    const KafkaConnection committed(config, KafkaConnection::Kind::consumer, {{"isolation.level", "read_committed"}});
+    const KafkaConnection all(config, KafkaConnection::Kind::consumer, {{"isolation.level", "read_uncommitted"}});
+    std::vector<PartitionEnd> ends;
+    for (const std::string& topic : topics) {
+        for (std::int32_t i = 0; i < committed.required_partition_count(topic); ++i) {
+            const auto one = committed.try_watermarks(topic, i);
+            const auto other = all.try_watermarks(topic, i);
+            if (!one || !other) return std::nullopt;
+            ends.push_back({.topic = topic, .partition = i, .committed = one->end, .all = other->end});
+        }
+    }
+    return ends;
+}
+
+bool hijack(const consumer::KafkaConfig& config, const std::string& transactional_id) {
+    const KafkaConnection connection(config, KafkaConnection::Kind::producer, {{"transactional.id", transactional_id}});
+    return succeeded(rd_kafka_init_transactions(connection.handle(), 2 * request_timeout_ms));
+}
+
+bool delete_offsets(const consumer::KafkaConfig& config, const std::string& group, const std::string& topic) {
+    const KafkaConnection connection(config, KafkaConnection::Kind::producer, {});
+    const auto list = partitions_of(connection, topic);
+    const std::unique_ptr<rd_kafka_DeleteConsumerGroupOffsets_t, consumer::KafkaDeleter<rd_kafka_DeleteConsumerGroupOffsets_destroy>>
+        request(rd_kafka_DeleteConsumerGroupOffsets_new(group.c_str(), list.get()));
+    const consumer::QueueHandle queue(rd_kafka_queue_new(connection.handle()));
+    std::array requests = {request.get()};
+    rd_kafka_DeleteConsumerGroupOffsets(connection.handle(), requests.data(), requests.size(), nullptr, queue.get());
+    const consumer::EventHandle event(rd_kafka_queue_poll(queue.get(), 2 * request_timeout_ms));
+    if (!event || rd_kafka_event_error(event.get()) != RD_KAFKA_RESP_ERR_NO_ERROR) return false;
+    std::size_t count = 0;
+    const auto* const* groups =
+        rd_kafka_DeleteConsumerGroupOffsets_result_groups(rd_kafka_event_DeleteConsumerGroupOffsets_result(event.get()), &count);
+    if (count != 1 || rd_kafka_group_result_error(groups[0]) != nullptr) return false;
+    const rd_kafka_topic_partition_list_t* answered = rd_kafka_group_result_partitions(groups[0]);
+    for (int i = 0; answered != nullptr && i < answered->cnt; ++i) {
+        if (answered->elems[i].err != RD_KAFKA_RESP_ERR_NO_ERROR) return false;
+    }
+    return true;
+}
+
+bool delete_topic(const consumer::KafkaConfig& config, const std::string& topic) {
+    const KafkaConnection connection(config, KafkaConnection::Kind::producer, {});
+    const std::unique_ptr<rd_kafka_DeleteTopic_t, consumer::KafkaDeleter<rd_kafka_DeleteTopic_destroy>> request(
+        rd_kafka_DeleteTopic_new(topic.c_str()));
+    const consumer::QueueHandle queue(rd_kafka_queue_new(connection.handle()));
+    std::array requests = {request.get()};
+    rd_kafka_DeleteTopics(connection.handle(), requests.data(), requests.size(), nullptr, queue.get());
+    const consumer::EventHandle event(rd_kafka_queue_poll(queue.get(), 2 * request_timeout_ms));
+    return event && rd_kafka_event_error(event.get()) == RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+}  // namespace lorry::faults

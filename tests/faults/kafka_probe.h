@@ -1,0 +1,34 @@
+// What a fault test needs of Kafka beyond the project's own clients: raw records, committed offsets, both ends of a partition, a stranger
+// under a worker's transactional id. Each call makes its own connection; any thread.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "consumer/kafka_config.h"
+#include "schema/codec.h"
+#include "tests/faults/checker.h"
+
+namespace lorry::faults {
+
+// Sends the records, keys and headers as they are, and waits until all are acknowledged. Throws KafkaError.
+void produce_all(const consumer::KafkaConfig& config, const std::string& topic, std::span<const schema::JobRecord> records);
+
+// The group's committed offsets of that topic; nullopt: the coordinator did not answer in time.
+std::optional<std::vector<CommittedOffset>> committed_offsets(const consumer::KafkaConfig& config, const std::string& group,
+                                                              const std::string& topic);
+
+// nullopt: a leader did not answer in time.
+std::optional<std::vector<PartitionEnd>> partition_ends(const consumer::KafkaConfig& config, const std::vector<std::string>& topics);
+
+// Becomes the owner of the transactional id for a moment. False: the coordinator refused or did not answer.
+bool hijack(const consumer::KafkaConfig& config, const std::string& transactional_id);
+
+// False: the group still has members, or the coordinator did not answer.
+bool delete_offsets(const consumer::KafkaConfig& config, const std::string& group, const std::string& topic);
+
+bool delete_topic(const consumer::KafkaConfig& config, const std::string& topic);
+
+}  // namespace lorry::faults

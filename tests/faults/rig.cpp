@@ -1,0 +1,397 @@
+// Processes and waits.
+#include "tests/faults/rig.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <fstream>
+#include <iostream>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "consumer/kafka_admin.h"
+#include "consumer/kafka_client.h"
+#include "tests/faults/kafka_probe.h"
+#include "tests/support/program.h"
+
+namespace lorry::faults {
+namespace {
+
+constexpr milliseconds turn{50};
+constexpr std::size_t cancels_per_turn = 8;
+
+std::atomic<int> was_interrupted = 0;
+
+std::string number(milliseconds time) { return std::to_string(time.count()); }
+
+}  // namespace
+
+void end_on_signals() {
+    const auto note = [](int) { was_interrupted = 1; };
+    std::signal(SIGINT, note);
+    std::signal(SIGTERM, note);
+}
+
+Cluster::Cluster(int brokers, std::filesystem::path folder, std::uint64_t seed) : brokers_(brokers), folder_(std::move(folder)) {
+    std::vector<std::string> arguments = {"start", "--fresh", "--brokers", std::to_string(brokers)};
+    if (brokers > 1) {
+        arguments.insert(arguments.end(), {"--port", "0"});
+        command(arguments);
+        std::getline(std::ifstream(folder_ / "address") >> std::ws, address_);
+        return;
+    }
+    const std::uint16_t port = free_port(seed);
+    const std::uint16_t proxy_port = free_port(seed + 5'000);
+    address_ = fmt::format("127.0.0.1:{}", proxy_port);
+    arguments.insert(arguments.end(), {"--port", std::to_string(port), "--set", "advertised.listeners=PLAINTEXT://" + address_});
+    proxy_ = std::make_unique<FaultProxy>(proxy_port, port);
+    command(arguments);
+}
+
+Cluster::~Cluster() {
+    proxy_.reset();
+    try {
+        command({"stop"});
+    } catch (const std::exception& error) {
+        std::cerr << error.what() << '\n';
+    }
+}
+
+void Cluster::command(std::vector<std::string> arguments) {
+    std::vector<std::string> words = {LORRY_SOURCE_DIR "/ops/kafka"};
+    std::ranges::move(arguments, std::back_inserter(words));
+    words.insert(words.end(), {"--data", folder_.string()});
+    const auto result = tests::run_program_of(words);
+    if (result.exit_code != 0) throw std::runtime_error(fmt::format("{}: {}{}", fmt::join(words, " "), result.out, result.err));
+}
+
+consumer::KafkaConfig Cluster::config() const {
+    return {.brokers = address_, .passthrough = {}, .deadline_start = std::chrono::minutes(2), .deadline_later = std::chrono::minutes(5)};
+}
+
+void Cluster::kill(int broker) { command({"kill", std::to_string(broker)}); }
+void Cluster::stop(int broker) { command({"stop", std::to_string(broker)}); }
+void Cluster::start(int broker) { command({"start", std::to_string(broker)}); }
+
+WorkerProcess::WorkerProcess(std::vector<std::string> command, const std::filesystem::path& log) {
+    std::vector<char*> arguments;
+    for (std::string& word : command) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    process_ = fork();
+    CHECK(process_ >= 0, "a process can be made");
+    if (process_ > 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    dup2(out, STDOUT_FILENO);
+    dup2(out, STDERR_FILENO);
+    execv(arguments[0], arguments.data());
+    _exit(127);
+}
+
+WorkerProcess::~WorkerProcess() {
+    if (!running()) return;
+    signal(SIGKILL);
+    waitpid(process_, nullptr, 0);
+}
+
+void WorkerProcess::signal(int number) const {
+    if (!ended_) ::kill(process_, number);
+}
+
+bool WorkerProcess::running() {
+    int status = 0;
+    if (!ended_ && waitpid(process_, &status, WNOHANG) == process_) {
+        ended_ = true;
+        exit_code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    }
+    return !ended_;
+}
+
+bool WorkerProcess::stopped() const {
+    std::string line;
+    std::getline(std::ifstream(fmt::format("/proc/{}/stat", process_)), line);
+    const auto after_name = line.rfind(") ");
+    return after_name != std::string::npos && line[after_name + 2] == 'T';
+}
+
+Rig::Rig(Cluster& cluster, RigOptions options)
+    : cluster_(cluster),
+      options_(std::move(options)),
+      topics_{options_.prefix},
+      random_(options_.seed),
+      mix_(options_.seed, JobMix::everyday()) {
+    std::filesystem::create_directories(options_.folder);
+    create_topics(options_.results_topic);
+}
+
+Rig::~Rig() = default;
+
+std::string Rig::transactional_id(int worker) const { return fmt::format("{}/{}/{}", options_.prefix, group(), member_of(worker)); }
+std::string Rig::member_of(int worker) const { return fmt::format("w{}", worker); }
+std::filesystem::path Rig::ledger_of(int worker) const { return options_.folder / (member_of(worker) + ".db"); }
+
+void Rig::create_topics(bool with_results) {
+    auto specs = schema::topic_specs(topics_, {.partitions = options_.partitions, .brokers = cluster_.brokers()});
+    if (!with_results) std::erase_if(specs, [&](const schema::TopicSpec& spec) { return spec.name == topics_.results(); });
+    for (schema::TopicSpec& spec : specs) {
+        if (spec.name == topics_.results() && options_.rules.result_bytes_max) {
+            spec.config["max.message.bytes"] = std::to_string(*options_.rules.result_bytes_max);
+        }
+    }
+    consumer::create_topics(cluster_.config(), specs);
+    if (with_results) tail_ = std::make_unique<Tail>(cluster_.config(), topics_, group());
+}
+
+void Rig::send(std::vector<schema::JobRecord> records) {
+    for (const schema::JobRecord& record : records) {
+        const std::string value = record.value.value_or("");
+        const auto begin = value.find("cancel-");
+        if (begin != std::string::npos) cancels_.push_back(value.substr(begin, value.find('"', begin) - begin));
+    }
+    produce_all(cluster_.config(), topics_.jobs(), records);
+    counts_.jobs += records.size();
+}
+
+void Rig::produce(std::size_t count) {
+    std::vector<schema::JobRecord> records;
+    for (std::size_t i = 0; i < count; ++i) records.push_back(mix_.next());
+    send(std::move(records));
+    send_cancels(cancels_.size() / 3);
+}
+
+void Rig::produce(JobKind kind, std::size_t count) {
+    std::vector<schema::JobRecord> records;
+    for (std::size_t i = 0; i < count; ++i) records.push_back(mix_.next(kind));
+    send(std::move(records));
+}
+
+void Rig::send_cancels(std::size_t count) {
+    for (; count > 0 && !cancels_.empty(); --count) {
+        consumer::send_cancel(cluster_.config(), topics_.control(), {.id = cancels_.back(), .is_batch = false, .at = {}});
+        cancels_.pop_back();
+    }
+}
+
+void Rig::register_late_adapter() {
+    consumer::register_adapter(
+        cluster_.config(), topics_.adapters(),
+        {.name = "late", .hash = "1a7e", .path = "late", .base = "hash", .rank_max = 8, .targets = {}, .bytes = 0, .registered = {}});
+}
+
+Rig::Slot& Rig::slot(int worker) {
+    if (slots_.size() <= static_cast<std::size_t>(worker)) slots_.resize(static_cast<std::size_t>(worker) + 1);
+    return slots_[static_cast<std::size_t>(worker)];
+}
+
+void Rig::start_crew() {
+    for (int worker = 0; worker < options_.workers; ++worker) start(worker);
+}
+
+void Rig::start(int worker, const std::vector<std::string>& more) {
+    Slot& one = slot(worker);
+    const std::string member = member_of(worker);
+    const std::filesystem::path counts = options_.folder / (member + ".counts");
+    if (!one.counts) one.counts = std::make_unique<CountsFile>(counts);
+    std::vector<std::string> command = {options_.worker_program.string(),
+                                        "--brokers",
+                                        cluster_.config().brokers,
+                                        "--prefix",
+                                        options_.prefix,
+                                        "--group",
+                                        group(),
+                                        "--member",
+                                        member,
+                                        "--ledger",
+                                        ledger_of(worker).string(),
+                                        "--counts",
+                                        counts.string(),
+                                        "--session-timeout-ms",
+                                        number(options_.session_timeout),
+                                        "--transaction-timeout-ms",
+                                        number(options_.transaction_timeout)};
+    if (options_.at_least_once) command.emplace_back("--at-least-once");
+    if (options_.careful_starts) command.insert(command.end(), {"--careful-starts", std::to_string(*options_.careful_starts)});
+    command.insert(command.end(), more.begin(), more.end());
+    one.process.reset();
+    one.process = std::make_unique<WorkerProcess>(std::move(command), options_.folder / (member + ".log"));
+    one.wanted = true;
+    one.expects_end = !more.empty();
+    one.recovers_since = SteadyClock::now();
+}
+
+WorkerProcess& Rig::process(int worker) {
+    Slot& one = slot(worker);
+    CHECK(one.process != nullptr, "this worker was started");
+    return *one.process;
+}
+
+bool Rig::running(int worker) { return slot(worker).process && slot(worker).process->running(); }
+
+void Rig::signal(int worker, int number) {
+    if (number == SIGKILL || number == SIGTERM) {
+        ++counts_.kills;
+        slot(worker).expects_end = true;
+    }
+    if (number == SIGKILL) ++counts_.unclean;
+    if (number == SIGSTOP) ++counts_.pauses;
+    process(worker).signal(number);
+}
+
+void Rig::end(int worker) {
+    constexpr std::chrono::seconds patience{60};
+    if (!running(worker)) return;
+    slot(worker).wanted = false;
+    process(worker).signal(SIGTERM);
+    if (!wait_end(worker, patience)) {
+        violations_.push_back({Violation::Kind::stalled, fmt::format("worker {} does not end within 60 s of a SIGTERM", worker)});
+        process(worker).signal(SIGKILL);
+        wait_end(worker, patience);
+    } else if (process(worker).exit_code() != 0) {
+        ++counts_.exits;
+        std::cerr << fmt::format("  {} ended with {} after a SIGTERM: {}\n", member_of(worker), process(worker).exit_code(),
+                                 log_of(worker));
+    }
+}
+
+void Rig::end_all() {
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+        slots_[i].wanted = false;
+        if (slots_[i].process && slots_[i].process->running()) slots_[i].process->signal(SIGTERM);
+    }
+    for (std::size_t i = 0; i < slots_.size(); ++i) end(static_cast<int>(i));
+}
+
+bool Rig::wait_end(int worker, milliseconds patience) {
+    const auto deadline = SteadyClock::now() + patience;
+    while (running(worker)) {
+        if (SteadyClock::now() > deadline) return false;
+        std::this_thread::sleep_for(turn / 5);
+    }
+    return true;
+}
+
+bool Rig::wait_stopped(int worker, milliseconds patience) {
+    const auto deadline = SteadyClock::now() + patience;
+    while (!process(worker).stopped()) {
+        if (SteadyClock::now() > deadline || !running(worker)) return false;
+        std::this_thread::sleep_for(turn / 5);
+    }
+    return true;
+}
+
+// Its last lines.
+std::string Rig::log_of(int worker) const {
+    constexpr std::size_t most = 600;
+    std::ifstream in(options_.folder / (member_of(worker) + ".log"), std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+    return text.size() <= most ? text : "… " + text.substr(text.size() - most);
+}
+
+// As a supervisor would: who has ended is started again.
+void Rig::tend() {
+    if (was_interrupted != 0) throw Interrupted();
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+        Slot& one = slots_[i];
+        const int worker = static_cast<int>(i);
+        if (one.recovers_since && tail_) {
+            if (const auto first = tail_->first_end_of(member_of(worker), *one.recovers_since)) {
+                counts_.recoveries.push_back(std::chrono::duration_cast<milliseconds>(*first - *one.recovers_since));
+                one.recovers_since.reset();
+            }
+        }
+        if (!one.wanted || running(worker)) continue;
+        const int code = one.process->exit_code();
+        if (code == 128 + SIGKILL && !one.expects_end) ++counts_.kills;
+        if (code != 0 && code != 128 + SIGKILL) {
+            ++counts_.exits;
+            std::cerr << fmt::format("  {} ended with {}: {}\n", member_of(worker), code, log_of(worker));
+        }
+        start(worker);
+    }
+}
+
+void Rig::pause(milliseconds time) {
+    const auto end = SteadyClock::now() + time;
+    while (SteadyClock::now() < end) {
+        tend();
+        std::this_thread::sleep_for(turn);
+    }
+}
+
+std::size_t Rig::ended() const { return tail_ ? tail_->ended() : 0; }
+
+bool Rig::wait_ended(std::size_t count, milliseconds patience) {
+    const auto deadline = SteadyClock::now() + patience;
+    while (ended() < std::min(count, counts_.jobs)) {
+        if (SteadyClock::now() > deadline) return false;
+        pause(turn);
+    }
+    return true;
+}
+
+milliseconds Rig::stall_limit() const {
+    constexpr milliseconds clean_up{1'000};         // of transactions that timed out, as ops/kafka sets it
+    constexpr milliseconds unknown_adapter{3'000};  // how long a job waits for its registration
+    return options_.transaction_timeout + clean_up + options_.session_timeout + unknown_adapter + options_.slack;
+}
+
+void Rig::settle() {
+    tail_->begin_watch();
+    auto since = SteadyClock::now();
+    std::size_t before = ended();
+    while (before < counts_.jobs) {
+        send_cancels(cancels_per_turn);
+        pause(turn);
+        const auto now = SteadyClock::now();
+        if (const std::size_t after = ended(); after > before) {
+            before = after;
+            since = now;
+        }
+        const auto stall = std::chrono::duration_cast<milliseconds>(now - since);
+        counts_.stall_worst = std::max(counts_.stall_worst, stall);
+        if (stall <= stall_limit()) continue;
+        violations_.push_back({Violation::Kind::stalled, fmt::format("no job ended for {} ms, {} of {} have not", stall.count(),
+                                                                     counts_.jobs - before, counts_.jobs)});
+        break;
+    }
+    send_cancels(cancels_.size());
+}
+
+std::uint64_t Rig::tokens_drawn() const {
+    std::uint64_t sum = 0;
+    for (const Slot& one : slots_) sum += one.counts ? (*one.counts)->tokens.load() : 0;
+    return sum;
+}
+
+std::uint64_t Rig::rebalances() const {
+    std::uint64_t sum = 0;
+    for (const Slot& one : slots_) sum += one.counts ? (*one.counts)->rebalances.load() : 0;
+    return sum;
+}
+
+std::vector<Violation> Rig::conclude() {
+    constexpr std::chrono::seconds patience{60};
+    end_all();
+    FaultRules rules = options_.rules;
+    rules.crashes_by_chance = counts_.unclean + counts_.pauses + counts_.broker_faults + counts_.proxy_faults >= 2;
+    Evidence evidence = read_evidence(cluster_.config(), topics_, group(), rules, options_.transaction_timeout + patience);
+    evidence.tailed = tail_->finish(patience);
+    std::ranges::move(tail_->violations(), std::back_inserter(violations_));
+    commits_seen_ = tail_->commits_seen();
+    if (std::filesystem::exists(ledger_of(0))) {
+        evidence.ledger_live = read_ledger(cluster_.config(), topics_, ledger_of(0));
+        evidence.ledger_rebuilt = read_ledger(cluster_.config(), topics_, options_.folder / "rebuilt.db");
+    }
+    tokens_wanted_ = answer_tokens(evidence);
+    counts_.crashed_by_chance = crashed_by_chance(evidence);
+    std::ranges::move(check(evidence), std::back_inserter(violations_));
+    return std::move(violations_);
+}
+
+}  // namespace lorry::faults

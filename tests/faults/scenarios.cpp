@@ -1,0 +1,346 @@
+// The table, and one function per fault.
+#include "tests/faults/scenarios.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <iostream>
+
+#include <fmt/format.h>
+
+#include "tests/faults/kafka_probe.h"
+
+namespace lorry::faults {
+namespace {
+
+using std::chrono::seconds;
+
+// Until so many more jobs have ended than now, or it takes too long: then others have the backlog's rest.
+void work_on(Rig& rig, std::size_t more) { rig.wait_ended(rig.ended() + more, seconds(20)); }
+
+void kill_busy(Rig& rig) {
+    const int worker = rig.any_worker();
+    rig.signal(worker, SIGKILL);
+    rig.wait_end(worker, seconds(10));
+    rig.pause(milliseconds(rig.between(0, 2'000)));
+}
+
+void kill_all(Rig& rig) {
+    for (int worker = 0; worker < rig.options().workers; ++worker) rig.signal(worker, SIGKILL);
+    for (int worker = 0; worker < rig.options().workers; ++worker) rig.wait_end(worker, seconds(10));
+}
+
+void kill_idle(Rig& rig) {
+    rig.settle();
+    rig.pause(seconds(1));
+    kill_busy(rig);
+    rig.produce(50);
+}
+
+void terminate(Rig& rig) {
+    const int worker = rig.any_worker();
+    rig.signal(worker, SIGTERM);
+    rig.wait_end(worker, seconds(60));
+}
+
+void kill_at(Rig& rig, const char* point) {
+    const int worker = rig.any_worker();
+    rig.signal(worker, SIGKILL);
+    rig.wait_end(worker, seconds(10));
+    rig.start(worker, {"--die-at", fmt::format("{}:{}", point, rig.between(1, 4))});
+    rig.produce(40);
+    if (rig.wait_end(worker, rig.options().session_timeout + seconds(20))) {
+        ++rig.counts().kills;
+        ++rig.counts().unclean;
+    } else {
+        ++rig.counts().points_missed;
+        rig.signal(worker, SIGKILL);
+        rig.wait_end(worker, seconds(10));
+    }
+}
+void kill_at_begin(Rig& rig) { kill_at(rig, "outbox.begin"); }
+void kill_at_produced(Rig& rig) { kill_at(rig, "outbox.produced"); }
+void kill_at_offsets(Rig& rig) { kill_at(rig, "outbox.offsets_sent"); }
+void kill_at_committing(Rig& rig) { kill_at(rig, "outbox.committing"); }
+void kill_at_committed(Rig& rig) { kill_at(rig, "outbox.committed"); }
+void kill_at_ledger(Rig& rig) { kill_at(rig, "ledger.write"); }
+
+void stop_for(Rig& rig, milliseconds time) {
+    const int worker = rig.any_worker();
+    rig.signal(worker, SIGSTOP);
+    rig.pause(time);
+    rig.signal(worker, SIGCONT);
+}
+void stop_short(Rig& rig) { stop_for(rig, milliseconds(rig.between(300, 3'000))); }
+void stop_past_session(Rig& rig) { stop_for(rig, rig.options().session_timeout + seconds(2)); }
+void stop_past_transaction(Rig& rig) { stop_for(rig, rig.options().transaction_timeout + seconds(3)); }
+
+// A zombie: it stops between two steps of its commit, others take its work, then it goes on.
+void zombie_at(Rig& rig, const char* point) {
+    const int worker = rig.any_worker();
+    rig.signal(worker, SIGKILL);
+    rig.wait_end(worker, seconds(10));
+    rig.start(worker, {"--stop-at", fmt::format("{}:{}", point, rig.between(1, 4))});
+    rig.produce(40);
+    if (!rig.wait_stopped(worker, rig.options().session_timeout + seconds(20))) {
+        ++rig.counts().points_missed;
+        return;
+    }
+    ++rig.counts().pauses;
+    rig.pause(rig.options().transaction_timeout + seconds(3));
+    rig.signal(worker, SIGCONT);
+}
+void zombie_at_produced(Rig& rig) { zombie_at(rig, "outbox.produced"); }
+void zombie_at_offsets(Rig& rig) { zombie_at(rig, "outbox.offsets_sent"); }
+void zombie_at_committing(Rig& rig) { zombie_at(rig, "outbox.committing"); }
+
+void join_and_leave(Rig& rig) {
+    const int guest = rig.options().workers;
+    rig.start(guest);
+    work_on(rig, 100);
+    rig.end(guest);
+}
+
+void flap(Rig& rig) {
+    const int guest = rig.options().workers;
+    for (int i = 0; i < 4; ++i) {
+        rig.start(guest);
+        rig.pause(milliseconds(rig.between(500, 2'500)));
+        rig.end(guest);
+    }
+}
+
+void three_join_in_a_drain(Rig& rig) {
+    const int first = rig.options().workers;
+    const int leaving = rig.any_worker();
+    rig.signal(leaving, SIGTERM);
+    for (int i = 0; i < 3; ++i) rig.start(first + i);
+    rig.wait_end(leaving, seconds(60));
+    work_on(rig, 100);
+    for (int i = 0; i < 3; ++i) rig.end(first + i);
+}
+
+// The same member id twice: one of the two must end, with a reason.
+void same_id_twice(Rig& rig) {
+    const int worker = rig.any_worker();
+    const std::string counts = (rig.options().folder / "twin.counts").string();
+    const std::string ledger = (rig.options().folder / "twin.db").string();
+    const auto exits = rig.counts().exits;
+    {
+        WorkerProcess twin({rig.options().worker_program.string(), "--brokers", rig.cluster().config().brokers, "--prefix",
+                            rig.options().prefix, "--group", rig.group(), "--member", fmt::format("w{}", worker), "--ledger", ledger,
+                            "--counts", counts, "--session-timeout-ms", std::to_string(rig.options().session_timeout.count()),
+                            "--transaction-timeout-ms", std::to_string(rig.options().transaction_timeout.count())},
+                           rig.options().folder / "twin.log");
+        const auto deadline = SteadyClock::now() + seconds(15);
+        while (twin.running() && rig.counts().exits == exits && SteadyClock::now() < deadline) rig.pause(milliseconds(50));
+        twin.signal(SIGTERM);
+        while (twin.running() && SteadyClock::now() < deadline + seconds(15)) rig.pause(milliseconds(50));
+    }
+    // Who gave way did as it should.
+    rig.counts().exits = exits;
+}
+
+void hijack_id(Rig& rig) {
+    if (!hijack(rig.cluster().config(), rig.transactional_id(rig.any_worker()))) ++rig.counts().points_missed;
+    work_on(rig, 50);
+}
+
+void killer_job(Rig& rig) {
+    rig.produce(JobKind::killer, 1);
+    rig.produce(100);
+}
+
+void delete_committed_offsets(Rig& rig) {
+    rig.end_all();
+    const auto deadline = SteadyClock::now() + rig.options().session_timeout + seconds(15);
+    while (!delete_offsets(rig.cluster().config(), rig.group(), rig.options().prefix + ".jobs")) {
+        if (SteadyClock::now() > deadline) {
+            ++rig.counts().points_missed;
+            break;
+        }
+        std::this_thread::sleep_for(milliseconds(500));
+    }
+    rig.start_crew();
+}
+
+void jobs_before_workers(Rig& rig) {
+    rig.produce(rig.options().jobs);
+    rig.pause(seconds(2));
+    rig.start_crew();
+}
+
+void late_adapter(Rig& rig) {
+    rig.start_crew();
+    rig.produce(50);
+    rig.settle();
+    rig.produce(JobKind::late, 20);
+    rig.pause(seconds(1));
+    rig.register_late_adapter();
+}
+
+void cancels(Rig& rig) {
+    rig.produce(JobKind::cancel, 60);
+    rig.produce(JobKind::slow, 10);
+}
+
+void broker_kill(Rig& rig) {
+    const int broker = rig.between(1, rig.cluster().brokers());
+    ++rig.counts().broker_faults;
+    rig.cluster().kill(broker);
+    rig.pause(milliseconds(rig.between(0, 3'000)));
+    rig.cluster().start(broker);
+}
+
+void broker_restart(Rig& rig) {
+    const int broker = rig.between(1, rig.cluster().brokers());
+    ++rig.counts().broker_faults;
+    rig.cluster().stop(broker);
+    rig.cluster().start(broker);
+}
+
+void brokers_down(Rig& rig, seconds time) {
+    ++rig.counts().broker_faults;
+    for (int broker = 1; broker <= rig.cluster().brokers(); ++broker) rig.cluster().kill(broker);
+    rig.pause(time);
+    for (int broker = 1; broker <= rig.cluster().brokers(); ++broker) rig.cluster().start(broker);
+}
+void brokers_down_short(Rig& rig) { brokers_down(rig, seconds(8)); }
+void brokers_down_minute(Rig& rig) { brokers_down(rig, seconds(60)); }
+
+void end_txn(Rig& rig, EndTxnFault fault, milliseconds delay) {
+    FaultProxy& proxy = *rig.cluster().proxy();
+    const auto before = proxy.hits();
+    proxy.arm(fault, rig.between(1, 3), delay);
+    rig.produce(30);
+    const auto deadline = SteadyClock::now() + seconds(10);
+    while (proxy.hits() == before && SteadyClock::now() < deadline) rig.pause(milliseconds(50));
+    rig.pause(delay + seconds(1));
+    proxy.arm(EndTxnFault::none, 0);
+    rig.counts().proxy_faults += proxy.hits() - before;
+    if (proxy.hits() == before) ++rig.counts().points_missed;
+}
+void end_txn_delayed(Rig& rig) { end_txn(rig, EndTxnFault::delay_request, seconds(3)); }
+void end_txn_stray(Rig& rig) { end_txn(rig, EndTxnFault::stray_request, seconds(2)); }
+void end_txn_dropped(Rig& rig) { end_txn(rig, EndTxnFault::drop_request, milliseconds(0)); }
+void end_txn_unanswered(Rig& rig) { end_txn(rig, EndTxnFault::drop_response, milliseconds(0)); }
+void end_txn_answered_late(Rig& rig) { end_txn(rig, EndTxnFault::delay_response, seconds(4)); }
+void end_txn_past_its_time(Rig& rig) { end_txn(rig, EndTxnFault::delay_request, rig.options().transaction_timeout + seconds(3)); }
+
+void cut_connections(Rig& rig) {
+    FaultProxy& proxy = *rig.cluster().proxy();
+    ++rig.counts().proxy_faults;
+    proxy.set_refusing(true);
+    proxy.cut_all();
+    rig.pause(milliseconds(rig.between(0, 3'000)));
+    proxy.set_refusing(false);
+}
+
+void slow_network(Rig& rig) {
+    FaultProxy& proxy = *rig.cluster().proxy();
+    ++rig.counts().proxy_faults;
+    proxy.set_latency(milliseconds(rig.between(5, 100)));
+    rig.pause(seconds(4));
+    proxy.set_latency(milliseconds(0));
+}
+
+void results_topic_missing(Rig& rig) {
+    rig.start(0);
+    if (!rig.wait_end(0, seconds(60))) ++rig.counts().points_missed;
+    rig.create_topics();
+    rig.produce(rig.options().jobs);
+    rig.start_crew();
+}
+
+// A writer that does not let go, as far as SQLite can tell: the byte of the index file that writers lock (WAL_WRITE_LOCK of its format).
+void ledger_locked(Rig& rig) {
+    constexpr off_t write_lock = 120;
+    const std::string index = rig.ledger_of(0).string() + "-shm";
+    const int file = open(index.c_str(), O_RDWR | O_CLOEXEC);
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = write_lock;
+    lock.l_len = 1;
+    if (file < 0 || fcntl(file, F_SETLKW, &lock) != 0) ++rig.counts().points_missed;
+    work_on(rig, 200);
+    rig.pause(seconds(6));
+    if (file >= 0) close(file);
+}
+
+// No file of the first worker may grow.
+void disk_full(Rig& rig) {
+    rlimit limit{};
+    const rlimit none{.rlim_cur = 4'096, .rlim_max = RLIM_INFINITY};
+    if (prlimit(rig.process(0).id(), RLIMIT_FSIZE, &none, &limit) != 0) ++rig.counts().points_missed;
+    work_on(rig, 200);
+    rig.pause(seconds(4));
+    prlimit(rig.process(0).id(), RLIMIT_FSIZE, &limit, nullptr);
+}
+
+void stuck_job(Rig& rig) {
+    rig.start_crew();
+    rig.produce(JobKind::stuck, 1);
+    rig.produce(rig.options().jobs);
+}
+
+void prepare_without_results(RigOptions& options) { options.results_topic = false; }
+void prepare_small_results(RigOptions& options) { options.rules.result_bytes_max = 3'000; }
+void large_output(Rig& rig) { rig.produce(JobKind::slow, 40); }
+
+constexpr std::array table = {
+    Scenario{"kill_busy", "SIGKILL of a worker that decodes", kill_busy},
+    Scenario{"kill_all", "SIGKILL of all workers at once", kill_all},
+    Scenario{"kill_idle", "SIGKILL of a worker that has nothing to do", kill_idle, false},
+    Scenario{"terminate", "SIGTERM", terminate},
+    Scenario{"kill_at_begin", "SIGKILL before a transaction begins", kill_at_begin},
+    Scenario{"kill_at_produced", "SIGKILL after results are produced", kill_at_produced},
+    Scenario{"kill_at_offsets", "SIGKILL after offsets are sent", kill_at_offsets},
+    Scenario{"kill_at_committing", "SIGKILL at the commit", kill_at_committing},
+    Scenario{"kill_at_committed", "SIGKILL after the commit, before it is noted", kill_at_committed},
+    Scenario{"kill_at_ledger", "SIGKILL at a write of the ledger", kill_at_ledger},
+    Scenario{"stop_short", "SIGSTOP for less than any time-out", stop_short},
+    Scenario{"stop_past_session", "SIGSTOP for longer than the session", stop_past_session},
+    Scenario{"stop_past_transaction", "SIGSTOP for longer than a transaction may take", stop_past_transaction},
+    Scenario{"zombie_at_produced", "SIGSTOP with results produced, others take over, SIGCONT", zombie_at_produced},
+    Scenario{"zombie_at_offsets", "SIGSTOP with offsets sent, others take over, SIGCONT", zombie_at_offsets},
+    Scenario{"zombie_at_committing", "SIGSTOP at the commit, others take over, SIGCONT", zombie_at_committing},
+    Scenario{"join_and_leave", "a worker joins and leaves", join_and_leave},
+    Scenario{"flap", "a worker joins and leaves again and again", flap},
+    Scenario{"three_join_in_a_drain", "three workers join while one drains", three_join_in_a_drain},
+    Scenario{"same_id_twice", "two workers under one id", same_id_twice},
+    Scenario{"hijack_id", "a stranger takes a worker's transactional id", hijack_id},
+    Scenario{"killer_job", "a job that kills whoever computes it", killer_job, false},
+    Scenario{"delete_offsets", "the group's offsets are deleted while results exist", delete_committed_offsets},
+    Scenario{"jobs_before_workers", "jobs are there before the first worker ever ran", jobs_before_workers, false, false, nullptr, false},
+    Scenario{"late_adapter", "an adapter is registered after its jobs", late_adapter, false, false, nullptr, false},
+    Scenario{"cancels", "jobs are cancelled before, while and after they run", cancels},
+    Scenario{"broker_kill", "SIGKILL of a broker", broker_kill},
+    Scenario{"broker_restart", "a broker is restarted in order", broker_restart},
+    Scenario{"brokers_down", "SIGKILL of all brokers, 8 s without any", brokers_down_short},
+    Scenario{"brokers_down_minute", "SIGKILL of all brokers, a minute without any", brokers_down_minute, false},
+    Scenario{"end_txn_delayed", "EndTxn reaches the broker 3 s late", end_txn_delayed, true, true},
+    Scenario{"end_txn_stray", "EndTxn reaches the broker 2 s after its connection was cut", end_txn_stray, true, true},
+    Scenario{"end_txn_dropped", "EndTxn is lost with its connection", end_txn_dropped, true, true},
+    Scenario{"end_txn_unanswered", "the answer to EndTxn is lost with its connection", end_txn_unanswered, true, true},
+    Scenario{"end_txn_answered_late", "the answer to EndTxn comes 4 s late", end_txn_answered_late, true, true},
+    Scenario{"end_txn_past_its_time", "EndTxn reaches the broker after the transaction's time-out", end_txn_past_its_time, true, true},
+    Scenario{"cut_connections", "all connections are cut, new ones refused for a while", cut_connections, true, true},
+    Scenario{"slow_network", "each request and answer takes up to 100 ms", slow_network, true, true},
+    Scenario{"results_topic_missing", "the results topic does not exist at first", results_topic_missing, false, false,
+             prepare_without_results, false},
+    Scenario{"ledger_locked", "another process holds the ledger's lock", ledger_locked},
+    Scenario{"disk_full", "the ledger's disk is full for a while", disk_full},
+    Scenario{"stuck_job", "one job outlasts all behind it: --jobs 100000 fills the commit metadata", stuck_job, false, false, nullptr,
+             false},
+    Scenario{"large_output", "results larger than their topic takes", large_output, false, false, prepare_small_results},
+};
+
+}  // namespace
+
+std::span<const Scenario> scenarios() { return table; }
+
+}  // namespace lorry::faults

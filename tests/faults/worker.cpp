@@ -1,0 +1,215 @@
+// lorry_fault_worker: the worker as `lorry worker` puts it together, with an engine that computes hashes instead of a model, and with
+// places at which it kills or stops itself. Started by lorry_faults; --help says how.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <exception>
+#include <iostream>
+#include <string>
+#include <thread>
+
+#include "consumer/adapter_topic.h"
+#include "consumer/control_topic.h"
+#include "consumer/fault_point.h"
+#include "consumer/kafka_member.h"
+#include "consumer/ledger.h"
+#include "consumer/pipeline.h"
+#include "tests/faults/arguments.h"
+#include "tests/faults/counters.h"
+#include "tests/faults/job_mix.h"
+#include "tests/support/hash_model.h"
+
+namespace lorry::faults {
+namespace {
+
+using std::chrono::microseconds;
+
+constexpr std::string_view help =
+    R"(usage: lorry_fault_worker --brokers B --prefix P --group G --member M --ledger FILE --counts FILE [OPTION]...
+  --session-timeout-ms N   --transaction-timeout-ms N   --drain-budget-ms N   --drain-timeout-ms N   --commit-interval-ms N
+  --in-flight N            --step-us N: what one step of the engine takes     --deadline-ms N: how long brokers may be away
+  --at-least-once          without transactions
+  --careful-starts N       0: a job that kills its worker is not found out (consumer/careful_starts.h)
+  --die-at NAME:COUNT      SIGKILL itself when it passes that fault point for the COUNTth time (consumer/fault_point.h)
+  --stop-at NAME:COUNT     SIGSTOP itself there
+)";
+
+// The hash model, slowed down, and deadly to those who compute a killer's prompt.
+class FaultModel final : public engine::Model {
+public:
+    FaultModel(std::unique_ptr<engine::Model> inner, microseconds step, WorkerCounts& counts)
+        : inner_(std::move(inner)), step_(step), counts_(counts) {}
+
+    const engine::ModelConfig& config() const override { return inner_->config(); }
+    kernels::KvShape kv_shape() const override { return inner_->kv_shape(); }
+    std::size_t weight_bytes() const override { return inner_->weight_bytes(); }
+    const std::string& fingerprint() const override { return inner_->fingerprint(); }
+    std::int32_t rope_row(std::int64_t position, std::int64_t prompt_tokens) override { return inner_->rope_row(position, prompt_tokens); }
+    bool kv_depends_on_prompt_length(std::int64_t tokens) const override { return inner_->kv_depends_on_prompt_length(tokens); }
+    kernels::Matrix forward(const engine::ForwardArgs& args, kernels::KvCache& cache) override {
+        for (const kernels::StepSequence& sequence : args.step.sequences) {
+            const auto row = static_cast<std::size_t>(sequence.row_begin);
+            if (sequence.position == 0 && args.step.tokens[row] == killer_token) raise(SIGKILL);
+        }
+        std::this_thread::sleep_for(step_);
+        counts_.tokens += args.step.sample_rows.size();
+        return inner_->forward(args, cache);
+    }
+
+private:
+    std::unique_ptr<engine::Model> inner_;
+    const microseconds step_;
+    WorkerCounts& counts_;
+};
+
+// Adapters are known as they are registered, but the hash model has none: they answer as the base.
+class WithoutWeights final : public consumer::AdapterDirectory {
+public:
+    explicit WithoutWeights(const consumer::AdapterDirectory& inner) : inner_(inner) {}
+    consumer::ModelName resolve(std::string_view model, consumer::Clock::time_point polled) const override {
+        auto name = inner_.resolve(model, polled);
+        if (name.kind == consumer::ModelName::Kind::adapter) name = {.kind = consumer::ModelName::Kind::base, .hash = {}, .folder = {}};
+        return name;
+    }
+    std::vector<std::string> names() const override { return inner_.names(); }
+
+private:
+    const consumer::AdapterDirectory& inner_;
+};
+
+class CountingObserver final : public consumer::Observer {
+public:
+    CountingObserver(WorkerCounts& counts, const consumer::KafkaMember& member) : counts_(counts), member_(member) {}
+    void on_gauges(const consumer::PipelineGauges& gauges) override {
+        if (gauges.in_flight > counts_.in_flight_most) counts_.in_flight_most = gauges.in_flight;
+        const auto stats = member_.stats();
+        counts_.rebalances += stats.rebalances - before_.rebalances;
+        counts_.aborts += stats.aborts - before_.aborts;
+        counts_.fences += stats.fences - before_.fences;
+        before_ = stats;
+    }
+
+private:
+    WorkerCounts& counts_;
+    const consumer::KafkaMember& member_;
+    consumer::KafkaMember::Stats before_;
+};
+
+// Where the process ends or stops, by its own hand. Set before any thread starts.
+struct FaultPlace {
+    std::string name;
+    std::atomic<std::int64_t> passes_left = 0;
+    int signal = 0;
+
+    void set(const std::string& text, int number) {
+        const auto colon = text.find(':');
+        name = text.substr(0, colon);
+        std::int64_t count = 1;
+        if (colon != std::string::npos) std::from_chars(text.data() + colon + 1, text.data() + text.size(), count);
+        passes_left = count;
+        signal = number;
+    }
+};
+FaultPlace fault_place;  // NOLINT: fault points are functions without an owner
+std::atomic<consumer::Pipeline*> running_pipeline = nullptr;
+
+void on_passing(const char* name) {
+    if (fault_place.name == name && --fault_place.passes_left == 0) raise(fault_place.signal);
+}
+
+void on_stop_signal(int) {
+    if (auto* const pipeline = running_pipeline.load()) pipeline->request_stop();
+}
+
+void haul(Arguments& arguments) {
+    const consumer::KafkaConfig kafka{.brokers = arguments.text("brokers"),
+                                      .passthrough = {},
+                                      .deadline_start = arguments.milliseconds("deadline-ms", 60'000),
+                                      .deadline_later = arguments.milliseconds("deadline-ms", 60'000)};
+    const schema::Topics topics{arguments.text("prefix")};
+    const std::string name = arguments.text("member");
+    const CountsFile counts(arguments.text("counts"));
+    consumer::KafkaMember::Options member_options{.topics = topics,
+                                                  .group = arguments.text("group"),
+                                                  .member = name,
+                                                  .session_timeout = arguments.milliseconds("session-timeout-ms", 6'000),
+                                                  .drain_budget = arguments.milliseconds("drain-budget-ms", 1'000),
+                                                  .exactly_once = !arguments.has("at-least-once"),
+                                                  .transaction_timeout = arguments.milliseconds("transaction-timeout-ms", 10'000)};
+    if (arguments.has("careful-starts")) member_options.careful_starts = static_cast<std::size_t>(arguments.number("careful-starts", 0));
+    consumer::PipelineOptions pipeline_options{.worker = name,
+                                               .in_flight_max = static_cast<std::size_t>(arguments.number("in-flight", 256)),
+                                               .commit_interval = arguments.milliseconds("commit-interval-ms", 100),
+                                               .drain_timeout = arguments.milliseconds("drain-timeout-ms", 3'000),
+                                               .parse = {.bytes_max = FaultRules().job_bytes_max}};
+    const microseconds step(arguments.number("step-us", 10'000));
+    const std::filesystem::path ledger_file = arguments.text("ledger");
+    if (arguments.has("die-at")) fault_place.set(arguments.text("die-at"), SIGKILL);
+    if (arguments.has("stop-at")) fault_place.set(arguments.text("stop-at"), SIGSTOP);
+    arguments.refuse_others();
+    consumer::on_fault_point = on_passing;
+    ++counts->starts;
+
+    engine::EngineOptions engine_options;
+    // A small batch of slow steps keeps a backlog with little work for the machine.
+    engine_options.sequences_max = 16;
+    engine_options.kv_bytes = 40'000 * tests::hash_block_size;
+    const auto backend = tests::make_hash_backend();
+    FaultModel model(tests::make_hash_model(32'768, engine_options.step_rows_max, engine_options.sample_rows_max()), step, *counts);
+    engine::Engine engine(model, *backend, fault_tokenizer(), engine_options);
+    const consumer::Intake intake(fault_tokenizer(), std::nullopt, model.config(), {.context_max = engine.context_max()});
+    const consumer::ReplyContext reply{.tokenizer = fault_tokenizer(), .base_name = "hash", .system_fingerprint = "fp_hash"};
+
+    const auto deadline = consumer::Clock::now() + kafka.deadline_start;
+    consumer::AdapterTopic adapters(
+        kafka, {.topic = topics.adapters(), .adapters_root = "/", .base_names = {"base", "hash"}, .grace = std::chrono::seconds(3)});
+    consumer::ControlTopic cancels(kafka, {.topic = topics.control()});
+    const auto ledger = consumer::Ledger::start(kafka, {.file = ledger_file, .topics = topics});
+    consumer::KafkaMember member(kafka, member_options);
+    adapters.wait_until_read(deadline);
+    cancels.wait_until_read(deadline);
+
+    const WithoutWeights directory(adapters);
+    CountingObserver observer(*counts, member);
+    consumer::Pipeline pipeline({.source = member.source(),
+                                 .sink = member.sink(),
+                                 .adapters = directory,
+                                 .cancels = cancels,
+                                 .intake = intake,
+                                 .engine = engine,
+                                 .reply = reply,
+                                 .observer = observer},
+                                pipeline_options);
+    running_pipeline = &pipeline;
+    std::cerr << "running as " << getpid() << std::string("\n") << std::flush;
+    pipeline.run();
+    running_pipeline = nullptr;
+    std::cerr << "drained\n";
+}
+
+int run(std::span<char* const> given) {
+    std::signal(SIGXFSZ, SIG_IGN);  // a full disk is an error, not an end
+    std::signal(SIGTERM, on_stop_signal);
+    try {
+        Arguments arguments(given);
+        if (arguments.has("help")) {
+            std::cout << help;
+            return 0;
+        }
+        haul(arguments);
+        return 0;
+    } catch (const UsageError& error) {
+        std::cerr << error.what() << '\n' << help;
+        return 2;
+    } catch (const std::exception& error) {
+        std::cerr << "failed: " << error.what() << '\n';
+        return 1;
+    }
+}
+
+}  // namespace
+}  // namespace lorry::faults
+
+int main(int count, char** arguments) { return lorry::faults::run({arguments, static_cast<std::size_t>(count)}); }
