@@ -310,5 +310,28 @@ TEST_F(RunProgram, repeats_and_loses_nothing_however_often_it_is_killed_Slow) {
     EXPECT_EQ(results_in(out()), undisturbed);
 }
 
+// Memory is bounded by the window of jobs in flight, whatever the size of the file.
+TEST_F(RunProgram, takes_no_more_memory_for_a_file_ten_times_as_large_Slow) {
+    const auto peak_for = [&](int count) {
+        // 8 KB each, so that keeping the file, or most of it, would show.
+        const std::string padding(8'000, 'x');
+        std::string jobs;
+        for (int i = 0; i < count; ++i) {
+            std::string line = job(fmt::format("job-{}", i), i % 2 == 0 ? "base" : "plain", prompt_of(i, 3), 1);
+            jobs += line.insert(line.rfind("}}"), R"(,"user":")" + padding + "\"");
+        }
+        write_text(tiny.folder / "in.jsonl", jobs);
+        const ProgramResult result = run({"--overwrite"});
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        EXPECT_EQ(results_in(out()).size(), static_cast<std::size_t>(count));
+        EXPECT_GT(result.peak_bytes, 0U);
+        return result.peak_bytes;
+    };
+    constexpr std::size_t bound = 30 << 20;
+    const std::size_t small = peak_for(500);  // 4 MB
+    const std::size_t large = peak_for(5'000);
+    EXPECT_LT(large, small + bound) << small << " bytes for the small file";
+}
+
 }  // namespace
 }  // namespace lorry::ops

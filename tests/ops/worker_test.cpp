@@ -13,8 +13,11 @@
 #include "consumer/kafka_client.h"
 #include "consumer/kafka_reader.h"
 #include "engine/adapter.h"
+#include "ops/event_log.h"
 #include "ops/health_server.h"
 #include "ops/metrics.h"
+#include "ops/pipeline_setup.h"
+#include "ops/worker_observer.h"
 #include "schema/store.h"
 #include "schema/topics.h"
 #include "tests/support/program.h"
@@ -201,6 +204,62 @@ TEST(Metrics, brings_the_engine_s_counts_up_to_date_without_counting_twice) {
                              "lorry_build_info{version=\"1.2.3\"} 1\n", "lorry_jobs_total{state=\"expired\"} 0\n"}) {
         EXPECT_NE(text.find(line), std::string::npos) << line << text;
     }
+}
+
+TEST(Metrics, measures_the_time_per_token_by_the_longest_sequence) {
+    Metrics metrics("1.2.3", 8);
+    const schema::Run run;
+    // Two samples of eleven tokens beside each other: ten pauses in five seconds.
+    metrics.on_finished({.run = run,
+                         .state = schema::JobState::completed,
+                         .usage = {.prompt_tokens = 3, .completion_tokens = 22, .cached_tokens = 0},
+                         .first_token = 1s,
+                         .total = 6s,
+                         .longest_output = 11});
+    EXPECT_NE(metrics.text({}).find("lorry_time_per_output_token_seconds_sum 0.5\n"), std::string::npos) << metrics.text({});
+}
+
+TEST(Metrics, forgets_the_backlog_when_no_partitions_are_held) {
+    Metrics metrics("1.2.3", 8);
+    metrics.on_backlog(7);
+    metrics.on_oldest(consumer::OldestJob{.source = {}, .job_id = "a", .age = 90s});
+    EXPECT_NE(metrics.text({}).find("lorry_backlog_jobs 7\n"), std::string::npos);
+    EXPECT_NE(metrics.text({}).find("lorry_oldest_job_seconds 90\n"), std::string::npos);
+    metrics.on_backlog(std::nullopt);
+    metrics.on_oldest(std::nullopt);
+    EXPECT_NE(metrics.text({}).find("lorry_backlog_jobs 0\n"), std::string::npos);
+    EXPECT_NE(metrics.text({}).find("lorry_oldest_job_seconds 0\n"), std::string::npos);
+}
+
+TEST(WorkerObserver, names_each_stuck_job_once) {
+    Metrics metrics("1.2.3", 8);
+    WorkerObserver observer(metrics, nullptr);
+    const auto oldest = [&](const std::string& id, std::int64_t offset, std::chrono::milliseconds age) {
+        const schema::Source source{.topic = "lorry.jobs", .partition = 2, .offset = offset};
+        observer.on_oldest(consumer::OldestJob{.source = source, .job_id = id, .age = age});
+    };
+    testing::internal::CaptureStderr();
+    start_event_log("info");
+    oldest("slow", 7, 9min);
+    oldest("slow", 7, 11min);
+    oldest("slow", 7, 12min);
+    oldest("slower", 9, 10min);
+    const auto events = events_in(testing::internal::GetCapturedStderr(), "job_stuck");
+    ASSERT_EQ(events.size(), 2U);
+    EXPECT_EQ(*events[0].find("job_id")->as_string(), "slow");
+    EXPECT_EQ(*events[0].find("partition")->as_integer(), 2);
+    EXPECT_EQ(*events[0].find("offset")->as_integer(), 7);
+    EXPECT_EQ(*events[0].find("seconds")->as_number(), 660.0);
+    EXPECT_EQ(*events[1].find("job_id")->as_string(), "slower");
+}
+
+TEST(PipelineSetup, bounds_the_tokens_in_flight_by_the_setting_or_two_batches_of_the_longest_jobs) {
+    Settings settings;
+    settings.max_batch = 64;
+    EXPECT_EQ(in_flight_tokens_of(settings, 2'048), 1'000'000);
+    EXPECT_EQ(in_flight_tokens_of(settings, 32'768), 2 * 64 * 32'768);
+    settings.in_flight_tokens = 5'000;
+    EXPECT_EQ(in_flight_tokens_of(settings, 32'768), 5'000);
 }
 
 }  // namespace

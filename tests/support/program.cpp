@@ -5,12 +5,31 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <csignal>
+#include <optional>
+#include <sstream>
 #include <thread>
 
 #include "tests/support/temp_folder.h"
 
 namespace lorry::tests {
+namespace {
+
+// The process's high-water mark; nullopt once it has ended. (What wait4 tells counts this process from before the exec as well.)
+std::optional<std::size_t> peak_of(pid_t process) {
+    std::istringstream status(read_whole("/proc/" + std::to_string(process) + "/status"));
+    for (std::string line; std::getline(status, line);) {
+        const std::size_t digits = line.find_first_of("0123456789");
+        if (!line.starts_with("VmHWM:") || digits == std::string::npos) continue;
+        std::size_t kibibytes = 0;
+        std::from_chars(&line[digits], line.data() + line.size(), kibibytes);
+        return kibibytes << 10;
+    }
+    return std::nullopt;
+}
+
+}  // namespace
 
 Program::Program(std::vector<std::string> command, const std::string& input) {
     std::string name = (std::filesystem::temp_directory_path() / "lorry-program-XXXXXX").string();
@@ -55,6 +74,7 @@ bool Program::ends_within(std::chrono::milliseconds time) {
             process_ = -1;
             break;
         }
+        peak_bytes_ = peak_of(process_).value_or(peak_bytes_);
         if (std::chrono::steady_clock::now() >= deadline) return false;
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
@@ -68,7 +88,8 @@ ProgramResult Program::wait(std::chrono::seconds deadline) {
     }
     return {.exit_code = WIFSIGNALED(status_) ? 128 + WTERMSIG(status_) : WEXITSTATUS(status_),
             .out = read_whole(folder_ / "out"),
-            .err = read_whole(folder_ / "err")};
+            .err = read_whole(folder_ / "err"),
+            .peak_bytes = peak_bytes_};
 }
 
 std::string Program::err_so_far() const { return read_whole(folder_ / "err"); }

@@ -14,6 +14,7 @@ struct ProgramResult {
     int exit_code = -1;  // 128 + signal when one ended it
     std::string out;
     std::string err;
+    std::size_t peak_bytes = 0;  // the most memory it was seen to hold
 };
 
 class Program {
@@ -34,6 +35,7 @@ public:
 private:
     std::filesystem::path folder_;
     pid_t process_ = -1;
+    std::size_t peak_bytes_ = 0;
     int status_ = 0;
 };
 
