@@ -1,0 +1,298 @@
+// The program against a real Kafka: passwords and rights, and a group's offsets seen and set from outside. ctest starts the broker with
+// `ops/kafka start --secure`; LORRY_KAFKA_ADDRESS_FILE names the file with its address, beside which lie the passwords.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "consumer/kafka_group_offsets.h"
+#include "tests/ops/client_fixture.h"
+#include "tests/support/kafka_fixture.h"
+#include "tests/support/program.h"
+#include "tests/support/tiny_model.h"
+
+namespace lorry::ops {
+namespace {
+
+using consumer::Clock;
+using consumer::GroupOffsets;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::SizeIs;
+using tests::Program;
+using tests::ProgramResult;
+
+std::string first_line(const std::filesystem::path& file) {
+    std::ifstream in(file);
+    std::string line;
+    std::getline(in, line);
+    return line;
+}
+
+class RealKafkaProgram : public testing::Test {
+protected:
+    void SetUp() override {
+        const char* file = std::getenv("LORRY_KAFKA_ADDRESS_FILE");
+        if (file == nullptr) GTEST_SKIP() << "LORRY_KAFKA_ADDRESS_FILE is not set: nothing was tested against a real Kafka";
+        address = first_line(file);
+        secure = std::filesystem::path(file).parent_path() / "secure";
+        topics.prefix = fmt::format("p{}-{}", ::getpid(), std::chrono::system_clock::now().time_since_epoch().count() % 1'000'000'000);
+        group = topics.prefix + "-tiny";
+        config.brokers = address;
+        const Call created = call({"topics", "create", "--partitions", "2", "--brokers", address, "--prefix", topics.prefix});
+        ASSERT_EQ(created.code, 0) << created.err;
+    }
+
+    // `lorry ARGUMENTS` by whoever may do all.
+    Call lorry(std::vector<std::string> arguments) const {
+        arguments.insert(arguments.end(), {"--brokers", address, "--prefix", topics.prefix});
+        return call(std::move(arguments));
+    }
+
+    std::string address;
+    std::filesystem::path secure;
+    schema::Topics topics;
+    std::string group;
+    consumer::KafkaConfig config{.brokers = "", .passthrough = {}, .deadline_start = 30s, .deadline_later = 60s};
+};
+
+// --- Passwords and rights ---
+
+class RealKafkaRights : public RealKafkaProgram {
+protected:
+    void SetUp() override {
+        RealKafkaProgram::SetUp();
+        if (IsSkipped() || HasFatalFailure()) return;
+        if (!std::filesystem::exists(secure / "address")) GTEST_SKIP() << "the broker was not started with --secure";
+        jobs = (tiny.folder / "jobs.jsonl").string();
+        std::ofstream(jobs) << job_line("a", "tiny") << '\n' << job_line("b", "tiny") << '\n';
+    }
+
+    // What `lorry topics create --print-acls` prints, line by line.
+    std::vector<std::string> acls(const std::string& worker) const {
+        const Call printed = call({"topics", "create", "--print-acls", "--group", group, "--prefix", topics.prefix, "--brokers", address,
+                                   "--worker-user", "User:" + worker});
+        EXPECT_EQ(printed.code, 0) << printed.err;
+        return lines_of(printed.out);
+    }
+    // As an administrator would paste them.
+    void grant(const std::vector<std::string>& lines) const {
+        std::string script = fmt::format("set -e\nkafka-acls() {{ '{}/ops/kafka' tool AclCommand \"$@\"; }}\n", LORRY_SOURCE_DIR);
+        for (const std::string& line : lines) script += line + '\n';
+        const ProgramResult result = tests::run_program_of({"/bin/bash", "-c", script});
+        ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
+    }
+
+    std::vector<std::string> as(const std::string& user, std::vector<std::string> arguments, std::string password = {}) const {
+        if (password.empty()) password = first_line(secure / (user + ".password"));
+        arguments.insert(arguments.end(), {"--brokers", first_line(secure / "address"), "--prefix", topics.prefix});
+        for (const std::string& setting :
+             {std::string("security.protocol=SASL_SSL"), std::string("sasl.mechanisms=SCRAM-SHA-512"), "sasl.username=" + user,
+              "sasl.password=" + password, "ssl.ca.location=" + (secure / "ca.pem").string()}) {
+            arguments.insert(arguments.end(), {"--kafka", setting});
+        }
+        return arguments;
+    }
+    std::vector<std::string> worker_as(const std::string& user, const std::string& password = {}) const {
+        return as(user, {LORRY_PROGRAM,       "worker",
+                         "--model",           tiny.model.string(),
+                         "--adapters",        tiny.adapters.string(),
+                         "--base-name",       "tiny",
+                         "--group",           group,
+                         "--member",          "worker-1",
+                         "--metrics-address", "off",
+                         "--threads",         "1",
+                         "--deadline-start",  "5s",
+                         "--ledger",          (tiny.folder / (user + ".sqlite")).string()},
+                  password);
+    }
+
+    tests::TinyModel tiny;
+    std::string jobs;
+};
+
+// Each user has exactly the rights that the program prints for it.
+TEST_F(RealKafkaRights, EachUserCanDoItsPartWithTheRightsThatArePrintedAndNoWorkerWithoutItsPassword) {
+    grant(acls("worker"));
+    const Call submit = call(as("producer", {"submit", jobs}));
+    ASSERT_EQ(submit.code, 0) << submit.err;
+    const std::string batch = trimmed(submit.out);
+
+    const auto start = Clock::now();
+    const ProgramResult stranger = Program(worker_as("worker", "not the password")).wait();
+    EXPECT_EQ(stranger.exit_code, 1);
+    EXPECT_THAT(stranger.err, AllOf(HasSubstr("within 5 s"), HasSubstr("uthentication failed"), HasSubstr("sasl.")));
+    EXPECT_LT(Clock::now() - start, 60s) << "the deadline, not for ever";
+
+    Program worker(worker_as("worker"));
+    const Call collect = call(as("reader", {"collect", "--batch", batch, "--timeout", "60s"}));
+    EXPECT_EQ(collect.code, 0) << collect.err << worker.err_so_far();
+    EXPECT_THAT(lines_of(collect.out), SizeIs(2));
+    worker.signal(SIGTERM);
+    const ProgramResult ended = worker.wait(60s);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+
+    const Call offsets = call(as("administrator", {"offsets", "--group", group, "--json"}));
+    EXPECT_EQ(offsets.code, 0) << offsets.err;
+    std::int64_t lag = 0;
+    for (const std::string& line : lines_of(offsets.out)) lag += *schema::Json::parse(line)->find("lag")->as_integer();
+    EXPECT_EQ(lag, 0) << offsets.out;
+    // Nobody can do another's part.
+    EXPECT_EQ(call(as("reader", {"submit", jobs})).code, 1);
+    EXPECT_EQ(call(as("producer", {"offsets", "--group", group})).code, 1);
+}
+
+TEST_F(RealKafkaRights, AWorkerThatMayNotWriteResultsSaysSoAndLosesNothing) {
+    std::vector<std::string> lines = acls("no-results");
+    std::erase_if(lines, [](const std::string& line) { return line.find("User:no-results") == std::string::npos; });
+    const std::string results = fmt::format(" --topic '{}'", topics.results());
+    int taken = 0;
+    for (std::string& line : lines) {
+        const auto at = line.find(results);
+        if (line.find("--operation Write") == std::string::npos || at == std::string::npos) continue;
+        line.erase(at, results.size());
+        ++taken;
+    }
+    ASSERT_EQ(taken, 1) << "one line gives the right to write results";
+    grant(lines);
+
+    const Call submit = lorry({"submit", jobs});
+    ASSERT_EQ(submit.code, 0) << submit.err;
+    const ProgramResult refused = Program(worker_as("no-results")).wait(120s);
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr(topics.results()), HasSubstr("uthoriz"), HasSubstr("print-acls")));
+
+    // The same jobs, by one who may.
+    Program worker({LORRY_PROGRAM,       "worker",
+                    "--model",           tiny.model.string(),
+                    "--adapters",        tiny.adapters.string(),
+                    "--base-name",       "tiny",
+                    "--group",           group,
+                    "--member",          "worker-1",
+                    "--metrics-address", "off",
+                    "--threads",         "1",
+                    "--brokers",         address,
+                    "--prefix",          topics.prefix,
+                    "--ledger",          (tiny.folder / "right.sqlite").string()});
+    const Call collect = lorry({"collect", "--batch", trimmed(submit.out), "--timeout", "60s"});
+    EXPECT_EQ(collect.code, 0) << collect.err << worker.err_so_far();
+    EXPECT_THAT(lines_of(collect.out), SizeIs(2));
+    worker.signal(SIGTERM);
+    EXPECT_EQ(worker.wait(60s).exit_code, 0);
+    EXPECT_THAT(consumer::read_all(config, topics.results()), SizeIs(2)) << "each job has one result";
+}
+
+// --- Offsets ---
+
+class RealKafkaOffsets : public RealKafkaProgram {
+protected:
+    consumer::KafkaMember::Options member_options() const {
+        return {.topics = topics, .group = group, .member = "one", .session_timeout = 6s, .drain_budget = 1s, .careful_starts = {0}};
+    }
+    // Twenty jobs of one key, so of one partition; every fourth from the first on stays unfinished.
+    void work_out_of_order() {
+        {
+            consumer::JobProducer producer(config, {.topic = topics.jobs()});
+            for (int i = 0; i < 20; ++i) producer.submit(consumer::job_line(i), "base", 1);
+            producer.finish();
+        }
+        consumer::KafkaMember member(config, member_options());
+        consumer::RecordingHandler handler;
+        const auto jobs = consumer::poll_jobs(member, handler, 20);
+        ASSERT_THAT(jobs, SizeIs(20));
+        for (const auto& job : jobs) {
+            partition = job.record.source.partition;
+            if (job.record.source.offset % 4 != 0) member.sink().publish(consumer::completed(job));
+        }
+        member.sink().commit();
+        while_running = lorry({"offsets", "--group", group, "--json"});
+        refused = lorry({"offsets", "reset", "--group", group});
+        member.source().close(handler, Clock::now() + 5s);
+    }
+    // A static member that has left is a member until its session is over.
+    Call reset(std::vector<std::string> more) const {
+        std::vector<std::string> arguments = {"offsets", "reset", "--group", group};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        Call answer;
+        for (const auto deadline = Clock::now() + 60s; Clock::now() < deadline; std::this_thread::sleep_for(500ms)) {
+            answer = lorry(arguments);
+            if (answer.code == 0) break;
+        }
+        EXPECT_EQ(answer.code, 0) << answer.err;
+        return answer;
+    }
+    std::vector<std::int64_t> jobs_of_next_member() const {
+        consumer::KafkaMember member(config, member_options());
+        consumer::RecordingHandler handler;
+        std::vector<std::int64_t> offsets;
+        for (const auto& job : consumer::poll_all_jobs(member, handler)) offsets.push_back(job.record.source.offset);
+        member.source().close(handler, Clock::now() + 5s);
+        std::sort(offsets.begin(), offsets.end());
+        return offsets;
+    }
+    // Of the partition that has the jobs.
+    std::string line() const { return lines_of(lorry({"offsets", "--group", group, "--json"}).out)[static_cast<std::size_t>(partition)]; }
+
+    std::int32_t partition = 0;
+    Call while_running;
+    Call refused;
+};
+
+TEST_F(RealKafkaOffsets, ShowWhatIsFinishedOutOfOrderWhileTheGroupRuns) {
+    const Call unknown = lorry({"offsets", "--group", "no-such-group"});
+    EXPECT_EQ(unknown.code, 1);
+    EXPECT_THAT(unknown.err, HasSubstr("no-such-group has no members"));
+    ASSERT_NO_FATAL_FAILURE(work_out_of_order());
+    EXPECT_EQ(while_running.code, 0) << while_running.err;
+    EXPECT_THAT(while_running.err, AllOf(HasSubstr(group), HasSubstr("Stable: one")));
+    EXPECT_THAT(lines_of(while_running.out), SizeIs(2));
+    EXPECT_THAT(lines_of(while_running.out)[static_cast<std::size_t>(partition)],
+                HasSubstr(R"("committed":0,"end":20,"lag":20,"unfinished":5,"finished":[[1,3],[5,7],[9,11],[13,15],[17,19]],)"
+                          R"("missing":[[0,0],[4,4],[8,8],[12,12],[16,16]])"));
+    EXPECT_EQ(refused.code, 1);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("has members: one"), HasSubstr("Nothing was set")));
+}
+
+TEST_F(RealKafkaOffsets, AReplayRunsAllJobsAgainFromWhereItWasSet) {
+    ASSERT_NO_FATAL_FAILURE(work_out_of_order());
+    const std::string number = std::to_string(partition);
+    const Call dry = reset({"--to", "6", "--partition", number, "--replay", "--dry-run"});
+    EXPECT_THAT(dry.out, HasSubstr("skips up to 6 jobs"));
+    EXPECT_THAT(line(), HasSubstr("\"committed\":0"));
+    reset({"--to", "6", "--partition", number, "--replay"});
+    EXPECT_THAT(line(), AllOf(HasSubstr(R"("committed":6,)"), HasSubstr(R"("unfinished":14,)"), HasSubstr(R"("finished":[],)")));
+    EXPECT_EQ(jobs_of_next_member(), (std::vector<std::int64_t>{6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}));
+}
+
+TEST_F(RealKafkaOffsets, AResetWithoutReplayForgetsWhatWasSaidAboveTheOffset) {
+    ASSERT_NO_FATAL_FAILURE(work_out_of_order());
+    reset({"--to", "1h"});
+    EXPECT_THAT(line(), AllOf(HasSubstr(R"("committed":0,)"), HasSubstr(R"("unfinished":null,)"), HasSubstr("does not say")));
+    GroupOffsets(config, group, topics.jobs(), GroupOffsets::View::settled)
+        .set({{.partition = partition, .offset = 2, .metadata = "by hand"}});
+    EXPECT_THAT(line(), AllOf(HasSubstr(R"("committed":2,)"), HasSubstr("not written by Lorry")));
+    reset({"--to", "end"});
+    EXPECT_THAT(line(), AllOf(HasSubstr(R"("committed":20,)"), HasSubstr(R"("lag":0,)")));
+}
+
+TEST_F(RealKafkaOffsets, ResetSaysWhatItDoesNotTake) {
+    for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{
+             {"--to", "yesterday"}, {"--to", "3"}, {"--to", "3", "--partition", "0"}, {"--partition", "2"}}) {
+        std::vector<std::string> arguments = {"offsets", "reset", "--group", group};
+        arguments.insert(arguments.end(), wrong.begin(), wrong.end());
+        const Call answer = lorry(arguments);
+        EXPECT_EQ(answer.code, 2) << answer.err;
+        EXPECT_THAT(answer.err, HasSubstr(wrong[0]));
+    }
+}
+
+}  // namespace
+}  // namespace lorry::ops
