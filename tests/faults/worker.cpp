@@ -138,7 +138,8 @@ void haul(Arguments& arguments) {
                                                   .drain_budget = arguments.milliseconds("drain-budget-ms", 1'000),
                                                   .exactly_once = !arguments.has("at-least-once"),
                                                   .transaction_timeout = arguments.milliseconds("transaction-timeout-ms", 10'000)};
-    if (arguments.has("careful-starts")) member_options.careful_starts = static_cast<std::size_t>(arguments.number("careful-starts", 0));
+    if (arguments.has("careful-starts"))
+        member_options.careful_starts.jobs = static_cast<std::size_t>(arguments.number("careful-starts", 0));
     consumer::PipelineOptions pipeline_options{.worker = name,
                                                .in_flight_max = static_cast<std::size_t>(arguments.number("in-flight", 256)),
                                                .commit_interval = arguments.milliseconds("commit-interval-ms", 100),
