@@ -20,7 +20,7 @@ struct JobProducer::State {
 
     State(const KafkaConfig& config, Options given)
         : options(std::move(given)),
-          producer(config, {.message_bytes_max = options.message_bytes_max,
+          producer(config, {.limits = {.record_bytes_max = options.message_bytes_max},
                             .bytes_in_flight_max = options.bytes_in_flight_max,
                             .on_delivery = [this](const KafkaProducer::Delivery& delivery) {
                                 if (delivery.error == RD_KAFKA_RESP_ERR_NO_ERROR) {

@@ -34,11 +34,11 @@ bool is_rebalancing(rd_kafka_resp_err_t error) {
 
 class AtLeastOnceCommitter : public Committer {
 public:
-    AtLeastOnceCommitter(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker, std::size_t message_bytes_max)
+    AtLeastOnceCommitter(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker, const ProducerLimits& limits)
         : consumer_(consumer),
           tracker_(tracker),
           offsets_(rd_kafka_queue_new(consumer.handle())),
-          producer_(config, {.message_bytes_max = message_bytes_max, .on_delivery = [this](const KafkaProducer::Delivery& delivery) {
+          producer_(config, {.limits = limits, .on_delivery = [this](const KafkaProducer::Delivery& delivery) {
                                  if (delivery.error != RD_KAFKA_RESP_ERR_NO_ERROR) errors_.at(delivery.tag) = delivery.error;
                              }}) {}
 
@@ -166,8 +166,8 @@ PartitionListHandle offsets_of(rd_kafka_t* consumer, const std::vector<Partition
 }
 
 std::unique_ptr<Committer> make_at_least_once_committer(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker,
-                                                        std::size_t message_bytes_max) {
-    return std::make_unique<AtLeastOnceCommitter>(config, consumer, tracker, message_bytes_max);
+                                                        const ProducerLimits& limits) {
+    return std::make_unique<AtLeastOnceCommitter>(config, consumer, tracker, limits);
 }
 
 }  // namespace lorry::consumer

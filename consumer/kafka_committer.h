@@ -62,7 +62,7 @@ public:
 // Records first, acknowledged by all in-sync replicas, then offsets: after a crash between the two, jobs run again and leave a second
 // result of the same id.
 std::unique_ptr<Committer> make_at_least_once_committer(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker,
-                                                        std::size_t message_bytes_max);
+                                                        const ProducerLimits& limits);
 
 // Records and offsets in one transaction (KIP-98, KIP-447): readers of committed records see each job's end once.
 struct TransactionOptions {
@@ -70,7 +70,7 @@ struct TransactionOptions {
     std::chrono::milliseconds timeout{10'000};
     std::size_t entries_max = 10'000;  // of one transaction; fewer for a while after one timed out
     std::size_t bytes_max = std::size_t{64} << 20;
-    std::size_t message_bytes_max = 1u << 20;
+    ProducerLimits limits;
 };
 // Waits until the brokers have ended what an earlier worker of this id left open. Throws KafkaError at deadline_start.
 std::unique_ptr<Committer> make_transactional_committer(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker,

@@ -188,8 +188,7 @@ private:
         for (Backoff backoff(backoff_first, backoff_max);;) {
             producer_.reset();
             producer_ = std::make_unique<TransactionalProducer>(
-                config_, TransactionalProducer::Options{
-                             .id = options_.id, .timeout = options_.timeout, .message_bytes_max = options_.message_bytes_max});
+                config_, TransactionalProducer::Options{.id = options_.id, .timeout = options_.timeout, .limits = options_.limits});
             const StepResult result = producer_->open(deadline);
             if (result.end == StepEnd::done) return;
             count_fence(result.reason);

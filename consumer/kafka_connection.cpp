@@ -90,6 +90,18 @@ KafkaConfHandle make_conf(const KafkaConfig& config, const KafkaSettings& settin
     return conf;
 }
 
+ProducerLimits producer_limits(std::initializer_list<std::size_t> topics) {
+    return {.record_bytes_max = std::max(topics), .batch_bytes_max = std::min(ProducerLimits().batch_bytes_max, std::min(topics))};
+}
+
+KafkaSettings producer_settings(const ProducerLimits& limits) {
+    constexpr std::size_t record_overhead_max = 4096;  // beside key and value: offsets, timestamps, header counts
+    return {{"enable.idempotence", "true"},
+            {"partitioner", "murmur2_random"},
+            {"batch.size", std::to_string(limits.batch_bytes_max)},
+            {"message.max.bytes", std::to_string(limits.record_bytes_max + record_overhead_max)}};
+}
+
 KafkaConnection::KafkaConnection(const KafkaConfig& config, Kind kind, const KafkaSettings& settings,
                                  const std::function<void(rd_kafka_conf_t*)>& prepare, void* owner)
     : config_(config), context_(std::make_unique<KafkaContext>()) {

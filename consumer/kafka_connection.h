@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,16 @@ using KafkaSettings = std::vector<std::pair<std::string, std::string>>;
 
 // Ours first, then the user's table, then `settings`, which win. Throws KafkaConfigError for what librdkafka refuses.
 KafkaConfHandle make_conf(const KafkaConfig& config, const KafkaSettings& settings);
+
+// What the topics of a producer take: records as large as the largest limit, and batches as small as the smallest, because a broker checks a
+// topic's max.message.bytes against whole batches.
+struct ProducerLimits {
+    std::size_t record_bytes_max = 1u << 20;
+    std::size_t batch_bytes_max = 900'000;
+};
+ProducerLimits producer_limits(std::initializer_list<std::size_t> topics);
+// What all producers share, beside make_conf.
+KafkaSettings producer_settings(const ProducerLimits& limits);
 
 // What the client last said was wrong: librdkafka only logs a wrong password or an unreachable broker. Any thread.
 class KafkaComplaints {

@@ -69,7 +69,7 @@ struct KafkaMember::State {
             spdlog::warn("{} has {} partitions and {} has {}: give them the same number, so that a take-over finds results in one place",
                          topics.jobs(), jobs, topics.results(), sink_options.results_partitions);
         }
-        const std::size_t bytes_max = std::max({sink_options.limits.results, sink_options.limits.status, sink_options.limits.dlq});
+        const ProducerLimits limits = producer_limits({sink_options.limits.results, sink_options.limits.status, sink_options.limits.dlq});
         sink_options.jobs_topic_id = connection.topic_id(topics.jobs());
         // The embedded broker takes transactions, and forgets their offsets.
         exactly_once = options.exactly_once && !embedded;
@@ -79,8 +79,8 @@ struct KafkaMember::State {
                                                         .timeout = options.transaction_timeout,
                                                         .entries_max = options.outbox_records_max,
                                                         .bytes_max = options.outbox_bytes_max,
-                                                        .message_bytes_max = bytes_max})
-                        : make_at_least_once_committer(config, source.connection(), tracker, bytes_max);
+                                                        .limits = limits})
+                        : make_at_least_once_committer(config, source.connection(), tracker, limits);
         committer = made.get();
         sink = std::make_unique<KafkaSink>(config, std::move(sink_options), std::move(made));
     }

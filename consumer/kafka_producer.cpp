@@ -13,23 +13,20 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds turn{50};
-// Of a record beside key and value: offsets, timestamps, header counts.
-constexpr std::size_t record_overhead_max = 4096;
-// A broker checks its limit (1,048,588 by default) against whole batches.
-constexpr const char* batch_bytes = "900000";
+
+KafkaSettings settings_of(const KafkaConfig& config, const KafkaProducer::Options& options) {
+    KafkaSettings settings = producer_settings(options.limits);
+    settings.emplace_back("message.timeout.ms", std::to_string(config.deadline_later.count()));
+    settings.emplace_back("queue.buffering.max.kbytes", std::to_string(std::max<std::size_t>(1024, options.bytes_in_flight_max / 1024)));
+    return settings;
+}
 
 }  // namespace
 
 KafkaProducer::KafkaProducer(const KafkaConfig& config, Options options)
     : options_(std::move(options)),
       connection_(
-          config, KafkaConnection::Kind::producer,
-          {{"enable.idempotence", "true"},
-           {"partitioner", "murmur2_random"},
-           {"batch.size", batch_bytes},
-           {"message.max.bytes", std::to_string(options_.message_bytes_max + record_overhead_max)},
-           {"message.timeout.ms", std::to_string(config.deadline_later.count())},
-           {"queue.buffering.max.kbytes", std::to_string(std::max<std::size_t>(1024, options_.bytes_in_flight_max / 1024))}},
+          config, KafkaConnection::Kind::producer, settings_of(config, options_),
           [](rd_kafka_conf_t* conf) { rd_kafka_conf_set_dr_msg_cb(conf, on_report); }, this) {}
 
 void KafkaProducer::on_report(rd_kafka_t*, const rd_kafka_message_t* message, void* opaque) {

@@ -19,7 +19,7 @@ public:
         rd_kafka_resp_err_t error = RD_KAFKA_RESP_ERR_NO_ERROR;
     };
     struct Options {
-        std::size_t message_bytes_max = 1u << 20;  // of one record
+        ProducerLimits limits;
         std::size_t bytes_in_flight_max = 64u << 20;
         std::function<void(const Delivery&)> on_delivery = {};  // called from send, poll and wait_all
     };

@@ -37,7 +37,7 @@ schema::Status terminal_status(const schema::Completion& completion) {
 KafkaSink::KafkaSink(const KafkaConfig& config, Options options, std::unique_ptr<Committer> committer)
     : options_(std::move(options)),
       committer_(std::move(committer)),
-      producer_(config, {.message_bytes_max = std::max(options_.limits.chunks, options_.limits.status),
+      producer_(config, {.limits = producer_limits({options_.limits.chunks, options_.limits.status}),
                          .on_delivery = [this](const KafkaProducer::Delivery& delivery) {
                              auto event = events_.extract(delivery.tag);
                              CHECK(!event.empty(), "each event is delivered once");

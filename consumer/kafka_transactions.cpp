@@ -20,7 +20,6 @@ constexpr milliseconds turn{50};
 constexpr milliseconds request_timeout{5'000};
 constexpr milliseconds backoff_first{5};
 constexpr milliseconds backoff_max{500};
-constexpr std::size_t record_overhead_max = 4096;  // of a record beside key and value
 
 // Kafka's numbers of the requests that change a transaction's state (protocol guide, "Api Keys").
 bool changes_transaction(std::int16_t api) {
@@ -47,6 +46,15 @@ bool is_fencing(rd_kafka_resp_err_t error) {
            error == RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH;
 }
 
+KafkaSettings settings_of(const TransactionalProducer::Options& options) {
+    KafkaSettings settings = producer_settings(options.limits);
+    settings.emplace_back("transactional.id", options.id);
+    settings.emplace_back("transaction.timeout.ms", std::to_string(options.timeout.count()));
+    settings.emplace_back("message.timeout.ms", std::to_string(options.timeout.count()));
+    settings.emplace_back("linger.ms", "1");  // a commit waits for them
+    return settings;
+}
+
 bool is_timeout(rd_kafka_resp_err_t error) { return error == RD_KAFKA_RESP_ERR__TIMED_OUT || error == RD_KAFKA_RESP_ERR__MSG_TIMED_OUT; }
 
 }  // namespace
@@ -54,14 +62,7 @@ bool is_timeout(rd_kafka_resp_err_t error) { return error == RD_KAFKA_RESP_ERR__
 TransactionalProducer::TransactionalProducer(const KafkaConfig& config, Options options)
     : options_(std::move(options)),
       connection_(
-          config, KafkaConnection::Kind::producer,
-          {{"transactional.id", options_.id},
-           {"transaction.timeout.ms", std::to_string(options_.timeout.count())},
-           {"message.timeout.ms", std::to_string(options_.timeout.count())},
-           {"enable.idempotence", "true"},
-           {"partitioner", "murmur2_random"},
-           {"linger.ms", "1"},
-           {"message.max.bytes", std::to_string(options_.message_bytes_max + record_overhead_max)}},
+          config, KafkaConnection::Kind::producer, settings_of(options_),
           [this](rd_kafka_conf_t* conf) {
               rd_kafka_conf_set_dr_msg_cb(conf, on_report);
               rd_kafka_conf_interceptor_add_on_new(conf, "lorry", on_new, this);

@@ -36,7 +36,7 @@ public:
     struct Options {
         std::string id;                             // transactional.id: cluster-wide
         std::chrono::milliseconds timeout{10'000};  // of a transaction: the brokers abort it then
-        std::size_t message_bytes_max = 1u << 20;
+        ProducerLimits limits;
     };
     explicit TransactionalProducer(const KafkaConfig& config, Options options);
     TransactionalProducer(const TransactionalProducer&) = delete;

@@ -1,8 +1,10 @@
 // What only a real Apache Kafka can show: static members, commit metadata, transactions that readers must not see.
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
+#include <random>
 #include <set>
 
 #include "consumer/adapter_topic.h"
@@ -137,15 +139,24 @@ TEST_F(RealKafka, KeepsToTheLimitsThatTheTopicsHave) {
         if (spec.name == topics.results()) spec.config["max.message.bytes"] = "20000";
     }
     create_topics(config, small);
-    submit_jobs(config, topics, 0, 2);
+    submit_jobs(config, topics, 0, 60);
     KafkaMember member(config, member_options("one"));
-    const auto jobs = poll_jobs(member, handler, 2);
-    ASSERT_EQ(jobs.size(), 2U);
+    const auto jobs = poll_jobs(member, handler, 60);
+    ASSERT_EQ(jobs.size(), 60U);
     member.sink().publish(completed(jobs[0], std::string(19'000, 'x')));
     member.sink().publish(completed(jobs[1], std::string(21'000, 'x')));
-    EXPECT_EQ(member.sink().commit(), 2U);
+    // Each fits, and a batch of them must not be larger than one may be: nothing here compresses.
+    std::mt19937 random(1);
+    for (std::size_t i = 2; i < jobs.size(); ++i) {
+        std::string text(6'000, ' ');
+        std::ranges::generate(text, [&] { return static_cast<char>('0' + random() % 75); });
+        std::erase_if(text, [](char c) { return c == '\\'; });
+        member.sink().publish(completed(jobs[i], std::move(text)));
+    }
+    EXPECT_EQ(member.sink().commit(), 60U);
     EXPECT_EQ(member.stats().results_too_large, 1U);
-    EXPECT_EQ(read_all(config, topics.results()).size(), 2U);
+    EXPECT_EQ(member.stats().records_rejected, 0U);
+    EXPECT_EQ(read_all(config, topics.results()).size(), 60U);
     member.source().close(handler, Clock::now() + 5s);
 }
 
