@@ -172,6 +172,23 @@ TEST_F(KafkaMemberTest, AResultThatIsTooLargeBecomesAnErrorOfThatJob) {
     close(member);
 }
 
+TEST_F(KafkaMemberTest, ADeadLetterThatIsTooLargeGoesWithoutItsValue) {
+    submit_jobs(config, topics, 0, 1);
+    KafkaMember member(config, member_options("one"));
+    const auto jobs = poll_jobs(member, handler, 1);
+    ASSERT_EQ(jobs.size(), 1U);
+    schema::DeadLetter letter{
+        .source = jobs[0].record.source, .key = "key", .value = std::string(3'000'000, 'x'), .headers = {}, .reason = "not JSON"};
+    member.sink().publish({.source = jobs[0].record.source, .epoch = jobs[0].epoch, .record = std::move(letter)});
+    EXPECT_EQ(member.sink().commit(), 1U);
+    const auto letters = read_all(config, topics.dlq());
+    ASSERT_EQ(letters.size(), 1U);
+    EXPECT_FALSE(letters[0].value);
+    EXPECT_THAT(letters[0].headers, ::testing::Contains(schema::Header("lorry.value.bytes_left_out", "3000000")));
+    EXPECT_EQ(member.stats().jobs_incomplete, 0U);
+    close(member);
+}
+
 TEST_F(KafkaMemberTest, ARecordThatTheBrokerRefusesTwiceBecomesAnError) {
     submit_jobs(config, topics, 0, 1);
     KafkaMember member(config, member_options("one"));

@@ -96,6 +96,30 @@ TEST_F(KafkaSourceTest, DrainsEverythingWhenClosedAndTheEpochsAreOver) {
     EXPECT_TRUE(tracker.partitions().empty());
 }
 
+// A pipeline without room for a job must not leave the group waiting, nor come back at once and spin.
+TEST_F(KafkaSourceTest, ServesTheGroupForTheWholeTimeoutAlsoWithoutRoomForAJob) {
+    submit_to_one(4);
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    ASSERT_EQ(poll_for(source, 2s).size(), 4U);
+    OffsetTracker tracker_two;
+    auto options_two = source_options();
+    options_two.member = "two";
+    KafkaSource second(config, options_two, tracker_two);
+    RecordingHandler handler_two;
+    const auto deadline = Clock::now() + 30s;
+    while (tracker_two.partitions().empty() && Clock::now() < deadline) {
+        const auto start = Clock::now();
+        EXPECT_EQ(source.poll(50ms, 0, handler).size(), 0U);
+        EXPECT_GE(Clock::now() - start, 50ms);
+        static_cast<void>(second.poll(10ms, 0, handler_two));
+    }
+    EXPECT_FALSE(tracker_two.partitions().empty());
+    EXPECT_FALSE(handler.drained.empty()) << "the revoked partition was drained within poll";
+    source.close(handler, Clock::now() + 1s);
+    second.close(handler_two, Clock::now() + 1s);
+}
+
 TEST_F(KafkaSourceTest, ClosesCleanlyBeforeItEverGotAPartition) {
     OffsetTracker tracker;
     KafkaSource source(config, source_options(), tracker);
