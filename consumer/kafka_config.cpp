@@ -37,7 +37,7 @@ constexpr std::array refusals = {
     Refusal{"enable.partition.eof", "readers need to see the end of a topic, workers must not"},
     Refusal{"group.id", group_is_ours},
     Refusal{"group.instance.id", "the member's id is static: set `member` (or --member)"},
-    Refusal{"group.protocol", "static members survive a restart only under the classic protocol"},
+    Refusal{"group.protocol", "it is the setting `group_protocol`"},
     Refusal{"isolation.level", "readers must not see what was never committed"},
     Refusal{"max.in.flight", acks_are_ours},
     Refusal{"max.in.flight.requests.per.connection", acks_are_ours},

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -10,6 +11,10 @@
 #include <string_view>
 
 namespace lorry::consumer {
+
+// classic: static members, so that a restarted worker has its partitions at once. consumer (KIP-848): dynamic ones without a barrier at
+// rebalances; after a crash its partitions wait for the session time-out that the brokers set.
+enum class GroupProtocol : std::uint8_t { classic, consumer };
 
 struct KafkaConfig {
     std::string brokers;                                // host:port, …

@@ -26,8 +26,8 @@ using KafkaSettings = std::vector<std::pair<std::string, std::string>>;
 // Ours first, then the user's table, then `settings`, which win. Throws KafkaConfigError for what librdkafka refuses.
 KafkaConfHandle make_conf(const KafkaConfig& config, const KafkaSettings& settings);
 
-// What the topics of a producer take: records as large as the largest limit, and batches as small as the smallest, because a broker checks a
-// topic's max.message.bytes against whole batches.
+// What the topics of a producer take: records as large as the largest limit, and batches as small as the smallest, because a broker
+// checks a topic's max.message.bytes against whole batches.
 struct ProducerLimits {
     std::size_t record_bytes_max = 1u << 20;
     std::size_t batch_bytes_max = 900'000;

@@ -45,6 +45,7 @@ struct KafkaMember::State {
                  {.topics = options.topics,
                   .group = options.group,
                   .member = options.member,
+                  .protocol = options.protocol,
                   .session_timeout = options.session_timeout,
                   .drain_budget = options.drain_budget,
                   .careful_starts = options.careful_starts},

@@ -20,6 +20,7 @@ public:
         schema::Topics topics;
         std::string group;   // named after the base model
         std::string member;  // unique in the group, and the same after a restart
+        GroupProtocol protocol = GroupProtocol::classic;
         std::chrono::milliseconds session_timeout{20'000};
         std::chrono::milliseconds drain_budget{2'000};
         bool exactly_once = true;  // with transactions, where the brokers can; else results may come twice after a crash

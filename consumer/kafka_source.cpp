@@ -24,6 +24,29 @@ void say_lost(const std::pair<std::string, std::int32_t>& partition, std::int64_
         partition.first, partition.second, count, first);
 }
 
+KafkaSettings settings_of(const KafkaSource::Options& options) {
+    KafkaSettings settings = {{"group.id", options.group},
+                              {"isolation.level", "read_committed"},
+                              {"auto.offset.reset", "error"},
+                              {"enable.auto.commit", "false"},
+                              {"enable.auto.offset.store", "false"},
+                              {"allow.auto.create.topics", "false"},
+                              {"max.poll.interval.ms", std::to_string(options.poll_interval_max.count())},
+                              // A revoke or a pause throws away what is queued.
+                              {"queued.min.messages", "100"},
+                              {"queued.max.messages.kbytes", "4096"}};
+    const KafkaSettings classic = {
+        {"group.instance.id", options.member},
+        {"partition.assignment.strategy", "cooperative-sticky"},
+        {"session.timeout.ms", std::to_string(options.session_timeout.count())},
+        {"heartbeat.interval.ms", std::to_string(std::min<std::int64_t>(3'000, options.session_timeout.count() / 4))}};
+    // Of the newer protocol all these are the broker's. A static member that was killed would be refused under its own name.
+    const KafkaSettings newer = {{"group.protocol", "consumer"}};
+    const KafkaSettings& more = options.protocol == GroupProtocol::classic ? classic : newer;
+    settings.insert(settings.end(), more.begin(), more.end());
+    return settings;
+}
+
 }  // namespace
 
 KafkaSource::KafkaSource(const KafkaConfig& config, Options options, OffsetTracker& tracker)
@@ -31,21 +54,7 @@ KafkaSource::KafkaSource(const KafkaConfig& config, Options options, OffsetTrack
       tracker_(tracker),
       careful_(tracker, options_.careful_starts),
       connection_(
-          config, KafkaConnection::Kind::consumer,
-          {{"group.id", options_.group},
-           {"group.instance.id", options_.member},
-           {"partition.assignment.strategy", "cooperative-sticky"},
-           {"isolation.level", "read_committed"},
-           {"auto.offset.reset", "error"},
-           {"enable.auto.commit", "false"},
-           {"enable.auto.offset.store", "false"},
-           {"allow.auto.create.topics", "false"},
-           {"session.timeout.ms", std::to_string(options_.session_timeout.count())},
-           {"heartbeat.interval.ms", std::to_string(std::min<std::int64_t>(3'000, options_.session_timeout.count() / 4))},
-           {"max.poll.interval.ms", std::to_string(options_.poll_interval_max.count())},
-           // A revoke or a pause throws away what is queued.
-           {"queued.min.messages", "100"},
-           {"queued.max.messages.kbytes", "4096"}},
+          config, KafkaConnection::Kind::consumer, settings_of(options_),
           [](rd_kafka_conf_t* conf) { rd_kafka_conf_set_rebalance_cb(conf, on_rebalance); }, this),
       take_over_(connection_, options_.topics) {
     // Errors and rebalances then arrive with the messages.

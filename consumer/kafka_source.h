@@ -25,6 +25,7 @@ public:
         schema::Topics topics;
         std::string group;
         std::string member;  // group.instance.id: the same after a restart
+        GroupProtocol protocol = GroupProtocol::classic;
         std::chrono::milliseconds session_timeout{20'000};
         std::chrono::milliseconds poll_interval_max{300'000};
         // For finishing what was begun when partitions go; all of this member's partitions pause meanwhile.

@@ -123,12 +123,14 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     consumer::ControlTopic cancels(kafka, {.topic = topics.control()});
     const std::unique_ptr<consumer::Ledger> ledger =
         consumer::Ledger::start(kafka, {.file = ledger_file_of(settings), .topics = topics, .days = settings.ledger_days});
-    consumer::KafkaMember kafka_member(kafka, {.topics = topics,
-                                               .group = group,
-                                               .member = member,
-                                               .exactly_once = settings.exactly_once,
-                                               .careful_starts = {.jobs = static_cast<std::size_t>(settings.in_flight),
-                                                                  .at_once = static_cast<std::size_t>(settings.max_batch)}});
+    consumer::KafkaMember kafka_member(
+        kafka, {.topics = topics,
+                .group = group,
+                .member = member,
+                .protocol = settings.group_protocol == "consumer" ? consumer::GroupProtocol::consumer : consumer::GroupProtocol::classic,
+                .exactly_once = settings.exactly_once,
+                .careful_starts = {.jobs = static_cast<std::size_t>(settings.in_flight),
+                                   .at_once = static_cast<std::size_t>(settings.max_batch)}});
     adapters.wait_until_read(deadline);
     cancels.wait_until_read(deadline);
 

@@ -42,6 +42,8 @@ constexpr std::array settings_of_all = {
     Setting{"prefix", kafka, &Settings::prefix, "NAME", "of the topics: NAME.jobs, NAME.results, …"},
     Setting{"group", kafka, &Settings::group, "NAME", "the consumer group (default: prefix and base model)"},
     Setting{"member", kafka, &Settings::member, "NAME", "this worker's name, the same after a restart (default: the host's name)"},
+    Setting{"group_protocol", kafka, &Settings::group_protocol, "classic|consumer",
+            "how workers share partitions; consumer is KIP-848: smoother rebalances, but a killed worker's partitions rest longer"},
     Setting{"exactly_once", kafka, &Settings::exactly_once, "true|false",
             "results and offsets in one transaction; false: without, and after a crash a job may have a second result of the same id"},
     Setting{"deadline_start", kafka, &Settings::deadline_start, "TIME", "how long to wait for the brokers' first answer"},

@@ -47,6 +47,7 @@ struct Settings {
     std::string group;
     std::string member;
     bool exactly_once = true;
+    std::string group_protocol = "classic";
     std::string ledger;
     std::int64_t ledger_days = 30;
     std::chrono::milliseconds deadline_start{30'000};

@@ -119,6 +119,36 @@ TEST_F(RealKafkaExactlyOnce, AsksTheResultsWhereTheGroupHasNoOffsets) {
     member.source().close(handler, Clock::now() + 5s);
 }
 
+// KIP-848: no static members, the broker assigns.
+TEST_F(RealKafkaExactlyOnce, HoldsUnderTheNewerGroupProtocolWhileAMemberComesAndGoes) {
+    submit_jobs(config, topics, 0, count);
+    auto options = member_options("one");
+    options.protocol = GroupProtocol::consumer;
+    auto options_two = options;
+    options_two.member = "two";
+    KafkaMember one(config, options);
+    RecordingHandler handler_two;
+    const auto work = [](KafkaMember& member, RecordingHandler& with) {
+        for (const Delivery& job : member.source().poll(50ms, 4, with)) member.sink().publish(completed(job));
+        member.sink().commit();
+    };
+    const auto deadline = Clock::now() + 60s;
+    while (results().empty() && Clock::now() < deadline) work(one, handler);
+    {
+        KafkaMember two(config, options_two);
+        while (two.stats().partitions == 0 && Clock::now() < deadline) {
+            work(one, handler);
+            work(two, handler_two);
+        }
+        EXPECT_GT(two.stats().partitions, 0U);
+        two.source().close(handler_two, Clock::now() + 5s);
+    }
+    submit_jobs(config, topics, count, count);
+    while (results().size() < 2 * count && Clock::now() < deadline) work(one, handler);
+    expect_one_result_each(2 * count);
+    one.source().close(handler, Clock::now() + 5s);
+}
+
 TEST_F(RealKafkaExactlyOnce, AJobThatKillsItsWorkerBecomesItsErrorAndTheOthersFinish) {
     constexpr int jobs = 6;
     const std::string killer = "job-3";
