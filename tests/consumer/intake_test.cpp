@@ -49,8 +49,8 @@ TEST(Intake, FieldsThatAJobLeavesOutAreTheModels) {
 }
 
 TEST(Intake, FieldsThatAJobGivesWinAlsoWithTheirNeutralValues) {
-    const engine::Request request = prepared(
-        config_with_defaults(), R"(,"temperature":0,"top_p":1,"top_k":-1,"min_p":0,"repetition_penalty":1,"max_tokens":50)");
+    const engine::Request request =
+        prepared(config_with_defaults(), R"(,"temperature":0,"top_p":1,"top_k":-1,"min_p":0,"repetition_penalty":1,"max_tokens":50)");
     EXPECT_EQ(request.sampling.temperature, 0.0);
     EXPECT_EQ(request.sampling.top_p, 1.0);
     EXPECT_EQ(request.sampling.top_k, 0);
