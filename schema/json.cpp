@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -156,13 +157,18 @@ private:
     bool matches_ = false;
 };
 
+// Nearly all bytes stand for themselves: they are copied run by run.
 void write_string(std::string_view text, std::string& out) {
     CHECK(is_valid_utf8(text), "JSON strings are UTF-8; repair the text before it is written");
     static constexpr char hex[] = "0123456789abcdef";
     out += '"';
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        switch (c) {
+    std::size_t run = 0;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const auto byte = static_cast<unsigned char>(text[i]);
+        if (byte >= 0x20 && byte != '"' && byte != '\\') continue;
+        out += text.substr(run, i - run);
+        run = i + 1;
+        switch (text[i]) {
             case '"': out += "\\\""; break;
             case '\\': out += "\\\\"; break;
             case '\n': out += "\\n"; break;
@@ -171,15 +177,12 @@ void write_string(std::string_view text, std::string& out) {
             case '\b': out += "\\b"; break;
             case '\f': out += "\\f"; break;
             default:
-                if (byte < 0x20) {
-                    out += "\\u00";
-                    out += hex[byte >> 4];
-                    out += hex[byte & 15];
-                } else {
-                    out += c;
-                }
+                out += "\\u00";
+                out += hex[byte >> 4];
+                out += hex[byte & 15];
         }
     }
+    out += text.substr(run);
     out += '"';
 }
 
@@ -343,15 +346,26 @@ std::size_t character_bytes(std::string_view bytes) {
     return length;
 }
 
+// How many bytes of ASCII come first, in whole words.
+std::size_t ascii_bytes(std::string_view bytes) {
+    std::size_t count = 0;
+    for (std::uint64_t word = 0; count + sizeof word <= bytes.size(); count += sizeof word) {
+        std::memcpy(&word, bytes.data() + count, sizeof word);
+        if ((word & 0x8080808080808080U) != 0) break;
+    }
+    return count;
+}
+
 }  // namespace
 
 bool is_valid_utf8(std::string_view bytes) {
-    while (!bytes.empty()) {
+    for (;;) {
+        bytes.remove_prefix(ascii_bytes(bytes));
+        if (bytes.empty()) return true;
         const std::size_t length = character_bytes(bytes);
         if (length == 0) return false;
         bytes.remove_prefix(length);
     }
-    return true;
 }
 
 std::int64_t count_characters(std::string_view utf8) {
@@ -359,6 +373,7 @@ std::int64_t count_characters(std::string_view utf8) {
 }
 
 std::string repair_utf8(std::string_view bytes) {
+    if (is_valid_utf8(bytes)) return std::string(bytes);
     std::string out;
     out.reserve(bytes.size());
     while (!bytes.empty()) {

@@ -37,6 +37,21 @@ TEST(JsonTest, TextThatIsReadAndWrittenStaysTheSame) {
 
 TEST(JsonTest, EscapesAndSurrogatePairsBecomeUtf8) { EXPECT_EQ(*parsed(R"("\u0041\u00e9\ud83d\ude00\/")").as_string(), "Aé😀/"); }
 
+// Plain bytes are written run by run: none is lost or doubled around one that is spelled otherwise.
+TEST(JsonTest, EachSpecialByteIsWrittenAtEachPlaceOfAText) {
+    for (std::size_t length = 1; length <= 20; ++length) {
+        for (std::size_t at = 0; at < length; ++at) {
+            for (const char special : {'"', '\\', '\n', '\r', '\t', '\b', '\f', '\0', '\x1f', '\x7f'}) {
+                std::string text(length, 'a');
+                text[at] = special;
+                EXPECT_EQ(*parsed(Json(text).dump()).as_string(), text);
+                text += text;
+                EXPECT_EQ(*parsed(Json(text).dump()).as_string(), text);
+            }
+        }
+    }
+}
+
 TEST(JsonTest, IntegersStayIntegersAndBeyond64BitsBecomeReals) {
     EXPECT_EQ(parsed("9223372036854775807").as_integer(), 9223372036854775807);
     EXPECT_EQ(parsed("-9223372036854775808").as_integer(), std::numeric_limits<std::int64_t>::min());
@@ -149,6 +164,19 @@ TEST(JsonTest, ValidUtf8IsToldFromInvalid) {
                           "b\xe2\x82"),
               "a\uFFFDb\uFFFD\uFFFD");
     EXPECT_EQ(repair_utf8("é漢😀"), "é漢😀");
+}
+
+// ASCII is passed over in words: what is no ASCII is seen wherever it stands.
+TEST(JsonTest, InvalidUtf8IsFoundAtEachPlaceOfAText) {
+    for (std::size_t length = 1; length <= 40; ++length) {
+        for (std::size_t at = 0; at < length; ++at) {
+            const std::string before(at, 'a');
+            const std::string after(length - at - 1, 'z');
+            EXPECT_TRUE(is_valid_utf8(before + "漢" + after));
+            EXPECT_FALSE(is_valid_utf8(before + "\xa9" + after));
+            EXPECT_EQ(repair_utf8(before + "\xa9" + after), before + "\uFFFD" + after);
+        }
+    }
 }
 
 }  // namespace
