@@ -46,11 +46,11 @@ void CarefulStarts::take(Delivery delivery, std::vector<Delivery>& out) {
         return;
     }
     std::size_t& left = left_.at({source.topic, source.partition});
-    if (left == 0) {
+    if (left == 0 && !wants_quiet()) {
         out.push_back(std::move(delivery));
         return;
     }
-    --left;
+    left -= left > 0 ? 1 : 0;
     starting_.push_back({std::move(delivery)});
 }
 

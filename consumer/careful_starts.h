@@ -32,8 +32,6 @@ public:
     void take(Delivery delivery, std::vector<Delivery>& out);
     // Adds what may start by now, up to `max` in all.
     void release(std::vector<Delivery>& out, std::size_t max);
-    // Nothing else may be delivered: a job waits to run alone, or does.
-    bool wants_quiet() const { return !suspects_.empty() || alone_.has_value(); }
     std::size_t waiting() const { return starting_.size() + suspects_.size(); }
     // No more should be polled for the moment.
     bool is_full() const { return options_.jobs > 0 && waiting() >= options_.jobs; }
@@ -43,6 +41,8 @@ private:
         Delivery delivery;
         bool counted = false;  // its start is in the tracker
     };
+    // A job waits to run alone, or does: nothing else is delivered.
+    bool wants_quiet() const { return !suspects_.empty() || alone_.has_value(); }
     // True when a commit lists this start.
     bool may_start(Waiting& waiting, std::size_t at_once);
     void release_suspect(std::vector<Delivery>& out);

@@ -112,8 +112,7 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
         serve_rebalances(handler);
         finish_take_over();
         careful_.release(deliveries, max);
-        apply_pause();
-        if (!pause_applied_) admit_held(deliveries);
+        if (!paused_) admit_held(deliveries);
         if (max > 0 && deliveries.size() >= max) break;
         if (!message && (!deliveries.empty() || Clock::now() >= end)) break;
     }
@@ -214,7 +213,7 @@ void KafkaSource::begin_reading(const std::vector<TakenOver>& partitions) {
     check(rd_kafka_incremental_assign(connection_.handle(), arriving_.get()), "taking partitions");
     arriving_.reset();
     // A pause outlives a rebalance inside librdkafka, in either direction.
-    pause_or_resume(keys, pause_applied_);
+    pause_or_resume(keys, paused_);
     spdlog::info("{}: took {} partitions with {} jobs waiting, {} in all", options_.topics.jobs(), keys.size(), backlog, epochs_.size());
 }
 
@@ -324,19 +323,13 @@ void KafkaSource::pause_or_resume(const std::vector<Key>& partitions, bool pause
 }
 
 void KafkaSource::set_paused(bool paused) {
+    if (paused == paused_) return;
     paused_ = paused;
-    apply_pause();
-}
-
-void KafkaSource::apply_pause() {
-    const bool pause = paused_ || careful_.wants_quiet();
-    if (pause == pause_applied_) return;
-    pause_applied_ = pause;
     std::vector<Key> partitions;
     for (const auto& [key, epoch] : epochs_) {
         if (!held_.contains(key)) partitions.push_back(key);  // held ones are paused for a reason of their own
     }
-    pause_or_resume(partitions, pause);
+    pause_or_resume(partitions, paused);
 }
 
 std::optional<std::int64_t> KafkaSource::backlog() {

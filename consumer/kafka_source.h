@@ -80,14 +80,12 @@ private:
     void check(rd_kafka_error_t* error, const char* what) const;
     void pause_or_resume(const std::vector<Key>& partitions, bool pause) const;
     bool may_deliver(const schema::Source& source) const;
-    void apply_pause();
 
     const Options options_;
     OffsetTracker& tracker_;
     CarefulStarts careful_;
     bool subscribed_ = false;
-    bool paused_ = false;         // asked for by the pipeline
-    bool pause_applied_ = false;  // that, or a job that must run alone
+    bool paused_ = false;
     bool closing_ = false;
     std::deque<Rebalance> rebalances_;       // told by librdkafka, not yet answered
     PartitionListHandle arriving_;           // being taken over: the assign that is not answered yet
