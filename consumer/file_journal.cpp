@@ -1,4 +1,5 @@
-// Lines: {"lorry_run":1,…} first, then "adapter NAME HASH" and "done BYTES RECORD RECORD! …" ('!': failed), each followed by "#CHECKSUM".
+// Lines: {"lorry_run":1,…} first, then "adapter NAME HASH" and "done BYTES HASH RECORD RECORD! …" ('!': failed), "end" last,
+// each followed by "#CHECKSUM".
 #include "consumer/file_journal.h"
 
 #include <fcntl.h>
@@ -21,7 +22,8 @@ namespace {
 
 using schema::Json;
 
-constexpr std::int64_t version = 1;
+constexpr std::int64_t version = 2;
+constexpr std::size_t read_bytes = 1 << 20;
 
 std::string sealed(std::string_view line) { return fmt::format("{} #{:08x}\n", line, XXH32(line.data(), line.size(), 0)); }
 
@@ -64,7 +66,10 @@ bool read_line(std::string_view line, JournalContent& content) {
         content.adapters[std::string(line.substr(0, space))] = line.substr(space + 1);
         return true;
     }
+    if (content.ended) return false;
+    if (kind == "end") return content.ended = line.empty();
     if (kind != "done" || !read_integer(take_word(line), content.output_bytes)) return false;
+    content.output_hash = take_word(line);
     while (!line.empty()) {
         std::string_view word = take_word(line);
         JournalEntry entry{.failed = word.ends_with('!')};
@@ -73,6 +78,33 @@ bool read_line(std::string_view line, JournalContent& content) {
         content.entries.push_back(entry);
     }
     return true;
+}
+
+// The hash of the output's first bytes, as many as the journal speaks of. Throws ResumeRefused when they are not there or others, or
+// when others follow them.
+std::unique_ptr<engine::ContentHash> check_output(const std::filesystem::path& output, const JournalContent& content) {
+    const auto refuse = [&](const std::string& what) {
+        throw ResumeRefused(
+            fmt::format("{} {}: it was changed after `lorry run` wrote it; put it back as it was, give another -o, or start over "
+                        "with --overwrite",
+                        output.string(), what));
+    };
+    std::error_code none;
+    const auto found = std::filesystem::file_size(output, none);
+    const std::int64_t size = none ? 0 : static_cast<std::int64_t>(found);
+    if (size < content.output_bytes || (content.ended && size > content.output_bytes)) {
+        refuse(fmt::format("has {} bytes, but its journal says {}", size, content.output_bytes));
+    }
+    auto hash = std::make_unique<engine::ContentHash>();
+    std::ifstream in(output, std::ios::binary);
+    std::string bytes;
+    for (std::int64_t left = content.output_bytes; left > 0; left -= static_cast<std::int64_t>(bytes.size())) {
+        bytes.resize(std::min(read_bytes, static_cast<std::size_t>(left)));
+        if (!in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) fail_file(output, "read");
+        hash->add(std::as_bytes(std::span(bytes)));
+    }
+    if (hash->hex() != content.output_hash) refuse("does not hold the results that its journal speaks of");
+    return hash;
 }
 
 int open_locked(const std::filesystem::path& file, int flags) {
@@ -108,7 +140,7 @@ JournalContent read_journal(const std::filesystem::path& file) {
                             "start over with --overwrite, or give another -o",
                             file.string(), number));
         }
-        content.journal_bytes += static_cast<std::int64_t>(line.size()) + 1;
+        if (!content.ended) content.journal_bytes += static_cast<std::int64_t>(line.size()) + 1;
     }
     return content;
 }
@@ -123,8 +155,11 @@ void check_same_run(const RunIdentity& before, const RunIdentity& now, const std
     const auto refuse = [&](const std::string& name, const std::optional<std::string>& was, const std::optional<std::string>& is) {
         throw ResumeRefused(
             fmt::format("{} was begun with another {} (then: {}, now: {}) and cannot be continued: call it as before, "
-                        "give another -o, or start over with --overwrite",
-                        output.string(), name, was.value_or("none"), is.value_or("none")));
+                        "give another -o, or start over with --overwrite{}",
+                        output.string(), name, was.value_or("none"), is.value_or("none"),
+                        name.starts_with("input") ? ". To run only the lines that were cured, put them into a file of their own, with "
+                                                    "another -o"
+                                                  : ""));
     };
     for (const auto& [name, value] : before) {
         if (const auto is = value_in(now, name); is != value) refuse(name, value, is);
@@ -140,14 +175,16 @@ FileJournal FileJournal::create(const std::filesystem::path& file, const RunIden
     Json::Object members;
     for (const auto& [name, value] : identity) members.emplace_back(name, schema::repair_utf8(value));
     const std::string header = Json::object({{"lorry_run", version}, {"identity", std::move(members)}}).dump();
-    write_all(journal.descriptor_, sealed(header) + sealed("done 0"), file);
+    write_all(journal.descriptor_, sealed(header) + sealed("done 0 " + engine::ContentHash().hex()), file);
     flush_to_disk(journal.descriptor_, file);
     flush_folder_of(file);
     return journal;
 }
 
-FileJournal FileJournal::resume(const std::filesystem::path& file, const JournalContent& content) {
+FileJournal FileJournal::resume(const std::filesystem::path& file, const JournalContent& content, const std::filesystem::path& output) {
     FileJournal journal(file, open_locked(file, O_RDWR));
+    journal.output_hash_ = check_output(output, content);
+    journal.output_bytes_ = content.output_bytes;
     journal.adapters_ = content.adapters;
     if (::ftruncate(journal.descriptor_, content.journal_bytes) != 0) fail_file(file, "cut");
     if (::lseek(journal.descriptor_, 0, SEEK_END) < 0) fail_file(file, "written");
@@ -158,19 +195,28 @@ FileJournal::FileJournal(FileJournal&& other) noexcept
     : file_(std::move(other.file_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
       adapters_(std::move(other.adapters_)),
+      output_bytes_(other.output_bytes_),
+      output_hash_(std::move(other.output_hash_)),
       pending_(std::move(other.pending_)) {}
 
 FileJournal::~FileJournal() {
     if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-void FileJournal::append(std::span<const JournalEntry> entries, std::int64_t output_bytes) {
-    std::string line = fmt::format("done {}", output_bytes);
+void FileJournal::append(std::span<const JournalEntry> entries, std::string_view output) {
+    output_bytes_ += static_cast<std::int64_t>(output.size());
+    output_hash_->add(std::as_bytes(std::span(output)));
+    std::string line = fmt::format("done {} {}", output_bytes_, output_hash_->hex());
     for (const JournalEntry& entry : entries) fmt::format_to(std::back_inserter(line), " {}{}", entry.record, entry.failed ? "!" : "");
     pending_ += sealed(line);
     write_all(descriptor_, pending_, file_);
     flush_to_disk(descriptor_, file_);
     pending_.clear();
+}
+
+void FileJournal::end() {
+    write_all(descriptor_, sealed("end"), file_);
+    flush_to_disk(descriptor_, file_);
 }
 
 void FileJournal::note_adapter(const std::string& name, const std::string& hash) {

@@ -1,7 +1,7 @@
 // What `lorry run` keeps beside its output (OUT.lorry) so that it can go on after a kill: what the run was started with, which records
-// of the input are in the output, in the output's order, and how long the output was then. Text, a line per commit, each with its
-// checksum. Written by file_sink.cpp after the output is on disk; whatever the output holds beyond the last line here is cut off when
-// a run resumes, so no result is lost or there twice, whenever the kill came.
+// of the input are in the output, in the output's order, and how long the output was then and its hash. Text, a line per commit, each with
+// its checksum. Written by file_sink.cpp after the output is on disk; what the output of a killed run holds beyond the last line here is
+// cut off when it resumes, so no result is lost or there twice, whenever the kill came. An output that somebody else changed is refused.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "consumer/record_set.h"
+#include "engine/files.h"
 
 namespace lorry::consumer {
 
@@ -37,7 +38,9 @@ struct JournalContent {
     std::map<std::string, std::string> adapters;  // name → content hash, of those that were used
     std::vector<JournalEntry> entries;            // in the output's order
     std::int64_t output_bytes = 0;
-    std::int64_t journal_bytes = 0;  // up to the last whole line; 0: the run was killed before it began
+    std::string output_hash;         // xxh128 of that many bytes, 32 hex digits
+    bool ended = false;              // nothing can stand beyond output_bytes: the run was not killed
+    std::int64_t journal_bytes = 0;  // up to the last whole line that a resumed run keeps; 0: the run was killed before it began
 };
 
 std::filesystem::path journal_of(const std::filesystem::path& output);
@@ -53,13 +56,16 @@ class FileJournal {
 public:
     // A new journal, in the place of any other. Throws ResumeRefused when another run writes it, std::runtime_error when the disk fails.
     static FileJournal create(const std::filesystem::path& file, const RunIdentity& identity);
-    // Goes on where `content` ends; what comes after is cut off.
-    static FileJournal resume(const std::filesystem::path& file, const JournalContent& content);
+    // Goes on where `content` ends; what comes after is cut off. Reads the output once: throws ResumeRefused when it is not what the
+    // journal says.
+    static FileJournal resume(const std::filesystem::path& file, const JournalContent& content, const std::filesystem::path& output);
     FileJournal(FileJournal&& other) noexcept;
     ~FileJournal();
 
-    // On disk when it returns.
-    void append(std::span<const JournalEntry> entries, std::int64_t output_bytes);
+    // `output`: the bytes that the entries added to the output, on disk already. On disk when it returns.
+    void append(std::span<const JournalEntry> entries, std::string_view output);
+    // The output is as it should be and nobody writes it any more; no call of append() comes after.
+    void end();
     // On disk with the next append.
     void note_adapter(const std::string& name, const std::string& hash);
 
@@ -69,6 +75,8 @@ private:
     std::filesystem::path file_;
     int descriptor_ = -1;
     std::map<std::string, std::string> adapters_;
+    std::int64_t output_bytes_ = 0;
+    std::unique_ptr<engine::ContentHash> output_hash_ = std::make_unique<engine::ContentHash>();
     std::string pending_;
 };
 

@@ -58,19 +58,12 @@ FileSink::FileSink(FileSinkOptions options, FileJournal* journal) : options_(std
         if (descriptor_ < 0) fail_file(file, "opened for writing");
         const off_t size = ::lseek(descriptor_, 0, SEEK_END);
         // A pipe or a device has no size.
-        if (size >= 0 && size < options_.begin_bytes) {
-            ::close(descriptor_);
-            throw std::runtime_error(
-                fmt::format("{} has {} bytes, but its journal says {}: the file was changed; start over with --overwrite", file.string(),
-                            size, options_.begin_bytes));
-        }
         if (size >= 0 && (::ftruncate(descriptor_, options_.begin_bytes) != 0 || ::lseek(descriptor_, 0, SEEK_END) < 0)) {
             fail_file(file, "cut");
         }
         flush_folder_of(file);
     }
-    bytes_ = options_.begin_bytes;
-    if (bytes_ == 0 && options_.table != nullptr) pending_ = options_.table->output_header();
+    if (options_.begin_bytes == 0 && options_.table != nullptr) pending_ = options_.table->output_header();
 }
 
 FileSink::~FileSink() { ::close(descriptor_); }
@@ -79,7 +72,8 @@ void FileSink::publish(Outcome outcome) {
     pending_ += line_of(outcome);
     entries_.push_back({.record = outcome.source.offset, .failed = has_failed(outcome)});
     const auto* completion = std::get_if<schema::Completion>(&outcome.record);
-    if (completion != nullptr && journal_ != nullptr && !completion->run.adapter.empty()) {
+    // An adapter that made no result may be mended before the run goes on.
+    if (journal_ != nullptr && !has_failed(outcome) && !completion->run.adapter.empty()) {
         journal_->note_adapter(completion->run.model, completion->run.adapter);
     }
 }
@@ -88,12 +82,11 @@ std::size_t FileSink::commit() {
     const std::size_t outcomes = entries_.size();
     if (pending_.empty()) return outcomes;
     write_all(descriptor_, pending_, options_.file);
-    bytes_ += static_cast<std::int64_t>(pending_.size());
-    pending_.clear();
     if (journal_ != nullptr) {
         flush_to_disk(descriptor_, options_.file);
-        journal_->append(entries_, bytes_);
+        journal_->append(entries_, pending_);
     }
+    pending_.clear();
     entries_.clear();
     return outcomes;
 }
@@ -115,17 +108,22 @@ std::int64_t drop_failed(const std::filesystem::path& output, RecordFormat forma
     const JournalContent content = read_journal(journal_file);
     const std::filesystem::path new_output = with_suffix(output, rewritten);
     const std::filesystem::path new_journal = with_suffix(journal_file, rewritten);
-    std::vector<JournalEntry> kept;
+    auto dropped = static_cast<std::int64_t>(content.entries.size());
     {
-        FileJournal lock = FileJournal::resume(journal_file, content);  // nobody else writes meanwhile
+        FileJournal lock = FileJournal::resume(journal_file, content, output);  // nobody else writes meanwhile
         const int descriptor = ::open(new_output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
         if (descriptor < 0) fail_file(new_output, "opened for writing");
         FileReader reader(output, format, std::size_t{1} << 40);
+        FileJournal journal = FileJournal::create(new_journal, content.identity);
+        for (const auto& [name, hash] : content.adapters) journal.note_adapter(name, hash);
+        std::vector<JournalEntry> kept;
         std::string pending;
-        std::int64_t bytes = 0;
         const auto flush = [&] {
             write_all(descriptor, pending, new_output);
-            bytes += static_cast<std::int64_t>(pending.size());
+            flush_to_disk(descriptor, new_output);
+            journal.append(kept, pending);
+            dropped -= static_cast<std::int64_t>(kept.size());
+            kept.clear();
             pending.clear();
         };
         if (format == RecordFormat::csv) {
@@ -142,15 +140,11 @@ std::int64_t drop_failed(const std::filesystem::path& output, RecordFormat forma
             if (pending.size() > (1 << 20)) flush();
         }
         flush();
-        flush_to_disk(descriptor, new_output);
         ::close(descriptor);
-        FileJournal journal = FileJournal::create(new_journal, content.identity);
-        for (const auto& [name, hash] : content.adapters) journal.note_adapter(name, hash);
-        journal.append(kept, bytes);
     }
     move_file(new_journal, journal_file);
     move_file(new_output, output);
-    return static_cast<std::int64_t>(content.entries.size() - kept.size());
+    return dropped;
 }
 
 void finish_rewrite(const std::filesystem::path& output) {

@@ -21,8 +21,7 @@ struct FileSinkOptions {
 
 class FileSink final : public CompletionSink {
 public:
-    // journal: nullptr for output that no run will resume; outlives the sink. Throws std::runtime_error when the file cannot be written,
-    // or is shorter than begin_bytes.
+    // journal: nullptr for output that no run will resume; outlives the sink. Throws std::runtime_error when the file cannot be written.
     FileSink(FileSinkOptions options, FileJournal* journal);
     ~FileSink() override;
     FileSink(const FileSink&) = delete;
@@ -40,13 +39,12 @@ private:
     FileSinkOptions options_;
     FileJournal* journal_;
     int descriptor_ = -1;
-    std::int64_t bytes_ = 0;
     std::string pending_;
     std::vector<JournalEntry> entries_;
 };
 
 // Takes the failed records out of an output and its journal, so that a run that resumes does them again; returns how many. Safe against
-// a kill: either all of it happened or, after finish_rewrite(), nothing.
+// a kill: either all of it happened or, after finish_rewrite(), nothing. Throws ResumeRefused when the output is not what the journal says.
 std::int64_t drop_failed(const std::filesystem::path& output, RecordFormat format);
 // Ends or undoes a drop_failed() that was killed; to be called before a journal is read.
 void finish_rewrite(const std::filesystem::path& output);

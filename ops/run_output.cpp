@@ -40,7 +40,7 @@ RunOutput resume(const RunOutputArgs& args, consumer::JournalContent content) {
         run.retried = consumer::drop_failed(args.output, args.format);
         content = consumer::read_journal(file);
     }
-    run.journal.emplace(FileJournal::resume(file, content));
+    run.journal.emplace(FileJournal::resume(file, content, args.output));
     run.begin_bytes = content.output_bytes;
     for (const consumer::JournalEntry& entry : content.entries) {
         run.done.add(entry.record);

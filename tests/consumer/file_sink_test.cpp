@@ -84,7 +84,7 @@ TEST(FileJournal, repeats_nothing_and_loses_nothing_wherever_the_journal_was_tor
         write_text(journal_of(output), journal.substr(0, cut));
         const JournalContent content = read_journal(journal_of(output));
         {
-            FileJournal resumed = FileJournal::resume(journal_of(output), content);
+            FileJournal resumed = FileJournal::resume(journal_of(output), content, output);
             FileSink sink({.file = output, .begin_bytes = content.output_bytes}, &resumed);
             std::vector<std::string> ids;
             for (const JournalEntry& entry : content.entries) ids.push_back(fmt::format("job-{}", entry.record));
@@ -127,15 +127,50 @@ TEST(FileJournal, lets_one_run_at_a_time_write_an_output) {
     const TempFolder folder;
     const FileJournal journal = FileJournal::create(folder / "out.lorry", identity);
     EXPECT_THROW(FileJournal::create(folder / "out.lorry", identity), ResumeRefused);
-    EXPECT_THROW(FileJournal::resume(folder / "out.lorry", read_journal(folder / "out.lorry")), ResumeRefused);
+    EXPECT_THROW(FileJournal::resume(folder / "out.lorry", read_journal(folder / "out.lorry"), folder / "out"), ResumeRefused);
 }
 
-TEST(FileSink, refuses_an_output_that_is_shorter_than_its_journal_says) {
+TEST(FileJournal, refuses_to_go_on_with_an_output_that_somebody_changed) {
     const TempFolder folder;
-    write_run(folder / "out", {{1}, {2}});
-    write_text(folder / "out", "x\n");
-    const JournalContent content = read_journal(folder / "out.lorry");
-    EXPECT_THROW(FileSink({.file = folder / "out", .begin_bytes = content.output_bytes}, nullptr), std::runtime_error);
+    const std::filesystem::path output = folder / "out";
+    const auto message_of = [&](const std::string& changed) -> std::string {
+        write_text(output, changed);
+        try {
+            FileJournal::resume(journal_of(output), read_journal(journal_of(output)), output);
+        } catch (const ResumeRefused& refused) {
+            EXPECT_THROW(drop_failed(output, RecordFormat::lines), ResumeRefused);
+            EXPECT_EQ(read_whole(output), changed);
+            return refused.what();
+        }
+        return "accepted";
+    };
+    write_run(output, {{1, 2}}, 2);
+    const std::string whole = read_whole(output);
+    const std::size_t first = whole.find('\n') + 1;
+    const std::string sorted = whole.substr(first) + whole.substr(0, first);
+    EXPECT_NE(message_of(sorted).find("does not hold the results"), std::string::npos);
+    EXPECT_NE(message_of("x\n").find("has 2 bytes, but its journal says"), std::string::npos);
+    // What stands beyond the journal's last word is a kill's, unless the run was not killed.
+    EXPECT_EQ(message_of(whole + "more\n"), "accepted");
+    write_text(output, whole);
+    FileJournal::resume(journal_of(output), read_journal(journal_of(output)), output).end();
+    EXPECT_NE(message_of(whole + "more\n").find("its journal says"), std::string::npos);
+    EXPECT_EQ(message_of(whole), "accepted");
+}
+
+TEST(FileJournal, pins_an_adapter_only_when_it_made_a_result) {
+    const TempFolder folder;
+    FileJournal journal = FileJournal::create(folder / "out.lorry", identity);
+    FileSink sink({.file = folder / "out"}, &journal);
+    for (const bool failed : {false, true}) {
+        Outcome outcome = finished(failed ? 1 : 2, failed);
+        auto& completion = std::get<schema::Completion>(outcome.record);
+        completion.run.model = failed ? "broken" : "good";
+        completion.run.adapter = failed ? "refused" : "abc";
+        sink.publish(std::move(outcome));
+    }
+    sink.commit();
+    EXPECT_EQ(read_journal(folder / "out.lorry").adapters, (std::map<std::string, std::string>{{"good", "abc"}}));
 }
 
 TEST(DropFailed, takes_the_failed_records_out_and_leaves_the_others) {
