@@ -27,25 +27,30 @@ bool TextSet::add(std::string_view text) {
     if ((size_ + 1) * 4 > slots_.size() * 3) {
         std::vector<Slot> larger(slots_.size() * 2);
         for (const Slot& slot : slots_) {
-            if (!slot.is_free()) insert(larger, slot);
+            if (!slot.is_free()) larger[place_of(larger, slot)] = slot;
         }
         slots_ = std::move(larger);
     }
-    const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
-    const bool added = insert(slots_, {.low = hash.low64 == 0 ? 1 : hash.low64, .high = hash.high64});
-    if (added) ++size_;
-    return added;
+    const Slot slot = slot_of(text);
+    Slot& place = slots_[place_of(slots_, slot)];
+    if (!place.is_free()) return false;
+    place = slot;
+    ++size_;
+    return true;
 }
 
-bool TextSet::insert(std::vector<Slot>& slots, Slot slot) {
+bool TextSet::contains(std::string_view text) const { return !slots_[place_of(slots_, slot_of(text))].is_free(); }
+
+TextSet::Slot TextSet::slot_of(std::string_view text) {
+    const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+    return {.low = hash.low64 == 0 ? 1 : hash.low64, .high = hash.high64};
+}
+
+std::size_t TextSet::place_of(const std::vector<Slot>& slots, const Slot& slot) {
     const std::size_t mask = slots.size() - 1;
-    for (std::size_t at = slot.low & mask;; at = (at + 1) & mask) {
-        if (slots[at].is_free()) {
-            slots[at] = slot;
-            return true;
-        }
-        if (slots[at].low == slot.low && slots[at].high == slot.high) return false;
-    }
+    std::size_t at = slot.low & mask;
+    while (!slots[at].is_free() && (slots[at].low != slot.low || slots[at].high != slot.high)) at = (at + 1) & mask;
+    return at;
 }
 
 }  // namespace lorry::consumer

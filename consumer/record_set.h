@@ -27,6 +27,7 @@ public:
     TextSet() : slots_(1024) {}
     // False: it was in the set before.
     bool add(std::string_view text);
+    bool contains(std::string_view text) const;
     std::size_t size() const { return size_; }
 
 private:
@@ -35,7 +36,9 @@ private:
         std::uint64_t high = 0;
         bool is_free() const { return low == 0 && high == 0; }
     };
-    static bool insert(std::vector<Slot>& slots, Slot slot);
+    static Slot slot_of(std::string_view text);
+    // Where the slot is, or would be.
+    static std::size_t place_of(const std::vector<Slot>& slots, const Slot& slot);
 
     std::vector<Slot> slots_;  // a power of two, at most three quarters full
     std::size_t size_ = 0;

@@ -2,10 +2,13 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iostream>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "consumer/kafka_admin.h"
 #include "ops/batch_follower.h"
 #include "ops/batch_id.h"
 #include "ops/command.h"
@@ -22,12 +25,20 @@ namespace {
 class ResultFile {
 public:
     // Throws UsageError when the file holds something else, so that nobody's data is appended to.
-    explicit ResultFile(const std::string& name) : name_(name), to_stdout_(name == "-") {
+    ResultFile(const std::string& name, const std::function<void(const schema::ResultSummary&)>& on_earlier)
+        : name_(name), to_stdout_(name == "-"), is_new_(!to_stdout_ && !std::filesystem::exists(name_)) {
         if (to_stdout_) return;
-        if (std::filesystem::exists(name_)) read_earlier();
+        if (!is_new_) read_earlier(on_earlier);
         file_.open(name_, std::ios::app | std::ios::binary);
         if (!file_) throw std::runtime_error(fmt::format("{} cannot be written: check the folder and its rights", name_));
     }
+    // A file without a result would only be in the way.
+    ~ResultFile() {
+        std::error_code ignored;
+        if (is_new_ && added_ == 0) std::filesystem::remove(name_, ignored);
+    }
+    ResultFile(const ResultFile&) = delete;
+    ResultFile& operator=(const ResultFile&) = delete;
 
     void add(const BatchResult& result) {
         if (!written_.add(result.summary.id.empty() ? result.line : result.summary.id)) return;
@@ -44,7 +55,7 @@ public:
 private:
     std::ostream& out() { return to_stdout_ ? std::cout : file_; }
 
-    void read_earlier() {
+    void read_earlier(const std::function<void(const schema::ResultSummary&)>& on_earlier) {
         std::ifstream file(name_, std::ios::binary);
         if (!file) throw std::runtime_error(fmt::format("{} cannot be read: check its rights", name_));
         std::string line;
@@ -58,6 +69,7 @@ private:
             }
             whole += line.size() + 1;
             written_.add(summary->id.empty() ? line : summary->id);
+            on_earlier(*summary);
             ++earlier_;
         }
         file.close();
@@ -66,6 +78,7 @@ private:
 
     const std::string name_;
     const bool to_stdout_;
+    const bool is_new_;
     std::ofstream file_;
     consumer::TextSet written_;
     std::int64_t earlier_ = 0;
@@ -93,9 +106,9 @@ public:
         if (const auto error = batch_id_error(batch_id_)) throw UsageError("--batch: " + *error);
         const auto timeout = time_of("--timeout", timeout_);
         const auto since = time_of("--since", since_);
-        ResultFile file(output_);
         const schema::Topics topics = topics_of(settings);
         BatchFollower batch(kafka, topics, {.batch_id = batch_id_, .since = since ? std::optional(now() - *since) : std::nullopt});
+        ResultFile file(output_, [&](const schema::ResultSummary& earlier) { batch.know(earlier); });
         const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
         FollowEnd end = FollowEnd::stopped;
         {
@@ -106,7 +119,9 @@ public:
                                  .on_result = [&](const BatchResult& result) { file.add(result); },
                                  .after_poll = [&] { file.flush(); }});
         }
-        return report(end, batch, file, topics);
+        const ExitCode code = report(end, batch, file, topics);
+        if (end == FollowEnd::lost || end == FollowEnd::cut_short || end == FollowEnd::timed_out) tell_of_vanished(kafka, batch);
+        return code;
     }
 
 private:
@@ -117,12 +132,24 @@ private:
         return time;
     }
 
-    ExitCode report(FollowEnd end, const BatchFollower& batch, const ResultFile& file, const schema::Topics& topics) const {
+    // Where old records are deleted by age this says nothing; where 5 MiB are too many it explains what is missing.
+    static void tell_of_vanished(const consumer::KafkaConfig& kafka, BatchFollower& batch) {
+        if (!consumer::describe_cluster(kafka).embedded) return;
+        const auto shortened = batch.shortened_topics();
+        if (shortened.empty()) return;
+        std::cerr << fmt::format(
+            "lorry: the embedded broker keeps at most 5 MiB per partition, and the oldest records of {} have vanished. Give `lorry broker` "
+            "more --partitions, take smaller batches or a Kafka of your own; `lorry run` needs no broker\n",
+            fmt::join(shortened, " and of "));
+    }
+
+    ExitCode report(FollowEnd end, BatchFollower& batch, const ResultFile& file, const schema::Topics& topics) const {
         if (end == FollowEnd::no_such) {
             throw std::runtime_error(fmt::format("no job of batch {} is in {}: check the id and --prefix{}", batch_id_, topics.jobs(),
                                                  since_.empty() ? "" : ", and read further back with --since"));
         }
-        std::cerr << fmt::format("batch {}: {}\n", batch_id_, show_counts(batch));
+        const bool read = batch.is_at_end();
+        std::cerr << fmt::format("batch {}: {}{}\n", batch_id_, show_counts(batch), read ? "" : "; not all that is there was read yet");
         if (output_ != "-") {
             std::cerr << fmt::format("{}: {} results added{}\n", output_, show_count(file.added()),
                                      file.earlier() > 0 ? fmt::format(", {} were there before", show_count(file.earlier())) : "");
@@ -131,6 +158,12 @@ private:
             fmt::format("lorry collect --batch {}{}{}", batch_id_, output_ == "-" ? "" : " -o " + output_, repeated_flags(*app_));
         switch (end) {
             case FollowEnd::complete: return batch.counts().failed == 0 ? ExitCode::done : ExitCode::failed;
+            case FollowEnd::lost:
+                std::cerr << fmt::format(
+                    "lorry: {} more jobs ended, but their results are no longer in {}, and no more are coming: submit those jobs again, as "
+                    "another batch\n",
+                    show_count(batch.counts().total() - batch.counts().finished()), topics.results());
+                break;
             case FollowEnd::cut_short:
                 std::cerr << fmt::format(
                     "lorry: only {} of {} jobs were submitted, and no more are coming. To send the rest:\n"

@@ -62,8 +62,7 @@ public:
         } else if (!jobs.empty()) {
             print_table(jobs);
         }
-        print_counts(settings, store, filter);
-        return ExitCode::done;
+        return print_counts(settings, store, filter);
     }
 
 private:
@@ -110,7 +109,8 @@ private:
         return batch.counts();
     }
 
-    void print_counts(const Settings& settings, const schema::Store& store, const schema::JobFilter& filter) const {
+    // Fails when nobody knows the batch.
+    ExitCode print_counts(const Settings& settings, const schema::Store& store, const schema::JobFilter& filter) const {
         const schema::JobCounts counts = store.count(filter);
         std::string text;
         const auto add = [&](std::int64_t count, const char* name) {
@@ -121,12 +121,23 @@ private:
         add(counts.expired, "expired");
         add(counts.cancelled, "cancelled");
         add(counts.running, "running");
-        if (text.empty()) text = "no jobs that the ledger knows of";
-        if (const auto batch = jobs_of_batch(settings)) {
-            const std::int64_t waiting = std::max<std::int64_t>(0, batch->total() - counts.finished() - counts.running);
+        const bool narrowed = filter.id || filter.state || filter.model;
+        if (text.empty()) text = fmt::format("no jobs{} that the ledger knows of", narrowed ? " of that kind" : "");
+        // Whom the filter leaves out does not wait.
+        const schema::JobCounts known = narrowed && filter.batch_id ? store.count({.batch_id = filter.batch_id}) : counts;
+        const auto batch = jobs_of_batch(settings);
+        if (filter.batch_id && known.finished() + known.running == 0 && (!batch || batch->total() == 0)) {
+            std::cerr << fmt::format("lorry: no job of batch {} is in the ledger {}{}: check the id{}\n", batch_id_,
+                                     ledger_file_of(settings), batch ? " or in " + topics_of(settings).jobs() : "",
+                                     batch ? " and --prefix" : ", and give --brokers to look into the jobs topic too");
+            return ExitCode::failed;
+        }
+        if (batch) {
+            const std::int64_t waiting = std::max<std::int64_t>(0, batch->total() - known.finished() - known.running);
             text += fmt::format("; {} waiting, of {} in the batch", show_count(waiting), show_count(batch->total()));
         }
         std::cerr << (batch_id_.empty() ? "" : fmt::format("batch {}: ", batch_id_)) << text << '\n';
+        return ExitCode::done;
     }
 
     std::string job_id_;

@@ -1,16 +1,20 @@
 // `lorry submit`: sends a file's jobs to the jobs topic as one batch.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
 #include <iostream>
-#include <set>
+#include <map>
 
 #include <fmt/format.h>
 
+#include "consumer/kafka_admin.h"
 #include "consumer/kafka_client.h"
 #include "ops/batch_follower.h"
 #include "ops/batch_id.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/job_file.h"
+#include "ops/job_search.h"
 #include "ops/kafka_settings.h"
 #include "ops/progress_bar.h"
 #include "ops/signals.h"
@@ -20,6 +24,8 @@ namespace lorry::ops {
 namespace {
 
 constexpr std::int64_t bad_lines_shown = 20;
+// With their headers and what else shares the partition, more than this may not fit.
+constexpr std::size_t embedded_bytes_noted = 4u << 20;
 
 std::string show_bad(const BadLine& bad) { return fmt::format("line {}: {}", bad.line, bad.reason); }
 
@@ -49,6 +55,8 @@ public:
         JobFile file(file_, settings_.job_bytes_max.count);
         if (!check_lines(file)) return ExitCode::failed;
         const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
+        refuse_used_batch();
+        warn_of_embedded_broker();
         const bool all_sent = send(file);
         if (stop_) return interrupted();
         if (!all_sent) return ExitCode::failed;
@@ -60,6 +68,14 @@ public:
 
 private:
     void check_usage() {
+        const std::string kind = std::filesystem::path(file_).extension().string();
+        if (kind == ".csv" || kind == ".tsv") {
+            throw UsageError(fmt::format(
+                "{} is a table, and submit takes job lines (JSON lines). `lorry run {} -o OUT --id COLUMN --template FILE` labels a table "
+                "without Kafka; to send it over Kafka make of each row a line such as {}",
+                file_, file_, R"({"custom_id": "ID", "url": "/v1/completions", "body": {"model": "ADAPTER", "prompt": "TEXT"}})"));
+        }
+        is_batch_named_ = !batch_id_.empty();
         if (resume_ && batch_id_.empty()) throw UsageError("--resume needs --batch ID: which batch is to be completed?");
         if (batch_id_.empty()) batch_id_ = make_batch_id();
         if (const auto error = batch_id_error(batch_id_)) throw UsageError("--batch: " + *error);
@@ -75,13 +91,35 @@ private:
         }
     }
 
+    // Its jobs would all run twice.
+    void refuse_used_batch() {
+        if (!is_batch_named_ || resume_) return;
+        const schema::Topics topics = topics_of(settings_);
+        if (is_in_jobs_topic(kafka_, topics, {.id = batch_id_, .is_batch = true}, stop_) != true) return;
+        throw UsageError(fmt::format(
+            "batch {} has jobs in {} already; nothing was sent. --resume sends only those that are missing there; to run all again, choose "
+            "another --batch",
+            batch_id_, topics.jobs()));
+    }
+
+    // All jobs of a key lie in one partition, their results in one too.
+    void warn_of_embedded_broker() {
+        const auto most = std::ranges::max_element(model_bytes_, {}, [](const auto& entry) { return entry.second; });
+        if (most->second / spread_ < embedded_bytes_noted || !consumer::describe_cluster(kafka_).embedded) return;
+        std::cerr << fmt::format(
+            "lorry: the embedded broker keeps at most 5 MiB per partition, and the jobs for {} are {}: the oldest may vanish before they "
+            "run, "
+            "and results before they are collected. Take --spread, smaller batches or a Kafka of your own; `lorry run` needs no broker\n",
+            most->first, show_bytes(most->second));
+    }
+
     // False: nothing will be sent, and it was said why.
     bool check_lines(JobFile& file) {
         ProgressBar progress("checking");
         while (const auto line = file.next()) {
             if (*line) {
                 ++good_;
-                models_.insert((*line)->model);
+                model_bytes_[(*line)->model] += (*line)->text.size();
             } else {
                 progress.clear();
                 if (++bad_ <= bad_lines_shown) std::cerr << fmt::format("{}, {}\n", file_, show_bad(line->error()));
@@ -92,8 +130,9 @@ private:
         if (bad_ > bad_lines_shown) std::cerr << fmt::format("and {} more bad lines\n", show_count(bad_ - bad_lines_shown));
         if (bad_ > 0 && !keep_going_) {
             std::cerr << fmt::format(
-                "lorry: {} of {} lines are no jobs; nothing was sent. Correct them, or send the others with --keep-going\n",
-                show_count(bad_), show_count(bad_ + good_));
+                "lorry: {} of {} lines are no jobs; nothing was sent. {}\n", show_count(bad_), show_count(bad_ + good_),
+                good_ > 0 ? "Correct them, or send the others with --keep-going"
+                          : "submit takes job lines (JSON lines); is it a table? `lorry run --help` shows how to label one");
             return false;
         }
         if (good_ == 0) std::cerr << fmt::format("lorry: {} holds no jobs; nothing was sent\n", file_);
@@ -153,8 +192,8 @@ private:
         sent_ = static_cast<std::int64_t>(counts.delivered);
         const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
         std::cerr << fmt::format(
-            "batch {}: {} job{} for {} model{} sent to {} in {}{}{}\n", batch_id_, show_count(sent_), sent_ == 1 ? "" : "s", models_.size(),
-            models_.size() == 1 ? "" : "s", topics_of(settings_).jobs(), show_duration(time),
+            "batch {}: {} job{} for {} model{} sent to {} in {}{}{}\n", batch_id_, show_count(sent_), sent_ == 1 ? "" : "s",
+            model_bytes_.size(), model_bytes_.size() == 1 ? "" : "s", topics_of(settings_).jobs(), show_duration(time),
             skipped > 0 ? fmt::format(", {} were there already", show_count(skipped)) : "",
             counts.failed > 0 ? fmt::format(", {} could not be sent", show_count(static_cast<std::int64_t>(counts.failed))) : "");
         return counts.failed == 0 && !stop_;
@@ -179,6 +218,10 @@ private:
         }
         std::cerr << show_counts(batch) << '\n';
         if (end == FollowEnd::complete) return batch.counts().failed == 0 ? ExitCode::done : ExitCode::failed;
+        if (end == FollowEnd::lost) {
+            std::cerr << fmt::format("lorry: all jobs ended, but some results are no longer in {}\n", topics_of(settings_).results());
+            return ExitCode::failed;
+        }
         std::cerr << fmt::format("lorry: {}; the jobs go on. To wait again:\n  {}\n",
                                  end == FollowEnd::timed_out ? "the time is over" : "not waiting any longer", collect_command());
         return ExitCode::failed;
@@ -190,6 +233,7 @@ private:
     std::string timeout_;
     std::uint32_t spread_ = 1;
     bool resume_ = false;
+    bool is_batch_named_ = false;
     bool keep_going_ = false;
     bool wait_ = false;
     const CLI::App* app_ = nullptr;
@@ -202,7 +246,7 @@ private:
     std::int64_t good_ = 0;
     std::int64_t bad_ = 0;
     std::int64_t sent_ = 0;
-    std::set<std::string> models_;
+    std::map<std::string, std::size_t> model_bytes_;  // of the good lines
     std::atomic<bool> stop_ = false;
 };
 

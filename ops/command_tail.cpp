@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 
 #include "consumer/kafka_reader.h"
-#include "ops/batch_id.h"
 #include "ops/chunk_printer.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
+#include "ops/job_search.h"
 #include "ops/kafka_settings.h"
 #include "ops/signals.h"
 #include "ops/units.h"
@@ -24,7 +24,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds poll_timeout{50};
 constexpr milliseconds end_check_interval{200};
-constexpr std::chrono::minutes clock_slack{10};
 constexpr std::size_t poll_records_max = 1000;
 
 class TailCommand final : public Command {
@@ -60,8 +59,7 @@ private:
     consumer::RecordReader::Start start() const {
         if (job_id_.empty() && batch_id_.empty()) return consumer::RecordReader::End{};
         const std::string batch = batch_id_.empty() ? job_id_.substr(0, job_id_.find('/')) : batch_id_;
-        if (const auto time = time_of_batch_id(batch)) return *time - clock_slack;
-        return consumer::RecordReader::Beginning{};
+        return start_of_batch(batch);
     }
 
     bool is_wanted(const std::string& job_id) const {
@@ -76,7 +74,7 @@ private:
         while (!stop_) {
             for (const schema::JobRecord& record : reader.poll(poll_timeout, poll_records_max)) take(record, printer);
             const auto time = Clock::now();
-            if (timeout && time - begin >= *timeout) return job_id_.empty() ? ExitCode::done : ExitCode::failed;
+            if (timeout && time - begin >= *timeout) return timed_out();
             if (job_id_.empty() || time < next_check || !reader.at_end()) continue;
             next_check = time + end_check_interval;
             // Chunks were there before the result was; so when all is read, all chunks of an ended job were seen.
@@ -87,6 +85,17 @@ private:
             }
         }
         return job_id_.empty() ? ExitCode::done : ExitCode::failed;
+    }
+
+    ExitCode timed_out() const {
+        if (job_id_.empty()) return ExitCode::done;
+        std::cerr << fmt::format("lorry: the time is over, and {}\n",
+                                 seen_
+                                     ? fmt::format("job {} has not ended", job_id_)
+                                     : fmt::format("nothing came of job {}, neither text in {} nor a result in {}: check the id (a batch's "
+                                                   "job is BATCH/custom_id), and whether a worker runs",
+                                                   job_id_, topics_.chunks(), topics_.results()));
+        return ExitCode::failed;
     }
 
     void take(const schema::JobRecord& record, ChunkPrinter& printer) {

@@ -1,7 +1,9 @@
 // The command line as a whole: help, version, exit codes, and errors as people read them.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <exception>
 #include <iostream>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -59,10 +61,23 @@ int run_program(int argc, const char* const* argv) {
         commands.emplace_back(part, row.make());
         commands.back().second->declare(*part);
     }
+    // Else --help behind it would be answered as if nothing were wrong.
+    if (argc > 1 && argv[1][0] != '-' &&
+        std::ranges::none_of(command_table(), [&](const CommandRow& row) { return std::string_view(row.name) == argv[1]; })) {
+        std::cerr << fmt::format("lorry: there is no command '{}'; see lorry --help\n", argv[1]);
+        return static_cast<int>(ExitCode::usage);
+    }
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& success) {
         return app.exit(success, std::cout, std::cerr);  // --help, --version
+    } catch (const CLI::ExtrasError& error) {
+        // CLI11 mixes a misspelt flag with its value.
+        const std::vector<std::string> unexpected = app.remaining(true);
+        const auto flag = std::ranges::find_if(unexpected, [](const std::string& word) { return word.starts_with("--"); });
+        std::cerr << "lorry: " << (flag == unexpected.end() ? std::string(error.what()) : fmt::format("there is no flag {} here", *flag))
+                  << "; see lorry --help\n";
+        return static_cast<int>(ExitCode::usage);
     } catch (const CLI::ParseError& error) {
         std::cerr << "lorry: " << error.what() << "; see lorry --help\n";
         return static_cast<int>(ExitCode::usage);

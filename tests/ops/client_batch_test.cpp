@@ -1,9 +1,11 @@
 // submit, collect and cancel against the embedded broker.
+#include <algorithm>
 #include <set>
 #include <thread>
 
 #include "ops/batch_follower.h"
 #include "ops/batch_id.h"
+#include "schema/json.h"
 #include "tests/ops/client_fixture.h"
 
 namespace lorry::ops {
@@ -158,7 +160,7 @@ TEST_F(ClientTest, AnUnfinishedSubmitKeepsTheBatchOpen) {
     publish(topics.results(), "mine/a", {result_line("1", "a"), result_line("2", "b")}, "mine");
     const Call collect = lorry({"collect", "--batch", "mine", "-o", file("out.jsonl"), "--timeout", "2s"});
     EXPECT_EQ(collect.code, 1);
-    EXPECT_THAT(collect.err, HasSubstr("2 of 3 jobs ended"));
+    EXPECT_THAT(collect.err, HasSubstr("2 of 3 jobs ended\n")) << "and not all well";
     EXPECT_THAT(collect.err, HasSubstr("the time is over"));
 }
 
@@ -175,7 +177,123 @@ TEST_F(ClientTest, SubmitWithWaitEndsWithTheBatch) {
     EXPECT_THAT(submit.err, HasSubstr("1 of 1 jobs ended, all well"));
 }
 
+// Which sent an id twice: all ran twice, and were collected twice.
+TEST_F(ClientTest, ABatchThatHasJobsIsNotSubmittedAgainWithoutResume) {
+    const std::string jobs = write("jobs.jsonl", {job_line("a")});
+    ASSERT_EQ(lorry({"submit", jobs, "--batch", "mine"}).code, 0);
+    const Call again = lorry({"submit", jobs, "--batch", "mine"});
+    EXPECT_EQ(again.code, 2);
+    EXPECT_THAT(again.err, HasSubstr("batch mine has jobs in lorry.jobs already; nothing was sent. --resume sends only"));
+    EXPECT_THAT(again.out, IsEmpty());
+    EXPECT_EQ(records(topics.jobs()).size(), 1U);
+    EXPECT_EQ(lorry({"submit", jobs, "--batch", "mine2"}).code, 0) << "another batch is none of its business";
+}
+
+TEST_F(ClientTest, SubmitOfATableSaysWhatTablesAreFor) {
+    const Call table = lorry({"submit", write("mails.csv", {"id,text", "1,hello"})});
+    EXPECT_EQ(table.code, 2);
+    EXPECT_THAT(table.err, HasSubstr("mails.csv is a table, and submit takes job lines"));
+    EXPECT_THAT(table.err, HasSubstr("lorry run"));
+    const Call unnamed = lorry({"submit", write("mails", {"id,text", "1,hello"})});
+    EXPECT_EQ(unnamed.code, 1);
+    EXPECT_THAT(unnamed.err, HasSubstr("is it a table?"));
+}
+
+TEST_F(ClientTest, SubmitWarnsWhenAModelsJobsAreMoreThanTheEmbeddedBrokerKeeps) {
+    const auto large = [](const std::string& id, const std::string& model) {
+        return fmt::format(R"({{"custom_id":"{}","url":"/v1/completions","body":{{"model":"{}","prompt":"{}"}}}})", id, model,
+                           std::string(600'000, 'x'));
+    };
+    std::vector<std::string> lines = {large("x", "small")};
+    for (int i = 0; i < 8; ++i) lines.push_back(large(std::to_string(i), "section"));
+    const Call warned = lorry({"submit", write("jobs.jsonl", lines)});
+    EXPECT_EQ(warned.code, 0) << warned.err;
+    EXPECT_THAT(warned.err, HasSubstr("keeps at most 5 MiB per partition, and the jobs for section are 4.6 MiB"));
+    const Call spread = lorry({"submit", file("jobs.jsonl"), "--spread", "4"});
+    EXPECT_EQ(spread.code, 0) << spread.err;
+    EXPECT_THAT(spread.err, Not(HasSubstr("5 MiB")));
+}
+
+// A worker's results carry ids made of their jobs' places.
+std::vector<std::pair<std::string, schema::Source>> ids_of(const std::vector<schema::JobRecord>& jobs) {
+    std::vector<std::pair<std::string, schema::Source>> ids;
+    for (const schema::JobRecord& job : jobs) {
+        const auto custom_id = schema::scan_string_member(job.value.value(), "custom_id").value();
+        ids.emplace_back(custom_id, job.source);
+    }
+    std::ranges::sort(ids, {}, &std::pair<std::string, schema::Source>::first);
+    return ids;
+}
+
+TEST_F(ClientTest, ResultsThatTheFileHasCountAlthoughTheirRecordsAreGone) {
+    ASSERT_EQ(lorry({"submit", write("jobs.jsonl", {job_line("a"), job_line("b"), job_line("c")}), "--batch", "mine"}).code, 0);
+    const auto ids = ids_of(records(topics.jobs()));
+    const auto line = [&](std::size_t i, int status) {
+        return result_line(schema::result_id(ids[i].second, ids[i].first), ids[i].first, status);
+    };
+    const std::string out = write("out.jsonl", {line(0, 200), line(1, 404), result_line("of another batch", "x")});
+    const Call early = lorry({"collect", "--batch", "mine", "-o", out, "--timeout", "0"});
+    EXPECT_EQ(early.code, 1);
+    EXPECT_THAT(early.err, HasSubstr("batch mine: 2 of 3 jobs ended, 1 of them failed\n  1 × model_not_found: no such model"));
+    publish(topics.results(), "mine/b", {line(1, 404)}, "mine");
+    publish(topics.results(), "mine/c", {line(2, 200)}, "mine");
+    const Call collect = lorry({"collect", "--batch", "mine", "-o", out, "--timeout", "60s"});
+    EXPECT_EQ(collect.code, 1);
+    EXPECT_THAT(collect.err, HasSubstr("batch mine: 3 of 3 jobs ended, 1 of them failed"));
+    EXPECT_THAT(collect.err, HasSubstr("1 results added, 3 were there before"));
+    EXPECT_EQ(lines_of(text_of(out)).size(), 4U);
+}
+
+TEST_F(ClientTest, CollectDoesNotWaitForResultsThatHaveVanished) {
+    ASSERT_EQ(lorry({"submit", write("jobs.jsonl", {job_line("a"), job_line("b"), job_line("c")}), "--batch", "mine"}).code, 0);
+    const auto ids = ids_of(records(topics.jobs()));
+    for (const auto& [custom_id, source] : ids) {
+        const std::string key = "mine/" + custom_id;
+        const schema::Status status{.run = {.job_id = key, .batch_id = "mine", .model = "base", .source = source},
+                                    .state = schema::JobState::completed,
+                                    .usage = {},
+                                    .error = {}};
+        publish(topics.status(), key, {schema::encode_status(status)});
+        publish(topics.results(), "one partition", {result_line(schema::result_id(source, custom_id), custom_id)}, "mine");
+    }
+    const auto results = records(topics.results());
+    ASSERT_EQ(results.size(), 3U);
+    broker.delete_records(topics.results(), results[0].source.partition, 2);
+    const auto begin = std::chrono::steady_clock::now();
+    const Call collect = lorry({"collect", "--batch", "mine", "-o", file("out.jsonl"), "--timeout", "100s"});
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 90s);
+    EXPECT_EQ(collect.code, 1);
+    EXPECT_THAT(collect.err, HasSubstr("batch mine: 1 of 3 jobs ended\n"));
+    EXPECT_THAT(collect.err, HasSubstr("2 more jobs ended, but their results are no longer in lorry.results"));
+    EXPECT_THAT(collect.err, HasSubstr("the oldest records of lorry.results have vanished"));
+}
+
+TEST_F(ClientTest, OnlyABatchOfWhichAllEndedIsWell) {
+    ASSERT_EQ(lorry({"submit", write("jobs.jsonl", {job_line("a"), job_line("b")}), "--batch", "mine"}).code, 0);
+    const Call none = lorry({"collect", "--batch", "mine", "-o", file("out.jsonl"), "--timeout", "0"});
+    EXPECT_EQ(none.code, 1);
+    EXPECT_THAT(none.err, HasSubstr("batch mine: 0 of 2 jobs ended\n"));
+    EXPECT_FALSE(std::filesystem::exists(file("out.jsonl"))) << "no results, no file";
+}
+
+TEST_F(ClientTest, CancelOfWhatNobodySubmittedIsAnErrorUnlessForced) {
+    ASSERT_EQ(lorry({"submit", write("jobs.jsonl", {job_line("a")}), "--batch", "mine"}).code, 0);
+    publish(topics.jobs(), "base", {job_line("free/standing")});
+    const Call batch = lorry({"cancel", "--batch", "nosuch"});
+    EXPECT_EQ(batch.code, 1);
+    EXPECT_THAT(batch.err, HasSubstr("lorry.jobs has no job of batch nosuch; nothing was cancelled"));
+    const Call job = lorry({"cancel", "mine/b"});
+    EXPECT_EQ(job.code, 1);
+    EXPECT_THAT(job.err, HasSubstr("lorry.jobs has no job mine/b"));
+    EXPECT_EQ(lorry({"cancel", "a"}).code, 1) << "a is mine/a";
+    EXPECT_THAT(records(topics.control()), IsEmpty());
+    EXPECT_EQ(lorry({"cancel", "free/standing"}).code, 0);
+    EXPECT_EQ(lorry({"cancel", "--batch", "nosuch", "--force"}).code, 0);
+    EXPECT_EQ(records(topics.control()).size(), 2U);
+}
+
 TEST_F(ClientTest, CancelWritesWhatWorkersReadForAJobAndForABatch) {
+    publish(topics.jobs(), "base", {job_line("a")}, "mine");
     ASSERT_EQ(lorry({"cancel", "mine/a"}).code, 0);
     ASSERT_EQ(lorry({"cancel", "--batch", "mine"}).code, 0);
     std::vector<std::string> cancels;

@@ -95,6 +95,25 @@ TEST_F(ClientTest, TailOfAJobThatDoesNotStreamPrintsItsAnswerAndAFailedOneFails)
     EXPECT_THAT(failed.err, HasSubstr("job mine/c failed: model_not_found: no such model"));
 }
 
+TEST_F(ClientTest, TailThatGivesUpSaysWhatItWaitedFor) {
+    publish(topics.chunks(), "mine/a", {chunk_line("a", 1, 0, "upon ")});
+    const Call begun = lorry({"tail", "--job", "mine/a", "--timeout", "2s"});
+    EXPECT_EQ(begun.code, 1);
+    EXPECT_THAT(begun.err, HasSubstr("the time is over, and job mine/a has not ended"));
+    const Call unknown = lorry({"tail", "--job", "mine/b", "--timeout", "2s"});
+    EXPECT_EQ(unknown.code, 1);
+    EXPECT_THAT(unknown.err, HasSubstr("nothing came of job mine/b, neither text in lorry.chunks nor a result in lorry.results"));
+}
+
+TEST(ClientCommands, HelpForACommandThatDoesNotExistIsAnError) {
+    const Call nonsense = call({"nonsense", "--help"});
+    EXPECT_EQ(nonsense.code, 2);
+    EXPECT_THAT(nonsense.out, IsEmpty());
+    EXPECT_THAT(nonsense.err, HasSubstr("there is no command 'nonsense'; see lorry --help"));
+    EXPECT_EQ(call({"--help"}).code, 0);
+    EXPECT_EQ(call({"jobs", "--help"}).code, 0);
+}
+
 TEST_F(ClientTest, JobsShowsWhatTheLedgerKnowsAndHowManyOfABatchWait) {
     {
         schema::Store store = schema::Store::open(file("lorry.sqlite"), schema::Store::Mode::writer);
@@ -122,6 +141,18 @@ TEST_F(ClientTest, JobsShowsWhatTheLedgerKnowsAndHowManyOfABatchWait) {
     EXPECT_THAT(all.out, AllOf(Not(HasSubstr("mine/a")), HasSubstr("2023-11-14 22:13:20"), HasSubstr("40 ms"), HasSubstr("200 ms"),
                                HasSubstr("1,234 + 7"), HasSubstr("model_not_found")));
     EXPECT_THAT(all.err, HasSubstr("batch mine: 1 completed, 1 failed; 1 waiting, of 3 in the batch"));
+
+    // Whom a filter leaves out does not wait.
+    const Call failures = lorry({"jobs", "--batch", "mine", "--state", "failed", "--ledger", file("lorry.sqlite")});
+    EXPECT_THAT(failures.err, HasSubstr("batch mine: 1 failed; 1 waiting, of 3 in the batch"));
+    const Call expired = lorry({"jobs", "--batch", "mine", "--state", "expired", "--ledger", file("lorry.sqlite")});
+    EXPECT_EQ(expired.code, 0);
+    EXPECT_THAT(expired.err, HasSubstr("batch mine: no jobs of that kind that the ledger knows of; 1 waiting, of 3 in the batch"));
+
+    const Call nosuch = lorry({"jobs", "--batch", "nosuch", "--ledger", file("lorry.sqlite")});
+    EXPECT_EQ(nosuch.code, 1);
+    EXPECT_THAT(nosuch.err, AllOf(HasSubstr("no job of batch nosuch is in the ledger"), HasSubstr("or in lorry.jobs")));
+    EXPECT_EQ(call({"jobs", "--batch", "nosuch", "--ledger", file("lorry.sqlite")}).code, 1);
 
     const Call json = call({"jobs", "--state", "failed", "--json", "--ledger", file("lorry.sqlite")});
     ASSERT_THAT(lines_of(json.out), SizeIs(1));

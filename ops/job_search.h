@@ -1,0 +1,26 @@
+// Whether a job or a batch is in the jobs topic: what a mistyped or used id is told by. Called by `submit` and `cancel`.
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "consumer/kafka_reader.h"
+#include "schema/topics.h"
+
+namespace lorry::ops {
+
+// Where in the topics a batch's records may begin: the time in its id, with room for clocks that differ; else the beginning.
+consumer::RecordReader::Start start_of_batch(std::string_view batch_id);
+
+struct SoughtJob {
+    std::string id;
+    bool is_batch = false;  // any job of the batch `id`
+};
+// Reads until the first such job or to the topic's end, which of a large topic takes its time. nullopt: stopped, or the topic may not be
+// read (who submits needs no such right), which is then said on stderr. Throws KafkaError when the brokers do not answer.
+std::optional<bool> is_in_jobs_topic(const consumer::KafkaConfig& config, const schema::Topics& topics, const SoughtJob& sought,
+                                     const std::atomic<bool>& stop);
+
+}  // namespace lorry::ops
