@@ -166,8 +166,8 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     log_event("worker_started", std::move(started));
     if (kafka_member.is_embedded()) {
         log_event("embedded_broker", {{"message",
-                                       "this broker keeps nothing and forgets the offsets of transactions: results are published at least "
-                                       "once, for trying out only"}});
+                                       "this broker keeps nothing, holds at most 5 MiB per partition (older jobs and results vanish) and "
+                                       "forgets the offsets of transactions: results are published at least once, for trying out only"}});
     }
     {
         const SignalWatcher::Armed armed(signals, [&] {
