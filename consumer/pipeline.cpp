@@ -224,6 +224,10 @@ void Pipeline::State::admit(schema::Job job, Epoch epoch, Clock::time_point deli
                            "the sub-folders of its --adapters"});
         return;
     }
+    if (model.kind == ModelName::Kind::refused) {
+        refuse(job, epoch, {.status_code = 400, .code = "adapter_refused", .param = "model", .message = model.refusal});
+        return;
+    }
     schema::Run run = run_of(job);
     run.adapter = model.hash;
     const schema::Job asked = job;

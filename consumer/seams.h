@@ -85,10 +85,12 @@ struct ModelName {
         adapter,
         not_yet,  // unknown, but the registrations were not yet read far enough to say so
         unknown,
+        refused,  // there, and cannot be used
     };
     Kind kind = Kind::unknown;
     std::string hash;              // adapter: content hash
     std::filesystem::path folder;  // adapter
+    std::string refusal = {};      // refused: what is wrong with it, and where
 };
 
 // Any thread.

@@ -26,7 +26,8 @@ ModelName AdapterFolders::resolve(std::string_view model, consumer::Clock::time_
     const std::lock_guard lock(mutex_);
     auto place = known_.find(name);
     if (place == known_.end()) place = known_.emplace(name, inspect(name)).first;
-    const bool is_other = mark != std::string_view::npos && model.substr(mark + 1) != place->second.hash;
+    const bool is_other =
+        mark != std::string_view::npos && place->second.kind == ModelName::Kind::adapter && model.substr(mark + 1) != place->second.hash;
     return is_other ? ModelName{} : place->second;
 }
 
@@ -35,16 +36,8 @@ ModelName AdapterFolders::inspect(const std::string& name) const {
     const std::filesystem::path folder = root_ / name;
     if (!std::filesystem::is_directory(folder)) return {};
     const auto info = engine::inspect_adapter(folder, config_);
-    // A broken adapter stays one: its jobs get the reason when the engine cannot load it.
-    if (!info) problems_[name] = info.error();
-    return {.kind = ModelName::Kind::adapter, .hash = info ? info->hash : "refused-" + name, .folder = folder};
-}
-
-std::optional<std::string> AdapterFolders::problem(std::string_view model) const {
-    const std::lock_guard lock(mutex_);
-    const auto place = problems_.find(model.substr(0, model.find('@')));
-    if (place == problems_.end()) return std::nullopt;
-    return place->second;
+    if (!info) return {.kind = ModelName::Kind::refused, .hash = {}, .folder = {}, .refusal = info.error()};
+    return {.kind = ModelName::Kind::adapter, .hash = info->hash, .folder = folder};
 }
 
 std::vector<std::string> AdapterFolders::names() const {

@@ -19,8 +19,6 @@ public:
 
     consumer::ModelName resolve(std::string_view model, consumer::Clock::time_point polled) const override;
     std::vector<std::string> names() const override;
-    // Why the adapter of that name cannot be used; nullopt: it can, or it is none of ours.
-    std::optional<std::string> problem(std::string_view model) const;
 
 private:
     consumer::ModelName inspect(const std::string& name) const;
@@ -29,7 +27,6 @@ private:
     const std::string base_name_;
     const engine::ModelConfig& config_;
     mutable std::mutex mutex_;
-    mutable std::map<std::string, std::string, std::less<>> problems_;       // guarded by mutex_
     mutable std::map<std::string, consumer::ModelName, std::less<>> known_;  // guarded by mutex_
 };
 

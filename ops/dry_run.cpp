@@ -38,8 +38,8 @@ Expected<PreparedJob, schema::JobError> prepare(const consumer::Delivery& delive
                                            .param = "model",
                                            .message = "there is no adapter '" + job->model + "', and it is not the base model"});
     }
-    if (const auto problem = adapters.problem(job->model)) {
-        return unexpected(schema::JobError{.status_code = 400, .code = "adapter_refused", .param = "model", .message = *problem});
+    if (model.kind == consumer::ModelName::Kind::refused) {
+        return unexpected(schema::JobError{.status_code = 400, .code = "adapter_refused", .param = "model", .message = model.refusal});
     }
     return intake.prepare(std::move(*job), 0, std::move(model));
 }
@@ -107,8 +107,10 @@ DryRunReport dry_run(consumer::JobSource& source, const AdapterFolders& adapters
             if (!prepared) {
                 ++report.refused;
                 if (report.first_errors.size() < errors_shown) {
-                    report.first_errors.push_back(fmt::format("record {}: {}: {}", delivery.record.source.offset + 1, prepared.error().code,
-                                                              prepared.error().message));
+                    const auto id = schema::scan_string_member(*delivery.record.value, "custom_id");
+                    report.first_errors.push_back(fmt::format("line {}{}: {}: {}", delivery.record.source.offset + 1,
+                                                              id && !id->empty() ? fmt::format(" ({})", *id) : std::string(),
+                                                              prepared.error().code, prepared.error().message));
                 }
                 continue;
             }

@@ -14,7 +14,7 @@ struct DryRunReport {
     std::int64_t refused = 0;
     std::int64_t prompt_tokens = 0;
     std::int64_t output_tokens_max = 0;     // what the jobs may draw at most
-    std::vector<std::string> first_errors;  // "line 3: code: message"
+    std::vector<std::string> first_errors;  // "line 3 (custom_id): code: message"
     std::string prompt;                     // of the first good job, as it is tokenized
     std::int64_t sampled = 0;               // jobs that ran for the estimate
     std::int64_t sampled_tokens = 0;        // computed and drawn by them

@@ -33,6 +33,7 @@ protected:
             case Kind::adapter: return name.hash + " in " + name.folder.filename().string();
             case Kind::not_yet: return "not yet";
             case Kind::unknown: return "unknown";
+            case Kind::refused: return "refused";
         }
         return "?";
     }
