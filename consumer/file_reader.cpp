@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "consumer/file_error.h"
+#include "consumer/table_rows.h"
 
 namespace lorry::consumer {
 namespace {
@@ -46,6 +47,12 @@ std::optional<FileRecord> FileReader::next(std::chrono::milliseconds timeout) {
             if (!blank) return record;
         } else if (end_seen_ && buffer_begin_ == buffer_end_) {
             at_end_ = true;
+            if (format_ == RecordFormat::csv && quote_ == Quote::inside) {
+                throw TableError(fmt::format(
+                    "{}: the quote that opens a field in line {} is never closed, so all that follows, to line {}, would be one "
+                    "row: close it, or write it twice in a quoted field if it belongs to the text",
+                    name_, quote_line_, line_));
+            }
             if (started_ && !blank_) return take();
         }
     }
@@ -57,7 +64,7 @@ bool FileReader::fill(std::chrono::milliseconds timeout) {
     pollfd waited{.fd = descriptor_, .events = POLLIN, .revents = 0};
     const int ready = ::poll(&waited, 1, static_cast<int>(timeout.count()));
     if (ready == 0 || (ready < 0 && errno == EINTR)) return false;
-    const bool at_start = next_number_ == 0 && !started_ && buffer_end_ == 0;
+    const bool at_start = line_ == 1 && !started_ && buffer_end_ == 0;
     buffer_begin_ = buffer_end_ = 0;
     do {
         const ssize_t got = ::read(descriptor_, buffer_.get() + buffer_end_, buffer_bytes - buffer_end_);
@@ -78,7 +85,6 @@ bool FileReader::scan() {
     bool complete = false;
     if (begin != end && !started_) {
         started_ = true;
-        record_.number = next_number_;
         record_.line = line_;
     }
     if (format_ == RecordFormat::lines) {
@@ -92,6 +98,7 @@ bool FileReader::scan() {
             if (quote_ == Quote::inside) {
                 if (byte == '"') quote_ = Quote::maybe_closed;
             } else if (byte == '"' && quote_ != Quote::outside) {
+                if (quote_ == Quote::field_start) quote_line_ = line_;
                 quote_ = Quote::inside;  // opens a field, or the second of a doubled quote
             } else if (byte == '\n') {
                 complete = true;
@@ -117,7 +124,6 @@ FileRecord FileReader::take() {
     blank_ = true;
     started_ = false;
     quote_ = Quote::field_start;
-    ++next_number_;
     return record;
 }
 

@@ -14,10 +14,9 @@ namespace lorry::consumer {
 enum class RecordFormat : std::uint8_t { lines, csv };
 
 struct FileRecord {
-    std::int64_t number = 0;  // counts all records from 0, blank ones too
-    std::int64_t line = 0;    // of the file, where the record begins, from 1
-    std::string text;         // without its line end
-    bool cut = false;         // longer than the limit: the rest was passed over
+    std::int64_t line = 0;  // of the file, where the record begins, from 1; names the record
+    std::string text;       // without its line end
+    bool cut = false;       // longer than the limit: the rest was passed over
 };
 
 // Standard input as a file's name.
@@ -32,7 +31,7 @@ public:
     FileReader& operator=(const FileReader&) = delete;
 
     // The next record that is not blank. nullopt: the end, or nothing came within the timeout (standard input only). Throws when the
-    // file cannot be read.
+    // file cannot be read, TableError when a CSV file ends inside a quoted field.
     std::optional<FileRecord> next(std::chrono::milliseconds timeout);
     bool is_at_end() const { return at_end_; }
 
@@ -57,8 +56,8 @@ private:
     bool blank_ = true;
     bool started_ = false;
     FileRecord record_;
-    std::int64_t next_number_ = 0;
     std::int64_t line_ = 1;
+    std::int64_t quote_line_ = 0;  // where the last quoted field began
 };
 
 // What a whole input is: read once at the start, so that progress is exact and a changed file is noticed.
@@ -67,6 +66,7 @@ struct FileSummary {
     std::int64_t records = 0;  // not blank ones, a CSV file's header not counted
     std::string hash;          // xxh128 of the bytes, 32 hex digits
 };
+// Throws as FileReader::next does.
 FileSummary summarize_file(const std::filesystem::path& file, RecordFormat format);
 
 }  // namespace lorry::consumer

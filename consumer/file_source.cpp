@@ -42,10 +42,10 @@ std::vector<Delivery> FileSource::poll(std::chrono::milliseconds timeout, std::s
 }
 
 std::optional<Delivery> FileSource::delivery_of(FileRecord record) {
-    if (options_.chosen && !options_.chosen->contains(record.number)) return std::nullopt;
+    const std::int64_t offset = record.line - 1;
+    if (options_.chosen && !options_.chosen->contains(offset)) return std::nullopt;
     Delivery delivery;
-    delivery.record.source = {.topic = options_.topic, .partition = 0, .offset = record.number};
-    const std::string where = fmt::format("line {}", record.line);
+    delivery.record.source = {.topic = options_.topic, .partition = 0, .offset = offset};
     if (options_.table != nullptr) {
         options_.table->read_row(std::move(record.text), delivery);
     } else {
@@ -56,17 +56,18 @@ std::optional<Delivery> FileSource::delivery_of(FileRecord record) {
             schema::JobError{.status_code = 413,
                              .code = "payload_too_large",
                              .param = {},
-                             .message = fmt::format("{} is longer than {} bytes: shorten or split it", where, options_.record_bytes_max)};
+                             .message = fmt::format("the line is longer than {} bytes: shorten or split it", options_.record_bytes_max)};
     }
     const auto id = custom_id_of(delivery.record);
     if (id && !ids_.add(*id) && !delivery.refusal) {
-        delivery.refusal =
-            schema::JobError{.status_code = 400,
-                             .code = "duplicate_custom_id",
-                             .param = "custom_id",
-                             .message = fmt::format("{} has the same custom_id as an earlier line: give each job its own", where)};
+        const std::string name = options_.table != nullptr ? options_.table->id_column() : "custom_id";
+        delivery.refusal = schema::JobError{
+            .status_code = 400,
+            .code = "duplicate_custom_id",
+            .param = name,
+            .message = fmt::format("line {} has the same {} as an earlier line, '{}': give each its own", record.line, name, *id)};
     }
-    if (options_.done.contains(record.number)) return std::nullopt;
+    if (options_.done.contains(offset)) return std::nullopt;
     return delivery;
 }
 
@@ -87,7 +88,7 @@ RecordSet spread_sample(const std::filesystem::path& file, RecordFormat format, 
         const auto record = reader.next(std::chrono::seconds(60));
         if (!record) break;
         // The record is taken in which the next multiple of total / count falls.
-        if ((seen + 1) * count / total > seen * count / total) chosen.add(record->number);
+        if ((seen + 1) * count / total > seen * count / total) chosen.add(record->line - 1);
     }
     return chosen;
 }

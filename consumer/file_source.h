@@ -1,5 +1,5 @@
 // `lorry run`'s jobs: the lines of a file or of standard input, or the rows of a table (table_rows.h). Passes over what an earlier run
-// has done, refuses a custom_id that was there before. Partition 0 of a topic named after the file; a record's offset is its number.
+// has done, refuses a custom_id that was there before. Partition 0 of a topic named after the file; a record's offset is its line, from 0.
 #pragma once
 
 #include <memory>

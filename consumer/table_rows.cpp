@@ -40,6 +40,17 @@ std::string listed(const std::vector<std::string>& names) {
     return text;
 }
 
+// What may have gone wrong with a header that lacks a column.
+std::string hint_at(const std::vector<std::string>& header, const std::string& missing) {
+    for (const auto& [separator, name] : {std::pair(';', "semicolons"), std::pair('\t', "tabs"), std::pair('|', "vertical bars")}) {
+        if (header.size() == 1 && header.front().find(separator) != std::string::npos) {
+            return fmt::format("; they seem to be separated by {}: save the table with commas", name);
+        }
+    }
+    const bool padded = std::ranges::any_of(header, [&](const std::string& name) { return name != missing && trimmed(name) == missing; });
+    return padded ? "; that name stands there with spaces around it: take them out" : "";
+}
+
 schema::JobError bad_row(std::string code, std::string param, std::string message) {
     return {.status_code = 400, .code = std::move(code), .param = std::move(param), .message = std::move(message)};
 }
@@ -92,6 +103,9 @@ Table::Table(TableOptions options, std::string_view header) : options_(std::move
         options_.choices.empty() ? std::vector<std::string>{"result", "error"} : std::vector<std::string>{"label", "probability", "error"};
     for (std::string& name : added_) name.insert(0, options_.result_prefix);
     if (!options_.csv) return;
+    if (!schema::is_valid_utf8(header) || header.find('\0') != std::string_view::npos) {
+        throw TableError("the table is not UTF-8: save it in that encoding");
+    }
     auto names = parse_csv_record(header);
     if (!names) throw TableError("the table's first line, its header, is not CSV: " + names.error());
     header_ = std::move(*names);
@@ -103,7 +117,7 @@ Table::Table(TableOptions options, std::string_view header) : options_(std::move
     if (options_.model_column) needed.push_back(*options_.model_column);
     for (const std::string& name : needed) {
         if (std::ranges::find(header_, name) == header_.end()) {
-            throw TableError(fmt::format("the table has no column '{}'; it has: {}", name, listed(header_)));
+            throw TableError(fmt::format("the table has no column '{}'; it has: {}{}", name, listed(header_), hint_at(header_, name)));
         }
     }
     for (const std::string& name : added_) {
@@ -213,7 +227,8 @@ std::string Table::output_row(std::string_view row, const schema::Completion& co
 }
 
 std::string Table::output_row(std::string_view row, const schema::DeadLetter& letter) const {
-    return encode(row, {.result = {}, .probability = {}, .error = "invalid_row: " + letter.reason});
+    return encode(
+        row, {.result = {}, .probability = {}, .error = fmt::format("invalid_row: line {}: {}", letter.source.offset + 1, letter.reason)});
 }
 
 std::string Table::encode(std::string_view row, const Answer& answer) const {

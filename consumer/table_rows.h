@@ -68,7 +68,7 @@ inline constexpr std::string_view row_header = "lorry_row";
 class Table {
 public:
     // header: the first record of a CSV file, empty for JSONL. Throws TableError: a column that is not there or there twice, a result
-    // column that the table already has.
+    // column that the table already has, a header that is not UTF-8.
     Table(TableOptions options, std::string_view header);
 
     // Fills in value, headers and perhaps `refusal` of a delivery whose source is set, from a row's text.
@@ -78,6 +78,7 @@ public:
     // A row with its result, with line end.
     std::string output_row(std::string_view row, const schema::Completion& completion) const;
     std::string output_row(std::string_view row, const schema::DeadLetter& letter) const;
+    const std::string& id_column() const { return options_.id_column; }
 
 private:
     struct Row;

@@ -1,10 +1,13 @@
 // `lorry run`: the jobs of a file through the same pipeline as a worker's, without Kafka.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <csignal>
 #include <fstream>
 #include <iostream>
 #include <sstream>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "consumer/file_sink.h"
 #include "consumer/file_source.h"
@@ -61,7 +64,9 @@ public:
     ExitCode run() override;
 
 private:
+    RecordFormat format_by_name() const;
     void check_flags() const;
+    void check_adapter(const AdapterFolders& adapters) const;
     bool is_table() const { return !id_column_.empty(); }
     RecordFormat format() const { return csv_ ? RecordFormat::csv : RecordFormat::lines; }
     std::optional<consumer::Table> make_table(const EngineSetup& setup, consumer::RunIdentity& identity) const;
@@ -70,7 +75,7 @@ private:
     ExitCode run_dry(consumer::FileSource& source, const AdapterFolders& adapters, EngineSetup& setup, const Settings& settings) const;
     ExitCode haul(EngineSetup& setup, const AdapterFolders& adapters, const consumer::Table* table, RunOutput output,
                   const Settings& settings, SignalWatcher& signals) const;
-    ExitCode sum_up(const RunProgress& progress, const RunOutput& output, bool stopped) const;
+    ExitCode sum_up(const RunProgress& progress, const RunOutput& output, std::int64_t done_before, bool stopped) const;
 
     Configuration configuration_;
     std::string input_;
@@ -131,7 +136,7 @@ void RunCommand::declare(CLI::App& app) {
     app.add_option("--endpoint", endpoint_, "chat (default where the model has a chat template) or completions")
         ->group(table)
         ->check(CLI::IsMember({"chat", "completions"}));
-    app.add_option("--format", table_format_, "csv or jsonl (default: by the file's name)")
+    app.add_option("--format", table_format_, "csv or jsonl (default: by the ending of IN, .csv or .jsonl)")
         ->group(table)
         ->check(CLI::IsMember({"csv", "jsonl"}));
     app.add_option("--result-prefix", result_prefix_, "goes before the names of the added columns")->type_name("TEXT")->group(table);
@@ -139,11 +144,48 @@ void RunCommand::declare(CLI::App& app) {
     configuration_.declare(app, {SettingScope::model, SettingScope::jobs});
 }
 
+// What is no table is job lines, whatever its name; a name that promises something else is refused before a line is read.
+RecordFormat RunCommand::format_by_name() const {
+    std::string ending = std::filesystem::path(input_).extension();
+    std::ranges::transform(ending, ending.begin(),
+                           [](char letter) { return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter + 32) : letter; });
+    for (const char* packed : {".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".xlsx", ".ods", ".parquet"}) {
+        if (ending == packed) throw UsageError(fmt::format("{}: {} files are not read: unpack it, or save it as CSV", input_, packed));
+    }
+    if (!is_table()) {
+        if (ending == ".csv" || ending == ".tsv") {
+            throw UsageError(fmt::format("{} is a table: name its rows with --id COLUMN and give a prompt with --template FILE", input_));
+        }
+        return RecordFormat::lines;
+    }
+    if (!table_format_.empty()) return table_format_ == "csv" ? RecordFormat::csv : RecordFormat::lines;
+    if (ending == ".csv") return RecordFormat::csv;
+    if (ending == ".jsonl" || ending == ".ndjson" || ending == ".json") return RecordFormat::lines;
+    if (ending == ".tsv") {
+        throw UsageError(fmt::format("{}: columns separated by tabs are not read: save the table with commas, as CSV", input_));
+    }
+    throw UsageError(fmt::format("{}: its name does not say what the table is: give --format csv or --format jsonl", input_));
+}
+
+// An adapter for all rows must be there and usable before anything is written.
+void RunCommand::check_adapter(const AdapterFolders& adapters) const {
+    const consumer::ModelName model = adapters.resolve(adapter_, consumer::Clock::now());
+    if (model.kind == consumer::ModelName::Kind::refused) throw UsageError(fmt::format("--adapter {}: {}", adapter_, model.refusal));
+    if (model.kind != consumer::ModelName::Kind::unknown) return;
+    const std::vector<std::string> names = adapters.names();
+    throw UsageError(fmt::format("--adapter {}: there is no adapter of that name{}", adapter_,
+                                 names.empty() ? ": give the folder that holds it with --adapters DIR"
+                                               : fmt::format(" in --adapters, which has: {}", fmt::join(names, ", "))));
+}
+
 void RunCommand::check_flags() const {
     const bool from_stdin = consumer::is_standard_input(input_);
     if (output_.empty() && !dry_run_) throw UsageError("no output is given: pass -o OUT ('-' for standard output)");
     if (json_ && output_ == "-" && !dry_run_) throw UsageError("--json and -o - would mix on standard output: give one of them");
-    if (!from_stdin && !std::filesystem::is_regular_file(input_)) throw UsageError(fmt::format("{}: there is no such file", input_));
+    if (!from_stdin && !std::filesystem::exists(input_)) throw UsageError(fmt::format("{}: there is no such file", input_));
+    if (!from_stdin && !std::filesystem::is_regular_file(input_)) {
+        throw UsageError(fmt::format("{} is no regular file: give the file that holds the jobs, or '-' for standard input", input_));
+    }
     if (!from_stdin && std::filesystem::exists(output_) && std::filesystem::equivalent(input_, output_)) {
         throw UsageError("input and output are the same file");
     }
@@ -152,7 +194,6 @@ void RunCommand::check_flags() const {
     if (!is_table() && !(template_ + choices_ + system_ + adapter_column_ + endpoint_ + table_format_ + result_prefix_).empty()) {
         throw UsageError("the flags for tables need --id COLUMN, which names the rows");
     }
-    if (from_stdin && csv_) throw UsageError("a CSV table comes from a file: its header is read twice");
 }
 
 std::optional<consumer::Table> RunCommand::make_table(const EngineSetup& setup, consumer::RunIdentity& identity) const {
@@ -171,6 +212,10 @@ std::optional<consumer::Table> RunCommand::make_table(const EngineSetup& setup, 
                                    .result_prefix = result_prefix_};
     if (!choices_.empty() && options.choices.size() < 2)
         throw UsageError(fmt::format("--choices {}: give at least two labels, one a line", choices_));
+    for (const std::string& choice : options.choices) {
+        if (std::ranges::count(options.choices, choice) > 1)
+            throw UsageError(fmt::format("--choices {}: the label '{}' stands there twice: take one out", choices_, choice));
+    }
     if (!options.system.empty() && !chat) throw UsageError("--system needs --endpoint chat: plain prompts have no roles");
     std::string choices;
     for (const std::string& choice : options.choices) choices += choice + "\n";
@@ -217,9 +262,11 @@ std::unique_ptr<consumer::FileSource> RunCommand::make_source(const consumer::Ta
 
 ExitCode RunCommand::run() {
     SignalWatcher signals;
+    std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of file sizes fails and is reported, as on a full disk
     const Settings settings = configuration_.load();
-    csv_ = is_table() && (table_format_.empty() ? std::filesystem::path(input_).extension() == ".csv" : table_format_ == "csv");
     check_flags();
+    csv_ = format_by_name() == RecordFormat::csv;
+    if (csv_ && consumer::is_standard_input(input_)) throw UsageError("a CSV table comes from a file: its header is read twice");
     topic_ = consumer::is_standard_input(input_) ? "stdin" : std::filesystem::path(input_).filename().string();
     if (!consumer::is_standard_input(input_)) summary_ = consumer::summarize_file(input_, format());
     if (sample_ > 0) chosen_ = consumer::spread_sample(input_, format(), sample_, summary_->records);
@@ -227,6 +274,7 @@ ExitCode RunCommand::run() {
     EngineSetup setup(settings);
     std::cerr << setup.describe();
     const AdapterFolders adapters(settings.adapters, setup.reply().base_name, setup.model().config());
+    if (is_table()) check_adapter(adapters);
     consumer::RunIdentity identity = identity_of(setup, settings);
     const std::optional<consumer::Table> table = make_table(setup, identity);
     const consumer::Table* const rows = table ? &*table : nullptr;
@@ -265,7 +313,7 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
     consumer::FileSink sink({.file = output_, .begin_bytes = output.begin_bytes, .table = table},
                             output.journal ? &*output.journal : nullptr);
     const NoCancels no_cancels;
-    RunProgress progress(source->backlog(), done_before);
+    RunProgress progress(source->backlog(), done_before, table != nullptr ? "invalid_row" : "invalid_job");
     consumer::Pipeline pipeline({.source = *source,
                                  .sink = sink,
                                  .adapters = adapters,
@@ -280,19 +328,32 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
             std::cerr << "\nstopping: running jobs are finished first (once more to end at once; nothing is lost)\n";
             pipeline.request_stop();
         });
-        pipeline.run();
+        try {
+            pipeline.run();
+        } catch (const std::exception& error) {
+            if (!output.journal) throw;
+            throw std::runtime_error(
+                fmt::format("{}\nno result is lost; once that is cured, to go on:\n  {}", error.what(), resume_command()));
+        }
     }
+    if (output.journal) output.journal->end();
     progress.finish();
-    return sum_up(progress, output, signals.has_stopped());
+    return sum_up(progress, output, done_before, signals.has_stopped());
 }
 
-ExitCode RunCommand::sum_up(const RunProgress& progress, const RunOutput& output, bool stopped) const {
+ExitCode RunCommand::sum_up(const RunProgress& progress, const RunOutput& output, std::int64_t done_before, bool stopped) const {
     const ModelTally& total = progress.tally().total();
     std::cerr << progress.tally().table(progress.seconds()) << progress.tally().errors();
+    const std::int64_t jobs = total.jobs + done_before;
     const std::int64_t failed = total.failed + output.failed_before;
+    if (done_before > 0) {
+        std::cerr << fmt::format("with what earlier calls did: {} jobs, {} ok, {} failed\n", show_count(jobs), show_count(jobs - failed),
+                                 show_count(failed));
+    }
     if (json_) {
         schema::Json json = progress.tally().json(progress.seconds());
         json.set("failed_before", output.failed_before);
+        json.set("in_output", schema::Json::object({{"jobs", jobs}, {"ok", jobs - failed}, {"failed", failed}}));
         json.set("stopped", stopped);
         std::cout << json.dump() << '\n';
     }
@@ -306,7 +367,8 @@ ExitCode RunCommand::sum_up(const RunProgress& progress, const RunOutput& output
                              show_duration(std::chrono::milliseconds(static_cast<std::int64_t>(progress.seconds() * 1000.0))), output_);
     if (failed == 0) return ExitCode::done;
     std::cerr << fmt::format(
-        "{} jobs failed; their results say why. Once that is cured, run them again with --retry-failed:\n  {} --retry-failed\n",
+        "{} jobs failed; their results say why. Once that is cured, run them again with --retry-failed:\n  {} --retry-failed\n"
+        "Lines that must be changed themselves go into a file of their own, which is run with another -o.\n",
         show_count(failed), resume_command());
     return ExitCode::failed;
 }

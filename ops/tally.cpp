@@ -14,6 +14,8 @@ namespace {
 constexpr std::size_t models_max = 10'000;
 constexpr std::size_t error_kinds_max = 100;
 constexpr std::size_t error_kinds_shown = 8;
+constexpr std::size_t messages_max = 100;  // per kind
+constexpr std::size_t messages_shown = 4;
 constexpr std::size_t message_bytes_shown = 200;
 
 std::vector<std::string> row_of(const std::string& name, const ModelTally& tally, double seconds) {
@@ -53,12 +55,12 @@ void Tally::add(const consumer::JobObservation& job) {
     if (failed) add_error(job.error);
 }
 
-void Tally::add_nameless(const std::string& reason) {
+void Tally::add_nameless(const std::string& error) {
     for (ModelTally* tally : {&models_["(none)"], &total_}) {
         ++tally->jobs;
         ++tally->failed;
     }
-    add_error("invalid_job: " + reason);
+    add_error(error);
 }
 
 void Tally::add_error(const std::string& text) {
@@ -66,7 +68,10 @@ void Tally::add_error(const std::string& text) {
     const std::string code = text.substr(0, mark);
     if (errors_.size() >= error_kinds_max && !errors_.contains(code)) return;
     Error& error = errors_[code];
-    if (error.count++ == 0 && mark != std::string::npos) error.first = schema::repair_utf8(text.substr(mark + 2, message_bytes_shown));
+    ++error.count;
+    if (mark == std::string::npos) return;
+    const std::string message = schema::repair_utf8(text.substr(mark + 2, message_bytes_shown));
+    if (error.messages.size() < messages_max || error.messages.contains(message)) ++error.messages[message];
 }
 
 std::string Tally::table(double seconds) const {
@@ -82,7 +87,19 @@ std::string Tally::errors() const {
     std::ranges::stable_sort(sorted, [](const auto& a, const auto& b) { return a.second->count > b.second->count; });
     std::string text;
     for (std::size_t i = 0; i < std::min(sorted.size(), error_kinds_shown); ++i) {
-        text += fmt::format("  {} × {}: {}\n", show_count(sorted[i].second->count), sorted[i].first, sorted[i].second->first);
+        const auto& [code, error] = sorted[i];
+        if (error->messages.size() <= 1) {
+            text += fmt::format("  {} × {}: {}\n", show_count(error->count), code,
+                                error->messages.empty() ? "" : error->messages.begin()->first);
+            continue;
+        }
+        text += fmt::format("  {} × {}, such as\n", show_count(error->count), code);
+        std::vector<std::pair<std::string, std::int64_t>> messages(error->messages.begin(), error->messages.end());
+        std::ranges::stable_sort(messages, [](const auto& a, const auto& b) { return a.second > b.second; });
+        messages.resize(std::min(messages.size(), messages_shown));
+        for (const auto& [message, count] : messages) {
+            text += fmt::format("      {}{}\n", count > 1 ? show_count(count) + " × " : std::string(), message);
+        }
     }
     if (sorted.size() > error_kinds_shown) text += fmt::format("  and {} other kinds\n", sorted.size() - error_kinds_shown);
     return text;

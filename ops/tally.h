@@ -20,10 +20,11 @@ struct ModelTally {
 class Tally {
 public:
     void add(const consumer::JobObservation& job);
-    void add_nameless(const std::string& reason);
+    // A job without a custom_id; error: "code: message".
+    void add_nameless(const std::string& error);
 
     const ModelTally& total() const { return total_; }
-    // A line per model and one for all; then the kinds of errors, most frequent first.
+    // A line per model and one for all; then the kinds of errors, most frequent first, with their most frequent messages.
     std::string table(double seconds) const;
     std::string errors() const;
     schema::Json json(double seconds) const;
@@ -31,7 +32,7 @@ public:
 private:
     struct Error {
         std::int64_t count = 0;
-        std::string first;  // message
+        std::map<std::string, std::int64_t> messages;  // bounded: of all others, only the count is kept
     };
     void add_error(const std::string& text);
 

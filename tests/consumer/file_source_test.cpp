@@ -130,9 +130,36 @@ TEST(FileReader, keeps_line_ends_and_commas_inside_quotes_together) {
     write_text(folder / "in.csv", "id,text\r\n1,\"two\nlines, \"\"quoted\"\"\"\r\n2,5\" pipe\n3,last");
     FileReader reader(folder / "in.csv", RecordFormat::csv, 1000);
     std::string seen;
-    while (const auto record = reader.next(std::chrono::seconds(1)))
-        seen += fmt::format("[{}@{}:{}]", record->number, record->line, record->text);
-    EXPECT_EQ(seen, "[0@1:id,text][1@2:1,\"two\nlines, \"\"quoted\"\"\"][2@4:2,5\" pipe][3@5:3,last]");
+    while (const auto record = reader.next(std::chrono::seconds(1))) seen += fmt::format("[{}:{}]", record->line, record->text);
+    EXPECT_EQ(seen, "[1:id,text][2:1,\"two\nlines, \"\"quoted\"\"\"][4:2,5\" pipe][5:3,last]");
+}
+
+TEST(FileReader, names_the_line_of_a_quote_that_swallows_the_rest_of_the_file) {
+    const TempFolder folder;
+    write_text(folder / "in.csv", "id,text\n1,\"a\nb\"\n2,\"open\n3,c\n4,d\n");
+    try {
+        summarize_file(folder / "in.csv", RecordFormat::csv);
+        ADD_FAILURE() << "accepted";
+    } catch (const TableError& error) {
+        EXPECT_NE(std::string(error.what()).find("in line 4 is never closed"), std::string::npos) << error.what();
+    }
+}
+
+// What is named by its line in a message, and what a sample or a resumed run chooses by it, is the same number.
+TEST(FileSource, numbers_the_rows_of_a_table_by_their_lines_and_names_an_id_that_was_there_before) {
+    const TempFolder folder;
+    write_text(folder / "in.csv", "id,text\n1,\"a\nb\"\n2,c\n1,d\n");
+    const Table table({.csv = true, .id_column = "id", .prompt_template = "{{ text }}"}, "id,text");
+    FileSourceOptions options = options_of(folder / "in.csv");
+    options.format = RecordFormat::csv;
+    options.table = &table;
+    FileSource source(std::move(options));
+    const auto deliveries = read_all(source);
+    ASSERT_EQ(deliveries.size(), 3U);
+    EXPECT_EQ(deliveries[0].record.source.offset, 1);
+    EXPECT_EQ(deliveries[1].record.source.offset, 3);
+    ASSERT_TRUE(deliveries[2].refusal);
+    EXPECT_EQ(deliveries[2].refusal->message, "line 5 has the same id as an earlier line, '1': give each its own");
 }
 
 TEST(FileReader, sums_up_a_file_and_notices_a_changed_byte) {

@@ -135,7 +135,7 @@ TEST(Table, puts_results_beside_the_columns) {
     schema::Completion failed = completed(R"({"error":{"code":"model_not_found","message":"no"}})");
     failed.state = schema::JobState::failed;
     EXPECT_EQ(csv.output_row("1,a", failed), "1,a,,model_not_found: no\n");
-    EXPECT_EQ(csv.output_row("1,a,b,c", schema::DeadLetter{.reason = "odd"}), "1,a,,invalid_row: odd\n");
+    EXPECT_EQ(csv.output_row("1,a,b,c", schema::DeadLetter{.reason = "odd"}), "1,a,,invalid_row: line 1: odd\n");
 
     TableOptions options = options_of(false);
     options.choices = {"spam", "ham"};
@@ -146,7 +146,7 @@ TEST(Table, puts_results_beside_the_columns) {
               R"({"id":1,"text":"x","lorry_label":"ham","lorry_probability":0.75,"lorry_error":null})"
               "\n");
     EXPECT_EQ(jsonl.output_row("not json", schema::DeadLetter{.reason = "odd"}),
-              R"({"row":"not json","lorry_label":null,"lorry_probability":null,"lorry_error":"invalid_row: odd"})"
+              R"({"row":"not json","lorry_label":null,"lorry_probability":null,"lorry_error":"invalid_row: line 1: odd"})"
               "\n");
 }
 

@@ -119,12 +119,13 @@ TEST_F(RunProgram, answers_every_line_and_names_what_is_wrong_with_the_bad_ones)
     EXPECT_EQ(error_of(results, "long"), "400 context_length_exceeded");
     EXPECT_EQ(error_of(results, "huge"), "413 payload_too_large");
     EXPECT_EQ(error_of(results, "good again"), "400 duplicate_custom_id");
-    EXPECT_EQ(error_of(results, "broken"), "500 adapter_failed");
+    EXPECT_EQ(error_of(results, "broken"), "400 adapter_refused");
     for (const char* key : {"nameless 0", "nameless 1", "nameless 2"}) EXPECT_EQ(error_of(results, key), "400 invalid_job");
     const std::string whole = read_whole(out());
     for (const char* words : {"line 2 of in.jsonl", "line 3 of in.jsonl", "line 9 of in.jsonl"})
         EXPECT_NE(whole.find(words), std::string::npos) << words;
     EXPECT_NE(result.err.find("--retry-failed"), std::string::npos);
+    EXPECT_EQ((whole + result.err).find("register it"), std::string::npos);  // a folder of a run is registered nowhere
 }
 
 TEST_F(RunProgram, gives_the_same_answers_from_standard_input_to_standard_output) {
@@ -188,6 +189,72 @@ TEST_F(RunProgram, runs_failed_jobs_again_when_asked) {
     for (const char* id : {"a", "b", "c"}) EXPECT_EQ(error_of(results, id), "ok");
 }
 
+TEST_F(RunProgram, sums_up_the_whole_output_after_a_part_of_it_was_run_again) {
+    write_text(tiny.folder / "in.jsonl", job("a", "base", "w5") + job("b", "nobody", "w5") + job("c", "noone", "w6"));
+    const ProgramResult first = run();
+    EXPECT_NE(first.err.find("2 × model_not_found, such as\n      'nobody' is neither"), std::string::npos) << first.err;
+    EXPECT_NE(first.err.find("'noone'"), std::string::npos) << first.err;
+    const ProgramResult again = run({"--retry-failed", "--json"});
+    EXPECT_NE(again.err.find("with what earlier calls did: 3 jobs, 1 ok, 2 failed"), std::string::npos) << again.err;
+    const auto summary = Json::parse(again.out);
+    ASSERT_TRUE(summary) << again.out;
+    EXPECT_EQ(summary->find("jobs")->as_integer(), 2);
+    EXPECT_EQ(summary->find("in_output")->dump(), R"({"jobs":3,"ok":1,"failed":2})");
+}
+
+TEST_F(RunProgram, replaces_an_adapter_that_was_refused_and_keeps_an_output_that_was_changed) {
+    write_text(tiny.folder / "in.jsonl", job("a", "base", "w5") + job("b", "broken", "w5"));
+    EXPECT_EQ(run().exit_code, 1);
+    std::filesystem::remove_all(tiny.adapters / "broken");
+    std::filesystem::copy(tiny.adapters / "plain", tiny.adapters / "broken", std::filesystem::copy_options::recursive);
+    const std::string before = read_whole(out());
+    for (const std::string& changed : {before + "{}\n", before.substr(before.find('\n') + 1) + before.substr(0, before.find('\n') + 1)}) {
+        write_text(out(), changed);
+        for (const char* flag : {"--retry-failed", "--json"}) EXPECT_EQ(run({flag}).exit_code, 2);
+        EXPECT_EQ(read_whole(out()), changed);
+    }
+    write_text(out(), before);
+    const ProgramResult result = run({"--retry-failed"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(error_of(results_in(out()), "b"), "ok");
+}
+
+TEST_F(RunProgram, refuses_what_would_fail_for_every_row_before_it_touches_the_output) {
+    write_text(tiny.folder / "prompt.txt", "{{ text }}");
+    write_text(tiny.folder / "labels.txt", "w20\nw21\n");
+    write_text(tiny.folder / "twice.txt", "w20\nw21\nw20\n");
+    write_text(out(), "good results\n");
+    const auto refused = [&](const std::string& input, const std::string& text, std::vector<std::string> more) {
+        write_text(tiny.folder / input, text);
+        std::vector<std::string> words = command({"--overwrite"});
+        words[2] = (tiny.folder / input).string();
+        words.insert(words.end(), more.begin(), more.end());
+        const ProgramResult result = run_program_of(words);
+        EXPECT_EQ(result.exit_code, 2) << result.err;
+        EXPECT_EQ(read_whole(out()), "good results\n");
+        return result.err;
+    };
+    const std::string prompt = (tiny.folder / "prompt.txt").string();
+    const auto table = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), {"--id", "id", "--template", prompt});
+        return more;
+    };
+    const std::string rows = "id,text\n1,w5\n";
+    EXPECT_NE(refused("in.csv", rows, {}).find("--id COLUMN"), std::string::npos);
+    EXPECT_NE(refused("in.tsv", "id\ttext\n1\tw5\n", table({})).find("tabs"), std::string::npos);
+    EXPECT_NE(refused("in.csv.gz", rows, table({})).find("unpack"), std::string::npos);
+    EXPECT_NE(refused("in.txt", rows, table({})).find("--format csv"), std::string::npos);
+    EXPECT_NE(refused("in.csv", rows, table({"--adapter", "sektion"})).find("no adapter of that name in --adapters, which has: "),
+              std::string::npos);
+    EXPECT_EQ(refused("in.csv", rows, table({"--adapter", "broken"})).find("register"), std::string::npos);
+    EXPECT_NE(refused("in.csv", rows, table({"--choices", (tiny.folder / "twice.txt").string()})).find("'w20' stands there twice"),
+              std::string::npos);
+    EXPECT_NE(refused("in.csv", "id;text\n1;w5\n", table({})).find("separated by semicolons"), std::string::npos);
+    EXPECT_NE(refused("in.csv", "id, text\n1,w5\n", table({})).find("with spaces around it"), std::string::npos);
+    EXPECT_NE(refused("in.csv", "\xFF\xFEi", table({})).find("not UTF-8"), std::string::npos);
+    EXPECT_NE(refused("in.csv", "id,text\n1,\"w5\n2,w6\n", table({})).find("in line 2 is never closed"), std::string::npos);
+}
+
 TEST_F(RunProgram, labels_a_csv_table_and_keeps_its_columns) {
     write_text(tiny.folder / "in.csv", "id,who,text\n1,plain,\"w5, w6\"\n2,,w7\n,,w8\n3,nobody,w9\n");
     write_text(tiny.folder / "prompt.txt", "w10 {{ text }}\n");
@@ -216,6 +283,7 @@ TEST_F(RunProgram, checks_everything_and_writes_nothing_in_a_dry_run) {
     ASSERT_TRUE(report) << result.out << result.err;
     EXPECT_EQ(report->find("jobs")->as_integer(), 3);
     EXPECT_EQ(report->find("refused")->as_integer(), 2);
+    EXPECT_TRUE(report->find("first_errors")->as_array()->at(1).as_string()->starts_with("line 3 (b): adapter_refused: ")) << result.err;
     EXPECT_EQ(report->find("prompt_tokens")->as_integer(), 2);
     EXPECT_EQ(*report->find("first_prompt")->as_string(), "w5 w6");
     EXPECT_FALSE(std::filesystem::exists(out()));
@@ -250,8 +318,24 @@ TEST_F(RunProgram, ends_with_2_when_the_call_is_wrong) {
     EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--retry-failed"}).find("no run has written"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--template", in}).find("--id"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out(), "--threads", "many"}).find("threads is 'many'"), std::string::npos);
-    EXPECT_NE(fails({"walk"}).find("lorry"), std::string::npos);
+    EXPECT_NE(fails({"run", tiny.model.string(), "-o", out().string()}).find("no regular file"), std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", out().string(), "--adapter-columm", "ad"}).find("there is no flag --adapter-columm"),
+              std::string::npos);
+    EXPECT_NE(fails({"walk", "--help"}).find("no command 'walk'"), std::string::npos);
     EXPECT_NE(fails({}).find("subcommand"), std::string::npos);
+}
+
+TEST_F(RunProgram, says_how_to_go_on_when_the_output_cannot_grow) {
+    std::string jobs;
+    for (int i = 0; i < 40; ++i) jobs += job(fmt::format("job-{}", i), "base", "w5");
+    write_text(tiny.folder / "in.jsonl", jobs);
+    std::vector<std::string> words = {"/bin/sh", "-c", "ulimit -f 8; exec \"$0\" \"$@\""};
+    for (const std::string& word : command({})) words.push_back(word);
+    const ProgramResult full = run_program_of(words);
+    EXPECT_EQ(full.exit_code, 1) << full.err;
+    EXPECT_NE(full.err.find("to go on:\n  " + std::string(LORRY_PROGRAM) + " run "), std::string::npos) << full.err;
+    EXPECT_EQ(run().exit_code, 0);
+    EXPECT_EQ(results_in(out()).size(), 40U);
 }
 
 TEST_F(RunProgram, finishes_what_runs_and_says_how_to_go_on_when_it_is_told_to_stop) {
