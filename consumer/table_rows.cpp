@@ -227,8 +227,10 @@ std::string Table::output_row(std::string_view row, const schema::Completion& co
 }
 
 std::string Table::output_row(std::string_view row, const schema::DeadLetter& letter) const {
-    return encode(
-        row, {.result = {}, .probability = {}, .error = fmt::format("invalid_row: line {}: {}", letter.source.offset + 1, letter.reason)});
+    const std::int64_t first = letter.source.offset + 1;
+    const auto more = std::ranges::count(row, '\n');  // a stray quote takes following lines into its row
+    const std::string where = more == 0 ? fmt::format("line {}", first) : fmt::format("lines {} to {}", first, first + more);
+    return encode(row, {.result = {}, .probability = {}, .error = fmt::format("invalid_row: {}: {}", where, letter.reason)});
 }
 
 std::string Table::encode(std::string_view row, const Answer& answer) const {
@@ -240,8 +242,8 @@ std::string Table::encode(std::string_view row, const Answer& answer) const {
         line.set(added_.back(), answer.error.empty() ? Json() : Json(answer.error));
         return line.dump() + "\n";
     }
-    // A row that is no CSV keeps its text in the first column.
-    std::vector<std::string> fields = parse_csv_record(row).value_or(std::vector{std::string(row)});
+    // A row that is no CSV keeps its text in the first column; of one that took following lines, its own line.
+    std::vector<std::string> fields = parse_csv_record(row).value_or(std::vector{std::string(row.substr(0, row.find('\n')))});
     fields.resize(header_.size());
     fields.push_back(answer.result);
     if (added_.size() == 3) fields.push_back(answer.probability ? fmt::format("{:.6f}", *answer.probability) : std::string());

@@ -135,6 +135,8 @@ TEST(Table, puts_results_beside_the_columns) {
     schema::Completion failed = completed(R"({"error":{"code":"model_not_found","message":"no"}})");
     failed.state = schema::JobState::failed;
     EXPECT_EQ(csv.output_row("1,a", failed), "1,a,,model_not_found: no\n");
+    const schema::DeadLetter third_line{.source = {.topic = "in.csv", .partition = 0, .offset = 2}, .reason = "odd"};
+    EXPECT_EQ(csv.output_row("1,\"open\n2,b\n3,\"c", third_line), "\"1,\"\"open\",,,invalid_row: lines 3 to 5: odd\n");
     EXPECT_EQ(csv.output_row("1,a,b,c", schema::DeadLetter{.reason = "odd"}), "1,a,,invalid_row: line 1: odd\n");
 
     TableOptions options = options_of(false);
