@@ -275,6 +275,9 @@ ExitCode RunCommand::run() {
     std::cerr << setup.describe();
     const AdapterFolders adapters(settings.adapters, setup.reply().base_name, setup.model().config());
     if (is_table()) check_adapter(adapters);
+    if (!adapter_column_.empty() && settings.adapters.empty()) {
+        throw UsageError("--adapter-column names adapters: give the folder that holds them with --adapters DIR");
+    }
     consumer::RunIdentity identity = identity_of(setup, settings);
     const std::optional<consumer::Table> table = make_table(setup, identity);
     const consumer::Table* const rows = table ? &*table : nullptr;

@@ -255,6 +255,17 @@ TEST_F(RunProgram, refuses_what_would_fail_for_every_row_before_it_touches_the_o
     EXPECT_NE(refused("in.csv", "id,text\n1,\"w5\n2,w6\n", table({})).find("in line 2 is never closed"), std::string::npos);
 }
 
+TEST_F(RunProgram, wants_the_adapters_that_a_column_names) {
+    write_text(tiny.folder / "in.csv", "id,who,text\n1,plain,w5\n");
+    write_text(tiny.folder / "prompt.txt", "{{ text }}");
+    const ProgramResult result =
+        run_program_of({LORRY_PROGRAM, "run", (tiny.folder / "in.csv").string(), "-o", out().string(), "--model", tiny.model.string(),
+                        "--threads", "1", "--id", "id", "--template", (tiny.folder / "prompt.txt").string(), "--adapter-column", "who"});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find("--adapters DIR"), std::string::npos) << result.err;
+    EXPECT_FALSE(std::filesystem::exists(out()));
+}
+
 TEST_F(RunProgram, labels_a_csv_table_and_keeps_its_columns) {
     write_text(tiny.folder / "in.csv", "id,who,text\n1,plain,\"w5, w6\"\n2,,w7\n,,w8\n3,nobody,w9\n");
     write_text(tiny.folder / "prompt.txt", "w10 {{ text }}\n");
