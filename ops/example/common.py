@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import random
+import re
 from pathlib import Path
 
 # The roles of the chat template, and the ends of documents and turns; ids 0.. in this order.
@@ -52,7 +53,7 @@ def prepare_cpu() -> None:
 
 def load_packages(work: Path) -> dict[str, list[dict]]:
     """Reads WORK/packages.jsonl (fetch_descriptions.py writes it) into its splits."""
-    splits: dict[str, list[dict]] = {"train": [], "dev": [], "heldout": []}
+    splits: dict[str, list[dict]] = {"train": [], "dev": [], "heldout": [], "extra": []}
     with open(work / "packages.jsonl", encoding="utf-8") as file:
         for line in file:
             package = json.loads(line)
@@ -71,6 +72,10 @@ def user_text(package: dict) -> str:
 def chat_prompt(text: str) -> str:
     """What the chat template makes of one user message and the generation prompt."""
     return f"<|bos|><|user|>{text.strip()}<|end|><|assistant|>"
+
+
+def first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.!?])\s|\n", text.strip(), maxsplit=1)[0]
 
 
 def completion_prompt(package: dict) -> str:
@@ -99,17 +104,17 @@ def pretraining_text(package: dict, rng: random.Random) -> str:
     """One entry as the base model reads it: like a control file, or the description first and the other fields after it.
 
     So every field is predicted from the description and the description from the other fields. The archive section is
-    among them (of train packages only; the model card says so), debtags are not. One entry in ten is a chat that asks for
-    the rest of a description, which gives the role tokens a meaning before any adapter exists.
+    among them (of train packages only; the model card says so), debtags are not. One entry in ten is a chat whose answer
+    quotes the first sentence of the message: it gives the role tokens a meaning and teaches to copy, which a small model
+    learns late from running text.
     """
     description = package["description"]
     fields = [f"Package: {package['package']}", f"Section: {package['section']}", f"Synopsis: {package['synopsis']}"]
     kind = rng.random()
     if kind < 0.1:
-        words = description.split(" ")
-        cut = rng.randint(1, max(1, len(words) - 1))
-        return f"<|bos|><|user|>{' '.join(words[:cut])}<|end|><|assistant|>{' '.join(words[cut:])}<|end|><|eos|>"
-    if kind < 0.4:
+        text = user_text(package)
+        return f"<|bos|><|user|>{text}<|end|><|assistant|>{first_sentence(text)}<|end|><|eos|>"
+    if kind < 0.35:
         return "<|bos|>" + "\n".join([*fields, f"Description: {description}"]) + "<|eos|>"
     rng.shuffle(fields)
     return "<|bos|>" + "\n".join([f"Description: {description}", *fields]) + "<|eos|>"

@@ -9,12 +9,11 @@ answers as OpenAI Batch output lines too, so that score.py can compare them with
 import argparse
 import json
 import math
-import re
 import time
 from collections import Counter
 from pathlib import Path
 
-from common import TASKS, chat_prompt, gold_answer, load_packages, prepare_cpu, pretraining_text, user_text
+from common import TASKS, chat_prompt, first_sentence, gold_answer, load_packages, prepare_cpu, pretraining_text, user_text
 from score import FIGURE, figure_of
 
 prepare_cpu()
@@ -36,10 +35,6 @@ def mean_figure(task: str, answers: list[str], golds: list[str]) -> str:
     mean = sum(values) / len(values)
     error = math.sqrt(sum((value - mean) ** 2 for value in values)) / len(values)
     return f"{FIGURE[task]} {mean:.3f} ± {error:.3f} ({len(values)} packages)"
-
-
-def first_sentence(text: str) -> str:
-    return re.split(r"(?<=[.!?])\s|\n", text.strip(), maxsplit=1)[0]
 
 
 def bag_of_words(task: str, train: list[tuple[dict, str]], heldout: list[tuple[dict, str]]) -> list[str]:

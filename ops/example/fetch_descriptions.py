@@ -2,9 +2,10 @@
 """Fetches Debian's package descriptions with apt and writes the example's data set.
 
 First step of the example (README.md beside this file has them all); run by hand on a Debian
-machine. Writes WORK/packages.jsonl, one package per source package, sorted by package name:
+machine. Writes WORK/packages.jsonl, one package per source package first, then the others, each part sorted by package name:
   {"package", "source", "section", "synopsis", "description", "tags": [...], "split"}
-`split` is train, dev (500, for choosing settings) or heldout (2,000, for the figures and the jobs).
+`split` is train, dev (500, for choosing settings) or heldout (2,000, for the figures and the jobs);
+the other binary packages of the train sources are `extra`, which only the base model reads.
 Sources whose names differ only in digits (gcc-11, gcc-12) count as one, and a description that was
 seen before is dropped, so that no copy of a training text is held out.
 Needs only apt and Python's standard library.
@@ -73,13 +74,14 @@ def plain_text(lines: list[str]) -> str:
     return "\n".join(out)
 
 
-def read_packages(lists: Path) -> list[dict]:
-    """Joins Packages and Translation-en on Description-md5, keeping one binary package per source package."""
+def read_packages(lists: Path) -> tuple[list[dict], list[dict]]:
+    """Joins Packages and Translation-en on Description-md5: one binary package per source package, and all the others."""
     translations = {}
     for path in lists.glob("*_dists_bookworm_main_i18n_Translation-en*"):
         for fields in stanzas(path):
             translations[fields["Description-md5"]] = fields["Description-en"]
     best: dict[str, dict] = {}
+    every = []
     for path in sorted(lists.glob("*_dists_bookworm_main_binary-*_Packages*")):
         for fields in stanzas(path):
             text = translations.get(fields.get("Description-md5", ""))
@@ -98,17 +100,24 @@ def read_packages(lists: Path) -> list[dict]:
                 "description": description,
                 "tags": sorted(tag for tag in re.split(r"[,\s]+", fields.get("Tag", "")) if tag),
             }
+            every.append(package)
             other = best.get(source)
             if other is None or rank(package) < rank(other):
                 best[source] = package
-    seen = set()
-    packages = []
-    for package in sorted(best.values(), key=lambda p: p["package"]):
+    seen: set[str] = set()
+    packages = unseen(best.values(), seen)
+    return packages, unseen(every, seen)
+
+
+def unseen(packages, seen: set[str]) -> list[dict]:
+    """Those whose description, letters only, is not in `seen` yet, by name; they are in it afterwards."""
+    kept = []
+    for package in sorted(packages, key=lambda p: p["package"]):
         key = re.sub(r"[^a-z]", "", package["description"].lower())
         if key not in seen:
             seen.add(key)
-            packages.append(package)
-    return packages
+            kept.append(package)
+    return kept
 
 
 def rank(package: dict) -> tuple:
@@ -116,11 +125,16 @@ def rank(package: dict) -> tuple:
     return (package["package"] != package["source"], not package["tags"], package["package"])
 
 
-def assign_splits(packages: list[dict]) -> None:
+def group_of(package: dict) -> str:
+    return re.sub(r"[0-9.]+", "", package["source"])
+
+
+def assign_splits(packages: list[dict]) -> dict[str, str]:
     """Marks whole groups of sources (names equal up to digits) by the hash of their name: stable, and blind to content."""
     groups: dict[str, list[dict]] = {}
     for package in packages:
-        groups.setdefault(re.sub(r"[0-9.]+", "", package["source"]), []).append(package)
+        groups.setdefault(group_of(package), []).append(package)
+    splits = {}
     taken = 0
     for name in sorted(groups, key=lambda g: hashlib.sha256(g.encode()).digest()):
         # A group is held out whole or not at all; large ones always train.
@@ -128,8 +142,9 @@ def assign_splits(packages: list[dict]) -> None:
         small = len(groups[name]) <= min(3, room)
         split = "train" if not small else "heldout" if taken < HELDOUT else "dev"
         for package in groups[name]:
-            package["split"] = split
+            package["split"] = splits[name] = split
             taken += split != "train"
+    return splits
 
 
 def main() -> None:
@@ -141,13 +156,15 @@ def main() -> None:
     lists = arguments.work / "lists"
     if not arguments.offline:
         fetch_lists(lists)
-    packages = read_packages(lists)
-    assign_splits(packages)
+    packages, others = read_packages(lists)
+    splits = assign_splits(packages)
+    extra = [{**package, "split": "extra"} for package in others if splits.get(group_of(package)) == "train"]
     with open(arguments.work / "packages.jsonl", "w", encoding="utf-8") as out:
-        for package in packages:
+        for package in packages + extra:
             out.write(json.dumps(package, ensure_ascii=False) + "\n")
     sections = Counter(package["section"] for package in packages)
-    print(f"{len(packages)} packages, {len(sections)} sections, {sum(bool(p['tags']) for p in packages)} with debtags")
+    print(f"{len(packages)} packages and {len(extra)} extra, {len(sections)} sections")
+    print(f"{sum(bool(p['tags']) for p in packages)} with debtags")
     print("splits:", dict(Counter(package["split"] for package in packages)))
     print("largest sections:", sections.most_common(8))
 
