@@ -24,7 +24,9 @@ constexpr milliseconds backoff_max{500};
 // allow.auto.create.topics: a typing error in the prefix must not make topics.
 // fetch.wait.max.ms: a broker answers one request of a connection after the other, so all others wait for a fetch that finds nothing.
 // retry.backoff.ms: what a coordinator refuses for the moment is mostly possible a few milliseconds later.
-constexpr std::array<std::pair<const char*, const char*>, 9> common_settings = {{
+// fetch.queue.backoff.ms: the client looks only so often whether a partition's full queue has room again; its default, a second, is longer
+// than it takes to work off what small jobs such a queue holds.
+constexpr std::array<std::pair<const char*, const char*>, 10> common_settings = {{
     {"client.id", "lorry"},
     {"socket.nagle.disable", "true"},
     {"reconnect.backoff.max.ms", "500"},
@@ -34,6 +36,7 @@ constexpr std::array<std::pair<const char*, const char*>, 9> common_settings = {
     {"compression.codec", "lz4"},
     {"allow.auto.create.topics", "false"},
     {"fetch.wait.max.ms", "100"},
+    {"fetch.queue.backoff.ms", "10"},
 }};
 
 void set(rd_kafka_conf_t* conf, const std::string& key, const std::string& value) {
