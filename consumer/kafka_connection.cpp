@@ -24,11 +24,13 @@ constexpr milliseconds backoff_max{500};
 // allow.auto.create.topics: a typing error in the prefix must not make topics.
 // fetch.wait.max.ms: a broker answers one request of a connection after the other, so all others wait for a fetch that finds nothing.
 // retry.backoff.ms: what a coordinator refuses for the moment is mostly possible a few milliseconds later.
+// socket.timeout.ms: a connection that was cut without a word is given up in ten seconds, within a session and a transaction, not in sixty.
 // fetch.queue.backoff.ms: the client looks only so often whether a partition's full queue has room again; its default, a second, is longer
 // than it takes to work off what small jobs such a queue holds.
-constexpr std::array<std::pair<const char*, const char*>, 10> common_settings = {{
+constexpr std::array<std::pair<const char*, const char*>, 11> common_settings = {{
     {"client.id", "lorry"},
     {"socket.nagle.disable", "true"},
+    {"socket.timeout.ms", "10000"},
     {"reconnect.backoff.max.ms", "500"},
     {"retry.backoff.ms", "5"},
     {"log.connection.close", "false"},
