@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "consumer/kafka_connection.h"
 #include "consumer/kafka_reader.h"
@@ -45,12 +46,6 @@ std::optional<std::int64_t> number(std::optional<std::string_view> text) {
     return value;
 }
 
-// The log's end for everybody, committed or not: what is above it was written later.
-std::int64_t end_of(const KafkaConfig& config, const std::string& topic, std::int32_t partition) {
-    const KafkaConnection all(config, KafkaConnection::Kind::consumer, {{"isolation.level", "read_uncommitted"}});
-    return all.watermarks(topic, partition, config.deadline_later).end;
-}
-
 // The first record from that offset on; nullopt: there is none.
 std::optional<schema::JobRecord> first_record(const KafkaConfig& config, const std::string& topic, std::int32_t partition,
                                               std::int64_t offset, const std::stop_token& stop) {
@@ -68,29 +63,39 @@ std::optional<schema::JobRecord> first_record(const KafkaConfig& config, const s
 std::set<std::int64_t> ended_jobs(const KafkaConfig& config, const schema::Topics& topics, std::int32_t partition, std::int64_t first,
                                   const std::stop_token& stop) {
     std::set<std::int64_t> ended;
+    // Sees the log's end for everybody, committed or not: what is above it was written later.
+    const KafkaConnection all(config, KafkaConnection::Kind::consumer, {{"isolation.level", "read_uncommitted"}});
+    struct Log {
+        std::string topic;
+        Headers names;
+        std::int32_t partition = 0;
+        std::int64_t end = 0;
+    };
+    std::vector<Log> logs = {{topics.results(), of_results}, {topics.dlq(), of_dead_letters}};
+    for (Log& log : logs) {
+        log.partition = partition % all.required_partition_count(log.topic);
+        log.end = all.watermarks(log.topic, log.partition, config.deadline_later).end;
+    }
+    std::erase_if(logs, [](const Log& log) { return log.end == 0; });
+    if (logs.empty()) return ended;  // a new group, mostly
+
     const auto oldest = first_record(config, topics.jobs(), partition, first, stop);
     if (!oldest) return ended;
     RecordReader::Start start = RecordReader::Beginning{};
     if (oldest->timestamp) start = *oldest->timestamp - clocks_apart;
-    const KafkaConnection connection(config, KafkaConnection::Kind::consumer, {});
-    const std::string topic_id = connection.topic_id(topics.jobs());
-    const auto read = [&](const std::string& topic, const Headers& names) {
-        const std::int32_t place = partition % connection.required_partition_count(topic);
-        const std::int64_t end = end_of(config, topic, place);
-        if (end == 0) return;
-        RecordReader reader(config, {.topics = {topic}, .partition = place, .start = start});
-        while (!stop.stop_requested() && reader.positions().front().next < end) {
+    const std::string topic_id = all.topic_id(topics.jobs());
+    for (const Log& log : logs) {
+        RecordReader reader(config, {.topics = {log.topic}, .partition = log.partition, .start = start});
+        while (!stop.stop_requested() && reader.positions().front().next < log.end) {
             for (const schema::JobRecord& record : reader.poll(poll_timeout, records_max)) {
-                const auto offset = number(header(record, names.offset));
+                const auto offset = number(header(record, log.names.offset));
                 const auto id = header(record, schema::source_topic_id_header);
-                if (header(record, names.topic) != topics.jobs() || number(header(record, names.partition)) != partition) continue;
+                if (header(record, log.names.topic) != topics.jobs() || number(header(record, log.names.partition)) != partition) continue;
                 if (id && !topic_id.empty() && *id != topic_id) continue;
                 if (offset && *offset >= first) ended.insert(*offset);
             }
         }
-    };
-    read(topics.results(), of_results);
-    read(topics.dlq(), of_dead_letters);
+    }
     return ended;
 }
 
