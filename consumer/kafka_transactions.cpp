@@ -18,6 +18,7 @@ using Timer = std::chrono::steady_clock;
 
 constexpr milliseconds turn{50};
 constexpr milliseconds request_timeout{5'000};
+constexpr milliseconds socket_timeout_max{10'000};
 constexpr milliseconds backoff_first{5};
 constexpr milliseconds backoff_max{500};
 
@@ -52,6 +53,8 @@ KafkaSettings settings_of(const TransactionalProducer::Options& options) {
     settings.emplace_back("transaction.timeout.ms", std::to_string(options.timeout.count()));
     settings.emplace_back("message.timeout.ms", std::to_string(options.timeout.count()));
     settings.emplace_back("linger.ms", "1");  // a commit waits for them
+    // May not be longer than the transaction's.
+    settings.emplace_back("socket.timeout.ms", std::to_string(std::min(options.timeout, socket_timeout_max).count()));
     return settings;
 }
 
@@ -96,8 +99,9 @@ StepResult TransactionalProducer::result_of(const char* what, const rd_kafka_err
                                      brokers, what));
     }
     if (is_configuration_error(code)) {
-        throw KafkaError(fmt::format("Kafka at {}: {} (transactional id {}): {}{}", brokers, what, options_.id,
-                                     rd_kafka_error_string(&error), advice_for(code, "the topic")));
+        // The client does not always say which topic it is about.
+        throw KafkaError(fmt::format("Kafka at {}: {} (transactional id {}, writing to {}): {}{}", brokers, what, options_.id,
+                                     fmt::join(topics_, ", "), rd_kafka_error_string(&error), advice_for(code, "the topic")));
     }
     if (code == RD_KAFKA_RESP_ERR_INVALID_TRANSACTION_TIMEOUT) {
         throw KafkaError(fmt::format("Kafka at {}: {}: the brokers' transaction.max.timeout.ms is below {} ms: raise it", brokers, what,
@@ -141,10 +145,12 @@ StepResult TransactionalProducer::open(milliseconds deadline) {
 StepResult TransactionalProducer::begin(std::size_t tags) {
     CHECK(in_flight_ == 0, "the records of the transaction before have ended");
     errors_.assign(tags, RD_KAFKA_RESP_ERR_NO_ERROR);
+    topics_.clear();
     return step("beginning a transaction", milliseconds(0), [&] { return rd_kafka_begin_transaction(connection_.handle()); });
 }
 
 rd_kafka_resp_err_t TransactionalProducer::send(const Produce& record) {
+    if (!topics_.contains(record.topic)) topics_.emplace(record.topic);
     for (;;) {
         const auto error = produce(connection_.handle(), record);
         if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {

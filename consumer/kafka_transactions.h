@@ -7,7 +7,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -69,9 +71,10 @@ private:
 
     const Options options_;
     std::size_t in_flight_ = 0;
-    std::vector<rd_kafka_resp_err_t> errors_;  // by tag: the first of each
-    std::atomic<bool> stray_request_ = false;  // set by the client's threads
-    KafkaConnection connection_;               // last: its callbacks write to the members above
+    std::vector<rd_kafka_resp_err_t> errors_;    // by tag: the first of each
+    std::set<std::string, std::less<>> topics_;  // that this transaction writes to
+    std::atomic<bool> stray_request_ = false;    // set by the client's threads
+    KafkaConnection connection_;                 // last: its callbacks write to the members above
 };
 
 }  // namespace lorry::consumer
