@@ -24,7 +24,7 @@ FileSource::FileSource(FileSourceOptions options)
 std::vector<Delivery> FileSource::poll(std::chrono::milliseconds timeout, std::size_t max, RevocationHandler&) {
     const Clock::time_point deadline = Clock::now() + timeout;
     std::vector<Delivery> deliveries;
-    if (paused_ || max == 0 || reader_.is_at_end()) {
+    if (max == 0 || reader_.is_at_end()) {
         std::this_thread::sleep_until(std::min(deadline, Clock::now() + std::chrono::milliseconds(5)));
         return deliveries;
     }

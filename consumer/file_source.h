@@ -30,7 +30,6 @@ public:
     explicit FileSource(FileSourceOptions options);
 
     std::vector<Delivery> poll(std::chrono::milliseconds timeout, std::size_t max, RevocationHandler& handler) override;
-    void set_paused(bool paused) override { paused_ = paused; }
     bool exhausted() const override { return reader_.is_at_end(); }
     std::optional<std::int64_t> backlog() override;
     void close(RevocationHandler& handler, Clock::time_point deadline) override;
@@ -42,7 +41,6 @@ private:
     FileReader reader_;
     TextSet ids_;
     std::int64_t read_ = 0;  // records
-    bool paused_ = false;
 };
 
 // `count` records spread evenly over the file's, of those that are not blank: for --sample.

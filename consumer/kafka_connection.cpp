@@ -243,9 +243,10 @@ std::map<std::string, std::string> KafkaConnection::topic_settings(const std::st
     return settings;
 }
 
-KafkaConnection::Watermarks KafkaConnection::watermarks(const std::string& topic, std::int32_t partition, milliseconds deadline) const {
+std::optional<KafkaConnection::Watermarks> KafkaConnection::watermarks(const std::string& topic, std::int32_t partition,
+                                                                       milliseconds deadline, const std::stop_token& stop) const {
     const auto end = std::chrono::steady_clock::now() + deadline;
-    for (auto backoff = backoff_first;; backoff = std::min(backoff * 2, backoff_max)) {
+    for (auto backoff = backoff_first; !stop.stop_requested(); backoff = std::min(backoff * 2, backoff_max)) {
         Watermarks marks;
         const auto left = std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
         if (left <= milliseconds::zero()) throw away(fmt::format("asking for the end of {} [{}]", topic, partition), deadline);
@@ -258,6 +259,11 @@ KafkaConnection::Watermarks KafkaConnection::watermarks(const std::string& topic
         }
         std::this_thread::sleep_for(std::min(backoff, left));
     }
+    return std::nullopt;
+}
+
+KafkaConnection::Watermarks KafkaConnection::watermarks(const std::string& topic, std::int32_t partition, milliseconds deadline) const {
+    return watermarks(topic, partition, deadline, std::stop_token()).value();
 }
 
 std::optional<KafkaConnection::Watermarks> KafkaConnection::try_watermarks(const std::string& topic, std::int32_t partition) const {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -87,7 +88,10 @@ public:
         std::int64_t first = 0;  // the oldest offset
         std::int64_t end = 0;    // the next one to be written (for readers of committed records: the first uncommitted)
     };
-    // Asks the partition's leader; retries until `deadline` has passed, then throws KafkaError. Safe from any thread.
+    // Asks the partition's leader; retries until `deadline` has passed, then throws KafkaError. nullopt: told to stop, which is noticed
+    // between tries. Safe from any thread.
+    std::optional<Watermarks> watermarks(const std::string& topic, std::int32_t partition, std::chrono::milliseconds deadline,
+                                         const std::stop_token& stop) const;
     Watermarks watermarks(const std::string& topic, std::int32_t partition, std::chrono::milliseconds deadline) const;
 
     // One try, a second at most.

@@ -10,6 +10,7 @@
 #include "consumer/kafka_sink.h"
 #include "consumer/kafka_source.h"
 #include "consumer/offset_tracker.h"
+#include "consumer/stable_offsets.h"
 
 namespace lorry::consumer {
 
@@ -33,27 +34,30 @@ std::size_t record_limit(const KafkaConnection& connection, const std::string& t
 }  // namespace
 
 struct KafkaMember::State {
+    const schema::Topics topics;
     OffsetTracker tracker;
     KafkaSource source;
     std::string cluster_id;
     bool exactly_once = false;
     Committer* committer = nullptr;  // the sink's
     std::unique_ptr<KafkaSink> sink;
+    std::optional<StableOffsets> stable_offsets;  // not with the embedded broker, which has no transactions to wait for
 
     State(const KafkaConfig& config, const Options& options)
-        : source(config,
+        : topics(options.topics),
+          source(config,
                  {.topics = options.topics,
                   .group = options.group,
                   .member = options.member,
                   .protocol = options.protocol,
                   .session_timeout = options.session_timeout,
+                  .poll_interval_max = options.poll_interval_max,
                   .drain_budget = options.drain_budget,
                   .careful_starts = options.careful_starts},
                  tracker) {
         const KafkaConnection& connection = source.connection();
         cluster_id = connection.cluster_id();
         const bool embedded = is_embedded_cluster(cluster_id);
-        const schema::Topics& topics = options.topics;
         const std::int32_t jobs = connection.required_partition_count(topics.jobs());
         KafkaSink::Options sink_options{.topics = topics,
                                         .outbox_records_max = options.outbox_records_max,
@@ -83,6 +87,10 @@ struct KafkaMember::State {
                                                         .limits = limits})
                         : make_at_least_once_committer(config, source.connection(), tracker, limits);
         committer = made.get();
+        StableOffsets::Partitions watched;
+        for (std::int32_t i = 0; i < jobs; ++i) watched.emplace_back(topics.jobs(), i);
+        for (std::int32_t i = 0; i < sink_options.results_partitions; ++i) watched.emplace_back(topics.results(), i);
+        if (!embedded) stable_offsets.emplace(source.connection(), std::move(watched), options.stall_interval);
         sink = std::make_unique<KafkaSink>(config, std::move(sink_options), std::move(made));
     }
 };
@@ -101,11 +109,15 @@ bool KafkaMember::is_exactly_once() const { return state_->exactly_once; }
 bool KafkaMember::is_embedded() const { return is_embedded_cluster(state_->cluster_id); }
 
 KafkaMember::Stats KafkaMember::stats() const {
+    const auto stall = [&](const std::string& topic) {
+        return state_->stable_offsets ? state_->stable_offsets->stall(topic) : std::chrono::milliseconds(0);
+    };
     const KafkaSource::Counters in = state_->source.counters();
     const KafkaSink::Counters out = state_->sink->counters();
     const CommitCounters commits = state_->committer->counters();
     return {.jobs_polled = in.polled,
             .jobs_skipped = in.skipped,
+            .jobs_replayed = in.replayed,
             .rebalances = in.rebalances,
             .assignments_lost = in.lost,
             .partitions = state_->tracker.partitions().size(),
@@ -124,7 +136,9 @@ KafkaMember::Stats KafkaMember::stats() const {
             .records_rejected = out.rejected,
             .commits = out.commits,
             .outbox_records = out.outbox_records,
-            .outbox_bytes = out.outbox_bytes};
+            .outbox_bytes = out.outbox_bytes,
+            .stall_jobs = stall(state_->topics.jobs()),
+            .stall_results = stall(state_->topics.results())};
 }
 
 }  // namespace lorry::consumer

@@ -22,12 +22,14 @@ public:
         std::string member;  // unique in the group, and the same after a restart
         GroupProtocol protocol = GroupProtocol::classic;
         std::chrono::milliseconds session_timeout{20'000};
+        std::chrono::milliseconds poll_interval_max{300'000};
         std::chrono::milliseconds drain_budget{2'000};
         bool exactly_once = true;  // with transactions, where the brokers can; else results may come twice after a crash
         std::chrono::milliseconds transaction_timeout{10'000};
         CarefulStarts::Options careful_starts;
         std::size_t outbox_records_max = 10'000;
         std::size_t outbox_bytes_max = std::size_t{64} << 20;
+        std::chrono::milliseconds stall_interval{5'000};  // between two looks for transactions that stay open
     };
 
     // Throws KafkaError when the brokers do not answer by deadline_start or a topic is missing; KafkaConfigError for the [kafka] table.
@@ -47,7 +49,8 @@ public:
 
     struct Stats {
         std::uint64_t jobs_polled = 0;
-        std::uint64_t jobs_skipped = 0;  // finished by an earlier owner of the partition
+        std::uint64_t jobs_skipped = 0;   // finished by an earlier owner of the partition
+        std::uint64_t jobs_replayed = 0;  // that an earlier owner had taken and not finished
         std::uint64_t rebalances = 0;
         std::uint64_t assignments_lost = 0;
         std::size_t partitions = 0;
@@ -64,6 +67,9 @@ public:
         std::uint64_t commits = 0;
         std::size_t outbox_records = 0;
         std::size_t outbox_bytes = 0;
+        // The longest that readers of committed records wait in a partition for a transaction to end (stable_offsets.h).
+        std::chrono::milliseconds stall_jobs{0};
+        std::chrono::milliseconds stall_results{0};
     };
     // Any thread.
     Stats stats() const;

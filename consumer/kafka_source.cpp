@@ -32,9 +32,10 @@ KafkaSettings settings_of(const KafkaSource::Options& options) {
                               {"enable.auto.offset.store", "false"},
                               {"allow.auto.create.topics", "false"},
                               {"max.poll.interval.ms", std::to_string(options.poll_interval_max.count())},
-                              // A revoke or a pause throws away what is queued.
-                              {"queued.min.messages", "100"},
-                              {"queued.max.messages.kbytes", "4096"}};
+                              // Of each partition; one answer of a broker may go beyond it.
+                              {"queued.min.messages", "500"},
+                              {"queued.max.messages.kbytes", "512"},
+                              {"fetch.message.max.bytes", "524288"}};
     const KafkaSettings classic = {
         {"group.instance.id", options.member},
         {"partition.assignment.strategy", "cooperative-sticky"},
@@ -102,19 +103,18 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
     if (!subscribed_) subscribe();
     std::vector<Delivery> deliveries;
     const auto end = Clock::now() + timeout;
+    milliseconds wait{0};
     // Also without room for deliveries the group is served, for the whole time-out.
     for (;;) {
-        const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
-        const auto wait =
-            deliveries.empty() ? std::clamp(left, milliseconds(0), careful_.waiting() > 0 ? short_turn : turn) : milliseconds(0);
-        const MessageHandle message(rd_kafka_consumer_poll(connection_.handle(), static_cast<int>(wait.count())));
-        if (message) take(*message, deliveries);
+        // Records do not come this way, errors do; rebalances are told within it.
+        if (const MessageHandle message{rd_kafka_consumer_poll(connection_.handle(), static_cast<int>(wait.count()))}) take_error(*message);
         serve_rebalances(handler);
         finish_take_over();
         careful_.release(deliveries, max);
-        if (!paused_) admit_held(deliveries);
-        if (max > 0 && deliveries.size() >= max) break;
-        if (!message && (!deliveries.empty() || Clock::now() >= end)) break;
+        read(deliveries, max);
+        const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
+        if (!deliveries.empty() || left <= milliseconds(0)) break;
+        wait = std::min(left, careful_.waiting() > 0 ? short_turn : turn);
     }
     // What was polled before its partition went in the same call belongs to somebody else now.
     std::erase_if(deliveries, [&](const Delivery& delivery) {
@@ -122,7 +122,8 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
     });
     {
         const std::scoped_lock lock(counters_mutex_);
-        counters_.held = held_.size();
+        const auto is_held = [](const auto& one) { return one.second.held.has_value(); };
+        counters_.held = static_cast<std::size_t>(std::ranges::count_if(readings_, is_held));
         counters_.starting = careful_.waiting();
     }
     connection_.check_fatal();
@@ -160,7 +161,6 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
     std::vector<PartitionEpoch> going;
     for (int i = 0; i < rebalance.list->cnt; ++i) {
         const Key key{rebalance.list->elems[i].topic, rebalance.list->elems[i].partition};
-        held_.erase(key);
         careful_.gone(key.first, key.second);
         std::erase(resets_, key);
         if (const auto epoch = epoch_of(key)) going.push_back({key.first, key.second, *epoch});
@@ -177,11 +177,8 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
     // From here on nothing of these epochs is published; of lost partitions not even what has ended already.
     for (const PartitionEpoch& partition : going) tracker_.drop(partition.topic, partition.partition);
     if (!going.empty() && lost) handler.lost(going);
-    for (const PartitionEpoch& partition : going) {
-        epochs_.erase({partition.topic, partition.partition});
-        ends_.erase({partition.topic, partition.partition});
-    }
-    spdlog::info("{}: gave up {} partitions, {} left", options_.topics.jobs(), going.size(), epochs_.size());
+    for (const PartitionEpoch& partition : going) readings_.erase({partition.topic, partition.partition});
+    spdlog::info("{}: gave up {} partitions, {} left", options_.topics.jobs(), going.size(), readings_.size());
     check(rd_kafka_incremental_unassign(connection_.handle(), rebalance.list.get()), "giving up partitions");
 }
 
@@ -196,35 +193,37 @@ void KafkaSource::finish_take_over() {
 }
 
 void KafkaSource::begin_reading(const std::vector<TakenOver>& partitions) {
-    std::vector<Key> keys;
     std::int64_t backlog = 0;
     for (const TakenOver& taken : partitions) {
         const Key key{taken.topic, taken.partition};
         rd_kafka_topic_partition_t* place = rd_kafka_topic_partition_list_find(arriving_.get(), taken.topic.c_str(), taken.partition);
         CHECK(place != nullptr, "a take-over answers for what it was asked");
         place->offset = taken.start;
-        epochs_[key] = tracker_.assign(taken.topic, taken.partition, taken.state, taken.recorded);
+        const Epoch epoch = tracker_.assign(taken.topic, taken.partition, taken.state, taken.recorded);
+        readings_.erase(key);
+        readings_.emplace(key, Reading{.epoch = epoch,
+                                       .end = taken.end,
+                                       .taken_below = taken.state.highest_finished,
+                                       .queue = {connection_.handle(), taken.topic, taken.partition},
+                                       .held = {}});
         careful_.assigned(taken.topic, taken.partition);
-        ends_[key] = taken.end;
         backlog += taken.end - taken.start;
         if (taken.lost > 0) say_lost(key, taken.lost, taken.first);
-        keys.push_back(key);
     }
     check(rd_kafka_incremental_assign(connection_.handle(), arriving_.get()), "taking partitions");
     arriving_.reset();
-    // A pause outlives a rebalance inside librdkafka, in either direction.
-    pause_or_resume(keys, paused_);
-    spdlog::info("{}: took {} partitions with {} jobs waiting, {} in all", options_.topics.jobs(), keys.size(), backlog, epochs_.size());
+    spdlog::info("{}: took {} partitions with {} jobs waiting, {} in all", options_.topics.jobs(), partitions.size(), backlog,
+                 readings_.size());
 }
 
 // Retention overtook us: on at the log's start. What is in flight goes on and is published; the epoch stays.
 void KafkaSource::go_on_after_reset(const std::vector<TakenOver>& partitions) {
     const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
-    std::vector<Key> keys;
     for (const TakenOver& taken : partitions) {
         const Key key{taken.topic, taken.partition};
+        const auto reading = readings_.find(key);
         const auto position = tracker_.position(taken.topic, taken.partition);
-        if (!position || !epochs_.contains(key)) continue;
+        if (!position || reading == readings_.end()) continue;
         const std::int64_t start = std::max(*position, taken.first);
         if (*position > taken.end) {
             throw KafkaError(
@@ -232,44 +231,57 @@ void KafkaSource::go_on_after_reset(const std::vector<TakenOver>& partitions) {
                             "while this worker ran; start the worker again to take what is there now",
                             taken.topic, taken.partition, *position, taken.end));
         }
-        held_.erase(key);  // not polled yet: if it is still in the log, it comes again
+        reading->second.held.reset();  // not polled yet: if it is still in the log, it comes again
         say_lost(key, start - *position, start);
         rd_kafka_topic_partition_list_add(list.get(), taken.topic.c_str(), taken.partition)->offset = start;
-        keys.push_back(key);
     }
-    if (keys.empty()) return;
+    if (list->cnt == 0) return;
     check(rd_kafka_incremental_unassign(connection_.handle(), list.get()), "leaving a deleted position");
     check(rd_kafka_incremental_assign(connection_.handle(), list.get()), "going on at the log's start");
-    pause_or_resume(keys, paused_);
 }
 
-void KafkaSource::take(const rd_kafka_message_t& message, std::vector<Delivery>& deliveries) {
-    if (message.err != RD_KAFKA_RESP_ERR_NO_ERROR) {
-        take_error(message);
-        return;
+// Goes round the partitions from where the last call ended, so that none waits for another's backlog. Of each comes a run of records:
+// neighbours mostly ask for the same adapter.
+void KafkaSource::read(std::vector<Delivery>& deliveries, std::size_t max) {
+    constexpr std::size_t run = 32;
+    auto place = readings_.upper_bound(read_last_);
+    for (std::size_t dry = 0; dry < readings_.size() && deliveries.size() < max; ++place) {
+        if (place == readings_.end()) place = readings_.begin();
+        read_last_ = place->first;
+        std::size_t count = 0;
+        while (count < run && deliveries.size() < max && read_one(place->first, place->second, deliveries)) ++count;
+        dry = count > 0 ? 0 : dry + 1;
     }
-    schema::JobRecord record = record_of(message);
-    const Key key{record.source.topic, record.source.partition};
-    if (!epochs_.contains(key)) return;  // given up a moment ago
-    CHECK(!held_.contains(key), "a paused partition delivers nothing");
-    if (!may_deliver(record.source)) {
-        if (!careful_.is_full() && Clock::now() >= next_hold_log_) {
-            spdlog::warn("{} [{}]: too many jobs above a stuck one are finished: reading waits at offset {} until older jobs finish",
-                         key.first, key.second, record.source.offset);
-            next_hold_log_ = Clock::now() + hold_log_interval;
+}
+
+// False: there is nothing, or it has to wait.
+bool KafkaSource::read_one(const Key& key, Reading& reading, std::vector<Delivery>& deliveries) {
+    if (!reading.held) {
+        const MessageHandle message = reading.queue.next();
+        if (!message) return false;
+        if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) {
+            take_error(*message);
+            return true;
         }
-        held_.emplace(key, std::move(record));
-        pause_or_resume({key}, true);
-        return;
+        reading.held = record_of(*message);
     }
-    deliver(std::move(record), deliveries);
+    if (may_deliver(reading.held->source)) {
+        deliver(*std::exchange(reading.held, std::nullopt), reading, deliveries);
+        return true;
+    }
+    if (!careful_.is_full() && Clock::now() >= next_hold_log_) {
+        spdlog::warn("{} [{}]: too many jobs above a stuck one are finished: reading waits at offset {} until older jobs finish", key.first,
+                     key.second, reading.held->source.offset);
+        next_hold_log_ = Clock::now() + hold_log_interval;
+    }
+    return false;
 }
 
 void KafkaSource::take_error(const rd_kafka_message_t& message) {
     const std::string text = rd_kafka_message_errstr(&message);
     if (message.err == RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET && message.rkt != nullptr) {
         const Key key{rd_kafka_topic_name(message.rkt), message.partition};
-        if (epochs_.contains(key) && std::find(resets_.begin(), resets_.end(), key) == resets_.end()) resets_.push_back(key);
+        if (readings_.contains(key) && std::find(resets_.begin(), resets_.end(), key) == resets_.end()) resets_.push_back(key);
         return;
     }
     if (message.err == RD_KAFKA_RESP_ERR__MAX_POLL_EXCEEDED) {
@@ -284,63 +296,31 @@ void KafkaSource::take_error(const rd_kafka_message_t& message) {
     if (connection_.complaints().note(text)) spdlog::warn("kafka: {}", text);  // the client tries again by itself
 }
 
-void KafkaSource::admit_held(std::vector<Delivery>& deliveries) {
-    std::vector<Key> admitted;
-    for (auto& [key, record] : held_) {
-        if (!may_deliver(record.source)) continue;
-        deliver(std::move(record), deliveries);
-        admitted.push_back(key);
-    }
-    if (admitted.empty()) return;
-    for (const Key& key : admitted) held_.erase(key);
-    pause_or_resume(admitted, false);
-}
-
 bool KafkaSource::may_deliver(const schema::Source& source) const { return !careful_.is_full() && tracker_.may_admit(source); }
 
-void KafkaSource::deliver(schema::JobRecord record, std::vector<Delivery>& deliveries) {
-    const Key key{record.source.topic, record.source.partition};
+void KafkaSource::deliver(schema::JobRecord record, const Reading& reading, std::vector<Delivery>& deliveries) {
     const bool fresh = tracker_.polled(record.source);
     {
         const std::scoped_lock lock(counters_mutex_);
         ++(fresh ? counters_.polled : counters_.skipped);
+        if (fresh && (record.source.offset < reading.taken_below || tracker_.starts(record.source) > 0)) ++counters_.replayed;
     }
-    if (fresh) careful_.take({.record = std::move(record), .epoch = epochs_.at(key), .refusal = std::nullopt}, deliveries);
+    if (fresh) careful_.take({.record = std::move(record), .epoch = reading.epoch, .refusal = std::nullopt}, deliveries);
 }
 
 std::optional<Epoch> KafkaSource::epoch_of(const Key& key) const {
-    const auto found = epochs_.find(key);
-    return found == epochs_.end() ? std::nullopt : std::optional(found->second);
-}
-
-void KafkaSource::pause_or_resume(const std::vector<Key>& partitions, bool pause) const {
-    if (partitions.empty()) return;
-    const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
-    for (const auto& [topic, partition] : partitions) rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition);
-    const auto error =
-        pause ? rd_kafka_pause_partitions(connection_.handle(), list.get()) : rd_kafka_resume_partitions(connection_.handle(), list.get());
-    CHECK(error == RD_KAFKA_RESP_ERR_NO_ERROR, "pausing and resuming are local and always possible");
-}
-
-void KafkaSource::set_paused(bool paused) {
-    if (paused == paused_) return;
-    paused_ = paused;
-    std::vector<Key> partitions;
-    for (const auto& [key, epoch] : epochs_) {
-        if (!held_.contains(key)) partitions.push_back(key);  // held ones are paused for a reason of their own
-    }
-    pause_or_resume(partitions, paused);
+    const auto found = readings_.find(key);
+    return found == readings_.end() ? std::nullopt : std::optional(found->second.epoch);
 }
 
 std::optional<std::int64_t> KafkaSource::backlog() {
-    if (epochs_.empty()) return std::nullopt;
+    if (readings_.empty()) return std::nullopt;
     std::int64_t total = 0;
-    for (const auto& [key, epoch] : epochs_) {
+    for (const auto& [key, reading] : readings_) {
         std::int64_t first = 0;
         std::int64_t end = 0;
         const auto error = rd_kafka_get_watermark_offsets(connection_.handle(), key.first.c_str(), key.second, &first, &end);
-        const std::int64_t known = ends_.at(key);
-        end = error == RD_KAFKA_RESP_ERR_NO_ERROR ? std::max(end, known) : known;
+        end = error == RD_KAFKA_RESP_ERR_NO_ERROR ? std::max(end, reading.end) : reading.end;
         total += std::max<std::int64_t>(0, end - tracker_.position(key.first, key.second).value_or(end));
     }
     return total;
@@ -367,8 +347,7 @@ void KafkaSource::close(RevocationHandler& handler, Clock::time_point deadline) 
     for (const PartitionEpoch& partition : all) tracker_.drain(partition.topic, partition.partition);
     if (!all.empty()) handler.drain(all, deadline);
     for (const PartitionEpoch& partition : all) tracker_.drop(partition.topic, partition.partition);
-    epochs_.clear();
-    held_.clear();
+    readings_.clear();
     closing_ = true;
     if (subscribed_) rd_kafka_consumer_close(connection_.handle());
 }

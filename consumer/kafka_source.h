@@ -11,6 +11,7 @@
 
 #include "consumer/careful_starts.h"
 #include "consumer/kafka_connection.h"
+#include "consumer/kafka_partition_queue.h"
 #include "consumer/kafka_takeover.h"
 #include "consumer/offset_tracker.h"
 #include "consumer/seams.h"
@@ -38,7 +39,6 @@ public:
     ~KafkaSource() override = default;
 
     std::vector<Delivery> poll(std::chrono::milliseconds timeout, std::size_t max, RevocationHandler& handler) override;
-    void set_paused(bool paused) override;
     bool exhausted() const override { return false; }
     std::optional<std::int64_t> backlog() override;
     void close(RevocationHandler& handler, Clock::time_point deadline) override;
@@ -47,8 +47,9 @@ public:
     KafkaConnection& connection() { return connection_; }
 
     struct Counters {
-        std::uint64_t polled = 0;   // delivered to the pipeline
-        std::uint64_t skipped = 0;  // finished by an earlier owner
+        std::uint64_t polled = 0;    // delivered to the pipeline
+        std::uint64_t skipped = 0;   // finished by an earlier owner
+        std::uint64_t replayed = 0;  // delivered to the pipeline though an earlier owner had taken them: it did not finish them
         std::uint64_t rebalances = 0;
         std::uint64_t lost = 0;    // times that partitions were lost
         std::size_t held = 0;      // partitions that wait because their commit metadata is full
@@ -65,6 +66,16 @@ private:
         PartitionListHandle list;
     };
 
+    // A partition that is read. Its records stay in librdkafka, in a queue of the partition's own, until they are asked for: where there is
+    // no room for a job nothing is asked for. (A pause instead would throw away what was fetched, and cost up to a second.)
+    struct Reading {
+        Epoch epoch = 0;
+        std::int64_t end = 0;          // of the log, as known at take-over
+        std::int64_t taken_below = 0;  // an earlier owner is known to have taken the jobs below it
+        PartitionQueue queue;
+        std::optional<schema::JobRecord> held;  // asked for, but not admitted: the commit metadata is full, or too many jobs are starting
+    };
+
     static void on_rebalance(rd_kafka_t* client, rd_kafka_resp_err_t error, rd_kafka_topic_partition_list_t* list, void* opaque);
     void subscribe();
     void serve_rebalances(RevocationHandler& handler);
@@ -72,33 +83,30 @@ private:
     void finish_take_over();
     void begin_reading(const std::vector<TakenOver>& partitions);
     void go_on_after_reset(const std::vector<TakenOver>& partitions);
-    void take(const rd_kafka_message_t& message, std::vector<Delivery>& deliveries);
+    void read(std::vector<Delivery>& deliveries, std::size_t max);
+    bool read_one(const Key& key, Reading& reading, std::vector<Delivery>& deliveries);
     void take_error(const rd_kafka_message_t& message);
-    void admit_held(std::vector<Delivery>& deliveries);
-    void deliver(schema::JobRecord record, std::vector<Delivery>& deliveries);
+    void deliver(schema::JobRecord record, const Reading& reading, std::vector<Delivery>& deliveries);
     std::optional<Epoch> epoch_of(const Key& key) const;
     void check(rd_kafka_error_t* error, const char* what) const;
-    void pause_or_resume(const std::vector<Key>& partitions, bool pause) const;
     bool may_deliver(const schema::Source& source) const;
 
     const Options options_;
     OffsetTracker& tracker_;
     CarefulStarts careful_;
     bool subscribed_ = false;
-    bool paused_ = false;
     bool closing_ = false;
-    std::deque<Rebalance> rebalances_;       // told by librdkafka, not yet answered
-    PartitionListHandle arriving_;           // being taken over: the assign that is not answered yet
-    std::vector<Key> resets_;                // out of range: their position is to be found anew
-    bool resetting_ = false;                 // the take-over that runs is about resets_
-    std::map<Key, Epoch> epochs_;            // of what is read
-    std::map<Key, std::int64_t> ends_;       // the log's end as known at take-over
-    std::map<Key, schema::JobRecord> held_;  // polled, but not admitted: their partitions are paused
+    std::deque<Rebalance> rebalances_;  // told by librdkafka, not yet answered
+    PartitionListHandle arriving_;      // being taken over: the assign that is not answered yet
+    std::vector<Key> resets_;           // out of range: their position is to be found anew
+    bool resetting_ = false;            // the take-over that runs is about resets_
     Clock::time_point next_hold_log_{};
     mutable std::mutex counters_mutex_;
     Counters counters_;           // guarded by counters_mutex_
     KafkaConnection connection_;  // its callbacks write to the members above
-    TakeOver take_over_;          // last: its thread uses the connection
+    std::map<Key, Reading> readings_;
+    Key read_last_;       // the partition
+    TakeOver take_over_;  // last: its thread uses the connection
 };
 
 }  // namespace lorry::consumer

@@ -126,16 +126,7 @@ std::vector<TakenOver> TakeOver::ask(const Partitions& partitions, const std::st
     std::vector<TakenOver> answer;
     for (int i = 0; i < list->cnt && !stop.stop_requested(); ++i) {
         const rd_kafka_topic_partition_t& found = list->elems[i];
-        std::optional<KafkaConnection::Watermarks> log;
-        for (Backoff backoff(backoff_first, backoff_max); !log && !stop.stop_requested();) {
-            log = consumer_.try_watermarks(found.topic, found.partition);
-            if (log) break;
-            if (std::chrono::steady_clock::now() > deadline) {
-                throw consumer_.away(fmt::format("asking for the ends of {} [{}]", found.topic, found.partition),
-                                     consumer_.config().deadline_later);
-            }
-            std::this_thread::sleep_for(backoff.next());
-        }
+        const auto log = consumer_.watermarks(found.topic, found.partition, consumer_.config().deadline_later, stop);
         if (!log) break;
         const auto committed = found.offset >= 0 ? std::optional(found.offset) : std::nullopt;
         const std::string_view metadata(static_cast<const char*>(found.metadata), found.metadata_size);

@@ -42,7 +42,7 @@ public:
     bool is_running() const { return thread_.joinable(); }
     // The answer once it is there. Throws KafkaError when it cannot be had until deadline_later, or the metadata is a newer program's.
     std::optional<std::vector<TakenOver>> result();
-    // Gives up; waits for the request on its way (5 s at most).
+    // Gives up; waits for the request on its way (a few seconds; deadline_start where the results are being opened).
     void cancel();
 
 private:

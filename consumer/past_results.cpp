@@ -74,7 +74,9 @@ std::set<std::int64_t> ended_jobs(const KafkaConfig& config, const schema::Topic
     std::vector<Log> logs = {{topics.results(), of_results}, {topics.dlq(), of_dead_letters}};
     for (Log& log : logs) {
         log.partition = partition % all.required_partition_count(log.topic);
-        log.end = all.watermarks(log.topic, log.partition, config.deadline_later).end;
+        const auto marks = all.watermarks(log.topic, log.partition, config.deadline_later, stop);
+        if (!marks) return ended;
+        log.end = marks->end;
     }
     std::erase_if(logs, [](const Log& log) { return log.end == 0; });
     if (logs.empty()) return ended;  // a new group, mostly

@@ -121,15 +121,10 @@ void Pipeline::run() {
 }
 
 void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
-    bool paused = false;
     while (!stop && !failed) {
         resolve_parked();
         if (parts.source.exhausted() && in_flight.total() == 0) break;
         const std::size_t wanted = parked.size() < parked_share_max * options.in_flight_max ? room() : 0;
-        // Resumed only when there is room worth a fetch: a pause throws away what the client has fetched.
-        const bool is_scarce = wanted < options.in_flight_max / 4 || in_flight.tokens() > options.in_flight_tokens_max / 4 * 3;
-        paused = wanted == 0 || (paused && is_scarce);
-        parts.source.set_paused(paused);
         for (Delivery& delivery : parts.source.poll(poll_timeout, wanted, *this)) receive(std::move(delivery));
         tell_observer();
     }

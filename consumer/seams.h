@@ -54,10 +54,9 @@ public:
 class JobSource {
 public:
     virtual ~JobSource() = default;
-    // The next deliveries, in order within a partition; waits up to timeout, may return none. Throws when the world is bad.
+    // The next deliveries, at most `max`, in order within a partition; waits up to timeout, may return none, also for max = 0, which serves
+    // the group without taking a job. Throws when the world is bad.
     virtual std::vector<Delivery> poll(std::chrono::milliseconds timeout, std::size_t max, RevocationHandler& handler) = 0;
-    // Back-pressure: while paused poll serves the group but delivers nothing.
-    virtual void set_paused(bool paused) = 0;
     // True when no more will come (the end of a file; never for Kafka).
     virtual bool exhausted() const = 0;
     // Jobs not yet polled, as far as known: for progress and the backlog metric.

@@ -94,11 +94,19 @@ struct Metrics::State {
     Gauge& partitions_held = gauge("lorry_partitions_held", "Of those, the ones that wait because their commit metadata is full");
     Gauge& metadata = gauge("lorry_commit_metadata_characters", "The longest commit metadata of a partition");
     Counter& skipped = counter("lorry_jobs_skipped_total", "Jobs that an earlier owner of their partition had finished");
+    Counter& replayed = counter("lorry_jobs_replayed_total", "Jobs that an earlier owner of their partition had taken and not finished");
     Gauge& starting = gauge("lorry_jobs_starting", "Jobs of new partitions that wait for the commit of their start, or to run alone");
     Counter& transactions = counter("lorry_transactions_total", "Transactions that were committed");
     Counter& aborts = counter("lorry_transactions_aborted_total", "Transactions that were aborted and tried again");
     Counter& fences = counter("lorry_transactions_fenced_total", "Times that the transactional id was opened elsewhere or timed out");
     Counter& unknown = counter("lorry_transactions_unknown_total", "Commits whose outcome had to be asked for");
+    prometheus::Family<Gauge>& stall =
+        prometheus::BuildGauge()
+            .Name("lorry_stable_offset_stall_seconds")
+            .Help("The longest that readers of committed records wait in a partition of this topic for a transaction to end")
+            .Register(registry);
+    Gauge& stall_jobs = stall.Add({{"topic", "jobs"}});
+    Gauge& stall_results = stall.Add({{"topic", "results"}});
     Counter& rebalances = counter("lorry_rebalances_total", "Times that partitions came or went");
     Counter& lost = counter("lorry_assignments_lost_total", "Times that partitions were taken away without notice");
     Counter& too_large = counter("lorry_results_too_large_total", "Results that no topic takes, replaced by an error");
@@ -199,6 +207,9 @@ std::string Metrics::text(const MetricSources& sources) {
         state.partitions_held.Set(static_cast<double>(stats.partitions_held));
         state.metadata.Set(static_cast<double>(stats.metadata_chars));
         raise_to(state.skipped, stats.jobs_skipped);
+        raise_to(state.replayed, stats.jobs_replayed);
+        state.stall_jobs.Set(seconds_of(stats.stall_jobs));
+        state.stall_results.Set(seconds_of(stats.stall_results));
         state.starting.Set(static_cast<double>(stats.jobs_starting));
         raise_to(state.transactions, stats.transactions);
         raise_to(state.aborts, stats.aborts);

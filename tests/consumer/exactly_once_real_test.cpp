@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <thread>
 
 #include "consumer/fault_point.h"
 #include "consumer/kafka_transactions.h"
@@ -91,6 +92,25 @@ TEST_F(RealKafkaExactlyOnce, TakesItsTransactionalIdBackFromAnother) {
     EXPECT_EQ(member.stats().fences, 1U);
     expect_one_result_each(count);
     member.source().close(handler, Clock::now() + 5s);
+}
+
+// Somebody's transaction on the results topic stays open: whoever collects results waits, and the worker says so.
+TEST_F(RealKafkaExactlyOnce, TellsHowLongReadersWaitForAnOpenTransaction) {
+    auto options = member_options("one");
+    options.stall_interval = 100ms;
+    const KafkaMember member(config, options);
+    TransactionalProducer other(config, {.id = topics.prefix + "-other"});
+    ASSERT_EQ(other.open(20s).end, StepEnd::done);
+    ASSERT_EQ(other.begin(1).end, StepEnd::done);
+    other.send({.topic = topics.results(), .partition = 1, .key = "key", .value = "value", .headers = {}, .tag = 0});
+    ASSERT_EQ(other.finish_sending().end, StepEnd::done);
+    const auto deadline = Clock::now() + 20s;
+    while (member.stats().stall_results < 300ms && Clock::now() < deadline) std::this_thread::sleep_for(50ms);
+    EXPECT_GE(member.stats().stall_results, 300ms);
+    EXPECT_EQ(member.stats().stall_jobs, 0ms) << "nobody writes to that topic";
+    ASSERT_EQ(other.abort().end, StepEnd::done);
+    while (member.stats().stall_results > 0ms && Clock::now() < deadline) std::this_thread::sleep_for(50ms);
+    EXPECT_EQ(member.stats().stall_results, 0ms);
 }
 
 // A group that nobody knows: its offsets were deleted, or have expired. What has a result is not run again.

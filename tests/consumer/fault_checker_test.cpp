@@ -224,6 +224,16 @@ TEST_F(FaultChecker, TakesACrashForAnEndOnlyWhereItMayHaveHappened) {
     EXPECT_EQ(found(), "");
 }
 
+TEST_F(FaultChecker, SeesAWorkerThatHeldTooMuch) {
+    evidence.peaks = {{.member = "w0", .in_flight = evidence.rules.in_flight_max, .memory_bytes = evidence.rules.memory_bytes_max}};
+    EXPECT_EQ(found(), "");
+    ++evidence.peaks[0].in_flight;
+    EXPECT_EQ(found(), "beyond_limits");
+    --evidence.peaks[0].in_flight;
+    ++evidence.peaks[0].memory_bytes;
+    EXPECT_EQ(found(), "beyond_limits");
+}
+
 TEST_F(FaultChecker, SeesAResultUnderAnotherId) {
     replace_in_result(0, R"("id":"batch_req_)", R"("id":"batch_req_0)");
     EXPECT_EQ(found(), "wrong_end");

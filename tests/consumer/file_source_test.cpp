@@ -100,16 +100,14 @@ TEST(FileSource, hands_over_large_lines_a_few_at_a_time_so_that_memory_stays_bou
     EXPECT_EQ(seen, 8U);
 }
 
-TEST(FileSource, delivers_nothing_while_paused_and_counts_what_is_left) {
+TEST(FileSource, delivers_nothing_without_room_and_counts_what_is_left) {
     const TempFolder folder;
     write_text(folder / "in", "a\nb\nc\n");
     FileSourceOptions options = options_of(folder / "in");
     options.total = 3;
     FileSource source(std::move(options));
     Nobody nobody;
-    source.set_paused(true);
-    EXPECT_TRUE(source.poll(std::chrono::milliseconds(1), 10, nobody).empty());
-    source.set_paused(false);
+    EXPECT_TRUE(source.poll(std::chrono::milliseconds(1), 0, nobody).empty());
     EXPECT_EQ(source.poll(std::chrono::seconds(10), 1, nobody).size(), 1U);
     EXPECT_EQ(source.backlog(), 2);
 }

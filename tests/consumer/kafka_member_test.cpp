@@ -88,6 +88,8 @@ TEST_F(KafkaMemberTest, AfterARestartOnlyUnfinishedJobsComeAgain) {
     KafkaMember again(config, member_options("one"));
     EXPECT_EQ(ids_of(poll_all_jobs(again, handler)), unfinished);
     EXPECT_GT(again.stats().jobs_skipped, 0U);
+    EXPECT_GT(again.stats().jobs_replayed, 0U) << "most of them stand below a finished one";
+    EXPECT_LE(again.stats().jobs_replayed, unfinished.size());
     close(again);
 }
 
@@ -137,14 +139,12 @@ TEST_F(KafkaMemberTest, NoJobIsLostWhilePartitionsMoveBetweenMembers) {
     second.source().close(handler_two, Clock::now() + 5s);
 }
 
-TEST_F(KafkaMemberTest, DeliversNothingWhilePausedAndAllOfItAfterwards) {
+TEST_F(KafkaMemberTest, DeliversNothingWithoutRoomAndAllOfItAfterwards) {
     submit_jobs(config, topics, 0, 30);
     KafkaMember member(config, member_options("one"));
     auto jobs = poll_jobs(member, handler, 5);
-    member.source().set_paused(true);
-    EXPECT_EQ(member.source().poll(700ms, 100, handler).size(), 0U);
+    EXPECT_EQ(member.source().poll(700ms, 0, handler).size(), 0U);
     EXPECT_EQ(member.source().backlog(), 25);
-    member.source().set_paused(false);
     for (auto& job : poll_jobs(member, handler, 25)) jobs.push_back(std::move(job));
     EXPECT_EQ(ids_of(jobs).size(), 30U) << "each once, none skipped";
     close(member);

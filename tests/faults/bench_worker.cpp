@@ -1,9 +1,8 @@
 // The worker as `lorry worker` puts it together, log, metrics and ledger included, with an engine that computes nothing.
 #include <sys/resource.h>
 
-#include <atomic>
-#include <csignal>
 #include <fstream>
+#include <functional>
 #include <thread>
 
 #include "consumer/adapter_topic.h"
@@ -13,6 +12,7 @@
 #include "consumer/pipeline.h"
 #include "ops/event_log.h"
 #include "ops/metrics.h"
+#include "ops/signals.h"
 #include "ops/worker_observer.h"
 #include "tests/faults/bench.h"
 #include "tests/support/hash_model.h"
@@ -22,12 +22,6 @@ namespace {
 
 constexpr std::int32_t answer_token = 481;  // the first that the tokenizer's file does not have
 constexpr std::int64_t sequences_max = 64;
-
-std::atomic<consumer::Pipeline*> running_pipeline = nullptr;
-
-void on_stop_signal(int) {
-    if (auto* const pipeline = running_pipeline.load()) pipeline->request_stop();
-}
 
 double cpu_seconds_now() {
     rusage usage{};
@@ -82,7 +76,8 @@ private:
 
 class MeasuringObserver final : public consumer::Observer {
 public:
-    MeasuringObserver(consumer::Observer& inner, std::uint64_t jobs) : inner_(inner), jobs_(jobs) {}
+    MeasuringObserver(consumer::Observer& inner, std::uint64_t jobs, std::function<void()> stop)
+        : inner_(inner), jobs_(jobs), stop_(std::move(stop)) {}
 
     void on_admitted(const schema::Job& job) override { inner_.on_admitted(job); }
     void on_finished(const consumer::JobObservation& job) override { inner_.on_finished(job); }
@@ -106,7 +101,7 @@ public:
             measures_.cpu_seconds = cpu - first_cpu_;
             measures_.commit_seconds += std::chrono::duration<double>(took).count();
         }
-        if (jobs_ > 0 && committed_ >= jobs_) on_stop_signal(0);
+        if (jobs_ > 0 && committed_ >= jobs_) stop_();
     }
 
     const BenchMeasures& measures() const { return measures_; }  // when the pipeline has ended
@@ -114,6 +109,7 @@ public:
 private:
     consumer::Observer& inner_;
     const std::uint64_t jobs_;
+    const std::function<void()> stop_;
     std::uint64_t committed_ = 0;
     consumer::Clock::time_point first_;
     double first_cpu_ = 0;
@@ -123,7 +119,7 @@ private:
 }  // namespace
 
 BenchMeasures run_bench_worker(const consumer::KafkaConfig& kafka, const BenchWork& work) {
-    std::signal(SIGTERM, on_stop_signal);
+    ops::SignalWatcher signals;
     ops::start_event_log("info");
     const engine::Tokenizer tokenizer = make_tokenizer(work);
     const engine::EngineOptions engine_options{
@@ -149,7 +145,9 @@ BenchMeasures run_bench_worker(const consumer::KafkaConfig& kafka, const BenchWo
 
     ops::Metrics metrics("bench", sequences_max);
     ops::WorkerObserver worker_observer(metrics, ledger.get());
-    MeasuringObserver observer(worker_observer, work.jobs);
+    consumer::Pipeline* running = nullptr;
+    const auto stop = [&] { running->request_stop(); };
+    MeasuringObserver observer(worker_observer, work.jobs, stop);
     consumer::Pipeline pipeline({.source = member.source(),
                                  .sink = member.sink(),
                                  .adapters = adapters,
@@ -159,9 +157,11 @@ BenchMeasures run_bench_worker(const consumer::KafkaConfig& kafka, const BenchWo
                                  .reply = reply,
                                  .observer = observer},
                                 {.worker = "bench", .in_flight_max = work.in_flight, .commit_interval = work.commit_interval, .parse = {}});
-    running_pipeline = &pipeline;
-    pipeline.run();
-    running_pipeline = nullptr;
+    running = &pipeline;
+    {
+        const ops::SignalWatcher::Armed armed(signals, stop);
+        pipeline.run();
+    }
     return observer.measures();
 }
 

@@ -32,6 +32,7 @@ constexpr std::array kinds = {
     std::pair{Kind::status_disorder, "status_disorder"},
     std::pair{Kind::hanging_transaction, "hanging_transaction"},
     std::pair{Kind::ledger_differs, "ledger_differs"},
+    std::pair{Kind::beyond_limits, "beyond_limits"},
 };
 
 template <typename T>
@@ -77,6 +78,7 @@ public:
         check_all_commits();
         check_ends();
         check_ledger();
+        check_peaks();
         return std::move(violations_);
     }
 
@@ -273,6 +275,15 @@ private:
         const Rows wanted = rows_of(told);
         if (evidence_.ledger_live) compare_rows(rows_of(*evidence_.ledger_live), wanted, "the ledger and the status topic");
         if (evidence_.ledger_rebuilt) compare_rows(rows_of(*evidence_.ledger_rebuilt), wanted, "the ledger made anew and the status topic");
+    }
+
+    void check_peaks() {
+        const FaultRules& rules = evidence_.rules;
+        for (const WorkerPeak& peak : evidence_.peaks) {
+            if (peak.in_flight <= rules.in_flight_max && peak.memory_bytes <= rules.memory_bytes_max) continue;
+            complain(Kind::beyond_limits, fmt::format("{} held {} jobs (of {}) and {} MiB (of {})", peak.member, peak.in_flight,
+                                                      rules.in_flight_max, peak.memory_bytes >> 20, rules.memory_bytes_max >> 20));
+        }
     }
 
     const Evidence& evidence_;

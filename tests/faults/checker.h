@@ -30,6 +30,13 @@ struct PartitionEnd {
     std::int64_t all = 0;
 };
 
+// The most that a worker ever had, over all its lives.
+struct WorkerPeak {
+    std::string member;
+    std::uint64_t in_flight = 0;
+    std::uint64_t memory_bytes = 0;
+};
+
 // What the topics and the ledger say when all is over.
 struct Evidence {
     schema::Topics topics;
@@ -40,6 +47,7 @@ struct Evidence {
     std::optional<std::vector<schema::JobRecord>> tailed;
     std::vector<CommittedOffset> commits;
     std::vector<PartitionEnd> ends;
+    std::vector<WorkerPeak> peaks;
     // Terminal jobs of the ledger that was kept, and of one made anew; nullopt: not looked at.
     std::optional<std::vector<schema::Status>> ledger_live, ledger_rebuilt;
 };
@@ -58,6 +66,7 @@ struct Violation {
         status_disorder,      // statuses and result do not tell one story
         hanging_transaction,  // a partition's committed end does not reach its end
         ledger_differs,       // from its topics, or from the one made anew
+        beyond_limits,        // a worker held more jobs or memory than it may
     };
     Kind kind = Kind::lost;
     std::string text;

@@ -19,6 +19,7 @@ struct WorkerCounts {
     std::atomic<std::uint64_t> tokens;  // drawn
     std::atomic<std::uint64_t> rebalances;
     std::atomic<std::uint64_t> in_flight_most;
+    std::atomic<std::uint64_t> memory_most;  // bytes
     std::atomic<std::uint64_t> aborts;
     std::atomic<std::uint64_t> fences;
 };

@@ -122,7 +122,8 @@ struct MixOptions {
 
 // Jobs in lots, so that there is always a backlog; a fault per lot.
 Row play_mix(Cluster& cluster, const RigOptions& options, const MixOptions& mix) {
-    constexpr std::size_t lot = 250;
+    constexpr std::size_t lot_least = 250;
+    const std::size_t lot = std::max(lot_least, mix.faults == 0 ? 0 : options.jobs / mix.faults);
     std::vector<const Scenario*> drawn_from;
     for (const Scenario& scenario : scenarios()) {
         if (scenario.in_mix && (!scenario.needs_proxy || cluster.proxy() != nullptr)) drawn_from.push_back(&scenario);

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iostream>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -213,6 +214,8 @@ void Rig::start(int worker, const std::vector<std::string>& more) {
                                         counts.string(),
                                         "--session-timeout-ms",
                                         number(options_.session_timeout),
+                                        "--poll-interval-ms",
+                                        number(options_.poll_interval),
                                         "--transaction-timeout-ms",
                                         number(options_.transaction_timeout)};
     if (options_.at_least_once) command.emplace_back("--at-least-once");
@@ -244,27 +247,41 @@ void Rig::signal(int worker, int number) {
 }
 
 void Rig::end(int worker) {
+    ask_to_end(worker);
+    expect_end(worker);
+}
+
+void Rig::end_all() {
+    const auto count = static_cast<int>(slots_.size());
+    for (int worker = 0; worker < count; ++worker) ask_to_end(worker);
+    for (int worker = 0; worker < count; ++worker) expect_end(worker);
+}
+
+void Rig::ask_to_end(int worker) {
+    Slot& one = slot(worker);
+    one.wanted = false;
+    one.asked_to_end = running(worker);
+    if (one.asked_to_end) one.process->signal(SIGTERM);
+}
+
+void Rig::expect_end(int worker) {
     constexpr std::chrono::seconds patience{60};
-    if (!running(worker)) return;
-    slot(worker).wanted = false;
-    process(worker).signal(SIGTERM);
+    if (!std::exchange(slot(worker).asked_to_end, false)) return;
     if (!wait_end(worker, patience)) {
         violations_.push_back({Violation::Kind::stalled, fmt::format("worker {} does not end within 60 s of a SIGTERM", worker)});
         process(worker).signal(SIGKILL);
         wait_end(worker, patience);
-    } else if (process(worker).exit_code() != 0) {
-        ++counts_.exits;
-        std::cerr << fmt::format("  {} ended with {} after a SIGTERM: {}\n", member_of(worker), process(worker).exit_code(),
-                                 log_of(worker));
+        return;
     }
+    note_exit(worker);
 }
 
-void Rig::end_all() {
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-        slots_[i].wanted = false;
-        if (slots_[i].process && slots_[i].process->running()) slots_[i].process->signal(SIGTERM);
-    }
-    for (std::size_t i = 0; i < slots_.size(); ++i) end(static_cast<int>(i));
+// 128 + SIGTERM: it was told to end before it had begun.
+void Rig::note_exit(int worker) {
+    const int code = process(worker).exit_code();
+    if (code == 0 || code == 128 + SIGKILL || code == 128 + SIGTERM) return;
+    ++counts_.exits;
+    std::cerr << fmt::format("  {} ended with {}: {}\n", member_of(worker), code, log_of(worker));
 }
 
 bool Rig::wait_end(int worker, milliseconds patience) {
@@ -308,10 +325,7 @@ void Rig::tend() {
         if (!one.wanted || running(worker)) continue;
         const int code = one.process->exit_code();
         if (code == 128 + SIGKILL && !one.expects_end) ++counts_.kills;
-        if (code != 0 && code != 128 + SIGKILL) {
-            ++counts_.exits;
-            std::cerr << fmt::format("  {} ended with {}: {}\n", member_of(worker), code, log_of(worker));
-        }
+        note_exit(worker);
         start(worker);
     }
 }
@@ -387,6 +401,11 @@ std::vector<Violation> Rig::conclude() {
     if (std::filesystem::exists(ledger_of(0))) {
         evidence.ledger_live = read_ledger(cluster_.config(), topics_, ledger_of(0));
         evidence.ledger_rebuilt = read_ledger(cluster_.config(), topics_, options_.folder / "rebuilt.db");
+    }
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+        if (const auto& counts = slots_[i].counts) {
+            evidence.peaks.push_back({member_of(static_cast<int>(i)), (*counts)->in_flight_most, (*counts)->memory_most});
+        }
     }
     tokens_wanted_ = answer_tokens(evidence);
     counts_.crashed_by_chance = crashed_by_chance(evidence);

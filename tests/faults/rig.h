@@ -83,6 +83,7 @@ struct RigOptions {
     int partitions = 6;
     std::size_t jobs = 500;
     milliseconds session_timeout{6'000};
+    milliseconds poll_interval{300'000};
     milliseconds transaction_timeout{10'000};
     milliseconds slack{5'000};  // how much longer than the protocol's own time-outs nothing may end
     bool at_least_once = false;
@@ -131,7 +132,10 @@ public:
     void start_crew();
     void start(int worker, const std::vector<std::string>& more = {});
     void signal(int worker, int number);
-    void end(int worker);  // SIGTERM, waits, and does not start it again
+    // SIGTERM, once: a second one would end it in the middle of its drain. Not started again; one that does not end is a violation.
+    void ask_to_end(int worker);
+    void expect_end(int worker);
+    void end(int worker);  // both
     void end_all();
     bool running(int worker);
     WorkerProcess& process(int worker);
@@ -164,6 +168,7 @@ private:
         std::unique_ptr<CountsFile> counts;
         bool wanted = false;
         bool expects_end = false;
+        bool asked_to_end = false;
         std::optional<SteadyClock::time_point> recovers_since;
     };
 
@@ -171,6 +176,7 @@ private:
     void tend();
     void send(std::vector<schema::JobRecord> records);
     void send_cancels(std::size_t count);
+    void note_exit(int worker);
     std::string member_of(int worker) const;
 
     Cluster& cluster_;

@@ -42,8 +42,9 @@ void kill_idle(Rig& rig) {
 
 void terminate(Rig& rig) {
     const int worker = rig.any_worker();
-    rig.signal(worker, SIGTERM);
-    rig.wait_end(worker, seconds(60));
+    ++rig.counts().kills;
+    rig.end(worker);
+    rig.start(worker);
 }
 
 void kill_at(Rig& rig, const char* point) {
@@ -76,6 +77,8 @@ void stop_for(Rig& rig, milliseconds time) {
 }
 void stop_short(Rig& rig) { stop_for(rig, milliseconds(rig.between(300, 3'000))); }
 void stop_past_session(Rig& rig) { stop_for(rig, rig.options().session_timeout + seconds(2)); }
+void prepare_short_poll(RigOptions& options) { options.poll_interval = options.session_timeout; }
+void stop_past_poll(Rig& rig) { stop_for(rig, 2 * rig.options().poll_interval); }
 void stop_past_transaction(Rig& rig) { stop_for(rig, rig.options().transaction_timeout + seconds(3)); }
 
 // A zombie: it stops between two steps of its commit, others take its work, then it goes on.
@@ -116,10 +119,12 @@ void flap(Rig& rig) {
 void three_join_in_a_drain(Rig& rig) {
     const int first = rig.options().workers;
     const int leaving = rig.any_worker();
-    rig.signal(leaving, SIGTERM);
+    ++rig.counts().kills;
+    rig.ask_to_end(leaving);
     for (int i = 0; i < 3; ++i) rig.start(first + i);
-    rig.wait_end(leaving, seconds(60));
+    rig.expect_end(leaving);
     work_on(rig, 100);
+    rig.start(leaving);
     for (int i = 0; i < 3; ++i) rig.end(first + i);
 }
 
@@ -304,6 +309,7 @@ constexpr std::array table = {
     Scenario{"kill_at_ledger", "SIGKILL at a write of the ledger", kill_at_ledger},
     Scenario{"stop_short", "SIGSTOP for less than any time-out", stop_short},
     Scenario{"stop_past_session", "SIGSTOP for longer than the session", stop_past_session},
+    Scenario{"stop_past_poll", "SIGSTOP for longer than a worker may not poll", stop_past_poll, false, false, prepare_short_poll},
     Scenario{"stop_past_transaction", "SIGSTOP for longer than a transaction may take", stop_past_transaction},
     Scenario{"zombie_at_produced", "SIGSTOP with results produced, others take over, SIGCONT", zombie_at_produced},
     Scenario{"zombie_at_offsets", "SIGSTOP with offsets sent, others take over, SIGCONT", zombie_at_offsets},

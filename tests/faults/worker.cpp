@@ -16,6 +16,8 @@
 #include "consumer/kafka_member.h"
 #include "consumer/ledger.h"
 #include "consumer/pipeline.h"
+#include "ops/machine.h"
+#include "ops/signals.h"
 #include "tests/faults/arguments.h"
 #include "tests/faults/counters.h"
 #include "tests/faults/job_mix.h"
@@ -29,7 +31,8 @@ using std::chrono::microseconds;
 constexpr std::string_view help =
     R"(usage: lorry_fault_worker --brokers B --prefix P --group G --member M --ledger FILE --counts FILE [OPTION]...
   --session-timeout-ms N   --transaction-timeout-ms N   --drain-budget-ms N   --drain-timeout-ms N   --commit-interval-ms N
-  --in-flight N            --step-us N: what one step of the engine takes     --deadline-ms N: how long brokers may be away
+  --poll-interval-ms N     --in-flight N           --step-us N: what one step of the engine takes
+  --deadline-ms N: how long brokers may be away
   --at-least-once          without transactions
   --careful-starts N       0: a job that kills its worker is not found out (consumer/careful_starts.h)
   --die-at NAME:COUNT      SIGKILL itself when it passes that fault point for the COUNTth time (consumer/fault_point.h)
@@ -84,6 +87,7 @@ public:
     CountingObserver(WorkerCounts& counts, const consumer::KafkaMember& member) : counts_(counts), member_(member) {}
     void on_gauges(const consumer::PipelineGauges& gauges) override {
         if (gauges.in_flight > counts_.in_flight_most) counts_.in_flight_most = gauges.in_flight;
+        if (const std::size_t memory = ops::memory_peak(); memory > counts_.memory_most) counts_.memory_most = memory;
         const auto stats = member_.stats();
         counts_.rebalances += stats.rebalances - before_.rebalances;
         counts_.aborts += stats.aborts - before_.aborts;
@@ -113,17 +117,12 @@ struct FaultPlace {
     }
 };
 FaultPlace fault_place;  // NOLINT: fault points are functions without an owner
-std::atomic<consumer::Pipeline*> running_pipeline = nullptr;
 
 void on_passing(const char* name) {
     if (fault_place.name == name && --fault_place.passes_left == 0) raise(fault_place.signal);
 }
 
-void on_stop_signal(int) {
-    if (auto* const pipeline = running_pipeline.load()) pipeline->request_stop();
-}
-
-void haul(Arguments& arguments) {
+void haul(Arguments& arguments, ops::SignalWatcher& signals) {
     const consumer::KafkaConfig kafka{.brokers = arguments.text("brokers"),
                                       .passthrough = {},
                                       .deadline_start = arguments.milliseconds("deadline-ms", 60'000),
@@ -135,6 +134,7 @@ void haul(Arguments& arguments) {
                                                   .group = arguments.text("group"),
                                                   .member = name,
                                                   .session_timeout = arguments.milliseconds("session-timeout-ms", 6'000),
+                                                  .poll_interval_max = arguments.milliseconds("poll-interval-ms", 300'000),
                                                   .drain_budget = arguments.milliseconds("drain-budget-ms", 1'000),
                                                   .exactly_once = !arguments.has("at-least-once"),
                                                   .transaction_timeout = arguments.milliseconds("transaction-timeout-ms", 10'000)};
@@ -183,23 +183,24 @@ void haul(Arguments& arguments) {
                                  .reply = reply,
                                  .observer = observer},
                                 pipeline_options);
-    running_pipeline = &pipeline;
     std::cerr << "running as " << getpid() << std::string("\n") << std::flush;
-    pipeline.run();
-    running_pipeline = nullptr;
+    {
+        const ops::SignalWatcher::Armed armed(signals, [&] { pipeline.request_stop(); });
+        pipeline.run();
+    }
     std::cerr << "drained\n";
 }
 
 int run(std::span<char* const> given) {
     std::signal(SIGXFSZ, SIG_IGN);  // a full disk is an error, not an end
-    std::signal(SIGTERM, on_stop_signal);
     try {
         Arguments arguments(given);
         if (arguments.has("help")) {
             std::cout << help;
             return 0;
         }
-        haul(arguments);
+        ops::SignalWatcher signals;
+        haul(arguments, signals);
         return 0;
     } catch (const UsageError& error) {
         std::cerr << error.what() << '\n' << help;

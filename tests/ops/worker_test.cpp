@@ -165,6 +165,27 @@ TEST_F(WorkerProgram, answers_jobs_serves_its_pages_and_drains_when_told) {
     EXPECT_EQ(states["broken"], "failed");
 }
 
+TEST_F(WorkerProgram, ends_a_cancelled_job_once_and_leaves_the_others_alone) {
+    {
+        consumer::JobProducer producer(config, {.topic = topics.jobs()});
+        for (const char* id : {"first", "dropped", "last"}) producer.submit(job(id, "base"), "base", 1);
+        producer.finish();
+    }
+    consumer::send_cancel(config, topics.control(), {.id = "dropped", .is_batch = false, .at = {}});
+    Program program(command());
+    std::map<std::string, std::string> ends;
+    for (const std::string& value : results(3)) {
+        const auto summary = schema::parse_result(value);
+        ASSERT_TRUE(summary) << value;
+        ends[summary->custom_id] = summary->ok ? "ok" : summary->error.substr(0, summary->error.find(':'));
+    }
+    EXPECT_EQ(ends, (std::map<std::string, std::string>{{"first", "ok"}, {"dropped", "batch_cancelled"}, {"last", "ok"}}));
+    program.signal(SIGTERM);
+    EXPECT_EQ(program.wait(60s).exit_code, 0);
+    EXPECT_EQ(results(3).size(), 3U);
+    EXPECT_EQ(schema::Store::open(ledger, schema::Store::Mode::reader).count({}).cancelled, 1);
+}
+
 TEST(WorkerCommand, ends_with_2_without_brokers_and_with_1_when_none_answer) {
     const TinyModel tiny;
     const ProgramResult without = tests::run_program_of({LORRY_PROGRAM, "worker", "--model", tiny.model.string()});

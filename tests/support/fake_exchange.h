@@ -45,7 +45,7 @@ public:
             action->second(handler);
         }
         std::vector<consumer::Delivery> deliveries;
-        while (!paused_ && deliveries.size() < max && !records_.empty()) {
+        while (deliveries.size() < max && !records_.empty()) {
             deliveries.push_back({.record = std::move(records_.front()), .epoch = 1});
             records_.pop_front();
             ++delivered_;
@@ -53,7 +53,6 @@ public:
         if (deliveries.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         return deliveries;
     }
-    void set_paused(bool paused) override { paused_ = paused; }
     bool exhausted() const override { return !stays_open_ && records_.empty() && actions_.empty(); }
     std::optional<std::int64_t> backlog() override { return static_cast<std::int64_t>(records_.size()); }
     void close(consumer::RevocationHandler& handler, Clock::time_point deadline) override {
@@ -65,7 +64,6 @@ private:
     std::multimap<std::int64_t, std::function<void(consumer::RevocationHandler&)>> actions_;
     std::int64_t next_offset_ = 0;
     std::int64_t delivered_ = 0;
-    bool paused_ = false;
     bool stays_open_ = false;
 };
 
