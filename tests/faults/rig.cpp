@@ -10,6 +10,7 @@
 #include <atomic>
 #include <csignal>
 #include <fstream>
+#include <initializer_list>
 #include <iostream>
 #include <stdexcept>
 #include <utility>
@@ -40,19 +41,22 @@ void end_on_signals() {
 }
 
 Cluster::Cluster(int brokers, std::filesystem::path folder, std::uint64_t seed) : brokers_(brokers), folder_(std::move(folder)) {
-    std::vector<std::string> arguments = {"start", "--fresh", "--brokers", std::to_string(brokers)};
+    const auto make = [&](std::initializer_list<std::string> settings) {
+        start_.insert(start_.end(), settings);
+        auto arguments = start_;
+        arguments.emplace_back("--fresh");
+        command(std::move(arguments));
+    };
     if (brokers > 1) {
-        arguments.insert(arguments.end(), {"--port", "0"});
-        command(arguments);
+        make({"--brokers", std::to_string(brokers), "--port", "0"});
         std::getline(std::ifstream(folder_ / "address") >> std::ws, address_);
         return;
     }
     const std::uint16_t port = free_port(seed);
     const std::uint16_t proxy_port = free_port(seed + 5'000);
     address_ = fmt::format("127.0.0.1:{}", proxy_port);
-    arguments.insert(arguments.end(), {"--port", std::to_string(port), "--set", "advertised.listeners=PLAINTEXT://" + address_});
     proxy_ = std::make_unique<FaultProxy>(proxy_port, port);
-    command(arguments);
+    make({"--brokers", "1", "--port", std::to_string(port), "--set", "advertised.listeners=PLAINTEXT://" + address_});
 }
 
 Cluster::~Cluster() {
@@ -79,6 +83,7 @@ consumer::KafkaConfig Cluster::config() const {
 void Cluster::kill(int broker) { command({"kill", std::to_string(broker)}); }
 void Cluster::stop(int broker) { command({"stop", std::to_string(broker)}); }
 void Cluster::start(int broker) { command({"start", std::to_string(broker)}); }
+void Cluster::start_all() { command(start_); }
 
 WorkerProcess::WorkerProcess(std::vector<std::string> command, const std::filesystem::path& log) {
     std::vector<char*> arguments;

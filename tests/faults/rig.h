@@ -42,6 +42,7 @@ public:
     void kill(int broker);
     void stop(int broker);
     void start(int broker);
+    void start_all();  // together: one alone of several is no quorum, and does not come up
     FaultProxy* proxy() { return proxy_.get(); }  // nullptr: several brokers
 
 private:
@@ -49,6 +50,7 @@ private:
 
     const int brokers_;
     const std::filesystem::path folder_;
+    std::vector<std::string> start_ = {"start"};  // with what all of them are made of
     std::string address_;
     std::unique_ptr<FaultProxy> proxy_;
 };

@@ -211,7 +211,7 @@ void brokers_down(Rig& rig, seconds time) {
     ++rig.counts().broker_faults;
     for (int broker = 1; broker <= rig.cluster().brokers(); ++broker) rig.cluster().kill(broker);
     rig.pause(time);
-    for (int broker = 1; broker <= rig.cluster().brokers(); ++broker) rig.cluster().start(broker);
+    rig.cluster().start_all();
 }
 void brokers_down_short(Rig& rig) { brokers_down(rig, seconds(8)); }
 void brokers_down_minute(Rig& rig) { brokers_down(rig, seconds(60)); }
