@@ -89,10 +89,7 @@ private:
                 return;
             }
             consumer_.check_fatal();
-            if (is_configuration_error(error) || error == RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE ||
-                error == RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID) {
-                throw refused(error);
-            }
+            if (is_configuration_error(error) || error == RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE) throw refused(error);
             const auto waited = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
             if (is_rebalancing(error) && waited > rebalance_patience) {
                 spdlog::info("offsets could not be committed during a rebalance ({}); they go with the next commit",
@@ -129,9 +126,6 @@ private:
         std::string advice = advice_for(error, "the jobs topic");
         if (error == RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE) {
             advice = fmt::format(": set the brokers' offset.metadata.max.bytes to {} or more", commit_metadata_chars_max);
-        }
-        if (error == RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID) {
-            advice = ": another worker runs under this member id; give each worker a `member` of its own";
         }
         return KafkaError(
             fmt::format("Kafka at {}: committing offsets: {}{}", consumer_.config().brokers, rd_kafka_err2str(error), advice));

@@ -51,6 +51,9 @@ public:
                 backoff.reset();
                 continue;
             }
+            // A second worker under our member name is told to the consumer. Offsets that are refused for it (FENCED_INSTANCE_ID) may as
+            // well be this worker's own, sent as the member that it was before it joined anew.
+            consumer_.check_fatal();
             if (result.timed_out) entries_max_ = std::max<std::size_t>(1, transaction.entries.size() / 2);
             std::move(transaction.entries.rbegin(), transaction.entries.rend(), std::front_inserter(waiting));
             const auto waited = std::chrono::duration_cast<milliseconds>(Timer::now() - waiting_since);

@@ -94,10 +94,6 @@ void TransactionalProducer::on_report(rd_kafka_t*, const rd_kafka_message_t* mes
 StepResult TransactionalProducer::result_of(const char* what, const rd_kafka_error_t& error) const {
     const auto code = rd_kafka_error_code(&error);
     const std::string& brokers = connection_.config().brokers;
-    if (code == RD_KAFKA_RESP_ERR_FENCED_INSTANCE_ID) {
-        throw KafkaError(fmt::format("Kafka at {}: {}: another worker runs under this member id: give each worker a `member` of its own",
-                                     brokers, what));
-    }
     if (is_configuration_error(code)) {
         // The client does not always say which topic it is about.
         throw KafkaError(fmt::format("Kafka at {}: {} (transactional id {}, writing to {}): {}{}", brokers, what, options_.id,
