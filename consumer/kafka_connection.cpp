@@ -27,7 +27,9 @@ constexpr milliseconds backoff_max{500};
 // socket.timeout.ms: a connection that was cut without a word is given up in ten seconds, within a session and a transaction, not in sixty.
 // fetch.queue.backoff.ms: the client looks only so often whether a partition's full queue has room again; its default, a second, is longer
 // than it takes to work off what small jobs such a queue holds.
-constexpr std::array<std::pair<const char*, const char*>, 11> common_settings = {{
+// queued.*, fetch.message.max.bytes: what is fetched ahead of each partition (one answer of a broker may go beyond it); the defaults allow
+// 64 MB of each.
+constexpr std::array<std::pair<const char*, const char*>, 14> common_settings = {{
     {"client.id", "lorry"},
     {"socket.nagle.disable", "true"},
     {"socket.timeout.ms", "10000"},
@@ -39,6 +41,9 @@ constexpr std::array<std::pair<const char*, const char*>, 11> common_settings = 
     {"allow.auto.create.topics", "false"},
     {"fetch.wait.max.ms", "100"},
     {"fetch.queue.backoff.ms", "10"},
+    {"queued.min.messages", "500"},
+    {"queued.max.messages.kbytes", "512"},
+    {"fetch.message.max.bytes", "524288"},
 }};
 
 void set(rd_kafka_conf_t* conf, const std::string& key, const std::string& value) {

@@ -44,7 +44,8 @@ struct RecordReader::State {
                       {"enable.auto.offset.store", "false"},
                       {"enable.auto.commit", "false"},
                       {"queued.min.messages", "1000"},
-                      {"queued.max.messages.kbytes", "16384"}}),
+                      {"queued.max.messages.kbytes", "16384"},
+                      {"fetch.message.max.bytes", "1048576"}}),
           queue(rd_kafka_queue_new(connection.handle())) {}
 
     ~State() {

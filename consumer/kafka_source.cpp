@@ -31,11 +31,7 @@ KafkaSettings settings_of(const KafkaSource::Options& options) {
                               {"enable.auto.commit", "false"},
                               {"enable.auto.offset.store", "false"},
                               {"allow.auto.create.topics", "false"},
-                              {"max.poll.interval.ms", std::to_string(options.poll_interval_max.count())},
-                              // Of each partition; one answer of a broker may go beyond it.
-                              {"queued.min.messages", "500"},
-                              {"queued.max.messages.kbytes", "512"},
-                              {"fetch.message.max.bytes", "524288"}};
+                              {"max.poll.interval.ms", std::to_string(options.poll_interval_max.count())}};
     const KafkaSettings classic = {
         {"group.instance.id", options.member},
         {"partition.assignment.strategy", "cooperative-sticky"},
