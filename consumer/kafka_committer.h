@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "consumer/kafka_connection.h"
+#include "consumer/kafka_end_offsets.h"
 #include "consumer/offset_tracker.h"
 #include "schema/completion.h"
 
@@ -71,8 +72,10 @@ struct TransactionOptions {
     std::size_t entries_max = 10'000;  // of one transaction; fewer for a while after one timed out
     std::size_t bytes_max = std::size_t{64} << 20;
     ProducerLimits limits;
+    TopicPartitions outputs;  // where results, statuses and dead letters go
+    TopicPartitions inputs;   // the jobs topic's
 };
-// Waits until the brokers have ended what an earlier worker of this id left open. Throws KafkaError at deadline_start.
+// Waits until what an earlier worker of this id left open has ended. Throws KafkaError at deadline_start.
 std::unique_ptr<Committer> make_transactional_committer(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker,
                                                         TransactionOptions options);
 

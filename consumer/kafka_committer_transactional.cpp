@@ -11,6 +11,7 @@
 #include "consumer/backoff.h"
 #include "consumer/fault_point.h"
 #include "consumer/kafka_committer.h"
+#include "consumer/kafka_leftovers.h"
 #include "consumer/kafka_transactions.h"
 
 namespace lorry::consumer {
@@ -23,6 +24,8 @@ using Timer = std::chrono::steady_clock;
 constexpr milliseconds backoff_first{10};
 constexpr milliseconds backoff_max{1'000};
 constexpr milliseconds request_timeout{5'000};
+// For the brokers to notice that a transaction of somebody else has timed out, and to end it.
+constexpr milliseconds others_time{2'000};
 // This often within a minute means that somebody else keeps opening our id.
 constexpr std::size_t fences_max = 3;
 constexpr std::chrono::minutes fences_window{1};
@@ -188,13 +191,24 @@ private:
 
     // Under a fresh producer nothing of an old one can change any more.
     void reopen(milliseconds deadline) {
+        const auto start = Timer::now();
         for (Backoff backoff(backoff_first, backoff_max);;) {
             producer_.reset();
             producer_ = std::make_unique<TransactionalProducer>(
                 config_, TransactionalProducer::Options{.id = options_.id, .timeout = options_.timeout, .limits = options_.limits});
-            const StepResult result = producer_->open(deadline);
+            StepResult result = producer_->open(deadline);
+            if (result.end == StepEnd::done) {
+                result = end_leftovers(*producer_, consumer_,
+                                       {.outputs = options_.outputs,
+                                        .inputs = options_.inputs,
+                                        .patience = options_.timeout + others_time,
+                                        .deadline = deadline});
+            }
             if (result.end == StepEnd::done) return;
-            count_fence(result.reason);
+            if (result.end == StepEnd::fenced) count_fence(result.reason);
+            spdlog::warn("a transactional producer could not be opened: {}", result.reason);
+            const auto waited = std::chrono::duration_cast<milliseconds>(Timer::now() - start);
+            if (waited > deadline) throw consumer_.away("opening transactions (" + result.reason + ")", waited);
             std::this_thread::sleep_for(backoff.next());
         }
     }

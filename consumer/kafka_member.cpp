@@ -31,6 +31,12 @@ std::size_t record_limit(const KafkaConnection& connection, const std::string& t
     return limit - std::min(limit, batch_frame);
 }
 
+TopicPartitions partitions_of(const std::string& topic, std::int32_t count) {
+    TopicPartitions partitions;
+    for (std::int32_t number = 0; number < count; ++number) partitions.emplace_back(topic, number);
+    return partitions;
+}
+
 }  // namespace
 
 struct KafkaMember::State {
@@ -69,13 +75,23 @@ struct KafkaMember::State {
                                         .results_partitions = connection.required_partition_count(topics.results()),
                                         .dlq_partitions = connection.required_partition_count(topics.dlq())};
         connection.required_partition_count(topics.chunks());
-        connection.required_partition_count(topics.status());
         if (jobs != sink_options.results_partitions) {
             spdlog::warn("{} has {} partitions and {} has {}: give them the same number, so that a take-over finds results in one place",
                          topics.jobs(), jobs, topics.results(), sink_options.results_partitions);
         }
         const ProducerLimits limits = producer_limits({sink_options.limits.results, sink_options.limits.status, sink_options.limits.dlq});
         sink_options.jobs_topic_id = connection.topic_id(topics.jobs());
+        const std::int32_t status = connection.required_partition_count(topics.status());
+        const TopicPartitions inputs = partitions_of(topics.jobs(), jobs);
+        TopicPartitions outputs = partitions_of(topics.results(), sink_options.results_partitions);
+        if (!embedded) {
+            TopicPartitions watched = inputs;
+            watched.insert(watched.end(), outputs.begin(), outputs.end());
+            stable_offsets.emplace(source.connection(), std::move(watched), options.stall_interval);
+        }
+        for (const auto& more : {partitions_of(topics.dlq(), sink_options.dlq_partitions), partitions_of(topics.status(), status)}) {
+            outputs.insert(outputs.end(), more.begin(), more.end());
+        }
         // The embedded broker takes transactions, and forgets their offsets.
         exactly_once = options.exactly_once && !embedded;
         auto made = exactly_once
@@ -84,13 +100,11 @@ struct KafkaMember::State {
                                                         .timeout = options.transaction_timeout,
                                                         .entries_max = options.outbox_records_max,
                                                         .bytes_max = options.outbox_bytes_max,
-                                                        .limits = limits})
+                                                        .limits = limits,
+                                                        .outputs = std::move(outputs),
+                                                        .inputs = inputs})
                         : make_at_least_once_committer(config, source.connection(), tracker, limits);
         committer = made.get();
-        StableOffsets::Partitions watched;
-        for (std::int32_t i = 0; i < jobs; ++i) watched.emplace_back(topics.jobs(), i);
-        for (std::int32_t i = 0; i < sink_options.results_partitions; ++i) watched.emplace_back(topics.results(), i);
-        if (!embedded) stable_offsets.emplace(source.connection(), std::move(watched), options.stall_interval);
         sink = std::make_unique<KafkaSink>(config, std::move(sink_options), std::move(made));
     }
 };

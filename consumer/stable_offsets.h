@@ -7,30 +7,25 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
-#include "consumer/kafka_connection.h"
+#include "consumer/kafka_end_offsets.h"
 
 namespace lorry::consumer {
 
 class StableOffsets {
 public:
-    using Partitions = std::vector<std::pair<std::string, std::int32_t>>;
-
     // Looks once per interval, on a thread of its own, through `connection`, which must outlive this. An answer that does not come is
     // waited for in the next look.
-    StableOffsets(const KafkaConnection& connection, Partitions partitions, std::chrono::milliseconds interval);
+    StableOffsets(const KafkaConnection& connection, TopicPartitions partitions, std::chrono::milliseconds interval);
 
     // The longest that any of the topic's partitions has been waiting, to the interval; 0: none does. Any thread.
     std::chrono::milliseconds stall(const std::string& topic) const;
 
 private:
     using Clock = std::chrono::steady_clock;
-    using Key = Partitions::value_type;
+    using Key = TopicPartitions::value_type;
     struct Stall {
         std::int64_t offset = 0;  // the last stable one
         Clock::time_point since;
@@ -38,11 +33,10 @@ private:
     };
 
     void look(const std::stop_token& stop);
-    void compare(const std::map<Key, std::int64_t>& stable, const std::map<Key, std::int64_t>& ends);
-    std::optional<std::map<Key, std::int64_t>> ends(rd_kafka_IsolationLevel_t level, const std::stop_token& stop) const;
+    void compare(const EndOffsets& stable, const EndOffsets& ends);
 
     const KafkaConnection& connection_;
-    const Partitions partitions_;
+    const TopicPartitions partitions_;
     const std::chrono::milliseconds interval_;
     mutable std::mutex mutex_;
     std::map<Key, Stall> stalls_;  // guarded by mutex_; of partitions that stand below their end

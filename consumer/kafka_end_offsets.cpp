@@ -1,0 +1,52 @@
+// The admin client's list of offsets.
+#include "consumer/kafka_end_offsets.h"
+
+#include <array>
+#include <chrono>
+
+#include "schema/check.h"
+
+namespace lorry::consumer {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds turn{50};
+constexpr milliseconds request_timeout{5'000};
+
+}  // namespace
+
+std::optional<EndOffsets> end_offsets(const KafkaConnection& connection, const TopicPartitions& partitions, rd_kafka_IsolationLevel_t level,
+                                      const std::stop_token& stop) {
+    EndOffsets answer;
+    if (partitions.empty()) return answer;
+    const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
+    for (const auto& [topic, partition] : partitions) {
+        rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition)->offset = RD_KAFKA_OFFSET_SPEC_LATEST;
+    }
+    const AdminOptionsHandle options(rd_kafka_AdminOptions_new(connection.handle(), RD_KAFKA_ADMIN_OP_LISTOFFSETS));
+    std::array<char, 256> problem{};
+    rd_kafka_AdminOptions_set_request_timeout(options.get(), static_cast<int>(request_timeout.count()), problem.data(), problem.size());
+    const ErrorHandle refused(rd_kafka_AdminOptions_set_isolation_level(options.get(), level));
+    CHECK(!refused, "both isolation levels are known");
+    const QueueHandle queue(rd_kafka_queue_new(connection.handle()));
+    rd_kafka_ListOffsets(connection.handle(), list.get(), options.get(), queue.get());
+    EventHandle event;
+    const auto deadline = Clock::now() + 2 * request_timeout;
+    while (!event && !stop.stop_requested() && Clock::now() < deadline) {
+        event.reset(rd_kafka_queue_poll(queue.get(), static_cast<int>(turn.count())));
+    }
+    if (!event || rd_kafka_event_error(event.get()) != RD_KAFKA_RESP_ERR_NO_ERROR) return std::nullopt;
+    std::size_t count = 0;
+    const auto* const* infos = rd_kafka_ListOffsets_result_infos(rd_kafka_event_ListOffsets_result(event.get()), &count);
+    for (std::size_t i = 0; i < count; ++i) {
+        const rd_kafka_topic_partition_t* one = rd_kafka_ListOffsetsResultInfo_topic_partition(infos[i]);
+        if (one->err != RD_KAFKA_RESP_ERR_NO_ERROR) return std::nullopt;
+        answer[{one->topic, one->partition}] = one->offset;
+    }
+    return answer;
+}
+
+}  // namespace lorry::consumer
