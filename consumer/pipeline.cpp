@@ -69,6 +69,9 @@ struct Pipeline::State final : RevocationHandler {
     void lost(const std::vector<PartitionEpoch>& partitions) override;
     void drop_parked(const std::vector<PartitionEpoch>& partitions);
     void end_generating(std::thread& generating);
+    void end_publishing(std::thread& publishing);
+    void set_publishing_since(std::optional<Clock::time_point> time);
+    bool is_commit_overdue() const;
 
     template <typename Loop>
     void guarded(Loop loop);
@@ -98,6 +101,10 @@ struct Pipeline::State final : RevocationHandler {
 
     std::atomic<bool> failed = false;
     std::promise<void> generated;  // the engine's thread is through
+    std::promise<void> published;  // the publisher's is
+    mutable std::mutex publishing_mutex;
+    // Guarded by publishing_mutex: since when the publisher has been busy with what it took from its queue. It waits for the sink in there.
+    std::optional<Clock::time_point> publishing_since;
     std::mutex failure_mutex;
     std::exception_ptr failure;  // guarded by failure_mutex: the first of any thread
 };
@@ -111,12 +118,15 @@ void Pipeline::run() {
         state.guarded([&] { state.generate_loop(); });
         state.generated.set_value();
     });
-    std::thread publishing([&] { state.guarded([&] { state.publish_loop(); }); });
+    std::thread publishing([&] {
+        state.guarded([&] { state.publish_loop(); });
+        state.published.set_value();
+    });
     state.guarded([&] { state.intake_loop(stop_); });
     state.admitted.close();
     state.end_generating(generating);
     state.publications.close();
-    publishing.join();
+    state.end_publishing(publishing);
     state.rethrow_failure();
 }
 
@@ -127,6 +137,8 @@ void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
         const std::size_t wanted = parked.size() < parked_share_max * options.in_flight_max ? room() : 0;
         for (Delivery& delivery : parts.source.poll(poll_timeout, wanted, *this)) receive(std::move(delivery));
         tell_observer();
+        // Otherwise this worker would stay in the group, and its partitions would rest for ever.
+        if (is_commit_overdue()) throw std::runtime_error("a commit hangs: start the worker again, nothing that was not committed is lost");
     }
     if (!failed) parts.source.close(*this, Clock::now() + options.drain_timeout);
 }
@@ -169,9 +181,9 @@ void Pipeline::State::publish_loop() {
         const auto nothing_runs = [&] { return in_flight.total() <= publisher.uncommitted(); };
         if (nothing_runs()) next_commit = std::min(next_commit, Clock::now() + idle_commit_interval);
         const auto until_commit = std::chrono::duration_cast<std::chrono::milliseconds>(next_commit - Clock::now());
-        for (Publication& publication : publications.pop_all(std::max(until_commit, std::chrono::milliseconds(0)))) {
-            publisher.take(std::move(publication));
-        }
+        auto taken = publications.pop_all(std::max(until_commit, std::chrono::milliseconds(0)));
+        set_publishing_since(Clock::now());
+        for (Publication& publication : taken) publisher.take(std::move(publication));
         const bool at_end = publications.is_drained();
         // Small jobs fill the window long before the interval is over.
         const bool window_fills = publisher.uncommitted() * 4 >= options.in_flight_max;
@@ -180,6 +192,7 @@ void Pipeline::State::publish_loop() {
             publisher.commit();
             next_commit = Clock::now() + options.commit_interval;
         }
+        set_publishing_since(std::nullopt);
         if (at_end) return;
     }
 }
@@ -317,6 +330,23 @@ void Pipeline::State::end_generating(std::thread& generating) {
     const bool has_ended = generated.get_future().wait_for(options.step_timeout) == std::future_status::ready;
     CHECK(has_ended, "a step of the engine hangs" + failure_text());
     generating.join();
+}
+
+void Pipeline::State::end_publishing(std::thread& publishing) {
+    const auto patience = is_commit_overdue() ? std::chrono::milliseconds(0) : options.commit_timeout;
+    const bool has_ended = published.get_future().wait_for(patience) == std::future_status::ready;
+    CHECK(has_ended, "a commit hangs" + failure_text());
+    publishing.join();
+}
+
+void Pipeline::State::set_publishing_since(std::optional<Clock::time_point> time) {
+    const std::lock_guard lock(publishing_mutex);
+    publishing_since = time;
+}
+
+bool Pipeline::State::is_commit_overdue() const {
+    const std::lock_guard lock(publishing_mutex);
+    return publishing_since && Clock::now() - *publishing_since > options.commit_timeout;
 }
 
 // A failure of any thread ends them all; run() throws the first.

@@ -16,6 +16,7 @@ consumer::PipelineOptions pipeline_options(const Settings& settings, const engin
             .in_flight_tokens_max = in_flight_tokens_of(settings, engine.context_max()),
             .commit_interval = settings.commit_interval,
             .drain_timeout = settings.drain_timeout,
+            .commit_timeout = settings.deadline_later + std::chrono::minutes(1),
             .job_timeout = settings.job_timeout,
             .parse = {.bytes_max = settings.job_bytes_max.count}};
 }

@@ -381,6 +381,20 @@ TEST(Pipeline, EndsWithTheReasonWhenACommitHoldsUpARevocation) {
     }
 }
 
+// The group would go on taking this worker for well, and nobody would get its partitions.
+TEST(PipelineDeathTest, EndsTheProcessWhenACommitHangs) {
+    testing::FLAGS_gtest_death_test_style = "threadsafe";
+    const auto hang = [] {
+        Rig rig;
+        rig.options.commit_timeout = std::chrono::milliseconds(50);
+        rig.observer.at_finish = [](const JobObservation&) { std::promise<void>().get_future().wait_for(std::chrono::hours(1)); };
+        rig.source.stay_open();
+        rig.source.add(job("one", R"(,"max_tokens":1)"));
+        rig.run();
+    };
+    EXPECT_DEATH(hang(), "a commit hangs; before that: a commit hangs: start the worker again");
+}
+
 TEST(PipelineDeathTest, EndsTheProcessWhenTheLastStepHangs) {
     testing::FLAGS_gtest_death_test_style = "threadsafe";
     const auto hang = [] {
