@@ -243,6 +243,7 @@ struct DeviceInfo {
     std::string fingerprint;                      // kernels and chip kind: part of system_fingerprint
     std::size_t memory_total = 0;                 // bytes
     std::size_t memory_free = 0;                  // bytes, now
+    bool has_own_memory = false;                  // a GPU's; else these are the machine's
 };
 
 class Backend {
@@ -286,5 +287,15 @@ struct CpuOptions {
 };
 
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
+
+struct CudaOptions {
+    Format weights = Format::bfloat16;            // storage of packed weights, adapters and KV; float32 is strict parity
+};
+
+// What stands in the way of using a GPU, for people (built without CUDA, no driver, no device); nullopt when one can be used.
+std::optional<std::string> cuda_obstacle();
+
+// The first GPU. Throws std::runtime_error with the obstacle when there is none.
+std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options);
 
 }  // namespace lorry::kernels

@@ -37,10 +37,10 @@ TEST_P(Agreement, MatmulOfAnyShapeSourceFormatAndNumberOfParts) {
             Table stored(shape.out + 5, shape.in);
             std::copy(first.stored.data.begin(), first.stored.data.end(), stored.data.begin());
             std::copy(second.stored.data.begin(), second.stored.data.end(), stored.data.begin() + std::ssize(first.stored.data));
-            const Table x = normal(shape.rows, shape.in);
+            const Table x = reference::rounded(normal(shape.rows, shape.in), input());
             const Table bias = normal(1, shape.out + 5);
             const Table before = normal(shape.rows, shape.out + 5);
-            const Memory in(*backend_, x);
+            const Memory in(*backend_, x, input());
             const Memory out(*backend_, before);
             const Memory bias_memory(*backend_, bias);
             backend_->matmul({.out = out.matrix(),
@@ -70,7 +70,10 @@ TEST_P(Agreement, EmbedReadsRowsOfTheTiedHeadExactly) {
     const auto position_weight = backend_->pack_weight({&position_view, 1});
     const std::vector<TokenId> ids{36, 0, 16, 15, 36};
     const std::vector<std::int32_t> places{0, 1, 10, 3, 4};
-    const StepInputs step{.rows = 5, .tokens = ids, .positions = places, .rope_rows = {}, .sequences = {}, .sample_rows = {}};
+    const std::vector<BlockId> blocks{0};
+    const StepSequence sequence{.row_begin = 0, .row_count = 5, .position = 0, .blocks = blocks};
+    const StepInputs step{.rows = 5, .tokens = ids, .positions = places, .rope_rows = {}, .sequences = {&sequence, 1}, .sample_rows = {}};
+    backend_->begin_step(step);
     for (const bool learned : {false, true}) {
         const Memory out(*backend_, 5, 19);
         backend_->embed(
@@ -180,9 +183,9 @@ TEST_P(Agreement, LoraOfMixedRanksPartsAndRowsWithoutAdapter) {
                                         {8, 3, nullptr},
                                         {11, 70, adapters[2].packed.get()},
                                         {81, 1, adapters[0].packed.get()}};
-    const Table x = normal(85, in_features);
+    const Table x = reference::rounded(normal(85, in_features), input());
     const Table before = normal(85, out_features);
-    const Memory in(*backend_, x);
+    const Memory in(*backend_, x, input());
     const Memory out(*backend_, before);
     backend_->lora({.out = out.matrix(), .in = in.matrix(), .groups = groups});
 
@@ -230,14 +233,39 @@ TEST_P(Agreement, GroupBiasAndGatherRowsAreExact) {
     EXPECT_EQ(rows.read().data, want.data);
 
     const std::vector<std::int32_t> wanted{0, 3, 8};
-    const StepInputs step{.rows = 9, .tokens = {}, .positions = {}, .rope_rows = {}, .sequences = {}, .sample_rows = wanted};
+    const std::vector<std::int32_t> places(9, 0);
+    const std::vector<BlockId> blocks{0};
+    const StepSequence sequence{.row_begin = 0, .row_count = 9, .position = 0, .blocks = blocks};
+    const StepInputs step{
+        .rows = 9, .tokens = places, .positions = places, .rope_rows = {}, .sequences = {&sequence, 1}, .sample_rows = wanted};
+    backend_->begin_step(step);
     const Memory gathered(*backend_, 3, 21);
     backend_->gather_rows({.out = gathered.matrix(), .in = rows.matrix(), .step = step});
     for (std::int64_t i = 0; i < 3; ++i) EXPECT_EQ(gathered.read_row(i), rows.read_row(wanted[static_cast<std::size_t>(i)]));
     EXPECT_TRUE(gathered.padding_is_untouched());
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, Agreement, ::testing::ValuesIn(devices()), name_of);
+// Pins: what a matmul reads is what the op before it computed, rounded once.
+TEST_P(Agreement, ProducingOpsWriteTheFormatThatMatmulsRead) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    const Memory in(*backend_, normal(5, 2 * 37));
+    const Memory weight(*backend_, normal(1, 2 * 37));
+    const auto both = [&](std::int64_t columns, const auto& op) {
+        const Memory plain(*backend_, 5, columns);
+        const Memory rounded(*backend_, 5, columns, input());
+        op(plain.matrix());
+        op(rounded.matrix());
+        EXPECT_EQ(rounded.read().data, reference::rounded(plain.read(), input()).data);
+        EXPECT_TRUE(rounded.padding_is_untouched());
+    };
+    both(2 * 37, [&](const Matrix& out) {
+        backend_->norm({.kind = NormKind::rms, .out = out, .in = in.matrix(), .weight = weight.vector(), .bias = {}, .epsilon = 1e-5F});
+    });
+    both(37,
+         [&](const Matrix& out) { backend_->activation({.kind = ActivationKind::silu, .gated = true, .out = out, .in = in.matrix()}); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Op, Agreement, ::testing::ValuesIn(devices()), name_of);
 
 }  // namespace
 

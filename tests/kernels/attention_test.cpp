@@ -2,9 +2,7 @@
 // sequence is cut into steps and whatever stands beside it.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
-#include "kernels/cpu/pack.h"
 #include "tests/kernels/devices.h"
 
 namespace lorry::kernels::testing {
@@ -56,7 +54,7 @@ protected:
         const AttentionShape& heads = shape.heads;
         rope_ = Table();
         if (shape.rotates) {
-            rope_ = Table(200, heads.head_dim);
+            rope_ = Table(std::max<std::int64_t>(200, *std::max_element(lengths.begin(), lengths.end())), heads.head_dim);
             for (std::int64_t row = 0; row < rope_.rows; ++row) {
                 for (std::int64_t i = 0; i < heads.head_dim / 2; ++i) {
                     const double angle =
@@ -86,7 +84,7 @@ protected:
     std::unique_ptr<KvCache> poisoned_cache(Backend& backend) const {
         auto cache = backend.make_kv_cache({layers, shape_.heads.kv_heads, shape_.heads.head_dim}, blocks_total);
         EXPECT_EQ(cache->bytes(), backend.kv_block_bytes({layers, shape_.heads.kv_heads, shape_.heads.head_dim}) * blocks_total);
-        std::memset(static_cast<cpu::CpuKvCache&>(*cache).layer(0), 0xFF, cache->bytes());
+        poison(backend, *cache);
         return cache;
     }
 
@@ -176,11 +174,11 @@ TEST_P(AttentionTest, PrefillsOfSeveralSequencesAgreeWithTheReference) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     for (const Shape& shape : shapes) {
         SCOPED_TRACE(::testing::Message() << shape.heads.heads << '/' << shape.heads.kv_heads << " heads of " << shape.heads.head_dim);
-        // One token, a full block, one more, and many blocks.
-        make(shape, {1, 16, 17, 100});
+        // One token, a full block, one more, and many blocks; of either block size.
+        make(shape, {1, 16, 17, 100, 64});
         const auto cache = poisoned_cache(*backend_);
         std::vector<std::vector<std::vector<float>>> outputs;
-        step(*backend_, *cache, {{0, 0, 1}, {1, 0, 16}, {2, 0, 17}, {3, 0, 100}}, outputs);
+        step(*backend_, *cache, {{0, 0, 1}, {1, 0, 16}, {2, 0, 17}, {3, 0, 100}, {4, 0, 64}}, outputs);
         for (std::size_t i = 0; i < sequences_.size(); ++i) {
             SCOPED_TRACE(::testing::Message() << sequences_[i].tokens() << " tokens");
             expect_close(table_of(outputs[i]), expected(sequences_[i]), tolerance("attention", weights()));
@@ -222,6 +220,22 @@ TEST_P(AttentionTest, ARowIsTheSameBitForBitAloneBatchedChunkedAndDecoded) {
     }
 }
 
+// Pins: a context of several of the GPU's spans, walked by one block of threads in the prefill and by one each when decoding.
+TEST_P(AttentionTest, LongContextsAgreeAndAreTheSameBitForBitAtOnceAndDecoded) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    for (const std::optional<std::int64_t> window : {std::optional<std::int64_t>(), std::optional<std::int64_t>(300)}) {
+        make({{.heads = 4, .kv_heads = 2, .head_dim = 16, .scale = 0.25, .window = window}}, {530});
+        std::vector<std::vector<std::vector<float>>> at_once;
+        step(*backend_, *poisoned_cache(*backend_), {{0, 0, 530}}, at_once);
+        expect_close(table_of(at_once[0]), expected(sequences_[0]), tolerance("attention", weights()));
+        std::vector<std::vector<std::vector<float>>> decoded;
+        const auto cache = poisoned_cache(*backend_);
+        step(*backend_, *cache, {{0, 0, 509}}, decoded);
+        for (std::int64_t token = 509; token < 530; ++token) step(*backend_, *cache, {{0, token, 1}}, decoded);
+        EXPECT_EQ(decoded, at_once);
+    }
+}
+
 TEST_P(AttentionTest, ACopiedBlockServesAsWellAsTheFirst) {
     make(shapes.front(), {40});
     const auto cache = poisoned_cache(*backend_);
@@ -240,7 +254,7 @@ TEST_P(AttentionTest, ACopiedBlockServesAsWellAsTheFirst) {
     EXPECT_EQ(outputs[0][0], whole[0][39]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, AttentionTest, ::testing::ValuesIn(devices()), name_of);
+INSTANTIATE_TEST_SUITE_P(Op, AttentionTest, ::testing::ValuesIn(devices()), name_of);
 
 }  // namespace
 

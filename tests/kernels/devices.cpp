@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cuda/pack.h"
 
 namespace lorry::kernels::testing {
 
@@ -26,8 +27,14 @@ constexpr Tolerance tolerances[] = {
 
 }  // namespace
 
+std::string Device::lacks() const {
+    if (is_gpu()) return cuda_obstacle().value_or("");
+    return cpu::supported(*needs) ? "" : std::string("this processor does not support ") + cpu::name_of(*needs);
+}
+
 std::unique_ptr<Backend> Device::make(int threads) const {
-    if (needs && !cpu::supported(*needs)) return nullptr;
+    if (!lacks().empty()) return nullptr;
+    if (is_gpu()) return make_cuda_backend({.weights = weights});
     if (kernels != nullptr) return std::make_unique<cpu::CpuBackend>(*kernels, threads, weights);
     return make_cpu_backend({.threads = threads, .isa = needs, .weights = weights});
 }
@@ -40,6 +47,7 @@ std::vector<Device> devices() {
             result.push_back({cpu::name_of(isa) + suffix, weights, isa, nullptr});
         }
         result.push_back({"emulated_avx512" + suffix, weights, CpuIsa::avx2, &emulated_avx512_kernels()});
+        result.push_back({"cuda" + suffix, weights, std::nullopt, nullptr});
     }
     return result;
 }
@@ -48,7 +56,7 @@ std::string name_of(const ::testing::TestParamInfo<Device>& info) { return info.
 
 void OnEachDevice::SetUp() {
     backend_ = GetParam().make();
-    if (backend_ == nullptr) GTEST_SKIP() << "this processor does not support " << cpu::name_of(*GetParam().needs);
+    if (backend_ == nullptr) GTEST_SKIP() << GetParam().lacks();
     // The same numbers in every run, unless --gtest_random_seed asks for others.
     const auto wanted = static_cast<std::uint64_t>(::testing::GTEST_FLAG(random_seed));
     seed_ = wanted != 0 ? wanted : 20261121;
@@ -65,44 +73,81 @@ reference::Table OnEachDevice::normal(std::int64_t rows, std::int64_t columns, d
 
 std::int64_t OnEachDevice::number(std::int64_t low, std::int64_t high) { return std::uniform_int_distribution(low, high)(random_); }
 
-Memory::Memory(Backend& backend, std::int64_t rows, std::int64_t columns, std::int64_t padding) {
-    const std::vector<float> fill(static_cast<std::size_t>(rows * (columns + padding)), untouched);
-    buffer_ = backend.allocate(fill.size() * sizeof(float));
-    backend.upload(buffer_->data(), std::as_bytes(std::span(fill)));
-    matrix_ = {buffer_->data(), Format::float32, rows, columns, columns + padding};
+Memory::Memory(Backend& backend, std::int64_t rows, std::int64_t columns, Format format, std::int64_t padding) : backend_(backend) {
+    const std::int64_t stride = columns + padding;
+    buffer_ = backend.allocate(static_cast<std::size_t>(rows * stride) * bytes_of(format));
+    matrix_ = {buffer_->data(), format, rows, columns, stride};
+    upload(std::vector<float>(static_cast<std::size_t>(rows * stride), untouched));
 }
 
-Memory::Memory(Backend& backend, const reference::Table& from, std::int64_t padding) : Memory(backend, from.rows, from.columns, padding) {
-    auto* const to = static_cast<float*>(matrix_.data);
+Memory::Memory(Backend& backend, const reference::Table& from, Format format, std::int64_t padding)
+    : Memory(backend, from.rows, from.columns, format, padding) {
+    std::vector<float> values(static_cast<std::size_t>(matrix_.rows * matrix_.stride), untouched);
     for (std::int64_t row = 0; row < from.rows; ++row) {
-        for (std::int64_t i = 0; i < from.columns; ++i) to[row * matrix_.stride + i] = static_cast<float>(from.at(row, i));
+        for (std::int64_t i = 0; i < from.columns; ++i) {
+            values[static_cast<std::size_t>(row * matrix_.stride + i)] = static_cast<float>(reference::rounded(from.at(row, i), format));
+        }
     }
+    upload(values);
+}
+
+void Memory::upload(const std::vector<float>& values) {
+    if (matrix_.format == Format::float32) return backend_.upload(buffer_->data(), std::as_bytes(std::span(values)));
+    std::vector<std::uint16_t> halves;
+    for (const float value : values) halves.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16));
+    backend_.upload(buffer_->data(), std::as_bytes(std::span(halves)));
+}
+
+std::vector<float> Memory::download(std::int64_t row_begin, std::int64_t rows) const {
+    std::vector<float> values(static_cast<std::size_t>(rows * matrix_.stride));
+    const auto* const from =
+        static_cast<const std::byte*>(buffer_->data()) + static_cast<std::size_t>(row_begin * matrix_.stride) * bytes_of(matrix_.format);
+    if (matrix_.format == Format::float32) {
+        backend_.read_back(std::as_writable_bytes(std::span(values)), from);
+        return values;
+    }
+    std::vector<std::uint16_t> halves(values.size());
+    backend_.read_back(std::as_writable_bytes(std::span(halves)), from);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(halves[i]) << 16);
+    return values;
 }
 
 Vector Memory::vector() const { return {static_cast<const float*>(matrix_.data), matrix_.columns}; }
 
 reference::Table Memory::read() const {
     reference::Table table(matrix_.rows, matrix_.columns);
+    const std::vector<float> values = download(0, matrix_.rows);
     for (std::int64_t row = 0; row < matrix_.rows; ++row) {
-        const std::vector<float> values = read_row(row);
-        for (std::int64_t i = 0; i < matrix_.columns; ++i) table.at(row, i) = static_cast<double>(values[static_cast<std::size_t>(i)]);
+        for (std::int64_t i = 0; i < matrix_.columns; ++i) {
+            table.at(row, i) = static_cast<double>(values[static_cast<std::size_t>(row * matrix_.stride + i)]);
+        }
     }
     return table;
 }
 
 std::vector<float> Memory::read_row(std::int64_t row) const {
-    const auto* const from = static_cast<const float*>(matrix_.data) + row * matrix_.stride;
-    return {from, from + matrix_.columns};
+    std::vector<float> values = download(row, 1);
+    values.resize(static_cast<std::size_t>(matrix_.columns));
+    return values;
 }
 
 bool Memory::padding_is_untouched() const {
-    const auto* const data = static_cast<const float*>(matrix_.data);
+    const std::vector<float> values = download(0, matrix_.rows);
+    // As the format holds it: upload() drops the bits that bfloat16 lacks.
+    const std::uint32_t kept = matrix_.format == Format::float32 ? ~0U : 0xFFFF0000U;
+    const auto mark = std::bit_cast<float>(std::bit_cast<std::uint32_t>(untouched) & kept);
     for (std::int64_t row = 0; row < matrix_.rows; ++row) {
         for (std::int64_t i = matrix_.columns; i < matrix_.stride; ++i) {
-            if (data[row * matrix_.stride + i] != untouched) return false;
+            if (values[static_cast<std::size_t>(row * matrix_.stride + i)] != mark) return false;
         }
     }
     return true;
+}
+
+void poison(Backend& backend, KvCache& cache) {
+    const std::vector<std::byte> nan(cache.bytes(), std::byte{0xFF});
+    auto* const on_gpu = dynamic_cast<cuda::CudaKvCache*>(&cache);
+    backend.upload(on_gpu != nullptr ? on_gpu->data() : dynamic_cast<cpu::CpuKvCache&>(cache).layer(0), nan);
 }
 
 Part::Part(const reference::Table& values, Format stored_as, bool is_transposed)

@@ -1,4 +1,5 @@
-// The CPU backends that this machine can run, and small helpers to fill and read their memory; used by all kernel tests.
+// The backends that this machine can run (a GPU: the emulated one, if the program is linked with that), and small helpers to fill and read
+// their memory; used by all kernel tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,10 +21,15 @@ const cpu::Kernels& emulated_avx512_kernels();
 struct Device {
     std::string name;
     Format weights = Format::float32;
-    std::optional<CpuIsa> needs;            // the instruction set that the machine must have
+    std::optional<CpuIsa> needs;            // the instruction set that the machine must have; nullopt: a GPU
     const cpu::Kernels* kernels = nullptr;  // null: made by make_cpu_backend
 
-    // Null when the machine lacks what it needs.
+    bool is_gpu() const { return !needs; }
+    // What matmuls read.
+    Format input() const { return is_gpu() ? weights : Format::float32; }
+    // What this machine lacks for it, for people; empty: nothing.
+    std::string lacks() const;
+    // Null when the machine lacks something.
     std::unique_ptr<Backend> make(int threads = 2) const;
 };
 
@@ -38,6 +44,7 @@ class OnEachDevice : public ::testing::TestWithParam<Device> {
 protected:
     void SetUp() override;
     Format weights() const { return GetParam().weights; }
+    Format input() const { return GetParam().input(); }
 
     std::unique_ptr<Backend> backend_;
     std::uint64_t seed_ = 0;
@@ -51,8 +58,9 @@ protected:
 // Device memory of a matrix with rows `padding` elements longer than needed, so that a wrong stride shows.
 class Memory {
 public:
-    Memory(Backend& backend, std::int64_t rows, std::int64_t columns, std::int64_t padding = 3);
-    Memory(Backend& backend, const reference::Table& from, std::int64_t padding = 3);
+    Memory(Backend& backend, std::int64_t rows, std::int64_t columns, Format format = Format::float32, std::int64_t padding = 3);
+    // The values as the format holds them.
+    Memory(Backend& backend, const reference::Table& from, Format format = Format::float32, std::int64_t padding = 3);
     const Matrix& matrix() const { return matrix_; }
     Vector vector() const;  // of the first row
     reference::Table read() const;
@@ -61,9 +69,16 @@ public:
     bool padding_is_untouched() const;
 
 private:
+    void upload(const std::vector<float>& values);
+    std::vector<float> download(std::int64_t row_begin, std::int64_t rows) const;  // whole rows with their padding
+
+    Backend& backend_;
     std::unique_ptr<Buffer> buffer_;
     Matrix matrix_;
 };
+
+// Fills a KV cache with NaN: whatever was not written must never be read.
+void poison(Backend& backend, KvCache& cache);
 
 // A weight part in a checkpoint's format, and what it then holds.
 struct Part {

@@ -29,18 +29,18 @@ TEST_P(Invariance, MatmulRowsAreTheSameAmongAnyNumberOfOthers) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const Part part(normal(150, 77, 0.1), Format::float32, false);
     const WeightPart view = part.view();
-    const Table x = normal(300, 77);
+    const Table x = reference::rounded(normal(300, 77), input());
     const auto one_thread = GetParam().make(1);
     const auto weight = one_thread->pack_weight({&view, 1});
     const Memory all_out(*one_thread, 300, 150);
-    const Memory all_in(*one_thread, x);
+    const Memory all_in(*one_thread, x, input());
     one_thread->matmul({.out = all_out.matrix(), .in = all_in.matrix(), .weight = *weight});
 
     const auto three_threads = GetParam().make(3);
     const auto same_weight = three_threads->pack_weight({&view, 1});
     std::int64_t begin = 0;
     for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 24, 171}) {
-        const Memory in(*three_threads, rows_of(x, begin, rows));
+        const Memory in(*three_threads, rows_of(x, begin, rows), input());
         const Memory out(*three_threads, rows, 150);
         three_threads->matmul({.out = out.matrix(), .in = in.matrix(), .weight = *same_weight});
         for (std::int64_t row = 0; row < rows; ++row)
@@ -52,7 +52,7 @@ TEST_P(Invariance, MatmulRowsAreTheSameAmongAnyNumberOfOthers) {
 
 TEST_P(Invariance, LoraRowsAreTheSameAloneAndBesideOtherAdapters) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
-    const Table x = normal(64, 90);
+    const Table x = reference::rounded(normal(64, 90), input());
     const Table before = normal(64, 60);
     std::vector<std::unique_ptr<PackedLora>> adapters;
     for (const std::int64_t rank : {8, 5, 32}) {
@@ -63,13 +63,13 @@ TEST_P(Invariance, LoraRowsAreTheSameAloneAndBesideOtherAdapters) {
     }
     const std::vector<LoraGroup> groups{
         {0, 10, adapters[0].get()}, {10, 1, adapters[1].get()}, {11, 2, nullptr}, {13, 51, adapters[2].get()}};
-    const Memory in(*backend_, x);
+    const Memory in(*backend_, x, input());
     const Memory out(*backend_, before);
     backend_->lora({.out = out.matrix(), .in = in.matrix(), .groups = groups});
     for (const LoraGroup& group : groups) {
         for (std::int64_t row = group.row_begin; row < group.row_begin + group.row_count; ++row) {
             const LoraGroup alone{0, 1, group.lora};
-            const Memory one_in(*backend_, row_of(x, row));
+            const Memory one_in(*backend_, row_of(x, row), input());
             const Memory one_out(*backend_, row_of(before, row));
             backend_->lora({.out = one_out.matrix(), .in = one_in.matrix(), .groups = {&alone, 1}});
             ASSERT_EQ(one_out.read_row(0), out.read_row(row)) << "row " << row;
@@ -77,7 +77,7 @@ TEST_P(Invariance, LoraRowsAreTheSameAloneAndBesideOtherAdapters) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, Invariance, ::testing::ValuesIn(devices()), name_of);
+INSTANTIATE_TEST_SUITE_P(Op, Invariance, ::testing::ValuesIn(devices()), name_of);
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "kernels/cpu/philox.h"
@@ -22,10 +23,9 @@ protected:
     std::vector<SampleResult> sample(const std::vector<float>& logits, const std::vector<SampleRow>& rows, int threads = 2) {
         const auto backend = GetParam().make(threads);
         const auto columns = std::ssize(logits);
-        Memory memory(*backend, std::ssize(rows), columns);
-        for (std::int64_t row = 0; row < std::ssize(rows); ++row) {
-            std::copy(logits.begin(), logits.end(), static_cast<float*>(memory.matrix().data) + row * memory.matrix().stride);
-        }
+        Table all(std::ssize(rows), columns);
+        for (std::size_t i = 0; i < all.data.size(); ++i) all.data[i] = static_cast<double>(logits[i % logits.size()]);
+        const Memory memory(*backend, all);
         std::vector<SampleResult> results(rows.size());
         backend->sample({.logits = memory.matrix(), .rows = rows, .results = results});
         return results;
@@ -39,6 +39,8 @@ protected:
 
     // How often each token is drawn with seeds 0, 1, …
     std::vector<int> histogram(const std::vector<float>& logits, SampleRow row, int draws) {
+        // On the emulated GPU a draw takes milliseconds; which tokens are possible shows in fewer as well.
+        if (GetParam().is_gpu()) draws /= 20;
         std::vector<SampleRow> rows;
         for (int i = 0; i < draws; ++i) {
             row.seed = static_cast<std::uint64_t>(i);
@@ -153,7 +155,7 @@ TEST_P(SampleTest, AmongEqualLogitsTruncationKeepsTheLowestIds) {
     const std::vector<float> logits(64, 0.5F);
     for (const SampleRow& row : {SampleRow{.top_k = 3}, SampleRow{.top_p = 3.0F / 64.0F}}) {
         const std::vector<int> counts = histogram(logits, row, 300);
-        EXPECT_EQ(counts[0] + counts[1] + counts[2], 300);
+        EXPECT_EQ(counts[0] + counts[1] + counts[2], std::accumulate(counts.begin(), counts.end(), 0));
         EXPECT_GT(std::min({counts[0], counts[1], counts[2]}), 0);
     }
 }
@@ -256,7 +258,7 @@ std::vector<Device> float32_devices() {
     return result;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, SampleTest, ::testing::ValuesIn(float32_devices()), name_of);
+INSTANTIATE_TEST_SUITE_P(Op, SampleTest, ::testing::ValuesIn(float32_devices()), name_of);
 
 // The known answers published with the generator (Random123's kat_vectors).
 TEST(Philox, GivesThePublishedNumbers) {

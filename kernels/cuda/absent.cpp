@@ -1,0 +1,14 @@
+// The CUDA backend of a program that was built without a CUDA compiler: it says so.
+#include <stdexcept>
+
+#include "kernels/backend.h"
+
+namespace lorry::kernels {
+
+std::optional<std::string> cuda_obstacle() {
+    return "this program was built without CUDA: run ops/setup --cuda, then build again (-DLORRY_CUDA=on insists on it)";
+}
+
+std::unique_ptr<Backend> make_cuda_backend(const CudaOptions&) { throw std::runtime_error("no GPU can be used: " + *cuda_obstacle()); }
+
+}  // namespace lorry::kernels

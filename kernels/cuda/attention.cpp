@@ -1,0 +1,62 @@
+// Attention's work lists, made once per step and window; attention.cu computes them.
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cuda/backend.h"
+#include "kernels/cuda/views.h"
+#include "schema/check.h"
+
+namespace lorry::kernels::cuda {
+
+const CudaBackend::PlannedAttention& CudaBackend::planned_attention(const AttentionArgs& args) {
+    const std::int64_t group = args.heads / args.kv_heads;
+    for (const auto& planned : planned_) {
+        if (planned->group == group && planned->window == args.window) return *planned;
+    }
+    planned_.push_back(std::make_unique<PlannedAttention>());
+    PlannedAttention& planned = *planned_.back();
+    planned.group = group;
+    planned.window = args.window;
+    plan_attention(args.step.sequences, group, args.window, planned.plan);
+    planned.narrow = tables_.put(planned.plan.narrow);
+    planned.wide = tables_.put(planned.plan.wide);
+    planned.merges = tables_.put(planned.plan.merges);
+    return planned;
+}
+
+void CudaBackend::attention(const AttentionArgs& args) {
+    check_step(args.step);
+    const auto& cache = static_cast<const CudaKvCache&>(args.cache);
+    CHECK(args.heads > 0 && args.kv_heads > 0 && args.heads % args.kv_heads == 0, "attention: kv heads divide the heads");
+    CHECK(args.qkv.columns == (args.heads + 2 * args.kv_heads) * args.head_dim, "attention: qkv is [rows, q | k | v]");
+    CHECK(args.out.columns == args.heads * args.head_dim, "attention: out is [rows, heads * head_dim]");
+    CHECK(args.qkv.rows == args.step.rows && args.out.rows == args.step.rows, "attention: one row per row of the step");
+    CHECK(cache.shape().kv_heads == args.kv_heads && cache.shape().head_dim == args.head_dim, "attention: the cache has this shape");
+    CHECK(args.layer >= 0 && args.layer < cache.shape().layers, "attention: the cache has this layer");
+    CHECK(!args.window || *args.window > 0, "attention: a token sees itself");
+    for (const std::int32_t block : sequence_blocks_) CHECK(block >= 0 && block < cache.blocks(), "attention: a block of the cache");
+    if (args.step.rows == 0) return;
+    const PlannedAttention& planned = planned_attention(args);
+    const KvLayer layer = cache.layer(args.layer);
+    const std::size_t bytes = attention_workspace_bytes(planned.plan, args.kv_heads, layer.padded_head_dim);
+    constexpr std::int64_t window_max = std::numeric_limits<std::int32_t>::max();
+    run_attention({.out = view_of(args.out),
+                   .qkv = float32_view_of(args.qkv),
+                   .heads = int_of(args.heads),
+                   .head_dim = int_of(args.head_dim),
+                   .scale = args.scale,
+                   .window = static_cast<std::int32_t>(std::min(args.window.value_or(window_max), window_max)),
+                   .cache = layer,
+                   .blocks = step_.blocks,
+                   .narrow = planned.narrow,
+                   .wide = planned.wide,
+                   .merges = planned.merges,
+                   .narrow_count = int_of(std::ssize(planned.plan.narrow)),
+                   .wide_count = int_of(std::ssize(planned.plan.wide)),
+                   .merge_count = int_of(std::ssize(planned.plan.merges)),
+                   .workspace = attention_scratch_.of<float>(bytes / sizeof(float))},
+                  stream_.get());
+    check_launch("attention");
+}
+
+}  // namespace lorry::kernels::cuda

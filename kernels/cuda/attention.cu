@@ -1,0 +1,423 @@
+// Causal attention over the paged cache, one arithmetic for prefill, chunks and decoding. A context is cut into spans of kv_span tokens at
+// fixed places; the softmax of a span is a sum of its own, and sums are merged in order of spans, whether one block walked them or many.
+// So a row's result depends on its context alone. The method is FlashAttention's (Dao 2023) with split keys.
+//
+// bfloat16: tensor cores, 16 packed rows per warp (shapes.h). float32: one warp per row.
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/kernels.h"
+
+namespace lorry::kernels::cuda {
+
+namespace {
+
+constexpr int page = static_cast<int>(kv_block_size);
+constexpr int span_pages = static_cast<int>(kv_span) / page;
+constexpr int head_dim_max = 256;
+constexpr float nothing = -INFINITY;
+constexpr float log2_e = 1.44269504088896341F;
+
+// The largest score of a sum, in units of log 2, and the sum of its weights 2^(score - largest).
+struct Softmax {
+    float largest = nothing;
+    float sum = 0.0F;
+};
+// By what each side's sums are multiplied when they are added. Nothing plus nothing is nothing.
+struct Factors {
+    float largest;
+    float first;
+    float second;
+};
+__device__ Factors factors(float first, float second) {
+    const float largest = larger(first, second);
+    return {largest, first == nothing ? 0.0F : exp2f(first - largest), second == nothing ? 0.0F : exp2f(second - largest)};
+}
+
+// What the rows of a piece see of the context.
+struct Sight {
+    int group;       // query heads per kv head
+    int page_begin;  // pages that any row of the piece sees
+    int page_end;
+    int token_end;  // tokens that were written
+};
+__device__ int position_of(const AttentionPiece& piece, int group, int packed) { return piece.position + packed / group; }
+__device__ Sight sight_of(const AttentionTask& task, const AttentionPiece& piece) {
+    const int group = task.heads / task.cache.kv_heads;
+    const int first = position_of(piece, group, piece.packed_begin);
+    const int last = position_of(piece, group, piece.packed_begin + piece.packed_count - 1);
+    const int first_seen = first - task.window + 1 > 0 ? first - task.window + 1 : 0;
+    const int begin = piece.span_begin * span_pages;
+    const int end = piece.span_end * span_pages;
+    return {group, first_seen / page > begin ? first_seen / page : begin, last / page + 1 < end ? last / page + 1 : end, last + 1};
+}
+__device__ bool is_seen(int token, int position, int window) { return token <= position && token > position - window; }
+
+// Keys of one page and kv head, and how far behind them its values stand.
+template <class T>
+__device__ const T* keys_of(const AttentionTask& task, const AttentionPiece& piece, int page_index, int kv_head) {
+    const std::int64_t head_elements = static_cast<std::int64_t>(page) * task.cache.padded_head_dim;
+    const std::int64_t block_index = task.blocks[piece.blocks_begin + page_index];
+    return static_cast<const T*>(task.cache.data) + (block_index * 2 * task.cache.kv_heads + kv_head) * head_elements;
+}
+template <class T>
+__device__ std::int64_t values_after_keys(const AttentionTask& task) {
+    return static_cast<std::int64_t>(task.cache.kv_heads) * page * task.cache.padded_head_dim;
+}
+
+__device__ const float* query_of(const AttentionTask& task, const AttentionPiece& piece, int group, int packed, int kv_head) {
+    const std::int64_t row = piece.row_begin + packed / group;
+    const int head = kv_head * group + packed % group;
+    return static_cast<const float*>(task.qkv.data) + row * task.qkv.stride + static_cast<std::int64_t>(head) * task.head_dim;
+}
+
+// The partial result of a slot: [padded_head_dim] weighted values, largest score, sum of weights.
+__device__ float* partial_of(const AttentionTask& task, std::int64_t slot, int kv_head) {
+    return task.workspace + (slot * task.cache.kv_heads + kv_head) * (task.cache.padded_head_dim + 2);
+}
+
+template <int head_dim, int warps>
+struct Shared {
+    static constexpr int stages = head_dim <= 128 ? 2 : 1;
+    static constexpr std::size_t rows = warps * std::size_t{16};
+    static constexpr std::size_t stride = head_dim + 8;  // an odd number of 16-byte chunks: ldmatrix finds each row in other banks
+    alignas(16) Bfloat16 queries[rows][stride];
+    alignas(16) Bfloat16 keys[std::size_t{stages}][page][stride];
+    alignas(16) Bfloat16 values[std::size_t{stages}][page][stride];
+};
+
+template <int head_dim, int warps>
+__device__ void load_page(const AttentionTask& task, const AttentionPiece& piece, const Sight& sight, int page_index, int kv_head,
+                          Shared<head_dim, warps>& shared) {
+    constexpr int chunks = head_dim / 8;
+    const int stage = page_index % Shared<head_dim, warps>::stages;
+    const auto* const keys = keys_of<Bfloat16>(task, piece, page_index, kv_head);
+    const Bfloat16* const values = keys + values_after_keys<Bfloat16>(task);
+    for (int i = thread_in_block(); i < page * chunks; i += warps * warp_size) {
+        const int token = i / chunks;
+        const int d = i % chunks * 8;
+        // What was never written may be anything, and nothing times anything may be NaN.
+        const bool wanted = page_index * page + token < sight.token_end;
+        copy_async(&shared.keys[stage][token][d], keys + token * head_dim + d, wanted);
+        copy_async(&shared.values[stage][token][d], values + token * head_dim + d, wanted);
+    }
+    copy_async_commit();
+}
+
+// The sums of a warp's 16 rows over the current span. A lane holds, of rows lane / 4 and that + 8, two neighbours of every eight columns.
+template <int head_dim>
+struct SpanSums {
+    float values[std::size_t{head_dim} / 8][4];
+    Softmax rows[2];
+
+    __device__ void clear() {
+        for (auto& part : values) {
+            for (float& x : part) x = 0.0F;
+        }
+        rows[0] = rows[1] = Softmax{};
+    }
+};
+
+// scores = 2-based scaled queries · keys of one page; then sums over the page.
+template <int head_dim, int warps>
+__device__ void add_page(const Shared<head_dim, warps>& shared, int stage, int page_begin, const int (&positions)[2], int window,
+                         float scale, SpanSums<head_dim>& sums) {
+    float scores[page / 8][4] = {};
+#pragma unroll
+    for (int k = 0; k < head_dim; k += 16) {
+        std::uint32_t a[4];
+        load_matrices(a, &shared.queries[warp() * 16 + lane() % 16][k + lane() / 16 * 8]);
+#pragma unroll
+        for (int n = 0; n < page / 8; n += 2) {
+            std::uint32_t b[4];
+            load_matrices(b, &shared.keys[stage][n * 8 + lane() / 16 * 8 + lane() % 8][k + lane() / 8 % 2 * 8]);
+            multiply_add(scores[n], a, {b[0], b[1]});
+            multiply_add(scores[n + 1], a, {b[2], b[3]});
+        }
+    }
+
+    float largest[2] = {nothing, nothing};
+#pragma unroll
+    for (int n = 0; n < page / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int token = page_begin + n * 8 + lane() % 4 * 2 + i % 2;
+            scores[n][i] = is_seen(token, positions[i / 2], window) ? scores[n][i] * scale : nothing;
+            largest[i / 2] = larger(largest[i / 2], scores[n][i]);
+        }
+    }
+    float kept[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        // The four lanes of a row.
+        largest[half] = larger(largest[half], shuffle_xor(largest[half], 1));
+        largest[half] = larger(largest[half], shuffle_xor(largest[half], 2));
+        const Factors f = factors(sums.rows[half].largest, largest[half]);
+        kept[half] = f.first;
+        sums.rows[half].largest = f.largest;
+        sums.rows[half].sum *= f.first;
+    }
+#pragma unroll
+    for (int n = 0; n < page / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            Softmax& row = sums.rows[i / 2];
+            scores[n][i] = row.largest == nothing ? 0.0F : exp2f(scores[n][i] - row.largest);
+            row.sum += scores[n][i];
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < head_dim / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums.values[n][i] *= kept[i / 2];
+    }
+#pragma unroll
+    for (int k = 0; k < page / 16; ++k) {
+        const std::uint32_t a[4] = {pack(scores[2 * k][0], scores[2 * k][1]), pack(scores[2 * k][2], scores[2 * k][3]),
+                                    pack(scores[2 * k + 1][0], scores[2 * k + 1][1]), pack(scores[2 * k + 1][2], scores[2 * k + 1][3])};
+#pragma unroll
+        for (int n = 0; n < head_dim / 8; n += 2) {
+            std::uint32_t b[4];
+            load_matrices_transposed(b, &shared.values[stage][k * 16 + lane() % 16][n * 8 + lane() / 16 * 8]);
+            multiply_add(sums.values[n], a, {b[0], b[1]});
+            multiply_add(sums.values[n + 1], a, {b[2], b[3]});
+        }
+    }
+}
+
+// Adds a finished span to the rows' partial results; `before` are their sums so far.
+template <int head_dim>
+__device__ void end_span(const AttentionTask& task, const AttentionPiece& piece, int kv_head, SpanSums<head_dim>& sums,
+                         Softmax (&before)[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        float sum = sums.rows[half].sum;
+        sum += shuffle_xor(sum, 1);
+        sum += shuffle_xor(sum, 2);
+        const int packed = warp() * 16 + half * 8 + lane() / 4;
+        const Factors f = factors(before[half].largest, sums.rows[half].largest);
+        if (packed < piece.packed_count) {
+            float* const partial = partial_of(task, piece.slot + packed, kv_head);
+#pragma unroll
+            for (int n = 0; n < head_dim / 8; ++n) {
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    float& to = partial[n * 8 + lane() % 4 * 2 + i];
+                    const float old = f.first == 0.0F ? 0.0F : to;  // the first span finds anything there
+                    to = old * f.first + sums.values[n][half * 2 + i] * f.second;
+                }
+            }
+        }
+        before[half] = {f.largest, before[half].sum * f.first + sum * f.second};
+    }
+    sums.clear();
+}
+
+template <int head_dim, int warps>
+__global__ void __launch_bounds__(warps* warp_size) attend_bfloat16(AttentionTask task, const AttentionPiece* pieces) {
+    constexpr int stages = Shared<head_dim, warps>::stages;
+    auto& shared = shared_memory<Shared<head_dim, warps>>();
+    const AttentionPiece piece = pieces[block().x];
+    const int kv_head = block().y;
+    const Sight sight = sight_of(task, piece);
+
+    load_page<head_dim, warps>(task, piece, sight, sight.page_begin, kv_head, shared);
+    for (int i = thread_in_block(); i < warps * 16 * head_dim; i += warps * warp_size) {
+        const int row = i / head_dim;
+        const int d = i % head_dim;
+        const bool exists = row < piece.packed_count && d < task.head_dim;
+        shared.queries[row][d] =
+            exists ? to_bfloat16(query_of(task, piece, sight.group, piece.packed_begin + row, kv_head)[d]) : Bfloat16{};
+    }
+    int positions[2];
+    for (int half = 0; half < 2; ++half) {
+        const int packed = warp() * 16 + half * 8 + lane() / 4;
+        positions[half] = packed < piece.packed_count ? position_of(piece, sight.group, piece.packed_begin + packed) : -1;
+    }
+
+    SpanSums<head_dim> sums;
+    sums.clear();
+    Softmax before[2];
+    for (int index = sight.page_begin; index < sight.page_end; ++index) {
+        const bool another = index + 1 < sight.page_end;
+        if (stages == 2 && another) {
+            load_page<head_dim, warps>(task, piece, sight, index + 1, kv_head, shared);
+            copy_async_wait<1>();
+        } else {
+            copy_async_wait<0>();
+        }
+        barrier();
+        add_page<head_dim, warps>(shared, index % stages, index * page, positions, task.window, task.scale * log2_e, sums);
+        barrier();  // the next page's loads overwrite what was read here
+        if (stages == 1 && another) load_page<head_dim, warps>(task, piece, sight, index + 1, kv_head, shared);
+        if ((index + 1) % span_pages == 0 || !another) end_span<head_dim>(task, piece, kv_head, sums, before);
+    }
+    for (int half = 0; half < 2; ++half) {
+        const int packed = warp() * 16 + half * 8 + lane() / 4;
+        if (packed >= piece.packed_count || lane() % 4 != 0) continue;
+        float* const partial = partial_of(task, piece.slot + packed, kv_head);
+        partial[head_dim] = before[half].largest;
+        partial[head_dim + 1] = before[half].sum;
+    }
+}
+
+constexpr int plain_warps = 4;
+struct PlainShared {
+    float queries[plain_warps][head_dim_max];
+    float weights[plain_warps][page];
+};
+
+// The same sums in float32, a row per warp: lanes share a page's tokens for the scores and the dimensions for the values.
+__global__ void __launch_bounds__(plain_warps* warp_size) attend_float32(AttentionTask task, const AttentionPiece* pieces) {
+    constexpr int dims = head_dim_max / warp_size;
+    constexpr int tokens = page / warp_size;
+    auto& shared = shared_memory<PlainShared>();
+    float* const query = shared.queries[warp()];
+    float* const weights = shared.weights[warp()];
+    const AttentionPiece piece = pieces[block().x];
+    const int kv_head = block().y;
+    const Sight sight = sight_of(task, piece);
+    const int head_dim = task.cache.padded_head_dim;
+    for (int row = warp(); row < piece.packed_count; row += plain_warps) {
+        const float* const from = query_of(task, piece, sight.group, piece.packed_begin + row, kv_head);
+        for (int d = lane(); d < head_dim; d += warp_size) query[d] = d < task.head_dim ? from[d] : 0.0F;
+        warp_barrier();
+        const int position = position_of(piece, sight.group, piece.packed_begin + row);
+        float values[dims] = {};
+        float span_values[dims] = {};
+        Softmax total;
+        Softmax span;
+        for (int index = sight.page_begin; index < sight.page_end; ++index) {
+            const auto* const keys = keys_of<float>(task, piece, index, kv_head);
+            const float* const page_values = keys + values_after_keys<float>(task);
+            float scores[tokens];
+            float largest = nothing;
+            for (int i = 0; i < tokens; ++i) {
+                const int token = lane() + i * warp_size;
+                scores[i] = nothing;
+                if (!is_seen(index * page + token, position, task.window)) continue;
+                float score = 0.0F;
+                for (int d = 0; d < head_dim; ++d) score = fmaf(query[d], keys[token * head_dim + d], score);
+                scores[i] = score * task.scale * log2_e;
+                largest = larger(largest, scores[i]);
+            }
+            const Factors f = factors(span.largest, warp_largest(largest));
+            float sum = 0.0F;
+            for (int i = 0; i < tokens; ++i) {
+                const float weight = f.largest == nothing ? 0.0F : exp2f(scores[i] - f.largest);
+                weights[lane() + i * warp_size] = weight;
+                sum += weight;
+            }
+            span = {f.largest, span.sum * f.first + warp_sum(sum)};
+            warp_barrier();
+            for (int i = 0; i < dims; ++i) {
+                const int d = lane() + i * warp_size;
+                if (d >= head_dim) break;
+                span_values[i] *= f.first;
+                for (int token = 0; token < page; ++token) {
+                    if (!is_seen(index * page + token, position, task.window)) continue;
+                    span_values[i] = fmaf(weights[token], page_values[token * head_dim + d], span_values[i]);
+                }
+            }
+            warp_barrier();  // the next page's weights overwrite what was read here
+            if ((index + 1) % span_pages != 0 && index + 1 < sight.page_end) continue;
+            const Factors merged = factors(total.largest, span.largest);
+            for (int i = 0; i < dims; ++i) {
+                values[i] = values[i] * merged.first + span_values[i] * merged.second;
+                span_values[i] = 0.0F;
+            }
+            total = {merged.largest, total.sum * merged.first + span.sum * merged.second};
+            span = Softmax{};
+        }
+        float* const partial = partial_of(task, piece.slot + row, kv_head);
+        for (int i = 0; i < dims; ++i) {
+            if (lane() + i * warp_size < head_dim) partial[lane() + i * warp_size] = values[i];
+        }
+        if (lane() == 0) {
+            partial[head_dim] = total.largest;
+            partial[head_dim + 1] = total.sum;
+        }
+    }
+}
+
+// Merges the partial results of each row's spans in order and divides by the sum of weights. A warp per row.
+template <class Out>
+__global__ void __launch_bounds__(plain_warps* warp_size) merge(AttentionTask task) {
+    constexpr int dims = head_dim_max / warp_size;
+    const AttentionMerge piece = task.merges[block().x];
+    const int kv_head = block().y;
+    const int group = task.heads / task.cache.kv_heads;
+    const int head_dim = task.cache.padded_head_dim;
+    for (int row = warp(); row < piece.packed_count; row += plain_warps) {
+        float values[dims] = {};
+        Softmax total;
+        for (int i = 0; i < piece.spans; ++i) {
+            const float* const partial = partial_of(task, piece.slot + static_cast<std::int64_t>(i) * piece.packed_count + row, kv_head);
+            const Factors f = factors(total.largest, partial[head_dim]);
+            for (int j = 0; j < dims; ++j) {
+                const int d = lane() + j * warp_size;
+                if (d < head_dim) values[j] = values[j] * f.first + partial[d] * f.second;
+            }
+            total = {f.largest, total.sum * f.first + partial[head_dim + 1] * f.second};
+        }
+        const int packed = piece.packed_begin + row;
+        auto* const out = static_cast<Out*>(task.out.data) + (piece.row_begin + packed / group) * task.out.stride +
+                          static_cast<std::int64_t>(kv_head * group + packed % group) * task.head_dim;
+        for (int j = 0; j < dims; ++j) {
+            const int d = lane() + j * warp_size;
+            if (d < task.head_dim) store(out + d, values[j] / total.sum);
+        }
+    }
+}
+
+template <int head_dim, int warps>
+void run_pieces(const AttentionTask& task, const AttentionPiece* pieces, int count, cudaStream_t stream) {
+    if (count == 0) return;
+    launch(attend_bfloat16<head_dim, warps>,
+           {.blocks = {count, task.cache.kv_heads},
+            .threads = warps * warp_size,
+            .shared_bytes = sizeof(Shared<head_dim, warps>),
+            .stream = stream},
+           task, pieces);
+}
+
+template <int head_dim>
+void run_bfloat16(const AttentionTask& task, cudaStream_t stream) {
+    static_assert(narrow_rows == 16 && wide_rows == 64, "a warp computes 16 rows");
+    run_pieces<head_dim, 1>(task, task.narrow, task.narrow_count, stream);
+    run_pieces<head_dim, 4>(task, task.wide, task.wide_count, stream);
+}
+
+void run_plain_pieces(const AttentionTask& task, const AttentionPiece* pieces, int count, cudaStream_t stream) {
+    if (count == 0) return;
+    launch(
+        attend_float32,
+        {.blocks = {count, task.cache.kv_heads}, .threads = plain_warps * warp_size, .shared_bytes = sizeof(PlainShared), .stream = stream},
+        task, pieces);
+}
+
+}  // namespace
+
+void run_attention(const AttentionTask& task, cudaStream_t stream) {
+    if (task.cache.format == Format::float32) {
+        run_plain_pieces(task, task.narrow, task.narrow_count, stream);
+        run_plain_pieces(task, task.wide, task.wide_count, stream);
+    } else {
+        switch (task.cache.padded_head_dim) {
+            case 16: run_bfloat16<16>(task, stream); break;
+            case 32: run_bfloat16<32>(task, stream); break;
+            case 64: run_bfloat16<64>(task, stream); break;
+            case 80: run_bfloat16<80>(task, stream); break;
+            case 96: run_bfloat16<96>(task, stream); break;
+            case 128: run_bfloat16<128>(task, stream); break;
+            default: run_bfloat16<256>(task, stream); break;  // padded_head_dim() gives no other
+        }
+    }
+    const Launch how{
+        .blocks = {task.merge_count, task.cache.kv_heads}, .threads = plain_warps * warp_size, .shared_bytes = 0, .stream = stream};
+    if (task.out.format == Format::float32) {
+        launch(merge<float>, how, task);
+    } else {
+        launch(merge<Bfloat16>, how, task);
+    }
+}
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,285 @@
+// The launchers that need no more than their checks; lora.cpp, attention.cpp and sample.cpp make work lists for the others.
+#include "kernels/cuda/backend.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/cuda/devices.h"
+#include "kernels/cuda/views.h"
+#include "schema/check.h"
+
+namespace lorry::kernels::cuda {
+
+namespace {
+
+// Changes whenever a kernel's results do; part of the fingerprint.
+constexpr const char* kernels_version = "1";
+
+class CudaBuffer final : public Buffer {
+public:
+    explicit CudaBuffer(std::size_t bytes) : memory_(bytes) {}
+    void* data() override { return memory_.data(); }
+    std::size_t bytes() const override { return memory_.bytes(); }
+
+private:
+    DeviceMemory memory_;
+};
+
+}  // namespace
+
+View view_of(const Matrix& matrix) {
+    CHECK(matrix.format != Format::float16, "the GPU's activations are float32 or bfloat16");
+    CHECK(matrix.rows == 0 || (matrix.data != nullptr && matrix.stride >= matrix.columns), "a matrix has memory for its rows");
+    return {matrix.data, matrix.format, matrix.stride};
+}
+
+View float32_view_of(const Matrix& matrix) {
+    CHECK(matrix.format == Format::float32, "this op reads and adds up in float32");
+    return view_of(matrix);
+}
+
+int int_of(std::int64_t x) {
+    CHECK(x >= 0 && x <= std::numeric_limits<int>::max(), "a size fits into 32 bits");
+    return static_cast<int>(x);
+}
+
+CudaBackend::CudaBackend(Format weights) : name_(choose_device()), weights_(weights), tables_(stream_) {
+    CHECK(weights != Format::float16, "weights are stored as float32 or bfloat16");
+}
+
+void CudaBackend::check_launch(const char* op) { check(cudaGetLastError(), op); }
+
+DeviceInfo CudaBackend::info() const {
+    std::size_t free = 0;
+    std::size_t total = 0;
+    check(cudaMemGetInfo(&free, &total), "asking for its memory");
+    return {.name = "cuda (" + name_ + ")",
+            .fingerprint = std::string("cuda-") + kernels_version + "-" + kernels::name_of(weights_) + "-" + name_,
+            .memory_total = total,
+            .memory_free = free,
+            .has_own_memory = true};
+}
+
+std::unique_ptr<Buffer> CudaBackend::allocate(std::size_t bytes) {
+    auto buffer = std::make_unique<CudaBuffer>(bytes);
+    if (bytes > 0) {
+        check(cudaMemsetAsync(buffer->data(), 0, bytes, loads_.get()), "clearing a buffer");
+        loads_.wait();
+    }
+    return buffer;
+}
+
+void CudaBackend::upload(void* to, std::span<const std::byte> from) {
+    if (from.empty()) return;
+    check(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, loads_.get()), "copying to it");
+    loads_.wait();
+}
+
+void CudaBackend::read_back(std::span<std::byte> to, const void* from) {
+    if (to.empty()) return;
+    check(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream_.get()), "copying from it");
+    stream_.wait();
+}
+
+std::unique_ptr<PackedWeight> CudaBackend::pack_weight(std::span<const WeightPart> parts) {
+    return std::make_unique<CudaWeight>(parts, weights_, loads_);
+}
+
+std::unique_ptr<PackedLora> CudaBackend::pack_lora(std::span<const LoraPart> parts) {
+    return std::make_unique<CudaLora>(parts, weights_, loads_);
+}
+
+std::size_t CudaBackend::kv_block_bytes(const KvShape& shape) const {
+    return static_cast<std::size_t>(shape.layers) * kv_layer_block_bytes(shape, weights_);
+}
+
+std::unique_ptr<KvCache> CudaBackend::make_kv_cache(const KvShape& shape, std::int64_t blocks) {
+    return std::make_unique<CudaKvCache>(shape, blocks, weights_, stream_);
+}
+
+void CudaBackend::copy_block(KvCache& cache, BlockId from, BlockId to) {
+    const auto& kv = static_cast<const CudaKvCache&>(cache);
+    CHECK(from >= 0 && to >= 0 && from < kv.blocks() && to < kv.blocks(), "copied blocks lie in the cache");
+    const std::size_t bytes = kv.layer_block_bytes();
+    for (std::int64_t layer = 0; layer < kv.shape().layers; ++layer) {
+        auto* const data = static_cast<std::byte*>(kv.layer(layer).data);
+        check(cudaMemcpyAsync(data + static_cast<std::size_t>(to) * bytes, data + static_cast<std::size_t>(from) * bytes, bytes,
+                              cudaMemcpyDeviceToDevice, stream_.get()),
+              "copying a block");
+    }
+}
+
+void CudaBackend::begin_step(const StepInputs& step) {
+    CHECK(static_cast<std::int64_t>(step.tokens.size()) == step.rows, "a step has one token per row");
+    CHECK(static_cast<std::int64_t>(step.positions.size()) == step.rows, "a step has one position per row");
+    row_blocks_.clear();
+    row_slots_.clear();
+    sequence_blocks_.clear();
+    for (const StepSequence& sequence : step.sequences) {
+        CHECK(sequence.row_begin == std::ssize(row_blocks_), "sequences cover a step's rows in order");
+        CHECK(std::ssize(sequence.blocks) * kv_block_size >= sequence.position + sequence.row_count,
+              "a sequence has blocks for all its tokens");
+        for (std::int64_t position = sequence.position; position < sequence.position + sequence.row_count; ++position) {
+            row_blocks_.push_back(sequence.blocks[static_cast<std::size_t>(position / kv_block_size)]);
+            row_slots_.push_back(static_cast<std::int32_t>(position % kv_block_size));
+        }
+        sequence_blocks_.insert(sequence_blocks_.end(), sequence.blocks.begin(), sequence.blocks.end());
+    }
+    CHECK(std::ssize(row_blocks_) == step.rows, "sequences cover a step's rows");
+    planned_.clear();
+    tables_.clear();
+    step_ = {.rows = step.rows,
+             .tokens = tables_.put(step.tokens),
+             .positions = tables_.put(step.positions),
+             .rope_rows = tables_.put(step.rope_rows),
+             .sample_rows = tables_.put(step.sample_rows),
+             .blocks = tables_.put(sequence_blocks_),
+             .block_of_row = tables_.put(row_blocks_),
+             .slot_of_row = tables_.put(row_slots_)};
+}
+
+void CudaBackend::check_step(const StepInputs& step) const { CHECK(step.rows == step_.rows, "begin_step was told these rows"); }
+
+void CudaBackend::embed(const EmbedArgs& args) {
+    check_step(args.step);
+    const auto& tokens = static_cast<const CudaWeight&>(args.tokens);
+    const auto* const positions = static_cast<const CudaWeight*>(args.positions);
+    CHECK(args.out.rows == args.step.rows && args.out.columns == tokens.in_features(), "embed: out is [rows, hidden]");
+    CHECK(positions == nullptr || positions->in_features() == tokens.in_features(), "embed: positions are as wide as tokens");
+    for (const TokenId token : args.step.tokens) CHECK(token >= 0 && token < tokens.out_features(), "embed: a token is in the vocabulary");
+    if (positions != nullptr) {
+        for (const std::int32_t position : args.step.positions) {
+            CHECK(position >= 0 && position < positions->out_features(), "embed: a position is in the table");
+        }
+    }
+    if (args.out.rows == 0) return;
+    run_embed({.out = float32_view_of(args.out),
+               .tokens = tokens.view(),
+               .positions = positions == nullptr ? View{} : positions->view(),
+               .token_of_row = step_.tokens,
+               .position_of_row = step_.positions,
+               .rows = int_of(args.out.rows),
+               .hidden = int_of(args.out.columns)},
+              stream_.get());
+    check_launch("embed");
+}
+
+void CudaBackend::norm(const NormArgs& args) {
+    CHECK(args.out.rows == args.in.rows && args.out.columns == args.in.columns, "norm: out is shaped as in");
+    CHECK(args.weight.size == args.in.columns, "norm: one weight per column");
+    CHECK(args.bias.empty() || args.bias.size == args.in.columns, "norm: one bias per column");
+    if (args.in.rows == 0) return;
+    run_norm({.subtract_mean = args.kind == NormKind::layer,
+              .out = view_of(args.out),
+              .in = float32_view_of(args.in),
+              .weight = args.weight.data,
+              .bias = args.bias.empty() ? nullptr : args.bias.data,
+              .epsilon = args.epsilon,
+              .rows = int_of(args.in.rows),
+              .columns = int_of(args.in.columns)},
+             stream_.get());
+    check_launch("norm");
+}
+
+void CudaBackend::matmul(const MatmulArgs& args) {
+    const auto& weight = static_cast<const CudaWeight&>(args.weight);
+    CHECK(args.in.columns == weight.in_features() && args.in.format == weight.input_format(),
+          "matmul: in is [rows, in_features] in the weight's input format");
+    CHECK(args.out.columns == weight.out_features() && args.out.rows == args.in.rows, "matmul: out is [rows, out_features]");
+    CHECK(args.bias.empty() || args.bias.size == weight.out_features(), "matmul: one bias per output");
+    if (args.in.rows == 0) return;
+    run_matmul({.out = float32_view_of(args.out),
+                .in = view_of(args.in),
+                .weight = weight.view(),
+                .bias = args.bias.empty() ? nullptr : args.bias.data,
+                .accumulate = args.accumulate,
+                .rows = int_of(args.in.rows),
+                .in_features = int_of(weight.in_features()),
+                .out_features = int_of(weight.out_features())},
+               stream_.get());
+    check_launch("matmul");
+}
+
+void CudaBackend::group_bias(const GroupBiasArgs& args) {
+    std::vector<BiasTable> groups;
+    for (const BiasGroup& group : args.groups) {
+        if (group.bias.empty()) continue;
+        CHECK(group.bias.size == args.out.columns, "group_bias: one bias per column");
+        CHECK(group.row_begin >= 0 && group.row_begin + group.row_count <= args.out.rows, "group_bias: a group lies in the rows");
+        groups.push_back({group.bias.data, int_of(group.row_begin), int_of(group.row_count)});
+    }
+    if (groups.empty()) return;
+    run_group_bias({.out = float32_view_of(args.out),
+                    .groups = tables_.put(groups),
+                    .group_count = int_of(std::ssize(groups)),
+                    .columns = int_of(args.out.columns)},
+                   stream_.get());
+    check_launch("group_bias");
+}
+
+void CudaBackend::rope_store(const RopeStoreArgs& args) {
+    check_step(args.step);
+    const auto& cache = static_cast<const CudaKvCache&>(args.cache);
+    CHECK(args.qkv.columns == (args.heads + 2 * args.kv_heads) * args.head_dim, "rope_store: qkv is [rows, q | k | v]");
+    CHECK(args.qkv.rows == args.step.rows, "rope_store: one row per row of the step");
+    CHECK(cache.shape().kv_heads == args.kv_heads && cache.shape().head_dim == args.head_dim, "rope_store: the cache has this shape");
+    CHECK(args.layer >= 0 && args.layer < cache.shape().layers, "rope_store: the cache has this layer");
+    CHECK(args.q_norm.empty() || args.q_norm.size == args.head_dim, "rope_store: one q_norm weight per dimension");
+    CHECK(args.k_norm.empty() || args.k_norm.size == args.head_dim, "rope_store: one k_norm weight per dimension");
+    const bool rotates = args.rope_table.rows > 0;
+    if (rotates) {
+        CHECK(args.head_dim % 2 == 0 && args.rope_table.columns == args.head_dim,
+              "rope_store: the table is [entries, head_dim], head_dim even");
+        CHECK(std::ssize(args.step.rope_rows) == args.step.rows, "rope_store: one row of the table per row");
+        for (const std::int32_t row : args.step.rope_rows) CHECK(row >= 0 && row < args.rope_table.rows, "rope_store: a row of the table");
+    }
+    for (const std::int32_t block : row_blocks_) CHECK(block >= 0 && block < cache.blocks(), "rope_store: a block of the cache");
+    if (args.qkv.rows == 0) return;
+    run_rope({.qkv = float32_view_of(args.qkv),
+              .rows = int_of(args.qkv.rows),
+              .heads = int_of(args.heads),
+              .head_dim = int_of(args.head_dim),
+              .table = rotates ? static_cast<const float*>(float32_view_of(args.rope_table).data) : nullptr,
+              .table_stride = args.rope_table.stride,
+              .table_row = step_.rope_rows,
+              .q_norm = args.q_norm.empty() ? nullptr : args.q_norm.data,
+              .k_norm = args.k_norm.empty() ? nullptr : args.k_norm.data,
+              .epsilon = args.norm_epsilon,
+              .cache = cache.layer(args.layer),
+              .block_of_row = step_.block_of_row,
+              .slot_of_row = step_.slot_of_row},
+             stream_.get());
+    check_launch("rope_store");
+}
+
+void CudaBackend::activation(const ActivationArgs& args) {
+    CHECK(args.in.rows == args.out.rows && args.in.columns == args.out.columns * (args.gated ? 2 : 1),
+          "activation: in is as wide as it needs");
+    if (args.out.rows == 0) return;
+    run_activation({.kind = args.kind,
+                    .gated = args.gated,
+                    .out = view_of(args.out),
+                    .in = float32_view_of(args.in),
+                    .rows = int_of(args.out.rows),
+                    .width = int_of(args.out.columns)},
+                   stream_.get());
+    check_launch("activation");
+}
+
+void CudaBackend::gather_rows(const GatherRowsArgs& args) {
+    check_step(args.step);
+    CHECK(args.out.rows == std::ssize(args.step.sample_rows) && args.out.columns == args.in.columns,
+          "gather_rows: out is [sample rows, columns]");
+    CHECK(args.out.format == args.in.format, "gather_rows: out has the format of in");
+    for (const std::int32_t row : args.step.sample_rows) CHECK(row >= 0 && row < args.in.rows, "gather_rows: a sample row is a row");
+    if (args.out.rows == 0) return;
+    run_gather({.out = view_of(args.out),
+                .in = view_of(args.in),
+                .row_of = step_.sample_rows,
+                .rows = int_of(args.out.rows),
+                .columns = int_of(args.out.columns)},
+               stream_.get());
+    check_launch("gather_rows");
+}
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,62 @@
+// Asks the driver; see devices.h. cudart opens the driver at the first call, so a machine without one gets here too.
+#include "kernels/cuda/devices.h"
+
+#include <stdexcept>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/backend.h"
+#include "kernels/cuda/runtime.h"
+
+namespace lorry::kernels {
+
+namespace cuda {
+
+namespace {
+
+constexpr int major_min = 8;
+
+std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+
+}  // namespace
+
+std::optional<std::string> obstacle() {
+    int driver = 0;
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+        return "no NVIDIA driver was found (libcuda.so.1): install the driver, or start the container with its GPUs (--gpus all)";
+    }
+    int count = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());
+        return "the NVIDIA driver (for CUDA " + version_text(driver) + ") gives no device: " + cudaGetErrorString(error);
+    }
+    if (count == 0) return "the NVIDIA driver sees no GPU: look at nvidia-smi and CUDA_VISIBLE_DEVICES";
+    cudaDeviceProp properties{};
+    if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess) return "the NVIDIA driver does not describe its first GPU";
+    if (properties.major < major_min) {
+        return std::string(properties.name) + " has compute capability " + std::to_string(properties.major) + "." +
+               std::to_string(properties.minor) + ", and 8.0 is the least that is supported";
+    }
+    return std::nullopt;
+}
+
+std::string choose_device() {
+    if (const auto reason = obstacle()) throw std::runtime_error("no GPU can be used: " + *reason);
+    check(cudaSetDevice(0), "choosing it");
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, 0), "asking for its name");
+    return properties.name;
+}
+
+}  // namespace cuda
+
+std::optional<std::string> cuda_obstacle() { return cuda::obstacle(); }
+
+std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
+    if (options.weights == Format::float16) {
+        throw std::runtime_error("the GPU stores weights as float32 or bfloat16, not float16: choose one of these");
+    }
+    return std::make_unique<cuda::CudaBackend>(options.weights);
+}
+
+}  // namespace lorry::kernels

@@ -1,0 +1,125 @@
+// The context switch for x86-64 (System V ABI: six registers and the stack pointer survive a call), told to the address sanitizer.
+#include "kernels/cuda/emulation/fiber.h"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <cstring>
+#include <new>
+
+#include "schema/check.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+extern "C" void lorry_switch_stack(void** save_stack_pointer, void* stack_pointer);
+asm(R"(
+    .text
+    .globl lorry_switch_stack
+    .type lorry_switch_stack, @function
+lorry_switch_stack:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+    .size lorry_switch_stack, .-lorry_switch_stack
+)");
+
+namespace lorry::kernels::cuda::emulation {
+
+namespace {
+
+constexpr std::size_t guard_bytes = 4096;
+constexpr std::size_t saved_registers = 6;
+
+// Whoever switched last, and to whom: read by the first code that runs on the other stack. One thread emulates at a time (machine.cpp).
+Fiber* switched_from = nullptr;
+Fiber* switched_to = nullptr;
+
+}  // namespace
+
+// The first code on a fiber's stack. Its frame is never left, so the sanitizer must not mark it.
+__attribute__((no_sanitize_address)) void enter() {
+    switched_to->arrive(*switched_from);
+    switched_to->entry_();
+    CHECK(false, "a fiber's entry does not return");
+}
+
+Fiber::Fiber(std::size_t stack_bytes) : stack_bytes_(stack_bytes), owns_stack_(true) {
+    void* const memory =
+        mmap(nullptr, stack_bytes + guard_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    CHECK(mprotect(memory, guard_bytes, PROT_NONE) == 0, "a page can be protected");
+    stack_ = static_cast<std::byte*>(memory) + guard_bytes;
+}
+
+Fiber::~Fiber() {
+    if (owns_stack_) munmap(stack_ - guard_bytes, stack_bytes_ + guard_bytes);
+}
+
+void Fiber::restart(void (*entry)()) {
+    CHECK(owns_stack_, "only a fiber with a stack of its own starts anew");
+#if defined(__SANITIZE_ADDRESS__)
+    // What a fiber that was given up had marked; one that ended left nothing below its first frames.
+    if (stack_pointer_ != nullptr) {
+        auto* const from = static_cast<std::byte*>(stack_pointer_) - guard_bytes;
+        __asan_unpoison_memory_region(from, static_cast<std::size_t>(stack_ + stack_bytes_ - from));
+    }
+    sanitizer_state_ = nullptr;
+#endif
+    entry_ = entry;
+    // As if enter() had been about to start when it was left: registers, return address, and a stack aligned as after a call.
+    auto* const top = reinterpret_cast<void**>(stack_ + stack_bytes_) - 2;
+    top[0] = reinterpret_cast<void*>(&enter);
+    top[1] = nullptr;
+    std::memset(top - saved_registers, 0, saved_registers * sizeof(void*));
+    stack_pointer_ = top - saved_registers;
+}
+
+__attribute__((no_sanitize_address)) void Fiber::leave_for(Fiber& to, bool ends) {
+    switched_from = this;
+    switched_to = &to;
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(ends ? nullptr : &sanitizer_state_, to.stack_, to.stack_bytes_);
+#else
+    static_cast<void>(ends);
+#endif
+    lorry_switch_stack(&stack_pointer_, to.stack_pointer_);
+    arrive(*switched_from);
+}
+
+__attribute__((no_sanitize_address)) void Fiber::arrive(Fiber& from) {
+#if defined(__SANITIZE_ADDRESS__)
+    const void* bottom = nullptr;
+    std::size_t bytes = 0;
+    __sanitizer_finish_switch_fiber(sanitizer_state_, &bottom, &bytes);
+    if (!from.owns_stack_) {
+        from.stack_ = static_cast<std::byte*>(const_cast<void*>(bottom));
+        from.stack_bytes_ = bytes;
+    }
+#else
+    static_cast<void>(from);
+#endif
+}
+
+void Fiber::switch_to(Fiber& to) { leave_for(to, false); }
+
+__attribute__((no_sanitize_address)) void Fiber::end_in(Fiber& to) {
+    leave_for(to, true);
+    __builtin_unreachable();
+}
+
+}  // namespace lorry::kernels::cuda::emulation

@@ -1,0 +1,88 @@
+// CUDA's execution model on the host: each thread of a block is a fiber, one block runs after the other, and threads wait for each other at
+// barriers and warp operations exactly where the programming guide says they do. Between two such places they run in an order drawn from a
+// seed, so that a barrier that is missing shows as a wrong result. Behind emulation/device.h and emulation/runtime.cpp; not for production.
+//
+// Checked, and thrown as a Fault: threads that wait for each other for ever, a barrier or warp operation that only some reach, a shuffle
+// that reads a lane outside the mask, shared memory beyond what the launch asked for, copies that are never waited for, misaligned
+// ldmatrix rows and cp.async. Shared memory is an allocation of exactly the wanted size filled with NaN, for the address sanitizer.
+// Not modelled: blocks that wait for other blocks, weak memory order, registers, speed; the rounding inside an mma is not the hardware's.
+//
+// Any thread may launch; launches wait for each other. Everything else is called from inside a kernel.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <source_location>
+#include <stdexcept>
+
+namespace lorry::kernels::cuda::emulation {
+
+constexpr int warp_size = 32;
+
+// A rule of the execution model that a kernel broke; the message names the place, block and threads.
+class Fault : public std::logic_error {
+public:
+    using std::logic_error::logic_error;
+};
+
+struct Index3 {
+    int x = 0;
+    int y = 0;
+    int z = 0;
+};
+
+// In which order threads run between the places where they wait.
+enum class Order : std::uint8_t {
+    random,      // whichever
+    ascending,   // lane 0 first
+    descending,  // the last lane first
+    run_ahead,   // by priorities drawn per block: one thread is always far ahead, one far behind
+};
+struct Schedule {
+    Order order = Order::random;
+    std::uint64_t seed = 1;
+};
+// For all launches from now on. The same launches after the same schedule run in the same order.
+void set_schedule(const Schedule& schedule);
+
+struct Shape {
+    Index3 grid;  // blocks
+    int threads = 0;
+    std::size_t shared_bytes = 0;
+};
+// Runs body as every thread of every block. Throws the Fault that a thread ran into; the kernel is then given up where it stands.
+void run(const Shape& shape, const std::function<void()>& body);
+
+// What has happened since the program started.
+struct Counts {
+    std::uint64_t switches = 0;
+    std::uint64_t barriers = 0;
+    std::uint64_t warp_operations = 0;
+    std::uint64_t bank_conflicts = 0;  // ldmatrix operations whose rows share banks
+};
+const Counts& counts();
+void count_bank_conflict();
+
+// The running thread.
+int thread_in_block();
+int block_threads();
+Index3 block();
+Index3 grid();
+
+[[noreturn]] void fault(const std::string& what, const std::source_location& where);
+std::byte* shared_memory(std::size_t bytes, const std::source_location& where);
+void barrier(const std::source_location& where);
+
+// One operation of a warp: all lanes bring their operands to the same place, the last one computes for all.
+enum class WarpOperation : std::uint8_t { barrier, shuffle, ballot, multiply, load_matrix };
+using Operands = std::array<void*, warp_size>;  // by lane
+void warp_operation(WarpOperation operation, void* operands, void (*compute)(const Operands& all), const std::source_location& where);
+
+// cp.async: lands at once or at the wait, by chance. bytes of `from`, then zeros up to 16.
+void copy_async(void* to, const void* from, int bytes, const std::source_location& where);
+void copy_async_commit();
+void copy_async_wait(int groups_in_flight);
+
+}  // namespace lorry::kernels::cuda::emulation

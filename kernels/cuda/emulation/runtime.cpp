@@ -1,0 +1,60 @@
+// CUDA's runtime for the emulated device; see runtime.h. New memory is filled with NaN, as memory nobody wrote may be.
+#include "kernels/cuda/emulation/runtime.h"
+
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+constexpr std::size_t alignment = 256;  // as cudaMalloc's
+constexpr std::size_t memory_bytes = std::size_t{1} << 30;
+constexpr int cuda_version = 13000;
+
+cudaError_t allocate(void** memory, std::size_t bytes) {
+    if (posix_memalign(memory, alignment, bytes) != 0) return cudaErrorMemoryAllocation;
+    std::memset(*memory, 0xFF, bytes);
+    return cudaSuccess;
+}
+
+}  // namespace
+
+const char* cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "out of memory"; }
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaDriverGetVersion(int* version) {
+    *version = cuda_version;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+    *count = 1;
+    return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+    *properties = {.name = "emulated", .totalGlobalMem = memory_bytes, .major = 9, .minor = 0, .multiProcessorCount = 1};
+    return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+    *free = *total = memory_bytes;
+    return cudaSuccess;
+}
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) { return allocate(memory, bytes); }
+cudaError_t cudaFree(void* memory) {
+    std::free(memory);
+    return cudaSuccess;
+}
+cudaError_t cudaMallocHost(void** memory, std::size_t bytes) { return allocate(memory, bytes); }
+cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
+    std::memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t) {
+    std::memset(to, value, bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+    *stream = nullptr;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }

@@ -1,0 +1,193 @@
+// The kernels' launchers, one .cu file each: backend.cpp has checked shapes and put tables on the device; what stands here only computes.
+// All pointers are device memory. Sizes are elements, strides elements from row to row. Launches are queued on `stream`.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/shapes.h"
+#include "kernels/tensor.h"
+
+namespace lorry::kernels::cuda {
+
+// One matrix in float32 or bfloat16.
+struct View {
+    void* data = nullptr;
+    Format format = Format::float32;
+    std::int64_t stride = 0;
+};
+
+struct EmbedTask {
+    View out;  // [rows, hidden] float32
+    View tokens;
+    View positions;  // data null: none
+    const TokenId* token_of_row = nullptr;
+    const std::int32_t* position_of_row = nullptr;
+    int rows = 0;
+    int hidden = 0;
+};
+void run_embed(const EmbedTask& task, cudaStream_t stream);
+
+struct NormTask {
+    bool subtract_mean = false;
+    View out;
+    View in;  // float32
+    const float* weight = nullptr;
+    const float* bias = nullptr;  // null: none
+    float epsilon = 0.0F;
+    int rows = 0;
+    int columns = 0;
+};
+void run_norm(const NormTask& task, cudaStream_t stream);
+
+// out (+)= in weight' + bias; weight [out_features, in_features], rows padded with zeros to in_features_multiple.
+struct MatmulTask {
+    View out;  // float32
+    View in;   // in weight's format
+    View weight;
+    const float* bias = nullptr;  // null: none
+    bool accumulate = false;
+    int rows = 0;
+    int in_features = 0;
+    int out_features = 0;
+};
+void run_matmul(const MatmulTask& task, cudaStream_t stream);
+
+// One adapter's share of a projection as expand and shrink read it.
+struct LoraTable {
+    const void* a = nullptr;  // [rank_sum, in_features]
+    const void* b = nullptr;  // [rank, out_features], scale included
+    std::int32_t rank_sum = 0;
+    std::int32_t rank_begin = 0;
+    std::int32_t rank = 0;
+    std::int32_t out_begin = 0;
+    std::int32_t out_features = 0;
+    std::int32_t row_begin = 0;
+    std::int32_t row_count = 0;
+};
+struct LoraTask {
+    View out;  // float32
+    View in;
+    Format weights = Format::float32;
+    const LoraTable* shrink = nullptr;
+    const LoraTable* expand = nullptr;
+    int shrink_count = 0;
+    int expand_count = 0;
+    int rank_sum_max = 0;
+    int out_features_max = 0;
+    int in_features = 0;
+    float* scratch = nullptr;  // [rows, rank_sum_max]
+};
+void run_lora(const LoraTask& task, cudaStream_t stream);
+
+struct BiasTable {
+    const float* bias = nullptr;
+    std::int32_t row_begin = 0;
+    std::int32_t row_count = 0;
+};
+struct GroupBiasTask {
+    View out;  // float32
+    const BiasTable* groups = nullptr;
+    int group_count = 0;
+    int columns = 0;
+};
+void run_group_bias(const GroupBiasTask& task, cudaStream_t stream);
+
+// A layer of the KV cache: [block][K | V][kv_head][kv_block_size][padded_head_dim].
+struct KvLayer {
+    void* data = nullptr;
+    Format format = Format::float32;
+    int kv_heads = 0;
+    int padded_head_dim = 0;
+};
+struct RopeTask {
+    View qkv;  // float32
+    int rows = 0;
+    int heads = 0;
+    int head_dim = 0;
+    const float* table = nullptr;  // null: no rotation
+    std::int64_t table_stride = 0;
+    const std::int32_t* table_row = nullptr;  // [rows]
+    const float* q_norm = nullptr;            // null: none
+    const float* k_norm = nullptr;
+    float epsilon = 0.0F;
+    KvLayer cache;
+    const std::int32_t* block_of_row = nullptr;
+    const std::int32_t* slot_of_row = nullptr;
+};
+void run_rope(const RopeTask& task, cudaStream_t stream);
+
+struct AttentionTask {
+    View out;
+    View qkv;  // float32
+    int heads = 0;
+    int head_dim = 0;
+    float scale = 0.0F;
+    std::int32_t window = 0;  // at least the longest context when there is none
+    KvLayer cache;
+    const std::int32_t* blocks = nullptr;  // of all sequences, one after the other
+    const AttentionPiece* narrow = nullptr;
+    const AttentionPiece* wide = nullptr;
+    const AttentionMerge* merges = nullptr;
+    int narrow_count = 0;
+    int wide_count = 0;
+    int merge_count = 0;
+    float* workspace = nullptr;  // attention_workspace_bytes
+};
+void run_attention(const AttentionTask& task, cudaStream_t stream);
+
+struct ActivationTask {
+    ActivationKind kind = ActivationKind::silu;
+    bool gated = false;
+    View out;
+    View in;  // float32
+    int rows = 0;
+    int width = 0;
+};
+void run_activation(const ActivationTask& task, cudaStream_t stream);
+
+struct GatherTask {
+    View out;
+    View in;  // in the format of out
+    const std::int32_t* row_of = nullptr;
+    int rows = 0;
+    int columns = 0;
+};
+void run_gather(const GatherTask& task, cudaStream_t stream);
+
+// What the device must know of one SampleRow.
+struct DrawTable {
+    double chance = 0.0;  // the random number of (seed, position)
+    float temperature = 0.0F;
+    float top_p = 1.0F;
+    float min_p = 0.0F;
+    std::int32_t top_k = 0;
+    std::int32_t draw = 0;
+    std::int32_t change_begin = 0;
+    std::int32_t change_count = 0;
+    std::int32_t target_begin = 0;
+    std::int32_t target_count = 0;
+    std::int32_t top_begin = 0;
+    std::int32_t top_count = 0;
+    std::int32_t logprobs = 0;  // any log-probability is wanted
+};
+struct DrawResult {
+    TokenId token = 0;
+    std::int32_t is_finite = 0;
+    float logprob = 0.0F;
+};
+struct SampleTask {
+    View logits;  // float32
+    int rows = 0;
+    int vocabulary = 0;
+    const DrawTable* draws = nullptr;
+    const LogitChange* changes = nullptr;
+    const TokenId* targets = nullptr;
+    float* weights = nullptr;  // [rows, vocabulary] scratch
+    DrawResult* results = nullptr;
+    TokenLogprob* tops = nullptr;
+    float* target_logprobs = nullptr;
+};
+void run_sample(const SampleTask& task, cudaStream_t stream);
+
+}  // namespace lorry::kernels::cuda

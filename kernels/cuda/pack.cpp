@@ -1,0 +1,119 @@
+// Lays weights out as the kernels read them and copies them to the device; see pack.h. Formats are converted as for the CPU.
+#include "kernels/cuda/pack.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "kernels/cpu/pack.h"
+#include "schema/check.h"
+
+namespace lorry::kernels::cuda {
+
+namespace {
+
+// Panels of width 1 are a row-major matrix [out, in]; one panel as wide as the outputs is its transpose.
+cpu::Panels row_major(std::span<const WeightPart> parts, Format format) { return cpu::pack_panels(parts, 1, format); }
+cpu::Panels transposed(const WeightPart& part, Format format, float scale) {
+    return cpu::pack_panels({&part, 1}, part.out_features, format, scale);
+}
+
+void upload(std::byte* to, const std::byte* from, std::size_t bytes, const Stream& stream) {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream.get()), "copying weights");
+}
+
+DeviceMemory uploaded(const cpu::Panels& panels, const Stream& stream) {
+    DeviceMemory memory(panels.memory.bytes());
+    upload(memory.data(), panels.memory.data(), panels.memory.bytes(), stream);
+    stream.wait();
+    return memory;
+}
+
+int padded_or_throw(const KvShape& shape) {
+    const auto padded = padded_head_dim(shape.head_dim);
+    if (!padded) {
+        throw std::runtime_error("heads of " + std::to_string(shape.head_dim) +
+                                 " dimensions are wider than the GPU's attention takes (256)");
+    }
+    return *padded;
+}
+
+}  // namespace
+
+CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, const Stream& stream) : format_(format) {
+    const cpu::Panels panels = row_major(parts, format);
+    out_features_ = panels.out_features;
+    in_features_ = panels.in_features;
+    const auto row = static_cast<std::size_t>(in_features_) * bytes_of(format);
+    const auto stride = static_cast<std::size_t>(view().stride) * bytes_of(format);
+    const auto rows = static_cast<std::size_t>(out_features_);
+    memory_ = DeviceMemory(rows * stride);
+    if (row == stride) {
+        upload(memory_.data(), panels.memory.data(), rows * row, stream);
+    } else {
+        check(cudaMemsetAsync(memory_.data(), 0, memory_.bytes(), stream.get()), "clearing a weight");
+        for (std::size_t i = 0; i < rows; ++i) upload(memory_.data() + i * stride, panels.memory.data() + i * row, row, stream);
+    }
+    stream.wait();
+}
+
+CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, const Stream& stream) {
+    CHECK(!parts.empty(), "an adapter adds at least one part to a projection");
+    std::vector<WeightPart> a;
+    for (const LoraPart& part : parts) {
+        CHECK(part.a.out_features == part.b.in_features, "A and B of a part have the same rank");
+        a.push_back(part.a);
+        parts_.push_back({.out_begin = part.out_begin,
+                          .out_features = part.b.out_features,
+                          .rank_begin = rank_sum_,
+                          .rank = part.a.out_features,
+                          .b = uploaded(transposed(part.b, format, part.scale), stream)});
+        rank_sum_ += part.a.out_features;
+    }
+    // Parts are added by different blocks at the same time.
+    for (const Part& x : parts_) {
+        for (const Part& y : parts_) {
+            CHECK(&x == &y || x.out_begin + x.out_features <= y.out_begin || y.out_begin + y.out_features <= x.out_begin,
+                  "parts of an adapter's projection do not overlap");
+        }
+    }
+    const cpu::Panels stacked = row_major(a, format);
+    in_features_ = stacked.in_features;
+    a_ = uploaded(stacked, stream);
+}
+
+std::size_t CudaLora::bytes() const {
+    std::size_t bytes = a_.bytes();
+    for (const Part& part : parts_) bytes += part.b.bytes();
+    return bytes;
+}
+
+LoraTable CudaLora::table(const Part& part) const {
+    return {.a = a_.data(),
+            .b = part.b.data(),
+            .rank_sum = static_cast<std::int32_t>(rank_sum_),
+            .rank_begin = static_cast<std::int32_t>(part.rank_begin),
+            .rank = static_cast<std::int32_t>(part.rank),
+            .out_begin = static_cast<std::int32_t>(part.out_begin),
+            .out_features = static_cast<std::int32_t>(part.out_features)};
+}
+
+std::size_t kv_layer_block_bytes(const KvShape& shape, Format format) {
+    return static_cast<std::size_t>(2 * shape.kv_heads * kv_block_size * padded_or_throw(shape)) * bytes_of(format);
+}
+
+CudaKvCache::CudaKvCache(const KvShape& shape, std::int64_t blocks, Format format, const Stream& stream)
+    : shape_(shape), blocks_(blocks), format_(format), layer_block_bytes_(kv_layer_block_bytes(shape, format)) {
+    CHECK(shape.layers > 0 && shape.kv_heads > 0 && shape.head_dim > 0 && blocks > 0, "a KV cache has layers, heads and blocks");
+    memory_ = DeviceMemory(static_cast<std::size_t>(shape.layers * blocks) * layer_block_bytes_);
+    check(cudaMemsetAsync(memory_.data(), 0, memory_.bytes(), stream.get()), "clearing the KV cache");
+    stream.wait();
+}
+
+KvLayer CudaKvCache::layer(std::int64_t index) const {
+    return {.data = memory_.data() + static_cast<std::size_t>(index * blocks_) * layer_block_bytes_,
+            .format = format_,
+            .kv_heads = static_cast<int>(shape_.kv_heads),
+            .padded_head_dim = padded_or_throw(shape_)};
+}
+
+}  // namespace lorry::kernels::cuda

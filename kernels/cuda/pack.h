@@ -1,0 +1,77 @@
+// Weights, adapters and KV cache as the CUDA kernels read them. Made by the backend, possibly on a loader's thread: nothing here is shared.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/memory.h"
+
+namespace lorry::kernels::cuda {
+
+// [out_features, in_features] row-major, rows filled up with zeros to in_features_multiple.
+class CudaWeight final : public PackedWeight {
+public:
+    CudaWeight(std::span<const WeightPart> parts, Format format, const Stream& stream);
+    std::int64_t out_features() const override { return out_features_; }
+    std::int64_t in_features() const override { return in_features_; }
+    std::size_t bytes() const override { return memory_.bytes(); }
+    Format input_format() const override { return format_; }
+    View view() const { return {memory_.data(), format_, round_up(in_features_, in_features_multiple)}; }
+
+private:
+    Format format_;
+    std::int64_t out_features_ = 0;
+    std::int64_t in_features_ = 0;
+    DeviceMemory memory_;
+};
+
+// The A matrices of all parts as the rows of one matrix, each true rank after the other; each part has its B, transposed.
+class CudaLora final : public PackedLora {
+public:
+    struct Part {
+        std::int64_t out_begin = 0;
+        std::int64_t out_features = 0;
+        std::int64_t rank_begin = 0;
+        std::int64_t rank = 0;
+        DeviceMemory b;  // [rank, out_features], scale included
+    };
+    CudaLora(std::span<const LoraPart> parts, Format format, const Stream& stream);
+    std::int64_t rank_sum() const override { return rank_sum_; }
+    std::size_t bytes() const override;
+    std::int64_t in_features() const { return in_features_; }
+    std::span<const Part> parts() const { return parts_; }
+    LoraTable table(const Part& part) const;
+
+private:
+    std::int64_t rank_sum_ = 0;
+    std::int64_t in_features_ = 0;
+    DeviceMemory a_;  // [rank_sum, in_features]
+    std::vector<Part> parts_;
+};
+
+// [layer] of KvLayer. Throws std::runtime_error when heads are wider than the kernels take.
+class CudaKvCache final : public KvCache {
+public:
+    CudaKvCache(const KvShape& shape, std::int64_t blocks, Format format, const Stream& stream);
+    std::int64_t blocks() const override { return blocks_; }
+    std::size_t bytes() const override { return memory_.bytes(); }
+
+    const KvShape& shape() const { return shape_; }
+    std::byte* data() const { return memory_.data(); }
+    std::size_t layer_block_bytes() const { return layer_block_bytes_; }
+    KvLayer layer(std::int64_t index) const;
+
+private:
+    KvShape shape_;
+    std::int64_t blocks_ = 0;
+    Format format_;
+    std::size_t layer_block_bytes_ = 0;
+    DeviceMemory memory_;
+};
+
+// Bytes of one block of one layer. Throws std::runtime_error when heads are wider than the kernels take.
+std::size_t kv_layer_block_bytes(const KvShape& shape, Format format);
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,79 @@
+// What each row asks of the draw goes to the device in tables, results come back in one copy each; sample.cu computes them.
+#include <algorithm>
+
+#include "kernels/cpu/philox.h"
+#include "kernels/cuda/backend.h"
+#include "kernels/cuda/views.h"
+#include "schema/check.h"
+
+namespace lorry::kernels::cuda {
+
+void CudaBackend::sample(const SampleArgs& args) {
+    CHECK(std::ssize(args.rows) == args.logits.rows && args.results.size() == args.rows.size(),
+          "sample: one request and one result per row of logits");
+    const std::int64_t vocabulary = args.logits.columns;
+    CHECK(vocabulary > 0, "a row of logits holds something");
+    if (args.rows.empty()) return;
+    std::vector<DrawTable> draws;
+    std::vector<LogitChange> changes;
+    std::vector<TokenId> targets;
+    std::int64_t tops = 0;
+    for (const SampleRow& row : args.rows) {
+        const std::int64_t change_begin = std::ssize(changes);
+        append_logit_changes(row, changes);
+        const auto top_count = std::clamp<std::int64_t>(row.top_logprobs, 0, vocabulary);
+        draws.push_back({.chance = cpu::uniform(row.seed, row.position),
+                         .temperature = row.temperature,
+                         .top_p = row.top_p,
+                         .min_p = row.min_p,
+                         .top_k = row.top_k,
+                         .draw = row.draw ? 1 : 0,
+                         .change_begin = int_of(change_begin),
+                         .change_count = int_of(std::ssize(changes) - change_begin),
+                         .target_begin = int_of(std::ssize(targets)),
+                         .target_count = int_of(std::ssize(row.targets)),
+                         .top_begin = int_of(tops),
+                         .top_count = int_of(top_count),
+                         .logprobs = (row.draw && row.want_logprob) || top_count > 0 || !row.targets.empty() ? 1 : 0});
+        targets.insert(targets.end(), row.targets.begin(), row.targets.end());
+        tops += top_count;
+    }
+    const auto in_vocabulary = [&](TokenId token) { return token >= 0 && token < vocabulary; };
+    for (const LogitChange& change : changes)
+        CHECK(in_vocabulary(change.token), "a biased, banned or penalized token is in the vocabulary");
+    for (const TokenId token : targets) CHECK(in_vocabulary(token), "a token whose log-probability is wanted is in the vocabulary");
+
+    // Results, top tokens and targets in one piece of memory, so that they come back in one copy.
+    const std::size_t rows = args.rows.size();
+    const std::size_t tops_begin = rows * sizeof(DrawResult);
+    const std::size_t targets_begin = tops_begin + static_cast<std::size_t>(tops) * sizeof(TokenLogprob);
+    const std::size_t bytes = targets_begin + targets.size() * sizeof(float);
+    auto* const results = result_scratch_.of<std::byte>(bytes);
+    run_sample({.logits = float32_view_of(args.logits),
+                .rows = int_of(args.logits.rows),
+                .vocabulary = int_of(vocabulary),
+                .draws = tables_.put(draws),
+                .changes = tables_.put(changes),
+                .targets = tables_.put(targets),
+                .weights = weight_scratch_.of<float>(rows * static_cast<std::size_t>(vocabulary)),
+                .results = reinterpret_cast<DrawResult*>(results),
+                .tops = reinterpret_cast<TokenLogprob*>(results + tops_begin),
+                .target_logprobs = reinterpret_cast<float*>(results + targets_begin)},
+               stream_.get());
+    check_launch("sample");
+    std::vector<std::byte> host(bytes);
+    read_back(host, results);
+    const auto* const drawn = reinterpret_cast<const DrawResult*>(host.data());
+    const auto* const top = reinterpret_cast<const TokenLogprob*>(host.data() + tops_begin);
+    const auto* const target = reinterpret_cast<const float*>(host.data() + targets_begin);
+    for (std::size_t i = 0; i < rows; ++i) {
+        SampleResult& result = args.results[i];
+        result.token = drawn[i].token;
+        result.is_finite = drawn[i].is_finite != 0;
+        result.logprob = args.rows[i].want_logprob && args.rows[i].draw ? drawn[i].logprob : 0.0F;
+        result.top.assign(top + draws[i].top_begin, top + draws[i].top_begin + draws[i].top_count);
+        result.targets.assign(target + draws[i].target_begin, target + draws[i].target_begin + draws[i].target_count);
+    }
+}
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,121 @@
+// Launch shapes and work lists; see shapes.h.
+#include "kernels/cuda/shapes.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+
+#include "schema/check.h"
+
+namespace lorry::kernels::cuda {
+
+namespace {
+
+constexpr std::array padded_head_dims{16, 32, 64, 80, 96, 128, 256};
+
+std::int32_t narrow(std::int64_t x) {
+    CHECK(x >= 0 && x <= std::numeric_limits<std::int32_t>::max(), "a step's tables index with 32 bits");
+    return static_cast<std::int32_t>(x);
+}
+
+}  // namespace
+
+int threads_for(std::int64_t columns, int most) { return static_cast<int>(std::min<std::int64_t>(round_up(columns, 32), most)); }
+
+std::optional<int> padded_head_dim(std::int64_t head_dim) {
+    for (const int padded : padded_head_dims) {
+        if (head_dim <= padded) return padded;
+    }
+    return std::nullopt;
+}
+
+void plan_attention(std::span<const StepSequence> sequences, std::int64_t group, std::optional<std::int64_t> window, AttentionPlan& plan) {
+    plan.narrow.clear();
+    plan.wide.clear();
+    plan.merges.clear();
+    plan.slots = 0;
+    std::int64_t blocks_begin = 0;
+    for (const StepSequence& sequence : sequences) {
+        const std::int64_t packed = sequence.row_count * group;
+        const bool few = packed <= narrow_rows;
+        const std::int64_t tile = few ? narrow_rows : wide_rows;
+        for (std::int64_t begin = 0; begin < packed; begin += tile) {
+            const std::int64_t count = std::min(tile, packed - begin);
+            // The tokens that any of these rows sees.
+            const std::int64_t first_row = sequence.position + begin / group;
+            const std::int64_t last_row = sequence.position + (begin + count - 1) / group;
+            const std::int64_t first_seen = window ? std::max<std::int64_t>(0, first_row - *window + 1) : 0;
+            const std::int64_t span_begin = first_seen / kv_span;
+            const std::int64_t span_end = last_row / kv_span + 1;
+            const std::int64_t pieces = few ? span_end - span_begin : 1;
+            plan.merges.push_back({.row_begin = narrow(sequence.row_begin),
+                                   .packed_begin = narrow(begin),
+                                   .packed_count = narrow(count),
+                                   .slot = narrow(plan.slots),
+                                   .spans = narrow(pieces)});
+            for (std::int64_t i = 0; i < pieces; ++i) {
+                (few ? plan.narrow : plan.wide)
+                    .push_back({.row_begin = narrow(sequence.row_begin),
+                                .position = narrow(sequence.position),
+                                .packed_begin = narrow(begin),
+                                .packed_count = narrow(count),
+                                .blocks_begin = narrow(blocks_begin),
+                                .span_begin = narrow(span_begin + i),
+                                .span_end = narrow(few ? span_begin + i + 1 : span_end),
+                                .slot = narrow(plan.slots)});
+                plan.slots += count;
+            }
+        }
+        blocks_begin += static_cast<std::int64_t>(sequence.blocks.size());
+    }
+}
+
+std::size_t attention_workspace_bytes(const AttentionPlan& plan, std::int64_t kv_heads, int padded_head_dim) {
+    return static_cast<std::size_t>(plan.slots * kv_heads * (padded_head_dim + 2)) * sizeof(float);
+}
+
+void cut_lora(std::span<const LoraGroup> groups, std::span<const std::int64_t> parts, std::vector<LoraPiece>& shrink,
+              std::vector<LoraPiece>& expand) {
+    shrink.clear();
+    expand.clear();
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+        if (parts[i] == 0) continue;
+        for (std::int64_t row = 0; row < groups[i].row_count; row += lora_piece_rows) {
+            LoraPiece piece{.group = narrow(static_cast<std::int64_t>(i)),
+                            .part = 0,
+                            .row_begin = narrow(groups[i].row_begin + row),
+                            .row_count = narrow(std::min(lora_piece_rows, groups[i].row_count - row))};
+            shrink.push_back(piece);
+            for (; piece.part < parts[i]; ++piece.part) expand.push_back(piece);
+        }
+    }
+}
+
+void append_logit_changes(const SampleRow& row, std::vector<LogitChange>& changes) {
+    const bool repeats = row.repetition_penalty != 1.0F;
+    const bool counts = row.presence_penalty != 0.0F || row.frequency_penalty != 0.0F;
+    if (row.logit_bias.empty() && row.banned.empty() && !repeats && !counts) return;
+    std::map<TokenId, LogitChange> by_token;
+    const auto change_of = [&](TokenId token) -> LogitChange& {
+        LogitChange& change = by_token[token];
+        change.token = token;
+        return change;
+    };
+    for (const TokenBias& bias : row.logit_bias) change_of(bias.token).bias += bias.bias;
+    for (const TokenId token : row.banned) change_of(token).banned = 1;
+    if (repeats) {
+        for (const TokenId token : row.prompt) change_of(token).repetition = row.repetition_penalty;
+        for (const TokenId token : row.output) change_of(token).repetition = row.repetition_penalty;
+    }
+    if (counts) {
+        std::map<TokenId, int> times;
+        for (const TokenId token : row.output) ++times[token];
+        for (const auto& [token, count] : times) {
+            change_of(token).penalty = row.frequency_penalty * static_cast<float>(count) + row.presence_penalty;
+        }
+    }
+    for (const auto& [token, change] : by_token) changes.push_back(change);
+}
+
+}  // namespace lorry::kernels::cuda

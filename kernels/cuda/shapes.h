@@ -1,0 +1,85 @@
+// The host's arithmetic for the kernels: launch shapes, padded sizes and work lists. Plain functions of numbers, tested without a device.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace lorry::kernels::cuda {
+
+constexpr std::int64_t kv_block_size = 64;
+// Tokens whose attention is one sum; the sums of a context are merged in order. Fixed, so that a row's result does not depend on how its
+// spans were handed out.
+constexpr std::int64_t kv_span = 256;
+constexpr std::int64_t in_features_multiple = 32;  // of a weight's rows in memory; filled up with zeros
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+constexpr std::int64_t round_up(std::int64_t a, std::int64_t multiple) { return ceil_div(a, multiple) * multiple; }
+
+// Threads of a block that walks rows of this many columns: a multiple of 32 up to `most`, by the columns alone.
+int threads_for(std::int64_t columns, int most);
+
+// The width at which the attention kernels keep a head of this size: the next of those that are compiled. nullopt: too wide.
+std::optional<int> padded_head_dim(std::int64_t head_dim);
+
+// Attention's rows: row r of a sequence's packed rows is query token r / group, query head r % group of the kv head's group.
+// One block of the kernel computes up to `rows_of` packed rows over the spans [span_begin, span_end), one after the other.
+struct AttentionPiece {
+    std::int32_t row_begin = 0;     // the sequence's first row of the step
+    std::int32_t position = 0;      // of that row
+    std::int32_t packed_begin = 0;  // first packed row
+    std::int32_t packed_count = 0;
+    std::int32_t blocks_begin = 0;  // the sequence's first entry of the step's block table
+    std::int32_t span_begin = 0;
+    std::int32_t span_end = 0;
+    std::int32_t slot = 0;  // of the first packed row's partial result; one slot per packed row
+};
+// The partial results of the same packed rows, `spans` times packed_count slots from `slot` on, merged in order.
+struct AttentionMerge {
+    std::int32_t row_begin = 0;
+    std::int32_t packed_begin = 0;
+    std::int32_t packed_count = 0;
+    std::int32_t slot = 0;
+    std::int32_t spans = 0;
+};
+constexpr std::int64_t narrow_rows = 16;  // packed rows of a block of one warp: decoding
+constexpr std::int64_t wide_rows = 64;    // of four warps: prefill
+struct AttentionPlan {
+    std::vector<AttentionPiece> narrow;
+    std::vector<AttentionPiece> wide;
+    std::vector<AttentionMerge> merges;
+    std::int64_t slots = 0;
+};
+// group: query heads per kv head. Few rows: each span gets a block of its own; many: a block walks all of its rows' spans.
+void plan_attention(std::span<const StepSequence> sequences, std::int64_t group, std::optional<std::int64_t> window, AttentionPlan& plan);
+
+// Bytes of attention's partial results: a sum per dimension, the largest score and the sum of weights for each slot and kv head.
+std::size_t attention_workspace_bytes(const AttentionPlan& plan, std::int64_t kv_heads, int padded_head_dim);
+
+// Up to lora_piece_rows consecutive rows of one group: shrink works on all its ranks, expand on one of its parts.
+constexpr std::int64_t lora_piece_rows = 16;
+struct LoraPiece {
+    std::int32_t group = 0;  // index into LoraArgs::groups
+    std::int32_t part = 0;
+    std::int32_t row_begin = 0;
+    std::int32_t row_count = 0;
+};
+// parts: of each group's adapter, 0 for a group without one. shrink gets one piece per rows, expand one per rows and part.
+void cut_lora(std::span<const LoraGroup> groups, std::span<const std::int64_t> parts, std::vector<LoraPiece>& shrink,
+              std::vector<LoraPiece>& expand);
+
+// What happens to one token's logit before a draw: x + bias, then x / or * repetition, then x - penalty; or never drawn.
+struct LogitChange {
+    TokenId token = 0;
+    float bias = 0.0F;
+    float repetition = 1.0F;
+    float penalty = 0.0F;
+    std::int32_t banned = 0;
+};
+// Appends one change per token that the row biases, bans or penalizes.
+void append_logit_changes(const SampleRow& row, std::vector<LogitChange>& changes);
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,297 @@
+// The emulated GPU itself: warp operations compute what the PTX ISA says, and each kind of mistake that it claims to catch is caught.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/device.h"
+
+namespace lorry::kernels::cuda {
+
+namespace {
+
+using emulation::Fault;
+using emulation::Order;
+using emulation::Schedule;
+
+constexpr int threads = 64;
+constexpr Order all_orders[] = {Order::random, Order::ascending, Order::descending, Order::run_ahead};
+
+// What launching says: "" or the message of its fault.
+template <class... Parameters, class... Arguments>
+std::string fault_of(void (*kernel)(Parameters...), const Launch& how, Arguments... arguments) {
+    try {
+        launch(kernel, how, arguments...);
+    } catch (const Fault& fault) {
+        return fault.what();
+    }
+    return "";
+}
+
+struct Neighbours {
+    int values[threads];
+};
+__global__ void read_neighbour(int* out, bool waits) {
+    auto& shared = shared_memory<Neighbours>();
+    shared.values[thread_in_block()] = thread_in_block();
+    if (waits) barrier();
+    out[thread_in_block()] = shared.values[(thread_in_block() + 1) % threads];
+}
+
+std::vector<int> neighbours(bool waits, const Schedule& schedule) {
+    emulation::set_schedule(schedule);
+    std::vector<int> out(threads);
+    launch(read_neighbour, {.blocks = {}, .threads = threads, .shared_bytes = sizeof(Neighbours), .stream = nullptr}, out.data(), waits);
+    return out;
+}
+
+TEST(Emulation, AMissingBarrierShowsInEveryOrderAndABarrierHelpsInEvery) {
+    std::vector<int> right(threads);
+    for (int i = 0; i < threads; ++i) right[static_cast<std::size_t>(i)] = (i + 1) % threads;
+    for (const Order order : all_orders) {
+        for (std::uint64_t seed = 0; seed < 5; ++seed) {
+            EXPECT_EQ(neighbours(true, {order, seed}), right);
+            EXPECT_NE(neighbours(false, {order, seed}), right);
+        }
+    }
+}
+
+struct Reused {
+    float values[threads];
+};
+__global__ void overwrite_too_early(float* out, bool waits) {
+    auto& shared = shared_memory<Reused>();
+    float sum = 0.0F;
+    for (int round = 0; round < 2; ++round) {
+        shared.values[thread_in_block()] = static_cast<float>(round);
+        barrier();
+        sum += shared.values[threads - 1 - thread_in_block()];
+        if (waits) barrier();
+    }
+    out[thread_in_block()] = sum;
+}
+
+TEST(Emulation, ABufferThatIsOverwrittenBeforeAllHaveReadItShows) {
+    const Launch how{.blocks = {}, .threads = threads, .shared_bytes = sizeof(Reused), .stream = nullptr};
+    const std::vector<float> right(threads, 1.0F);
+    int caught = 0;
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+        emulation::set_schedule({Order::random, seed});
+        std::vector<float> out(threads);
+        launch(overwrite_too_early, how, out.data(), true);
+        EXPECT_EQ(out, right);
+        launch(overwrite_too_early, how, out.data(), false);
+        caught += out != right ? 1 : 0;
+    }
+    EXPECT_GE(caught, 19);
+}
+
+__global__ void two_barriers() {
+    if (thread_in_block() % 2 == 0) {
+        barrier();
+    } else {
+        barrier();
+    }
+}
+__global__ void half_a_warp_sums(int* out) {
+    if (lane() < 16) out[0] = warp_sum(1);
+}
+__global__ void wait_for_each_other() {
+    if (lane() < 16) {
+        barrier();
+    } else {
+        warp_barrier();
+    }
+}
+__global__ void sum_different_things(int* out) { out[thread_in_block()] = lane() < 16 ? shuffle_xor(1, 1) : shuffle_xor(2, 1); }
+
+TEST(Emulation, DivergentBarriersAndWarpOperationsAreFaults) {
+    const Launch how{.blocks = {}, .threads = threads, .shared_bytes = 0, .stream = nullptr};
+    std::vector<int> out(threads);
+    for (const Order order : all_orders) {
+        emulation::set_schedule({order, 3});
+        EXPECT_NE(fault_of(two_barriers, how).find("while others wait at the one at"), std::string::npos);
+        EXPECT_NE(fault_of(half_a_warp_sums, how, out.data()).find("a shuffle"), std::string::npos);
+        EXPECT_NE(fault_of(wait_for_each_other, how).find("wait for each other for ever"), std::string::npos);
+        EXPECT_NE(fault_of(sum_different_things, how, out.data()).find("waits in a shuffle at"), std::string::npos);
+        // The device is whole again after each.
+        EXPECT_EQ(neighbours(true, {order, 3})[0], 1);
+    }
+}
+
+struct Staged {
+    alignas(16) float values[threads * 4];
+};
+// groups: in flight after the wait; 0 is right.
+template <int groups, bool waits_for_others>
+__global__ void copy_reversed(float* out, const float* in) {
+    auto& shared = shared_memory<Staged>();
+    const int i = thread_in_block();
+    copy_async(&shared.values[i * 4], in + i * 4, true);
+    copy_async_commit();
+    copy_async_wait<groups>();
+    if (waits_for_others) barrier();
+    for (int j = 0; j < 4; ++j) out[i * 4 + j] = shared.values[threads * 4 - 1 - i * 4 - j];
+    copy_async_wait<0>();
+}
+__global__ void forget_a_copy(const float* in) {
+    auto& shared = shared_memory<Staged>();
+    copy_async(&shared.values[thread_in_block() * 4], in + thread_in_block() * 4, true);
+    copy_async_commit();
+}
+__global__ void copy_to_the_side(const float* in) {
+    auto& shared = shared_memory<Staged>();
+    copy_async(&shared.values[1], in, true);
+}
+
+TEST(Emulation, ACopyThatIsNotWaitedForShows) {
+    const Launch how{.blocks = {}, .threads = threads, .shared_bytes = sizeof(Staged), .stream = nullptr};
+    alignas(16) std::array<float, threads * 4> in{};
+    std::iota(in.begin(), in.end(), 1.0F);
+    std::vector<float> right(in.rbegin(), in.rend());
+    for (const Order order : all_orders) {
+        emulation::set_schedule({order, 8});
+        std::vector<float> out(in.size());
+        launch(copy_reversed<0, true>, how, out.data(), in.data());
+        EXPECT_EQ(out, right);
+        launch(copy_reversed<1, true>, how, out.data(), in.data());
+        EXPECT_NE(out, right) << "one group too many in flight";
+        launch(copy_reversed<0, false>, how, out.data(), in.data());
+        EXPECT_NE(out, right) << "others' copies are not waited for";
+        EXPECT_NE(fault_of(forget_a_copy, how, in.data()).find("never waited for"), std::string::npos);
+        EXPECT_NE(fault_of(copy_to_the_side, how, in.data()).find("not multiples of 16"), std::string::npos);
+    }
+}
+
+__global__ void use_shared(int* out) { out[0] = shared_memory<Neighbours>().values[0]; }
+__global__ void load_misaligned(std::uint32_t* out) {
+    auto& shared = shared_memory<Staged>();
+    std::uint32_t r[4];
+    load_matrices(r, reinterpret_cast<const Bfloat16*>(shared.values) + 1);
+    out[thread_in_block()] = r[0];
+}
+
+TEST(Emulation, SharedMemoryBeyondTheLaunchAndMisalignedRowsAreFaults) {
+    std::vector<int> out(threads);
+    EXPECT_NE(
+        fault_of(use_shared, {.blocks = {}, .threads = threads, .shared_bytes = sizeof(Neighbours) - 4, .stream = nullptr}, out.data())
+            .find("256 bytes of shared memory, the launch gave 252"),
+        std::string::npos);
+    std::vector<std::uint32_t> words(threads);
+    EXPECT_NE(fault_of(load_misaligned, {.blocks = {}, .threads = threads, .shared_bytes = sizeof(Staged), .stream = nullptr}, words.data())
+                  .find("ldmatrix from an address"),
+              std::string::npos);
+}
+
+#if defined(__SANITIZE_ADDRESS__)
+__global__ void read_beyond(int* out) { out[0] = shared_memory<Neighbours>().values[thread_in_block() + 1]; }
+
+TEST(EmulationDeathTest, ReadingBeyondSharedMemoryIsSeenByTheAddressSanitizer) {
+    std::vector<int> out(threads);
+    const Launch how{.blocks = {}, .threads = threads, .shared_bytes = sizeof(Neighbours), .stream = nullptr};
+    EXPECT_DEATH(launch(read_beyond, how, out.data()), "heap-buffer-overflow");
+}
+#endif
+
+__global__ void count_in_order(int* order, int* next) { order[thread_in_block()] = (*next)++; }
+
+TEST(Emulation, OneSeedIsOneOrderAndAnotherSeedAnother) {
+    const auto order_of = [](const Schedule& schedule) {
+        emulation::set_schedule(schedule);
+        std::vector<int> order(threads);
+        int next = 0;
+        launch(count_in_order, {.blocks = {}, .threads = threads, .shared_bytes = 0, .stream = nullptr}, order.data(), &next);
+        return order;
+    };
+    std::vector<int> ascending(threads);
+    std::iota(ascending.begin(), ascending.end(), 0);
+    EXPECT_EQ(order_of({Order::ascending, 1}), ascending);
+    EXPECT_EQ(order_of({Order::descending, 1}), std::vector<int>(ascending.rbegin(), ascending.rend()));
+    for (const Order order : {Order::random, Order::run_ahead}) {
+        EXPECT_EQ(order_of({order, 5}), order_of({order, 5}));
+        EXPECT_NE(order_of({order, 5}), order_of({order, 6}));
+    }
+}
+
+struct Fragments {
+    alignas(16) Bfloat16 a[16][24];
+    alignas(16) Bfloat16 b[16][24];         // [k][n], two tiles of 8 columns
+    alignas(16) Bfloat16 b_turned[16][24];  // [n][k]
+};
+// d[16, 16] = a b, once with b read as it lies and once turned.
+__global__ void multiply(float* plain, float* turned, const float* a, const float* b) {
+    auto& shared = shared_memory<Fragments>();
+    for (int i = lane(); i < 256; i += warp_size) {
+        shared.a[i / 16][i % 16] = to_bfloat16(a[i]);
+        shared.b[i / 16][i % 16] = to_bfloat16(b[i]);
+        shared.b_turned[i % 16][i / 16] = to_bfloat16(b[i]);
+    }
+    warp_barrier();
+    std::uint32_t left[4];
+    std::uint32_t right[4];
+    load_matrices(left, &shared.a[lane() % 16][lane() / 16 * 8]);
+    float d[2][4] = {};
+    load_matrices_transposed(right, &shared.b[lane() % 16][lane() / 16 * 8]);
+    multiply_add(d[0], left, {right[0], right[1]});
+    multiply_add(d[1], left, {right[2], right[3]});
+    float e[2][4] = {};
+    load_matrices(right, &shared.b_turned[lane() / 16 * 8 + lane() % 8][lane() / 8 % 2 * 8]);
+    multiply_add(e[0], left, {right[0], right[1]});
+    multiply_add(e[1], left, {right[2], right[3]});
+    for (int n = 0; n < 2; ++n) {
+        for (int i = 0; i < 4; ++i) {
+            const int at = (lane() / 4 + i / 2 * 8) * 16 + n * 8 + lane() % 4 * 2 + i % 2;
+            plain[at] = d[n][i];
+            turned[at] = e[n][i];
+        }
+    }
+}
+
+TEST(Emulation, MatrixFragmentsMultiplyAsMatricesDo) {
+    std::mt19937_64 random(20261121);
+    std::vector<float> a(256);
+    std::vector<float> b(256);
+    // Small integers: every product and sum is exact.
+    for (float& x : a) x = static_cast<float>(static_cast<int>(random() % 17) - 8);
+    for (float& x : b) x = static_cast<float>(static_cast<int>(random() % 17) - 8);
+    std::vector<float> want(256);
+    for (std::size_t row = 0; row < 16; ++row) {
+        for (std::size_t column = 0; column < 16; ++column) {
+            for (std::size_t k = 0; k < 16; ++k) want[row * 16 + column] += a[row * 16 + k] * b[k * 16 + column];
+        }
+    }
+    std::vector<float> plain(256);
+    std::vector<float> turned(256);
+    const std::uint64_t conflicts = emulation::counts().bank_conflicts;
+    launch(multiply, {.blocks = {}, .threads = warp_size, .shared_bytes = sizeof(Fragments), .stream = nullptr}, plain.data(),
+           turned.data(), a.data(), b.data());
+    EXPECT_EQ(plain, want);
+    EXPECT_EQ(turned, want);
+    EXPECT_EQ(emulation::counts().bank_conflicts, conflicts) << "rows of 48 bytes lie in different banks";
+}
+
+__global__ void vote_and_sum(std::uint32_t* votes, int* sums, int* picked) {
+    votes[thread_in_block()] = ballot(lane() % 3 == 0);
+    sums[thread_in_block()] = warp_sum(lane());
+    picked[thread_in_block()] = shuffle_from(thread_in_block(), 5);
+}
+
+TEST(Emulation, VotesSumsAndShufflesAreOfTheOwnWarp) {
+    std::vector<std::uint32_t> votes(threads);
+    std::vector<int> sums(threads);
+    std::vector<int> picked(threads);
+    launch(vote_and_sum, {.blocks = {}, .threads = threads, .shared_bytes = 0, .stream = nullptr}, votes.data(), sums.data(),
+           picked.data());
+    EXPECT_EQ(votes, std::vector<std::uint32_t>(threads, 0x49249249U));
+    EXPECT_EQ(sums, std::vector<int>(threads, 31 * 16));
+    EXPECT_EQ(picked[0], 5);
+    EXPECT_EQ(picked[threads - 1], 37);
+}
+
+}  // namespace
+
+}  // namespace lorry::kernels::cuda
