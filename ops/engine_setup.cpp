@@ -2,6 +2,7 @@
 #include "ops/engine_setup.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include <fmt/format.h>
 
@@ -42,25 +43,36 @@ std::string base_name_of(const Settings& settings) {
     return folder.filename().string();
 }
 
-kernels::CpuOptions cpu_options(const Settings& settings) {
-    kernels::CpuOptions options{.threads = static_cast<int>(std::clamp<std::int64_t>(settings.threads, 0, 1024)), .isa = {}};
+// bfloat16 halves memory and time of what every device is bound by; whoever wants the checkpoint's every bit says float32.
+kernels::Format storage_of(const Settings& settings) {
+    return settings.dtype == "float32" ? kernels::Format::float32 : kernels::Format::bfloat16;
+}
+
+std::unique_ptr<kernels::Backend> make_backend(const Settings& settings) {
+    if (settings.device != "cpu") {
+        const auto obstacle = kernels::cuda_obstacle();
+        if (!obstacle) return kernels::make_cuda_backend({.weights = storage_of(settings)});
+        if (settings.device == "cuda") throw std::runtime_error("--device cuda: " + *obstacle);
+    }
+    kernels::CpuOptions options{
+        .threads = static_cast<int>(std::clamp<std::int64_t>(settings.threads, 0, 1024)), .isa = {}, .weights = storage_of(settings)};
     if (settings.isa == "scalar") options.isa = kernels::CpuIsa::scalar;
     if (settings.isa == "avx2") options.isa = kernels::CpuIsa::avx2;
     if (settings.isa == "avx512") options.isa = kernels::CpuIsa::avx512;
-    // bfloat16 halves memory and time of what the CPU is bound by; whoever wants the checkpoint's every bit says float32.
-    options.weights = settings.dtype == "float32" ? kernels::Format::float32 : kernels::Format::bfloat16;
-    return options;
+    return kernels::make_cpu_backend(options);
 }
 
 EngineSetup::EngineSetup(const Settings& settings)
     : settings_(settings),
-      backend_((checked_model(settings), kernels::make_cpu_backend(cpu_options(settings)))),
+      backend_((checked_model(settings), make_backend(settings))),
       tokenizer_(engine::Tokenizer::load(settings.model)) {
     options_.sequences_max = settings.max_batch;
     options_.step_rows_max = std::max(settings.step_tokens, settings.max_batch);
     options_.prefix_cache = settings.prefix_cache;
     model_ = engine::Model::load(settings.model, *backend_, options_.step_rows_max, options_.sample_rows_max());
-    memory_ = plan_memory(settings, memory_available(), kv_token_bytes(*backend_, *model_), model_->config().max_positions);
+    const kernels::DeviceInfo device = backend_->info();
+    const std::size_t available = device.has_own_memory ? device.memory_free : memory_available();
+    memory_ = plan_memory(settings, available, kv_token_bytes(*backend_, *model_), model_->config().max_positions);
     options_.kv_bytes = memory_.kv_bytes;
     options_.adapter_bytes = memory_.adapter_bytes;
     engine_ = make_engine(options_);
@@ -83,7 +95,7 @@ std::unique_ptr<engine::Engine> EngineSetup::make_engine(const engine::EngineOpt
 std::string EngineSetup::describe() const {
     const engine::ModelConfig& config = model_->config();
     const auto tokens = static_cast<std::int64_t>(memory_.kv_bytes / kv_token_bytes(*backend_, *model_));
-    const kernels::Format stored = cpu_options(settings_).weights;
+    const kernels::Format stored = storage_of(settings_);
     return show_table({
         {"  model", fmt::format("{} ({}, {} layers, hidden {}), answers to 'base' and '{}'", settings_.model,
                                 engine::name_of(config.family), config.layers, config.hidden, reply_->base_name)},

@@ -26,8 +26,11 @@ MemoryPlan plan_memory(const Settings& settings, std::size_t available, std::siz
 // The name that jobs call the base model by: the setting, or the folder's name.
 std::string base_name_of(const Settings& settings);
 
-// The CPU storage that --dtype asks for.
-kernels::CpuOptions cpu_options(const Settings& settings);
+// The storage of weights that --dtype asks for.
+kernels::Format storage_of(const Settings& settings);
+
+// What --device asks for. Throws std::runtime_error saying what stands in the way of a GPU that was asked for by name.
+std::unique_ptr<kernels::Backend> make_backend(const Settings& settings);
 
 // Members stay where they are: they refer to each other.
 class EngineSetup {

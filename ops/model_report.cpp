@@ -77,7 +77,7 @@ void check_text(const std::string& folder, ModelCheck& check) {
 
 void check_memory(const Settings& settings, ModelCheck& check) {
     const ModelConfig& config = check.model.config;
-    const kernels::Format stored = cpu_options(settings).weights;
+    const kernels::Format stored = storage_of(settings);
     check.weight_bytes = static_cast<std::size_t>(check.model.parameters) * kernels::bytes_of(stored);
     check.kv_token_bytes = 2 * kernels::bytes_of(stored) * static_cast<std::size_t>(config.layers * config.kv_heads * config.head_dim);
     check.memory_limit = memory_limit();

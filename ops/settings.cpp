@@ -18,7 +18,7 @@ constexpr std::array settings_of_all = {
     Setting{"base_name", model, &Settings::base_name, "NAME", "what jobs call the base model, besides 'base' (default: the folder's name)"},
     Setting{"adapters", model, &Settings::adapters, "DIR",
             "folder whose sub-folders are PEFT adapters; the worker: root of registered paths"},
-    Setting{"device", model, &Settings::device, "auto|cpu", "where the model runs"},
+    Setting{"device", model, &Settings::device, "auto|cpu|cuda", "where the model runs; auto takes a GPU if there is one"},
     Setting{"dtype", model, &Settings::dtype, "auto|bfloat16|float32",
             "storage of weights, adapters and KV cache; auto is bfloat16 with sums in float32, float32 keeps every bit of the checkpoint"},
     Setting{"isa", model, &Settings::isa, "auto|avx512|avx2|scalar", "instruction set of the CPU kernels"},

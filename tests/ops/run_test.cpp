@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/backend.h"
 #include "schema/codec.h"
 #include "tests/support/program.h"
 #include "tests/support/tiny_model.h"
@@ -312,6 +313,17 @@ TEST_F(RunProgram, runs_a_sample_and_sums_it_up_as_json) {
     EXPECT_EQ(summary->find("jobs")->as_integer(), 6);
     EXPECT_EQ(summary->find("completion_tokens")->as_integer(), 24);
     EXPECT_EQ(results_in(out()).size(), 6U);
+}
+
+// Pins: the same program runs where there is no GPU, no driver and even no CUDA in the build, and says which of them is missing.
+TEST_F(RunProgram, says_what_is_missing_when_a_gpu_is_asked_for) {
+    const auto obstacle = kernels::cuda_obstacle();
+    if (!obstacle) GTEST_SKIP() << "this machine has a GPU";
+    write_text(tiny.folder / "in.jsonl", job("a", "base", "w5"));
+    const ProgramResult result = run({"--device", "cuda"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_NE(result.err.find("--device cuda: " + *obstacle), std::string::npos) << result.err;
+    EXPECT_FALSE(std::filesystem::exists(out()));
 }
 
 TEST_F(RunProgram, ends_with_2_when_the_call_is_wrong) {
