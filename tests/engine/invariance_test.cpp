@@ -16,17 +16,17 @@ namespace {
 using kernels::Format;
 
 const Tokenizer& tokenizer() {
-    static const Tokenizer loaded = Tokenizer::load(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text/gpt2");
+    static const Tokenizer loaded = Tokenizer::load(tests::data_folder() / "text/gpt2");
     return loaded;
 }
 
 struct Rig {
-    Rig(Format weights, const std::string& checkpoint, EngineOptions options, std::int64_t blocks = 200,
+    Rig(Format weights, const std::string& checkpoint, EngineOptions options, std::int64_t kv_tokens = 3200,
         std::size_t adapter_bytes = std::size_t{64} << 20) {
-        backend = kernels::make_cpu_backend({.threads = 2, .isa = std::nullopt, .weights = weights});
+        backend = tests::make_backend(weights);
         model =
             Model::load(tests::golden_folder() / "checkpoints" / checkpoint, *backend, options.step_rows_max, options.sample_rows_max());
-        options.kv_bytes = static_cast<std::size_t>(blocks) * backend->kv_block_bytes(model->kv_shape());
+        options.kv_bytes = static_cast<std::size_t>(kv_tokens / backend->block_size()) * backend->kv_block_bytes(model->kv_shape());
         options.adapter_bytes = adapter_bytes;
         engine = std::make_unique<Engine>(*model, *backend, tokenizer(), options);
     }
@@ -83,7 +83,7 @@ std::vector<Request> mixed_requests(const ModelConfig& config) {
     for (RequestId id = 1; id <= 15; ++id) {
         Request request;
         request.id = id;
-        for (std::uint64_t i = 0; i < 3 + id * 4; ++i) {
+        for (std::uint64_t i = 0; i < 3 + id * 5; ++i) {
             request.prompt.push_back(static_cast<TokenId>((i * i * 7 + (id % 3) * 11) % static_cast<std::uint64_t>(config.vocabulary)));
         }
         request.adapter = adapters[id % adapters.size()];
@@ -106,14 +106,15 @@ protected:
     static constexpr const char* checkpoint = "llama-gqa-linear";
 
     // Each request in an engine that has nothing else to do.
-    std::map<RequestId, std::string> alone() {
+    std::map<RequestId, std::string> alone(const std::vector<Request>& requests) {
         std::map<RequestId, std::string> expected;
         Rig rig(GetParam(), checkpoint, {.prefix_cache = false});
-        for (const Request& request : mixed_requests(rig.model->config())) {
+        for (const Request& request : requests) {
             for (const auto& [id, result] : rig.run({request})) expected[id] = told(result);
         }
         return expected;
     }
+    std::map<RequestId, std::string> alone() { return alone(mixed_requests(Rig(GetParam(), checkpoint, {}).model->config())); }
     static void expect_same(const std::map<RequestId, Result>& results, const std::map<RequestId, std::string>& expected) {
         ASSERT_EQ(results.size(), expected.size());
         for (const auto& [id, result] : results) EXPECT_EQ(told(result), expected.at(id)) << "request " << id;
@@ -142,10 +143,20 @@ TEST_P(Invariance, HoldsWhenPromptsAreCutIntoChunks) {
 }
 
 TEST_P(Invariance, HoldsUnderPreemption) {
-    Rig rig(GetParam(), checkpoint, {.sequences_max = 12, .prefix_cache = false}, 8);
-    const auto results = rig.run(mixed_requests(rig.model->config()));
+    // A sequence is admitted with one block to grow into; these grow by more, whatever the block size, and the pool holds no others.
+    Rig any(GetParam(), checkpoint, {});
+    const std::int64_t block = any.backend->block_size();
+    std::vector<Request> requests = mixed_requests(any.model->config());
+    requests.erase(requests.begin(), requests.end() - 4);
+    std::int64_t blocks = 0;
+    for (Request& request : requests) {
+        request.max_tokens = 140;
+        blocks += (std::ssize(request.prompt) + block - 1) / block + 1;
+    }
+    Rig rig(GetParam(), checkpoint, {.prefix_cache = false}, blocks * block);
+    const auto results = rig.run(requests);
     EXPECT_GT(rig.engine->stats().preemptions, 0U) << "the pool was too large";
-    expect_same(results, alone());
+    expect_same(results, alone(requests));
 }
 
 TEST_P(Invariance, HoldsAfterAPrefixHit) {
@@ -215,7 +226,7 @@ std::size_t bytes_of_adapter(const Rig& rig, const std::string& name) {
 TEST_P(Invariance, AnAdapterWithoutRoomGetsItsTurnAndHoldsUpNobodyElse) {
     Rig sizes(GetParam(), checkpoint, {});
     const std::size_t room = std::max(bytes_of_adapter(sizes, "plain"), bytes_of_adapter(sizes, "patterns"));
-    Rig rig(GetParam(), checkpoint, {.sequences_max = 3, .fairness_patience = 60}, 200, room);
+    Rig rig(GetParam(), checkpoint, {.sequences_max = 3, .fairness_patience = 60}, 3200, room);
     const ModelConfig& config = rig.model->config();
     const auto request = [&](RequestId id, std::optional<AdapterSource> adapter) {
         Request one;
@@ -254,7 +265,7 @@ TEST_P(Invariance, AnAdapterWithoutRoomIsGivenUpWithItsLastRequest) {
     Rig sizes(GetParam(), checkpoint, {});
     const std::size_t other = std::min(bytes_of_adapter(sizes, "patterns"), bytes_of_adapter(sizes, "rank12-rslora"));
     const std::size_t room = bytes_of_adapter(sizes, "plain") + other - 1;
-    Rig rig(GetParam(), checkpoint, {.sequences_max = 3}, 200, room);
+    Rig rig(GetParam(), checkpoint, {.sequences_max = 3}, 3200, room);
     const ModelConfig& config = rig.model->config();
     const auto request = [&](RequestId id, const char* adapter, std::int64_t max_tokens) {
         Request one;

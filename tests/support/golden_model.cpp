@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 
@@ -33,7 +34,12 @@ std::string read_file(const std::filesystem::path& file) {
 
 }  // namespace
 
-std::filesystem::path golden_folder() { return std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/models"; }
+std::filesystem::path data_folder() {
+    const char* const elsewhere = std::getenv("LORRY_TEST_DATA");
+    return elsewhere != nullptr ? std::filesystem::path(elsewhere) : std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data";
+}
+
+std::filesystem::path golden_folder() { return data_folder() / "models"; }
 
 std::vector<std::string> golden_names(const std::string& kind) {
     std::vector<std::string> names;
@@ -68,9 +74,13 @@ Golden read_golden(const std::filesystem::path& folder) {
     return golden;
 }
 
-std::unique_ptr<kernels::Backend> float32_backend() {
-    return kernels::make_cpu_backend({.threads = 2, .isa = {}, .weights = kernels::Format::float32});
+std::unique_ptr<kernels::Backend> make_backend(kernels::Format weights) {
+    const char* const device = std::getenv("LORRY_TEST_DEVICE");
+    if (device != nullptr && std::string_view(device) == "cuda") return kernels::make_cuda_backend({.weights = weights});
+    return kernels::make_cpu_backend({.threads = 2, .isa = {}, .weights = weights});
 }
+
+std::unique_ptr<kernels::Backend> float32_backend() { return make_backend(kernels::Format::float32); }
 
 StepDriver::StepDriver(engine::Model& model, kernels::Backend& backend, Samples samples)
     : model_(model), backend_(backend), samples_(samples), cache_(backend.make_kv_cache(model.kv_shape(), 2048)) {}

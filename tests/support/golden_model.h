@@ -14,7 +14,9 @@
 
 namespace lorry::tests {
 
-std::filesystem::path golden_folder();  // tests/data/models
+// tests/data of the source tree, or what the environment variable LORRY_TEST_DATA names when the program runs on another machine.
+std::filesystem::path data_folder();
+std::filesystem::path golden_folder();  // its models
 // Names of the sub-folders of golden_folder()/kind, sorted: "checkpoints", "adapters", "refused_adapters".
 std::vector<std::string> golden_names(const std::string& kind);
 
@@ -32,6 +34,8 @@ struct Golden {
 };
 Golden read_golden(const std::filesystem::path& folder);
 
+// On the CPU, or on the GPU (the emulated one, if the program is linked with that) when the environment says LORRY_TEST_DEVICE=cuda.
+std::unique_ptr<kernels::Backend> make_backend(kernels::Format weights);
 std::unique_ptr<kernels::Backend> float32_backend();
 
 // One token sequence on its way through a model.
