@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds backoff_first{20};
 constexpr milliseconds backoff_max{500};
-constexpr milliseconds committed_timeout{2'000};
+constexpr milliseconds committed_timeout{500};
 
 PartitionListHandle list_of(const TopicPartitions& partitions) {
     PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
@@ -25,9 +25,8 @@ PartitionListHandle list_of(const TopicPartitions& partitions) {
 }
 
 // False while a transaction holds them undecided. A missing right is told where offsets are needed.
-bool are_offsets_decided(const KafkaConnection& consumer, const TopicPartitions& inputs) {
-    if (inputs.empty()) return true;
-    const PartitionListHandle list = list_of(inputs);
+bool are_offsets_decided(const KafkaConnection& consumer, const TopicPartitions& partitions) {
+    const PartitionListHandle list = list_of(partitions);
     auto error = rd_kafka_committed(consumer.handle(), list.get(), static_cast<int>(committed_timeout.count()));
     for (int i = 0; i < list->cnt && error == RD_KAFKA_RESP_ERR_NO_ERROR; ++i) error = list->elems[i].err;
     return error == RD_KAFKA_RESP_ERR_NO_ERROR || is_configuration_error(error);
@@ -75,16 +74,18 @@ StepResult end_leftovers(TransactionalProducer& producer, const KafkaConnection&
         std::erase_if(open, [&](const auto& one) { return passed.at(one.first) >= one.second; });
     };
     leave_out_passed(stable);
-    bool decided = are_offsets_decided(consumer, options.inputs);
+    TopicPartitions undecided = options.inputs;
+    if (!undecided.empty() && are_offsets_decided(consumer, undecided)) undecided.clear();
     // Mostly these are transactions of other workers, about to end.
-    for (Backoff backoff(backoff_first, backoff_max); (!open.empty() || !decided) && Clock::now() < until;) {
+    for (Backoff backoff(backoff_first, backoff_max); (!open.empty() || !undecided.empty()) && Clock::now() < until;) {
         std::this_thread::sleep_for(backoff.next());
         leave_out_passed(stable_ends());
-        decided = decided || are_offsets_decided(consumer, options.inputs);
+        // One by one: in a large group some are always about to be decided.
+        std::erase_if(undecided, [&](const auto& partition) { return are_offsets_decided(consumer, {partition}); });
     }
-    if (open.empty() && decided) return {};
-    spdlog::warn("{} partitions{} hold a transaction that does not end by itself: ending it, in case it is an earlier one of ours",
-                 open.size(), decided ? "" : " and the group's offsets");
+    if (open.empty() && undecided.empty()) return {};
+    spdlog::warn("{} partitions and the offsets of {} hold a transaction that does not end by itself: ending it, in case it is ours",
+                 open.size(), undecided.size());
     return abort_over(producer, consumer, open, options);
 }
 
