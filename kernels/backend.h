@@ -85,43 +85,43 @@ public:
 struct StepSequence {
     std::int64_t row_begin = 0;
     std::int64_t row_count = 0;
-    std::int64_t position = 0;           // tokens of this sequence that were computed before this step
-    std::span<const BlockId> blocks{};     // enough for position + row_count tokens
+    std::int64_t position = 0;          // tokens of this sequence that were computed before this step
+    std::span<const BlockId> blocks{};  // enough for position + row_count tokens
 };
 
 // What the host tells the device about one step's rows; uploaded once by begin_step and referred to by ops. Spans outlive the step.
 struct StepInputs {
     std::int64_t rows = 0;
-    std::span<const TokenId> tokens{};              // [rows]
-    std::span<const std::int32_t> positions{};      // [rows]
-    std::span<const std::int32_t> rope_rows{};      // [rows] row of the rope table for that token
-    std::span<const StepSequence> sequences{};      // in row order, covering all rows
-    std::span<const std::int32_t> sample_rows{};    // rows whose logits are wanted, ascending
+    std::span<const TokenId> tokens{};            // [rows]
+    std::span<const std::int32_t> positions{};    // [rows]
+    std::span<const std::int32_t> rope_rows{};    // [rows] row of the rope table for that token
+    std::span<const StepSequence> sequences{};    // in row order, covering all rows
+    std::span<const std::int32_t> sample_rows{};  // rows whose logits are wanted, ascending
 };
 
 struct EmbedArgs {
-    Matrix out;                                   // [rows, hidden] float32
-    const PackedWeight& tokens;                   // [vocabulary, hidden]; the same object as a tied head
-    const PackedWeight* positions = nullptr;      // [positions, hidden], learned positions (GPT-2)
+    Matrix out;                               // [rows, hidden] float32
+    const PackedWeight& tokens;               // [vocabulary, hidden]; the same object as a tied head
+    const PackedWeight* positions = nullptr;  // [positions, hidden], learned positions (GPT-2)
     const StepInputs& step;
 };
 
 enum class NormKind : std::uint8_t { rms, layer };
 struct NormArgs {
     NormKind kind = NormKind::rms;
-    Matrix out;                                   // [rows, hidden]
-    Matrix in;                                    // [rows, hidden] float32
-    Vector weight;                                // [hidden]
-    Vector bias;                                  // [hidden] or empty
+    Matrix out;     // [rows, hidden]
+    Matrix in;      // [rows, hidden] float32
+    Vector weight;  // [hidden]
+    Vector bias;    // [hidden] or empty
     float epsilon = 0.0F;
 };
 
 struct MatmulArgs {
-    Matrix out;                                   // [rows, out_features] float32
-    Matrix in;                                    // [rows, in_features] in weight.input_format()
+    Matrix out;  // [rows, out_features] float32
+    Matrix in;   // [rows, in_features] in weight.input_format()
     const PackedWeight& weight;
-    Vector bias;                                  // [out_features] or empty
-    bool accumulate = false;                      // out += instead of out =
+    Vector bias;              // [out_features] or empty
+    bool accumulate = false;  // out += instead of out =
 };
 
 // A row group: consecutive rows that share an adapter. Rows of no group have none.
@@ -131,16 +131,16 @@ struct LoraGroup {
     const PackedLora* lora = nullptr;
 };
 struct LoraArgs {
-    Matrix out;                                   // [rows, out_features] float32, added to
-    Matrix in;                                    // [rows, in_features] as matmul's
-    std::span<const LoraGroup> groups{};            // ascending, not overlapping
+    Matrix out;                           // [rows, out_features] float32, added to
+    Matrix in;                            // [rows, in_features] as matmul's
+    std::span<const LoraGroup> groups{};  // ascending, not overlapping
 };
 
 // out[row] += bias for the rows of each group (biases trained with an adapter, stored as the difference to the base's).
 struct BiasGroup {
     std::int64_t row_begin = 0;
     std::int64_t row_count = 0;
-    Vector bias;                                  // [columns]
+    Vector bias;  // [columns]
 };
 struct GroupBiasArgs {
     Matrix out;
@@ -149,12 +149,12 @@ struct GroupBiasArgs {
 
 // Splits qkv rows, normalizes q and k per head when asked (Qwen3), rotates them and writes k and v to the cache. q stays in place.
 struct RopeStoreArgs {
-    Matrix qkv;                                   // [rows, (heads + 2 * kv_heads) * head_dim] float32: q | k | v
+    Matrix qkv;  // [rows, (heads + 2 * kv_heads) * head_dim] float32: q | k | v
     std::int64_t heads = 0;
     std::int64_t kv_heads = 0;
     std::int64_t head_dim = 0;
-    Matrix rope_table;                            // [entries, head_dim] float32: cos[head_dim / 2] | sin[head_dim / 2]; rows == 0: no rope
-    Vector q_norm;                                // [head_dim] RMSNorm weights or empty
+    Matrix rope_table;  // [entries, head_dim] float32: cos[head_dim / 2] | sin[head_dim / 2]; rows == 0: no rope
+    Vector q_norm;      // [head_dim] RMSNorm weights or empty
     Vector k_norm;
     float norm_epsilon = 0.0F;
     KvCache& cache;
@@ -164,13 +164,13 @@ struct RopeStoreArgs {
 
 // Causal softmax(q k' * scale) v over the cached blocks, grouped queries: query head h reads kv head h / (heads / kv_heads).
 struct AttentionArgs {
-    Matrix out;                                   // [rows, heads * head_dim]
-    Matrix qkv;                                   // as above; only q is read
+    Matrix out;  // [rows, heads * head_dim]
+    Matrix qkv;  // as above; only q is read
     std::int64_t heads = 0;
     std::int64_t kv_heads = 0;
     std::int64_t head_dim = 0;
     float scale = 0.0F;
-    std::optional<std::int64_t> window;           // a token sees itself and the window - 1 before it
+    std::optional<std::int64_t> window;  // a token sees itself and the window - 1 before it
     const KvCache& cache;
     std::int64_t layer = 0;
     const StepInputs& step;
@@ -179,14 +179,14 @@ struct AttentionArgs {
 enum class ActivationKind : std::uint8_t { silu, gelu, gelu_tanh, relu };
 struct ActivationArgs {
     ActivationKind kind = ActivationKind::silu;
-    bool gated = false;                           // in is [gate | up]: out = act(gate) * up
-    Matrix out;                                   // [rows, width]
-    Matrix in;                                    // [rows, gated ? 2 * width : width] float32
+    bool gated = false;  // in is [gate | up]: out = act(gate) * up
+    Matrix out;          // [rows, width]
+    Matrix in;           // [rows, gated ? 2 * width : width] float32
 };
 
 struct GatherRowsArgs {
-    Matrix out;                                   // [step.sample_rows.size(), columns]
-    Matrix in;                                    // [rows, columns], in the format of out
+    Matrix out;  // [step.sample_rows.size(), columns]
+    Matrix in;   // [rows, columns], in the format of out
     const StepInputs& step;
 };
 
@@ -199,23 +199,23 @@ struct TokenBias {
 // logits and these fields: random numbers come from Philox4x32-10 keyed by (seed, position).
 // Order: logit bias, banned tokens, repetition / presence / frequency penalties, temperature, top_k, top_p, min_p, draw.
 struct SampleRow {
-    bool draw = true;                             // false: only log-probabilities are wanted
-    float temperature = 1.0F;                     // 0: the largest logit, the lowest id among equals
-    std::int32_t top_k = 0;                       // 0: off
+    bool draw = true;          // false: only log-probabilities are wanted
+    float temperature = 1.0F;  // 0: the largest logit, the lowest id among equals
+    std::int32_t top_k = 0;    // 0: off
     float top_p = 1.0F;
     float min_p = 0.0F;
-    float repetition_penalty = 1.0F;              // over prompt and output, as Hugging Face and vLLM
-    float presence_penalty = 0.0F;                // over output only, as OpenAI and vLLM
+    float repetition_penalty = 1.0F;  // over prompt and output, as Hugging Face and vLLM
+    float presence_penalty = 0.0F;    // over output only, as OpenAI and vLLM
     float frequency_penalty = 0.0F;
-    std::span<const TokenId> prompt{};              // read only when a penalty is on
+    std::span<const TokenId> prompt{};  // read only when a penalty is on
     std::span<const TokenId> output{};
     std::span<const TokenBias> logit_bias{};
-    std::span<const TokenId> banned{};              // never drawn (end tokens before min_tokens)
+    std::span<const TokenId> banned{};  // never drawn (end tokens before min_tokens)
     std::uint64_t seed = 0;
-    std::uint64_t position = 0;                   // position of the token to be drawn in its sequence
-    bool want_logprob = false;                    // of the drawn token
+    std::uint64_t position = 0;  // position of the token to be drawn in its sequence
+    bool want_logprob = false;   // of the drawn token
     std::int32_t top_logprobs = 0;
-    std::span<const TokenId> targets{};             // tokens whose log-probability is wanted in any case
+    std::span<const TokenId> targets{};  // tokens whose log-probability is wanted in any case
 };
 
 struct TokenLogprob {
@@ -225,17 +225,17 @@ struct TokenLogprob {
 
 // Log-probabilities are log_softmax of the logits as the model gave them: before bias, penalties and temperature (as vLLM).
 struct SampleResult {
-    TokenId token = 0;                            // meaningful if draw
-    bool is_finite = true;                        // false: the logits overflowed, nothing else here means anything
-    float logprob = 0.0F;                         // meaningful if want_logprob
-    std::vector<TokenLogprob> top;                // top_logprobs entries, descending, lower id first among equals
-    std::vector<float> targets;                   // as SampleRow::targets
+    TokenId token = 0;              // meaningful if draw
+    bool is_finite = true;          // false: the logits overflowed, nothing else here means anything
+    float logprob = 0.0F;           // meaningful if want_logprob
+    std::vector<TokenLogprob> top;  // top_logprobs entries, descending, lower id first among equals
+    std::vector<float> targets;     // as SampleRow::targets
 };
 
 struct SampleArgs {
-    Matrix logits;                                // [rows, vocabulary] float32; overwritten
+    Matrix logits;  // [rows, vocabulary] float32; overwritten
     std::span<const SampleRow> rows{};
-    std::span<SampleResult> results{};              // [rows]; vectors keep their capacity between steps
+    std::span<SampleResult> results{};  // [rows]; vectors keep their capacity between steps
 };
 
 struct DeviceInfo {
@@ -278,12 +278,16 @@ public:
 };
 
 // Which instruction set the CPU kernels use; each must be supported by the machine (else std::runtime_error).
-enum class CpuIsa : std::uint8_t { scalar, avx2, avx512 };
+enum class CpuIsa : std::uint8_t { scalar, avx2, avx512, avx512bf16 };
+
+// int8: matmul weights as int8 with a scale per output, and their inputs as int8 with a scale per row, made as they come.
+enum class Quantization : std::uint8_t { none, int8 };
 
 struct CpuOptions {
-    int threads = 0;                              // 0: the cores this process may use
-    std::optional<CpuIsa> isa;                    // nullopt: by the chip (kernels/cpu/isa.cpp's table)
-    Format weights = Format::bfloat16;            // storage of packed weights, adapters and KV; float32 is strict parity
+    int threads = 0;                    // 0: the cores this process may use
+    std::optional<CpuIsa> isa;          // nullopt: by the chip (kernels/cpu/isa.cpp's table)
+    Format weights = Format::bfloat16;  // storage of packed weights, adapters and KV; float32 is strict parity
+    Quantization quantize = Quantization::none;
 };
 
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);

@@ -8,12 +8,20 @@
 
 namespace lorry::kernels {
 
-// How an element is stored. Arithmetic on the CPU is float32 whatever the storage.
-enum class Format : std::uint8_t { float32, float16, bfloat16 };
+// How an element is stored. int8_rows are what int8 matmuls read: a row holds an int8 for each element and a scale for all of them, in
+// the place of a row of float32 (the backend knows where).
+enum class Format : std::uint8_t { float32, float16, bfloat16, int8_rows };
 
-constexpr std::size_t bytes_of(Format format) { return format == Format::float32 ? 4 : 2; }
+// From one element to the next; of int8_rows, what an element takes of its row's place.
+constexpr std::size_t bytes_of(Format format) { return format == Format::float32 || format == Format::int8_rows ? 4 : 2; }
 constexpr const char* name_of(Format format) {
-    return format == Format::float32 ? "float32" : format == Format::float16 ? "float16" : "bfloat16";
+    switch (format) {
+        case Format::float32: return "float32";
+        case Format::float16: return "float16";
+        case Format::bfloat16: return "bfloat16";
+        case Format::int8_rows: return "int8_rows";
+    }
+    return "";
 }
 
 // [rows, columns] elements, row-major, row r starting at data + r * stride elements.
@@ -35,6 +43,7 @@ struct Matrix {
     // Columns [begin, begin + count) of all rows.
     Matrix slice_columns(std::int64_t begin, std::int64_t count) const {
         CHECK(begin >= 0 && count >= 0 && begin + count <= columns, "column slice lies outside its matrix");
+        CHECK(format != Format::int8_rows, "a row with one scale is not cut");
         Matrix part = *this;
         part.data = static_cast<std::byte*>(data) + static_cast<std::size_t>(begin) * bytes_of(format);
         part.columns = count;

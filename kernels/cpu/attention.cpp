@@ -34,7 +34,7 @@ void CpuBackend::attention(const AttentionArgs& args) {
     CHECK(args.qkv.rows == args.step.rows, "attention: qkv has the step's rows");
     CHECK(cache.shape().kv_heads == args.kv_heads && cache.shape().head_dim == args.head_dim, "attention: the cache has this shape");
     CHECK(args.layer >= 0 && args.layer < cache.shape().layers, "attention: the cache has this layer");
-    CHECK(args.qkv.format == Format::float32 && args.out.format == Format::float32, "the CPU's activations are float32");
+    CHECK(args.qkv.format == Format::float32, "attention: qkv is float32");
     CHECK(!args.window || *args.window > 0, "attention: a window shows at least the token itself");
     cut_attention(args);
     const std::int64_t group = args.heads / args.kv_heads;
@@ -45,11 +45,16 @@ void CpuBackend::attention(const AttentionArgs& args) {
     }
     const std::int64_t rows = std::max(piece_rows, group);
     const std::int64_t score_stride = (longest + kv_block_size - 1) / kv_block_size * kv_block_size;
-    const auto scores = static_cast<std::size_t>(pool_.threads() * rows * score_stride);
+    // Of each thread: scores, and behind all scores the queries in bfloat16.
+    const auto scores = static_cast<std::size_t>(pool_.threads() * rows * (score_stride + (args.head_dim + 1) / 2));
     if (score_scratch_.size() < scores) score_scratch_.resize(std::max(scores, score_scratch_.size() * 2));
 
+    float* const scores_of_all = score_scratch_.data();
     const auto* const q = static_cast<const float*>(args.qkv.data);
-    auto* const out = static_cast<float*>(args.out.data);
+    const bool narrow = args.out.format != Format::float32;
+    if (narrow) attended_scratch_.resize(std::max(attended_scratch_.size(), static_cast<std::size_t>(args.out.rows * args.out.columns)));
+    auto* const out = narrow ? attended_scratch_.data() : static_cast<float*>(args.out.data);
+    const std::int64_t out_stride = narrow ? args.out.columns : args.out.stride;
     const auto pieces = static_cast<std::int64_t>(attention_pieces_.size());
     pool_.run(pieces, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
         for (std::int64_t index = begin; index < end; ++index) {
@@ -62,6 +67,7 @@ void CpuBackend::attention(const AttentionArgs& args) {
                                 .value_offset = cache.value_offset(),
                                 .block_bytes = cache.layer_block_bytes(),
                                 .bfloat16 = cache.format() == Format::bfloat16,
+                                .paired = cache.paired(),
                                 .blocks = piece.sequence->blocks.data(),
                                 .position = piece.sequence->position + piece.row_begin,
                                 .positions = piece.rows,
@@ -70,11 +76,17 @@ void CpuBackend::attention(const AttentionArgs& args) {
                                 .head_dim = args.head_dim,
                                 .value_stride = cache.value_stride(),
                                 .scale = args.scale,
-                                .out = out + row * args.out.stride + column,
-                                .out_stride = args.out.stride,
-                                .scores = score_scratch_.data() + thread * rows * score_stride,
-                                .score_stride = score_stride});
+                                .out = out + row * out_stride + column,
+                                .out_stride = out_stride,
+                                .scores = scores_of_all + thread * rows * score_stride,
+                                .score_stride = score_stride,
+                                .queries = reinterpret_cast<std::byte*>(scores_of_all + pool_.threads() * rows * score_stride) +
+                                           thread * rows * args.head_dim * 2});
         }
+    });
+    if (!narrow) return;
+    pool_.run(args.out.rows, piece_rows, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t row = begin; row < end; ++row) store_row(args.out, row, out + row * out_stride);
     });
 }
 

@@ -3,7 +3,10 @@
 // Query rows (position, head of the group) share every load of keys and values. Scores of the whole visible context are kept, so that a
 // row's maximum, its sum of weights and its output are each computed in one order, by token position; rows that see less of the context
 // than their neighbours add exact zeros. Decode and prefill are the same code: a row's result does not depend on the rows beside it.
-// Slots that were never written may hold anything: their scores are replaced, and their values are not read.
+// Slots that were never written may hold anything: their scores are replaced, and their values are not read, or as zeros.
+//
+// Where the processor multiplies pairs of bfloat16 (Isa::dot), queries and weights are rounded to bfloat16 and the cache is paired; what
+// differs stands in paired_attention.h.
 #pragma once
 
 #include "kernels/cpu/kernels.h"
@@ -172,16 +175,20 @@ struct Attention {
             }
         }
 #pragma GCC unroll 32
-        for (int r = 0; r < rows; ++r) {
-            float* const out = task.out + (row + r) / task.group * task.out_stride + (row + r) % task.group * task.head_dim;
+        for (int r = 0; r < rows; ++r) store_row<vectors>(task, row + r, d, sums[r]);
+    }
+
+    // Stores the dimensions from `d` on that a row has.
+    template <int vectors>
+    [[gnu::always_inline]] static inline void store_row(const AttentionTask& task, std::int64_t row, std::int64_t d, const Floats* sums) {
+        float* const out = task.out + row / task.group * task.out_stride + row % task.group * task.head_dim;
 #pragma GCC unroll 32
-            for (int i = 0; i < vectors; ++i) {
-                const std::int64_t dims = task.head_dim - d - i * lanes;
-                if (dims >= lanes) {
-                    V::store(out + d + i * lanes, sums[r][i]);
-                } else if (dims > 0) {
-                    V::store_part(out + d + i * lanes, sums[r][i], dims);
-                }
+        for (int i = 0; i < vectors; ++i) {
+            const std::int64_t dims = task.head_dim - d - i * lanes;
+            if (dims >= lanes) {
+                V::store(out + d + i * lanes, sums[i]);
+            } else if (dims > 0) {
+                V::store_part(out + d + i * lanes, sums[i], dims);
             }
         }
     }
@@ -201,11 +208,15 @@ struct Attention {
         }
     }
 
-    template <class Storage>
-    static void run_as(const AttentionTask& task) {
+    static Span span_of(const AttentionTask& task) {
         const std::int64_t first = task.position + 1 > task.window ? task.position + 1 - task.window : 0;
         const std::int64_t end = task.position + task.positions;
-        const Span span{first / kv_block_size, (end + kv_block_size - 1) / kv_block_size, first, end};
+        return {first / kv_block_size, (end + kv_block_size - 1) / kv_block_size, first, end};
+    }
+
+    template <class Storage>
+    static void run_as(const AttentionTask& task) {
+        const Span span = span_of(task);
         const std::int64_t rows = task.positions * task.group;
         std::int64_t block = span.block_first;
         if (rows * 2 <= rows_max) {

@@ -11,15 +11,18 @@
 namespace lorry::kernels {
 
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
-    if (options.weights == Format::float16) {
-        throw std::runtime_error("the CPU stores weights as float32 or bfloat16, not float16: choose one of these");
+    if (options.weights != Format::float32 && options.weights != Format::bfloat16) {
+        throw std::runtime_error("the CPU stores weights as float32 or bfloat16: choose one of these");
     }
     const CpuIsa isa = options.isa.value_or(cpu::choose_isa());
     if (!cpu::supported(isa)) {
         throw std::runtime_error(std::string("this processor does not support ") + cpu::name_of(isa) + ": leave the choice to the program");
     }
     const int threads = options.threads > 0 ? options.threads : cpu::usable_processors();
-    return std::make_unique<cpu::CpuBackend>(cpu::kernels_of(isa), threads, options.weights);
+    const cpu::Kernels& kernels = cpu::kernels_of(isa);
+    const cpu::DotKernels* dot = options.weights == Format::bfloat16 ? kernels.bfloat16_dot : nullptr;
+    if (options.quantize == Quantization::int8) dot = &cpu::int8_kernels_of(isa);
+    return std::make_unique<cpu::CpuBackend>(kernels, threads, options.weights, dot);
 }
 
 namespace cpu {
@@ -27,7 +30,7 @@ namespace cpu {
 namespace {
 
 // Changes whenever a kernel's results do; part of the fingerprint.
-constexpr const char* kernels_version = "1";
+constexpr const char* kernels_version = "2";
 // About 20 µs of a core: what a piece of work must be worth to be handed to another thread.
 constexpr std::int64_t piece_multiply_adds = 500'000;
 constexpr std::int64_t piece_elements = 20'000;
@@ -44,11 +47,19 @@ private:
     Memory memory_;
 };
 
-float* floats(const Matrix& matrix) {
-    CHECK(matrix.format == Format::float32, "the CPU's activations are float32");
+void check_memory(const Matrix& matrix) {
     CHECK(matrix.rows == 0 || (matrix.data != nullptr && matrix.stride >= matrix.columns), "a matrix has memory for its rows");
+}
+
+float* floats(const Matrix& matrix) {
+    CHECK(matrix.format == Format::float32, "this matrix is float32");
+    check_memory(matrix);
     return static_cast<float*>(matrix.data);
 }
+
+std::int64_t stride_bytes(const Matrix& matrix) { return matrix.stride * static_cast<std::int64_t>(bytes_of(matrix.format)); }
+
+std::byte* row_of(const Matrix& matrix, std::int64_t row) { return static_cast<std::byte*>(matrix.data) + row * stride_bytes(matrix); }
 
 const float* floats(const Vector& vector) { return vector.empty() ? nullptr : vector.data; }
 
@@ -64,13 +75,15 @@ Activation kind_of(ActivationKind kind) {
 
 }  // namespace
 
-CpuBackend::CpuBackend(const Kernels& kernels, int threads, Format weights)
-    : kernels_(kernels), weights_(weights), pool_(threads), sampler_(kernels, pool_) {}
+CpuBackend::CpuBackend(const Kernels& kernels, int threads, Format weights, const DotKernels* dot)
+    : kernels_(kernels), weights_(weights), dot_(dot), pool_(threads), sampler_(kernels, pool_) {}
 
 DeviceInfo CpuBackend::info() const {
     const std::string threads = std::to_string(pool_.threads()) + (pool_.threads() == 1 ? " thread" : " threads");
-    return {.name = std::string("cpu (") + kernels_.name + ", " + threads + ")",
-            .fingerprint = std::string("cpu-") + kernels_version + "-" + kernels_.name + "-" + name_of(weights_) + "-" + chip_name(),
+    const std::string matmuls = dot_ == nullptr ? "widened" : dot_->name;
+    return {.name = std::string("cpu (") + kernels_.name + ", " + matmuls + " matmuls, " + threads + ")",
+            .fingerprint =
+                std::string("cpu-") + kernels_version + "-" + kernels_.name + "-" + name_of(weights_) + "-" + matmuls + "-" + chip_name(),
             .memory_total = machine_memory_total(),
             .memory_free = machine_memory_free()};
 }
@@ -86,7 +99,12 @@ void CpuBackend::read_back(std::span<std::byte> to, const void* from) {
 }
 
 std::unique_ptr<PackedWeight> CpuBackend::pack_weight(std::span<const WeightPart> parts) {
-    return std::make_unique<CpuWeight>(pack_panels(parts, kernels_.panel_width, weights_));
+    const Storage stored = weights_ == Format::float32 ? Storage::float32 : Storage::bfloat16;
+    // Where an input row would not have room for its scale, int8 is not worth it either.
+    const bool narrow = dot_ != nullptr && parts.front().in_features >= dot_->group;
+    if (!narrow) return std::make_unique<CpuWeight>(pack_panels(parts, {.storage = stored, .width = kernels_.panel_width}));
+    const Storage narrowed = dot_->group == 2 ? Storage::bfloat16 : Storage::int8;
+    return std::make_unique<CpuWeight>(pack_panels(parts, {.storage = narrowed, .width = dot_->panel_width, .group = dot_->group}));
 }
 
 std::unique_ptr<PackedLora> CpuBackend::pack_lora(std::span<const LoraPart> parts) {
@@ -99,7 +117,7 @@ std::size_t CpuBackend::kv_block_bytes(const KvShape& shape) const {
 }
 
 std::unique_ptr<KvCache> CpuBackend::make_kv_cache(const KvShape& shape, std::int64_t blocks) {
-    return std::make_unique<CpuKvCache>(shape, blocks, weights_);
+    return std::make_unique<CpuKvCache>(shape, blocks, weights_, kernels_.bfloat16_dot != nullptr);
 }
 
 void CpuBackend::copy_block(KvCache& cache, BlockId from, BlockId to) {
@@ -134,7 +152,52 @@ template <class Work>
 void CpuBackend::run_rows(std::int64_t rows, std::int64_t row_cost, const Work& work) {
     const std::int64_t piece =
         std::clamp<std::int64_t>(piece_elements / std::max<std::int64_t>(row_cost, 1), 1, std::max<std::int64_t>(rows, 1));
-    pool_.run(rows, piece, [&](std::int64_t begin, std::int64_t end, int) { work(begin, end); });
+    pool_.run(rows, piece, work);
+}
+
+template <class Task>
+void CpuBackend::run_row_kernel(void (*kernel)(const Task&, std::int64_t, std::int64_t), Task task, const Matrix& out,
+                                std::int64_t row_cost) {
+    check_memory(out);
+    if (out.format == Format::float32) {
+        task.out = floats(out);
+        task.out_stride = out.stride;
+        run_rows(out.rows, row_cost, [&](std::int64_t begin, std::int64_t end, int) { kernel(task, begin, end); });
+        return;
+    }
+    const std::int64_t stride = (out.columns + 15) / 16 * 16;
+    row_scratch_.resize(std::max(row_scratch_.size(), static_cast<std::size_t>(pool_.threads() * stride)));
+    run_rows(out.rows, row_cost * 2, [&](std::int64_t begin, std::int64_t end, int thread) {
+        Task one = task;
+        one.out = row_scratch_.data() + thread * stride;
+        one.out_stride = 0;
+        for (std::int64_t row = begin; row < end; ++row) {
+            kernel(one, row, row + 1);
+            store_row(out, row, one.out);
+        }
+    });
+}
+
+void CpuBackend::store_row(const Matrix& out, std::int64_t row, const float* from) const {
+    std::byte* const to = row_of(out, row);
+    switch (out.format) {
+        case Format::float32: std::memcpy(to, from, static_cast<std::size_t>(out.columns) * sizeof(float)); return;
+        case Format::bfloat16: return kernels_.to_bfloat16(from, to, out.columns);
+        case Format::int8_rows: return kernels_.to_int8(from, to, out.columns);
+        case Format::float16: break;
+    }
+    CHECK(false, "the CPU's matmuls read no float16");
+}
+
+void CpuBackend::load_row(const Matrix& in, std::int64_t row, float* to) const {
+    const std::byte* const from = row_of(in, row);
+    switch (in.format) {
+        case Format::float32: std::memcpy(to, from, static_cast<std::size_t>(in.columns) * sizeof(float)); return;
+        case Format::bfloat16: return kernels_.from_bfloat16(from, to, in.columns);
+        case Format::int8_rows: return kernels_.from_int8(from, to, in.columns);
+        case Format::float16: break;
+    }
+    CHECK(false, "the CPU's matmuls read no float16");
 }
 
 void CpuBackend::embed(const EmbedArgs& args) {
@@ -143,7 +206,7 @@ void CpuBackend::embed(const EmbedArgs& args) {
     CHECK(args.out.rows == args.step.rows && args.out.columns == tokens.in_features, "embed: out is [rows, hidden]");
     const Panels* const positions = args.positions == nullptr ? nullptr : &static_cast<const CpuWeight&>(*args.positions).panels();
     CHECK(positions == nullptr || positions->in_features == tokens.in_features, "embed: positions are as wide as tokens");
-    run_rows(args.out.rows, args.out.columns * 4, [&](std::int64_t begin, std::int64_t end) {
+    run_rows(args.out.rows, args.out.columns * 4, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t row = begin; row < end; ++row) {
             const std::int64_t token = args.step.tokens[static_cast<std::size_t>(row)];
             CHECK(token >= 0 && token < tokens.out_features, "embed: a token is in the vocabulary");
@@ -163,48 +226,72 @@ void CpuBackend::norm(const NormArgs& args) {
     const NormTask task{.subtract_mean = args.kind == NormKind::layer,
                         .in = floats(args.in),
                         .in_stride = args.in.stride,
-                        .out = floats(args.out),
-                        .out_stride = args.out.stride,
                         .weight = floats(args.weight),
                         .bias = floats(args.bias),
                         .epsilon = args.epsilon,
                         .columns = args.in.columns};
-    run_rows(args.in.rows, args.in.columns, [&](std::int64_t begin, std::int64_t end) { kernels_.norm(task, begin, end); });
+    run_row_kernel(kernels_.norm, task, args.out, args.in.columns);
 }
 
-void CpuBackend::matmul(const MatmulArgs& args) {
-    const Panels& panels = static_cast<const CpuWeight&>(args.weight).panels();
-    CHECK(args.in.columns == panels.in_features, "matmul: in is [rows, in_features]");
-    CHECK(args.out.columns == panels.out_features && args.out.rows == args.in.rows, "matmul: out is [rows, out_features]");
-    CHECK(args.bias.empty() || args.bias.size == panels.out_features, "matmul: one bias per output");
-    const float* const in = floats(args.in);
-    float* const out = floats(args.out);
-    const std::int64_t rows = args.in.rows;
-    if (rows == 0) return;
+template <class Work>
+void CpuBackend::cut_matmul(std::int64_t rows, const Panels& panels, const Work& work) {
     const std::int64_t chunks = (rows + row_chunk - 1) / row_chunk;
     const std::int64_t count = panels.count();
     // Pieces are multiples of 4 panels, which the kernel takes side by side when rows are few.
-    const std::int64_t panel_cost = (rows + chunks - 1) / chunks * panels.in_features * panels.width;
+    const std::int64_t panel_cost = (rows + chunks - 1) / chunks * panels.in_features * panels.width / panels.group;
     const std::int64_t piece = panel_cost > piece_multiply_adds ? 1 : (piece_multiply_adds / panel_cost + 3) / 4 * 4;
     pool_.run(chunks * count, piece, [&](std::int64_t begin, std::int64_t end, int) {
         while (begin < end) {
             const std::int64_t chunk = begin / count;
             const std::int64_t chunk_end = std::min(end, (chunk + 1) * count);
             const std::int64_t row_begin = rows * chunk / chunks;
-            const MatmulTask task{.in = in + row_begin * args.in.stride,
-                                  .in_stride = args.in.stride,
-                                  .panels = panels.memory.data(),
-                                  .bfloat16 = panels.format == Format::bfloat16,
-                                  .bias = floats(args.bias),
-                                  .out = out + row_begin * args.out.stride,
-                                  .out_stride = args.out.stride,
-                                  .accumulate = args.accumulate,
-                                  .rows = rows * (chunk + 1) / chunks - row_begin,
-                                  .in_features = panels.in_features,
-                                  .out_features = panels.out_features};
-            kernels_.matmul(task, begin - chunk * count, chunk_end - chunk * count);
+            work(row_begin, rows * (chunk + 1) / chunks - row_begin, begin - chunk * count, chunk_end - chunk * count);
             begin = chunk_end;
         }
+    });
+}
+
+void CpuBackend::matmul(const MatmulArgs& args) {
+    const Panels& panels = static_cast<const CpuWeight&>(args.weight).panels();
+    CHECK(args.in.columns == panels.in_features, "matmul: in is [rows, in_features]");
+    CHECK(args.in.format == args.weight.input_format(), "matmul: in is in the weight's input format");
+    CHECK(args.out.columns == panels.out_features && args.out.rows == args.in.rows, "matmul: out is [rows, out_features]");
+    CHECK(args.bias.empty() || args.bias.size == panels.out_features, "matmul: one bias per output");
+    check_memory(args.in);
+    float* const out = floats(args.out);
+    if (args.in.rows == 0) return;
+    if (panels.group > 1) {
+        cut_matmul(args.in.rows, panels, [&](std::int64_t row, std::int64_t rows, std::int64_t panel_begin, std::int64_t panel_end) {
+            dot_->matmul({.in = row_of(args.in, row),
+                          .in_stride = stride_bytes(args.in),
+                          .panels = panels.memory.data(),
+                          .scales = panels.scales.data(),
+                          .offsets = panels.offsets.data(),
+                          .bias = floats(args.bias),
+                          .out = out + row * args.out.stride,
+                          .out_stride = args.out.stride,
+                          .accumulate = args.accumulate,
+                          .rows = rows,
+                          .in_features = panels.in_features,
+                          .out_features = panels.out_features},
+                         panel_begin, panel_end);
+        });
+        return;
+    }
+    const float* const in = floats(args.in);
+    cut_matmul(args.in.rows, panels, [&](std::int64_t row, std::int64_t rows, std::int64_t panel_begin, std::int64_t panel_end) {
+        kernels_.matmul({.in = in + row * args.in.stride,
+                         .in_stride = args.in.stride,
+                         .panels = panels.memory.data(),
+                         .bfloat16 = panels.storage == Storage::bfloat16,
+                         .bias = floats(args.bias),
+                         .out = out + row * args.out.stride,
+                         .out_stride = args.out.stride,
+                         .accumulate = args.accumulate,
+                         .rows = rows,
+                         .in_features = panels.in_features,
+                         .out_features = panels.out_features},
+                        panel_begin, panel_end);
     });
 }
 
@@ -255,33 +342,31 @@ void CpuBackend::rope_store(const RopeStoreArgs& args) {
                         .value_offset = cache.value_offset(),
                         .value_stride = cache.value_stride(),
                         .bfloat16 = cache.format() == Format::bfloat16,
+                        .paired = cache.paired(),
                         .row_blocks = row_blocks_.data(),
                         .row_slots = row_slots_.data()};
-    run_rows(args.qkv.rows, args.qkv.columns, [&](std::int64_t begin, std::int64_t end) { kernels_.rope(task, begin, end); });
+    run_rows(args.qkv.rows, args.qkv.columns, [&](std::int64_t begin, std::int64_t end, int) { kernels_.rope(task, begin, end); });
 }
 
 void CpuBackend::activation(const ActivationArgs& args) {
     CHECK(args.in.rows == args.out.rows && args.in.columns == args.out.columns * (args.gated ? 2 : 1),
           "activation: in is as wide as it needs");
-    const ActivationTask task{.kind = kind_of(args.kind),
-                              .gated = args.gated,
-                              .in = floats(args.in),
-                              .in_stride = args.in.stride,
-                              .out = floats(args.out),
-                              .out_stride = args.out.stride,
-                              .width = args.out.columns};
-    run_rows(args.out.rows, args.in.columns * 2, [&](std::int64_t begin, std::int64_t end) { kernels_.activation(task, begin, end); });
+    const ActivationTask task{
+        .kind = kind_of(args.kind), .gated = args.gated, .in = floats(args.in), .in_stride = args.in.stride, .width = args.out.columns};
+    run_row_kernel(kernels_.activation, task, args.out, args.in.columns * 2);
 }
 
 void CpuBackend::gather_rows(const GatherRowsArgs& args) {
     CHECK(static_cast<std::size_t>(args.out.rows) == args.step.sample_rows.size() && args.out.columns == args.in.columns,
           "gather_rows: out is [sample rows, columns]");
-    const float* const in = floats(args.in);
-    float* const out = floats(args.out);
+    CHECK(args.out.format == args.in.format, "gather_rows: in has the format of out");
+    check_memory(args.in);
+    check_memory(args.out);
+    const std::size_t bytes = static_cast<std::size_t>(args.in.columns) * bytes_of(args.in.format);
     for (std::int64_t row = 0; row < args.out.rows; ++row) {
         const std::int64_t from = args.step.sample_rows[static_cast<std::size_t>(row)];
         CHECK(from >= 0 && from < args.in.rows, "gather_rows: a sample row is a row");
-        std::memcpy(out + row * args.out.stride, in + from * args.in.stride, static_cast<std::size_t>(args.in.columns) * sizeof(float));
+        std::memcpy(row_of(args.out, row), row_of(args.in, from), bytes);
     }
 }
 

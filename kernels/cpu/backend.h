@@ -17,8 +17,8 @@ namespace lorry::kernels::cpu {
 
 class CpuBackend final : public Backend {
 public:
-    // `kernels` outlives the backend. weights: float32 or bfloat16.
-    CpuBackend(const Kernels& kernels, int threads, Format weights);
+    // `kernels` and `dot` outlive the backend. weights: float32 or bfloat16. dot: with it, matmul weights are as narrow as it reads them.
+    CpuBackend(const Kernels& kernels, int threads, Format weights, const DotKernels* dot);
 
     DeviceInfo info() const override;
     std::unique_ptr<Buffer> allocate(std::size_t bytes) override;
@@ -63,14 +63,25 @@ private:
         std::int64_t rows = 0;
     };
 
-    // Calls work(begin, end) for pieces of rows that are worth a thread; row_cost is in elements touched.
+    // Calls work(begin, end, thread) for pieces of rows that are worth a thread; row_cost is in elements touched.
     template <class Work>
     void run_rows(std::int64_t rows, std::int64_t row_cost, const Work& work);
+    // Runs a kernel that makes rows of `out` as float32; where out is narrower, beside it, row by row.
+    template <class Task>
+    void run_row_kernel(void (*kernel)(const Task&, std::int64_t, std::int64_t), Task task, const Matrix& out, std::int64_t row_cost);
+    void store_row(const Matrix& out, std::int64_t row, const float* from) const;
+    void load_row(const Matrix& in, std::int64_t row, float* to) const;
+    // The rows of the groups as float32: `in` itself, or made in scratch memory.
+    Matrix widened(const Matrix& in, std::span<const LoraGroup> groups);
+    // Calls work(rows begin, rows count, panel begin, panel end) for pieces of a matmul that are worth a thread.
+    template <class Work>
+    void cut_matmul(std::int64_t rows, const Panels& panels, const Work& work);
     void cut_lora(const LoraArgs& args);
     void cut_attention(const AttentionArgs& args);
 
     const Kernels& kernels_;
     const Format weights_;
+    const DotKernels* const dot_;
     ThreadPool pool_;
     Sampler sampler_;
     // Scratch that keeps its capacity from step to step.
@@ -80,7 +91,10 @@ private:
     std::vector<LoraPiece> lora_expand_;
     std::vector<float> lora_scratch_;  // [rows, widest rank sum]
     std::vector<AttentionPiece> attention_pieces_;
-    std::vector<float> score_scratch_;  // [threads, rows of a piece, longest context]
+    std::vector<float> row_scratch_;       // [threads, a row]
+    std::vector<float> attended_scratch_;  // [rows, heads * head_dim], where attention's output is narrower
+    std::vector<float> widened_scratch_;   // [rows, in_features]
+    std::vector<float> score_scratch_;     // [threads, rows of a piece, longest context]
 };
 
 }  // namespace lorry::kernels::cpu

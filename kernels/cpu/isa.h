@@ -19,6 +19,9 @@ CpuIsa choose_isa();
 
 const Kernels& kernels_of(CpuIsa isa);
 
+// The fastest int8 kernels among those that `isa` allows and the processor supports; all give the same results.
+const DotKernels& int8_kernels_of(CpuIsa isa);
+
 // The kind of chip, as "AuthenticAMD-25-1" (vendor, family, model); part of the fingerprint.
 std::string chip_name();
 

@@ -25,6 +25,35 @@ struct MatmulTask {
     std::int64_t out_features = 0;
 };
 
+// The same with inputs that are as narrow as the weights. A panel holds, for each group of input features, one group of each output.
+struct DotTask {
+    const std::byte* in = nullptr;          // [rows] of bfloat16, or of int8 plus 128 with the row's scale behind them
+    std::int64_t in_stride = 0;             // bytes
+    const std::byte* panels = nullptr;      // [panels][groups][width][group] bfloat16 or int8, filled up with zeros
+    const float* scales = nullptr;          // int8: [panels * width] of the outputs' weights
+    const std::int32_t* offsets = nullptr;  // int8: [panels * width] what the 128 of the inputs adds to an output, negated
+    const float* bias = nullptr;            // [out_features] or null
+    float* out = nullptr;                   // [rows, out_features]
+    std::int64_t out_stride = 0;
+    bool accumulate = false;
+    std::int64_t rows = 0;
+    std::int64_t in_features = 0;
+    std::int64_t out_features = 0;
+};
+
+// Where an int8 row of `size` elements has its float32 scale, in bytes: the row takes the place of a row of float32.
+constexpr std::int64_t int8_scale_offset(std::int64_t size) { return (size + 3) / 4 * 4; }
+
+struct DotKernels {
+    const char* name = nullptr;
+    std::int64_t group = 0;  // elements that are multiplied and added up at a time: 2 bfloat16 or 4 int8
+    std::int64_t panel_width = 0;
+    // As Kernels::matmul.
+    void (*matmul)(const DotTask&, std::int64_t panel_begin, std::int64_t panel_end) = nullptr;
+    // As Kernels::multiply_adds.
+    double (*operations)(std::int64_t turns) = nullptr;
+};
+
 // The query heads of one kv head, for consecutive positions of one sequence.
 struct AttentionTask {
     const float* q = nullptr;  // [positions, group * head_dim]
@@ -33,6 +62,7 @@ struct AttentionTask {
     std::int64_t value_offset = 0;    // bytes from a block's keys to its values
     std::int64_t block_bytes = 0;     // bytes from one block to the next
     bool bfloat16 = false;
+    bool paired = false;  // bfloat16 as bfloat16_dot reads it: see CpuKvCache
     const std::int32_t* blocks = nullptr;
     std::int64_t position = 0;  // of the first row
     std::int64_t positions = 0;
@@ -45,6 +75,7 @@ struct AttentionTask {
     std::int64_t out_stride = 0;
     float* scores = nullptr;  // scratch: [positions * group, score_stride]
     std::int64_t score_stride = 0;
+    std::byte* queries = nullptr;  // scratch, paired: [positions * group, head_dim] bfloat16
 };
 
 struct NormTask {
@@ -77,6 +108,7 @@ struct RopeTask {
     std::int64_t value_offset = 0;
     std::int64_t value_stride = 0;
     bool bfloat16 = false;
+    bool paired = false;                       // as AttentionTask's
     const std::int32_t* row_blocks = nullptr;  // [rows] the block each row is stored in
     const std::int32_t* row_slots = nullptr;   // [rows] its place there
 };
@@ -122,10 +154,27 @@ struct Kernels {
     void (*weights)(const float* x, std::int64_t size, float largest, float scale, float* out, double* sums) = nullptr;
     // Writes the indices of x[i] >= bound, ascending; returns how many.
     std::int64_t (*at_least)(const float* x, std::int64_t size, float bound, std::int32_t* indices) = nullptr;
+
+    // Rows of `size` elements to and from what the dot kernels read.
+    void (*to_bfloat16)(const float* from, std::byte* to, std::int64_t size) = nullptr;
+    void (*from_bfloat16)(const std::byte* from, float* to, std::int64_t size) = nullptr;
+    void (*to_int8)(const float* from, std::byte* to, std::int64_t size) = nullptr;
+    void (*from_int8)(const std::byte* from, float* to, std::int64_t size) = nullptr;
+
+    const DotKernels* bfloat16_dot = nullptr;  // null: the processor widens bfloat16 to float32 first
+
+    // `turns` rounds of float32 multiply-adds out of registers; returns how many operations these were.
+    double (*multiply_adds)(std::int64_t turns) = nullptr;
 };
 
 const Kernels& scalar_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
+const Kernels& avx512bf16_kernels();
+
+// The same results from all of them.
+const DotKernels& scalar_int8_kernels();
+const DotKernels& avx2_int8_kernels();
+const DotKernels& avx512vnni_int8_kernels();
 
 }  // namespace lorry::kernels::cpu

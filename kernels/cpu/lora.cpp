@@ -38,9 +38,23 @@ void CpuBackend::cut_lora(const LoraArgs& args) {
     }
 }
 
+Matrix CpuBackend::widened(const Matrix& in, std::span<const LoraGroup> groups) {
+    if (in.format == Format::float32) return in;
+    widened_scratch_.resize(std::max(widened_scratch_.size(), static_cast<std::size_t>(in.rows * in.columns)));
+    const Matrix out{.data = widened_scratch_.data(), .rows = in.rows, .columns = in.columns, .stride = in.columns};
+    for (const LoraGroup& group : groups) {
+        if (group.lora == nullptr) continue;
+        pool_.run(group.row_count, piece_rows, [&](std::int64_t begin, std::int64_t end, int) {
+            for (std::int64_t row = group.row_begin + begin; row < group.row_begin + end; ++row)
+                load_row(in, row, widened_scratch_.data() + row * out.stride);
+        });
+    }
+    return out;
+}
+
 void CpuBackend::lora(const LoraArgs& args) {
     CHECK(args.out.rows == args.in.rows, "lora: out has a row for each row of in");
-    CHECK(args.out.format == Format::float32 && args.in.format == Format::float32, "the CPU's activations are float32");
+    CHECK(args.out.format == Format::float32, "lora: out is float32");
     std::int64_t rank_max = 0;
     std::int64_t row_end = 0;
     for (const LoraGroup& group : args.groups) {
@@ -59,16 +73,17 @@ void CpuBackend::lora(const LoraArgs& args) {
     const auto scratch = static_cast<std::size_t>(args.in.rows * rank_max);
     if (lora_scratch_.size() < scratch) lora_scratch_.resize(std::max(scratch, lora_scratch_.size() * 2));
 
-    const auto* const in = static_cast<const float*>(args.in.data);
+    const Matrix inputs = widened(args.in, args.groups);
+    const auto* const in = static_cast<const float*>(inputs.data);
     auto* const out = static_cast<float*>(args.out.data);
     pool_.run(static_cast<std::int64_t>(lora_shrink_.size()), 1, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t index = begin; index < end; ++index) {
             const LoraPiece& piece = lora_shrink_[static_cast<std::size_t>(index)];
             const Panels& a = static_cast<const CpuLora&>(*piece.group->lora).a();
-            kernels_.shrink({.in = in + piece.row_begin * args.in.stride,
-                             .in_stride = args.in.stride,
+            kernels_.shrink({.in = in + piece.row_begin * inputs.stride,
+                             .in_stride = inputs.stride,
                              .panels = a.memory.data(),
-                             .bfloat16 = a.format == Format::bfloat16,
+                             .bfloat16 = a.storage == Storage::bfloat16,
                              .out = lora_scratch_.data() + piece.row_begin * rank_max,
                              .out_stride = rank_max,
                              .rows = piece.rows,
@@ -84,7 +99,7 @@ void CpuBackend::lora(const LoraArgs& args) {
             kernels_.matmul({.in = lora_scratch_.data() + piece.row_begin * rank_max + piece.part->rank_begin,
                              .in_stride = rank_max,
                              .panels = b.memory.data(),
-                             .bfloat16 = b.format == Format::bfloat16,
+                             .bfloat16 = b.storage == Storage::bfloat16,
                              .out = out + piece.row_begin * args.out.stride + piece.part->out_begin,
                              .out_stride = args.out.stride,
                              .accumulate = true,

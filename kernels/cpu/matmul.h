@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/matmul_output.h"
 #include "kernels/cpu/simd.h"
 
 namespace lorry::kernels::cpu {
@@ -30,31 +31,6 @@ struct Matmul {
         const char* next;             // to prefetch: a share of what is read after this panel
         std::int64_t next_step;       // bytes per in_feature
     };
-
-    // Finishes `vectors` vectors of one row and stores the columns that exist.
-    template <int vectors>
-    [[gnu::always_inline]] static inline void finish(const MatmulTask& task, std::int64_t row, std::int64_t column, const Floats* sums) {
-        float* const out = task.out + row * task.out_stride + column;
-        const std::int64_t columns = task.out_features - column;
-        if (columns >= vectors * lanes) [[likely]] {
-#pragma GCC unroll 4
-            for (int i = 0; i < vectors; ++i) {
-                Floats value = sums[i];
-                if (task.bias != nullptr) value += V::load(task.bias + column + i * lanes);
-                if (task.accumulate) value += V::load(out + i * lanes);
-                V::store(out + i * lanes, value);
-            }
-            return;
-        }
-        float values[extent(vectors * lanes)];
-        for (int i = 0; i < vectors; ++i) V::store(values + i * lanes, sums[i]);
-        for (std::int64_t i = 0; i < columns; ++i) {
-            float value = values[i];
-            if (task.bias != nullptr) value += task.bias[column + i];
-            if (task.accumulate) value += out[i];
-            out[i] = value;
-        }
-    }
 
     // Rows [row, row + rows) of `panels` panels from `column` on, each `vectors` vectors wide; every sum is split over `chains` chains.
     template <class Storage, int rows, int panels, int vectors, int chains>
@@ -133,7 +109,7 @@ struct Matmul {
         for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 32
             for (int panel = 0; panel < panels; ++panel) {
-                finish<vectors>(task, row + r, column + panel * width, sums[0][r] + panel * vectors);
+                MatmulOutput<Isa>::template finish<vectors>(task, row + r, column + panel * width, sums[0][r] + panel * vectors);
             }
         }
     }

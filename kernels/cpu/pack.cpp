@@ -1,7 +1,9 @@
 // Converts checkpoint formats and lays weights out in panels; see pack.h.
 #include "kernels/cpu/pack.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "schema/check.h"
 
@@ -54,63 +56,97 @@ struct WriteBfloat16 {
     static Half write(float x) { return to_bfloat16(x); }
 };
 
-// Packs one part, whose first output is output `first` of the panels.
-template <class Read, class Write>
-void pack_part(const WeightPart& part, std::int64_t first, float scale, const Panels& panels) {
-    const auto* const from = static_cast<const typename Read::Element*>(part.data);
-    auto* const to = reinterpret_cast<typename Write::Element*>(panels.memory.data());
-    const std::int64_t width = panels.width;
-    const auto at = [&](std::int64_t output, std::int64_t input) {
-        return (output / width * panels.in_features + input) * width + output % width;
-    };
+std::size_t bytes_of(Storage storage) {
+    switch (storage) {
+        case Storage::float32: return 4;
+        case Storage::bfloat16: return 2;
+        case Storage::int8: return 1;
+    }
+    return 0;
+}
+
+// Calls take(output, input, value) for all of a part.
+template <class Read, class Take>
+void read_part(const WeightPart& part, const Take& take) {
+    const auto* from = static_cast<const typename Read::Element*>(part.data);
     // The source may lie in a mapped file: read it in order.
     if (part.transposed) {
         for (std::int64_t i = 0; i < part.in_features; ++i) {
-            for (std::int64_t o = 0; o < part.out_features; ++o) {
-                to[at(first + o, i)] = Write::write(Read::read(from[i * part.out_features + o]) * scale);
-            }
+            for (std::int64_t o = 0; o < part.out_features; ++o) take(o, i, Read::read(*from++));
         }
         return;
     }
     for (std::int64_t o = 0; o < part.out_features; ++o) {
-        auto* const column = to + at(first + o, 0);
-        const auto* const row = from + o * part.in_features;
-        for (std::int64_t i = 0; i < part.in_features; ++i) column[i * width] = Write::write(Read::read(row[i]) * scale);
+        for (std::int64_t i = 0; i < part.in_features; ++i) take(o, i, Read::read(*from++));
     }
 }
 
-template <class Write>
-void pack_part_as(const WeightPart& part, std::int64_t first, float scale, const Panels& panels) {
+template <class Take>
+void read_any_part(const WeightPart& part, const Take& take) {
     switch (part.format) {
-        case Format::float32: return pack_part<ReadFloat32, Write>(part, first, scale, panels);
-        case Format::float16: return pack_part<ReadFloat16, Write>(part, first, scale, panels);
-        case Format::bfloat16: return pack_part<ReadBfloat16, Write>(part, first, scale, panels);
+        case Format::float32: return read_part<ReadFloat32>(part, take);
+        case Format::float16: return read_part<ReadFloat16>(part, take);
+        case Format::bfloat16: return read_part<ReadBfloat16>(part, take);
+        case Format::int8_rows: break;
     }
+    CHECK(false, "a checkpoint's weights are floating-point numbers");
+}
+
+// Packs one part, whose first output is output `first` of the panels.
+template <class Write>
+void pack_part(const WeightPart& part, std::int64_t first, float scale, const Panels& panels) {
+    auto* const to = reinterpret_cast<typename Write::Element*>(panels.memory.data());
+    read_any_part(part, [&](std::int64_t output, std::int64_t input, float value) {
+        to[panels.at(first + output, input)] = Write::write(value * scale);
+    });
+}
+
+// The largest weight of an output becomes 127 or -127.
+void pack_int8_part(const WeightPart& part, std::int64_t first, float scale, Panels& panels) {
+    std::vector<float> largest(static_cast<std::size_t>(part.out_features));
+    read_any_part(part, [&](std::int64_t output, std::int64_t, float value) {
+        float& most = largest[static_cast<std::size_t>(output)];
+        most = std::max(most, std::abs(value * scale));
+    });
+    for (std::int64_t output = 0; output < part.out_features; ++output)
+        panels.scales[static_cast<std::size_t>(first + output)] = largest[static_cast<std::size_t>(output)] / 127.0F;
+    auto* const to = reinterpret_cast<std::int8_t*>(panels.memory.data());
+    read_any_part(part, [&](std::int64_t output, std::int64_t input, float value) {
+        const float step = panels.scales[static_cast<std::size_t>(first + output)];
+        const auto quantized = static_cast<std::int8_t>(step > 0.0F ? std::lrintf(value * scale / step) : 0);
+        to[panels.at(first + output, input)] = quantized;
+        panels.offsets[static_cast<std::size_t>(first + output)] -= 128 * quantized;
+    });
 }
 
 std::int64_t elements_per_head(const KvShape& shape, std::int64_t value_stride) { return kv_block_size * (shape.head_dim + value_stride); }
 
 }  // namespace
 
-Panels pack_panels(std::span<const WeightPart> parts, std::int64_t width, Format format, float scale) {
+Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, float scale) {
     CHECK(!parts.empty(), "a weight has at least one part");
-    CHECK(format != Format::float16, "panels are float32 or bfloat16");
     Panels panels;
-    panels.format = format;
-    panels.width = width;
+    panels.storage = shape.storage;
+    panels.width = shape.width;
+    panels.group = shape.group;
     panels.in_features = parts.front().in_features;
     for (const WeightPart& part : parts) {
         CHECK(part.in_features == panels.in_features, "parts of a weight have equal in_features");
         CHECK(part.in_features > 0 && part.out_features > 0 && part.data != nullptr, "a part of a weight holds something");
         panels.out_features += part.out_features;
     }
-    panels.memory = Memory(static_cast<std::size_t>(panels.count() * panels.in_features * width) * bytes_of(format));
+    const std::size_t outputs = static_cast<std::size_t>(panels.count() * panels.width);
+    panels.memory = Memory(static_cast<std::size_t>(panels.count() * panels.panel_elements()) * bytes_of(shape.storage));
+    if (shape.storage == Storage::int8) {
+        panels.scales.resize(outputs);
+        panels.offsets.resize(outputs);
+    }
     std::int64_t first = 0;
     for (const WeightPart& part : parts) {
-        if (format == Format::float32) {
-            pack_part_as<WriteFloat32>(part, first, scale, panels);
-        } else {
-            pack_part_as<WriteBfloat16>(part, first, scale, panels);
+        switch (shape.storage) {
+            case Storage::float32: pack_part<WriteFloat32>(part, first, scale, panels); break;
+            case Storage::bfloat16: pack_part<WriteBfloat16>(part, first, scale, panels); break;
+            case Storage::int8: pack_int8_part(part, first, scale, panels); break;
         }
         first += part.out_features;
     }
@@ -118,28 +154,33 @@ Panels pack_panels(std::span<const WeightPart> parts, std::int64_t width, Format
 }
 
 void unpack_row(const Panels& panels, std::int64_t output, float* to, bool accumulate) {
-    const std::int64_t offset = output / panels.width * panels.in_features * panels.width + output % panels.width;
     const auto each = [&](auto* from, auto read) {
         for (std::int64_t i = 0; i < panels.in_features; ++i) {
-            const float value = read(from[offset + i * panels.width]);
+            const float value = read(from[panels.at(output, i)]);
             to[i] = accumulate ? to[i] + value : value;
         }
     };
-    if (panels.format == Format::float32) {
-        each(reinterpret_cast<const float*>(panels.memory.data()), ReadFloat32::read);
-    } else {
-        each(reinterpret_cast<const Half*>(panels.memory.data()), ReadBfloat16::read);
+    switch (panels.storage) {
+        case Storage::float32: return each(reinterpret_cast<const float*>(panels.memory.data()), ReadFloat32::read);
+        case Storage::bfloat16: return each(reinterpret_cast<const Half*>(panels.memory.data()), ReadBfloat16::read);
+        case Storage::int8: {
+            const float scale = panels.scales[static_cast<std::size_t>(output)];
+            return each(reinterpret_cast<const std::int8_t*>(panels.memory.data()),
+                        [&](std::int8_t value) { return static_cast<float>(value) * scale; });
+        }
     }
 }
 
 CpuLora::CpuLora(std::span<const LoraPart> parts, const Kernels& kernels, Format format) {
     CHECK(!parts.empty(), "an adapter adds at least one part to a projection");
+    const Storage storage = format == Format::float32 ? Storage::float32 : Storage::bfloat16;
     std::vector<WeightPart> a;
     std::int64_t rank_begin = 0;
     for (const LoraPart& part : parts) {
         CHECK(part.a.out_features == part.b.in_features, "A and B of a part have the same rank");
         a.push_back(part.a);
-        parts_.push_back({part.out_begin, rank_begin, pack_panels({&part.b, 1}, kernels.panel_width, format, part.scale)});
+        parts_.push_back(
+            {part.out_begin, rank_begin, pack_panels({&part.b, 1}, {.storage = storage, .width = kernels.panel_width}, part.scale)});
         rank_begin += part.a.out_features;
     }
     // Parts are added by different threads at the same time.
@@ -149,17 +190,21 @@ CpuLora::CpuLora(std::span<const LoraPart> parts, const Kernels& kernels, Format
                   "parts of an adapter's projection do not overlap");
         }
     }
-    a_ = pack_panels(a, kernels.shrink_width, format);
+    a_ = pack_panels(a, {.storage = storage, .width = kernels.shrink_width});
 }
 
 std::size_t CpuLora::bytes() const {
-    std::size_t bytes = a_.memory.bytes();
-    for (const Part& part : parts_) bytes += part.b.memory.bytes();
+    std::size_t bytes = a_.bytes();
+    for (const Part& part : parts_) bytes += part.b.bytes();
     return bytes;
 }
 
-CpuKvCache::CpuKvCache(const KvShape& shape, std::int64_t blocks, Format format)
-    : shape_(shape), blocks_(blocks), format_(format), value_stride_((shape.head_dim + 15) / 16 * 16) {
+CpuKvCache::CpuKvCache(const KvShape& shape, std::int64_t blocks, Format format, bool may_pair)
+    : shape_(shape),
+      blocks_(blocks),
+      format_(format),
+      paired_(may_pair && format == Format::bfloat16 && shape.head_dim % 2 == 0),
+      value_stride_((shape.head_dim + 15) / 16 * 16) {
     CHECK(shape.layers > 0 && shape.kv_heads > 0 && shape.head_dim > 0 && blocks > 0, "a KV cache has layers, heads and blocks");
     memory_ = Memory(static_cast<std::size_t>(shape.layers * blocks * layer_block_bytes()));
 }

@@ -1,7 +1,7 @@
 // Weights, adapters and KV cache as the CPU kernels read them. Made by the backend, possibly on a loader's thread: nothing here is shared.
 //
-// A weight is cut into panels of `width` outputs; a panel holds, for each input feature, one row of its outputs' weights. The last panel is
-// filled up with zeros.
+// A weight is cut into panels of `width` outputs; a panel holds, for each group of input features, one row of its outputs' weights. The
+// last panel and the last group are filled up with zeros. Groups are of 1 where inputs are float32, else as the dot kernels take them.
 #pragma once
 
 #include <span>
@@ -13,19 +13,37 @@
 
 namespace lorry::kernels::cpu {
 
-// Weights in panels: outputs [0, out_features) of in_features inputs each, stored as float32 or bfloat16.
+enum class Storage : std::uint8_t { float32, bfloat16, int8 };
+
+struct PanelShape {
+    Storage storage = Storage::float32;
+    std::int64_t width = 0;
+    std::int64_t group = 1;
+};
+
+// Weights in panels: outputs [0, out_features) of in_features inputs each.
 struct Panels {
     Memory memory;
-    Format format = Format::float32;
+    Storage storage = Storage::float32;
     std::int64_t width = 0;
+    std::int64_t group = 1;
     std::int64_t out_features = 0;
     std::int64_t in_features = 0;
+    std::vector<float> scales;          // int8: [count * width] a weight is its int8 times the scale of its output
+    std::vector<std::int32_t> offsets;  // int8: [count * width] -128 times the sum of an output's int8
 
     std::int64_t count() const { return (out_features + width - 1) / width; }
+    std::int64_t groups() const { return (in_features + group - 1) / group; }
+    // Where W[output, input] is, in elements. Groups are powers of two.
+    std::int64_t at(std::int64_t output, std::int64_t input) const {
+        return output / width * panel_elements() + (input & -group) * width + output % width * group + (input & (group - 1));
+    }
+    std::int64_t panel_elements() const { return groups() * group * width; }
+    std::size_t bytes() const { return memory.bytes() + (scales.size() + offsets.size()) * 4; }
 };
 
 // Concatenates the parts along out_features, each multiplied by `scale`.
-Panels pack_panels(std::span<const WeightPart> parts, std::int64_t width, Format format, float scale = 1.0F);
+Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, float scale = 1.0F);
 
 // Row `output` of the weight, as float32: to[i] (+)= W[output, i] for all in_features.
 void unpack_row(const Panels& panels, std::int64_t output, float* to, bool accumulate);
@@ -35,8 +53,11 @@ public:
     explicit CpuWeight(Panels panels) : panels_(std::move(panels)) {}
     std::int64_t out_features() const override { return panels_.out_features; }
     std::int64_t in_features() const override { return panels_.in_features; }
-    std::size_t bytes() const override { return panels_.memory.bytes(); }
-    Format input_format() const override { return Format::float32; }
+    std::size_t bytes() const override { return panels_.bytes(); }
+    Format input_format() const override {
+        if (panels_.group == 1) return Format::float32;
+        return panels_.storage == Storage::int8 ? Format::int8_rows : Format::bfloat16;
+    }
     const Panels& panels() const { return panels_; }
 
 private:
@@ -63,15 +84,18 @@ private:
     std::vector<Part> parts_;
 };
 
-// [layer][block][kv_head][K | V] with K [head_dim][16 tokens] and V [16 tokens][head_dim rounded up to 16].
+// [layer][block][kv_head][K | V] with K [head_dim][16 tokens] and V [16 tokens][head_dim rounded up to 16]. Paired, for processors that
+// multiply pairs of bfloat16: K [head_dim / 2][16 tokens][2] and V [8][head_dim rounded up to 16][2 tokens].
 class CpuKvCache final : public KvCache {
 public:
-    CpuKvCache(const KvShape& shape, std::int64_t blocks, Format format);
+    // may_pair: the kernels read pairs; a cache of odd head_dim or of float32 has none.
+    CpuKvCache(const KvShape& shape, std::int64_t blocks, Format format, bool may_pair);
     std::int64_t blocks() const override { return blocks_; }
     std::size_t bytes() const override { return memory_.bytes(); }
 
     const KvShape& shape() const { return shape_; }
     Format format() const { return format_; }
+    bool paired() const { return paired_; }
     std::int64_t value_stride() const { return value_stride_; }  // elements
     std::int64_t value_offset() const;                           // bytes from a head's keys to its values
     std::int64_t head_bytes() const;
@@ -82,6 +106,7 @@ private:
     KvShape shape_;
     std::int64_t blocks_ = 0;
     Format format_ = Format::float32;
+    bool paired_ = false;
     std::int64_t value_stride_ = 0;
     Memory memory_;
 };

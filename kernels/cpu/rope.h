@@ -61,6 +61,33 @@ struct Rope {
         }
     }
 
+    // Keys lie [head_dim / 2][16 tokens][2], values [8][value_stride][2 tokens]. A token's neighbour may be stored by another thread, so
+    // nothing beside its own elements is touched.
+    static void store_paired(const RopeTask& task, std::int64_t row, const float* k, const float* v) {
+        std::byte* const block = task.keys + task.row_blocks[row] * task.block_bytes;
+        const std::int64_t slot = task.row_slots[row];
+        for (std::int64_t head = 0; head < task.kv_heads; ++head) {
+            auto* const keys = reinterpret_cast<Bf16*>(block + head * task.head_bytes) + slot * 2;
+            auto* const values =
+                reinterpret_cast<Bf16*>(block + head * task.head_bytes + task.value_offset) + slot / 2 * 2 * task.value_stride + slot % 2;
+            const float* const key = k + head * task.head_dim;
+            for (std::int64_t i = 0; i < task.head_dim; i += lanes) {
+                const std::int64_t count = task.head_dim - i < lanes ? task.head_dim - i : lanes;
+                Bf16 part[V::width];
+                V::store(part, count == lanes ? V::load(key + i) : V::load_part(key + i, count));
+                for (std::int64_t lane = 0; lane < count; lane += 2)
+                    __builtin_memcpy(keys + (i + lane) * kv_block_size, part + lane, 2 * sizeof(Bf16));
+            }
+            store_strided<Bf16>(v + head * task.head_dim, values, task.head_dim, 2);
+        }
+    }
+
+    // Asks for the cache lines that the row will write, where another row of its block did not just bring them.
+    static void prefetch_block(const RopeTask& task, std::int64_t row) {
+        const std::byte* const block = task.keys + task.row_blocks[row] * task.block_bytes;
+        for (std::int64_t at = 0; at < task.block_bytes; at += 64) __builtin_prefetch(block + at, 1, 2);
+    }
+
     static void prepare(const RopeTask& task, std::int64_t row, float* heads, std::int64_t count, const float* norm) {
         for (std::int64_t head = 0; head < count; ++head) {
             float* const x = heads + head * task.head_dim;
@@ -74,12 +101,15 @@ struct Rope {
 
     static void run(const RopeTask& task, std::int64_t row_begin, std::int64_t row_end) {
         for (std::int64_t row = row_begin; row < row_end; ++row) {
+            if (row + 1 < row_end && task.row_blocks[row + 1] != task.row_blocks[row]) prefetch_block(task, row + 1);
             float* const q = task.qkv + row * task.stride;
             float* const k = q + task.heads * task.head_dim;
             const float* const v = k + task.kv_heads * task.head_dim;
             prepare(task, row, q, task.heads, task.q_norm);
             prepare(task, row, k, task.kv_heads, task.k_norm);
-            if (task.bfloat16) {
+            if (task.paired) {
+                store_paired(task, row, k, v);
+            } else if (task.bfloat16) {
                 store_kv<Bf16>(task, row, k, v);
             } else {
                 store_kv<float>(task, row, k, v);

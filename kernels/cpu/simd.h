@@ -23,6 +23,7 @@ struct Vectors {
     typedef std::int32_t Ints __attribute__((vector_size(lane_count * 4)));
     typedef std::uint32_t Bits __attribute__((vector_size(lane_count * 4)));
     typedef Bf16 Halves __attribute__((vector_size(lane_count * 2)));
+    typedef std::uint8_t Octets __attribute__((vector_size(lane_count)));
 };
 
 template <class Isa>

@@ -3,17 +3,22 @@
 
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/bfloat16_dot.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/narrow.h"
 #include "kernels/cpu/norm.h"
+#include "kernels/cpu/paired_attention.h"
+#include "kernels/cpu/peak.h"
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/scan.h"
 
 namespace lorry::kernels::cpu {
 
+// Of an instruction set that multiplies pairs of bfloat16 (Isa::dot), also what makes use of it.
 template <class Isa>
 constexpr Kernels table_of(const char* name) {
-    return {
+    Kernels table{
         .name = name,
         .panel_width = 2 * Isa::lanes,
         .shrink_width = Isa::lanes,
@@ -26,7 +31,17 @@ constexpr Kernels table_of(const char* name) {
         .largest = Scan<Isa>::largest,
         .weights = Scan<Isa>::weights,
         .at_least = Scan<Isa>::at_least,
+        .to_bfloat16 = Narrow<Isa>::to_bfloat16,
+        .from_bfloat16 = Narrow<Isa>::from_bfloat16,
+        .to_int8 = Narrow<Isa>::to_int8,
+        .from_int8 = Narrow<Isa>::from_int8,
+        .multiply_adds = Peak<Isa>::multiply_adds,
     };
+    if constexpr (requires { typename Isa::Pairs; }) {
+        table.bfloat16_dot = &DotMatmul<Bfloat16Dot<Isa>>::table;
+        table.attention = PairedAttention<Isa>::run;
+    }
+    return table;
 }
 
 }  // namespace lorry::kernels::cpu

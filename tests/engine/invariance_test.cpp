@@ -20,10 +20,15 @@ const Tokenizer& tokenizer() {
     return loaded;
 }
 
+struct Stored {
+    Format weights = Format::float32;
+    kernels::Quantization quantize = kernels::Quantization::none;
+};
+
 struct Rig {
-    Rig(Format weights, const std::string& checkpoint, EngineOptions options, std::int64_t kv_tokens = 3200,
+    Rig(const Stored& stored, const std::string& checkpoint, EngineOptions options, std::int64_t kv_tokens = 3200,
         std::size_t adapter_bytes = std::size_t{64} << 20) {
-        backend = tests::make_backend(weights);
+        backend = tests::make_backend(stored.weights, stored.quantize);
         model =
             Model::load(tests::golden_folder() / "checkpoints" / checkpoint, *backend, options.step_rows_max, options.sample_rows_max());
         options.kv_bytes = static_cast<std::size_t>(kv_tokens / backend->block_size()) * backend->kv_block_bytes(model->kv_shape());
@@ -101,7 +106,7 @@ std::vector<Request> mixed_requests(const ModelConfig& config) {
     return requests;
 }
 
-class Invariance : public testing::TestWithParam<Format> {
+class Invariance : public testing::TestWithParam<Stored> {
 protected:
     static constexpr const char* checkpoint = "llama-gqa-linear";
 
@@ -308,8 +313,13 @@ TEST_P(Invariance, ShowsAdaptersApart) {
     EXPECT_NE(results.at(base.id).tokens, results.at(100).tokens);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, Invariance, testing::Values(Format::float32, Format::bfloat16),
-                         [](const auto& format) { return std::string(kernels::name_of(format.param)); });
+INSTANTIATE_TEST_SUITE_P(Formats, Invariance,
+                         testing::Values(Stored{Format::float32}, Stored{Format::bfloat16},
+                                         Stored{Format::bfloat16, kernels::Quantization::int8}),
+                         [](const auto& stored) {
+                             return std::string(
+                                 stored.param.quantize == kernels::Quantization::int8 ? "int8" : kernels::name_of(stored.param.weights));
+                         });
 
 }  // namespace
 }  // namespace lorry::engine

@@ -1,5 +1,6 @@
 // Every op on every device against the reference, over odd shapes.
 #include <cmath>
+#include <limits>
 
 #include "tests/kernels/devices.h"
 
@@ -40,7 +41,7 @@ TEST_P(Agreement, MatmulOfAnyShapeSourceFormatAndNumberOfParts) {
             const Table x = reference::rounded(normal(shape.rows, shape.in), input());
             const Table bias = normal(1, shape.out + 5);
             const Table before = normal(shape.rows, shape.out + 5);
-            const Memory in(*backend_, x, input());
+            const Memory in(*backend_, x, weight->input_format());
             const Memory out(*backend_, before);
             const Memory bias_memory(*backend_, bias);
             backend_->matmul({.out = out.matrix(),
@@ -49,7 +50,7 @@ TEST_P(Agreement, MatmulOfAnyShapeSourceFormatAndNumberOfParts) {
                               .bias = biased ? bias_memory.vector() : Vector{},
                               .accumulate = accumulate});
 
-            Table want = reference::matmul(x, reference::rounded(stored, weights()));
+            Table want = reference::matmul(stored_inputs(x, weight->input_format()), stored_weight(stored, *weight, weights()));
             for (std::int64_t row = 0; row < want.rows; ++row) {
                 for (std::int64_t i = 0; i < want.columns; ++i) {
                     want.at(row, i) += (biased ? bias.at(0, i) : 0.0) + (accumulate ? before.at(row, i) : 0.0);
@@ -68,6 +69,8 @@ TEST_P(Agreement, EmbedReadsRowsOfTheTiedHeadExactly) {
     const WeightPart position_view = positions.view();
     const auto token_weight = backend_->pack_weight({&token_view, 1});
     const auto position_weight = backend_->pack_weight({&position_view, 1});
+    const Table token_table = stored_weight(tokens.stored, *token_weight, weights());
+    const Table position_table = stored_weight(positions.stored, *position_weight, weights());
     const std::vector<TokenId> ids{36, 0, 16, 15, 36};
     const std::vector<std::int32_t> places{0, 1, 10, 3, 4};
     const std::vector<BlockId> blocks{0};
@@ -82,8 +85,8 @@ TEST_P(Agreement, EmbedReadsRowsOfTheTiedHeadExactly) {
         for (std::int64_t row = 0; row < 5; ++row) {
             for (std::int64_t i = 0; i < 19; ++i) {
                 const auto at = static_cast<std::size_t>(row);
-                want.at(row, i) = reference::rounded(tokens.stored.at(ids[at], i), weights());
-                if (learned) want.at(row, i) += reference::rounded(positions.stored.at(places[at], i), weights());
+                want.at(row, i) = reference::rounded(token_table.at(ids[at], i), Format::float32);
+                if (learned) want.at(row, i) += reference::rounded(position_table.at(places[at], i), Format::float32);
                 want.at(row, i) = reference::rounded(want.at(row, i), Format::float32);
             }
         }
@@ -212,6 +215,73 @@ TEST_P(Agreement, LoraOfMixedRanksPartsAndRowsWithoutAdapter) {
     for (const std::int64_t row : {0, 1, 8, 9, 10, 82, 84}) {
         for (std::int64_t i = 0; i < out_features; ++i)
             EXPECT_EQ(out.read_row(row)[static_cast<std::size_t>(i)], static_cast<float>(before.at(row, i)));
+    }
+}
+
+// Pins: what reads a narrow row finds the op's float32 row in it, rounded once.
+TEST_P(Agreement, OpsWriteTheInputFormatOfTheNextMatmul) {
+    if (GetParam().is_gpu()) GTEST_SKIP() << "the GPU writes one narrow format, and has no int8";
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    for (const Format format : {Format::bfloat16, Format::int8_rows}) {
+        for (const std::int64_t columns : {4, 35, 96, 203}) {
+            SCOPED_TRACE(::testing::Message() << kernels::name_of(format) << ", " << columns << " columns");
+            const Table x = normal(70, 2 * columns, 2.0);
+            const Table weight = normal(1, columns);
+            const Memory in(*backend_, x);
+            const Memory weight_memory(*backend_, weight);
+            const Memory wide(*backend_, 70, columns);
+            const Memory narrow(*backend_, 70, columns, format);
+            const auto expect_rounded = [&] {
+                expect_close(narrow.read(), stored_inputs(wide.read(), format), tolerance("narrow", weights()));
+                EXPECT_TRUE(narrow.padding_is_untouched());
+            };
+            for (const Memory* out : {&wide, &narrow}) {
+                backend_->norm({.kind = NormKind::rms,
+                                .out = out->matrix(),
+                                .in = in.matrix().slice_columns(0, columns),
+                                .weight = weight_memory.vector(),
+                                .bias = {},
+                                .epsilon = 1e-5F});
+            }
+            expect_rounded();
+            for (const Memory* out : {&wide, &narrow})
+                backend_->activation({.kind = ActivationKind::silu, .gated = true, .out = out->matrix(), .in = in.matrix()});
+            expect_rounded();
+
+            const std::vector<std::int32_t> wanted{0, 3, 69};
+            const StepInputs step{.rows = 70, .tokens = {}, .positions = {}, .rope_rows = {}, .sequences = {}, .sample_rows = wanted};
+            const Memory gathered(*backend_, 3, columns, format);
+            backend_->gather_rows({.out = gathered.matrix(), .in = narrow.matrix(), .step = step});
+            for (std::int64_t i = 0; i < 3; ++i) EXPECT_EQ(gathered.read_row(i), narrow.read_row(wanted[static_cast<std::size_t>(i)]));
+
+            // A low-rank update reads what the row holds.
+            const Part a(normal(8, columns, 0.1), Format::float32, false);
+            const Part b(normal(20, 8, 0.1), Format::float32, false);
+            const LoraPart part{a.view(), b.view(), 1.0F, 0};
+            const auto lora = backend_->pack_lora({&part, 1});
+            const LoraGroup group{5, 60, lora.get()};
+            const Table before = normal(70, 20);
+            const Memory widened(*backend_, narrow.read());
+            const Memory from_wide(*backend_, before);
+            const Memory from_narrow(*backend_, before);
+            backend_->lora({.out = from_wide.matrix(), .in = widened.matrix(), .groups = {&group, 1}});
+            backend_->lora({.out = from_narrow.matrix(), .in = narrow.matrix(), .groups = {&group, 1}});
+            EXPECT_EQ(from_narrow.read().data, from_wide.read().data);
+        }
+    }
+}
+
+// Pins: a row that is not finite must not come out of int8 as if it were.
+TEST_P(Agreement, NumbersThatAreNotFiniteSurviveInt8) {
+    if (GetParam().is_gpu()) GTEST_SKIP() << "the GPU has no int8";
+    for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+        Table x = normal(2, 40);
+        x.at(1, 17) = bad;
+        const Memory in(*backend_, x);
+        const Memory narrow(*backend_, 2, 40, Format::int8_rows);
+        backend_->activation({.kind = ActivationKind::relu, .out = narrow.matrix(), .in = in.matrix()});
+        for (const float value : narrow.read_row(0)) EXPECT_TRUE(std::isfinite(value));
+        for (const float value : narrow.read_row(1)) EXPECT_FALSE(std::isfinite(value));
     }
 }
 

@@ -128,17 +128,26 @@ protected:
                             .cache = cache,
                             .layer = layer,
                             .step = inputs});
-        backend.attention({.out = out.matrix(),
-                           .qkv = in.matrix(),
-                           .heads = heads.heads,
-                           .kv_heads = heads.kv_heads,
-                           .head_dim = heads.head_dim,
-                           .scale = static_cast<float>(heads.scale),
-                           .window = heads.window,
-                           .cache = cache,
-                           .layer = layer,
-                           .step = inputs});
-        EXPECT_TRUE(out.padding_is_untouched());
+        const auto attend = [&](const Memory& to) {
+            backend.attention({.out = to.matrix(),
+                               .qkv = in.matrix(),
+                               .heads = heads.heads,
+                               .kv_heads = heads.kv_heads,
+                               .head_dim = heads.head_dim,
+                               .scale = static_cast<float>(heads.scale),
+                               .window = heads.window,
+                               .cache = cache,
+                               .layer = layer,
+                               .step = inputs});
+            EXPECT_TRUE(to.padding_is_untouched());
+        };
+        attend(out);
+        for (const Format format : {Format::bfloat16, Format::int8_rows}) {
+            if (GetParam().is_gpu()) break;
+            const Memory narrow(backend, rows, heads.heads * heads.head_dim, format);
+            attend(narrow);
+            expect_close(narrow.read(), stored_inputs(out.read(), format), tolerance("narrow", weights()));
+        }
         row = 0;
         outputs.resize(sequences_.size());
         for (const Slice& slice : slices) {
@@ -181,7 +190,9 @@ TEST_P(AttentionTest, PrefillsOfSeveralSequencesAgreeWithTheReference) {
         step(*backend_, *cache, {{0, 0, 1}, {1, 0, 16}, {2, 0, 17}, {3, 0, 100}, {4, 0, 64}}, outputs);
         for (std::size_t i = 0; i < sequences_.size(); ++i) {
             SCOPED_TRACE(::testing::Message() << sequences_[i].tokens() << " tokens");
-            expect_close(table_of(outputs[i]), expected(sequences_[i]), tolerance("attention", weights()));
+            const auto* const on_cpu = dynamic_cast<const cpu::CpuKvCache*>(cache.get());
+            const bool paired = on_cpu != nullptr && on_cpu->paired();
+            expect_close(table_of(outputs[i]), expected(sequences_[i]), tolerance(paired ? "paired_attention" : "attention", weights()));
         }
     }
 }

@@ -14,14 +14,18 @@ namespace lorry::kernels::testing {
 
 namespace {
 
-constexpr float untouched = -12345.0F;
+// Memory is filled with a number that would show in every sum.
+std::byte untouched_byte(std::size_t index) { return static_cast<std::byte>(std::bit_cast<std::uint32_t>(-12345.0F) >> (8 * (index % 4))); }
 
 constexpr Tolerance tolerances[] = {
-    {"matmul", 2e-5, 2e-5, "sums of up to 600 products of order 1/sqrt(600), each rounded to 24 bits; weights are rounded beforehand"},
+    {"matmul", 2e-5, 2e-5,
+     "sums of up to 600 products of order 1/sqrt(600), each rounded to 24 bits; weights and inputs are rounded beforehand"},
     {"norm", 1e-5, 1e-5, "one sum of up to 600 squares, a root and a division"},
     {"activation", 2e-6, 2e-6, "a polynomial of a few terms; values beyond 1 count relatively"},
     {"attention", 2e-5, 1e-2, "two sums and an exponential; with bfloat16, rounding a key that lies between two values may go either way"},
+    {"paired_attention", 2e-5, 2e-2, "queries and weights are rounded to bfloat16 as well: each changes a weight by up to 1/256 of it"},
     {"lora", 2e-5, 2e-5, "two matmuls; the factors are rounded beforehand"},
+    {"narrow", 1e-7, 1e-7, "the same value; reading an int8 back rounds once"},
     {"logprob", 1e-5, 1e-5, "one sum of exponentials in pieces"},
 };
 
@@ -35,19 +39,31 @@ std::string Device::lacks() const {
 std::unique_ptr<Backend> Device::make(int threads) const {
     if (!lacks().empty()) return nullptr;
     if (is_gpu()) return make_cuda_backend({.weights = weights});
-    if (kernels != nullptr) return std::make_unique<cpu::CpuBackend>(*kernels, threads, weights);
-    return make_cpu_backend({.threads = threads, .isa = needs, .weights = weights});
+    if (kernels != nullptr) {
+        const cpu::DotKernels* dot = weights == Format::bfloat16 ? kernels->bfloat16_dot : nullptr;
+        return std::make_unique<cpu::CpuBackend>(*kernels, threads, weights, dot);
+    }
+    return make_cpu_backend({.threads = threads, .isa = needs, .weights = weights, .quantize = quantize});
 }
 
 std::vector<Device> devices() {
     std::vector<Device> result;
     for (const Format weights : {Format::float32, Format::bfloat16}) {
         const std::string suffix = std::string("_") + kernels::name_of(weights);
-        for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512}) {
-            result.push_back({cpu::name_of(isa) + suffix, weights, isa, nullptr});
+        for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512bf16}) {
+            result.push_back({.name = cpu::name_of(isa) + suffix, .weights = weights, .needs = isa});
         }
-        result.push_back({"emulated_avx512" + suffix, weights, CpuIsa::avx2, &emulated_avx512_kernels()});
-        result.push_back({"cuda" + suffix, weights, std::nullopt, nullptr});
+        result.push_back(
+            {.name = "emulated_avx512" + suffix, .weights = weights, .needs = CpuIsa::avx2, .kernels = &emulated_avx512_kernels()});
+        result.push_back({.name = "cuda" + suffix, .weights = weights});
+    }
+    result.push_back({.name = "emulated_avx512bf16_bfloat16",
+                      .weights = Format::bfloat16,
+                      .needs = CpuIsa::avx2,
+                      .kernels = &emulated_avx512bf16_kernels()});
+    for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512}) {
+        result.push_back(
+            {.name = std::string(cpu::name_of(isa)) + "_int8", .weights = Format::bfloat16, .needs = isa, .quantize = Quantization::int8});
     }
     return result;
 }
@@ -74,74 +90,83 @@ reference::Table OnEachDevice::normal(std::int64_t rows, std::int64_t columns, d
 std::int64_t OnEachDevice::number(std::int64_t low, std::int64_t high) { return std::uniform_int_distribution(low, high)(random_); }
 
 Memory::Memory(Backend& backend, std::int64_t rows, std::int64_t columns, Format format, std::int64_t padding) : backend_(backend) {
-    const std::int64_t stride = columns + padding;
-    buffer_ = backend.allocate(static_cast<std::size_t>(rows * stride) * bytes_of(format));
-    matrix_ = {buffer_->data(), format, rows, columns, stride};
-    upload(std::vector<float>(static_cast<std::size_t>(rows * stride), untouched));
+    matrix_ = {nullptr, format, rows, columns, columns + padding};
+    std::vector<std::byte> fill(static_cast<std::size_t>(rows) * row_bytes());
+    for (std::size_t i = 0; i < fill.size(); ++i) fill[i] = untouched_byte(i);
+    buffer_ = backend.allocate(fill.size());
+    backend.upload(buffer_->data(), fill);
+    matrix_.data = buffer_->data();
 }
 
 Memory::Memory(Backend& backend, const reference::Table& from, Format format, std::int64_t padding)
     : Memory(backend, from.rows, from.columns, format, padding) {
-    std::vector<float> values(static_cast<std::size_t>(matrix_.rows * matrix_.stride), untouched);
+    const reference::Table stored = stored_inputs(from, format);
+    std::vector<std::byte> bytes = download(0, from.rows);
     for (std::int64_t row = 0; row < from.rows; ++row) {
+        std::byte* const to = bytes.data() + static_cast<std::size_t>(row) * row_bytes();
+        const float scale = reference::input_scale(from, row);
         for (std::int64_t i = 0; i < from.columns; ++i) {
-            values[static_cast<std::size_t>(row * matrix_.stride + i)] = static_cast<float>(reference::rounded(from.at(row, i), format));
+            const auto value = static_cast<float>(stored.at(row, i));
+            const auto half = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
+            if (format == Format::float32) std::memcpy(to + i * 4, &value, 4);
+            if (format == Format::bfloat16) std::memcpy(to + i * 2, &half, 2);
+            if (format == Format::int8_rows) to[i] = static_cast<std::byte>(128 + (scale > 0.0F ? std::lrintf(value / scale) : 0));
         }
+        if (format == Format::int8_rows) std::memcpy(to + cpu::int8_scale_offset(from.columns), &scale, 4);
     }
-    upload(values);
+    backend.upload(buffer_->data(), bytes);
 }
 
-void Memory::upload(const std::vector<float>& values) {
-    if (matrix_.format == Format::float32) return backend_.upload(buffer_->data(), std::as_bytes(std::span(values)));
-    std::vector<std::uint16_t> halves;
-    for (const float value : values) halves.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16));
-    backend_.upload(buffer_->data(), std::as_bytes(std::span(halves)));
-}
-
-std::vector<float> Memory::download(std::int64_t row_begin, std::int64_t rows) const {
-    std::vector<float> values(static_cast<std::size_t>(rows * matrix_.stride));
-    const auto* const from =
-        static_cast<const std::byte*>(buffer_->data()) + static_cast<std::size_t>(row_begin * matrix_.stride) * bytes_of(matrix_.format);
-    if (matrix_.format == Format::float32) {
-        backend_.read_back(std::as_writable_bytes(std::span(values)), from);
-        return values;
-    }
-    std::vector<std::uint16_t> halves(values.size());
-    backend_.read_back(std::as_writable_bytes(std::span(halves)), from);
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(halves[i]) << 16);
-    return values;
+std::vector<std::byte> Memory::download(std::int64_t row_begin, std::int64_t rows) const {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(rows) * row_bytes());
+    backend_.read_back(bytes, static_cast<const std::byte*>(matrix_.data) + static_cast<std::size_t>(row_begin) * row_bytes());
+    return bytes;
 }
 
 Vector Memory::vector() const { return {static_cast<const float*>(matrix_.data), matrix_.columns}; }
 
 reference::Table Memory::read() const {
     reference::Table table(matrix_.rows, matrix_.columns);
-    const std::vector<float> values = download(0, matrix_.rows);
     for (std::int64_t row = 0; row < matrix_.rows; ++row) {
-        for (std::int64_t i = 0; i < matrix_.columns; ++i) {
-            table.at(row, i) = static_cast<double>(values[static_cast<std::size_t>(row * matrix_.stride + i)]);
-        }
+        const std::vector<float> values = read_row(row);
+        for (std::int64_t i = 0; i < matrix_.columns; ++i) table.at(row, i) = static_cast<double>(values[static_cast<std::size_t>(i)]);
     }
     return table;
 }
 
 std::vector<float> Memory::read_row(std::int64_t row) const {
-    std::vector<float> values = download(row, 1);
-    values.resize(static_cast<std::size_t>(matrix_.columns));
+    const std::vector<std::byte> bytes = download(row, 1);
+    const std::byte* const from = bytes.data();
+    std::vector<float> values(static_cast<std::size_t>(matrix_.columns));
+    float scale = 0.0F;
+    if (matrix_.format == Format::int8_rows) std::memcpy(&scale, from + cpu::int8_scale_offset(matrix_.columns), 4);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        std::uint16_t half = 0;
+        if (matrix_.format == Format::float32) std::memcpy(&values[i], from + i * 4, 4);
+        if (matrix_.format == Format::bfloat16) std::memcpy(&half, from + i * 2, 2);
+        if (matrix_.format == Format::bfloat16) values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16);
+        if (matrix_.format == Format::int8_rows) values[i] = static_cast<float>(std::to_integer<int>(from[i]) - 128) * scale;
+    }
     return values;
 }
 
 bool Memory::padding_is_untouched() const {
-    const std::vector<float> values = download(0, matrix_.rows);
-    // As the format holds it: upload() drops the bits that bfloat16 lacks.
-    const std::uint32_t kept = matrix_.format == Format::float32 ? ~0U : 0xFFFF0000U;
-    const auto mark = std::bit_cast<float>(std::bit_cast<std::uint32_t>(untouched) & kept);
-    for (std::int64_t row = 0; row < matrix_.rows; ++row) {
-        for (std::int64_t i = matrix_.columns; i < matrix_.stride; ++i) {
-            if (values[static_cast<std::size_t>(row * matrix_.stride + i)] != mark) return false;
-        }
+    const std::vector<std::byte> bytes = download(0, matrix_.rows);
+    const std::size_t used = matrix_.format == Format::int8_rows
+                                 ? static_cast<std::size_t>(cpu::int8_scale_offset(matrix_.columns)) + sizeof(float)
+                                 : static_cast<std::size_t>(matrix_.columns) * bytes_of(matrix_.format);
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        if (i % row_bytes() >= used && bytes[i] != untouched_byte(i)) return false;
     }
     return true;
+}
+
+reference::Table stored_weight(const reference::Table& values, const PackedWeight& weight, Format weights) {
+    return weight.input_format() == Format::int8_rows ? reference::quantized_weight(values) : reference::rounded(values, weights);
+}
+
+reference::Table stored_inputs(const reference::Table& values, Format format) {
+    return format == Format::int8_rows ? reference::quantized_inputs(values) : reference::rounded(values, format);
 }
 
 void poison(Backend& backend, KvCache& cache) {

@@ -17,15 +17,18 @@ namespace lorry::kernels::testing {
 
 // The 16-lane kernels made of pairs of 8-lane vectors: the logic of AVX-512 on machines that lack it.
 const cpu::Kernels& emulated_avx512_kernels();
+// The same with sums of bfloat16 products, in the arithmetic of the processors that have them.
+const cpu::Kernels& emulated_avx512bf16_kernels();
 
 struct Device {
     std::string name;
     Format weights = Format::float32;
-    std::optional<CpuIsa> needs;            // the instruction set that the machine must have; nullopt: a GPU
+    std::optional<CpuIsa> needs = {};  // the instruction set that the machine must have; nullopt: a GPU
+    Quantization quantize = Quantization::none;
     const cpu::Kernels* kernels = nullptr;  // null: made by make_cpu_backend
 
     bool is_gpu() const { return !needs; }
-    // What matmuls read.
+    // What matmuls read where no dot kernels are in use.
     Format input() const { return is_gpu() ? weights : Format::float32; }
     // What this machine lacks for it, for people; empty: nothing.
     std::string lacks() const;
@@ -59,7 +62,7 @@ protected:
 class Memory {
 public:
     Memory(Backend& backend, std::int64_t rows, std::int64_t columns, Format format = Format::float32, std::int64_t padding = 3);
-    // The values as the format holds them.
+    // Holds what is left of `from` in that format.
     Memory(Backend& backend, const reference::Table& from, Format format = Format::float32, std::int64_t padding = 3);
     const Matrix& matrix() const { return matrix_; }
     Vector vector() const;  // of the first row
@@ -69,8 +72,8 @@ public:
     bool padding_is_untouched() const;
 
 private:
-    void upload(const std::vector<float>& values);
-    std::vector<float> download(std::int64_t row_begin, std::int64_t rows) const;  // whole rows with their padding
+    std::size_t row_bytes() const { return static_cast<std::size_t>(matrix_.stride) * bytes_of(matrix_.format); }
+    std::vector<std::byte> download(std::int64_t row_begin, std::int64_t rows) const;  // whole rows with their padding
 
     Backend& backend_;
     std::unique_ptr<Buffer> buffer_;
@@ -90,6 +93,10 @@ struct Part {
     bool transposed;
     std::vector<std::byte> bytes;
 };
+
+// What a matmul with this weight computes with, of the weight and of its inputs.
+reference::Table stored_weight(const reference::Table& values, const PackedWeight& weight, Format weights);
+reference::Table stored_inputs(const reference::Table& values, Format format);
 
 // How far a result may be from the reference, relative to max(1, |reference|), and why.
 struct Tolerance {

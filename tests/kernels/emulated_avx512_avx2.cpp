@@ -10,6 +10,7 @@ using namespace cpu;
 
 // The same as devices.h declares; its headers do not belong in a file with these flags.
 const cpu::Kernels& emulated_avx512_kernels();
+const cpu::Kernels& emulated_avx512bf16_kernels();
 
 namespace {
 
@@ -40,10 +41,32 @@ struct Emulated {
     }
 };
 
+struct EmulatedBf16 : Emulated {
+    struct Pairs {
+        std::uint32_t lanes[extent(Emulated::lanes)];
+    };
+    [[gnu::always_inline]] static inline Pairs all_pairs(std::uint32_t pair) {
+        Pairs x;
+        for (std::uint32_t& lane : x.lanes) lane = pair;
+        return x;
+    }
+    [[gnu::always_inline]] static inline float first(std::uint32_t pair) { return __builtin_bit_cast(float, pair << 16); }
+    [[gnu::always_inline]] static inline float second(std::uint32_t pair) { return __builtin_bit_cast(float, pair & 0xFFFF0000U); }
+    [[gnu::always_inline]] static inline Floats dot(Floats sums, const Pairs& w, const Pairs& x) {
+        for (int i = 0; i < Emulated::lanes; ++i) {
+            const float sum = __builtin_fmaf(second(w.lanes[i]), second(x.lanes[i]), sums[i]);
+            sums[i] = __builtin_fmaf(first(w.lanes[i]), first(x.lanes[i]), sum);
+        }
+        return sums;
+    }
+};
+
 constexpr Kernels table = table_of<Emulated>("emulated_avx512");
+constexpr Kernels table_bf16 = table_of<EmulatedBf16>("emulated_avx512bf16");
 
 }  // namespace
 
 const cpu::Kernels& emulated_avx512_kernels() { return table; }
+const cpu::Kernels& emulated_avx512bf16_kernels() { return table_bf16; }
 
 }  // namespace lorry::kernels::testing

@@ -1,5 +1,6 @@
 // A row's bits do not depend on the rows beside it, nor on the number of threads (attention_test.cpp shows the same for attention).
 #include <cmath>
+#include <map>
 
 #include "tests/kernels/devices.h"
 
@@ -33,14 +34,14 @@ TEST_P(Invariance, MatmulRowsAreTheSameAmongAnyNumberOfOthers) {
     const auto one_thread = GetParam().make(1);
     const auto weight = one_thread->pack_weight({&view, 1});
     const Memory all_out(*one_thread, 300, 150);
-    const Memory all_in(*one_thread, x, input());
+    const Memory all_in(*one_thread, x, weight->input_format());
     one_thread->matmul({.out = all_out.matrix(), .in = all_in.matrix(), .weight = *weight});
 
     const auto three_threads = GetParam().make(3);
     const auto same_weight = three_threads->pack_weight({&view, 1});
     std::int64_t begin = 0;
     for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 24, 171}) {
-        const Memory in(*three_threads, rows_of(x, begin, rows), input());
+        const Memory in(*three_threads, rows_of(x, begin, rows), weight->input_format());
         const Memory out(*three_threads, rows, 150);
         three_threads->matmul({.out = out.matrix(), .in = in.matrix(), .weight = *same_weight});
         for (std::int64_t row = 0; row < rows; ++row)
@@ -75,6 +76,34 @@ TEST_P(Invariance, LoraRowsAreTheSameAloneAndBesideOtherAdapters) {
             ASSERT_EQ(one_out.read_row(0), out.read_row(row)) << "row " << row;
         }
     }
+}
+
+// Pins: int8 answers do not depend on the instruction set, and neither do bfloat16 ones on whether the processor or the test multiplies.
+TEST(SameBits, DotMatmulsOfAllInstructionSetsAgreeBitForBit) {
+    std::map<std::string, std::vector<double>> outputs;
+    for (const Device& device : devices()) {
+        const auto backend = device.is_gpu() ? nullptr : device.make();
+        if (backend == nullptr) continue;
+        std::mt19937_64 random(7);
+        std::normal_distribution<double> normal;
+        Table w(101, 203);
+        Table x(30, 203);
+        for (Table* table : {&w, &x}) {
+            for (double& value : table->data) value = reference::rounded(normal(random), Format::float32);
+        }
+        const Part part(w, Format::float32, false);
+        const WeightPart view = part.view();
+        const auto weight = backend->pack_weight({&view, 1});
+        if (weight->input_format() == Format::float32) continue;
+        const Memory in(*backend, x, weight->input_format());
+        const Memory out(*backend, 30, 101);
+        backend->matmul({.out = out.matrix(), .in = in.matrix(), .weight = *weight});
+        const auto [place, is_first] = outputs.try_emplace(kernels::name_of(weight->input_format()), out.read().data);
+        if (!is_first) {
+            EXPECT_EQ(out.read().data, place->second) << device.name;
+        }
+    }
+    EXPECT_EQ(outputs.count("int8_rows"), 1U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Op, Invariance, ::testing::ValuesIn(devices()), name_of);

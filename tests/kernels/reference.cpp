@@ -24,6 +24,41 @@ Table rounded(Table table, Format format) {
     return table;
 }
 
+namespace {
+
+float largest_of(const Table& table, std::int64_t row) {
+    float largest = 0.0F;
+    for (std::int64_t i = 0; i < table.columns; ++i) largest = std::max(largest, std::abs(static_cast<float>(table.at(row, i))));
+    return largest;
+}
+
+}  // namespace
+
+Table quantized_weight(Table weight) {
+    for (std::int64_t n = 0; n < weight.rows; ++n) {
+        const float step = largest_of(weight, n) / 127.0F;
+        for (std::int64_t k = 0; k < weight.columns; ++k) {
+            double& value = weight.at(n, k);
+            value = step > 0.0F ? static_cast<double>(std::nearbyint(static_cast<float>(value) / step)) * static_cast<double>(step) : 0.0;
+        }
+    }
+    return weight;
+}
+
+float input_scale(const Table& in, std::int64_t row) { return largest_of(in, row) / 127.0F; }
+
+Table quantized_inputs(Table in) {
+    for (std::int64_t r = 0; r < in.rows; ++r) {
+        const float scale = input_scale(in, r);
+        const float inverse = scale > 0.0F ? 127.0F / largest_of(in, r) : 0.0F;
+        for (std::int64_t k = 0; k < in.columns; ++k) {
+            double& value = in.at(r, k);
+            value = static_cast<double>(std::nearbyint(static_cast<float>(value) * inverse)) * static_cast<double>(scale);
+        }
+    }
+    return in;
+}
+
 Table matmul(const Table& in, const Table& weight) {
     Table out(in.rows, weight.rows);
     for (std::int64_t r = 0; r < in.rows; ++r) {

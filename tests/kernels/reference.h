@@ -26,6 +26,12 @@ struct Table {
 double rounded(double value, Format format);
 Table rounded(Table table, Format format);
 
+// What int8 leaves of a weight's outputs [n, k] and of a matmul's inputs [rows, k]: 127 steps up to the largest of each row.
+Table quantized_weight(Table weight);
+Table quantized_inputs(Table in);
+// The step of one row of inputs.
+float input_scale(const Table& in, std::int64_t row);
+
 // in [rows, k], weight [n, k]: [rows, n].
 Table matmul(const Table& in, const Table& weight);
 Table norm(NormKind kind, const Table& in, const std::vector<double>& weight, const std::vector<double>& bias, double epsilon);

@@ -1,0 +1,29 @@
+// Sums of products of bfloat16 pairs in float32, as vdpbf16ps does them: the second product first, each multiply-add rounded once,
+// denormal numbers taken for zero. Instantiated over an Isa that has dot(sums, weights, inputs).
+#pragma once
+
+#include "kernels/cpu/dot_matmul.h"
+
+namespace lorry::kernels::cpu {
+
+template <class IsaOfDot>
+struct Bfloat16Dot {
+    using Isa = IsaOfDot;
+    using Sums = typename Vectors<Isa::lanes>::Floats;
+    using Weights = typename Isa::Pairs;
+    static constexpr const char* name = "bfloat16";
+    static constexpr std::int64_t group = 2;
+    static constexpr int vectors = 3;
+    static constexpr int rows_max = 8;
+
+    [[gnu::always_inline]] static inline Weights load(const std::byte* from) {
+        Weights x;
+        __builtin_memcpy(&x, from, sizeof x);
+        return x;
+    }
+    [[gnu::always_inline]] static inline Weights all(std::uint32_t pair) { return Isa::all_pairs(pair); }
+    [[gnu::always_inline]] static inline void add(Sums& sums, Weights w, Weights x) { sums = Isa::dot(sums, w, x); }
+    [[gnu::always_inline]] static inline Sums value(const DotTask&, std::int64_t, std::int64_t, Sums sums) { return sums; }
+};
+
+}  // namespace lorry::kernels::cpu

@@ -1,0 +1,42 @@
+// int8 sums with AVX2. Its own instruction for bytes saturates, so products are made of 16 bits, and the two halves of a group are added up
+// at the end.
+#include <immintrin.h>
+
+#include "kernels/cpu/int8_dot.h"
+
+namespace lorry::kernels::cpu {
+
+namespace {
+
+struct Avx2 {
+    static constexpr int lanes = 8;
+    static constexpr int vectors = 2;
+    static constexpr int rows_max = 2;
+    struct Sums {  // of outputs 0 … 3 and 4 … 7, two for each
+        __m256i low;
+        __m256i high;
+    };
+    using Weights = Sums;  // 16 bits each
+    using Inputs = __m256i;
+
+    [[gnu::always_inline]] static inline Weights load(const std::byte* from) {
+        return {_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))),
+                _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 16)))};
+    }
+    [[gnu::always_inline]] static inline Inputs all(std::uint32_t four) {
+        return _mm256_cvtepu8_epi16(_mm_set1_epi32(static_cast<int>(four)));
+    }
+    [[gnu::always_inline]] static inline void dot(Sums& sums, Weights w, Inputs x) {
+        sums.low = _mm256_add_epi32(sums.low, _mm256_madd_epi16(w.low, x));
+        sums.high = _mm256_add_epi32(sums.high, _mm256_madd_epi16(w.high, x));
+    }
+    [[gnu::always_inline]] static inline Vectors<lanes>::Ints ints(Sums sums) {
+        return reinterpret_cast<Vectors<lanes>::Ints>(_mm256_permute4x64_epi64(_mm256_hadd_epi32(sums.low, sums.high), 0b11011000));
+    }
+};
+
+}  // namespace
+
+const DotKernels& avx2_int8_kernels() { return DotMatmul<Int8Dot<Avx2>>::table; }
+
+}  // namespace lorry::kernels::cpu

@@ -1,0 +1,28 @@
+// The 16 lanes of AVX-512 (F, BW, VL, DQ), for kernels_avx512*.cpp alone: each gets a type of its own.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/cpu/simd.h"
+
+namespace lorry::kernels::cpu {
+
+namespace {
+
+struct Avx512 {
+    static constexpr int lanes = 16;
+    static constexpr int registers = 32;
+    using Floats = Vectors<lanes>::Floats;
+    using Ints = Vectors<lanes>::Ints;
+
+    [[gnu::always_inline]] static inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+    [[gnu::always_inline]] static inline Floats load_bf16(const Bf16* from) {
+        const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+        return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+    }
+    [[gnu::always_inline]] static inline bool any(Ints mask) { return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask)) != 0; }
+};
+
+}  // namespace
+
+}  // namespace lorry::kernels::cpu

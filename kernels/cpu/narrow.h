@@ -1,0 +1,73 @@
+// Rows of float32 as the dot kernels read them, and back. Instantiated by kernels_*.cpp; the same bits on every instruction set.
+#pragma once
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/simd.h"
+
+namespace lorry::kernels::cpu {
+
+template <class Isa>
+struct Narrow {
+    using V = Simd<Isa>;
+    using Floats = typename V::Floats;
+    static constexpr int lanes = Isa::lanes;
+
+    static void to_bfloat16(const float* from, std::byte* to, std::int64_t size) {
+        auto* const out = reinterpret_cast<Bf16*>(to);
+        std::int64_t i = 0;
+        for (; i + lanes <= size; i += lanes) V::store(out + i, V::load(from + i));
+        if (i < size) V::store_part(out + i, V::load_part(from + i, size - i), size - i);
+    }
+
+    static void from_bfloat16(const std::byte* from, float* to, std::int64_t size) {
+        const auto* const in = reinterpret_cast<const Bf16*>(from);
+        std::int64_t i = 0;
+        for (; i + lanes <= size; i += lanes) V::store(to + i, V::load(in + i));
+        for (; i < size; ++i) {
+            const std::uint32_t bits = static_cast<std::uint32_t>(in[i]) << 16;
+            __builtin_memcpy(to + i, &bits, sizeof bits);
+        }
+    }
+
+    // x is stored as round(x * 127 / largest) + 128; a row that is not finite gets a scale that is none either, so that it shows.
+    static void to_int8(const float* from, std::byte* to, std::int64_t size) {
+        Floats most{};
+        Floats defect{};
+        const auto look = [&](Floats x) __attribute__((always_inline)) {
+            most = V::larger(x < 0.0F ? -x : x, most);
+            defect += x - x;
+        };
+        std::int64_t i = 0;
+        for (; i + lanes <= size; i += lanes) look(V::load(from + i));
+        if (i < size) look(V::load_part(from + i, size - i));
+        const float largest = V::largest(most);
+        const float scale = largest / 127.0F + V::sum(defect);
+        const Floats inverse = V::all(largest > 0.0F ? 127.0F / largest : 0.0F);
+
+        using Octets = typename Vectors<lanes>::Octets;
+        const auto quantized = [&](Floats x) __attribute__((always_inline)) {
+            constexpr float round = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+            const Floats shifted = x * inverse + round;
+            typename V::Bits bits;
+            __builtin_memcpy(&bits, &shifted, sizeof bits);
+            return __builtin_convertvector(bits - 0x4B400000U + 128U, Octets);
+        };
+        for (i = 0; i + lanes <= size; i += lanes) {
+            const Octets octets = quantized(V::load(from + i));
+            __builtin_memcpy(to + i, &octets, sizeof octets);
+        }
+        if (i < size) {
+            const Octets octets = quantized(V::load_part(from + i, size - i));
+            for (std::int64_t lane = 0; i + lane < size; ++lane) to[i + lane] = static_cast<std::byte>(octets[lane]);
+        }
+        __builtin_memcpy(to + int8_scale_offset(size), &scale, sizeof scale);
+    }
+
+    static void from_int8(const std::byte* from, float* to, std::int64_t size) {
+        float scale;
+        __builtin_memcpy(&scale, from + int8_scale_offset(size), sizeof scale);
+        for (std::int64_t i = 0; i < size; ++i) to[i] = static_cast<float>(static_cast<int>(from[i]) - 128) * scale;
+    }
+};
+
+}  // namespace lorry::kernels::cpu

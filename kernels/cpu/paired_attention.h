@@ -1,0 +1,190 @@
+// Attention over a cache of bfloat16 pairs, for processors that multiply these: attention.h's plan with queries and weights rounded to
+// bfloat16. Instantiated by kernels_avx512bf16.cpp over an Isa that has dot(sums, pairs, pairs).
+#pragma once
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/narrow.h"
+
+namespace lorry::kernels::cpu {
+
+template <class Isa>
+struct PairedAttention {
+    using V = Simd<Isa>;
+    using Floats = typename V::Floats;
+    using Pairs = typename Isa::Pairs;
+    using Plain = Attention<Isa>;
+    using Span = typename Plain::Span;
+    static constexpr int lanes = Isa::lanes;
+    static_assert(lanes == kv_block_size, "a vector holds a pair of each token of a block");
+    static constexpr int rows_max = Plain::rows_max;
+    static constexpr std::int64_t pair_bytes = 4;
+    static constexpr std::int64_t line_bytes = lanes * pair_bytes;
+
+    [[gnu::always_inline]] static inline std::uint32_t pair_at(const std::byte* from) {
+        std::uint32_t pair;
+        __builtin_memcpy(&pair, from, sizeof pair);
+        return pair;
+    }
+    [[gnu::always_inline]] static inline Pairs load(const std::byte* from) {
+        Pairs x;
+        __builtin_memcpy(&x, from, sizeof x);
+        return x;
+    }
+    // The pairs with the first or the second of each taken for zero.
+    [[gnu::always_inline]] static inline Pairs masked(const std::byte* from, std::uint32_t mask) {
+        typename V::Bits x;
+        __builtin_memcpy(&x, from, sizeof x);
+        x &= mask;
+        return load(reinterpret_cast<const std::byte*>(&x));
+    }
+
+    static const std::byte* keys_of(const AttentionTask& task, std::int64_t block) {
+        return task.keys + task.blocks[block] * task.block_bytes;
+    }
+    // A row's weights take the place of its scores.
+    static const std::byte* weights_of(const AttentionTask& task, std::int64_t row) {
+        return reinterpret_cast<const std::byte*>(task.scores + row * task.score_stride);
+    }
+
+    // scores[row, 16 tokens of each of `blocks` blocks] = q . k for `rows` rows from `row` on; asks for the values of these blocks and the
+    // keys of the next ones meanwhile.
+    template <int rows, int blocks>
+    [[gnu::noinline]] static void block_scores(const AttentionTask& task, const Span& span, std::int64_t block, std::int64_t row) {
+        const std::byte* keys[extent(blocks)];
+        const std::byte* next[extent(blocks)];
+        for (int i = 0; i < blocks; ++i) {
+            keys[i] = keys_of(task, block + i);
+            next[i] = block + blocks + i < span.block_end ? keys_of(task, block + blocks + i) : keys[i];
+        }
+        Floats sums[extent(rows)][extent(blocks)];
+#pragma GCC unroll 32
+        for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 4
+            for (int i = 0; i < blocks; ++i) sums[r][i] = Floats{};
+        }
+        const std::int64_t query_bytes = task.head_dim * 2;
+        const std::byte* q = task.queries + row * query_bytes;
+        for (std::int64_t pair = 0; pair < task.head_dim / 2; ++pair) {
+            const std::int64_t offset = pair * line_bytes;
+            Pairs k[extent(blocks)];
+#pragma GCC unroll 4
+            for (int i = 0; i < blocks; ++i) {
+                k[i] = load(keys[i] + offset);
+                __builtin_prefetch(keys[i] + task.value_offset + offset, 0, 2);
+                __builtin_prefetch(next[i] + offset, 0, 2);
+            }
+#pragma GCC unroll 32
+            for (int r = 0; r < rows; ++r) {
+                const Pairs x = Isa::all_pairs(pair_at(q + r * query_bytes));
+#pragma GCC unroll 4
+                for (int i = 0; i < blocks; ++i) sums[r][i] = Isa::dot(sums[r][i], k[i], x);
+            }
+            q += pair_bytes;
+        }
+        float* const scores = task.scores + row * task.score_stride + (block - span.block_first) * kv_block_size;
+#pragma GCC unroll 32
+        for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 4
+            for (int i = 0; i < blocks; ++i) V::store(scores + r * task.score_stride + i * lanes, sums[r][i]);
+        }
+    }
+
+    template <int rows, int blocks>
+    static void block_scores_of(std::int64_t count, const AttentionTask& task, const Span& span, std::int64_t block, std::int64_t row) {
+        if (count == rows) {
+            block_scores<rows, blocks>(task, span, block, row);
+        } else if constexpr (rows > 1) {
+            block_scores_of<rows - 1, blocks>(count, task, span, block, row);
+        }
+    }
+
+    // out[row, dims d … d + vectors * lanes) = sum over tokens of weight * value, for `rows` rows from `row` on.
+    template <int rows, int vectors>
+    [[gnu::noinline]] static void weighted_values(const AttentionTask& task, const Span& span, std::int64_t row, std::int64_t d) {
+        Floats sums[extent(rows)][extent(vectors)];
+#pragma GCC unroll 32
+        for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 4
+            for (int i = 0; i < vectors; ++i) sums[r][i] = Floats{};
+        }
+        const std::int64_t weight_stride = task.score_stride * static_cast<std::int64_t>(sizeof(float));
+        for (std::int64_t block = span.block_first; block < span.block_end; ++block) {
+            const std::int64_t origin = block * kv_block_size;
+            const std::int64_t begin = span.token_first > origin ? span.token_first - origin : 0;
+            const std::int64_t end = span.token_end - origin < kv_block_size ? span.token_end - origin : kv_block_size;
+            const std::byte* const values = keys_of(task, block) + task.value_offset + d * pair_bytes;
+            const std::byte* const weights = weights_of(task, row) + (block - span.block_first) * kv_block_size * 2;
+            const auto add = [&](std::int64_t token, auto take) __attribute__((always_inline)) {
+                Pairs v[extent(vectors)];
+#pragma GCC unroll 4
+                for (int i = 0; i < vectors; ++i) v[i] = take(values + token / 2 * task.value_stride * pair_bytes + i * line_bytes);
+#pragma GCC unroll 32
+                for (int r = 0; r < rows; ++r) {
+                    const Pairs x = Isa::all_pairs(pair_at(weights + r * weight_stride + token * 2));
+#pragma GCC unroll 4
+                    for (int i = 0; i < vectors; ++i) sums[r][i] = Isa::dot(sums[r][i], v[i], x);
+                }
+            };
+            // At the ends, half of a pair may not be there.
+            std::int64_t token = begin;
+            if (begin % 2 == 1) {
+                add(
+                    begin - 1, [](const std::byte* from) __attribute__((always_inline)) { return masked(from, 0xFFFF0000U); });
+                token = begin + 1;
+            }
+            for (; token + 2 <= end; token += 2) add(token, load);
+            if (token < end)
+                add(
+                    token, [](const std::byte* from) __attribute__((always_inline)) { return masked(from, 0xFFFFU); });
+        }
+#pragma GCC unroll 32
+        for (int r = 0; r < rows; ++r) Plain::template store_row<vectors>(task, row + r, d, sums[r]);
+    }
+
+    template <int rows>
+    static void weighted_values_of(std::int64_t count, const AttentionTask& task, const Span& span, std::int64_t row) {
+        if (count == rows) {
+            constexpr int vectors = rows * 2 <= rows_max ? 4 : 2;
+            std::int64_t d = 0;
+            for (; d + vectors * lanes <= task.value_stride; d += vectors * lanes) weighted_values<rows, vectors>(task, span, row, d);
+            for (; d < task.value_stride; d += lanes) weighted_values<rows, 1>(task, span, row, d);
+        } else if constexpr (rows > 1) {
+            weighted_values_of<rows - 1>(count, task, span, row);
+        }
+    }
+
+    template <int blocks>
+    static void scores_of(const AttentionTask& task, const Span& span, std::int64_t block, std::int64_t rows) {
+        const std::int64_t tiles = (rows + rows_max - 1) / rows_max;
+        for (std::int64_t tile = 0, row = 0; tile < tiles; ++tile) {
+            const std::int64_t row_end = rows * (tile + 1) / tiles;
+            block_scores_of<rows_max, blocks>(row_end - row, task, span, block, row);
+            row = row_end;
+        }
+    }
+
+    static void run(const AttentionTask& task) {
+        if (!task.paired) return Plain::run(task);
+        const Span span = Plain::span_of(task);
+        const std::int64_t rows = task.positions * task.group;
+        for (std::int64_t row = 0; row < rows; ++row)
+            Narrow<Isa>::to_bfloat16(Plain::query(task, row), task.queries + row * task.head_dim * 2, task.head_dim);
+        std::int64_t block = span.block_first;
+        for (; block + 2 <= span.block_end; block += 2) scores_of<2>(task, span, block, rows);
+        if (block < span.block_end) scores_of<1>(task, span, block, rows);
+        for (std::int64_t row = 0; row < rows; ++row) {
+            Plain::softmax(task, span, row);
+            float* const scores = task.scores + row * task.score_stride;
+            // Each vector is read before it is overwritten, half as far on.
+            Narrow<Isa>::to_bfloat16(scores, reinterpret_cast<std::byte*>(scores), (span.block_end - span.block_first) * kv_block_size);
+        }
+        const std::int64_t tiles = (rows + rows_max - 1) / rows_max;
+        for (std::int64_t tile = 0, row = 0; tile < tiles; ++tile) {
+            const std::int64_t row_end = rows * (tile + 1) / tiles;
+            weighted_values_of<rows_max>(row_end - row, task, span, row);
+            row = row_end;
+        }
+    }
+};
+
+}  // namespace lorry::kernels::cpu

@@ -1,0 +1,106 @@
+// Runs each probe a few times over all threads and keeps the best.
+#include "kernels/cpu/rates.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/memory.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace lorry::kernels::cpu {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t memory_bytes = std::size_t{256} << 20;  // more than the last cache of any machine it was tried on
+constexpr std::int64_t memory_piece = 1 << 20;
+constexpr std::int64_t turns = 40'000;  // of a compute probe's piece: some hundred microseconds
+constexpr std::int64_t pieces_per_thread = 24;
+constexpr int tries = 5;
+
+// Adds up a piece from four places at a time: one stream of lines alone does not keep enough misses in flight.
+std::uint64_t sum_of(const std::byte* from, std::int64_t bytes) {
+    constexpr std::int64_t streams = 4;
+    constexpr std::int64_t line = 64;
+    const std::int64_t stride = bytes / streams;
+    std::uint64_t sums[8] = {};
+    for (std::int64_t at = 0; at < stride; at += line) {
+        for (std::int64_t stream = 0; stream < streams; ++stream) {
+            std::uint64_t words[8];
+            std::memcpy(words, from + stream * stride + at, sizeof words);
+            for (int i = 0; i < 8; ++i) sums[i] += words[i];
+        }
+    }
+    std::uint64_t total = 0;
+    for (const std::uint64_t sum : sums) total += sum;
+    return total;
+}
+
+// The most of what `probe` returned per second.
+double best_rate(const std::function<double()>& probe) {
+    double best = 0.0;
+    for (int i = 0; i < tries; ++i) {
+        const Clock::time_point begin = Clock::now();
+        const double amount = probe();
+        best = std::max(best, amount / std::chrono::duration<double>(Clock::now() - begin).count());
+    }
+    return best;
+}
+
+// The amounts that `work` returns on all threads together.
+double over_threads(ThreadPool& pool, double (*work)(std::int64_t)) {
+    const std::int64_t pieces = pool.threads() * pieces_per_thread;
+    std::vector<double> amounts(static_cast<std::size_t>(pieces));
+    pool.run(pieces, 1, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t i = begin; i < end; ++i) amounts[static_cast<std::size_t>(i)] = work(turns);
+    });
+    double sum = 0.0;
+    for (const double amount : amounts) sum += amount;
+    return sum;
+}
+
+}  // namespace
+
+void Rates::take_better(const Rates& other) {
+    copy = std::max(copy, other.copy);
+    read = std::max(read, other.read);
+    float32 = std::max(float32, other.float32);
+    bfloat16_dot = std::max(bfloat16_dot, other.bfloat16_dot);
+    int8_dot = std::max(int8_dot, other.int8_dot);
+}
+
+Rates measure_rates(int threads, std::optional<CpuIsa> isa) {
+    ThreadPool pool(threads > 0 ? threads : usable_processors());
+    const Kernels& kernels = kernels_of(isa.value_or(choose_isa()));
+    const Memory memory(memory_bytes);
+    std::memset(memory.data(), 1, memory_bytes);
+    const auto bytes = static_cast<std::int64_t>(memory_bytes);
+
+    Rates rates{.threads = pool.threads()};
+    rates.copy = best_rate([&] {
+        pool.run(bytes / 2, memory_piece, [&](std::int64_t begin, std::int64_t end, int) {
+            std::memcpy(memory.data() + bytes / 2 + begin, memory.data() + begin, static_cast<std::size_t>(end - begin));
+        });
+        return static_cast<double>(bytes);
+    });
+    std::vector<std::uint64_t> sums(static_cast<std::size_t>(pool.threads()));
+    rates.read = best_rate([&] {
+        pool.run(bytes, memory_piece, [&](std::int64_t begin, std::int64_t end, int thread) {
+            sums[static_cast<std::size_t>(thread)] += sum_of(memory.data() + begin, end - begin);
+        });
+        return static_cast<double>(bytes);
+    });
+    CHECK(std::ranges::any_of(sums, [](std::uint64_t sum) { return sum > 0; }), "what was read was used");
+    rates.float32 = best_rate([&] { return over_threads(pool, kernels.multiply_adds); });
+    // Also where the widened float32 is faster: a limit is what the processor could do.
+    if (supported(CpuIsa::avx512bf16))
+        rates.bfloat16_dot = best_rate([&] { return over_threads(pool, avx512bf16_kernels().bfloat16_dot->operations); });
+    rates.int8_dot = best_rate([&] { return over_threads(pool, int8_kernels_of(isa.value_or(choose_isa())).operations); });
+    return rates;
+}
+
+}  // namespace lorry::kernels::cpu
