@@ -56,6 +56,7 @@ struct Engine::State {
     void plan();
     void form_batch(StepOutput& output);
     void forward();
+    void count_work();
     void advance(StepOutput& output);
 
     // Adapters that are ready, failed, or to be loaded ahead.
@@ -186,7 +187,18 @@ void Engine::State::forward() {
     if (!batch.sample_rows().empty()) {
         backend.sample({.logits = logits, .rows = batch.sample_rows(), .results = batch.sample_results()});
     }
+    count_work();
+}
+
+void Engine::State::count_work() {
     ++counts.steps;
+    counts.rows += static_cast<std::uint64_t>(batch.step().rows);
+    counts.sampled_rows += batch.step().sample_rows.size();
+    for (const kernels::StepSequence& sequence : batch.step().sequences) {
+        const std::int64_t end = sequence.position + sequence.row_count;
+        counts.context_tokens += static_cast<std::uint64_t>(end);
+        counts.attended_tokens += static_cast<std::uint64_t>(sequence.row_count * (sequence.position + 1 + end) / 2);
+    }
     counts.last_rows = batch.step().rows;
     counts.last_adapters = static_cast<std::int64_t>(batch.adapters().size());
 }

@@ -34,6 +34,10 @@ struct EngineStats {
     std::uint64_t drawn_tokens = 0;
     std::uint64_t cached_tokens = 0;  // taken from the prefix index
     std::uint64_t preemptions = 0;
+    std::uint64_t rows = 0;             // computed
+    std::uint64_t sampled_rows = 0;     // of these, with logits
+    std::uint64_t attended_tokens = 0;  // that the rows saw, added up
+    std::uint64_t context_tokens = 0;   // of the sequences of each step, added up: what was read of the KV cache at least
     std::int64_t running = 0;
     std::int64_t waiting = 0;
     std::int64_t last_rows = 0;      // of the last step

@@ -1,35 +1,77 @@
-// `lorry bench`: what the engine does on this machine, without Kafka or files around it.
+// `lorry bench`: what the machine and the engine do, without Kafka or files around them.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <iostream>
 
 #include <fmt/format.h>
 
+#include "kernels/cpu/rates.h"
+#include "ops/adapter_folders.h"
+#include "ops/bench_requests.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/engine_setup.h"
+#include "ops/loss_bench.h"
 #include "ops/machine.h"
+#include "ops/op_profile.h"
 #include "ops/queue_bench.h"
+#include "ops/random_model.h"
+#include "ops/throughput_bench.h"
 #include "ops/units.h"
 
 namespace lorry::ops {
 namespace {
 
+using kernels::cpu::Rates;
 using schema::Json;
 
 constexpr std::array ways = {QueueWay{.continuous = false, .kv_cache = false}, QueueWay{.continuous = true, .kv_cache = false},
                              QueueWay{.continuous = false, .kv_cache = true}, QueueWay{.continuous = true, .kv_cache = true}};
-
-struct Throughput {
-    std::int64_t requests = 200;
-    std::int64_t input_tokens = 128;
-    std::int64_t output_tokens = 64;
-};
+constexpr std::array shares = {0.5, 0.9, 0.99};
 
 void check_context(const EngineSetup& setup, std::int64_t context, std::int64_t tokens) {
     if (tokens <= context) return;
     throw UsageError(fmt::format("{} holds {} tokens per sequence, {} were asked for: ask for less, or give more --kv-memory",
                                  setup.reply().base_name, context, tokens));
+}
+
+std::string show_giga(double per_second, const char* unit) { return fmt::format("{:.1f} {}", per_second * 1e-9, unit); }
+std::string show_percent(double part, double whole) { return fmt::format("{:.0f} %", 100.0 * part / whole); }
+
+// One row of a quantity for one thread and for all of them; a dash where the processor cannot do it.
+std::vector<std::string> rate_row(const char* what, const char* unit, const std::optional<double>& one, const std::optional<double>& all) {
+    const auto show = [&](const std::optional<double>& rate) { return rate ? show_giga(*rate, unit) : std::string("-"); };
+    return {what, show(one), show(all)};
+}
+
+Json rates_json(const Rates& rates) {
+    return Json::object({{"threads", rates.threads},
+                         {"copy_bytes_per_second", rates.copy},
+                         {"read_bytes_per_second", rates.read},
+                         {"float32_operations_per_second", rates.float32},
+                         {"bfloat16_dot_operations_per_second", rates.bfloat16_dot},
+                         {"int8_dot_operations_per_second", rates.int8_dot}});
+}
+
+// Of the fastest instructions that sums over these weights may use.
+double operations_limit(const Rates& rates, const kernels::CpuOptions& options) {
+    if (options.quantize == kernels::Quantization::int8) return std::max(rates.float32, rates.int8_dot.value_or(0.0));
+    if (options.weights == kernels::Format::float32) return rates.float32;
+    return std::max(rates.float32, rates.bfloat16_dot.value_or(0.0));
+}
+
+Json quantiles_json(const std::vector<double>& ascending) {
+    Json values = Json(Json::Object{});
+    if (ascending.empty()) return values;
+    for (const double share : shares) values.set(fmt::format("p{:.0f}_seconds", share * 100), quantile(ascending, share));
+    return values;
+}
+
+std::string show_quantiles(const std::vector<double>& ascending) {
+    std::string text;
+    for (const double share : shares) text += fmt::format("{}{:.1f} ms", text.empty() ? "" : " / ", quantile(ascending, share) * 1e3);
+    return text;
 }
 
 class BenchCommand final : public Command {
@@ -38,120 +80,280 @@ public:
     ExitCode run() override;
 
 private:
+    void declare_queue(CLI::App& app);
+    void declare_throughput(CLI::App& app);
+    void declare_loss(CLI::App& app);
+    void bench_machine() const;
     void bench_queue(EngineSetup& setup) const;
-    void bench_throughput(EngineSetup& setup) const;
+    void bench_throughput(Settings settings) const;
+    void bench_loss(const Settings& settings) const;
+    ThroughputShape throughput_shape(EngineSetup& setup, const AdapterFolders& folders) const;
+    Json throughput_json(const ThroughputResult& result, const std::optional<Rates>& rates) const;
+    std::string throughput_text(const ThroughputResult& result, const std::optional<Rates>& rates,
+                                const kernels::CpuOptions& options) const;
 
+    Configuration machine_configuration_;
     Configuration queue_configuration_;
     Configuration throughput_configuration_;
+    Configuration loss_configuration_;
+    CLI::App* machine_ = nullptr;
     CLI::App* queue_ = nullptr;
-    QueueShape shape_;
+    CLI::App* loss_ = nullptr;
+    QueueShape queue_shape_;
+    ThroughputShape throughput_shape_;
+    std::string input_tokens_ = "128";
+    std::string output_tokens_ = "64";
+    std::string random_weights_;
+    std::int64_t random_adapters_ = 0;
+    std::vector<std::int64_t> ranks_ = {16};
     std::int64_t repeat_ = 3;
-    Throughput throughput_;
+    std::string jobs_;
+    std::int64_t jobs_max_ = 500;
+    bool profile_ = false;
     bool json_ = false;
 };
 
 void BenchCommand::declare(CLI::App& app) {
     app.require_subcommand(1);
+    machine_ = app.add_subcommand("machine", "what memory and processor can do at most");
+    machine_->add_flag("--json", json_, "print JSON");
+    machine_configuration_.declare(*machine_, {SettingScope::model});
+    declare_queue(app);
+    declare_throughput(app);
+    declare_loss(app);
+}
+
+void BenchCommand::declare_queue(CLI::App& app) {
     queue_ = app.add_subcommand("queue", "a queue of short and long jobs: static against continuous batching, KV cache off and on");
-    queue_->add_option("--jobs", shape_.jobs, "jobs in the queue")->check(CLI::PositiveNumber)->capture_default_str();
-    queue_->add_option("--batch", shape_.batch, "jobs that run at a time")->check(CLI::PositiveNumber)->capture_default_str();
-    queue_->add_option("--input-tokens", shape_.input_tokens, "of each prompt")->check(CLI::PositiveNumber)->capture_default_str();
-    queue_->add_option("--output-tokens", shape_.output_tokens, "of a short job")->check(CLI::PositiveNumber)->capture_default_str();
-    queue_->add_option("--output-tokens-long", shape_.output_tokens_long, "of a long job")
-        ->check(CLI::PositiveNumber)
-        ->capture_default_str();
-    queue_->add_option("--long-every", shape_.long_every, "one job in so many is long")->check(CLI::PositiveNumber)->capture_default_str();
-    queue_->add_option("--repeat", repeat_, "the best of so many runs counts")->check(CLI::PositiveNumber)->capture_default_str();
+    const auto number = [&](const char* flag, std::int64_t& value, const char* help) {
+        queue_->add_option(flag, value, help)->check(CLI::PositiveNumber)->capture_default_str();
+    };
+    number("--jobs", queue_shape_.jobs, "jobs in the queue");
+    number("--batch", queue_shape_.batch, "jobs that run at a time");
+    number("--input-tokens", queue_shape_.input_tokens, "of each prompt");
+    number("--output-tokens", queue_shape_.output_tokens, "of a short job");
+    number("--output-tokens-long", queue_shape_.output_tokens_long, "of a long job");
+    number("--long-every", queue_shape_.long_every, "one job in so many is long");
+    number("--repeat", repeat_, "the best of so many runs counts");
     queue_->add_flag("--json", json_, "print JSON");
     queue_configuration_.declare(*queue_, {SettingScope::model});
+}
 
-    CLI::App* throughput = app.add_subcommand("throughput", "many equal requests at once");
-    throughput->add_option("--requests", throughput_.requests, "how many")->check(CLI::PositiveNumber)->capture_default_str();
-    throughput->add_option("--input-tokens", throughput_.input_tokens, "of each prompt")->check(CLI::PositiveNumber)->capture_default_str();
-    throughput->add_option("--output-tokens", throughput_.output_tokens, "drawn by each")
-        ->check(CLI::PositiveNumber)
+void BenchCommand::declare_throughput(CLI::App& app) {
+    CLI::App* part = app.add_subcommand("throughput", "many requests at once, and the share of the machine that they use");
+    part->add_option("--requests", throughput_shape_.requests, "how many")->check(CLI::PositiveNumber)->capture_default_str();
+    part->add_option("--input-tokens", input_tokens_, "of each prompt: a number, or LOW:HIGH for any between")->capture_default_str();
+    part->add_option("--output-tokens", output_tokens_, "drawn by each, in the same way")->capture_default_str();
+    part->add_option("--shared-tokens", throughput_shape_.shared_tokens, "that all prompts begin with")
+        ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
-    throughput->add_flag("--json", json_, "print JSON");
-    throughput_configuration_.declare(*throughput, {SettingScope::model});
+    part->add_option("--random-weights", random_weights_, "instead of --model: a model of this shape that was never trained")
+        ->check(CLI::IsMember(random_model_names()));
+    part->add_option("--random-adapters", random_adapters_, "instead of --adapters: so many that were never trained")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    part->add_option("--ranks", ranks_, "of the random adapters, in turn")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 512))
+        ->capture_default_str();
+    part->add_flag("--base,!--no-base", throughput_shape_.base_too, "with adapters: the base model takes its turn too")
+        ->capture_default_str();
+    part->add_option("--repeat", repeat_, "the best of so many runs counts")->check(CLI::PositiveNumber)->capture_default_str();
+    part->add_flag("--profile", profile_, "of the last run: where the time goes, op by op");
+    part->add_flag("--json", json_, "print JSON");
+    throughput_configuration_.declare(*part, {SettingScope::model});
+}
+
+void BenchCommand::declare_loss(CLI::App& app) {
+    loss_ = app.add_subcommand("loss", "what bfloat16 and int8 weights change in a model's answers");
+    loss_->add_option("--jobs", jobs_, "FILE of jobs, as for `lorry run`")->required();
+    loss_->add_option("--jobs-max", jobs_max_, "take the first so many")->check(CLI::PositiveNumber)->capture_default_str();
+    loss_->add_flag("--json", json_, "print JSON");
+    loss_configuration_.declare(*loss_, {SettingScope::model});
 }
 
 ExitCode BenchCommand::run() {
-    const bool is_queue = queue_->parsed();
-    const Settings settings = (is_queue ? queue_configuration_ : throughput_configuration_).load();
-    EngineSetup setup(settings);
-    std::cerr << setup.describe();
-    if (is_queue) {
+    if (machine_->parsed()) {
+        bench_machine();
+    } else if (queue_->parsed()) {
+        EngineSetup setup(queue_configuration_.load());
+        std::cerr << setup.describe();
         bench_queue(setup);
+    } else if (loss_->parsed()) {
+        bench_loss(loss_configuration_.load());
     } else {
-        bench_throughput(setup);
+        bench_throughput(throughput_configuration_.load());
     }
     return ExitCode::done;
 }
 
+void BenchCommand::bench_machine() const {
+    const kernels::CpuOptions options = cpu_options(machine_configuration_.load());
+    const Rates one = kernels::cpu::measure_rates(1, options.isa);
+    const Rates all = kernels::cpu::measure_rates(options.threads, options.isa);
+    if (json_) {
+        std::cout << Json::array({rates_json(one), rates_json(all)}).dump() << '\n';
+        return;
+    }
+    std::cout << show_table({{"", "1 thread", fmt::format("{} threads", all.threads)},
+                             rate_row("copy", "GB/s", one.copy, all.copy),
+                             rate_row("read", "GB/s", one.read, all.read),
+                             rate_row("float32 multiply-adds", "GFLOP/s", one.float32, all.float32),
+                             rate_row("bfloat16 dot", "GFLOP/s", one.bfloat16_dot, all.bfloat16_dot),
+                             rate_row("int8 dot", "GOP/s", one.int8_dot, all.int8_dot)},
+                            0b110);
+}
+
 void BenchCommand::bench_queue(EngineSetup& setup) const {
-    check_context(setup, setup.engine().context_max(), shape_.input_tokens + std::max(shape_.output_tokens, shape_.output_tokens_long));
+    check_context(setup, setup.engine().context_max(),
+                  queue_shape_.input_tokens + std::max(queue_shape_.output_tokens, queue_shape_.output_tokens_long));
     std::vector<std::vector<std::string>> rows = {{"batching", "KV cache", "seconds", "tokens/s", "steps", "p50 s", "p99 s"}};
     Json results = Json::Array();
     for (const QueueWay way : ways) {
-        QueueResult best = run_queue(setup, shape_, way);
+        QueueResult best = run_queue(setup, queue_shape_, way);
         for (std::int64_t i = 1; i < repeat_; ++i) {
-            QueueResult again = run_queue(setup, shape_, way);
+            QueueResult again = run_queue(setup, queue_shape_, way);
             if (again.seconds < best.seconds) best = std::move(again);
         }
+        const double middle = quantile(best.latencies, 0.5);
+        const double last = quantile(best.latencies, 0.99);
         rows.push_back({way.continuous ? "continuous" : "static", way.kv_cache ? "on" : "off", fmt::format("{:.3f}", best.seconds),
                         fmt::format("{:.0f}", best.tokens_per_second()), show_count(static_cast<std::int64_t>(best.steps)),
-                        fmt::format("{:.3f}", best.latency(0.5)), fmt::format("{:.3f}", best.latency(0.99))});
+                        fmt::format("{:.3f}", middle), fmt::format("{:.3f}", last)});
         results.push(Json::object({{"continuous", way.continuous},
                                    {"kv_cache", way.kv_cache},
                                    {"seconds", best.seconds},
                                    {"tokens_per_second", best.tokens_per_second()},
                                    {"steps", best.steps},
-                                   {"latency_p50_seconds", best.latency(0.5)},
-                                   {"latency_p99_seconds", best.latency(0.99)}}));
+                                   {"latency_p50_seconds", middle},
+                                   {"latency_p99_seconds", last}}));
     }
     std::cout << (json_ ? results.dump() + "\n" : show_table(rows, 0b1111100));
 }
 
-void BenchCommand::bench_throughput(EngineSetup& setup) const {
-    check_context(setup, setup.engine().context_max(), throughput_.input_tokens + throughput_.output_tokens);
-    engine::Engine& engine = setup.engine();
-    for (std::int64_t i = 0; i < throughput_.requests; ++i) {
-        const auto number = static_cast<std::uint64_t>(i);
-        engine::Request request{.id = number, .prompt = made_up_prompt(setup.model().config(), number, throughput_.input_tokens)};
-        request.sampling.temperature = 0.0;
-        request.max_tokens = throughput_.output_tokens;
-        engine.submit(std::move(request));
+ThroughputShape BenchCommand::throughput_shape(EngineSetup& setup, const AdapterFolders& folders) const {
+    ThroughputShape shape = throughput_shape_;
+    const auto input = parse_token_range(input_tokens_);
+    const auto output = parse_token_range(output_tokens_);
+    if (!input) throw UsageError(fmt::format("--input-tokens {}: a number from 1, or LOW:HIGH", input_tokens_));
+    if (!output) throw UsageError(fmt::format("--output-tokens {}: a number from 1, or LOW:HIGH", output_tokens_));
+    shape.input_tokens = *input;
+    shape.output_tokens = *output;
+    for (const std::string& name : folders.names()) {
+        const consumer::ModelName found = folders.resolve(name, {});
+        if (found.kind != consumer::ModelName::Kind::adapter)
+            throw UsageError(fmt::format("adapter {} cannot be used: {}", name, found.refusal));
+        shape.adapters.push_back({found.hash, found.folder});
     }
-    engine::StepOutput output;
-    const engine::Clock::time_point begin = engine::Clock::now();
-    while (engine.step(output)) {
+    check_context(setup, setup.engine().context_max(), input->high + output->high);
+    return shape;
+}
+
+void BenchCommand::bench_throughput(Settings settings) const {
+    std::optional<TemporaryFolder> made_up;
+    if (!random_weights_.empty() || random_adapters_ > 0) made_up.emplace();
+    if (!random_weights_.empty()) {
+        if (!settings.model.empty()) throw UsageError("give --model or --random-weights, not both");
+        settings.model = (made_up->path() / random_weights_).string();
+        write_random_model(random_weights_, settings.model);
     }
-    const double seconds = std::chrono::duration<double>(engine::Clock::now() - begin).count();
-    const engine::EngineStats stats = engine.stats();
-    const double drawn = static_cast<double>(stats.drawn_tokens);
-    const double computed = static_cast<double>(stats.prompt_tokens);
-    if (json_) {
-        std::cout << Json::object({{"requests", throughput_.requests},
-                                   {"seconds", seconds},
-                                   {"prompt_tokens", stats.prompt_tokens},
-                                   {"drawn_tokens", stats.drawn_tokens},
-                                   {"drawn_tokens_per_second", drawn / seconds},
-                                   {"tokens_per_second", (drawn + computed) / seconds},
-                                   {"steps", stats.steps},
-                                   {"preemptions", stats.preemptions},
-                                   {"memory_peak_bytes", memory_peak()}})
-                         .dump()
-                  << '\n';
-        return;
+    if (random_adapters_ > 0) {
+        if (!settings.adapters.empty()) throw UsageError("give --adapters or --random-adapters, not both");
+        if (settings.model.empty()) throw UsageError("--random-adapters needs --model or --random-weights");
+        settings.adapters = (made_up->path() / "adapters").string();
+        write_random_adapters(settings.model, random_adapters_, ranks_, settings.adapters);
     }
-    std::cout << show_table({{"requests", show_count(throughput_.requests)},
-                             {"time", fmt::format("{:.2f} s", seconds)},
-                             {"drawn", fmt::format("{:.0f} tokens/s", drawn / seconds)},
-                             {"computed and drawn", fmt::format("{:.0f} tokens/s", (drawn + computed) / seconds)},
-                             {"steps", fmt::format("{} ({:.2f} ms each)", show_count(static_cast<std::int64_t>(stats.steps)),
-                                                   seconds * 1e3 / static_cast<double>(stats.steps))},
-                             {"preemptions", show_count(static_cast<std::int64_t>(stats.preemptions))},
-                             {"memory at most", show_bytes(memory_peak())}});
+    OpProfile profile;
+    EngineSetup setup(settings, profile_ ? &profile : nullptr);
+    std::cerr << setup.describe();
+    const AdapterFolders folders(settings.adapters, base_name_of(settings), setup.model().config());
+    const ThroughputShape shape = throughput_shape(setup, folders);
+    const kernels::CpuOptions options = cpu_options(settings);
+
+    // The machine's limits from the same minutes as the runs: others may be using it. Those of a GPU are not measured.
+    const bool on_cpu = !setup.device().has_own_memory;
+    std::optional<Rates> rates;
+    if (on_cpu) rates = kernels::cpu::measure_rates(options.threads, options.isa);
+    ThroughputResult best = run_throughput(setup, shape, 1);
+    double last_seconds = best.seconds;
+    for (std::int64_t i = 1; i < repeat_; ++i) {
+        profile.clear();
+        ThroughputResult again = run_throughput(setup, shape, static_cast<std::uint64_t>(i) + 1);
+        last_seconds = again.seconds;
+        if (again.seconds < best.seconds) best = std::move(again);
+    }
+    if (on_cpu) rates->take_better(kernels::cpu::measure_rates(options.threads, options.isa));
+    std::cout << (json_ ? throughput_json(best, rates).dump() + "\n" : throughput_text(best, rates, options));
+    if (profile_) std::cerr << profile.show(last_seconds);
+}
+
+void BenchCommand::bench_loss(const Settings& settings) const {
+    std::vector<std::vector<std::string>> table = {{"weights", "perplexity", "of tokens", "answers as float32"}};
+    Json results = Json::Array();
+    for (const LossRow& row : measure_loss(settings, jobs_, jobs_max_)) {
+        table.push_back({row.weights, fmt::format("{:.4f}", row.perplexity), show_count(row.tokens),
+                         fmt::format("{} of {}", row.answers_same, row.answers)});
+        results.push(Json::object({{"weights", row.weights},
+                                   {"perplexity", row.perplexity},
+                                   {"tokens", row.tokens},
+                                   {"answers", row.answers},
+                                   {"answers_same", row.answers_same}}));
+    }
+    std::cout << (json_ ? results.dump() + "\n" : show_table(table, 0b1110));
+}
+
+Json BenchCommand::throughput_json(const ThroughputResult& result, const std::optional<Rates>& rates) const {
+    return Json::object({{"requests", throughput_shape_.requests},
+                         {"seconds", result.seconds},
+                         {"requests_per_second", static_cast<double>(result.end.size()) / result.seconds},
+                         {"prompt_tokens", result.prompt_tokens},
+                         {"cached_tokens", result.cached_tokens},
+                         {"drawn_tokens", result.drawn_tokens},
+                         {"prompt_tokens_per_second", static_cast<double>(result.prompt_tokens) / result.seconds},
+                         {"drawn_tokens_per_second", static_cast<double>(result.drawn_tokens) / result.seconds},
+                         {"first_token", quantiles_json(result.first_token)},
+                         {"per_token", quantiles_json(result.per_token)},
+                         {"end", quantiles_json(result.end)},
+                         {"steps", result.steps},
+                         {"preemptions", result.preemptions},
+                         {"bytes", result.work.bytes},
+                         {"operations", result.work.operations},
+                         {"machine", rates ? rates_json(*rates) : Json()},
+                         {"memory_peak_bytes", memory_peak()}});
+}
+
+std::string BenchCommand::throughput_text(const ThroughputResult& result, const std::optional<Rates>& rates,
+                                          const kernels::CpuOptions& options) const {
+    const auto steps = static_cast<double>(result.steps);
+    const auto per_second = [&](std::uint64_t count) { return static_cast<double>(count) / result.seconds; };
+    const double bytes_rate = result.work.bytes / result.seconds;
+    const double operations_rate = result.work.operations / result.seconds;
+    std::vector<std::vector<std::string>> rows = {
+        {"requests", fmt::format("{} in {:.2f} s: {:.2f}/s", show_count(throughput_shape_.requests), result.seconds,
+                                 static_cast<double>(throughput_shape_.requests) / result.seconds)},
+        {"tokens out", fmt::format("{:.0f}/s", per_second(result.drawn_tokens))},
+        {"tokens in", fmt::format("{:.0f}/s, {} of {} from the prefix cache", per_second(result.prompt_tokens + result.cached_tokens),
+                                  show_count(static_cast<std::int64_t>(result.cached_tokens)),
+                                  show_count(static_cast<std::int64_t>(result.prompt_tokens + result.cached_tokens)))},
+        {"p50 / p90 / p99", ""},
+        {"  first token", show_quantiles(result.first_token)},
+        {"  per token", result.per_token.empty() ? "one token each" : show_quantiles(result.per_token)},
+        {"  end", show_quantiles(result.end)},
+        {"steps", fmt::format("{} of {:.2f} ms, {} preemptions", show_count(static_cast<std::int64_t>(result.steps)),
+                              result.seconds * 1e3 / steps, result.preemptions)},
+        {"bytes",
+         fmt::format("{} a step: {}", show_bytes(static_cast<std::size_t>(result.work.bytes / steps)), show_giga(bytes_rate, "GB/s"))},
+        {"operations",
+         fmt::format("{:.2f} billion a step: {}", result.work.operations / steps * 1e-9, show_giga(operations_rate, "GFLOP/s"))},
+        {"memory at most", show_bytes(memory_peak())}};
+    if (rates) {
+        const double limit = operations_limit(*rates, options);
+        rows[rows.size() - 3][1] += fmt::format(", {} of the {} that memory was seen to deliver", show_percent(bytes_rate, rates->read),
+                                                show_giga(rates->read, "GB/s"));
+        rows[rows.size() - 2][1] += fmt::format(", {} of the {} that the processor was seen to do", show_percent(operations_rate, limit),
+                                                show_giga(limit, "GFLOP/s"));
+    }
+    return show_table(rows);
 }
 
 }  // namespace

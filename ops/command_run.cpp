@@ -244,6 +244,7 @@ consumer::RunIdentity RunCommand::identity_of(const EngineSetup& setup, const Se
     consumer::RunIdentity identity = {{"model", setup.model_fingerprint()},
                                       {"base name", setup.reply().base_name},
                                       {"dtype", settings.dtype},
+                                      {"quantize", settings.quantize},
                                       {"job_bytes_max", std::to_string(settings.job_bytes_max.count)},
                                       {"sample", std::to_string(sample_)}};
     if (summary_) {

@@ -31,8 +31,11 @@ constexpr std::array commands = {
     CommandRow{"check-model", "what a model is, what it needs, what fits here, and its adapters",
                "  lorry check-model models/base --adapters models/adapters", make_check_model_command},
     CommandRow{"bench", "measure the engine on this machine",
+               "  lorry bench machine\n"
                "  lorry bench queue --model models/base\n"
-               "  lorry bench throughput --model models/base --requests 200 --input-tokens 128 --output-tokens 64",
+               "  lorry bench throughput --model models/base --requests 200 --input-tokens 64:256 --output-tokens 64\n"
+               "  lorry bench throughput --random-weights smollm2-135m --random-adapters 8 --ranks 16\n"
+               "  lorry bench loss --model models/base --jobs jobs.jsonl",
                make_bench_command},
     CommandRow{"submit", "send a file's jobs to Kafka as one batch",
                "  lorry submit jobs.jsonl --brokers kafka:9092                 prints the batch's id\n"

@@ -23,8 +23,8 @@ std::filesystem::path checked_model(const Settings& settings) {
     return settings.model;
 }
 
-std::size_t kv_token_bytes(const kernels::Backend& backend, const engine::Model& model) {
-    return backend.kv_block_bytes(model.kv_shape()) / static_cast<std::size_t>(backend.block_size());
+std::unique_ptr<kernels::Backend> watched(std::unique_ptr<kernels::Backend> backend, OpProfile* profile) {
+    return profile != nullptr ? profile->watch(std::move(backend)) : std::move(backend);
 }
 
 }  // namespace
@@ -48,23 +48,35 @@ kernels::Format storage_of(const Settings& settings) {
     return settings.dtype == "float32" ? kernels::Format::float32 : kernels::Format::bfloat16;
 }
 
-std::unique_ptr<kernels::Backend> make_backend(const Settings& settings) {
-    if (settings.device != "cpu") {
-        const auto obstacle = kernels::cuda_obstacle();
-        if (!obstacle) return kernels::make_cuda_backend({.weights = storage_of(settings)});
-        if (settings.device == "cuda") throw std::runtime_error("--device cuda: " + *obstacle);
-    }
+kernels::CpuOptions cpu_options(const Settings& settings) {
     kernels::CpuOptions options{
         .threads = static_cast<int>(std::clamp<std::int64_t>(settings.threads, 0, 1024)), .isa = {}, .weights = storage_of(settings)};
     if (settings.isa == "scalar") options.isa = kernels::CpuIsa::scalar;
     if (settings.isa == "avx2") options.isa = kernels::CpuIsa::avx2;
     if (settings.isa == "avx512") options.isa = kernels::CpuIsa::avx512;
-    return kernels::make_cpu_backend(options);
+    if (settings.isa == "avx512bf16") options.isa = kernels::CpuIsa::avx512bf16;
+    if (settings.quantize == "int8") options.quantize = kernels::Quantization::int8;
+    return options;
 }
 
-EngineSetup::EngineSetup(const Settings& settings)
+std::unique_ptr<kernels::Backend> make_backend(const Settings& settings) {
+    if (settings.device != "cpu") {
+        const auto obstacle = kernels::cuda_obstacle();
+        if (settings.device == "cuda" && obstacle) throw std::runtime_error("--device cuda: " + *obstacle);
+        if (!obstacle && settings.quantize != "none")
+            throw std::runtime_error("--quantize " + settings.quantize + ": the GPU has no such weights; add --device cpu or leave it out");
+        if (!obstacle) return kernels::make_cuda_backend({.weights = storage_of(settings)});
+    }
+    return kernels::make_cpu_backend(cpu_options(settings));
+}
+
+std::string weights_name(const kernels::CpuOptions& options) {
+    return options.quantize == kernels::Quantization::int8 ? "int8" : kernels::name_of(options.weights);
+}
+
+EngineSetup::EngineSetup(const Settings& settings, OpProfile* profile)
     : settings_(settings),
-      backend_((checked_model(settings), make_backend(settings))),
+      backend_((checked_model(settings), watched(make_backend(settings), profile))),
       tokenizer_(engine::Tokenizer::load(settings.model)) {
     options_.sequences_max = settings.max_batch;
     options_.step_rows_max = std::max(settings.step_tokens, settings.max_batch);
@@ -72,7 +84,7 @@ EngineSetup::EngineSetup(const Settings& settings)
     model_ = engine::Model::load(settings.model, *backend_, options_.step_rows_max, options_.sample_rows_max());
     const kernels::DeviceInfo device = backend_->info();
     const std::size_t available = device.has_own_memory ? device.memory_free : memory_available();
-    memory_ = plan_memory(settings, available, kv_token_bytes(*backend_, *model_), model_->config().max_positions);
+    memory_ = plan_memory(settings, available, kv_token_bytes(), model_->config().max_positions);
     options_.kv_bytes = memory_.kv_bytes;
     options_.adapter_bytes = memory_.adapter_bytes;
     engine_ = make_engine(options_);
@@ -88,19 +100,22 @@ EngineSetup::EngineSetup(const Settings& settings)
         .tokenizer = tokenizer_, .base_name = base_name_of(settings), .system_fingerprint = "fp_" + hash.hex().substr(0, 16)});
 }
 
+std::size_t EngineSetup::kv_token_bytes() const {
+    return backend_->kv_block_bytes(model_->kv_shape()) / static_cast<std::size_t>(backend_->block_size());
+}
+
 std::unique_ptr<engine::Engine> EngineSetup::make_engine(const engine::EngineOptions& options) {
     return std::make_unique<engine::Engine>(*model_, *backend_, tokenizer_, options);
 }
 
 std::string EngineSetup::describe() const {
     const engine::ModelConfig& config = model_->config();
-    const auto tokens = static_cast<std::int64_t>(memory_.kv_bytes / kv_token_bytes(*backend_, *model_));
-    const kernels::Format stored = storage_of(settings_);
+    const auto tokens = static_cast<std::int64_t>(memory_.kv_bytes / kv_token_bytes());
     return show_table({
         {"  model", fmt::format("{} ({}, {} layers, hidden {}), answers to 'base' and '{}'", settings_.model,
                                 engine::name_of(config.family), config.layers, config.hidden, reply_->base_name)},
         {"  device", backend_->info().name},
-        {"  weights", fmt::format("{} in {} (checkpoint: {})", show_bytes(model_->weight_bytes()), kernels::name_of(stored),
+        {"  weights", fmt::format("{} in {} (checkpoint: {})", show_bytes(model_->weight_bytes()), weights_name(cpu_options(settings_)),
                                   kernels::name_of(config.storage))},
         {"  KV cache", fmt::format("{}: {} tokens; one job holds up to {}", show_bytes(memory_.kv_bytes), show_count(tokens),
                                    show_count(engine_->context_max()))},

@@ -9,6 +9,7 @@
 #include "consumer/intake.h"
 #include "consumer/reply.h"
 #include "engine/engine.h"
+#include "ops/op_profile.h"
 #include "ops/settings.h"
 
 namespace lorry::ops {
@@ -28,6 +29,10 @@ std::string base_name_of(const Settings& settings);
 
 // The storage of weights that --dtype asks for.
 kernels::Format storage_of(const Settings& settings);
+// The CPU's storage and instruction set that --dtype, --quantize and --isa ask for.
+kernels::CpuOptions cpu_options(const Settings& settings);
+// How matmul weights are stored: "bfloat16".
+std::string weights_name(const kernels::CpuOptions& options);
 
 // What --device asks for. Throws std::runtime_error saying what stands in the way of a GPU that was asked for by name.
 std::unique_ptr<kernels::Backend> make_backend(const Settings& settings);
@@ -36,7 +41,8 @@ std::unique_ptr<kernels::Backend> make_backend(const Settings& settings);
 class EngineSetup {
 public:
     // Loads everything. Throws UsageError when no model is given, std::runtime_error for what cannot be loaded or used.
-    explicit EngineSetup(const Settings& settings);
+    // A profile, if one is given, watches the backend and outlives this.
+    explicit EngineSetup(const Settings& settings, OpProfile* profile = nullptr);
 
     engine::Engine& engine() { return *engine_; }
     const engine::Model& model() const { return *model_; }
@@ -46,6 +52,8 @@ public:
     bool has_chat_template() const { return has_chat_template_; }
     // Of the weights alone, as resumed runs compare it.
     const std::string& model_fingerprint() const { return model_->fingerprint(); }
+    std::size_t kv_token_bytes() const;  // of one cached token
+    kernels::DeviceInfo device() const { return backend_->info(); }
     // What was set up, as a small table for people.
     std::string describe() const;
     // Checks the settings and gives the engine another set of options over the same model, for benchmarks.

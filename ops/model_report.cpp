@@ -77,8 +77,10 @@ void check_text(const std::string& folder, ModelCheck& check) {
 
 void check_memory(const Settings& settings, ModelCheck& check) {
     const ModelConfig& config = check.model.config;
-    const kernels::Format stored = storage_of(settings);
-    check.weight_bytes = static_cast<std::size_t>(check.model.parameters) * kernels::bytes_of(stored);
+    const kernels::CpuOptions options = cpu_options(settings);
+    const kernels::Format stored = options.weights;
+    const std::size_t weight_bytes = options.quantize == kernels::Quantization::int8 ? 1 : kernels::bytes_of(stored);
+    check.weight_bytes = static_cast<std::size_t>(check.model.parameters) * weight_bytes;
     check.kv_token_bytes = 2 * kernels::bytes_of(stored) * static_cast<std::size_t>(config.layers * config.kv_heads * config.head_dim);
     check.memory_limit = memory_limit();
     check.memory_available = memory_available();

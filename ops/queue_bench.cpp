@@ -2,9 +2,9 @@
 #include "ops/queue_bench.h"
 
 #include <algorithm>
-#include <cmath>
-#include <random>
 #include <unordered_map>
+
+#include "ops/bench_requests.h"
 
 namespace lorry::ops {
 namespace {
@@ -15,20 +15,6 @@ struct QueuedJob {
 };
 
 }  // namespace
-
-std::vector<engine::TokenId> made_up_prompt(const engine::ModelConfig& config, std::uint64_t number, std::int64_t tokens) {
-    std::mt19937_64 random(number);
-    std::vector<engine::TokenId> prompt;
-    for (std::int64_t i = 0; i < tokens; ++i) {
-        prompt.push_back(static_cast<engine::TokenId>(random() % static_cast<std::uint64_t>(config.vocabulary)));
-    }
-    return prompt;
-}
-
-double QueueResult::latency(double share) const {
-    const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(latencies.size())));
-    return latencies[std::clamp<std::size_t>(rank, 1, latencies.size()) - 1];
-}
 
 QueueResult run_queue(EngineSetup& setup, const QueueShape& shape, QueueWay way) {
     engine::EngineOptions options = setup.options();

@@ -2,7 +2,6 @@
 // ways. Called by `lorry bench`.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "ops/engine_setup.h"
@@ -30,13 +29,8 @@ struct QueueResult {
     std::uint64_t steps = 0;
     std::vector<double> latencies;  // of each job from the start of all, ascending
     double tokens_per_second() const { return static_cast<double>(drawn) / seconds; }
-    // The latency that `share` of the jobs did not exceed.
-    double latency(double share) const;
 };
 
 QueueResult run_queue(EngineSetup& setup, const QueueShape& shape, QueueWay way);
-
-// A prompt of pseudo-random tokens, the same for the same number.
-std::vector<engine::TokenId> made_up_prompt(const engine::ModelConfig& config, std::uint64_t number, std::int64_t tokens);
 
 }  // namespace lorry::ops

@@ -25,6 +25,7 @@ struct Settings {
     std::string adapters;
     std::string device = "auto";
     std::string dtype = "auto";
+    std::string quantize = "none";
     std::string isa = "auto";
     std::int64_t threads = 0;
     std::optional<Bytes> kv_memory;

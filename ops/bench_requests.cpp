@@ -1,0 +1,25 @@
+// Random numbers and ranks.
+#include "ops/bench_requests.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+namespace lorry::ops {
+
+std::vector<kernels::TokenId> made_up_prompt(const engine::ModelConfig& config, std::uint64_t number, std::int64_t tokens) {
+    std::mt19937_64 random(number);
+    std::vector<kernels::TokenId> prompt;
+    for (std::int64_t i = 0; i < tokens; ++i) {
+        prompt.push_back(static_cast<kernels::TokenId>(random() % static_cast<std::uint64_t>(config.vocabulary)));
+    }
+    return prompt;
+}
+
+double quantile(std::span<const double> ascending, double share) {
+    CHECK(!ascending.empty(), "a quantile is one of the values");
+    const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(ascending.size())));
+    return ascending[std::clamp<std::size_t>(rank, 1, ascending.size()) - 1];
+}
+
+}  // namespace lorry::ops

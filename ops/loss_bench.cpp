@@ -1,0 +1,83 @@
+// One engine after the other over the same jobs.
+#include "ops/loss_bench.h"
+
+#include <array>
+#include <cmath>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "consumer/file_reader.h"
+#include "ops/command.h"
+#include "schema/codec.h"
+
+namespace lorry::ops {
+namespace {
+
+struct Way {
+    const char* dtype;
+    const char* quantize;
+};
+constexpr std::array ways = {Way{"float32", "none"}, Way{"bfloat16", "none"}, Way{"bfloat16", "int8"}};
+
+// The sequences of the jobs that can be run: drawn greedily, all of each prompt scored.
+std::vector<engine::Request> read_requests(const std::filesystem::path& jobs, std::int64_t jobs_max, const EngineSetup& setup,
+                                           const AdapterFolders& adapters) {
+    std::vector<engine::Request> requests;
+    consumer::FileReader reader(jobs, consumer::RecordFormat::lines, std::size_t{1} << 20);
+    for (std::int64_t read = 0; read < jobs_max;) {
+        const auto record = reader.next(std::chrono::seconds(60));
+        if (!record) break;
+        auto job = schema::parse_job({.source = {}, .key = {}, .value = record->text, .headers = {}, .timestamp = {}}, {});
+        if (!job) continue;
+        consumer::ModelName model = adapters.resolve(job->model, {});
+        if (model.kind != consumer::ModelName::Kind::base && model.kind != consumer::ModelName::Kind::adapter) continue;
+        auto prepared = setup.intake().prepare(std::move(*job), 0, std::move(model));
+        if (!prepared || prepared->requests.size() != 1) continue;
+        engine::Request request = std::move(prepared->requests.front());
+        request.id = static_cast<engine::RequestId>(requests.size());
+        request.sampling.temperature = 0.0;
+        request.stream = false;
+        request.score_begin = 0;
+        requests.push_back(std::move(request));
+        ++read;
+    }
+    if (requests.empty()) throw UsageError(fmt::format("{}: none of its jobs is one prompt for this model", jobs.string()));
+    return requests;
+}
+
+}  // namespace
+
+std::vector<LossRow> measure_loss(const Settings& settings, const std::filesystem::path& jobs, std::int64_t jobs_max) {
+    std::vector<LossRow> rows;
+    std::map<engine::RequestId, std::vector<engine::TokenId>> exact;
+    for (const Way& way : ways) {
+        Settings own = settings;
+        own.dtype = way.dtype;
+        own.quantize = way.quantize;
+        own.device = "cpu";
+        EngineSetup setup(own);
+        const AdapterFolders adapters(own.adapters, base_name_of(own), setup.model().config());
+        for (engine::Request& request : read_requests(jobs, jobs_max, setup, adapters)) setup.engine().submit(std::move(request));
+        LossRow row{.weights = weights_name(cpu_options(own))};
+        double log_probability = 0.0;
+        engine::StepOutput output;
+        while (setup.engine().has_work()) {
+            if (!setup.engine().step(output)) setup.engine().wait_for_adapters(std::chrono::milliseconds(100));
+            for (engine::Result& done : output.results) {
+                if (done.error) throw std::runtime_error("a job failed: " + done.error->message);
+                for (const engine::TokenLogprobs& score : done.scores) log_probability += static_cast<double>(score.logprob);
+                row.tokens += static_cast<std::int64_t>(done.scores.size());
+                ++row.answers;
+                const auto place = exact.try_emplace(done.id, std::move(done.tokens)).first;
+                // The first way's own answers were just put there.
+                if (rows.empty() || done.tokens == place->second) ++row.answers_same;
+            }
+        }
+        row.perplexity = std::exp(-log_probability / static_cast<double>(row.tokens));
+        rows.push_back(std::move(row));
+    }
+    return rows;
+}
+
+}  // namespace lorry::ops

@@ -1,0 +1,34 @@
+// Where the time of a run goes, op by op: a Backend that hands every call on and takes its time. For backends whose ops are done when they
+// return. Called by `lorry bench throughput --profile`.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "kernels/backend.h"
+
+namespace lorry::ops {
+
+class OpProfile {
+public:
+    struct Entry {
+        std::uint64_t calls = 0;
+        double seconds = 0.0;
+        double operations = 0.0;  // of matmuls
+    };
+
+    // The profile outlives what is returned.
+    std::unique_ptr<kernels::Backend> watch(std::unique_ptr<kernels::Backend> backend);
+    void clear() { entries_.clear(); }
+    // By name of the op; matmuls by shape.
+    const std::map<std::string, Entry>& entries() const { return entries_; }
+    // Ops by the time they took, the rest of `seconds` as what is not an op.
+    std::string show(double seconds) const;
+
+private:
+    std::map<std::string, Entry> entries_;
+};
+
+}  // namespace lorry::ops

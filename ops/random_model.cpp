@@ -1,0 +1,208 @@
+// The table of shapes, and a writer of safetensors.
+#include "ops/random_model.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "engine/model_config.h"
+#include "engine/model_layout.h"
+#include "ops/command.h"
+#include "schema/json.h"
+
+namespace lorry::ops {
+namespace {
+
+using schema::Json;
+
+struct Shape {
+    const char* name;
+    const char* config;  // config.json
+};
+// As the models' own config.json files have it, without what does not change their arithmetic.
+constexpr std::array shapes = {
+    Shape{"smollm2-135m",
+          R"({"model_type": "llama", "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
+    "num_key_value_heads": 3, "vocab_size": 49152, "max_position_embeddings": 8192, "rms_norm_eps": 1e-05, "hidden_act": "silu",
+    "rope_theta": 100000, "tie_word_embeddings": true, "torch_dtype": "bfloat16"})"},
+    Shape{"gpt2", R"({"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257, "n_positions": 1024,
+    "layer_norm_epsilon": 1e-05, "activation_function": "gelu_new", "torch_dtype": "bfloat16"})"},
+    Shape{"llama-3.2-1b",
+          R"({"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-05,
+    "hidden_act": "silu", "rope_theta": 500000.0, "rope_scaling": {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 8192, "rope_type": "llama3"}, "tie_word_embeddings": true, "torch_dtype": "bfloat16"})"},
+    Shape{"qwen2.5-0.5b",
+          R"({"model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
+    "num_key_value_heads": 2, "vocab_size": 151936, "max_position_embeddings": 32768, "rms_norm_eps": 1e-06, "hidden_act": "silu",
+    "rope_theta": 1000000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16"})"},
+    Shape{"llama-3.1-8b",
+          R"({"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-05, "hidden_act": "silu",
+    "rope_theta": 500000.0, "rope_scaling": {"factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 8192, "rope_type": "llama3"}, "tie_word_embeddings": false, "torch_dtype": "bfloat16"})"},
+};
+
+constexpr std::uint16_t bfloat16_one = 0x3F80;
+
+enum class Fill : std::uint8_t { random, ones };
+struct NamedTensor {
+    std::string name;
+    std::vector<std::int64_t> shape;
+    Fill fill = Fill::random;
+};
+
+std::int64_t elements_of(const NamedTensor& tensor) {
+    std::int64_t elements = 1;
+    for (const std::int64_t extent : tensor.shape) elements *= extent;
+    return elements;
+}
+
+void write_text(const std::filesystem::path& file, std::string_view text) {
+    std::ofstream out(file, std::ios::binary);
+    out.write(text.data(), static_cast<std::streamsize>(text.size()));
+    out.close();
+    if (!out) throw std::runtime_error(fmt::format("{}: cannot be written; is the disk full?", file.string()));
+}
+
+// Bfloat16 numbers of both signs with magnitudes around 0.02, as freshly initialized models have them: 16 random bits make the sign, the
+// fraction and one of three exponents.
+std::uint16_t random_weight(std::uint16_t bits) {
+    constexpr std::uint16_t exponent_first = 120;  // 2^-7
+    const auto exponent = static_cast<std::uint16_t>(exponent_first + (bits >> 13) % 3);
+    return static_cast<std::uint16_t>((bits & 0x8000U) | static_cast<unsigned>(exponent << 7) | (bits & 0x7FU));
+}
+
+void write_safetensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors, std::uint64_t seed) {
+    Json::Object header;
+    std::int64_t bytes = 0;
+    for (const NamedTensor& tensor : tensors) {
+        Json shape = Json::Array();
+        for (const std::int64_t extent : tensor.shape) shape.push(extent);
+        const std::int64_t end = bytes + elements_of(tensor) * 2;
+        header.emplace_back(tensor.name, Json::object({{"dtype", "BF16"}, {"shape", shape}, {"data_offsets", Json::array({bytes, end})}}));
+        bytes = end;
+    }
+    std::string text = Json(std::move(header)).dump();
+    text.resize((text.size() + 7) / 8 * 8, ' ');
+    std::ofstream out(file, std::ios::binary);
+    std::array<char, 8> length{};
+    for (std::size_t i = 0; i < length.size(); ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
+    out.write(length.data(), length.size());
+    out.write(text.data(), static_cast<std::streamsize>(text.size()));
+
+    std::mt19937_64 random(seed);
+    std::vector<std::uint16_t> piece;
+    constexpr std::int64_t piece_max = 1 << 20;
+    for (const NamedTensor& tensor : tensors) {
+        for (std::int64_t left = elements_of(tensor); left > 0; left -= std::ssize(piece)) {
+            piece.resize(static_cast<std::size_t>(std::min(left, piece_max)));
+            std::uint64_t bits = 0;
+            for (std::size_t i = 0; i < piece.size(); ++i) {
+                bits = i % 4 == 0 ? random() : bits >> 16;
+                piece[i] = tensor.fill == Fill::ones ? bfloat16_one : random_weight(static_cast<std::uint16_t>(bits));
+            }
+            out.write(reinterpret_cast<const char*>(piece.data()), static_cast<std::streamsize>(piece.size() * 2));
+        }
+    }
+    out.close();
+    if (!out) throw std::runtime_error(fmt::format("{}: {} bytes cannot be written; is the disk full?", file.string(), bytes));
+}
+
+// One word per id, so that texts have a length.
+std::string made_up_tokenizer(std::int64_t vocabulary) {
+    Json::Object words;
+    for (std::int64_t id = 0; id < vocabulary; ++id) words.emplace_back(fmt::format("w{}", id), id);
+    const Json model = Json::object({{"type", "WordLevel"}, {"vocab", std::move(words)}, {"unk_token", "w0"}});
+    return Json::object({{"version", "1.0"},
+                         {"truncation", nullptr},
+                         {"padding", nullptr},
+                         {"added_tokens", Json::Array()},
+                         {"normalizer", nullptr},
+                         {"pre_tokenizer", Json::object({{"type", "Whitespace"}})},
+                         {"post_processor", nullptr},
+                         {"decoder", nullptr},
+                         {"model", model}})
+        .dump();
+}
+
+std::vector<NamedTensor> tensors_of(const engine::ModelConfig& config, const engine::ModelLayout& layout) {
+    std::vector<NamedTensor> tensors = {{layout.tokens + ".weight", {config.vocabulary, config.hidden}}};
+    if (!layout.positions.empty()) tensors.push_back({layout.positions + ".weight", {config.max_positions, config.hidden}});
+    for (const engine::NormModule& norm : layout.norms) {
+        tensors.push_back({norm.path + ".weight", {config.hidden}, Fill::ones});
+        if (norm.bias) tensors.push_back({norm.path + ".bias", {config.hidden}});
+    }
+    for (const engine::HeadNormModule& norm : layout.head_norms) tensors.push_back({norm.path + ".weight", {config.head_dim}, Fill::ones});
+    for (const engine::LinearModule& linear : layout.linears) {
+        if (linear.projection == engine::Projection::head && config.tied_head) continue;
+        tensors.push_back({linear.path + ".weight", linear.transposed ? std::vector{linear.in_features, linear.out_features}
+                                                                      : std::vector{linear.out_features, linear.in_features}});
+        if (linear.bias) tensors.push_back({linear.path + ".bias", {linear.out_features}});
+    }
+    return tensors;
+}
+
+}  // namespace
+
+std::vector<std::string> random_model_names() {
+    std::vector<std::string> names;
+    for (const Shape& shape : shapes) names.emplace_back(shape.name);
+    return names;
+}
+
+void write_random_model(std::string_view name, const std::filesystem::path& folder) {
+    const auto* const shape = std::ranges::find(shapes, name, [](const Shape& row) -> std::string_view { return row.name; });
+    if (shape == shapes.end())
+        throw UsageError(fmt::format("--random-weights {}: known are {}", name, fmt::join(random_model_names(), ", ")));
+    std::filesystem::create_directories(folder);
+    write_text(folder / "config.json", shape->config);
+    const engine::ModelConfig config = engine::ModelConfig::load(folder);
+    write_text(folder / "tokenizer.json", made_up_tokenizer(config.vocabulary));
+    write_safetensors(folder / "model.safetensors", tensors_of(config, engine::layout_of(config)), 1);
+}
+
+void write_random_adapters(const std::filesystem::path& model_folder, std::int64_t count, std::span<const std::int64_t> ranks,
+                           const std::filesystem::path& folder) {
+    const engine::ModelConfig config = engine::ModelConfig::load(model_folder);
+    const engine::ModelLayout layout = engine::layout_of(config);
+    for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t rank = ranks[static_cast<std::size_t>(i) % ranks.size()];
+        const std::filesystem::path place = folder / fmt::format("lora-{}", i);
+        std::filesystem::create_directories(place);
+        write_text(place / "adapter_config.json", Json::object({{"peft_type", "LORA"},
+                                                                {"task_type", "CAUSAL_LM"},
+                                                                {"r", rank},
+                                                                {"lora_alpha", rank},
+                                                                {"bias", "none"},
+                                                                {"target_modules", "all-linear"}})
+                                                      .dump());
+        std::vector<NamedTensor> tensors;
+        for (const engine::LinearModule& linear : layout.linears) {
+            if (linear.projection == engine::Projection::head) continue;
+            const std::string path = "base_model.model." + linear.path;
+            tensors.push_back({path + ".lora_A.weight", {rank, linear.in_features}});
+            tensors.push_back({path + ".lora_B.weight", {linear.out_features, rank}});
+        }
+        write_safetensors(place / "adapter_model.safetensors", tensors, static_cast<std::uint64_t>(i) + 2);
+    }
+}
+
+TemporaryFolder::TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "lorry-bench-XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr)
+        throw std::system_error(errno, std::generic_category(), fmt::format("cannot make the folder {}", pattern));
+    path_ = pattern;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+    std::error_code ignored;  // what stays lies among temporary files
+    std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace lorry::ops

@@ -1,0 +1,38 @@
+// Model and adapter folders of known shapes with random weights: what benchmarks run when no trained model is at hand. The weights are
+// small normal-like numbers, so that nothing overflows; what such a model writes means nothing. Called by `lorry bench`.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lorry::ops {
+
+// "smollm2-135m", …
+std::vector<std::string> random_model_names();
+
+// Writes config.json, tokenizer.json (made-up words) and model.safetensors (bfloat16). Throws UsageError for a name that is not known,
+// std::runtime_error when the folder cannot be written.
+void write_random_model(std::string_view name, const std::filesystem::path& folder);
+
+// Writes `count` PEFT LoRAs on all linear modules of the model in `model_folder`, of these ranks in turn, as folder/lora-0 … .
+void write_random_adapters(const std::filesystem::path& model_folder, std::int64_t count, std::span<const std::int64_t> ranks,
+                           const std::filesystem::path& folder);
+
+// A new folder below the system's place for temporary files; gone with its owner.
+class TemporaryFolder {
+public:
+    TemporaryFolder();
+    ~TemporaryFolder();
+    TemporaryFolder(const TemporaryFolder&) = delete;
+    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+    const std::filesystem::path& path() const { return path_; }
+
+private:
+    std::filesystem::path path_;
+};
+
+}  // namespace lorry::ops

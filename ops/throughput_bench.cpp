@@ -1,0 +1,102 @@
+// Submits everything, steps until all is done.
+#include "ops/throughput_bench.h"
+
+#include <algorithm>
+#include <random>
+
+#include "engine/model_layout.h"
+#include "ops/bench_requests.h"
+#include "ops/units.h"
+
+namespace lorry::ops {
+namespace {
+
+std::int64_t draw(TokenRange range, std::mt19937_64& random) {
+    return range.low + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(range.high - range.low + 1));
+}
+
+engine::Request request_of(const EngineSetup& setup, const ThroughputShape& shape, std::uint64_t seed, std::int64_t index) {
+    const engine::ModelConfig& config = setup.model().config();
+    const std::uint64_t number = seed * static_cast<std::uint64_t>(shape.requests) + static_cast<std::uint64_t>(index) + 1;
+    std::mt19937_64 random(number);
+    const std::int64_t input = draw(shape.input_tokens, random);
+    engine::Request request{.id = number, .prompt = made_up_prompt(config, number, input)};
+    const auto shared = made_up_prompt(config, 0, std::min(shape.shared_tokens, input));
+    std::ranges::copy(shared, request.prompt.begin());
+    request.sampling.temperature = 0.0;
+    request.max_tokens = draw(shape.output_tokens, random);
+    const std::size_t kinds = shape.adapters.size() + (shape.base_too || shape.adapters.empty() ? 1 : 0);
+    const std::size_t kind = static_cast<std::size_t>(index) % kinds;
+    if (kind < shape.adapters.size()) request.adapter = shape.adapters[kind];
+    return request;
+}
+
+Work work_of(const EngineSetup& setup, const engine::EngineStats& before, const engine::EngineStats& after) {
+    using enum engine::Projection;
+    const engine::ModelConfig& config = setup.model().config();
+    const auto matrix = [&](engine::Projection projection, std::int64_t in_features) {
+        return static_cast<double>(engine::out_features_of(config, projection)) * static_cast<double>(in_features);
+    };
+    const auto count = [&](std::uint64_t engine::EngineStats::*field) { return static_cast<double>(after.*field - before.*field); };
+    const auto layers = static_cast<double>(config.layers);
+    const double qkv_weights = matrix(qkv, config.hidden);
+    const double other_weights =
+        matrix(output, config.heads * config.head_dim) + matrix(gate_up, config.hidden) + matrix(down, config.intermediate);
+    const double head_weights = matrix(head, config.hidden);
+    // In the last layer only rows that sample go on behind the attention.
+    const double row_weights = layers * qkv_weights + (layers - 1) * other_weights;
+    const double products = count(&engine::EngineStats::rows) * row_weights +
+                            count(&engine::EngineStats::sampled_rows) * (other_weights + head_weights) +
+                            count(&engine::EngineStats::attended_tokens) * layers * static_cast<double>(2 * config.heads * config.head_dim);
+
+    const double read_weights = layers * (qkv_weights + other_weights) + head_weights;
+    const double all_weights = read_weights + (config.tied_head ? 0.0 : head_weights);
+    return {.bytes = count(&engine::EngineStats::steps) * static_cast<double>(setup.model().weight_bytes()) * read_weights / all_weights +
+                     count(&engine::EngineStats::context_tokens) * static_cast<double>(setup.kv_token_bytes()),
+            .operations = 2.0 * products};
+}
+
+}  // namespace
+
+std::optional<TokenRange> parse_token_range(std::string_view text) {
+    const std::size_t colon = text.find(':');
+    const auto low = parse_integer(text.substr(0, colon));
+    const auto high = colon == std::string_view::npos ? low : parse_integer(text.substr(colon + 1));
+    if (!low || !high || *low < 1 || *high < *low) return std::nullopt;
+    return TokenRange{*low, *high};
+}
+
+ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape, std::uint64_t seed) {
+    engine::Engine& engine = setup.engine();
+    const engine::EngineStats before = engine.stats();
+    const engine::Clock::time_point begin = engine::Clock::now();
+    const auto since_begin = [&](engine::Clock::time_point time) { return std::chrono::duration<double>(time - begin).count(); };
+    for (std::int64_t i = 0; i < shape.requests; ++i) engine.submit(request_of(setup, shape, seed, i));
+
+    ThroughputResult result;
+    engine::StepOutput output;
+    while (engine.has_work()) {
+        if (!engine.step(output)) engine.wait_for_adapters(std::chrono::milliseconds(100));
+        const engine::Clock::time_point now = engine::Clock::now();
+        for (const engine::Result& done : output.results) {
+            if (done.error) throw std::runtime_error("a request failed: " + done.error->message);
+            const double first = since_begin(done.first_token);
+            const double end = since_begin(now);
+            result.first_token.push_back(first);
+            result.end.push_back(end);
+            if (done.tokens.size() > 1) result.per_token.push_back((end - first) / static_cast<double>(done.tokens.size() - 1));
+        }
+    }
+    result.seconds = since_begin(engine::Clock::now());
+    for (auto* values : {&result.first_token, &result.end, &result.per_token}) std::ranges::sort(*values);
+    const engine::EngineStats after = engine.stats();
+    result.steps = after.steps - before.steps;
+    result.prompt_tokens = after.prompt_tokens - before.prompt_tokens;
+    result.cached_tokens = after.cached_tokens - before.cached_tokens;
+    result.drawn_tokens = after.drawn_tokens - before.drawn_tokens;
+    result.preemptions = after.preemptions - before.preemptions;
+    result.work = work_of(setup, before, after);
+    return result;
+}
+
+}  // namespace lorry::ops

@@ -1,0 +1,56 @@
+// Many requests at once through an engine: what they take together, what each waits, and how much of the machine that uses. Called by
+// `lorry bench throughput`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/adapter_cache.h"
+#include "kernels/cpu/rates.h"
+#include "ops/engine_setup.h"
+
+namespace lorry::ops {
+
+// From `low` to `high`, each as likely as the others.
+struct TokenRange {
+    std::int64_t low = 0;
+    std::int64_t high = 0;
+};
+// "128" or "64:256", from 1 up.
+std::optional<TokenRange> parse_token_range(std::string_view text);
+
+struct ThroughputShape {
+    std::int64_t requests = 200;
+    TokenRange input_tokens{128, 128};
+    TokenRange output_tokens{64, 64};
+    std::int64_t shared_tokens = 0;               // at the start of every prompt
+    std::vector<engine::AdapterSource> adapters;  // requests take these in turn, the base among them if base_too
+    bool base_too = true;
+};
+
+// Of the base model's arithmetic: every weight once a step, what the rows attend to; adapters come on top.
+struct Work {
+    double bytes = 0.0;
+    double operations = 0.0;
+};
+
+struct ThroughputResult {
+    double seconds = 0.0;
+    std::uint64_t steps = 0;
+    std::uint64_t prompt_tokens = 0;  // computed
+    std::uint64_t cached_tokens = 0;  // of prompts, taken from the prefix cache
+    std::uint64_t drawn_tokens = 0;
+    std::uint64_t preemptions = 0;
+    Work work;
+    // Of each request in seconds, ascending: from its submission to its first token and to its end, and per token after the first.
+    std::vector<double> first_token;
+    std::vector<double> end;
+    std::vector<double> per_token;
+};
+
+// `seed` makes the prompts: with another one nothing is found in the prefix cache.
+ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape, std::uint64_t seed);
+
+}  // namespace lorry::ops
