@@ -9,6 +9,7 @@ namespace lorry::kernels::cpu {
 namespace {
 
 constexpr std::int64_t piece_rows = 48;
+constexpr std::int64_t piece_rows_expand = 12;  // a low rank makes much output of little weight: longer stretches of fewer rows
 constexpr std::int64_t piece_multiply_adds = 200'000;
 
 // Panels of `panels` that are together worth a piece.
@@ -22,8 +23,9 @@ void CpuBackend::cut_lora(const LoraArgs& args) {
     lora_shrink_.clear();
     lora_expand_.clear();
     const auto cut = [](std::vector<LoraPiece>& pieces, const LoraGroup& group, const CpuLora::Part* part, const Panels& panels) {
-        for (std::int64_t row = 0; row < group.row_count; row += piece_rows) {
-            const std::int64_t rows = std::min(piece_rows, group.row_count - row);
+        const std::int64_t rows_max = part == nullptr ? piece_rows : piece_rows_expand;
+        for (std::int64_t row = 0; row < group.row_count; row += rows_max) {
+            const std::int64_t rows = std::min(rows_max, group.row_count - row);
             const std::int64_t step = panels_per_piece(panels, rows);
             for (std::int64_t panel = 0; panel < panels.count(); panel += step) {
                 pieces.push_back({&group, part, group.row_begin + row, rows, panel, std::min(panels.count(), panel + step)});

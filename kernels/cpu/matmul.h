@@ -19,6 +19,7 @@ struct Matmul {
     // The widest row block whose sums, with two weight vectors and one input, still fit in the registers.
     static constexpr int rows_max = Isa::registers == 32 ? 12 : 6;
     static constexpr int shrink_chains = 4;
+    static constexpr std::int64_t few_inputs = 64;
     static constexpr int shrink_rows_max = rows_max / 2;
 
     template <class Storage>
@@ -161,19 +162,25 @@ struct Matmul {
         if constexpr (chains == 1) begin = few_rows<Storage, rows_max / 2, vectors>(task, begin, end);
         const std::int64_t panel_elements = task.in_features * width;
         const std::int64_t row_blocks = (task.rows + most - 1) / most;
-        for (std::int64_t panel = begin; panel < end; ++panel) {
+        // Each row block prefetches its share of the next panel: all at once would wait for memory, then compute without prefetching.
+        const std::int64_t share = (panel_step<Storage, width> + row_blocks - 1) / row_blocks;
+        const auto run_block = [&](std::int64_t panel, std::int64_t block) {
             const Storage* const weights = static_cast<const Storage*>(task.panels) + panel * panel_elements;
-            // Each row block prefetches its share of the next panel: all at once would wait for memory, then compute without prefetching.
-            const std::int64_t share = (panel_step<Storage, width> + row_blocks - 1) / row_blocks;
             const auto* const next = reinterpret_cast<const char*>(weights + panel_elements);
-            std::int64_t row = 0;
+            const Tile<Storage> at{
+                task.in, task.in_stride, weights, panel_elements, task.in_features, next + block * share * task.in_features, share};
+            const std::int64_t row = task.rows * block / row_blocks;
+            tile_of<Storage, most, 1, vectors, chains>(task.rows * (block + 1) / row_blocks - row, task, at, row, panel * width);
+        };
+        // Of few inputs (LoRA's B) there is less weight than output: then outputs are visited in the order of memory.
+        if (task.in_features <= few_inputs) {
             for (std::int64_t block = 0; block < row_blocks; ++block) {
-                const std::int64_t row_end = task.rows * (block + 1) / row_blocks;
-                const Tile<Storage> at{
-                    task.in, task.in_stride, weights, panel_elements, task.in_features, next + block * share * task.in_features, share};
-                tile_of<Storage, most, 1, vectors, chains>(row_end - row, task, at, row, panel * width);
-                row = row_end;
+                for (std::int64_t panel = begin; panel < end; ++panel) run_block(panel, block);
             }
+            return;
+        }
+        for (std::int64_t panel = begin; panel < end; ++panel) {
+            for (std::int64_t block = 0; block < row_blocks; ++block) run_block(panel, block);
         }
     }
 

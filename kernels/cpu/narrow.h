@@ -66,7 +66,13 @@ struct Narrow {
     static void from_int8(const std::byte* from, float* to, std::int64_t size) {
         float scale;
         __builtin_memcpy(&scale, from + int8_scale_offset(size), sizeof scale);
-        for (std::int64_t i = 0; i < size; ++i) to[i] = static_cast<float>(static_cast<int>(from[i]) - 128) * scale;
+        std::int64_t i = 0;
+        for (; i + lanes <= size; i += lanes) {
+            typename Vectors<lanes>::Octets octets;
+            __builtin_memcpy(&octets, from + i, sizeof octets);
+            V::store(to + i, (__builtin_convertvector(octets, Floats) - 128.0F) * scale);
+        }
+        for (; i < size; ++i) to[i] = (static_cast<float>(from[i]) - 128.0F) * scale;
     }
 };
 
