@@ -34,8 +34,8 @@ struct Golden {
 };
 Golden read_golden(const std::filesystem::path& folder);
 
-// On the CPU, or on the GPU (the emulated one, if the program is linked with that) when the environment says LORRY_TEST_DEVICE=cuda. The GPU
-// does not quantize.
+// On the CPU, or on the GPU (the emulated one, if the program is linked with that) when the environment says LORRY_TEST_DEVICE=cuda,
+// which does not quantize.
 std::unique_ptr<kernels::Backend> make_backend(kernels::Format weights, kernels::Quantization quantize = kernels::Quantization::none);
 std::unique_ptr<kernels::Backend> float32_backend();
 
