@@ -28,7 +28,7 @@ private:
 }  // namespace
 
 View view_of(const Matrix& matrix) {
-    CHECK(matrix.format != Format::float16, "the GPU's activations are float32 or bfloat16");
+    CHECK(matrix.format == Format::float32 || matrix.format == Format::bfloat16, "the GPU's activations are float32 or bfloat16");
     CHECK(matrix.rows == 0 || (matrix.data != nullptr && matrix.stride >= matrix.columns), "a matrix has memory for its rows");
     return {matrix.data, matrix.format, matrix.stride};
 }
@@ -44,7 +44,7 @@ int int_of(std::int64_t x) {
 }
 
 CudaBackend::CudaBackend(Format weights) : name_(choose_device()), weights_(weights), tables_(stream_) {
-    CHECK(weights != Format::float16, "weights are stored as float32 or bfloat16");
+    CHECK(weights == Format::float32 || weights == Format::bfloat16, "weights are stored as float32 or bfloat16");
 }
 
 void CudaBackend::check_launch(const char* op) { check(cudaGetLastError(), op); }

@@ -12,9 +12,12 @@ namespace lorry::kernels::cuda {
 namespace {
 
 // Panels of width 1 are a row-major matrix [out, in]; one panel as wide as the outputs is its transpose.
-cpu::Panels row_major(std::span<const WeightPart> parts, Format format) { return cpu::pack_panels(parts, 1, format); }
+cpu::Storage storage_of(Format format) { return format == Format::float32 ? cpu::Storage::float32 : cpu::Storage::bfloat16; }
+cpu::Panels row_major(std::span<const WeightPart> parts, Format format) {
+    return cpu::pack_panels(parts, {.storage = storage_of(format), .width = 1, .group = 1});
+}
 cpu::Panels transposed(const WeightPart& part, Format format, float scale) {
-    return cpu::pack_panels({&part, 1}, part.out_features, format, scale);
+    return cpu::pack_panels({&part, 1}, {.storage = storage_of(format), .width = part.out_features, .group = 1}, scale);
 }
 
 void upload(std::byte* to, const std::byte* from, std::size_t bytes, const Stream& stream) {
