@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/pack.h"
 #include "tests/kernels/devices.h"
 
 namespace lorry::kernels::testing {
