@@ -119,19 +119,19 @@ Expectation expectation_of(const schema::JobRecord& record, const FaultRules& ru
     Expectation expected;
     expected.custom_id = parsed ? parsed->custom_id : *parsed.error().custom_id;
     expected.kind = kind_named(expected.custom_id);
+    // Also a job that is refused at once can be waiting for the commit of its start when a worker dies.
+    if (rules.crashes_by_chance) expected.codes.emplace_back("worker_crashed");
     if (!parsed) {
         expected.codes.push_back(parsed.error().error.code);
         return expected;
     }
     switch (expected.kind) {
-        case JobKind::unknown: expected.codes = {"model_not_found"}; break;
-        case JobKind::expired: expected.codes = {"batch_expired"}; break;
+        case JobKind::unknown: expected.codes.emplace_back("model_not_found"); return expected;
+        case JobKind::expired: expected.codes.emplace_back("batch_expired"); return expected;
         case JobKind::killer: expected.codes = {"worker_crashed"}; return expected;
-        case JobKind::cancel: expected.codes = {"batch_cancelled"}; break;
+        case JobKind::cancel: expected.codes.emplace_back("batch_cancelled"); break;
         default: break;
     }
-    if (rules.crashes_by_chance) expected.codes.emplace_back("worker_crashed");
-    if (expected.kind == JobKind::unknown || expected.kind == JobKind::expired) return expected;
     const auto& prompt = std::get<std::vector<std::int32_t>>(std::get<std::vector<schema::TextPrompt>>(parsed->prompt).at(0));
     const std::vector<TokenId> tokens(prompt.begin(), prompt.end());
     expected.tokens = parsed->sampling.max_tokens.value();
