@@ -91,6 +91,12 @@ std::string KafkaComplaints::last() const {
     return last_;
 }
 
+PartitionListHandle list_of(const TopicPartitions& partitions) {
+    PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
+    for (const auto& [topic, partition] : partitions) rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition);
+    return list;
+}
+
 KafkaConfHandle make_conf(const KafkaConfig& config, const KafkaSettings& settings) {
     KafkaConfHandle conf(rd_kafka_conf_new());
     for (const auto& [key, value] : common_settings) set(conf.get(), key, value);

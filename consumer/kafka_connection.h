@@ -24,6 +24,10 @@ namespace lorry::consumer {
 
 using KafkaSettings = std::vector<std::pair<std::string, std::string>>;
 
+using TopicPartitions = std::vector<std::pair<std::string, std::int32_t>>;
+// As librdkafka takes them, without offsets.
+PartitionListHandle list_of(const TopicPartitions& partitions);
+
 // Ours first, then the user's table, then `settings`, which win. Throws KafkaConfigError for what librdkafka refuses.
 KafkaConfHandle make_conf(const KafkaConfig& config, const KafkaSettings& settings);
 

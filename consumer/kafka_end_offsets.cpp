@@ -22,10 +22,8 @@ std::optional<EndOffsets> end_offsets(const KafkaConnection& connection, const T
                                       const std::stop_token& stop) {
     EndOffsets answer;
     if (partitions.empty()) return answer;
-    const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
-    for (const auto& [topic, partition] : partitions) {
-        rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition)->offset = RD_KAFKA_OFFSET_SPEC_LATEST;
-    }
+    const PartitionListHandle list = list_of(partitions);
+    for (int i = 0; i < list->cnt; ++i) list->elems[i].offset = RD_KAFKA_OFFSET_SPEC_LATEST;
     const AdminOptionsHandle options(rd_kafka_AdminOptions_new(connection.handle(), RD_KAFKA_ADMIN_OP_LISTOFFSETS));
     std::array<char, 256> problem{};
     rd_kafka_AdminOptions_set_request_timeout(options.get(), static_cast<int>(request_timeout.count()), problem.data(), problem.size());

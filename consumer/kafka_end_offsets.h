@@ -6,15 +6,11 @@
 #include <map>
 #include <optional>
 #include <stop_token>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "consumer/kafka_connection.h"
 
 namespace lorry::consumer {
 
-using TopicPartitions = std::vector<std::pair<std::string, std::int32_t>>;
 using EndOffsets = std::map<TopicPartitions::value_type, std::int64_t>;
 
 // One request to each leader; nullopt: told to stop, or not all of them answered within a few seconds. Any thread.

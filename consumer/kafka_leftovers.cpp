@@ -18,12 +18,6 @@ constexpr milliseconds backoff_first{20};
 constexpr milliseconds backoff_max{500};
 constexpr milliseconds committed_timeout{500};
 
-PartitionListHandle list_of(const TopicPartitions& partitions) {
-    PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
-    for (const auto& [topic, partition] : partitions) rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition);
-    return list;
-}
-
 // False while a transaction holds them undecided. A missing right is told where offsets are needed.
 bool are_offsets_decided(const KafkaConnection& consumer, const TopicPartitions& partitions) {
     const PartitionListHandle list = list_of(partitions);
@@ -55,7 +49,8 @@ StepResult abort_over(TransactionalProducer& producer, const KafkaConnection& co
         const PartitionListHandle offsets = list_of({options.inputs.front()});
         offsets->elems[0].offset = 0;
         const GroupMetadataHandle group(rd_kafka_consumer_group_metadata(consumer.handle()));
-        // That the offsets' partition is part of the transaction is enough; a group that does not know us yet refuses the offset.
+        // That the offsets' partition is part of the transaction is enough; a group that does not know us yet refuses the offset. Should
+        // it ever count, then as one without metadata, after which a take-over asks the results.
         if (auto sent = producer.send_offsets(group.get(), offsets.get()); sent.end == StepEnd::unknown || sent.end == StepEnd::fenced) {
             return sent;
         }

@@ -142,7 +142,7 @@ void KafkaSource::serve_rebalances(RevocationHandler& handler) {
             check(rd_kafka_incremental_assign(connection_.handle(), rebalance.list.get()), "answering an assignment");
         } else {
             arriving_.reset(rd_kafka_topic_partition_list_copy(rebalance.list.get()));
-            TakeOver::Partitions partitions;
+            TopicPartitions partitions;
             for (int i = 0; i < arriving_->cnt; ++i) partitions.emplace_back(arriving_->elems[i].topic, arriving_->elems[i].partition);
             take_over_.start(std::move(partitions));
         }

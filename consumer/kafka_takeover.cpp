@@ -71,7 +71,7 @@ CommitState state_of_finished(std::int64_t first, const std::set<std::int64_t>& 
     return state;
 }
 
-void TakeOver::start(Partitions partitions) {
+void TakeOver::start(TopicPartitions partitions) {
     CHECK(!thread_.joinable(), "one take-over at a time");
     thread_ = std::jthread([this, partitions = std::move(partitions)](const std::stop_token& stop) {
         try {
@@ -106,9 +106,8 @@ void TakeOver::cancel() {
     answer_.reset();
 }
 
-std::vector<TakenOver> TakeOver::ask(const Partitions& partitions, const std::stop_token& stop) {
-    const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
-    for (const auto& [topic, partition] : partitions) rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition);
+std::vector<TakenOver> TakeOver::ask(const TopicPartitions& partitions, const std::stop_token& stop) {
+    const PartitionListHandle list = list_of(partitions);
     const auto deadline = std::chrono::steady_clock::now() + consumer_.config().deadline_later;
     for (Backoff backoff(backoff_first, backoff_max); !stop.stop_requested();) {
         auto error = rd_kafka_committed(consumer_.handle(), list.get(), static_cast<int>(request_timeout.count()));

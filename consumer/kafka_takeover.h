@@ -36,9 +36,8 @@ public:
     // All refers to partitions of `consumer`'s group; `consumer` must outlive this.
     TakeOver(KafkaConnection& consumer, schema::Topics topics) : consumer_(consumer), topics_(std::move(topics)) {}
 
-    using Partitions = std::vector<std::pair<std::string, std::int32_t>>;
     // Starts asking. A time-out is asked again, never taken for "no offset".
-    void start(Partitions partitions);
+    void start(TopicPartitions partitions);
     bool is_running() const { return thread_.joinable(); }
     // The answer once it is there. Throws KafkaError when it cannot be had until deadline_later, or the metadata is a newer program's.
     std::optional<std::vector<TakenOver>> result();
@@ -46,7 +45,7 @@ public:
     void cancel();
 
 private:
-    std::vector<TakenOver> ask(const Partitions& partitions, const std::stop_token& stop);
+    std::vector<TakenOver> ask(const TopicPartitions& partitions, const std::stop_token& stop);
 
     KafkaConnection& consumer_;
     const schema::Topics topics_;
