@@ -55,6 +55,7 @@ std::optional<std::string> from_base64(std::string_view text) {
 
 struct ByteCounter {
     std::size_t bytes = 0;
+    void fixed(std::int64_t) { bytes += 8; }
     void varint(std::uint64_t value) {
         do {
             ++bytes;
@@ -65,6 +66,9 @@ struct ByteCounter {
 
 struct ByteWriter {
     std::string bytes;
+    void fixed(std::int64_t value) {
+        for (unsigned shift = 0; shift < 64; shift += 8) bytes += static_cast<char>(static_cast<std::uint64_t>(value) >> shift);
+    }
     void varint(std::uint64_t value) {
         while (value >= 0x80) {
             bytes += static_cast<char>(value | 0x80);
@@ -79,6 +83,14 @@ public:
     explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}
     bool at_end() const { return next_ == bytes_.size(); }
     std::size_t left() const { return bytes_.size() - next_; }
+    // nullopt: no offset.
+    std::optional<std::int64_t> fixed() {
+        if (left() < 8) return std::nullopt;
+        std::uint64_t value = 0;
+        for (unsigned shift = 0; shift < 64; shift += 8) value |= std::uint64_t{static_cast<unsigned char>(bytes_[next_++])} << shift;
+        if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return std::nullopt;
+        return static_cast<std::int64_t>(value);
+    }
     std::optional<std::uint64_t> varint() {
         std::uint64_t value = 0;
         for (unsigned shift = 0; shift < 63 && next_ < bytes_.size(); shift += 7) {
@@ -101,6 +113,8 @@ std::uint64_t distance(std::int64_t from, std::int64_t to) {
 
 template <typename Writer>
 void write(Writer& out, const CommitState& state) {
+    out.fixed(state.seen.results);
+    out.fixed(state.seen.dead_letters);
     out.varint(state.holes.size());
     std::int64_t last = state.offset;
     for (const std::int64_t hole : state.holes) {
@@ -135,6 +149,10 @@ std::optional<std::int64_t> step(std::int64_t from, std::optional<std::uint64_t>
 
 std::optional<CommitState> read(std::int64_t offset, ByteReader& in) {
     CommitState state{.offset = offset, .holes = {}, .highest_finished = offset, .starts = {}};
+    const auto results = in.fixed();
+    const auto dead_letters = in.fixed();
+    if (!results || !dead_letters) return std::nullopt;
+    state.seen = {*results, *dead_letters};
     const auto holes = in.varint();
     if (!holes || *holes > in.left()) return std::nullopt;
     state.holes.reserve(*holes);

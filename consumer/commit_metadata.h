@@ -3,6 +3,7 @@
 //
 // Bytes, then base64 (ASCII, at most 4,096 characters, the broker's default for offset.metadata.max.bytes):
 //   version byte (1) · checksum of all that follows (4 bytes, xxh32 seeded with the version, little endian)
+//   ends seen: results, dead letters (8 bytes each, little endian: the string must not become longer while they grow)
 //   varint count of holes · for each the distance to the one before minus 1 (the first counts from the offset)
 //   varint distance from the last hole (or the offset) to the highest finished offset
 //   varint count of starts · for each the distance to the one before (the first counts from the offset) · varint count
@@ -28,12 +29,20 @@ struct StartCount {
     auto operator<=>(const StartCount&) const = default;
 };
 
+// Up to which offsets of their topics the results and dead letters of a partition were looked at: what ended below is in the state.
+struct EndsSeen {
+    std::int64_t results = 0;
+    std::int64_t dead_letters = 0;
+    auto operator<=>(const EndsSeen&) const = default;
+};
+
 // What a commit says about one partition. `offset` is the lowest incomplete one and travels beside the string.
 struct CommitState {
     std::int64_t offset = 0;
     std::vector<std::int64_t> holes;    // ascending, > offset: incomplete below highest_finished
     std::int64_t highest_finished = 0;  // > the last hole; == offset: nothing above the offset is finished
     std::vector<StartCount> starts;     // ascending, ≥ offset: incomplete ones that were started
+    EndsSeen seen = {};
     auto operator<=>(const CommitState&) const = default;
 };
 

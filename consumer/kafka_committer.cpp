@@ -52,7 +52,7 @@ public:
         std::vector<RejectedEntry> rejected;
         for (std::size_t i = 0; i < entries.size(); ++i) {
             if (errors_[i] == RD_KAFKA_RESP_ERR_NO_ERROR) {
-                tracker_.finish(entries[i].source, entries[i].epoch);
+                tracker_.finish(entries[i].source, entries[i].epoch, ends_seen(producer_.delivered(), entries[i]));
             } else {
                 ++entries[i].rejections;
                 rejected.push_back({std::move(entries[i]), rd_kafka_err2str(errors_[i])});
@@ -145,6 +145,13 @@ std::size_t bytes_of(const OutboxRecord& record) {
     std::size_t bytes = frame + (record.key ? record.key->size() : 0) + (record.value ? record.value->size() : 0);
     for (const auto& [name, value] : record.headers) bytes += name.size() + value.size() + 8;
     return bytes;
+}
+
+EndsSeen ends_seen(const DeliveredEnds& delivered, const OutboxEntry& entry) {
+    const OutboxRecord& end = entry.records.front();
+    CHECK(end.partition, "a job's end has its place");
+    const std::int64_t behind = delivered.of(end.topic, *end.partition);
+    return entry.completion ? EndsSeen{.results = behind} : EndsSeen{.dead_letters = behind};
 }
 
 PartitionListHandle offsets_of(rd_kafka_t* consumer, const std::vector<PartitionCommit>& commits) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "consumer/kafka_connection.h"
-#include "consumer/kafka_end_offsets.h"
+#include "consumer/kafka_past_results.h"
 #include "consumer/offset_tracker.h"
 #include "schema/completion.h"
 
@@ -30,7 +30,7 @@ std::size_t bytes_of(const OutboxRecord& record);
 struct OutboxEntry {
     schema::Source source;
     Epoch epoch = 0;
-    std::vector<OutboxRecord> records;
+    std::vector<OutboxRecord> records;  // the result or the dead letter first
     std::size_t bytes = 0;
     // What an error in its place needs; without the body. nullopt: a dead letter.
     std::optional<schema::Completion> completion;
@@ -76,8 +76,11 @@ struct TransactionOptions {
     TopicPartitions inputs;   // the jobs topic's
 };
 // Waits until what an earlier worker of this id left open has ended. Throws KafkaError at deadline_start.
-std::unique_ptr<Committer> make_transactional_committer(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker,
-                                                        TransactionOptions options);
+std::unique_ptr<Committer> make_transactional_committer(const KafkaConfig& config, KafkaConnection& consumer, PastResults& past_results,
+                                                        OffsetTracker& tracker, TransactionOptions options);
+
+// What may be taken as seen once this entry's records were delivered.
+EndsSeen ends_seen(const DeliveredEnds& delivered, const OutboxEntry& entry);
 
 // As librdkafka takes them; `consumer` allocates.
 PartitionListHandle offsets_of(rd_kafka_t* consumer, const std::vector<PartitionCommit>& commits);

@@ -32,8 +32,14 @@ constexpr std::chrono::minutes fences_window{1};
 
 class TransactionalCommitter : public Committer {
 public:
-    TransactionalCommitter(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker, TransactionOptions options)
-        : config_(config), options_(std::move(options)), consumer_(consumer), tracker_(tracker), entries_max_(options_.entries_max) {
+    TransactionalCommitter(const KafkaConfig& config, KafkaConnection& consumer, PastResults& past_results, OffsetTracker& tracker,
+                           TransactionOptions options)
+        : config_(config),
+          options_(std::move(options)),
+          consumer_(consumer),
+          past_results_(past_results),
+          tracker_(tracker),
+          entries_max_(options_.entries_max) {
         reopen(config_.deadline_start);
     }
 
@@ -152,7 +158,9 @@ private:
     }
 
     void finish(const Transaction& transaction) {
-        for (const OutboxEntry& entry : transaction.entries) tracker_.finish(entry.source, entry.epoch);
+        for (const OutboxEntry& entry : transaction.entries) {
+            tracker_.finish(entry.source, entry.epoch, ends_seen(producer_->delivered(), entry));
+        }
         tracker_.committed(transaction.commits);
         ++transactions_;
     }
@@ -171,7 +179,7 @@ private:
         if (result.end == StepEnd::fenced) count_fence(result.reason);
         if (result.end == StepEnd::unknown) ++unknown_;
         reopen(config_.deadline_later);
-        if (!was_committed(transaction.commits)) return;
+        if (!was_committed(transaction)) return;
         spdlog::info("the brokers had committed it");
         finish(transaction);
         result.end = StepEnd::done;
@@ -213,32 +221,25 @@ private:
         }
     }
 
-    // All of a transaction is committed or nothing, so one partition that is still ours tells. Each commit differs from the one before.
-    bool was_committed(const std::vector<PartitionCommit>& commits) {
-        const auto ours = std::find_if(commits.begin(), commits.end(), [&](const PartitionCommit& commit) {
-            return tracker_.is_current({commit.topic, commit.partition, 0}, commit.epoch);
-        });
-        if (ours == commits.end()) return false;  // then it makes no difference: nothing of it is ours to publish again
-        const PartitionListHandle list(rd_kafka_topic_partition_list_new(1));
-        const rd_kafka_topic_partition_t* place = rd_kafka_topic_partition_list_add(list.get(), ours->topic.c_str(), ours->partition);
-        const auto start = Timer::now();
-        for (Backoff backoff(backoff_first, backoff_max);;) {
-            auto error = rd_kafka_committed(consumer_.handle(), list.get(), static_cast<int>(request_timeout.count()));
-            if (error == RD_KAFKA_RESP_ERR_NO_ERROR) error = place->err;
-            if (error == RD_KAFKA_RESP_ERR_NO_ERROR) break;
-            const auto waited = std::chrono::duration_cast<milliseconds>(Timer::now() - start);
-            if (waited > config_.deadline_later) {
-                throw consumer_.away(fmt::format("reading committed offsets ({})", rd_kafka_err2str(error)), waited);
-            }
-            std::this_thread::sleep_for(backoff.next());
+    // All of a transaction is committed or nothing, so one result that readers see tells; the group's offsets could be old ones. Of a
+    // transaction without results it makes no difference, nor of one whose partitions are somebody else's by now.
+    bool was_committed(const Transaction& transaction) {
+        for (const OutboxEntry& entry : transaction.entries) {
+            const auto sent = std::ranges::find_if(transaction.commits, [&](const PartitionCommit& commit) {
+                return commit.topic == entry.source.topic && commit.partition == entry.source.partition && commit.epoch == entry.epoch;
+            });
+            if (sent == transaction.commits.end() || !tracker_.is_current(entry.source, entry.epoch)) continue;
+            const std::int64_t offset = entry.source.offset;
+            const auto answers = past_results_.ask({{entry.source.partition, offset, offset + 1, sent->seen}}, std::stop_token());
+            return answers->at(entry.source.partition).ended.contains(offset);
         }
-        const std::string_view metadata(static_cast<const char*>(place->metadata), place->metadata_size);
-        return place->offset == ours->offset && metadata == ours->metadata;
+        return false;
     }
 
     const KafkaConfig config_;
     const TransactionOptions options_;
     KafkaConnection& consumer_;
+    PastResults& past_results_;
     OffsetTracker& tracker_;
     std::size_t entries_max_;  // of the next transaction
     std::vector<Timer::time_point> recent_fences_;
@@ -248,9 +249,9 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Committer> make_transactional_committer(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker,
-                                                        TransactionOptions options) {
-    return std::make_unique<TransactionalCommitter>(config, consumer, tracker, std::move(options));
+std::unique_ptr<Committer> make_transactional_committer(const KafkaConfig& config, KafkaConnection& consumer, PastResults& past_results,
+                                                        OffsetTracker& tracker, TransactionOptions options) {
+    return std::make_unique<TransactionalCommitter>(config, consumer, past_results, tracker, std::move(options));
 }
 
 }  // namespace lorry::consumer

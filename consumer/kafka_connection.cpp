@@ -91,6 +91,12 @@ std::string KafkaComplaints::last() const {
     return last_;
 }
 
+TopicPartitions partitions_of(const std::string& topic, std::int32_t count) {
+    TopicPartitions partitions;
+    for (std::int32_t number = 0; number < count; ++number) partitions.emplace_back(topic, number);
+    return partitions;
+}
+
 PartitionListHandle list_of(const TopicPartitions& partitions) {
     PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
     for (const auto& [topic, partition] : partitions) rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition);

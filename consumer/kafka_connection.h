@@ -25,6 +25,8 @@ namespace lorry::consumer {
 using KafkaSettings = std::vector<std::pair<std::string, std::string>>;
 
 using TopicPartitions = std::vector<std::pair<std::string, std::int32_t>>;
+// Partitions 0 to count - 1.
+TopicPartitions partitions_of(const std::string& topic, std::int32_t count);
 // As librdkafka takes them, without offsets.
 PartitionListHandle list_of(const TopicPartitions& partitions);
 

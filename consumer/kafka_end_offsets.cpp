@@ -1,8 +1,9 @@
-// The admin client's list of offsets.
+// The admin client's list of offsets, and the consumer's look for times.
 #include "consumer/kafka_end_offsets.h"
 
 #include <array>
 #include <chrono>
+#include <limits>
 
 #include "schema/check.h"
 
@@ -45,6 +46,17 @@ std::optional<EndOffsets> end_offsets(const KafkaConnection& connection, const T
         answer[{one->topic, one->partition}] = one->offset;
     }
     return answer;
+}
+
+std::optional<std::int64_t> first_offset_since(const KafkaConnection& connection, const TopicPartitions::value_type& partition,
+                                               schema::Timestamp time) {
+    if (is_embedded_cluster(connection.cluster_id())) return std::nullopt;
+    const PartitionListHandle list = list_of({partition});
+    const rd_kafka_topic_partition_t& place = list->elems[0];
+    list->elems[0].offset = time.time_since_epoch().count();
+    const auto error = rd_kafka_offsets_for_times(connection.handle(), list.get(), static_cast<int>(request_timeout.count()));
+    if (error != RD_KAFKA_RESP_ERR_NO_ERROR || place.err != RD_KAFKA_RESP_ERR_NO_ERROR) return std::nullopt;
+    return place.offset >= 0 ? place.offset : std::numeric_limits<std::int64_t>::max();
 }
 
 }  // namespace lorry::consumer

@@ -3,12 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <string_view>
 #include <thread>
 #include <utility>
 
+#include "consumer/kafka_committer.h"
 #include "consumer/kafka_connection.h"
+#include "consumer/kafka_past_results.h"
 
 namespace lorry::consumer {
 
@@ -32,23 +33,20 @@ KafkaSettings settings_of(const std::string& group, GroupOffsets::View view) {
 
 struct GroupOffsets::State {
     std::string group;
-    std::string topic;
+    schema::Topics topics;
+    std::string topic = topics.jobs();
     KafkaConnection connection;
     bool embedded = false;
     std::int32_t partitions = 0;
 
-    State(const KafkaConfig& config, std::string group_name, std::string topic_name, View view)
+    State(const KafkaConfig& config, std::string group_name, schema::Topics the_topics, View view)
         : group(std::move(group_name)),
-          topic(std::move(topic_name)),
+          topics(std::move(the_topics)),
           connection(config, KafkaConnection::Kind::consumer, settings_of(group, view)),
           embedded(is_embedded_cluster(connection.cluster_id())),
           partitions(connection.required_partition_count(topic)) {}
 
-    PartitionListHandle list() const {
-        PartitionListHandle all(rd_kafka_topic_partition_list_new(partitions));
-        for (std::int32_t i = 0; i < partitions; ++i) rd_kafka_topic_partition_list_add(all.get(), topic.c_str(), i);
-        return all;
-    }
+    PartitionListHandle list() const { return list_of(partitions_of(topic, partitions)); }
 
     KafkaError refused(std::string_view what, rd_kafka_resp_err_t error) const {
         return KafkaError(fmt::format("Kafka at {}: {} of group {}: {}{}", connection.config().brokers, what, group,
@@ -72,8 +70,8 @@ struct GroupOffsets::State {
     }
 };
 
-GroupOffsets::GroupOffsets(const KafkaConfig& config, std::string group, std::string topic, View view)
-    : state_(std::make_unique<State>(config, std::move(group), std::move(topic), view)) {}
+GroupOffsets::GroupOffsets(const KafkaConfig& config, std::string group, schema::Topics topics, View view)
+    : state_(std::make_unique<State>(config, std::move(group), std::move(topics), view)) {}
 
 GroupOffsets::~GroupOffsets() = default;
 
@@ -147,16 +145,22 @@ std::vector<std::int64_t> GroupOffsets::offsets_since(schema::Timestamp time) co
     return offsets;
 }
 
+std::vector<EndsSeen> GroupOffsets::ends_seen() const {
+    std::vector<PastResults::Question> questions;  // about no job
+    for (std::int32_t i = 0; i < state_->partitions; ++i) questions.push_back({.partition = i, .first = 0, .end = 0, .seen = EndsSeen{}});
+    const auto answers = PastResults(state_->connection, state_->topics).ask(questions, std::stop_token());
+    std::vector<EndsSeen> ends;
+    for (const auto& [partition, answer] : *answers) ends.push_back(answer.seen);
+    return ends;
+}
+
 void GroupOffsets::set(const std::vector<NewOffset>& offsets) const {
-    const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(offsets.size())));
+    std::vector<PartitionCommit> commits;
     for (const NewOffset& wanted : offsets) {
-        rd_kafka_topic_partition_t* place = rd_kafka_topic_partition_list_add(list.get(), state_->topic.c_str(), wanted.partition);
-        place->offset = wanted.offset;
-        if (wanted.metadata.empty()) continue;
-        place->metadata = rd_kafka_mem_malloc(state_->connection.handle(), wanted.metadata.size());
-        place->metadata_size = wanted.metadata.size();
-        std::copy(wanted.metadata.begin(), wanted.metadata.end(), static_cast<char*>(place->metadata));
+        commits.push_back(
+            {.topic = state_->topic, .partition = wanted.partition, .epoch = 0, .offset = wanted.offset, .metadata = wanted.metadata});
     }
+    const PartitionListHandle list = offsets_of(state_->connection.handle(), commits);
     state_->until_answered("setting the offsets", [&] {
         auto error = rd_kafka_commit(state_->connection.handle(), list.get(), 0);
         for (int i = 0; i < list->cnt && error == RD_KAFKA_RESP_ERR_NO_ERROR; ++i) error = list->elems[i].err;

@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "consumer/commit_metadata.h"
 #include "consumer/kafka_config.h"
 #include "schema/job.h"
+#include "schema/topics.h"
 
 namespace lorry::consumer {
 
@@ -39,17 +41,19 @@ public:
         now,      // what is committed, though a transaction of the group may be open
         settled,  // waits until none is
     };
-    GroupOffsets(const KafkaConfig& config, std::string group, std::string topic, View view);
+    GroupOffsets(const KafkaConfig& config, std::string group, schema::Topics topics, View view);
     ~GroupOffsets();
 
     // nullopt: the embedded broker does not say.
     std::optional<GroupMembers> members() const;
-    // Of all partitions of the topic, in their order.
+    // Of all partitions of the jobs topic, in their order.
     std::vector<PartitionOffsets> read() const;
-    // Per partition of the topic the first offset whose record is not older than `time`, or the log's end.
+    // Per partition of the jobs topic the first offset whose record is not older than `time`, or the log's end.
     std::vector<std::int64_t> offsets_since(schema::Timestamp time) const;
     // The broker refuses while the group has members: KafkaError.
     void set(const std::vector<NewOffset>& offsets) const;
+    // Per partition of the jobs topic where the results and dead letters of its jobs end now.
+    std::vector<EndsSeen> ends_seen() const;
 
 private:
     struct State;

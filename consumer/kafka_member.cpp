@@ -31,12 +31,6 @@ std::size_t record_limit(const KafkaConnection& connection, const std::string& t
     return limit - std::min(limit, batch_frame);
 }
 
-TopicPartitions partitions_of(const std::string& topic, std::int32_t count) {
-    TopicPartitions partitions;
-    for (std::int32_t number = 0; number < count; ++number) partitions.emplace_back(topic, number);
-    return partitions;
-}
-
 }  // namespace
 
 struct KafkaMember::State {
@@ -95,7 +89,7 @@ struct KafkaMember::State {
         // The embedded broker takes transactions, and forgets their offsets.
         exactly_once = options.exactly_once && !embedded;
         auto made = exactly_once
-                        ? make_transactional_committer(config, source.connection(), tracker,
+                        ? make_transactional_committer(config, source.connection(), source.past_results(), tracker,
                                                        {.id = fmt::format("{}/{}/{}", topics.prefix, options.group, options.member),
                                                         .timeout = options.transaction_timeout,
                                                         .entries_max = options.outbox_records_max,

@@ -34,6 +34,7 @@ void KafkaProducer::on_report(rd_kafka_t*, const rd_kafka_message_t* message, vo
     Report report{{reinterpret_cast<std::uint64_t>(message->_private), message->err}, {}};  // NOLINT: produce() put a number there
     if (message->err != RD_KAFKA_RESP_ERR_NO_ERROR) report.topic = rd_kafka_topic_name(message->rkt);
     self->reports_.push_back(std::move(report));
+    self->delivered_.note(*message);
 }
 
 void KafkaProducer::dispatch() {

@@ -38,6 +38,7 @@ public:
     // Until every record was acknowledged or refused; throws as send() does.
     void wait_all(std::string_view what);
     std::size_t in_flight() const { return in_flight_; }
+    const DeliveredEnds& delivered() const { return delivered_; }
 
 private:
     static void on_report(rd_kafka_t* client, const rd_kafka_message_t* message, void* opaque);
@@ -50,7 +51,8 @@ private:
         std::string topic;  // of failures
     };
     std::vector<Report> reports_;  // arrived, not yet dispatched
-    KafkaConnection connection_;   // last: its callbacks write to the members above
+    DeliveredEnds delivered_;
+    KafkaConnection connection_;  // last: its callbacks write to the members above
 };
 
 }  // namespace lorry::consumer

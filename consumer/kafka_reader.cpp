@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "consumer/kafka_connection.h"
+#include "consumer/kafka_end_offsets.h"
+#include "schema/check.h"
 
 namespace lorry::consumer {
 
@@ -58,29 +60,27 @@ struct RecordReader::State {
         }
         if (std::holds_alternative<End>(start)) return marks.end;
         const auto* time = std::get_if<schema::Timestamp>(&start);
-        // The embedded broker cannot look up times, so the records' own times must do.
-        if (time == nullptr || is_embedded_cluster(connection.cluster_id())) return marks.first;
-        const PartitionListHandle list(rd_kafka_topic_partition_list_new(1));
-        rd_kafka_topic_partition_list_add(list.get(), key.first.c_str(), key.second)->offset = time->time_since_epoch().count();
-        const auto wait = static_cast<int>(connection.config().deadline_start.count());
-        const auto error = rd_kafka_offsets_for_times(connection.handle(), list.get(), wait);
-        if (error != RD_KAFKA_RESP_ERR_NO_ERROR || list->elems[0].err != RD_KAFKA_RESP_ERR_NO_ERROR) return marks.first;
-        return list->elems[0].offset >= 0 ? list->elems[0].offset : marks.end;
+        if (time == nullptr) return marks.first;
+        // Where the broker does not say, the records' own times must do.
+        return std::min(first_offset_since(connection, key, *time).value_or(marks.first), marks.end);
+    }
+
+    void start_reading(const Key& key, std::int64_t next, std::int64_t end) {
+        LocalTopicHandle& local = topics[key.first];
+        if (!local) local.reset(rd_kafka_topic_new(connection.handle(), key.first.c_str(), nullptr));
+        if (rd_kafka_consume_start_queue(local.get(), key.second, next, queue.get()) != 0) {
+            throw KafkaError(
+                fmt::format("{} [{}]: reading could not be started: {}", key.first, key.second, rd_kafka_err2str(rd_kafka_last_error())));
+        }
+        partitions[key] = {.next = next, .at_end = false, .end = end};
     }
 
     void add(const std::string& topic, std::int32_t count, const Start& start) {
-        LocalTopicHandle& local = topics[topic];
-        if (!local) local.reset(rd_kafka_topic_new(connection.handle(), topic.c_str(), nullptr));
         for (std::int32_t number = 0; number < count; ++number) {
             const Key key{topic, number};
-            if (partitions.contains(key) || (options.partition && number != *options.partition)) continue;
+            if (partitions.contains(key)) continue;
             const auto marks = connection.watermarks(topic, number, connection.config().deadline_start);
-            const std::int64_t next = start_of(key, marks, start);
-            if (rd_kafka_consume_start_queue(local.get(), number, next, queue.get()) != 0) {
-                throw KafkaError(
-                    fmt::format("{} [{}]: reading could not be started: {}", topic, number, rd_kafka_err2str(rd_kafka_last_error())));
-            }
-            partitions[key] = {.next = next, .at_end = false, .end = marks.end};
+            start_reading(key, start_of(key, marks, start), marks.end);
         }
     }
 
@@ -112,6 +112,10 @@ struct RecordReader::State {
 
 RecordReader::RecordReader(const KafkaConfig& config, Options options) : state_(std::make_unique<State>(config, std::move(options))) {
     if (const auto* time = std::get_if<schema::Timestamp>(&state_->options.start)) state_->not_before = *time;
+    if (state_->options.positions_only) {
+        CHECK(state_->options.topics.empty(), "positions only");
+        for (const auto& [topic, partition, next] : state_->options.positions) state_->start_reading({topic, partition}, next, next);
+    }
     for (const std::string& topic : state_->options.topics)
         state_->add(topic, state_->connection.required_partition_count(topic), state_->options.start);
 }

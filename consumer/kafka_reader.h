@@ -27,14 +27,14 @@ public:
     struct End {};  // what is there when the reader is made is not read
     using Start = std::variant<Beginning, End, schema::Timestamp>;
     struct Options {
-        std::vector<std::string> topics;
-        std::optional<std::int32_t> partition = {};  // this one of each only
+        std::vector<std::string> topics = {};
         Start start = Beginning{};
         // Where these partitions go on, instead of `start`; a position that retention has passed goes on at the log's start.
         std::vector<TopicOffset> positions = {};
+        bool positions_only = false;  // these partitions and no others: `topics` is left empty
     };
 
-    // Throws KafkaError when the brokers do not answer by deadline_start or a topic does not exist.
+    // Throws KafkaError when the brokers do not answer by deadline_start or a topic does not exist; with positions_only, asks nothing yet.
     RecordReader(const KafkaConfig& config, Options options);
     ~RecordReader();
     RecordReader(RecordReader&&) noexcept;

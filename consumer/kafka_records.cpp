@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 
@@ -59,6 +60,17 @@ rd_kafka_resp_err_t produce(rd_kafka_t* client, const Produce& record) {
     if (error) return rd_kafka_error_code(error.get());
     static_cast<void>(headers.release());  // the client owns them now
     return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+void DeliveredEnds::note(const rd_kafka_message_t& report) {
+    if (report.err != RD_KAFKA_RESP_ERR_NO_ERROR || report.offset < 0) return;
+    std::int64_t& end = ends_[{rd_kafka_topic_name(report.rkt), report.partition}];
+    end = std::max(end, report.offset + 1);
+}
+
+std::int64_t DeliveredEnds::of(const std::string& topic, std::int32_t partition) const {
+    const auto found = ends_.find({topic, partition});
+    return found == ends_.end() ? 0 : found->second;
 }
 
 bool is_record_error(rd_kafka_resp_err_t error) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "consumer/kafka_handles.h"
 #include "schema/codec.h"
@@ -26,6 +28,18 @@ struct Produce {
 };
 // Hands the record to the client; the error is librdkafka's (queue full, too large).
 rd_kafka_resp_err_t produce(rd_kafka_t* client, const Produce& record);
+
+// Where the records that a producer delivered ended, by partition.
+class DeliveredEnds {
+public:
+    // Of a delivery report. A record whose acknowledgement was lost on its way has no offset, and does not count.
+    void note(const rd_kafka_message_t& report);
+    // Behind the last one; 0: none.
+    std::int64_t of(const std::string& topic, std::int32_t partition) const;
+
+private:
+    std::map<std::pair<std::string, std::int32_t>, std::int64_t> ends_;
+};
 
 // True for errors that are about this one record: another one may pass.
 bool is_record_error(rd_kafka_resp_err_t error);

@@ -53,7 +53,8 @@ KafkaSource::KafkaSource(const KafkaConfig& config, Options options, OffsetTrack
       connection_(
           config, KafkaConnection::Kind::consumer, settings_of(options_),
           [](rd_kafka_conf_t* conf) { rd_kafka_conf_set_rebalance_cb(conf, on_rebalance); }, this),
-      take_over_(connection_, options_.topics) {
+      past_results_(connection_, options_.topics),
+      take_over_(connection_, past_results_) {
     // Errors and rebalances then arrive with the messages.
     rd_kafka_poll_set_consumer(connection_.handle());
 }

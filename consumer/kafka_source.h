@@ -45,6 +45,7 @@ public:
 
     // The sink commits through it; its commit calls are safe from any thread.
     KafkaConnection& connection() { return connection_; }
+    PastResults& past_results() { return past_results_; }
 
     struct Counters {
         std::uint64_t polled = 0;    // delivered to the pipeline
@@ -53,7 +54,7 @@ public:
         std::uint64_t rebalances = 0;
         std::uint64_t lost = 0;    // times that partitions were lost
         std::size_t held = 0;      // partitions that wait because their commit metadata is full
-        std::size_t starting = 0;  // jobs that wait for the commit of their start, or to run alone
+        std::size_t starting = 0;  // jobs that wait for the commit of their start, or until others have run
     };
     // Any thread.
     Counters counters() const;
@@ -105,7 +106,8 @@ private:
     Counters counters_;           // guarded by counters_mutex_
     KafkaConnection connection_;  // its callbacks write to the members above
     std::map<Key, Reading> readings_;
-    Key read_last_;       // the partition
+    Key read_last_;  // the partition
+    PastResults past_results_;
     TakeOver take_over_;  // last: its thread uses the connection
 };
 

@@ -8,7 +8,6 @@
 #include <chrono>
 
 #include "consumer/backoff.h"
-#include "consumer/past_results.h"
 
 namespace lorry::consumer {
 
@@ -36,13 +35,14 @@ TakenOver take_over(const std::string& topic, std::int32_t partition, std::optio
     TakenOver taken{.topic = topic, .partition = partition, .state = {}, .start = 0, .first = log.first, .end = log.end, .lost = 0};
     if (!committed) {
         taken.state = from(log.first);
-        taken.recorded = false;
+        taken.is_known = false;
     } else if (*committed > log.end) {
         spdlog::warn(
             "{} [{}]: the committed offset {} lies beyond the log's end {}: the topic was truncated or made anew. Starting at "
             "its beginning, {}; what was finished before is not known",
             topic, partition, *committed, log.end, log.first);
         taken.state = from(log.first);
+        taken.is_log_anew = true;
     } else if (auto state = decode_commit_metadata(*committed, metadata)) {
         taken.state = *std::move(state);
     } else if (state.error().kind == CommitMetadataError::Kind::newer) {
@@ -51,24 +51,48 @@ TakenOver take_over(const std::string& topic, std::int32_t partition, std::optio
         spdlog::warn("{} [{}]: {}; what is finished above the committed offset {} is looked up in the results", topic, partition,
                      state.error().text, *committed);
         taken.state = from(*committed);
-        taken.recorded = false;
+        taken.is_known = false;
     }
+    taken.recorded = taken.is_known && !taken.is_log_anew;
     taken.start = std::max(taken.state.offset, log.first);
     taken.lost = unfinished_below(taken.state, log.first);
     return taken;
 }
 
-CommitState state_of_finished(std::int64_t first, const std::set<std::int64_t>& finished) {
-    CommitState state = from(first);
+CommitState with_finished(const CommitState& state, std::int64_t first, const std::set<std::int64_t>& finished) {
+    std::set<std::int64_t> unfinished(state.holes.begin(), state.holes.end());
+    const bool is_finished_above = state.highest_finished > state.offset;
+    if (is_finished_above) unfinished.insert(state.offset);
+    unfinished.erase(unfinished.begin(), unfinished.lower_bound(first));
+    std::int64_t next = std::max(is_finished_above ? state.highest_finished + 1 : state.offset, first);  // from here on all are
     for (const std::int64_t offset : finished) {
-        if (offset == state.offset) {
-            state.offset = state.highest_finished = offset + 1;
-            continue;
-        }
-        for (std::int64_t hole = std::max(state.highest_finished + 1, state.offset + 1); hole < offset; ++hole) state.holes.push_back(hole);
-        state.highest_finished = offset;
+        CHECK(offset >= first, "older ones are of no interest");
+        while (next <= offset) unfinished.insert(next++);
+        unfinished.erase(offset);
     }
-    return state;
+    CommitState merged = from(unfinished.empty() ? next : *unfinished.begin());
+    merged.seen = state.seen;
+    if (!unfinished.empty()) {
+        merged.highest_finished = next - 1;
+        merged.holes.assign(std::next(unfinished.begin()), unfinished.end());
+    }
+    for (const StartCount& start : state.starts) {
+        if (start.offset >= next || unfinished.contains(start.offset)) merged.starts.push_back(start);
+    }
+    return merged;
+}
+
+void add_ended(TakenOver& taken, const PastResults::Answer& past) {
+    const std::int64_t before = unfinished_below(taken.state, taken.end) - unfinished_below(taken.state, taken.start);
+    taken.state = with_finished(taken.state, taken.start, past.ended);
+    taken.state.seen = past.seen;
+    taken.start = taken.state.offset;
+    const std::int64_t news = before - unfinished_below(taken.state, taken.end);
+    if (news == 0) return;
+    taken.recorded = false;
+    spdlog::log(taken.is_known ? spdlog::level::warn : spdlog::level::info,
+                "{} [{}]: by the results topic {} more jobs have ended than the committed offset says, going on at offset {}", taken.topic,
+                taken.partition, news, taken.start);
 }
 
 void TakeOver::start(TopicPartitions partitions) {
@@ -122,26 +146,24 @@ std::vector<TakenOver> TakeOver::ask(const TopicPartitions& partitions, const st
         }
         std::this_thread::sleep_for(backoff.next());
     }
-    std::vector<TakenOver> answer;
-    for (int i = 0; i < list->cnt && !stop.stop_requested(); ++i) {
+    std::vector<TakenOver> all;
+    std::vector<PastResults::Question> questions;
+    for (int i = 0; i < list->cnt; ++i) {
         const rd_kafka_topic_partition_t& found = list->elems[i];
         const auto log = consumer_.watermarks(found.topic, found.partition, consumer_.config().deadline_later, stop);
-        if (!log) break;
+        if (!log) return {};
         const auto committed = found.offset >= 0 ? std::optional(found.offset) : std::nullopt;
         const std::string_view metadata(static_cast<const char*>(found.metadata), found.metadata_size);
-        TakenOver taken = take_over(found.topic, found.partition, committed, metadata, *log);
-        if (!taken.recorded) {
-            const auto ended = ended_jobs(consumer_.config(), topics_, taken.partition, taken.start, stop);
-            taken.state = state_of_finished(taken.start, ended);
-            taken.start = taken.state.offset;
-            if (!ended.empty()) {
-                spdlog::info("{} [{}]: {} jobs have ended by the results topic, going on at offset {}", taken.topic, taken.partition,
-                             ended.size(), taken.start);
-            }
-        }
-        answer.push_back(std::move(taken));
+        const TakenOver& taken = all.emplace_back(take_over(found.topic, found.partition, committed, metadata, *log));
+        questions.push_back({.partition = taken.partition,
+                             .first = taken.start,
+                             .end = taken.is_log_anew ? taken.start : taken.end,
+                             .seen = taken.is_known ? std::optional(taken.state.seen) : std::nullopt});
     }
-    return answer;
+    const auto answers = past_results_.ask(questions, stop);
+    if (!answers) return {};
+    for (TakenOver& taken : all) add_ended(taken, answers->at(taken.partition));
+    return all;
 }
 
 }  // namespace lorry::consumer

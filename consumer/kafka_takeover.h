@@ -1,5 +1,5 @@
 // Finds out where partitions go on that came to this member: their committed offsets and metadata against what the log still holds, and
-// the results topic where they do not say enough. Asks on a thread of its own, so that the poll loop keeps the member in the group; used
+// what the results topic says beyond them. Asks on a thread of its own, so that the poll loop keeps the member in the group; used
 // by KafkaSource only.
 #pragma once
 
@@ -16,39 +16,41 @@
 
 #include "consumer/commit_metadata.h"
 #include "consumer/kafka_connection.h"
-#include "schema/topics.h"
+#include "consumer/kafka_past_results.h"
 
 namespace lorry::consumer {
 
 struct TakenOver {
     std::string topic;
     std::int32_t partition = 0;
-    CommitState state;       // what is finished already
-    bool recorded = true;    // state is what the commit says; else what is finished above its offset was or is to be asked of the results
-    std::int64_t start = 0;  // where to read from
-    std::int64_t first = 0;  // the log's start and end
+    CommitState state;         // what is finished already
+    bool recorded = true;      // state is what the commit says and nothing else
+    bool is_known = true;      // it says what is finished above its offset, up to state.seen; else only the results do
+    bool is_log_anew = false;  // it is about another log than this one: results say nothing about it
+    std::int64_t start = 0;    // where to read from
+    std::int64_t first = 0;    // the log's start and end
     std::int64_t end = 0;
     std::int64_t lost = 0;  // offsets that retention deleted before they were finished, at most
 };
 
 class TakeOver {
 public:
-    // All refers to partitions of `consumer`'s group; `consumer` must outlive this.
-    TakeOver(KafkaConnection& consumer, schema::Topics topics) : consumer_(consumer), topics_(std::move(topics)) {}
+    // All refers to partitions of `consumer`'s group; both must outlive this.
+    TakeOver(KafkaConnection& consumer, PastResults& past_results) : consumer_(consumer), past_results_(past_results) {}
 
     // Starts asking. A time-out is asked again, never taken for "no offset".
     void start(TopicPartitions partitions);
     bool is_running() const { return thread_.joinable(); }
     // The answer once it is there. Throws KafkaError when it cannot be had until deadline_later, or the metadata is a newer program's.
     std::optional<std::vector<TakenOver>> result();
-    // Gives up; waits for the request on its way (a few seconds; deadline_start where the results are being opened).
+    // Gives up; waits for the request on its way (a few seconds; deadline_start where the topics are looked at for the first time).
     void cancel();
 
 private:
     std::vector<TakenOver> ask(const TopicPartitions& partitions, const std::stop_token& stop);
 
     KafkaConnection& consumer_;
-    const schema::Topics topics_;
+    PastResults& past_results_;
     std::mutex mutex_;
     std::optional<std::vector<TakenOver>> answer_;  // guarded by mutex_
     std::exception_ptr failure_;                    // guarded by mutex_
@@ -58,7 +60,9 @@ private:
 // By the rules of a take-over: `committed` nullopt = none. Throws KafkaError for a newer program's metadata.
 TakenOver take_over(const std::string& topic, std::int32_t partition, std::optional<std::int64_t> committed, std::string_view metadata,
                     const KafkaConnection::Watermarks& log);
-// The state in which of all offsets from `first` on exactly these are finished.
-CommitState state_of_finished(std::int64_t first, const std::set<std::int64_t>& finished);
+// Takes in what the results say beyond the commit.
+void add_ended(TakenOver& taken, const PastResults::Answer& past);
+// The state of all from `first` on, in which these of them are finished as well.
+CommitState with_finished(const CommitState& state, std::int64_t first, const std::set<std::int64_t>& finished);
 
 }  // namespace lorry::consumer

@@ -89,6 +89,7 @@ void TransactionalProducer::on_report(rd_kafka_t*, const rd_kafka_message_t* mes
     --self->in_flight_;
     auto& error = self->errors_.at(reinterpret_cast<std::uint64_t>(message->_private));  // NOLINT: send() put a number there
     if (error == RD_KAFKA_RESP_ERR_NO_ERROR) error = message->err;
+    self->delivered_.note(*message);
 }
 
 StepResult TransactionalProducer::result_of(const char* what, const rd_kafka_error_t& error) const {

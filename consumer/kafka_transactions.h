@@ -52,6 +52,7 @@ public:
     // Until each record was acknowledged or refused: errors() by tag.
     StepResult finish_sending();
     const std::vector<rd_kafka_resp_err_t>& errors() const { return errors_; }
+    const DeliveredEnds& delivered() const { return delivered_; }
     StepResult send_offsets(const rd_kafka_consumer_group_metadata_t* group, const rd_kafka_topic_partition_list_t* offsets);
     StepResult commit();
     StepResult abort();
@@ -71,7 +72,8 @@ private:
 
     const Options options_;
     std::size_t in_flight_ = 0;
-    std::vector<rd_kafka_resp_err_t> errors_;    // by tag: the first of each
+    std::vector<rd_kafka_resp_err_t> errors_;  // by tag: the first of each
+    DeliveredEnds delivered_;
     std::set<std::string, std::less<>> topics_;  // that this transaction writes to
     std::atomic<bool> stray_request_ = false;    // set by the client's threads
     KafkaConnection connection_;                 // last: its callbacks write to the members above

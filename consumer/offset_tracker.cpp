@@ -19,7 +19,8 @@ Epoch OffsetTracker::assign(const std::string& topic, std::int32_t partition, co
         fresh.expected.insert(state.offset);  // it is the lowest incomplete one
     }
     for (const StartCount& start : state.starts) fresh.starts[start.offset] = start.count;
-    if (recorded) fresh.last_commit = commit_of({topic, partition}, fresh);
+    fresh.seen = state.seen;
+    if (recorded) fresh.last_commit = commit_of({topic, partition}, fresh, fresh.seen);
     const auto [place, inserted] = partitions_.try_emplace({topic, partition}, std::move(fresh));
     CHECK(inserted, "a partition is assigned that was not dropped");
     return last_epoch_;
@@ -70,10 +71,17 @@ CommitState OffsetTracker::state_of(const Partition& partition) {
     return state;
 }
 
-PartitionCommit OffsetTracker::commit_of(const Key& key, const Partition& partition) const {
+PartitionCommit OffsetTracker::commit_of(const Key& key, const Partition& partition, const EndsSeen& seen) const {
     CommitState state = state_of(partition);
+    state.seen = seen;
     std::string metadata = encode_commit_metadata(state, metadata_chars_max_);
-    return {key.first, key.second, partition.epoch, state.offset, std::move(metadata), std::move(state.starts)};
+    return {key.first, key.second, partition.epoch, state.offset, std::move(metadata), std::move(state.starts), seen};
+}
+
+std::optional<PartitionCommit> OffsetTracker::news_of(const Key& key, const Partition& partition) const {
+    const auto& last = partition.last_commit;
+    if (last && commit_of(key, partition, last->seen) == last) return std::nullopt;
+    return commit_of(key, partition, partition.seen);
 }
 
 CommitState OffsetTracker::longest_state(const Partition& partition, std::int64_t top) {
@@ -100,7 +108,7 @@ bool OffsetTracker::may_admit(const schema::Source& source) const {
     // most five bytes. Few jobs are in flight mostly, and then this is enough to know.
     const auto range = static_cast<std::uint64_t>(source.offset - watermark_of(*partition));
     const std::size_t number_bytes = static_cast<std::size_t>(std::bit_width(range | 1) + 6) / 7;
-    const std::size_t bytes_max = 30 + offsets * number_bytes + partition->starts.size() * (number_bytes + 5);
+    const std::size_t bytes_max = 46 + offsets * number_bytes + partition->starts.size() * (number_bytes + 5);
     if (bytes_max <= metadata_chars_max_ / 4 * 3) return true;
     return commit_metadata_chars(longest_state(*partition, source.offset)) <= metadata_chars_max_;
 }
@@ -182,10 +190,13 @@ bool OffsetTracker::finish(Partition& partition, std::int64_t offset) {
     return true;
 }
 
-bool OffsetTracker::finish(const schema::Source& source, Epoch epoch) {
+bool OffsetTracker::finish(const schema::Source& source, Epoch epoch, const EndsSeen& seen) {
     const std::scoped_lock lock(mutex_);
     const auto found = partitions_.find({source.topic, source.partition});
-    return found != partitions_.end() && found->second.epoch == epoch && finish(found->second, source.offset);
+    if (found == partitions_.end() || found->second.epoch != epoch || !finish(found->second, source.offset)) return false;
+    EndsSeen& all = found->second.seen;
+    all = {std::max(all.results, seen.results), std::max(all.dead_letters, seen.dead_letters)};
+    return true;
 }
 
 OffsetTracker::Snapshot OffsetTracker::snapshot_with(const std::vector<FinishedWork>& work) const {
@@ -201,8 +212,7 @@ OffsetTracker::Snapshot OffsetTracker::snapshot_with(const std::vector<FinishedW
     }
     for (const auto& [key, partition] : partitions_) {
         const auto changed = then.find(key);
-        PartitionCommit commit = commit_of(key, changed == then.end() ? partition : changed->second);
-        if (commit != partition.last_commit) snapshot.commits.push_back(std::move(commit));
+        if (auto commit = news_of(key, changed == then.end() ? partition : changed->second)) snapshot.commits.push_back(*std::move(commit));
     }
     return snapshot;
 }
@@ -211,8 +221,8 @@ std::vector<PartitionCommit> OffsetTracker::snapshot(bool all) const {
     const std::scoped_lock lock(mutex_);
     std::vector<PartitionCommit> commits;
     for (const auto& [key, partition] : partitions_) {
-        PartitionCommit commit = commit_of(key, partition);
-        if (all || commit != partition.last_commit) commits.push_back(std::move(commit));
+        auto commit = all ? commit_of(key, partition, partition.seen) : news_of(key, partition);
+        if (commit) commits.push_back(*std::move(commit));
     }
     return commits;
 }

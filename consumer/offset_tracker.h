@@ -24,6 +24,7 @@ struct PartitionCommit {
     std::int64_t offset = 0;
     std::string metadata;
     std::vector<StartCount> starts = {};  // that the metadata lists
+    EndsSeen seen = {};                   // as it says
     bool operator==(const PartitionCommit&) const = default;
 };
 
@@ -60,8 +61,8 @@ public:
     bool is_current(const schema::Source& source, Epoch epoch) const;
     // True while the job was polled under that epoch, which is not over, and its result is not durable.
     bool is_incomplete(const schema::Source& source, Epoch epoch) const;
-    // The job's result is durable. False, and nothing changes, when the epoch is over or it was finished before.
-    bool finish(const schema::Source& source, Epoch epoch);
+    // The job's end is durable, and stands below `seen`. False, and nothing changes, when the epoch is over or it was finished before.
+    bool finish(const schema::Source& source, Epoch epoch, const EndsSeen& seen = {});
 
     // Starts of a polled job so far, an earlier owner's included.
     std::uint32_t starts(const schema::Source& source) const;
@@ -70,7 +71,7 @@ public:
     // True when a commit that lists all starts of this job so far has succeeded.
     bool start_is_committed(const schema::Source& source, Epoch epoch) const;
 
-    // What changed since it was committed last; `all` also what did not.
+    // What changed since it was committed last; that more ends were seen alone is no change. `all`: also what did not change.
     std::vector<PartitionCommit> snapshot(bool all = false) const;
     // As it will be when `work` is finished as well; nothing is until finish(). Work of an epoch that is over does not count.
     struct Snapshot {
@@ -100,6 +101,7 @@ private:
         std::set<std::int64_t> expected;               // incomplete by an earlier owner's metadata, ≥ position
         std::int64_t taken_over_until = -1;            // up to here, what is not expected was finished by an earlier owner
         std::map<std::int64_t, std::uint32_t> starts;  // of incomplete or expected ones
+        EndsSeen seen;
         std::optional<PartitionCommit> last_commit;
     };
 
@@ -108,7 +110,9 @@ private:
     static bool finish(Partition& partition, std::int64_t offset);
     // The state with the longest string that can still come, when `top` is the highest offset in flight or finished.
     static CommitState longest_state(const Partition& partition, std::int64_t top);
-    PartitionCommit commit_of(const Key& key, const Partition& partition) const;
+    PartitionCommit commit_of(const Key& key, const Partition& partition, const EndsSeen& seen) const;
+    // nullopt: the last commit says all.
+    std::optional<PartitionCommit> news_of(const Key& key, const Partition& partition) const;
     Partition& held(const schema::Source& source);
     const Partition* find(const schema::Source& source) const;
 

@@ -52,7 +52,7 @@ private:
     ExitCode show() const {
         const Settings settings = configuration_.load();
         const std::string group = group_of(settings);
-        const GroupOffsets offsets(kafka_config_of(settings), group, topics_of(settings).jobs(), GroupOffsets::View::now);
+        const GroupOffsets offsets(kafka_config_of(settings), group, topics_of(settings), GroupOffsets::View::now);
         const auto members = offsets.members();
         std::vector<PartitionReport> reports;
         for (const PartitionOffsets& partition : offsets.read()) reports.push_back(report_of(partition));
@@ -79,7 +79,7 @@ private:
     ExitCode reset() const {
         const Settings settings = configuration_.load();
         const std::string group = group_of(settings);
-        const GroupOffsets offsets(kafka_config_of(settings), group, topics_of(settings).jobs(), GroupOffsets::View::settled);
+        const GroupOffsets offsets(kafka_config_of(settings), group, topics_of(settings), GroupOffsets::View::settled);
         const auto members = offsets.members();
         if (!members) throw UsageError("the embedded broker does not say who is in a group: start it anew instead");
         if (!members->names.empty()) {
@@ -104,8 +104,8 @@ private:
         return ExitCode::done;
     }
 
-    // A commit that says nothing makes whoever takes over look into the results topic; one that says that nothing above is finished
-    // makes it run everything.
+    // A commit that says nothing makes whoever takes over look into the results topic; one that says that nothing above is finished, and
+    // that the results so far are known, makes it run everything.
     std::vector<NewOffset> wanted_offsets(const GroupOffsets& offsets, const std::vector<PartitionOffsets>& all) const {
         const auto offset = parse_integer(to_);
         const auto back = offset ? std::nullopt : parse_duration(to_);
@@ -121,6 +121,7 @@ private:
         }
         std::vector<std::int64_t> since;
         if (back) since = offsets.offsets_since(now() - *back);
+        const std::vector<consumer::EndsSeen> ends = replay_ ? offsets.ends_seen() : std::vector<consumer::EndsSeen>();
         std::vector<NewOffset> wanted;
         for (const PartitionOffsets& old : all) {
             const bool named = std::find(partitions_.begin(), partitions_.end(), old.partition) != partitions_.end();
@@ -135,10 +136,15 @@ private:
                 }
                 place = *offset;
             }
-            const consumer::CommitState nothing_above{.offset = place, .holes = {}, .highest_finished = place, .starts = {}};
-            wanted.push_back({.partition = old.partition,
-                              .offset = place,
-                              .metadata = replay_ ? consumer::encode_commit_metadata(nothing_above) : std::string()});
+            std::string metadata;
+            if (replay_) {
+                metadata = consumer::encode_commit_metadata({.offset = place,
+                                                             .holes = {},
+                                                             .highest_finished = place,
+                                                             .starts = {},
+                                                             .seen = ends[static_cast<std::size_t>(old.partition)]});
+            }
+            wanted.push_back({.partition = old.partition, .offset = place, .metadata = std::move(metadata)});
         }
         return wanted;
     }

@@ -25,6 +25,7 @@ CommitState random_state(std::mt19937_64& random) {
     std::set<std::int64_t> started;
     for (std::int64_t i = upto(10); i > 0; --i) started.insert(state.offset + upto(range));
     for (const std::int64_t offset : started) state.starts.push_back({offset, static_cast<std::uint32_t>(1 + upto(300))});
+    state.seen = {.results = upto(std::int64_t{1} << 50), .dead_letters = upto(1000)};
     return state;
 }
 
@@ -164,7 +165,7 @@ TEST(CommitMetadata, HoldsOffsetsUpToTheLargest) {
     const CommitState states[] = {
         {.offset = 0, .holes = {1, most - 1}, .highest_finished = most, .starts = {{0, 1}, {most - 1, 7}}},
         {.offset = most - 1, .holes = {}, .highest_finished = most, .starts = {}},
-        {.offset = most, .holes = {}, .highest_finished = most, .starts = {}},
+        {.offset = most, .holes = {}, .highest_finished = most, .starts = {}, .seen = {.results = most, .dead_letters = most}},
     };
     for (const CommitState& state : states) {
         const auto back = decode_commit_metadata(state.offset, encode_commit_metadata(state));

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "consumer/fault_point.h"
+#include "consumer/kafka_group_offsets.h"
 #include "consumer/kafka_transactions.h"
 #include "tests/support/real_kafka.h"
 
@@ -136,6 +137,37 @@ TEST_F(RealKafkaExactlyOnce, AsksTheResultsWhereTheGroupHasNoOffsets) {
     KafkaMember member(config, options);
     EXPECT_EQ(finish_rest(member, count - finished), count - finished);
     EXPECT_EQ(results().size() + read_all(config, topics.dlq()).size(), static_cast<std::size_t>(count));
+    member.source().close(handler, Clock::now() + 5s);
+}
+
+// As a group coordinator answers that has not read its log to the end: what has a result is not run again all the same.
+TEST_F(RealKafkaExactlyOnce, StandsByTheResultsWhereTheCommittedOffsetsAreOld) {
+    submit_jobs(config, topics, 0, count);
+    const GroupOffsets offsets(config, member_options("one").group, topics, GroupOffsets::View::settled);
+    std::vector<NewOffset> old;
+    std::size_t finished = 0;
+    {
+        KafkaMember member(config, member_options("one"));
+        const auto jobs = poll_jobs(member, handler, count);
+        for (const std::int64_t rest : {0, 1}) {
+            for (const Delivery& job : jobs) {
+                if (job.record.source.offset % 3 != rest) continue;
+                member.sink().publish(completed(job));
+                ++finished;
+            }
+            member.sink().commit();
+            if (rest > 0) break;
+            for (const PartitionOffsets& one : offsets.read()) old.push_back({one.partition, one.committed.value(), one.metadata});
+        }
+        member.source().close(handler, Clock::now() + 5s);
+    }
+    ASSERT_LT(finished, static_cast<std::size_t>(count));
+    const auto deadline = Clock::now() + 30s;  // the group remembers a static member for its session
+    while (!offsets.members()->names.empty() && Clock::now() < deadline) std::this_thread::sleep_for(200ms);
+    offsets.set(old);
+    KafkaMember member(config, member_options("one"));
+    EXPECT_EQ(finish_rest(member, count - finished), count - finished);
+    expect_one_result_each(count);
     member.source().close(handler, Clock::now() + 5s);
 }
 

@@ -60,7 +60,7 @@ protected:
 
 TEST_P(ExactlyOnceErrors, EndAsTheTableSays) {
     const Row& row = GetParam();
-    const auto committer = make_transactional_committer(config, source.connection(), tracker, options);
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
     auto entries = poll_entries(3);
     ASSERT_EQ(entries.size(), 3U);
     broker.fail_requests(row.api, row.codes);
@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(Table, ExactlyOnceErrors,
 using ExactlyOnceTest = ExactlyOnceErrors;
 
 TEST_F(ExactlyOnceTest, AFencedProducerGivesUpWhenItHappensAgainAndAgain) {
-    const auto committer = make_transactional_committer(config, source.connection(), tracker, options);
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
     auto entries = poll_entries(1);
     broker.fail_requests(end_transaction, std::vector<int>(5, 90));
     EXPECT_THROW(committer->commit(std::move(entries)), KafkaError);
@@ -125,19 +125,19 @@ TEST_F(ExactlyOnceTest, AFencedProducerGivesUpWhenItHappensAgainAndAgain) {
 
 TEST_F(ExactlyOnceTest, SaysAtStartThatTheRightToTransactionsIsMissing) {
     broker.fail_requests(init_producer, {53});
-    EXPECT_THROW(make_transactional_committer(config, source.connection(), tracker, options), KafkaError);
+    EXPECT_THROW(make_transactional_committer(config, source.connection(), source.past_results(), tracker, options), KafkaError);
 }
 
 TEST_F(ExactlyOnceTest, DividesWhatIsTooMuchForOneTransaction) {
     options.entries_max = 2;
-    const auto committer = make_transactional_committer(config, source.connection(), tracker, options);
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
     EXPECT_EQ(committer->commit(poll_entries(5)).size(), 0U);
     EXPECT_EQ(committer->counters().transactions, 3U);
     EXPECT_EQ(tracker.incomplete(), 0U);
 }
 
 TEST_F(ExactlyOnceTest, DropsWorkOfAPartitionThatWentMeanwhile) {
-    const auto committer = make_transactional_committer(config, source.connection(), tracker, options);
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
     auto entries = poll_entries(3);
     for (const PartitionEpoch& partition : tracker.partitions()) tracker.drop(partition.topic, partition.partition);
     EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U);

@@ -2,6 +2,7 @@
 #include "consumer/kafka_member.h"
 
 #include <map>
+#include <random>
 #include <set>
 
 #include "consumer/kafka_connection.h"
@@ -323,18 +324,19 @@ TEST(KafkaTakeOver, FollowsTheRulesForOffsetsAndMetadata) {
 
     const TakenOver nothing = take_over("jobs", 0, std::nullopt, "", log_of(5, 40));
     EXPECT_EQ(nothing.start, 5) << "no offset: the log's start";
-    EXPECT_FALSE(nothing.recorded) << "the results must be asked";
+    EXPECT_FALSE(nothing.is_known) << "the results must be asked";
     const TakenOver normal = take_over("jobs", 0, 10, metadata, log_of(5, 40));
     EXPECT_EQ(normal.start, 10);
     EXPECT_EQ(normal.state, state);
     EXPECT_EQ(normal.lost, 0);
     const TakenOver foreign = take_over("jobs", 0, 10, "somebody else's", log_of(5, 40));
     EXPECT_EQ(foreign.start, 10);
-    EXPECT_FALSE(foreign.recorded) << "unreadable: the results must be asked";
-    EXPECT_FALSE(take_over("jobs", 0, 10, "", log_of(5, 40)).recorded) << "set by an administrator: the results must be asked";
-    EXPECT_TRUE(normal.recorded);
+    EXPECT_FALSE(foreign.is_known) << "unreadable: the results must be asked";
+    EXPECT_FALSE(take_over("jobs", 0, 10, "", log_of(5, 40)).is_known) << "set by an administrator: the results must be asked";
+    EXPECT_TRUE(normal.is_known && normal.recorded);
     const TakenOver beyond = take_over("jobs", 0, 50, "", log_of(5, 40));
     EXPECT_EQ(beyond.start, 5) << "beyond the log's end: made anew";
+    EXPECT_TRUE(beyond.is_log_anew && !beyond.recorded) << "results of other jobs must not count";
     const TakenOver deleted = take_over("jobs", 0, 10, metadata, log_of(20, 40));
     EXPECT_EQ(deleted.start, 20);
     EXPECT_EQ(deleted.lost, 5) << "10, 13, 15, 18 and 19 were not finished";
@@ -342,11 +344,62 @@ TEST(KafkaTakeOver, FollowsTheRulesForOffsetsAndMetadata) {
 }
 
 TEST(KafkaTakeOver, MakesAStateOfWhatHasResults) {
-    const auto state = [](std::set<std::int64_t> finished) { return state_of_finished(5, finished); };
-    EXPECT_EQ(state({}), (CommitState{.offset = 5, .holes = {}, .highest_finished = 5, .starts = {}}));
+    const CommitState nothing{.offset = 5, .holes = {}, .highest_finished = 5, .starts = {}};
+    const auto state = [&](std::set<std::int64_t> finished) { return with_finished(nothing, 5, finished); };
+    EXPECT_EQ(state({}), nothing);
     EXPECT_EQ(state({5, 6, 7}), (CommitState{.offset = 8, .holes = {}, .highest_finished = 8, .starts = {}}));
     EXPECT_EQ(state({6}), (CommitState{.offset = 5, .holes = {}, .highest_finished = 6, .starts = {}}));
     EXPECT_EQ(state({5, 8, 9, 11}), (CommitState{.offset = 6, .holes = {7, 10}, .highest_finished = 11, .starts = {}}));
+}
+
+// The state of what is neither finished by the commit nor by the results, offset by offset.
+TEST(KafkaTakeOver, AddsWhatHasResultsToWhatTheCommitSays) {
+    const auto seed = std::random_device{}();
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    std::mt19937 random(seed);
+    constexpr std::int64_t end = 30;
+    for (int round = 0; round < 2'000; ++round) {
+        std::set<std::int64_t> finished;
+        for (std::int64_t offset = 0; offset < end; ++offset) {
+            if (random() % 3 == 0) finished.insert(offset);
+        }
+        const CommitState nothing{.offset = 0, .holes = {}, .highest_finished = 0, .starts = {{4, 1}, {9, 2}}};
+        CommitState state = with_finished(nothing, 0, finished);
+        const auto first = static_cast<std::int64_t>(random() % 10);
+        std::set<std::int64_t> more;
+        for (std::int64_t offset = first; offset < end; ++offset) {
+            if (random() % 3 == 0) more.insert(offset);
+        }
+        state = with_finished(state, first, more);
+        const auto is_unfinished = [&](std::int64_t offset) {
+            if (offset < state.offset) return false;
+            if (offset == state.offset || offset > state.highest_finished) return true;
+            return std::ranges::find(state.holes, offset) != state.holes.end();
+        };
+        for (std::int64_t offset = first; offset < end + 3; ++offset) {
+            ASSERT_EQ(is_unfinished(offset), !finished.contains(offset) && !more.contains(offset)) << offset;
+        }
+        for (const StartCount& start : nothing.starts) {
+            const bool is_listed = std::ranges::find(state.starts, start) != state.starts.end();
+            ASSERT_EQ(is_listed, start.offset >= first && is_unfinished(start.offset)) << start.offset;
+        }
+        ASSERT_NO_THROW(encode_commit_metadata(state));
+    }
+}
+
+TEST(KafkaTakeOver, SaysWhatTheCommittedOffsetDidNotKnow) {
+    const CommitState state{.offset = 10, .holes = {13, 15}, .highest_finished = 17, .starts = {{13, 1}}, .seen = {40, 2}};
+    const std::string metadata = encode_commit_metadata(state);
+    TakenOver same = take_over("jobs", 0, 10, metadata, log_of(5, 40));
+    add_ended(same, {.ended = {11, 17}, .seen = {44, 2}});
+    EXPECT_TRUE(same.recorded) << "nothing new";
+    EXPECT_EQ(same.state.seen, (EndsSeen{44, 2}));
+    EXPECT_EQ(same.start, 10);
+    TakenOver stale = take_over("jobs", 0, 10, metadata, log_of(5, 40));
+    add_ended(stale, {.ended = {10, 13, 18}, .seen = {60, 3}});
+    EXPECT_FALSE(stale.recorded) << "has to be committed";
+    EXPECT_EQ(stale.state, (CommitState{.offset = 15, .holes = {}, .highest_finished = 18, .starts = {}, .seen = {60, 3}}));
+    EXPECT_EQ(stale.start, 15);
 }
 
 }  // namespace

@@ -276,8 +276,7 @@ TEST_F(RealKafkaOffsets, AResetWithoutReplayForgetsWhatWasSaidAboveTheOffset) {
     ASSERT_NO_FATAL_FAILURE(work_out_of_order());
     reset({"--to", "1h"});
     EXPECT_THAT(line(), AllOf(HasSubstr(R"("committed":0,)"), HasSubstr(R"("unfinished":null,)"), HasSubstr("does not say")));
-    GroupOffsets(config, group, topics.jobs(), GroupOffsets::View::settled)
-        .set({{.partition = partition, .offset = 2, .metadata = "by hand"}});
+    GroupOffsets(config, group, topics, GroupOffsets::View::settled).set({{.partition = partition, .offset = 2, .metadata = "by hand"}});
     EXPECT_THAT(line(), AllOf(HasSubstr(R"("committed":2,)"), HasSubstr("not written by Lorry")));
     reset({"--to", "end"});
     EXPECT_THAT(line(), AllOf(HasSubstr(R"("committed":20,)"), HasSubstr(R"("lag":0,)")));

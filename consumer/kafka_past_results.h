@@ -1,0 +1,59 @@
+// Which jobs have ended already, by what stands in the results and dead-letter topics. A group's offsets with their metadata are a
+// snapshot, these topics are the log behind it: whoever takes a partition over reads on from where the snapshot ends, or, where there is
+// none, from where the oldest open job's result can be. So also offsets that a broker gives out too old make no job run twice.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "consumer/commit_metadata.h"
+#include "consumer/kafka_connection.h"
+#include "consumer/kafka_end_offsets.h"
+#include "schema/topics.h"
+
+namespace lorry::consumer {
+
+// Any thread; calls wait for each other.
+class PastResults {
+public:
+    // `connection` must outlive this. Asks nothing yet.
+    PastResults(const KafkaConnection& connection, schema::Topics topics) : connection_(connection), topics_(std::move(topics)) {}
+
+    struct Question {
+        std::int32_t partition = 0;  // of the jobs topic
+        std::int64_t first = 0;      // of jobs in [first, end); where that is empty, nothing is read
+        std::int64_t end = 0;
+        std::optional<EndsSeen> seen;  // what ended below is known; nullopt: nothing is
+    };
+    struct Answer {
+        std::set<std::int64_t> ended;  // jobs of the range that have a committed result or dead letter by now
+        EndsSeen seen;
+    };
+    // Results of job partition p are in results partition p mod n (KafkaSink puts them there), and are younger than their jobs. A result of
+    // an earlier topic of the same name does not count, where brokers tell topics apart by ids. Blocks while open transactions are in the
+    // way, and for as long as reading takes. nullopt: told to stop. Throws KafkaError when the brokers are away for deadline_later.
+    std::optional<std::map<std::int32_t, Answer>> ask(const std::vector<Question>& questions, const std::stop_token& stop);
+
+private:
+    struct Counts {
+        std::int32_t results = 0;
+        std::int32_t dead_letters = 0;
+        std::string jobs_topic_id;
+    };
+    const Counts& counts();
+    std::optional<EndOffsets> ends_of(const TopicPartitions& logs, const std::stop_token& stop) const;
+    std::int64_t oldest_start(const TopicPartitions::value_type& log, const Question& question, const std::stop_token& stop) const;
+
+    const KafkaConnection& connection_;
+    const schema::Topics topics_;
+    std::mutex mutex_;
+    std::optional<Counts> counts_;  // guarded by mutex_: as the topics were when first asked, as for the sink
+};
+
+}  // namespace lorry::consumer
