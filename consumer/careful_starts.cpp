@@ -12,7 +12,7 @@ namespace lorry::consumer {
 namespace {
 
 // With so many workers dead under it, a job is taken for the reason.
-constexpr std::uint32_t deaths_max = 2;
+constexpr std::uint32_t deaths_max = 3;
 
 }  // namespace
 
@@ -20,8 +20,8 @@ void CarefulStarts::gone(const std::string& topic, std::int32_t partition) {
     const auto is_of = [&](const schema::Source& source) { return source.topic == topic && source.partition == partition; };
     const auto is_gone = [&](const Waiting& waiting) { return is_of(waiting.delivery.record.source); };
     std::erase_if(starting_, is_gone);
-    std::erase_if(suspects_, is_gone);
-    if (alone_ && is_of(alone_->source)) alone_.reset();
+    std::erase_if(suspects_, [&](const auto& suspect) { return is_gone(suspect.second); });
+    std::erase_if(group_, [&](const FinishedWork& running) { return is_of(running.source); });
     left_.erase({topic, partition});
 }
 
@@ -40,9 +40,9 @@ void CarefulStarts::take(Delivery delivery, std::vector<Delivery>& out) {
         return;
     }
     if (deaths > 0) {
-        spdlog::warn("{} [{}] offset {}: it was running when a worker died, so it will run alone", source.topic, source.partition,
-                     source.offset);
-        suspects_.push_back({std::move(delivery)});
+        spdlog::warn("{} [{}] offset {}: it was running when {} died, so it will run {}", source.topic, source.partition, source.offset,
+                     deaths == 1 ? "a worker" : "two workers", deaths + 1 < deaths_max ? "among few others" : "alone");
+        suspects_.emplace(deaths, Waiting{std::move(delivery)});
         return;
     }
     std::size_t& left = left_.at({source.topic, source.partition});
@@ -62,7 +62,7 @@ bool CarefulStarts::may_start(Waiting& waiting, std::size_t at_once) {
 }
 
 void CarefulStarts::release(std::vector<Delivery>& out, std::size_t max) {
-    release_suspect(out);
+    release_suspects(out, max);
     if (wants_quiet()) return;
     for (auto waiting = starting_.begin(); waiting != starting_.end() && out.size() < max;) {
         if (may_start(*waiting, options_.at_once)) {
@@ -74,14 +74,24 @@ void CarefulStarts::release(std::vector<Delivery>& out, std::size_t max) {
     }
 }
 
-void CarefulStarts::release_suspect(std::vector<Delivery>& out) {
-    if (alone_ && !tracker_.is_incomplete(alone_->source, alone_->epoch)) alone_.reset();
-    if (alone_ || suspects_.empty() || !out.empty() || tracker_.incomplete() > waiting()) return;
-    if (!may_start(suspects_.front(), std::numeric_limits<std::size_t>::max())) return;
-    Delivery delivery = std::move(suspects_.front().delivery);
-    suspects_.pop_front();
-    alone_ = FinishedWork{delivery.record.source, delivery.epoch};
-    out.push_back(std::move(delivery));
+// Those with the most deaths first, with none of fewer deaths beside them, nor others: a group's end says something about its members only.
+void CarefulStarts::release_suspects(std::vector<Delivery>& out, std::size_t max) {
+    std::erase_if(group_, [&](const FinishedWork& running) { return !tracker_.is_incomplete(running.source, running.epoch); });
+    if (suspects_.empty() || !out.empty() || tracker_.incomplete() > waiting() + group_.size()) return;
+    const std::uint32_t deaths = suspects_.begin()->first;
+    if (!group_.empty() && group_deaths_ != deaths) return;
+    group_deaths_ = deaths;
+    std::size_t room = deaths + 1 < deaths_max ? options_.suspects_at_once : 1;
+    room -= std::min(room, group_.size());
+    for (auto next = suspects_.begin(); room > 0 && next != suspects_.end() && next->first == deaths && out.size() < max; --room) {
+        if (!may_start(next->second, std::numeric_limits<std::size_t>::max())) {
+            ++next;
+            continue;
+        }
+        group_.push_back({next->second.delivery.record.source, next->second.delivery.epoch});
+        out.push_back(std::move(next->second.delivery));
+        next = suspects_.erase(next);
+    }
 }
 
 }  // namespace lorry::consumer

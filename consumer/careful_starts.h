@@ -1,13 +1,15 @@
 // Which jobs may start when, after a take-over: a job that kills its worker must not kill one after the other. For the first jobs of a
 // partition that came (those that an earlier owner may have been at when it died) each start is committed, in the offset's metadata,
-// before the job runs. One that was running when a worker died runs alone; one that was running twice becomes the error worker_crashed.
-// Used by KafkaSource, on its thread; knows no Kafka.
+// before the job runs. Most that were running when a worker died did nothing, so they run again in small groups of their own; those of a
+// group that died as well run alone; one that was running a third time becomes the error worker_crashed. Used by KafkaSource, on its thread;
+// knows no Kafka.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +23,8 @@ class CarefulStarts {
 public:
     struct Options {
         std::size_t jobs = 512;    // of each partition: at least as many as a worker has in flight; 0: all jobs start at once
-        std::size_t at_once = 64;  // that are started and not finished: they will have to run one by one if the worker dies
+        std::size_t at_once = 64;  // that are started and not finished: they are the suspects if the worker dies
+        std::size_t suspects_at_once = 8;
     };
     CarefulStarts(OffsetTracker& tracker, const Options& options) : tracker_(tracker), options_(options) {}
 
@@ -41,18 +44,19 @@ private:
         Delivery delivery;
         bool counted = false;  // its start is in the tracker
     };
-    // A job waits to run alone, or does: nothing else is delivered.
-    bool wants_quiet() const { return !suspects_.empty() || alone_.has_value(); }
+    // Suspects wait or run: nothing else is delivered.
+    bool wants_quiet() const { return !suspects_.empty() || !group_.empty(); }
     // True when a commit lists this start.
     bool may_start(Waiting& waiting, std::size_t at_once);
-    void release_suspect(std::vector<Delivery>& out);
+    void release_suspects(std::vector<Delivery>& out, std::size_t max);
 
     OffsetTracker& tracker_;
     const Options options_;
     std::map<std::pair<std::string, std::int32_t>, std::size_t> left_;  // careful starts to come, by partition
     std::deque<Waiting> starting_;
-    std::deque<Waiting> suspects_;
-    std::optional<FinishedWork> alone_;  // runs
+    std::multimap<std::uint32_t, Waiting, std::greater<>> suspects_;  // by deaths
+    std::uint32_t group_deaths_ = 0;
+    std::vector<FinishedWork> group_;  // suspects of so many deaths that run
 };
 
 }  // namespace lorry::consumer

@@ -57,7 +57,7 @@ public:
         std::size_t partitions_held = 0;  // that wait because their commit metadata is full
         std::size_t jobs_incomplete = 0;
         std::size_t metadata_chars = 0;  // the longest
-        std::size_t jobs_starting = 0;   // that wait for the commit of their start, or to run alone
+        std::size_t jobs_starting = 0;   // that wait for the commit of their start, or until others have run
         std::uint64_t transactions = 0, aborts = 0, fences = 0, unknown_outcomes = 0;
         std::uint64_t completions = 0;
         std::uint64_t dead_letters = 0;

@@ -1,4 +1,4 @@
-// Starts after a take-over: listed in a commit first, alone the second time, refused the third.
+// Starts after a take-over: listed in a commit first, in small groups the second time, alone the third, refused the fourth.
 #include "consumer/careful_starts.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ protected:
         Epoch epoch;
         std::vector<Delivery> out;
         Owner(const CommitState& state, std::size_t jobs)
-            : careful(tracker, {.jobs = jobs, .at_once = 3}), epoch(tracker.assign(topic, 0, state)) {
+            : careful(tracker, {.jobs = jobs, .at_once = 3, .suspects_at_once = 2}), epoch(tracker.assign(topic, 0, state)) {
             careful.assigned(topic, 0);
         }
         void poll(std::int64_t offset) {
@@ -60,7 +60,7 @@ TEST_F(CarefulStartsTest, TheFirstJobsStartOnceACommitListsThemAndTheOthersAtOnc
     EXPECT_EQ(committed.starts, (std::vector<StartCount>{{0, 1}, {1, 1}}));
 }
 
-TEST_F(CarefulStartsTest, NoMoreAreStartedAtOnceThanCouldRunOneByOneLater) {
+TEST_F(CarefulStartsTest, NoMoreAreStartedAtOnceThanMayBecomeSuspects) {
     Owner owner(committed, 8);
     for (std::int64_t offset = 0; offset < 5; ++offset) owner.poll(offset);
     EXPECT_THAT(owner.delivered(), IsEmpty());
@@ -74,16 +74,38 @@ TEST_F(CarefulStartsTest, NoMoreAreStartedAtOnceThanCouldRunOneByOneLater) {
     EXPECT_THAT(owner.delivered(), ElementsAre(3));
 }
 
-TEST_F(CarefulStartsTest, WhatWasRunningWhenAWorkerDiedRunsAlone) {
-    committed.starts = {{1, 1}, {2, 1}};
+TEST_F(CarefulStartsTest, WhatWasRunningWhenAWorkerDiedRunsInSmallGroups) {
+    committed.starts = {{1, 1}, {2, 1}, {3, 1}};
+    Owner owner(committed, 8);
+    for (const std::int64_t offset : {0, 1, 2, 3, 4}) owner.poll(offset);
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    commit(owner);
+    EXPECT_EQ(committed.starts, (std::vector<StartCount>{{1, 2}, {2, 2}, {3, 1}})) << "two at a time";
+    EXPECT_THAT(owner.delivered(0), IsEmpty()) << "no room";
+    EXPECT_THAT(owner.delivered(), ElementsAre(1, 2));
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    owner.finish(1);
+    EXPECT_THAT(owner.delivered(), IsEmpty()) << "the third one's start is not committed yet";
+    commit(owner);
+    EXPECT_THAT(owner.delivered(), ElementsAre(3)) << "it joins the one that still runs";
+    owner.finish(3);
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    owner.finish(2);
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    commit(owner);
+    EXPECT_THAT(owner.delivered(), ElementsAre(0, 4)) << "and then the rest";
+}
+
+TEST_F(CarefulStartsTest, WhatWasRunningWhenTwoWorkersDiedRunsAloneAndFirst) {
+    committed.starts = {{0, 1}, {1, 2}, {2, 2}};
     Owner owner(committed, 8);
     for (const std::int64_t offset : {0, 1, 2, 3}) owner.poll(offset);
     EXPECT_THAT(owner.delivered(), IsEmpty());
     commit(owner);
-    EXPECT_THAT(owner.delivered(), ElementsAre(1)) << "listed as started for the second time, and nothing else runs";
+    EXPECT_THAT(owner.delivered(), ElementsAre(1)) << "listed as started for the third time, and nothing else runs";
     commit(owner);
     EXPECT_THAT(owner.delivered(), IsEmpty()) << "one is running alone";
-    EXPECT_EQ(committed.starts, (std::vector<StartCount>{{1, 2}, {2, 1}})) << "the other suspect has not started again";
+    EXPECT_EQ(committed.starts, (std::vector<StartCount>{{0, 1}, {1, 3}, {2, 2}})) << "no other suspect has not started again";
     owner.finish(1);
     EXPECT_THAT(owner.delivered(), IsEmpty()) << "the second one's start is not committed yet";
     commit(owner);
@@ -91,10 +113,14 @@ TEST_F(CarefulStartsTest, WhatWasRunningWhenAWorkerDiedRunsAlone) {
     owner.finish(2);
     EXPECT_THAT(owner.delivered(), IsEmpty());
     commit(owner);
-    EXPECT_THAT(owner.delivered(), ElementsAre(0, 3)) << "and then the rest";
+    EXPECT_THAT(owner.delivered(), ElementsAre(0)) << "of one death";
+    owner.finish(0);
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    commit(owner);
+    EXPECT_THAT(owner.delivered(), ElementsAre(3)) << "and then the rest";
 }
 
-TEST_F(CarefulStartsTest, WhatComesWhileAJobRunsAloneWaits) {
+TEST_F(CarefulStartsTest, WhatComesWhileSuspectsRunWaits) {
     committed.starts = {{0, 1}};
     Owner owner(committed, 2);
     for (std::int64_t offset = 0; offset < 4; ++offset) owner.poll(offset);
@@ -111,8 +137,8 @@ TEST_F(CarefulStartsTest, WhatComesWhileAJobRunsAloneWaits) {
     EXPECT_THAT(owner.delivered(), ElementsAre(5));
 }
 
-TEST_F(CarefulStartsTest, WhatWasRunningWhenTwoWorkersDiedIsRefused) {
-    for (int death = 0; death < 2; ++death) {
+TEST_F(CarefulStartsTest, WhatWasRunningWhenThreeWorkersDiedIsRefused) {
+    for (int death = 0; death < 3; ++death) {
         Owner owner(committed, 8);
         owner.poll(0);
         EXPECT_THAT(owner.delivered(), IsEmpty());

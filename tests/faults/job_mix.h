@@ -40,7 +40,7 @@ struct FaultRules {
     std::size_t job_bytes_max = 64 << 10;
     // What the results topic takes; a result above it is the error result_too_large. nullopt: more than any result.
     std::optional<std::size_t> result_bytes_max = std::nullopt;
-    // Workers ended so often that a job may have met two of those ends by chance: worker_crashed will do for any job that is computed.
+    // Workers ended so often that a job may have met three of those ends by chance: worker_crashed will do for any job that is computed.
     bool crashes_by_chance = false;
     // Of a worker: its window, beside which jobs of unknown adapters have eight more; what the program itself takes, and a window of jobs.
     std::uint64_t in_flight_max = 9 * 256;

@@ -398,7 +398,7 @@ std::vector<Violation> Rig::conclude() {
     constexpr std::chrono::seconds patience{60};
     end_all();
     FaultRules rules = options_.rules;
-    rules.crashes_by_chance = counts_.unclean + counts_.pauses + counts_.broker_faults + counts_.proxy_faults + counts_.exits >= 2;
+    rules.crashes_by_chance = counts_.unclean + counts_.pauses + counts_.broker_faults + counts_.proxy_faults + counts_.exits >= 3;
     Evidence evidence = read_evidence(cluster_.config(), topics_, group(), rules, options_.transaction_timeout + patience);
     evidence.tailed = tail_->finish(patience);
     std::ranges::move(tail_->violations(), std::back_inserter(violations_));
