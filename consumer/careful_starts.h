@@ -1,8 +1,8 @@
 // Which jobs may start when, after a take-over: a job that kills its worker must not kill one after the other. For the first jobs of a
 // partition that came (those that an earlier owner may have been at when it died) each start is committed, in the offset's metadata,
 // before the job runs. Most that were running when a worker died did nothing, so they run again in small groups of their own; those of a
-// group that died as well run alone; one that was running a third time becomes the error worker_crashed. Used by KafkaSource, on its thread;
-// knows no Kafka.
+// group that died as well run alone; one that was running a third time becomes the error worker_crashed. Used by KafkaSource, on its
+// thread; knows no Kafka.
 #pragma once
 
 #include <cstddef>

@@ -177,7 +177,7 @@ void Pipeline::State::generate_loop() {
 void Pipeline::State::publish_loop() {
     Clock::time_point next_commit = Clock::now() + options.commit_interval;
     while (!failed) {
-        // While nothing else runs, nobody is served by waiting for more: a few jobs that must run without others, or the commit of their start.
+        // While nothing else runs, nobody is served by waiting for more: suspects run without others, and start after a commit.
         const auto nothing_runs = [&] { return in_flight.total() <= publisher.uncommitted(); };
         if (nothing_runs()) next_commit = std::min(next_commit, Clock::now() + idle_commit_interval);
         const auto until_commit = std::chrono::duration_cast<std::chrono::milliseconds>(next_commit - Clock::now());

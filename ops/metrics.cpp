@@ -95,7 +95,7 @@ struct Metrics::State {
     Gauge& metadata = gauge("lorry_commit_metadata_characters", "The longest commit metadata of a partition");
     Counter& skipped = counter("lorry_jobs_skipped_total", "Jobs that an earlier owner of their partition had finished");
     Counter& replayed = counter("lorry_jobs_replayed_total", "Jobs that an earlier owner of their partition had taken and not finished");
-    Gauge& starting = gauge("lorry_jobs_starting", "Jobs of new partitions that wait for the commit of their start, or until others have run");
+    Gauge& starting = gauge("lorry_jobs_starting", "Jobs of new partitions that wait for the commit of their start, or for suspects");
     Counter& transactions = counter("lorry_transactions_total", "Transactions that were committed");
     Counter& aborts = counter("lorry_transactions_aborted_total", "Transactions that were aborted and tried again");
     Counter& fences = counter("lorry_transactions_fenced_total", "Times that the transactional id was opened elsewhere or timed out");

@@ -19,6 +19,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/runtime.h"
+
 namespace lorry::kernels::cuda {
 
 struct Bfloat16 {
@@ -27,11 +29,18 @@ struct Bfloat16 {
 
 constexpr int warp_size = 32;
 
-// How many blocks of how many threads, and what each shares.
 struct Blocks {
     int x = 1;
     int y = 1;
     int z = 1;
+};
+
+// How many blocks of how many threads, and what each shares.
+struct Launch {
+    Blocks blocks;
+    int threads = 0;
+    std::size_t shared_bytes = 0;
+    cudaStream_t stream = nullptr;
 };
 
 }  // namespace lorry::kernels::cuda

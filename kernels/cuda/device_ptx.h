@@ -71,13 +71,6 @@ __device__ inline std::uint32_t pack(float low, float high) {
 __device__ inline Bfloat16 to_bfloat16(float x) { return {static_cast<std::uint16_t>(pack(x, 0.0F))}; }
 __device__ inline float to_float(Bfloat16 x) { return __uint_as_float(static_cast<std::uint32_t>(x.bits) << 16); }
 
-struct Launch {
-    Blocks blocks;
-    int threads = 0;
-    std::size_t shared_bytes = 0;
-    cudaStream_t stream = nullptr;
-};
-
 // Starts kernel(arguments...) on the stream; a launch that is refused shows in cudaGetLastError().
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const Launch& how, Arguments&&... arguments) {

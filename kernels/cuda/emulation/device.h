@@ -189,13 +189,6 @@ void copy_async_wait() {
     emulation::copy_async_wait(groups);
 }
 
-struct Launch {
-    Blocks blocks;
-    int threads = 0;
-    std::size_t shared_bytes = 0;
-    cudaStream_t stream = nullptr;
-};
-
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const Launch& how, Arguments&&... arguments) {
     const std::tuple<Parameters...> values(static_cast<Parameters>(std::forward<Arguments>(arguments))...);
