@@ -60,8 +60,8 @@ public:
     virtual std::vector<RejectedEntry> commit(std::vector<OutboxEntry> entries) = 0;
 };
 
-// Records first, acknowledged by all in-sync replicas, then offsets: after a crash between the two, jobs run again and leave a second
-// result of the same id.
+// Records first, acknowledged by all in-sync replicas, then offsets. After a crash between the two whoever takes over finds the results;
+// a worker that was thrown out of its group between them leaves second ones of the same id.
 std::unique_ptr<Committer> make_at_least_once_committer(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker,
                                                         const ProducerLimits& limits);
 

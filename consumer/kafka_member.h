@@ -24,7 +24,7 @@ public:
         std::chrono::milliseconds session_timeout{20'000};
         std::chrono::milliseconds poll_interval_max{300'000};
         std::chrono::milliseconds drain_budget{2'000};
-        bool exactly_once = true;  // with transactions, where the brokers can; else results may come twice after a crash
+        bool exactly_once = true;  // with transactions, where the brokers can; else a worker that hung may leave results twice
         std::chrono::milliseconds transaction_timeout{10'000};
         CarefulStarts::Options careful_starts;
         std::size_t outbox_records_max = 10'000;

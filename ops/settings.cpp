@@ -47,7 +47,7 @@ constexpr std::array settings_of_all = {
     Setting{"group_protocol", kafka, &Settings::group_protocol, "classic|consumer",
             "how workers share partitions; consumer is KIP-848: smoother rebalances, but a killed worker's partitions rest longer"},
     Setting{"exactly_once", kafka, &Settings::exactly_once, "true|false",
-            "results and offsets in one transaction; false: without, and after a crash a job may have a second result of the same id"},
+            "results and offsets in one transaction; false: without, and a worker that hung may leave second results of the same id"},
     Setting{"deadline_start", kafka, &Settings::deadline_start, "TIME", "how long to wait for the brokers' first answer"},
     Setting{"deadline_later", kafka, &Settings::deadline_later, "TIME", "how long the brokers may be away afterwards"},
     Setting{"ledger", ledger, &Settings::ledger, "FILE", "SQLite file with what is known of jobs and adapters (default: PREFIX.sqlite)"},
