@@ -106,6 +106,34 @@ TEST_F(KafkaSourceTest, DrainsEverythingWhenClosedAndTheEpochsAreOver) {
     EXPECT_TRUE(tracker.partitions().empty());
 }
 
+// A member that was stopped while it joined: what it had is somebody else's by the time that it is a member again, under a generation with
+// which it could commit for it.
+TEST_F(KafkaSourceTest, GivesUpWhatItHadWhenTheGroupDoesNotKnowItAnyMore) {
+    constexpr std::int16_t join_group = 11;
+    constexpr int unknown_member = 25;
+    submit_to_one(4);
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    const auto jobs = poll_for(source, 2s);
+    ASSERT_EQ(jobs.size(), 4U);
+    OffsetTracker tracker_two;
+    auto options_two = source_options();
+    options_two.member = "two";
+    KafkaSource second(config, options_two, tracker_two);
+    RecordingHandler handler_two;
+    static_cast<void>(second.poll(500ms, 0, handler_two));  // has asked to join, which makes the first one join again
+    broker.fail_requests(join_group, {unknown_member});
+    const auto deadline = Clock::now() + 30s;
+    while (handler.lost_ones.empty() && Clock::now() < deadline) {
+        static_cast<void>(source.poll(20ms, 0, handler));
+        static_cast<void>(second.poll(20ms, 0, handler_two));
+    }
+    ASSERT_FALSE(handler.lost_ones.empty()) << "it kept its partitions";
+    for (const Delivery& job : jobs) EXPECT_FALSE(tracker.finish(job.record.source, job.epoch)) << "nothing of it is published";
+    source.close(handler, Clock::now() + 1s);
+    second.close(handler_two, Clock::now() + 1s);
+}
+
 // A pipeline without room for a job must not leave the group waiting, nor come back at once and spin.
 TEST_F(KafkaSourceTest, ServesTheGroupForTheWholeTimeoutAlsoWithoutRoomForAJob) {
     submit_to_one(4);
