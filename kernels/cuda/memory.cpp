@@ -22,10 +22,12 @@ void Stream::wait() const { check(cudaStreamSynchronize(stream_), "waiting for a
 DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
     void* memory = nullptr;
-    if (cudaMalloc(&memory, bytes) != cudaSuccess) {
-        static_cast<void>(cudaGetLastError());  // the refusal is reported here, not by the next launch
+    const cudaError_t error = cudaMalloc(&memory, bytes);
+    if (error != cudaSuccess) static_cast<void>(cudaGetLastError());  // it is reported here, not by the next launch
+    if (error == cudaErrorMemoryAllocation) {
         throw std::runtime_error("the GPU has no " + std::to_string(bytes) + " bytes of memory left: lower kv_memory or adapter_memory");
     }
+    check(error, "allocating memory");
     data_ = static_cast<std::byte*>(memory);
 }
 

@@ -266,12 +266,12 @@ TEST(Emulation, MatrixFragmentsMultiplyAsMatricesDo) {
     }
     std::vector<float> plain(256);
     std::vector<float> turned(256);
-    const std::uint64_t conflicts = emulation::counts().bank_conflicts;
+    const std::uint64_t conflicts = emulation::bank_conflicts();
     launch(multiply, {.blocks = {}, .threads = warp_size, .shared_bytes = sizeof(Fragments), .stream = nullptr}, plain.data(),
            turned.data(), a.data(), b.data());
     EXPECT_EQ(plain, want);
     EXPECT_EQ(turned, want);
-    EXPECT_EQ(emulation::counts().bank_conflicts, conflicts) << "rows of 48 bytes lie in different banks";
+    EXPECT_EQ(emulation::bank_conflicts(), conflicts) << "rows of 48 bytes lie in different banks";
 }
 
 __global__ void vote_and_sum(std::uint32_t* votes, int* sums, int* picked) {

@@ -89,7 +89,7 @@ public:
     int threads() const { return shape_.threads; }
     Index3 block() const { return block_; }
     Index3 grid() const { return shape_.grid; }
-    Counts& counts() { return counts_; }
+    std::uint64_t& bank_conflicts() { return bank_conflicts_; }
 
     [[noreturn]] void fault(const std::string& what, const std::source_location& where) const {
         throw Fault(place(where) + ": block (" + std::to_string(block_.x) + ", " + std::to_string(block_.y) + ", " +
@@ -118,7 +118,7 @@ private:
     std::mutex mutex_;  // held by a launch
     Schedule schedule_;
     std::mt19937_64 random_{1};
-    Counts counts_;
+    std::uint64_t bank_conflicts_ = 0;
 
     // Of the launch.
     Shape shape_;
@@ -231,7 +231,6 @@ void Machine::go_on(bool ends) {
         running_ = thread;
         next = &self().fiber;
     }
-    ++counts_.switches;
     if (ends) me.fiber.end_in(*next);
     me.fiber.switch_to(*next);
 }
@@ -256,7 +255,6 @@ std::byte* Machine::shared_memory(std::size_t bytes, const std::source_location&
 
 void Machine::release_barrier() {
     at_barrier_ = 0;
-    ++counts_.barriers;
     for (int i = 0; i < shape_.threads; ++i) {
         const int index = schedule_.order == Order::ascending ? shape_.threads - 1 - i : i;
         Thread& thread = thread_at(index);
@@ -302,7 +300,6 @@ void Machine::warp_operation(WarpOperation operation, void* operands, void (*com
         all[static_cast<std::size_t>(lane)] = other.operands;
     }
     if (complete) {
-        ++counts_.warp_operations;
         if (compute != nullptr) compute(all);
         for (int i = 0; i < warp_size; ++i) {
             const int lane = schedule_.order == Order::ascending ? warp_size - 1 - i : i;
@@ -347,8 +344,8 @@ void Machine::copy_async_wait(int groups_in_flight) {
 
 void set_schedule(const Schedule& schedule) { Machine::get().set_schedule(schedule); }
 void run(const Shape& shape, const std::function<void()>& body) { Machine::get().run(shape, body); }
-const Counts& counts() { return Machine::get().counts(); }
-void count_bank_conflict() { ++Machine::get().counts().bank_conflicts; }
+std::uint64_t bank_conflicts() { return Machine::get().bank_conflicts(); }
+void count_bank_conflict() { ++Machine::get().bank_conflicts(); }
 int thread_in_block() { return Machine::get().thread(); }
 int block_threads() { return Machine::get().threads(); }
 Index3 block() { return Machine::get().block(); }

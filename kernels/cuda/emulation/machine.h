@@ -55,14 +55,8 @@ struct Shape {
 // Runs body as every thread of every block. Throws the Fault that a thread ran into; the kernel is then given up where it stands.
 void run(const Shape& shape, const std::function<void()>& body);
 
-// What has happened since the program started.
-struct Counts {
-    std::uint64_t switches = 0;
-    std::uint64_t barriers = 0;
-    std::uint64_t warp_operations = 0;
-    std::uint64_t bank_conflicts = 0;  // ldmatrix operations whose rows share banks
-};
-const Counts& counts();
+// ldmatrix operations whose rows share banks, since the program started.
+std::uint64_t bank_conflicts();
 void count_bank_conflict();
 
 // The running thread.
