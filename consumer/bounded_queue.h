@@ -18,9 +18,15 @@ public:
     bool push(T value) {
         std::unique_lock lock(mutex_);
         has_room_.wait(lock, [&] { return closed_ || values_.size() < capacity_; });
-        if (closed_) return false;
-        values_.push_back(std::move(value));
-        has_values_.notify_one();
+        put(value);
+        return !closed_;
+    }
+
+    // Waits up to timeout. False: there was no room, and the value is as it was. True also when the queue is closed and the value dropped.
+    bool push_for(T& value, std::chrono::milliseconds timeout) {
+        std::unique_lock lock(mutex_);
+        if (!has_room_.wait_for(lock, timeout, [&] { return closed_ || values_.size() < capacity_; })) return false;
+        put(value);
         return true;
     }
 
@@ -53,6 +59,13 @@ public:
     }
 
 private:
+    // Under mutex_.
+    void put(T& value) {
+        if (closed_) return;
+        values_.push_back(std::move(value));
+        has_values_.notify_one();
+    }
+
     const std::size_t capacity_;
     mutable std::mutex mutex_;
     std::condition_variable has_room_;

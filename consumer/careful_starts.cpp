@@ -58,6 +58,11 @@ bool CarefulStarts::may_start(Waiting& waiting, std::size_t at_once) {
     const auto& [record, epoch, refusal] = waiting.delivery;
     // No room for it, also none in the metadata: again when other jobs have finished.
     if (!waiting.counted) waiting.counted = tracker_.started() < at_once && tracker_.start(record.source, epoch).has_value();
+    if (!waiting.counted && tracker_.started() == 0 && tracker_.incomplete() <= this->waiting()) {
+        spdlog::warn("{} [{}] offset {}: starts without being listed, as the commit metadata is full and nothing else runs",
+                     record.source.topic, record.source.partition, record.source.offset);
+        return true;
+    }
     return waiting.counted && tracker_.start_is_committed(record.source, epoch);
 }
 

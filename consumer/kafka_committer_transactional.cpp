@@ -45,8 +45,6 @@ public:
 
     std::vector<RejectedEntry> commit(std::vector<OutboxEntry> entries) override {
         std::vector<RejectedEntry> rejected;
-        auto waiting_since = Timer::now();
-        Backoff backoff(backoff_first, backoff_max);
         std::deque<OutboxEntry> waiting(std::make_move_iterator(entries.begin()), std::make_move_iterator(entries.end()));
         do {
             Transaction transaction{.entries = take_first(waiting), .commits = {}, .rejected = {}};
@@ -55,19 +53,20 @@ public:
             const bool done = result.end == StepEnd::done;
             std::move(transaction.rejected.begin(), transaction.rejected.end(), std::back_inserter(rejected));
             if (done) {
-                entries_max_ = std::min(options_.entries_max, entries_max_ * 2);
-                waiting_since = Timer::now();
-                backoff.reset();
+                if (!transaction.entries.empty()) entries_max_ = std::min(options_.entries_max, entries_max_ * 2);
+                failing_since_.reset();
+                backoff_.reset();
                 continue;
             }
             // A second worker under our member name is told to the consumer. Offsets that are refused for it (FENCED_INSTANCE_ID) may as
             // well be this worker's own, sent as the member that it was before it joined anew.
             consumer_.check_fatal();
-            if (result.timed_out) entries_max_ = std::max<std::size_t>(1, transaction.entries.size() / 2);
+            if (result.timed_out && !transaction.entries.empty()) entries_max_ = std::max<std::size_t>(1, transaction.entries.size() / 2);
             std::move(transaction.entries.rbegin(), transaction.entries.rend(), std::front_inserter(waiting));
-            const auto waited = std::chrono::duration_cast<milliseconds>(Timer::now() - waiting_since);
+            if (!failing_since_) failing_since_ = Timer::now();
+            const auto waited = std::chrono::duration_cast<milliseconds>(Timer::now() - *failing_since_);
             if (waited > config_.deadline_later) throw consumer_.away("publishing results (" + result.reason + ")", waited);
-            std::this_thread::sleep_for(backoff.next());
+            std::this_thread::sleep_for(backoff_.next());
         } while (!waiting.empty());
         return rejected;
     }
@@ -242,6 +241,9 @@ private:
     PastResults& past_results_;
     OffsetTracker& tracker_;
     std::size_t entries_max_;  // of the next transaction
+    // Since the last one that was committed, over several calls: a transaction of starts alone is tried again with the next.
+    std::optional<Timer::time_point> failing_since_;
+    Backoff backoff_{backoff_first, backoff_max};
     std::vector<Timer::time_point> recent_fences_;
     std::atomic<std::uint64_t> transactions_ = 0, aborts_ = 0, fences_ = 0, unknown_ = 0;
     std::unique_ptr<TransactionalProducer> producer_;

@@ -223,12 +223,22 @@ std::string KafkaConnection::cluster_id() const {
 
 std::string KafkaConnection::topic_id(const std::string& topic) const {
     if (is_embedded_cluster(cluster_id())) return {};  // it never answers
-    const QueueHandle queue(rd_kafka_queue_new(handle()));
     const char* name = topic.c_str();
     const TopicCollectionHandle names(rd_kafka_TopicCollection_of_topic_names(&name, 1));
-    rd_kafka_DescribeTopics(handle(), names.get(), nullptr, queue.get());
-    const EventHandle event(rd_kafka_queue_poll(queue.get(), static_cast<int>(request_timeout.count())));
-    if (!event || rd_kafka_event_error(event.get()) != RD_KAFKA_RESP_ERR_NO_ERROR) return {};
+    const auto end = std::chrono::steady_clock::now() + config_.deadline_start;
+    EventHandle event;
+    for (auto backoff = backoff_first;; backoff = std::min(backoff * 2, backoff_max)) {
+        const QueueHandle queue(rd_kafka_queue_new(handle()));
+        rd_kafka_DescribeTopics(handle(), names.get(), nullptr, queue.get());
+        event.reset(rd_kafka_queue_poll(queue.get(), static_cast<int>(request_timeout.count())));
+        const auto error = event ? rd_kafka_event_error(event.get()) : RD_KAFKA_RESP_ERR__TIMED_OUT;
+        if (error == RD_KAFKA_RESP_ERR_NO_ERROR) break;
+        if (error == RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION || error == RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE) return {};
+        if (std::chrono::steady_clock::now() > end) {
+            throw away(fmt::format("asking for the id of {} ({})", topic, rd_kafka_err2str(error)), config_.deadline_start);
+        }
+        std::this_thread::sleep_for(backoff);
+    }
     std::size_t count = 0;
     const auto* const* topics = rd_kafka_DescribeTopics_result_topics(rd_kafka_event_DescribeTopics_result(event.get()), &count);
     if (count != 1 || rd_kafka_error_code(rd_kafka_TopicDescription_error(topics[0])) != RD_KAFKA_RESP_ERR_NO_ERROR) return {};

@@ -86,7 +86,7 @@ public:
     // One try, a second at most; nullopt: no answer, or no such topic.
     std::optional<std::int32_t> try_partition_count(const std::string& topic) const;
     std::string cluster_id() const;
-    // The topic's id; empty where the broker gives none or has no such topic.
+    // The topic's id; empty where brokers give none or have no such topic. Retries until deadline_start.
     std::string topic_id(const std::string& topic) const;
     // The topic's settings, as Kafka names them; empty where the broker does not say (no right, or it is the embedded one).
     std::map<std::string, std::string> topic_settings(const std::string& topic) const;

@@ -59,6 +59,7 @@ struct KafkaMember::State {
         cluster_id = connection.cluster_id();
         const bool embedded = is_embedded_cluster(cluster_id);
         const std::int32_t jobs = connection.required_partition_count(topics.jobs());
+        const EndTopics ends = source.past_results().end_topics();
         KafkaSink::Options sink_options{.topics = topics,
                                         .outbox_records_max = options.outbox_records_max,
                                         .outbox_bytes_max = options.outbox_bytes_max,
@@ -66,15 +67,15 @@ struct KafkaMember::State {
                                                    .chunks = record_limit(connection, topics.chunks(), embedded),
                                                    .status = record_limit(connection, topics.status(), embedded),
                                                    .dlq = record_limit(connection, topics.dlq(), embedded)},
-                                        .results_partitions = connection.required_partition_count(topics.results()),
-                                        .dlq_partitions = connection.required_partition_count(topics.dlq())};
+                                        .jobs_topic_id = ends.jobs_id,
+                                        .results_partitions = ends.results,
+                                        .dlq_partitions = ends.dead_letters};
         connection.required_partition_count(topics.chunks());
         if (jobs != sink_options.results_partitions) {
             spdlog::warn("{} has {} partitions and {} has {}: give them the same number, so that a take-over finds results in one place",
                          topics.jobs(), jobs, topics.results(), sink_options.results_partitions);
         }
         const ProducerLimits limits = producer_limits({sink_options.limits.results, sink_options.limits.status, sink_options.limits.dlq});
-        sink_options.jobs_topic_id = connection.topic_id(topics.jobs());
         const std::int32_t status = connection.required_partition_count(topics.status());
         const TopicPartitions inputs = partitions_of(topics.jobs(), jobs);
         TopicPartitions outputs = partitions_of(topics.results(), sink_options.results_partitions);

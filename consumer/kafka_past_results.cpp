@@ -1,16 +1,16 @@
 // Reading results for the sources they name.
 #include "consumer/kafka_past_results.h"
 
-#include <fmt/format.h>
+#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "consumer/backoff.h"
-#include "consumer/kafka_end_offsets.h"
 #include "consumer/kafka_reader.h"
 
 namespace lorry::consumer {
@@ -18,13 +18,15 @@ namespace lorry::consumer {
 namespace {
 
 using std::chrono::milliseconds;
+using Log = TopicPartitions::value_type;
 
 constexpr milliseconds poll_timeout{200};
 constexpr milliseconds backoff_first{50};
 constexpr milliseconds backoff_max{1'000};
 constexpr std::size_t records_max = 1000;
-// How far the clocks of producers, workers and brokers may be apart.
-constexpr std::chrono::minutes clocks_apart{10};
+// How far the clocks of producers, workers and brokers may be apart: brokers refuse records that come from over an hour ahead.
+constexpr std::chrono::minutes clocks_apart{70};
+constexpr std::chrono::seconds telling_interval{30};
 
 // A kind of log that ends of jobs stand in, and its headers that name the job.
 struct Kind {
@@ -35,23 +37,35 @@ struct Kind {
     std::string_view partition_header;
     std::string_view offset_header;
 
-    TopicPartitions::value_type log_of(std::int32_t jobs_partition) const { return {topic, jobs_partition % partitions}; }
+    Log log_of(std::int32_t jobs_partition) const { return {topic, jobs_partition % partitions}; }
 };
 
-// The last of that name: a job's own headers stand before ours.
-std::optional<std::string_view> header(const schema::JobRecord& record, std::string_view name) {
-    for (auto found = record.headers.rbegin(); found != record.headers.rend(); ++found) {
-        if (found->first == name) return found->second;
-    }
-    return std::nullopt;
-}
+// What one partition's answer is made of: its jobs in [first, end), ended by records from these offsets on.
+struct Sought {
+    std::int64_t first = 0;
+    std::int64_t end = 0;
+    EndsSeen from;
+};
 
-std::optional<std::int64_t> number(std::optional<std::string_view> text) {
+std::optional<std::int64_t> number(const std::string* text) {
     std::int64_t value = 0;
-    if (!text) return std::nullopt;
+    if (text == nullptr) return std::nullopt;
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
     if (error != std::errc() || end != text->data() + text->size()) return std::nullopt;
     return value;
+}
+
+// The job that ended with this record; nullopt: it names none of that topic.
+std::optional<schema::Source> ended_job(const schema::JobRecord& record, const Kind& kind, const std::string& topic,
+                                        const std::string& topic_id) {
+    const auto header = [&](std::string_view name) { return schema::find_header(record.headers, name); };
+    const std::string* named = header(kind.topic_header);
+    const std::string* id = header(schema::source_topic_id_header);
+    if (named == nullptr || *named != topic || (id != nullptr && !topic_id.empty() && *id != topic_id)) return std::nullopt;
+    const auto partition = number(header(kind.partition_header));
+    const auto offset = number(header(kind.offset_header));
+    if (!partition || !offset) return std::nullopt;
+    return schema::Source{topic, static_cast<std::int32_t>(*partition), *offset};
 }
 
 // The first record from that offset on; nullopt: there is none, or told to stop.
@@ -65,15 +79,38 @@ std::optional<schema::JobRecord> first_record(const KafkaConfig& config, const T
     return std::nullopt;
 }
 
+// Every committed record of these logs from `starts` up to `ends`. False: told to stop.
+bool read(const KafkaConfig& config, const std::map<Log, std::int64_t>& starts, const EndOffsets& ends, const std::stop_token& stop,
+          const std::function<void(const schema::JobRecord&)>& take) {
+    RecordReader::Options options{.positions_only = true};
+    for (const auto& [log, start] : starts) options.positions.push_back({log.first, log.second, start});
+    RecordReader reader(config, std::move(options));
+    const auto is_read = [&](const TopicOffset& position) { return position.next >= ends.at({position.topic, position.partition}); };
+    auto next_telling = std::chrono::steady_clock::now() + telling_interval;
+    for (;;) {
+        const auto positions = reader.positions();
+        const auto behind = std::ranges::find_if_not(positions, is_read);
+        if (behind == positions.end()) return true;
+        if (stop.stop_requested()) return false;
+        if (const auto now = std::chrono::steady_clock::now(); now > next_telling) {
+            next_telling = now + telling_interval;
+            spdlog::warn("{} [{}]: reading what has ended is at offset {} of {}; if it stays there, a transaction is open at it",
+                         behind->topic, behind->partition, behind->next, ends.at({behind->topic, behind->partition}));
+        }
+        for (const schema::JobRecord& record : reader.poll(poll_timeout, records_max)) take(record);
+    }
+}
+
 }  // namespace
 
-const PastResults::Counts& PastResults::counts() {
-    if (!counts_) {
-        counts_ = Counts{.results = connection_.required_partition_count(topics_.results()),
-                         .dead_letters = connection_.required_partition_count(topics_.dlq()),
-                         .jobs_topic_id = connection_.topic_id(topics_.jobs())};
+EndTopics PastResults::end_topics() {
+    const std::scoped_lock lock(mutex_);
+    if (!end_topics_) {
+        end_topics_ = EndTopics{.results = connection_.required_partition_count(topics_.results()),
+                                .dead_letters = connection_.required_partition_count(topics_.dlq()),
+                                .jobs_id = connection_.topic_id(topics_.jobs())};
     }
-    return *counts_;
+    return *end_topics_;
 }
 
 // As everybody sees them, committed or not: what is above was written later.
@@ -89,73 +126,56 @@ std::optional<EndOffsets> PastResults::ends_of(const TopicPartitions& logs, cons
     return std::nullopt;
 }
 
-// Where in that log the result of the oldest open job can be: not before its job was written.
-std::int64_t PastResults::oldest_start(const TopicPartitions::value_type& log, const Question& question,
-                                       const std::stop_token& stop) const {
+// When the first of these jobs can have ended: not before it was written. nullopt: nobody knows.
+std::optional<schema::Timestamp> PastResults::oldest_end(const Question& question, const std::stop_token& stop) const {
     const auto oldest = first_record(connection_.config(), {topics_.jobs(), question.partition, question.first}, stop);
-    if (!oldest || !oldest->timestamp) return 0;
-    return first_offset_since(connection_, log, *oldest->timestamp - clocks_apart).value_or(0);
+    if (!oldest || !oldest->timestamp) return std::nullopt;
+    return *oldest->timestamp - clocks_apart;
 }
 
 std::optional<std::map<std::int32_t, PastResults::Answer>> PastResults::ask(const std::vector<Question>& questions,
                                                                             const std::stop_token& stop) {
-    const std::scoped_lock lock(mutex_);
-    const std::array kinds = {Kind{topics_.results(), counts().results, &EndsSeen::results, schema::source_topic_header,
+    const EndTopics topics = end_topics();
+    const std::array kinds = {Kind{topics_.results(), topics.results, &EndsSeen::results, schema::source_topic_header,
                                    schema::source_partition_header, schema::source_offset_header},
-                              Kind{topics_.dlq(), counts().dead_letters, &EndsSeen::dead_letters, schema::dead_letter_topic_header,
+                              Kind{topics_.dlq(), topics.dead_letters, &EndsSeen::dead_letters, schema::dead_letter_topic_header,
                                    schema::dead_letter_partition_header, schema::dead_letter_offset_header}};
-    std::set<TopicPartitions::value_type> logs;
+    std::set<Log> logs;
     for (const Question& question : questions) {
         for (const Kind& kind : kinds) logs.insert(kind.log_of(question.partition));
     }
     const auto ends = ends_of({logs.begin(), logs.end()}, stop);
     if (!ends) return std::nullopt;
 
-    struct Asked {
-        std::int64_t first = 0, end = 0;
-        EndsSeen from;
-    };
     std::map<std::int32_t, Answer> answers;
-    std::map<std::int32_t, Asked> asked;
-    std::map<TopicPartitions::value_type, std::int64_t> starts;
+    std::map<std::int32_t, Sought> sought;
+    std::map<Log, std::int64_t> starts;
     for (const Question& question : questions) {
-        Answer& answer = answers[question.partition];
-        Asked& one = asked[question.partition] = {.first = question.first, .end = question.end, .from = question.seen.value_or(EndsSeen{})};
+        EndsSeen& seen = answers[question.partition].seen;
+        for (const Kind& kind : kinds) seen.*kind.seen = ends->at(kind.log_of(question.partition));
+        if (question.first >= question.end) continue;
+        Sought& one = sought[question.partition] = {question.first, question.end, question.seen.value_or(EndsSeen{})};
+        const auto oldest = question.seen ? std::nullopt : oldest_end(question, stop);
         for (const Kind& kind : kinds) {
-            const auto log = kind.log_of(question.partition);
-            const std::int64_t end = answer.seen.*kind.seen = ends->at(log);
-            if (question.first >= question.end || end == 0) continue;
+            const Log log = kind.log_of(question.partition);
             std::int64_t& from = one.from.*kind.seen;
-            if (!question.seen) from = oldest_start(log, question, stop);
-            if (question.seen && from > end) from = 0;  // the topic was made anew
-            if (from >= end) continue;
+            if (from > ends->at(log)) from = 0;  // the topic was made anew
+            if (oldest) from = first_offset_since(connection_, log, *oldest).value_or(0);
+            if (from >= ends->at(log)) continue;
             const auto [start, is_new] = starts.try_emplace(log, from);
             if (!is_new) start->second = std::min(start->second, from);
         }
     }
-    if (starts.empty()) return answers;
-
-    RecordReader::Options options{.positions_only = true};
-    for (const auto& [log, start] : starts) options.positions.push_back({log.first, log.second, start});
-    RecordReader reader(connection_.config(), std::move(options));
-    const auto is_read = [&](const TopicOffset& position) { return position.next >= ends->at({position.topic, position.partition}); };
-    while (!std::ranges::all_of(reader.positions(), is_read)) {
-        if (stop.stop_requested()) return std::nullopt;
-        for (const schema::JobRecord& record : reader.poll(poll_timeout, records_max)) {
-            const auto kind = std::ranges::find(kinds, record.source.topic, &Kind::topic);
-            CHECK(kind != kinds.end(), "only these topics are read");
-            const auto id = header(record, schema::source_topic_id_header);
-            if (header(record, kind->topic_header) != topics_.jobs()) continue;
-            if (id && !counts().jobs_topic_id.empty() && *id != counts().jobs_topic_id) continue;
-            const auto partition = number(header(record, kind->partition_header));
-            const auto offset = number(header(record, kind->offset_header));
-            if (!partition || !offset) continue;
-            const auto found = asked.find(static_cast<std::int32_t>(*partition));
-            if (found == asked.end() || *offset < found->second.first || *offset >= found->second.end) continue;
-            // Another partition's question may begin earlier in the same log.
-            if (record.source.offset >= found->second.from.*kind->seen) answers[found->first].ended.insert(*offset);
-        }
-    }
+    const auto take = [&](const schema::JobRecord& record) {
+        const auto kind = std::ranges::find(kinds, record.source.topic, &Kind::topic);
+        CHECK(kind != kinds.end(), "only these topics are read");
+        const auto job = ended_job(record, *kind, topics_.jobs(), topics.jobs_id);
+        const auto found = job ? sought.find(job->partition) : sought.end();
+        if (found == sought.end() || job->offset < found->second.first || job->offset >= found->second.end) return;
+        // Another partition's question may begin earlier in the same log.
+        if (record.source.offset >= found->second.from.*kind->seen) answers[job->partition].ended.insert(job->offset);
+    };
+    if (!starts.empty() && !read(connection_.config(), starts, *ends, stop, take)) return std::nullopt;
     return answers;
 }
 

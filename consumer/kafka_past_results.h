@@ -15,15 +15,26 @@
 #include "consumer/commit_metadata.h"
 #include "consumer/kafka_connection.h"
 #include "consumer/kafka_end_offsets.h"
+#include "schema/job.h"
 #include "schema/topics.h"
 
 namespace lorry::consumer {
 
-// Any thread; calls wait for each other.
+// Where ends of jobs stand, as the topics were when first looked at: whoever writes and whoever reads must mean the same partitions.
+struct EndTopics {
+    std::int32_t results = 0;  // partitions
+    std::int32_t dead_letters = 0;
+    std::string jobs_id;  // the jobs topic's id; empty where brokers have none
+};
+
+// Any thread.
 class PastResults {
 public:
     // `connection` must outlive this. Asks nothing yet.
     PastResults(const KafkaConnection& connection, schema::Topics topics) : connection_(connection), topics_(std::move(topics)) {}
+
+    // Throws KafkaError when the brokers do not answer by deadline_start or a topic is missing.
+    EndTopics end_topics();
 
     struct Question {
         std::int32_t partition = 0;  // of the jobs topic
@@ -41,19 +52,13 @@ public:
     std::optional<std::map<std::int32_t, Answer>> ask(const std::vector<Question>& questions, const std::stop_token& stop);
 
 private:
-    struct Counts {
-        std::int32_t results = 0;
-        std::int32_t dead_letters = 0;
-        std::string jobs_topic_id;
-    };
-    const Counts& counts();
     std::optional<EndOffsets> ends_of(const TopicPartitions& logs, const std::stop_token& stop) const;
-    std::int64_t oldest_start(const TopicPartitions::value_type& log, const Question& question, const std::stop_token& stop) const;
+    std::optional<schema::Timestamp> oldest_end(const Question& question, const std::stop_token& stop) const;
 
     const KafkaConnection& connection_;
     const schema::Topics topics_;
     std::mutex mutex_;
-    std::optional<Counts> counts_;  // guarded by mutex_: as the topics were when first asked, as for the sink
+    std::optional<EndTopics> end_topics_;  // guarded by mutex_
 };
 
 }  // namespace lorry::consumer

@@ -47,9 +47,7 @@ struct RecordReader::State {
                       {"enable.auto.commit", "false"},
                       {"queued.min.messages", "1000"},
                       {"queued.max.messages.kbytes", "16384"},
-                      {"fetch.message.max.bytes", "1048576"},
-                      // Who reads up to an end learns that it is there from an answer without records, which the broker holds back so long.
-                      {"fetch.wait.max.ms", options.positions_only ? "20" : "500"}}),
+                      {"fetch.message.max.bytes", "1048576"}}),
           queue(rd_kafka_queue_new(connection.handle())) {}
 
     ~State() {

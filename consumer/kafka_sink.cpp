@@ -98,8 +98,18 @@ std::vector<schema::Header> KafkaSink::with_topic_id(std::vector<schema::Header>
 // A dead letter that the topic does not take as it is goes without its value: where it stood and why it was refused is in the headers.
 void KafkaSink::leave_out_value(OutboxEntry& entry) {
     OutboxRecord& record = entry.records.front();
-    record.headers.emplace_back("lorry.value.bytes_left_out", std::to_string(record.value ? record.value->size() : 0));
+    if (record.value) record.headers.emplace_back("lorry.value.bytes_left_out", std::to_string(record.value->size()));
     record.value.reset();
+    entry.bytes = bytes_of(record);
+}
+
+// If that does not do, without what else its producer gave it.
+void KafkaSink::leave_out_key_and_headers(OutboxEntry& entry) {
+    OutboxRecord& record = entry.records.front();
+    record.key.reset();
+    std::erase_if(record.headers, [](const schema::Header& header) {
+        return !header.first.starts_with("__connect.errors.") && !header.first.starts_with("lorry.");
+    });
     entry.bytes = bytes_of(record);
 }
 
@@ -171,7 +181,7 @@ void KafkaSink::commit_outbox() {
     for (;;) {
         outbox_bytes_ = 0;
         auto rejected = committer_->commit(std::exchange(outbox_, {}));
-        for (RejectedEntry& one : rejected) take_over_rejected(std::move(one));
+        for (RejectedEntry& one : rejected) put_back(std::move(one));
         if (outbox_.empty()) break;
     }
     if (entries > 0) ++counters_.commits;
@@ -180,7 +190,7 @@ void KafkaSink::commit_outbox() {
     counters_.outbox_bytes = 0;
 }
 
-void KafkaSink::take_over_rejected(RejectedEntry rejected) {
+void KafkaSink::put_back(RejectedEntry rejected) {
     OutboxEntry& entry = rejected.entry;
     ++counters_.rejected;
     spdlog::warn("{} [{}] offset {}: a record of its end was refused ({}), for the {}. time", entry.source.topic, entry.source.partition,
@@ -192,6 +202,7 @@ void KafkaSink::take_over_rejected(RejectedEntry rejected) {
     }
     if (entry.rejections == rejections_max && !entry.completion) {
         leave_out_value(entry);
+        leave_out_key_and_headers(entry);
     } else if (entry.rejections == rejections_max) {
         turn_into_error(entry, "result_rejected", fmt::format("the broker refused the result: {}", rejected.reason));
     }

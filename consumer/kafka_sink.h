@@ -64,13 +64,14 @@ private:
     OutboxEntry entry_of(Outcome outcome);
     void set_records(OutboxEntry& entry, const schema::Completion& completion);
     void put(OutboxEntry entry);
-    void take_over_rejected(RejectedEntry rejected);
+    void put_back(RejectedEntry rejected);
     // Replaces the completion by an error of that code.
     void turn_into_error(OutboxEntry& entry, std::string code, std::string message);
     using Attempt = std::pair<std::string, std::int64_t>;  // job id, attempt
 
     std::vector<schema::Header> with_topic_id(std::vector<schema::Header> headers) const;
     static void leave_out_value(OutboxEntry& entry);
+    static void leave_out_key_and_headers(OutboxEntry& entry);
     // stream: whose answer is broken if this is refused.
     void send_event(std::string_view topic, const std::string& job_id, std::optional<Attempt> stream, const std::string& value);
     void commit_outbox();

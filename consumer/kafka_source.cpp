@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <thread>
 
 namespace lorry::consumer {
 
@@ -15,6 +16,7 @@ using std::chrono::milliseconds;
 // How long one wait inside librdkafka may be: a finished take-over is noticed after it.
 constexpr milliseconds turn{50};
 constexpr milliseconds short_turn{5};  // while jobs wait for the commit of their start
+constexpr milliseconds commit_patience{1'000};
 constexpr std::chrono::seconds hold_log_interval{30};
 
 void say_lost(const std::pair<std::string, std::int32_t>& partition, std::int64_t count, std::int64_t first) {
@@ -113,10 +115,6 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
         if (!deliveries.empty() || left <= milliseconds(0)) break;
         wait = std::min(left, careful_.waiting() > 0 ? short_turn : turn);
     }
-    // What was polled before its partition went in the same call belongs to somebody else now.
-    std::erase_if(deliveries, [&](const Delivery& delivery) {
-        return epoch_of({delivery.record.source.topic, delivery.record.source.partition}) != delivery.epoch;
-    });
     {
         const std::scoped_lock lock(counters_mutex_);
         const auto is_held = [](const auto& one) { return one.second.held.has_value(); };
@@ -170,13 +168,20 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
         const std::scoped_lock lock(counters_mutex_);
         ++counters_.lost;
     }
-    if (!going.empty() && !lost) handler.drain(going, deadline);
+    if (!going.empty() && !lost) leave(going, handler, deadline);
     // From here on nothing of these epochs is published; of lost partitions not even what has ended already.
     for (const PartitionEpoch& partition : going) tracker_.drop(partition.topic, partition.partition);
     if (!going.empty() && lost) handler.lost(going);
     for (const PartitionEpoch& partition : going) readings_.erase({partition.topic, partition.partition});
     spdlog::info("{}: gave up {} partitions, {} left", options_.topics.jobs(), going.size(), readings_.size());
     check(rd_kafka_incremental_unassign(connection_.handle(), rebalance.list.get()), "giving up partitions");
+}
+
+// Also without a job in flight a commit is owed: the last one may list starts of jobs that never ran.
+void KafkaSource::leave(const std::vector<PartitionEpoch>& partitions, RevocationHandler& handler, Clock::time_point deadline) {
+    handler.drain(partitions, deadline);
+    const auto end = std::min(deadline, Clock::now() + commit_patience);
+    while (tracker_.lists_starts(partitions) && Clock::now() < end) std::this_thread::sleep_for(short_turn);
 }
 
 void KafkaSource::finish_take_over() {
@@ -342,7 +347,7 @@ void KafkaSource::close(RevocationHandler& handler, Clock::time_point deadline) 
     }
     const auto all = tracker_.partitions();
     for (const PartitionEpoch& partition : all) tracker_.drain(partition.topic, partition.partition);
-    if (!all.empty()) handler.drain(all, deadline);
+    if (!all.empty()) leave(all, handler, deadline);
     for (const PartitionEpoch& partition : all) tracker_.drop(partition.topic, partition.partition);
     readings_.clear();
     closing_ = true;

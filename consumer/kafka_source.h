@@ -81,6 +81,7 @@ private:
     void subscribe();
     void serve_rebalances(RevocationHandler& handler);
     void revoke(const Rebalance& rebalance, RevocationHandler& handler, Clock::time_point deadline);
+    void leave(const std::vector<PartitionEpoch>& partitions, RevocationHandler& handler, Clock::time_point deadline);
     void finish_take_over();
     void begin_reading(const std::vector<TakenOver>& partitions);
     void go_on_after_reset(const std::vector<TakenOver>& partitions);

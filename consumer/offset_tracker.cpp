@@ -183,6 +183,14 @@ bool OffsetTracker::start_is_committed(const schema::Source& source, Epoch epoch
     return std::find(listed.begin(), listed.end(), StartCount{source.offset, started->second}) != listed.end();
 }
 
+bool OffsetTracker::lists_starts(const std::vector<PartitionEpoch>& partitions) const {
+    const std::scoped_lock lock(mutex_);
+    return std::ranges::any_of(partitions, [&](const PartitionEpoch& one) {
+        const auto found = partitions_.find({one.topic, one.partition});
+        return found != partitions_.end() && found->second.last_commit && !found->second.last_commit->starts.empty();
+    });
+}
+
 bool OffsetTracker::finish(Partition& partition, std::int64_t offset) {
     if (partition.incomplete.erase(offset) == 0) return false;
     partition.starts.erase(offset);

@@ -71,6 +71,9 @@ public:
     // True when a commit that lists all starts of this job so far has succeeded.
     bool start_is_committed(const schema::Source& source, Epoch epoch) const;
 
+    // The last commit of one of these lists starts, which would make suspects of their jobs.
+    bool lists_starts(const std::vector<PartitionEpoch>& partitions) const;
+
     // What changed since it was committed last; that more ends were seen alone is no change. `all`: also what did not change.
     std::vector<PartitionCommit> snapshot(bool all = false) const;
     // As it will be when `work` is finished as well; nothing is until finish(). Work of an epoch that is over does not count.

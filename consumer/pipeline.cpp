@@ -63,6 +63,7 @@ struct Pipeline::State final : RevocationHandler {
     bool are_tokens_spent() const { return in_flight.tokens() >= options.in_flight_tokens_max; }
     void refuse(const schema::Job& job, Epoch epoch, const schema::JobError& error);
     void refuse(const Delivery& delivery, const schema::BadRecord& bad);
+    void publish(Publication publication);
     schema::Run run_of(const schema::Job& job) const;
 
     void drain(const std::vector<PartitionEpoch>& partitions, Clock::time_point deadline) override;
@@ -72,6 +73,7 @@ struct Pipeline::State final : RevocationHandler {
     void end_publishing(std::thread& publishing);
     void set_publishing_since(std::optional<Clock::time_point> time);
     bool is_commit_overdue() const;
+    void check_commit() const;
 
     template <typename Loop>
     void guarded(Loop loop);
@@ -137,8 +139,7 @@ void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
         const std::size_t wanted = parked.size() < parked_share_max * options.in_flight_max ? room() : 0;
         for (Delivery& delivery : parts.source.poll(poll_timeout, wanted, *this)) receive(std::move(delivery));
         tell_observer();
-        // Otherwise this worker would stay in the group, and its partitions would rest for ever.
-        if (is_commit_overdue()) throw std::runtime_error("a commit hangs: start the worker again, nothing that was not committed is lost");
+        check_commit();
     }
     if (!failed) parts.source.close(*this, Clock::now() + options.drain_timeout);
 }
@@ -149,6 +150,11 @@ std::size_t Pipeline::State::room() const {
     const std::size_t inside = in_flight.total();
     const std::size_t working = inside - std::min(inside, parked.size());
     return options.in_flight_max - std::min(options.in_flight_max, working);
+}
+
+// Otherwise this worker would stay in the group, and its partitions would rest for ever.
+void Pipeline::State::check_commit() const {
+    if (is_commit_overdue()) throw std::runtime_error("a commit hangs: start the worker again, nothing that was not committed is lost");
 }
 
 void Pipeline::State::tell_observer() {
@@ -272,7 +278,12 @@ void Pipeline::State::refuse(const schema::Job& job, Epoch epoch, const schema::
                    .ended = Clock::now()};
     ended.job.run.finished = schema::Timestamp(std::chrono::milliseconds(ended.job.run.attempt / 1000));
     in_flight.end(job.source, epoch);
-    publications.push(std::move(ended));
+    publish(std::move(ended));
+}
+
+// Without room the publisher is busy, for ever perhaps.
+void Pipeline::State::publish(Publication publication) {
+    while (!publications.push_for(publication, poll_timeout)) check_commit();
 }
 
 void Pipeline::State::refuse(const Delivery& delivery, const schema::BadRecord& bad) {
@@ -283,7 +294,7 @@ void Pipeline::State::refuse(const Delivery& delivery, const schema::BadRecord& 
                                   .headers = delivery.record.headers,
                                   .reason = bad.error.message};
         in_flight.end(delivery.record.source, delivery.epoch);
-        publications.push(Refused{Outcome{delivery.record.source, delivery.epoch, std::move(letter)}});
+        publish(Refused{Outcome{delivery.record.source, delivery.epoch, std::move(letter)}});
         return;
     }
     schema::Job job{

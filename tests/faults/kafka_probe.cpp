@@ -19,10 +19,7 @@ bool succeeded(rd_kafka_error_t* error) {
 }
 
 consumer::PartitionListHandle partitions_of(const KafkaConnection& connection, const std::string& topic) {
-    const std::int32_t count = connection.required_partition_count(topic);
-    consumer::PartitionListHandle list(rd_kafka_topic_partition_list_new(count));
-    for (std::int32_t i = 0; i < count; ++i) rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), i);
-    return list;
+    return consumer::list_of(consumer::partitions_of(topic, connection.required_partition_count(topic)));
 }
 
 }  // namespace

@@ -398,7 +398,8 @@ std::vector<Violation> Rig::conclude() {
     constexpr std::chrono::seconds patience{60};
     end_all();
     FaultRules rules = options_.rules;
-    rules.crashes_by_chance = counts_.unclean + counts_.pauses + counts_.broker_faults + counts_.proxy_faults + counts_.exits >= 3;
+    const std::size_t deaths = counts_.unclean + counts_.pauses + counts_.exits;
+    rules.crashes_by_chance = deaths >= 3;
     Evidence evidence = read_evidence(cluster_.config(), topics_, group(), rules, options_.transaction_timeout + patience);
     evidence.tailed = tail_->finish(patience);
     std::ranges::move(tail_->violations(), std::back_inserter(violations_));
@@ -414,6 +415,11 @@ std::vector<Violation> Rig::conclude() {
     }
     tokens_wanted_ = answer_tokens(evidence);
     counts_.crashed_by_chance = crashed_by_chance(evidence);
+    // The third time a job runs alone, so each has had a death of its own.
+    if (counts_.crashed_by_chance > deaths) {
+        violations_.push_back({Violation::Kind::wrong_end,
+                               fmt::format("{} jobs ended as worker_crashed by chance, in {} deaths", counts_.crashed_by_chance, deaths)});
+    }
     std::ranges::move(check(evidence), std::back_inserter(violations_));
     return std::move(violations_);
 }
