@@ -114,7 +114,8 @@ private:
     void replace(const LinearModule& module, const Tensor& weight, const Tensor* bias) {
         std::vector<std::unique_ptr<std::byte[]>> aligned;
         const kernels::WeightPart part = weight_part(weight, module.out_features, module.in_features, module.transposed, aligned);
-        ReplacedLinear replaced{.weight = backend_.pack_weight({&part, 1}), .bias = {}, .out_begin = module.out_begin};
+        ReplacedLinear replaced{
+            .weight = backend_.pack_weight({&part, 1}, role_of(module.projection)), .bias = {}, .out_begin = module.out_begin};
         if (bias != nullptr) replaced.bias = vectors_.add(to_float(*bias));
         bytes_ += replaced.weight->bytes();
         AdapterProjection& projection = projection_of(module);

@@ -63,6 +63,7 @@ public:
 struct ModelReport {
     ModelConfig config;
     std::int64_t parameters = 0;              // elements of all tensors that the model uses; a tied head counts once
+    std::int64_t embedding_parameters = 0;    // those among them that are packed as embeddings
     std::vector<std::string> unused_tensors;  // in the files, but asked for by nothing
 };
 

@@ -60,11 +60,11 @@ private:
 
     std::unique_ptr<kernels::PackedWeight> matrix(const std::string& path, std::int64_t out_features, std::int64_t in_features) {
         const kernels::WeightPart part = weight_part(tensor(path + ".weight"), out_features, in_features, false, aligned_);
-        return pack({&part, 1});
+        return pack({&part, 1}, kernels::WeightRole::embedding);
     }
 
-    std::unique_ptr<kernels::PackedWeight> pack(std::span<const kernels::WeightPart> parts) {
-        auto packed = backend_.pack_weight(parts);
+    std::unique_ptr<kernels::PackedWeight> pack(std::span<const kernels::WeightPart> parts, kernels::WeightRole role) {
+        auto packed = backend_.pack_weight(parts, role);
         aligned_.clear();
         return packed;
     }
@@ -82,7 +82,7 @@ private:
                 bias.insert(bias.end(), part.begin(), part.end());
             }
         }
-        Linear linear{.weight = pack(parts), .bias = out.vectors.add(bias)};
+        Linear linear{.weight = pack(parts, role_of(first.projection)), .bias = out.vectors.add(bias)};
         Layer& layer = out.layers[static_cast<std::size_t>(first.layer)];
         switch (first.projection) {
             case Projection::qkv: layer.qkv = std::move(linear); break;
@@ -174,12 +174,15 @@ ModelReport inspect_model(const std::filesystem::path& folder) {
     const Checkpoint checkpoint(folder);
     report.unused_tensors = check_checkpoint(report.config, layout, checkpoint);
     const ModelConfig& config = report.config;
-    report.parameters = config.vocabulary * config.hidden + (layout.positions.empty() ? 0 : config.max_positions * config.hidden);
+    report.embedding_parameters = config.vocabulary * config.hidden + (layout.positions.empty() ? 0 : config.max_positions * config.hidden);
+    report.parameters = report.embedding_parameters;
     for (const NormModule& norm : layout.norms) report.parameters += (norm.bias ? 2 : 1) * config.hidden;
     report.parameters += static_cast<std::int64_t>(layout.head_norms.size()) * config.head_dim;
     for (const LinearModule& linear : layout.linears) {
         if (linear.projection == Projection::head && config.tied_head) continue;
-        report.parameters += linear.out_features * (linear.in_features + (linear.bias ? 1 : 0));
+        const std::int64_t weights = linear.out_features * linear.in_features;
+        report.parameters += weights + (linear.bias ? linear.out_features : 0);
+        if (role_of(linear.projection) == kernels::WeightRole::embedding) report.embedding_parameters += weights;
     }
     return report;
 }

@@ -62,6 +62,10 @@ struct ModelWeights {
 kernels::WeightPart weight_part(const Tensor& tensor, std::int64_t out_features, std::int64_t in_features, bool transposed,
                                 std::vector<std::unique_ptr<std::byte[]>>& aligned);
 
+constexpr kernels::WeightRole role_of(Projection projection) {
+    return projection == Projection::head ? kernels::WeightRole::embedding : kernels::WeightRole::projection;
+}
+
 // What Model::load builds from its parts.
 struct ModelParts {
     ModelConfig config;

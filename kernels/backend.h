@@ -40,6 +40,10 @@ struct WeightPart {
     bool transposed = false;  // false: [out, in] as nn.Linear; true: [in, out] as GPT-2's Conv1D and PEFT's fan_in_fan_out
 };
 
+// What a weight is for, where that decides how narrow it may be stored. embedding: a table of tokens or positions, or the head, which may
+// be one: what it loses shows in every token, so that int4 leaves it int8.
+enum class WeightRole : std::uint8_t { projection, embedding };
+
 // y = W x with W [out_features, in_features], in the layout and format the backend's matmul reads; made by pack_weight.
 class PackedWeight {
 public:
@@ -256,7 +260,7 @@ public:
     virtual void read_back(std::span<std::byte> to, const void* from) = 0;
 
     // Concatenates the parts along out_features (all of equal in_features) and packs them.
-    virtual std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts) = 0;
+    virtual std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts, WeightRole role) = 0;
     virtual std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) = 0;
 
     virtual std::int64_t block_size() const = 0;  // tokens
@@ -281,7 +285,16 @@ public:
 enum class CpuIsa : std::uint8_t { scalar, avx2, avx512, avx512bf16 };
 
 // int8: matmul weights as int8 with a scale per output, and their inputs as int8 with a scale per row, made as they come.
-enum class Quantization : std::uint8_t { none, int8 };
+// int4: the same, but those int8 are themselves stored in 4.5 bits; embeddings stay int8.
+enum class Quantization : std::uint8_t { none, int8, int4 };
+constexpr const char* name_of(Quantization quantization) {
+    switch (quantization) {
+        case Quantization::none: return "none";
+        case Quantization::int8: return "int8";
+        case Quantization::int4: return "int4";
+    }
+    return "";
+}
 
 struct CpuOptions {
     int threads = 0;                    // 0: the cores this process may use

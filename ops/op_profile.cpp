@@ -26,7 +26,9 @@ public:
     std::unique_ptr<Buffer> allocate(std::size_t bytes) override { return backend_->allocate(bytes); }
     void upload(void* to, std::span<const std::byte> from) override { backend_->upload(to, from); }
     void read_back(std::span<std::byte> to, const void* from) override { backend_->read_back(to, from); }
-    std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts) override { return backend_->pack_weight(parts); }
+    std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts, WeightRole role) override {
+        return backend_->pack_weight(parts, role);
+    }
     std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) override { return backend_->pack_lora(parts); }
     std::int64_t block_size() const override { return backend_->block_size(); }
     std::size_t kv_block_bytes(const KvShape& shape) const override { return backend_->kv_block_bytes(shape); }

@@ -22,6 +22,7 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
     const cpu::Kernels& kernels = cpu::kernels_of(isa);
     const cpu::DotKernels* dot = options.weights == Format::bfloat16 ? kernels.bfloat16_dot : nullptr;
     if (options.quantize == Quantization::int8) dot = &cpu::int8_kernels_of(isa);
+    if (options.quantize == Quantization::int4) dot = &cpu::int4_kernels_of(isa);
     return std::make_unique<cpu::CpuBackend>(kernels, threads, options.weights, dot);
 }
 
@@ -98,13 +99,13 @@ void CpuBackend::read_back(std::span<std::byte> to, const void* from) {
     if (!to.empty()) std::memcpy(to.data(), from, to.size());
 }
 
-std::unique_ptr<PackedWeight> CpuBackend::pack_weight(std::span<const WeightPart> parts) {
+std::unique_ptr<PackedWeight> CpuBackend::pack_weight(std::span<const WeightPart> parts, WeightRole role) {
     const Storage stored = weights_ == Format::float32 ? Storage::float32 : Storage::bfloat16;
     // Where an input row would not have room for its scale, int8 is not worth it either.
     const bool narrow = dot_ != nullptr && parts.front().in_features >= dot_->group;
-    if (!narrow) return std::make_unique<CpuWeight>(pack_panels(parts, {.storage = stored, .width = kernels_.panel_width}));
-    const Storage narrowed = dot_->group == 2 ? Storage::bfloat16 : Storage::int8;
-    return std::make_unique<CpuWeight>(pack_panels(parts, {.storage = narrowed, .width = dot_->panel_width, .group = dot_->group}));
+    if (!narrow) return std::make_unique<CpuWeight>(pack_panels(parts, {.storage = stored, .width = kernels_.panel_width}), nullptr);
+    const DotKernels* const dot = role == WeightRole::embedding && dot_->unpacked != nullptr ? dot_->unpacked : dot_;
+    return std::make_unique<CpuWeight>(pack_panels(parts, {.storage = dot->storage, .width = dot->panel_width, .group = dot->group}), dot);
 }
 
 std::unique_ptr<PackedLora> CpuBackend::pack_lora(std::span<const LoraPart> parts) {
@@ -240,19 +241,20 @@ void CpuBackend::cut_matmul(std::int64_t rows, const Panels& panels, const Work&
     // Pieces are multiples of 4 panels, which the kernel takes side by side when rows are few.
     const std::int64_t panel_cost = (rows + chunks - 1) / chunks * panels.in_features * panels.width / panels.group;
     const std::int64_t piece = panel_cost > piece_multiply_adds ? 1 : (piece_multiply_adds / panel_cost + 3) / 4 * 4;
-    pool_.run(chunks * count, piece, [&](std::int64_t begin, std::int64_t end, int) {
+    pool_.run(chunks * count, piece, [&](std::int64_t begin, std::int64_t end, int thread) {
         while (begin < end) {
             const std::int64_t chunk = begin / count;
             const std::int64_t chunk_end = std::min(end, (chunk + 1) * count);
             const std::int64_t row_begin = rows * chunk / chunks;
-            work(row_begin, rows * (chunk + 1) / chunks - row_begin, begin - chunk * count, chunk_end - chunk * count);
+            work(row_begin, rows * (chunk + 1) / chunks - row_begin, begin - chunk * count, chunk_end - chunk * count, thread);
             begin = chunk_end;
         }
     });
 }
 
 void CpuBackend::matmul(const MatmulArgs& args) {
-    const Panels& panels = static_cast<const CpuWeight&>(args.weight).panels();
+    const auto& weight = static_cast<const CpuWeight&>(args.weight);
+    const Panels& panels = weight.panels();
     CHECK(args.in.columns == panels.in_features, "matmul: in is [rows, in_features]");
     CHECK(args.in.format == args.weight.input_format(), "matmul: in is in the weight's input format");
     CHECK(args.out.columns == panels.out_features && args.out.rows == args.in.rows, "matmul: out is [rows, out_features]");
@@ -260,26 +262,31 @@ void CpuBackend::matmul(const MatmulArgs& args) {
     check_memory(args.in);
     float* const out = floats(args.out);
     if (args.in.rows == 0) return;
-    if (panels.group > 1) {
-        cut_matmul(args.in.rows, panels, [&](std::int64_t row, std::int64_t rows, std::int64_t panel_begin, std::int64_t panel_end) {
-            dot_->matmul({.in = row_of(args.in, row),
-                          .in_stride = stride_bytes(args.in),
-                          .panels = panels.memory.data(),
-                          .scales = panels.scales.data(),
-                          .offsets = panels.offsets.data(),
-                          .bias = floats(args.bias),
-                          .out = out + row * args.out.stride,
-                          .out_stride = args.out.stride,
-                          .accumulate = args.accumulate,
-                          .rows = rows,
-                          .in_features = panels.in_features,
-                          .out_features = panels.out_features},
-                         panel_begin, panel_end);
-        });
+    if (const DotKernels* const dot = weight.dot()) {
+        const std::int64_t unpacked_bytes = dot->unpacked == nullptr ? 0 : panels.stretches() * int4_stretch * panels.width;
+        const auto scratch_bytes = static_cast<std::size_t>(pool_.threads() * unpacked_bytes);
+        if (unpacked_scratch_.bytes() < scratch_bytes) unpacked_scratch_ = Memory(scratch_bytes);
+        cut_matmul(args.in.rows, panels,
+                   [&](std::int64_t row, std::int64_t rows, std::int64_t panel_begin, std::int64_t panel_end, int thread) {
+                       dot->matmul({.in = row_of(args.in, row),
+                                    .in_stride = stride_bytes(args.in),
+                                    .panels = panels.memory.data(),
+                                    .scales = panels.scales.data(),
+                                    .offsets = panels.offsets.data(),
+                                    .scratch = unpacked_scratch_.data() + thread * unpacked_bytes,
+                                    .bias = floats(args.bias),
+                                    .out = out + row * args.out.stride,
+                                    .out_stride = args.out.stride,
+                                    .accumulate = args.accumulate,
+                                    .rows = rows,
+                                    .in_features = panels.in_features,
+                                    .out_features = panels.out_features},
+                                   panel_begin, panel_end);
+                   });
         return;
     }
     const float* const in = floats(args.in);
-    cut_matmul(args.in.rows, panels, [&](std::int64_t row, std::int64_t rows, std::int64_t panel_begin, std::int64_t panel_end) {
+    cut_matmul(args.in.rows, panels, [&](std::int64_t row, std::int64_t rows, std::int64_t panel_begin, std::int64_t panel_end, int) {
         kernels_.matmul({.in = in + row * args.in.stride,
                          .in_stride = args.in.stride,
                          .panels = panels.memory.data(),

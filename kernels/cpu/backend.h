@@ -25,7 +25,7 @@ public:
     void upload(void* to, std::span<const std::byte> from) override;
     void read_back(std::span<std::byte> to, const void* from) override;
 
-    std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts) override;
+    std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts, WeightRole role) override;
     std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) override;
 
     std::int64_t block_size() const override { return kv_block_size; }
@@ -73,7 +73,7 @@ private:
     void load_row(const Matrix& in, std::int64_t row, float* to) const;
     // The rows of the groups as float32: `in` itself, or made in scratch memory.
     Matrix widened(const Matrix& in, std::span<const LoraGroup> groups);
-    // Calls work(rows begin, rows count, panel begin, panel end) for pieces of a matmul that are worth a thread.
+    // Calls work(rows begin, rows count, panel begin, panel end, thread) for pieces of a matmul that are worth a thread.
     template <class Work>
     void cut_matmul(std::int64_t rows, const Panels& panels, const Work& work);
     void cut_lora(const LoraArgs& args);
@@ -95,6 +95,7 @@ private:
     std::vector<float> attended_scratch_;  // [rows, heads * head_dim], where attention's output is narrower
     std::vector<float> widened_scratch_;   // [rows, in_features]
     std::vector<float> score_scratch_;     // [threads, rows of a piece, longest context]
+    Memory unpacked_scratch_;              // [threads, a panel] int8
 };
 
 }  // namespace lorry::kernels::cpu

@@ -11,10 +11,14 @@ struct Bfloat16Dot {
     using Isa = IsaOfDot;
     using Sums = typename Vectors<Isa::lanes>::Floats;
     using Weights = typename Isa::Pairs;
+    using Stretch = PlainStretch<Bfloat16Dot>;
     static constexpr const char* name = "bfloat16";
+    static constexpr Storage storage = Storage::bfloat16;
     static constexpr std::int64_t group = 2;
     static constexpr int vectors = 3;
     static constexpr int rows_max = 8;
+    static constexpr int steps = 1;
+    static constexpr std::int64_t stretch_bytes = vectors * Isa::lanes * 4;
 
     [[gnu::always_inline]] static inline Weights load(const std::byte* from) {
         Weights x;

@@ -1,5 +1,6 @@
 // Dense matmul of narrow inputs with narrow weights, for processors that multiply groups of them (2 bfloat16, 4 int8) and add the
-// products to one sum. Instantiated by kernels_*bf16.cpp and int8_*.cpp over a `Dot`, which says how.
+// products to one sum. Instantiated by kernels_*bf16.cpp and int8_*.cpp over a `Dot`, which says how, and how weights are read: in
+// stretches of `steps` groups. Of weights that take work to read (Dot::Unpacked), a panel for more rows than one tile is unpacked first.
 //
 // As in matmul.h, panels are the outer loop and row blocks the inner one, and an output is one chain over in_features whatever the block.
 // Tiles of 8 rows x 3 vectors leave a vector register for each of the weights and for nothing else: inputs are broadcast from memory.
@@ -11,6 +12,13 @@
 
 namespace lorry::kernels::cpu {
 
+// A stretch of weights that lie as they are multiplied.
+template <class Dot>
+struct PlainStretch {
+    const std::byte* from;
+    [[gnu::always_inline]] typename Dot::Weights weights(int, int vector) const { return Dot::load(from + vector * Dot::Isa::lanes * 4); }
+};
+
 template <class Dot>
 struct DotMatmul {
     using V = Simd<typename Dot::Isa>;
@@ -20,12 +28,16 @@ struct DotMatmul {
     static constexpr int vectors = Dot::vectors;
     static constexpr int rows_max = Dot::rows_max;
     static constexpr std::int64_t width = vectors * lanes;
-    static constexpr std::int64_t group_bytes = 4;  // of one row or one output
-    static constexpr std::int64_t line_bytes = width * group_bytes;
+    static constexpr int group_bytes = 4;  // of one row
+    static constexpr bool unpacks = requires { typename Dot::Unpacked; };
+    static constexpr int steps = Dot::steps;
+    static constexpr std::int64_t stretch = steps * Dot::group;  // inputs
+    static constexpr std::int64_t stretch_bytes = Dot::stretch_bytes;
+    static constexpr int lines = static_cast<int>((stretch_bytes + 63) / 64);  // of the cache
 
-    static std::int64_t groups_of(const DotTask& task) { return (task.in_features + Dot::group - 1) / Dot::group; }
+    static std::int64_t stretches_of(const DotTask& task) { return (task.in_features + stretch - 1) / stretch; }
 
-    // `prefetches` cache lines of what is read after this panel are asked for with each group.
+    // `prefetches` cache lines of what is read after this panel are asked for with each stretch.
     template <int rows, int prefetches>
     [[gnu::noinline]] static void tile(const DotTask& task, const std::byte* weights, const std::byte* next, std::int64_t row,
                                        std::int64_t column) {
@@ -36,38 +48,39 @@ struct DotMatmul {
             for (int i = 0; i < vectors; ++i) sums[r][i] = Sums{};
         }
         const std::byte* in = task.in + row * task.in_stride;
-        const auto step = [&](auto load) __attribute__((always_inline)) {
-            typename Dot::Weights w[extent(vectors)];
-#pragma GCC unroll 32
-            for (int i = 0; i < vectors; ++i) w[i] = Dot::load(weights + i * lanes * group_bytes);
+        const auto add = [&](const std::byte* inputs, std::int64_t stride) __attribute__((always_inline)) {
+            const typename Dot::Stretch from{weights};
 #pragma GCC unroll 32
             for (int i = 0; i < prefetches; ++i) __builtin_prefetch(next + i * 64, 0, 2);
 #pragma GCC unroll 32
-            for (int r = 0; r < rows; ++r) {
-                const auto x = Dot::all(load(in + r * task.in_stride));
+            for (int step = 0; step < steps; ++step) {
+                typename Dot::Weights w[extent(vectors)];
 #pragma GCC unroll 32
-                for (int i = 0; i < vectors; ++i) Dot::add(sums[r][i], w[i], x);
+                for (int i = 0; i < vectors; ++i) w[i] = from.weights(step, i);
+#pragma GCC unroll 32
+                for (int r = 0; r < rows; ++r) {
+                    std::uint32_t group;
+                    __builtin_memcpy(&group, inputs + r * stride + step * group_bytes, sizeof group);
+                    const auto x = Dot::all(group);
+#pragma GCC unroll 32
+                    for (int i = 0; i < vectors; ++i) Dot::add(sums[r][i], w[i], x);
+                }
             }
         };
-        const std::int64_t whole = task.in_features / Dot::group;
-        for (std::int64_t group = 0; group < whole; ++group) {
-            step([](const std::byte* from) __attribute__((always_inline)) {
-                std::uint32_t x;
-                __builtin_memcpy(&x, from, sizeof x);
-                return x;
-            });
-            in += group_bytes;
-            weights += line_bytes;
-            next += prefetches * 64;
+        const std::int64_t whole = task.in_features / stretch;
+        for (std::int64_t count = 0; count < whole; ++count) {
+            add(in, task.in_stride);
+            in += steps * group_bytes;
+            weights += stretch_bytes;
+            next += prefetches < lines ? prefetches * 64 : stretch_bytes;
         }
-        // The last group may be cut short: what lies behind it is not read.
-        if (const std::int64_t rest = task.in_features - whole * Dot::group; rest > 0) {
-            const auto bytes = static_cast<std::size_t>(rest * group_bytes / Dot::group);
-            step([bytes](const std::byte* from) __attribute__((always_inline)) {
-                std::uint32_t x = 0;
-                for (std::size_t i = 0; i < bytes; ++i) x |= static_cast<std::uint32_t>(from[i]) << (8 * i);
-                return x;
-            });
+        // The last stretch may be cut short: what lies behind it is not read.
+        if (const std::int64_t rest = task.in_features - whole * stretch; rest > 0) {
+            std::byte inputs[extent(rows)][extent(steps * group_bytes)] = {};
+            for (int r = 0; r < rows; ++r) {
+                for (std::int64_t i = 0; i < rest * group_bytes / Dot::group; ++i) inputs[r][i] = in[r * task.in_stride + i];
+            }
+            add(inputs[0], steps * group_bytes);
         }
 #pragma GCC unroll 32
         for (int r = 0; r < rows; ++r) {
@@ -89,25 +102,53 @@ struct DotMatmul {
         }
     }
 
-    static void matmul(const DotTask& task, std::int64_t panel_begin, std::int64_t panel_end) {
-        const std::int64_t groups = groups_of(task);
-        const std::int64_t panel_bytes = groups * line_bytes;
-        constexpr int lines = static_cast<int>(line_bytes / 64);
+    // All rows with one panel, whose first output is `column`.
+    static void run_panel(const DotTask& task, const std::byte* weights, const std::byte* next, std::int64_t column) {
         const std::int64_t row_blocks = (task.rows + rows_max - 1) / rows_max;
+        const std::int64_t share = stretches_of(task) * 64;
+        std::int64_t row = 0;
+        for (std::int64_t block = 0; block < row_blocks; ++block) {
+            const std::int64_t row_end = task.rows * (block + 1) / row_blocks;
+            // Few row blocks ask for all of the next panel while they compute, many for a share of it each.
+            if (unpacks || row_blocks < lines) {
+                tile_of<rows_max, lines>(row_end - row, task, weights, next, row, column);
+            } else if constexpr (!unpacks) {
+                tile_of<rows_max, 1>(row_end - row, task, weights, next + block % lines * share, row, column);
+            }
+            row = row_end;
+        }
+    }
+
+    static void unpack(const DotTask& task, const std::byte* weights) {
+        std::byte* to = task.scratch;
+        for (std::int64_t count = stretches_of(task); count > 0; --count) {
+            const typename Dot::Stretch from{weights};
+#pragma GCC unroll 32
+            for (int step = 0; step < steps; ++step) {
+#pragma GCC unroll 32
+                for (int i = 0; i < vectors; ++i) {
+                    const auto bytes = from.bytes(step, i);
+                    __builtin_memcpy(to, &bytes, sizeof bytes);
+                    to += sizeof bytes;
+                }
+            }
+            weights += stretch_bytes;
+        }
+    }
+
+    static void matmul(const DotTask& task, std::int64_t panel_begin, std::int64_t panel_end) {
+        const std::int64_t panel_bytes = stretches_of(task) * stretch_bytes;
         for (std::int64_t panel = panel_begin; panel < panel_end; ++panel) {
             const std::byte* const weights = task.panels + panel * panel_bytes;
             const std::byte* const next = weights + panel_bytes;
-            std::int64_t row = 0;
-            for (std::int64_t block = 0; block < row_blocks; ++block) {
-                const std::int64_t row_end = task.rows * (block + 1) / row_blocks;
-                // Few row blocks ask for all of the next panel while they compute, many for a share of it each.
-                if (row_blocks < lines) {
-                    tile_of<rows_max, lines>(row_end - row, task, weights, next, row, panel * width);
-                } else {
-                    tile_of<rows_max, 1>(row_end - row, task, weights, next + block % lines * groups * 64, row, panel * width);
+            if constexpr (unpacks) {
+                if (task.rows > rows_max) {
+                    unpack(task, weights);
+                    DotMatmul<typename Dot::Unpacked>::run_panel(task, task.scratch, next, panel * width);
+                    continue;
                 }
-                row = row_end;
             }
+            run_panel(task, weights, next, panel * width);
         }
     }
 
@@ -133,8 +174,17 @@ struct DotMatmul {
         return 2.0 * sums_count * Dot::group * lanes * static_cast<double>(turns);
     }
 
-    static constexpr DotKernels table{
-        .name = Dot::name, .group = Dot::group, .panel_width = width, .matmul = matmul, .operations = operations};
+    static constexpr const DotKernels* unpacked() {
+        if constexpr (unpacks) return &DotMatmul<typename Dot::Unpacked>::table;
+        return nullptr;
+    }
+    static constexpr DotKernels table{.name = Dot::name,
+                                      .storage = Dot::storage,
+                                      .group = Dot::group,
+                                      .panel_width = width,
+                                      .unpacked = unpacked(),
+                                      .matmul = matmul,
+                                      .operations = operations};
 };
 
 }  // namespace lorry::kernels::cpu

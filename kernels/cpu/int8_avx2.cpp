@@ -1,5 +1,5 @@
-// int8 sums with AVX2. Its own instruction for bytes saturates, so products are made of 16 bits, and the two halves of a group are added up
-// at the end.
+// int8 and int4 sums with AVX2. Its own instruction for bytes saturates, so products are made of 16 bits, and the two halves of a group are
+// added up at the end.
 #include <immintrin.h>
 
 #include "kernels/cpu/int8_dot.h"
@@ -19,10 +19,12 @@ struct Avx2 {
     using Weights = Sums;  // 16 bits each
     using Inputs = __m256i;
 
-    [[gnu::always_inline]] static inline Weights load(const std::byte* from) {
-        return {_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))),
-                _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 16)))};
+    [[gnu::always_inline]] static inline Weights weights(Vectors<lanes * 4>::Octets bytes) {
+        const auto both = reinterpret_cast<__m256i>(bytes);
+        return {_mm256_cvtepi8_epi16(_mm256_castsi256_si128(both)), _mm256_cvtepi8_epi16(_mm256_extracti128_si256(both, 1))};
     }
+    // `lanes` bytes, each in 32 bits: g++ 12 has no good code of its own for it.
+    [[gnu::always_inline]] static inline __m256i widened(const std::byte* from) { return _mm256_cvtepu8_epi32(_mm_loadu_si64(from)); }
     [[gnu::always_inline]] static inline Inputs all(std::uint32_t four) {
         return _mm256_cvtepu8_epi16(_mm_set1_epi32(static_cast<int>(four)));
     }
@@ -37,6 +39,6 @@ struct Avx2 {
 
 }  // namespace
 
-const DotKernels& avx2_int8_kernels() { return DotMatmul<Int8Dot<Avx2>>::table; }
+const DotKernels& avx2_int4_kernels() { return DotMatmul<Int4Dot<Avx2>>::table; }
 
 }  // namespace lorry::kernels::cpu

@@ -1,4 +1,4 @@
-// int8 sums on any machine.
+// int8 and int4 sums on any machine.
 #include "kernels/cpu/int8_dot.h"
 
 namespace lorry::kernels::cpu {
@@ -17,9 +17,15 @@ struct Scalar {
         std::uint8_t bytes[4];
     };
 
-    [[gnu::always_inline]] static inline Weights load(const std::byte* from) {
+    [[gnu::always_inline]] static inline Weights weights(Vectors<lanes * 4>::Octets bytes) {
         Weights x;
-        __builtin_memcpy(&x, from, sizeof x);
+        __builtin_memcpy(&x, &bytes, sizeof x);
+        return x;
+    }
+    // `lanes` bytes, each in 32 bits.
+    [[gnu::always_inline]] static inline Sums widened(const std::byte* from) {
+        Sums x;
+        for (int lane = 0; lane < lanes; ++lane) x[lane] = static_cast<int>(from[lane]);
         return x;
     }
     [[gnu::always_inline]] static inline Inputs all(std::uint32_t four) {
@@ -37,6 +43,6 @@ struct Scalar {
 
 }  // namespace
 
-const DotKernels& scalar_int8_kernels() { return DotMatmul<Int8Dot<Scalar>>::table; }
+const DotKernels& scalar_int4_kernels() { return DotMatmul<Int4Dot<Scalar>>::table; }
 
 }  // namespace lorry::kernels::cpu

@@ -97,15 +97,17 @@ const Kernels& kernels_of(CpuIsa isa) {
     return scalar_kernels();
 }
 
-const DotKernels& int8_kernels_of(CpuIsa isa) {
+const DotKernels& int4_kernels_of(CpuIsa isa) {
     switch (isa) {
         case CpuIsa::scalar: break;
-        case CpuIsa::avx2: return avx2_int8_kernels();
+        case CpuIsa::avx2: return avx2_int4_kernels();
         case CpuIsa::avx512:
-        case CpuIsa::avx512bf16: return __builtin_cpu_supports("avx512vnni") ? avx512vnni_int8_kernels() : avx2_int8_kernels();
+        case CpuIsa::avx512bf16: return __builtin_cpu_supports("avx512vnni") ? avx512vnni_int4_kernels() : avx2_int4_kernels();
     }
-    return scalar_int8_kernels();
+    return scalar_int4_kernels();
 }
+
+const DotKernels& int8_kernels_of(CpuIsa isa) { return *int4_kernels_of(isa).unpacked; }
 
 std::string chip_name() {
     const Chip chip = this_chip();

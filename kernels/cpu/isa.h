@@ -19,7 +19,8 @@ CpuIsa choose_isa();
 
 const Kernels& kernels_of(CpuIsa isa);
 
-// The fastest int8 kernels among those that `isa` allows and the processor supports; all give the same results.
+// The fastest int8 or int4 kernels among those that `isa` allows and the processor supports; all give the same results.
+const DotKernels& int4_kernels_of(CpuIsa isa);
 const DotKernels& int8_kernels_of(CpuIsa isa);
 
 // The kind of chip, as "AuthenticAMD-25-1" (vendor, family, model); part of the fingerprint.

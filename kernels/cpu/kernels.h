@@ -10,6 +10,9 @@ namespace lorry::kernels::cpu {
 
 enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, relu };
 
+// How a weight is stored in its panels.
+enum class Storage : std::uint8_t { float32, bfloat16, int8, int4 };
+
 // Columns [panel * width, …) of out (+)= in W' + bias. A panel holds `width` outputs, for each input feature one row of them.
 struct MatmulTask {
     const float* in = nullptr;  // [rows, in_features]
@@ -25,13 +28,14 @@ struct MatmulTask {
     std::int64_t out_features = 0;
 };
 
-// The same with inputs that are as narrow as the weights. A panel holds, for each group of input features, one group of each output.
+// The same with narrow inputs. A panel holds, for each group of input features, one group of each output, or of int4 what is said below.
 struct DotTask {
     const std::byte* in = nullptr;          // [rows] of bfloat16, or of int8 plus 128 with the row's scale behind them
     std::int64_t in_stride = 0;             // bytes
-    const std::byte* panels = nullptr;      // [panels][groups][width][group] bfloat16 or int8, filled up with zeros
-    const float* scales = nullptr;          // int8: [panels * width] of the outputs' weights
-    const std::int32_t* offsets = nullptr;  // int8: [panels * width] what the 128 of the inputs adds to an output, negated
+    const std::byte* panels = nullptr;      // [panels][groups][width][group] bfloat16 or int8, [panels][stretches] int4; zeros fill up
+    const float* scales = nullptr;          // int8, int4: [panels * width] of the outputs' weights
+    const std::int32_t* offsets = nullptr;  // int8, int4: [panels * width] what the 128 of the inputs adds to an output, negated
+    std::byte* scratch = nullptr;           // int4: [stretches * int4_stretch][width] bytes, of this thread
     const float* bias = nullptr;            // [out_features] or null
     float* out = nullptr;                   // [rows, out_features]
     std::int64_t out_stride = 0;
@@ -44,10 +48,19 @@ struct DotTask {
 // Where an int8 row of `size` elements has its float32 scale, in bytes: the row takes the place of a row of float32.
 constexpr std::int64_t int8_scale_offset(std::int64_t size) { return (size + 3) / 4 * 4; }
 
+// int4 weights are int8 weights that take less memory: in a stretch of 16 inputs, each int8 of an output is (nibble - zero) * factor, with
+// a factor and a zero of 4 bits for the stretch. So sums over them are integers as well, and whether a kernel reads nibbles or int8s
+// unpacked from them changes no bit. A stretch of a panel is `width` bytes of factors (zeros in the high halves), then for 8 inputs, and
+// again for 8, a row of 4 bytes per output: byte i has input i in its low half and input 4 + i in its high half.
+inline constexpr std::int64_t int4_stretch = 16;
+constexpr std::int64_t int4_stretch_bytes(std::int64_t width) { return width * (1 + int4_stretch / 2); }
+
 struct DotKernels {
     const char* name = nullptr;
+    Storage storage = Storage::int8;
     std::int64_t group = 0;  // elements that are multiplied and added up at a time: 2 bfloat16 or 4 int8
     std::int64_t panel_width = 0;
+    const DotKernels* unpacked = nullptr;  // int4: the kernels of the weights that they unpack, in panels of the same width
     // As Kernels::matmul.
     void (*matmul)(const DotTask&, std::int64_t panel_begin, std::int64_t panel_end) = nullptr;
     // As Kernels::multiply_adds.
@@ -172,9 +185,9 @@ const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
 const Kernels& avx512bf16_kernels();
 
-// The same results from all of them.
-const DotKernels& scalar_int8_kernels();
-const DotKernels& avx2_int8_kernels();
-const DotKernels& avx512vnni_int8_kernels();
+// The same results from all of them; those of int8 are what they unpack to.
+const DotKernels& scalar_int4_kernels();
+const DotKernels& avx2_int4_kernels();
+const DotKernels& avx512vnni_int4_kernels();
 
 }  // namespace lorry::kernels::cpu

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 
+#include "kernels/cpu/quantize.h"
 #include "schema/check.h"
 
 namespace lorry::kernels::cpu {
@@ -56,11 +57,12 @@ struct WriteBfloat16 {
     static Half write(float x) { return to_bfloat16(x); }
 };
 
-std::size_t bytes_of(Storage storage) {
-    switch (storage) {
-        case Storage::float32: return 4;
-        case Storage::bfloat16: return 2;
-        case Storage::int8: return 1;
+std::int64_t panel_bytes(const Panels& panels) {
+    switch (panels.storage) {
+        case Storage::float32: return panels.panel_elements() * 4;
+        case Storage::bfloat16: return panels.panel_elements() * 2;
+        case Storage::int8: return panels.panel_elements();
+        case Storage::int4: return panels.stretches() * int4_stretch_bytes(panels.width);
     }
     return 0;
 }
@@ -119,6 +121,34 @@ void pack_int8_part(const WeightPart& part, std::int64_t first, float scale, Pan
     });
 }
 
+void pack_int4_part(const WeightPart& part, std::int64_t first, float scale, Panels& panels) {
+    // A transposed part has the weights of an output far from each other, and they are needed together: all are read before.
+    const auto in_features = static_cast<std::size_t>(part.in_features);
+    std::vector<float> weights(static_cast<std::size_t>(part.out_features) * in_features);
+    read_any_part(part, [&](std::int64_t output, std::int64_t input, float value) {
+        weights[static_cast<std::size_t>(output) * in_features + static_cast<std::size_t>(input)] = value * scale;
+    });
+    std::vector<std::uint8_t> nibbles(in_features);
+    std::vector<std::uint8_t> factors(static_cast<std::size_t>(panels.stretches()));
+    auto* const to = reinterpret_cast<std::uint8_t*>(panels.memory.data());
+    for (std::int64_t output = first; output < first + part.out_features; ++output) {
+        const std::span row = std::span(weights).subspan(static_cast<std::size_t>(output - first) * in_features, in_features);
+        panels.scales[static_cast<std::size_t>(output)] = quantize_int4(row, nibbles, factors);
+        for (std::int64_t stretch = 0; stretch < panels.stretches(); ++stretch) {
+            const std::int64_t begin = stretch * int4_stretch;
+            const std::uint8_t own = factors[static_cast<std::size_t>(stretch)];
+            to[panels.factors_at(output, begin)] = own;
+            std::uint8_t* const first_nibble = to + panels.nibble_at(output, begin);
+            for (std::int64_t i = 0; i < std::min(int4_stretch, part.in_features - begin); ++i) {
+                const std::uint8_t nibble = nibbles[static_cast<std::size_t>(begin + i)];
+                std::uint8_t& both = first_nibble[i / 8 * panels.width * 4 + i % 4];
+                both = static_cast<std::uint8_t>(both | nibble << (i & 4));
+                panels.offsets[static_cast<std::size_t>(output)] -= 128 * int4_value(nibble, own);
+            }
+        }
+    }
+}
+
 std::int64_t elements_per_head(const KvShape& shape, std::int64_t value_stride) { return kv_block_size * (shape.head_dim + value_stride); }
 
 }  // namespace
@@ -136,8 +166,8 @@ Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, f
         panels.out_features += part.out_features;
     }
     const std::size_t outputs = static_cast<std::size_t>(panels.count() * panels.width);
-    panels.memory = Memory(static_cast<std::size_t>(panels.count() * panels.panel_elements()) * bytes_of(shape.storage));
-    if (shape.storage == Storage::int8) {
+    panels.memory = Memory(static_cast<std::size_t>(panels.count() * panel_bytes(panels)));
+    if (shape.storage == Storage::int8 || shape.storage == Storage::int4) {
         panels.scales.resize(outputs);
         panels.offsets.resize(outputs);
     }
@@ -147,6 +177,7 @@ Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, f
             case Storage::float32: pack_part<WriteFloat32>(part, first, scale, panels); break;
             case Storage::bfloat16: pack_part<WriteBfloat16>(part, first, scale, panels); break;
             case Storage::int8: pack_int8_part(part, first, scale, panels); break;
+            case Storage::int4: pack_int4_part(part, first, scale, panels); break;
         }
         first += part.out_features;
     }
@@ -154,12 +185,13 @@ Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, f
 }
 
 void unpack_row(const Panels& panels, std::int64_t output, float* to, bool accumulate) {
-    const auto each = [&](auto* from, auto read) {
+    const auto each_input = [&](auto read) {
         for (std::int64_t i = 0; i < panels.in_features; ++i) {
-            const float value = read(from[panels.at(output, i)]);
+            const float value = read(i);
             to[i] = accumulate ? to[i] + value : value;
         }
     };
+    const auto each = [&](auto* from, auto read) { each_input([&](std::int64_t i) { return read(from[panels.at(output, i)]); }); };
     switch (panels.storage) {
         case Storage::float32: return each(reinterpret_cast<const float*>(panels.memory.data()), ReadFloat32::read);
         case Storage::bfloat16: return each(reinterpret_cast<const Half*>(panels.memory.data()), ReadBfloat16::read);
@@ -167,6 +199,14 @@ void unpack_row(const Panels& panels, std::int64_t output, float* to, bool accum
             const float scale = panels.scales[static_cast<std::size_t>(output)];
             return each(reinterpret_cast<const std::int8_t*>(panels.memory.data()),
                         [&](std::int8_t value) { return static_cast<float>(value) * scale; });
+        }
+        case Storage::int4: {
+            const float scale = panels.scales[static_cast<std::size_t>(output)];
+            const auto* const from = reinterpret_cast<const std::uint8_t*>(panels.memory.data());
+            return each_input([&](std::int64_t i) {
+                const auto nibble = static_cast<std::uint8_t>(from[panels.nibble_at(output, i)] >> (i & 4) & 0xF);
+                return static_cast<float>(int4_value(nibble, from[panels.factors_at(output, i)])) * scale;
+            });
         }
     }
 }

@@ -2,6 +2,7 @@
 //
 // A weight is cut into panels of `width` outputs; a panel holds, for each group of input features, one row of its outputs' weights. The
 // last panel and the last group are filled up with zeros. Groups are of 1 where inputs are float32, else as the dot kernels take them.
+// int4 is laid out as kernels.h says.
 #pragma once
 
 #include <span>
@@ -12,8 +13,6 @@
 #include "kernels/cpu/memory.h"
 
 namespace lorry::kernels::cpu {
-
-enum class Storage : std::uint8_t { float32, bfloat16, int8 };
 
 struct PanelShape {
     Storage storage = Storage::float32;
@@ -29,16 +28,25 @@ struct Panels {
     std::int64_t group = 1;
     std::int64_t out_features = 0;
     std::int64_t in_features = 0;
-    std::vector<float> scales;          // int8: [count * width] a weight is its int8 times the scale of its output
-    std::vector<std::int32_t> offsets;  // int8: [count * width] -128 times the sum of an output's int8
+    std::vector<float> scales;          // int8, int4: [count * width] a weight is its int8 times the scale of its output
+    std::vector<std::int32_t> offsets;  // int8, int4: [count * width] -128 times the sum of an output's int8
 
     std::int64_t count() const { return (out_features + width - 1) / width; }
     std::int64_t groups() const { return (in_features + group - 1) / group; }
-    // Where W[output, input] is, in elements. Groups are powers of two.
+    std::int64_t stretches() const { return (in_features + int4_stretch - 1) / int4_stretch; }
+    // Where W[output, input] is, in elements. Groups are powers of two. Not of int4.
     std::int64_t at(std::int64_t output, std::int64_t input) const {
         return output / width * panel_elements() + (input & -group) * width + output % width * group + (input & (group - 1));
     }
     std::int64_t panel_elements() const { return groups() * group * width; }
+    // Of int4: where the factors of W[output, input] are, and the byte whose low or high half is its nibble.
+    std::int64_t factors_at(std::int64_t output, std::int64_t input) const { return stretch_at(output, input) + output % width; }
+    std::int64_t nibble_at(std::int64_t output, std::int64_t input) const {
+        return stretch_at(output, input) + width + input % int4_stretch / 8 * width * 4 + output % width * 4 + input % 4;
+    }
+    std::int64_t stretch_at(std::int64_t output, std::int64_t input) const {
+        return (output / width * stretches() + input / int4_stretch) * int4_stretch_bytes(width);
+    }
     std::size_t bytes() const { return memory.bytes() + (scales.size() + offsets.size()) * 4; }
 };
 
@@ -50,18 +58,21 @@ void unpack_row(const Panels& panels, std::int64_t output, float* to, bool accum
 
 class CpuWeight final : public PackedWeight {
 public:
-    explicit CpuWeight(Panels panels) : panels_(std::move(panels)) {}
+    // dot: what multiplies it, null where inputs are float32; outlives the weight.
+    CpuWeight(Panels panels, const DotKernels* dot) : panels_(std::move(panels)), dot_(dot) {}
     std::int64_t out_features() const override { return panels_.out_features; }
     std::int64_t in_features() const override { return panels_.in_features; }
     std::size_t bytes() const override { return panels_.bytes(); }
     Format input_format() const override {
-        if (panels_.group == 1) return Format::float32;
-        return panels_.storage == Storage::int8 ? Format::int8_rows : Format::bfloat16;
+        if (dot_ == nullptr) return Format::float32;
+        return dot_->storage == Storage::bfloat16 ? Format::bfloat16 : Format::int8_rows;
     }
     const Panels& panels() const { return panels_; }
+    const DotKernels* dot() const { return dot_; }
 
 private:
     Panels panels_;
+    const DotKernels* dot_;
 };
 
 // The A matrices of all parts stand side by side in one narrow weight, each true rank after the other; each part has its B.

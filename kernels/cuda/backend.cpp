@@ -81,7 +81,7 @@ void CudaBackend::read_back(std::span<std::byte> to, const void* from) {
     stream_.wait();
 }
 
-std::unique_ptr<PackedWeight> CudaBackend::pack_weight(std::span<const WeightPart> parts) {
+std::unique_ptr<PackedWeight> CudaBackend::pack_weight(std::span<const WeightPart> parts, WeightRole) {
     return std::make_unique<CudaWeight>(parts, weights_, loads_);
 }
 

@@ -25,7 +25,7 @@ public:
     void upload(void* to, std::span<const std::byte> from) override;
     void read_back(std::span<std::byte> to, const void* from) override;
 
-    std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts) override;
+    std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts, WeightRole role) override;
     std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) override;
 
     std::int64_t block_size() const override { return kv_block_size; }

@@ -1,5 +1,5 @@
 // Promise 4: the same request gives the same tokens and log-probabilities, bit for bit, alone, batched, cut into chunks, preempted, after a
-// prefix hit, forked, and beside other adapters. Over a golden checkpoint with real kernels, in both weight formats.
+// prefix hit, forked, and beside other adapters. Over a golden checkpoint with real kernels, in every weight format.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -315,10 +315,12 @@ TEST_P(Invariance, ShowsAdaptersApart) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, Invariance,
                          testing::Values(Stored{Format::float32}, Stored{Format::bfloat16},
-                                         Stored{Format::bfloat16, kernels::Quantization::int8}),
+                                         Stored{Format::bfloat16, kernels::Quantization::int8},
+                                         Stored{Format::bfloat16, kernels::Quantization::int4}),
                          [](const auto& stored) {
-                             return std::string(
-                                 stored.param.quantize == kernels::Quantization::int8 ? "int8" : kernels::name_of(stored.param.weights));
+                             return std::string(stored.param.quantize == kernels::Quantization::none
+                                                    ? kernels::name_of(stored.param.weights)
+                                                    : kernels::name_of(stored.param.quantize));
                          });
 
 }  // namespace

@@ -31,7 +31,7 @@ TEST_P(Agreement, MatmulOfAnyShapeSourceFormatAndNumberOfParts) {
             const Part first(normal(shape.out, shape.in, deviation), format, transposed);
             const Part second(normal(5, shape.in, deviation), Format::float32, false);
             const WeightPart views[] = {first.view(), second.view()};
-            const auto weight = backend_->pack_weight(views);
+            const auto weight = backend_->pack_weight(views, WeightRole::projection);
             ASSERT_EQ(weight->out_features(), shape.out + 5);
             ASSERT_EQ(weight->in_features(), shape.in);
 
@@ -67,8 +67,8 @@ TEST_P(Agreement, EmbedReadsRowsOfTheTiedHeadExactly) {
     const Part positions(normal(11, 19), Format::float32, false);
     const WeightPart token_view = tokens.view();
     const WeightPart position_view = positions.view();
-    const auto token_weight = backend_->pack_weight({&token_view, 1});
-    const auto position_weight = backend_->pack_weight({&position_view, 1});
+    const auto token_weight = backend_->pack_weight({&token_view, 1}, WeightRole::embedding);
+    const auto position_weight = backend_->pack_weight({&position_view, 1}, WeightRole::embedding);
     const Table token_table = stored_weight(tokens.stored, *token_weight, weights());
     const Table position_table = stored_weight(positions.stored, *position_weight, weights());
     const std::vector<TokenId> ids{36, 0, 16, 15, 36};

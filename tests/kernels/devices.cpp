@@ -61,9 +61,13 @@ std::vector<Device> devices() {
                       .weights = Format::bfloat16,
                       .needs = CpuIsa::avx2,
                       .kernels = &emulated_avx512bf16_kernels()});
-    for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512}) {
-        result.push_back(
-            {.name = std::string(cpu::name_of(isa)) + "_int8", .weights = Format::bfloat16, .needs = isa, .quantize = Quantization::int8});
+    for (const Quantization quantize : {Quantization::int8, Quantization::int4}) {
+        for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512}) {
+            result.push_back({.name = std::string(cpu::name_of(isa)) + "_" + kernels::name_of(quantize),
+                              .weights = Format::bfloat16,
+                              .needs = isa,
+                              .quantize = quantize});
+        }
     }
     return result;
 }
@@ -162,7 +166,20 @@ bool Memory::padding_is_untouched() const {
 }
 
 reference::Table stored_weight(const reference::Table& values, const PackedWeight& weight, Format weights) {
+    // How near int4 is to the values is for quantize_test.cpp to say.
+    const auto* const on_cpu = dynamic_cast<const cpu::CpuWeight*>(&weight);
+    if (on_cpu != nullptr && on_cpu->panels().storage == cpu::Storage::int4) return unpacked_weight(on_cpu->panels());
     return weight.input_format() == Format::int8_rows ? reference::quantized_weight(values) : reference::rounded(values, weights);
+}
+
+reference::Table unpacked_weight(const cpu::Panels& panels) {
+    reference::Table table(panels.out_features, panels.in_features);
+    std::vector<float> row(static_cast<std::size_t>(panels.in_features));
+    for (std::int64_t output = 0; output < panels.out_features; ++output) {
+        cpu::unpack_row(panels, output, row.data(), false);
+        for (std::int64_t i = 0; i < panels.in_features; ++i) table.at(output, i) = static_cast<double>(row[static_cast<std::size_t>(i)]);
+    }
+    return table;
 }
 
 reference::Table stored_inputs(const reference::Table& values, Format format) {

@@ -11,6 +11,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/pack.h"
 #include "tests/kernels/reference.h"
 
 namespace lorry::kernels::testing {
@@ -94,6 +95,7 @@ struct Part {
     std::vector<std::byte> bytes;
 };
 
+reference::Table unpacked_weight(const cpu::Panels& panels);
 // What a matmul with this weight computes with, of the weight and of its inputs.
 reference::Table stored_weight(const reference::Table& values, const PackedWeight& weight, Format weights);
 reference::Table stored_inputs(const reference::Table& values, Format format);

@@ -32,13 +32,13 @@ TEST_P(Invariance, MatmulRowsAreTheSameAmongAnyNumberOfOthers) {
     const WeightPart view = part.view();
     const Table x = reference::rounded(normal(300, 77), input());
     const auto one_thread = GetParam().make(1);
-    const auto weight = one_thread->pack_weight({&view, 1});
+    const auto weight = one_thread->pack_weight({&view, 1}, WeightRole::projection);
     const Memory all_out(*one_thread, 300, 150);
     const Memory all_in(*one_thread, x, weight->input_format());
     one_thread->matmul({.out = all_out.matrix(), .in = all_in.matrix(), .weight = *weight});
 
     const auto three_threads = GetParam().make(3);
-    const auto same_weight = three_threads->pack_weight({&view, 1});
+    const auto same_weight = three_threads->pack_weight({&view, 1}, WeightRole::projection);
     std::int64_t begin = 0;
     for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 24, 171}) {
         const Memory in(*three_threads, rows_of(x, begin, rows), weight->input_format());
@@ -78,7 +78,8 @@ TEST_P(Invariance, LoraRowsAreTheSameAloneAndBesideOtherAdapters) {
     }
 }
 
-// Pins: int8 answers do not depend on the instruction set, and neither do bfloat16 ones on whether the processor or the test multiplies.
+// Pins: int8 and int4 answers do not depend on the instruction set, and neither do bfloat16 ones on whether the processor or the test
+// multiplies.
 TEST(SameBits, DotMatmulsOfAllInstructionSetsAgreeBitForBit) {
     std::map<std::string, std::vector<double>> outputs;
     for (const Device& device : devices()) {
@@ -93,17 +94,19 @@ TEST(SameBits, DotMatmulsOfAllInstructionSetsAgreeBitForBit) {
         }
         const Part part(w, Format::float32, false);
         const WeightPart view = part.view();
-        const auto weight = backend->pack_weight({&view, 1});
+        const auto weight = backend->pack_weight({&view, 1}, WeightRole::projection);
         if (weight->input_format() == Format::float32) continue;
         const Memory in(*backend, x, weight->input_format());
         const Memory out(*backend, 30, 101);
         backend->matmul({.out = out.matrix(), .in = in.matrix(), .weight = *weight});
-        const auto [place, is_first] = outputs.try_emplace(kernels::name_of(weight->input_format()), out.read().data);
+        const auto [place, is_first] = outputs.try_emplace(
+            device.quantize != Quantization::none ? kernels::name_of(device.quantize) : kernels::name_of(device.weights), out.read().data);
         if (!is_first) {
             EXPECT_EQ(out.read().data, place->second) << device.name;
         }
     }
-    EXPECT_EQ(outputs.count("int8_rows"), 1U);
+    EXPECT_EQ(outputs.count("int8"), 1U);
+    EXPECT_EQ(outputs.count("int4"), 1U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Op, Invariance, ::testing::ValuesIn(devices()), name_of);

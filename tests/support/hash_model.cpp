@@ -62,7 +62,9 @@ public:
     std::unique_ptr<kernels::Buffer> allocate(std::size_t) override { return unused(); }
     void upload(void*, std::span<const std::byte>) override { unused(); }
     void read_back(std::span<std::byte>, const void*) override { unused(); }
-    std::unique_ptr<kernels::PackedWeight> pack_weight(std::span<const kernels::WeightPart>) override { return unused(), nullptr; }
+    std::unique_ptr<kernels::PackedWeight> pack_weight(std::span<const kernels::WeightPart>, kernels::WeightRole) override {
+        return unused(), nullptr;
+    }
     std::unique_ptr<kernels::PackedLora> pack_lora(std::span<const kernels::LoraPart>) override { return unused(), nullptr; }
     void embed(const kernels::EmbedArgs&) override { unused(); }
     void norm(const kernels::NormArgs&) override { unused(); }
