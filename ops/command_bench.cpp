@@ -56,7 +56,7 @@ Json rates_json(const Rates& rates) {
 
 // Of the fastest instructions that sums over these weights may use.
 double operations_limit(const Rates& rates, const kernels::CpuOptions& options) {
-    if (options.quantize == kernels::Quantization::int8) return std::max(rates.float32, rates.int8_dot.value_or(0.0));
+    if (options.quantize != kernels::Quantization::none) return std::max(rates.float32, rates.int8_dot.value_or(0.0));
     if (options.weights == kernels::Format::float32) return rates.float32;
     return std::max(rates.float32, rates.bfloat16_dot.value_or(0.0));
 }
@@ -165,7 +165,7 @@ void BenchCommand::declare_throughput(CLI::App& app) {
 }
 
 void BenchCommand::declare_loss(CLI::App& app) {
-    loss_ = app.add_subcommand("loss", "what bfloat16 and int8 weights change in a model's answers");
+    loss_ = app.add_subcommand("loss", "what bfloat16, int8 and int4 weights change in a model's answers");
     loss_->add_option("--jobs", jobs_, "FILE of jobs, as for `lorry run`")->required();
     loss_->add_option("--jobs-max", jobs_max_, "take the first so many")->check(CLI::PositiveNumber)->capture_default_str();
     loss_->add_flag("--json", json_, "print JSON");

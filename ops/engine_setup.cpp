@@ -56,6 +56,7 @@ kernels::CpuOptions cpu_options(const Settings& settings) {
     if (settings.isa == "avx512") options.isa = kernels::CpuIsa::avx512;
     if (settings.isa == "avx512bf16") options.isa = kernels::CpuIsa::avx512bf16;
     if (settings.quantize == "int8") options.quantize = kernels::Quantization::int8;
+    if (settings.quantize == "int4") options.quantize = kernels::Quantization::int4;
     return options;
 }
 
@@ -71,7 +72,7 @@ std::unique_ptr<kernels::Backend> make_backend(const Settings& settings) {
 }
 
 std::string weights_name(const kernels::CpuOptions& options) {
-    return options.quantize == kernels::Quantization::int8 ? "int8" : kernels::name_of(options.weights);
+    return options.quantize == kernels::Quantization::none ? kernels::name_of(options.weights) : kernels::name_of(options.quantize);
 }
 
 EngineSetup::EngineSetup(const Settings& settings, OpProfile* profile)

@@ -18,7 +18,7 @@ struct Way {
     const char* dtype;
     const char* quantize;
 };
-constexpr std::array ways = {Way{"float32", "none"}, Way{"bfloat16", "none"}, Way{"bfloat16", "int8"}};
+constexpr std::array ways = {Way{"float32", "none"}, Way{"bfloat16", "none"}, Way{"bfloat16", "int8"}, Way{"bfloat16", "int4"}};
 
 // The sequences of the jobs that can be run: drawn greedily, all of each prompt scored.
 std::vector<engine::Request> read_requests(const std::filesystem::path& jobs, std::int64_t jobs_max, const EngineSetup& setup,

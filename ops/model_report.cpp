@@ -75,12 +75,22 @@ void check_text(const std::string& folder, ModelCheck& check) {
     if (!check.model.unused_tensors.empty()) check.remarks.push_back("tensors that are not used: " + listed(check.model.unused_tensors));
 }
 
+std::size_t weight_bytes(const engine::ModelReport& model, const kernels::CpuOptions& options) {
+    const auto all = static_cast<std::size_t>(model.parameters);
+    const auto embeddings = static_cast<std::size_t>(model.embedding_parameters);
+    switch (options.quantize) {
+        case kernels::Quantization::none: return all * kernels::bytes_of(options.weights);
+        case kernels::Quantization::int8: return all;
+        case kernels::Quantization::int4: return embeddings + (all - embeddings) * 9 / 16;
+    }
+    return 0;
+}
+
 void check_memory(const Settings& settings, ModelCheck& check) {
     const ModelConfig& config = check.model.config;
     const kernels::CpuOptions options = cpu_options(settings);
     const kernels::Format stored = options.weights;
-    const std::size_t weight_bytes = options.quantize == kernels::Quantization::int8 ? 1 : kernels::bytes_of(stored);
-    check.weight_bytes = static_cast<std::size_t>(check.model.parameters) * weight_bytes;
+    check.weight_bytes = weight_bytes(check.model, options);
     check.kv_token_bytes = 2 * kernels::bytes_of(stored) * static_cast<std::size_t>(config.layers * config.kv_heads * config.head_dim);
     check.memory_limit = memory_limit();
     check.memory_available = memory_available();

@@ -21,8 +21,9 @@ constexpr std::array settings_of_all = {
     Setting{"device", model, &Settings::device, "auto|cpu|cuda", "where the model runs; auto takes a GPU if there is one"},
     Setting{"dtype", model, &Settings::dtype, "auto|bfloat16|float32",
             "storage of weights, adapters and KV cache; auto is bfloat16 with sums in float32, float32 keeps every bit of the checkpoint"},
-    Setting{"quantize", model, &Settings::quantize, "none|int8",
-            "int8: weights as int8 with a scale per output, made at load, and matmul inputs as int8 with a scale per row"},
+    Setting{"quantize", model, &Settings::quantize, "none|int8|int4",
+            "int8: weights as int8 with a scale per output, made at load, and matmul inputs as int8 with a scale per row; int4: the same "
+            "with weights of 4.5 bits, embeddings and head left int8"},
     Setting{"isa", model, &Settings::isa, "auto|avx512bf16|avx512|avx2|scalar", "instruction set of the CPU kernels"},
     Setting{"threads", model, &Settings::threads, "N", "threads that compute (0: the cores this process may use)"},
     Setting{"kv_memory", model, &Settings::kv_memory, "SIZE",

@@ -79,7 +79,8 @@ TEST(Bench, random_adapters_can_be_loaded) {
     EXPECT_EQ(engine::inspect_adapter(folder.path() / "lora-1", config).value().rank_max, 8);
 }
 
-// Pins: float32 is the measure, and int8 is near it on a model whose weights have no outliers.
+// Pins: float32 is the measure, and the others are near it on a model whose weights have no outliers; never trained and tiny, it is as hard
+// on int4 as a model can be.
 TEST(Bench, the_loss_of_narrow_weights_is_measured_against_float32) {
     const tests::TinyModel tiny;
     const TemporaryFolder folder;
@@ -92,13 +93,14 @@ TEST(Bench, the_loss_of_narrow_weights_is_measured_against_float32) {
         }
     }
     const std::vector<LossRow> rows = measure_loss(settings_of(tiny), jobs, 10);
-    ASSERT_EQ(rows.size(), 3U);
+    ASSERT_EQ(rows.size(), 4U);
     EXPECT_EQ(rows[0].weights, "float32");
     EXPECT_EQ(rows[2].weights, "int8");
+    EXPECT_EQ(rows[3].weights, "int4");
     for (const LossRow& row : rows) {
         EXPECT_EQ(row.answers, 3);
         EXPECT_EQ(row.tokens, rows[0].tokens);
-        EXPECT_NEAR(row.perplexity / rows[0].perplexity, 1.0, 0.05) << row.weights;
+        EXPECT_NEAR(row.perplexity / rows[0].perplexity, 1.0, row.weights == "int4" ? 0.5 : 0.05) << row.weights;
     }
     EXPECT_EQ(rows[0].answers_same, 3);
 }

@@ -20,6 +20,10 @@ TEST(ModelReport, tells_shapes_memory_and_which_adapters_would_be_refused) {
     EXPECT_TRUE(check.has_chat_template);
     const engine::ModelConfig& config = check.model.config;
     EXPECT_EQ(check.weight_bytes, static_cast<std::size_t>(check.model.parameters) * 2);
+    // int4: 4.5 bits a weight, but a byte for each of the embeddings.
+    settings.quantize = "int4";
+    const auto embeddings = static_cast<std::size_t>(check.model.embedding_parameters);
+    EXPECT_EQ(check_model(settings).weight_bytes, embeddings + (check.weight_bytes / 2 - embeddings) * 9 / 16);
     EXPECT_EQ(check.kv_token_bytes, static_cast<std::size_t>(2 * 2 * config.layers * config.kv_heads * config.head_dim));
     ASSERT_EQ(check.adapters.size(), 3U);
     EXPECT_EQ(check.adapters[0].name, "broken");
