@@ -31,7 +31,7 @@ namespace cpu {
 namespace {
 
 // Changes whenever a kernel's results do; part of the fingerprint.
-constexpr const char* kernels_version = "2";
+constexpr const char* kernels_version = "3";
 // About 20 µs of a core: what a piece of work must be worth to be handed to another thread.
 constexpr std::int64_t piece_multiply_adds = 500'000;
 constexpr std::int64_t piece_elements = 20'000;
@@ -77,7 +77,12 @@ Activation kind_of(ActivationKind kind) {
 }  // namespace
 
 CpuBackend::CpuBackend(const Kernels& kernels, int threads, Format weights, const DotKernels* dot)
-    : kernels_(kernels), weights_(weights), dot_(dot), pool_(threads), sampler_(kernels, pool_) {}
+    : kernels_(kernels),
+      weights_(weights),
+      dot_(dot),
+      lora_by_pairs_(weights == Format::bfloat16 && kernels.bfloat16_dot != nullptr),
+      pool_(threads),
+      sampler_(kernels, pool_) {}
 
 DeviceInfo CpuBackend::info() const {
     const std::string threads = std::to_string(pool_.threads()) + (pool_.threads() == 1 ? " thread" : " threads");
@@ -109,7 +114,15 @@ std::unique_ptr<PackedWeight> CpuBackend::pack_weight(std::span<const WeightPart
 }
 
 std::unique_ptr<PackedLora> CpuBackend::pack_lora(std::span<const LoraPart> parts) {
-    return std::make_unique<CpuLora>(parts, kernels_, weights_);
+    const Storage stored = weights_ == Format::float32 ? Storage::float32 : Storage::bfloat16;
+    if (!lora_by_pairs_) {
+        return std::make_unique<CpuLora>(parts, PanelShape{.storage = stored, .width = kernels_.shrink_width},
+                                         PanelShape{.storage = stored, .width = kernels_.panel_width});
+    }
+    const DotKernels& a = *kernels_.bfloat16_shrink;
+    const DotKernels& b = *kernels_.bfloat16_dot;
+    return std::make_unique<CpuLora>(parts, PanelShape{.storage = stored, .width = a.panel_width, .group = a.group},
+                                     PanelShape{.storage = stored, .width = b.panel_width, .group = b.group});
 }
 
 std::size_t CpuBackend::kv_block_bytes(const KvShape& shape) const {

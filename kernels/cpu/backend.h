@@ -48,8 +48,8 @@ public:
 private:
     // Rows [row_begin, row_begin + rows) and panels [panel_begin, panel_end) of one low-rank product.
     struct LoraPiece {
-        const LoraGroup* group = nullptr;
-        const CpuLora::Part* part = nullptr;  // null: A of all parts
+        const Panels* panels = nullptr;       // A of all parts, or B of one
+        const CpuLora::Part* part = nullptr;  // that one
         std::int64_t row_begin = 0;
         std::int64_t rows = 0;
         std::int64_t panel_begin = 0;
@@ -71,17 +71,23 @@ private:
     void run_row_kernel(void (*kernel)(const Task&, std::int64_t, std::int64_t), Task task, const Matrix& out, std::int64_t row_cost);
     void store_row(const Matrix& out, std::int64_t row, const float* from) const;
     void load_row(const Matrix& in, std::int64_t row, float* to) const;
-    // The rows of the groups as float32: `in` itself, or made in scratch memory.
-    Matrix widened(const Matrix& in, std::span<const LoraGroup> groups);
     // Calls work(rows begin, rows count, panel begin, panel end, thread) for pieces of a matmul that are worth a thread.
     template <class Work>
     void cut_matmul(std::int64_t rows, const Panels& panels, const Work& work);
     void cut_lora(const LoraArgs& args);
+    // next: the weights of the piece that comes after this one, or null.
+    void shrink(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next, int thread);
+    void expand(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next) const;
+    template <class Work>
+    void run_lora(std::span<const LoraPiece> pieces, const Work& work);
+    // Rows in the format that A's kernel reads: `in` itself, or made in the thread's scratch memory.
+    Matrix shrink_inputs(const Matrix& in, int thread);
     void cut_attention(const AttentionArgs& args);
 
     const Kernels& kernels_;
     const Format weights_;
     const DotKernels* const dot_;
+    const bool lora_by_pairs_;  // adapters are read by the kernels of bfloat16 pairs, whatever the base's weights are
     ThreadPool pool_;
     Sampler sampler_;
     // Scratch that keeps its capacity from step to step.
@@ -89,11 +95,12 @@ private:
     std::vector<std::int32_t> row_slots_;   // [rows] its place there
     std::vector<LoraPiece> lora_shrink_;
     std::vector<LoraPiece> lora_expand_;
-    std::vector<float> lora_scratch_;  // [rows, widest rank sum]
+    std::vector<float> lora_scratch_;  // [rows, widest rank sum] A x, as B's kernel reads it
+    std::vector<float> lora_sums_;     // [threads, rows of a piece, widest rank sum]
+    std::vector<float> lora_inputs_;   // [threads, rows of a piece, in_features] or bfloat16 in its place
     std::vector<AttentionPiece> attention_pieces_;
     std::vector<float> row_scratch_;       // [threads, a row]
     std::vector<float> attended_scratch_;  // [rows, heads * head_dim], where attention's output is narrower
-    std::vector<float> widened_scratch_;   // [rows, in_features]
     std::vector<float> score_scratch_;     // [threads, rows of a piece, longest context]
     Memory unpacked_scratch_;              // [threads, a panel] int8
 };

@@ -140,7 +140,7 @@ struct DotMatmul {
         const std::int64_t panel_bytes = stretches_of(task) * stretch_bytes;
         for (std::int64_t panel = panel_begin; panel < panel_end; ++panel) {
             const std::byte* const weights = task.panels + panel * panel_bytes;
-            const std::byte* const next = weights + panel_bytes;
+            const std::byte* const next = task.next == nullptr || panel + 1 < panel_end ? weights + panel_bytes : task.next;
             if constexpr (unpacks) {
                 if (task.rows > rows_max) {
                     unpack(task, weights);

@@ -33,6 +33,7 @@ struct DotTask {
     const std::byte* in = nullptr;          // [rows] of bfloat16, or of int8 plus 128 with the row's scale behind them
     std::int64_t in_stride = 0;             // bytes
     const std::byte* panels = nullptr;      // [panels][groups][width][group] bfloat16 or int8, [panels][stretches] int4; zeros fill up
+    const std::byte* next = nullptr;        // what will be read after the last of them, to prefetch; null: what follows it in memory
     const float* scales = nullptr;          // int8, int4: [panels * width] of the outputs' weights
     const std::int32_t* offsets = nullptr;  // int8, int4: [panels * width] what the 128 of the inputs adds to an output, negated
     std::byte* scratch = nullptr;           // int4: [stretches * int4_stretch][width] bytes, of this thread
@@ -174,7 +175,11 @@ struct Kernels {
     void (*to_int8)(const float* from, std::byte* to, std::int64_t size) = nullptr;
     void (*from_int8)(const std::byte* from, float* to, std::int64_t size) = nullptr;
 
-    const DotKernels* bfloat16_dot = nullptr;  // null: the processor widens bfloat16 to float32 first
+    // Null where the processor widens bfloat16 to float32 first.
+    const DotKernels* bfloat16_dot = nullptr;
+    const DotKernels* bfloat16_shrink = nullptr;  // over narrow panels, as shrink
+    // The integers of an int8 row, which bfloat16 holds exactly, without the row's scale.
+    void (*int8_to_bfloat16)(const std::byte* from, std::byte* to, std::int64_t size) = nullptr;
 
     // `turns` rounds of float32 multiply-adds out of registers; returns how many operations these were.
     double (*multiply_adds)(std::int64_t turns) = nullptr;

@@ -1,5 +1,9 @@
 // Launches the low-rank updates of all row groups: one pass of the pool for A x (shrink), one for B (A x) (expand).
+//
+// Where the processor multiplies pairs of bfloat16, both read those: A x is rounded to them as a matmul's inputs are, and int8 inputs are
+// taken as the integers they are, their row's scale coming after the sum. Elsewhere both read float32.
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/cpu/backend.h"
 #include "schema/check.h"
@@ -8,13 +12,58 @@ namespace lorry::kernels::cpu {
 
 namespace {
 
-constexpr std::int64_t piece_rows = 48;
-constexpr std::int64_t piece_rows_expand = 12;  // a low rank makes much output of little weight: longer stretches of fewer rows
-constexpr std::int64_t piece_multiply_adds = 200'000;
+constexpr std::int64_t shrink_rows = 16;
+// A low rank makes much output of little weight: long stretches of the rows that one tile takes, so that they stay in the first cache.
+constexpr std::int64_t expand_rows = 12;
+constexpr std::int64_t expand_rows_of_pairs = 8;
+constexpr std::int64_t shrink_multiply_adds = 800'000;  // of a piece: inputs may have to be made for each
+constexpr std::int64_t expand_multiply_adds = 200'000;
 
-// Panels of `panels` that are together worth a piece.
-std::int64_t panels_per_piece(const Panels& panels, std::int64_t rows) {
-    return std::max<std::int64_t>(1, piece_multiply_adds / (rows * panels.in_features * panels.width));
+std::byte* row_of(const Matrix& matrix, std::int64_t row) { return static_cast<std::byte*>(matrix.slice_rows(row, 1).data); }
+
+// out (+)= in W' for all rows of `in`, over panels [panel_begin, panel_end).
+struct Product {
+    const Panels& panels;
+    Matrix in;
+    float* out = nullptr;
+    std::int64_t out_stride = 0;
+    bool accumulate = false;
+    std::int64_t panel_begin = 0;
+    std::int64_t panel_end = 0;
+    const std::byte* next = nullptr;
+};
+
+void run(void (*kernel)(const MatmulTask&, std::int64_t, std::int64_t), const Product& product) {
+    kernel({.in = static_cast<const float*>(product.in.data),
+            .in_stride = product.in.stride,
+            .panels = product.panels.memory.data(),
+            .bfloat16 = product.panels.storage == Storage::bfloat16,
+            .out = product.out,
+            .out_stride = product.out_stride,
+            .accumulate = product.accumulate,
+            .rows = product.in.rows,
+            .in_features = product.panels.in_features,
+            .out_features = product.panels.out_features},
+           product.panel_begin, product.panel_end);
+}
+
+void run(const DotKernels& kernels, const Product& product) {
+    kernels.matmul({.in = static_cast<const std::byte*>(product.in.data),
+                    .in_stride = product.in.stride * static_cast<std::int64_t>(bytes_of(product.in.format)),
+                    .panels = product.panels.memory.data(),
+                    .next = product.next,
+                    .out = product.out,
+                    .out_stride = product.out_stride,
+                    .accumulate = product.accumulate,
+                    .rows = product.in.rows,
+                    .in_features = product.panels.in_features,
+                    .out_features = product.panels.out_features},
+                   product.panel_begin, product.panel_end);
+}
+
+float* room_for(std::vector<float>& scratch, std::int64_t size) {
+    if (scratch.size() < static_cast<std::size_t>(size)) scratch.resize(std::max(static_cast<std::size_t>(size), scratch.size() * 2));
+    return scratch.data();
 }
 
 }  // namespace
@@ -22,36 +71,94 @@ std::int64_t panels_per_piece(const Panels& panels, std::int64_t rows) {
 void CpuBackend::cut_lora(const LoraArgs& args) {
     lora_shrink_.clear();
     lora_expand_.clear();
-    const auto cut = [](std::vector<LoraPiece>& pieces, const LoraGroup& group, const CpuLora::Part* part, const Panels& panels) {
-        const std::int64_t rows_max = part == nullptr ? piece_rows : piece_rows_expand;
+    const auto cut = [](std::vector<LoraPiece>& pieces, const LoraGroup& group, const CpuLora::Part* part, const Panels& panels,
+                        std::int64_t rows_max, std::int64_t multiply_adds) {
         for (std::int64_t row = 0; row < group.row_count; row += rows_max) {
             const std::int64_t rows = std::min(rows_max, group.row_count - row);
-            const std::int64_t step = panels_per_piece(panels, rows);
+            // Panels that are together worth a piece.
+            const std::int64_t step = std::max<std::int64_t>(1, multiply_adds / (rows * panels.in_features * panels.width));
             for (std::int64_t panel = 0; panel < panels.count(); panel += step) {
-                pieces.push_back({&group, part, group.row_begin + row, rows, panel, std::min(panels.count(), panel + step)});
+                pieces.push_back({&panels, part, group.row_begin + row, rows, panel, std::min(panels.count(), panel + step)});
             }
         }
     };
     for (const LoraGroup& group : args.groups) {
         if (group.lora == nullptr) continue;
         const auto& lora = static_cast<const CpuLora&>(*group.lora);
-        cut(lora_shrink_, group, nullptr, lora.a());
-        for (const CpuLora::Part& part : lora.parts()) cut(lora_expand_, group, &part, part.b);
+        cut(lora_shrink_, group, nullptr, lora.a(), shrink_rows, shrink_multiply_adds);
+        for (const CpuLora::Part& part : lora.parts())
+            cut(lora_expand_, group, &part, part.b, lora_by_pairs_ ? expand_rows_of_pairs : expand_rows, expand_multiply_adds);
     }
 }
 
-Matrix CpuBackend::widened(const Matrix& in, std::span<const LoraGroup> groups) {
-    if (in.format == Format::float32) return in;
-    widened_scratch_.resize(std::max(widened_scratch_.size(), static_cast<std::size_t>(in.rows * in.columns)));
-    const Matrix out{.data = widened_scratch_.data(), .rows = in.rows, .columns = in.columns, .stride = in.columns};
-    for (const LoraGroup& group : groups) {
-        if (group.lora == nullptr) continue;
-        pool_.run(group.row_count, piece_rows, [&](std::int64_t begin, std::int64_t end, int) {
-            for (std::int64_t row = group.row_begin + begin; row < group.row_begin + end; ++row)
-                load_row(in, row, widened_scratch_.data() + row * out.stride);
-        });
+Matrix CpuBackend::shrink_inputs(const Matrix& in, int thread) {
+    const Format format = lora_by_pairs_ ? Format::bfloat16 : Format::float32;
+    if (in.format == format) return in;
+    const Matrix out{.data = lora_inputs_.data() + thread * shrink_rows * in.columns,
+                     .format = format,
+                     .rows = in.rows,
+                     .columns = in.columns,
+                     .stride = in.columns};
+    for (std::int64_t row = 0; row < in.rows; ++row) {
+        if (!lora_by_pairs_) {
+            load_row(in, row, reinterpret_cast<float*>(row_of(out, row)));
+        } else if (in.format == Format::int8_rows) {
+            kernels_.int8_to_bfloat16(row_of(in, row), row_of(out, row), in.columns);
+        } else {
+            kernels_.to_bfloat16(reinterpret_cast<const float*>(row_of(in, row)), row_of(out, row), in.columns);
+        }
     }
     return out;
+}
+
+void CpuBackend::shrink(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next, int thread) {
+    const Panels& a = *piece.panels;
+    const Matrix rows = in.slice_rows(piece.row_begin, piece.rows);
+    float* const sums = lora_sums_.data() + thread * shrink_rows * out.columns;
+    const Product product{.panels = a,
+                          .in = shrink_inputs(rows, thread),
+                          .out = sums,
+                          .out_stride = out.columns,
+                          .panel_begin = piece.panel_begin,
+                          .panel_end = piece.panel_end,
+                          .next = next};
+    lora_by_pairs_ ? run(*kernels_.bfloat16_shrink, product) : run(kernels_.shrink, product);
+
+    const std::int64_t column = piece.panel_begin * a.width;
+    const std::int64_t columns = std::min(a.out_features, piece.panel_end * a.width) - column;
+    for (std::int64_t row = 0; row < piece.rows; ++row) {
+        float* const from = sums + row * out.columns + column;
+        if (lora_by_pairs_ && in.format == Format::int8_rows) {
+            float scale = 0.0F;
+            std::memcpy(&scale, row_of(rows, row) + int8_scale_offset(in.columns), sizeof scale);
+            for (std::int64_t i = 0; i < columns; ++i) from[i] *= scale;
+        }
+        store_row(out.slice_columns(column, columns), piece.row_begin + row, from);
+    }
+}
+
+void CpuBackend::expand(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next) const {
+    const Panels& b = *piece.panels;
+    const Product product{.panels = b,
+                          .in = in.slice_rows(piece.row_begin, piece.rows).slice_columns(piece.part->rank_begin, b.in_features),
+                          .out = reinterpret_cast<float*>(row_of(out, piece.row_begin)) + piece.part->out_begin,
+                          .out_stride = out.stride,
+                          .accumulate = true,
+                          .panel_begin = piece.panel_begin,
+                          .panel_end = piece.panel_end,
+                          .next = next};
+    lora_by_pairs_ ? run(*kernels_.bfloat16_dot, product) : run(kernels_.matmul, product);
+}
+
+// Calls work(piece, weights of the next one or null, thread) for all pieces.
+template <class Work>
+void CpuBackend::run_lora(std::span<const LoraPiece> pieces, const Work& work) {
+    pool_.run(std::ssize(pieces), 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+        for (auto index = static_cast<std::size_t>(begin); index < static_cast<std::size_t>(end); ++index) {
+            const LoraPiece* const after = index + 1 < pieces.size() ? &pieces[index + 1] : nullptr;
+            work(pieces[index], after == nullptr ? nullptr : after->panels->panel(after->panel_begin), thread);
+        }
+    });
 }
 
 void CpuBackend::lora(const LoraArgs& args) {
@@ -72,45 +179,17 @@ void CpuBackend::lora(const LoraArgs& args) {
     }
     if (rank_max == 0) return;
     cut_lora(args);
-    const auto scratch = static_cast<std::size_t>(args.in.rows * rank_max);
-    if (lora_scratch_.size() < scratch) lora_scratch_.resize(std::max(scratch, lora_scratch_.size() * 2));
-
-    const Matrix inputs = widened(args.in, args.groups);
-    const auto* const in = static_cast<const float*>(inputs.data);
-    auto* const out = static_cast<float*>(args.out.data);
-    pool_.run(static_cast<std::int64_t>(lora_shrink_.size()), 1, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t index = begin; index < end; ++index) {
-            const LoraPiece& piece = lora_shrink_[static_cast<std::size_t>(index)];
-            const Panels& a = static_cast<const CpuLora&>(*piece.group->lora).a();
-            kernels_.shrink({.in = in + piece.row_begin * inputs.stride,
-                             .in_stride = inputs.stride,
-                             .panels = a.memory.data(),
-                             .bfloat16 = a.storage == Storage::bfloat16,
-                             .out = lora_scratch_.data() + piece.row_begin * rank_max,
-                             .out_stride = rank_max,
-                             .rows = piece.rows,
-                             .in_features = a.in_features,
-                             .out_features = a.out_features},
-                            piece.panel_begin, piece.panel_end);
-        }
-    });
-    pool_.run(static_cast<std::int64_t>(lora_expand_.size()), 1, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t index = begin; index < end; ++index) {
-            const LoraPiece& piece = lora_expand_[static_cast<std::size_t>(index)];
-            const Panels& b = piece.part->b;
-            kernels_.matmul({.in = lora_scratch_.data() + piece.row_begin * rank_max + piece.part->rank_begin,
-                             .in_stride = rank_max,
-                             .panels = b.memory.data(),
-                             .bfloat16 = b.storage == Storage::bfloat16,
-                             .out = out + piece.row_begin * args.out.stride + piece.part->out_begin,
-                             .out_stride = args.out.stride,
-                             .accumulate = true,
-                             .rows = piece.rows,
-                             .in_features = b.in_features,
-                             .out_features = b.out_features},
-                            piece.panel_begin, piece.panel_end);
-        }
-    });
+    const std::int64_t piece_rows = shrink_rows * pool_.threads();
+    room_for(lora_sums_, piece_rows * rank_max);
+    room_for(lora_inputs_, piece_rows * args.in.columns);
+    const Matrix shrunk{.data = room_for(lora_scratch_, args.in.rows * rank_max),
+                        .format = lora_by_pairs_ ? Format::bfloat16 : Format::float32,
+                        .rows = args.in.rows,
+                        .columns = rank_max,
+                        .stride = rank_max};
+    run_lora(lora_shrink_,
+             [&](const LoraPiece& piece, const std::byte* next, int thread) { shrink(piece, args.in, shrunk, next, thread); });
+    run_lora(lora_expand_, [&](const LoraPiece& piece, const std::byte* next, int) { expand(piece, shrunk, args.out, next); });
 }
 
 }  // namespace lorry::kernels::cpu

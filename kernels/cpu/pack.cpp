@@ -211,16 +211,14 @@ void unpack_row(const Panels& panels, std::int64_t output, float* to, bool accum
     }
 }
 
-CpuLora::CpuLora(std::span<const LoraPart> parts, const Kernels& kernels, Format format) {
+CpuLora::CpuLora(std::span<const LoraPart> parts, const PanelShape& a, const PanelShape& b) {
     CHECK(!parts.empty(), "an adapter adds at least one part to a projection");
-    const Storage storage = format == Format::float32 ? Storage::float32 : Storage::bfloat16;
-    std::vector<WeightPart> a;
+    std::vector<WeightPart> a_parts;
     std::int64_t rank_begin = 0;
     for (const LoraPart& part : parts) {
         CHECK(part.a.out_features == part.b.in_features, "A and B of a part have the same rank");
-        a.push_back(part.a);
-        parts_.push_back(
-            {part.out_begin, rank_begin, pack_panels({&part.b, 1}, {.storage = storage, .width = kernels.panel_width}, part.scale)});
+        a_parts.push_back(part.a);
+        parts_.push_back({part.out_begin, rank_begin, pack_panels({&part.b, 1}, b, part.scale)});
         rank_begin += part.a.out_features;
     }
     // Parts are added by different threads at the same time.
@@ -230,7 +228,7 @@ CpuLora::CpuLora(std::span<const LoraPart> parts, const Kernels& kernels, Format
                   "parts of an adapter's projection do not overlap");
         }
     }
-    a_ = pack_panels(a, {.storage = storage, .width = kernels.shrink_width});
+    a_ = pack_panels(a_parts, a);
 }
 
 std::size_t CpuLora::bytes() const {

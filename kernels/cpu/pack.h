@@ -38,6 +38,9 @@ struct Panels {
     std::int64_t at(std::int64_t output, std::int64_t input) const {
         return output / width * panel_elements() + (input & -group) * width + output % width * group + (input & (group - 1));
     }
+    const std::byte* panel(std::int64_t index) const {
+        return memory.data() + memory.bytes() / static_cast<std::size_t>(count()) * static_cast<std::size_t>(index);
+    }
     std::int64_t panel_elements() const { return groups() * group * width; }
     // Of int4: where the factors of W[output, input] are, and the byte whose low or high half is its nibble.
     std::int64_t factors_at(std::int64_t output, std::int64_t input) const { return stretch_at(output, input) + output % width; }
@@ -84,7 +87,8 @@ public:
         Panels b;                     // [out_features, rank], scale included
     };
 
-    CpuLora(std::span<const LoraPart> parts, const Kernels& kernels, Format format);
+    // a, b: how the kernels want A and B.
+    CpuLora(std::span<const LoraPart> parts, const PanelShape& a, const PanelShape& b);
     std::int64_t rank_sum() const override { return a_.out_features; }
     std::size_t bytes() const override;
     const Panels& a() const { return a_; }

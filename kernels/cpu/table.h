@@ -38,7 +38,9 @@ constexpr Kernels table_of(const char* name) {
         .multiply_adds = Peak<Isa>::multiply_adds,
     };
     if constexpr (requires { typename Isa::Pairs; }) {
-        table.bfloat16_dot = &DotMatmul<Bfloat16Dot<Isa>>::table;
+        table.bfloat16_dot = &DotMatmul<Bfloat16Dot<Isa, 3>>::table;
+        table.bfloat16_shrink = &DotMatmul<Bfloat16Dot<Isa, 1>>::table;
+        table.int8_to_bfloat16 = Narrow<Isa>::int8_to_bfloat16;
         table.attention = PairedAttention<Isa>::run;
     }
     return table;

@@ -25,6 +25,7 @@ constexpr Tolerance tolerances[] = {
     {"attention", 2e-5, 1e-2, "two sums and an exponential; with bfloat16, rounding a key that lies between two values may go either way"},
     {"paired_attention", 2e-5, 2e-2, "queries and weights are rounded to bfloat16 as well: each changes a weight by up to 1/256 of it"},
     {"lora", 2e-5, 2e-5, "two matmuls; the factors are rounded beforehand"},
+    {"lora_by_pairs", 2e-5, 1e-2, "A x is rounded to bfloat16 as well: where it lies between two values it may go either way"},
     {"narrow", 1e-7, 1e-7, "the same value; reading an int8 back rounds once"},
     {"logprob", 1e-5, 1e-5, "one sum of exponentials in pieces"},
 };
@@ -36,11 +37,17 @@ std::string Device::lacks() const {
     return cpu::supported(*needs) ? "" : std::string("this processor does not support ") + cpu::name_of(*needs);
 }
 
+bool Device::multiplies_pairs() const {
+    if (is_gpu() || weights != Format::bfloat16) return false;
+    return (kernels != nullptr ? *kernels : cpu::kernels_of(*needs)).bfloat16_dot != nullptr;
+}
+
 std::unique_ptr<Backend> Device::make(int threads) const {
     if (!lacks().empty()) return nullptr;
     if (is_gpu()) return make_cuda_backend({.weights = weights});
     if (kernels != nullptr) {
         const cpu::DotKernels* dot = weights == Format::bfloat16 ? kernels->bfloat16_dot : nullptr;
+        if (quantize == Quantization::int8) dot = &cpu::scalar_int8_kernels();
         return std::make_unique<cpu::CpuBackend>(*kernels, threads, weights, dot);
     }
     return make_cpu_backend({.threads = threads, .isa = needs, .weights = weights, .quantize = quantize});
@@ -61,8 +68,13 @@ std::vector<Device> devices() {
                       .weights = Format::bfloat16,
                       .needs = CpuIsa::avx2,
                       .kernels = &emulated_avx512bf16_kernels()});
+    result.push_back({.name = "emulated_avx512bf16_int8",
+                      .weights = Format::bfloat16,
+                      .needs = CpuIsa::avx2,
+                      .quantize = Quantization::int8,
+                      .kernels = &emulated_avx512bf16_kernels()});
     for (const Quantization quantize : {Quantization::int8, Quantization::int4}) {
-        for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512}) {
+        for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512bf16}) {
             result.push_back({.name = std::string(cpu::name_of(isa)) + "_" + kernels::name_of(quantize),
                               .weights = Format::bfloat16,
                               .needs = isa,

@@ -29,6 +29,8 @@ struct Device {
     const cpu::Kernels* kernels = nullptr;  // null: made by make_cpu_backend
 
     bool is_gpu() const { return !needs; }
+    // Whether adapters are read by the kernels of bfloat16 pairs.
+    bool multiplies_pairs() const;
     // What matmuls read where no dot kernels are in use.
     Format input() const { return is_gpu() ? weights : Format::float32; }
     // What this machine lacks for it, for people; empty: nothing.
