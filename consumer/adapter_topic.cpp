@@ -11,9 +11,18 @@
 #include "schema/codec.h"
 
 namespace lorry::consumer {
+namespace {
+
+// Whether a path stays below the folder it is relative to, as far as its text says.
+bool is_below(const std::filesystem::path& path) {
+    const auto normal = path.lexically_normal();
+    return !path.empty() && !path.is_absolute() && normal != "." && *normal.begin() != "..";
+}
+
+}  // namespace
 
 std::optional<std::filesystem::path> folder_below(const std::filesystem::path& root, const std::filesystem::path& path) {
-    if (path.empty() || path.is_absolute()) return std::nullopt;
+    if (!is_below(path)) return std::nullopt;
     std::error_code error;
     // Weakly: the folder may not be there (yet); symbolic links of the part that is there are followed.
     const auto base = std::filesystem::weakly_canonical(root, error);
@@ -55,16 +64,15 @@ bool AdapterTopic::take(const schema::JobRecord& record) {
     if (std::find(options_.base_names.begin(), options_.base_names.end(), parsed->name) != options_.base_names.end()) {
         return complain("the name belongs to the base model");
     }
-    auto folder = folder_below(options_.adapters_root, parsed->path);
-    if (!folder) return complain("its path '" + parsed->path + "' leaves adapters_root; register a path relative to it");
+    if (!is_below(parsed->path)) return complain("its path '" + parsed->path + "' leaves adapters_root; register a path relative to it");
     Name& name = names_[parsed->name];
     name.current = parsed->hash;
-    name.by_hash[parsed->hash] = Adapter{parsed->hash, *std::move(folder)};
+    name.by_hash[parsed->hash] = {.hash = parsed->hash, .path = parsed->path, .folder = {}};
     ++counters_.registered;
     return true;
 }
 
-const AdapterTopic::Adapter* AdapterTopic::find(std::string_view model) const {
+AdapterTopic::Adapter* AdapterTopic::find(std::string_view model) const {
     if (const auto name = names_.find(model); name != names_.end()) return &name->second.by_hash.at(name->second.current);
     const std::size_t at = model.rfind('@');
     if (at == std::string_view::npos) return nullptr;
@@ -80,12 +88,34 @@ ModelName AdapterTopic::resolve(std::string_view model, Clock::time_point polled
     }
     // Asked before the names are looked at: what was read by then is in them.
     const bool read = follower_->has_read_as_of(polled);
-    const std::scoped_lock lock(mutex_);
-    if (const Adapter* adapter = find(model)) {
-        return {.kind = ModelName::Kind::adapter, .hash = adapter->hash, .folder = adapter->folder};
+    std::optional<Adapter> fresh;
+    {
+        const std::scoped_lock lock(mutex_);
+        if (const Adapter* adapter = find(model)) {
+            if (!adapter->folder.empty()) return {.kind = ModelName::Kind::adapter, .hash = adapter->hash, .folder = adapter->folder};
+            fresh = *adapter;
+        }
     }
+    if (fresh) return look_up(model, *fresh);
     const bool waited = Clock::now() >= polled + options_.grace;
     return {.kind = read && waited ? ModelName::Kind::unknown : ModelName::Kind::not_yet, .hash = {}, .folder = {}};
+}
+
+// Without mutex_: a network's file system may take its time, and the topic is followed meanwhile.
+ModelName AdapterTopic::look_up(std::string_view model, const Adapter& adapter) const {
+    const auto folder = folder_below(options_.adapters_root, adapter.path);
+    const std::scoped_lock lock(mutex_);
+    ++counters_.looked_up;
+    if (!folder) {
+        return {.kind = ModelName::Kind::refused,
+                .hash = {},
+                .folder = {},
+                .refusal = "the adapter's registered path '" + adapter.path.string() +
+                           "' leaves adapters_root by a symbolic link; register one that stays in it"};
+    }
+    Adapter* const known = find(model);
+    if (known != nullptr && known->hash == adapter.hash && known->path == adapter.path) known->folder = *folder;
+    return {.kind = ModelName::Kind::adapter, .hash = adapter.hash, .folder = *folder};
 }
 
 std::vector<std::string> AdapterTopic::names() const {

@@ -1,4 +1,5 @@
 // Which adapters there are, as the adapters topic says: an AdapterDirectory that follows it. Constructed by the worker, asked by intake.
+// Reading a registration touches no file: ten thousand of them do not delay a start. A folder is looked up when its first job asks.
 #pragma once
 
 #include <chrono>
@@ -30,8 +31,9 @@ public:
     struct Counters {
         std::uint64_t registered = 0;  // records taken
         std::uint64_t removed = 0;
-        std::uint64_t refused = 0;  // records that are no registration, or whose path leaves adapters_root
-        std::size_t known = 0;      // names now
+        std::uint64_t refused = 0;    // records that are no registration, or whose path leaves adapters_root
+        std::size_t known = 0;        // names now
+        std::uint64_t looked_up = 0;  // folders
     };
 
     // Starts reading. Throws KafkaError when the brokers do not answer or the topic does not exist.
@@ -48,11 +50,13 @@ public:
 private:
     struct Adapter {
         std::string hash;
-        std::filesystem::path folder;
+        std::filesystem::path path;    // as registered, below adapters_root
+        std::filesystem::path folder;  // empty before the first job asks
     };
     void apply(const schema::JobRecord& record);
     bool take(const schema::JobRecord& record);
-    const Adapter* find(std::string_view model) const;  // with mutex_ held
+    Adapter* find(std::string_view model) const;  // with mutex_ held
+    ModelName look_up(std::string_view model, const Adapter& adapter) const;
 
     const Options options_;
     mutable std::mutex mutex_;
@@ -61,8 +65,8 @@ private:
         std::string current;  // hash
         std::map<std::string, Adapter, std::less<>> by_hash;
     };
-    std::map<std::string, Name, std::less<>> names_;
-    Counters counters_;
+    mutable std::map<std::string, Name, std::less<>> names_;
+    mutable Counters counters_;
     std::unique_ptr<TopicFollower> follower_;  // last: its thread calls apply
 };
 

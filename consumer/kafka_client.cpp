@@ -68,31 +68,57 @@ JobProducer::Counts JobProducer::counts() const { return state_->counts; }
 
 namespace {
 
-void send_one(const KafkaConfig& config, const std::string& topic, const std::string& key, const std::optional<std::string>& value) {
-    rd_kafka_resp_err_t refused = RD_KAFKA_RESP_ERR_NO_ERROR;
-    KafkaProducer producer(config, {.on_delivery = [&](const KafkaProducer::Delivery& delivery) { refused = delivery.error; }});
+// A record of the adapters or control topic; no value: a tombstone.
+struct KeyedRecord {
+    std::string key;
+    std::optional<std::string> value;
+};
+
+void send_all(const KafkaConfig& config, const std::string& topic, std::span<const KeyedRecord> records) {
+    std::optional<std::size_t> refused;
+    rd_kafka_resp_err_t reason = RD_KAFKA_RESP_ERR_NO_ERROR;
+    const auto refuse = [&](std::uint64_t index, rd_kafka_resp_err_t error) {
+        if (refused) return;
+        refused = index;
+        reason = error;
+    };
+    KafkaProducer producer(config, {.on_delivery = [&](const KafkaProducer::Delivery& delivery) {
+                               if (delivery.error != RD_KAFKA_RESP_ERR_NO_ERROR) refuse(delivery.tag, delivery.error);
+                           }});
     producer.connection().required_partition_count(topic);
-    const auto sent = producer.send({.topic = topic, .partition = std::nullopt, .key = key, .value = value, .headers = {}, .tag = 0});
-    if (!sent) refused = sent.error();
+    for (std::size_t i = 0; i < records.size() && !refused; ++i) {
+        const auto sent = producer.send(
+            {.topic = topic, .partition = std::nullopt, .key = records[i].key, .value = records[i].value, .headers = {}, .tag = i});
+        if (!sent) refuse(i, sent.error());
+    }
     producer.wait_all(fmt::format("writing to {}", topic));
-    if (refused != RD_KAFKA_RESP_ERR_NO_ERROR) {
-        throw KafkaError(
-            fmt::format("Kafka at {}: {} refuses the record for \"{}\": {}", config.brokers, topic, key, rd_kafka_err2str(refused)));
+    if (refused) {
+        throw KafkaError(fmt::format("Kafka at {}: {} refuses the record for \"{}\": {}", config.brokers, topic, records[*refused].key,
+                                     rd_kafka_err2str(reason)));
     }
 }
+
+void send_one(const KafkaConfig& config, const std::string& topic, const KeyedRecord& record) { send_all(config, topic, {&record, 1}); }
 
 }  // namespace
 
 void register_adapter(const KafkaConfig& config, const std::string& adapters_topic, const schema::AdapterRegistration& adapter) {
-    send_one(config, adapters_topic, adapter.name, schema::encode_adapter(adapter));
+    register_adapters(config, adapters_topic, {&adapter, 1});
+}
+
+void register_adapters(const KafkaConfig& config, const std::string& adapters_topic,
+                       std::span<const schema::AdapterRegistration> adapters) {
+    std::vector<KeyedRecord> records;
+    for (const schema::AdapterRegistration& adapter : adapters) records.push_back({adapter.name, schema::encode_adapter(adapter)});
+    send_all(config, adapters_topic, records);
 }
 
 void remove_adapter(const KafkaConfig& config, const std::string& adapters_topic, const std::string& name) {
-    send_one(config, adapters_topic, name, std::nullopt);
+    send_one(config, adapters_topic, {name, std::nullopt});
 }
 
 void send_cancel(const KafkaConfig& config, const std::string& control_topic, const schema::Cancel& cancel) {
-    send_one(config, control_topic, cancel.id, schema::encode_cancel(cancel));
+    send_one(config, control_topic, {cancel.id, schema::encode_cancel(cancel)});
 }
 
 }  // namespace lorry::consumer

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,6 +59,8 @@ private:
 
 // Each waits for the brokers' acknowledgement and throws KafkaError without it.
 void register_adapter(const KafkaConfig& config, const std::string& adapters_topic, const schema::AdapterRegistration& adapter);
+// Thousands over one connection. When it throws, some of them may be registered.
+void register_adapters(const KafkaConfig& config, const std::string& adapters_topic, std::span<const schema::AdapterRegistration> adapters);
 void remove_adapter(const KafkaConfig& config, const std::string& adapters_topic, const std::string& name);
 void send_cancel(const KafkaConfig& config, const std::string& control_topic, const schema::Cancel& cancel);
 

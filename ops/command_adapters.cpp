@@ -77,8 +77,8 @@ private:
             throw UsageError("--model DIR is missing: an adapter is checked against its base model before jobs can use it");
         const consumer::KafkaConfig kafka = kafka_config_of(settings);
         const engine::ModelConfig config = engine::ModelConfig::load(settings.model);
-        const std::string topic = topics_of(settings).adapters();
         int refused = 0;
+        std::vector<schema::AdapterRegistration> good;
         for (const auto& [name, folder] : folders()) {
             const auto registration = inspect(settings, config, name, folder);
             if (!registration) {
@@ -86,10 +86,13 @@ private:
                 std::cerr << fmt::format("lorry: {}: {}\n", name, registration.error());
                 continue;
             }
-            consumer::register_adapter(kafka, topic, *registration);
-            std::cerr << fmt::format("{}: registered, rank {}, {} on {}, {}\n", name, registration->rank_max,
-                                     show_bytes(static_cast<std::size_t>(registration->bytes)), joined(registration->targets, ", "),
-                                     registration->hash.substr(0, hash_digits_shown));
+            good.push_back(std::move(*registration));
+        }
+        if (!good.empty()) consumer::register_adapters(kafka, topics_of(settings).adapters(), good);
+        for (const schema::AdapterRegistration& adapter : good) {
+            std::cerr << fmt::format("{}: registered, rank {}, {} on {}, {}\n", adapter.name, adapter.rank_max,
+                                     show_bytes(static_cast<std::size_t>(adapter.bytes)), joined(adapter.targets, ", "),
+                                     adapter.hash.substr(0, hash_digits_shown));
         }
         if (settings.adapters.empty()) {
             std::cerr << fmt::format("Their paths are relative to {}: give that to the workers as --adapters.\n", default_root().string());

@@ -97,12 +97,38 @@ TEST_F(AdapterTopicTest, NoFolderOutsideTheRootIsEverReached) {
     EXPECT_TRUE(folder_below(root, "not/there/yet"));
     EXPECT_TRUE(folder_below(root, "inside/../inside"));
     EXPECT_FALSE(folder_below(root, "../elsewhere"));
+    EXPECT_FALSE(folder_below(root, ".."));
     EXPECT_FALSE(folder_below(root, "inside/../../elsewhere"));
     EXPECT_FALSE(folder_below(root, "/etc"));
     EXPECT_FALSE(folder_below(root, "link/x"));
     EXPECT_FALSE(folder_below(root, "."));
     EXPECT_FALSE(folder_below(root, ""));
     EXPECT_FALSE(folder_below(root, "../" + root.filename().string() + "-twin"));
+}
+
+// Pins: a start with thousands of adapters must not wait for their folders, which may lie on a network.
+TEST_F(AdapterTopicTest, AFolderIsLookedUpWhenItsFirstJobAsksAndNotBefore) {
+    constexpr std::uint64_t count = 1000;
+    std::vector<schema::AdapterRegistration> many;
+    for (std::uint64_t i = 0; i < count; ++i)
+        many.push_back({.name = fmt::format("a{}", i),
+                        .hash = "aaaa",
+                        .path = fmt::format("later/{}", i),
+                        .base = "small",
+                        .rank_max = 8,
+                        .targets = {},
+                        .bytes = 0,
+                        .registered = {}});
+    register_adapters(config, topics.adapters(), many);
+    AdapterTopic directory(config, options());
+    directory.wait_until_read(Clock::now() + 15s);
+    EXPECT_EQ(directory.counters().known, count);
+    EXPECT_EQ(directory.counters().looked_up, 0U);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(text_of(directory.resolve("a7", Clock::now())), "aaaa in 7");
+    EXPECT_EQ(directory.counters().looked_up, 1U);
+    // What a folder is now counts, not what it was when it was registered.
+    std::filesystem::create_directory_symlink("/tmp", root / "later");
+    EXPECT_EQ(text_of(directory.resolve("a8", Clock::now())), "refused");
 }
 
 TEST_F(AdapterTopicTest, SaysSoWhenTheTopicCannotBeReadInTime) {
