@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <set>
 
@@ -53,6 +52,7 @@ AdapterInfo describe(const AdapterConfig& config, const AdapterMatch& match) {
     const auto add = [&](const std::string& path) { targets.insert(path.substr(path.rfind('.') + 1)); };
     for (const LoraMatch& lora : match.loras) {
         info.rank_max = std::max(info.rank_max, lora.a->shape.front());
+        info.elements += lora.a->shape.front() * (lora.module->in_features + lora.module->out_features);
         add(lora.module->path);
     }
     for (const SavedLinearMatch& saved : match.linears) add(saved.module->path);
@@ -287,11 +287,9 @@ Expected<std::unique_ptr<Adapter>, AdapterError> Adapter::load(const std::filesy
     const auto match = match_adapter(files->config, model.layout(), model.config(), *tensors);
     if (!match) return unexpected(AdapterError{match.error()});
     for (const Tensor& tensor : *tensors) {
-        const std::vector<float> values = to_float(tensor);
-        if (!std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); })) {
-            return unexpected(
-                AdapterError{in_file(weights_name, fmt::format("tensor {} has values that are not finite numbers", tensor.name))});
-        }
+        if (is_finite(tensor)) continue;
+        return unexpected(
+            AdapterError{in_file(weights_name, fmt::format("tensor {} has values that are not finite numbers", tensor.name))});
     }
     AdapterInfo info = describe(files->config, *match);
     info.hash = hash.hex();

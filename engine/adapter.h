@@ -22,6 +22,7 @@ struct AdapterInfo {
     std::int64_t rank_max = 0;
     std::vector<std::string> targets;  // names of the modules that the adapter changes, sorted, such as "q_proj"
     std::size_t bytes = 0;             // of the files
+    std::int64_t elements = 0;         // of all A and B: multiply-adds per row
 };
 
 // Reads and checks a folder against a model without loading the weights: config keys, tensor names, shapes, dtypes, ranks. The

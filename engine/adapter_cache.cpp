@@ -1,4 +1,4 @@
-// The engine's thread owns all entries; the loading thread sees one request and leaves one result, both under mutex_.
+// The engine's thread owns all entries; the loading thread takes requests and leaves results in their order, all under mutex_.
 #include "engine/adapter_cache.h"
 
 #include <fmt/format.h>
@@ -17,10 +17,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using LoadResult = Expected<std::unique_ptr<Adapter>, AdapterError>;
 
-constexpr std::size_t queue_max = 64;       // loads asked for, not begun
+constexpr std::size_t queue_max = 64;       // loads asked for, not yet with the loader
+constexpr std::size_t loading_max = 4;      // with the loader, or loaded and not yet taken: more than a step's worth of small adapters
 constexpr std::size_t failures_max = 4096;  // remembered for their reason and pause
 
-// Loads one adapter at a time. begin() and take() are called by the engine's thread.
+// Loads one adapter after the other. begin() and take() are called by the engine's thread.
 class Loader {
 public:
     Loader(const Model& model, kernels::Backend& backend) : model_(model), backend_(backend), thread_([this] { run(); }) {}
@@ -38,31 +39,37 @@ public:
     void begin(AdapterSource source) {
         {
             const std::lock_guard lock(mutex_);
-            CHECK(!request_ && !result_, "one adapter is loaded at a time");
-            request_ = std::move(source);
+            requests_.push_back(std::move(source));
         }
         changed_.notify_all();
     }
+    // The next result, in the order of begin(), if it is there.
     std::optional<LoadResult> take() {
         const std::lock_guard lock(mutex_);
-        return std::exchange(result_, std::nullopt);
+        if (results_.empty()) return std::nullopt;
+        LoadResult next = std::move(results_.front());
+        results_.pop_front();
+        return next;
     }
-    void wait(std::chrono::milliseconds timeout) {
+    // Until there is a result; where results cannot be taken at the moment, until there is one more.
+    void wait(std::chrono::milliseconds timeout, bool can_take) {
         std::unique_lock lock(mutex_);
-        changed_.wait_for(lock, timeout, [&] { return result_.has_value(); });
+        const std::size_t known = can_take ? 0 : results_.size();
+        changed_.wait_for(lock, timeout, [&] { return results_.size() > known; });
     }
 
 private:
     void run() {
         std::unique_lock lock(mutex_);
         for (;;) {
-            changed_.wait(lock, [&] { return stopping_ || request_; });
+            changed_.wait(lock, [&] { return stopping_ || !requests_.empty(); });
             if (stopping_) return;
-            const AdapterSource source = *std::exchange(request_, std::nullopt);
+            const AdapterSource source = std::move(requests_.front());
+            requests_.pop_front();
             lock.unlock();
             LoadResult loaded = load(source);
             lock.lock();
-            result_ = std::move(loaded);
+            results_.push_back(std::move(loaded));
             changed_.notify_all();
         }
     }
@@ -81,10 +88,10 @@ private:
     kernels::Backend& backend_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::optional<AdapterSource> request_;  // guarded by mutex_
-    std::optional<LoadResult> result_;      // guarded by mutex_
-    bool stopping_ = false;                 // guarded by mutex_
-    std::thread thread_;                    // last: it uses all of the above
+    std::deque<AdapterSource> requests_;  // guarded by mutex_
+    std::deque<LoadResult> results_;      // guarded by mutex_
+    bool stopping_ = false;               // guarded by mutex_
+    std::thread thread_;                  // last: it uses all of the above
 };
 
 struct Resident {
@@ -107,42 +114,45 @@ struct Failure {
 struct AdapterCache::Implementation {
     Implementation(const Model& model, kernels::Backend& backend, const Options& wanted) : options(wanted), loader(model, backend) {}
 
-    void take_result();
+    bool take_result();
     void find_place();
     bool evict_one();
     void fail(const std::string& hash, AdapterError error);
-    bool is_queued(std::string_view hash) const {
-        return std::any_of(queue.begin(), queue.end(), [&](const AdapterSource& source) { return source.hash == hash; });
+    bool is_asked_for(std::string_view hash) const {
+        const auto is_it = [&](const AdapterSource& source) { return source.hash == hash; };
+        return std::ranges::any_of(loading, is_it) || std::ranges::any_of(queue, is_it);
     }
 
     const Options options;
     std::map<std::string, Resident, std::less<>> residents;
     std::map<std::string, Failure, std::less<>> failures;
     std::deque<AdapterSource> queue;
-    std::optional<AdapterSource> loading;  // with the loader, or loaded and without a place
-    std::unique_ptr<Adapter> homeless;     // loaded, but the others are in use
-    std::uint64_t uses = 0;                // orders residents by last use
+    std::deque<AdapterSource> loading;  // with the loader; the first of them also while it is loaded and without a place
+    std::unique_ptr<Adapter> homeless;  // loaded, but the others are in use
+    std::uint64_t uses = 0;             // orders residents by last use
     Stats stats;
     Loader loader;  // last: its thread ends before the rest goes
 };
 
-void AdapterCache::Implementation::take_result() {
+// False when there is none.
+bool AdapterCache::Implementation::take_result() {
     std::optional<LoadResult> result = loader.take();
-    if (!result) return;
-    CHECK(loading.has_value(), "a result answers a request");
+    if (!result) return false;
+    CHECK(!loading.empty() && homeless == nullptr, "a result answers the oldest request");
     if (!*result) {
-        fail(loading->hash, std::move(result->error()));
-        loading.reset();
-        return;
+        fail(loading.front().hash, std::move(result->error()));
+        loading.pop_front();
+        return true;
     }
     const std::size_t bytes = (**result)->bytes();
     if (bytes > options.budget_bytes) {
-        fail(loading->hash, {fmt::format("the adapter takes {} bytes, but all adapters together may take {}; raise that budget", bytes,
-                                         options.budget_bytes)});
-        loading.reset();
-        return;
+        fail(loading.front().hash, {fmt::format("the adapter takes {} bytes, but all adapters together may take {}; raise that budget",
+                                                bytes, options.budget_bytes)});
+        loading.pop_front();
+        return true;
     }
     homeless = std::move(**result);
+    return true;
 }
 
 void AdapterCache::Implementation::find_place() {
@@ -152,10 +162,10 @@ void AdapterCache::Implementation::find_place() {
     }
     stats.resident_bytes += homeless->bytes();
     ++stats.loads;
-    failures.erase(loading->hash);
-    residents[loading->hash] = {
+    failures.erase(loading.front().hash);
+    residents[loading.front().hash] = {
         .adapter = std::move(homeless), .pins = 0, .last_use = ++uses, .keep_until = Clock::now() + options.unpinned_grace};
-    loading.reset();
+    loading.pop_front();
 }
 
 // The least recently used of those that nobody uses or is about to use; false if there is none.
@@ -199,12 +209,12 @@ AdapterCache::~AdapterCache() = default;
 
 void AdapterCache::poll() {
     Implementation& my = *implementation_;
-    my.take_result();
     my.find_place();
-    if (my.loading || my.queue.empty()) return;
-    my.loading = std::move(my.queue.front());
-    my.queue.pop_front();
-    my.loader.begin(*my.loading);
+    while (my.homeless == nullptr && my.take_result()) my.find_place();
+    for (; my.loading.size() < loading_max && !my.queue.empty(); my.queue.pop_front()) {
+        my.loader.begin(my.queue.front());
+        my.loading.push_back(std::move(my.queue.front()));
+    }
 }
 
 void AdapterCache::prefetch(const AdapterSource& source) {
@@ -217,7 +227,7 @@ void AdapterCache::prefetch(const AdapterSource& source) {
 AdapterCache::State AdapterCache::state(std::string_view hash) const {
     const Implementation& my = *implementation_;
     if (my.residents.contains(hash)) return State::ready;
-    if ((my.loading && my.loading->hash == hash) || my.is_queued(hash)) return State::loading;
+    if (my.is_asked_for(hash)) return State::loading;
     const auto failure = my.failures.find(hash);
     if (failure == my.failures.end() || Clock::now() >= failure->second.retry_at) return State::absent;
     return failure->second.is_final ? State::failed : State::retrying;
@@ -225,14 +235,14 @@ AdapterCache::State AdapterCache::state(std::string_view hash) const {
 
 std::optional<std::string_view> AdapterCache::needs_room() const {
     const Implementation& my = *implementation_;
-    return my.homeless != nullptr ? std::optional<std::string_view>(my.loading->hash) : std::nullopt;
+    return my.homeless != nullptr ? std::optional<std::string_view>(my.loading.front().hash) : std::nullopt;
 }
 
 void AdapterCache::give_up_room() {
     Implementation& my = *implementation_;
     CHECK(my.homeless != nullptr, "only a loaded adapter without room is given up");
     my.homeless.reset();
-    my.loading.reset();
+    my.loading.pop_front();
 }
 
 std::string AdapterCache::failure(std::string_view hash) const {
@@ -257,7 +267,7 @@ void AdapterCache::unpin(std::string_view hash) {
     found->second.last_use = ++implementation_->uses;
 }
 
-void AdapterCache::wait(std::chrono::milliseconds timeout) { implementation_->loader.wait(timeout); }
+void AdapterCache::wait(std::chrono::milliseconds timeout) { implementation_->loader.wait(timeout, implementation_->homeless == nullptr); }
 
 AdapterCache::Stats AdapterCache::stats() const {
     Stats stats = implementation_->stats;

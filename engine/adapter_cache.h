@@ -3,10 +3,10 @@
 //
 // absent -> loading -> ready -> absent (evicted), or loading -> failed -> absent once it may be tried again (the pause doubles with each
 // failure). What may pass (a file that could not be read, a folder that is half copied) is tried again first: loading -> retrying ->
-// absent, and fails at the last attempt. One adapter is loaded at a time and takes its place when the loading is done, so that for a moment
-// memory holds the budget and one adapter more; while it finds no place because the others are in use, it stays loading. An adapter that
-// was loaded but not yet pinned is kept for a while, so that two that do not fit together cannot evict each other before their requests
-// run.
+// absent, and fails at the last attempt. Up to four adapters are with the loading thread, which need not wait for a step's end to go on;
+// each takes its place at a poll(), so memory may hold these beside the budget. One that finds no place as the others are in use stays
+// loading, and so do those behind it. What was loaded but not yet pinned is kept for a while: else two that do not fit together would
+// evict each other before their requests run.
 #pragma once
 
 #include <chrono>

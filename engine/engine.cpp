@@ -136,10 +136,10 @@ void Engine::State::plan() {
     candidates.clear();
     if (places > 0 && !waiting.empty()) {
         const WaitingQueue::Context context{
-            .is_ready =
-                [&](std::string_view hash) { return hash.empty() || adapters.state(hash) == AdapterCache::State::ready; },
+            .is_ready = [&](std::string_view hash) { return hash.empty() || adapters.state(hash) == AdapterCache::State::ready; },
             .is_live = [&](std::string_view hash) { return live_adapters.contains(hash); },
-            .needs_room = adapters.needs_room()};
+            .needs_room = adapters.needs_room(),
+            .groups = options.group_adapters};
         for (const RequestId id : waiting.candidates(places, context)) candidates.push_back(&at(id));
     }
     const StepLimits limits{.rows = options.step_rows_max,
@@ -198,6 +198,12 @@ void Engine::State::count_work() {
         const std::int64_t end = sequence.position + sequence.row_count;
         counts.context_tokens += static_cast<std::uint64_t>(end);
         counts.attended_tokens += static_cast<std::uint64_t>(sequence.row_count * (sequence.position + 1 + end) / 2);
+    }
+    for (const AdapterRows& group : batch.adapters()) {
+        const auto elements = static_cast<std::uint64_t>(group.adapter->info().elements);
+        ++counts.adapter_groups;
+        counts.adapter_elements += elements;
+        counts.adapter_products += elements * static_cast<std::uint64_t>(group.row_count);
     }
     counts.last_rows = batch.step().rows;
     counts.last_adapters = static_cast<std::int64_t>(batch.adapters().size());

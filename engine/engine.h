@@ -23,6 +23,7 @@ struct EngineOptions {
     std::int64_t fairness_patience = 16384;  // tokens of others that may pass a waiting adapter by
     std::int64_t prefetch_max = 8;           // adapters loaded ahead of their turn
     bool prefix_cache = true;
+    bool group_adapters = true;  // requests whose adapter is in the batch go first; false is for comparison
 
     std::int64_t sample_rows_max() const;  // rows of logits per step
 };
@@ -38,6 +39,11 @@ struct EngineStats {
     std::uint64_t sampled_rows = 0;     // of these, with logits
     std::uint64_t attended_tokens = 0;  // that the rows saw, added up
     std::uint64_t context_tokens = 0;   // of the sequences of each step, added up: what was read of the KV cache at least
+    // Of each step, added up: its different adapters, their elements, and these times their rows (the last layer counts in full, although
+    // only rows that sample go through all of it).
+    std::uint64_t adapter_groups = 0;
+    std::uint64_t adapter_elements = 0;
+    std::uint64_t adapter_products = 0;
     std::int64_t running = 0;
     std::int64_t waiting = 0;
     std::int64_t last_rows = 0;      // of the last step

@@ -57,8 +57,9 @@ std::vector<RequestId> WaitingQueue::candidates(std::size_t count, const Context
         walks.push_back({&group, group.entries.begin(), group.passed_over, context.is_live(adapter)});
     }
     const auto turn = [&](const Walk& walk) {
-        const bool overdue = walk.passed_over >= patience_;
-        return std::tuple((*walk.head)->priority, !overdue, overdue ? -walk.passed_over : 0, !walk.live, (*walk.head)->arrival);
+        const bool overdue = context.groups && walk.passed_over >= patience_;
+        const bool live = context.groups && walk.live;
+        return std::tuple((*walk.head)->priority, !overdue, overdue ? -walk.passed_over : 0, !live, (*walk.head)->arrival);
     };
     std::vector<RequestId> order;
     while (order.size() < count && !walks.empty()) {

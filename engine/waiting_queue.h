@@ -39,6 +39,7 @@ public:
         // An adapter that is loaded, but to which those in use leave no room. Once it is overdue, only adapters that were passed over for
         // as long are admitted, and the base, so that the others run dry and it gets its place.
         std::optional<std::string_view> needs_room;
+        bool groups = true;  // false: live adapters are not favoured, so that requests come in their order of arrival
     };
     // The next `count` requests in the order they should be admitted. Changes nothing.
     std::vector<RequestId> candidates(std::size_t count, const Context& context) const;

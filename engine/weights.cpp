@@ -127,6 +127,18 @@ float half_to_float(std::uint16_t half) {
     return std::bit_cast<float>(sign | (wide << 23U) | (mantissa << 13U));
 }
 
+// Whether no element has all bits of the exponent set, which NaN and infinities have (IEEE 754).
+template <typename Bits>
+bool has_finite_exponents(std::span<const std::byte> bytes, Bits exponent) {
+    Bits found = 0;
+    for (std::size_t at = 0; at + sizeof(Bits) <= bytes.size(); at += sizeof(Bits)) {
+        Bits bits = 0;
+        std::memcpy(&bits, bytes.data() + at, sizeof bits);
+        found = static_cast<Bits>(found | static_cast<Bits>((bits & exponent) == exponent));
+    }
+    return found == 0;
+}
+
 }  // namespace
 
 Expected<std::vector<Tensor>, std::string> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes) {
@@ -205,6 +217,18 @@ std::vector<float> to_float(const Tensor& tensor) {
         out[i] = *tensor.format == kernels::Format::float16 ? half_to_float(bits) : std::bit_cast<float>(std::uint32_t{bits} << 16U);
     }
     return out;
+}
+
+bool is_finite(const Tensor& tensor) {
+    CHECK(tensor.format.has_value(), "only float tensors are finite or not");
+    switch (*tensor.format) {
+        case kernels::Format::float32: return has_finite_exponents<std::uint32_t>(tensor.bytes, 0x7F80'0000U);
+        case kernels::Format::float16: return has_finite_exponents<std::uint16_t>(tensor.bytes, 0x7C00U);
+        case kernels::Format::bfloat16: return has_finite_exponents<std::uint16_t>(tensor.bytes, 0x7F80U);
+        case kernels::Format::int8_rows: break;
+    }
+    CHECK(false, "a checkpoint's tensors are floating-point numbers");
+    return false;
 }
 
 Checkpoint::Checkpoint(const std::filesystem::path& folder) {

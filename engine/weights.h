@@ -48,6 +48,9 @@ std::string shape_text(std::span<const std::int64_t> shape);
 // The elements as float32; the tensor must have a format and its bytes.
 std::vector<float> to_float(const Tensor& tensor);
 
+// False if there is a NaN or an infinity among them; the same is needed.
+bool is_finite(const Tensor& tensor);
+
 // All weight files of a model folder. Constant after construction; any thread may read.
 class Checkpoint {
 public:

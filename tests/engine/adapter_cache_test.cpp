@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <thread>
+
 #include "engine/model.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/temp_folder.h"
@@ -78,6 +81,20 @@ TEST_F(AdapterCacheTest, the_least_recently_used_adapter_makes_room) {
     EXPECT_EQ(cache.stats().resident_bytes, packed_bytes("plain") + packed_bytes("patterns"));
 }
 
+// Pins: a long step must not hold up the loading thread after a single adapter.
+TEST_F(AdapterCacheTest, loading_goes_on_between_two_polls) {
+    const std::vector<AdapterSource> sources = {source("plain"), source("regex"), source("patterns")};
+    std::ptrdiff_t ready = 0;
+    for (milliseconds step{20}; ready < 3 && step < milliseconds(5000); step *= 2) {
+        AdapterCache cache(*model_, *backend_, std::size_t{1} << 30U);
+        for (const AdapterSource& adapter : sources) cache.prefetch(adapter);
+        std::this_thread::sleep_for(step);
+        cache.poll();
+        ready = std::ranges::count_if(sources, [&](const AdapterSource& adapter) { return cache.state(adapter.hash) == State::ready; });
+    }
+    EXPECT_EQ(ready, 3);
+}
+
 // Pins: a running request's adapter is never freed, whoever waits.
 TEST_F(AdapterCacheTest, a_pinned_adapter_stays_and_the_next_one_waits_for_it) {
     AdapterCache cache(*model_, *backend_, std::max(packed_bytes("plain"), packed_bytes("patterns")));
@@ -118,8 +135,7 @@ TEST_F(AdapterCacheTest, a_loaded_adapter_is_kept_until_its_first_pin) {
 
 // Pins: an adapter that nobody waits for any more must not keep the loader to itself for as long as the others are in use.
 TEST_F(AdapterCacheTest, an_adapter_without_room_says_so_and_can_be_given_up) {
-    AdapterCache cache(*model_, *backend_,
-                       packed_bytes("plain") + std::min(packed_bytes("patterns"), packed_bytes("rank12-rslora")) - 1);
+    AdapterCache cache(*model_, *backend_, packed_bytes("plain") + std::min(packed_bytes("patterns"), packed_bytes("rank12-rslora")) - 1);
     const AdapterSource plain = source("plain");
     const AdapterSource patterns = source("patterns");
     const AdapterSource next = source("rank12-rslora");

@@ -36,6 +36,16 @@ TEST(WaitingQueue, FavoursAdaptersThatAreInTheBatch) {
     EXPECT_EQ(queue.candidates(1, live("live")), (std::vector<RequestId>{2}));
 }
 
+TEST(WaitingQueue, KeepsToTheOrderOfArrivalWhenItIsToldNotToGroup) {
+    WaitingQueue queue(1000);
+    queue.push({.id = 1, .adapter = "cold", .arrival = 0, .cost = 1});
+    queue.push({.id = 2, .adapter = "live", .arrival = 1, .cost = 1});
+    queue.push({.id = 3, .adapter = "cold", .arrival = 2, .cost = 1});
+    WaitingQueue::Context by_arrival = live("live");
+    by_arrival.groups = false;
+    EXPECT_EQ(queue.candidates(3, by_arrival), (std::vector<RequestId>{1, 2, 3}));
+}
+
 TEST(WaitingQueue, LetsNoAdapterBePassedOverForMoreThanItsPatience) {
     WaitingQueue queue(100);
     queue.push({.id = 1, .adapter = "rare", .arrival = 0, .cost = 10});

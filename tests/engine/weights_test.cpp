@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -53,9 +54,8 @@ private:
     std::filesystem::path path_;
 };
 
-constexpr const char* two_tensors =
-    R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
-    R"("a":{"dtype":"BF16","shape":[1,2],"data_offsets":[8,12]}})";
+constexpr const char* two_tensors = R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                                    R"("a":{"dtype":"BF16","shape":[1,2],"data_offsets":[8,12]}})";
 
 TEST(Safetensors, tensors_come_sorted_by_name_with_their_bytes) {
     const std::string file = file_of(two_tensors, std::string("\0\0\x80\x3f\0\0\0\x40", 8) + std::string("\x80\x3f\x00\xc0", 4));
@@ -118,6 +118,28 @@ TEST(Safetensors, half_precision_widens_to_what_it_stands_for) {
     const auto values = engine::to_float(tensors->front());
     EXPECT_THAT(values, testing::ElementsAre(1.0F, -2.0F, 0x1p-24F, 65504.0F, 0.0F, std::numeric_limits<float>::infinity()));
     EXPECT_TRUE(std::signbit(values[4]));
+}
+
+// Pins: the test of the bits says what the numbers would.
+TEST(Safetensors, numbers_that_are_not_finite_are_found_in_every_format) {
+    const auto tensor = [](kernels::Format format, std::span<const std::byte> bytes) {
+        engine::Tensor one;
+        one.format = format;
+        one.bytes = bytes;
+        return one;
+    };
+    for (const kernels::Format format : {kernels::Format::float16, kernels::Format::bfloat16}) {
+        for (std::uint32_t pattern = 0; pattern <= 0xFFFFU; ++pattern) {
+            const std::array<std::uint16_t, 3> values = {0x3C00, static_cast<std::uint16_t>(pattern), 0x3C00};
+            const engine::Tensor three = tensor(format, std::as_bytes(std::span(values)));
+            ASSERT_EQ(engine::is_finite(three), std::isfinite(engine::to_float(three)[1])) << pattern;
+        }
+    }
+    constexpr float largest = std::numeric_limits<float>::max();
+    for (const float value : {0.0F, -0.0F, largest, -largest, std::numeric_limits<float>::denorm_min(), HUGE_VALF, -HUGE_VALF,
+                              std::numeric_limits<float>::quiet_NaN()}) {
+        EXPECT_EQ(engine::is_finite(tensor(kernels::Format::float32, std::as_bytes(std::span(&value, 1)))), std::isfinite(value)) << value;
+    }
 }
 
 // Whatever the bytes, the parser answers; what it accepts keeps within the file.
