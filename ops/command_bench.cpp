@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cpu/rates.h"
+#include "ops/adapter_bench.h"
 #include "ops/adapter_folders.h"
 #include "ops/bench_requests.h"
 #include "ops/command.h"
@@ -61,6 +62,12 @@ double operations_limit(const Rates& rates, const kernels::CpuOptions& options) 
     return std::max(rates.float32, rates.bfloat16_dot.value_or(0.0));
 }
 
+// Adapters stay as they are when the base is quantized.
+double adapter_operations_limit(const Rates& rates, kernels::CpuOptions options) {
+    options.quantize = kernels::Quantization::none;
+    return operations_limit(rates, options);
+}
+
 Json quantiles_json(const std::vector<double>& ascending) {
     Json values = Json(Json::Object{});
     if (ascending.empty()) return values;
@@ -74,6 +81,17 @@ std::string show_quantiles(const std::vector<double>& ascending) {
     return text;
 }
 
+std::vector<engine::AdapterSource> all_adapters(const AdapterFolders& folders) {
+    std::vector<engine::AdapterSource> adapters;
+    for (const std::string& name : folders.names()) {
+        const consumer::ModelName found = folders.resolve(name, {});
+        if (found.kind != consumer::ModelName::Kind::adapter)
+            throw UsageError(fmt::format("adapter {} cannot be used: {}", name, found.refusal));
+        adapters.push_back({found.hash, found.folder});
+    }
+    return adapters;
+}
+
 class BenchCommand final : public Command {
 public:
     void declare(CLI::App& app) override;
@@ -82,25 +100,36 @@ public:
 private:
     void declare_queue(CLI::App& app);
     void declare_throughput(CLI::App& app);
+    void declare_adapters(CLI::App& app);
     void declare_loss(CLI::App& app);
     void bench_machine() const;
     void bench_queue(EngineSetup& setup) const;
     void bench_throughput(Settings settings) const;
+    void bench_adapters(Settings settings) const;
     void bench_loss(const Settings& settings) const;
+    // Writes the model and the adapters that were asked for as random ones into `folder`, and names them in the settings.
+    void make_up(Settings& settings, std::int64_t distinct, const std::filesystem::path& folder) const;
+    void take_token_ranges(TokenRange& input, TokenRange& output) const;
     ThroughputShape throughput_shape(EngineSetup& setup, const AdapterFolders& folders) const;
-    Json throughput_json(const ThroughputResult& result, const std::optional<Rates>& rates) const;
-    std::string throughput_text(const ThroughputResult& result, const std::optional<Rates>& rates,
+    // base_seconds: of the same requests without their adapters, if they were run as well.
+    Json throughput_json(const ThroughputResult& result, const std::optional<Rates>& rates, std::optional<double> base_seconds,
+                         const kernels::CpuOptions& options) const;
+    std::string throughput_text(const ThroughputResult& result, const std::optional<Rates>& rates, std::optional<double> base_seconds,
                                 const kernels::CpuOptions& options) const;
 
     Configuration machine_configuration_;
     Configuration queue_configuration_;
     Configuration throughput_configuration_;
+    Configuration adapters_configuration_;
     Configuration loss_configuration_;
     CLI::App* machine_ = nullptr;
     CLI::App* queue_ = nullptr;
+    CLI::App* adapters_ = nullptr;
     CLI::App* loss_ = nullptr;
     QueueShape queue_shape_;
     ThroughputShape throughput_shape_;
+    AdapterShape adapter_shape_;
+    std::int64_t adapters_cached_ = 100;
     std::string input_tokens_ = "128";
     std::string output_tokens_ = "64";
     std::string random_weights_;
@@ -109,6 +138,7 @@ private:
     std::int64_t repeat_ = 3;
     std::string jobs_;
     std::int64_t jobs_max_ = 500;
+    bool against_base_ = false;
     bool profile_ = false;
     bool json_ = false;
 };
@@ -120,6 +150,7 @@ void BenchCommand::declare(CLI::App& app) {
     machine_configuration_.declare(*machine_, {SettingScope::model});
     declare_queue(app);
     declare_throughput(app);
+    declare_adapters(app);
     declare_loss(app);
 }
 
@@ -158,10 +189,35 @@ void BenchCommand::declare_throughput(CLI::App& app) {
         ->capture_default_str();
     part->add_flag("--base,!--no-base", throughput_shape_.base_too, "with adapters: the base model takes its turn too")
         ->capture_default_str();
+    part->add_flag("--against-base", against_base_, "in turn with the same requests all for the base: what adapters cost");
     part->add_option("--repeat", repeat_, "the best of so many runs counts")->check(CLI::PositiveNumber)->capture_default_str();
     part->add_flag("--profile", profile_, "of the last run: where the time goes, op by op");
     part->add_flag("--json", json_, "print JSON");
     throughput_configuration_.declare(*part, {SettingScope::model});
+}
+
+void BenchCommand::declare_adapters(CLI::App& app) {
+    adapters_ = app.add_subcommand("adapters", "many more adapters than memory holds, some asked for far more often than others");
+    const auto number = [&](const char* flag, std::int64_t& value, const char* help) {
+        adapters_->add_option(flag, value, help)->check(CLI::PositiveNumber)->capture_default_str();
+    };
+    number("--requests", adapter_shape_.requests, "in the backlog");
+    number("--window", adapter_shape_.in_flight, "of them that the engine knows at a time");
+    adapters_->add_option("--input-tokens", input_tokens_, "of each prompt: a number, or LOW:HIGH for any between")->capture_default_str();
+    adapters_->add_option("--output-tokens", output_tokens_, "drawn by each, in the same way")->capture_default_str();
+    adapters_->add_option("--random-weights", random_weights_, "instead of --model: a model of this shape that was never trained")
+        ->check(CLI::IsMember(random_model_names()));
+    adapters_->add_option("--random-adapters", random_adapters_, "instead of --adapters: so many that were never trained")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    adapters_->add_option("--ranks", ranks_, "of the random adapters, in turn")->delimiter(',')->check(CLI::Range(1, 512));
+    number("--cached", adapters_cached_, "adapters that memory holds");
+    adapters_->add_option("--exponent", adapter_shape_.exponent, "the K-th adapter is asked for 1 / K^EXPONENT as often as the first")
+        ->check(CLI::Range(0.0, 4.0))
+        ->capture_default_str();
+    number("--repeat", repeat_, "the best of so many runs counts");
+    adapters_->add_flag("--json", json_, "print JSON");
+    adapters_configuration_.declare(*adapters_, {SettingScope::model});
 }
 
 void BenchCommand::declare_loss(CLI::App& app) {
@@ -179,6 +235,8 @@ ExitCode BenchCommand::run() {
         EngineSetup setup(queue_configuration_.load());
         std::cerr << setup.describe();
         bench_queue(setup);
+    } else if (adapters_->parsed()) {
+        bench_adapters(adapters_configuration_.load());
     } else if (loss_->parsed()) {
         bench_loss(loss_configuration_.load());
     } else {
@@ -233,36 +291,39 @@ void BenchCommand::bench_queue(EngineSetup& setup) const {
 
 ThroughputShape BenchCommand::throughput_shape(EngineSetup& setup, const AdapterFolders& folders) const {
     ThroughputShape shape = throughput_shape_;
-    const auto input = parse_token_range(input_tokens_);
-    const auto output = parse_token_range(output_tokens_);
-    if (!input) throw UsageError(fmt::format("--input-tokens {}: a number from 1, or LOW:HIGH", input_tokens_));
-    if (!output) throw UsageError(fmt::format("--output-tokens {}: a number from 1, or LOW:HIGH", output_tokens_));
-    shape.input_tokens = *input;
-    shape.output_tokens = *output;
-    for (const std::string& name : folders.names()) {
-        const consumer::ModelName found = folders.resolve(name, {});
-        if (found.kind != consumer::ModelName::Kind::adapter)
-            throw UsageError(fmt::format("adapter {} cannot be used: {}", name, found.refusal));
-        shape.adapters.push_back({found.hash, found.folder});
-    }
-    check_context(setup, setup.engine().context_max(), input->high + output->high);
+    take_token_ranges(shape.input_tokens, shape.output_tokens);
+    shape.adapters = all_adapters(folders);
+    check_context(setup, setup.engine().context_max(), shape.input_tokens.high + shape.output_tokens.high);
     return shape;
 }
 
-void BenchCommand::bench_throughput(Settings settings) const {
-    std::optional<TemporaryFolder> made_up;
-    if (!random_weights_.empty() || random_adapters_ > 0) made_up.emplace();
+void BenchCommand::take_token_ranges(TokenRange& input, TokenRange& output) const {
+    const auto parsed_input = parse_token_range(input_tokens_);
+    const auto parsed_output = parse_token_range(output_tokens_);
+    if (!parsed_input) throw UsageError(fmt::format("--input-tokens {}: a number from 1, or LOW:HIGH", input_tokens_));
+    if (!parsed_output) throw UsageError(fmt::format("--output-tokens {}: a number from 1, or LOW:HIGH", output_tokens_));
+    input = *parsed_input;
+    output = *parsed_output;
+}
+
+void BenchCommand::make_up(Settings& settings, std::int64_t distinct, const std::filesystem::path& folder) const {
     if (!random_weights_.empty()) {
         if (!settings.model.empty()) throw UsageError("give --model or --random-weights, not both");
-        settings.model = (made_up->path() / random_weights_).string();
+        settings.model = (folder / random_weights_).string();
         write_random_model(random_weights_, settings.model);
     }
     if (random_adapters_ > 0) {
         if (!settings.adapters.empty()) throw UsageError("give --adapters or --random-adapters, not both");
         if (settings.model.empty()) throw UsageError("--random-adapters needs --model or --random-weights");
-        settings.adapters = (made_up->path() / "adapters").string();
-        write_random_adapters(settings.model, random_adapters_, ranks_, settings.adapters);
+        settings.adapters = (folder / "adapters").string();
+        write_random_adapters(settings.model, random_adapters_, distinct, ranks_, settings.adapters);
     }
+}
+
+void BenchCommand::bench_throughput(Settings settings) const {
+    const TemporaryFolder made_up;
+    const std::int64_t ranks = std::ssize(ranks_);
+    make_up(settings, (random_adapters_ + ranks - 1) / ranks * ranks, made_up.path());
     OpProfile profile;
     EngineSetup setup(settings, profile_ ? &profile : nullptr);
     std::cerr << setup.describe();
@@ -274,17 +335,83 @@ void BenchCommand::bench_throughput(Settings settings) const {
     const bool on_cpu = !setup.device().has_own_memory;
     std::optional<Rates> rates;
     if (on_cpu) rates = kernels::cpu::measure_rates(options.threads, options.isa);
-    ThroughputResult best = run_throughput(setup, shape, 1);
-    double last_seconds = best.seconds;
-    for (std::int64_t i = 1; i < repeat_; ++i) {
+    if (against_base_ && shape.adapters.empty()) throw UsageError("--against-base compares adapters with the base: give --adapters");
+    ThroughputShape without = shape;
+    without.adapters.clear();
+    ThroughputResult best;
+    std::optional<double> base_seconds;
+    double last_seconds = 0.0;
+    std::uint64_t seed = 0;
+    for (std::int64_t i = 0; i < repeat_; ++i) {
+        if (against_base_) {
+            const double seconds = run_throughput(setup, without, ++seed).seconds;
+            base_seconds = std::min(base_seconds.value_or(seconds), seconds);
+        }
         profile.clear();
-        ThroughputResult again = run_throughput(setup, shape, static_cast<std::uint64_t>(i) + 1);
+        ThroughputResult again = run_throughput(setup, shape, ++seed);
         last_seconds = again.seconds;
-        if (again.seconds < best.seconds) best = std::move(again);
+        if (i == 0 || again.seconds < best.seconds) best = std::move(again);
     }
     if (on_cpu) rates->take_better(kernels::cpu::measure_rates(options.threads, options.isa));
-    std::cout << (json_ ? throughput_json(best, rates).dump() + "\n" : throughput_text(best, rates, options));
+    std::cout << (json_ ? throughput_json(best, rates, base_seconds, options).dump() + "\n"
+                        : throughput_text(best, rates, base_seconds, options));
     if (profile_) std::cerr << profile.show(last_seconds);
+}
+
+void BenchCommand::bench_adapters(Settings settings) const {
+    // Thousands of files of their own would be written for longer than the benchmark takes: weights are the content of few.
+    const TemporaryFolder made_up;
+    make_up(settings, 4 * std::ssize(ranks_), made_up.path());
+    EngineSetup setup(settings);
+    std::cerr << setup.describe();
+    const AdapterFolders folders(settings.adapters, base_name_of(settings), setup.model().config());
+    AdapterShape shape = adapter_shape_;
+    take_token_ranges(shape.input_tokens, shape.output_tokens);
+    check_context(setup, setup.engine().context_max(), shape.input_tokens.high + shape.output_tokens.high);
+    shape.adapters = all_adapters(folders);
+    if (shape.adapters.empty()) throw UsageError("there are no adapters: give --adapters or --random-adapters");
+    std::array adapter_ways = {AdapterWay{.name = "all in memory"}, AdapterWay{.name = "cached"},
+                               AdapterWay{.name = "cached, by arrival", .group = false}};
+    // In turn, so that other users of the machine slow all of them down.
+    std::array<AdapterResult, adapter_ways.size()> best;
+    for (std::int64_t i = 0; i < repeat_; ++i) {
+        for (std::size_t way = 0; way < adapter_ways.size(); ++way) {
+            AdapterResult again = run_adapters(setup, shape, adapter_ways[way], static_cast<std::uint64_t>(i) + 1);
+            // What all of them take is known when they have been loaded.
+            const std::size_t cached = again.adapter_bytes * static_cast<std::size_t>(adapters_cached_) / shape.adapters.size();
+            if (!adapter_ways[way].adapter_bytes) adapter_ways[1].adapter_bytes = adapter_ways[2].adapter_bytes = cached;
+            if (i == 0 || again.seconds < best[way].seconds) best[way] = std::move(again);
+        }
+    }
+    std::vector<std::vector<std::string>> rows = {
+        {"adapters", "memory", "tokens/s", "of all in memory", "loads", "adapters a step", "wait p50 s", "p99 s", "longest s", "by p50"}};
+    Json results = Json::Array();
+    for (std::size_t way = 0; way < adapter_ways.size(); ++way) {
+        const AdapterResult& result = best[way];
+        const double middle = quantile(result.waits, 0.5);
+        const double longest = result.waits.back();
+        const double share = best.front().seconds / result.seconds;
+        rows.push_back({adapter_ways[way].name, show_bytes(result.adapter_bytes), fmt::format("{:.0f}", result.tokens_per_second()),
+                        fmt::format("{:.2f}", share), show_count(static_cast<std::int64_t>(result.loads)),
+                        fmt::format("{:.1f}", result.adapters_per_step), fmt::format("{:.2f}", middle),
+                        fmt::format("{:.2f}", quantile(result.waits, 0.99)), fmt::format("{:.2f}", longest),
+                        fmt::format("{:.1f}", longest / middle)});
+        results.push(Json::object({{"way", adapter_ways[way].name},
+                                   {"adapters", static_cast<std::int64_t>(shape.adapters.size())},
+                                   {"adapters_asked_for", static_cast<std::int64_t>(result.waits.size())},
+                                   {"adapter_bytes", static_cast<std::int64_t>(result.adapter_bytes)},
+                                   {"grouped", adapter_ways[way].group},
+                                   {"seconds", result.seconds},
+                                   {"tokens_per_second", result.tokens_per_second()},
+                                   {"throughput_of_all_in_memory", share},
+                                   {"steps", result.steps},
+                                   {"loads", result.loads},
+                                   {"adapters_per_step", result.adapters_per_step},
+                                   {"wait_p50_seconds", middle},
+                                   {"wait_p99_seconds", quantile(result.waits, 0.99)},
+                                   {"wait_longest_seconds", longest}}));
+    }
+    std::cout << (json_ ? results.dump() + "\n" : show_table(rows, 0b1111111110));
 }
 
 void BenchCommand::bench_loss(const Settings& settings) const {
@@ -302,28 +429,36 @@ void BenchCommand::bench_loss(const Settings& settings) const {
     std::cout << (json_ ? results.dump() + "\n" : show_table(table, 0b1110));
 }
 
-Json BenchCommand::throughput_json(const ThroughputResult& result, const std::optional<Rates>& rates) const {
-    return Json::object({{"requests", throughput_shape_.requests},
-                         {"seconds", result.seconds},
-                         {"requests_per_second", static_cast<double>(result.end.size()) / result.seconds},
-                         {"prompt_tokens", result.prompt_tokens},
-                         {"cached_tokens", result.cached_tokens},
-                         {"drawn_tokens", result.drawn_tokens},
-                         {"prompt_tokens_per_second", static_cast<double>(result.prompt_tokens) / result.seconds},
-                         {"drawn_tokens_per_second", static_cast<double>(result.drawn_tokens) / result.seconds},
-                         {"first_token", quantiles_json(result.first_token)},
-                         {"per_token", quantiles_json(result.per_token)},
-                         {"end", quantiles_json(result.end)},
-                         {"steps", result.steps},
-                         {"preemptions", result.preemptions},
-                         {"bytes", result.work.bytes},
-                         {"operations", result.work.operations},
-                         {"machine", rates ? rates_json(*rates) : Json()},
-                         {"memory_peak_bytes", memory_peak()}});
+Json BenchCommand::throughput_json(const ThroughputResult& result, const std::optional<Rates>& rates, std::optional<double> base_seconds,
+                                   const kernels::CpuOptions& options) const {
+    Json json = Json::object({{"requests", throughput_shape_.requests},
+                              {"seconds", result.seconds},
+                              {"requests_per_second", static_cast<double>(result.end.size()) / result.seconds},
+                              {"prompt_tokens", result.prompt_tokens},
+                              {"cached_tokens", result.cached_tokens},
+                              {"drawn_tokens", result.drawn_tokens},
+                              {"prompt_tokens_per_second", static_cast<double>(result.prompt_tokens) / result.seconds},
+                              {"drawn_tokens_per_second", static_cast<double>(result.drawn_tokens) / result.seconds},
+                              {"first_token", quantiles_json(result.first_token)},
+                              {"per_token", quantiles_json(result.per_token)},
+                              {"end", quantiles_json(result.end)},
+                              {"steps", result.steps},
+                              {"preemptions", result.preemptions},
+                              {"bytes", result.work.bytes},
+                              {"operations", result.work.operations},
+                              {"machine", rates ? rates_json(*rates) : Json()},
+                              {"memory_peak_bytes", memory_peak()}});
+    if (base_seconds) {
+        json.set("base_seconds", *base_seconds);
+        if (rates)
+            json.set("adapters_seconds_at_least",
+                     seconds_at_least(result.adapter_steps, rates->read, adapter_operations_limit(*rates, options)));
+    }
+    return json;
 }
 
 std::string BenchCommand::throughput_text(const ThroughputResult& result, const std::optional<Rates>& rates,
-                                          const kernels::CpuOptions& options) const {
+                                          std::optional<double> base_seconds, const kernels::CpuOptions& options) const {
     const auto steps = static_cast<double>(result.steps);
     const auto per_second = [&](std::uint64_t count) { return static_cast<double>(count) / result.seconds; };
     const double bytes_rate = result.work.bytes / result.seconds;
@@ -352,6 +487,15 @@ std::string BenchCommand::throughput_text(const ThroughputResult& result, const 
                                                 show_giga(rates->read, "GB/s"));
         rows[rows.size() - 2][1] += fmt::format(", {} of the {} that the processor was seen to do", show_percent(operations_rate, limit),
                                                 show_giga(limit, "GFLOP/s"));
+    }
+    if (base_seconds) {
+        const double added = result.seconds - *base_seconds;
+        std::string text = fmt::format("{:.2f} of the base's throughput: they add {:.2f} s", *base_seconds / result.seconds, added);
+        if (rates) {
+            const double least = seconds_at_least(result.adapter_steps, rates->read, adapter_operations_limit(*rates, options));
+            text += fmt::format(", {:.2f} times the {:.2f} s that their bytes and operations take at least", added / least, least);
+        }
+        rows.push_back({"adapters", text});
     }
     return show_table(rows);
 }

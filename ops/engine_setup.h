@@ -53,6 +53,7 @@ public:
     // Of the weights alone, as resumed runs compare it.
     const std::string& model_fingerprint() const { return model_->fingerprint(); }
     std::size_t kv_token_bytes() const;  // of one cached token
+    kernels::Format adapter_format() const { return storage_of(settings_); }
     kernels::DeviceInfo device() const { return backend_->info(); }
     // What was set up, as a small table for people.
     std::string describe() const;

@@ -167,21 +167,30 @@ void write_random_model(std::string_view name, const std::filesystem::path& fold
     write_safetensors(folder / "model.safetensors", tensors_of(config, engine::layout_of(config)), 1);
 }
 
-void write_random_adapters(const std::filesystem::path& model_folder, std::int64_t count, std::span<const std::int64_t> ranks,
-                           const std::filesystem::path& folder) {
+void write_random_adapters(const std::filesystem::path& model_folder, std::int64_t count, std::int64_t distinct,
+                           std::span<const std::int64_t> ranks, const std::filesystem::path& folder) {
+    CHECK(distinct % std::ssize(ranks) == 0, "an adapter has the rank of the one whose weights it shares");
+    const auto place_of = [&](std::int64_t i) { return folder / fmt::format("lora-{}", i); };
+
     const engine::ModelConfig config = engine::ModelConfig::load(model_folder);
     const engine::ModelLayout layout = engine::layout_of(config);
     for (std::int64_t i = 0; i < count; ++i) {
         const std::int64_t rank = ranks[static_cast<std::size_t>(i) % ranks.size()];
-        const std::filesystem::path place = folder / fmt::format("lora-{}", i);
+        const std::filesystem::path place = place_of(i);
         std::filesystem::create_directories(place);
         write_text(place / "adapter_config.json", Json::object({{"peft_type", "LORA"},
                                                                 {"task_type", "CAUSAL_LM"},
+                                                                {"base_model_name_or_path", fmt::format("made up for {}", i)},
                                                                 {"r", rank},
                                                                 {"lora_alpha", rank},
                                                                 {"bias", "none"},
                                                                 {"target_modules", "all-linear"}})
                                                       .dump());
+        constexpr const char* weights = "adapter_model.safetensors";
+        if (i >= distinct) {
+            std::filesystem::create_hard_link(place_of(i % distinct) / weights, place / weights);
+            continue;
+        }
         std::vector<NamedTensor> tensors;
         for (const engine::LinearModule& linear : layout.linears) {
             if (linear.projection == engine::Projection::head) continue;
@@ -189,7 +198,7 @@ void write_random_adapters(const std::filesystem::path& model_folder, std::int64
             tensors.push_back({path + ".lora_A.weight", {rank, linear.in_features}});
             tensors.push_back({path + ".lora_B.weight", {linear.out_features, rank}});
         }
-        write_safetensors(place / "adapter_model.safetensors", tensors, static_cast<std::uint64_t>(i) + 2);
+        write_safetensors(place / weights, tensors, static_cast<std::uint64_t>(i) + 2);
     }
 }
 

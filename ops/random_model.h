@@ -18,9 +18,10 @@ std::vector<std::string> random_model_names();
 // std::runtime_error when the folder cannot be written.
 void write_random_model(std::string_view name, const std::filesystem::path& folder);
 
-// Writes `count` PEFT LoRAs on all linear modules of the model in `model_folder`, of these ranks in turn, as folder/lora-0 … .
-void write_random_adapters(const std::filesystem::path& model_folder, std::int64_t count, std::span<const std::int64_t> ranks,
-                           const std::filesystem::path& folder);
+// Writes `count` PEFT LoRAs on all linear modules of the model in `model_folder`, of these ranks in turn, as folder/lora-0 … . From the
+// `distinct`th on they share earlier ones' weights (as hard links, so that thousands fit on a disk), with configs that tell them apart.
+void write_random_adapters(const std::filesystem::path& model_folder, std::int64_t count, std::int64_t distinct,
+                           std::span<const std::int64_t> ranks, const std::filesystem::path& folder);
 
 // A new folder below the system's place for temporary files; gone with its owner.
 class TemporaryFolder {

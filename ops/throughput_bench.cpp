@@ -11,20 +11,16 @@
 namespace lorry::ops {
 namespace {
 
-std::int64_t draw(TokenRange range, std::mt19937_64& random) {
-    return range.low + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(range.high - range.low + 1));
-}
-
 engine::Request request_of(const EngineSetup& setup, const ThroughputShape& shape, std::uint64_t seed, std::int64_t index) {
     const engine::ModelConfig& config = setup.model().config();
     const std::uint64_t number = seed * static_cast<std::uint64_t>(shape.requests) + static_cast<std::uint64_t>(index) + 1;
     std::mt19937_64 random(number);
-    const std::int64_t input = draw(shape.input_tokens, random);
+    const std::int64_t input = shape.input_tokens.draw(random);
     engine::Request request{.id = number, .prompt = made_up_prompt(config, number, input)};
     const auto shared = made_up_prompt(config, 0, std::min(shape.shared_tokens, input));
     std::ranges::copy(shared, request.prompt.begin());
     request.sampling.temperature = 0.0;
-    request.max_tokens = draw(shape.output_tokens, random);
+    request.max_tokens = shape.output_tokens.draw(random);
     const std::size_t kinds = shape.adapters.size() + (shape.base_too || shape.adapters.empty() ? 1 : 0);
     const std::size_t kind = static_cast<std::size_t>(index) % kinds;
     if (kind < shape.adapters.size()) request.adapter = shape.adapters[kind];
@@ -58,6 +54,16 @@ Work work_of(const EngineSetup& setup, const engine::EngineStats& before, const 
 
 }  // namespace
 
+std::int64_t TokenRange::draw(std::mt19937_64& random) const {
+    return low + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(high - low + 1));
+}
+
+double seconds_at_least(std::span<const Work> steps, double bytes_per_second, double operations_per_second) {
+    double seconds = 0.0;
+    for (const Work& step : steps) seconds += std::max(step.bytes / bytes_per_second, step.operations / operations_per_second);
+    return seconds;
+}
+
 std::optional<TokenRange> parse_token_range(std::string_view text) {
     const std::size_t colon = text.find(':');
     const auto low = parse_integer(text.substr(0, colon));
@@ -75,8 +81,14 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
 
     ThroughputResult result;
     engine::StepOutput output;
+    engine::EngineStats last = before;
     while (engine.has_work()) {
         if (!engine.step(output)) engine.wait_for_adapters(std::chrono::milliseconds(100));
+        const engine::EngineStats now_done = engine.stats();
+        result.adapter_steps.push_back(
+            {.bytes = static_cast<double>((now_done.adapter_elements - last.adapter_elements) * kernels::bytes_of(setup.adapter_format())),
+             .operations = 2.0 * static_cast<double>(now_done.adapter_products - last.adapter_products)});
+        last = now_done;
         const engine::Clock::time_point now = engine::Clock::now();
         for (const engine::Result& done : output.results) {
             if (done.error) throw std::runtime_error("a request failed: " + done.error->message);

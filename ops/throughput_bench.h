@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,7 @@ namespace lorry::ops {
 struct TokenRange {
     std::int64_t low = 0;
     std::int64_t high = 0;
+    std::int64_t draw(std::mt19937_64& random) const;
 };
 // "128" or "64:256", from 1 up.
 std::optional<TokenRange> parse_token_range(std::string_view text);
@@ -30,7 +33,6 @@ struct ThroughputShape {
     bool base_too = true;
 };
 
-// Of the base model's arithmetic: every weight once a step, what the rows attend to; adapters come on top.
 struct Work {
     double bytes = 0.0;
     double operations = 0.0;
@@ -43,12 +45,16 @@ struct ThroughputResult {
     std::uint64_t cached_tokens = 0;  // of prompts, taken from the prefix cache
     std::uint64_t drawn_tokens = 0;
     std::uint64_t preemptions = 0;
-    Work work;
+    Work work;                        // of the base model: every weight once a step, what the rows attend to
+    std::vector<Work> adapter_steps;  // of each step's adapters, on top of it
     // Of each request in seconds, ascending: from its submission to its first token and to its end, and per token after the first.
     std::vector<double> first_token;
     std::vector<double> end;
     std::vector<double> per_token;
 };
+
+// What a machine of these rates needs at least, each step taking what its bytes or its operations take, whichever is more.
+double seconds_at_least(std::span<const Work> steps, double bytes_per_second, double operations_per_second);
 
 // `seed` makes the prompts: with another one nothing is found in the prefix cache.
 ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape, std::uint64_t seed);

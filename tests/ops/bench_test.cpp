@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "engine/adapter.h"
+#include "ops/adapter_bench.h"
 #include "ops/bench_requests.h"
 #include "ops/loss_bench.h"
 #include "ops/random_model.h"
@@ -73,10 +74,64 @@ TEST(Bench, a_shared_beginning_is_computed_once) {
 TEST(Bench, random_adapters_can_be_loaded) {
     const tests::TinyModel tiny;
     const TemporaryFolder folder;
-    write_random_adapters(tiny.model, 2, std::vector<std::int64_t>{3, 8}, folder.path());
+    write_random_adapters(tiny.model, 4, 2, std::vector<std::int64_t>{3, 8}, folder.path());
     const engine::ModelConfig config = engine::ModelConfig::load(tiny.model);
     EXPECT_EQ(engine::inspect_adapter(folder.path() / "lora-0", config).value().rank_max, 3);
     EXPECT_EQ(engine::inspect_adapter(folder.path() / "lora-1", config).value().rank_max, 8);
+    // Shared weights make no equal adapters.
+    EXPECT_EQ(engine::inspect_adapter(folder.path() / "lora-3", config).value().rank_max, 8);
+    EXPECT_NE(engine::inspect_adapter(folder.path() / "lora-3", config).value().hash,
+              engine::inspect_adapter(folder.path() / "lora-1", config).value().hash);
+}
+
+std::vector<engine::AdapterSource> made_up_adapters(const tests::TinyModel& tiny, std::int64_t count, const TemporaryFolder& folder) {
+    write_random_adapters(tiny.model, count, 1, std::vector<std::int64_t>{4}, folder.path());
+    std::vector<engine::AdapterSource> adapters;
+    for (std::int64_t i = 0; i < count; ++i) {
+        const std::filesystem::path place = folder.path() / ("lora-" + std::to_string(i));
+        adapters.push_back({engine::inspect_adapter(place, engine::ModelConfig::load(tiny.model)).value().hash, place});
+    }
+    return adapters;
+}
+
+// Pins: an adapter's elements are read once a step and multiplied with each of its rows.
+TEST(Bench, the_least_that_adapters_take_is_counted_by_step) {
+    const tests::TinyModel tiny;
+    const TemporaryFolder folder;
+    EngineSetup setup(settings_of(tiny));
+    const ThroughputShape shape{
+        .requests = 2, .input_tokens = {10, 10}, .output_tokens = {2, 2}, .adapters = made_up_adapters(tiny, 1, folder), .base_too = false};
+    const auto elements = static_cast<double>(engine::inspect_adapter(folder.path() / "lora-0", setup.model().config()).value().elements);
+    double bytes = 0.0;
+    double operations = 0.0;
+    for (const Work& step : run_throughput(setup, shape, 1).adapter_steps) {
+        bytes += step.bytes;
+        operations += step.operations;
+    }
+    EXPECT_EQ(bytes, 2.0 * elements * 2.0) << "two steps of bfloat16";
+    EXPECT_EQ(operations, 2.0 * elements * 2.0 * 11.0) << "two requests of ten prompt rows and a drawn one";
+    const std::vector<Work> steps = {{.bytes = 100.0, .operations = 10.0}, {.bytes = 1.0, .operations = 40.0}};
+    EXPECT_DOUBLE_EQ(seconds_at_least(steps, 50.0, 20.0), 2.0 + 2.0);
+}
+
+TEST(Bench, a_cache_smaller_than_the_adapters_is_loaded_again_and_all_requests_end) {
+    const tests::TinyModel tiny;
+    const TemporaryFolder folder;
+    EngineSetup setup(settings_of(tiny));
+    const AdapterShape shape{.requests = 60,
+                             .in_flight = 20,
+                             .input_tokens = {5, 5},
+                             .output_tokens = {3, 3},
+                             .exponent = 0.5,
+                             .adapters = made_up_adapters(tiny, 10, folder)};
+    const AdapterResult all = run_adapters(setup, shape, {.name = "all"}, 1);
+    EXPECT_EQ(all.drawn_tokens, 180U);
+    EXPECT_EQ(all.loads, 0U) << "they were loaded before the clock started";
+    const AdapterResult cached = run_adapters(setup, shape, {.name = "cached", .adapter_bytes = all.adapter_bytes * 3 / 10}, 1);
+    EXPECT_EQ(cached.drawn_tokens, 180U);
+    EXPECT_GT(cached.loads, 0U);
+    EXPECT_EQ(cached.waits.size(), all.waits.size()) << "the same adapters were asked for";
+    EXPECT_LE(cached.adapter_bytes, all.adapter_bytes * 3 / 10);
 }
 
 // Pins: float32 is the measure, and the others are near it on a model whose weights have no outliers; never trained and tiny, it is as hard

@@ -1,0 +1,45 @@
+// A backlog of requests for many more adapters than memory holds, some of them asked for far more often than others (Zipf). Called by
+// `lorry bench adapters`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/adapter_cache.h"
+#include "ops/engine_setup.h"
+#include "ops/throughput_bench.h"
+
+namespace lorry::ops {
+
+struct AdapterShape {
+    std::int64_t requests = 1000;
+    std::int64_t in_flight = 512;  // that the engine knows at a time, as a worker's window
+    TokenRange input_tokens{128, 128};
+    TokenRange output_tokens{64, 64};
+    double exponent = 1.0;  // the adapter at place k is asked for as often as 1 / k^exponent
+    std::vector<engine::AdapterSource> adapters;
+};
+
+struct AdapterWay {
+    const char* name = "";
+    std::optional<std::size_t> adapter_bytes = {};  // what they may take; nullopt: all there is
+    bool group = true;                              // requests for adapters that are in the batch go first
+};
+
+struct AdapterResult {
+    double seconds = 0.0;
+    std::uint64_t drawn_tokens = 0;
+    std::uint64_t steps = 0;
+    std::uint64_t loads = 0;
+    std::size_t adapter_bytes = 0;  // that those in memory took at the end
+    double adapters_per_step = 0.0;
+    // Of each adapter that was asked for, ascending: what its requests waited on average until they were admitted, in seconds.
+    std::vector<double> waits;
+    double tokens_per_second() const { return static_cast<double>(drawn_tokens) / seconds; }
+};
+
+// Begins with as many adapters in memory as fit, the popular ones among them. `seed` makes prompts and choices.
+AdapterResult run_adapters(EngineSetup& setup, const AdapterShape& shape, const AdapterWay& way, std::uint64_t seed);
+
+}  // namespace lorry::ops
