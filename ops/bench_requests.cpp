@@ -1,9 +1,13 @@
-// Random numbers and ranks.
+// Random numbers, ranks, files.
 #include "ops/bench_requests.h"
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <random>
+#include <stdexcept>
+
+#include <fmt/format.h>
 
 namespace lorry::ops {
 
@@ -20,6 +24,13 @@ double quantile(std::span<const double> ascending, double share) {
     CHECK(!ascending.empty(), "a quantile is one of the values");
     const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(ascending.size())));
     return ascending[std::clamp<std::size_t>(rank, 1, ascending.size()) - 1];
+}
+
+void write_text(const std::filesystem::path& file, std::string_view text) {
+    std::ofstream out(file, std::ios::binary);
+    out.write(text.data(), static_cast<std::streamsize>(text.size()));
+    out.close();
+    if (!out) throw std::runtime_error(fmt::format("{}: cannot be written; is the disk full?", file.string()));
 }
 
 }  // namespace lorry::ops

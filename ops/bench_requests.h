@@ -1,8 +1,10 @@
-// What the benchmarks of `lorry bench` share: made-up prompts, and the quantiles of what they measure.
+// What the benchmarks of `lorry bench` share: made-up prompts, the quantiles of what they measure, and the files that they write.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "engine/model_config.h"
@@ -14,5 +16,8 @@ std::vector<kernels::TokenId> made_up_prompt(const engine::ModelConfig& config, 
 
 // The least of the ascending values that `share` of them do not exceed.
 double quantile(std::span<const double> ascending, double share);
+
+// Throws std::runtime_error naming the file.
+void write_text(const std::filesystem::path& file, std::string_view text);
 
 }  // namespace lorry::ops

@@ -27,8 +27,6 @@ namespace {
 using kernels::cpu::Rates;
 using schema::Json;
 
-constexpr std::array ways = {QueueWay{.continuous = false, .kv_cache = false}, QueueWay{.continuous = true, .kv_cache = false},
-                             QueueWay{.continuous = false, .kv_cache = true}, QueueWay{.continuous = true, .kv_cache = true}};
 constexpr std::array shares = {0.5, 0.9, 0.99};
 
 void check_context(const EngineSetup& setup, std::int64_t context, std::int64_t tokens) {
@@ -92,6 +90,12 @@ std::vector<engine::AdapterSource> all_adapters(const AdapterFolders& folders) {
     return adapters;
 }
 
+void make_up_model(const std::string& shape, const std::filesystem::path& folder, Settings& settings) {
+    if (!settings.model.empty()) throw UsageError("give --model or --random-weights, not both");
+    settings.model = (folder / shape).string();
+    write_random_model(shape, settings.model);
+}
+
 class BenchCommand final : public Command {
 public:
     void declare(CLI::App& app) override;
@@ -134,6 +138,7 @@ private:
     std::string output_tokens_ = "64";
     std::string random_weights_;
     std::int64_t random_adapters_ = 0;
+    bool base_too_ = true;
     std::vector<std::int64_t> ranks_ = {16};
     std::int64_t repeat_ = 3;
     std::string jobs_;
@@ -187,8 +192,7 @@ void BenchCommand::declare_throughput(CLI::App& app) {
         ->delimiter(',')
         ->check(CLI::Range(1, 512))
         ->capture_default_str();
-    part->add_flag("--base,!--no-base", throughput_shape_.base_too, "with adapters: the base model takes its turn too")
-        ->capture_default_str();
+    part->add_flag("--base,!--no-base", base_too_, "with adapters: the base model takes its turn too")->capture_default_str();
     part->add_flag("--against-base", against_base_, "in turn with the same requests all for the base: what adapters cost");
     part->add_option("--repeat", repeat_, "the best of so many runs counts")->check(CLI::PositiveNumber)->capture_default_str();
     part->add_flag("--profile", profile_, "of the last run: where the time goes, op by op");
@@ -267,12 +271,8 @@ void BenchCommand::bench_queue(EngineSetup& setup) const {
                   queue_shape_.input_tokens + std::max(queue_shape_.output_tokens, queue_shape_.output_tokens_long));
     std::vector<std::vector<std::string>> rows = {{"batching", "KV cache", "seconds", "tokens/s", "steps", "p50 s", "p99 s"}};
     Json results = Json::Array();
-    for (const QueueWay way : ways) {
-        QueueResult best = run_queue(setup, queue_shape_, way);
-        for (std::int64_t i = 1; i < repeat_; ++i) {
-            QueueResult again = run_queue(setup, queue_shape_, way);
-            if (again.seconds < best.seconds) best = std::move(again);
-        }
+    for (const QueueWay way : queue_ways) {
+        const QueueResult best = run_queue(setup, queue_shape_, way, repeat_);
         const double middle = quantile(best.latencies, 0.5);
         const double last = quantile(best.latencies, 0.99);
         rows.push_back({way.continuous ? "continuous" : "static", way.kv_cache ? "on" : "off", fmt::format("{:.3f}", best.seconds),
@@ -292,7 +292,9 @@ void BenchCommand::bench_queue(EngineSetup& setup) const {
 ThroughputShape BenchCommand::throughput_shape(EngineSetup& setup, const AdapterFolders& folders) const {
     ThroughputShape shape = throughput_shape_;
     take_token_ranges(shape.input_tokens, shape.output_tokens);
-    shape.adapters = all_adapters(folders);
+    shape.models.clear();
+    for (engine::AdapterSource& adapter : all_adapters(folders)) shape.models.emplace_back(std::move(adapter));
+    if (base_too_ || shape.models.empty()) shape.models.emplace_back(std::nullopt);
     check_context(setup, setup.engine().context_max(), shape.input_tokens.high + shape.output_tokens.high);
     return shape;
 }
@@ -307,11 +309,7 @@ void BenchCommand::take_token_ranges(TokenRange& input, TokenRange& output) cons
 }
 
 void BenchCommand::make_up(Settings& settings, std::int64_t distinct, const std::filesystem::path& folder) const {
-    if (!random_weights_.empty()) {
-        if (!settings.model.empty()) throw UsageError("give --model or --random-weights, not both");
-        settings.model = (folder / random_weights_).string();
-        write_random_model(random_weights_, settings.model);
-    }
+    if (!random_weights_.empty()) make_up_model(random_weights_, folder, settings);
     if (random_adapters_ > 0) {
         if (!settings.adapters.empty()) throw UsageError("give --adapters or --random-adapters, not both");
         if (settings.model.empty()) throw UsageError("--random-adapters needs --model or --random-weights");
@@ -335,9 +333,9 @@ void BenchCommand::bench_throughput(Settings settings) const {
     const bool on_cpu = !setup.device().has_own_memory;
     std::optional<Rates> rates;
     if (on_cpu) rates = kernels::cpu::measure_rates(options.threads, options.isa);
-    if (against_base_ && shape.adapters.empty()) throw UsageError("--against-base compares adapters with the base: give --adapters");
+    if (against_base_ && folders.names().empty()) throw UsageError("--against-base compares adapters with the base: give --adapters");
     ThroughputShape without = shape;
-    without.adapters.clear();
+    without.models = {std::nullopt};
     ThroughputResult best;
     std::optional<double> base_seconds;
     double last_seconds = 0.0;

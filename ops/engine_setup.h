@@ -2,6 +2,7 @@
 // `bench` share.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +32,13 @@ std::string base_name_of(const Settings& settings);
 kernels::Format storage_of(const Settings& settings);
 // The CPU's storage and instruction set that --dtype, --quantize and --isa ask for.
 kernels::CpuOptions cpu_options(const Settings& settings);
+// The ways to store weights that benchmarks compare, widest first: --dtype and --quantize.
+struct WeightFormat {
+    const char* dtype;
+    const char* quantize;
+};
+inline constexpr std::array weight_formats = {WeightFormat{"float32", "none"}, WeightFormat{"bfloat16", "none"},
+                                              WeightFormat{"bfloat16", "int8"}, WeightFormat{"bfloat16", "int4"}};
 // How matmul weights are stored: "bfloat16".
 std::string weights_name(const kernels::CpuOptions& options);
 

@@ -1,7 +1,6 @@
 // One engine after the other over the same jobs.
 #include "ops/loss_bench.h"
 
-#include <array>
 #include <cmath>
 #include <map>
 
@@ -13,12 +12,6 @@
 
 namespace lorry::ops {
 namespace {
-
-struct Way {
-    const char* dtype;
-    const char* quantize;
-};
-constexpr std::array ways = {Way{"float32", "none"}, Way{"bfloat16", "none"}, Way{"bfloat16", "int8"}, Way{"bfloat16", "int4"}};
 
 // The sequences of the jobs that can be run: drawn greedily, all of each prompt scored.
 std::vector<engine::Request> read_requests(const std::filesystem::path& jobs, std::int64_t jobs_max, const EngineSetup& setup,
@@ -51,10 +44,10 @@ std::vector<engine::Request> read_requests(const std::filesystem::path& jobs, st
 std::vector<LossRow> measure_loss(const Settings& settings, const std::filesystem::path& jobs, std::int64_t jobs_max) {
     std::vector<LossRow> rows;
     std::map<engine::RequestId, std::vector<engine::TokenId>> exact;
-    for (const Way& way : ways) {
+    for (const WeightFormat& format : weight_formats) {
         Settings own = settings;
-        own.dtype = way.dtype;
-        own.quantize = way.quantize;
+        own.dtype = format.dtype;
+        own.quantize = format.quantize;
         own.device = "cpu";
         EngineSetup setup(own);
         const AdapterFolders adapters(own.adapters, base_name_of(own), setup.model().config());
@@ -70,7 +63,7 @@ std::vector<LossRow> measure_loss(const Settings& settings, const std::filesyste
                 row.tokens += static_cast<std::int64_t>(done.scores.size());
                 ++row.answers;
                 const auto place = exact.try_emplace(done.id, std::move(done.tokens)).first;
-                // The first way's own answers were just put there.
+                // The first format's own answers were just put there.
                 if (rows.empty() || done.tokens == place->second) ++row.answers_same;
             }
         }

@@ -96,6 +96,16 @@ std::size_t memory_limit() {
     return limit;
 }
 
+std::string cpu_model() {
+    std::ifstream in("/proc/cpuinfo");
+    std::string line;
+    while (std::getline(in, line)) {
+        const std::size_t colon = line.find(": ");
+        if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+    }
+    return "unknown processor";
+}
+
 std::size_t memory_peak() {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);

@@ -1,7 +1,8 @@
-// What this machine gives to this process. Called by engine_setup and check-model.
+// What this machine is and what it gives to this process. Called by engine_setup, check-model and bench.
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 namespace lorry::ops {
 
@@ -9,6 +10,8 @@ namespace lorry::ops {
 std::size_t memory_available();
 // Bytes there are at all, by the same rule.
 std::size_t memory_limit();
+// What the processor calls itself: "AMD EPYC 9354 32-Core Processor"; "unknown processor" where the system does not say.
+std::string cpu_model();
 // Most memory this process ever held, in bytes.
 std::size_t memory_peak();
 

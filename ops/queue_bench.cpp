@@ -14,9 +14,7 @@ struct QueuedJob {
     std::int64_t missing = 0;             // tokens to draw
 };
 
-}  // namespace
-
-QueueResult run_queue(EngineSetup& setup, const QueueShape& shape, QueueWay way) {
+QueueResult run_once(EngineSetup& setup, const QueueShape& shape, QueueWay way) {
     engine::EngineOptions options = setup.options();
     options.sequences_max = shape.batch;
     options.prefix_cache = false;
@@ -68,6 +66,17 @@ QueueResult run_queue(EngineSetup& setup, const QueueShape& shape, QueueWay way)
     result.steps = engine->stats().steps;
     std::ranges::sort(result.latencies);
     return result;
+}
+
+}  // namespace
+
+QueueResult run_queue(EngineSetup& setup, const QueueShape& shape, QueueWay way, std::int64_t repeat) {
+    QueueResult best = run_once(setup, shape, way);
+    for (std::int64_t i = 1; i < repeat; ++i) {
+        QueueResult again = run_once(setup, shape, way);
+        if (again.seconds < best.seconds) best = std::move(again);
+    }
+    return best;
 }
 
 }  // namespace lorry::ops

@@ -2,6 +2,7 @@
 // ways. Called by `lorry bench`.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "ops/engine_setup.h"
@@ -22,6 +23,9 @@ struct QueueWay {
     bool kv_cache = false;    // else each token computes all before it again
 };
 
+inline constexpr std::array queue_ways = {QueueWay{.continuous = false, .kv_cache = false}, QueueWay{.continuous = true, .kv_cache = false},
+                                          QueueWay{.continuous = false, .kv_cache = true}, QueueWay{.continuous = true, .kv_cache = true}};
+
 struct QueueResult {
     QueueWay way;
     double seconds = 0.0;
@@ -31,6 +35,7 @@ struct QueueResult {
     double tokens_per_second() const { return static_cast<double>(drawn) / seconds; }
 };
 
-QueueResult run_queue(EngineSetup& setup, const QueueShape& shape, QueueWay way);
+// The fastest of `repeat` runs.
+QueueResult run_queue(EngineSetup& setup, const QueueShape& shape, QueueWay way, std::int64_t repeat);
 
 }  // namespace lorry::ops

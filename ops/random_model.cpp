@@ -12,6 +12,7 @@
 
 #include "engine/model_config.h"
 #include "engine/model_layout.h"
+#include "ops/bench_requests.h"
 #include "ops/command.h"
 #include "schema/json.h"
 
@@ -30,6 +31,10 @@ constexpr std::array shapes = {
           R"({"model_type": "llama", "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
     "num_key_value_heads": 3, "vocab_size": 49152, "max_position_embeddings": 8192, "rms_norm_eps": 1e-05, "hidden_act": "silu",
     "rope_theta": 100000, "tie_word_embeddings": true, "torch_dtype": "bfloat16"})"},
+    Shape{"stories42m",
+          R"({"model_type": "llama", "hidden_size": 512, "intermediate_size": 1376, "num_hidden_layers": 8, "num_attention_heads": 8,
+    "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 1024, "rms_norm_eps": 1e-05, "hidden_act": "silu",
+    "rope_theta": 10000.0, "tie_word_embeddings": true, "torch_dtype": "bfloat16"})"},
     Shape{"gpt2", R"({"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257, "n_positions": 1024,
     "layer_norm_epsilon": 1e-05, "activation_function": "gelu_new", "torch_dtype": "bfloat16"})"},
     Shape{"llama-3.2-1b",
@@ -61,13 +66,6 @@ std::int64_t elements_of(const NamedTensor& tensor) {
     std::int64_t elements = 1;
     for (const std::int64_t extent : tensor.shape) elements *= extent;
     return elements;
-}
-
-void write_text(const std::filesystem::path& file, std::string_view text) {
-    std::ofstream out(file, std::ios::binary);
-    out.write(text.data(), static_cast<std::streamsize>(text.size()));
-    out.close();
-    if (!out) throw std::runtime_error(fmt::format("{}: cannot be written; is the disk full?", file.string()));
 }
 
 // Bfloat16 numbers of both signs with magnitudes around 0.02, as freshly initialized models have them: 16 random bits make the sign, the

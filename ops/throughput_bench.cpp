@@ -1,8 +1,9 @@
-// Submits everything, steps until all is done.
+// Submits requests when they arrive, steps until all are done.
 #include "ops/throughput_bench.h"
 
 #include <algorithm>
 #include <random>
+#include <thread>
 
 #include "engine/model_layout.h"
 #include "ops/bench_requests.h"
@@ -11,9 +12,9 @@
 namespace lorry::ops {
 namespace {
 
-engine::Request request_of(const EngineSetup& setup, const ThroughputShape& shape, std::uint64_t seed, std::int64_t index) {
+// `number`: its id, and what its prompt is made from.
+engine::Request request_of(const EngineSetup& setup, const ThroughputShape& shape, std::uint64_t number, std::size_t index) {
     const engine::ModelConfig& config = setup.model().config();
-    const std::uint64_t number = seed * static_cast<std::uint64_t>(shape.requests) + static_cast<std::uint64_t>(index) + 1;
     std::mt19937_64 random(number);
     const std::int64_t input = shape.input_tokens.draw(random);
     engine::Request request{.id = number, .prompt = made_up_prompt(config, number, input)};
@@ -21,10 +22,21 @@ engine::Request request_of(const EngineSetup& setup, const ThroughputShape& shap
     std::ranges::copy(shared, request.prompt.begin());
     request.sampling.temperature = 0.0;
     request.max_tokens = shape.output_tokens.draw(random);
-    const std::size_t kinds = shape.adapters.size() + (shape.base_too || shape.adapters.empty() ? 1 : 0);
-    const std::size_t kind = static_cast<std::size_t>(index) % kinds;
-    if (kind < shape.adapters.size()) request.adapter = shape.adapters[kind];
+    request.adapter = shape.models[index % shape.models.size()];
+    request.stream = shape.stream;
     return request;
+}
+
+// Seconds from the beginning, ascending: exponential gaps, whose sum is set to what the rate asks for.
+std::vector<double> arrivals_of(const ThroughputShape& shape, std::uint64_t seed) {
+    std::vector<double> arrivals(static_cast<std::size_t>(shape.requests), 0.0);
+    if (!shape.arrivals_per_second) return arrivals;
+    std::mt19937_64 random(seed);
+    std::exponential_distribution<double> gap;
+    for (std::size_t i = 1; i < arrivals.size(); ++i) arrivals[i] = arrivals[i - 1] + gap(random);
+    const double stretch = static_cast<double>(shape.requests - 1) / *shape.arrivals_per_second / std::max(arrivals.back(), 1e-9);
+    for (double& arrival : arrivals) arrival *= stretch;
+    return arrivals;
 }
 
 Work work_of(const EngineSetup& setup, const engine::EngineStats& before, const engine::EngineStats& after) {
@@ -77,12 +89,22 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
     const engine::EngineStats before = engine.stats();
     const engine::Clock::time_point begin = engine::Clock::now();
     const auto since_begin = [&](engine::Clock::time_point time) { return std::chrono::duration<double>(time - begin).count(); };
-    for (std::int64_t i = 0; i < shape.requests; ++i) engine.submit(request_of(setup, shape, seed, i));
+    const std::vector<double> arrivals = arrivals_of(shape, seed);
+    const std::uint64_t first_number = seed * arrivals.size() + 1;
+    std::size_t arrived = 0;
 
     ThroughputResult result;
     engine::StepOutput output;
     engine::EngineStats last = before;
-    while (engine.has_work()) {
+    while (arrived < arrivals.size() || engine.has_work()) {
+        for (; arrived < arrivals.size() && arrivals[arrived] <= since_begin(engine::Clock::now()); ++arrived) {
+            engine.submit(request_of(setup, shape, first_number + arrived, arrived));
+        }
+        if (!engine.has_work()) {
+            std::this_thread::sleep_until(
+                begin + std::chrono::duration_cast<engine::Clock::duration>(std::chrono::duration<double>(arrivals[arrived])));
+            continue;
+        }
         if (!engine.step(output)) engine.wait_for_adapters(std::chrono::milliseconds(100));
         const engine::EngineStats now_done = engine.stats();
         result.adapter_steps.push_back(
@@ -92,8 +114,9 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
         const engine::Clock::time_point now = engine::Clock::now();
         for (const engine::Result& done : output.results) {
             if (done.error) throw std::runtime_error("a request failed: " + done.error->message);
-            const double first = since_begin(done.first_token);
-            const double end = since_begin(now);
+            const double arrival = arrivals[done.id - first_number];
+            const double first = since_begin(done.first_token) - arrival;
+            const double end = since_begin(now) - arrival;
             result.first_token.push_back(first);
             result.end.push_back(end);
             if (done.tokens.size() > 1) result.per_token.push_back((end - first) / static_cast<double>(done.tokens.size() - 1));

@@ -28,9 +28,11 @@ struct ThroughputShape {
     std::int64_t requests = 200;
     TokenRange input_tokens{128, 128};
     TokenRange output_tokens{64, 64};
-    std::int64_t shared_tokens = 0;               // at the start of every prompt
-    std::vector<engine::AdapterSource> adapters;  // requests take these in turn, the base among them if base_too
-    bool base_too = true;
+    std::int64_t shared_tokens = 0;  // at the start of every prompt
+    // Requests take these adapters in turn; nullopt is the base model.
+    std::vector<std::optional<engine::AdapterSource>> models{std::nullopt};
+    std::optional<double> arrivals_per_second;  // on average, each at its own time; nullopt: all are there at once
+    bool stream = false;
 };
 
 struct Work {
@@ -47,7 +49,7 @@ struct ThroughputResult {
     std::uint64_t preemptions = 0;
     Work work;                        // of the base model: every weight once a step, what the rows attend to
     std::vector<Work> adapter_steps;  // of each step's adapters, on top of it
-    // Of each request in seconds, ascending: from its submission to its first token and to its end, and per token after the first.
+    // Of each request in seconds, ascending: from its arrival to its first token and to its end, and per token after the first.
     std::vector<double> first_token;
     std::vector<double> end;
     std::vector<double> per_token;

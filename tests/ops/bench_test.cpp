@@ -41,7 +41,7 @@ TEST(Bench, a_token_range_is_a_number_or_two) {
 TEST(Bench, throughput_counts_what_the_shape_asks_for) {
     const tests::TinyModel tiny;
     EngineSetup setup(settings_of(tiny));
-    const ThroughputShape shape{.requests = 6, .input_tokens = {10, 10}, .output_tokens = {5, 5}, .shared_tokens = 0, .adapters = {}};
+    const ThroughputShape shape{.requests = 6, .input_tokens = {10, 10}, .output_tokens = {5, 5}};
     const ThroughputResult result = run_throughput(setup, shape, 1);
     EXPECT_EQ(result.prompt_tokens, 60U);
     EXPECT_EQ(result.drawn_tokens, 30U);
@@ -65,10 +65,21 @@ TEST(Bench, throughput_counts_what_the_shape_asks_for) {
 TEST(Bench, a_shared_beginning_is_computed_once) {
     const tests::TinyModel tiny;
     EngineSetup setup(settings_of(tiny));
-    const ThroughputShape shape{.requests = 4, .input_tokens = {40, 40}, .output_tokens = {1, 1}, .shared_tokens = 32, .adapters = {}};
+    const ThroughputShape shape{.requests = 4, .input_tokens = {40, 40}, .output_tokens = {1, 1}, .shared_tokens = 32};
     const ThroughputResult result = run_throughput(setup, shape, 1);
     EXPECT_EQ(result.cached_tokens, 3U * 32U);
     EXPECT_EQ(result.prompt_tokens, 4U * 40U - 3U * 32U);
+}
+
+// Pins: requests that arrive over time are not submitted ahead of it, and wait from their own arrival on.
+TEST(Bench, requests_arrive_at_the_rate_that_was_asked_for) {
+    const tests::TinyModel tiny;
+    EngineSetup setup(settings_of(tiny));
+    const ThroughputShape shape{.requests = 5, .input_tokens = {4, 4}, .output_tokens = {2, 2}, .arrivals_per_second = 5.0, .stream = true};
+    const ThroughputResult result = run_throughput(setup, shape, 1);
+    EXPECT_EQ(result.end.size(), 5U);
+    EXPECT_GE(result.seconds, 0.8);  // four gaps of 0.2 s on average
+    EXPECT_LT(result.first_token.back(), 0.8);
 }
 
 TEST(Bench, random_adapters_can_be_loaded) {
