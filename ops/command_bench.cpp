@@ -12,6 +12,7 @@
 #include "ops/bench_requests.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
+#include "ops/course_bench.h"
 #include "ops/engine_setup.h"
 #include "ops/loss_bench.h"
 #include "ops/machine.h"
@@ -106,11 +107,13 @@ private:
     void declare_throughput(CLI::App& app);
     void declare_adapters(CLI::App& app);
     void declare_loss(CLI::App& app);
+    void declare_course(CLI::App& app);
     void bench_machine() const;
     void bench_queue(EngineSetup& setup) const;
     void bench_throughput(Settings settings) const;
     void bench_adapters(Settings settings) const;
     void bench_loss(const Settings& settings) const;
+    void bench_course(Settings settings) const;
     // Writes the model and the adapters that were asked for as random ones into `folder`, and names them in the settings.
     void make_up(Settings& settings, std::int64_t distinct, const std::filesystem::path& folder) const;
     void take_token_ranges(TokenRange& input, TokenRange& output) const;
@@ -126,10 +129,12 @@ private:
     Configuration throughput_configuration_;
     Configuration adapters_configuration_;
     Configuration loss_configuration_;
+    Configuration course_configuration_;
     CLI::App* machine_ = nullptr;
     CLI::App* queue_ = nullptr;
     CLI::App* adapters_ = nullptr;
     CLI::App* loss_ = nullptr;
+    CLI::App* course_ = nullptr;
     QueueShape queue_shape_;
     ThroughputShape throughput_shape_;
     AdapterShape adapter_shape_;
@@ -143,6 +148,9 @@ private:
     std::int64_t repeat_ = 3;
     std::string jobs_;
     std::int64_t jobs_max_ = 500;
+    std::string out_ = "course";
+    std::vector<std::string> only_;
+    bool quick_ = false;
     bool against_base_ = false;
     bool profile_ = false;
     bool json_ = false;
@@ -157,6 +165,7 @@ void BenchCommand::declare(CLI::App& app) {
     declare_throughput(app);
     declare_adapters(app);
     declare_loss(app);
+    declare_course(app);
 }
 
 void BenchCommand::declare_queue(CLI::App& app) {
@@ -232,6 +241,20 @@ void BenchCommand::declare_loss(CLI::App& app) {
     loss_configuration_.declare(*loss_, {SettingScope::model});
 }
 
+void BenchCommand::declare_course(CLI::App& app) {
+    course_ = app.add_subcommand("course", "the experiments of a course on serving LoRA adapters, as tables and charts");
+    std::vector<std::string> names;
+    for (const CourseRow& row : course_table()) names.emplace_back(row.name);
+    course_
+        ->add_option("--random-weights", random_weights_,
+                     "instead of --model: a model of this shape that was never trained (default: stories42m)")
+        ->check(CLI::IsMember(random_model_names()));
+    course_->add_option("--out", out_, "DIR for course.html, its charts as SVG files, and course.json")->capture_default_str();
+    course_->add_option("--only", only_, "these experiments alone")->delimiter(',')->check(CLI::IsMember(names));
+    course_->add_flag("--quick", quick_, "fewer and shorter runs: to see that it works");
+    course_configuration_.declare(*course_, {SettingScope::model});
+}
+
 ExitCode BenchCommand::run() {
     if (machine_->parsed()) {
         bench_machine();
@@ -243,6 +266,8 @@ ExitCode BenchCommand::run() {
         bench_adapters(adapters_configuration_.load());
     } else if (loss_->parsed()) {
         bench_loss(loss_configuration_.load());
+    } else if (course_->parsed()) {
+        bench_course(course_configuration_.load());
     } else {
         bench_throughput(throughput_configuration_.load());
     }
@@ -425,6 +450,44 @@ void BenchCommand::bench_loss(const Settings& settings) const {
                                    {"answers_same", row.answers_same}}));
     }
     std::cout << (json_ ? results.dump() + "\n" : show_table(table, 0b1110));
+}
+
+void BenchCommand::bench_course(Settings settings) const {
+    if (settings.device == "cuda") throw UsageError("--device cuda: the course compares ways of the CPU");
+    settings.device = "cpu";
+    settings.prefix_cache = false;
+    settings.max_batch = std::max<std::int64_t>(settings.max_batch, 64);
+    const std::filesystem::path out = out_;
+    std::filesystem::create_directories(out);
+    const TemporaryFolder scratch;
+    if (!random_weights_.empty() || settings.model.empty())
+        make_up_model(random_weights_.empty() ? "stories42m" : random_weights_, scratch.path(), settings);
+    EngineSetup setup(settings);
+    check_context(setup, setup.engine().context_max(), course_context);
+    const std::string weights = weights_name(cpu_options(settings));
+    const std::string machine = fmt::format("{}, {}; {}, {} weights", cpu_model(), setup.device().name, setup.reply().base_name, weights);
+    std::cerr << machine << '\n';
+
+    Course course{.settings = settings, .setup = setup, .scratch = scratch.path(), .quick = quick_};
+    std::vector<Experiment> experiments;
+    Json results = Json::Array();
+    for (const CourseRow& row : course_table()) {
+        if (!only_.empty() && std::ranges::find(only_, row.name) == only_.end()) continue;
+        std::cerr << row.name << " …\n";
+        const Experiment& experiment = experiments.emplace_back(run_experiment(row, course));
+        std::cout << (experiments.size() > 1 ? "\n" : "") << show_experiment(experiment) << std::flush;
+        results.push(experiment_json(experiment));
+        for (const Chart& chart : experiment.charts) write_text(out / (chart.name + ".svg"), svg_of(chart));
+    }
+    write_text(out / "course.html", experiments_page(experiments, machine));
+    const Json all = Json::object({{"cpu", cpu_model()},
+                                   {"device", setup.device().name},
+                                   {"model", setup.reply().base_name},
+                                   {"weights", weights},
+                                   {"quick", quick_},
+                                   {"experiments", results}});
+    write_text(out / "course.json", all.dump() + "\n");
+    std::cerr << "charts: " << (out / "course.html").string() << '\n';
 }
 
 Json BenchCommand::throughput_json(const ThroughputResult& result, const std::optional<Rates>& rates, std::optional<double> base_seconds,

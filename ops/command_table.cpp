@@ -35,7 +35,8 @@ constexpr std::array commands = {
                "  lorry bench queue --model models/base\n"
                "  lorry bench throughput --model models/base --requests 200 --input-tokens 64:256 --output-tokens 64\n"
                "  lorry bench throughput --random-weights smollm2-135m --random-adapters 8 --ranks 16\n"
-               "  lorry bench loss --model models/base --jobs jobs.jsonl",
+               "  lorry bench loss --model models/base --jobs jobs.jsonl\n"
+               "  lorry bench course --out course",
                make_bench_command},
     CommandRow{"submit", "send a file's jobs to Kafka as one batch",
                "  lorry submit jobs.jsonl --brokers kafka:9092                 prints the batch's id\n"
