@@ -19,6 +19,7 @@
 #include "ops/op_profile.h"
 #include "ops/queue_bench.h"
 #include "ops/random_model.h"
+#include "ops/request_bench.h"
 #include "ops/throughput_bench.h"
 #include "ops/units.h"
 
@@ -108,6 +109,7 @@ private:
     void declare_adapters(CLI::App& app);
     void declare_loss(CLI::App& app);
     void declare_course(CLI::App& app);
+    void declare_requests(CLI::App& app);
     void bench_machine() const;
     void bench_queue(EngineSetup& setup) const;
     void bench_throughput(Settings settings) const;
@@ -117,6 +119,7 @@ private:
     // Writes the model and the adapters that were asked for as random ones into `folder`, and names them in the settings.
     void make_up(Settings& settings, std::int64_t distinct, const std::filesystem::path& folder) const;
     void take_token_ranges(TokenRange& input, TokenRange& output) const;
+    void bench_requests(const Settings& settings) const;
     ThroughputShape throughput_shape(EngineSetup& setup, const AdapterFolders& folders) const;
     // base_seconds: of the same requests without their adapters, if they were run as well.
     Json throughput_json(const ThroughputResult& result, const std::optional<Rates>& rates, std::optional<double> base_seconds,
@@ -130,11 +133,13 @@ private:
     Configuration adapters_configuration_;
     Configuration loss_configuration_;
     Configuration course_configuration_;
+    Configuration requests_configuration_;
     CLI::App* machine_ = nullptr;
     CLI::App* queue_ = nullptr;
     CLI::App* adapters_ = nullptr;
     CLI::App* loss_ = nullptr;
     CLI::App* course_ = nullptr;
+    CLI::App* requests_ = nullptr;
     QueueShape queue_shape_;
     ThroughputShape throughput_shape_;
     AdapterShape adapter_shape_;
@@ -166,6 +171,7 @@ void BenchCommand::declare(CLI::App& app) {
     declare_adapters(app);
     declare_loss(app);
     declare_course(app);
+    declare_requests(app);
 }
 
 void BenchCommand::declare_queue(CLI::App& app) {
@@ -255,6 +261,11 @@ void BenchCommand::declare_course(CLI::App& app) {
     course_configuration_.declare(*course_, {SettingScope::model});
 }
 
+void BenchCommand::declare_requests(CLI::App& app) {
+    requests_ = app.add_subcommand("requests", "the token ids that ops/bench-peers sends, a line of JSON at a time (ops/request_bench.h)");
+    requests_configuration_.declare(*requests_, {SettingScope::model});
+}
+
 ExitCode BenchCommand::run() {
     if (machine_->parsed()) {
         bench_machine();
@@ -268,6 +279,8 @@ ExitCode BenchCommand::run() {
         bench_loss(loss_configuration_.load());
     } else if (course_->parsed()) {
         bench_course(course_configuration_.load());
+    } else if (requests_->parsed()) {
+        bench_requests(requests_configuration_.load());
     } else {
         bench_throughput(throughput_configuration_.load());
     }
@@ -450,6 +463,14 @@ void BenchCommand::bench_loss(const Settings& settings) const {
                                    {"answers_same", row.answers_same}}));
     }
     std::cout << (json_ ? results.dump() + "\n" : show_table(table, 0b1110));
+}
+
+void BenchCommand::bench_requests(const Settings& settings) const {
+    const engine::Clock::time_point begin = engine::Clock::now();
+    EngineSetup setup(settings);
+    const double load_seconds = std::chrono::duration<double>(engine::Clock::now() - begin).count();
+    const AdapterFolders folders(settings.adapters, base_name_of(settings), setup.model().config());
+    answer_request_lines(setup, folders, load_seconds, std::cin, std::cout);
 }
 
 void BenchCommand::bench_course(Settings settings) const {

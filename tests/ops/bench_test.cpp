@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <fstream>
+#include <sstream>
 
 #include "engine/adapter.h"
 #include "ops/adapter_bench.h"
 #include "ops/bench_requests.h"
 #include "ops/loss_bench.h"
 #include "ops/random_model.h"
+#include "ops/request_bench.h"
 #include "ops/throughput_bench.h"
 #include "tests/support/tiny_model.h"
 
@@ -111,7 +113,7 @@ TEST(Bench, the_least_that_adapters_take_is_counted_by_step) {
     const TemporaryFolder folder;
     EngineSetup setup(settings_of(tiny));
     const ThroughputShape shape{
-        .requests = 2, .input_tokens = {10, 10}, .output_tokens = {2, 2}, .adapters = made_up_adapters(tiny, 1, folder), .base_too = false};
+        .requests = 2, .input_tokens = {10, 10}, .output_tokens = {2, 2}, .models = {made_up_adapters(tiny, 1, folder).front()}};
     const auto elements = static_cast<double>(engine::inspect_adapter(folder.path() / "lora-0", setup.model().config()).value().elements);
     double bytes = 0.0;
     double operations = 0.0;
@@ -143,6 +145,47 @@ TEST(Bench, a_cache_smaller_than_the_adapters_is_loaded_again_and_all_requests_e
     EXPECT_GT(cached.loads, 0U);
     EXPECT_EQ(cached.waits.size(), all.waits.size()) << "the same adapters were asked for";
     EXPECT_LE(cached.adapter_bytes, all.adapter_bytes * 3 / 10);
+}
+
+// What the lines of `lorry bench requests` are answered with.
+std::vector<schema::Json> answers_to(const std::string& lines) {
+    const tests::TinyModel tiny;
+    EngineSetup setup(settings_of(tiny));
+    const AdapterFolders folders(tiny.adapters, "base", setup.model().config());
+    std::istringstream in(lines);
+    std::ostringstream out;
+    answer_request_lines(setup, folders, 0.5, in, out);
+    std::istringstream answers(out.str());
+    std::vector<schema::Json> parsed;
+    for (std::string line; std::getline(answers, line);) parsed.push_back(schema::Json::parse(line).value());
+    return parsed;
+}
+
+// Pins: as many tokens as asked for, in the order of the requests, whatever runs at a time and with whichever adapter.
+TEST(Bench, lines_of_requests_are_answered_with_the_tokens_they_drew) {
+    const std::string plain = R"({"prompt": [1, 5], "output_tokens": 2, "adapter": "plain"})";
+    const std::string base = R"({"prompt": [3, 1, 4], "output_tokens": 5, "adapter": null})";
+    const auto answers = answers_to(R"({"batch": 1, "requests": [)" + base + ", " + plain + ", " + base + "]}\n" +
+                                    R"({"batch": 8, "requests": [)" + plain + ", " + base + "]}\n");
+    ASSERT_EQ(answers.size(), 3U);
+    EXPECT_EQ(answers[0].find("load_seconds")->as_number(), 0.5);
+    const auto& alone = *answers[1].find("outputs")->as_array();
+    ASSERT_EQ(alone.size(), 3U);
+    EXPECT_EQ(alone[0].as_array()->size(), 5U);
+    EXPECT_EQ(alone[1].as_array()->size(), 2U);
+    EXPECT_EQ(alone[2].dump(), alone[0].dump());
+    const auto& together = *answers[2].find("outputs")->as_array();
+    EXPECT_EQ(together[0].dump(), alone[1].dump());
+    EXPECT_EQ(together[1].dump(), alone[0].dump());
+}
+
+TEST(Bench, a_line_of_requests_that_cannot_be_run_is_refused) {
+    for (const char* wrong : {"no JSON", R"({"requests": [{"prompt": [1], "output_tokens": 1}]})", R"({"batch": 1, "requests": []})",
+                              R"({"batch": 1, "requests": [{"prompt": [131], "output_tokens": 1}]})",
+                              R"({"batch": 1, "requests": [{"prompt": [1], "output_tokens": 0}]})",
+                              R"({"batch": 1, "requests": [{"prompt": [1], "output_tokens": 1, "adapter": "nobody"}]})"}) {
+        EXPECT_THROW(answers_to(wrong), std::runtime_error) << wrong;
+    }
 }
 
 // Pins: float32 is the measure, and the others are near it on a model whose weights have no outliers; never trained and tiny, it is as hard
