@@ -10,7 +10,7 @@ import sys
 
 LAYERS = ["schema", "kernels", "engine", "consumer", "ops"]
 FOLDERS = LAYERS + ["tests", ".ci"]
-LEFT_OUT = {".git", ".deps", ".cache", "build", "course", "target", "__pycache__"}
+LEFT_OUT = {".git", ".deps", ".peers", ".cache", "build", "course", "target", "__pycache__"}
 LINE_LENGTH_MAX = 140
 FILE_LENGTH_MAX = 600
 

@@ -1,0 +1,50 @@
+"""Hugging Face transformers and, for adapters, PEFT: generate() over static batches. Run by ops/bench-peers."""
+
+import importlib.metadata
+
+import torch
+from driver import Options, Request, serve
+from transformers import AutoModelForCausalLM
+
+
+class Transformers:
+    def __init__(self, options: Options) -> None:
+        torch.set_num_threads(options.threads)
+        self.model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.bfloat16, attn_implementation="sdpa")
+        self.engine = f"transformers {importlib.metadata.version('transformers')}"
+        self.settings = "generate() over static batches in order of arrival, bfloat16, sdpa attention; it has no prefix cache"
+        if options.adapters:
+            self.load_adapters(sorted(options.adapters.iterdir()))
+            self.engine += f", peft {importlib.metadata.version('peft')}"
+            self.settings += "; adapters mixed in a batch by generate(adapter_names=...)"
+        self.model.eval()
+
+    def load_adapters(self, folders: list) -> None:
+        from peft import PeftModel
+
+        for folder in folders:
+            if isinstance(self.model, PeftModel):
+                self.model.load_adapter(folder, folder.name)
+            else:
+                self.model = PeftModel.from_pretrained(self.model, folder, adapter_name=folder.name)
+
+    def run(self, requests: list[Request], batch: int) -> list[list[int]]:
+        outputs = []
+        for begin in range(0, len(requests), batch):
+            outputs += self.run_batch(requests[begin : begin + batch])
+        return outputs
+
+    def run_batch(self, requests: list[Request]) -> list[list[int]]:
+        """All prompts of a work have one length, so nothing is padded; all draw as many tokens as the longest asks for."""
+        prompts = torch.tensor([request.prompt for request in requests])
+        longest = max(request.output_tokens for request in requests)
+        adapters = {"adapter_names": [request.adapter or "__base__" for request in requests]} if hasattr(self.model, "peft_config") else {}
+        with torch.inference_mode():
+            drawn = self.model.generate(
+                input_ids=prompts, attention_mask=torch.ones_like(prompts), do_sample=False, max_new_tokens=longest,
+                min_new_tokens=longest, pad_token_id=0, **adapters,
+            )  # fmt: skip
+        return [row[: request.output_tokens] for row, request in zip(drawn[:, prompts.shape[1] :].tolist(), requests, strict=True)]
+
+
+serve(Transformers)

@@ -1,0 +1,53 @@
+"""vLLM's CPU build: its engine stepped in this process. Run by ops/bench-peers."""
+
+import os
+
+# Read when vLLM is imported. The engine in this process: nothing waits for another one.
+os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_KVCACHE_SPACE="2", VLLM_NO_USAGE_STATS="1", VLLM_LOGGING_LEVEL="WARNING")
+
+import vllm  # noqa: E402
+from driver import Options, Request, serve  # noqa: E402
+from vllm.lora.request import LoRARequest  # noqa: E402
+
+
+class Vllm:
+    def __init__(self, options: Options) -> None:
+        adapters = {}
+        self.adapters: dict[str, LoRARequest] = {}
+        if options.adapters:
+            folders = sorted(options.adapters.iterdir())
+            self.adapters = {folder.name: LoRARequest(folder.name, index, str(folder)) for index, folder in enumerate(folders, 1)}
+            adapters = {"enable_lora": True, "max_loras": len(folders), "max_lora_rank": 16}
+        arguments = vllm.EngineArgs(
+            model=str(options.model), dtype="bfloat16", max_num_seqs=64, max_num_batched_tokens=2048, max_model_len=512,
+            enable_prefix_caching=True, **adapters,
+        )  # fmt: skip
+        self.llm = vllm.LLMEngine.from_engine_args(arguments)
+        self.runs = 0
+        self.engine = f"vLLM {vllm.__version__} (CPU)"
+        self.settings = (
+            "prefix cache on, 2 GB of KV cache, 2,048 tokens a step, 64 sequences, compiled (not eager), the engine in this process; "
+            + ("int8 weights and activations (compressed-tensors W8A8)" if options.precision == "int8" else "bfloat16")
+            + ("; one engine for all adapters (max_loras 8)" if options.adapters else "")
+        )
+
+    def run(self, requests: list[Request], batch: int) -> list[list[int]]:
+        outputs: dict[str, list[int]] = {}
+        waiting = list(enumerate(requests))[::-1]
+        running = 0
+        self.runs += 1
+        while waiting or running:
+            while waiting and running < batch:
+                index, request = waiting.pop()
+                sampling = vllm.SamplingParams(temperature=0.0, ignore_eos=True, max_tokens=request.output_tokens, detokenize=False)
+                lora = self.adapters.get(request.adapter) if request.adapter else None
+                self.llm.add_request(f"{self.runs}-{index}", {"prompt_token_ids": request.prompt}, sampling, lora_request=lora)
+                running += 1
+            for output in self.llm.step():
+                if output.finished:
+                    outputs[output.request_id] = list(output.outputs[0].token_ids)
+                    running -= 1
+        return [outputs[f"{self.runs}-{index}"] for index in range(len(requests))]
+
+
+serve(Vllm)

@@ -1,0 +1,151 @@
+"""Installs the peers, each in an environment of its own below one folder, and makes their models. Called by ops/bench-peers.
+
+    FOLDER/torch, FOLDER/ENGINE     environments; torch is one for all that need it: it is large
+    FOLDER/models/SHAPE             hf and adapters (make_model.py), and what each engine wants it converted to
+    FOLDER/logs                     what installers and drivers said
+
+A finished piece has a stamp beside it that says what it was made of, and is not made again until that changes.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+from engines import ENGINES, LLAMA_SOURCE, SCRIPTS, TRANSFORMERS, Engine, conversion
+from process import Failure
+
+TORCH = "torch==2.13.0"
+TORCHVISION = "torchvision==0.28.0"
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+SECONDS_MAX = 3600
+SHOW_REQUIREMENTS = """
+import importlib.metadata, sys
+from pip._vendor.packaging.requirements import Requirement
+for requirement in map(Requirement, importlib.metadata.requires(sys.argv[1])):
+    if not requirement.name.startswith("torch") and (not requirement.marker or requirement.marker.evaluate({"extra": ""})):
+        print(requirement.name + (f"[{','.join(requirement.extras)}]" if requirement.extras else "") + str(requirement.specifier))
+"""
+
+
+def say(text: str) -> None:
+    print(f"bench-peers: {text}", file=sys.stderr, flush=True)
+
+
+class Place:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        (self.folder / "logs").mkdir(parents=True, exist_ok=True)
+
+    def python(self, environment: str) -> str:
+        return str(self.folder / environment / "bin" / "python")
+
+    def run(self, name: str, command: list[str], **variables: str) -> str:
+        """Its standard output. Everything it said goes to a log; Failure with the last line if it fails."""
+        log = self.folder / "logs" / f"{name}.log"
+        with open(log, "a", encoding="utf-8") as errors:
+            try:
+                done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
+                                      timeout=SECONDS_MAX, env=os.environ | variables, check=False)  # fmt: skip
+            except (OSError, subprocess.TimeoutExpired) as error:
+                raise Failure(f"{error}") from error
+            errors.write(done.stdout)
+        if done.returncode != 0:
+            lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+            raise Failure(f"{lines[-1].strip() if lines else command[0]} (all of it: {log})")
+        return done.stdout
+
+    def pip(self, environment: str, *arguments: str, **variables: str) -> None:
+        self.run(environment, [self.python(environment), "-m", "pip", "install", "--quiet", "--no-cache-dir", *arguments], **variables)
+
+    def make_environment(self, name: str) -> None:
+        shutil.rmtree(self.folder / name, ignore_errors=True)
+        self.run(name, [sys.executable, "-m", "venv", str(self.folder / name)])
+
+    def packages_of(self, environment: str) -> Path:
+        return next((self.folder / environment / "lib").glob("python3*/site-packages"))
+
+    def done_before(self, piece: str, made_of: str) -> bool:
+        stamp = self.folder / f"{piece}.stamp"
+        return stamp.exists() and stamp.read_text() == made_of
+
+    def mark_done(self, piece: str, made_of: str) -> None:
+        (self.folder / f"{piece}.stamp").write_text(made_of)
+
+    def install_torch(self) -> None:
+        if self.done_before("torch", TORCH):
+            return
+        say(f"installing {TORCH}")
+        self.make_environment("torch")
+        try:
+            self.pip("torch", "--index-url", TORCH_CPU_INDEX, "--timeout", "15", "--retries", "0", f"{TORCH}+cpu", f"{TORCHVISION}+cpu")
+        except Failure:
+            say(f"{TORCH_CPU_INDEX} is out of reach: the build with CUDA from PyPI will do, at 5 GB")
+            self.pip("torch", TORCH, TORCHVISION)
+        self.pip("torch", "numpy")
+        self.mark_done("torch", TORCH)
+
+    def install(self, engine: Engine) -> None:
+        made_of = " ".join(engine.packages)
+        if self.done_before(engine.name, made_of):
+            return
+        say(f"installing {made_of}")
+        if engine.needs_torch:
+            self.install_torch()
+        self.make_environment(engine.name)
+        if engine.needs_torch:
+            (self.packages_of(engine.name) / "torch.pth").write_text(str(self.packages_of("torch")) + "\n")
+        if LLAMA_SOURCE in engine.packages:
+            self.install_llama(engine.name)
+        elif engine.without_torch_pins:
+            self.pip(engine.name, "--no-deps", *engine.packages)
+            package = engine.packages[0].split("==")[0]
+            wanted = self.run(engine.name, [self.python(engine.name), "-c", SHOW_REQUIREMENTS, package])
+            self.pip(engine.name, *wanted.split())
+        else:
+            self.pip(engine.name, *engine.packages)
+        self.mark_done(engine.name, made_of)
+
+    def install_llama(self, name: str) -> None:
+        """From source, for this very processor; the source stays, as it holds the converter."""
+        folder = self.folder / name
+        self.run(name, [self.python(name), "-m", "pip", "download", "--quiet", "--no-cache-dir", "--no-deps", "--no-binary", ":all:",
+                        "--dest", str(folder), LLAMA_SOURCE])  # fmt: skip
+        archive = next(folder.glob("*.tar.gz"))
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+        next(folder.glob("llama_cpp_python-*/")).rename(folder / "source")
+        archive.unlink()
+        self.pip(name, str(folder / "source"), CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF",
+                 CMAKE_BUILD_PARALLEL_LEVEL=str(len(os.sched_getaffinity(0))))  # fmt: skip
+
+    def make_checkpoint(self, shape: str) -> Path:
+        """The shape's folder, with hf and adapters in it."""
+        folder = self.folder / "models" / shape
+        if not self.done_before(f"models/{shape}", (SCRIPTS / "make_model.py").read_text()):
+            say(f"making the checkpoint of shape {shape}")
+            self.install(TRANSFORMERS)
+            shutil.rmtree(folder, ignore_errors=True)
+            self.run(f"model-{shape}", [self.python("transformers"), str(SCRIPTS / "make_model.py"), shape, str(folder)])
+            self.mark_done(f"models/{shape}", (SCRIPTS / "make_model.py").read_text())
+        return folder
+
+    def make_model(self, shape: str, engine: Engine, precision: str) -> Path:
+        """The checkpoint as the engine wants it."""
+        folder = self.make_checkpoint(shape)
+        model = engine.models[precision]
+        if model == "hf":
+            return folder / "hf"
+        command = conversion(model, folder, self.folder)
+        stamp = f"models/{shape}/{model}"
+        made_of = " ".join([*command, *ENGINES[engine.name].packages])
+        if not self.done_before(stamp, made_of):
+            say(f"converting shape {shape} to {model}")
+            self.install(TRANSFORMERS)
+            if (folder / model).is_dir():
+                shutil.rmtree(folder / model)
+            self.run(f"model-{shape}", command)
+            self.mark_done(stamp, made_of)
+        return folder / model

@@ -1,0 +1,53 @@
+"""Writes the checkpoint that all engines run: random weights of a known shape in Hugging Face's format, and LoRA adapters for it.
+
+Run by ops/bench-peers in the environment of transformers: make_model.py SHAPE FOLDER writes FOLDER/hf and FOLDER/adapters.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+from peft import LoraConfig, get_peft_model
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from works import ADAPTERS, RANK, SHAPES
+
+
+def make_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
+    """Byte-level BPE of made-up pairs: prompts are token ids, but converters want a tokenizer of a kind they know."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    pairs = [(first, second) for first in letters for second in letters][: vocabulary - len(letters) - 1]
+    words = ["<|endoftext|>", *letters, *(first + second for first, second in pairs)]
+    tokenizer = Tokenizer(models.BPE(vocab={word: index for index, word in enumerate(words)}, merges=pairs))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=words[0], eos_token=words[0], pad_token=words[0])
+
+
+def make_model(shape: str) -> torch.nn.Module:
+    ends = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+    if shape == "G":
+        return GPT2LMHeadModel(GPT2Config(n_ctx=1024, **ends))  # n_ctx: llama.cpp's converter asks for it
+    return LlamaForCausalLM(
+        LlamaConfig(
+            hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3,
+            vocab_size=49152, max_position_embeddings=8192, rms_norm_eps=1e-5, rope_theta=100000.0, tie_word_embeddings=True, **ends,
+        )
+    )  # fmt: skip
+
+
+def main() -> None:
+    shape, folder = sys.argv[1], Path(sys.argv[2])
+    torch.manual_seed(1)
+    model = make_model(shape).to(torch.bfloat16)
+    model.save_pretrained(folder / "hf")
+    make_tokenizer(SHAPES[shape].vocabulary).save_pretrained(folder / "hf")
+    for index in range(ADAPTERS):
+        # Without init_lora_weights=False one of the two factors would be zero.
+        config = LoraConfig(r=RANK, lora_alpha=RANK, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
+        adapter = get_peft_model(model, config)
+        adapter.save_pretrained(folder / "adapters" / f"lora-{index}")
+        model = adapter.unload()
+
+
+main()

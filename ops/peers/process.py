@@ -1,0 +1,90 @@
+"""Our side of the drivers: starts one, asks it, and keeps it still while others have their turn."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+LOAD_SECONDS_MAX = 900  # vLLM compiles while it loads
+STOP_SECONDS_MAX = 30
+
+
+class Failure(Exception):
+    """Something of one engine does not work; the others go on."""
+
+
+class Driver:
+    """A running driver (driver.py says what it speaks). Outside of ask() all its processes are stopped, so that threads which wait by
+    spinning disturb nobody. Its standard error goes to `log`."""
+
+    run_seconds_max = 1800.0
+
+    def __init__(self, command: list[str], log: Path) -> None:
+        self.log = log
+        with open(log, "w", encoding="utf-8") as errors:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+            )
+        try:
+            self.hello = self.read(LOAD_SECONDS_MAX)
+            self.signal(signal.SIGSTOP)
+        except Failure:
+            self.close()
+            raise
+
+    def signal(self, number: int) -> None:
+        os.killpg(self.process.pid, number)
+
+    def read(self, seconds: float) -> dict:
+        """The next line; a driver that takes longer is killed."""
+        guard = threading.Timer(seconds, self.signal, [signal.SIGKILL])
+        guard.start()
+        try:
+            line = self.process.stdout.readline()
+        finally:
+            guard.cancel()
+        if not line:
+            errors = [text for text in self.log.read_text(errors="replace").splitlines() if text.strip()]
+            raise Failure(f"{errors[-1].strip() if errors else 'ended without a word'} (all of it: {self.log})")
+        return json.loads(line)
+
+    def ask(self, requests: list[dict], batch: int) -> dict:
+        """Runs the requests; the answer, once it is certain that every one drew all its tokens."""
+        self.signal(signal.SIGCONT)
+        with contextlib.suppress(BrokenPipeError):  # read() says why it ended
+            self.process.stdin.write(json.dumps({"batch": batch, "requests": requests}) + "\n")
+            self.process.stdin.flush()
+        answer = self.read(self.run_seconds_max)
+        self.signal(signal.SIGSTOP)
+        drawn = [len(output) for output in answer["outputs"]]
+        if drawn != [request["output_tokens"] for request in requests]:
+            raise Failure(f"drew {sum(drawn)} tokens, not as many as asked for")
+        return answer
+
+    def close(self) -> None:
+        """A driver ends when its input does; one that does not is killed."""
+        if self.process.poll() is None:
+            self.signal(signal.SIGCONT)
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGKILL)
+            self.process.wait()
+        self.process.stdout.close()
+
+
+class Neighbour:
+    """While it is entered, a process that never sleeps shares one of our processor cores."""
+
+    def __enter__(self) -> None:
+        core = max(os.sched_getaffinity(0))
+        self.process = subprocess.Popen(["taskset", "--cpu-list", str(core), "sh", "-c", "while :; do :; done"])
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()

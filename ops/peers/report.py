@@ -1,0 +1,127 @@
+"""What was measured, as rates and ratios, in text and Markdown. Called by ops/bench-peers; no engine is needed."""
+
+from dataclasses import dataclass, field
+from statistics import median
+
+from works import SHAPES, WORKS
+
+OURS = "Lorry"
+PRECISIONS = ["bf16", "int8"]
+
+
+@dataclass
+class Entrant:
+    """One engine at one precision, over all works of a shape. An engine that fails takes part in no later round."""
+
+    name: str
+    precision: str
+    engine: str = ""  # with version
+    settings: list[str] = field(default_factory=list)
+    load_seconds: float = 0.0
+    memory: int = 0  # bytes at most
+    rates: dict[str, list[float]] = field(default_factory=dict)  # work -> tokens/s by round
+    rates_beside: dict[str, list[float]] = field(default_factory=dict)  # the same with a busy neighbour
+    agreed: dict[str, float] = field(default_factory=dict)  # work -> share of requests whose first token is the first entrant's
+
+    def best(self, work: str) -> float | None:
+        return max(self.rates.get(work, []), default=None)
+
+    def kept(self, work: str) -> float | None:
+        """The share of its speed beside a busy neighbour: the median over rounds."""
+        pairs = zip(self.rates.get(work, []), self.rates_beside.get(work, []), strict=False)
+        shares = [beside / alone for alone, beside in pairs]
+        return median(shares) if shares else None
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Lorry against the best peer of a work at one precision."""
+
+    ours: Entrant
+    peer: Entrant
+    best: float  # of the best rates
+    rounds: list[float]  # within each round: what noise does
+
+
+def ratio_of(entrants: list[Entrant], work: str, precision: str) -> Ratio | None:
+    """None where Lorry or all peers are missing."""
+    running = [entrant for entrant in entrants if entrant.precision == precision and entrant.best(work)]
+    ours = next((entrant for entrant in running if entrant.name == OURS), None)
+    peers = [entrant for entrant in running if entrant.name != OURS]
+    if not ours or not peers:
+        return None
+    peer = max(peers, key=lambda entrant: entrant.best(work))
+    pairs = zip(ours.rates[work], peer.rates[work], strict=False)
+    return Ratio(ours, peer, ours.best(work) / peer.best(work), [mine / theirs for mine, theirs in pairs])
+
+
+def show_rate(rate: float | None) -> str:
+    if rate is None:
+        return "–"
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+
+
+def markdown_table(rows: list[list[str]]) -> list[str]:
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
+
+
+def ratio_rows(entrants: list[Entrant], works: list[str]) -> list[list[str]]:
+    rows = [["work", "precision", "Lorry tok/s", "best peer", "its tok/s", "ratio", "in the rounds"]]
+    for work in works:
+        for precision in PRECISIONS:
+            ratio = ratio_of(entrants, work, precision)
+            if ratio:
+                spread = f"{min(ratio.rounds):.2f}–{max(ratio.rounds):.2f}"
+                rows.append([work, precision, show_rate(ratio.ours.best(work)), ratio.peer.name, show_rate(ratio.peer.best(work)),
+                             f"**{ratio.best:.2f}**", spread])  # fmt: skip
+    return rows
+
+
+def rate_rows(entrants: list[Entrant], works: list[str]) -> list[list[str]]:
+    rows = [["engine", "precision", *works, "memory MB", "load s"]]
+    for one in entrants:
+        rates = [show_rate(one.best(work)) for work in works]
+        rows.append([one.name, one.precision, *rates, f"{one.memory / 1e6:,.0f}", f"{one.load_seconds:.1f}"])
+    return rows
+
+
+def kept_rows(entrants: list[Entrant], works: list[str]) -> list[list[str]]:
+    def show(share: float | None) -> str:
+        return "–" if share is None else f"{share:.0%}"
+
+    rows = [[one.name, one.precision, *(show(one.kept(work)) for work in works)] for one in entrants]
+    return [["engine", "precision", *works], *rows]
+
+
+def shape_section(letter: str, entrants: list[Entrant], works: list[str], left_out: dict[str, str]) -> list[str]:
+    """The Markdown of one shape."""
+    lines = [f"## {letter}: {SHAPES[letter].title}", "", *markdown_table(ratio_rows(entrants, works)), ""]
+    lines += ["The best rates in tokens/s:", "", *markdown_table(rate_rows(entrants, works)), ""]
+    if any(one.rates_beside for one in entrants):
+        lines += ["What is left of the speed beside one process that spins on one of the cores:", ""]
+        lines += [*markdown_table(kept_rows(entrants, works)), ""]
+    agreements = [f"{one.name} {one.precision} {one.agreed[work]:.0%}" for one in entrants for work in works[:1] if work in one.agreed]
+    if agreements:
+        lines += [f"First tokens of {works[0]} that are those of the first line (random weights make near ties): "
+                  + ", ".join(agreements) + ".", ""]  # fmt: skip
+    settings = dict.fromkeys(f"- {one.engine}, {one.precision}: {text}" for one in entrants for text in one.settings)
+    lines += ["Settings:", "", *settings]
+    if left_out:
+        lines += ["", "Left out:", "", *(f"- {what}: {why}" for what, why in left_out.items())]
+    return [*lines, ""]
+
+
+def introduction(machine: str, remark: str, works: list[str], rounds: int) -> list[str]:
+    return [
+        "# Lorry beside other engines",
+        "",
+        f"Written by `ops/bench-peers`. {machine}{'; ' + remark if remark else ''}.",
+        "",
+        "One model with random weights, the same token ids, greedy, never stopping early. Every engine has its turn at a work in each",
+        f"round ({rounds} in all) while the others are stopped; loading and a warm-up are not timed. A rate is the best of the rounds,",
+        "a ratio Lorry's best to the best peer's best; beside it the lowest and highest ratio within a round.",
+        "",
+        *markdown_table([["work", "what", "rate of"], *([name, WORKS[name].title, f"{WORKS[name].counts} tokens"] for name in works)]),
+        "",
+    ]

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+# Checks what ops/bench-peers computes and refuses, with a made-up driver in the place of engines: nothing is installed. ctest runs it.
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "ops" / "peers"))
+
+from engines import ENGINES, SCRIPTS  # noqa: E402
+from install import Place  # noqa: E402
+from process import Driver, Failure  # noqa: E402
+from report import Entrant, introduction, kept_rows, ratio_of, ratio_rows, shape_section  # noqa: E402
+from works import WORKS, make_requests, make_warm_up  # noqa: E402
+
+# Answers with as many zeros as asked for; a batch of 2 gets one token too few, of 3 ends it with a word, of 4 makes it hang.
+DRIVER = """
+import json, sys, time
+print(json.dumps({"engine": "made up", "load_seconds": 0.5, "settings": "none"}), flush=True)
+for line in sys.stdin:
+    work = json.loads(line)
+    if work["batch"] == 3:
+        sys.exit("out of luck")
+    if work["batch"] == 4:
+        time.sleep(60)
+    outputs = [[0] * (request["output_tokens"] - (work["batch"] == 2)) for request in work["requests"]]
+    print(json.dumps({"seconds": 2.0, "outputs": outputs, "peak_memory_bytes": 7}), flush=True)
+"""
+
+
+def entrants():
+    return [
+        Entrant("Lorry", "bf16", "Lorry 1", ["as it is"], rates={"W1": [300.0, 240.0], "W2": []}, rates_beside={"W1": [150.0, 60.0]}),
+        Entrant("slow", "bf16", "Slow 2", ["fast"], rates={"W1": [100.0, 110.0]}),
+        Entrant("fast", "bf16", "Fast 3", ["faster"], rates={"W1": [200.0], "W2": [5.0]}),
+        Entrant("fast", "int8", "Fast 3", ["narrow"], rates={"W1": [900.0, 900.0]}),
+    ]
+
+
+class Report(unittest.TestCase):
+    def test_a_ratio_is_lorrys_best_to_the_best_peer_of_the_same_precision(self):
+        ratio = ratio_of(entrants(), "W1", "bf16")
+        self.assertEqual(ratio.peer.name, "fast")
+        self.assertAlmostEqual(ratio.best, 1.5)
+        self.assertEqual(ratio.rounds, [1.5])  # one of them failed before the second round
+
+    def test_there_is_no_ratio_where_one_side_is_missing(self):
+        self.assertIsNone(ratio_of(entrants(), "W2", "bf16"))  # Lorry failed
+        self.assertIsNone(ratio_of(entrants(), "W1", "int8"))  # Lorry did not run
+        self.assertIsNone(ratio_of(entrants()[:1], "W1", "bf16"))  # no peer did
+
+    def test_what_a_neighbour_leaves_is_the_median_share_of_the_rounds(self):
+        self.assertAlmostEqual(entrants()[0].kept("W1"), (0.5 + 0.25) / 2)
+        self.assertEqual(kept_rows(entrants(), ["W1"])[1:3], [["Lorry", "bf16", "38%"], ["slow", "bf16", "–"]])
+
+    def test_the_page_names_ratios_settings_and_what_is_left_out(self):
+        page = "\n".join([*introduction("Measured on paper", "with a pencil", ["W1"], 2),
+                          *shape_section("S", entrants(), ["W1"], {"lost": "no wheel"})])  # fmt: skip
+        for text in ("Measured on paper; with a pencil.", "| W1 | bf16 | 300 | fast | 200 | **1.50** | 1.50–1.50 |",
+                     "| slow | bf16 | 110 |", "- Fast 3, int8: narrow", "- lost: no wheel"):  # fmt: skip
+            self.assertIn(text, page)
+        self.assertEqual(len(ratio_rows(entrants(), ["W1"])), 2)
+
+
+class Works(unittest.TestCase):
+    def test_requests_have_the_lengths_and_tokens_that_the_rate_counts(self):
+        for work in WORKS.values():
+            requests = make_requests(work, 1000, "seed")
+            drawn = sum(request["output_tokens"] for request in requests)
+            taken = sum(len(request["prompt"]) for request in requests)
+            self.assertEqual(work.tokens(), drawn if work.counts == "output" else drawn + taken, work.name)
+            self.assertTrue(all(0 <= token < 1000 for request in requests for token in request["prompt"]))
+        self.assertEqual(WORKS["W3"].tokens(), 4 * 100 + 28 * 10)
+
+    def test_runs_share_nothing_but_what_a_work_shares_within_itself(self):
+        first, again, other = (make_requests(WORKS["W2s"], 49152, seed) for seed in ("1", "1", "2"))
+        self.assertEqual(first, again)
+        self.assertEqual(len(os.path.commonprefix([request["prompt"] for request in first])), 200)
+        self.assertNotEqual(first[0]["prompt"][:200], other[0]["prompt"][:200])
+        self.assertEqual(len({tuple(request["prompt"][:8]) for request in make_requests(WORKS["W2"], 49152, "1")}), 128)
+
+    def test_a_warm_up_fills_the_batch_and_sees_all_adapters(self):
+        requests = make_warm_up(WORKS["A8"], 49152)
+        self.assertEqual(len(requests), 64)
+        self.assertEqual(len({request["adapter"] for request in requests}), 8)
+
+
+def wait_for(condition):
+    end = time.monotonic() + 60
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return condition()
+
+
+class Drivers(unittest.TestCase):
+    requests = [{"prompt": [1], "output_tokens": 3, "adapter": None}]
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def start(self, code=DRIVER):
+        driver = Driver([sys.executable, "-c", code], Path(self.folder.name) / "log")
+        self.addCleanup(driver.close)
+        return driver
+
+    def test_a_driver_answers_and_is_stopped_between_its_turns(self):
+        driver = self.start()
+        self.assertEqual(driver.hello["engine"], "made up")
+        self.assertEqual(driver.ask(self.requests, 1)["seconds"], 2.0)
+        self.assertTrue(wait_for(lambda: Path(f"/proc/{driver.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"))
+
+    def test_an_answer_with_too_few_tokens_does_not_count(self):
+        with self.assertRaisesRegex(Failure, "drew 2 tokens"):
+            self.start().ask(self.requests, 2)
+
+    def test_a_driver_that_ends_leaves_its_last_word(self):
+        with self.assertRaisesRegex(Failure, "out of luck"):
+            self.start().ask(self.requests, 3)
+        with self.assertRaisesRegex(Failure, "No module named"):
+            self.start("import not_there")
+
+    def test_a_driver_that_hangs_is_killed(self):
+        driver = self.start()
+        driver.run_seconds_max = 0.2
+        with self.assertRaises(Failure):
+            driver.ask(self.requests, 4)
+        self.assertIsNotNone(driver.process.wait(60))
+
+
+class Program(unittest.TestCase):
+    def bench(self, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [str(ROOT / "ops" / "bench-peers"), "--dir", folder, *arguments]
+            return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+    def test_wrong_calls_are_refused_and_say_what_there_is(self):
+        for arguments, word in ((["--works", "W1,W9"], "W9"), (["--peers", "nobody"], "openvino"), (["--shape", "X"], "S, G"),
+                                (["--rounds", "0"], "no number from 1"), (["--precision", "int4"], "int8")):  # fmt: skip
+            done = self.bench(*arguments)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn(word, done.stderr)
+
+    def test_without_lorry_it_says_how_to_get_it(self):
+        done = self.bench("--lorry", "/nowhere/lorry")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ops/build", done.stderr)
+
+    def test_all_works_and_peers_are_listed(self):
+        listed = self.bench("--list").stdout
+        for name in [*WORKS, *ENGINES]:
+            self.assertIn(name + ":", listed)
+
+    def test_every_engine_has_its_driver_and_every_script_compiles(self):
+        for engine in ENGINES.values():
+            self.assertTrue((SCRIPTS / engine.driver).exists(), engine.driver)
+        for script in SCRIPTS.glob("*.py"):
+            compile(script.read_text(), str(script), "exec")
+
+    def test_an_installer_that_fails_says_why(self):
+        with tempfile.TemporaryDirectory() as folder:
+            place = Place(Path(folder))
+            with self.assertRaisesRegex(Failure, "no such wheel"):
+                place.run("x", [sys.executable, "-c", "import sys; sys.exit('no such wheel')"])
+            self.assertFalse(place.done_before("x", "1"))
+            place.mark_done("x", "1")
+            self.assertTrue(place.done_before("x", "1"))
+            self.assertFalse(place.done_before("x", "2"))
+
+
+if __name__ == "__main__":
+    unittest.main()
