@@ -111,8 +111,8 @@ class Place:
     def install_llama(self, name: str) -> None:
         """From source, for this very processor; the source stays, as it holds the converter."""
         folder = self.folder / name
-        self.run(name, [self.python(name), "-m", "pip", "download", "--quiet", "--no-cache-dir", "--no-deps", "--no-binary", ":all:",
-                        "--dest", str(folder), LLAMA_SOURCE])  # fmt: skip
+        download = [self.python(name), "-m", "pip", "download", "--quiet", "--no-cache-dir", "--no-deps", "--dest", str(folder)]
+        self.run(name, [*download, "--no-binary", "llama-cpp-python", LLAMA_SOURCE])
         archive = next(folder.glob("*.tar.gz"))
         with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="data")
