@@ -13,6 +13,9 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from works import ADAPTERS, RANK, SHAPES
 
 
+ENDS = ["bos_token", "eos_token", "pad_token", "unk_token"]
+
+
 def make_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
     """Byte-level BPE of made-up pairs: prompts are token ids, but converters want a tokenizer of a kind they know."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -21,7 +24,7 @@ def make_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE(vocab={word: index for index, word in enumerate(words)}, merges=pairs))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=words[0], eos_token=words[0], pad_token=words[0])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **dict.fromkeys(ENDS, words[0]))
 
 
 def make_model(shape: str) -> torch.nn.Module:
