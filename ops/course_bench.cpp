@@ -211,7 +211,7 @@ void multi_lora(Course& course, Experiment& experiment) {
 
 std::vector<engine::AdapterSource> random_adapters(const Course& course, std::int64_t count) {
     constexpr std::array<std::int64_t, 1> ranks = {16};
-    write_random_adapters(course.settings.model, count, ranks, course.scratch);
+    write_random_adapters(course.settings.model, count, count, ranks, course.scratch);
     std::vector<engine::AdapterSource> sources;
     for (std::int64_t i = 0; i < count; ++i) {
         const std::filesystem::path folder = course.scratch / fmt::format("lora-{}", i);

@@ -47,7 +47,7 @@ std::unique_ptr<Backend> Device::make(int threads) const {
     if (is_gpu()) return make_cuda_backend({.weights = weights});
     if (kernels != nullptr) {
         const cpu::DotKernels* dot = weights == Format::bfloat16 ? kernels->bfloat16_dot : nullptr;
-        if (quantize == Quantization::int8) dot = &cpu::scalar_int8_kernels();
+        if (quantize == Quantization::int8) dot = &cpu::int8_kernels_of(CpuIsa::scalar);
         return std::make_unique<cpu::CpuBackend>(*kernels, threads, weights, dot);
     }
     return make_cpu_backend({.threads = threads, .isa = needs, .weights = weights, .quantize = quantize});
