@@ -237,7 +237,7 @@ struct SampleResult {
 };
 
 struct SampleArgs {
-    Matrix logits;  // [rows, vocabulary] float32; overwritten
+    Matrix logits;  // [rows, vocabulary] float32
     std::span<const SampleRow> rows{};
     std::span<SampleResult> results{};  // [rows]; vectors keep their capacity between steps
 };

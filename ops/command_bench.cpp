@@ -367,6 +367,8 @@ void BenchCommand::bench_throughput(Settings settings) const {
     const ThroughputShape shape = throughput_shape(setup, folders);
     const kernels::CpuOptions options = cpu_options(settings);
 
+    if (profile_ && setup.device().has_own_memory)
+        throw UsageError("--profile: a GPU's ops are not done when they return; add --device cpu");
     // The machine's limits from the same minutes as the runs: others may be using it. Those of a GPU are not measured.
     const bool on_cpu = !setup.device().has_own_memory;
     std::optional<Rates> rates;

@@ -42,6 +42,7 @@ std::vector<engine::Request> read_requests(const std::filesystem::path& jobs, st
 }  // namespace
 
 std::vector<LossRow> measure_loss(const Settings& settings, const std::filesystem::path& jobs, std::int64_t jobs_max) {
+    if (jobs == "-") throw UsageError("--jobs -: they are read once for each way to store weights, so they must be in a file");
     std::vector<LossRow> rows;
     std::map<engine::RequestId, std::vector<engine::TokenId>> exact;
     for (const WeightFormat& format : weight_formats) {
@@ -67,6 +68,7 @@ std::vector<LossRow> measure_loss(const Settings& settings, const std::filesyste
                 if (rows.empty() || done.tokens == place->second) ++row.answers_same;
             }
         }
+        if (row.tokens == 0) throw UsageError("none of the jobs has a prompt of more than one token");
         row.perplexity = std::exp(-log_probability / static_cast<double>(row.tokens));
         rows.push_back(std::move(row));
     }

@@ -72,7 +72,7 @@ std::int64_t elements_of(const NamedTensor& tensor) {
 // fraction and one of three exponents.
 std::uint16_t random_weight(std::uint16_t bits) {
     constexpr std::uint16_t exponent_first = 120;  // 2^-7
-    const auto exponent = static_cast<std::uint16_t>(exponent_first + (bits >> 13) % 3);
+    const auto exponent = static_cast<std::uint16_t>(exponent_first + (bits >> 7 & 0x3F) % 3);
     return static_cast<std::uint16_t>((bits & 0x8000U) | static_cast<unsigned>(exponent << 7) | (bits & 0x7FU));
 }
 

@@ -14,10 +14,7 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
     if (options.weights != Format::float32 && options.weights != Format::bfloat16) {
         throw std::runtime_error("the CPU stores weights as float32 or bfloat16: choose one of these");
     }
-    const CpuIsa isa = options.isa.value_or(cpu::choose_isa());
-    if (!cpu::supported(isa)) {
-        throw std::runtime_error(std::string("this processor does not support ") + cpu::name_of(isa) + ": leave the choice to the program");
-    }
+    const CpuIsa isa = cpu::usable_isa(options.isa);
     const int threads = options.threads > 0 ? options.threads : cpu::usable_processors();
     const cpu::Kernels& kernels = cpu::kernels_of(isa);
     const cpu::DotKernels* dot = options.weights == Format::bfloat16 ? kernels.bfloat16_dot : nullptr;

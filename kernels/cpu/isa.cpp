@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
 #include <thread>
 
 namespace lorry::kernels::cpu {
@@ -85,6 +86,12 @@ CpuIsa choose_isa() {
     }
     if (supported(CpuIsa::avx512)) return CpuIsa::avx512;
     return supported(CpuIsa::avx2) ? CpuIsa::avx2 : CpuIsa::scalar;
+}
+
+CpuIsa usable_isa(std::optional<CpuIsa> wanted) {
+    if (!wanted) return choose_isa();
+    if (supported(*wanted)) return *wanted;
+    throw std::runtime_error(std::string("this processor does not support ") + name_of(*wanted) + ": leave the choice to the program");
 }
 
 const Kernels& kernels_of(CpuIsa isa) {

@@ -17,6 +17,9 @@ const char* name_of(CpuIsa isa);
 // The table's choice for this chip; a chip that is not in the table gets the widest instruction set it supports.
 CpuIsa choose_isa();
 
+// What was asked for, else the table's choice. Throws std::runtime_error for one that the processor does not support.
+CpuIsa usable_isa(std::optional<CpuIsa> wanted);
+
 const Kernels& kernels_of(CpuIsa isa);
 
 // The fastest int8 or int4 kernels among those that `isa` allows and the processor supports; all give the same results.

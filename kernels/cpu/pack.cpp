@@ -108,7 +108,7 @@ void pack_int8_part(const WeightPart& part, std::int64_t first, float scale, Pan
     std::vector<float> largest(static_cast<std::size_t>(part.out_features));
     read_any_part(part, [&](std::int64_t output, std::int64_t, float value) {
         float& most = largest[static_cast<std::size_t>(output)];
-        most = std::max(most, std::abs(value * scale));
+        most = std::max(most, std::abs(value * scale)) + (value - value);  // one that is not finite shows: all of the output is NaN
     });
     for (std::int64_t output = 0; output < part.out_features; ++output)
         panels.scales[static_cast<std::size_t>(first + output)] = largest[static_cast<std::size_t>(output)] / 127.0F;

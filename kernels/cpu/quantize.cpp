@@ -114,6 +114,7 @@ float quantize_int4(std::span<const float> weights, std::span<std::uint8_t> nibb
         const Range range = range_of(stretch(i));
         scale = std::max({scale, range.width() / (nibble_most * factor_most), range.high / 127.0F, -range.low / 127.0F});
     }
+    for (const float weight : weights) scale += weight - weight;
     if (scale == 0.0F || !std::isfinite(scale)) {
         std::ranges::fill(nibbles, std::uint8_t{0});
         std::ranges::fill(factors, std::uint8_t{0});

@@ -73,9 +73,10 @@ void Rates::take_better(const Rates& other) {
     int8_dot = std::max(int8_dot, other.int8_dot);
 }
 
-Rates measure_rates(int threads, std::optional<CpuIsa> isa) {
+Rates measure_rates(int threads, std::optional<CpuIsa> wanted) {
+    const CpuIsa isa = usable_isa(wanted);
     ThreadPool pool(threads > 0 ? threads : usable_processors());
-    const Kernels& kernels = kernels_of(isa.value_or(choose_isa()));
+    const Kernels& kernels = kernels_of(isa);
     const Memory memory(memory_bytes);
     std::memset(memory.data(), 1, memory_bytes);
     const auto bytes = static_cast<std::int64_t>(memory_bytes);
@@ -99,7 +100,7 @@ Rates measure_rates(int threads, std::optional<CpuIsa> isa) {
     // Also where the widened float32 is faster: a limit is what the processor could do.
     if (supported(CpuIsa::avx512bf16))
         rates.bfloat16_dot = best_rate([&] { return over_threads(pool, avx512bf16_kernels().bfloat16_dot->operations); });
-    rates.int8_dot = best_rate([&] { return over_threads(pool, int8_kernels_of(isa.value_or(choose_isa())).operations); });
+    rates.int8_dot = best_rate([&] { return over_threads(pool, int8_kernels_of(isa).operations); });
     return rates;
 }
 
