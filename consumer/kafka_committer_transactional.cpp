@@ -229,7 +229,8 @@ private:
             });
             if (sent == transaction.commits.end() || !tracker_.is_current(entry.source, entry.epoch)) continue;
             const std::int64_t offset = entry.source.offset;
-            const auto answers = past_results_.ask({{entry.source.partition, offset, offset + 1, sent->seen}}, std::stop_token());
+            const auto answers = past_results_.ask({{entry.source.partition, offset, offset + 1, sent->seen}}, std::stop_token(),
+                                                   options_.timeout + others_time);
             return answers->at(entry.source.partition).ended.contains(offset);
         }
         return false;

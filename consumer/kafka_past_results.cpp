@@ -1,6 +1,7 @@
 // Reading results for the sources they name.
 #include "consumer/kafka_past_results.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -79,23 +80,31 @@ std::optional<schema::JobRecord> first_record(const KafkaConfig& config, const T
     return std::nullopt;
 }
 
-// Every committed record of these logs from `starts` up to `ends`. False: told to stop.
+// Every committed record of these logs from `starts` up to `ends`. False: told to stop. Throws KafkaError after `patience`.
 bool read(const KafkaConfig& config, const std::map<Log, std::int64_t>& starts, const EndOffsets& ends, const std::stop_token& stop,
-          const std::function<void(const schema::JobRecord&)>& take) {
+          std::optional<milliseconds> patience, const std::function<void(const schema::JobRecord&)>& take) {
     RecordReader::Options options{.positions_only = true};
     for (const auto& [log, start] : starts) options.positions.push_back({log.first, log.second, start});
     RecordReader reader(config, std::move(options));
     const auto is_read = [&](const TopicOffset& position) { return position.next >= ends.at({position.topic, position.partition}); };
-    auto next_telling = std::chrono::steady_clock::now() + telling_interval;
+    const auto start_time = std::chrono::steady_clock::now();
+    auto next_telling = start_time + telling_interval;
     for (;;) {
         const auto positions = reader.positions();
         const auto behind = std::ranges::find_if_not(positions, is_read);
         if (behind == positions.end()) return true;
         if (stop.stop_requested()) return false;
-        if (const auto now = std::chrono::steady_clock::now(); now > next_telling) {
+        const auto now = std::chrono::steady_clock::now();
+        if (patience && now - start_time > *patience) {
+            throw KafkaError(
+                fmt::format("{} [{}]: a transaction is open at offset {}, and whether what lies behind it is committed cannot be "
+                            "known: start the worker again",
+                            behind->topic, behind->partition, behind->next));
+        }
+        if (now > next_telling) {
             next_telling = now + telling_interval;
-            spdlog::warn("{} [{}]: reading what has ended is at offset {} of {}; if it stays there, a transaction is open at it",
-                         behind->topic, behind->partition, behind->next, ends.at({behind->topic, behind->partition}));
+            spdlog::info("{} [{}]: reading what has ended is at offset {} of {}", behind->topic, behind->partition, behind->next,
+                         ends.at({behind->topic, behind->partition}));
         }
         for (const schema::JobRecord& record : reader.poll(poll_timeout, records_max)) take(record);
     }
@@ -113,11 +122,11 @@ EndTopics PastResults::end_topics() {
     return *end_topics_;
 }
 
-// As everybody sees them, committed or not: what is above was written later.
-std::optional<EndOffsets> PastResults::ends_of(const TopicPartitions& logs, const std::stop_token& stop) const {
+std::optional<EndOffsets> PastResults::ends_of(const TopicPartitions& logs, rd_kafka_IsolationLevel_t level,
+                                               const std::stop_token& stop) const {
     const auto deadline = std::chrono::steady_clock::now() + connection_.config().deadline_later;
     for (Backoff backoff(backoff_first, backoff_max); !stop.stop_requested();) {
-        if (auto ends = end_offsets(connection_, logs, RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED, stop)) return ends;
+        if (auto ends = end_offsets(connection_, logs, level, stop)) return ends;
         if (std::chrono::steady_clock::now() > deadline) {
             throw connection_.away("asking where the results end", connection_.config().deadline_later);
         }
@@ -134,7 +143,8 @@ std::optional<schema::Timestamp> PastResults::oldest_end(const Question& questio
 }
 
 std::optional<std::map<std::int32_t, PastResults::Answer>> PastResults::ask(const std::vector<Question>& questions,
-                                                                            const std::stop_token& stop) {
+                                                                            const std::stop_token& stop,
+                                                                            std::optional<milliseconds> patience) {
     const EndTopics topics = end_topics();
     const std::array kinds = {Kind{topics_.results(), topics.results, &EndsSeen::results, schema::source_topic_header,
                                    schema::source_partition_header, schema::source_offset_header},
@@ -144,7 +154,8 @@ std::optional<std::map<std::int32_t, PastResults::Answer>> PastResults::ask(cons
     for (const Question& question : questions) {
         for (const Kind& kind : kinds) logs.insert(kind.log_of(question.partition));
     }
-    const auto ends = ends_of({logs.begin(), logs.end()}, stop);
+    const auto level = patience ? RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED : RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED;
+    const auto ends = ends_of({logs.begin(), logs.end()}, level, stop);
     if (!ends) return std::nullopt;
 
     std::map<std::int32_t, Answer> answers;
@@ -175,7 +186,7 @@ std::optional<std::map<std::int32_t, PastResults::Answer>> PastResults::ask(cons
         // Another partition's question may begin earlier in the same log.
         if (record.source.offset >= found->second.from.*kind->seen) answers[job->partition].ended.insert(job->offset);
     };
-    if (!starts.empty() && !read(connection_.config(), starts, *ends, stop, take)) return std::nullopt;
+    if (!starts.empty() && !read(connection_.config(), starts, *ends, stop, patience, take)) return std::nullopt;
     return answers;
 }
 

@@ -3,6 +3,7 @@
 // none, from where the oldest open job's result can be. So also offsets that a broker gives out too old make no job run twice.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -47,12 +48,14 @@ public:
         EndsSeen seen;
     };
     // Results of job partition p are in results partition p mod n (KafkaSink puts them there), and are younger than their jobs. A result of
-    // an earlier topic of the same name does not count, where brokers tell topics apart by ids. Blocks while open transactions are in the
-    // way, and for as long as reading takes. nullopt: told to stop. Throws KafkaError when the brokers are away for deadline_later.
-    std::optional<std::map<std::int32_t, Answer>> ask(const std::vector<Question>& questions, const std::stop_token& stop);
+    // an earlier topic of the same name does not count, where brokers tell topics apart by ids. What lies behind an open transaction is
+    // waited for as long as `patience` says, else left out. Blocks for as long as reading takes. nullopt: told to stop. Throws KafkaError
+    // when the brokers are away for deadline_later, or patience ends.
+    std::optional<std::map<std::int32_t, Answer>> ask(const std::vector<Question>& questions, const std::stop_token& stop,
+                                                      std::optional<std::chrono::milliseconds> patience = std::nullopt);
 
 private:
-    std::optional<EndOffsets> ends_of(const TopicPartitions& logs, const std::stop_token& stop) const;
+    std::optional<EndOffsets> ends_of(const TopicPartitions& logs, rd_kafka_IsolationLevel_t level, const std::stop_token& stop) const;
     std::optional<schema::Timestamp> oldest_end(const Question& question, const std::stop_token& stop) const;
 
     const KafkaConnection& connection_;
