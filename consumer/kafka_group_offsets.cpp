@@ -148,7 +148,8 @@ std::vector<std::int64_t> GroupOffsets::offsets_since(schema::Timestamp time) co
 std::vector<EndsSeen> GroupOffsets::ends_seen() const {
     std::vector<PastResults::Question> questions;  // about no job
     for (std::int32_t i = 0; i < state_->partitions; ++i) questions.push_back({.partition = i, .first = 0, .end = 0, .seen = EndsSeen{}});
-    const auto answers = PastResults(state_->connection, state_->topics).ask(questions, std::stop_token());
+    // With what open transactions have written: it was there before.
+    const auto answers = PastResults(state_->connection, state_->topics).ask(questions, std::stop_token(), milliseconds(0));
     std::vector<EndsSeen> ends;
     for (const auto& [partition, answer] : *answers) ends.push_back(answer.seen);
     return ends;

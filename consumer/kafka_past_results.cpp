@@ -162,15 +162,15 @@ std::optional<std::map<std::int32_t, PastResults::Answer>> PastResults::ask(cons
     std::map<std::int32_t, Sought> sought;
     std::map<Log, std::int64_t> starts;
     for (const Question& question : questions) {
-        EndsSeen& seen = answers[question.partition].seen;
-        for (const Kind& kind : kinds) seen.*kind.seen = ends->at(kind.log_of(question.partition));
+        // Never back: behind an open transaction more may be known than readers see, and a replay must not find what was before it.
+        EndsSeen& seen = answers[question.partition].seen = question.seen.value_or(EndsSeen{});
+        for (const Kind& kind : kinds) seen.*kind.seen = std::max(seen.*kind.seen, ends->at(kind.log_of(question.partition)));
         if (question.first >= question.end) continue;
         Sought& one = sought[question.partition] = {question.first, question.end, question.seen.value_or(EndsSeen{})};
         const auto oldest = question.seen ? std::nullopt : oldest_end(question, stop);
         for (const Kind& kind : kinds) {
             const Log log = kind.log_of(question.partition);
             std::int64_t& from = one.from.*kind.seen;
-            if (from > ends->at(log)) from = 0;  // the topic was made anew
             if (oldest) from = first_offset_since(connection_, log, *oldest).value_or(0);
             if (from >= ends->at(log)) continue;
             const auto [start, is_new] = starts.try_emplace(log, from);
