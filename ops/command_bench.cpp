@@ -105,6 +105,7 @@ public:
 
 private:
     void declare_queue(CLI::App& app);
+    void declare_made_up(CLI::App& part);
     void declare_throughput(CLI::App& app);
     void declare_adapters(CLI::App& app);
     void declare_loss(CLI::App& app);
@@ -190,22 +191,24 @@ void BenchCommand::declare_queue(CLI::App& app) {
     queue_configuration_.declare(*queue_, {SettingScope::model});
 }
 
+// What requests, model and adapters are made up of.
+void BenchCommand::declare_made_up(CLI::App& part) {
+    part.add_option("--input-tokens", input_tokens_, "of each prompt: a number, or LOW:HIGH for any between")->capture_default_str();
+    part.add_option("--output-tokens", output_tokens_, "drawn by each, in the same way")->capture_default_str();
+    part.add_option("--random-weights", random_weights_, "instead of --model: a model of this shape that was never trained")
+        ->check(CLI::IsMember(random_model_names()));
+    part.add_option("--random-adapters", random_adapters_, "instead of --adapters: so many that were never trained")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    part.add_option("--ranks", ranks_, "of the random adapters, in turn")->delimiter(',')->check(CLI::Range(1, 512))->capture_default_str();
+}
+
 void BenchCommand::declare_throughput(CLI::App& app) {
     CLI::App* part = app.add_subcommand("throughput", "many requests at once, and the share of the machine that they use");
     part->add_option("--requests", throughput_shape_.requests, "how many")->check(CLI::PositiveNumber)->capture_default_str();
-    part->add_option("--input-tokens", input_tokens_, "of each prompt: a number, or LOW:HIGH for any between")->capture_default_str();
-    part->add_option("--output-tokens", output_tokens_, "drawn by each, in the same way")->capture_default_str();
+    declare_made_up(*part);
     part->add_option("--shared-tokens", throughput_shape_.shared_tokens, "that all prompts begin with")
         ->check(CLI::NonNegativeNumber)
-        ->capture_default_str();
-    part->add_option("--random-weights", random_weights_, "instead of --model: a model of this shape that was never trained")
-        ->check(CLI::IsMember(random_model_names()));
-    part->add_option("--random-adapters", random_adapters_, "instead of --adapters: so many that were never trained")
-        ->check(CLI::NonNegativeNumber)
-        ->capture_default_str();
-    part->add_option("--ranks", ranks_, "of the random adapters, in turn")
-        ->delimiter(',')
-        ->check(CLI::Range(1, 512))
         ->capture_default_str();
     part->add_flag("--base,!--no-base", base_too_, "with adapters: the base model takes its turn too")->capture_default_str();
     part->add_flag("--against-base", against_base_, "in turn with the same requests all for the base: what adapters cost");
@@ -222,14 +225,7 @@ void BenchCommand::declare_adapters(CLI::App& app) {
     };
     number("--requests", adapter_shape_.requests, "in the backlog");
     number("--window", adapter_shape_.in_flight, "of them that the engine knows at a time");
-    adapters_->add_option("--input-tokens", input_tokens_, "of each prompt: a number, or LOW:HIGH for any between")->capture_default_str();
-    adapters_->add_option("--output-tokens", output_tokens_, "drawn by each, in the same way")->capture_default_str();
-    adapters_->add_option("--random-weights", random_weights_, "instead of --model: a model of this shape that was never trained")
-        ->check(CLI::IsMember(random_model_names()));
-    adapters_->add_option("--random-adapters", random_adapters_, "instead of --adapters: so many that were never trained")
-        ->check(CLI::NonNegativeNumber)
-        ->capture_default_str();
-    adapters_->add_option("--ranks", ranks_, "of the random adapters, in turn")->delimiter(',')->check(CLI::Range(1, 512));
+    declare_made_up(*adapters_);
     number("--cached", adapters_cached_, "adapters that memory holds");
     adapters_->add_option("--exponent", adapter_shape_.exponent, "the K-th adapter is asked for 1 / K^EXPONENT as often as the first")
         ->check(CLI::Range(0.0, 4.0))
