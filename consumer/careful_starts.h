@@ -22,7 +22,9 @@ namespace lorry::consumer {
 class CarefulStarts {
 public:
     struct Options {
-        std::size_t jobs = 512;    // of each partition: at least as many as a worker has in flight; 0: all jobs start at once
+        // Of each partition; 0: all jobs start at once. At least as many as an engine runs at once, not as a worker's window holds: jobs that
+        // wait there harm nobody, and with each death one that kills its worker comes closer to the first that are not finished.
+        std::size_t jobs = 512;
         std::size_t at_once = 64;  // that are started and not finished: they are the suspects if the worker dies
         std::size_t suspects_at_once = 8;
     };

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <optional>
@@ -187,6 +188,11 @@ std::size_t commit_metadata_chars(const CommitState& state) {
     ByteCounter counter;
     write(counter, state);
     return (head_bytes + counter.bytes + 2) / 3 * 4;
+}
+
+bool is_finished(const CommitState& state, std::int64_t offset) {
+    if (offset <= state.offset) return offset < state.offset;
+    return offset <= state.highest_finished && !std::ranges::binary_search(state.holes, offset);
 }
 
 std::string encode_commit_metadata(const CommitState& state, std::size_t chars_max) {

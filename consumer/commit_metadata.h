@@ -46,6 +46,8 @@ struct CommitState {
     auto operator<=>(const CommitState&) const = default;
 };
 
+bool is_finished(const CommitState& state, std::int64_t offset);
+
 struct CommitMetadataError {
     enum class Kind : std::uint8_t {
         absent,   // nothing is said about what lies above the offset: it was set by an administrator, or there was too much to say

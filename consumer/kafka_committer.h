@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "consumer/kafka_connection.h"
+#include "consumer/kafka_leftovers.h"
 #include "consumer/kafka_past_results.h"
 #include "consumer/offset_tracker.h"
 #include "schema/completion.h"
@@ -72,8 +73,7 @@ struct TransactionOptions {
     std::size_t entries_max = 10'000;  // of one transaction; fewer for a while after one timed out
     std::size_t bytes_max = std::size_t{64} << 20;
     ProducerLimits limits;
-    TopicPartitions outputs;  // where results, statuses and dead letters go
-    TopicPartitions inputs;   // the jobs topic's
+    LeftoverOptions leftovers;
 };
 // Waits until what an earlier worker of this id left open has ended. Throws KafkaError at deadline_start.
 std::unique_ptr<Committer> make_transactional_committer(const KafkaConfig& config, KafkaConnection& consumer, PastResults& past_results,

@@ -12,7 +12,6 @@
 #include "consumer/backoff.h"
 #include "consumer/fault_point.h"
 #include "consumer/kafka_committer.h"
-#include "consumer/kafka_leftovers.h"
 #include "consumer/kafka_transactions.h"
 
 namespace lorry::consumer {
@@ -206,11 +205,8 @@ private:
                 config_, TransactionalProducer::Options{.id = options_.id, .timeout = options_.timeout, .limits = options_.limits});
             StepResult result = producer_->open(deadline);
             if (result.end == StepEnd::done) {
-                result = end_leftovers(*producer_, consumer_,
-                                       {.outputs = options_.outputs,
-                                        .inputs = options_.inputs,
-                                        .patience = options_.timeout + others_time,
-                                        .deadline = deadline});
+                result = end_leftovers(*producer_, consumer_, options_.leftovers,
+                                       {.patience = options_.timeout + others_time, .deadline = deadline});
             }
             if (result.end == StepEnd::done) return;
             if (result.end == StepEnd::fenced) count_fence(result.reason);

@@ -324,6 +324,12 @@ void KafkaConnection::check_reachable() {
     if (now - *down_since_ > config_.deadline_later) throw away("reaching any broker", config_.deadline_later);
 }
 
+rd_kafka_resp_err_t committed_offsets(const KafkaConnection& consumer, rd_kafka_topic_partition_list_t& partitions, milliseconds timeout) {
+    auto error = rd_kafka_committed(consumer.handle(), &partitions, static_cast<int>(timeout.count()));
+    for (int i = 0; i < partitions.cnt && error == RD_KAFKA_RESP_ERR_NO_ERROR; ++i) error = partitions.elems[i].err;
+    return error;
+}
+
 bool is_embedded_cluster(std::string_view cluster_id) { return cluster_id.starts_with("mockCluster"); }
 
 }  // namespace lorry::consumer

@@ -119,6 +119,10 @@ private:
     KafkaClientHandle handle_;
 };
 
+// One request for what the consumer's group has committed for these, into the list: the first error of the whole or of a partition.
+rd_kafka_resp_err_t committed_offsets(const KafkaConnection& consumer, rd_kafka_topic_partition_list_t& partitions,
+                                      std::chrono::milliseconds timeout);
+
 // The embedded broker says who it is by its cluster id.
 bool is_embedded_cluster(std::string_view cluster_id);
 

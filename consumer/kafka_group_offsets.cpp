@@ -109,11 +109,7 @@ std::optional<GroupMembers> GroupOffsets::members() const {
 
 std::vector<PartitionOffsets> GroupOffsets::read() const {
     const PartitionListHandle list = state_->list();
-    state_->until_answered("reading the offsets", [&] {
-        auto error = rd_kafka_committed(state_->connection.handle(), list.get(), static_cast<int>(request_timeout.count()));
-        for (int i = 0; i < list->cnt && error == RD_KAFKA_RESP_ERR_NO_ERROR; ++i) error = list->elems[i].err;
-        return error;
-    });
+    state_->until_answered("reading the offsets", [&] { return committed_offsets(state_->connection, *list, request_timeout); });
     std::vector<PartitionOffsets> all;
     for (int i = 0; i < list->cnt; ++i) {
         const rd_kafka_topic_partition_t& found = list->elems[i];

@@ -1,11 +1,19 @@
-// Looks, waits, and ends by aborting.
+// Looks, waits, and ends what stays open as the group's offsets say.
 #include "consumer/kafka_leftovers.h"
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
 #include <thread>
+#include <utility>
 
 #include "consumer/backoff.h"
+#include "consumer/commit_metadata.h"
+#include "consumer/kafka_reader.h"
+#include "schema/codec.h"
 
 namespace lorry::consumer {
 
@@ -17,71 +25,196 @@ using std::chrono::milliseconds;
 constexpr milliseconds backoff_first{20};
 constexpr milliseconds backoff_max{500};
 constexpr milliseconds committed_timeout{500};
+constexpr milliseconds poll_timeout{200};
+constexpr std::size_t records_max = 1000;
 
-// False while a transaction holds them undecided. A missing right is told where offsets are needed.
-bool are_offsets_decided(const KafkaConnection& consumer, const TopicPartitions& partitions) {
-    const PartitionListHandle list = list_of(partitions);
-    auto error = rd_kafka_committed(consumer.handle(), list.get(), static_cast<int>(committed_timeout.count()));
-    for (int i = 0; i < list->cnt && error == RD_KAFKA_RESP_ERR_NO_ERROR; ++i) error = list->elems[i].err;
-    return error == RD_KAFKA_RESP_ERR_NO_ERROR || is_configuration_error(error);
-}
+class Leftovers {
+public:
+    Leftovers(TransactionalProducer& producer, const KafkaConnection& consumer, const LeftoverOptions& options,
+              const LeftoverLimits& limits)
+        : producer_(producer), consumer_(consumer), options_(options), limits_(limits) {}
 
-EndOffsets require_ends(const KafkaConnection& consumer, const TopicPartitions& partitions, rd_kafka_IsolationLevel_t level,
-                        const LeftoverOptions& options) {
-    const auto start = Clock::now();
-    for (Backoff backoff(backoff_first, backoff_max);;) {
-        if (auto ends = end_offsets(consumer, partitions, level, {})) return *std::move(ends);
-        if (Clock::now() - start > options.deadline) throw consumer.away("looking for open transactions", options.deadline);
-        std::this_thread::sleep_for(backoff.next());
+    StepResult end() {
+        const EndOffsets stable = stable_ends();
+        open_ = ends_of(options_.outputs, RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED);
+        leave_out_passed(stable);
+        if (!options_.inputs.empty() && !are_decided(options_.inputs)) undecided_ = options_.inputs;
+        wait_for_others();
+        if (is_nothing_left()) return {};
+        spdlog::warn("{} partitions and the offsets of {} hold a transaction that does not end by itself: ending it, in case it is ours",
+                     open_.size(), undecided_.size());
+        const TopicPartitions committed = committed_ones();
+        if (!committed.empty()) {
+            spdlog::warn("in {} of them it was committed, by what the group's offsets say: committing it there too", committed.size());
+            if (auto result = commit_over(committed); result.end != StepEnd::done) return result;
+            for (const auto& partition : committed) open_.erase(partition);
+        }
+        return is_nothing_left() ? StepResult{} : abort_over();
     }
-}
 
-// Its end is written to every partition that it touched, whatever stood open there.
-StepResult abort_over(TransactionalProducer& producer, const KafkaConnection& consumer, const EndOffsets& open,
-                      const LeftoverOptions& options) {
-    if (auto begun = producer.begin(1); begun.end != StepEnd::done) return begun;
-    for (const auto& [partition, end] : open) {
-        producer.send(
-            {.topic = partition.first, .partition = partition.second, .key = std::nullopt, .value = std::nullopt, .headers = {}, .tag = 0});
-    }
-    if (auto sent = producer.finish_sending(); sent.end == StepEnd::unknown || sent.end == StepEnd::fenced) return sent;
-    if (!options.inputs.empty()) {
-        const PartitionListHandle offsets = list_of({options.inputs.front()});
-        offsets->elems[0].offset = 0;
-        const GroupMetadataHandle group(rd_kafka_consumer_group_metadata(consumer.handle()));
-        // That the offsets' partition is part of the transaction is enough; a group that does not know us yet refuses the offset. Should
-        // it ever count, then as one without metadata, after which a take-over asks the results.
-        if (auto sent = producer.send_offsets(group.get(), offsets.get()); sent.end == StepEnd::unknown || sent.end == StepEnd::fenced) {
-            return sent;
+private:
+    bool is_nothing_left() const { return open_.empty() && undecided_.empty(); }
+
+    EndOffsets ends_of(const TopicPartitions& partitions, rd_kafka_IsolationLevel_t level) const {
+        for (Backoff backoff(backoff_first, backoff_max);; pause(backoff, "looking for open transactions")) {
+            if (auto ends = end_offsets(consumer_, partitions, level, {})) return *std::move(ends);
         }
     }
-    return producer.abort();
-}
+    EndOffsets stable_ends() const { return ends_of(options_.outputs, RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED); }
+
+    void pause(Backoff& backoff, const char* what) const {
+        if (Clock::now() - start_ > limits_.deadline) throw consumer_.away(what, limits_.deadline);
+        std::this_thread::sleep_for(backoff.next());
+    }
+
+    void leave_out_passed(const EndOffsets& stable) {
+        std::erase_if(open_, [&](const auto& one) { return stable.at(one.first) >= one.second; });
+    }
+
+    // False while a transaction holds them undecided. A missing right is told where offsets are needed.
+    bool are_decided(const TopicPartitions& partitions) const {
+        const auto error = committed_offsets(consumer_, *list_of(partitions), committed_timeout);
+        return error == RD_KAFKA_RESP_ERR_NO_ERROR || is_configuration_error(error);
+    }
+
+    // Mostly these are transactions of other workers, about to end.
+    void wait_for_others() {
+        for (Backoff backoff(backoff_first, backoff_max); !is_nothing_left() && Clock::now() - start_ < limits_.patience;) {
+            pause(backoff, "waiting for open transactions");
+            leave_out_passed(stable_ends());
+            // One by one: in a large group some are always about to be decided.
+            std::erase_if(undecided_, [&](const auto& partition) { return are_decided({partition}); });
+        }
+    }
+
+    // What the group's offsets say of each partition of which they say anything.
+    std::map<std::int32_t, CommitState> states() const {
+        std::map<std::int32_t, CommitState> states;
+        for (const auto& partition : options_.inputs) {
+            if (std::ranges::find(undecided_, partition) != undecided_.end()) continue;
+            const PartitionListHandle list = list_of({partition});
+            for (Backoff backoff(backoff_first, backoff_max);; pause(backoff, "reading committed offsets")) {
+                const auto error = committed_offsets(consumer_, *list, committed_timeout);
+                if (error == RD_KAFKA_RESP_ERR_NO_ERROR || is_configuration_error(error)) break;
+            }
+            const rd_kafka_topic_partition_t& found = list->elems[0];
+            if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR || found.offset < 0) continue;
+            auto state = decode_commit_metadata(found.offset, {static_cast<const char*>(found.metadata), found.metadata_size});
+            // Without metadata, what lies below the offset is known.
+            states[partition.second] = state ? *std::move(state) : CommitState{.offset = found.offset, .highest_finished = found.offset};
+        }
+        return states;
+    }
+
+    // The open partitions in which that is a transaction of ours that was committed. The offsets are read before the records: a job that
+    // another worker finishes meanwhile either counts as open, or its other end is seen.
+    TopicPartitions committed_ones() const {
+        const auto states = this->states();
+        const auto is_done = [&](const schema::Source& job) {
+            const auto state = states.find(job.partition);
+            return job.topic == options_.topics.jobs() && state != states.end() && is_finished(state->second, job.offset);
+        };
+        TopicPartitions committed;
+        for (const auto& [partition, ends] : ends_behind(open_)) {
+            if (was_committed(ends, options_.worker, is_done)) committed.push_back(partition);
+        }
+        return committed;
+    }
+
+    // All ends of jobs that stand behind the stable ends of these.
+    std::map<TopicPartitions::value_type, std::vector<EndOfJob>> ends_behind(const EndOffsets& open) const {
+        std::map<TopicPartitions::value_type, std::vector<EndOfJob>> found;
+        TopicPartitions partitions;
+        for (const auto& [partition, end] : open) partitions.push_back(partition);
+        const EndOffsets starts = ends_of(partitions, RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED);
+        const EndOffsets ends = ends_of(partitions, RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED);
+        RecordReader::Options reading{.positions_only = true, .uncommitted = true};
+        for (const auto& [partition, start] : starts) reading.positions.push_back({partition.first, partition.second, start});
+        RecordReader reader(consumer_.config(), std::move(reading));
+        const auto is_read = [&](const TopicOffset& position) { return position.next >= ends.at({position.topic, position.partition}); };
+        while (!std::ranges::all_of(reader.positions(), is_read)) {
+            for (const schema::JobRecord& record : reader.poll(poll_timeout, records_max)) {
+                if (auto end = end_of_job(record)) found[{record.source.topic, record.source.partition}].push_back(*std::move(end));
+            }
+        }
+        return found;
+    }
+
+    std::optional<EndOfJob> end_of_job(const schema::JobRecord& record) const {
+        if (record.source.topic == options_.topics.status()) {
+            const auto status = schema::parse_status(record.value.value_or(""));
+            if (!status || !schema::is_terminal(status->state)) return std::nullopt;
+            return EndOfJob{status->run.source, status->run.worker};
+        }
+        const bool is_result = record.source.topic == options_.topics.results();
+        const auto named = is_result ? schema::source_of_result(record.headers) : schema::source_of_dead_letter(record.headers);
+        const std::string* worker = schema::find_header(record.headers, schema::worker_header);
+        if (!named || worker == nullptr) return std::nullopt;
+        return EndOfJob{named->source, *worker};
+    }
+
+    // Begins a transaction whose end is written to these, whatever stands open there.
+    StepResult begin_over(const TopicPartitions& partitions) {
+        if (auto begun = producer_.begin(1); begun.end != StepEnd::done) return begun;
+        for (const auto& [topic, partition] : partitions) {
+            producer_.send(
+                {.topic = topic, .partition = partition, .key = schema::filler_key, .value = std::nullopt, .headers = {}, .tag = 0});
+        }
+        return producer_.finish_sending();
+    }
+
+    StepResult commit_over(const TopicPartitions& partitions) {
+        auto sent = begin_over(partitions);
+        return sent.end == StepEnd::done ? producer_.commit() : sent;
+    }
+
+    StepResult abort_over() {
+        TopicPartitions partitions;
+        for (const auto& [partition, end] : open_) partitions.push_back(partition);
+        if (auto sent = begin_over(partitions); sent.end == StepEnd::unknown || sent.end == StepEnd::fenced) return sent;
+        if (!options_.inputs.empty()) {
+            const PartitionListHandle offsets = list_of({options_.inputs.front()});
+            offsets->elems[0].offset = 0;
+            const GroupMetadataHandle group(rd_kafka_consumer_group_metadata(consumer_.handle()));
+            // That the offsets' partition is part of the transaction is enough; a group that does not know us yet refuses the offset.
+            // Should it ever count, then as one without metadata, after which a take-over asks the results.
+            auto sent = producer_.send_offsets(group.get(), offsets.get());
+            if (sent.end == StepEnd::unknown || sent.end == StepEnd::fenced) return sent;
+        }
+        return producer_.abort();
+    }
+
+    TransactionalProducer& producer_;
+    const KafkaConnection& consumer_;
+    const LeftoverOptions& options_;
+    const LeftoverLimits& limits_;
+    const Clock::time_point start_ = Clock::now();
+    EndOffsets open_;            // outputs that a transaction holds open, and their ends when first seen
+    TopicPartitions undecided_;  // inputs whose offsets one holds undecided
+};
 
 }  // namespace
 
-StepResult end_leftovers(TransactionalProducer& producer, const KafkaConnection& consumer, const LeftoverOptions& options) {
-    const auto until = Clock::now() + options.patience;
-    const auto stable_ends = [&] { return require_ends(consumer, options.outputs, RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED, options); };
-    const EndOffsets stable = stable_ends();
-    EndOffsets open = require_ends(consumer, options.outputs, RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED, options);
-    const auto leave_out_passed = [&](const EndOffsets& passed) {
-        std::erase_if(open, [&](const auto& one) { return passed.at(one.first) >= one.second; });
-    };
-    leave_out_passed(stable);
-    TopicPartitions undecided = options.inputs;
-    if (!undecided.empty() && are_offsets_decided(consumer, undecided)) undecided.clear();
-    // Mostly these are transactions of other workers, about to end.
-    for (Backoff backoff(backoff_first, backoff_max); (!open.empty() || !undecided.empty()) && Clock::now() < until;) {
-        std::this_thread::sleep_for(backoff.next());
-        leave_out_passed(stable_ends());
-        // One by one: in a large group some are always about to be decided.
-        std::erase_if(undecided, [&](const auto& partition) { return are_offsets_decided(consumer, {partition}); });
+StepResult end_leftovers(TransactionalProducer& producer, const KafkaConnection& consumer, const LeftoverOptions& options,
+                         const LeftoverLimits& limits) {
+    return Leftovers(producer, consumer, options, limits).end();
+}
+
+// A transaction that was aborted leaves each of its jobs open, or ended by another one later. A worker that was thrown out of its group may
+// have left later ends of some jobs of a committed one, which were aborted; hardly of all.
+bool was_committed(const std::vector<EndOfJob>& ends, const std::string& worker,
+                   const std::function<bool(const schema::Source& job)>& is_finished) {
+    std::set<schema::Source> ended_once;
+    for (const EndOfJob& end : ends) {
+        if (end.worker != worker) {
+            ended_once.erase(end.job);
+        } else if (is_finished(end.job)) {
+            ended_once.insert(end.job);
+        } else {
+            return false;
+        }
     }
-    if (open.empty() && undecided.empty()) return {};
-    spdlog::warn("{} partitions and the offsets of {} hold a transaction that does not end by itself: ending it, in case it is ours",
-                 open.size(), undecided.size());
-    return abort_over(producer, consumer, open, options);
+    return !ended_once.empty();
 }
 
 }  // namespace lorry::consumer

@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
-#include <functional>
 #include <thread>
 
 #include "consumer/backoff.h"
@@ -34,40 +32,10 @@ struct Kind {
     std::string topic;
     std::int32_t partitions;
     std::int64_t EndsSeen::*seen;
-    std::string_view topic_header;
-    std::string_view partition_header;
-    std::string_view offset_header;
+    std::optional<schema::NamedSource> (*source)(std::span<const schema::Header> headers);
 
     Log log_of(std::int32_t jobs_partition) const { return {topic, jobs_partition % partitions}; }
 };
-
-// What one partition's answer is made of: its jobs in [first, end), ended by records from these offsets on.
-struct Sought {
-    std::int64_t first = 0;
-    std::int64_t end = 0;
-    EndsSeen from;
-};
-
-std::optional<std::int64_t> number(const std::string* text) {
-    std::int64_t value = 0;
-    if (text == nullptr) return std::nullopt;
-    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-    if (error != std::errc() || end != text->data() + text->size()) return std::nullopt;
-    return value;
-}
-
-// The job that ended with this record; nullopt: it names none of that topic.
-std::optional<schema::Source> ended_job(const schema::JobRecord& record, const Kind& kind, const std::string& topic,
-                                        const std::string& topic_id) {
-    const auto header = [&](std::string_view name) { return schema::find_header(record.headers, name); };
-    const std::string* named = header(kind.topic_header);
-    const std::string* id = header(schema::source_topic_id_header);
-    if (named == nullptr || *named != topic || (id != nullptr && !topic_id.empty() && *id != topic_id)) return std::nullopt;
-    const auto partition = number(header(kind.partition_header));
-    const auto offset = number(header(kind.offset_header));
-    if (!partition || !offset) return std::nullopt;
-    return schema::Source{topic, static_cast<std::int32_t>(*partition), *offset};
-}
 
 // The first record from that offset on; nullopt: there is none, or told to stop.
 std::optional<schema::JobRecord> first_record(const KafkaConfig& config, const TopicOffset& from, const std::stop_token& stop) {
@@ -80,35 +48,114 @@ std::optional<schema::JobRecord> first_record(const KafkaConfig& config, const T
     return std::nullopt;
 }
 
-// Every committed record of these logs from `starts` up to `ends`. False: told to stop. Throws KafkaError after `patience`.
-bool read(const KafkaConfig& config, const std::map<Log, std::int64_t>& starts, const EndOffsets& ends, const std::stop_token& stop,
-          std::optional<milliseconds> patience, const std::function<void(const schema::JobRecord&)>& take) {
-    RecordReader::Options options{.positions_only = true};
-    for (const auto& [log, start] : starts) options.positions.push_back({log.first, log.second, start});
-    RecordReader reader(config, std::move(options));
-    const auto is_read = [&](const TopicOffset& position) { return position.next >= ends.at({position.topic, position.partition}); };
-    const auto start_time = std::chrono::steady_clock::now();
-    auto next_telling = start_time + telling_interval;
-    for (;;) {
-        const auto positions = reader.positions();
-        const auto behind = std::ranges::find_if_not(positions, is_read);
-        if (behind == positions.end()) return true;
-        if (stop.stop_requested()) return false;
-        const auto now = std::chrono::steady_clock::now();
-        if (patience && now - start_time > *patience) {
-            throw KafkaError(
-                fmt::format("{} [{}]: a transaction is open at offset {}, and whether what lies behind it is committed cannot be "
-                            "known: start the worker again",
-                            behind->topic, behind->partition, behind->next));
+// One search: which records answer the questions, and what they say.
+class Search {
+public:
+    Search(const KafkaConnection& connection, const schema::Topics& topics, const EndTopics& ends)
+        : connection_(connection),
+          jobs_(topics.jobs()),
+          jobs_id_(ends.jobs_id),
+          kinds_{Kind{topics.results(), ends.results, &EndsSeen::results, schema::source_of_result},
+                 Kind{topics.dlq(), ends.dead_letters, &EndsSeen::dead_letters, schema::source_of_dead_letter}} {}
+
+    TopicPartitions logs_of(const std::vector<PastResults::Question>& questions) const {
+        std::set<Log> logs;
+        for (const auto& question : questions) {
+            for (const Kind& kind : kinds_) logs.insert(kind.log_of(question.partition));
         }
-        if (now > next_telling) {
-            next_telling = now + telling_interval;
-            spdlog::info("{} [{}]: reading what has ended is at offset {} of {}", behind->topic, behind->partition, behind->next,
-                         ends.at({behind->topic, behind->partition}));
-        }
-        for (const schema::JobRecord& record : reader.poll(poll_timeout, records_max)) take(record);
+        return {logs.begin(), logs.end()};
     }
-}
+
+    void add(const PastResults::Question& question, const EndOffsets& ends, const std::stop_token& stop) {
+        // Never back: behind an open transaction more may be known than readers see, and a replay must not find what was before it.
+        EndsSeen& seen = answers_[question.partition].seen = question.seen.value_or(EndsSeen{});
+        for (const Kind& kind : kinds_) seen.*kind.seen = std::max(seen.*kind.seen, ends.at(kind.log_of(question.partition)));
+        if (question.first >= question.end) return;
+        Sought& sought = sought_[question.partition] = {question.first, question.end, question.seen.value_or(EndsSeen{})};
+        const auto oldest = question.seen ? std::nullopt : oldest_end(question, stop);
+        for (const Kind& kind : kinds_) {
+            const Log log = kind.log_of(question.partition);
+            std::int64_t& from = sought.from.*kind.seen;
+            if (oldest) from = first_offset_since(connection_, log, *oldest).value_or(0);
+            if (from >= ends.at(log)) continue;
+            const auto [start, is_new] = starts_.try_emplace(log, from);
+            if (!is_new) start->second = std::min(start->second, from);
+        }
+    }
+
+    // False: told to stop. Throws KafkaError after `patience`.
+    bool read(const EndOffsets& ends, const std::stop_token& stop, std::optional<milliseconds> patience) {
+        if (starts_.empty()) return true;
+        RecordReader::Options options{.positions_only = true};
+        for (const auto& [log, start] : starts_) options.positions.push_back({log.first, log.second, start});
+        RecordReader reader(connection_.config(), std::move(options));
+        const auto is_read = [&](const TopicOffset& position) { return position.next >= ends.at({position.topic, position.partition}); };
+        const auto start_time = std::chrono::steady_clock::now();
+        auto next_telling = start_time + telling_interval;
+        for (;;) {
+            const auto positions = reader.positions();
+            const auto behind = std::ranges::find_if_not(positions, is_read);
+            if (behind == positions.end()) return true;
+            if (stop.stop_requested()) return false;
+            const auto now = std::chrono::steady_clock::now();
+            if (patience && now - start_time > *patience) {
+                throw KafkaError(
+                    fmt::format("{} [{}]: a transaction is open at offset {}, and whether what lies behind it is committed cannot be "
+                                "known: start the worker again",
+                                behind->topic, behind->partition, behind->next));
+            }
+            if (now > next_telling) {
+                next_telling = now + telling_interval;
+                spdlog::info("{} [{}]: reading what has ended is at offset {} of {}", behind->topic, behind->partition, behind->next,
+                             ends.at({behind->topic, behind->partition}));
+            }
+            for (const schema::JobRecord& record : reader.poll(poll_timeout, records_max)) take(record);
+        }
+    }
+
+    std::map<std::int32_t, PastResults::Answer> take_answers() { return std::move(answers_); }
+
+private:
+    // The jobs of a partition that are asked for, ended by records from these offsets on.
+    struct Sought {
+        std::int64_t first = 0;
+        std::int64_t end = 0;
+        EndsSeen from;
+    };
+
+    // When the first of these jobs can have ended: not before it was written. nullopt: nobody knows.
+    std::optional<schema::Timestamp> oldest_end(const PastResults::Question& question, const std::stop_token& stop) const {
+        const auto oldest = first_record(connection_.config(), {jobs_, question.partition, question.first}, stop);
+        if (!oldest || !oldest->timestamp) return std::nullopt;
+        return *oldest->timestamp - clocks_apart;
+    }
+
+    // The job of ours that ended with this record; nullopt: it names none.
+    std::optional<schema::Source> ended_job(const schema::JobRecord& record, const Kind& kind) const {
+        auto named = kind.source(record.headers);
+        if (!named || named->source.topic != jobs_) return std::nullopt;
+        if (!named->topic_id.empty() && !jobs_id_.empty() && named->topic_id != jobs_id_) return std::nullopt;
+        return std::move(named->source);
+    }
+
+    void take(const schema::JobRecord& record) {
+        const auto kind = std::ranges::find(kinds_, record.source.topic, &Kind::topic);
+        CHECK(kind != kinds_.end(), "only these topics are read");
+        const auto job = ended_job(record, *kind);
+        const auto found = job ? sought_.find(job->partition) : sought_.end();
+        if (found == sought_.end() || job->offset < found->second.first || job->offset >= found->second.end) return;
+        // Another partition's question may begin earlier in the same log.
+        if (record.source.offset >= found->second.from.*kind->seen) answers_[job->partition].ended.insert(job->offset);
+    }
+
+    const KafkaConnection& connection_;
+    const std::string jobs_;
+    const std::string jobs_id_;
+    const std::array<Kind, 2> kinds_;
+    std::map<std::int32_t, PastResults::Answer> answers_;  // by partition of the jobs topic
+    std::map<std::int32_t, Sought> sought_;
+    std::map<Log, std::int64_t> starts_;  // from where these are read
+};
 
 }  // namespace
 
@@ -135,59 +182,16 @@ std::optional<EndOffsets> PastResults::ends_of(const TopicPartitions& logs, rd_k
     return std::nullopt;
 }
 
-// When the first of these jobs can have ended: not before it was written. nullopt: nobody knows.
-std::optional<schema::Timestamp> PastResults::oldest_end(const Question& question, const std::stop_token& stop) const {
-    const auto oldest = first_record(connection_.config(), {topics_.jobs(), question.partition, question.first}, stop);
-    if (!oldest || !oldest->timestamp) return std::nullopt;
-    return *oldest->timestamp - clocks_apart;
-}
-
 std::optional<std::map<std::int32_t, PastResults::Answer>> PastResults::ask(const std::vector<Question>& questions,
                                                                             const std::stop_token& stop,
                                                                             std::optional<milliseconds> patience) {
-    const EndTopics topics = end_topics();
-    const std::array kinds = {Kind{topics_.results(), topics.results, &EndsSeen::results, schema::source_topic_header,
-                                   schema::source_partition_header, schema::source_offset_header},
-                              Kind{topics_.dlq(), topics.dead_letters, &EndsSeen::dead_letters, schema::dead_letter_topic_header,
-                                   schema::dead_letter_partition_header, schema::dead_letter_offset_header}};
-    std::set<Log> logs;
-    for (const Question& question : questions) {
-        for (const Kind& kind : kinds) logs.insert(kind.log_of(question.partition));
-    }
+    Search search(connection_, topics_, end_topics());
     const auto level = patience ? RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED : RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED;
-    const auto ends = ends_of({logs.begin(), logs.end()}, level, stop);
+    const auto ends = ends_of(search.logs_of(questions), level, stop);
     if (!ends) return std::nullopt;
-
-    std::map<std::int32_t, Answer> answers;
-    std::map<std::int32_t, Sought> sought;
-    std::map<Log, std::int64_t> starts;
-    for (const Question& question : questions) {
-        // Never back: behind an open transaction more may be known than readers see, and a replay must not find what was before it.
-        EndsSeen& seen = answers[question.partition].seen = question.seen.value_or(EndsSeen{});
-        for (const Kind& kind : kinds) seen.*kind.seen = std::max(seen.*kind.seen, ends->at(kind.log_of(question.partition)));
-        if (question.first >= question.end) continue;
-        Sought& one = sought[question.partition] = {question.first, question.end, question.seen.value_or(EndsSeen{})};
-        const auto oldest = question.seen ? std::nullopt : oldest_end(question, stop);
-        for (const Kind& kind : kinds) {
-            const Log log = kind.log_of(question.partition);
-            std::int64_t& from = one.from.*kind.seen;
-            if (oldest) from = first_offset_since(connection_, log, *oldest).value_or(0);
-            if (from >= ends->at(log)) continue;
-            const auto [start, is_new] = starts.try_emplace(log, from);
-            if (!is_new) start->second = std::min(start->second, from);
-        }
-    }
-    const auto take = [&](const schema::JobRecord& record) {
-        const auto kind = std::ranges::find(kinds, record.source.topic, &Kind::topic);
-        CHECK(kind != kinds.end(), "only these topics are read");
-        const auto job = ended_job(record, *kind, topics_.jobs(), topics.jobs_id);
-        const auto found = job ? sought.find(job->partition) : sought.end();
-        if (found == sought.end() || job->offset < found->second.first || job->offset >= found->second.end) return;
-        // Another partition's question may begin earlier in the same log.
-        if (record.source.offset >= found->second.from.*kind->seen) answers[job->partition].ended.insert(job->offset);
-    };
-    if (!starts.empty() && !read(connection_.config(), starts, *ends, stop, patience, take)) return std::nullopt;
-    return answers;
+    for (const Question& question : questions) search.add(question, *ends, stop);
+    if (!search.read(*ends, stop, patience)) return std::nullopt;
+    return search.take_answers();
 }
 
 }  // namespace lorry::consumer

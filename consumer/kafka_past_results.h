@@ -56,7 +56,6 @@ public:
 
 private:
     std::optional<EndOffsets> ends_of(const TopicPartitions& logs, rd_kafka_IsolationLevel_t level, const std::stop_token& stop) const;
-    std::optional<schema::Timestamp> oldest_end(const Question& question, const std::stop_token& stop) const;
 
     const KafkaConnection& connection_;
     const schema::Topics topics_;

@@ -40,7 +40,7 @@ struct RecordReader::State {
     State(const KafkaConfig& config, Options given)
         : options(std::move(given)),
           connection(config, KafkaConnection::Kind::consumer,
-                     {{"isolation.level", "read_committed"},
+                     {{"isolation.level", options.uncommitted ? "read_uncommitted" : "read_committed"},
                       {"auto.offset.reset", "earliest"},
                       {"enable.partition.eof", "true"},
                       {"enable.auto.offset.store", "false"},
@@ -106,6 +106,7 @@ struct RecordReader::State {
         partition.next = message.offset + 1;
         partition.at_end = false;
         schema::JobRecord record = record_of(message);
+        if (!record.value && record.key == schema::filler_key) return;
         if (!not_before || !record.timestamp || *record.timestamp >= *not_before) records.push_back(std::move(record));
     }
 };

@@ -32,6 +32,7 @@ public:
         // Where these partitions go on, instead of `start`; a position that retention has passed goes on at the log's start.
         std::vector<TopicOffset> positions = {};
         bool positions_only = false;  // these partitions and no others: `topics` is left empty
+        bool uncommitted = false;     // also what transactions wrote that are open or were aborted
     };
 
     // Throws KafkaError when the brokers do not answer by deadline_start or a topic does not exist; with positions_only, asks nothing yet.
@@ -40,8 +41,8 @@ public:
     RecordReader(RecordReader&&) noexcept;
     RecordReader& operator=(RecordReader&&) noexcept;
 
-    // The next records, ascending within a partition; waits up to `timeout` for the first. Throws KafkaError when the brokers were away
-    // for longer than deadline_later, or a right is missing.
+    // The next records, ascending within a partition, without fillers; waits up to `timeout` for the first. Throws KafkaError when the
+    // brokers were away for longer than deadline_later, or a right is missing.
     std::vector<schema::JobRecord> poll(std::chrono::milliseconds timeout, std::size_t max);
 
     // True when everything was read that was there when the brokers were last asked (a moment ago).

@@ -34,15 +34,15 @@ TakenOver take_over(const std::string& topic, std::int32_t partition, std::optio
                     const KafkaConnection::Watermarks& log) {
     TakenOver taken{.topic = topic, .partition = partition, .state = {}, .start = 0, .first = log.first, .end = log.end, .lost = 0};
     if (!committed) {
+        taken.basis = Basis::results;
         taken.state = from(log.first);
-        taken.is_known = false;
     } else if (*committed > log.end) {
         spdlog::warn(
             "{} [{}]: the committed offset {} lies beyond the log's end {}: the topic was truncated or made anew. Starting at "
             "its beginning, {}; what was finished before is not known",
             topic, partition, *committed, log.end, log.first);
+        taken.basis = Basis::nothing;
         taken.state = from(log.first);
-        taken.is_log_anew = true;
     } else if (auto state = decode_commit_metadata(*committed, metadata)) {
         taken.state = *std::move(state);
     } else if (state.error().kind == CommitMetadataError::Kind::newer) {
@@ -50,10 +50,10 @@ TakenOver take_over(const std::string& topic, std::int32_t partition, std::optio
     } else {
         spdlog::warn("{} [{}]: {}; what is finished above the committed offset {} is looked up in the results", topic, partition,
                      state.error().text, *committed);
+        taken.basis = Basis::results;
         taken.state = from(*committed);
-        taken.is_known = false;
     }
-    taken.recorded = taken.is_known && !taken.is_log_anew;
+    taken.recorded = taken.basis == Basis::commit;
     taken.start = std::max(taken.state.offset, log.first);
     taken.lost = unfinished_below(taken.state, log.first);
     return taken;
@@ -90,7 +90,7 @@ void add_ended(TakenOver& taken, const PastResults::Answer& past) {
     const std::int64_t news = before - unfinished_below(taken.state, taken.end);
     if (news == 0) return;
     taken.recorded = false;
-    spdlog::log(taken.is_known ? spdlog::level::warn : spdlog::level::info,
+    spdlog::log(taken.basis == Basis::commit ? spdlog::level::warn : spdlog::level::info,
                 "{} [{}]: by the results topic {} more jobs have ended than the committed offset says, going on at offset {}", taken.topic,
                 taken.partition, news, taken.start);
 }
@@ -134,8 +134,7 @@ std::vector<TakenOver> TakeOver::ask(const TopicPartitions& partitions, const st
     const PartitionListHandle list = list_of(partitions);
     const auto deadline = std::chrono::steady_clock::now() + consumer_.config().deadline_later;
     for (Backoff backoff(backoff_first, backoff_max); !stop.stop_requested();) {
-        auto error = rd_kafka_committed(consumer_.handle(), list.get(), static_cast<int>(request_timeout.count()));
-        for (int i = 0; i < list->cnt && error == RD_KAFKA_RESP_ERR_NO_ERROR; ++i) error = list->elems[i].err;
+        const auto error = committed_offsets(consumer_, *list, request_timeout);
         if (error == RD_KAFKA_RESP_ERR_NO_ERROR) break;
         if (is_configuration_error(error)) {
             throw KafkaError(fmt::format("Kafka at {}: reading committed offsets: {}{}", consumer_.config().brokers,
@@ -157,8 +156,8 @@ std::vector<TakenOver> TakeOver::ask(const TopicPartitions& partitions, const st
         const TakenOver& taken = all.emplace_back(take_over(found.topic, found.partition, committed, metadata, *log));
         questions.push_back({.partition = taken.partition,
                              .first = taken.start,
-                             .end = taken.is_log_anew ? taken.start : taken.end,
-                             .seen = taken.is_known ? std::optional(taken.state.seen) : std::nullopt});
+                             .end = taken.basis == Basis::nothing ? taken.start : taken.end,
+                             .seen = taken.basis == Basis::commit ? std::optional(taken.state.seen) : std::nullopt});
     }
     const auto answers = past_results_.ask(questions, stop);
     if (!answers) return {};

@@ -20,15 +20,21 @@
 
 namespace lorry::consumer {
 
+// What says which jobs of a partition are finished.
+enum class Basis : std::uint8_t {
+    commit,   // the commit, up to state.seen; from there on the results
+    results,  // above the committed offset, if there is one, only the results
+    nothing,  // the commit is about another log than this one, and so are the results
+};
+
 struct TakenOver {
     std::string topic;
     std::int32_t partition = 0;
-    CommitState state;         // what is finished already
-    bool recorded = true;      // state is what the commit says and nothing else
-    bool is_known = true;      // it says what is finished above its offset, up to state.seen; else only the results do
-    bool is_log_anew = false;  // it is about another log than this one: results say nothing about it
-    std::int64_t start = 0;    // where to read from
-    std::int64_t first = 0;    // the log's start and end
+    Basis basis = Basis::commit;
+    CommitState state;       // what is finished already
+    bool recorded = true;    // it is what the commit says and nothing else
+    std::int64_t start = 0;  // where to read from
+    std::int64_t first = 0;  // the log's start and end
     std::int64_t end = 0;
     std::int64_t lost = 0;  // offsets that retention deleted before they were finished, at most
 };

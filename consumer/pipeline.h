@@ -17,7 +17,7 @@ namespace lorry::consumer {
 
 struct PipelineOptions {
     std::string worker;               // its name, in results and statuses
-    std::size_t in_flight_max = 512;  // jobs delivered and not yet committed
+    std::size_t in_flight_max = 2048;  // jobs delivered and not yet committed
     // What those jobs' sequences may come to hold together, prompts and drawn tokens: then intake pauses. A larger job runs alone.
     std::int64_t in_flight_tokens_max = 1'000'000;
     std::chrono::milliseconds commit_interval{200};

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <iostream>
@@ -37,6 +38,12 @@ std::string host_name() {
     std::array<char, 256> name{};
     if (gethostname(name.data(), name.size() - 1) != 0) return "worker";
     return name.data();
+}
+
+consumer::CarefulStarts::Options careful_starts_of(const Settings& settings) {
+    consumer::CarefulStarts::Options options{.at_once = static_cast<std::size_t>(settings.max_batch)};
+    options.jobs = std::max(options.jobs, options.at_once);
+    return options;
 }
 
 // The ledger reads what was committed last: who asks it after the worker's end shall find it. It is a view, so this may be cut short.
@@ -129,8 +136,7 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
                 .member = member,
                 .protocol = settings.group_protocol == "consumer" ? consumer::GroupProtocol::consumer : consumer::GroupProtocol::classic,
                 .exactly_once = settings.exactly_once,
-                .careful_starts = {.jobs = static_cast<std::size_t>(settings.in_flight),
-                                   .at_once = static_cast<std::size_t>(settings.max_batch)}});
+                .careful_starts = careful_starts_of(settings)});
     adapters.wait_until_read(deadline);
     cancels.wait_until_read(deadline);
 

@@ -35,7 +35,7 @@ struct Settings {
     bool prefix_cache = true;
 
     // Jobs on their way.
-    std::int64_t in_flight = 512;
+    std::int64_t in_flight = 2048;
     std::int64_t in_flight_tokens = 0;
     Bytes job_bytes_max{1 << 20};
     std::chrono::milliseconds commit_interval{200};

@@ -45,6 +45,7 @@ inline constexpr std::string_view source_partition_header = "source_partition";
 inline constexpr std::string_view source_offset_header = "source_offset";
 inline constexpr std::string_view source_topic_id_header = "source_topic_id";  // tells a topic from a later one of its name
 inline constexpr std::string_view attempt_header = "attempt";
+inline constexpr std::string_view worker_header = "worker";  // in whose transaction the record came
 // Of dead letters, as Kafka Connect names them.
 inline constexpr std::string_view dead_letter_topic_header = "__connect.errors.topic";
 inline constexpr std::string_view dead_letter_partition_header = "__connect.errors.partition";
@@ -95,5 +96,16 @@ Expected<ResultSummary, std::string> parse_result(std::string_view value);
 
 // The value of the last header of that name (Kafka's rule for repeated ones), or nullptr.
 const std::string* find_header(std::span<const Header> headers, std::string_view name);
+
+// The job that a result's or a dead letter's headers name, and the id of its topic (empty: not given). nullopt: they name none.
+struct NamedSource {
+    Source source;
+    std::string topic_id;
+};
+std::optional<NamedSource> source_of_result(std::span<const Header> headers);
+std::optional<NamedSource> source_of_dead_letter(std::span<const Header> headers);
+
+// The key of a record without value that says nothing: where a transaction must reach a partition and has nothing to write there.
+inline constexpr std::string_view filler_key = "lorry/filler";
 
 }  // namespace lorry::schema

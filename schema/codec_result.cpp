@@ -1,6 +1,7 @@
 // What leaves for the results, chunks and dlq topics, and what readers of results need back.
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -13,8 +14,8 @@ namespace {
 constexpr std::string_view result_id_prefix = "batch_req_";
 
 bool names_a_run(std::string_view header) {
-    constexpr std::array ours = {source_topic_header, source_topic_id_header, source_partition_header,
-                                 source_offset_header, attempt_header, batch_id_header};
+    constexpr std::array ours = {source_topic_header, source_topic_id_header, source_partition_header, source_offset_header,
+                                 attempt_header,      worker_header,          batch_id_header};
     return std::find(ours.begin(), ours.end(), header) != ours.end();
 }
 
@@ -32,6 +33,23 @@ std::int64_t integer_at(const Json* object, std::string_view key) {
 std::string text_at(const Json* object, std::string_view key) {
     const Json* value = object == nullptr ? nullptr : object->find(key);
     return value == nullptr || !value->is_string() ? std::string() : *value->as_string();
+}
+
+std::optional<NamedSource> named_source(std::span<const Header> headers, std::string_view topic_header, std::string_view partition_header,
+                                        std::string_view offset_header) {
+    NamedSource named;
+    const std::string* topic = find_header(headers, topic_header);
+    if (topic == nullptr) return std::nullopt;
+    named.source.topic = *topic;
+    const auto read_number = [&](std::string_view name, auto& value) {
+        const std::string* text = find_header(headers, name);
+        if (text == nullptr) return false;
+        const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+        return error == std::errc() && end == text->data() + text->size();
+    };
+    if (!read_number(partition_header, named.source.partition) || !read_number(offset_header, named.source.offset)) return std::nullopt;
+    if (const std::string* id = find_header(headers, source_topic_id_header)) named.topic_id = *id;
+    return named;
 }
 
 // "code: message" of an error object.
@@ -117,6 +135,14 @@ std::vector<Header> dead_letter_headers(const DeadLetter& letter) {
     headers.emplace_back("__connect.errors.exception.class.name", "lorry::schema::BadRecord");
     headers.emplace_back("__connect.errors.exception.message", repair_utf8(letter.reason));
     return headers;
+}
+
+std::optional<NamedSource> source_of_result(std::span<const Header> headers) {
+    return named_source(headers, source_topic_header, source_partition_header, source_offset_header);
+}
+
+std::optional<NamedSource> source_of_dead_letter(std::span<const Header> headers) {
+    return named_source(headers, dead_letter_topic_header, dead_letter_partition_header, dead_letter_offset_header);
 }
 
 Expected<ResultSummary, std::string> parse_result(std::string_view value) {

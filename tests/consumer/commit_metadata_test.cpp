@@ -194,5 +194,15 @@ TEST(CommitMetadata, TakesNoForeignBytesForItsOwn) {
     }
 }
 
+TEST(CommitMetadata, SaysWhatIsFinished) {
+    const CommitState state{.offset = 10, .holes = {13, 15}, .highest_finished = 17};
+    std::vector<std::int64_t> finished;
+    for (std::int64_t offset = 8; offset < 20; ++offset) {
+        if (is_finished(state, offset)) finished.push_back(offset);
+    }
+    EXPECT_EQ(finished, (std::vector<std::int64_t>{8, 9, 11, 12, 14, 16, 17}));
+    EXPECT_FALSE(is_finished({.offset = 10, .highest_finished = 10}, 10)) << "nothing above the offset";
+}
+
 }  // namespace
 }  // namespace lorry::consumer

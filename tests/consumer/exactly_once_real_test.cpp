@@ -1,5 +1,6 @@
 // Exactly once against a real Kafka: deaths between the steps of a commit, a stolen transactional id, take-over without offsets, a job that
 // kills its worker.
+#include <cstdio>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -7,6 +8,8 @@
 
 #include "consumer/fault_point.h"
 #include "consumer/kafka_group_offsets.h"
+#include "consumer/kafka_leftovers.h"
+#include "consumer/kafka_past_results.h"
 #include "consumer/kafka_transactions.h"
 #include "tests/support/real_kafka.h"
 
@@ -95,6 +98,49 @@ TEST_F(RealKafkaExactlyOnce, TakesItsTransactionalIdBackFromAnother) {
     member.source().close(handler, Clock::now() + 5s);
 }
 
+// What Kafka 4.3.1 leaves behind when a broker is killed while a transaction ends (kafka_leftovers.h): one partition whose jobs are finished
+// by the group's offsets, and one whose are not.
+TEST_F(RealKafkaExactlyOnce, EndsWhatAnEarlierTransactionLeftOpenAsTheOffsetsSay) {
+    submit_jobs(config, topics, 0, count);
+    auto options = member_options("one");
+    options.transaction_timeout = 3s;
+    constexpr std::int32_t committed = 1;
+    constexpr std::int32_t aborted = 2;
+    std::map<std::int32_t, std::string> first_jobs;  // by partition
+    for (const auto& job : read_all(config, topics.jobs())) {
+        first_jobs.emplace(job.source.partition, schema::scan_string_member(job.value.value(), "custom_id").value());
+    }
+    std::string records;
+    for (const std::int32_t partition : {committed, aborted}) {
+        const schema::Json headers = schema::Json::object({{"source_topic", topics.jobs()},
+                                                           {"source_partition", std::to_string(partition)},
+                                                           {"source_offset", "0"},
+                                                           {"worker", options.member}});
+        records += schema::Json::object({{"topic", topics.results()},
+                                         {"partition", partition},
+                                         {"key", first_jobs.at(partition)},
+                                         {"value", "{}"},
+                                         {"headers", headers}})
+                       .dump() +
+                   "\n";
+    }
+    const auto id = fmt::format("{}/{}/{}", topics.prefix, options.group, options.member);
+    const std::string command = fmt::format("python3 {}/tests/support/hanging_transaction.py {} {}", LORRY_SOURCE_DIR, config.brokers, id);
+    std::FILE* script = ::popen(command.c_str(), "w");
+    ASSERT_NE(script, nullptr);
+    EXPECT_EQ(std::fwrite(records.data(), 1, records.size(), script), records.size());
+    ASSERT_EQ(::pclose(script), 0);
+    const GroupOffsets offsets(config, options.group, topics, GroupOffsets::View::settled);
+    const std::string metadata = encode_commit_metadata({.offset = 1, .highest_finished = 1, .seen = {.results = 1}});
+    offsets.set({{.partition = committed, .offset = 1, .metadata = metadata}});
+    EXPECT_TRUE(results().empty()) << "readers of committed records wait";
+
+    KafkaMember member(config, options);
+    EXPECT_EQ(finish_rest(member, count - 1), static_cast<std::size_t>(count - 1));
+    expect_one_result_each(count);
+    member.source().close(handler, Clock::now() + 5s);
+}
+
 // Somebody's transaction on the results topic stays open: whoever collects results waits, and the worker says so.
 TEST_F(RealKafkaExactlyOnce, TellsHowLongReadersWaitForAnOpenTransaction) {
     auto options = member_options("one");
@@ -171,6 +217,32 @@ TEST_F(RealKafkaExactlyOnce, StandsByTheResultsWhereTheCommittedOffsetsAreOld) {
     member.source().close(handler, Clock::now() + 5s);
 }
 
+// What was published before a replay began does not count for it, also if it was seen by nobody yet.
+TEST_F(RealKafkaExactlyOnce, AReplayPassesOverWhatAnOpenTransactionHadWritten) {
+    TransactionalProducer other(config, {.id = topics.prefix + "-other"});
+    ASSERT_EQ(other.open(20s).end, StepEnd::done);
+    ASSERT_EQ(other.begin(1).end, StepEnd::done);
+    const std::vector<schema::Header> headers = {{"source_topic", topics.jobs()}, {"source_partition", "1"}, {"source_offset", "0"}};
+    other.send({.topic = topics.results(), .partition = 1, .key = "key", .value = "value", .headers = headers, .tag = 0});
+    ASSERT_EQ(other.finish_sending().end, StepEnd::done);
+
+    const EndsSeen mark = GroupOffsets(config, topics.prefix, topics, GroupOffsets::View::now).ends_seen().at(1);
+    EXPECT_EQ(mark.results, 1);
+    const KafkaConnection connection(config, KafkaConnection::Kind::consumer, {{"group.id", topics.prefix}});
+    PastResults past_results(connection, topics);
+    const auto ask = [&](const EndsSeen& seen) {
+        return past_results.ask({{.partition = 1, .first = 0, .end = 5, .seen = seen}}, std::stop_token())->at(1);
+    };
+    const auto waiting = ask(mark);
+    EXPECT_TRUE(waiting.ended.empty());
+    EXPECT_EQ(waiting.seen, mark) << "readers of committed records see less";
+    ASSERT_EQ(other.commit().end, StepEnd::done);
+    const auto deadline = Clock::now() + 20s;  // the brokers tell the partitions after they have answered
+    while (ask({}).ended.empty() && Clock::now() < deadline) std::this_thread::sleep_for(50ms);
+    EXPECT_EQ(ask({}).ended, std::set<std::int64_t>{0});
+    EXPECT_TRUE(ask(waiting.seen).ended.empty());
+}
+
 // KIP-848: no static members, the broker assigns.
 TEST_F(RealKafkaExactlyOnce, HoldsUnderTheNewerGroupProtocolWhileAMemberComesAndGoes) {
     submit_jobs(config, topics, 0, count);
@@ -241,6 +313,20 @@ TEST_F(RealKafkaExactlyOnce, AJobThatKillsItsWorkerBecomesItsErrorAndTheOthersFi
     EXPECT_EQ(deaths, 3) << "the first start, the one among few and the one alone";
     EXPECT_EQ(runs[killer], 3);
     expect_one_result_each(jobs);
+}
+
+TEST(KafkaLeftovers, WereCommittedWhereTheOffsetsCallAllTheirJobsFinishedAndNobodyElseEndedThem) {
+    const auto job = [](std::int64_t offset) { return schema::Source{"jobs", 0, offset}; };
+    const auto below = [](std::int64_t end) { return [end](const schema::Source& source) { return source.offset < end; }; };
+    const std::vector<EndOfJob> ours = {{job(1), "us"}, {job(2), "us"}};
+    EXPECT_TRUE(was_committed(ours, "us", below(3)));
+    EXPECT_FALSE(was_committed(ours, "us", below(2))) << "offsets and results are one transaction";
+    EXPECT_FALSE(was_committed(ours, "them", below(3))) << "theirs to end";
+    EXPECT_FALSE(was_committed({}, "us", below(3)));
+    EXPECT_FALSE(was_committed({{job(1), "us"}, {job(2), "us"}, {job(1), "them"}, {job(2), "them"}}, "us", below(3)))
+        << "it was aborted, and its jobs ran again";
+    EXPECT_TRUE(was_committed({{job(2), "them"}, {job(1), "us"}, {job(2), "us"}, {job(1), "them"}}, "us", below(3)))
+        << "others tried before it, and one after it was lost to them";
 }
 
 }  // namespace

@@ -324,19 +324,19 @@ TEST(KafkaTakeOver, FollowsTheRulesForOffsetsAndMetadata) {
 
     const TakenOver nothing = take_over("jobs", 0, std::nullopt, "", log_of(5, 40));
     EXPECT_EQ(nothing.start, 5) << "no offset: the log's start";
-    EXPECT_FALSE(nothing.is_known) << "the results must be asked";
+    EXPECT_EQ(nothing.basis, Basis::results) << "the results must be asked";
     const TakenOver normal = take_over("jobs", 0, 10, metadata, log_of(5, 40));
     EXPECT_EQ(normal.start, 10);
     EXPECT_EQ(normal.state, state);
     EXPECT_EQ(normal.lost, 0);
     const TakenOver foreign = take_over("jobs", 0, 10, "somebody else's", log_of(5, 40));
     EXPECT_EQ(foreign.start, 10);
-    EXPECT_FALSE(foreign.is_known) << "unreadable: the results must be asked";
-    EXPECT_FALSE(take_over("jobs", 0, 10, "", log_of(5, 40)).is_known) << "set by an administrator: the results must be asked";
-    EXPECT_TRUE(normal.is_known && normal.recorded);
+    EXPECT_EQ(foreign.basis, Basis::results) << "unreadable: the results must be asked";
+    EXPECT_EQ(take_over("jobs", 0, 10, "", log_of(5, 40)).basis, Basis::results) << "set by an administrator: the results must be asked";
+    EXPECT_TRUE(normal.basis == Basis::commit && normal.recorded);
     const TakenOver beyond = take_over("jobs", 0, 50, "", log_of(5, 40));
     EXPECT_EQ(beyond.start, 5) << "beyond the log's end: made anew";
-    EXPECT_TRUE(beyond.is_log_anew && !beyond.recorded) << "results of other jobs must not count";
+    EXPECT_TRUE(beyond.basis == Basis::nothing && !beyond.recorded) << "results of other jobs must not count";
     const TakenOver deleted = take_over("jobs", 0, 10, metadata, log_of(20, 40));
     EXPECT_EQ(deleted.start, 20);
     EXPECT_EQ(deleted.lost, 5) << "10, 13, 15, 18 and 19 were not finished";

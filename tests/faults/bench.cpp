@@ -37,7 +37,7 @@ constexpr std::string_view help =
   --jobs N             small jobs per run (30000); of large ones a twentieth
   --rounds N           runs per row and way of delivery, by turns (3); the median counts
   --latency-seconds N  how long jobs come at a low rate, for the latency that the commit adds (8); 0: not measured
-  --in-flight N        of the worker (512)
+  --in-flight N        of the worker (2048)
   --careful-starts N   of each partition (0: the state long after a take-over)
   --no-ledger          the worker keeps none
   --json FILE          the figures of each run
@@ -91,7 +91,7 @@ public:
           jobs_(static_cast<std::uint64_t>(arguments.number("jobs", 30'000))),
           rounds_(arguments.number("rounds", 3)),
           latency_jobs_(static_cast<std::uint64_t>(std::chrono::seconds(arguments.number("latency-seconds", 8)) / latency_every)),
-          in_flight_(arguments.text("in-flight", "512")),
+          in_flight_(arguments.text("in-flight", "2048")),
           careful_starts_(arguments.text("careful-starts", "0")),
           keeps_ledger_(!arguments.has("no-ledger")),
           json_file_(arguments.text("json", "")),
@@ -292,7 +292,7 @@ void work(Arguments& arguments) {
                          .exactly_once = !arguments.has("at-least-once"),
                          .keeps_ledger = !arguments.has("no-ledger"),
                          .commit_interval = arguments.milliseconds("interval-ms", 200),
-                         .in_flight = static_cast<std::size_t>(arguments.number("in-flight", 512)),
+                         .in_flight = static_cast<std::size_t>(arguments.number("in-flight", 2048)),
                          .careful_starts = static_cast<std::size_t>(arguments.number("careful-starts", 0)),
                          .token_bytes = static_cast<std::size_t>(arguments.number("token-bytes", 5)),
                          .step = std::chrono::microseconds(arguments.number("step-us", 0)),

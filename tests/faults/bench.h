@@ -17,7 +17,7 @@ struct BenchWork {
     bool exactly_once = true;
     bool keeps_ledger = true;
     std::chrono::milliseconds commit_interval{200};
-    std::size_t in_flight = 512;
+    std::size_t in_flight = 2048;
     std::size_t careful_starts = 0;
     std::size_t token_bytes = 5;        // of each token of an answer
     std::chrono::microseconds step{0};  // what a step of the engine takes at least
