@@ -22,8 +22,8 @@ namespace lorry::consumer {
 class CarefulStarts {
 public:
     struct Options {
-        // Of each partition; 0: all jobs start at once. At least as many as an engine runs at once, not as a worker's window holds: jobs that
-        // wait there harm nobody, and with each death one that kills its worker comes closer to the first that are not finished.
+        // Of each partition; 0: all jobs start at once. At least as many as an engine runs at once; not as many as a worker's window holds:
+        // jobs that wait there harm nobody, and with each death one that kills its worker comes closer to the first that are not finished.
         std::size_t jobs = 512;
         std::size_t at_once = 64;  // that are started and not finished: they are the suspects if the worker dies
         std::size_t suspects_at_once = 8;

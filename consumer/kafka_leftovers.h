@@ -1,11 +1,11 @@
 // Ends what an earlier transaction of our id left open although the brokers take it for ended. Called by the transactional committer,
 // between opening a producer and its first transaction.
 //
-// Kafka 4.3.1 leaves partitions open in two cases. A coordinator that comes up after an outage of all brokers may end a transaction that timed
-// out meanwhile before it knows its partitions, and then passes over them ("Couldn't find leader endpoint … likely deleted already and hence
-// can be skipped"): the transaction is aborted, but the partitions never hear of it. And a broker that is killed while a commit's markers are
-// written may come back without one of them: the transaction is committed, but for that partition. Readers of committed records wait at both,
-// and the next end of a transaction of the same producer there ends the old one with it, one way or the other: so it must be the right way.
+// Kafka 4.3.1 leaves partitions open in two cases. A coordinator that comes up after an outage of all brokers may end a transaction that
+// timed out meanwhile before it knows its partitions, and then passes over them ("Couldn't find leader endpoint … likely deleted already
+// and hence can be skipped"): the transaction is aborted, but the partitions never hear of it. And a broker that is killed while a commit's
+// markers are written may come back without one of them: the transaction is committed, but for that partition. Readers of committed records
+// wait at both, and the next transaction of the same producer that ends there ends the old one the same way: it must be the right one.
 #pragma once
 
 #include <chrono>
@@ -44,9 +44,9 @@ struct EndOfJob {
     schema::Source job;
     std::string worker;
 };
-// Whether the transaction that a worker's ends behind a partition's stable end belong to was committed, by the group's offsets of an earlier
-// moment: it was if they call all its jobs finished, and at least one of them by nothing else that stands behind it. `ends` in the
-// log's order, whether committed or not.
+// Whether the transaction that a worker's ends behind a partition's stable end belong to was committed, by the group's offsets of an
+// earlier moment: it was if they call all its jobs finished, and at least one of them has no other end behind it. `ends` in the log's
+// order, whether committed or not.
 bool was_committed(const std::vector<EndOfJob>& ends, const std::string& worker,
                    const std::function<bool(const schema::Source& job)>& is_finished);
 

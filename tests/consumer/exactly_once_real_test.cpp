@@ -98,8 +98,8 @@ TEST_F(RealKafkaExactlyOnce, TakesItsTransactionalIdBackFromAnother) {
     member.source().close(handler, Clock::now() + 5s);
 }
 
-// What Kafka 4.3.1 leaves behind when a broker is killed while a transaction ends (kafka_leftovers.h): one partition whose jobs are finished
-// by the group's offsets, and one whose are not.
+// What Kafka 4.3.1 leaves behind when a broker is killed while a transaction ends (kafka_leftovers.h): one partition whose jobs are
+// finished by the group's offsets, and one whose are not.
 TEST_F(RealKafkaExactlyOnce, EndsWhatAnEarlierTransactionLeftOpenAsTheOffsetsSay) {
     submit_jobs(config, topics, 0, count);
     auto options = member_options("one");
