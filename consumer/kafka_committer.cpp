@@ -141,7 +141,7 @@ private:
 }  // namespace
 
 std::size_t bytes_of(const OutboxRecord& record) {
-    constexpr std::size_t frame = 64;  // lengths, timestamp and offset of a record
+    constexpr std::size_t frame = 128;  // lengths, timestamp and offset of a record, and the header with its transaction
     std::size_t bytes = frame + (record.key ? record.key->size() : 0) + (record.value ? record.value->size() : 0);
     for (const auto& [name, value] : record.headers) bytes += name.size() + value.size() + 8;
     return bytes;

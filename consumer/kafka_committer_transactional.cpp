@@ -30,6 +30,15 @@ constexpr milliseconds others_time{2'000};
 constexpr std::size_t fences_max = 3;
 constexpr std::chrono::minutes fences_window{1};
 
+void set_header(std::vector<schema::Header>& headers, std::string_view name, const std::string& value) {
+    const auto place = std::ranges::find(headers, name, &schema::Header::first);
+    if (place == headers.end()) {
+        headers.emplace_back(name, value);
+    } else {
+        place->second = value;
+    }
+}
+
 class TransactionalCommitter : public Committer {
 public:
     TransactionalCommitter(const KafkaConfig& config, KafkaConnection& consumer, PastResults& past_results, OffsetTracker& tracker,
@@ -96,7 +105,7 @@ private:
     // One transaction from begin to commit. `done`: its entries are finished and its offsets known as committed. Entries that are of no
     // use any more, or of which a record was refused, are taken out of it.
     StepResult attempt(Transaction& transaction) {
-        if (producer_->has_stray_request()) reopen(config_.deadline_later);
+        if (producer_->has_stray_request() || producer_->has_lost_broker()) reopen(config_.deadline_later);
         // The generation first, the epochs second: a partition that is still ours when the epochs are looked at was ours in that
         // generation or came later, and offsets sent under an older generation than the group's are refused.
         const GroupMetadataHandle group(rd_kafka_consumer_group_metadata(consumer_.handle()));
@@ -128,8 +137,10 @@ private:
     }
 
     StepResult send(Transaction& transaction) {
+        const std::string name = name_of_transaction(options_.leftovers.worker, ++transaction_number_);
         for (std::size_t i = 0; i < transaction.entries.size(); ++i) {
-            for (const OutboxRecord& record : transaction.entries[i].records) {
+            for (OutboxRecord& record : transaction.entries[i].records) {
+                set_header(record.headers, schema::transaction_header, name);
                 const auto error = producer_->send({.topic = record.topic,
                                                     .partition = record.partition,
                                                     .key = record.key,
@@ -240,6 +251,9 @@ private:
     KafkaConnection& consumer_;
     PastResults& past_results_;
     OffsetTracker& tracker_;
+    // Counts on from the time of start, so that no earlier worker of this name has used a number.
+    std::int64_t transaction_number_ =
+        std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
     std::size_t entries_max_;  // of the next transaction
     // Since the last one that was committed, over several calls: a transaction of starts alone is tried again with the next.
     std::optional<Timer::time_point> failing_since_;

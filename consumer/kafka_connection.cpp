@@ -71,6 +71,7 @@ void on_error(rd_kafka_t*, int error, const char* reason, void* opaque) {
     auto* context = static_cast<KafkaContext*>(opaque);
     // All others are logged as well, or end a call of ours.
     if (error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) context->all_down = true;
+    if (error == RD_KAFKA_RESP_ERR__TRANSPORT) context->lost_broker = true;
     spdlog::debug("kafka: {}", reason);
 }
 
@@ -156,6 +157,11 @@ void KafkaConnection::check_fatal() const {
                                      config_.brokers, text.data()));
     }
     throw KafkaError(fmt::format("Kafka at {}: the client cannot go on: {} ({})", config_.brokers, text.data(), rd_kafka_err2name(error)));
+}
+
+bool KafkaConnection::has_lost_broker() const {
+    rd_kafka_poll(handle(), 0);  // it is told there
+    return context_->lost_broker;
 }
 
 MetadataHandle KafkaConnection::metadata(const std::string& topic) const {

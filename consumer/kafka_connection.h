@@ -59,8 +59,9 @@ private:
 // What callbacks get as their opaque pointer.
 struct KafkaContext {
     KafkaComplaints complaints;
-    std::atomic<bool> all_down = false;  // no broker could be reached, as of the last event
-    void* owner = nullptr;               // of the callbacks that `prepare` set
+    std::atomic<bool> all_down = false;     // no broker could be reached, as of the last event
+    std::atomic<bool> lost_broker = false;  // a connection broke, ever
+    void* owner = nullptr;                  // of the callbacks that `prepare` set
 };
 
 class KafkaConnection {
@@ -108,6 +109,8 @@ public:
     void check_reachable();
     // The exception for brokers that were away for too long while doing `what`.
     KafkaError away(std::string_view what, std::chrono::milliseconds waited) const;
+    // A connection to a broker broke since this was made, other than by lying idle.
+    bool has_lost_broker() const;
     // Throws KafkaError if the client has hit an error from which it cannot recover.
     void check_fatal() const;
 

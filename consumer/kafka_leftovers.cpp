@@ -1,6 +1,7 @@
 // Looks, waits, and ends what stays open as the group's offsets say.
 #include "consumer/kafka_leftovers.h"
 
+#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -56,14 +57,17 @@ private:
     bool is_nothing_left() const { return open_.empty() && undecided_.empty(); }
 
     EndOffsets ends_of(const TopicPartitions& partitions, rd_kafka_IsolationLevel_t level) const {
-        for (Backoff backoff(backoff_first, backoff_max);; pause(backoff, "looking for open transactions")) {
+        for (Backoff backoff(backoff_first, backoff_max);; pause(backoff, "asking where partitions end")) {
             if (auto ends = end_offsets(consumer_, partitions, level, {})) return *std::move(ends);
         }
     }
     EndOffsets stable_ends() const { return ends_of(options_.outputs, RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED); }
 
-    void pause(Backoff& backoff, const char* what) const {
+    void check_deadline(const char* what) const {
         if (Clock::now() - start_ > limits_.deadline) throw consumer_.away(what, limits_.deadline);
+    }
+    void pause(Backoff& backoff, const char* what) const {
+        check_deadline(what);
         std::this_thread::sleep_for(backoff.next());
     }
 
@@ -100,6 +104,9 @@ private:
             const rd_kafka_topic_partition_t& found = list->elems[0];
             if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR || found.offset < 0) continue;
             auto state = decode_commit_metadata(found.offset, {static_cast<const char*>(found.metadata), found.metadata_size});
+            if (!state && state.error().kind == CommitMetadataError::Kind::newer) {
+                throw KafkaError(fmt::format("{} [{}], offset {}: {}", found.topic, found.partition, found.offset, state.error().text));
+            }
             // Without metadata, what lies below the offset is known.
             states[partition.second] = state ? *std::move(state) : CommitState{.offset = found.offset, .highest_finished = found.offset};
         }
@@ -116,7 +123,7 @@ private:
         };
         TopicPartitions committed;
         for (const auto& [partition, ends] : ends_behind(open_)) {
-            if (was_committed(ends, options_.worker, is_done)) committed.push_back(partition);
+            if (counts_as_committed(ends, options_.worker, is_done)) committed.push_back(partition);
         }
         return committed;
     }
@@ -133,6 +140,7 @@ private:
         RecordReader reader(consumer_.config(), std::move(reading));
         const auto is_read = [&](const TopicOffset& position) { return position.next >= ends.at({position.topic, position.partition}); };
         while (!std::ranges::all_of(reader.positions(), is_read)) {
+            check_deadline("reading what open transactions wrote");
             for (const schema::JobRecord& record : reader.poll(poll_timeout, records_max)) {
                 if (auto end = end_of_job(record)) found[{record.source.topic, record.source.partition}].push_back(*std::move(end));
             }
@@ -141,16 +149,16 @@ private:
     }
 
     std::optional<EndOfJob> end_of_job(const schema::JobRecord& record) const {
+        const std::string* transaction = schema::find_header(record.headers, schema::transaction_header);
+        if (transaction == nullptr) return std::nullopt;
         if (record.source.topic == options_.topics.status()) {
             const auto status = schema::parse_status(record.value.value_or(""));
-            if (!status || !schema::is_terminal(status->state)) return std::nullopt;
-            return EndOfJob{status->run.source, status->run.worker};
+            return status ? std::optional(EndOfJob{status->run.source, *transaction}) : std::nullopt;
         }
         const bool is_result = record.source.topic == options_.topics.results();
         const auto named = is_result ? schema::source_of_result(record.headers) : schema::source_of_dead_letter(record.headers);
-        const std::string* worker = schema::find_header(record.headers, schema::worker_header);
-        if (!named || worker == nullptr) return std::nullopt;
-        return EndOfJob{named->source, *worker};
+        if (!named || named->topic_id != options_.jobs_topic_id) return std::nullopt;
+        return EndOfJob{named->source, *transaction};
     }
 
     // Begins a transaction whose end is written to these, whatever stands open there.
@@ -164,14 +172,14 @@ private:
     }
 
     StepResult commit_over(const TopicPartitions& partitions) {
-        auto sent = begin_over(partitions);
+        const auto sent = begin_over(partitions);
         return sent.end == StepEnd::done ? producer_.commit() : sent;
     }
 
     StepResult abort_over() {
         TopicPartitions partitions;
         for (const auto& [partition, end] : open_) partitions.push_back(partition);
-        if (auto sent = begin_over(partitions); sent.end == StepEnd::unknown || sent.end == StepEnd::fenced) return sent;
+        if (auto sent = begin_over(partitions); sent.end != StepEnd::done) return sent;
         if (!options_.inputs.empty()) {
             const PartitionListHandle offsets = list_of({options_.inputs.front()});
             offsets->elems[0].offset = 0;
@@ -200,13 +208,16 @@ StepResult end_leftovers(TransactionalProducer& producer, const KafkaConnection&
     return Leftovers(producer, consumer, options, limits).end();
 }
 
-// A transaction that was aborted leaves each of its jobs open, or ended by another one later. A worker that was thrown out of its group may
-// have left later ends of some jobs of a committed one, which were aborted; hardly of all.
-bool was_committed(const std::vector<EndOfJob>& ends, const std::string& worker,
-                   const std::function<bool(const schema::Source& job)>& is_finished) {
+std::string name_of_transaction(const std::string& worker, std::int64_t number) { return fmt::format("{}/{}", worker, number); }
+
+bool counts_as_committed(const std::vector<EndOfJob>& ends, const std::string& worker,
+                         const std::function<bool(const schema::Source& job)>& is_finished) {
+    const auto is_of_worker = [&](const EndOfJob& end) { return end.transaction.substr(0, end.transaction.rfind('/')) == worker; };
+    const auto last = std::find_if(ends.rbegin(), ends.rend(), is_of_worker);
+    if (last == ends.rend()) return false;
     std::set<schema::Source> ended_once;
     for (const EndOfJob& end : ends) {
-        if (end.worker != worker) {
+        if (end.transaction != last->transaction) {
             ended_once.erase(end.job);
         } else if (is_finished(end.job)) {
             ended_once.insert(end.job);

@@ -22,9 +22,10 @@ namespace lorry::consumer {
 
 struct LeftoverOptions {
     schema::Topics topics;
-    std::string worker;       // as the ends of jobs that we publish name it
-    TopicPartitions outputs;  // where our transactions write
-    TopicPartitions inputs;   // whose offsets they commit
+    std::string jobs_topic_id;  // empty: the brokers do not tell
+    std::string worker;         // as our transactions are named after it
+    TopicPartitions outputs;    // where our transactions write
+    TopicPartitions inputs;     // whose offsets they commit
 };
 struct LeftoverLimits {
     // How long transactions of others may keep a partition open: longer than any transaction's time-out.
@@ -39,15 +40,22 @@ struct LeftoverLimits {
 StepResult end_leftovers(TransactionalProducer& producer, const KafkaConnection& consumer, const LeftoverOptions& options,
                          const LeftoverLimits& limits);
 
-// A job's end, by whom.
+// The name of a transaction in the header of its records: no other of this worker has the number.
+std::string name_of_transaction(const std::string& worker, std::int64_t number);
+
+// A job's end, and the transaction that it came in.
 struct EndOfJob {
     schema::Source job;
-    std::string worker;
+    std::string transaction;
 };
-// Whether the transaction that a worker's ends behind a partition's stable end belong to was committed, by the group's offsets of an
-// earlier moment: it was if they call all its jobs finished, and at least one of them has no other end behind it. `ends` in the log's
-// order, whether committed or not.
-bool was_committed(const std::vector<EndOfJob>& ends, const std::string& worker,
-                   const std::function<bool(const schema::Source& job)>& is_finished);
+// Whether a worker's transaction that stands open in a partition was committed. That is its last one there: each earlier one was ended at
+// the latest by the end of the next. `ends`: of all jobs behind the partition's stable end, in the log's order, committed or not;
+// is_finished: by the group's offsets of an earlier moment.
+//
+// Offsets are part of the transaction. So if it was committed they call all of its jobs finished. If it was aborted they call them open, or
+// another worker has ended them later. (A worker that was thrown out of its group may have left a later end of a job that was aborted,
+// hardly of all jobs of one transaction.)
+bool counts_as_committed(const std::vector<EndOfJob>& ends, const std::string& worker,
+                         const std::function<bool(const schema::Source& job)>& is_finished);
 
 }  // namespace lorry::consumer

@@ -67,7 +67,6 @@ struct KafkaMember::State {
                                                    .chunks = record_limit(connection, topics.chunks(), embedded),
                                                    .status = record_limit(connection, topics.status(), embedded),
                                                    .dlq = record_limit(connection, topics.dlq(), embedded)},
-                                        .worker = options.member,
                                         .jobs_topic_id = ends.jobs_id,
                                         .results_partitions = ends.results,
                                         .dlq_partitions = ends.dead_letters};
@@ -91,14 +90,17 @@ struct KafkaMember::State {
         // The embedded broker takes transactions, and forgets their offsets.
         exactly_once = options.exactly_once && !embedded;
         auto made = exactly_once
-                        ? make_transactional_committer(
-                              config, source.connection(), source.past_results(), tracker,
-                              {.id = fmt::format("{}/{}/{}", topics.prefix, options.group, options.member),
-                               .timeout = options.transaction_timeout,
-                               .entries_max = options.outbox_records_max,
-                               .bytes_max = options.outbox_bytes_max,
-                               .limits = limits,
-                               .leftovers = {.topics = topics, .worker = options.member, .outputs = std::move(outputs), .inputs = inputs}})
+                        ? make_transactional_committer(config, source.connection(), source.past_results(), tracker,
+                                                       {.id = fmt::format("{}/{}/{}", topics.prefix, options.group, options.member),
+                                                        .timeout = options.transaction_timeout,
+                                                        .entries_max = options.outbox_records_max,
+                                                        .bytes_max = options.outbox_bytes_max,
+                                                        .limits = limits,
+                                                        .leftovers = {.topics = topics,
+                                                                      .jobs_topic_id = ends.jobs_id,
+                                                                      .worker = options.member,
+                                                                      .outputs = std::move(outputs),
+                                                                      .inputs = inputs}})
                         : make_at_least_once_committer(config, source.connection(), tracker, limits);
         committer = made.get();
         sink = std::make_unique<KafkaSink>(config, std::move(sink_options), std::move(made));

@@ -65,7 +65,7 @@ OutboxEntry KafkaSink::entry_of(Outcome outcome) {
         .source = std::move(outcome.source), .epoch = outcome.epoch, .records = {}, .bytes = 0, .completion = {}, .rejections = 0};
     if (auto* letter = std::get_if<schema::DeadLetter>(&outcome.record)) {
         ++counters_.dead_letters;
-        std::vector<schema::Header> headers = with_origin(schema::dead_letter_headers(*letter));
+        std::vector<schema::Header> headers = with_topic_id(schema::dead_letter_headers(*letter));
         entry.records.push_back({.topic = options_.topics.dlq(),
                                  .partition = letter->source.partition % options_.dlq_partitions,
                                  .key = std::move(letter->key),
@@ -90,8 +90,7 @@ OutboxEntry KafkaSink::entry_of(Outcome outcome) {
     return entry;
 }
 
-std::vector<schema::Header> KafkaSink::with_origin(std::vector<schema::Header> headers) const {
-    headers.emplace_back(schema::worker_header, options_.worker);
+std::vector<schema::Header> KafkaSink::with_topic_id(std::vector<schema::Header> headers) const {
     if (!options_.jobs_topic_id.empty()) headers.emplace_back(schema::source_topic_id_header, options_.jobs_topic_id);
     return headers;
 }
@@ -110,8 +109,7 @@ void KafkaSink::leave_out_key_and_headers(OutboxEntry& entry) {
     record.key.reset();
     std::erase_if(record.headers, [](const schema::Header& header) {
         const std::string& name = header.first;
-        return !name.starts_with("__connect.errors.") && !name.starts_with("lorry.") && name != schema::worker_header &&
-               name != schema::source_topic_id_header;
+        return !name.starts_with("__connect.errors.") && !name.starts_with("lorry.") && name != schema::source_topic_id_header;
     });
     entry.bytes = bytes_of(record);
 }
@@ -123,7 +121,7 @@ void KafkaSink::set_records(OutboxEntry& entry, const schema::Completion& comple
                              .partition = entry.source.partition % options_.results_partitions,
                              .key = completion.run.job_id,
                              .value = schema::encode_completion(completion),
-                             .headers = with_origin(schema::completion_headers(completion))});
+                             .headers = with_topic_id(schema::completion_headers(completion))});
     entry.records.push_back({.topic = options_.topics.status(),
                              .partition = std::nullopt,
                              .key = completion.run.job_id,

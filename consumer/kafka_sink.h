@@ -33,9 +33,7 @@ public:
             std::size_t status = 1'000'000;
             std::size_t dlq = 1'000'000;
         } limits;
-        // Go with each end: whoever takes the job over, or comes back under this name, may have to know.
-        std::string worker = {};
-        std::string jobs_topic_id = {};  // empty: the brokers do not tell
+        std::string jobs_topic_id = {};  // goes with each end, where the brokers tell it: a take-over may have to know
         std::int32_t results_partitions = 1;
         std::int32_t dlq_partitions = 1;
     };
@@ -71,7 +69,7 @@ private:
     void turn_into_error(OutboxEntry& entry, std::string code, std::string message);
     using Attempt = std::pair<std::string, std::int64_t>;  // job id, attempt
 
-    std::vector<schema::Header> with_origin(std::vector<schema::Header> headers) const;
+    std::vector<schema::Header> with_topic_id(std::vector<schema::Header> headers) const;
     static void leave_out_value(OutboxEntry& entry);
     static void leave_out_key_and_headers(OutboxEntry& entry);
     // stream: whose answer is broken if this is refused.

@@ -60,6 +60,8 @@ public:
     // A request of this producer's transactions ended in a time-out or a lost connection: the client sent it again, but the first one may
     // still arrive and act upon a later transaction. Before that one, this producer must be replaced.
     bool has_stray_request() const { return stray_request_; }
+    // A connection to a broker broke: what the brokers did meanwhile with our last transaction has to be looked at (kafka_leftovers.h).
+    bool has_lost_broker() const { return connection_.has_lost_broker(); }
 
 private:
     static rd_kafka_resp_err_t on_new(rd_kafka_t* client, const rd_kafka_conf_t*, void* opaque, char*, std::size_t);

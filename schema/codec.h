@@ -45,7 +45,8 @@ inline constexpr std::string_view source_partition_header = "source_partition";
 inline constexpr std::string_view source_offset_header = "source_offset";
 inline constexpr std::string_view source_topic_id_header = "source_topic_id";  // tells a topic from a later one of its name
 inline constexpr std::string_view attempt_header = "attempt";
-inline constexpr std::string_view worker_header = "worker";  // in whose transaction the record came
+// Of results, dead letters and terminal statuses: the transaction that they came in, worker/number.
+inline constexpr std::string_view transaction_header = "transaction";
 // Of dead letters, as Kafka Connect names them.
 inline constexpr std::string_view dead_letter_topic_header = "__connect.errors.topic";
 inline constexpr std::string_view dead_letter_partition_header = "__connect.errors.partition";

@@ -15,7 +15,7 @@ constexpr std::string_view result_id_prefix = "batch_req_";
 
 bool names_a_run(std::string_view header) {
     constexpr std::array ours = {source_topic_header, source_topic_id_header, source_partition_header, source_offset_header,
-                                 attempt_header,      worker_header,          batch_id_header};
+                                 attempt_header,      transaction_header,     batch_id_header};
     return std::find(ours.begin(), ours.end(), header) != ours.end();
 }
 

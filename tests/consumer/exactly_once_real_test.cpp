@@ -1,6 +1,5 @@
 // Exactly once against a real Kafka: deaths between the steps of a commit, a stolen transactional id, take-over without offsets, a job that
 // kills its worker.
-#include <cstdio>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -11,6 +10,7 @@
 #include "consumer/kafka_leftovers.h"
 #include "consumer/kafka_past_results.h"
 #include "consumer/kafka_transactions.h"
+#include "tests/support/program.h"
 #include "tests/support/real_kafka.h"
 
 namespace lorry::consumer {
@@ -110,12 +110,14 @@ TEST_F(RealKafkaExactlyOnce, EndsWhatAnEarlierTransactionLeftOpenAsTheOffsetsSay
     for (const auto& job : read_all(config, topics.jobs())) {
         first_jobs.emplace(job.source.partition, schema::scan_string_member(job.value.value(), "custom_id").value());
     }
+    const std::string jobs_id = KafkaConnection(config, KafkaConnection::Kind::consumer, {}).topic_id(topics.jobs());
     std::string records;
     for (const std::int32_t partition : {committed, aborted}) {
         const schema::Json headers = schema::Json::object({{"source_topic", topics.jobs()},
                                                            {"source_partition", std::to_string(partition)},
                                                            {"source_offset", "0"},
-                                                           {"worker", options.member}});
+                                                           {"source_topic_id", jobs_id},
+                                                           {"transaction", options.member + "/1"}});
         records += schema::Json::object({{"topic", topics.results()},
                                          {"partition", partition},
                                          {"key", first_jobs.at(partition)},
@@ -125,11 +127,8 @@ TEST_F(RealKafkaExactlyOnce, EndsWhatAnEarlierTransactionLeftOpenAsTheOffsetsSay
                    "\n";
     }
     const auto id = fmt::format("{}/{}/{}", topics.prefix, options.group, options.member);
-    const std::string command = fmt::format("python3 {}/tests/support/hanging_transaction.py {} {}", LORRY_SOURCE_DIR, config.brokers, id);
-    std::FILE* script = ::popen(command.c_str(), "w");
-    ASSERT_NE(script, nullptr);
-    EXPECT_EQ(std::fwrite(records.data(), 1, records.size(), script), records.size());
-    ASSERT_EQ(::pclose(script), 0);
+    const auto script = tests::run_program_of({LORRY_SOURCE_DIR "/tests/support/hanging_transaction.py", config.brokers, id}, records);
+    ASSERT_EQ(script.exit_code, 0) << script.err;
     const GroupOffsets offsets(config, options.group, topics, GroupOffsets::View::settled);
     const std::string metadata = encode_commit_metadata({.offset = 1, .highest_finished = 1, .seen = {.results = 1}});
     offsets.set({{.partition = committed, .offset = 1, .metadata = metadata}});
@@ -315,18 +314,21 @@ TEST_F(RealKafkaExactlyOnce, AJobThatKillsItsWorkerBecomesItsErrorAndTheOthersFi
     expect_one_result_each(jobs);
 }
 
-TEST(KafkaLeftovers, WereCommittedWhereTheOffsetsCallAllTheirJobsFinishedAndNobodyElseEndedThem) {
+TEST(KafkaLeftovers, CountAsCommittedWhereTheOffsetsCallAllTheirJobsFinishedAndNobodyElseEndedThem) {
     const auto job = [](std::int64_t offset) { return schema::Source{"jobs", 0, offset}; };
     const auto below = [](std::int64_t end) { return [end](const schema::Source& source) { return source.offset < end; }; };
-    const std::vector<EndOfJob> ours = {{job(1), "us"}, {job(2), "us"}};
-    EXPECT_TRUE(was_committed(ours, "us", below(3)));
-    EXPECT_FALSE(was_committed(ours, "us", below(2))) << "offsets and results are one transaction";
-    EXPECT_FALSE(was_committed(ours, "them", below(3))) << "theirs to end";
-    EXPECT_FALSE(was_committed({}, "us", below(3)));
-    EXPECT_FALSE(was_committed({{job(1), "us"}, {job(2), "us"}, {job(1), "them"}, {job(2), "them"}}, "us", below(3)))
+    const std::vector<EndOfJob> ours = {{job(1), "us/7"}, {job(2), "us/7"}};
+    EXPECT_TRUE(counts_as_committed(ours, "us", below(3)));
+    EXPECT_FALSE(counts_as_committed(ours, "us", below(2))) << "offsets and results are one transaction";
+    EXPECT_FALSE(counts_as_committed(ours, "them", below(3))) << "theirs to end";
+    EXPECT_FALSE(counts_as_committed({}, "us", below(3)));
+    EXPECT_FALSE(counts_as_committed({{job(1), "us/7"}, {job(2), "us/7"}, {job(1), "them/3"}, {job(2), "them/4"}}, "us", below(3)))
         << "it was aborted, and its jobs ran again";
-    EXPECT_TRUE(was_committed({{job(2), "them"}, {job(1), "us"}, {job(2), "us"}, {job(1), "them"}}, "us", below(3)))
+    EXPECT_TRUE(counts_as_committed({{job(2), "them/3"}, {job(1), "us/7"}, {job(2), "us/7"}, {job(1), "them/4"}}, "us", below(3)))
         << "others tried before it, and one after it was lost to them";
+    EXPECT_FALSE(counts_as_committed({{job(0), "us/6"}, {job(1), "us/7"}, {job(1), "them/4"}}, "us", below(3)))
+        << "an earlier one of ours that was committed says nothing of the last";
+    EXPECT_TRUE(counts_as_committed({{job(5), "us/6"}, {job(1), "us/7"}}, "us", below(3))) << "nor one that was aborted";
 }
 
 }  // namespace
