@@ -110,7 +110,16 @@ INSTANTIATE_TEST_SUITE_P(Table, ExactlyOnceErrors,
                                            Row{"OffsetsFencedInstance", commit_offsets, {82}, Answer::abort},
                                            Row{"AddPartitionsForbidden", add_partitions, {29}, Answer::end, "lacks the right"},
                                            Row{"AddOffsetsForbiddenGroup", add_offsets, {30}, Answer::end, "lacks the right"},
-                                           Row{"EndForbiddenTransactionalId", end_transaction, {53}, Answer::end, "lacks the right"}),
+                                           Row{"EndForbiddenTransactionalId", end_transaction, {53}, Answer::end, "lacks the right"},
+                                           Row{"ProduceForbiddenCluster", produce, {31}, Answer::end, "lacks the right"},
+                                           Row{"AddPartitionsNoTopic", add_partitions, {3}, Answer::inside},
+                                           Row{"ProduceNotLeader", produce, {6}, Answer::inside},
+                                           Row{"ProduceInvalidRecord", produce, {87}, Answer::reject},
+                                           Row{"ProduceUnknownProducer", produce, {59}, Answer::abort_or_ask},
+                                           Row{"AddPartitionsNoProducerId", add_partitions, {49}, Answer::abort},
+                                           Row{"EndNoProducerId", end_transaction, {49}, Answer::abort},
+                                           Row{"OffsetsTimedOut", commit_offsets, {7}, Answer::inside},
+                                           Row{"OffsetsForbiddenTopic", commit_offsets, {29}, Answer::end, "lacks the right"}),
                          [](const auto& row) { return std::string(row.param.name); });
 
 using ExactlyOnceTest = ExactlyOnceErrors;
