@@ -13,11 +13,22 @@ namespace lorry::kernels::cpu {
 
 namespace {
 
-struct Chip {
-    std::string vendor;
-    unsigned family = 0;
-    unsigned model = 0;
+// Chips on which `lorry bench tune` measured the choice; it prints the row for a chip that has none. The first row that fits counts. Models
+// are a range, as vendors number the variants of one core.
+struct Row {
+    const char* vendor;
+    unsigned family;
+    unsigned model_first;
+    unsigned model_last;
+    CpuIsa isa;
 };
+constexpr std::array rows = {
+    Row{"AuthenticAMD", 0x19, 0x01, 0x01, CpuIsa::avx2},        // Zen 3 servers: no AVX-512
+    Row{"AuthenticAMD", 0x19, 0x10, 0x1F, CpuIsa::avx512bf16},  // Zen 4 servers: bfloat16 dot does twice what fp32 does
+    Row{"GenuineIntel", 0x06, 0xCF, 0xCF, CpuIsa::avx512},      // Emerald Rapids: bfloat16 dot does half of what fp32 does
+};
+
+}  // namespace
 
 Chip this_chip() {
     unsigned eax = 0;
@@ -36,22 +47,6 @@ Chip this_chip() {
     if (family == 0xFU || family == 6U) chip.model |= ((eax >> 16) & 0xFU) << 4;
     return chip;
 }
-
-// Chips on which the choice was measured. Models are a range, as vendors number the variants of one core.
-struct Row {
-    const char* vendor;
-    unsigned family;
-    unsigned model_first;
-    unsigned model_last;
-    CpuIsa isa;
-};
-constexpr std::array rows = {
-    Row{"AuthenticAMD", 0x19, 0x01, 0x01, CpuIsa::avx2},        // Zen 3 servers: no AVX-512
-    Row{"AuthenticAMD", 0x19, 0x10, 0x1F, CpuIsa::avx512bf16},  // Zen 4 servers: bfloat16 dot does twice what fp32 does
-    Row{"GenuineIntel", 0x06, 0xCF, 0xCF, CpuIsa::avx512},      // Emerald Rapids: bfloat16 dot does half of what fp32 does
-};
-
-}  // namespace
 
 bool supported(CpuIsa isa) {
     __builtin_cpu_init();
@@ -76,14 +71,18 @@ const char* name_of(CpuIsa isa) {
     return "";
 }
 
+std::optional<CpuIsa> measured_isa(const Chip& chip) {
+    const auto* const row = std::ranges::find_if(rows, [&](const Row& one) {
+        return chip.vendor == one.vendor && chip.family == one.family && chip.model >= one.model_first && chip.model <= one.model_last;
+    });
+    if (row == rows.end()) return std::nullopt;
+    return row->isa;
+}
+
 CpuIsa choose_isa() {
-    const Chip chip = this_chip();
-    for (const Row& row : rows) {
-        const bool is_chip =
-            chip.vendor == row.vendor && chip.family == row.family && chip.model >= row.model_first && chip.model <= row.model_last;
-        // A hypervisor may hide what the chip has.
-        if (is_chip && supported(row.isa)) return row.isa;
-    }
+    const std::optional<CpuIsa> measured = measured_isa(this_chip());
+    // A hypervisor may hide what the chip has.
+    if (measured && supported(*measured)) return *measured;
     if (supported(CpuIsa::avx512)) return CpuIsa::avx512;
     return supported(CpuIsa::avx2) ? CpuIsa::avx2 : CpuIsa::scalar;
 }

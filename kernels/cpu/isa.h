@@ -9,12 +9,23 @@
 
 namespace lorry::kernels::cpu {
 
+// A kind of chip, as the processor names it.
+struct Chip {
+    std::string vendor;
+    unsigned family = 0;
+    unsigned model = 0;
+};
+Chip this_chip();
+
 // Whether this processor and its operating system run code made for `isa`.
 bool supported(CpuIsa isa);
 
 const char* name_of(CpuIsa isa);
 
-// The table's choice for this chip; a chip that is not in the table gets the widest instruction set it supports.
+// What the table says of a chip, whether or not the system lets this process use it.
+std::optional<CpuIsa> measured_isa(const Chip& chip);
+
+// The table's choice for this chip; a chip that is not in the table gets the widest instruction set it supports, without bfloat16 products.
 CpuIsa choose_isa();
 
 // What was asked for, else the table's choice. Throws std::runtime_error for one that the processor does not support.

@@ -1,0 +1,28 @@
+// The table of measured chips: how it is read, not what it says of one.
+#include "kernels/cpu/isa.h"
+
+#include <gtest/gtest.h>
+
+namespace lorry::kernels::cpu {
+namespace {
+
+TEST(Isa, a_row_holds_for_all_models_of_its_range_and_for_no_other_chip) {
+    constexpr unsigned zen4_family = 0x19;
+    EXPECT_EQ(measured_isa({.vendor = "AuthenticAMD", .family = zen4_family, .model = 0x10}), CpuIsa::avx512bf16);
+    EXPECT_EQ(measured_isa({.vendor = "AuthenticAMD", .family = zen4_family, .model = 0x1F}), CpuIsa::avx512bf16);
+    EXPECT_EQ(measured_isa({.vendor = "AuthenticAMD", .family = zen4_family, .model = 0x20}), std::nullopt);
+    EXPECT_EQ(measured_isa({.vendor = "AuthenticAMD", .family = zen4_family + 1, .model = 0x10}), std::nullopt);
+    EXPECT_EQ(measured_isa({.vendor = "GenuineIntel", .family = zen4_family, .model = 0x10}), std::nullopt);
+}
+
+// Pins: a hypervisor that hides what the table says is no reason to stop at an instruction that is not there.
+TEST(Isa, the_choice_is_the_tables_where_this_machine_can_run_it) {
+    EXPECT_TRUE(supported(choose_isa()));
+    const std::optional<CpuIsa> measured = measured_isa(this_chip());
+    if (measured && supported(*measured)) {
+        EXPECT_EQ(choose_isa(), *measured);
+    }
+}
+
+}  // namespace
+}  // namespace lorry::kernels::cpu
