@@ -1,9 +1,10 @@
-// Random numbers, ranks, files.
+// Random numbers, runs, ranks, files.
 #include "ops/bench_requests.h"
 
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <random>
 #include <stdexcept>
 
@@ -18,6 +19,20 @@ std::vector<kernels::TokenId> made_up_prompt(const engine::ModelConfig& config, 
         prompt.push_back(static_cast<kernels::TokenId>(random() % static_cast<std::uint64_t>(config.vocabulary)));
     }
     return prompt;
+}
+
+bool Tries::another() {
+    if (runs_ >= least_ && Clock::now() - begin_ > time_) return false;
+    ++runs_;
+    return true;
+}
+
+std::vector<double> least_in_turn(Tries tries, std::size_t ways, const std::function<double(std::size_t way)>& run) {
+    std::vector<double> least(ways, std::numeric_limits<double>::max());
+    while (tries.another()) {
+        for (std::size_t way = 0; way < ways; ++way) least[way] = std::min(least[way], run(way));
+    }
+    return least;
 }
 
 double quantile(std::span<const double> ascending, double share) {

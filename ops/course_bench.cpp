@@ -25,21 +25,8 @@ constexpr double kilo = 1e3;
 constexpr double mebi = 1.0 / (1 << 20);
 constexpr double percent = 100.0;
 
-// Of so many runs the best one counts: three, and more as long as they take next to no time. A quick course makes do with one.
-class Tries {
-public:
-    explicit Tries(const Course& course) : quick_(course.quick) {}
-    bool another() {
-        if (quick_ ? runs_ == 1 : runs_ >= 3 && engine::Clock::now() - begin_ > std::chrono::milliseconds(500)) return false;
-        ++runs_;
-        return true;
-    }
-
-private:
-    const bool quick_;
-    const engine::Clock::time_point begin_ = engine::Clock::now();
-    int runs_ = 0;
-};
+// A quick course makes do with one run.
+Tries tries_of(const Course& course) { return course.quick ? Tries(1, {}) : Tries(3, std::chrono::milliseconds(500)); }
 
 std::int64_t batch_max(const Course& course) { return course.quick ? 8 : 64; }
 double real(std::int64_t number) { return static_cast<double>(number); }
@@ -54,7 +41,7 @@ ThroughputShape shape_of(std::int64_t requests, std::int64_t input_tokens, std::
 
 ThroughputResult best_run(const Course& course, EngineSetup& setup, const ThroughputShape& shape) {
     std::optional<ThroughputResult> best;
-    for (Tries tries(course); tries.another();) {
+    for (Tries tries = tries_of(course); tries.another();) {
         ThroughputResult result = run_throughput(setup, shape, 1);
         if (!best || result.seconds < best->seconds) best = std::move(result);
     }
@@ -72,7 +59,7 @@ void kv_cache(Course& course, Experiment& experiment) {
     for (std::int64_t length = 16; length <= length_max; length *= 2) {
         double cached = std::numeric_limits<double>::max();
         double uncached = cached;
-        for (Tries tries(course); tries.another();) {
+        for (Tries tries = tries_of(course); tries.another();) {
             cached = std::min(cached, run_throughput(course.setup, shape_of(1, length - drawn, drawn), 1).per_token.front());
             uncached = std::min(uncached, run_throughput(course.setup, shape_of(1, length - 1, 1), 1).seconds);
         }
@@ -185,12 +172,8 @@ void multi_lora(Course& course, Experiment& experiment) {
         Table part{.columns = table.columns};
         for (std::int64_t rows = 1; rows <= rows_max; rows *= 2) {
             const std::int64_t adapters = std::min(rows, most);
-            std::array<double, all.size()> best{};
-            best.fill(std::numeric_limits<double>::max());
-            // In turn, so that a busy machine slows all of them down.
-            for (Tries tries(course); tries.another();) {
-                for (std::size_t way = 0; way < all.size(); ++way) best[way] = std::min(best[way], ways.run(all[way], rows, adapters));
-            }
+            const std::vector<double> best =
+                least_in_turn(tries_of(course), all.size(), [&](std::size_t way) { return ways.run(all[way], rows, adapters); });
             part.rows.push_back({real(rows), real(adapters), best[0], best[1], best[2]});
         }
         experiment.charts.push_back(
@@ -255,7 +238,7 @@ void mixing(Course& course, Experiment& experiment) {
         for (const Models& batch : batches) all.insert(all.end(), batch.begin(), batch.end());
         double mixed = std::numeric_limits<double>::max();
         double apart = mixed;
-        for (Tries tries(course); tries.another();) {
+        for (Tries tries = tries_of(course); tries.another();) {
             mixed = std::min(mixed, seconds_of(all));
             double seconds = 0.0;
             for (const Models& batch : batches) seconds += seconds_of(batch);

@@ -10,7 +10,6 @@
 
 #include <fmt/format.h>
 
-#include "engine/model_config.h"
 #include "engine/model_layout.h"
 #include "ops/bench_requests.h"
 #include "ops/command.h"
@@ -129,6 +128,13 @@ std::string made_up_tokenizer(std::int64_t vocabulary) {
         .dump();
 }
 
+const Shape& shape_of(std::string_view name) {
+    const auto* const shape = std::ranges::find(shapes, name, [](const Shape& row) -> std::string_view { return row.name; });
+    if (shape == shapes.end())
+        throw UsageError(fmt::format("--random-weights {}: known are {}", name, fmt::join(random_model_names(), ", ")));
+    return *shape;
+}
+
 std::vector<NamedTensor> tensors_of(const engine::ModelConfig& config, const engine::ModelLayout& layout) {
     std::vector<NamedTensor> tensors = {{layout.tokens + ".weight", {config.vocabulary, config.hidden}}};
     if (!layout.positions.empty()) tensors.push_back({layout.positions + ".weight", {config.max_positions, config.hidden}});
@@ -154,13 +160,14 @@ std::vector<std::string> random_model_names() {
     return names;
 }
 
+engine::ModelConfig random_model_config(std::string_view name) {
+    return engine::ModelConfig::parse(shape_of(name).config, "", std::string(name));
+}
+
 void write_random_model(std::string_view name, const std::filesystem::path& folder) {
-    const auto* const shape = std::ranges::find(shapes, name, [](const Shape& row) -> std::string_view { return row.name; });
-    if (shape == shapes.end())
-        throw UsageError(fmt::format("--random-weights {}: known are {}", name, fmt::join(random_model_names(), ", ")));
+    const engine::ModelConfig config = random_model_config(name);
     std::filesystem::create_directories(folder);
-    write_text(folder / "config.json", shape->config);
-    const engine::ModelConfig config = engine::ModelConfig::load(folder);
+    write_text(folder / "config.json", shape_of(name).config);
     write_text(folder / "tokenizer.json", made_up_tokenizer(config.vocabulary));
     write_safetensors(folder / "model.safetensors", tensors_of(config, engine::layout_of(config)), 1);
 }

@@ -9,10 +9,15 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/model_config.h"
+
 namespace lorry::ops {
 
 // "smollm2-135m", …
 std::vector<std::string> random_model_names();
+
+// Throws UsageError for a name that is not known.
+engine::ModelConfig random_model_config(std::string_view name);
 
 // Writes config.json, tokenizer.json (made-up words) and model.safetensors (bfloat16). Throws UsageError for a name that is not known,
 // std::runtime_error when the folder cannot be written.
