@@ -21,6 +21,7 @@
 #include "ops/random_model.h"
 #include "ops/request_bench.h"
 #include "ops/throughput_bench.h"
+#include "ops/tune_command.h"
 #include "ops/units.h"
 
 namespace lorry::ops {
@@ -128,6 +129,7 @@ private:
     std::string throughput_text(const ThroughputResult& result, const std::optional<Rates>& rates, std::optional<double> base_seconds,
                                 const kernels::CpuOptions& options) const;
 
+    TuneCommand tune_;
     Configuration machine_configuration_;
     Configuration queue_configuration_;
     Configuration throughput_configuration_;
@@ -167,6 +169,7 @@ void BenchCommand::declare(CLI::App& app) {
     machine_ = app.add_subcommand("machine", "what memory and processor can do at most");
     machine_->add_flag("--json", json_, "print JSON");
     machine_configuration_.declare(*machine_, {SettingScope::model});
+    tune_.declare(app);
     declare_queue(app);
     declare_throughput(app);
     declare_adapters(app);
@@ -265,6 +268,8 @@ void BenchCommand::declare_requests(CLI::App& app) {
 ExitCode BenchCommand::run() {
     if (machine_->parsed()) {
         bench_machine();
+    } else if (tune_.parsed()) {
+        tune_.run();
     } else if (queue_->parsed()) {
         EngineSetup setup(queue_configuration_.load());
         std::cerr << setup.describe();

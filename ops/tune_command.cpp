@@ -1,0 +1,41 @@
+// Asks the chip, measures, judges, prints.
+#include "ops/tune_command.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "ops/machine.h"
+#include "ops/random_model.h"
+#include "ops/tune_report.h"
+
+namespace lorry::ops {
+
+void TuneCommand::declare(CLI::App& bench) {
+    app_ = bench.add_subcommand("tune", "which instruction set is the fastest on this chip, and what the table of chips should say");
+    app_->add_option("--threads", shape_.threads, "0: as many as this process may use")->check(CLI::Range(0, 1024))->capture_default_str();
+    app_->add_option("--seconds", shape_.seconds, "for each line of the table; of all runs in that time the fastest counts")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    app_->add_flag("--quick", shape_.quick, "one layer and one run: to see that it works");
+    app_->add_flag("--json", json_, "print JSON");
+}
+
+bool TuneCommand::parsed() const { return app_->parsed(); }
+
+void TuneCommand::run() const {
+    TuneShape shape = shape_;
+    shape.config = random_model_config("smollm2-135m");
+    const kernels::cpu::Chip chip = kernels::cpu::this_chip();
+    const TunedChip tuned{.chip = chip,
+                          .name = cpu_model(),
+                          .threads = shape.threads > 0 ? shape.threads : kernels::cpu::usable_processors(),
+                          .isas = tune_isas(),
+                          .in_table = kernels::cpu::measured_isa(chip),
+                          .in_use = kernels::cpu::choose_isa()};
+    std::cerr << "a minute or so, in which nothing else should run …\n";
+    const std::vector<TuneLine> lines = measure_isas(shape, tuned.isas);
+    const TuneVerdict verdict = judge_isas(tuned, lines);
+    std::cout << (json_ ? tuning_json(tuned, lines, verdict).dump() + "\n" : show_tuning(tuned, lines, verdict));
+}
+
+}  // namespace lorry::ops
