@@ -114,12 +114,12 @@ std::unique_ptr<PackedLora> CpuBackend::pack_lora(std::span<const LoraPart> part
     const Storage stored = weights_ == Format::float32 ? Storage::float32 : Storage::bfloat16;
     if (!lora_by_pairs_) {
         return std::make_unique<CpuLora>(parts, PanelShape{.storage = stored, .width = kernels_.shrink_width},
-                                         PanelShape{.storage = stored, .width = kernels_.panel_width});
+                                         PanelShape{.storage = stored, .width = kernels_.panel_width}, lora_arena_);
     }
     const DotKernels& a = *kernels_.bfloat16_shrink;
     const DotKernels& b = *kernels_.bfloat16_dot;
     return std::make_unique<CpuLora>(parts, PanelShape{.storage = stored, .width = a.panel_width, .group = a.group},
-                                     PanelShape{.storage = stored, .width = b.panel_width, .group = b.group});
+                                     PanelShape{.storage = stored, .width = b.panel_width, .group = b.group}, lora_arena_);
 }
 
 std::size_t CpuBackend::kv_block_bytes(const KvShape& shape) const {

@@ -1,9 +1,11 @@
 // Where zeroed, aligned memory comes from; see memory.h.
 #include "kernels/cpu/memory.h"
 
+#include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -11,12 +13,19 @@
 #include <stdexcept>
 #include <string>
 
+#include "schema/check.h"
+
 namespace lorry::kernels::cpu {
 
 namespace {
 
 constexpr std::size_t huge_page = std::size_t{2} << 20;
-constexpr std::align_val_t alignment{64};
+constexpr std::size_t line = 64;
+constexpr std::align_val_t alignment{line};
+constexpr std::size_t arena_map = 16 * huge_page;
+
+// What a piece takes of an arena: whole lines, and one behind them that nobody may touch.
+constexpr std::size_t cut_size(std::size_t bytes) { return (bytes + line - 1) / line * line + line; }
 
 }  // namespace
 
@@ -47,12 +56,74 @@ Memory::Memory(std::size_t bytes) : bytes_(bytes) {
     data_ = std::unique_ptr<std::byte, Free>(data, Free(bytes));
 }
 
+Memory::Memory(std::size_t bytes, Arena& arena) {
+    if (bytes == 0 || bytes >= huge_page) {
+        *this = Memory(bytes);
+        return;
+    }
+    data_ = std::unique_ptr<std::byte, Free>(arena.take(bytes), Free(bytes, &arena));
+    bytes_ = bytes;
+}
+
 void Memory::Free::operator()(std::byte* data) const {
-    if (bytes < huge_page) {
+    if (arena != nullptr) {
+        arena->give_back(data, bytes);
+    } else if (bytes < huge_page) {
         ::operator delete(data, alignment);
     } else {
         munmap(data, bytes);
     }
+}
+
+Arena::~Arena() { CHECK(maps_.empty(), "an arena outlives its pieces"); }
+
+std::byte* Arena::take(std::size_t bytes) {
+    std::byte* const data = cut(cut_size(bytes));
+    ASAN_UNPOISON_MEMORY_REGION(data, bytes);
+    std::memset(data, 0, bytes);
+    return data;
+}
+
+// From the first place where it fits.
+std::byte* Arena::cut(std::size_t size) {
+    const std::lock_guard lock(mutex_);
+    for (;;) {
+        for (Map& map : maps_) {
+            const auto place = std::ranges::find_if(map.free, [&](const auto& range) { return range.second - range.first >= size; });
+            if (place == map.free.end()) continue;
+            const auto [begin, end] = *place;
+            map.free.erase(place);
+            if (begin + size < end) map.free.emplace(begin + size, end);
+            return map.memory.data() + begin;
+        }
+        Map& map = maps_.emplace_back(Map{.memory = Memory(arena_map), .free = {}});
+        ASAN_POISON_MEMORY_REGION(map.memory.data(), arena_map);
+        map.free.emplace(0, arena_map);
+    }
+}
+
+void Arena::give_back(std::byte* data, std::size_t bytes) {
+    const std::size_t size = cut_size(bytes);
+    ASAN_POISON_MEMORY_REGION(data, size);
+    const std::lock_guard lock(mutex_);
+    const auto map = std::ranges::find_if(
+        maps_, [&](const Map& one) { return data >= one.memory.data() && data < one.memory.data() + one.memory.bytes(); });
+    CHECK(map != maps_.end(), "what is given back was taken");
+    auto begin = static_cast<std::size_t>(data - map->memory.data());
+    std::size_t end = begin + size;
+    auto after = map->free.lower_bound(begin);
+    if (after != map->free.end() && after->first == end) {
+        end = after->second;
+        after = map->free.erase(after);
+    }
+    if (after != map->free.begin() && std::prev(after)->second == begin) {
+        begin = std::prev(after)->first;
+        map->free.erase(std::prev(after));
+    }
+    map->free.emplace(begin, end);
+    if (end - begin < arena_map) return;
+    ASAN_UNPOISON_MEMORY_REGION(map->memory.data(), arena_map);
+    maps_.erase(map);
 }
 
 std::size_t machine_memory_total() {

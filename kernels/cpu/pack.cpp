@@ -153,7 +153,7 @@ std::int64_t elements_per_head(const KvShape& shape, std::int64_t value_stride) 
 
 }  // namespace
 
-Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, float scale) {
+Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, const PackOptions& options) {
     CHECK(!parts.empty(), "a weight has at least one part");
     Panels panels;
     panels.storage = shape.storage;
@@ -166,7 +166,8 @@ Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, f
         panels.out_features += part.out_features;
     }
     const std::size_t outputs = static_cast<std::size_t>(panels.count() * panels.width);
-    panels.memory = Memory(static_cast<std::size_t>(panels.count() * panel_bytes(panels)));
+    const auto bytes = static_cast<std::size_t>(panels.count() * panel_bytes(panels));
+    panels.memory = options.arena == nullptr ? Memory(bytes) : Memory(bytes, *options.arena);
     if (shape.storage == Storage::int8 || shape.storage == Storage::int4) {
         panels.scales.resize(outputs);
         panels.offsets.resize(outputs);
@@ -174,10 +175,10 @@ Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, f
     std::int64_t first = 0;
     for (const WeightPart& part : parts) {
         switch (shape.storage) {
-            case Storage::float32: pack_part<WriteFloat32>(part, first, scale, panels); break;
-            case Storage::bfloat16: pack_part<WriteBfloat16>(part, first, scale, panels); break;
-            case Storage::int8: pack_int8_part(part, first, scale, panels); break;
-            case Storage::int4: pack_int4_part(part, first, scale, panels); break;
+            case Storage::float32: pack_part<WriteFloat32>(part, first, options.scale, panels); break;
+            case Storage::bfloat16: pack_part<WriteBfloat16>(part, first, options.scale, panels); break;
+            case Storage::int8: pack_int8_part(part, first, options.scale, panels); break;
+            case Storage::int4: pack_int4_part(part, first, options.scale, panels); break;
         }
         first += part.out_features;
     }
@@ -211,14 +212,14 @@ void unpack_row(const Panels& panels, std::int64_t output, float* to, bool accum
     }
 }
 
-CpuLora::CpuLora(std::span<const LoraPart> parts, const PanelShape& a, const PanelShape& b) {
+CpuLora::CpuLora(std::span<const LoraPart> parts, const PanelShape& a, const PanelShape& b, Arena& arena) {
     CHECK(!parts.empty(), "an adapter adds at least one part to a projection");
     std::vector<WeightPart> a_parts;
     std::int64_t rank_begin = 0;
     for (const LoraPart& part : parts) {
         CHECK(part.a.out_features == part.b.in_features, "A and B of a part have the same rank");
         a_parts.push_back(part.a);
-        parts_.push_back({part.out_begin, rank_begin, pack_panels({&part.b, 1}, b, part.scale)});
+        parts_.push_back({part.out_begin, rank_begin, pack_panels({&part.b, 1}, b, {.scale = part.scale, .arena = &arena})});
         rank_begin += part.a.out_features;
     }
     // Parts are added by different threads at the same time.
@@ -228,7 +229,7 @@ CpuLora::CpuLora(std::span<const LoraPart> parts, const PanelShape& a, const Pan
                   "parts of an adapter's projection do not overlap");
         }
     }
-    a_ = pack_panels(a_parts, a);
+    a_ = pack_panels(a_parts, a, {.arena = &arena});
 }
 
 std::size_t CpuLora::bytes() const {

@@ -53,8 +53,13 @@ struct Panels {
     std::size_t bytes() const { return memory.bytes() + (scales.size() + offsets.size()) * 4; }
 };
 
-// Concatenates the parts along out_features, each multiplied by `scale`.
-Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, float scale = 1.0F);
+struct PackOptions {
+    float scale = 1.0F;      // weights are multiplied by it
+    Arena* arena = nullptr;  // where the memory comes from; null: it is its own
+};
+
+// Concatenates the parts along out_features.
+Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, const PackOptions& options = {});
 
 // Row `output` of the weight, as float32: to[i] (+)= W[output, i] for all in_features.
 void unpack_row(const Panels& panels, std::int64_t output, float* to, bool accumulate);
@@ -87,8 +92,8 @@ public:
         Panels b;                     // [out_features, rank], scale included
     };
 
-    // a, b: how the kernels want A and B.
-    CpuLora(std::span<const LoraPart> parts, const PanelShape& a, const PanelShape& b);
+    // a, b: how the kernels want A and B. arena: where they lie; outlives them.
+    CpuLora(std::span<const LoraPart> parts, const PanelShape& a, const PanelShape& b, Arena& arena);
     std::int64_t rank_sum() const override { return a_.out_features; }
     std::size_t bytes() const override;
     const Panels& a() const { return a_; }

@@ -17,7 +17,7 @@ cpu::Panels row_major(std::span<const WeightPart> parts, Format format) {
     return cpu::pack_panels(parts, {.storage = storage_of(format), .width = 1, .group = 1});
 }
 cpu::Panels transposed(const WeightPart& part, Format format, float scale) {
-    return cpu::pack_panels({&part, 1}, {.storage = storage_of(format), .width = part.out_features, .group = 1}, scale);
+    return cpu::pack_panels({&part, 1}, {.storage = storage_of(format), .width = part.out_features, .group = 1}, {.scale = scale});
 }
 
 void upload(std::byte* to, const std::byte* from, std::size_t bytes, const Stream& stream) {

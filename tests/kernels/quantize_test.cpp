@@ -121,7 +121,7 @@ TEST(Quantized, AnOutputWithAWeightThatIsNotFiniteIsNoNumber) {
         const Part part(table, Format::float32, false);
         const WeightPart view = part.view();
         for (const cpu::Storage storage : {cpu::Storage::int8, cpu::Storage::int4}) {
-            const cpu::Panels panels = cpu::pack_panels({&view, 1}, {.storage = storage, .width = 16, .group = 4}, 1.0F);
+            const cpu::Panels panels = cpu::pack_panels({&view, 1}, {.storage = storage, .width = 16, .group = 4});
             std::vector<float> row(40);
             cpu::unpack_row(panels, 2, row.data(), false);
             EXPECT_TRUE(std::ranges::none_of(row, [](float x) { return std::isfinite(x); }));

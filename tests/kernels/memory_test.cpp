@@ -1,0 +1,68 @@
+// The arena that adapters lie in: what is taken from it is zero, apart from everything else, and used again.
+#include "kernels/cpu/memory.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <vector>
+
+namespace lorry::kernels::cpu {
+namespace {
+
+TEST(Arena, WhatIsTakenInARowLiesInARow) {
+    Arena arena;
+    const Memory first(1000, arena);
+    const Memory second(5000, arena);
+    const Memory third(64, arena);
+    EXPECT_GE(second.data() - first.data(), 1000);
+    EXPECT_LT(second.data() - first.data(), 1200);
+    EXPECT_LT(third.data() - second.data(), 5200);
+}
+
+TEST(Arena, WhatWasGivenBackIsUsedAgainAndZero) {
+    Arena arena;
+    const Memory stays(100, arena);
+    auto goes = std::make_unique<Memory>(3000, arena);
+    std::byte* const data = goes->data();
+    std::memset(data, 0xFF, 3000);
+    goes.reset();
+    const Memory again(3000, arena);
+    EXPECT_EQ(again.data(), data);
+    EXPECT_TRUE(std::all_of(again.data(), again.data() + 3000, [](std::byte byte) { return byte == std::byte{0}; }));
+}
+
+// Pins: a piece keeps what was written to it, whatever is taken and given back around it; all that is given back becomes one again.
+TEST(Arena, PiecesDoNotOverlapInAnyOrderOfTakingAndGivingBack) {
+    constexpr unsigned seed = 20261122;
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    Arena arena;
+    struct Piece {
+        Memory memory;
+        int fill = 0;
+    };
+    std::vector<Piece> pieces;
+    for (int turn = 0; turn < 3000; ++turn) {
+        if (pieces.size() < 40 || random() % 2 == 0) {
+            Piece& piece = pieces.emplace_back(Piece{Memory(1 + random() % 200'000, arena), turn % 255 + 1});
+            std::memset(piece.memory.data(), piece.fill, piece.memory.bytes());
+            continue;
+        }
+        const std::size_t index = random() % pieces.size();
+        const Piece& piece = pieces[index];
+        ASSERT_TRUE(std::all_of(piece.memory.data(), piece.memory.data() + piece.memory.bytes(),
+                                [&](std::byte byte) { return byte == static_cast<std::byte>(piece.fill); }))
+            << "turn " << turn;
+        std::swap(pieces[index], pieces.back());
+        pieces.pop_back();
+    }
+    pieces.clear();
+    // Larger than what the pieces left between each other.
+    const Memory large(2'000'000, arena);
+    EXPECT_TRUE(std::all_of(large.data(), large.data() + large.bytes(), [](std::byte byte) { return byte == std::byte{0}; }));
+}
+
+}  // namespace
+}  // namespace lorry::kernels::cpu
