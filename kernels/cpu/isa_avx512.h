@@ -20,6 +20,10 @@ struct Avx512 {
         const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
         return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
     }
+    // `lanes` bytes: g++ 12 has no good code of its own for it.
+    [[gnu::always_inline]] static inline Ints widened(const std::byte* from) {
+        return reinterpret_cast<Ints>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+    }
     [[gnu::always_inline]] static inline bool any(Ints mask) { return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask)) != 0; }
 };
 

@@ -18,6 +18,10 @@ struct Avx2 {
         const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
         return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
     }
+    // `lanes` bytes: g++ 12 has no good code of its own for it.
+    [[gnu::always_inline]] static inline Ints widened(const std::byte* from) {
+        return reinterpret_cast<Ints>(_mm256_cvtepu8_epi32(_mm_loadu_si64(from)));
+    }
     [[gnu::always_inline]] static inline bool any(Ints mask) { return _mm256_movemask_epi8(reinterpret_cast<__m256i>(mask)) != 0; }
 };
 

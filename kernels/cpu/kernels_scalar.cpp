@@ -19,6 +19,12 @@ struct Scalar {
         __builtin_memcpy(&x, &bits, sizeof x);
         return x;
     }
+    // `lanes` bytes.
+    [[gnu::always_inline]] static inline Ints widened(const std::byte* from) {
+        Ints x;
+        for (int i = 0; i < lanes; ++i) x[i] = static_cast<std::int32_t>(from[i]);
+        return x;
+    }
     [[gnu::always_inline]] static inline bool any(Ints mask) { return (mask[0] | mask[1] | mask[2] | mask[3]) != 0; }
 };
 

@@ -85,16 +85,9 @@ struct Narrow {
     }
 
 private:
-    // What is stored plus 128. By way of 16 bits: g++ 12 takes lanes one by one when it widens 8 to 32 at once.
+    // What is stored plus 128.
     [[gnu::always_inline]] static inline Floats integers(const std::byte* from) {
-        typename Vectors<lanes>::Octets octets;
-        __builtin_memcpy(&octets, from, sizeof octets);
-        const auto halves = __builtin_convertvector(octets, typename V::Halves);
-        constexpr std::uint32_t two_to_23 = 0x4B000000U;  // as a float32, whose last bit counts ones
-        const typename V::Bits bits = __builtin_convertvector(halves, typename V::Bits) + two_to_23;
-        Floats x;
-        __builtin_memcpy(&x, &bits, sizeof x);
-        return x - 8388736.0F;  // 2^23 + 128
+        return __builtin_convertvector(Isa::widened(from) - 128, Floats);
     }
 };
 

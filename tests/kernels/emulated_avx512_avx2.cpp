@@ -34,6 +34,12 @@ struct Emulated {
         __builtin_memcpy(&result, values, sizeof result);
         return result;
     }
+    // `lanes` bytes.
+    [[gnu::always_inline]] static inline Ints widened(const std::byte* from) {
+        Ints x;
+        for (int i = 0; i < lanes; ++i) x[i] = static_cast<std::int32_t>(from[i]);
+        return x;
+    }
     [[gnu::always_inline]] static inline bool any(Ints mask) {
         std::int32_t found = 0;
         for (int i = 0; i < lanes; ++i) found |= mask[i];
