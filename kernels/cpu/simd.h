@@ -71,22 +71,13 @@ struct Simd {
 
     [[gnu::always_inline]] static inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
-    // The sum of the lanes, always in the same order.
+    // The sum of the lanes, always in the same order: halves are added up until one lane is left.
     [[gnu::always_inline]] static inline float sum(Floats x) {
-        float part[width];
-        store(part, x);
-        for (int half = lanes / 2; half > 0; half /= 2) {
-            for (int i = 0; i < half; ++i) part[i] += part[i + half];
-        }
-        return part[0];
+        return fold<lanes / 2>(
+            x, [](Floats a, Floats b) __attribute__((always_inline)) { return a + b; });
     }
-    [[gnu::always_inline]] static inline float largest(Floats x) {
-        float part[width];
-        store(part, x);
-        float best = part[0];
-        for (int i = 1; i < lanes; ++i) best = part[i] > best ? part[i] : best;
-        return best;
-    }
+    // Of lanes that are numbers.
+    [[gnu::always_inline]] static inline float largest(Floats x) { return fold<lanes / 2>(x, larger); }
     // 0, 1, 2, … in the lanes.
     [[gnu::always_inline]] static inline Ints ramp() {
         std::int32_t part[width];
@@ -94,6 +85,18 @@ struct Simd {
         Ints x;
         __builtin_memcpy(&x, part, sizeof x);
         return x;
+    }
+
+private:
+    // Lanes [0, half) combined with lanes [half, 2 * half), and so on. The shuffle leaves the lanes in their registers.
+    template <int half, class Combine>
+    [[gnu::always_inline]] static inline float fold(Floats x, const Combine& combine) {
+        const Floats combined = combine(x, __builtin_shuffle(x, (ramp() + half) & (lanes - 1)));
+        if constexpr (half == 1) {
+            return combined[0];
+        } else {
+            return fold<half / 2>(combined, combine);
+        }
     }
 };
 
