@@ -47,6 +47,14 @@ struct DotMatmul {
 #pragma GCC unroll 32
             for (int i = 0; i < vectors; ++i) sums[r][i] = Sums{};
         }
+        // What is added to is asked for before it is needed: of a low-rank update, the sums alone take no longer than memory.
+        if (task.accumulate) {
+#pragma GCC unroll 32
+            for (int r = 0; r < rows; ++r) {
+#pragma GCC unroll 4
+                for (int i = 0; i < vectors; ++i) __builtin_prefetch(task.out + (row + r) * task.out_stride + column + i * lanes, 1, 3);
+            }
+        }
         const std::byte* in = task.in + row * task.in_stride;
         const auto add = [&](const std::byte* inputs, std::int64_t stride) __attribute__((always_inline)) {
             const typename Dot::Stretch from{weights};

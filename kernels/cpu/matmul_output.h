@@ -18,13 +18,20 @@ struct MatmulOutput {
         float* const out = task.out + row * task.out_stride + column;
         const std::int64_t columns = task.out_features - column;
         if (columns >= vectors * lanes) [[likely]] {
+            // One branch for all vectors: g++ moves what is behind each to the end of the function.
+            Floats wide[extent(vectors)];
 #pragma GCC unroll 4
-            for (int i = 0; i < vectors; ++i) {
-                Floats value = sums[i];
-                if (task.bias != nullptr) value += V::load(task.bias + column + i * lanes);
-                if (task.accumulate) value += V::load(out + i * lanes);
-                V::store(out + i * lanes, value);
+            for (int i = 0; i < vectors; ++i) wide[i] = sums[i];
+            if (task.bias != nullptr) {
+#pragma GCC unroll 4
+                for (int i = 0; i < vectors; ++i) wide[i] += V::load(task.bias + column + i * lanes);
             }
+            if (task.accumulate) {
+#pragma GCC unroll 4
+                for (int i = 0; i < vectors; ++i) wide[i] += V::load(out + i * lanes);
+            }
+#pragma GCC unroll 4
+            for (int i = 0; i < vectors; ++i) V::store(out + i * lanes, wide[i]);
             return;
         }
         float values[extent(vectors * lanes)];
