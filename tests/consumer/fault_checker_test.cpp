@@ -194,6 +194,19 @@ TEST_F(FaultChecker, SeesAResultOfNoJob) {
     EXPECT_EQ(found(), "stranger");
 }
 
+TEST_F(FaultChecker, TakesNoNumberWithSomethingBehindItForASourceOrAnAttempt) {
+    const auto garble = [&](std::string_view header) {
+        change_result(index_of(evidence.results, "stream"), [&](JobRecord& record) {
+            for (auto& [name, value] : record.headers) {
+                if (name == header) value += 'x';
+            }
+        });
+        return found();
+    };
+    EXPECT_EQ(garble(schema::attempt_header), "broken_stream status_disorder");
+    EXPECT_EQ(garble(schema::source_offset_header), "committed_too_far lost stranger");
+}
+
 TEST_F(FaultChecker, SeesAnAnswerThatDiffersFromAnUndisturbedRuns) {
     replace_in_result(index_of(evidence.results, "plain"), R"("text":")", R"("text":"x)");
     EXPECT_EQ(found(), "wrong_end");

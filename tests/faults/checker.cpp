@@ -35,13 +35,6 @@ constexpr std::array kinds = {
     std::pair{Kind::beyond_limits, "beyond_limits"},
 };
 
-template <typename T>
-std::optional<T> integer_in(const std::string* text) {
-    T value{};
-    if (text == nullptr || std::from_chars(text->data(), text->data() + text->size(), value).ec != std::errc()) return std::nullopt;
-    return value;
-}
-
 const Json* at(const Json* json, std::initializer_list<std::string_view> path) {
     for (const std::string_view key : path) json = json == nullptr ? nullptr : json->find(key);
     return json;
@@ -135,7 +128,12 @@ private:
     }
 
     static std::optional<std::int64_t> attempt_of(const JobRecord& result) {
-        return integer_in<std::int64_t>(schema::find_header(result.headers, schema::attempt_header));
+        const std::string* text = schema::find_header(result.headers, schema::attempt_header);
+        if (text == nullptr) return std::nullopt;
+        std::int64_t attempt = 0;
+        const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), attempt);
+        if (error != std::errc() || end != text->data() + text->size()) return std::nullopt;
+        return attempt;
     }
 
     void check_end(const std::string& name, const JobRecord& job, const JobRecord& end, const Expectation& expected) {
@@ -301,15 +299,9 @@ std::string_view name_of(Kind kind) {
 }
 
 std::optional<Source> source_of(const JobRecord& record) {
-    const auto named = [&](std::string_view topic, std::string_view partition, std::string_view offset) -> std::optional<Source> {
-        const std::string* name = schema::find_header(record.headers, topic);
-        const auto number = integer_in<std::int32_t>(schema::find_header(record.headers, partition));
-        const auto place = integer_in<std::int64_t>(schema::find_header(record.headers, offset));
-        if (name == nullptr || !number || !place) return std::nullopt;
-        return Source{*name, *number, *place};
-    };
-    if (auto source = named(schema::source_topic_header, schema::source_partition_header, schema::source_offset_header)) return source;
-    return named("__connect.errors.topic", "__connect.errors.partition", "__connect.errors.offset");
+    auto named = schema::source_of_result(record.headers);
+    if (!named) named = schema::source_of_dead_letter(record.headers);
+    return named ? std::optional(named->source) : std::nullopt;
 }
 
 std::vector<Violation> check(const Evidence& evidence) { return Checking(evidence).run(); }
