@@ -247,6 +247,17 @@ TEST_F(FaultChecker, SeesAWorkerThatHeldTooMuch) {
     EXPECT_EQ(found(), "beyond_limits");
 }
 
+TEST_F(FaultChecker, SeesFaultsThatNeverCameAbout) {
+    evidence.points = {.chosen = 2, .missed = 1, .reached_least = 0.5};
+    EXPECT_EQ(found(), "");
+    evidence.points.missed = 2;
+    EXPECT_EQ(found(), "not_reached");
+    evidence.points = {.chosen = 1, .missed = 1};
+    EXPECT_EQ(found(), "not_reached") << "of a single fault nothing may be missed";
+    evidence.points.missed = 0;
+    EXPECT_EQ(found(), "");
+}
+
 TEST_F(FaultChecker, SeesAResultUnderAnotherId) {
     replace_in_result(0, R"("id":"batch_req_)", R"("id":"batch_req_0)");
     EXPECT_EQ(found(), "wrong_end");

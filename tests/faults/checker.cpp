@@ -22,6 +22,7 @@ using Kind = Violation::Kind;
 constexpr std::array kinds = {
     std::pair{Kind::lost, "lost"},
     std::pair{Kind::stalled, "stalled"},
+    std::pair{Kind::not_reached, "not_reached"},
     std::pair{Kind::doubled, "doubled"},
     std::pair{Kind::stranger, "stranger"},
     std::pair{Kind::wrong_end, "wrong_end"},
@@ -72,6 +73,7 @@ public:
         check_ends();
         check_ledger();
         check_peaks();
+        check_points();
         return std::move(violations_);
     }
 
@@ -282,6 +284,13 @@ private:
             complain(Kind::beyond_limits, fmt::format("{} held {} jobs (of {}) and {} MiB (of {})", peak.member, peak.in_flight,
                                                       rules.in_flight_max, peak.memory_bytes >> 20, rules.memory_bytes_max >> 20));
         }
+    }
+
+    void check_points() {
+        const FaultPoints& points = evidence_.points;
+        const std::size_t reached = points.chosen - points.missed;
+        if (static_cast<double>(reached) >= points.reached_least * static_cast<double>(points.chosen)) return;
+        complain(Kind::not_reached, fmt::format("{} of {} faults came about", reached, points.chosen));
     }
 
     const Evidence& evidence_;

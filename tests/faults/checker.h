@@ -37,6 +37,13 @@ struct WorkerPeak {
     std::uint64_t memory_bytes = 0;
 };
 
+// Faults that wait for something to happen first (a fault point passed, a request seen), and how many of them never came about.
+struct FaultPoints {
+    std::size_t chosen = 0;
+    std::size_t missed = 0;
+    double reached_least = 1.0;  // share of the chosen
+};
+
 // What the topics and the ledger say when all is over.
 struct Evidence {
     schema::Topics topics;
@@ -48,6 +55,7 @@ struct Evidence {
     std::vector<CommittedOffset> commits;
     std::vector<PartitionEnd> ends;
     std::vector<WorkerPeak> peaks;
+    FaultPoints points;
     // Terminal jobs of the ledger that was kept, and of one made anew; nullopt: not looked at.
     std::optional<std::vector<schema::Status>> ledger_live, ledger_rebuilt;
 };
@@ -56,6 +64,7 @@ struct Violation {
     enum class Kind : std::uint8_t {
         lost,                 // a job without result and dead letter
         stalled,              // nothing ended for longer than the time-outs allow, or a worker does not
+        not_reached,          // faults that were to happen and did not: nothing was shown
         doubled,              // with more than one
         stranger,             // a result of no job
         wrong_end,            // not what the job must end with

@@ -64,13 +64,13 @@ void show(const Row& row) {
     std::cout << fmt::format(
         "{:<22} {:>7} jobs {:>4} kills {:>4} pauses {:>4} broker {:>4} proxy {:>5} rebalances {:>5} commits seen | lost {} doubled {} "
         "other "
-        "{} | replayed {:.1f} % | recovery p50 {} p99 {} ms, worst stall {} ms | {} exits, {} not reached, {} crashed by chance | "
+        "{} | replayed {:.1f} % | recovery p50 {} p99 {} ms, worst stall {} ms | {} exits, {} of {} not reached, {} crashed by chance | "
         "{} s\n",
         row.name, row.counts.jobs, row.counts.kills, row.counts.pauses, row.counts.broker_faults, row.counts.proxy_faults, row.rebalances,
         row.commits, count_of(row, Violation::Kind::lost), count_of(row, Violation::Kind::doubled),
         row.violations.size() - count_of(row, Violation::Kind::lost) - count_of(row, Violation::Kind::doubled), replayed(row),
         percentile(row.counts.recoveries, 0.5).count(), percentile(row.counts.recoveries, 0.99).count(), row.counts.stall_worst.count(),
-        row.counts.exits, row.counts.points_missed, row.counts.crashed_by_chance, row.took.count());
+        row.counts.exits, row.counts.points_missed, row.counts.points, row.counts.crashed_by_chance, row.took.count());
     std::map<Violation::Kind, int> shown;
     constexpr int shown_most = 5;
     for (const Violation& violation : row.violations) {
@@ -215,6 +215,7 @@ int run(std::span<char* const> given) {
         if (mix) {
             options.prefix = "mix";
             options.folder = folder / "mix";
+            options.reached_least = 0.5;  // one that falls into the wake of another may find no work to wait for
             count(play_mix(cluster, options, mix_options));
         }
     }

@@ -233,6 +233,12 @@ void Rig::start(int worker, const std::vector<std::string>& more) {
     one.recovers_since = SteadyClock::now();
 }
 
+bool Rig::note_point(bool reached) {
+    ++counts_.points;
+    if (!reached) ++counts_.points_missed;
+    return reached;
+}
+
 WorkerProcess& Rig::process(int worker) {
     Slot& one = slot(worker);
     CHECK(one.process != nullptr, "this worker was started");
@@ -413,6 +419,7 @@ std::vector<Violation> Rig::conclude() {
             evidence.peaks.push_back({member_of(static_cast<int>(i)), (*counts)->in_flight_most, (*counts)->memory_most});
         }
     }
+    evidence.points = {.chosen = counts_.points, .missed = counts_.points_missed, .reached_least = options_.reached_least};
     tokens_wanted_ = answer_tokens(evidence);
     counts_.crashed_by_chance = crashed_by_chance(evidence);
     // The third time a job runs alone, so each has had a death of its own.

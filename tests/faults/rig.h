@@ -42,7 +42,7 @@ public:
     void kill(int broker);
     void stop(int broker);
     void start(int broker);
-    void start_all();  // together: one alone of several is no quorum, and does not come up
+    void start_all();                             // together: one alone of several is no quorum, and does not come up
     FaultProxy* proxy() { return proxy_.get(); }  // nullptr: several brokers
 
 private:
@@ -91,6 +91,7 @@ struct RigOptions {
     bool at_least_once = false;
     std::optional<std::size_t> careful_starts = std::nullopt;  // otherwise than by default
     bool results_topic = true;                                 // false: missing at first
+    double reached_least = 1.0;                                // share of the faults that must have come about
     FaultRules rules = {};
 };
 
@@ -101,9 +102,10 @@ struct RigCounts {
     std::size_t pauses = 0;   // SIGSTOP
     std::size_t broker_faults = 0;
     std::size_t proxy_faults = 0;
-    std::size_t crashed_by_chance = 0;  // jobs (checker.h)
-    std::size_t exits = 0;              // of workers, with an error, that nobody asked for
-    std::size_t points_missed = 0;
+    std::size_t crashed_by_chance = 0;     // jobs (checker.h)
+    std::size_t exits = 0;                 // of workers, with an error, that nobody asked for
+    std::size_t points = 0;                // faults that wait for something to happen first
+    std::size_t points_missed = 0;         // of these, where it did not
     std::vector<milliseconds> recoveries;  // from a worker's start to its first result
     milliseconds stall_worst{0};
 };
@@ -117,9 +119,12 @@ public:
 
     Cluster& cluster() { return cluster_; }
     const RigOptions& options() const { return options_; }
+    const schema::Topics& topics() const { return topics_; }
     std::mt19937_64& random() { return random_; }
     int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
     RigCounts& counts() { return counts_; }
+    // A fault that waits for something to happen first: whether it did. Hands that on.
+    bool note_point(bool reached);
     std::string group() const { return options_.prefix + "-hash"; }
     std::string transactional_id(int worker) const;
 

@@ -53,11 +53,11 @@ void kill_at(Rig& rig, const char* point) {
     rig.wait_end(worker, seconds(10));
     rig.start(worker, {"--die-at", fmt::format("{}:{}", point, rig.between(1, 4))});
     rig.produce(40);
-    if (rig.wait_end(worker, rig.options().session_timeout + seconds(20))) {
+    const bool ended = rig.wait_end(worker, rig.options().session_timeout + seconds(20));
+    if (rig.note_point(ended && rig.process(worker).exit_code() == 128 + SIGKILL)) {
         ++rig.counts().kills;
         ++rig.counts().unclean;
-    } else {
-        ++rig.counts().points_missed;
+    } else if (!ended) {
         rig.signal(worker, SIGKILL);
         rig.wait_end(worker, seconds(10));
     }
@@ -88,10 +88,7 @@ void zombie_at(Rig& rig, const char* point) {
     rig.wait_end(worker, seconds(10));
     rig.start(worker, {"--stop-at", fmt::format("{}:{}", point, rig.between(1, 4))});
     rig.produce(40);
-    if (!rig.wait_stopped(worker, rig.options().session_timeout + seconds(20))) {
-        ++rig.counts().points_missed;
-        return;
-    }
+    if (!rig.note_point(rig.wait_stopped(worker, rig.options().session_timeout + seconds(20)))) return;
     ++rig.counts().pauses;
     rig.pause(rig.options().transaction_timeout + seconds(3));
     rig.signal(worker, SIGCONT);
@@ -150,7 +147,7 @@ void same_id_twice(Rig& rig) {
 }
 
 void hijack_id(Rig& rig) {
-    if (!hijack(rig.cluster().config(), rig.transactional_id(rig.any_worker()))) ++rig.counts().points_missed;
+    rig.note_point(hijack(rig.cluster().config(), rig.transactional_id(rig.any_worker())));
     work_on(rig, 50);
 }
 
@@ -162,13 +159,10 @@ void killer_job(Rig& rig) {
 void delete_committed_offsets(Rig& rig) {
     rig.end_all();
     const auto deadline = SteadyClock::now() + rig.options().session_timeout + seconds(15);
-    while (!delete_offsets(rig.cluster().config(), rig.group(), rig.options().prefix + ".jobs")) {
-        if (SteadyClock::now() > deadline) {
-            ++rig.counts().points_missed;
-            break;
-        }
-        std::this_thread::sleep_for(milliseconds(500));
-    }
+    const auto try_to = [&] { return delete_offsets(rig.cluster().config(), rig.group(), rig.topics().jobs()); };
+    bool deleted = try_to();
+    for (; !deleted && SteadyClock::now() < deadline; deleted = try_to()) std::this_thread::sleep_for(milliseconds(500));
+    rig.note_point(deleted);
     rig.start_crew();
 }
 
@@ -226,7 +220,7 @@ void end_txn(Rig& rig, EndTxnFault fault, milliseconds delay) {
     rig.pause(delay + seconds(1));
     proxy.arm(EndTxnFault::none, 0);
     rig.counts().proxy_faults += proxy.hits() - before;
-    if (proxy.hits() == before) ++rig.counts().points_missed;
+    rig.note_point(proxy.hits() != before);
 }
 void end_txn_delayed(Rig& rig) { end_txn(rig, EndTxnFault::delay_request, seconds(3)); }
 void end_txn_stray(Rig& rig) { end_txn(rig, EndTxnFault::stray_request, seconds(2)); }
@@ -254,7 +248,7 @@ void slow_network(Rig& rig) {
 
 void results_topic_missing(Rig& rig) {
     rig.start(0);
-    if (!rig.wait_end(0, seconds(60))) ++rig.counts().points_missed;
+    rig.note_point(rig.wait_end(0, seconds(60)));
     rig.create_topics();
     rig.produce(rig.options().jobs);
     rig.start_crew();
@@ -270,7 +264,7 @@ void ledger_locked(Rig& rig) {
     lock.l_whence = SEEK_SET;
     lock.l_start = write_lock;
     lock.l_len = 1;
-    if (file < 0 || fcntl(file, F_SETLKW, &lock) != 0) ++rig.counts().points_missed;
+    rig.note_point(file >= 0 && fcntl(file, F_SETLKW, &lock) == 0);
     work_on(rig, 200);
     rig.pause(seconds(6));
     if (file >= 0) close(file);
@@ -280,7 +274,7 @@ void ledger_locked(Rig& rig) {
 void disk_full(Rig& rig) {
     rlimit limit{};
     const rlimit none{.rlim_cur = 4'096, .rlim_max = RLIM_INFINITY};
-    if (prlimit(rig.process(0).id(), RLIMIT_FSIZE, &none, &limit) != 0) ++rig.counts().points_missed;
+    rig.note_point(prlimit(rig.process(0).id(), RLIMIT_FSIZE, &none, &limit) == 0);
     work_on(rig, 200);
     rig.pause(seconds(4));
     prlimit(rig.process(0).id(), RLIMIT_FSIZE, &limit, nullptr);
