@@ -22,6 +22,7 @@ using Kind = Violation::Kind;
 constexpr std::array kinds = {
     std::pair{Kind::lost, "lost"},
     std::pair{Kind::stalled, "stalled"},
+    std::pair{Kind::wrong_exit, "wrong_exit"},
     std::pair{Kind::not_reached, "not_reached"},
     std::pair{Kind::doubled, "doubled"},
     std::pair{Kind::stranger, "stranger"},

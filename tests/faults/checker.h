@@ -64,6 +64,7 @@ struct Violation {
     enum class Kind : std::uint8_t {
         lost,                 // a job without result and dead letter
         stalled,              // nothing ended for longer than the time-outs allow, or a worker does not
+        wrong_exit,           // a worker did not end as it must, or without saying why
         not_reached,          // faults that were to happen and did not: nothing was shown
         doubled,              // with more than one
         stranger,             // a result of no job

@@ -233,6 +233,11 @@ void Rig::start(int worker, const std::vector<std::string>& more) {
     one.recovers_since = SteadyClock::now();
 }
 
+void Rig::start_twin(int twin, int worker) {
+    start(twin, {"--member", member_of(worker)});
+    slot(twin).wanted = false;
+}
+
 bool Rig::note_point(bool reached) {
     ++counts_.points;
     if (!reached) ++counts_.points_missed;

@@ -125,6 +125,8 @@ public:
     RigCounts& counts() { return counts_; }
     // A fault that waits for something to happen first: whether it did. Hands that on.
     bool note_point(bool reached);
+    // What a scenario alone can see to be wrong.
+    void complain(Violation::Kind kind, std::string text) { violations_.push_back({kind, std::move(text)}); }
     std::string group() const { return options_.prefix + "-hash"; }
     std::string transactional_id(int worker) const;
 
@@ -138,6 +140,8 @@ public:
     // Workers are numbered from 0; below options().workers they belong to the crew and are started again whenever they end.
     void start_crew();
     void start(int worker, const std::vector<std::string>& more = {});
+    // A second process under that worker's name, with files of its own. Not started again.
+    void start_twin(int twin, int worker);
     void signal(int worker, int number);
     // SIGTERM, once: a second one would end it in the middle of its drain. Not started again; one that does not end is a violation.
     void ask_to_end(int worker);

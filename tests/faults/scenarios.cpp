@@ -5,11 +5,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
-#include <iostream>
+#include <initializer_list>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "tests/faults/kafka_probe.h"
 
@@ -125,25 +127,37 @@ void three_join_in_a_drain(Rig& rig) {
     for (int i = 0; i < 3; ++i) rig.end(first + i);
 }
 
-// The same member id twice: one of the two must end, with a reason.
+// That this worker gave up by itself, and that its last words hold all of these.
+void require_refusal(Rig& rig, int worker, std::initializer_list<std::string> words) {
+    const std::string log = rig.log_of(worker);
+    const bool told = std::ranges::all_of(words, [&](const std::string& word) { return log.find(word) != std::string::npos; });
+    if (const int code = rig.process(worker).exit_code(); code != 1 || !told) {
+        rig.complain(Violation::Kind::wrong_exit, fmt::format("a worker that must say {} ended with {}: {}", words, code, log));
+    }
+}
+
+// Mostly the second takes over; the first may win it back, but not both.
 void same_id_twice(Rig& rig) {
     const int worker = rig.any_worker();
-    const std::string counts = (rig.options().folder / "twin.counts").string();
-    const std::string ledger = (rig.options().folder / "twin.db").string();
-    const auto exits = rig.counts().exits;
-    {
-        WorkerProcess twin({rig.options().worker_program.string(), "--brokers", rig.cluster().config().brokers, "--prefix",
-                            rig.options().prefix, "--group", rig.group(), "--member", fmt::format("w{}", worker), "--ledger", ledger,
-                            "--counts", counts, "--session-timeout-ms", std::to_string(rig.options().session_timeout.count()),
-                            "--transaction-timeout-ms", std::to_string(rig.options().transaction_timeout.count())},
-                           rig.options().folder / "twin.log");
-        const auto deadline = SteadyClock::now() + seconds(15);
-        while (twin.running() && rig.counts().exits == exits && SteadyClock::now() < deadline) rig.pause(milliseconds(50));
-        twin.signal(SIGTERM);
-        while (twin.running() && SteadyClock::now() < deadline + seconds(15)) rig.pause(milliseconds(50));
+    const int twin = rig.options().workers;
+    rig.pause(milliseconds(1));  // whoever ended before is there again
+    rig.start_twin(twin, worker);
+    const auto either_ended = [&] { return !rig.running(worker) || !rig.running(twin); };
+    // Not tended meanwhile: the loser started again would be a third.
+    const auto sleep_until = [&](SteadyClock::time_point deadline, const auto& done) {
+        while (!done() && SteadyClock::now() < deadline) std::this_thread::sleep_for(milliseconds(50));
+        return done();
+    };
+    if (rig.note_point(sleep_until(SteadyClock::now() + rig.stall_limit(), either_ended))) {
+        const int loser = rig.running(worker) ? twin : worker;
+        require_refusal(rig, loser, {"give each worker a `member` of its own"});
+        if (loser == twin) ++rig.counts().exits;  // the crew's are counted where they are started again
+        if (sleep_until(SteadyClock::now() + seconds(3), [&] { return !rig.running(worker) && !rig.running(twin); })) {
+            rig.complain(Violation::Kind::wrong_exit,
+                         "both workers of one name ended, the other one: " + rig.log_of(loser == twin ? worker : twin));
+        }
     }
-    // Who gave way did as it should.
-    rig.counts().exits = exits;
+    rig.end(twin);
 }
 
 void hijack_id(Rig& rig) {
@@ -248,7 +262,7 @@ void slow_network(Rig& rig) {
 
 void results_topic_missing(Rig& rig) {
     rig.start(0);
-    rig.note_point(rig.wait_end(0, seconds(60)));
+    if (rig.note_point(rig.wait_end(0, seconds(60)))) require_refusal(rig, 0, {rig.topics().results(), "lorry topics create"});
     rig.create_topics();
     rig.produce(rig.options().jobs);
     rig.start_crew();
