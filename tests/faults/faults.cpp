@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "schema/check.h"
 #include "tests/faults/arguments.h"
 #include "tests/faults/scenarios.h"
 
@@ -26,7 +27,7 @@ from committed records alone that every job ended exactly once. Exit code 1 if o
   --faults N        of the mix, at least (default: as many as the jobs last for)
   --minutes N       the mix ends its faults then at the latest (default: no limit)
   --seed S          of jobs, faults and choices (default: from the clock; printed)
-  --workers W       (3)     --partitions P (6)     --brokers B (1; the proxy's faults need a single one)
+  --workers W       (3)     --partitions P (6)     --brokers B (1; the proxy's faults need a single one, coordinator_move 3)
   --slack-ms N      how much longer than session, transaction and clean-up nothing may end after healing (5000; more on busy machines)
   --session-timeout-ms N (6000)     --transaction-timeout-ms N (10000)
   --at-least-once   workers without transactions: doubled results are to be expected
@@ -102,6 +103,15 @@ Row play(Rig& rig, std::string name, const auto& act) {
     return row;
 }
 
+bool can_play(const Scenario& scenario, const Cluster& cluster) {
+    switch (scenario.brokers) {
+        case Scenario::Brokers::any: return true;
+        case Scenario::Brokers::one: return cluster.brokers() == 1;
+        case Scenario::Brokers::several: return cluster.brokers() > 1;
+    }
+    CHECK(false, "a scenario for brokers of no known number");
+}
+
 Row play_scenario(Cluster& cluster, RigOptions options, const Scenario& scenario) {
     if (scenario.prepare != nullptr) scenario.prepare(options);
     Rig rig(cluster, options);
@@ -126,7 +136,7 @@ Row play_mix(Cluster& cluster, const RigOptions& options, const MixOptions& mix)
     const std::size_t lot = std::max(lot_least, mix.faults == 0 ? 0 : options.jobs / mix.faults);
     std::vector<const Scenario*> drawn_from;
     for (const Scenario& scenario : scenarios()) {
-        if (scenario.in_mix && (!scenario.needs_proxy || cluster.proxy() != nullptr)) drawn_from.push_back(&scenario);
+        if (scenario.in_mix && can_play(scenario, cluster)) drawn_from.push_back(&scenario);
     }
     Rig rig(cluster, options);
     return play(rig, "mix", [&] {
@@ -202,8 +212,8 @@ int run(std::span<char* const> given) {
         int number = 0;
         const auto count = [&](const Row& row) { violations += row.violations.size(); };
         for (const Scenario* scenario : chosen) {
-            if (scenario->needs_proxy && cluster.proxy() == nullptr) {
-                std::cout << fmt::format("{:<22} left out: it needs a single broker\n", scenario->name);
+            if (!can_play(*scenario, cluster)) {
+                std::cout << fmt::format("{:<22} left out: it needs {}\n", scenario->name, brokers > 1 ? "a single broker" : "--brokers 3");
                 continue;
             }
             RigOptions own = options;

@@ -71,6 +71,38 @@ std::optional<std::vector<PartitionEnd>> partition_ends(const consumer::KafkaCon
     return ends;
 }
 
+std::optional<int> group_coordinator(const consumer::KafkaConfig& config, const std::string& group) {
+    const KafkaConnection connection(config, KafkaConnection::Kind::producer, {});
+    const consumer::QueueHandle queue(rd_kafka_queue_new(connection.handle()));
+    const char* name = group.c_str();
+    rd_kafka_DescribeConsumerGroups(connection.handle(), &name, 1, nullptr, queue.get());
+    const consumer::EventHandle event(rd_kafka_queue_poll(queue.get(), request_timeout_ms));
+    if (!event || rd_kafka_event_error(event.get()) != RD_KAFKA_RESP_ERR_NO_ERROR) return std::nullopt;
+    std::size_t count = 0;
+    const auto* const* groups =
+        rd_kafka_DescribeConsumerGroups_result_groups(rd_kafka_event_DescribeConsumerGroups_result(event.get()), &count);
+    if (count != 1 || rd_kafka_ConsumerGroupDescription_error(groups[0]) != nullptr) return std::nullopt;
+    const rd_kafka_Node_t* node = rd_kafka_ConsumerGroupDescription_coordinator(groups[0]);
+    return node == nullptr ? std::nullopt : std::optional(rd_kafka_Node_id(node));
+}
+
+std::optional<int> transaction_coordinator(const consumer::KafkaConfig& config, const std::string& transactional_id) {
+    const KafkaConnection connection(config, KafkaConnection::Kind::producer, {});
+    const consumer::MetadataHandle found = connection.metadata("__transaction_state");
+    const rd_kafka_metadata_topic& log = found->topics[0];
+    if (log.err != RD_KAFKA_RESP_ERR_NO_ERROR || log.partition_cnt == 0) return std::nullopt;
+    // As TransactionStateManager.partitionFor does it: Java's String.hashCode without its sign, the smallest number counting as 0.
+    std::uint32_t hash = 0;
+    for (const char letter : transactional_id) hash = 31 * hash + static_cast<unsigned char>(letter);
+    if (hash == 1U << 31) hash = 0;
+    if (hash > 1U << 31) hash = -hash;
+    const auto partition = static_cast<std::int32_t>(hash % static_cast<std::uint32_t>(log.partition_cnt));
+    for (int i = 0; i < log.partition_cnt; ++i) {
+        if (log.partitions[i].id == partition && log.partitions[i].leader >= 0) return log.partitions[i].leader;
+    }
+    return std::nullopt;
+}
+
 bool hijack(const consumer::KafkaConfig& config, const std::string& transactional_id) {
     const KafkaConnection connection(config, KafkaConnection::Kind::producer, {{"transactional.id", transactional_id}});
     return succeeded(rd_kafka_init_transactions(connection.handle(), 2 * request_timeout_ms));

@@ -23,6 +23,10 @@ std::optional<std::vector<CommittedOffset>> committed_offsets(const consumer::Ka
 // nullopt: a leader did not answer in time.
 std::optional<std::vector<PartitionEnd>> partition_ends(const consumer::KafkaConfig& config, const std::vector<std::string>& topics);
 
+// The broker, by its number, that coordinates the group or the transactional id; nullopt: nobody said in time.
+std::optional<int> group_coordinator(const consumer::KafkaConfig& config, const std::string& group);
+std::optional<int> transaction_coordinator(const consumer::KafkaConfig& config, const std::string& transactional_id);
+
 // Becomes the owner of the transactional id for a moment. False: the coordinator refused or did not answer.
 bool hijack(const consumer::KafkaConfig& config, const std::string& transactional_id);
 

@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <functional>
 #include <initializer_list>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -215,6 +217,30 @@ void broker_restart(Rig& rig) {
     rig.cluster().start(broker);
 }
 
+// The broker is found and killed while workers commit, and only comes back when work went on under another one.
+void move_coordinator(Rig& rig, const std::function<std::optional<int>()>& coordinator) {
+    const auto first = coordinator();
+    if (!rig.note_point(first.has_value())) return;
+    ++rig.counts().broker_faults;
+    rig.cluster().kill(*first);
+    const auto deadline = SteadyClock::now() + rig.stall_limit();
+    auto now = first;
+    while ((!now || now == first) && SteadyClock::now() < deadline) {
+        rig.pause(milliseconds(200));
+        now = coordinator();
+    }
+    rig.note_point(now && now != first);
+    rig.produce(40);
+    rig.note_point(rig.wait_ended(rig.ended() + 40, rig.stall_limit()));
+    rig.cluster().start(*first);
+}
+void coordinator_move(Rig& rig) {
+    const auto config = rig.cluster().config();
+    const std::string id = rig.transactional_id(rig.any_worker());
+    move_coordinator(rig, [&] { return group_coordinator(config, rig.group()); });
+    move_coordinator(rig, [&] { return transaction_coordinator(config, id); });
+}
+
 void brokers_down(Rig& rig, seconds time) {
     ++rig.counts().broker_faults;
     for (int broker = 1; broker <= rig.cluster().brokers(); ++broker) rig.cluster().kill(broker);
@@ -306,6 +332,8 @@ void prepare_without_results(RigOptions& options) { options.results_topic = fals
 void prepare_small_results(RigOptions& options) { options.rules.result_bytes_max = 3'000; }
 void large_output(Rig& rig) { rig.produce(JobKind::slow, 40); }
 
+using Brokers = Scenario::Brokers;
+
 constexpr std::array table = {
     Scenario{"kill_busy", "SIGKILL of a worker that decodes", kill_busy},
     Scenario{"kill_all", "SIGKILL of all workers at once", kill_all},
@@ -319,7 +347,7 @@ constexpr std::array table = {
     Scenario{"kill_at_ledger", "SIGKILL at a write of the ledger", kill_at_ledger},
     Scenario{"stop_short", "SIGSTOP for less than any time-out", stop_short},
     Scenario{"stop_past_session", "SIGSTOP for longer than the session", stop_past_session},
-    Scenario{"stop_past_poll", "SIGSTOP for longer than a worker may not poll", stop_past_poll, false, false, prepare_short_poll},
+    Scenario{"stop_past_poll", "SIGSTOP for longer than a worker may not poll", stop_past_poll, false, Brokers::any, prepare_short_poll},
     Scenario{"stop_past_transaction", "SIGSTOP for longer than a transaction may take", stop_past_transaction},
     Scenario{"zombie_at_produced", "SIGSTOP with results produced, others take over, SIGCONT", zombie_at_produced},
     Scenario{"zombie_at_offsets", "SIGSTOP with offsets sent, others take over, SIGCONT", zombie_at_offsets},
@@ -331,27 +359,32 @@ constexpr std::array table = {
     Scenario{"hijack_id", "a stranger takes a worker's transactional id", hijack_id},
     Scenario{"killer_job", "a job that kills whoever computes it", killer_job, false},
     Scenario{"delete_offsets", "the group's offsets are deleted while results exist", delete_committed_offsets},
-    Scenario{"jobs_before_workers", "jobs are there before the first worker ever ran", jobs_before_workers, false, false, nullptr, false},
-    Scenario{"late_adapter", "an adapter is registered after its jobs", late_adapter, false, false, nullptr, false},
+    Scenario{"jobs_before_workers", "jobs are there before the first worker ever ran", jobs_before_workers, false, Brokers::any, nullptr,
+             false},
+    Scenario{"late_adapter", "an adapter is registered after its jobs", late_adapter, false, Brokers::any, nullptr, false},
     Scenario{"cancels", "jobs are cancelled before, while and after they run", cancels},
     Scenario{"broker_kill", "SIGKILL of a broker", broker_kill},
     Scenario{"broker_restart", "a broker is restarted in order", broker_restart},
+    Scenario{"coordinator_move", "SIGKILL of the brokers that coordinate the group and a worker's transactions", coordinator_move, true,
+             Brokers::several},
     Scenario{"brokers_down", "SIGKILL of all brokers, 8 s without any", brokers_down_short},
     Scenario{"brokers_down_minute", "SIGKILL of all brokers, a minute without any", brokers_down_minute, false},
-    Scenario{"end_txn_delayed", "EndTxn reaches the broker 3 s late", end_txn_delayed, true, true},
-    Scenario{"end_txn_stray", "EndTxn reaches the broker 2 s after its connection was cut", end_txn_stray, true, true},
-    Scenario{"end_txn_dropped", "EndTxn is lost with its connection", end_txn_dropped, true, true},
-    Scenario{"end_txn_unanswered", "the answer to EndTxn is lost with its connection", end_txn_unanswered, true, true},
-    Scenario{"end_txn_answered_late", "the answer to EndTxn comes 4 s late", end_txn_answered_late, true, true},
-    Scenario{"end_txn_past_its_time", "EndTxn reaches the broker after the transaction's time-out", end_txn_past_its_time, true, true},
-    Scenario{"cut_connections", "all connections are cut, new ones refused for a while", cut_connections, true, true},
-    Scenario{"slow_network", "each request and answer takes up to 100 ms", slow_network, true, true},
-    Scenario{"results_topic_missing", "the results topic does not exist at first", results_topic_missing, false, false,
+    Scenario{"end_txn_delayed", "EndTxn reaches the broker 3 s late", end_txn_delayed, true, Brokers::one},
+    Scenario{"end_txn_stray", "EndTxn reaches the broker 2 s after its connection was cut", end_txn_stray, true, Brokers::one},
+    Scenario{"end_txn_dropped", "EndTxn is lost with its connection", end_txn_dropped, true, Brokers::one},
+    Scenario{"end_txn_unanswered", "the answer to EndTxn is lost with its connection", end_txn_unanswered, true, Brokers::one},
+    Scenario{"end_txn_answered_late", "the answer to EndTxn comes 4 s late", end_txn_answered_late, true, Brokers::one},
+    Scenario{"end_txn_past_its_time", "EndTxn reaches the broker after the transaction's time-out", end_txn_past_its_time, true,
+             Brokers::one},
+    Scenario{"cut_connections", "all connections are cut, new ones refused for a while", cut_connections, true, Brokers::one},
+    Scenario{"slow_network", "each request and answer takes up to 100 ms", slow_network, true, Brokers::one},
+    Scenario{"results_topic_missing", "the results topic does not exist at first", results_topic_missing, false, Brokers::any,
              prepare_without_results, false},
     Scenario{"ledger_locked", "another process holds the ledger's lock", ledger_locked},
     Scenario{"disk_full", "the ledger's disk is full for a while", disk_full},
-    Scenario{"stuck_job", "one job outlasts all behind it: --jobs 100000 for many of them", stuck_job, false, false, prepare_stuck, false},
-    Scenario{"large_output", "results larger than their topic takes", large_output, false, false, prepare_small_results},
+    Scenario{"stuck_job", "one job outlasts all behind it: --jobs 100000 for many of them", stuck_job, false, Brokers::any, prepare_stuck,
+             false},
+    Scenario{"large_output", "results larger than their topic takes", large_output, false, Brokers::any, prepare_small_results},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The faults, one by one. Each acts upon a rig whose crew works on a backlog, and heals what it broke.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -14,8 +15,8 @@ struct Scenario {
     void (*act)(Rig& rig);
     // Takes part in the random mix. Those that do not need a rig of their own, or much time.
     bool in_mix = true;
-    // Needs the proxy, so a single broker.
-    bool needs_proxy = false;
+    // The proxy stands before a single one; only several can hand a coordinator's part on.
+    enum class Brokers : std::uint8_t { any, one, several } brokers = Brokers::any;
     // How the rig must be made; nullptr: as always.
     void (*prepare)(RigOptions& options) = nullptr;
     // False: act() produces all jobs and starts the crew.
