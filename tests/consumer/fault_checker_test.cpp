@@ -64,6 +64,7 @@ protected:
         const auto count = static_cast<std::int64_t>(evidence.jobs.size());
         const consumer::CommitState all{.offset = count, .holes = {}, .highest_finished = count, .starts = {}};
         evidence.commits = {{0, count, consumer::encode_commit_metadata(all)}};
+        evidence.offsets_settled = true;
         evidence.ends = {{evidence.topics.results(), 0, 9, 9}};
         std::vector<schema::Status> rows;
         for (const JobRecord& status : evidence.statuses) rows.push_back(*schema::parse_status(*status.value));
@@ -354,6 +355,11 @@ TEST_F(FaultChecker, SeesThatResultAndStatusDisagree) {
 
 TEST_F(FaultChecker, SeesAHangingTransaction) {
     evidence.ends[0].all = 10;
+    EXPECT_EQ(found(), "hanging_transaction");
+}
+
+TEST_F(FaultChecker, SeesThatATransactionHoldsTheGroupsOffsets) {
+    evidence.offsets_settled = false;
     EXPECT_EQ(found(), "hanging_transaction");
 }
 

@@ -236,6 +236,7 @@ private:
     }
 
     void check_ends() {
+        if (!evidence_.offsets_settled) complain(Kind::hanging_transaction, "an open transaction holds offsets of the group");
         for (const PartitionEnd& end : evidence_.ends) {
             if (end.committed == end.all) continue;
             complain(Kind::hanging_transaction, fmt::format("{} [{}] ends at {} for readers of committed records, at {} for others",

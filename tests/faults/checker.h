@@ -53,6 +53,7 @@ struct Evidence {
     // Results and dead letters as seen by a reader that was there all the time; nullopt: there was none.
     std::optional<std::vector<schema::JobRecord>> tailed;
     std::vector<CommittedOffset> commits;
+    bool offsets_settled = false;  // no transaction holds newer ones of the group undecided
     std::vector<PartitionEnd> ends;
     std::vector<WorkerPeak> peaks;
     FaultPoints points;
@@ -74,7 +75,7 @@ struct Violation {
         metadata_unreadable,  // of a commit
         broken_stream,        // the winning attempt's chunks are not the text
         status_disorder,      // statuses and result do not tell one story
-        hanging_transaction,  // a partition's committed end does not reach its end
+        hanging_transaction,  // a partition's committed end does not reach its end, or the group's offsets wait for one
         ledger_differs,       // from its topics, or from the one made anew
         beyond_limits,        // a worker held more jobs or memory than it may
     };

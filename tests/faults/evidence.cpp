@@ -54,13 +54,17 @@ Evidence read_evidence(const consumer::KafkaConfig& config, const schema::Topics
     evidence.dead_letters = read_whole(config, topics.dlq(), patience);
     evidence.statuses = read_whole(config, topics.status(), patience);
     evidence.chunks = read_whole(config, topics.chunks(), patience);
-    while (true) {
-        if (auto commits = committed_offsets(config, group, topics.jobs())) {
-            evidence.commits = std::move(*commits);
-            return evidence;
-        }
-        if (SteadyClock::now() > deadline) throw consumer::KafkaError("the group's committed offsets cannot be read");
-    }
+    const auto read_offsets = [&](OffsetView view) {
+        auto commits = committed_offsets(config, group, topics.jobs(), view);
+        while (!commits && SteadyClock::now() < deadline) commits = committed_offsets(config, group, topics.jobs(), view);
+        return commits;
+    };
+    auto commits = read_offsets(OffsetView::settled);
+    evidence.offsets_settled = commits.has_value();
+    if (!commits) commits = read_offsets(OffsetView::now);
+    if (!commits) throw consumer::KafkaError("the group's committed offsets cannot be read");
+    evidence.commits = std::move(*commits);
+    return evidence;
 }
 
 std::vector<schema::Status> read_ledger(const consumer::KafkaConfig& config, const schema::Topics& topics,
@@ -149,7 +153,7 @@ void Tail::look_at_commits(const std::stop_token& stop) {
             if (sample_) continue;
         }
         try {
-            auto commits = committed_offsets(config_, group_, topics_.jobs());
+            auto commits = committed_offsets(config_, group_, topics_.jobs(), OffsetView::now);
             if (!commits || commits->empty()) continue;
             auto ends = partition_ends(config_, {topics_.results(), topics_.dlq()});
             if (!ends) continue;

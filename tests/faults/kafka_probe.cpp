@@ -40,10 +40,9 @@ void produce_all(const consumer::KafkaConfig& config, const std::string& topic, 
 }
 
 std::optional<std::vector<CommittedOffset>> committed_offsets(const consumer::KafkaConfig& config, const std::string& group,
-                                                              const std::string& topic) {
-    // Not read_committed: that waits while a transaction is open. What comes is committed all the same.
-    const KafkaConnection connection(config, KafkaConnection::Kind::consumer,
-                                     {{"group.id", group}, {"isolation.level", "read_uncommitted"}});
+                                                              const std::string& topic, OffsetView view) {
+    const char* isolation = view == OffsetView::settled ? "read_committed" : "read_uncommitted";
+    const KafkaConnection connection(config, KafkaConnection::Kind::consumer, {{"group.id", group}, {"isolation.level", isolation}});
     const auto list = partitions_of(connection, topic);
     if (rd_kafka_committed(connection.handle(), list.get(), request_timeout_ms) != RD_KAFKA_RESP_ERR_NO_ERROR) return std::nullopt;
     std::vector<CommittedOffset> commits;

@@ -2,6 +2,7 @@
 // under a worker's transactional id. Each call makes its own connection; any thread.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,9 +17,11 @@ namespace lorry::faults {
 // Sends the records, keys and headers as they are, and waits until all are acknowledged. Throws KafkaError.
 void produce_all(const consumer::KafkaConfig& config, const std::string& topic, std::span<const schema::JobRecord> records);
 
-// The group's committed offsets of that topic; nullopt: the coordinator did not answer in time.
+// The group's committed offsets of that topic; nullopt: the coordinator did not answer in time. `now`: what is committed, though a
+// transaction may hold newer ones. `settled`: it answers only when none does.
+enum class OffsetView : std::uint8_t { now, settled };
 std::optional<std::vector<CommittedOffset>> committed_offsets(const consumer::KafkaConfig& config, const std::string& group,
-                                                              const std::string& topic);
+                                                              const std::string& topic, OffsetView view);
 
 // nullopt: a leader did not answer in time.
 std::optional<std::vector<PartitionEnd>> partition_ends(const consumer::KafkaConfig& config, const std::vector<std::string>& topics);
