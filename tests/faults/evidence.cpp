@@ -135,9 +135,7 @@ void Tail::take(const JobRecord& record) {
     auto& offsets = finished_[source->partition];
     if (offsets.size() <= static_cast<std::size_t>(source->offset)) offsets.resize(static_cast<std::size_t>(source->offset) + 1);
     offsets[static_cast<std::size_t>(source->offset)] = true;
-    longest_pause_ =
-        std::max(longest_pause_, std::chrono::duration_cast<milliseconds>(now - std::max(watch_since_, last_end_.value_or(watch_since_))));
-    last_end_ = now;
+    longest_pause_ = std::max(longest_pause_, now - std::exchange(quiet_since_, now));
 }
 
 // Commits first, then the ends: whatever those commits tell of lies before the ends.
@@ -171,11 +169,6 @@ std::size_t Tail::ended() const {
     return sources_.size();
 }
 
-std::optional<SteadyClock::time_point> Tail::last_end() const {
-    const std::scoped_lock lock(mutex_);
-    return last_end_;
-}
-
 std::optional<SteadyClock::time_point> Tail::first_end_of(const std::string& worker, SteadyClock::time_point since) const {
     const std::scoped_lock lock(mutex_);
     const auto found = ends_of_worker_.find(worker);
@@ -186,13 +179,13 @@ std::optional<SteadyClock::time_point> Tail::first_end_of(const std::string& wor
 
 void Tail::begin_watch() {
     const std::scoped_lock lock(mutex_);
-    watch_since_ = SteadyClock::now();
+    quiet_since_ = SteadyClock::now();
     longest_pause_ = {};
 }
 
 milliseconds Tail::longest_pause() const {
     const std::scoped_lock lock(mutex_);
-    return longest_pause_;
+    return std::chrono::duration_cast<milliseconds>(std::max(longest_pause_, SteadyClock::now() - quiet_since_));
 }
 
 std::vector<Violation> Tail::violations() const {

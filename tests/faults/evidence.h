@@ -35,10 +35,9 @@ public:
 
     // Any thread, all of them.
     std::size_t ended() const;  // jobs with at least one end
-    std::optional<SteadyClock::time_point> last_end() const;
     // When that worker's first result after `since` was seen.
     std::optional<SteadyClock::time_point> first_end_of(const std::string& worker, SteadyClock::time_point since) const;
-    // The longest time without an end since the last call to begin_watch().
+    // The longest time without an end since the last call to begin_watch(), the one in progress too.
     void begin_watch();
     std::chrono::milliseconds longest_pause() const;
     // What was wrong with commits so far, and how many were looked at.
@@ -65,9 +64,8 @@ private:
     std::set<schema::Source> sources_;
     FinishedOffsets finished_;
     std::map<std::string, std::vector<SteadyClock::time_point>> ends_of_worker_;
-    std::optional<SteadyClock::time_point> last_end_;
-    SteadyClock::time_point watch_since_ = SteadyClock::now();
-    std::chrono::milliseconds longest_pause_{0};
+    SteadyClock::time_point quiet_since_ = SteadyClock::now();  // the last end, or begin_watch()
+    SteadyClock::duration longest_pause_{0};
     std::optional<CommitSample> sample_;
     std::size_t commits_seen_ = 0;
     std::vector<Violation> violations_;

@@ -373,22 +373,16 @@ milliseconds Rig::stall_limit() const {
 
 void Rig::settle() {
     tail_->begin_watch();
-    auto since = SteadyClock::now();
-    std::size_t before = ended();
-    while (before < counts_.jobs) {
+    milliseconds stall{0};
+    while (ended() < counts_.jobs && stall <= stall_limit()) {
         send_cancels(cancels_per_turn);
         pause(turn);
-        const auto now = SteadyClock::now();
-        if (const std::size_t after = ended(); after > before) {
-            before = after;
-            since = now;
-        }
-        const auto stall = std::chrono::duration_cast<milliseconds>(now - since);
-        counts_.stall_worst = std::max(counts_.stall_worst, stall);
-        if (stall <= stall_limit()) continue;
+        stall = tail_->longest_pause();
+    }
+    counts_.stall_worst = std::max(counts_.stall_worst, stall);
+    if (stall > stall_limit()) {
         violations_.push_back({Violation::Kind::stalled, fmt::format("no job ended for {} ms, {} of {} have not", stall.count(),
-                                                                     counts_.jobs - before, counts_.jobs)});
-        break;
+                                                                     counts_.jobs - ended(), counts_.jobs)});
     }
     send_cancels(cancels_.size());
 }
