@@ -12,6 +12,7 @@
 #include "schema/check.h"
 #include "tests/faults/arguments.h"
 #include "tests/faults/scenarios.h"
+#include "tests/faults/step_time.h"
 
 namespace lorry::faults {
 namespace {
@@ -29,6 +30,7 @@ from committed records alone that every job ended exactly once. Exit code 1 if o
   --seed S          of jobs, faults and choices (default: from the clock; printed)
   --workers W       (3)     --partitions P (6)     --brokers B (1; the proxy's faults need a single one, coordinator_move 3)
   --slack-ms N      how much longer than session, transaction and clean-up nothing may end after healing (5000; more on busy machines)
+  --step-time T     of the workers' engines, in microseconds: N, uniform:A..B or exponential:MEAN (10000; of the mix exponential:10000)
   --session-timeout-ms N (6000)     --transaction-timeout-ms N (10000)
   --at-least-once   workers without transactions: doubled results are to be expected
   --careful-starts N  of the workers; 0: jobs that kill their worker are not found out, all others run again at once
@@ -182,6 +184,8 @@ int run(std::span<char* const> given) {
     options.at_least_once = arguments.has("at-least-once");
     if (arguments.has("careful-starts")) options.careful_starts = static_cast<std::size_t>(arguments.number("careful-starts", 0));
     const bool mix = arguments.has("mix");
+    options.step_time = arguments.text("step-time", mix ? "exponential:10000" : options.step_time);
+    static_cast<void>(StepTime(options.step_time, options.seed));  // refused here, not by each worker
     const MixOptions mix_options{.faults = static_cast<std::size_t>(arguments.number("faults", 0)),
                                  .time = std::chrono::minutes(arguments.number("minutes", 0))};
     constexpr std::int64_t jobs_of_scenario = 1'500;

@@ -222,7 +222,11 @@ void Rig::start(int worker, const std::vector<std::string>& more) {
                                         "--poll-interval-ms",
                                         number(options_.poll_interval),
                                         "--transaction-timeout-ms",
-                                        number(options_.transaction_timeout)};
+                                        number(options_.transaction_timeout),
+                                        "--step-time",
+                                        options_.step_time,
+                                        "--seed",
+                                        std::to_string(options_.seed + static_cast<std::uint64_t>(worker))};
     if (options_.at_least_once) command.emplace_back("--at-least-once");
     if (options_.careful_starts) command.insert(command.end(), {"--careful-starts", std::to_string(*options_.careful_starts)});
     command.insert(command.end(), more.begin(), more.end());

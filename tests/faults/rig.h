@@ -84,6 +84,7 @@ struct RigOptions {
     int workers = 3;
     int partitions = 6;
     std::size_t jobs = 500;
+    std::string step_time = "10000";  // of the workers' engines (step_time.h)
     milliseconds session_timeout{6'000};
     milliseconds poll_interval{300'000};
     milliseconds transaction_timeout{10'000};

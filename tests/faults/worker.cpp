@@ -21,17 +21,17 @@
 #include "tests/faults/arguments.h"
 #include "tests/faults/counters.h"
 #include "tests/faults/job_mix.h"
+#include "tests/faults/step_time.h"
 #include "tests/support/hash_model.h"
 
 namespace lorry::faults {
 namespace {
 
-using std::chrono::microseconds;
-
 constexpr std::string_view help =
     R"(usage: lorry_fault_worker --brokers B --prefix P --group G --member M --ledger FILE --counts FILE [OPTION]...
   --session-timeout-ms N   --transaction-timeout-ms N   --drain-budget-ms N   --drain-timeout-ms N   --commit-interval-ms N
-  --poll-interval-ms N     --in-flight N           --step-us N: what one step of the engine takes
+  --poll-interval-ms N     --in-flight N           --step-time T: of the engine (step_time.h)
+  --seed S: of those times
   --deadline-ms N: how long brokers may be away
   --at-least-once          without transactions
   --careful-starts N       0: a job that kills its worker is not found out (consumer/careful_starts.h)
@@ -42,8 +42,8 @@ constexpr std::string_view help =
 // The hash model, slowed down, and deadly to those who compute a killer's prompt.
 class FaultModel final : public engine::Model {
 public:
-    FaultModel(std::unique_ptr<engine::Model> inner, microseconds step, WorkerCounts& counts)
-        : inner_(std::move(inner)), step_(step), counts_(counts) {}
+    FaultModel(std::unique_ptr<engine::Model> inner, StepTime step_time, WorkerCounts& counts)
+        : inner_(std::move(inner)), step_time_(std::move(step_time)), counts_(counts) {}
 
     const engine::ModelConfig& config() const override { return inner_->config(); }
     kernels::KvShape kv_shape() const override { return inner_->kv_shape(); }
@@ -56,14 +56,14 @@ public:
             const auto row = static_cast<std::size_t>(sequence.row_begin);
             if (sequence.position == 0 && args.step.tokens[row] == killer_token) raise(SIGKILL);
         }
-        std::this_thread::sleep_for(step_);
+        std::this_thread::sleep_for(step_time_.next());
         counts_.tokens += args.step.sample_rows.size();
         return inner_->forward(args, cache);
     }
 
 private:
     std::unique_ptr<engine::Model> inner_;
-    const microseconds step_;
+    StepTime step_time_;
     WorkerCounts& counts_;
 };
 
@@ -145,7 +145,7 @@ void haul(Arguments& arguments, ops::SignalWatcher& signals) {
                                                .commit_interval = arguments.milliseconds("commit-interval-ms", 100),
                                                .drain_timeout = arguments.milliseconds("drain-timeout-ms", 3'000),
                                                .parse = {.bytes_max = FaultRules().job_bytes_max}};
-    const microseconds step(arguments.number("step-us", 10'000));
+    StepTime step_time(arguments.text("step-time", "10000"), static_cast<std::uint64_t>(arguments.number("seed", 1)));
     const std::filesystem::path ledger_file = arguments.text("ledger");
     if (arguments.has("die-at")) fault_place.set(arguments.text("die-at"), SIGKILL);
     if (arguments.has("stop-at")) fault_place.set(arguments.text("stop-at"), SIGSTOP);
@@ -158,7 +158,8 @@ void haul(Arguments& arguments, ops::SignalWatcher& signals) {
     engine_options.sequences_max = 16;
     engine_options.kv_bytes = 40'000 * tests::hash_block_size;
     const auto backend = tests::make_hash_backend();
-    FaultModel model(tests::make_hash_model(32'768, engine_options.step_rows_max, engine_options.sample_rows_max()), step, *counts);
+    FaultModel model(tests::make_hash_model(32'768, engine_options.step_rows_max, engine_options.sample_rows_max()), std::move(step_time),
+                     *counts);
     engine::Engine engine(model, *backend, fault_tokenizer(), engine_options);
     const consumer::Intake intake(fault_tokenizer(), std::nullopt, model.config(), {.context_max = engine.context_max()});
     const consumer::ReplyContext reply{.tokenizer = fault_tokenizer(), .base_name = "hash", .system_fingerprint = "fp_hash"};
