@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "consumer/kafka_group_offsets.h"
+#include "engine/adapter.h"
 #include "tests/ops/client_fixture.h"
 #include "tests/support/kafka_fixture.h"
 #include "tests/support/program.h"
@@ -188,6 +191,120 @@ TEST_F(RealKafkaRights, AWorkerThatMayNotWriteResultsSaysSoAndLosesNothing) {
     worker.signal(SIGTERM);
     EXPECT_EQ(worker.wait(60s).exit_code, 0);
     EXPECT_THAT(consumer::read_all(config, topics.results()), SizeIs(2)) << "each job has one result";
+}
+
+// --- A worker that is killed ---
+
+class RealKafkaWorker : public RealKafkaProgram {
+protected:
+    static constexpr int count = 120;
+
+    void SetUp() override {
+        RealKafkaProgram::SetUp();
+        if (IsSkipped() || HasFatalFailure()) return;
+        for (const char* name : {"plain", "rank12"}) {
+            const auto info = engine::inspect_adapter(tiny.adapters / name, engine::ModelConfig::load(tiny.model));
+            consumer::register_adapter(config, topics.adapters(), {.name = name, .hash = info.value().hash, .path = name, .base = "tiny"});
+        }
+    }
+
+    // With adapters and streams among them; drawn at random, with the seeds that their ids give.
+    static std::vector<std::string> jobs() {
+        constexpr std::array models = {"base", "plain", "rank12"};
+        std::vector<std::string> lines;
+        for (std::size_t i = 0; i < count; ++i) {
+            lines.push_back(fmt::format(R"({{"custom_id":"job-{}","method":"POST","url":"/v1/completions","body":{{"model":"{}",)"
+                                        R"("prompt":"w{} w{}","max_tokens":200,"temperature":0.8,"ignore_eos":true{}}}}})",
+                                        i, models[i % models.size()], i % 131, i * 7 % 131, i % 4 == 0 ? R"(,"stream":true)" : ""));
+        }
+        return lines;
+    }
+    static std::string text_of(const schema::Json& body) { return *body.find("choices")->as_array()->front().find("text")->as_string(); }
+    // By custom_id; of a job that did not end well, what it ended with.
+    static void take_answer(const std::string& line, std::map<std::string, std::string>& answers) {
+        const auto summary = schema::parse_result(line);
+        ASSERT_TRUE(summary) << line;
+        const schema::Json result = schema::Json::parse(line).value();
+        answers[summary->custom_id] = summary->ok ? text_of(*result.find("response")->find("body")) : summary->error;
+    }
+
+    std::map<std::string, std::string> undisturbed() const {
+        std::string lines;
+        for (const std::string& job : jobs()) lines += job + '\n';
+        const ProgramResult result = tests::run_program_of(
+            {LORRY_PROGRAM, "run", "-", "-o", "-", "--model", tiny.model.string(), "--adapters", tiny.adapters.string(), "--threads", "1"},
+            lines);
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        std::map<std::string, std::string> answers;
+        for (const std::string& line : lines_of(result.out)) take_answer(line, answers);
+        return answers;
+    }
+    std::vector<std::string> command() const {
+        return {LORRY_PROGRAM,       "worker",
+                "--model",           tiny.model.string(),
+                "--adapters",        tiny.adapters.string(),
+                "--base-name",       "tiny",
+                "--group",           group,
+                "--member",          "worker-1",
+                "--metrics-address", "off",
+                "--threads",         "1",
+                "--max-batch",       "4",
+                "--commit-interval", "100ms",
+                "--brokers",         address,
+                "--prefix",          topics.prefix,
+                "--ledger",          (tiny.folder / "ledger.sqlite").string()};
+    }
+
+    tests::TinyModel tiny;
+};
+
+TEST_F(RealKafkaWorker, ThatIsKilledTwiceInTheMiddleGivesEachJobTheOneAnswerOfAnUndisturbedRun) {
+    const auto expected = undisturbed();
+    ASSERT_THAT(expected, SizeIs(count));
+    {
+        consumer::JobProducer producer(config, {.topic = topics.jobs()});
+        std::uint64_t line = 0;
+        for (const std::string& job : jobs()) producer.submit(job, "base", ++line);
+        producer.finish();
+    }
+    consumer::RecordReader results(config, {.topics = {topics.results()}});
+    std::size_t seen = 0;
+    const auto wait_for = [&](std::size_t wanted, const Program& worker) {
+        const auto deadline = Clock::now() + 120s;
+        while (seen < wanted && Clock::now() < deadline) seen += results.poll(20ms, 1000).size();
+        ASSERT_GE(seen, wanted) << worker.err_so_far();
+    };
+    for (int death = 0; death < 2; ++death) {
+        Program worker(command());
+        ASSERT_NO_FATAL_FAILURE(wait_for(seen + 1, worker));
+        worker.signal(SIGKILL);
+        EXPECT_EQ(worker.wait().exit_code, 128 + SIGKILL);
+    }
+    EXPECT_LT(seen, std::size_t{count}) << "it was killed when all was done";
+    Program worker(command());
+    ASSERT_NO_FATAL_FAILURE(wait_for(count, worker));
+    worker.signal(SIGTERM);
+    EXPECT_EQ(worker.wait(60s).exit_code, 0);
+
+    // Of each attempt at a job whose text was streamed.
+    std::map<std::pair<std::string, std::string>, std::string> streamed;
+    for (const auto& record : consumer::read_all(config, topics.chunks())) {
+        const schema::Json chunk = schema::Json::parse(*record.value).value();
+        streamed[{*record.key, std::to_string(*chunk.find("attempt")->as_integer())}] += text_of(*chunk.find("chunk"));
+    }
+    std::map<std::string, std::string> answers;
+    const auto records = consumer::read_all(config, topics.results());
+    EXPECT_THAT(records, SizeIs(count)) << "each job has one result";
+    std::size_t streams = 0;
+    for (const auto& record : records) {
+        ASSERT_NO_FATAL_FAILURE(take_answer(*record.value, answers));
+        const auto stream = streamed.find({*record.key, *schema::find_header(record.headers, schema::attempt_header)});
+        if (stream == streamed.end()) continue;
+        ++streams;
+        EXPECT_EQ(stream->second, answers[*record.key]) << *record.key << ": the chunks of the attempt that won";
+    }
+    EXPECT_EQ(streams, std::size_t{count} / 4);
+    EXPECT_EQ(answers, expected);
 }
 
 // --- Offsets ---
