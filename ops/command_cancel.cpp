@@ -40,7 +40,7 @@ public:
         const char* const what = is_batch ? "batch" : "job";
         const schema::Timestamp at = now();
         const schema::Topics topics = topics_of(settings);
-        if (!force_ && is_in_jobs_topic(kafka, topics, sought, stop) == false) {
+        if (!force_ && is_in_jobs_topic(kafka, topics, sought, "--force cancels it all the same", stop) == false) {
             throw std::runtime_error(fmt::format(
                 "{} has no {} {}; nothing was cancelled. Check the id{} and --prefix; --force cancels it all the same", topics.jobs(),
                 is_batch ? "job of batch" : "job", sought.id, is_batch ? "" : " (a batch's job is BATCH/custom_id)"));

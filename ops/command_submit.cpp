@@ -95,7 +95,8 @@ private:
     void refuse_used_batch() {
         if (!is_batch_named_ || resume_) return;
         const schema::Topics topics = topics_of(settings_);
-        if (is_in_jobs_topic(kafka_, topics, {.id = batch_id_, .is_batch = true}, stop_) != true) return;
+        constexpr std::string_view advice = "without --batch the id is a new one, which needs no look";
+        if (is_in_jobs_topic(kafka_, topics, {.id = batch_id_, .is_batch = true}, advice, stop_) != true) return;
         throw UsageError(fmt::format(
             "batch {} has jobs in {} already; nothing was sent. --resume sends only those that are missing there; to run all again, choose "
             "another --batch",

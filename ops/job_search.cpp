@@ -2,7 +2,6 @@
 #include "ops/job_search.h"
 
 #include <chrono>
-#include <iostream>
 
 #include <fmt/format.h>
 
@@ -56,15 +55,15 @@ consumer::RecordReader::Start start_of_batch(std::string_view batch_id) {
 }
 
 std::optional<bool> is_in_jobs_topic(const consumer::KafkaConfig& config, const schema::Topics& topics, const SoughtJob& sought,
-                                     const std::atomic<bool>& stop) {
-    consumer::RecordReader reader(config, {.topics = {topics.jobs()}, .start = start_of_batch(sought.id.substr(0, sought.id.find('/')))});
+                                     std::string_view advice, const std::atomic<bool>& stop) {
     try {
+        consumer::RecordReader reader(config,
+                                      {.topics = {topics.jobs()}, .start = start_of_batch(sought.id.substr(0, sought.id.find('/')))});
         const bool found = search(reader, sought, stop);
         return stop ? std::nullopt : std::optional(found);
     } catch (const consumer::KafkaError& error) {
-        std::cerr << fmt::format("lorry: whether {} knows {} {} could not be seen: {}\n", topics.jobs(), sought.is_batch ? "batch" : "job",
-                                 sought.id, error.what());
-        return std::nullopt;
+        throw consumer::KafkaError(fmt::format("whether {} knows {} {} could not be seen, so nothing was sent: {}; {}", topics.jobs(),
+                                               sought.is_batch ? "batch" : "job", sought.id, error.what(), advice));
     }
 }
 

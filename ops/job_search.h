@@ -18,9 +18,9 @@ struct SoughtJob {
     std::string id;
     bool is_batch = false;  // any job of the batch `id`
 };
-// Reads until the first such job or to the topic's end, which of a large topic takes its time. nullopt: stopped, or the topic may not be
-// read (who submits needs no such right), which is then said on stderr. Throws KafkaError when the brokers do not answer.
+// Reads until the first such job or to the topic's end, which of a large topic takes its time. nullopt: stopped. Throws KafkaError, with
+// the advice at its end, when the topic may not be read or the brokers do not answer.
 std::optional<bool> is_in_jobs_topic(const consumer::KafkaConfig& config, const schema::Topics& topics, const SoughtJob& sought,
-                                     const std::atomic<bool>& stop);
+                                     std::string_view advice, const std::atomic<bool>& stop);
 
 }  // namespace lorry::ops

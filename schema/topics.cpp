@@ -63,7 +63,9 @@ std::vector<std::string> acl_lines(const Topics& topics, const Principals& princ
         for (const std::string& name : names) resources += fmt::format("{}--topic '{}'", resources.empty() ? "" : " ", name);
         return resources;
     };
-    allow(principals.producer, {"Write", "Describe"}, on({topics.jobs(), topics.control()}));
+    // Reads jobs to see whether a batch is there already.
+    allow(principals.producer, {"Read", "Write", "Describe"}, on({topics.jobs()}));
+    allow(principals.producer, {"Write", "Describe"}, on({topics.control()}));
 
     // Results and status are read too: when a partition is taken over, and for the ledger.
     allow(principals.worker, {"Read", "Describe"},
@@ -84,6 +86,7 @@ std::vector<std::string> acl_lines(const Topics& topics, const Principals& princ
     allow(principals.administrator, {"Read", "Write", "Describe"}, on({topics.adapters()}));
     // Looks at the workers' offsets and sets them: that takes the right to read what they are offsets of.
     allow(principals.administrator, {"Read", "Describe"}, on({topics.jobs()}));
+    allow(principals.administrator, {"Describe"}, on({topics.results(), topics.dlq()}));  // for a replay: where they end
     allow(principals.administrator, {"Read", "Describe"}, fmt::format("--group '{}'", principals.group));
     return lines;
 }
