@@ -60,6 +60,13 @@ protected:
         return call(std::move(arguments));
     }
 
+    // `lorry worker` on that model; brokers and prefix are to be added.
+    std::vector<std::string> worker_command(const tests::TinyModel& tiny, const std::filesystem::path& ledger) const {
+        return {LORRY_PROGRAM, "worker",  "--model",  tiny.model.string(), "--adapters", tiny.adapters.string(), "--base-name",
+                "tiny",        "--group", group,      "--member",          "worker-1",   "--metrics-address",    "off",
+                "--threads",   "1",       "--ledger", ledger.string()};
+    }
+
     std::string address;
     std::filesystem::path secure;
     schema::Topics topics;
@@ -105,17 +112,9 @@ protected:
         return arguments;
     }
     std::vector<std::string> worker_as(const std::string& user, const std::string& password = {}) const {
-        return as(user, {LORRY_PROGRAM,       "worker",
-                         "--model",           tiny.model.string(),
-                         "--adapters",        tiny.adapters.string(),
-                         "--base-name",       "tiny",
-                         "--group",           group,
-                         "--member",          "worker-1",
-                         "--metrics-address", "off",
-                         "--threads",         "1",
-                         "--deadline-start",  "5s",
-                         "--ledger",          (tiny.folder / (user + ".sqlite")).string()},
-                  password);
+        std::vector<std::string> command = worker_command(tiny, tiny.folder / (user + ".sqlite"));
+        command.insert(command.end(), {"--deadline-start", "5s"});
+        return as(user, std::move(command), password);
     }
 
     tests::TinyModel tiny;
@@ -182,17 +181,9 @@ TEST_F(RealKafkaRights, AWorkerThatMayNotWriteResultsSaysSoAndLosesNothing) {
     EXPECT_THAT(refused.err, AllOf(HasSubstr(topics.results()), HasSubstr("uthoriz"), HasSubstr("print-acls")));
 
     // The same jobs, by one who may.
-    Program worker({LORRY_PROGRAM,       "worker",
-                    "--model",           tiny.model.string(),
-                    "--adapters",        tiny.adapters.string(),
-                    "--base-name",       "tiny",
-                    "--group",           group,
-                    "--member",          "worker-1",
-                    "--metrics-address", "off",
-                    "--threads",         "1",
-                    "--brokers",         address,
-                    "--prefix",          topics.prefix,
-                    "--ledger",          (tiny.folder / "right.sqlite").string()});
+    std::vector<std::string> command = worker_command(tiny, tiny.folder / "right.sqlite");
+    command.insert(command.end(), {"--brokers", address, "--prefix", topics.prefix});
+    Program worker(std::move(command));
     const Call collect = lorry({"collect", "--batch", trimmed(submit.out), "--timeout", "60s"});
     EXPECT_EQ(collect.code, 0) << collect.err << worker.err_so_far();
     EXPECT_THAT(lines_of(collect.out), SizeIs(2));
@@ -248,19 +239,9 @@ protected:
         return answers;
     }
     std::vector<std::string> command() const {
-        return {LORRY_PROGRAM,       "worker",
-                "--model",           tiny.model.string(),
-                "--adapters",        tiny.adapters.string(),
-                "--base-name",       "tiny",
-                "--group",           group,
-                "--member",          "worker-1",
-                "--metrics-address", "off",
-                "--threads",         "1",
-                "--max-batch",       "4",
-                "--commit-interval", "100ms",
-                "--brokers",         address,
-                "--prefix",          topics.prefix,
-                "--ledger",          (tiny.folder / "ledger.sqlite").string()};
+        std::vector<std::string> command = worker_command(tiny, tiny.folder / "ledger.sqlite");
+        command.insert(command.end(), {"--max-batch", "4", "--commit-interval", "100ms", "--brokers", address, "--prefix", topics.prefix});
+        return command;
     }
 
     tests::TinyModel tiny;
