@@ -288,12 +288,23 @@ void Rig::expect_end(int worker) {
     constexpr std::chrono::seconds patience{60};
     if (!std::exchange(slot(worker).asked_to_end, false)) return;
     if (!wait_end(worker, patience)) {
-        violations_.push_back({Violation::Kind::stalled, fmt::format("worker {} does not end within 60 s of a SIGTERM", worker)});
+        violations_.push_back(
+            {Violation::Kind::stalled, fmt::format("worker {} does not end within 60 s of a SIGTERM; where its threads are: {}", worker,
+                                                   note_stacks(worker).string())});
         process(worker).signal(SIGKILL);
         wait_end(worker, patience);
         return;
     }
     note_exit(worker);
+}
+
+// Where gdb is installed; otherwise the file says that it is not.
+std::filesystem::path Rig::note_stacks(int worker) {
+    const std::filesystem::path file = options_.folder / (member_of(worker) + ".stacks");
+    const auto stacks =
+        tests::run_program_of({"/usr/bin/env", "gdb", "--batch", "-p", std::to_string(process(worker).id()), "-ex", "thread apply all bt"});
+    std::ofstream(file) << stacks.out << stacks.err;
+    return file;
 }
 
 // 128 + SIGTERM: it was told to end before it had begun.

@@ -189,6 +189,7 @@ private:
     void send(std::vector<schema::JobRecord> records);
     void send_cancels(std::size_t count);
     void note_exit(int worker);
+    std::filesystem::path note_stacks(int worker);
     std::string member_of(int worker) const;
 
     Cluster& cluster_;

@@ -101,6 +101,14 @@ void zombie_at_produced(Rig& rig) { zombie_at(rig, "outbox.produced"); }
 void zombie_at_offsets(Rig& rig) { zombie_at(rig, "outbox.offsets_sent"); }
 void zombie_at_committing(Rig& rig) { zombie_at(rig, "outbox.committing"); }
 
+// All are told to end while the group still makes room for one that comes back.
+void end_in_a_rebalance(Rig& rig) {
+    kill_busy(rig);
+    rig.pause(milliseconds(rig.between(0, static_cast<int>(rig.options().session_timeout.count()))));
+    rig.end_all();
+    rig.start_crew();
+}
+
 void join_and_leave(Rig& rig) {
     const int guest = rig.options().workers;
     rig.start(guest);
@@ -352,6 +360,7 @@ constexpr std::array table = {
     Scenario{"zombie_at_produced", "SIGSTOP with results produced, others take over, SIGCONT", zombie_at_produced},
     Scenario{"zombie_at_offsets", "SIGSTOP with offsets sent, others take over, SIGCONT", zombie_at_offsets},
     Scenario{"zombie_at_committing", "SIGSTOP at the commit, others take over, SIGCONT", zombie_at_committing},
+    Scenario{"end_in_a_rebalance", "SIGTERM of all workers while a killed one comes back", end_in_a_rebalance},
     Scenario{"join_and_leave", "a worker joins and leaves", join_and_leave},
     Scenario{"flap", "a worker joins and leaves again and again", flap},
     Scenario{"three_join_in_a_drain", "three workers join while one drains", three_join_in_a_drain},
