@@ -105,17 +105,14 @@ private:
     // One transaction from begin to commit. `done`: its entries are finished and its offsets known as committed. Entries that are of no
     // use any more, or of which a record was refused, are taken out of it.
     StepResult attempt(Transaction& transaction) {
-        if (producer_->has_stray_request() || producer_->has_lost_broker()) reopen(config_.deadline_later);
-        // The generation first, the epochs second: a partition that is still ours when the epochs are looked at was ours in that
-        // generation or came later, and offsets sent under an older generation than the group's are refused.
-        const GroupMetadataHandle group(rd_kafka_consumer_group_metadata(consumer_.handle()));
-        std::vector<FinishedWork> work;
-        for (const OutboxEntry& entry : transaction.entries) work.push_back({entry.source, entry.epoch});
-        auto snapshot = tracker_.snapshot_with(work);
-        transaction.commits = std::move(snapshot.commits);
-        std::size_t index = 0;
-        std::erase_if(transaction.entries, [&](const OutboxEntry&) { return !snapshot.is_current[index++]; });
+        GroupMetadataHandle group = make_current(transaction);
         if (transaction.commits.empty()) return {};
+        // Only where there is something to commit: when a worker ends, its last look finds a consumer that is closed.
+        if (producer_->has_stray_request() || producer_->has_lost_broker()) {
+            reopen(config_.deadline_later);
+            group = make_current(transaction);
+            if (transaction.commits.empty()) return {};
+        }
 
         fault_point("outbox.begin");
         if (auto result = producer_->begin(transaction.entries.size()); result.end != StepEnd::done) return result;
@@ -134,6 +131,20 @@ private:
         fault_point("outbox.committed");
         finish(transaction);
         return {};
+    }
+
+    // Leaves out entries whose epochs are over, and finds what is to be committed; for that generation of the group. The generation first,
+    // the epochs second: a partition that is still ours when the epochs are looked at was ours in that generation or came later, and
+    // offsets sent under an older generation than the group's are refused.
+    GroupMetadataHandle make_current(Transaction& transaction) const {
+        GroupMetadataHandle group(rd_kafka_consumer_group_metadata(consumer_.handle()));
+        std::vector<FinishedWork> work;
+        for (const OutboxEntry& entry : transaction.entries) work.push_back({entry.source, entry.epoch});
+        auto snapshot = tracker_.snapshot_with(work);
+        transaction.commits = std::move(snapshot.commits);
+        std::size_t index = 0;
+        std::erase_if(transaction.entries, [&](const OutboxEntry&) { return !snapshot.is_current[index++]; });
+        return group;
     }
 
     StepResult send(Transaction& transaction) {
@@ -207,10 +218,11 @@ private:
                         config_.brokers, options_.id, recent_fences_.size(), reason));
     }
 
-    // Under a fresh producer nothing of an old one can change any more.
+    // Under a fresh producer nothing of an old one can change any more. None is needed when this worker has left its group: it commits
+    // nothing more, and what stands open is looked at when it comes back.
     void reopen(milliseconds deadline) {
         const auto start = Timer::now();
-        for (Backoff backoff(backoff_first, backoff_max);;) {
+        for (Backoff backoff(backoff_first, backoff_max); rd_kafka_consumer_closed(consumer_.handle()) == 0;) {
             producer_.reset();
             producer_ = std::make_unique<TransactionalProducer>(
                 config_, TransactionalProducer::Options{.id = options_.id, .timeout = options_.timeout, .limits = options_.limits});

@@ -71,7 +71,6 @@ void on_error(rd_kafka_t*, int error, const char* reason, void* opaque) {
     auto* context = static_cast<KafkaContext*>(opaque);
     // All others are logged as well, or end a call of ours.
     if (error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) context->all_down = true;
-    if (error == RD_KAFKA_RESP_ERR__TRANSPORT) context->lost_broker = true;
     spdlog::debug("kafka: {}", reason);
 }
 
@@ -159,26 +158,18 @@ void KafkaConnection::check_fatal() const {
     throw KafkaError(fmt::format("Kafka at {}: the client cannot go on: {} ({})", config_.brokers, text.data(), rd_kafka_err2name(error)));
 }
 
-bool KafkaConnection::has_lost_broker() const {
-    rd_kafka_poll(handle(), 0);  // it is told there
-    return context_->lost_broker;
-}
-
 MetadataHandle KafkaConnection::metadata(const std::string& topic) const {
-    const auto start = std::chrono::steady_clock::now();
-    const auto end = start + config_.deadline_start;
     LocalTopicHandle local;
     if (!topic.empty()) local.reset(rd_kafka_topic_new(handle(), topic.c_str(), nullptr));
-    for (auto backoff = backoff_first;; backoff = std::min(backoff * 2, backoff_max)) {
-        const auto left = std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
-        if (left <= milliseconds::zero()) throw away("asking for metadata", config_.deadline_start);
+    for (Retry retry(*this, "asking for metadata", config_.deadline_start);;) {
         const rd_kafka_metadata_t* raw = nullptr;
-        const auto wait = static_cast<int>(std::min(left, request_timeout).count());
+        const auto wait = static_cast<int>(retry.time_for_try(request_timeout).count());
         const auto error = rd_kafka_metadata(handle(), topic.empty() ? 1 : 0, local.get(), &raw, wait);
         MetadataHandle metadata(raw);
         if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return metadata;
         // Served here so that callbacks (and fatal errors behind them) are not starved while we wait.
-        rd_kafka_poll(handle(), static_cast<int>(std::min(backoff, left).count()));
+        rd_kafka_poll(handle(), 0);
+        retry.again(rd_kafka_err2str(error));
     }
 }
 
@@ -231,19 +222,15 @@ std::string KafkaConnection::topic_id(const std::string& topic) const {
     if (is_embedded_cluster(cluster_id())) return {};  // it never answers
     const char* name = topic.c_str();
     const TopicCollectionHandle names(rd_kafka_TopicCollection_of_topic_names(&name, 1));
-    const auto end = std::chrono::steady_clock::now() + config_.deadline_start;
     EventHandle event;
-    for (auto backoff = backoff_first;; backoff = std::min(backoff * 2, backoff_max)) {
+    for (Retry retry(*this, fmt::format("asking for the id of {}", topic), config_.deadline_start);;) {
         const QueueHandle queue(rd_kafka_queue_new(handle()));
         rd_kafka_DescribeTopics(handle(), names.get(), nullptr, queue.get());
         event.reset(rd_kafka_queue_poll(queue.get(), static_cast<int>(request_timeout.count())));
         const auto error = event ? rd_kafka_event_error(event.get()) : RD_KAFKA_RESP_ERR__TIMED_OUT;
         if (error == RD_KAFKA_RESP_ERR_NO_ERROR) break;
         if (error == RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION || error == RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE) return {};
-        if (std::chrono::steady_clock::now() > end) {
-            throw away(fmt::format("asking for the id of {} ({})", topic, rd_kafka_err2str(error)), config_.deadline_start);
-        }
-        std::this_thread::sleep_for(backoff);
+        retry.again(rd_kafka_err2str(error));
     }
     std::size_t count = 0;
     const auto* const* topics = rd_kafka_DescribeTopics_result_topics(rd_kafka_event_DescribeTopics_result(event.get()), &count);
@@ -278,21 +265,17 @@ std::map<std::string, std::string> KafkaConnection::topic_settings(const std::st
 
 std::optional<KafkaConnection::Watermarks> KafkaConnection::watermarks(const std::string& topic, std::int32_t partition,
                                                                        milliseconds deadline, const std::stop_token& stop) const {
-    const auto end = std::chrono::steady_clock::now() + deadline;
-    for (auto backoff = backoff_first; !stop.stop_requested(); backoff = std::min(backoff * 2, backoff_max)) {
+    for (Retry retry(*this, fmt::format("asking for the end of {} [{}]", topic, partition), deadline, stop);;) {
         Watermarks marks;
-        const auto left = std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
-        if (left <= milliseconds::zero()) throw away(fmt::format("asking for the end of {} [{}]", topic, partition), deadline);
-        const auto wait = static_cast<int>(std::min(left, request_timeout).count());
+        const auto wait = static_cast<int>(retry.time_for_try(request_timeout).count());
         const auto error = rd_kafka_query_watermark_offsets(handle(), topic.c_str(), partition, &marks.first, &marks.end, wait);
         if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return marks;
         if (is_configuration_error(error)) {
             throw KafkaError(fmt::format("Kafka at {}: topic {} [{}]: {}{}", config_.brokers, topic, partition, rd_kafka_err2str(error),
                                          advice_for(error, topic)));
         }
-        std::this_thread::sleep_for(std::min(backoff, left));
+        if (!retry.again(rd_kafka_err2str(error))) return std::nullopt;
     }
-    return std::nullopt;
 }
 
 KafkaConnection::Watermarks KafkaConnection::watermarks(const std::string& topic, std::int32_t partition, milliseconds deadline) const {
@@ -334,6 +317,23 @@ rd_kafka_resp_err_t committed_offsets(const KafkaConnection& consumer, rd_kafka_
     auto error = rd_kafka_committed(consumer.handle(), &partitions, static_cast<int>(timeout.count()));
     for (int i = 0; i < partitions.cnt && error == RD_KAFKA_RESP_ERR_NO_ERROR; ++i) error = partitions.elems[i].err;
     return error;
+}
+
+Retry::Retry(const KafkaConnection& connection, std::string what, milliseconds deadline, std::stop_token stop)
+    : connection_(connection), what_(std::move(what)), deadline_(deadline), stop_(std::move(stop)), backoff_(backoff_first, backoff_max) {}
+
+milliseconds Retry::time_for_try(milliseconds most) const {
+    const auto left = std::chrono::duration_cast<milliseconds>(start_ + deadline_ - std::chrono::steady_clock::now());
+    return std::clamp(left, milliseconds(1), most);
+}
+
+bool Retry::again(std::string_view reason) {
+    if (stop_.stop_requested()) return false;
+    if (std::chrono::steady_clock::now() - start_ > deadline_) {
+        throw connection_.away(reason.empty() ? what_ : fmt::format("{} ({})", what_, reason), deadline_);
+    }
+    std::this_thread::sleep_for(backoff_.next());
+    return !stop_.stop_requested();
 }
 
 bool is_embedded_cluster(std::string_view cluster_id) { return cluster_id.starts_with("mockCluster"); }

@@ -13,9 +13,11 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "consumer/backoff.h"
 #include "consumer/kafka_config.h"
 #include "consumer/kafka_handles.h"
 #include "consumer/kafka_records.h"
@@ -59,9 +61,8 @@ private:
 // What callbacks get as their opaque pointer.
 struct KafkaContext {
     KafkaComplaints complaints;
-    std::atomic<bool> all_down = false;     // no broker could be reached, as of the last event
-    std::atomic<bool> lost_broker = false;  // a connection broke, ever
-    void* owner = nullptr;                  // of the callbacks that `prepare` set
+    std::atomic<bool> all_down = false;  // no broker could be reached, as of the last event
+    void* owner = nullptr;               // of the callbacks that `prepare` set
 };
 
 class KafkaConnection {
@@ -109,8 +110,6 @@ public:
     void check_reachable();
     // The exception for brokers that were away for too long while doing `what`.
     KafkaError away(std::string_view what, std::chrono::milliseconds waited) const;
-    // A connection to a broker broke since this was made, other than by lying idle.
-    bool has_lost_broker() const;
     // Throws KafkaError if the client has hit an error from which it cannot recover.
     void check_fatal() const;
 
@@ -120,6 +119,26 @@ private:
     std::chrono::steady_clock::time_point probe_next_;                 // the polling thread's
     std::unique_ptr<KafkaContext> context_;                            // callbacks point at it, so it does not move; outlives the handle
     KafkaClientHandle handle_;
+};
+
+// Tries of something that brokers may refuse for a while, with growing pauses between them, until a deadline.
+class Retry {
+public:
+    // `what` is tried, as the exception says it. `connection` must outlive this.
+    Retry(const KafkaConnection& connection, std::string what, std::chrono::milliseconds deadline, std::stop_token stop = {});
+
+    // After a try that failed, for this reason: waits. False: told to stop. Throws KafkaError (away()) when the deadline has passed.
+    bool again(std::string_view reason = {});
+    // How long a try may take: what is left until the deadline, or `most`; a millisecond at least.
+    std::chrono::milliseconds time_for_try(std::chrono::milliseconds most) const;
+
+private:
+    const KafkaConnection& connection_;
+    const std::string what_;
+    const std::chrono::milliseconds deadline_;
+    const std::stop_token stop_;
+    const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+    Backoff backoff_;
 };
 
 // One request for what the consumer's group has committed for these, into the list: the first error of the whole or of a partition.

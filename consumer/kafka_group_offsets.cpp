@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "consumer/kafka_committer.h"
@@ -16,11 +15,8 @@ namespace lorry::consumer {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 constexpr milliseconds request_timeout{5'000};
-constexpr milliseconds backoff_first{50};
-constexpr milliseconds backoff_max{1'000};
 
 // Only an offset read as of committed records waits for open transactions.
 KafkaSettings settings_of(const std::string& group, GroupOffsets::View view) {
@@ -56,16 +52,11 @@ struct GroupOffsets::State {
     // Asks until the answer is no error; one that will not change is thrown at once.
     template <typename Ask>
     void until_answered(std::string_view what, Ask ask) const {
-        const auto deadline = steady_clock::now() + connection.config().deadline_start;
-        for (auto backoff = backoff_first;; backoff = std::min(backoff * 2, backoff_max)) {
+        for (Retry retry(connection, fmt::format("{} of group {}", what, group), connection.config().deadline_start);;) {
             const rd_kafka_resp_err_t error = ask();
             if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return;
             if (is_configuration_error(error)) throw refused(what, error);
-            if (steady_clock::now() > deadline) {
-                throw connection.away(fmt::format("{} of group {} ({})", what, group, rd_kafka_err2str(error)),
-                                      connection.config().deadline_start);
-            }
-            std::this_thread::sleep_for(backoff);
+            retry.again(rd_kafka_err2str(error));
         }
     }
 };

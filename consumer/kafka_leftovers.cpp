@@ -11,7 +11,6 @@
 #include <thread>
 #include <utility>
 
-#include "consumer/backoff.h"
 #include "consumer/commit_metadata.h"
 #include "consumer/kafka_reader.h"
 #include "schema/codec.h"
@@ -57,19 +56,11 @@ private:
     bool is_nothing_left() const { return open_.empty() && undecided_.empty(); }
 
     EndOffsets ends_of(const TopicPartitions& partitions, rd_kafka_IsolationLevel_t level) const {
-        for (Backoff backoff(backoff_first, backoff_max);; pause(backoff, "asking where partitions end")) {
+        for (Retry retry(consumer_, "asking where partitions end", limits_.deadline);; retry.again()) {
             if (auto ends = end_offsets(consumer_, partitions, level, {})) return *std::move(ends);
         }
     }
     EndOffsets stable_ends() const { return ends_of(options_.outputs, RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED); }
-
-    void check_deadline(const char* what) const {
-        if (Clock::now() - start_ > limits_.deadline) throw consumer_.away(what, limits_.deadline);
-    }
-    void pause(Backoff& backoff, const char* what) const {
-        check_deadline(what);
-        std::this_thread::sleep_for(backoff.next());
-    }
 
     void leave_out_passed(const EndOffsets& stable) {
         std::erase_if(open_, [&](const auto& one) { return stable.at(one.first) >= one.second; });
@@ -84,7 +75,7 @@ private:
     // Mostly these are transactions of other workers, about to end.
     void wait_for_others() {
         for (Backoff backoff(backoff_first, backoff_max); !is_nothing_left() && Clock::now() - start_ < limits_.patience;) {
-            pause(backoff, "waiting for open transactions");
+            std::this_thread::sleep_for(backoff.next());
             leave_out_passed(stable_ends());
             // One by one: in a large group some are always about to be decided.
             std::erase_if(undecided_, [&](const auto& partition) { return are_decided({partition}); });
@@ -97,9 +88,10 @@ private:
         for (const auto& partition : options_.inputs) {
             if (std::ranges::find(undecided_, partition) != undecided_.end()) continue;
             const PartitionListHandle list = list_of({partition});
-            for (Backoff backoff(backoff_first, backoff_max);; pause(backoff, "reading committed offsets")) {
+            for (Retry retry(consumer_, "reading committed offsets", limits_.deadline);;) {
                 const auto error = committed_offsets(consumer_, *list, committed_timeout);
                 if (error == RD_KAFKA_RESP_ERR_NO_ERROR || is_configuration_error(error)) break;
+                retry.again(rd_kafka_err2str(error));
             }
             const rd_kafka_topic_partition_t& found = list->elems[0];
             if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR || found.offset < 0) continue;
@@ -140,7 +132,7 @@ private:
         RecordReader reader(consumer_.config(), std::move(reading));
         const auto is_read = [&](const TopicOffset& position) { return position.next >= ends.at({position.topic, position.partition}); };
         while (!std::ranges::all_of(reader.positions(), is_read)) {
-            check_deadline("reading what open transactions wrote");
+            if (Clock::now() - start_ > limits_.deadline) throw consumer_.away("reading what open transactions wrote", limits_.deadline);
             for (const schema::JobRecord& record : reader.poll(poll_timeout, records_max)) {
                 if (auto end = end_of_job(record)) found[{record.source.topic, record.source.partition}].push_back(*std::move(end));
             }

@@ -30,7 +30,7 @@ struct LeftoverOptions {
 struct LeftoverLimits {
     // How long transactions of others may keep a partition open: longer than any transaction's time-out.
     std::chrono::milliseconds patience{12'000};
-    std::chrono::milliseconds deadline{300'000};
+    std::chrono::milliseconds deadline{300'000};  // for each answer of the brokers
 };
 
 // `producer` is open and has no transaction; it has none afterwards. Mostly two requests that find nothing; where something stays open for

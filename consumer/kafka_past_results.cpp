@@ -7,9 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <thread>
 
-#include "consumer/backoff.h"
 #include "consumer/kafka_reader.h"
 
 namespace lorry::consumer {
@@ -20,8 +18,6 @@ using std::chrono::milliseconds;
 using Log = TopicPartitions::value_type;
 
 constexpr milliseconds poll_timeout{200};
-constexpr milliseconds backoff_first{50};
-constexpr milliseconds backoff_max{1'000};
 constexpr std::size_t records_max = 1000;
 // How far the clocks of producers, workers and brokers may be apart: brokers refuse records that come from over an hour ahead.
 constexpr std::chrono::minutes clocks_apart{70};
@@ -171,15 +167,10 @@ EndTopics PastResults::end_topics() {
 
 std::optional<EndOffsets> PastResults::ends_of(const TopicPartitions& logs, rd_kafka_IsolationLevel_t level,
                                                const std::stop_token& stop) const {
-    const auto deadline = std::chrono::steady_clock::now() + connection_.config().deadline_later;
-    for (Backoff backoff(backoff_first, backoff_max); !stop.stop_requested();) {
+    for (Retry retry(connection_, "asking where the results end", connection_.config().deadline_later, stop);;) {
         if (auto ends = end_offsets(connection_, logs, level, stop)) return ends;
-        if (std::chrono::steady_clock::now() > deadline) {
-            throw connection_.away("asking where the results end", connection_.config().deadline_later);
-        }
-        std::this_thread::sleep_for(backoff.next());
+        if (!retry.again()) return std::nullopt;
     }
-    return std::nullopt;
 }
 
 std::optional<std::map<std::int32_t, PastResults::Answer>> PastResults::ask(const std::vector<Question>& questions,

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "consumer/backoff.h"
-
 namespace lorry::consumer {
 
 namespace {
@@ -16,8 +14,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds request_timeout{5'000};
-constexpr milliseconds backoff_first{50};
-constexpr milliseconds backoff_max{1'000};
 
 CommitState from(std::int64_t offset) { return {.offset = offset, .holes = {}, .highest_finished = offset, .starts = {}}; }
 
@@ -132,18 +128,14 @@ void TakeOver::cancel() {
 
 std::vector<TakenOver> TakeOver::ask(const TopicPartitions& partitions, const std::stop_token& stop) {
     const PartitionListHandle list = list_of(partitions);
-    const auto deadline = std::chrono::steady_clock::now() + consumer_.config().deadline_later;
-    for (Backoff backoff(backoff_first, backoff_max); !stop.stop_requested();) {
+    for (Retry retry(consumer_, "reading committed offsets", consumer_.config().deadline_later, stop);;) {
         const auto error = committed_offsets(consumer_, *list, request_timeout);
         if (error == RD_KAFKA_RESP_ERR_NO_ERROR) break;
         if (is_configuration_error(error)) {
             throw KafkaError(fmt::format("Kafka at {}: reading committed offsets: {}{}", consumer_.config().brokers,
                                          rd_kafka_err2str(error), advice_for(error, partitions.front().first)));
         }
-        if (std::chrono::steady_clock::now() > deadline) {
-            throw consumer_.away(fmt::format("reading committed offsets ({})", rd_kafka_err2str(error)), consumer_.config().deadline_later);
-        }
-        std::this_thread::sleep_for(backoff.next());
+        if (!retry.again(rd_kafka_err2str(error))) return {};
     }
     std::vector<TakenOver> all;
     std::vector<PastResults::Question> questions;

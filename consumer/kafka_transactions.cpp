@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -73,6 +74,7 @@ TransactionalProducer::TransactionalProducer(const KafkaConfig& config, Options 
           this) {}
 
 rd_kafka_resp_err_t TransactionalProducer::on_new(rd_kafka_t* client, const rd_kafka_conf_t*, void* opaque, char*, std::size_t) {
+    rd_kafka_interceptor_add_on_broker_state_change(client, "lorry", on_broker_state, opaque);
     return rd_kafka_interceptor_add_on_response_received(client, "lorry", on_response, opaque);
 }
 
@@ -80,6 +82,18 @@ rd_kafka_resp_err_t TransactionalProducer::on_new(rd_kafka_t* client, const rd_k
 rd_kafka_resp_err_t TransactionalProducer::on_response(rd_kafka_t*, int, const char*, std::int32_t, std::int16_t api, std::int16_t,
                                                        std::int32_t, std::size_t, std::int64_t, rd_kafka_resp_err_t error, void* opaque) {
     if (changes_transaction(api) && left_unanswered(error)) static_cast<TransactionalProducer*>(opaque)->stray_request_ = true;
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+// On the thread of that broker.
+rd_kafka_resp_err_t TransactionalProducer::on_broker_state(rd_kafka_t*, std::int32_t broker, const char*, const char* name, int port,
+                                                           const char* state, void* opaque) {
+    auto* self = static_cast<TransactionalProducer*>(opaque);
+    if (broker < 0) return RD_KAFKA_RESP_ERR_NO_ERROR;  // an address to begin with: left as soon as the brokers are known
+    const std::string_view now = state;
+    const std::scoped_lock lock(self->brokers_mutex_);
+    if (now == "UP") self->brokers_up_.emplace(name, port);
+    if (now == "DOWN" && self->brokers_up_.erase({name, port}) > 0) self->lost_broker_ = true;
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 

@@ -9,8 +9,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "consumer/kafka_connection.h"
@@ -60,13 +62,16 @@ public:
     // A request of this producer's transactions ended in a time-out or a lost connection: the client sent it again, but the first one may
     // still arrive and act upon a later transaction. Before that one, this producer must be replaced.
     bool has_stray_request() const { return stray_request_; }
-    // A connection to a broker broke: what the brokers did meanwhile with our last transaction has to be looked at (kafka_leftovers.h).
-    bool has_lost_broker() const { return connection_.has_lost_broker(); }
+    // A connection to a broker that was up went down: what the brokers did meanwhile with our last transaction has to be looked at
+    // (kafka_leftovers.h). A broker that cannot be reached from the start is none of these.
+    bool has_lost_broker() const { return lost_broker_; }
 
 private:
     static rd_kafka_resp_err_t on_new(rd_kafka_t* client, const rd_kafka_conf_t*, void* opaque, char*, std::size_t);
     static rd_kafka_resp_err_t on_response(rd_kafka_t*, int, const char*, std::int32_t, std::int16_t api, std::int16_t, std::int32_t,
                                            std::size_t, std::int64_t, rd_kafka_resp_err_t error, void* opaque);
+    static rd_kafka_resp_err_t on_broker_state(rd_kafka_t*, std::int32_t broker, const char*, const char* name, int port, const char* state,
+                                               void* opaque);
     static void on_report(rd_kafka_t* client, const rd_kafka_message_t* message, void* opaque);
     template <typename Call>
     StepResult step(const char* what, std::chrono::milliseconds deadline, const Call& call);
@@ -77,8 +82,12 @@ private:
     std::vector<rd_kafka_resp_err_t> errors_;  // by tag: the first of each
     DeliveredEnds delivered_;
     std::set<std::string, std::less<>> topics_;  // that this transaction writes to
-    std::atomic<bool> stray_request_ = false;    // set by the client's threads
-    KafkaConnection connection_;                 // last: its callbacks write to the members above
+    // Set by the client's threads.
+    std::atomic<bool> stray_request_ = false;
+    std::atomic<bool> lost_broker_ = false;
+    std::mutex brokers_mutex_;
+    std::set<std::pair<std::string, int>> brokers_up_;  // guarded by brokers_mutex_: name and port
+    KafkaConnection connection_;                        // last: its callbacks write to the members above
 };
 
 }  // namespace lorry::consumer

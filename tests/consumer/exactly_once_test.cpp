@@ -2,9 +2,12 @@
 // The embedded broker forgets the offsets of transactions and shows what was aborted; what readers see is tested against a real one.
 #include <gmock/gmock.h>
 
+#include <thread>
+
 #include "consumer/kafka_committer.h"
 #include "consumer/kafka_sink.h"
 #include "consumer/kafka_source.h"
+#include "consumer/kafka_transactions.h"
 #include "tests/support/kafka_fixture.h"
 
 namespace lorry::consumer {
@@ -143,6 +146,33 @@ TEST_F(ExactlyOnceTest, DividesWhatIsTooMuchForOneTransaction) {
     EXPECT_EQ(committer->commit(poll_entries(5)).size(), 0U);
     EXPECT_EQ(committer->counters().transactions, 3U);
     EXPECT_EQ(tracker.incomplete(), 0U);
+}
+
+TEST_F(ExactlyOnceTest, ABrokerThatWasNeverReachedIsNotALostOne) {
+    config.brokers = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3," + broker.address();  // nobody listens at the first three
+    TransactionalProducer producer(config, {.id = options.id, .timeout = options.timeout});
+    ASSERT_EQ(producer.open(10s).end, StepEnd::done);
+    EXPECT_FALSE(producer.has_lost_broker());
+    broker.set_down(true);
+    const auto deadline = Clock::now() + 20s;
+    while (!producer.has_lost_broker() && Clock::now() < deadline) std::this_thread::sleep_for(10ms);
+    EXPECT_TRUE(producer.has_lost_broker());
+}
+
+// After a connection broke, a commit begins with a new producer; a worker that has left its group needs none, and can ask for nothing.
+TEST_F(ExactlyOnceTest, HasNothingToDoWhenTheGroupIsLeftThoughAConnectionBroke) {
+    options.leftovers = {.topics = topics, .jobs_topic_id = {}, .worker = "one", .outputs = {}, .inputs = {{topics.jobs(), 0}}};
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    auto entries = poll_entries(3);
+    EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U);
+    source.close(handler, Clock::now() + 5s);
+    broker.set_down(true);
+    std::this_thread::sleep_for(1s);
+    broker.set_down(false);
+    const auto begin = Clock::now();
+    EXPECT_EQ(committer->commit({}).size(), 0U);
+    EXPECT_LT(Clock::now() - begin, config.deadline_later / 2);
+    EXPECT_EQ(committer->counters().transactions, 1U);
 }
 
 TEST_F(ExactlyOnceTest, DropsWorkOfAPartitionThatWentMeanwhile) {
