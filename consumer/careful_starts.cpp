@@ -2,6 +2,7 @@
 #include "consumer/careful_starts.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -40,8 +41,6 @@ void CarefulStarts::take(Delivery delivery, std::vector<Delivery>& out) {
         return;
     }
     if (deaths > 0) {
-        spdlog::warn("{} [{}] offset {}: it was running when {} died, so it will run {}", source.topic, source.partition, source.offset,
-                     deaths == 1 ? "a worker" : "two workers", deaths + 1 < deaths_max ? "among few others" : "alone");
         suspects_.emplace(deaths, Waiting{std::move(delivery)});
         return;
     }
@@ -88,15 +87,21 @@ void CarefulStarts::release_suspects(std::vector<Delivery>& out, std::size_t max
     group_deaths_ = deaths;
     std::size_t room = deaths + 1 < deaths_max ? options_.suspects_at_once : 1;
     room -= std::min(room, group_.size());
+    std::vector<std::string> names;
     for (auto next = suspects_.begin(); room > 0 && next != suspects_.end() && next->first == deaths && out.size() < max; --room) {
         if (!may_start(next->second, std::numeric_limits<std::size_t>::max())) {
             ++next;
             continue;
         }
-        group_.push_back({next->second.delivery.record.source, next->second.delivery.epoch});
+        const schema::Source& source = next->second.delivery.record.source;
+        names.push_back(fmt::format("{} [{}] {}", source.topic, source.partition, source.offset));
+        group_.push_back({source, next->second.delivery.epoch});
         out.push_back(std::move(next->second.delivery));
         next = suspects_.erase(next);
     }
+    if (names.empty()) return;
+    spdlog::warn("these were running when {} died, and run now with no others beside them ({} more wait): {}",
+                 deaths == 1 ? "a worker" : "two workers", suspects_.size(), fmt::join(names, ", "));
 }
 
 }  // namespace lorry::consumer
