@@ -109,6 +109,36 @@ TEST_F(RealKafka, NoJobIsLostOrDoubledWhileMembersComeAndGo) {
     for (const auto& worker : workers) worker->member.source().close(worker->handler, Clock::now() + 5s);
 }
 
+// The group still waits for what it was about to give up, and hands it to nobody while its name is there.
+TEST_F(RealKafka, WhatAMemberWasGivingUpWhenItDiedGoesToTheOthersWhenItComesBack) {
+    submit_jobs(config, topics, 0, 40);
+    auto first = std::make_unique<KafkaMember>(config, member_options("one"));
+    ASSERT_EQ(poll_jobs(*first, handler, 40).size(), 40U);
+    KafkaMember second(config, member_options("two"));
+    RecordingHandler others;
+    struct Death {};
+    handler.on_drain = [] { throw Death(); };
+    const auto deadline = Clock::now() + 30s;
+    const auto die = [&] {
+        while (Clock::now() < deadline) {
+            second.source().poll(50ms, 100, others);
+            first->source().poll(50ms, 0, handler);
+        }
+    };
+    ASSERT_THROW(die(), Death) << "a second member takes some of the partitions";
+    first.reset();
+    handler.on_drain = {};
+    KafkaMember again(config, member_options("one"));
+    while (again.stats().partitions + second.stats().partitions < 4 && Clock::now() < deadline) {
+        again.source().poll(50ms, 100, handler);
+        second.source().poll(50ms, 100, others);
+    }
+    EXPECT_EQ(again.stats().partitions, 2U);
+    EXPECT_EQ(second.stats().partitions, 2U);
+    again.source().close(handler, Clock::now() + 5s);
+    second.source().close(others, Clock::now() + 5s);
+}
+
 TEST_F(RealKafka, ReadersDoNotSeeWhatWasNeverCommitted) {
     submit_jobs(config, topics, 0, 3);
     KafkaMember member(config, member_options("one"));
