@@ -105,14 +105,23 @@ private:
     // One transaction from begin to commit. `done`: its entries are finished and its offsets known as committed. Entries that are of no
     // use any more, or of which a record was refused, are taken out of it.
     StepResult attempt(Transaction& transaction) {
-        GroupMetadataHandle group = make_current(transaction);
-        if (transaction.commits.empty()) return {};
-        // Only where there is something to commit: when a worker ends, its last look finds a consumer that is closed.
-        if (producer_->has_stray_request() || producer_->has_lost_broker()) {
-            reopen(config_.deadline_later);
-            group = make_current(transaction);
-            if (transaction.commits.empty()) return {};
+        // Before its first partition and after its last a worker has nothing to commit, and then its consumer may be closed.
+        if (tracker_.partitions().empty()) {
+            transaction.entries.clear();
+            return {};
         }
+        // Also where there is nothing to commit: readers may be waiting for the last transaction.
+        if (producer_->has_stray_request() || producer_->has_lost_broker()) reopen(config_.deadline_later);
+        // The generation first, the epochs second: a partition that is still ours when the epochs are looked at was ours in that
+        // generation or came later, and offsets sent under an older generation than the group's are refused.
+        const GroupMetadataHandle group(rd_kafka_consumer_group_metadata(consumer_.handle()));
+        std::vector<FinishedWork> work;
+        for (const OutboxEntry& entry : transaction.entries) work.push_back({entry.source, entry.epoch});
+        auto snapshot = tracker_.snapshot_with(work);
+        transaction.commits = std::move(snapshot.commits);
+        std::size_t index = 0;
+        std::erase_if(transaction.entries, [&](const OutboxEntry&) { return !snapshot.is_current[index++]; });
+        if (transaction.commits.empty()) return {};
 
         fault_point("outbox.begin");
         if (auto result = producer_->begin(transaction.entries.size()); result.end != StepEnd::done) return result;
@@ -131,20 +140,6 @@ private:
         fault_point("outbox.committed");
         finish(transaction);
         return {};
-    }
-
-    // Leaves out entries whose epochs are over, and finds what is to be committed; for that generation of the group. The generation first,
-    // the epochs second: a partition that is still ours when the epochs are looked at was ours in that generation or came later, and
-    // offsets sent under an older generation than the group's are refused.
-    GroupMetadataHandle make_current(Transaction& transaction) const {
-        GroupMetadataHandle group(rd_kafka_consumer_group_metadata(consumer_.handle()));
-        std::vector<FinishedWork> work;
-        for (const OutboxEntry& entry : transaction.entries) work.push_back({entry.source, entry.epoch});
-        auto snapshot = tracker_.snapshot_with(work);
-        transaction.commits = std::move(snapshot.commits);
-        std::size_t index = 0;
-        std::erase_if(transaction.entries, [&](const OutboxEntry&) { return !snapshot.is_current[index++]; });
-        return group;
     }
 
     StepResult send(Transaction& transaction) {
@@ -221,22 +216,19 @@ private:
     // Under a fresh producer nothing of an old one can change any more. None is needed when this worker has left its group: it commits
     // nothing more, and what stands open is looked at when it comes back.
     void reopen(milliseconds deadline) {
-        const auto start = Timer::now();
-        for (Backoff backoff(backoff_first, backoff_max); rd_kafka_consumer_closed(consumer_.handle()) == 0;) {
+        for (Retry retry(consumer_, "opening transactions", deadline); rd_kafka_consumer_closed(consumer_.handle()) == 0;) {
             producer_.reset();
             producer_ = std::make_unique<TransactionalProducer>(
                 config_, TransactionalProducer::Options{.id = options_.id, .timeout = options_.timeout, .limits = options_.limits});
-            StepResult result = producer_->open(deadline);
+            StepResult result = producer_->open(retry.time_for_try(deadline));
             if (result.end == StepEnd::done) {
                 result = end_leftovers(*producer_, consumer_, options_.leftovers,
-                                       {.patience = options_.timeout + others_time, .deadline = deadline});
+                                       {.patience = options_.timeout + others_time, .deadline = retry.time_for_try(deadline)});
             }
             if (result.end == StepEnd::done) return;
             if (result.end == StepEnd::fenced) count_fence(result.reason);
             spdlog::warn("a transactional producer could not be opened: {}", result.reason);
-            const auto waited = std::chrono::duration_cast<milliseconds>(Timer::now() - start);
-            if (waited > deadline) throw consumer_.away("opening transactions (" + result.reason + ")", waited);
-            std::this_thread::sleep_for(backoff.next());
+            retry.again(result.reason);
         }
     }
 

@@ -176,18 +176,17 @@ MetadataHandle KafkaConnection::metadata(const std::string& topic) const {
 void KafkaConnection::wait_ready() const { metadata({}); }
 
 std::optional<std::int32_t> KafkaConnection::partition_count(const std::string& topic) const {
-    const auto end = std::chrono::steady_clock::now() + config_.deadline_start;
-    for (;;) {
+    for (Retry retry(*this, fmt::format("asking for topic {}", topic), config_.deadline_start);;) {
         const MetadataHandle found = metadata(topic);
         CHECK(found->topic_cnt == 1, "metadata of one topic was asked for");
         const rd_kafka_metadata_topic& described = found->topics[0];
         if (described.err == RD_KAFKA_RESP_ERR_NO_ERROR) return described.partition_cnt;
         if (described.err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART) return std::nullopt;
-        if (is_configuration_error(described.err) || std::chrono::steady_clock::now() > end) {
+        if (is_configuration_error(described.err)) {
             throw KafkaError(fmt::format("Kafka at {}: topic {}: {}{}", config_.brokers, topic, rd_kafka_err2str(described.err),
                                          advice_for(described.err, topic)));
         }
-        rd_kafka_poll(handle(), static_cast<int>(backoff_max.count()));  // a leader is being elected
+        retry.again(rd_kafka_err2str(described.err));  // a leader is being elected
     }
 }
 
@@ -266,6 +265,7 @@ std::map<std::string, std::string> KafkaConnection::topic_settings(const std::st
 std::optional<KafkaConnection::Watermarks> KafkaConnection::watermarks(const std::string& topic, std::int32_t partition,
                                                                        milliseconds deadline, const std::stop_token& stop) const {
     for (Retry retry(*this, fmt::format("asking for the end of {} [{}]", topic, partition), deadline, stop);;) {
+        if (stop.stop_requested()) return std::nullopt;
         Watermarks marks;
         const auto wait = static_cast<int>(retry.time_for_try(request_timeout).count());
         const auto error = rd_kafka_query_watermark_offsets(handle(), topic.c_str(), partition, &marks.first, &marks.end, wait);

@@ -33,6 +33,8 @@ using NewTopicHandle = std::unique_ptr<rd_kafka_NewTopic_t, KafkaDeleter<rd_kafk
 using ConfigResourceHandle = std::unique_ptr<rd_kafka_ConfigResource_t, KafkaDeleter<rd_kafka_ConfigResource_destroy>>;
 using TopicCollectionHandle = std::unique_ptr<rd_kafka_TopicCollection_t, KafkaDeleter<rd_kafka_TopicCollection_destroy>>;
 using GroupMetadataHandle = std::unique_ptr<rd_kafka_consumer_group_metadata_t, KafkaDeleter<rd_kafka_consumer_group_metadata_destroy>>;
+using GroupOffsetsRequestHandle =
+    std::unique_ptr<rd_kafka_ListConsumerGroupOffsets_t, KafkaDeleter<rd_kafka_ListConsumerGroupOffsets_destroy>>;
 using LocalTopicHandle = std::unique_ptr<rd_kafka_topic_t, KafkaDeleter<rd_kafka_topic_destroy>>;
 
 inline void destroy_kafka_metadata(const rd_kafka_metadata_t* metadata) { rd_kafka_metadata_destroy(metadata); }

@@ -25,8 +25,11 @@ using std::chrono::milliseconds;
 constexpr milliseconds backoff_first{20};
 constexpr milliseconds backoff_max{500};
 constexpr milliseconds committed_timeout{500};
+constexpr milliseconds coordinator_timeout{5'000};
 constexpr milliseconds poll_timeout{200};
 constexpr std::size_t records_max = 1000;
+
+const StepResult left_group{.end = StepEnd::unknown, .reason = "this worker has left its group"};
 
 class Leftovers {
 public:
@@ -44,6 +47,7 @@ public:
         spdlog::warn("{} partitions and the offsets of {} hold a transaction that does not end by itself: ending it, in case it is ours",
                      open_.size(), undecided_.size());
         const TopicPartitions committed = committed_ones();
+        if (is_worker_ending()) return left_group;
         if (!committed.empty()) {
             spdlog::warn("in {} of them it was committed, by what the group's offsets say: committing it there too", committed.size());
             if (auto result = commit_over(committed); result.end != StepEnd::done) return result;
@@ -54,6 +58,8 @@ public:
 
 private:
     bool is_nothing_left() const { return open_.empty() && undecided_.empty(); }
+    // Then its consumer answers nothing any more, which must not be taken for an answer.
+    bool is_worker_ending() const { return rd_kafka_consumer_closed(consumer_.handle()) != 0; }
 
     EndOffsets ends_of(const TopicPartitions& partitions, rd_kafka_IsolationLevel_t level) const {
         for (Retry retry(consumer_, "asking where partitions end", limits_.deadline);; retry.again()) {
@@ -72,14 +78,38 @@ private:
         return error == RD_KAFKA_RESP_ERR_NO_ERROR || is_configuration_error(error);
     }
 
+    // One by one: in a large group some are always about to be decided.
+    void leave_out_decided() {
+        std::erase_if(undecided_, [&](const auto& partition) { return are_decided({partition}); });
+    }
+
     // Mostly these are transactions of other workers, about to end.
     void wait_for_others() {
-        for (Backoff backoff(backoff_first, backoff_max); !is_nothing_left() && Clock::now() - start_ < limits_.patience;) {
+        const auto is_over = [&] { return is_nothing_left() || is_worker_ending() || Clock::now() - start_ > limits_.patience; };
+        for (Backoff backoff(backoff_first, backoff_max); !is_over();) {
             std::this_thread::sleep_for(backoff.next());
             leave_out_passed(stable_ends());
-            // One by one: in a large group some are always about to be decided.
-            std::erase_if(undecided_, [&](const auto& partition) { return are_decided({partition}); });
+            leave_out_decided();
         }
+        if (undecided_.empty() || is_worker_ending()) return;
+        // Offsets that nobody can read may be decided, and may say that what stands open was committed.
+        for (Retry retry(consumer_, "asking the group's coordinator", limits_.deadline); !coordinator_answers();) retry.again();
+        leave_out_decided();
+    }
+
+    // It does whenever it is there, as it is not asked to wait for transactions.
+    bool coordinator_answers() const {
+        const PartitionListHandle list = list_of({options_.inputs.front()});
+        const GroupOffsetsRequestHandle request(rd_kafka_ListConsumerGroupOffsets_new(options_.group.c_str(), list.get()));
+        rd_kafka_ListConsumerGroupOffsets_t* requests[] = {request.get()};
+        const QueueHandle queue(rd_kafka_queue_new(consumer_.handle()));
+        rd_kafka_ListConsumerGroupOffsets(consumer_.handle(), requests, 1, nullptr, queue.get());
+        const EventHandle event(rd_kafka_queue_poll(queue.get(), static_cast<int>(coordinator_timeout.count())));
+        if (!event || rd_kafka_event_error(event.get()) != RD_KAFKA_RESP_ERR_NO_ERROR) return false;
+        std::size_t count = 0;
+        const auto* const* groups =
+            rd_kafka_ListConsumerGroupOffsets_result_groups(rd_kafka_event_ListConsumerGroupOffsets_result(event.get()), &count);
+        return count == 1 && rd_kafka_group_result_error(groups[0]) == nullptr;
     }
 
     // What the group's offsets say of each partition of which they say anything.
@@ -91,6 +121,7 @@ private:
             for (Retry retry(consumer_, "reading committed offsets", limits_.deadline);;) {
                 const auto error = committed_offsets(consumer_, *list, committed_timeout);
                 if (error == RD_KAFKA_RESP_ERR_NO_ERROR || is_configuration_error(error)) break;
+                if (is_worker_ending()) return {};
                 retry.again(rd_kafka_err2str(error));
             }
             const rd_kafka_topic_partition_t& found = list->elems[0];
@@ -171,11 +202,12 @@ private:
     StepResult abort_over() {
         TopicPartitions partitions;
         for (const auto& [partition, end] : open_) partitions.push_back(partition);
+        const GroupMetadataHandle group(rd_kafka_consumer_group_metadata(consumer_.handle()));
+        if (!group) return left_group;
         if (auto sent = begin_over(partitions); sent.end != StepEnd::done) return sent;
         if (!options_.inputs.empty()) {
             const PartitionListHandle offsets = list_of({options_.inputs.front()});
             offsets->elems[0].offset = 0;
-            const GroupMetadataHandle group(rd_kafka_consumer_group_metadata(consumer_.handle()));
             // That the offsets' partition is part of the transaction is enough; a group that does not know us yet refuses the offset.
             // Should it ever count, then as one without metadata, after which a take-over asks the results.
             auto sent = producer_.send_offsets(group.get(), offsets.get());

@@ -23,14 +23,15 @@ namespace lorry::consumer {
 struct LeftoverOptions {
     schema::Topics topics;
     std::string jobs_topic_id;  // empty: the brokers do not tell
+    std::string group;          // whose offsets our transactions commit
     std::string worker;         // as our transactions are named after it
     TopicPartitions outputs;    // where our transactions write
     TopicPartitions inputs;     // whose offsets they commit
 };
 struct LeftoverLimits {
     // How long transactions of others may keep a partition open: longer than any transaction's time-out.
-    std::chrono::milliseconds patience{12'000};
-    std::chrono::milliseconds deadline{300'000};  // for each answer of the brokers
+    std::chrono::milliseconds patience;
+    std::chrono::milliseconds deadline;  // for each answer of the brokers
 };
 
 // `producer` is open and has no transaction; it has none afterwards. Mostly two requests that find nothing; where something stays open for

@@ -265,6 +265,8 @@ bool KafkaSource::read_one(const Key& key, Reading& reading, std::vector<Deliver
             take_error(*message);
             return true;
         }
+        // A rebalance interrupts fetching, and what was on its way to us meanwhile may come once more.
+        if (message->offset < tracker_.position(key.first, key.second).value_or(0)) return true;
         reading.held = record_of(*message);
     }
     if (may_deliver(reading.held->source)) {

@@ -89,7 +89,8 @@ rd_kafka_resp_err_t TransactionalProducer::on_response(rd_kafka_t*, int, const c
 rd_kafka_resp_err_t TransactionalProducer::on_broker_state(rd_kafka_t*, std::int32_t broker, const char*, const char* name, int port,
                                                            const char* state, void* opaque) {
     auto* self = static_cast<TransactionalProducer*>(opaque);
-    if (broker < 0) return RD_KAFKA_RESP_ERR_NO_ERROR;  // an address to begin with: left as soon as the brokers are known
+    // An address to begin with, which is left as soon as the brokers are known. (The coordinator has no number either, and no port.)
+    if (broker < 0 && port != 0) return RD_KAFKA_RESP_ERR_NO_ERROR;
     const std::string_view now = state;
     const std::scoped_lock lock(self->brokers_mutex_);
     if (now == "UP") self->brokers_up_.emplace(name, port);

@@ -161,7 +161,7 @@ TEST_F(ExactlyOnceTest, ABrokerThatWasNeverReachedIsNotALostOne) {
 
 // After a connection broke, a commit begins with a new producer; a worker that has left its group needs none, and can ask for nothing.
 TEST_F(ExactlyOnceTest, HasNothingToDoWhenTheGroupIsLeftThoughAConnectionBroke) {
-    options.leftovers = {.topics = topics, .jobs_topic_id = {}, .worker = "one", .outputs = {}, .inputs = {{topics.jobs(), 0}}};
+    options.leftovers = {.topics = topics, .jobs_topic_id = {}, .group = "base", .worker = "one", .outputs = {}, .inputs = {{topics.jobs(), 0}}};
     const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
     auto entries = poll_entries(3);
     EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U);
@@ -173,6 +173,18 @@ TEST_F(ExactlyOnceTest, HasNothingToDoWhenTheGroupIsLeftThoughAConnectionBroke) 
     EXPECT_EQ(committer->commit({}).size(), 0U);
     EXPECT_LT(Clock::now() - begin, config.deadline_later / 2);
     EXPECT_EQ(committer->counters().transactions, 1U);
+}
+
+// Readers may wait for the last transaction, though no other will come.
+TEST_F(ExactlyOnceTest, LooksAfterABrokenConnectionAlsoWithNothingToCommit) {
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    auto entries = poll_entries(3);
+    EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U);
+    broker.set_down(true);
+    std::this_thread::sleep_for(1s);
+    broker.set_down(false);
+    broker.fail_requests(init_producer, {53});
+    EXPECT_THROW(committer->commit({}), KafkaError) << "no new producer was opened";
 }
 
 TEST_F(ExactlyOnceTest, DropsWorkOfAPartitionThatWentMeanwhile) {

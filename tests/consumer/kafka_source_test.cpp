@@ -42,6 +42,24 @@ protected:
     }
 };
 
+// As the client does at times when a rebalance interrupts it.
+TEST_F(KafkaSourceTest, PassesOverWhatComesASecondTime) {
+    submit_to_one(30);
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    const auto first = poll_for(source, 3s);
+    ASSERT_EQ(first.size(), 30U);
+    const schema::Source& place = first[10].record.source;
+    const PartitionListHandle back = list_of({{place.topic, place.partition}});
+    back->elems[0].offset = place.offset;
+    const ErrorHandle refused(rd_kafka_seek_partitions(source.connection().handle(), back.get(), 5'000));
+    ASSERT_FALSE(refused);
+    submit_to_one(5);
+    EXPECT_EQ(poll_for(source, 3s).size(), 5U);
+    EXPECT_EQ(tracker.incomplete(), 35U);
+    source.close(handler, Clock::now() + 5s);
+}
+
 // A stuck job must not make the commit metadata overflow: reading stops before, and goes on when there is room.
 TEST_F(KafkaSourceTest, StopsReadingAPartitionBeforeItsMetadataOverflowsAndGoesOnLater) {
     submit_to_one(60);

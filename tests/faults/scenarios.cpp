@@ -101,6 +101,16 @@ void zombie_at_produced(Rig& rig) { zombie_at(rig, "outbox.produced"); }
 void zombie_at_offsets(Rig& rig) { zombie_at(rig, "outbox.offsets_sent"); }
 void zombie_at_committing(Rig& rig) { zombie_at(rig, "outbox.committing"); }
 
+// A new version: one worker after the other.
+void rolling_restart(Rig& rig) {
+    for (int worker = 0; worker < rig.options().workers; ++worker) {
+        ++rig.counts().kills;
+        rig.end(worker);
+        rig.start(worker);
+        work_on(rig, 100);
+    }
+}
+
 // Somebody joins, and one that is about to make room dies.
 void kill_in_a_rebalance(Rig& rig) {
     const int guest = rig.options().workers;
@@ -370,6 +380,7 @@ constexpr std::array table = {
     Scenario{"zombie_at_produced", "SIGSTOP with results produced, others take over, SIGCONT", zombie_at_produced},
     Scenario{"zombie_at_offsets", "SIGSTOP with offsets sent, others take over, SIGCONT", zombie_at_offsets},
     Scenario{"zombie_at_committing", "SIGSTOP at the commit, others take over, SIGCONT", zombie_at_committing},
+    Scenario{"rolling_restart", "one worker after the other ends and comes back", rolling_restart},
     Scenario{"kill_in_a_rebalance", "SIGKILL of a worker while another one joins", kill_in_a_rebalance},
     Scenario{"end_in_a_rebalance", "SIGTERM of all workers while a killed one comes back", end_in_a_rebalance},
     Scenario{"join_and_leave", "a worker joins and leaves", join_and_leave},
