@@ -195,14 +195,18 @@ bool is_finished(const CommitState& state, std::int64_t offset) {
     return offset <= state.highest_finished && !std::ranges::binary_search(state.holes, offset);
 }
 
+std::string wrap_commit_metadata(std::string_view payload) {
+    const auto sum = checksum(version_ours, payload);
+    std::string bytes(1, static_cast<char>(version_ours));
+    bytes.append(sum.data(), sum.size());
+    return to_base64(bytes.append(payload));
+}
+
 std::string encode_commit_metadata(const CommitState& state, std::size_t chars_max) {
     CHECK(state.holes.empty() || state.highest_finished > state.holes.back(), "commit metadata: a hole lies below a finished offset");
     ByteWriter payload;
     write(payload, state);
-    const auto sum = checksum(version_ours, payload.bytes);
-    std::string bytes(1, static_cast<char>(version_ours));
-    bytes.append(sum.data(), sum.size());
-    const std::string text = to_base64(bytes + payload.bytes);
+    const std::string text = wrap_commit_metadata(payload.bytes);
     return text.size() <= chars_max ? text : fmt::format("{}{:x}", absent_sign, XXH3_64bits(text.data(), text.size()));
 }
 

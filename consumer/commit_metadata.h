@@ -65,5 +65,7 @@ std::string encode_commit_metadata(const CommitState& state, std::size_t chars_m
 // How many characters the state takes, without making them.
 std::size_t commit_metadata_chars(const CommitState& state);
 Expected<CommitState, CommitMetadataError> decode_commit_metadata(std::int64_t offset, std::string_view text);
+// The string around a payload, of our version and with its checksum; for tests, the payload may be anything.
+std::string wrap_commit_metadata(std::string_view payload);
 
 }  // namespace lorry::consumer
