@@ -112,25 +112,36 @@ struct Attention {
         }
     }
 
+    // The tokens that one row sees: [first, position].
+    struct Sight {
+        std::int64_t first;
+        std::int64_t position;
+        bool hides(std::int64_t token) const { return token < first || token + lanes - 1 > position; }
+        // The scores of the tokens from `token` on, those that are not seen as -inf.
+        [[gnu::always_inline]] Floats seen(Floats x, std::int64_t token) const {
+            const Floats hidden = V::all(-__builtin_inff());
+            const auto lane = V::ramp();
+            const auto from = static_cast<std::int32_t>(first > token ? (first - token < lanes ? first - token : lanes) : 0);
+            const auto to = static_cast<std::int32_t>(position < token ? -1 : (position - token < lanes ? position - token : lanes));
+            x = lane < V::all(from) ? hidden : x;
+            return lane > V::all(to) ? hidden : x;
+        }
+    };
+    static Sight sight_of(const AttentionTask& task, std::int64_t row) {
+        const std::int64_t position = task.position + row / task.group;
+        return {position + 1 > task.window ? position + 1 - task.window : 0, position};
+    }
+
     // Turns one row's scores into weights that add up to 1.
     static void softmax(const AttentionTask& task, const Span& span, std::int64_t row) {
-        const std::int64_t position = task.position + row / task.group;
-        const std::int64_t first = position + 1 > task.window ? position + 1 - task.window : 0;
+        const Sight sight = sight_of(task, row);
         float* const scores = task.scores + row * task.score_stride;
         const std::int64_t size = (span.block_end - span.block_first) * kv_block_size;
         const std::int64_t origin = span.block_first * kv_block_size;
-        const Floats hidden = V::all(-__builtin_inff());
-        Floats largest = hidden;
+        Floats largest = V::all(-__builtin_inff());
         for (std::int64_t i = 0; i < size; i += lanes) {
             Floats x = V::load(scores + i) * task.scale;
-            const std::int64_t token = origin + i;
-            if (token < first || token + lanes - 1 > position) {
-                const auto lane = V::ramp();
-                const auto from = static_cast<std::int32_t>(first > token ? (first - token < lanes ? first - token : lanes) : 0);
-                const auto to = static_cast<std::int32_t>(position < token ? -1 : (position - token < lanes ? position - token : lanes));
-                x = lane < V::all(from) ? hidden : x;
-                x = lane > V::all(to) ? hidden : x;
-            }
+            if (sight.hides(origin + i)) x = sight.seen(x, origin + i);
             largest = V::larger(x, largest);
             V::store(scores + i, x);
         }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "kernels/cpu/attention.h"
-#include "kernels/cpu/narrow.h"
 
 namespace lorry::kernels::cpu {
 
@@ -44,6 +43,15 @@ struct PairedAttention {
     // A row's weights take the place of its scores.
     static const std::byte* weights_of(const AttentionTask& task, std::int64_t row) {
         return reinterpret_cast<const std::byte*>(task.scores + row * task.score_stride);
+    }
+
+    // A row's queries, scaled as its scores are to be.
+    static void narrow_queries(const AttentionTask& task, std::int64_t row) {
+        const float* const from = Plain::query(task, row);
+        auto* const to = reinterpret_cast<Bf16*>(task.queries) + row * task.head_dim;
+        std::int64_t d = 0;
+        for (; d + lanes <= task.head_dim; d += lanes) V::store(to + d, V::load(from + d) * task.scale);
+        if (const std::int64_t rest = task.head_dim - d; rest > 0) V::store_part(to + d, V::load_part(from + d, rest) * task.scale, rest);
     }
 
     // scores[row, 16 tokens of each of `blocks` blocks] = q . k for `rows` rows from `row` on; asks for the values of these blocks and the
@@ -98,6 +106,33 @@ struct PairedAttention {
         }
     }
 
+    // Turns one row's scores into bfloat16 weights, the largest of which is 1; behind them, what makes them add up to 1.
+    static void weigh(const AttentionTask& task, const Span& span, std::int64_t row) {
+        const auto sight = Plain::sight_of(task, row);
+        float* const scores = task.scores + row * task.score_stride;
+        const std::int64_t size = (span.block_end - span.block_first) * kv_block_size;
+        const std::int64_t origin = span.block_first * kv_block_size;
+        Floats largest = V::all(-__builtin_inff());
+        for (std::int64_t i = 0; i < size; i += lanes) {
+            Floats x = V::load(scores + i);
+            if (sight.hides(origin + i)) {
+                x = sight.seen(x, origin + i);
+                V::store(scores + i, x);
+            }
+            largest = V::larger(x, largest);
+        }
+        const Floats most = V::all(V::largest(largest));
+        // Each vector is read before it is overwritten, half as far on.
+        auto* const weights = reinterpret_cast<Bf16*>(scores);
+        Floats sum{};
+        for (std::int64_t i = 0; i < size; i += lanes) {
+            const Floats weight = VectorMath<Isa>::exp(V::load(scores + i) - most);
+            sum += weight;
+            V::store(weights + i, weight);
+        }
+        scores[size / 2] = 1.0F / V::sum(sum);
+    }
+
     // out[row, dims d … d + vectors * lanes) = sum over tokens of weight * value, for `rows` rows from `row` on.
     template <int rows, int vectors>
     [[gnu::noinline]] static void weighted_values(const AttentionTask& task, const Span& span, std::int64_t row, std::int64_t d) {
@@ -138,7 +173,12 @@ struct PairedAttention {
                     token, [](const std::byte* from) __attribute__((always_inline)) { return masked(from, 0xFFFFU); });
         }
 #pragma GCC unroll 32
-        for (int r = 0; r < rows; ++r) Plain::template store_row<vectors>(task, row + r, d, sums[r]);
+        for (int r = 0; r < rows; ++r) {
+            const float inverse = task.scores[(row + r) * task.score_stride + (span.block_end - span.block_first) * kv_block_size / 2];
+#pragma GCC unroll 4
+            for (int i = 0; i < vectors; ++i) sums[r][i] *= inverse;
+            Plain::template store_row<vectors>(task, row + r, d, sums[r]);
+        }
     }
 
     template <int rows>
@@ -167,17 +207,11 @@ struct PairedAttention {
         if (!task.paired) return Plain::run(task);
         const Span span = Plain::span_of(task);
         const std::int64_t rows = task.positions * task.group;
-        for (std::int64_t row = 0; row < rows; ++row)
-            Narrow<Isa>::to_bfloat16(Plain::query(task, row), task.queries + row * task.head_dim * 2, task.head_dim);
+        for (std::int64_t row = 0; row < rows; ++row) narrow_queries(task, row);
         std::int64_t block = span.block_first;
         for (; block + 2 <= span.block_end; block += 2) scores_of<2>(task, span, block, rows);
         if (block < span.block_end) scores_of<1>(task, span, block, rows);
-        for (std::int64_t row = 0; row < rows; ++row) {
-            Plain::softmax(task, span, row);
-            float* const scores = task.scores + row * task.score_stride;
-            // Each vector is read before it is overwritten, half as far on.
-            Narrow<Isa>::to_bfloat16(scores, reinterpret_cast<std::byte*>(scores), (span.block_end - span.block_first) * kv_block_size);
-        }
+        for (std::int64_t row = 0; row < rows; ++row) weigh(task, span, row);
         const std::int64_t tiles = (rows + rows_max - 1) / rows_max;
         for (std::int64_t tile = 0, row = 0; tile < tiles; ++tile) {
             const std::int64_t row_end = rows * (tile + 1) / tiles;
