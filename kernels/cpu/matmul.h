@@ -54,7 +54,9 @@ struct Matmul {
         const std::int64_t half = at.next_step * at.depth / 2;
         const auto step = [&]<int offset>() __attribute__((always_inline)) {
             constexpr int chain = offset % chains;
-            __builtin_prefetch(offset % 2 == 0 ? next : next + half, 0, 2);
+            const char* const ahead = offset % 2 == 0 ? next : next + half;
+            __builtin_prefetch(ahead, 0, 2);
+            if (at.next_step > 64) __builtin_prefetch(ahead + 64, 0, 2);
             if constexpr (offset % 2 == 1) next += at.next_step;
             if constexpr (sums_per_row > rows) {
                 Floats x[extent(rows)];
