@@ -100,6 +100,7 @@ private:
         bool accumulate = false;
     };
     Matrix attend(const Layer& layer, const Site& site, const kernels::StepInputs& step, const Matrix& residual, kernels::KvCache& cache);
+    Matrix activate(const Layer& layer, const Site& site, const Matrix& residual);
     void normalize(const NormCall& call);
     void project(const ProjectCall& call);
     Matrix gather(const Activation& to, const Matrix& from, const kernels::StepInputs& step);
@@ -153,17 +154,7 @@ Matrix Transformer::forward(const ForwardArgs& args, kernels::KvCache& cache) {
                  .in = attended,
                  .accumulate = true});
 
-        const Matrix mlp_in = normed_.view(residual.rows, layer.gate_up.weight->input_format());
-        const Matrix gate_up = gate_up_.view(residual.rows);
-        const Matrix activated = activated_.view(residual.rows, layer.down.weight->input_format());
-        normalize({.site = site, .norm_site = NormSite::mlp, .base = layer.mlp_norm, .out = mlp_in, .in = residual});
-        project({.site = site,
-                 .projection = Projection::gate_up,
-                 .weight = *layer.gate_up.weight,
-                 .bias = layer.gate_up.bias,
-                 .out = gate_up,
-                 .in = mlp_in});
-        backend_.activation({.kind = config().activation, .gated = config().gated, .out = activated, .in = gate_up});
+        const Matrix activated = activate(layer, site, residual);
         project({.site = site,
                  .projection = Projection::down,
                  .weight = *layer.down.weight,
@@ -213,6 +204,30 @@ Matrix Transformer::attend(const Layer& layer, const Site& site, const kernels::
                         .layer = site.layer,
                         .step = step});
     return attended;
+}
+
+// Norm, gate|up, activation: [rows, intermediate], before the down projection.
+Matrix Transformer::activate(const Layer& layer, const Site& site, const Matrix& residual) {
+    const Matrix in = normed_.view(residual.rows, layer.gate_up.weight->input_format());
+    const Matrix gate_up = gate_up_.view(residual.rows);
+    const Matrix activated = activated_.view(residual.rows, layer.down.weight->input_format());
+    const Linear& linear = layer.gate_up;
+    normalize({.site = site, .norm_site = NormSite::mlp, .base = layer.mlp_norm, .out = in, .in = residual});
+    // An adapter's change comes between the two.
+    const auto is_changed = [&](const AdapterRows& group) { return group.adapter->at(site.layer, Projection::gate_up) != nullptr; };
+    if (std::ranges::any_of(site.adapters, is_changed)) {
+        project({.site = site, .projection = Projection::gate_up, .weight = *linear.weight, .bias = linear.bias, .out = gate_up, .in = in});
+        backend_.activation({.kind = config().activation, .gated = config().gated, .out = activated, .in = gate_up});
+    } else {
+        backend_.activated_matmul({.kind = config().activation,
+                                   .gated = config().gated,
+                                   .out = activated,
+                                   .sums = gate_up,
+                                   .in = in,
+                                   .weight = *linear.weight,
+                                   .bias = linear.bias});
+    }
+    return activated;
 }
 
 // The rows that sample, one after the other.

@@ -188,6 +188,17 @@ struct ActivationArgs {
     Matrix in;           // [rows, gated ? 2 * width : width] float32
 };
 
+// matmul into `sums`, then activation of that into `out`: the same bits, with or without anything left in `sums`.
+struct ActivatedMatmulArgs {
+    ActivationKind kind = ActivationKind::silu;
+    bool gated = false;
+    Matrix out;   // [rows, width]
+    Matrix sums;  // [rows, gated ? 2 * width : width] float32
+    Matrix in;    // [rows, in_features] in weight.input_format()
+    const PackedWeight& weight;
+    Vector bias;  // as matmul's
+};
+
 struct GatherRowsArgs {
     Matrix out;  // [step.sample_rows.size(), columns]
     Matrix in;   // [rows, columns], in the format of out
@@ -279,6 +290,10 @@ public:
     virtual void activation(const ActivationArgs& args) = 0;
     virtual void gather_rows(const GatherRowsArgs& args) = 0;
     virtual void sample(const SampleArgs& args) = 0;
+    virtual void activated_matmul(const ActivatedMatmulArgs& args) {
+        matmul({.out = args.sums, .in = args.in, .weight = args.weight, .bias = args.bias});
+        activation({.kind = args.kind, .gated = args.gated, .out = args.out, .in = args.sums});
+    }
 };
 
 // Which instruction set the CPU kernels use; each must be supported by the machine (else std::runtime_error).

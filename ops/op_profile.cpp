@@ -49,10 +49,10 @@ public:
         timed("norm", [&] { backend_->norm(args); });
     }
     void matmul(const MatmulArgs& args) override {
-        const std::string name = fmt::format("matmul {} from {}", args.weight.out_features(), args.weight.in_features());
-        timed(name, [&] { backend_->matmul(args); });
-        const std::int64_t products = args.in.rows * args.weight.out_features() * args.weight.in_features();
-        entry_(name).operations += 2.0 * static_cast<double>(products);
+        timed_matmul("matmul", args, [&] { backend_->matmul(args); });
+    }
+    void activated_matmul(const ActivatedMatmulArgs& args) override {
+        timed_matmul("activated matmul", args, [&] { backend_->activated_matmul(args); });
     }
     void lora(const LoraArgs& args) override {
         timed("lora", [&] { backend_->lora(args); });
@@ -77,6 +77,14 @@ public:
     }
 
 private:
+    template <class Args, class Work>
+    void timed_matmul(const char* op, const Args& args, const Work& work) {
+        const std::string name = fmt::format("{} {} from {}", op, args.weight.out_features(), args.weight.in_features());
+        timed(name, work);
+        const std::int64_t products = args.in.rows * args.weight.out_features() * args.weight.in_features();
+        entry_(name).operations += 2.0 * static_cast<double>(products);
+    }
+
     template <class Work>
     void timed(const std::string& name, const Work& work) {
         const Clock::time_point begin = Clock::now();

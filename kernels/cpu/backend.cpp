@@ -257,11 +257,11 @@ void CpuBackend::norm(const NormArgs& args) {
 }
 
 template <class Work>
-void CpuBackend::cut_matmul(std::int64_t rows, const Panels& panels, const Work& work) {
+void CpuBackend::cut_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, const Work& work) {
     const std::int64_t chunks = chunks_of(rows, pool_.threads());
-    const std::int64_t count = panels.count();
+    const std::int64_t count = panels.count() / panels_together;
     const std::int64_t cost_rows = std::max((rows + chunks - 1) / chunks, rows_least);
-    const std::int64_t cost = cost_rows * panels.in_features * panels.width / panels.group;
+    const std::int64_t cost = cost_rows * panels.in_features * panels.width * panels_together / panels.group;
     const std::int64_t least = panels.group == 1 && rows <= rows_least ? panels_abreast : 1;
     const std::int64_t piece = (std::max<std::int64_t>(piece_multiply_adds / cost, 1) + least - 1) / least * least;
     pool_.run(chunks * count, piece, [&](std::int64_t begin, std::int64_t end, int thread) {
@@ -275,6 +275,15 @@ void CpuBackend::cut_matmul(std::int64_t rows, const Panels& panels, const Work&
     });
 }
 
+// Bytes of a panel of int4 weights once they are unpacked; there is room for one of each thread.
+std::int64_t CpuBackend::make_unpacked_scratch(const CpuWeight& weight) {
+    if (weight.dot()->unpacked == nullptr) return 0;
+    const std::int64_t panel_bytes = weight.panels().stretches() * int4_stretch * weight.panels().width;
+    const auto bytes = static_cast<std::size_t>(pool_.threads() * panel_bytes);
+    if (unpacked_scratch_.bytes() < bytes) unpacked_scratch_ = Memory(bytes);
+    return panel_bytes;
+}
+
 void CpuBackend::matmul(const MatmulArgs& args) {
     const auto& weight = static_cast<const CpuWeight&>(args.weight);
     const Panels& panels = weight.panels();
@@ -286,10 +295,8 @@ void CpuBackend::matmul(const MatmulArgs& args) {
     float* const out = floats(args.out);
     if (args.in.rows == 0) return;
     if (const DotKernels* const dot = weight.dot()) {
-        const std::int64_t unpacked_bytes = dot->unpacked == nullptr ? 0 : panels.stretches() * int4_stretch * panels.width;
-        const auto scratch_bytes = static_cast<std::size_t>(pool_.threads() * unpacked_bytes);
-        if (unpacked_scratch_.bytes() < scratch_bytes) unpacked_scratch_ = Memory(scratch_bytes);
-        cut_matmul(args.in.rows, panels,
+        const std::int64_t unpacked_bytes = make_unpacked_scratch(weight);
+        cut_matmul(args.in.rows, panels, 1,
                    [&](std::int64_t row, std::int64_t rows, std::int64_t panel_begin, std::int64_t panel_end, int thread) {
                        dot->matmul({.in = row_of(args.in, row),
                                     .in_stride = stride_bytes(args.in),
@@ -309,7 +316,7 @@ void CpuBackend::matmul(const MatmulArgs& args) {
         return;
     }
     const float* const in = floats(args.in);
-    cut_matmul(args.in.rows, panels, [&](std::int64_t row, std::int64_t rows, std::int64_t panel_begin, std::int64_t panel_end, int) {
+    cut_matmul(args.in.rows, panels, 1, [&](std::int64_t row, std::int64_t rows, std::int64_t panel_begin, std::int64_t panel_end, int) {
         kernels_.matmul({.in = in + row * args.in.stride,
                          .in_stride = args.in.stride,
                          .panels = panels.memory.data(),
@@ -384,6 +391,77 @@ void CpuBackend::activation(const ActivationArgs& args) {
     const ActivationTask task{
         .kind = kind_of(args.kind), .gated = args.gated, .in = floats(args.in), .in_stride = args.in.stride, .width = args.out.columns};
     run_row_kernel(kernels_.activation, task, args.out, args.in.columns * 2);
+}
+
+// Panel by panel, so that what the activation reads never leaves the cache.
+void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
+    const auto& weight = static_cast<const CpuWeight&>(args.weight);
+    const Panels& panels = weight.panels();
+    const DotKernels* const dot = weight.dot();
+    const std::int64_t width = args.out.columns;
+    // A gate's panel and that of the same columns of `up` are multiplied in turn: neither may hold parts of both.
+    if (dot == nullptr || (args.gated && width % panels.width != 0)) return Backend::activated_matmul(args);
+    const std::int64_t parts = args.gated ? 2 : 1;
+    CHECK(args.in.columns == panels.in_features, "activated_matmul: in is [rows, in_features]");
+    CHECK(args.in.format == weight.input_format(), "activated_matmul: in is in the weight's input format");
+    CHECK(panels.out_features == parts * width && args.out.rows == args.in.rows, "activated_matmul: out is [rows, width]");
+    CHECK(args.sums.rows == args.out.rows && args.sums.columns == panels.out_features, "activated_matmul: sums are [rows, out_features]");
+    CHECK(args.bias.empty() || args.bias.size == panels.out_features, "activated_matmul: one bias per output");
+    check_memory(args.in);
+    check_memory(args.out);
+    if (args.in.rows == 0) return;
+
+    // The scale of an int8 row is known when all of it is: until then it is float32.
+    Matrix activated = args.out;
+    if (args.out.format == Format::int8_rows) activated = args.sums.slice_columns(0, width);
+    const std::int64_t unpacked_bytes = make_unpacked_scratch(weight);
+    const std::int64_t sums_stride = parts * panels.width;
+    sums_scratch_.resize(std::max(sums_scratch_.size(), static_cast<std::size_t>(pool_.threads() * row_chunk * sums_stride)));
+    const std::int64_t part_panels = panels.count() / parts;
+    cut_matmul(args.in.rows, panels, parts, [&](std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end, int thread) {
+        float* const sums = sums_scratch_.data() + thread * row_chunk * sums_stride;
+        for (std::int64_t panel = begin; panel < end; ++panel) {
+            const std::int64_t column = panel * panels.width;
+            const std::int64_t columns = std::min(panels.width, width - column);
+            for (std::int64_t part = 0; part < parts; ++part) {
+                const std::int64_t index = part * part_panels + panel;
+                const std::int64_t output = index * panels.width;
+                dot->matmul({.in = row_of(args.in, row),
+                             .in_stride = stride_bytes(args.in),
+                             .panels = panels.panel(index),
+                             .next = panels.panel(part + 1 < parts ? index + part_panels : std::min(panel + 1, part_panels - 1)),
+                             .scales = panels.scales.empty() ? nullptr : panels.scales.data() + output,
+                             .offsets = panels.offsets.empty() ? nullptr : panels.offsets.data() + output,
+                             .scratch = unpacked_scratch_.data() + thread * unpacked_bytes,
+                             .bias = args.bias.empty() ? nullptr : args.bias.data + output,
+                             .out = sums + part * panels.width,
+                             .out_stride = sums_stride,
+                             .rows = rows,
+                             .in_features = panels.in_features,
+                             .out_features = columns},
+                            0, 1);
+            }
+            const Matrix to = activated.slice_rows(row, rows).slice_columns(column, columns);
+            ActivationTask task{.kind = kind_of(args.kind),
+                                .gated = args.gated,
+                                .in = sums,
+                                .in_stride = sums_stride,
+                                .out = sums,
+                                .out_stride = sums_stride,
+                                .width = columns};
+            if (to.format == Format::float32) {
+                task.out = floats(to);
+                task.out_stride = to.stride;
+            }
+            kernels_.activation(task, 0, rows);
+            if (to.format == Format::float32) continue;
+            for (std::int64_t i = 0; i < rows; ++i) store_row(to, i, sums + i * sums_stride);
+        }
+    });
+    if (args.out.format != Format::int8_rows) return;
+    run_rows(args.out.rows, width * 2, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t row = begin; row < end; ++row) store_row(args.out, row, reinterpret_cast<const float*>(row_of(activated, row)));
+    });
 }
 
 void CpuBackend::gather_rows(const GatherRowsArgs& args) {

@@ -42,6 +42,7 @@ public:
     void rope_store(const RopeStoreArgs& args) override;
     void attention(const AttentionArgs& args) override;
     void activation(const ActivationArgs& args) override;
+    void activated_matmul(const ActivatedMatmulArgs& args) override;
     void gather_rows(const GatherRowsArgs& args) override;
     void sample(const SampleArgs& args) override;
 
@@ -71,13 +72,15 @@ private:
     void run_row_kernel(void (*kernel)(const Task&, std::int64_t, std::int64_t), Task task, const Matrix& out, std::int64_t row_cost);
     void store_row(const Matrix& out, std::int64_t row, const float* from) const;
     void load_row(const Matrix& in, std::int64_t row, float* to) const;
-    // Calls work(rows begin, rows count, panel begin, panel end, thread) for pieces of a matmul that are worth a thread.
+    // Calls work(rows begin, rows count, begin, end, thread) for pieces of a matmul that are worth a thread; begin and end count runs of
+    // `panels_together` panels.
     template <class Work>
-    void cut_matmul(std::int64_t rows, const Panels& panels, const Work& work);
+    void cut_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, const Work& work);
     void cut_lora(const LoraArgs& args);
     // next: the weights of the piece that comes after this one, or null.
     void shrink(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next, int thread);
     void expand(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next) const;
+    std::int64_t make_unpacked_scratch(const CpuWeight& weight);
     template <class Work>
     void run_lora(std::span<const LoraPiece> pieces, const Work& work);
     // Rows in the format that A's kernel reads: `in` itself, or made in the thread's scratch memory.
@@ -104,6 +107,7 @@ private:
     std::vector<float> attended_scratch_;  // [rows, heads * head_dim], where attention's output is narrower
     std::vector<float> score_scratch_;     // [threads, rows of a piece, longest context]
     Memory unpacked_scratch_;              // [threads, a panel] int8
+    std::vector<float> sums_scratch_;      // [threads, rows of a piece, one or two panels] what an activation reads
 };
 
 }  // namespace lorry::kernels::cpu
