@@ -213,10 +213,11 @@ private:
                         config_.brokers, options_.id, recent_fences_.size(), reason));
     }
 
-    // Under a fresh producer nothing of an old one can change any more. None is needed when this worker has left its group: it commits
-    // nothing more, and what stands open is looked at when it comes back.
+    // Under a fresh producer nothing of an old one can change any more. After the start, none is needed by a worker without partitions: it
+    // has nothing to commit, and what stands open is looked at before it has.
     void reopen(milliseconds deadline) {
-        for (Retry retry(consumer_, "opening transactions", deadline); rd_kafka_consumer_closed(consumer_.handle()) == 0;) {
+        const bool at_start = producer_ == nullptr;
+        for (Retry retry(consumer_, "opening transactions", deadline); at_start || !tracker_.partitions().empty();) {
             producer_.reset();
             producer_ = std::make_unique<TransactionalProducer>(
                 config_, TransactionalProducer::Options{.id = options_.id, .timeout = options_.timeout, .limits = options_.limits});

@@ -350,10 +350,14 @@ void KafkaSource::close(RevocationHandler& handler, Clock::time_point deadline) 
     const auto all = tracker_.partitions();
     for (const PartitionEpoch& partition : all) tracker_.drain(partition.topic, partition.partition);
     if (!all.empty()) leave(all, handler, deadline);
-    for (const PartitionEpoch& partition : all) tracker_.drop(partition.topic, partition.partition);
+    give_up();
     readings_.clear();
     closing_ = true;
     if (subscribed_) rd_kafka_consumer_close(connection_.handle());
+}
+
+void KafkaSource::give_up() {
+    for (const PartitionEpoch& partition : tracker_.partitions()) tracker_.drop(partition.topic, partition.partition);
 }
 
 KafkaSource::Counters KafkaSource::counters() const {

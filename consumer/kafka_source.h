@@ -42,6 +42,7 @@ public:
     bool exhausted() const override { return false; }
     std::optional<std::int64_t> backlog() override;
     void close(RevocationHandler& handler, Clock::time_point deadline) override;
+    void give_up() override;
 
     // The sink commits through it; its commit calls are safe from any thread.
     KafkaConnection& connection() { return connection_; }

@@ -125,6 +125,7 @@ void Pipeline::run() {
         state.published.set_value();
     });
     state.guarded([&] { state.intake_loop(stop_); });
+    if (state.failed) state.parts.source.give_up();
     state.admitted.close();
     state.end_generating(generating);
     state.publications.close();

@@ -63,6 +63,9 @@ public:
     virtual std::optional<std::int64_t> backlog() = 0;
     // Leaves the group after draining; no poll afterwards.
     virtual void close(RevocationHandler& handler, Clock::time_point deadline) = 0;
+    // After a failure, in place of close() or after one that threw: all epochs are over, so that a commit that is being tried again and
+    // again, which the group would refuse sooner or later, ends.
+    virtual void give_up() {}
 };
 
 // Calls come from one thread, the publisher's.

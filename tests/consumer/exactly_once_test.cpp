@@ -176,6 +176,22 @@ TEST_F(ExactlyOnceTest, HasNothingToDoWhenTheGroupIsLeftThoughAConnectionBroke) 
     EXPECT_EQ(committer->counters().transactions, 1U);
 }
 
+// The group has thrown the worker out, which does not poll any more and so never hears of it.
+TEST_F(ExactlyOnceTest, ACommitThatIsRefusedAgainAndAgainEndsWhenTheWorkerGivesUp) {
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    auto entries = poll_entries(3);
+    broker.fail_requests(commit_offsets, std::vector<int>(1'000, 25));
+    const auto begin = Clock::now();
+    std::thread publishing([&] { EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U); });
+    while (committer->counters().aborts == 0 && Clock::now() < begin + 10s) std::this_thread::sleep_for(10ms);
+    EXPECT_GT(committer->counters().aborts, 0U);
+    source.give_up();
+    publishing.join();
+    EXPECT_LT(Clock::now() - begin, config.deadline_later / 2);
+    EXPECT_EQ(committer->counters().transactions, 0U);
+    EXPECT_EQ(tracker.incomplete(), 0U) << "they are others' jobs";
+}
+
 // Readers may wait for the last transaction, though no other will come.
 TEST_F(ExactlyOnceTest, LooksAfterABrokenConnectionAlsoWithNothingToCommit) {
     const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
