@@ -176,11 +176,16 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
                                        "forgets the offsets of transactions: results are published at least once, for trying out only"}});
     }
     {
-        const SignalWatcher::Armed armed(signals, [&] {
-            phase = Phase::draining;
-            log_event("worker_stopping", {{"drain_seconds", static_cast<double>(settings.drain_timeout.count()) / 1000.0}});
-            pipeline.request_stop();
-        });
+        // With the brokers away a client may wait for them for ever while it is closed.
+        constexpr std::chrono::seconds closing_patience{45};
+        const SignalWatcher::Armed armed(
+            signals,
+            [&] {
+                phase = Phase::draining;
+                log_event("worker_stopping", {{"drain_seconds", static_cast<double>(settings.drain_timeout.count()) / 1000.0}});
+                pipeline.request_stop();
+            },
+            settings.drain_timeout + closing_patience);
         pipeline.run();
     }
     if (ledger) catch_up(*ledger);

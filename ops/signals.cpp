@@ -1,6 +1,7 @@
 // sigtimedwait on a thread.
 #include "ops/signals.h"
 
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 #include <csignal>
 #include <ctime>
@@ -38,7 +39,12 @@ SignalWatcher::~SignalWatcher() {
     pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
-SignalWatcher::Armed::Armed(SignalWatcher& watcher, std::function<void()> stop) : watcher_(watcher) { watcher_.set_stop(std::move(stop)); }
+SignalWatcher::Armed::Armed(SignalWatcher& watcher, std::function<void()> stop, std::optional<std::chrono::milliseconds> patience)
+    : watcher_(watcher) {
+    watcher_.set_stop(std::move(stop));
+    const std::lock_guard lock(watcher_.mutex_);
+    watcher_.patience_ = patience;
+}
 SignalWatcher::Armed::~Armed() { watcher_.set_stop({}); }
 
 void SignalWatcher::set_stop(std::function<void()> stop) {
@@ -49,12 +55,19 @@ void SignalWatcher::set_stop(std::function<void()> stop) {
 void SignalWatcher::watch() {
     const sigset_t set = watched();
     const timespec timeout{.tv_sec = 0, .tv_nsec = wait_nanoseconds};
+    std::optional<std::chrono::steady_clock::time_point> ends_by;
     while (!ending_) {
         const int signal = sigtimedwait(&set, nullptr, &timeout);
+        if (ends_by && std::chrono::steady_clock::now() > *ends_by) {
+            spdlog::error("it does not come to its end, and ends now: what was not committed runs again");
+            spdlog::default_logger()->flush();
+            _exit(1);
+        }
         if (signal < 0) continue;
         const std::lock_guard lock(mutex_);
         if (stopped_ || !stop_) _exit(exit_code_base + signal);
         stopped_ = true;
+        if (patience_) ends_by = std::chrono::steady_clock::now() + *patience_;
         stop_();
     }
 }
