@@ -41,15 +41,14 @@ SignalWatcher::~SignalWatcher() {
 
 SignalWatcher::Armed::Armed(SignalWatcher& watcher, std::function<void()> stop, std::optional<std::chrono::milliseconds> patience)
     : watcher_(watcher) {
-    watcher_.set_stop(std::move(stop));
-    const std::lock_guard lock(watcher_.mutex_);
-    watcher_.patience_ = patience;
+    watcher_.set_stop(std::move(stop), patience);
 }
-SignalWatcher::Armed::~Armed() { watcher_.set_stop({}); }
+SignalWatcher::Armed::~Armed() { watcher_.set_stop({}, {}); }
 
-void SignalWatcher::set_stop(std::function<void()> stop) {
+void SignalWatcher::set_stop(std::function<void()> stop, std::optional<std::chrono::milliseconds> patience) {
     const std::lock_guard lock(mutex_);
     stop_ = std::move(stop);
+    patience_ = patience;
 }
 
 void SignalWatcher::watch() {

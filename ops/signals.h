@@ -34,7 +34,7 @@ public:
 
 private:
     void watch();
-    void set_stop(std::function<void()> stop);
+    void set_stop(std::function<void()> stop, std::optional<std::chrono::milliseconds> patience);
 
     std::mutex mutex_;
     std::function<void()> stop_;                         // guarded by mutex_
