@@ -111,7 +111,7 @@ private:
             return {};
         }
         // Also where there is nothing to commit: readers may be waiting for the last transaction.
-        if (producer_->has_stray_request() || producer_->has_lost_broker()) reopen(config_.deadline_later);
+        if (!is_open_ || producer_->has_stray_request() || producer_->has_lost_broker()) reopen(config_.deadline_later);
         // The generation first, the epochs second: a partition that is still ours when the epochs are looked at was ours in that
         // generation or came later, and offsets sent under an older generation than the group's are refused.
         const GroupMetadataHandle group(rd_kafka_consumer_group_metadata(consumer_.handle()));
@@ -217,6 +217,7 @@ private:
     // has nothing to commit, and what stands open is looked at before it has.
     void reopen(milliseconds deadline) {
         const bool at_start = producer_ == nullptr;
+        is_open_ = false;
         for (Retry retry(consumer_, "opening transactions", deadline); at_start || !tracker_.partitions().empty();) {
             producer_.reset();
             producer_ = std::make_unique<TransactionalProducer>(
@@ -226,7 +227,8 @@ private:
                 result = end_leftovers(*producer_, consumer_, options_.leftovers,
                                        {.patience = options_.timeout + others_time, .deadline = retry.time_for_try(deadline)});
             }
-            if (result.end == StepEnd::done) return;
+            is_open_ = result.end == StepEnd::done;
+            if (is_open_) return;
             if (result.end == StepEnd::fenced) count_fence(result.reason);
             spdlog::warn("a transactional producer could not be opened: {}", result.reason);
             retry.again(result.reason);
@@ -266,6 +268,7 @@ private:
     std::vector<Timer::time_point> recent_fences_;
     std::atomic<std::uint64_t> transactions_ = 0, aborts_ = 0, fences_ = 0, unknown_ = 0;
     std::unique_ptr<TransactionalProducer> producer_;
+    bool is_open_ = false;  // the producer, and nothing of an earlier one stands open
 };
 
 }  // namespace
