@@ -23,7 +23,7 @@ using Timer = std::chrono::steady_clock;
 
 constexpr milliseconds backoff_first{10};
 constexpr milliseconds backoff_max{1'000};
-constexpr milliseconds request_timeout{5'000};
+constexpr milliseconds open_timeout{10'000};  // of one try: between them it is seen that this worker has no partitions any more
 // For the brokers to notice that a transaction of somebody else has timed out, and to end it.
 constexpr milliseconds others_time{2'000};
 // This often within a minute means that somebody else keeps opening our id.
@@ -218,11 +218,11 @@ private:
     void reopen(milliseconds deadline) {
         const bool at_start = producer_ == nullptr;
         is_open_ = false;
-        for (Retry retry(consumer_, "opening transactions", deadline); at_start || !tracker_.partitions().empty();) {
+        for (Retry retry(consumer_, "opening a producer", deadline); at_start || !tracker_.partitions().empty();) {
             producer_.reset();
             producer_ = std::make_unique<TransactionalProducer>(
                 config_, TransactionalProducer::Options{.id = options_.id, .timeout = options_.timeout, .limits = options_.limits});
-            StepResult result = producer_->open(retry.time_for_try(deadline));
+            StepResult result = producer_->open(retry.time_for_try(open_timeout));
             if (result.end == StepEnd::done) {
                 result = end_leftovers(*producer_, consumer_, options_.leftovers,
                                        {.patience = options_.timeout + others_time, .deadline = retry.time_for_try(deadline)});

@@ -148,10 +148,8 @@ StepResult TransactionalProducer::step(const char* what, milliseconds deadline, 
 }
 
 StepResult TransactionalProducer::open(milliseconds deadline) {
-    const auto call = [&] { return rd_kafka_init_transactions(connection_.handle(), static_cast<int>(request_timeout.count())); };
-    StepResult result = step("opening transactions", deadline, call);
-    if (result.timed_out) throw connection_.away(result.reason, deadline);
-    return result;
+    const auto timeout = static_cast<int>(std::min(deadline, request_timeout).count());
+    return step("opening transactions", deadline, [&] { return rd_kafka_init_transactions(connection_.handle(), timeout); });
 }
 
 StepResult TransactionalProducer::begin(std::size_t tags) {

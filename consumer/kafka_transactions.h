@@ -46,7 +46,7 @@ public:
     TransactionalProducer(const TransactionalProducer&) = delete;
     TransactionalProducer& operator=(const TransactionalProducer&) = delete;
 
-    // First call; waits until the coordinator has ended what an earlier producer of this id left open. Throws KafkaError at `deadline`.
+    // First call; waits until the coordinator has ended what an earlier producer of this id left open, until `deadline` at most.
     StepResult open(std::chrono::milliseconds deadline);
     StepResult begin(std::size_t tags);
     // One record; waits while the queue is full. An error is this record's (is_record_error) or makes finish_sending() fail.

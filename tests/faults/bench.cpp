@@ -10,6 +10,7 @@
 #include <iostream>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <thread>
 
 #include <fmt/format.h>
@@ -40,6 +41,7 @@ constexpr std::string_view help =
   --in-flight N        of the worker (2048)
   --careful-starts N   of each partition (0: the state long after a take-over)
   --no-ledger          the worker keeps none
+  --broker-pid PID     of a broker on this machine: its processor time is told as well
   --json FILE          the figures of each run
 )";
 
@@ -73,7 +75,7 @@ std::vector<Row> all_rows() {
 
 // What all runs of one row under one way of delivery gave.
 struct Figures {
-    std::vector<double> jobs_per_second, cpu_per_thousand, jobs_per_commit, commit_ms;
+    std::vector<double> jobs_per_second, cpu_per_thousand, broker_cpu_per_thousand, jobs_per_commit, commit_ms;
     std::vector<double> latency_ms;  // of each job
 };
 
@@ -81,6 +83,20 @@ double at_share(std::vector<double> values, double share) {
     CHECK(!values.empty(), "a share of something");
     std::ranges::sort(values);
     return values[static_cast<std::size_t>(std::llround(share * static_cast<double>(values.size() - 1)))];
+}
+
+// Of the process and all its threads, user and system: seconds (proc(5), /proc/PID/stat, fields 14 and 15).
+double cpu_seconds_of(const std::string& pid) {
+    std::ifstream file("/proc/" + pid + "/stat");
+    std::string line;
+    if (!std::getline(file, line)) throw std::runtime_error("there is no process " + pid);
+    std::istringstream fields(line.substr(line.rfind(')') + 1));  // the name may hold spaces
+    std::string skipped;
+    for (int field = 3; field < 14; ++field) fields >> skipped;
+    double user = 0;
+    double system = 0;
+    fields >> user >> system;
+    return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
 class Bench {
@@ -94,14 +110,15 @@ public:
           in_flight_(arguments.text("in-flight", "2048")),
           careful_starts_(arguments.text("careful-starts", "0")),
           keeps_ledger_(!arguments.has("no-ledger")),
+          broker_pid_(arguments.text("broker-pid", "")),
           json_file_(arguments.text("json", "")),
           folder_(std::filesystem::temp_directory_path() / fmt::format("lorry_kafka_bench.{}", getpid())) {
         arguments.refuse_others();
     }
 
     void run() {
-        std::cout << fmt::format("{:<16} {:<14} {:>9} {:>8} {:>13} {:>12} {:>9} {:>14}\n", "row", "delivery", "jobs/s", "ratio",
-                                 "CPU s/1k jobs", "jobs/commit", "commit ms", "added ms 50/99");
+        std::cout << fmt::format("{:<16} {:<14} {:>9} {:>8} {:>13} {:>7} {:>12} {:>9} {:>14}\n", "row", "delivery", "jobs/s", "ratio",
+                                 "CPU s/1k jobs", "broker", "jobs/commit", "commit ms", "added ms 50/99");
         for (const Row& row : all_rows()) {
             const auto is_in = [&](const std::string& filter) { return row.name().find(filter) != std::string::npos; };
             if (filters_.empty() || std::ranges::any_of(filters_, is_in)) run(row);
@@ -133,8 +150,10 @@ private:
         const std::string latency = figures.latency_ms.empty() ? "-"
                                                                : fmt::format("{:.0f}/{:.0f}", at_share(figures.latency_ms, 0.5),
                                                                              at_share(figures.latency_ms, 0.99));
-        std::cout << fmt::format("{:<16} {:<14} {:>9.0f} {:>8} {:>13.3f} {:>12.0f} {:>9.1f} {:>14}\n", row.name(), delivery,
-                                 at_share(figures.jobs_per_second, 0.5), ratio, at_share(figures.cpu_per_thousand, 0.5),
+        const std::string broker =
+            figures.broker_cpu_per_thousand.empty() ? "-" : fmt::format("{:.3f}", at_share(figures.broker_cpu_per_thousand, 0.5));
+        std::cout << fmt::format("{:<16} {:<14} {:>9.0f} {:>8} {:>13.3f} {:>7} {:>12.0f} {:>9.1f} {:>14}\n", row.name(), delivery,
+                                 at_share(figures.jobs_per_second, 0.5), ratio, at_share(figures.cpu_per_thousand, 0.5), broker,
                                  at_share(figures.jobs_per_commit, 0.5), at_share(figures.commit_ms, 0.5), latency)
                   << std::flush;
         const auto list = [](const std::vector<double>& values) { return Json(Json::Array(values.begin(), values.end())); };
@@ -144,6 +163,7 @@ private:
                                         {"partitions", row.partitions},
                                         {"jobs_per_second", list(figures.jobs_per_second)},
                                         {"cpu_seconds_per_thousand", list(figures.cpu_per_thousand)},
+                                        {"broker_cpu_seconds_per_thousand", list(figures.broker_cpu_per_thousand)},
                                         {"jobs_per_commit", list(figures.jobs_per_commit)},
                                         {"commit_ms", list(figures.commit_ms)},
                                         {"added_latency_ms", list(figures.latency_ms)}}));
@@ -214,8 +234,12 @@ private:
             for (std::uint64_t i = 0; i < jobs; ++i) submit(producer, i);
             producer.finish();
         }
+        const double broker_cpu = broker_pid_.empty() ? 0 : cpu_seconds_of(broker_pid_);
         tests::Program worker = start_worker(row, exactly_once, topics.names().prefix, jobs, std::chrono::microseconds(0));
         const auto measured = Json::parse(finish(worker));
+        if (!broker_pid_.empty()) {
+            figures.broker_cpu_per_thousand.push_back((cpu_seconds_of(broker_pid_) - broker_cpu) * 1'000 / static_cast<double>(jobs));
+        }
         CHECK(measured.has_value(), "a worker that ends well says what it measured");
         const auto at = [&](const char* name) { return measured->find(name)->as_number().value(); };
         figures.jobs_per_second.push_back(at("jobs") / at("seconds"));
@@ -279,6 +303,7 @@ private:
     const std::string in_flight_;
     const std::string careful_starts_;
     const bool keeps_ledger_;
+    const std::string broker_pid_;
     const std::string json_file_;
     const std::filesystem::path folder_;
     int runs_ = 0;
