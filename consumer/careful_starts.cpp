@@ -26,7 +26,7 @@ void CarefulStarts::gone(const std::string& topic, std::int32_t partition) {
     left_.erase({topic, partition});
 }
 
-void CarefulStarts::take(Delivery delivery, std::vector<Delivery>& out) {
+void CarefulStarts::take(Delivery delivery, std::vector<Delivery>& out, Clock::time_point now) {
     const schema::Source& source = delivery.record.source;
     const std::uint32_t deaths = tracker_.starts(source);
     if (deaths >= deaths_max) {
@@ -41,6 +41,7 @@ void CarefulStarts::take(Delivery delivery, std::vector<Delivery>& out) {
         return;
     }
     if (deaths > 0) {
+        if (!wants_quiet()) quiet_until_ = now + options_.quiet_max;
         suspects_.emplace(deaths, Waiting{std::move(delivery)});
         return;
     }
@@ -65,8 +66,8 @@ bool CarefulStarts::may_start(Waiting& waiting, std::size_t at_once) {
     return waiting.counted && tracker_.start_is_committed(record.source, epoch);
 }
 
-void CarefulStarts::release(std::vector<Delivery>& out, std::size_t max) {
-    release_suspects(out, max);
+void CarefulStarts::release(std::vector<Delivery>& out, std::size_t max, Clock::time_point now) {
+    release_suspects(out, max, now);
     if (wants_quiet()) return;
     for (auto waiting = starting_.begin(); waiting != starting_.end() && out.size() < max;) {
         if (may_start(*waiting, options_.at_once)) {
@@ -78,10 +79,23 @@ void CarefulStarts::release(std::vector<Delivery>& out, std::size_t max) {
     }
 }
 
-// Those with the most deaths first, with none of fewer deaths beside them, nor others: a group's end says something about its members only.
-void CarefulStarts::release_suspects(std::vector<Delivery>& out, std::size_t max) {
+bool CarefulStarts::is_quiet(Clock::time_point now) {
     std::erase_if(group_, [&](const FinishedWork& running) { return !tracker_.is_incomplete(running.source, running.epoch); });
-    if (suspects_.empty() || !out.empty() || tracker_.incomplete() > waiting() + group_.size()) return;
+    if (!wants_quiet()) return true;
+    const std::size_t others = tracker_.incomplete() - waiting() - group_.size();
+    overdue_ = std::min(overdue_, others);
+    if (now >= quiet_until_ && others + group_.size() > overdue_) {
+        spdlog::warn("{} jobs did not end within {} s: what waited for them starts beside them", others + group_.size() - overdue_,
+                     std::chrono::duration_cast<std::chrono::seconds>(options_.quiet_max).count());
+        overdue_ = others + group_.size();
+        group_.clear();
+    }
+    return others <= overdue_;
+}
+
+// Those with the most deaths first, with none of fewer deaths beside them, nor others: a group's end says something about its members only.
+void CarefulStarts::release_suspects(std::vector<Delivery>& out, std::size_t max, Clock::time_point now) {
+    if (!is_quiet(now) || suspects_.empty() || !out.empty()) return;
     const std::uint32_t deaths = suspects_.begin()->first;
     if (!group_.empty() && group_deaths_ != deaths) return;
     group_deaths_ = deaths;
@@ -100,6 +114,7 @@ void CarefulStarts::release_suspects(std::vector<Delivery>& out, std::size_t max
         next = suspects_.erase(next);
     }
     if (names.empty()) return;
+    quiet_until_ = now + options_.quiet_max;
     spdlog::warn("these were running when {} died, and run now with no others beside them ({} more wait): {}",
                  deaths == 1 ? "a worker" : "two workers", suspects_.size(), fmt::join(names, ", "));
 }

@@ -1,10 +1,11 @@
 // Which jobs may start when, after a take-over: a job that kills its worker must not kill one after the other. For the first jobs of a
 // partition that came (those that an earlier owner may have been at when it died) each start is committed, in the offset's metadata,
 // before the job runs. Most that were running when a worker died did nothing, so they run again in small groups of their own; those of a
-// group that died as well run alone; one that was running a third time becomes the error worker_crashed. Used by KafkaSource, on its
-// thread; knows no Kafka.
+// group that died as well run alone; one that was running a third time becomes the error worker_crashed. Nothing waits for a long job: what
+// has not ended after `quiet_max` goes on beside those that come after it. Used by KafkaSource, on its thread; knows no Kafka.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -27,6 +28,7 @@ public:
         std::size_t jobs = 512;
         std::size_t at_once = 64;  // that are started and not finished: they are the suspects if the worker dies
         std::size_t suspects_at_once = 8;
+        std::chrono::milliseconds quiet_max{60'000};  // that a group of suspects waits for others to end, and then those for it
     };
     CarefulStarts(OffsetTracker& tracker, const Options& options) : tracker_(tracker), options_(options) {}
 
@@ -34,9 +36,9 @@ public:
     void gone(const std::string& topic, std::int32_t partition);
 
     // A polled job: it is delivered now, or kept until release().
-    void take(Delivery delivery, std::vector<Delivery>& out);
+    void take(Delivery delivery, std::vector<Delivery>& out, Clock::time_point now);
     // Adds what may start by now, up to `max` in all.
-    void release(std::vector<Delivery>& out, std::size_t max);
+    void release(std::vector<Delivery>& out, std::size_t max, Clock::time_point now);
     std::size_t waiting() const { return starting_.size() + suspects_.size(); }
     // No more should be polled for the moment.
     bool is_full() const { return options_.jobs > 0 && waiting() >= options_.jobs; }
@@ -50,7 +52,9 @@ private:
     bool wants_quiet() const { return !suspects_.empty() || !group_.empty(); }
     // True when a commit lists this start.
     bool may_start(Waiting& waiting, std::size_t at_once);
-    void release_suspects(std::vector<Delivery>& out, std::size_t max);
+    void release_suspects(std::vector<Delivery>& out, std::size_t max, Clock::time_point now);
+    // Nothing runs besides the group, but what has had its time.
+    bool is_quiet(Clock::time_point now);
 
     OffsetTracker& tracker_;
     const Options options_;
@@ -59,6 +63,8 @@ private:
     std::multimap<std::uint32_t, Waiting, std::greater<>> suspects_;  // by deaths
     std::uint32_t group_deaths_ = 0;
     std::vector<FinishedWork> group_;  // suspects of so many deaths that run
+    Clock::time_point quiet_until_;    // while quiet is wanted: what runs then is waited for no longer
+    std::size_t overdue_ = 0;          // so many are not
 };
 
 }  // namespace lorry::consumer

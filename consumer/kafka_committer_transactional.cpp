@@ -6,7 +6,6 @@
 #include <atomic>
 #include <deque>
 #include <iterator>
-#include <limits>
 #include <thread>
 
 #include "consumer/backoff.h"
@@ -244,10 +243,9 @@ private:
             });
             if (sent == transaction.commits.end() || !tracker_.is_current(entry.source, entry.epoch)) continue;
             const std::int64_t offset = entry.source.offset;
-            EndsSeen seen = sent->seen;  // of the other log nothing is asked
-            (entry.completion ? seen.dead_letters : seen.results) = std::numeric_limits<std::int64_t>::max();
-            const auto answers =
-                past_results_.ask({{entry.source.partition, offset, offset + 1, seen}}, std::stop_token(), options_.timeout + others_time);
+            const auto log = entry.completion ? PastResults::Log::results : PastResults::Log::dead_letters;
+            const auto answers = past_results_.ask({{entry.source.partition, offset, offset + 1, sent->seen, log}}, std::stop_token(),
+                                                   options_.timeout + others_time);
             return answers->at(entry.source.partition).ended.contains(offset);
         }
         return false;

@@ -15,7 +15,8 @@ namespace lorry::consumer {
 namespace {
 
 using std::chrono::milliseconds;
-using Log = TopicPartitions::value_type;
+using TopicPartition = TopicPartitions::value_type;
+using Question = PastResults::Question;
 
 constexpr milliseconds poll_timeout{200};
 constexpr std::size_t records_max = 1000;
@@ -25,12 +26,14 @@ constexpr std::chrono::seconds telling_interval{30};
 
 // A kind of log that ends of jobs stand in, and its headers that name the job.
 struct Kind {
+    PastResults::Log log;
     std::string topic;
     std::int32_t partitions;
     std::int64_t EndsSeen::*seen;
     std::optional<schema::NamedSource> (*source)(std::span<const schema::Header> headers);
 
-    Log log_of(std::int32_t jobs_partition) const { return {topic, jobs_partition % partitions}; }
+    TopicPartition place_of(std::int32_t jobs_partition) const { return {topic, jobs_partition % partitions}; }
+    bool is_asked(const Question& question) const { return question.in == PastResults::Log::both || question.in == log; }
 };
 
 // The first record from that offset on; nullopt: there is none, or told to stop.
@@ -51,30 +54,35 @@ public:
         : connection_(connection),
           jobs_(topics.jobs()),
           jobs_id_(ends.jobs_id),
-          kinds_{Kind{topics.results(), ends.results, &EndsSeen::results, schema::source_of_result},
-                 Kind{topics.dlq(), ends.dead_letters, &EndsSeen::dead_letters, schema::source_of_dead_letter}} {}
+          kinds_{Kind{PastResults::Log::results, topics.results(), ends.results, &EndsSeen::results, schema::source_of_result},
+                 Kind{PastResults::Log::dead_letters, topics.dlq(), ends.dead_letters, &EndsSeen::dead_letters,
+                      schema::source_of_dead_letter}} {}
 
-    TopicPartitions logs_of(const std::vector<PastResults::Question>& questions) const {
-        std::set<Log> logs;
+    TopicPartitions places_of(const std::vector<Question>& questions) const {
+        std::set<TopicPartition> places;
         for (const auto& question : questions) {
-            for (const Kind& kind : kinds_) logs.insert(kind.log_of(question.partition));
+            for (const Kind& kind : kinds_) places.insert(kind.place_of(question.partition));
         }
-        return {logs.begin(), logs.end()};
+        return {places.begin(), places.end()};
     }
 
-    void add(const PastResults::Question& question, const EndOffsets& ends, const std::stop_token& stop) {
+    // `ends`: to where is read; `written`: where the logs end, open transactions included.
+    void add(const Question& question, const EndOffsets& ends, const EndOffsets& written, const std::stop_token& stop) {
+        EndsSeen marks = question.seen.value_or(EndsSeen{});
+        for (const Kind& kind : kinds_) leave_out_foreign(marks.*kind.seen, kind.place_of(question.partition), written);
         // Never back: behind an open transaction more may be known than readers see, and a replay must not find what was before it.
-        EndsSeen& seen = answers_[question.partition].seen = question.seen.value_or(EndsSeen{});
-        for (const Kind& kind : kinds_) seen.*kind.seen = std::max(seen.*kind.seen, ends.at(kind.log_of(question.partition)));
+        EndsSeen& seen = answers_[question.partition].seen = marks;
+        for (const Kind& kind : kinds_) seen.*kind.seen = std::max(seen.*kind.seen, ends.at(kind.place_of(question.partition)));
         if (question.first >= question.end) return;
-        Sought& sought = sought_[question.partition] = {question.first, question.end, question.seen.value_or(EndsSeen{})};
+        Sought& sought = sought_[question.partition] = {question.first, question.end, marks};
         const auto oldest = question.seen ? std::nullopt : oldest_end(question, stop);
         for (const Kind& kind : kinds_) {
-            const Log log = kind.log_of(question.partition);
+            if (!kind.is_asked(question)) continue;
+            const TopicPartition place = kind.place_of(question.partition);
             std::int64_t& from = sought.from.*kind.seen;
-            if (oldest) from = first_offset_since(connection_, log, *oldest).value_or(0);
-            if (from >= ends.at(log)) continue;
-            const auto [start, is_new] = starts_.try_emplace(log, from);
+            if (oldest) from = first_offset_since(connection_, place, *oldest).value_or(0);
+            if (from >= ends.at(place)) continue;
+            const auto [start, is_new] = starts_.try_emplace(place, from);
             if (!is_new) start->second = std::min(start->second, from);
         }
     }
@@ -83,7 +91,7 @@ public:
     bool read(const EndOffsets& ends, const std::stop_token& stop, std::optional<milliseconds> patience) {
         if (starts_.empty()) return true;
         RecordReader::Options options{.positions_only = true};
-        for (const auto& [log, start] : starts_) options.positions.push_back({log.first, log.second, start});
+        for (const auto& [place, start] : starts_) options.positions.push_back({place.first, place.second, start});
         RecordReader reader(connection_.config(), std::move(options));
         const auto is_read = [&](const TopicOffset& position) { return position.next >= ends.at({position.topic, position.partition}); };
         const auto start_time = std::chrono::steady_clock::now();
@@ -119,8 +127,16 @@ private:
         EndsSeen from;
     };
 
+    static void leave_out_foreign(std::int64_t& mark, const TopicPartition& place, const EndOffsets& written) {
+        const std::int64_t end = written.at(place);
+        if (mark <= end) return;
+        spdlog::warn("{} [{}] ends at offset {}, but its records were seen up to {}: it was truncated or made anew, and is read whole",
+                     place.first, place.second, end, mark);
+        mark = 0;
+    }
+
     // When the first of these jobs can have ended: not before it was written. nullopt: nobody knows.
-    std::optional<schema::Timestamp> oldest_end(const PastResults::Question& question, const std::stop_token& stop) const {
+    std::optional<schema::Timestamp> oldest_end(const Question& question, const std::stop_token& stop) const {
         const auto oldest = first_record(connection_.config(), {jobs_, question.partition, question.first}, stop);
         if (!oldest || !oldest->timestamp) return std::nullopt;
         return *oldest->timestamp - clocks_apart;
@@ -140,7 +156,7 @@ private:
         const auto job = ended_job(record, *kind);
         const auto found = job ? sought_.find(job->partition) : sought_.end();
         if (found == sought_.end() || job->offset < found->second.first || job->offset >= found->second.end) return;
-        // Another partition's question may begin earlier in the same log.
+        // Another partition's question may begin earlier in the same place.
         if (record.source.offset >= found->second.from.*kind->seen) answers_[job->partition].ended.insert(job->offset);
     }
 
@@ -150,7 +166,7 @@ private:
     const std::array<Kind, 2> kinds_;
     std::map<std::int32_t, PastResults::Answer> answers_;  // by partition of the jobs topic
     std::map<std::int32_t, Sought> sought_;
-    std::map<Log, std::int64_t> starts_;  // from where these are read
+    std::map<TopicPartition, std::int64_t> starts_;  // from where these are read
 };
 
 }  // namespace
@@ -165,10 +181,10 @@ EndTopics PastResults::end_topics() {
     return *end_topics_;
 }
 
-std::optional<EndOffsets> PastResults::ends_of(const TopicPartitions& logs, rd_kafka_IsolationLevel_t level,
+std::optional<EndOffsets> PastResults::ends_of(const TopicPartitions& places, rd_kafka_IsolationLevel_t level,
                                                const std::stop_token& stop) const {
     for (Retry retry(connection_, "asking where the results end", connection_.config().deadline_later, stop);;) {
-        if (auto ends = end_offsets(connection_, logs, level, stop)) return ends;
+        if (auto ends = end_offsets(connection_, places, level, stop)) return ends;
         if (!retry.again()) return std::nullopt;
     }
 }
@@ -177,11 +193,13 @@ std::optional<std::map<std::int32_t, PastResults::Answer>> PastResults::ask(cons
                                                                             const std::stop_token& stop,
                                                                             std::optional<milliseconds> patience) {
     Search search(connection_, topics_, end_topics());
-    const auto level = patience ? RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED : RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED;
-    const auto ends = ends_of(search.logs_of(questions), level, stop);
-    if (!ends) return std::nullopt;
-    for (const Question& question : questions) search.add(question, *ends, stop);
-    if (!search.read(*ends, stop, patience)) return std::nullopt;
+    const TopicPartitions places = search.places_of(questions);
+    const auto committed = ends_of(places, RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED, stop);
+    const auto written = ends_of(places, RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED, stop);
+    if (!committed || !written) return std::nullopt;
+    const EndOffsets& ends = patience ? *written : *committed;
+    for (const Question& question : questions) search.add(question, ends, *written, stop);
+    if (!search.read(ends, stop, patience)) return std::nullopt;
     return search.take_answers();
 }
 

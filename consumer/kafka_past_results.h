@@ -37,11 +37,14 @@ public:
     // Throws KafkaError when the brokers do not answer by deadline_start or a topic is missing.
     EndTopics end_topics();
 
+    enum class Log : std::uint8_t { both, results, dead_letters };
     struct Question {
         std::int32_t partition = 0;  // of the jobs topic
         std::int64_t first = 0;      // of jobs in [first, end); where that is empty, nothing is read
         std::int64_t end = 0;
-        std::optional<EndsSeen> seen;  // what ended below is known; nullopt: nothing is
+        // What ended below is known; nullopt: nothing is. A mark beyond its log's end is about an earlier topic of the name: it counts as none.
+        std::optional<EndsSeen> seen;
+        Log in = Log::both;
     };
     struct Answer {
         std::set<std::int64_t> ended;  // jobs of the range that have a committed result or dead letter by now
@@ -55,7 +58,7 @@ public:
                                                       std::optional<std::chrono::milliseconds> patience = std::nullopt);
 
 private:
-    std::optional<EndOffsets> ends_of(const TopicPartitions& logs, rd_kafka_IsolationLevel_t level, const std::stop_token& stop) const;
+    std::optional<EndOffsets> ends_of(const TopicPartitions& places, rd_kafka_IsolationLevel_t level, const std::stop_token& stop) const;
 
     const KafkaConnection& connection_;
     const schema::Topics topics_;

@@ -109,7 +109,7 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
         if (const MessageHandle message{rd_kafka_consumer_poll(connection_.handle(), static_cast<int>(wait.count()))}) take_error(*message);
         serve_rebalances(handler);
         finish_take_over();
-        careful_.release(deliveries, max);
+        careful_.release(deliveries, max, Clock::now());
         read(deliveries, max);
         const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
         if (!deliveries.empty() || left <= milliseconds(0)) break;
@@ -180,7 +180,7 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
 // Also without a job in flight a commit is owed: the last one may list starts of jobs that never ran.
 void KafkaSource::leave(const std::vector<PartitionEpoch>& partitions, RevocationHandler& handler, Clock::time_point deadline) {
     handler.drain(partitions, deadline);
-    const auto end = std::min(deadline, Clock::now() + commit_patience);
+    const auto end = Clock::now() + commit_patience;
     while (tracker_.lists_starts(partitions) && Clock::now() < end) std::this_thread::sleep_for(short_turn);
 }
 
@@ -207,7 +207,8 @@ void KafkaSource::begin_reading(const std::vector<TakenOver>& partitions) {
                                        .end = taken.end,
                                        .taken_below = taken.state.highest_finished,
                                        .queue = {connection_.handle(), taken.topic, taken.partition},
-                                       .held = {}});
+                                       .held = {},
+                                       .next_hold_log = {}});
         careful_.assigned(taken.topic, taken.partition);
         backlog += taken.end - taken.start;
         if (taken.lost > 0) say_lost(key, taken.lost, taken.first);
@@ -273,10 +274,10 @@ bool KafkaSource::read_one(const Key& key, Reading& reading, std::vector<Deliver
         deliver(*std::exchange(reading.held, std::nullopt), reading, deliveries);
         return true;
     }
-    if (!careful_.is_full() && Clock::now() >= next_hold_log_) {
+    if (!careful_.is_full() && Clock::now() >= reading.next_hold_log) {
         spdlog::warn("{} [{}]: too many jobs above a stuck one are finished: reading waits at offset {} until older jobs finish", key.first,
                      key.second, reading.held->source.offset);
-        next_hold_log_ = Clock::now() + hold_log_interval;
+        reading.next_hold_log = Clock::now() + hold_log_interval;
     }
     return false;
 }
@@ -309,7 +310,7 @@ void KafkaSource::deliver(schema::JobRecord record, const Reading& reading, std:
         ++(fresh ? counters_.polled : counters_.skipped);
         if (fresh && (record.source.offset < reading.taken_below || tracker_.starts(record.source) > 0)) ++counters_.replayed;
     }
-    if (fresh) careful_.take({.record = std::move(record), .epoch = reading.epoch, .refusal = std::nullopt}, deliveries);
+    if (fresh) careful_.take({.record = std::move(record), .epoch = reading.epoch, .refusal = std::nullopt}, deliveries, Clock::now());
 }
 
 std::optional<Epoch> KafkaSource::epoch_of(const Key& key) const {

@@ -76,6 +76,7 @@ private:
         std::int64_t taken_below = 0;  // an earlier owner is known to have taken the jobs below it
         PartitionQueue queue;
         std::optional<schema::JobRecord> held;  // asked for, but not admitted: the commit metadata is full, or too many jobs are starting
+        Clock::time_point next_hold_log;
     };
 
     static void on_rebalance(rd_kafka_t* client, rd_kafka_resp_err_t error, rd_kafka_topic_partition_list_t* list, void* opaque);
@@ -103,7 +104,6 @@ private:
     PartitionListHandle arriving_;      // being taken over: the assign that is not answered yet
     std::vector<Key> resets_;           // out of range: their position is to be found anew
     bool resetting_ = false;            // the take-over that runs is about resets_
-    Clock::time_point next_hold_log_{};
     mutable std::mutex counters_mutex_;
     Counters counters_;           // guarded by counters_mutex_
     KafkaConnection connection_;  // its callbacks write to the members above

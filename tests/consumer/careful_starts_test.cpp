@@ -11,6 +11,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 const std::string topic = "lorry.jobs";
+constexpr std::chrono::seconds quiet{60};
 
 // One owner of partition 0 after the other.
 class CarefulStartsTest : public ::testing::Test {
@@ -22,16 +23,18 @@ protected:
         CarefulStarts careful;
         Epoch epoch;
         std::vector<Delivery> out;
+        Clock::time_point now{};
         Owner(const CommitState& state, std::size_t jobs)
-            : careful(tracker, {.jobs = jobs, .at_once = 3, .suspects_at_once = 2}), epoch(tracker.assign(topic, 0, state)) {
+            : careful(tracker, {.jobs = jobs, .at_once = 3, .suspects_at_once = 2, .quiet_max = quiet}),
+              epoch(tracker.assign(topic, 0, state)) {
             careful.assigned(topic, 0);
         }
         void poll(std::int64_t offset) {
             ASSERT_TRUE(tracker.polled({topic, 0, offset}));
-            careful.take({.record = {.source = {topic, 0, offset}}, .epoch = epoch, .refusal = std::nullopt}, out);
+            careful.take({.record = {.source = {topic, 0, offset}}, .epoch = epoch, .refusal = std::nullopt}, out, now);
         }
         std::vector<std::int64_t> delivered(std::size_t max = 100) {
-            careful.release(out, max);
+            careful.release(out, max, now);
             std::vector<std::int64_t> offsets;
             for (const Delivery& delivery : std::exchange(out, {})) offsets.push_back(delivery.record.source.offset);
             return offsets;
@@ -137,6 +140,46 @@ TEST_F(CarefulStartsTest, WhatComesWhileSuspectsRunWaits) {
     EXPECT_THAT(owner.delivered(), ElementsAre(5));
 }
 
+TEST_F(CarefulStartsTest, ALongJobHoldsSuspectsUpForAWhileOnly) {
+    committed.starts = {{1, 1}, {2, 1}};
+    Owner owner(committed, 0);
+    owner.poll(0);
+    EXPECT_THAT(owner.delivered(), ElementsAre(0)) << "runs for an hour";
+    for (const std::int64_t offset : {1, 2, 3}) owner.poll(offset);
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    owner.now += quiet;
+    EXPECT_THAT(owner.delivered(), IsEmpty()) << "their starts are not committed yet";
+    commit(owner);
+    EXPECT_THAT(owner.delivered(), ElementsAre(1, 2)) << "beside it";
+    EXPECT_THAT(owner.delivered(), IsEmpty()) << "nothing else comes beside suspects";
+    owner.finish(1);
+    owner.finish(2);
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    commit(owner);
+    EXPECT_THAT(owner.delivered(), ElementsAre(3)) << "the long one is waited for no longer";
+}
+
+TEST_F(CarefulStartsTest, ALongSuspectHoldsOthersUpForAWhileOnly) {
+    committed.starts = {{0, 1}, {1, 2}};
+    Owner owner(committed, 8);
+    for (const std::int64_t offset : {0, 1, 2}) owner.poll(offset);
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    commit(owner);
+    EXPECT_THAT(owner.delivered(), ElementsAre(1));
+    owner.now += quiet - std::chrono::seconds(1);
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    owner.now += std::chrono::seconds(1);
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    commit(owner);
+    EXPECT_THAT(owner.delivered(), ElementsAre(0)) << "the next suspects";
+    owner.finish(0);
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    commit(owner);
+    EXPECT_THAT(owner.delivered(), ElementsAre(2)) << "and the rest";
+    commit(owner);
+    EXPECT_THAT(committed.starts, ElementsAre(StartCount{1, 3}, StartCount{2, 1})) << "its deaths go on being counted";
+}
+
 TEST_F(CarefulStartsTest, WhatWasRunningWhenThreeWorkersDiedIsRefused) {
     for (int death = 0; death < 3; ++death) {
         Owner owner(committed, 8);
@@ -147,7 +190,7 @@ TEST_F(CarefulStartsTest, WhatWasRunningWhenThreeWorkersDiedIsRefused) {
     }
     Owner owner(committed, 8);
     owner.poll(0);
-    owner.careful.release(owner.out, 8);
+    owner.careful.release(owner.out, 8, owner.now);
     ASSERT_EQ(owner.out.size(), 1U);
     ASSERT_TRUE(owner.out[0].refusal);
     EXPECT_EQ(owner.out[0].refusal->code, "worker_crashed");

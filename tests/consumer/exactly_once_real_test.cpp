@@ -242,6 +242,32 @@ TEST_F(RealKafkaExactlyOnce, AReplayPassesOverWhatAnOpenTransactionHadWritten) {
     EXPECT_TRUE(ask(waiting.seen).ended.empty());
 }
 
+// Offsets of a results topic of the same name that was deleted say nothing of this one.
+TEST_F(RealKafkaExactlyOnce, ReadsAllResultsWhereTheyEndBelowWhatWasSeen) {
+    submit_jobs(config, topics, 0, 1);
+    KafkaMember member(config, member_options("one"));
+    const auto jobs = poll_jobs(member, handler, 1);
+    ASSERT_EQ(jobs.size(), 1U);
+    member.sink().publish(completed(jobs[0]));
+    member.sink().commit();
+    member.source().close(handler, Clock::now() + 5s);
+
+    const KafkaConnection connection(config, KafkaConnection::Kind::consumer, {{"group.id", topics.prefix}});
+    PastResults past_results(connection, topics);
+    const std::int32_t partition = jobs[0].record.source.partition;
+    const auto ask = [&](const EndsSeen& seen, std::optional<std::chrono::milliseconds> patience) {
+        return past_results.ask({{.partition = partition, .first = 0, .end = 5, .seen = seen}}, std::stop_token(), patience)->at(partition);
+    };
+    const auto end = ask({}, 10s).seen.results;
+    ASSERT_GT(end, 0);
+    for (const auto patience : {std::optional<std::chrono::milliseconds>(), std::optional<std::chrono::milliseconds>(10s)}) {
+        EXPECT_TRUE(ask({.results = end, .dead_letters = 0}, patience).ended.empty());
+        const auto answer = ask({.results = end + 1, .dead_letters = 0}, patience);
+        EXPECT_EQ(answer.ended, std::set<std::int64_t>{jobs[0].record.source.offset});
+        EXPECT_EQ(answer.seen.results, end);
+    }
+}
+
 // KIP-848: no static members, the broker assigns.
 TEST_F(RealKafkaExactlyOnce, HoldsUnderTheNewerGroupProtocolWhileAMemberComesAndGoes) {
     submit_jobs(config, topics, 0, count);
