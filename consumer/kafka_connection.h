@@ -141,9 +141,10 @@ private:
     Backoff backoff_;
 };
 
-// One request for what the consumer's group has committed for these, into the list: the first error of the whole or of a partition.
-rd_kafka_resp_err_t committed_offsets(const KafkaConnection& consumer, rd_kafka_topic_partition_list_t& partitions,
-                                      std::chrono::milliseconds timeout);
+// One request for what the consumer's group has committed for these; `partitions` becomes the answer, with an error for each that has one.
+// `stable`: one that an open transaction holds undecided has UNSTABLE_OFFSET_COMMIT (KIP-447). Returns the error of the whole.
+rd_kafka_resp_err_t committed_offsets(const KafkaConnection& consumer, PartitionListHandle& partitions, std::chrono::milliseconds timeout,
+                                      bool stable = true);
 
 // The embedded broker says who it is by its cluster id.
 bool is_embedded_cluster(std::string_view cluster_id);

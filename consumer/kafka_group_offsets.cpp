@@ -18,11 +18,13 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds request_timeout{5'000};
 
-// Only an offset read as of committed records waits for open transactions.
-KafkaSettings settings_of(const std::string& group, GroupOffsets::View view) {
-    return {{"group.id", group},
-            {"enable.auto.commit", "false"},
-            {"isolation.level", view == GroupOffsets::View::settled ? "read_committed" : "read_uncommitted"}};
+KafkaSettings settings_of(const std::string& group) { return {{"group.id", group}, {"enable.auto.commit", "false"}}; }
+
+rd_kafka_resp_err_t first_error(const rd_kafka_topic_partition_list_t& partitions) {
+    for (int i = 0; i < partitions.cnt; ++i) {
+        if (partitions.elems[i].err != RD_KAFKA_RESP_ERR_NO_ERROR) return partitions.elems[i].err;
+    }
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
 }  // namespace
@@ -31,14 +33,16 @@ struct GroupOffsets::State {
     std::string group;
     schema::Topics topics;
     std::string topic = topics.jobs();
+    View view;
     KafkaConnection connection;
     bool embedded = false;
     std::int32_t partitions = 0;
 
-    State(const KafkaConfig& config, std::string group_name, schema::Topics the_topics, View view)
+    State(const KafkaConfig& config, std::string group_name, schema::Topics the_topics, View the_view)
         : group(std::move(group_name)),
           topics(std::move(the_topics)),
-          connection(config, KafkaConnection::Kind::consumer, settings_of(group, view)),
+          view(the_view),
+          connection(config, KafkaConnection::Kind::consumer, settings_of(group)),
           embedded(is_embedded_cluster(connection.cluster_id())),
           partitions(connection.required_partition_count(topic)) {}
 
@@ -99,8 +103,12 @@ std::optional<GroupMembers> GroupOffsets::members() const {
 }
 
 std::vector<PartitionOffsets> GroupOffsets::read() const {
-    const PartitionListHandle list = state_->list();
-    state_->until_answered("reading the offsets", [&] { return committed_offsets(state_->connection, *list, request_timeout); });
+    PartitionListHandle list;
+    state_->until_answered("reading the offsets", [&] {
+        list = state_->list();
+        const auto error = committed_offsets(state_->connection, list, request_timeout, state_->view == View::settled);
+        return error == RD_KAFKA_RESP_ERR_NO_ERROR ? first_error(*list) : error;
+    });
     std::vector<PartitionOffsets> all;
     for (int i = 0; i < list->cnt; ++i) {
         const rd_kafka_topic_partition_t& found = list->elems[i];
@@ -118,9 +126,8 @@ std::vector<std::int64_t> GroupOffsets::offsets_since(schema::Timestamp time) co
     const PartitionListHandle list = state_->list();
     state_->until_answered("looking for the time", [&] {
         for (int i = 0; i < list->cnt; ++i) list->elems[i].offset = time.time_since_epoch().count();
-        auto error = rd_kafka_offsets_for_times(state_->connection.handle(), list.get(), static_cast<int>(request_timeout.count()));
-        for (int i = 0; i < list->cnt && error == RD_KAFKA_RESP_ERR_NO_ERROR; ++i) error = list->elems[i].err;
-        return error;
+        const auto error = rd_kafka_offsets_for_times(state_->connection.handle(), list.get(), static_cast<int>(request_timeout.count()));
+        return error == RD_KAFKA_RESP_ERR_NO_ERROR ? first_error(*list) : error;
     });
     std::vector<std::int64_t> offsets;
     for (int i = 0; i < list->cnt; ++i) {
@@ -151,7 +158,7 @@ void GroupOffsets::set(const std::vector<NewOffset>& offsets) const {
     const PartitionListHandle list = offsets_of(state_->connection.handle(), commits);
     state_->until_answered("setting the offsets", [&] {
         auto error = rd_kafka_commit(state_->connection.handle(), list.get(), 0);
-        for (int i = 0; i < list->cnt && error == RD_KAFKA_RESP_ERR_NO_ERROR; ++i) error = list->elems[i].err;
+        if (error == RD_KAFKA_RESP_ERR_NO_ERROR) error = first_error(*list);
         if (error == RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID || error == RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION) {
             throw KafkaError(fmt::format("Kafka at {}: group {} has members now: stop its workers and try again",
                                          state_->connection.config().brokers, state_->group));

@@ -5,6 +5,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -24,8 +25,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds backoff_first{20};
 constexpr milliseconds backoff_max{500};
-constexpr milliseconds committed_timeout{500};
-constexpr milliseconds coordinator_timeout{5'000};
+constexpr milliseconds committed_timeout{5'000};
 constexpr milliseconds poll_timeout{200};
 constexpr std::size_t records_max = 1000;
 
@@ -41,7 +41,8 @@ public:
         const EndOffsets stable = stable_ends();
         open_ = ends_of(options_.outputs, RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED);
         leave_out_passed(stable);
-        if (!options_.inputs.empty() && !are_decided(options_.inputs)) undecided_ = options_.inputs;
+        undecided_ = options_.inputs;
+        look_at_undecided();
         wait_for_others();
         if (is_nothing_left()) return {};
         spdlog::warn("{} partitions and the offsets of {} hold a transaction that does not end by itself: ending it, in case it is ours",
@@ -72,15 +73,20 @@ private:
         std::erase_if(open_, [&](const auto& one) { return stable.at(one.first) >= one.second; });
     }
 
-    // False while a transaction holds them undecided. A missing right is told where offsets are needed.
-    bool are_decided(const TopicPartitions& partitions) const {
-        const auto error = committed_offsets(consumer_, *list_of(partitions), committed_timeout);
-        return error == RD_KAFKA_RESP_ERR_NO_ERROR || is_configuration_error(error);
-    }
-
-    // One by one: in a large group some are always about to be decided.
-    void leave_out_decided() {
-        std::erase_if(undecided_, [&](const auto& partition) { return are_decided({partition}); });
+    // Leaves out those that no transaction holds undecided any more. False: nobody knows, as the coordinator does not answer. A missing
+    // right is told where offsets are needed.
+    bool look_at_undecided() {
+        if (undecided_.empty()) return true;
+        PartitionListHandle list = list_of(undecided_);
+        const auto error = committed_offsets(consumer_, list, committed_timeout);
+        if (error != RD_KAFKA_RESP_ERR_NO_ERROR && !is_configuration_error(error)) return false;
+        undecided_.clear();
+        for (int i = 0; error == RD_KAFKA_RESP_ERR_NO_ERROR && i < list->cnt; ++i) {
+            const rd_kafka_topic_partition_t& found = list->elems[i];
+            const bool is_answer = found.err == RD_KAFKA_RESP_ERR_NO_ERROR || is_configuration_error(found.err);
+            if (!is_answer) undecided_.emplace_back(found.topic, found.partition);
+        }
+        return true;
     }
 
     // Mostly these are transactions of other workers, about to end.
@@ -89,49 +95,36 @@ private:
         for (Backoff backoff(backoff_first, backoff_max); !is_over();) {
             std::this_thread::sleep_for(backoff.next());
             leave_out_passed(stable_ends());
-            leave_out_decided();
+            look_at_undecided();
         }
-        if (undecided_.empty() || is_worker_ending()) return;
+        if (is_worker_ending()) return;
         // Offsets that nobody can read may be decided, and may say that what stands open was committed.
-        for (Retry retry(consumer_, "asking the group's coordinator", limits_.deadline); !coordinator_answers();) retry.again();
-        leave_out_decided();
-    }
-
-    // It does whenever it is there, as it is not asked to wait for transactions.
-    bool coordinator_answers() const {
-        const PartitionListHandle list = list_of({options_.inputs.front()});
-        const GroupOffsetsRequestHandle request(rd_kafka_ListConsumerGroupOffsets_new(options_.group.c_str(), list.get()));
-        rd_kafka_ListConsumerGroupOffsets_t* requests[] = {request.get()};
-        const QueueHandle queue(rd_kafka_queue_new(consumer_.handle()));
-        rd_kafka_ListConsumerGroupOffsets(consumer_.handle(), requests, 1, nullptr, queue.get());
-        const EventHandle event(rd_kafka_queue_poll(queue.get(), static_cast<int>(coordinator_timeout.count())));
-        if (!event || rd_kafka_event_error(event.get()) != RD_KAFKA_RESP_ERR_NO_ERROR) return false;
-        std::size_t count = 0;
-        const auto* const* groups =
-            rd_kafka_ListConsumerGroupOffsets_result_groups(rd_kafka_event_ListConsumerGroupOffsets_result(event.get()), &count);
-        return count == 1 && rd_kafka_group_result_error(groups[0]) == nullptr;
+        for (Retry retry(consumer_, "asking the group's coordinator", limits_.deadline); !look_at_undecided();) retry.again();
     }
 
     // What the group's offsets say of each partition of which they say anything.
     std::map<std::int32_t, CommitState> states() const {
         std::map<std::int32_t, CommitState> states;
-        for (const auto& partition : options_.inputs) {
-            if (std::ranges::find(undecided_, partition) != undecided_.end()) continue;
-            const PartitionListHandle list = list_of({partition});
-            for (Retry retry(consumer_, "reading committed offsets", limits_.deadline);;) {
-                const auto error = committed_offsets(consumer_, *list, committed_timeout);
-                if (error == RD_KAFKA_RESP_ERR_NO_ERROR || is_configuration_error(error)) break;
-                if (is_worker_ending()) return {};
-                retry.again(rd_kafka_err2str(error));
-            }
-            const rd_kafka_topic_partition_t& found = list->elems[0];
+        TopicPartitions decided;
+        std::ranges::remove_copy_if(options_.inputs, std::back_inserter(decided),
+                                    [&](const auto& one) { return std::ranges::find(undecided_, one) != undecided_.end(); });
+        if (decided.empty()) return states;
+        PartitionListHandle list = list_of(decided);
+        for (Retry retry(consumer_, "reading committed offsets", limits_.deadline);;) {
+            const auto error = committed_offsets(consumer_, list, committed_timeout);
+            if (error == RD_KAFKA_RESP_ERR_NO_ERROR) break;
+            if (is_configuration_error(error) || is_worker_ending()) return states;
+            retry.again(rd_kafka_err2str(error));
+        }
+        for (int i = 0; i < list->cnt; ++i) {
+            const rd_kafka_topic_partition_t& found = list->elems[i];
             if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR || found.offset < 0) continue;
             auto state = decode_commit_metadata(found.offset, {static_cast<const char*>(found.metadata), found.metadata_size});
             if (!state && state.error().kind == CommitMetadataError::Kind::newer) {
                 throw KafkaError(fmt::format("{} [{}], offset {}: {}", found.topic, found.partition, found.offset, state.error().text));
             }
             // Without metadata, what lies below the offset is known.
-            states[partition.second] = state ? *std::move(state) : CommitState{.offset = found.offset, .highest_finished = found.offset};
+            states[found.partition] = state ? *std::move(state) : CommitState{.offset = found.offset, .highest_finished = found.offset};
         }
         return states;
     }

@@ -42,7 +42,8 @@ public:
         std::int32_t partition = 0;  // of the jobs topic
         std::int64_t first = 0;      // of jobs in [first, end); where that is empty, nothing is read
         std::int64_t end = 0;
-        // What ended below is known; nullopt: nothing is. A mark beyond its log's end is about an earlier topic of the name: it counts as none.
+        // What ended below is known; nullopt: nothing is. A mark beyond its log's end is about an earlier topic of that name: it does not
+        // count.
         std::optional<EndsSeen> seen;
         Log in = Log::both;
     };

@@ -18,6 +18,28 @@ constexpr milliseconds turn{50};
 constexpr milliseconds short_turn{5};  // while jobs wait for the commit of their start
 constexpr milliseconds commit_patience{1'000};
 constexpr std::chrono::seconds hold_log_interval{30};
+constexpr milliseconds undecided_interval{200};
+constexpr std::chrono::seconds undecided_log_interval{30};
+
+TopicPartitions partitions_in(const rd_kafka_topic_partition_list_t& list) {
+    TopicPartitions partitions;
+    for (int i = 0; i < list.cnt; ++i) partitions.emplace_back(list.elems[i].topic, list.elems[i].partition);
+    return partitions;
+}
+
+// Those of them that are assigned: of what a take-over is not through with, the client knows nothing yet.
+PartitionListHandle assigned_of(rd_kafka_t* client, const rd_kafka_topic_partition_list_t& partitions) {
+    rd_kafka_topic_partition_list_t* all = nullptr;
+    rd_kafka_assignment(client, &all);
+    const PartitionListHandle assigned(all);
+    PartitionListHandle found(rd_kafka_topic_partition_list_new(partitions.cnt));
+    for (const auto& [topic, partition] : partitions_in(partitions)) {
+        if (assigned && rd_kafka_topic_partition_list_find(assigned.get(), topic.c_str(), partition) != nullptr) {
+            rd_kafka_topic_partition_list_add(found.get(), topic.c_str(), partition);
+        }
+    }
+    return found;
+}
 
 void say_lost(const std::pair<std::string, std::int32_t>& partition, std::int64_t count, std::int64_t first) {
     spdlog::error(
@@ -87,7 +109,8 @@ void KafkaSource::on_rebalance(rd_kafka_t* client, rd_kafka_resp_err_t error, rd
         return;
     }
     if (self->closing_) {
-        const ErrorHandle ignored(assign ? rd_kafka_incremental_assign(client, list) : rd_kafka_incremental_unassign(client, list));
+        const ErrorHandle ignored(assign ? rd_kafka_incremental_assign(client, list)
+                                         : rd_kafka_incremental_unassign(client, assigned_of(client, *list).get()));
         return;
     }
     Rebalance rebalance;
@@ -138,18 +161,31 @@ void KafkaSource::serve_rebalances(RevocationHandler& handler) {
         if (rebalance.kind != Rebalance::Kind::assign) {
             revoke(rebalance, handler, Clock::now() + options_.drain_budget);
         } else if (rebalance.list->cnt == 0) {
-            check(rd_kafka_incremental_assign(connection_.handle(), rebalance.list.get()), "answering an assignment");
+            answer_assign();
         } else {
-            arriving_.reset(rd_kafka_topic_partition_list_copy(rebalance.list.get()));
-            TopicPartitions partitions;
-            for (int i = 0; i < arriving_->cnt; ++i) partitions.emplace_back(arriving_->elems[i].topic, arriving_->elems[i].partition);
-            take_over_.start(std::move(partitions));
+            is_arriving_ = true;
+            begin_take_over(partitions_in(*rebalance.list));
         }
     }
-    if (!take_over_.is_running() && !resets_.empty()) {
+    if (take_over_.is_running() || Clock::now() < next_take_over_) return;
+    if (!resets_.empty()) {
         resetting_ = true;
-        take_over_.start(std::exchange(resets_, {}));
+        begin_take_over(std::exchange(resets_, {}));
+    } else if (!undecided_.empty()) {
+        say_undecided();
+        begin_take_over(std::exchange(undecided_, {}));
     }
+}
+
+// With nothing to read.
+void KafkaSource::answer_assign() {
+    const PartitionListHandle none(rd_kafka_topic_partition_list_new(0));
+    check(rd_kafka_incremental_assign(connection_.handle(), none.get()), "answering an assignment");
+}
+
+void KafkaSource::begin_take_over(TopicPartitions partitions) {
+    asked_ = partitions;
+    take_over_.start(std::move(partitions));
 }
 
 void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler, Clock::time_point deadline) {
@@ -158,6 +194,7 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
         const Key key{rebalance.list->elems[i].topic, rebalance.list->elems[i].partition};
         careful_.gone(key.first, key.second);
         std::erase(resets_, key);
+        std::erase(undecided_, key);
         if (const auto epoch = epoch_of(key)) going.push_back({key.first, key.second, *epoch});
     }
     const bool lost = rebalance.kind == Rebalance::Kind::lost;
@@ -174,7 +211,8 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
     if (!going.empty() && lost) handler.lost(going);
     for (const PartitionEpoch& partition : going) readings_.erase({partition.topic, partition.partition});
     spdlog::info("{}: gave up {} partitions, {} left", options_.topics.jobs(), going.size(), readings_.size());
-    check(rd_kafka_incremental_unassign(connection_.handle(), rebalance.list.get()), "giving up partitions");
+    check(rd_kafka_incremental_unassign(connection_.handle(), assigned_of(connection_.handle(), *rebalance.list).get()),
+          "giving up partitions");
 }
 
 // Also without a job in flight a commit is owed: the last one may list starts of jobs that never ran.
@@ -187,20 +225,44 @@ void KafkaSource::leave(const std::vector<PartitionEpoch>& partitions, Revocatio
 void KafkaSource::finish_take_over() {
     const auto partitions = take_over_.result();
     if (!partitions) return;
-    if (std::exchange(resetting_, false)) {
-        go_on_after_reset(*partitions);
-    } else {
-        begin_reading(*partitions);
+    const bool is_reset = std::exchange(resetting_, false);
+    std::vector<Key> left = std::exchange(asked_, {});
+    const bool is_arriving = std::exchange(is_arriving_, false);
+    // What comes after the assign was answered may be about to go again.
+    const bool may_begin = is_reset || is_arriving || (rebalances_.empty() && rd_kafka_assignment_lost(connection_.handle()) == 0);
+    if (may_begin) {
+        for (const TakenOver& taken : *partitions) std::erase(left, Key(taken.topic, taken.partition));
+        if (is_reset) {
+            go_on_after_reset(*partitions);
+        } else if (is_arriving || !partitions->empty()) {
+            begin_reading(*partitions);
+        }
     }
+    if (left.empty()) return;
+    std::vector<Key>& again = is_reset ? resets_ : undecided_;
+    // Mostly it is another worker's, about to end.
+    if (is_arriving) next_undecided_log_ = Clock::now() + undecided_log_interval;
+    again.insert(again.end(), left.begin(), left.end());
+    next_take_over_ = Clock::now() + undecided_interval;
+}
+
+void KafkaSource::say_undecided() {
+    const auto now = Clock::now();
+    if (now < next_undecided_log_) return;
+    next_undecided_log_ = now + undecided_log_interval;
+    const auto& [topic, partition] = undecided_.front();
+    spdlog::warn(
+        "{} [{}]: a transaction holds its committed offset undecided, so its jobs wait ({} such partitions): should that last, "
+        "`kafka-transactions.sh find-hanging` of your brokers names the transaction",
+        topic, partition, undecided_.size());
 }
 
 void KafkaSource::begin_reading(const std::vector<TakenOver>& partitions) {
+    const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
     std::int64_t backlog = 0;
     for (const TakenOver& taken : partitions) {
         const Key key{taken.topic, taken.partition};
-        rd_kafka_topic_partition_t* place = rd_kafka_topic_partition_list_find(arriving_.get(), taken.topic.c_str(), taken.partition);
-        CHECK(place != nullptr, "a take-over answers for what it was asked");
-        place->offset = taken.start;
+        rd_kafka_topic_partition_list_add(list.get(), taken.topic.c_str(), taken.partition)->offset = taken.start;
         const Epoch epoch = tracker_.assign(taken.topic, taken.partition, taken.state, taken.recorded);
         readings_.erase(key);
         readings_.emplace(key, Reading{.epoch = epoch,
@@ -213,8 +275,7 @@ void KafkaSource::begin_reading(const std::vector<TakenOver>& partitions) {
         backlog += taken.end - taken.start;
         if (taken.lost > 0) say_lost(key, taken.lost, taken.first);
     }
-    check(rd_kafka_incremental_assign(connection_.handle(), arriving_.get()), "taking partitions");
-    arriving_.reset();
+    check(rd_kafka_incremental_assign(connection_.handle(), list.get()), "taking partitions");
     spdlog::info("{}: took {} partitions with {} jobs waiting, {} in all", options_.topics.jobs(), partitions.size(), backlog,
                  readings_.size());
 }
@@ -334,16 +395,13 @@ std::optional<std::int64_t> KafkaSource::backlog() {
 void KafkaSource::close(RevocationHandler& handler, Clock::time_point deadline) {
     CHECK(!closing_, "closed once");
     take_over_.cancel();
-    if (arriving_) {
-        // An assign must be answered before the group can be left; nothing is read any more.
-        check(rd_kafka_incremental_assign(connection_.handle(), arriving_.get()), "answering an assignment");
-        arriving_.reset();
-    }
+    // An assign must be answered before the group can be left; nothing is read any more.
+    if (std::exchange(is_arriving_, false)) answer_assign();
     while (!rebalances_.empty()) {
         const Rebalance rebalance = std::move(rebalances_.front());
         rebalances_.pop_front();
         if (rebalance.kind == Rebalance::Kind::assign) {
-            check(rd_kafka_incremental_assign(connection_.handle(), rebalance.list.get()), "answering an assignment");
+            answer_assign();
         } else {
             revoke(rebalance, handler, deadline);
         }

@@ -84,7 +84,10 @@ private:
     void serve_rebalances(RevocationHandler& handler);
     void revoke(const Rebalance& rebalance, RevocationHandler& handler, Clock::time_point deadline);
     void leave(const std::vector<PartitionEpoch>& partitions, RevocationHandler& handler, Clock::time_point deadline);
+    void answer_assign();
+    void begin_take_over(TopicPartitions partitions);
     void finish_take_over();
+    void say_undecided();
     void begin_reading(const std::vector<TakenOver>& partitions);
     void go_on_after_reset(const std::vector<TakenOver>& partitions);
     void read(std::vector<Delivery>& deliveries, std::size_t max);
@@ -101,9 +104,13 @@ private:
     bool subscribed_ = false;
     bool closing_ = false;
     std::deque<Rebalance> rebalances_;  // told by librdkafka, not yet answered
-    PartitionListHandle arriving_;      // being taken over: the assign that is not answered yet
+    bool is_arriving_ = false;          // an assign is not answered yet: its partitions are being taken over
+    std::vector<Key> undecided_;        // assigned, but a transaction holds their offsets undecided: they are not read yet
     std::vector<Key> resets_;           // out of range: their position is to be found anew
     bool resetting_ = false;            // the take-over that runs is about resets_
+    TopicPartitions asked_;             // what it is about
+    Clock::time_point next_take_over_;  // of undecided_ or resets_
+    Clock::time_point next_undecided_log_;
     mutable std::mutex counters_mutex_;
     Counters counters_;           // guarded by counters_mutex_
     KafkaConnection connection_;  // its callbacks write to the members above

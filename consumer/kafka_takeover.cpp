@@ -127,20 +127,23 @@ void TakeOver::cancel() {
 }
 
 std::vector<TakenOver> TakeOver::ask(const TopicPartitions& partitions, const std::stop_token& stop) {
-    const PartitionListHandle list = list_of(partitions);
+    const auto refuse = [&](rd_kafka_resp_err_t error) {
+        throw KafkaError(fmt::format("Kafka at {}: reading committed offsets: {}{}", consumer_.config().brokers, rd_kafka_err2str(error),
+                                     advice_for(error, partitions.front().first)));
+    };
+    PartitionListHandle list = list_of(partitions);
     for (Retry retry(consumer_, "reading committed offsets", consumer_.config().deadline_later, stop);;) {
-        const auto error = committed_offsets(consumer_, *list, request_timeout);
+        const auto error = committed_offsets(consumer_, list, request_timeout);
         if (error == RD_KAFKA_RESP_ERR_NO_ERROR) break;
-        if (is_configuration_error(error)) {
-            throw KafkaError(fmt::format("Kafka at {}: reading committed offsets: {}{}", consumer_.config().brokers,
-                                         rd_kafka_err2str(error), advice_for(error, partitions.front().first)));
-        }
+        if (is_configuration_error(error)) refuse(error);
         if (!retry.again(rd_kafka_err2str(error))) return {};
     }
     std::vector<TakenOver> all;
     std::vector<PastResults::Question> questions;
     for (int i = 0; i < list->cnt; ++i) {
         const rd_kafka_topic_partition_t& found = list->elems[i];
+        if (is_configuration_error(found.err)) refuse(found.err);
+        if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR) continue;
         const auto log = consumer_.watermarks(found.topic, found.partition, consumer_.config().deadline_later, stop);
         if (!log) return {};
         const auto committed = found.offset >= 0 ? std::optional(found.offset) : std::nullopt;

@@ -44,7 +44,8 @@ public:
     // All refers to partitions of `consumer`'s group; both must outlive this.
     TakeOver(KafkaConnection& consumer, PastResults& past_results) : consumer_(consumer), past_results_(past_results) {}
 
-    // Starts asking. A time-out is asked again, never taken for "no offset".
+    // Starts asking. A time-out is asked again, never taken for "no offset". A partition whose offset an open transaction holds undecided
+    // is left out of the answer.
     void start(TopicPartitions partitions);
     bool is_running() const { return thread_.joinable(); }
     // The answer once it is there. Throws KafkaError when it cannot be had until deadline_later, or the metadata is a newer program's.

@@ -242,6 +242,67 @@ TEST_F(RealKafkaExactlyOnce, AReplayPassesOverWhatAnOpenTransactionHadWritten) {
     EXPECT_TRUE(ask(waiting.seen).ended.empty());
 }
 
+// A transaction over a partition's offset that does not end: only that one waits.
+TEST_F(RealKafkaExactlyOnce, ReadsTheOtherPartitionsWhileOnesOffsetIsUndecided) {
+    submit_jobs(config, topics, 0, count);
+    std::size_t waiting = 0;
+    for (const auto& job : read_all(config, topics.jobs())) waiting += job.source.partition == 1 ? 1 : 0;
+    const auto options = member_options("one");
+    KafkaMember member(config, options);
+    TransactionalProducer other(config, {.id = topics.prefix + "-other", .timeout = 60s});
+    ASSERT_EQ(other.open(20s).end, StepEnd::done);
+    ASSERT_EQ(other.begin(0).end, StepEnd::done);
+    const GroupMetadataHandle group(rd_kafka_consumer_group_metadata_new(options.group.c_str()));
+    const PartitionListHandle offsets(rd_kafka_topic_partition_list_new(1));
+    rd_kafka_topic_partition_list_add(offsets.get(), topics.jobs().c_str(), 1)->offset = 0;
+    ASSERT_EQ(other.send_offsets(group.get(), offsets.get()).end, StepEnd::done);
+
+    const auto jobs = poll_jobs(member, handler, count - waiting);
+    EXPECT_EQ(jobs.size(), count - waiting);
+    for (const Delivery& job : jobs) {
+        EXPECT_NE(job.record.source.partition, 1);
+        member.sink().publish(completed(job));
+    }
+    EXPECT_EQ(member.sink().commit(), jobs.size());
+    EXPECT_EQ(poll_jobs(member, handler, 1, 2s).size(), 0U);
+    ASSERT_EQ(other.abort().end, StepEnd::done);
+    EXPECT_EQ(finish_rest(member, waiting), waiting);
+    expect_one_result_each(count);
+    member.source().close(handler, Clock::now() + 5s);
+}
+
+// One that leaves before it has read such a partition gives it back like the others.
+TEST_F(RealKafkaExactlyOnce, GivesAPartitionBackThatItCouldNotReadYet) {
+    submit_jobs(config, topics, 0, count);
+    const auto options = member_options("one");
+    TransactionalProducer other(config, {.id = topics.prefix + "-other", .timeout = 60s});
+    {
+        KafkaMember member(config, options);
+        ASSERT_EQ(other.open(20s).end, StepEnd::done);
+        ASSERT_EQ(other.begin(0).end, StepEnd::done);
+        const GroupMetadataHandle group(rd_kafka_consumer_group_metadata_new(options.group.c_str()));
+        const PartitionListHandle offsets(rd_kafka_topic_partition_list_new(1));
+        rd_kafka_topic_partition_list_add(offsets.get(), topics.jobs().c_str(), 2)->offset = 0;
+        ASSERT_EQ(other.send_offsets(group.get(), offsets.get()).end, StepEnd::done);
+        EXPECT_GT(poll_jobs(member, handler, 1).size(), 0U);
+        const auto begin = Clock::now();
+        KafkaMember second(config, member_options("two"));
+        const auto deadline = Clock::now() + 30s;
+        while (second.stats().partitions == 0 && Clock::now() < deadline) {
+            second.source().poll(50ms, 0, handler);
+            member.source().poll(50ms, 0, handler);
+        }
+        EXPECT_GT(second.stats().partitions, 0U) << "a rebalance goes through";
+        second.source().close(handler, Clock::now() + 5s);
+        member.source().close(handler, Clock::now() + 5s);
+        EXPECT_LT(Clock::now() - begin, 40s);
+    }
+    ASSERT_EQ(other.abort().end, StepEnd::done);
+    KafkaMember member(config, options);
+    EXPECT_EQ(finish_rest(member, count), static_cast<std::size_t>(count));
+    member.source().close(handler, Clock::now() + 5s);
+}
+
 // Offsets of a results topic of the same name that was deleted say nothing of this one.
 TEST_F(RealKafkaExactlyOnce, ReadsAllResultsWhereTheyEndBelowWhatWasSeen) {
     submit_jobs(config, topics, 0, 1);
