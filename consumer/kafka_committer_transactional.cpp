@@ -133,7 +133,6 @@ private:
         if (result.end != StepEnd::done) return result;
         if (sent.end != StepEnd::done) return sent;
         fault_point("outbox.offsets_sent");
-        fault_point("outbox.committing");
         result = producer_->commit();
         if (result.end != StepEnd::done) return result;
         fault_point("outbox.committed");

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "consumer/backoff.h"
+#include "consumer/fault_point.h"
 
 namespace lorry::consumer {
 
@@ -24,10 +25,10 @@ constexpr milliseconds backoff_first{5};
 constexpr milliseconds backoff_max{500};
 
 // Kafka's numbers of the requests that change a transaction's state (protocol guide, "Api Keys").
+constexpr std::int16_t end_transaction = 26;
 bool changes_transaction(std::int16_t api) {
     constexpr std::int16_t add_partitions = 24;
     constexpr std::int16_t add_offsets = 25;
-    constexpr std::int16_t end_transaction = 26;
     constexpr std::int16_t commit_offsets = 28;
     return api == add_partitions || api == add_offsets || api == end_transaction || api == commit_offsets;
 }
@@ -75,7 +76,16 @@ TransactionalProducer::TransactionalProducer(const KafkaConfig& config, Options 
 
 rd_kafka_resp_err_t TransactionalProducer::on_new(rd_kafka_t* client, const rd_kafka_conf_t*, void* opaque, char*, std::size_t) {
     rd_kafka_interceptor_add_on_broker_state_change(client, "lorry", on_broker_state, opaque);
+    rd_kafka_interceptor_add_on_request_sent(client, "lorry", on_sent, opaque);
     return rd_kafka_interceptor_add_on_response_received(client, "lorry", on_response, opaque);
+}
+
+// On the thread of that broker, when the whole request is on its way: the broker carries it out whatever becomes of us.
+rd_kafka_resp_err_t TransactionalProducer::on_sent(rd_kafka_t*, int, const char*, std::int32_t, std::int16_t api, std::int16_t,
+                                                   std::int32_t, std::size_t, void* opaque) {
+    // An abort is such a request as well.
+    if (api == end_transaction && static_cast<TransactionalProducer*>(opaque)->is_committing_) fault_point("outbox.committing");
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
 // On one of the client's threads.
@@ -197,9 +207,12 @@ StepResult TransactionalProducer::send_offsets(const rd_kafka_consumer_group_met
 }
 
 StepResult TransactionalProducer::commit() {
+    is_committing_ = true;
     // Not repeated: a commit that timed out may still be carried out.
-    return step("committing", milliseconds(0),
-                [&] { return rd_kafka_commit_transaction(connection_.handle(), static_cast<int>(options_.timeout.count())); });
+    StepResult result = step("committing", milliseconds(0),
+                             [&] { return rd_kafka_commit_transaction(connection_.handle(), static_cast<int>(options_.timeout.count())); });
+    is_committing_ = false;
+    return result;
 }
 
 StepResult TransactionalProducer::abort() {

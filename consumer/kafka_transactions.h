@@ -68,6 +68,8 @@ public:
 
 private:
     static rd_kafka_resp_err_t on_new(rd_kafka_t* client, const rd_kafka_conf_t*, void* opaque, char*, std::size_t);
+    static rd_kafka_resp_err_t on_sent(rd_kafka_t*, int, const char*, std::int32_t, std::int16_t api, std::int16_t, std::int32_t,
+                                       std::size_t, void* opaque);
     static rd_kafka_resp_err_t on_response(rd_kafka_t*, int, const char*, std::int32_t, std::int16_t api, std::int16_t, std::int32_t,
                                            std::size_t, std::int64_t, rd_kafka_resp_err_t error, void* opaque);
     static rd_kafka_resp_err_t on_broker_state(rd_kafka_t*, std::int32_t broker, const char*, const char* name, int port, const char* state,
@@ -82,6 +84,7 @@ private:
     std::vector<rd_kafka_resp_err_t> errors_;  // by tag: the first of each
     DeliveredEnds delivered_;
     std::set<std::string, std::less<>> topics_;  // that this transaction writes to
+    std::atomic<bool> is_committing_ = false;    // read by the client's threads
     // Set by the client's threads.
     std::atomic<bool> stray_request_ = false;
     std::atomic<bool> lost_broker_ = false;
