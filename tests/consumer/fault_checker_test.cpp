@@ -235,7 +235,10 @@ TEST_F(FaultChecker, TakesACrashForAnEndOnlyWhereItMayHaveHappened) {
     EXPECT_EQ(found(), "wrong_end");
     EXPECT_EQ(crashed_by_chance(evidence), 1U);
     evidence.rules.crashes_by_chance = true;
+    evidence.deaths = 1;
     EXPECT_EQ(found(), "");
+    evidence.deaths = 0;
+    EXPECT_EQ(found(), "wrong_end") << "more jobs than there were deaths";
 }
 
 TEST_F(FaultChecker, SeesAWorkerThatHeldTooMuch) {
@@ -257,6 +260,36 @@ TEST_F(FaultChecker, SeesFaultsThatNeverCameAbout) {
     EXPECT_EQ(found(), "not_reached") << "of a single fault nothing may be missed";
     evidence.points.missed = 0;
     EXPECT_EQ(found(), "");
+}
+
+TEST_F(FaultChecker, SeesThatNothingEndedForTooLongAfterAFault) {
+    evidence.pause_limit = std::chrono::milliseconds(25'000);
+    evidence.pauses = {{.after = "kill_busy", .longest = std::chrono::milliseconds(25'000)}};
+    EXPECT_EQ(found(), "");
+    evidence.pauses.push_back({.after = "kill_all", .longest = std::chrono::milliseconds(25'001)});
+    EXPECT_EQ(found(), "stalled");
+    EXPECT_EQ(check(evidence).at(0).text, "after kill_all: no job ended for 25001 ms (of 25000) though some were left");
+}
+
+TEST_F(FaultChecker, SeesAWorkerThatDoesNotEndWhenToldTo) {
+    evidence.worker_ends = {{.member = "w0", .exit_code = 0, .wanted = 0}};
+    EXPECT_EQ(found(), "");
+    evidence.worker_ends[0].exit_code.reset();
+    EXPECT_EQ(found(), "stalled");
+}
+
+TEST_F(FaultChecker, SeesAWorkerThatEndsOtherwiseThanItMust) {
+    evidence.worker_ends = {{.member = "w0", .exit_code = 1, .wanted = 1, .words = {"the topic results"}, .log = "no: the topic results"}};
+    EXPECT_EQ(found(), "");
+    evidence.worker_ends[0].exit_code = 134;
+    EXPECT_EQ(found(), "wrong_exit") << "another exit code";
+    evidence.worker_ends[0].exit_code = 1;
+    evidence.worker_ends[0].log = "no";
+    EXPECT_EQ(found(), "wrong_exit") << "it does not say why";
+    evidence.worker_ends = {{.member = "w1"}};
+    EXPECT_EQ(found(), "") << "it must run, and does";
+    evidence.worker_ends[0].exit_code = 0;
+    EXPECT_EQ(found(), "wrong_exit") << "it must run";
 }
 
 TEST_F(FaultChecker, SeesAResultUnderAnotherId) {

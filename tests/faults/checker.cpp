@@ -75,6 +75,9 @@ public:
         check_ledger();
         check_peaks();
         check_points();
+        check_pauses();
+        check_worker_ends();
+        check_crashes();
         return std::move(violations_);
     }
 
@@ -293,6 +296,36 @@ private:
         const std::size_t reached = points.chosen - points.missed;
         if (static_cast<double>(reached) >= points.reached_least * static_cast<double>(points.chosen)) return;
         complain(Kind::not_reached, fmt::format("{} of {} faults came about", reached, points.chosen));
+    }
+
+    void check_pauses() {
+        for (const Pause& pause : evidence_.pauses) {
+            if (pause.longest <= evidence_.pause_limit) continue;
+            complain(Kind::stalled, fmt::format("after {}: no job ended for {} ms (of {}) though some were left", pause.after,
+                                                pause.longest.count(), evidence_.pause_limit.count()));
+        }
+    }
+
+    void check_worker_ends() {
+        const auto show_code = [](std::optional<int> code) { return code ? std::to_string(*code) : "none, it runs on"; };
+        for (const WorkerEnd& end : evidence_.worker_ends) {
+            if (end.exit_code != end.wanted) {
+                complain(end.exit_code ? Kind::wrong_exit : Kind::stalled,
+                         fmt::format("{}: exit code {} instead of {}: {}", end.member, show_code(end.exit_code), show_code(end.wanted),
+                                     end.log));
+            }
+            for (const std::string& word : end.words) {
+                if (end.log.find(word) != std::string::npos) continue;
+                complain(Kind::wrong_exit, fmt::format("{} ended without saying '{}': {}", end.member, word, end.log));
+            }
+        }
+    }
+
+    // The third time a job runs alone, so each that crashed by chance has had a death of its own.
+    void check_crashes() {
+        const std::size_t crashed = crashed_by_chance(evidence_);
+        if (crashed <= evidence_.deaths) return;
+        complain(Kind::wrong_end, fmt::format("{} jobs ended as worker_crashed by chance, in {} deaths", crashed, evidence_.deaths));
     }
 
     const Evidence& evidence_;

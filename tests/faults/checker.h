@@ -2,6 +2,8 @@
 // lorry_faults, lorry_fault_checker (evidence.h reads the topics) and its own tests, which break one thing each.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -44,6 +46,21 @@ struct FaultPoints {
     double reached_least = 1.0;  // share of the chosen
 };
 
+// The longest time in which nothing ended while jobs were left: from a fault, once it had healed, to the next one (progress_watch.h).
+struct Pause {
+    std::string after;  // the fault
+    std::chrono::milliseconds longest{0};
+};
+
+// A worker that had to end in one way, or not to end.
+struct WorkerEnd {
+    std::string member;
+    std::optional<int> exit_code = std::nullopt;  // nullopt: it still runs
+    std::optional<int> wanted = std::nullopt;     // likewise
+    std::vector<std::string> words = {};          // that its log must hold
+    std::string log = {};                         // its last lines
+};
+
 // What the topics and the ledger say when all is over.
 struct Evidence {
     schema::Topics topics;
@@ -57,6 +74,10 @@ struct Evidence {
     std::vector<PartitionEnd> ends;
     std::vector<WorkerPeak> peaks;
     FaultPoints points;
+    std::vector<Pause> pauses;
+    std::chrono::milliseconds pause_limit{0};
+    std::vector<WorkerEnd> worker_ends;
+    std::size_t deaths = 0;  // of workers, each of which may have made one job a crash by chance
     // Terminal jobs of the ledger that was kept, and of one made anew; nullopt: not looked at.
     std::optional<std::vector<schema::Status>> ledger_live, ledger_rebuilt;
 };
@@ -64,7 +85,7 @@ struct Evidence {
 struct Violation {
     enum class Kind : std::uint8_t {
         lost,                 // a job without result and dead letter
-        stalled,              // nothing ended for longer than the time-outs allow, or a worker does not
+        stalled,              // nothing ended for longer than the time-outs allow, or a worker did not that was told to
         wrong_exit,           // a worker did not end as it must, or without saying why
         not_reached,          // faults that were to happen and did not: nothing was shown
         doubled,              // with more than one

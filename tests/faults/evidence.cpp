@@ -135,7 +135,7 @@ void Tail::take(const JobRecord& record) {
     auto& offsets = finished_[source->partition];
     if (offsets.size() <= static_cast<std::size_t>(source->offset)) offsets.resize(static_cast<std::size_t>(source->offset) + 1);
     offsets[static_cast<std::size_t>(source->offset)] = true;
-    longest_pause_ = std::max(longest_pause_, now - std::exchange(quiet_since_, now));
+    watch_.end(now);
 }
 
 // Commits first, then the ends: whatever those commits tell of lies before the ends.
@@ -177,15 +177,25 @@ std::optional<SteadyClock::time_point> Tail::first_end_of(const std::string& wor
     return first == found->second.end() ? std::nullopt : std::optional(*first);
 }
 
-void Tail::begin_watch() {
+void Tail::expect(std::size_t jobs) {
     const std::scoped_lock lock(mutex_);
-    quiet_since_ = SteadyClock::now();
-    longest_pause_ = {};
+    watch_.expect(jobs, SteadyClock::now());
 }
 
-milliseconds Tail::longest_pause() const {
+void Tail::begin_watch() {
     const std::scoped_lock lock(mutex_);
-    return std::chrono::duration_cast<milliseconds>(std::max(longest_pause_, SteadyClock::now() - quiet_since_));
+    watch_.begin(SteadyClock::now());
+}
+
+milliseconds Tail::pause() const {
+    const std::scoped_lock lock(mutex_);
+    return std::chrono::duration_cast<milliseconds>(watch_.pause(SteadyClock::now()));
+}
+
+std::optional<milliseconds> Tail::stop_watch() {
+    const std::scoped_lock lock(mutex_);
+    const auto longest = watch_.stop(SteadyClock::now());
+    return longest ? std::optional(std::chrono::duration_cast<milliseconds>(*longest)) : std::nullopt;
 }
 
 std::vector<Violation> Tail::violations() const {

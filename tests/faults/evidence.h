@@ -13,6 +13,7 @@
 
 #include "consumer/kafka_config.h"
 #include "tests/faults/checker.h"
+#include "tests/faults/progress_watch.h"
 
 namespace lorry::faults {
 
@@ -37,9 +38,11 @@ public:
     std::size_t ended() const;  // jobs with at least one end
     // When that worker's first result after `since` was seen.
     std::optional<SteadyClock::time_point> first_end_of(const std::string& worker, SteadyClock::time_point since) const;
-    // The longest time without an end since the last call to begin_watch(), the one in progress too.
+    // Of the watch over progress (progress_watch.h); expect() before these jobs are produced.
+    void expect(std::size_t jobs);
     void begin_watch();
-    std::chrono::milliseconds longest_pause() const;
+    std::chrono::milliseconds pause() const;
+    std::optional<std::chrono::milliseconds> stop_watch();
     // What was wrong with commits so far, and how many were looked at.
     std::vector<Violation> violations() const;
     std::size_t commits_seen() const;
@@ -64,8 +67,7 @@ private:
     std::set<schema::Source> sources_;
     FinishedOffsets finished_;
     std::map<std::string, std::vector<SteadyClock::time_point>> ends_of_worker_;
-    SteadyClock::time_point quiet_since_ = SteadyClock::now();  // the last end, or begin_watch()
-    SteadyClock::duration longest_pause_{0};
+    ProgressWatch watch_;
     std::optional<CommitSample> sample_;
     std::size_t commits_seen_ = 0;
     std::vector<Violation> violations_;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <iostream>
 #include <map>
+#include <random>
 
 #include <fmt/format.h>
 
@@ -28,7 +29,7 @@ from committed records alone that every job ended exactly once. Exit code 1 if o
   --faults N        of the mix, at least (default: as many as the jobs last for)
   --minutes N       the mix ends its faults then at the latest (default: no limit)
   --seed S          of jobs, faults and choices (default: from the clock; printed)
-  --workers W       (3)     --partitions P (6)     --brokers B (1; the proxy's faults need a single one, coordinator_move 3)
+  --workers W       (3)     --partitions P (6)     --brokers B (1; coordinator_move needs 3)
   --slack-ms N      how much longer than session, transaction and clean-up nothing may end after healing (5000; more on busy machines)
   --step-time T     of the workers' engines, in microseconds: N, uniform:A..B or exponential:MEAN (10000; of the mix exponential:10000)
   --session-timeout-ms N (6000)     --transaction-timeout-ms N (10000)
@@ -67,13 +68,15 @@ void show(const Row& row) {
     std::cout << fmt::format(
         "{:<22} {:>7} jobs {:>4} kills {:>4} pauses {:>4} broker {:>4} proxy {:>5} rebalances {:>5} commits seen | lost {} doubled {} "
         "other "
-        "{} | replayed {:.1f} % | recovery p50 {} p99 {} ms, worst stall {} ms | {} exits, {} of {} not reached, {} crashed by chance | "
+        "{} | replayed {:.1f} % | recovery p50 {} p99 {} ms, worst stall {} ms after {} | {} exits, {} of {} not reached, {} crashed by "
+        "chance | "
         "{} s\n",
         row.name, row.counts.jobs, row.counts.kills, row.counts.pauses, row.counts.broker_faults, row.counts.proxy_faults, row.rebalances,
         row.commits, count_of(row, Violation::Kind::lost), count_of(row, Violation::Kind::doubled),
         row.violations.size() - count_of(row, Violation::Kind::lost) - count_of(row, Violation::Kind::doubled), replayed(row),
-        percentile(row.counts.recoveries, 0.5).count(), percentile(row.counts.recoveries, 0.99).count(), row.counts.stall_worst.count(),
-        row.counts.exits, row.counts.points_missed, row.counts.points, row.counts.crashed_by_chance, row.took.count());
+        percentile(row.counts.recoveries, 0.5).count(), percentile(row.counts.recoveries, 0.99).count(),
+        row.counts.stall_worst.longest.count(), row.counts.stall_worst.after, row.counts.exits, row.counts.points_missed, row.counts.points,
+        row.counts.crashed_by_chance, row.took.count());
     std::map<Violation::Kind, int> shown;
     constexpr int shown_most = 5;
     for (const Violation& violation : row.violations) {
@@ -108,7 +111,6 @@ Row play(Rig& rig, std::string name, const auto& act) {
 bool can_play(const Scenario& scenario, const Cluster& cluster) {
     switch (scenario.brokers) {
         case Scenario::Brokers::any: return true;
-        case Scenario::Brokers::one: return cluster.brokers() == 1;
         case Scenario::Brokers::several: return cluster.brokers() > 1;
     }
     CHECK(false, "a scenario for brokers of no known number");
@@ -118,6 +120,7 @@ Row play_scenario(Cluster& cluster, RigOptions options, const Scenario& scenario
     if (scenario.prepare != nullptr) scenario.prepare(options);
     Rig rig(cluster, options);
     return play(rig, std::string(scenario.name), [&] {
+        rig.name_fault(scenario.name);
         if (scenario.begins_busy) {
             rig.produce(options.jobs);
             rig.start_crew();
@@ -137,11 +140,17 @@ Row play_mix(Cluster& cluster, const RigOptions& options, const MixOptions& mix)
     constexpr std::size_t lot_least = 250;
     const std::size_t lot = std::max(lot_least, mix.faults == 0 ? 0 : options.jobs / mix.faults);
     std::vector<const Scenario*> drawn_from;
+    std::vector<double> weights;
     for (const Scenario& scenario : scenarios()) {
-        if (scenario.in_mix && can_play(scenario, cluster)) drawn_from.push_back(&scenario);
+        if (scenario.weight == 0 || !can_play(scenario, cluster)) continue;
+        if (scenario.name == "killer_job" && options.careful_starts == 0) continue;  // it would kill one after the other
+        drawn_from.push_back(&scenario);
+        weights.push_back(scenario.weight);
     }
+    std::discrete_distribution<std::size_t> draw(weights.begin(), weights.end());
+    std::map<std::string_view, int> drawn;
     Rig rig(cluster, options);
-    return play(rig, "mix", [&] {
+    Row row = play(rig, "mix", [&] {
         const auto start = SteadyClock::now();
         rig.produce(lot);
         rig.start_crew();
@@ -149,15 +158,22 @@ Row play_mix(Cluster& cluster, const RigOptions& options, const MixOptions& mix)
             const bool in_time = mix.time.count() == 0 || SteadyClock::now() < start + mix.time;
             if (!in_time) break;
             rig.produce(lot);
-            const Scenario& scenario = *drawn_from[static_cast<std::size_t>(rig.between(0, static_cast<int>(drawn_from.size()) - 1))];
+            const Scenario& scenario = *drawn_from[draw(rig.random())];
+            ++drawn[scenario.name];
             std::cerr << fmt::format("  {:>4} s {:>7} of {} jobs: {}\n",
                                      std::chrono::duration_cast<std::chrono::seconds>(SteadyClock::now() - start).count(), rig.ended(),
                                      rig.counts().jobs, scenario.name);
+            rig.name_fault(scenario.name);
             scenario.act(rig);
             // The next fault finds a backlog, but not an ever longer one.
-            if (!rig.wait_ended(rig.counts().jobs - lot, rig.stall_limit())) rig.settle();
+            rig.watch_until(rig.counts().jobs - lot);
         }
     });
+    std::string list;
+    for (const auto& [name, times] : drawn) list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, times);
+    std::cout << fmt::format("    drawn: {}; {} of {} faults of the mix, the limit of a stall {} ms\n", list, drawn.size(),
+                             drawn_from.size(), rig.stall_limit().count());
+    return row;
 }
 
 int run(std::span<char* const> given) {
@@ -168,7 +184,7 @@ int run(std::span<char* const> given) {
     }
     if (arguments.has("list")) {
         for (const Scenario& scenario : scenarios()) {
-            std::cout << fmt::format("{:<22} {}{}\n", scenario.name, scenario.about, scenario.in_mix ? "" : " (not in the mix)");
+            std::cout << fmt::format("{:<22} {}{}\n", scenario.name, scenario.about, scenario.weight > 0 ? "" : " (not in the mix)");
         }
         return 0;
     }
@@ -217,7 +233,7 @@ int run(std::span<char* const> given) {
         const auto count = [&](const Row& row) { violations += row.violations.size(); };
         for (const Scenario* scenario : chosen) {
             if (!can_play(*scenario, cluster)) {
-                std::cout << fmt::format("{:<22} left out: it needs {}\n", scenario->name, brokers > 1 ? "a single broker" : "--brokers 3");
+                std::cout << fmt::format("{:<22} left out: it needs --brokers 3\n", scenario->name);
                 continue;
             }
             RigOptions own = options;

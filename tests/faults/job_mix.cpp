@@ -90,7 +90,7 @@ schema::JobRecord JobMix::next(JobKind kind) {
     if (kind == JobKind::stuck) tokens = 20'000;
     std::string model = "base";
     if (kind == JobKind::unknown) model = "nobody";
-    if (kind == JobKind::late) model = "late";
+    if (kind == JobKind::late) model = late_adapter();
     std::string more;
     if (kind == JobKind::stream || (kind == JobKind::slow && number % 2 == 0)) more += R"(,"stream":true)";
     if (kind == JobKind::malformed) more += R"(,"best_friend":true)";

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "engine/text/tokenizer.h"
 #include "schema/codec.h"
 
@@ -63,11 +65,15 @@ public:
     // The next job. Its source is not yet known.
     schema::JobRecord next();
     schema::JobRecord next(JobKind kind);
+    // What jobs of the kind `late` ask for, until the next name.
+    std::string late_adapter() const { return fmt::format("late-{}", late_adapters_); }
+    void name_next_late_adapter() { ++late_adapters_; }
 
 private:
     std::mt19937_64 random_;
     Weights weights_;
     std::uint64_t count_ = 0;
+    int late_adapters_ = 0;
 };
 
 // How a job must end.

@@ -91,30 +91,40 @@ struct FaultProxy::Connection {
     }
 };
 
-FaultProxy::FaultProxy(std::uint16_t port, std::uint16_t target_port) : target_port_(target_port) {
-    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int on = 1;
-    const sockaddr_in address = loopback(port);
-    if (listener_ < 0 || setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
-        bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 || listen(listener_, 128) != 0) {
-        throw std::system_error(errno, std::generic_category(), "port " + std::to_string(port) + " of 127.0.0.1");
+FaultProxy::FaultProxy(const std::vector<Route>& routes) {
+    for (const Route& route : routes) {
+        const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const int on = 1;
+        const sockaddr_in address = loopback(route.port);
+        if (listener < 0 || setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+            bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 || listen(listener, 128) != 0) {
+            const std::system_error error(errno, std::generic_category(), "port " + std::to_string(route.port) + " of 127.0.0.1");
+            close_listeners();
+            throw error;
+        }
+        listeners_.push_back({listener, std::thread([this, listener, target = route.target] { accept_all(listener, target); })});
     }
-    acceptor_ = std::thread([this] { accept_all(); });
 }
 
 FaultProxy::~FaultProxy() {
-    ending_ = true;
-    shutdown(listener_, SHUT_RDWR);
-    acceptor_.join();
-    close(listener_);
+    close_listeners();
     connections_.clear();
 }
 
-void FaultProxy::accept_all() {
+void FaultProxy::close_listeners() {
+    ending_ = true;
+    for (Listener& listener : listeners_) {
+        shutdown(listener.socket, SHUT_RDWR);
+        listener.acceptor.join();
+        close(listener.socket);
+    }
+}
+
+void FaultProxy::accept_all(int listener, std::uint16_t target) {
     while (!ending_) {
-        const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+        const int client = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
         if (client < 0) continue;
-        const int server = refusing_ || ending_ ? -1 : connect_to(target_port_);
+        const int server = refusing_ || ending_ ? -1 : connect_to(target);
         if (server < 0) {
             close(client);
             continue;
@@ -217,14 +227,16 @@ void FaultProxy::pass_down(Connection& connection) {
     --connection.directions_left;
 }
 
-std::uint16_t free_port(std::uint64_t seed) {
+std::uint16_t free_ports(std::uint64_t seed, int count) {
     constexpr std::uint64_t low = 20'000;
     constexpr std::uint64_t range = 12'000;
     for (std::uint64_t i = 0; i < range; ++i) {
-        const auto port = static_cast<std::uint16_t>(low + (seed + i * 7) % range);
-        if (can_be_bound(port)) return port;
+        const auto first = static_cast<std::uint16_t>(low + (seed + i * 7) % range);
+        int free = 0;
+        while (free < count && can_be_bound(static_cast<std::uint16_t>(first + free))) ++free;
+        if (free == count) return first;
     }
-    CHECK(false, "one of 12,000 ports is free");
+    CHECK(false, "some of 12,000 ports are free");
 }
 
 }  // namespace lorry::faults

@@ -1,5 +1,5 @@
-// Stands between clients and one broker and does what networks do: delays, cuts, loses. Knows of Kafka's protocol only where a request
-// ends and which ones are EndTxn. Two threads per connection.
+// Stands between brokers and who talks to them and does what networks do: delays, cuts, loses. Knows of Kafka's protocol only where a
+// request ends and which ones are EndTxn. Two threads per connection.
 #pragma once
 
 #include <atomic>
@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 namespace lorry::faults {
 
@@ -23,13 +24,18 @@ enum class EndTxnFault : std::uint8_t {
 
 class FaultProxy {
 public:
-    // Listens on `port` of 127.0.0.1. Throws std::system_error when it is taken.
-    FaultProxy(std::uint16_t port, std::uint16_t target_port);
+    // Both of 127.0.0.1: where we listen, and who listens behind us.
+    struct Route {
+        std::uint16_t port = 0;
+        std::uint16_t target = 0;
+    };
+    // Throws std::system_error when a port is taken.
+    explicit FaultProxy(const std::vector<Route>& routes);
     ~FaultProxy();
     FaultProxy(const FaultProxy&) = delete;
     FaultProxy& operator=(const FaultProxy&) = delete;
 
-    // Any thread, all of them.
+    // Any thread, all of them; on all routes.
     void set_latency(std::chrono::milliseconds each_way) { latency_ms_ = each_way.count(); }
     void set_refusing(bool refusing) { refusing_ = refusing; }  // of new connections
     void cut_all();
@@ -40,13 +46,16 @@ public:
 
 private:
     struct Connection;
-    void accept_all();
+    struct Listener {
+        int socket = -1;
+        std::thread acceptor;
+    };
+    void close_listeners();
+    void accept_all(int listener, std::uint16_t target);
     void pass_up(Connection& connection);
     void pass_down(Connection& connection);
     EndTxnFault fault_of(const unsigned char* header);
 
-    const std::uint16_t target_port_;
-    int listener_ = -1;
     std::atomic<std::int64_t> latency_ms_ = 0;
     std::atomic<bool> refusing_ = false;
     std::atomic<bool> ending_ = false;
@@ -56,10 +65,10 @@ private:
     int fault_count_ = 0;
     std::chrono::milliseconds fault_delay_{0};
     std::list<std::unique_ptr<Connection>> connections_;
-    std::thread acceptor_;
+    std::vector<Listener> listeners_;
 };
 
-// A free port of 127.0.0.1 below those that the system hands out by itself.
-std::uint16_t free_port(std::uint64_t seed);
+// The first of `count` free ports of 127.0.0.1 in a row, below those that the system hands out by itself.
+std::uint16_t free_ports(std::uint64_t seed, int count);
 
 }  // namespace lorry::faults

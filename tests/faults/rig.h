@@ -28,7 +28,7 @@ struct Interrupted : std::runtime_error {
     Interrupted() : std::runtime_error("interrupted") {}
 };
 
-// Brokers of our own, started by ops/kafka; one alone stands behind a proxy.
+// Brokers of our own, started by ops/kafka, behind a proxy: also what they say to each other goes through it.
 class Cluster {
 public:
     Cluster(int brokers, std::filesystem::path folder, std::uint64_t seed);
@@ -42,8 +42,8 @@ public:
     void kill(int broker);
     void stop(int broker);
     void start(int broker);
-    void start_all();                             // together: one alone of several is no quorum, and does not come up
-    FaultProxy* proxy() { return proxy_.get(); }  // nullptr: several brokers
+    void start_all();  // together: one alone of several is no quorum, and does not come up
+    FaultProxy& proxy() { return *proxy_; }
 
 private:
     void command(std::vector<std::string> arguments);
@@ -86,7 +86,6 @@ struct RigOptions {
     std::size_t jobs = 500;
     std::string step_time = "10000";  // of the workers' engines (step_time.h)
     milliseconds session_timeout{6'000};
-    milliseconds poll_interval{300'000};
     milliseconds transaction_timeout{10'000};
     milliseconds slack{5'000};  // how much longer than the protocol's own time-outs nothing may end
     bool at_least_once = false;
@@ -100,7 +99,8 @@ struct RigCounts {
     std::size_t jobs = 0;
     std::size_t kills = 0;    // signals that end a process, by us and by themselves
     std::size_t unclean = 0;  // of these, SIGKILLs by us
-    std::size_t pauses = 0;   // SIGSTOP
+    std::size_t killed_by_jobs = 0;
+    std::size_t pauses = 0;  // SIGSTOP
     std::size_t broker_faults = 0;
     std::size_t proxy_faults = 0;
     std::size_t crashed_by_chance = 0;     // jobs (checker.h)
@@ -108,7 +108,7 @@ struct RigCounts {
     std::size_t points = 0;                // faults that wait for something to happen first
     std::size_t points_missed = 0;         // of these, where it did not
     std::vector<milliseconds> recoveries;  // from a worker's start to its first result
-    milliseconds stall_worst{0};
+    Pause stall_worst;
 };
 
 class Rig {
@@ -126,8 +126,32 @@ public:
     RigCounts& counts() { return counts_; }
     // A fault that waits for something to happen first: whether it did. Hands that on.
     bool note_point(bool reached);
-    // What a scenario alone can see to be wrong.
-    void complain(Violation::Kind kind, std::string text) { violations_.push_back({kind, std::move(text)}); }
+    // A worker's end that the fault demands: the checker decides about it.
+    void note_end(WorkerEnd end) { worker_ends_.push_back(std::move(end)); }
+    std::optional<int> exit_code_of(int worker);  // nullopt: it runs
+    // What happens from now on is that fault's doing.
+    void name_fault(std::string_view name) { fault_ = name; }
+
+    // The watch over progress (progress_watch.h) begins anew with each start, kill or SIGTERM of a worker that is ours, and when a fault
+    // that lasts has healed; the longest pause until then is kept. A worker that ends by itself and is started again changes nothing.
+    void begin_watch();
+    // A fault that lasts, while this lives: what does not end meanwhile is no stall.
+    class Lasting {
+    public:
+        explicit Lasting(Rig& rig) : rig_(rig) {
+            rig_.stop_watch();
+            ++rig_.faults_lasting_;
+        }
+        ~Lasting() {
+            --rig_.faults_lasting_;
+            rig_.begin_watch();
+        }
+        Lasting(const Lasting&) = delete;
+        Lasting& operator=(const Lasting&) = delete;
+
+    private:
+        Rig& rig_;
+    };
     std::string group() const { return options_.prefix + "-hash"; }
     std::string transactional_id(int worker) const;
 
@@ -162,7 +186,9 @@ public:
     void pause(milliseconds time);
     // Until that many jobs have ended. False: it took longer.
     bool wait_ended(std::size_t count, milliseconds patience);
-    // After healing: until all jobs have ended. A pause in progress beyond the limit is a violation.
+    // The same, for as long as the pauses between them stay within the limit.
+    void watch_until(std::size_t count);
+    // Until all jobs have ended, likewise.
     void settle();
     std::size_t ended() const;
     // Stops everything and lets the checker decide.
@@ -185,7 +211,9 @@ private:
     };
 
     Slot& slot(int worker);
+    void launch(int worker, const std::vector<std::string>& more);
     void tend();
+    void stop_watch();
     void send(std::vector<schema::JobRecord> records);
     void send_cancels(std::size_t count);
     void note_exit(int worker);
@@ -201,7 +229,11 @@ private:
     std::vector<Slot> slots_;
     std::vector<std::string> cancels_;  // not yet sent
     std::unique_ptr<Tail> tail_;
-    std::vector<Violation> violations_;
+    std::string fault_ = "the start";
+    std::string watched_fault_;  // the one that was last when the watch began
+    int faults_lasting_ = 0;
+    std::vector<Pause> pauses_;
+    std::vector<WorkerEnd> worker_ends_;
     std::int64_t tokens_wanted_ = 0;
     std::size_t commits_seen_ = 0;
 };
