@@ -173,7 +173,7 @@ private:
         }
         const bool is_result = record.source.topic == options_.topics.results();
         const auto named = is_result ? schema::source_of_result(record.headers) : schema::source_of_dead_letter(record.headers);
-        if (!named || named->topic_id != options_.jobs_topic_id) return std::nullopt;
+        if (!named || !schema::is_job_of(*named, options_.topics.jobs(), options_.jobs_topic_id)) return std::nullopt;
         return EndOfJob{named->source, *transaction};
     }
 

@@ -145,8 +145,7 @@ private:
     // The job of ours that ended with this record; nullopt: it names none.
     std::optional<schema::Source> ended_job(const schema::JobRecord& record, const Kind& kind) const {
         auto named = kind.source(record.headers);
-        if (!named || named->source.topic != jobs_) return std::nullopt;
-        if (!named->topic_id.empty() && !jobs_id_.empty() && named->topic_id != jobs_id_) return std::nullopt;
+        if (!named || !schema::is_job_of(*named, jobs_, jobs_id_)) return std::nullopt;
         return std::move(named->source);
     }
 

@@ -105,6 +105,8 @@ struct NamedSource {
 };
 std::optional<NamedSource> source_of_result(std::span<const Header> headers);
 std::optional<NamedSource> source_of_dead_letter(std::span<const Header> headers);
+// Whether it is a job of this topic, and not of an earlier one of its name.
+bool is_job_of(const NamedSource& named, std::string_view topic, std::string_view topic_id);
 
 // The key of a record without value that says nothing: where a transaction must reach a partition and has nothing to write there.
 inline constexpr std::string_view filler_key = "lorry/filler";

@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "schema/codec.h"
+#include "schema/topics.h"
 
 namespace lorry::schema {
 namespace {
@@ -143,6 +144,10 @@ std::optional<NamedSource> source_of_result(std::span<const Header> headers) {
 
 std::optional<NamedSource> source_of_dead_letter(std::span<const Header> headers) {
     return named_source(headers, dead_letter_topic_header, dead_letter_partition_header, dead_letter_offset_header);
+}
+
+bool is_job_of(const NamedSource& named, std::string_view topic, std::string_view topic_id) {
+    return named.source.topic == topic && !ids_differ(named.topic_id, topic_id);
 }
 
 Expected<ResultSummary, std::string> parse_result(std::string_view value) {

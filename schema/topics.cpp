@@ -17,6 +17,8 @@ std::string milliseconds(std::chrono::hours hours) { return std::to_string(std::
 
 }  // namespace
 
+bool ids_differ(std::string_view one, std::string_view other) { return !one.empty() && !other.empty() && one != other; }
+
 std::vector<TopicSpec> topic_specs(const Topics& topics, const TopicSettings& settings) {
     CHECK(settings.partitions > 0 && settings.brokers > 0, "topics have partitions and a cluster has brokers");
     const int replication = std::min(settings.brokers, replication_wanted);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lorry::schema {
@@ -21,6 +22,9 @@ struct Topics {
     std::string adapters() const { return prefix + ".adapters"; }
     std::string control() const { return prefix + ".control"; }
 };
+
+// Whether these ids tell of two topics, or of two clusters. An empty one tells nothing: not all brokers give ids.
+bool ids_differ(std::string_view one, std::string_view other);
 
 struct TopicSpec {
     std::string name;

@@ -97,6 +97,18 @@ TEST(CodecRecordsTest, ResultsCarryTheirSourceAndTheJobsOwnHeadersButNoForgedOne
                                                             Header{"batch_id", "b"}, Header{"traceparent", "00-1"}, Header{"x", "y"}));
 }
 
+// Ends that were written where the brokers give no id, or before they did, are ends all the same.
+TEST(CodecRecordsTest, AnEndIsOneOfTheTopicsJobsUnlessItNamesAnotherTopic) {
+    const auto is_ours = [](const std::string& topic, const std::string& named_id, const std::string& id) {
+        return is_job_of({.source = {topic, 0, 7}, .topic_id = named_id}, "lorry.jobs", id);
+    };
+    EXPECT_TRUE(is_ours("lorry.jobs", "one", "one"));
+    EXPECT_FALSE(is_ours("lorry.jobs", "one", "two")) << "an earlier topic of the name";
+    EXPECT_TRUE(is_ours("lorry.jobs", "", "two"));
+    EXPECT_TRUE(is_ours("lorry.jobs", "one", ""));
+    EXPECT_FALSE(is_ours("other.jobs", "", ""));
+}
+
 TEST(CodecRecordsTest, AResultsIdDependsOnSourceAndCustomIdAlone) {
     const Source source{"lorry.jobs", 1, 2};
     const std::string id = result_id(source, "a");
