@@ -89,6 +89,19 @@ void EmbeddedBroker::fail_requests(std::int16_t api_key, const std::vector<int>&
     rd_kafka_mock_push_request_errors_array(handle_->cluster, api_key, errors.size(), errors.data());
 }
 
+void EmbeddedBroker::fail_no_more(std::int16_t api_key) { rd_kafka_mock_clear_request_errors(handle_->cluster, api_key); }
+
+void EmbeddedBroker::delay_answer(std::int16_t api_key, std::chrono::milliseconds delay) {
+    CHECK(handle_->brokers == 1, "whichever broker is asked");
+    check(rd_kafka_mock_broker_push_request_error_rtts(handle_->cluster, 1, api_key, 1, RD_KAFKA_RESP_ERR_NO_ERROR,
+                                                       static_cast<int>(delay.count())),
+          "delaying an answer");
+}
+
+void EmbeddedBroker::set_topic_error(const std::string& topic, int error_code) {
+    rd_kafka_mock_topic_set_error(handle_->cluster, topic.c_str(), static_cast<rd_kafka_resp_err_t>(error_code));
+}
+
 void EmbeddedBroker::set_down(bool down) {
     for (std::int32_t broker = 1; broker <= handle_->brokers; ++broker) {
         check(down ? rd_kafka_mock_broker_set_down(handle_->cluster, broker) : rd_kafka_mock_broker_set_up(handle_->cluster, broker),

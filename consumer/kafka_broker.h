@@ -40,6 +40,12 @@ public:
 
     // For tests: the next requests of that kind fail with these codes, one each (numbers of the Kafka protocol).
     void fail_requests(std::int16_t api_key, const std::vector<int>& error_codes);
+    // Those that were to fail and have not come yet do not fail any more.
+    void fail_no_more(std::int16_t api_key);
+    // The next request of that kind is answered so much later.
+    void delay_answer(std::int16_t api_key, std::chrono::milliseconds delay);
+    // What is said of the topic to whoever asks for it; 0: that it is there.
+    void set_topic_error(const std::string& topic, int error_code);
     // Takes all brokers off the network or brings them back; topics and offsets stay.
     void set_down(bool down);
     // Retention: deletes the records below this offset.

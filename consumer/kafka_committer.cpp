@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 
-#include "consumer/backoff.h"
 #include "consumer/fault_point.h"
 #include "consumer/kafka_producer.h"
 
@@ -79,8 +77,8 @@ private:
     }
 
     void commit_offsets() {
-        const auto start = std::chrono::steady_clock::now();
-        for (Backoff backoff(milliseconds(20), milliseconds(1'000));;) {
+        const auto patience_end = std::chrono::steady_clock::now() + rebalance_patience;
+        for (Retry retry(consumer_, "committing offsets", consumer_.config().deadline_later);;) {
             const auto commits = tracker_.snapshot();
             if (commits.empty()) return;
             const auto error = commit_once(commits);
@@ -89,17 +87,13 @@ private:
                 return;
             }
             consumer_.check_fatal();
-            if (is_configuration_error(error) || error == RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE) throw refused(error);
-            const auto waited = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start);
-            if (is_rebalancing(error) && waited > rebalance_patience) {
+            if (is_configuration_error(error)) throw consumer_.refused("committing offsets", error, commits.front().topic);
+            if (is_rebalancing(error) && std::chrono::steady_clock::now() > patience_end) {
                 spdlog::info("offsets could not be committed during a rebalance ({}); they go with the next commit",
                              rd_kafka_err2str(error));
                 return;
             }
-            if (waited > consumer_.config().deadline_later) {
-                throw consumer_.away(fmt::format("committing offsets ({})", rd_kafka_err2str(error)), waited);
-            }
-            std::this_thread::sleep_for(backoff.next());
+            retry.again(explain(error, commits.front().topic));
         }
     }
 
@@ -120,15 +114,6 @@ private:
             if (answered->elems[i].err != RD_KAFKA_RESP_ERR_NO_ERROR) return answered->elems[i].err;
         }
         return RD_KAFKA_RESP_ERR_NO_ERROR;
-    }
-
-    KafkaError refused(rd_kafka_resp_err_t error) const {
-        std::string advice = advice_for(error, "the jobs topic");
-        if (error == RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE) {
-            advice = fmt::format(": set the brokers' offset.metadata.max.bytes to {} or more", commit_metadata_chars_max);
-        }
-        return KafkaError(
-            fmt::format("Kafka at {}: committing offsets: {}{}", consumer_.config().brokers, rd_kafka_err2str(error), advice));
     }
 
     KafkaConnection& consumer_;

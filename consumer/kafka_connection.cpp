@@ -74,6 +74,12 @@ void on_error(rd_kafka_t*, int error, const char* reason, void* opaque) {
     spdlog::debug("kafka: {}", reason);
 }
 
+// Empty: none.
+std::string text_of(const rd_kafka_Uuid_t& id) {
+    if (rd_kafka_Uuid_most_significant_bits(&id) == 0 && rd_kafka_Uuid_least_significant_bits(&id) == 0) return {};
+    return rd_kafka_Uuid_base64str(&id);
+}
+
 }  // namespace
 
 bool KafkaComplaints::note(std::string text) {
@@ -147,6 +153,10 @@ KafkaError KafkaConnection::away(std::string_view what, milliseconds waited) con
         config_.brokers, what, std::chrono::duration_cast<std::chrono::seconds>(waited).count(), complaints().last()));
 }
 
+KafkaError KafkaConnection::refused(std::string_view what, rd_kafka_resp_err_t error, std::string_view topic) const {
+    return KafkaError(fmt::format("Kafka at {}: {}: {}", config_.brokers, what, explain(error, topic)));
+}
+
 void KafkaConnection::check_fatal() const {
     std::array<char, 512> text{};
     const rd_kafka_resp_err_t error = rd_kafka_fatal_error(handle(), text.data(), text.size());
@@ -155,7 +165,8 @@ void KafkaConnection::check_fatal() const {
         throw KafkaError(fmt::format("Kafka at {}: another worker runs under this member id: give each worker a `member` of its own ({})",
                                      config_.brokers, text.data()));
     }
-    throw KafkaError(fmt::format("Kafka at {}: the client cannot go on: {} ({})", config_.brokers, text.data(), rd_kafka_err2name(error)));
+    throw KafkaError(fmt::format("Kafka at {}: the client cannot go on: {} ({}){}", config_.brokers, text.data(), rd_kafka_err2name(error),
+                                 advice_for(error, "the topic")));
 }
 
 MetadataHandle KafkaConnection::metadata(const std::string& topic) const {
@@ -182,10 +193,7 @@ std::optional<std::int32_t> KafkaConnection::partition_count(const std::string& 
         const rd_kafka_metadata_topic& described = found->topics[0];
         if (described.err == RD_KAFKA_RESP_ERR_NO_ERROR) return described.partition_cnt;
         if (described.err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART) return std::nullopt;
-        if (is_configuration_error(described.err)) {
-            throw KafkaError(fmt::format("Kafka at {}: topic {}: {}{}", config_.brokers, topic, rd_kafka_err2str(described.err),
-                                         advice_for(described.err, topic)));
-        }
+        if (is_configuration_error(described.err)) throw refused(fmt::format("topic {}", topic), described.err, topic);
         retry.again(rd_kafka_err2str(described.err));  // a leader is being elected
     }
 }
@@ -197,6 +205,13 @@ std::int32_t KafkaConnection::required_partition_count(const std::string& topic)
                                      advice_for(RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART, topic)));
     }
     return *count;
+}
+
+void KafkaConnection::wait_for_topic(const std::string& topic) const {
+    const std::string reason = explain(RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART, topic);
+    for (Retry retry(*this, fmt::format("finding topic {} again", topic), config_.deadline_start); !partition_count(topic);) {
+        retry.again(reason);
+    }
 }
 
 std::optional<std::int32_t> KafkaConnection::try_partition_count(const std::string& topic) const {
@@ -221,22 +236,22 @@ std::string KafkaConnection::topic_id(const std::string& topic) const {
     if (is_embedded_cluster(cluster_id())) return {};  // it never answers
     const char* name = topic.c_str();
     const TopicCollectionHandle names(rd_kafka_TopicCollection_of_topic_names(&name, 1));
-    EventHandle event;
     for (Retry retry(*this, fmt::format("asking for the id of {}", topic), config_.deadline_start);;) {
         const QueueHandle queue(rd_kafka_queue_new(handle()));
         rd_kafka_DescribeTopics(handle(), names.get(), nullptr, queue.get());
-        event.reset(rd_kafka_queue_poll(queue.get(), static_cast<int>(request_timeout.count())));
-        const auto error = event ? rd_kafka_event_error(event.get()) : RD_KAFKA_RESP_ERR__TIMED_OUT;
-        if (error == RD_KAFKA_RESP_ERR_NO_ERROR) break;
+        const EventHandle event(rd_kafka_queue_poll(queue.get(), static_cast<int>(request_timeout.count())));
+        auto error = event ? rd_kafka_event_error(event.get()) : RD_KAFKA_RESP_ERR__TIMED_OUT;
         if (error == RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION || error == RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE) return {};
+        if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
+            std::size_t count = 0;
+            const auto* const* topics = rd_kafka_DescribeTopics_result_topics(rd_kafka_event_DescribeTopics_result(event.get()), &count);
+            CHECK(count == 1, "one topic was asked for");
+            error = rd_kafka_error_code(rd_kafka_TopicDescription_error(topics[0]));
+            if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return text_of(*rd_kafka_TopicDescription_topic_id(topics[0]));
+        }
+        if (is_configuration_error(error)) throw refused(fmt::format("asking for the id of {}", topic), error, topic);
         retry.again(rd_kafka_err2str(error));
     }
-    std::size_t count = 0;
-    const auto* const* topics = rd_kafka_DescribeTopics_result_topics(rd_kafka_event_DescribeTopics_result(event.get()), &count);
-    if (count != 1 || rd_kafka_error_code(rd_kafka_TopicDescription_error(topics[0])) != RD_KAFKA_RESP_ERR_NO_ERROR) return {};
-    const rd_kafka_Uuid_t* id = rd_kafka_TopicDescription_topic_id(topics[0]);
-    if (rd_kafka_Uuid_most_significant_bits(id) == 0 && rd_kafka_Uuid_least_significant_bits(id) == 0) return {};
-    return rd_kafka_Uuid_base64str(id);
 }
 
 std::map<std::string, std::string> KafkaConnection::topic_settings(const std::string& topic) const {
@@ -270,11 +285,8 @@ std::optional<KafkaConnection::Watermarks> KafkaConnection::watermarks(const std
         const auto wait = static_cast<int>(retry.time_for_try(request_timeout).count());
         const auto error = rd_kafka_query_watermark_offsets(handle(), topic.c_str(), partition, &marks.first, &marks.end, wait);
         if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return marks;
-        if (is_configuration_error(error)) {
-            throw KafkaError(fmt::format("Kafka at {}: topic {} [{}]: {}{}", config_.brokers, topic, partition, rd_kafka_err2str(error),
-                                         advice_for(error, topic)));
-        }
-        if (!retry.again(rd_kafka_err2str(error))) return std::nullopt;
+        if (is_configuration_error(error)) throw refused(fmt::format("topic {} [{}]", topic, partition), error, topic);
+        if (!retry.again(explain(error, topic))) return std::nullopt;
     }
 }
 

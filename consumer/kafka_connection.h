@@ -87,8 +87,12 @@ public:
     std::int32_t required_partition_count(const std::string& topic) const;
     // One try, a second at most; nullopt: no answer, or no such topic.
     std::optional<std::int32_t> try_partition_count(const std::string& topic) const;
+    // After an error that a topic is missing that was there: asks until it is there again. Throws KafkaError that says how to create it at
+    // deadline_start.
+    void wait_for_topic(const std::string& topic) const;
+    // Empty where brokers give none.
     std::string cluster_id() const;
-    // The topic's id; empty where brokers give none or have no such topic. Retries until deadline_start.
+    // The id of a topic that exists; empty where brokers give none. Retries until deadline_start.
     std::string topic_id(const std::string& topic) const;
     // The topic's settings, as Kafka names them; empty where the broker does not say (no right, or it is the embedded one).
     std::map<std::string, std::string> topic_settings(const std::string& topic) const;
@@ -110,6 +114,8 @@ public:
     void check_reachable();
     // The exception for brokers that were away for too long while doing `what`.
     KafkaError away(std::string_view what, std::chrono::milliseconds waited) const;
+    // The exception for an error that only somebody else can mend, while doing `what`.
+    KafkaError refused(std::string_view what, rd_kafka_resp_err_t error, std::string_view topic) const;
     // Throws KafkaError if the client has hit an error from which it cannot recover.
     void check_fatal() const;
 

@@ -44,9 +44,9 @@ void KafkaProducer::dispatch() {
         const auto error = report.delivery.error;
         if (error != RD_KAFKA_RESP_ERR_NO_ERROR && !is_record_error(error)) {
             connection_.check_fatal();
-            if (is_configuration_error(error)) {
-                throw KafkaError(fmt::format("Kafka at {}: writing to {}: {}{}", connection_.config().brokers, report.topic,
-                                             rd_kafka_err2str(error), advice_for(error, report.topic)));
+            // The record is gone, and only its sender knows it.
+            if (is_configuration_error(error) || is_missing_topic(error)) {
+                throw connection_.refused(fmt::format("writing to {}", report.topic), error, report.topic);
             }
             throw connection_.away(fmt::format("writing to {} ({})", report.topic, rd_kafka_err2str(error)),
                                    connection_.config().deadline_later);
@@ -65,13 +65,13 @@ Expected<void, rd_kafka_resp_err_t> KafkaProducer::send(const Produce& record) {
         }
         if (is_record_error(error)) return tl::unexpected(error);
         connection_.check_fatal();
-        if (error != RD_KAFKA_RESP_ERR__QUEUE_FULL) {
-            throw KafkaError(fmt::format("Kafka at {}: writing to {}: {}{}", connection_.config().brokers, record.topic,
-                                         rd_kafka_err2str(error), advice_for(error, record.topic)));
-        }
+        const std::string what = fmt::format("writing to {}", record.topic);
+        if (error != RD_KAFKA_RESP_ERR__QUEUE_FULL && !is_missing_topic(error)) throw connection_.refused(what, error, record.topic);
         if (std::chrono::steady_clock::now() - start > connection_.config().deadline_later) {
-            throw connection_.away(fmt::format("writing to {}", record.topic), connection_.config().deadline_later);
+            throw connection_.away(fmt::format("{} ({})", what, explain(error, record.topic)), connection_.config().deadline_later);
         }
+        // The client learns that it is there again by asking.
+        if (is_missing_topic(error)) connection_.try_partition_count(std::string(record.topic));
         poll(turn);
     }
 }

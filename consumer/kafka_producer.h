@@ -31,9 +31,10 @@ public:
     KafkaConnection& connection() { return connection_; }
 
     // Hands over one record; waits while too much is in flight. The error is one of this record (is_record_error), it then has no
-    // delivery. Throws KafkaError when a topic or right is missing, or nothing moves for deadline_later.
+    // delivery. Throws KafkaError when a right is missing, or nothing moves or the topic is not there for deadline_later.
     Expected<void, rd_kafka_resp_err_t> send(const Produce& record);
-    // Serves deliveries, for up to `timeout` while there is nothing to do.
+    // Serves deliveries, for up to `timeout` while there is nothing to do. Throws KafkaError when a record was not delivered for a reason
+    // that is not its own.
     void poll(std::chrono::milliseconds timeout);
     // Until every record was acknowledged or refused; throws as send() does.
     void wait_all(std::string_view what);

@@ -97,9 +97,9 @@ struct RecordReader::State {
         }
         if (message.err != RD_KAFKA_RESP_ERR_NO_ERROR) {
             if (is_configuration_error(message.err)) {
-                throw KafkaError(fmt::format("Kafka at {}: reading {} [{}]: {}{}", connection.config().brokers, key.first, key.second,
-                                             rd_kafka_err2str(message.err), advice_for(message.err, key.first)));
+                throw connection.refused(fmt::format("reading {} [{}]", key.first, key.second), message.err, key.first);
             }
+            if (is_missing_topic(message.err)) connection.wait_for_topic(key.first);
             connection.complaints().note(rd_kafka_message_errstr(&message));  // the client tries again by itself
             return;
         }

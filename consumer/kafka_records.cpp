@@ -7,6 +7,8 @@
 #include <array>
 #include <chrono>
 
+#include "consumer/commit_metadata.h"
+
 namespace lorry::consumer {
 
 schema::JobRecord record_of(const rd_kafka_message_t& message) {
@@ -91,10 +93,23 @@ bool is_configuration_error(rd_kafka_resp_err_t error) {
         case RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED:
         case RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED:
         case RD_KAFKA_RESP_ERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+        case RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION:
+        case RD_KAFKA_RESP_ERR_INVALID_GROUP_ID:
+        case RD_KAFKA_RESP_ERR_INVALID_SESSION_TIMEOUT:
+        case RD_KAFKA_RESP_ERR_INCONSISTENT_GROUP_PROTOCOL:
+        case RD_KAFKA_RESP_ERR_GROUP_MAX_SIZE_REACHED:
+        case RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE:
+        case RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION:
+        case RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE: return true;
+        default: return false;
+    }
+}
+
+bool is_missing_topic(rd_kafka_resp_err_t error) {
+    switch (error) {
         case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
         case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
-        case RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION:
-        case RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION: return true;
+        case RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION: return true;
         default: return false;
     }
 }
@@ -103,14 +118,28 @@ std::string advice_for(rd_kafka_resp_err_t error, std::string_view topic) {
     switch (error) {
         case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
         case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
+        case RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION:
             return fmt::format(": create it with `lorry topics create`, or set the prefix under which {} lies", topic);
         case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
         case RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED:
         case RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED:
         case RD_KAFKA_RESP_ERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             return ": this user lacks the right; `lorry topics create --print-acls` prints what each user needs";
+        case RD_KAFKA_RESP_ERR_INVALID_GROUP_ID: return ": choose another `group`";
+        case RD_KAFKA_RESP_ERR_INVALID_SESSION_TIMEOUT:
+            return ": set the brokers' group.min.session.timeout.ms and group.max.session.timeout.ms so that a worker's session is between";
+        case RD_KAFKA_RESP_ERR_INCONSISTENT_GROUP_PROTOCOL:
+            return ": the group has members that are no workers, or of another `group_protocol`: end those, or give the workers another "
+                   "`group`";
+        case RD_KAFKA_RESP_ERR_GROUP_MAX_SIZE_REACHED: return ": start fewer workers, or raise the brokers' group.max.size";
+        case RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE:
+            return fmt::format(": set the brokers' offset.metadata.max.bytes to {} or more", commit_metadata_chars_max);
+        case RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION:
+        case RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE: return ": these brokers are too old for that";
         default: return {};
     }
 }
+
+std::string explain(rd_kafka_resp_err_t error, std::string_view topic) { return rd_kafka_err2str(error) + advice_for(error, topic); }
 
 }  // namespace lorry::consumer

@@ -43,9 +43,14 @@ private:
 
 // True for errors that are about this one record: another one may pass.
 bool is_record_error(rd_kafka_resp_err_t error);
-// True for errors that a right or a topic is missing: nothing will pass until somebody changes that.
+// True for errors that a right is missing or a limit is in the way: nothing will pass until somebody changes that.
 bool is_configuration_error(rd_kafka_resp_err_t error);
+// True for errors that a topic or partition is not there. Brokers that come up may say so of one that they do not know yet
+// (github.com/confluentinc/librdkafka/issues/3513), so of a topic that was there it is believed only for a time.
+bool is_missing_topic(rd_kafka_resp_err_t error);
 // What to do about it, for messages; empty when there is nothing special to say.
 std::string advice_for(rd_kafka_resp_err_t error, std::string_view topic);
+// The error's text, and what to do about it.
+std::string explain(rd_kafka_resp_err_t error, std::string_view topic);
 
 }  // namespace lorry::consumer

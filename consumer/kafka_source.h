@@ -1,4 +1,4 @@
-// Jobs from Kafka: one static member of the consumer group. Made by KafkaMember; its poll loop is the intake's.
+// Jobs from Kafka: one member of the consumer group. Made by KafkaMember; its poll loop is the intake's.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ public:
     struct Options {
         schema::Topics topics;
         std::string group;
-        std::string member;  // group.instance.id: the same after a restart
+        std::string member;  // with the classic protocol, group.instance.id: the same after a restart
         GroupProtocol protocol = GroupProtocol::classic;
         std::chrono::milliseconds session_timeout{20'000};
         std::chrono::milliseconds poll_interval_max{300'000};
@@ -93,6 +93,7 @@ private:
     void read(std::vector<Delivery>& deliveries, std::size_t max);
     bool read_one(const Key& key, Reading& reading, std::vector<Delivery>& deliveries);
     void take_error(const rd_kafka_message_t& message);
+    void wait_for_jobs_topic();
     void deliver(schema::JobRecord record, const Reading& reading, std::vector<Delivery>& deliveries);
     std::optional<Epoch> epoch_of(const Key& key) const;
     void check(rd_kafka_error_t* error, const char* what) const;

@@ -37,9 +37,7 @@ bool left_unanswered(rd_kafka_resp_err_t error) {
     switch (error) {
         case RD_KAFKA_RESP_ERR__TIMED_OUT:
         case RD_KAFKA_RESP_ERR__TIMED_OUT_QUEUE:
-        case RD_KAFKA_RESP_ERR__TRANSPORT:
-        case RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT:
-        case RD_KAFKA_RESP_ERR_NETWORK_EXCEPTION: return true;
+        case RD_KAFKA_RESP_ERR__TRANSPORT: return true;
         default: return false;
     }
 }
@@ -120,16 +118,17 @@ void TransactionalProducer::on_report(rd_kafka_t*, const rd_kafka_message_t* mes
 StepResult TransactionalProducer::result_of(const char* what, const rd_kafka_error_t& error) const {
     const auto code = rd_kafka_error_code(&error);
     const std::string& brokers = connection_.config().brokers;
+    // The client does not always say which topic it is about.
+    const std::string text = rd_kafka_error_string(&error) + advice_for(code, fmt::format("{}", fmt::join(topics_, ", ")));
     if (is_configuration_error(code)) {
-        // The client does not always say which topic it is about.
-        throw KafkaError(fmt::format("Kafka at {}: {} (transactional id {}, writing to {}): {}{}", brokers, what, options_.id,
-                                     fmt::join(topics_, ", "), rd_kafka_error_string(&error), advice_for(code, "the topic")));
+        throw KafkaError(fmt::format("Kafka at {}: {} (transactional id {}, writing to {}): {}", brokers, what, options_.id,
+                                     fmt::join(topics_, ", "), text));
     }
     if (code == RD_KAFKA_RESP_ERR_INVALID_TRANSACTION_TIMEOUT) {
         throw KafkaError(fmt::format("Kafka at {}: {}: the brokers' transaction.max.timeout.ms is below {} ms: raise it", brokers, what,
                                      options_.timeout.count()));
     }
-    StepResult result{.reason = fmt::format("{}: {}", what, rd_kafka_error_string(&error)), .timed_out = is_timeout(code)};
+    StepResult result{.reason = fmt::format("{}: {}", what, text), .timed_out = is_timeout(code)};
     if (is_fencing(code)) {
         result.end = StepEnd::fenced;
     } else if (rd_kafka_error_is_fatal(&error) == 0 && rd_kafka_error_txn_requires_abort(&error) != 0) {
@@ -190,6 +189,10 @@ StepResult TransactionalProducer::finish_sending() {
     }
     for (const auto error : errors_) {
         if (error == RD_KAFKA_RESP_ERR_NO_ERROR) continue;
+        // The client learns that a topic is there again by asking; then the next try finds it.
+        if (is_missing_topic(error)) {
+            for (const std::string& topic : topics_) connection_.try_partition_count(topic);
+        }
         // The transaction knows it as well: committing would fail with this.
         const ErrorHandle as_error(rd_kafka_error_new(error, "%s", rd_kafka_err2str(error)));
         StepResult result = result_of("publishing results", *as_error);

@@ -19,7 +19,8 @@
 
 namespace lorry::consumer {
 
-// How a step of a transaction ended. A right that is missing, or a second member under our id, is none of these: it throws.
+// How a step of a transaction ended. A right that is missing, or a limit of the brokers in the way, is none of these: it throws. A second
+// worker under our member name is one of them (offsets that are refused abort); the consumer is told of it.
 enum class StepEnd : std::uint8_t {
     done,
     aborting,  // nothing of this transaction may be committed; after abort() the next one can begin

@@ -102,7 +102,9 @@ INSTANTIATE_TEST_SUITE_P(Table, ExactlyOnceErrors,
                                            Row{"OffsetsIllegalGeneration", commit_offsets, {22}, Answer::abort},
                                            Row{"OffsetsUnknownMember", commit_offsets, {25}, Answer::abort},
                                            Row{"OffsetsRebalance", commit_offsets, {27}, Answer::abort},
-                                           Row{"OffsetsMetadataTooLarge", commit_offsets, {12}, Answer::abort},
+                                           Row{"OffsetsStaleMemberEpoch", commit_offsets, {113}, Answer::abort},
+                                           Row{"OffsetsFencedMemberEpoch", commit_offsets, {110}, Answer::abort},
+                                           Row{"OffsetsMetadataTooLarge", commit_offsets, {12}, Answer::end, "offset.metadata.max.bytes"},
                                            Row{"EndTransactionAbortable", end_transaction, {120}, Answer::abort},
                                            Row{"ProduceOutOfOrder", produce, {45}, Answer::abort_or_ask},
                                            Row{"ProduceTooLarge", produce, {10}, Answer::reject},
@@ -116,7 +118,12 @@ INSTANTIATE_TEST_SUITE_P(Table, ExactlyOnceErrors,
                                            Row{"EndForbiddenTransactionalId", end_transaction, {53}, Answer::end, "lacks the right"},
                                            Row{"ProduceForbiddenCluster", produce, {31}, Answer::end, "lacks the right"},
                                            Row{"AddPartitionsNoTopic", add_partitions, {3}, Answer::inside},
+                                           Row{"OffsetsNoTopic", commit_offsets, {3}, Answer::inside},
                                            Row{"ProduceNotLeader", produce, {6}, Answer::inside},
+                                           Row{"ProduceNotEnoughReplicas", produce, {19, 19}, Answer::inside},
+                                           Row{"ProduceNotEnoughReplicasAfterAppend", produce, {20}, Answer::inside},
+                                           Row{"ProduceStorageError", produce, {56}, Answer::inside},
+                                           Row{"AddPartitionsUnsupported", add_partitions, {35}, Answer::end, "too old"},
                                            Row{"ProduceInvalidRecord", produce, {87}, Answer::reject},
                                            Row{"ProduceUnknownProducer", produce, {59}, Answer::abort_or_ask},
                                            Row{"AddPartitionsNoProducerId", add_partitions, {49}, Answer::abort},
@@ -146,6 +153,92 @@ TEST_F(ExactlyOnceTest, DividesWhatIsTooMuchForOneTransaction) {
     EXPECT_EQ(committer->commit(poll_entries(5)).size(), 0U);
     EXPECT_EQ(committer->counters().transactions, 3U);
     EXPECT_EQ(tracker.incomplete(), 0U);
+}
+
+// What was too much for the brokers in the time that a transaction has may be too much for ever.
+TEST_F(ExactlyOnceTest, TriesHalfAsManyResultsAfterATimeOut) {
+    constexpr int not_enough_replicas = 19;
+    options.timeout = 1s;
+    options.entries_max = 4;
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    auto entries = poll_entries(4);
+    ASSERT_EQ(entries.size(), 4U);
+    broker.fail_requests(produce, std::vector<int>(1'000, not_enough_replicas));
+    std::thread publishing([&] { EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U); });
+    const auto deadline = Clock::now() + 20s;
+    while (committer->counters().aborts == 0 && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
+    EXPECT_EQ(committer->counters().aborts, 1U);
+    broker.fail_no_more(produce);
+    publishing.join();
+    EXPECT_GE(committer->counters().transactions, 2U) << "all four went into one again";
+    EXPECT_EQ(tracker.incomplete(), 0U);
+}
+
+// The transaction is aborted, but the request may still arrive, and act upon the next one.
+TEST_F(ExactlyOnceTest, BeginsWithANewProducerAfterARequestThatWasNotAnswered) {
+    options.timeout = 1s;                               // of a request as well
+    config.passthrough = {{"socket.max.fails", "0"}};  // the connection stays
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    auto entries = poll_entries(3);
+    broker.delay_answer(commit_offsets, 1500ms);
+    broker.fail_requests(init_producer, {53});
+    EXPECT_THROW(committer->commit(std::move(entries)), KafkaError) << "no new producer was opened";
+    EXPECT_EQ(committer->counters().aborts, 1U);
+    EXPECT_EQ(committer->counters().transactions, 0U);
+}
+
+TEST_F(ExactlyOnceTest, GoesOnWithTheProducerThatItHasAfterAnAnswerThatAskedToTryAgain) {
+    constexpr int request_timed_out = 7;
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    auto entries = poll_entries(3);
+    broker.fail_requests(commit_offsets, {request_timed_out});
+    EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U);
+    EXPECT_EQ(committer->counters().transactions, 1U);
+    broker.fail_requests(init_producer, {53});
+    EXPECT_NO_THROW(committer->commit({}));
+}
+
+class AResultsTopicThatGoesMissing : public ExactlyOnceTest {
+protected:
+    std::unique_ptr<Committer> committer;
+
+    // A committer that has written to the topic, and hears at once that it is not there any more.
+    void lose_topic() {
+        config.passthrough = missing_topics_are_noticed();
+        committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+        EXPECT_EQ(committer->commit(poll_entries(3)).size(), 0U);
+        broker.set_topic_error(topics.results(), unknown_topic);
+        std::this_thread::sleep_for(1s);
+    }
+};
+
+TEST_F(AResultsTopicThatGoesMissing, IsWaitedFor) {
+    lose_topic();
+    auto entries = poll_entries(3);
+    std::thread bringing_back([&] {
+        const auto deadline = Clock::now() + 10s;
+        while (committer->counters().aborts < 2 && Clock::now() < deadline) std::this_thread::sleep_for(10ms);
+        broker.set_topic_error(topics.results(), 0);
+    });
+    EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U);
+    bringing_back.join();
+    EXPECT_GE(committer->counters().aborts, 2U);
+    EXPECT_EQ(committer->counters().transactions, 2U);
+    EXPECT_EQ(read_all(config, topics.results()).size(), 6U);
+}
+
+TEST_F(AResultsTopicThatGoesMissing, EndsTheWorkerInTheEndWhichNamesIt) {
+    config.deadline_later = 2s;
+    lose_topic();
+    auto entries = poll_entries(3);
+    try {
+        committer->commit(std::move(entries));
+        FAIL() << "the topic is not there";
+    } catch (const KafkaError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr(topics.results()));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("lorry topics create"));
+    }
+    EXPECT_EQ(tracker.incomplete(), 3U);
 }
 
 TEST_F(ExactlyOnceTest, ABrokerThatWasNeverReachedIsNotALostOne) {

@@ -2,6 +2,7 @@
 #include "consumer/kafka_client.h"
 
 #include <set>
+#include <thread>
 
 #include "consumer/kafka_admin.h"
 #include "tests/support/kafka_fixture.h"
@@ -138,6 +139,28 @@ TEST_F(KafkaClientTest, SaysHowToCreateATopicThatIsMissing) {
         EXPECT_THAT(error.what(), ::testing::HasSubstr("has no topic lorri.results"));
         EXPECT_THAT(error.what(), ::testing::HasSubstr("lorry topics create"));
     }
+}
+
+// Brokers that come up may not know it yet.
+TEST_F(KafkaClientTest, ReadsOnWhenATopicThatWentMissingIsThereAgain) {
+    submit_jobs(config, topics, 0, 5);
+    auto restless = config;
+    restless.passthrough = missing_topics_are_noticed();
+    RecordReader reader(restless, {.topics = {topics.jobs()}});
+    std::size_t read = 0;
+    const auto deadline = Clock::now() + 30s;
+    while (read < 5 && Clock::now() < deadline) read += reader.poll(100ms, 100).size();
+    broker.set_topic_error(topics.jobs(), unknown_topic);
+    std::thread bringing_back([&] {
+        std::this_thread::sleep_for(1s);
+        broker.set_topic_error(topics.jobs(), 0);
+    });
+    const auto missing_end = Clock::now() + 2s;
+    while (Clock::now() < missing_end) read += reader.poll(100ms, 100).size();
+    bringing_back.join();
+    submit_jobs(config, topics, 5, 3);
+    while (read < 8 && Clock::now() < deadline) read += reader.poll(100ms, 100).size();
+    EXPECT_EQ(read, 8U);
 }
 
 TEST_F(KafkaClientTest, CreatesTopicsOnTheEmbeddedBrokerByAskingForThem) {

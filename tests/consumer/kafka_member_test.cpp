@@ -16,6 +16,9 @@ namespace {
 constexpr std::int16_t offset_commit = 8;
 constexpr std::int16_t offset_fetch = 9;
 constexpr int coordinator_loading = 14;
+constexpr int unstable_offset_commit = 88;
+constexpr int connection_lost = -195;  // librdkafka's own: the broker closes the connection and says nothing
+constexpr int offset_metadata_too_large = 12;
 constexpr int rebalance_in_progress = 27;
 constexpr int message_too_large = 10;
 constexpr std::int16_t produce_request = 0;
@@ -261,8 +264,24 @@ TEST_F(KafkaMemberTest, CommitsAgainWhatWasRefusedDuringARebalance) {
     close(again);
 }
 
+// Nothing would pass until somebody changes the brokers' settings.
+TEST_F(KafkaMemberTest, SaysWhatToDoWhereTheBrokersTakeLessMetadataThanACommitHas) {
+    submit_jobs(config, topics, 0, 3);
+    KafkaMember member(config, member_options("one"));
+    for (const Delivery& job : poll_jobs(member, handler, 3)) member.sink().publish(completed(job));
+    broker.fail_requests(offset_commit, {offset_metadata_too_large});
+    try {
+        member.sink().commit();
+        FAIL() << "the worker went on";
+    } catch (const KafkaError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("offset.metadata.max.bytes"));
+    }
+}
+
+class KafkaMemberTakeOver : public KafkaTest, public ::testing::WithParamInterface<int> {};
+
 // Taken for "no offset", a time-out would run everything again.
-TEST_F(KafkaMemberTest, AsksAgainWhenTheCommittedOffsetsCannotBeHadYet) {
+TEST_P(KafkaMemberTakeOver, AsksAgainWhenTheCommittedOffsetsCannotBeHadYet) {
     submit_jobs(config, topics, 0, 12);
     {
         KafkaMember member(config, member_options("one"));
@@ -270,11 +289,17 @@ TEST_F(KafkaMemberTest, AsksAgainWhenTheCommittedOffsetsCannotBeHadYet) {
         EXPECT_EQ(member.sink().commit(), 12U);
     }
     submit_jobs(config, topics, 12, 3);
-    broker.fail_requests(offset_fetch, std::vector<int>(12, coordinator_loading));
+    broker.fail_requests(offset_fetch, std::vector<int>(12, GetParam()));
     KafkaMember again(config, member_options("one"));
     EXPECT_EQ(ids_of(poll_all_jobs(again, handler)), (std::set<std::string>{"job-12", "job-13", "job-14"}));
     close(again);
 }
+
+INSTANTIATE_TEST_SUITE_P(OffsetFetch, KafkaMemberTakeOver, ::testing::Values(coordinator_loading, unstable_offset_commit, connection_lost),
+                         [](const auto& code) {
+                             if (code.param == connection_lost) return "ConnectionLost";
+                             return code.param == coordinator_loading ? "CoordinatorLoading" : "UnstableOffsetCommit";
+                         });
 
 TEST_F(KafkaMemberTest, GoesOnAtTheLogsStartWhenRetentionDeletedItsPosition) {
     submit_jobs(config, topics, 0, 30);

@@ -2,6 +2,7 @@
 #include "consumer/kafka_source.h"
 
 #include <set>
+#include <thread>
 
 #include "tests/support/kafka_fixture.h"
 
@@ -22,6 +23,14 @@ protected:
         std::vector<Delivery> jobs;
         const auto end = Clock::now() + time;
         while (Clock::now() < end) {
+            for (auto& job : source.poll(50ms, 100, handler)) jobs.push_back(std::move(job));
+        }
+        return jobs;
+    }
+    std::vector<Delivery> poll_until(KafkaSource& source, std::size_t count) {
+        std::vector<Delivery> jobs;
+        const auto deadline = Clock::now() + 30s;
+        while (jobs.size() < count && Clock::now() < deadline) {
             for (auto& job : source.poll(50ms, 100, handler)) jobs.push_back(std::move(job));
         }
         return jobs;
@@ -150,6 +159,108 @@ TEST_F(KafkaSourceTest, GivesUpWhatItHadWhenTheGroupDoesNotKnowItAnyMore) {
     for (const Delivery& job : jobs) EXPECT_FALSE(tracker.finish(job.record.source, job.epoch)) << "nothing of it is published";
     source.close(handler, Clock::now() + 1s);
     second.close(handler_two, Clock::now() + 1s);
+}
+
+// Kafka's newer group protocol: the group has thrown the member out, which joins it anew.
+TEST_F(KafkaSourceTest, GivesUpWhatItHadWhenTheNewerProtocolsGroupHasFencedIt) {
+    constexpr std::int16_t group_heartbeat = 68;
+    constexpr int fenced_member_epoch = 110;
+    submit_to_one(4);
+    OffsetTracker tracker;
+    auto options = source_options();
+    options.protocol = GroupProtocol::consumer;
+    KafkaSource source(config, options, tracker);
+    const auto jobs = poll_until(source, 4);
+    ASSERT_EQ(jobs.size(), 4U);
+    broker.fail_requests(group_heartbeat, {fenced_member_epoch});
+    EXPECT_EQ(poll_until(source, 4).size(), 4U) << "it takes its partitions anew, with all that is not finished";
+    EXPECT_FALSE(handler.lost_ones.empty()) << "it kept its partitions";
+    for (const Delivery& job : jobs) EXPECT_FALSE(tracker.finish(job.record.source, job.epoch)) << "nothing of it is published";
+    source.close(handler, Clock::now() + 1s);
+}
+
+// A refusal for good: a worker that tried again for ever would look healthy and have no partitions.
+struct GroupRefusal {
+    const char* name;
+    GroupProtocol protocol;
+    int code;
+    const char* says;
+};
+std::ostream& operator<<(std::ostream& out, const GroupRefusal& refusal) { return out << refusal.name; }
+
+class KafkaSourceRefusals : public KafkaSourceTest, public ::testing::WithParamInterface<GroupRefusal> {};
+
+TEST_P(KafkaSourceRefusals, EndTheWorkerWhichSaysWhatToDo) {
+    constexpr std::int16_t join_group = 11;
+    constexpr std::int16_t group_heartbeat = 68;
+    const GroupRefusal& refusal = GetParam();
+    OffsetTracker tracker;
+    auto options = source_options();
+    options.protocol = refusal.protocol;
+    KafkaSource source(config, options, tracker);
+    broker.fail_requests(refusal.protocol == GroupProtocol::classic ? join_group : group_heartbeat, {refusal.code});
+    try {
+        poll_for(source, 10s);
+        FAIL() << "the worker went on";
+    } catch (const KafkaError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr(refusal.says));
+    }
+}
+
+// The numbers are Kafka's ("Error Codes" of the protocol guide).
+INSTANTIATE_TEST_SUITE_P(Table, KafkaSourceRefusals,
+                         ::testing::Values(GroupRefusal{"InconsistentGroupProtocol", GroupProtocol::classic, 23, "another `group`"},
+                                           GroupRefusal{"InvalidGroupId", GroupProtocol::classic, 24, "another `group`"},
+                                           GroupRefusal{"InvalidSessionTimeout", GroupProtocol::classic, 26,
+                                                        "group.max.session.timeout.ms"},
+                                           GroupRefusal{"GroupMaxSizeReached", GroupProtocol::classic, 81, "group.max.size"},
+                                           GroupRefusal{"GroupForbidden", GroupProtocol::classic, 30, "lacks the right"},
+                                           GroupRefusal{"NewerGroupMaxSizeReached", GroupProtocol::consumer, 81, "group.max.size"},
+                                           GroupRefusal{"NewerUnsupported", GroupProtocol::consumer, 35, "too old"}),
+                         [](const auto& refusal) { return std::string(refusal.param.name); });
+
+class AJobsTopicThatGoesMissing : public KafkaSourceTest {
+protected:
+    AJobsTopicThatGoesMissing() { config.passthrough = missing_topics_are_noticed(); }
+};
+
+// As brokers do that come up and do not know it yet.
+TEST_F(AJobsTopicThatGoesMissing, IsReadOnWhenItIsThereAgain) {
+    submit_to_one(4);
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    ASSERT_EQ(poll_until(source, 4).size(), 4U);
+    broker.set_topic_error(topics.jobs(), unknown_topic);
+    std::thread bringing_back([&] {
+        std::this_thread::sleep_for(1s);
+        broker.set_topic_error(topics.jobs(), 0);
+    });
+    poll_for(source, 2s);
+    bringing_back.join();
+    submit_to_one(3);
+    std::set<std::int64_t> offsets;
+    const auto deadline = Clock::now() + 30s;
+    while (!offsets.contains(6) && Clock::now() < deadline) {
+        for (const auto& job : source.poll(50ms, 100, handler)) offsets.insert(job.record.source.offset);
+    }
+    EXPECT_TRUE(offsets.contains(4) && offsets.contains(5) && offsets.contains(6));
+    source.close(handler, Clock::now() + 1s);
+}
+
+TEST_F(AJobsTopicThatGoesMissing, EndsTheWorkerInTheEndWhichNamesIt) {
+    config.deadline_start = 2s;
+    submit_to_one(4);
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    ASSERT_EQ(poll_until(source, 4).size(), 4U);
+    broker.set_topic_error(topics.jobs(), unknown_topic);
+    try {
+        poll_for(source, 15s);
+        FAIL() << "the topic is not there";
+    } catch (const KafkaError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr(topics.jobs()));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("lorry topics create"));
+    }
 }
 
 // A pipeline without room for a job must not leave the group waiting, nor come back at once and spin.

@@ -115,6 +115,12 @@ protected:
         return {
             .topics = topics, .group = "base", .member = name, .session_timeout = 3s, .drain_budget = 500ms, .careful_starts = {.jobs = 0}};
     }
+    // The client believes at once that a topic is missing. By itself it looks once a minute, and believes it of a topic that it has known
+    // for half a minute.
+    static std::map<std::string, std::string> missing_topics_are_noticed() {
+        return {{"topic.metadata.refresh.interval.ms", "100"}, {"topic.metadata.propagation.max.ms", "0"}};
+    }
+    static constexpr int unknown_topic = 3;  // as EmbeddedBroker::set_topic_error takes it
     void close(KafkaMember& member) { member.source().close(handler, Clock::now() + 5s); }
 };
 
