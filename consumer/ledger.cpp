@@ -71,24 +71,20 @@ struct Ledger::State {
         reader = std::make_unique<RecordReader>(config, RecordReader::Options{.topics = topics(), .positions = std::move(positions)});
         for (auto& [topic, id] : reader->topic_ids()) topic_ids[topic] = id;
         const std::string reason = mismatch();
-        if (reason.empty()) {
-            store.set_cluster_id(reader->cluster_id());
-            return;
-        }
+        store.set_cluster_id(reader->cluster_id());
+        if (reason.empty()) return;
         spdlog::warn("ledger {}: {}; rebuilding it from what the topics hold", options.file.string(), reason);
         store.reset();
-        store.set_cluster_id(reader->cluster_id());
         reader = std::make_unique<RecordReader>(config, RecordReader::Options{.topics = topics()});
     }
 
     std::string mismatch() {
-        const std::string cluster = store.cluster_id();
-        if (!cluster.empty() && cluster != reader->cluster_id()) return "it tells of another Kafka cluster";
+        if (schema::ids_differ(store.cluster_id(), reader->cluster_id())) return "it tells of another Kafka cluster";
         const auto bounds = reader->bounds();
         for (const schema::AppliedOffset& applied : store.offsets()) {
             const auto id = topic_ids.find(applied.topic);
             if (id == topic_ids.end()) return "it tells of other topics";
-            if (id->second != applied.topic_id) return "topic " + applied.topic + " was made anew";
+            if (schema::ids_differ(id->second, applied.topic_id)) return "topic " + applied.topic + " was made anew";
             const auto bound = std::find_if(bounds.begin(), bounds.end(), [&](const RecordReader::Bounds& one) {
                 return one.topic == applied.topic && one.partition == applied.partition;
             });

@@ -6,6 +6,7 @@
 
 #include "schema/store_handle.h"
 #include "schema/store_schema.h"
+#include "schema/topics.h"
 
 namespace lorry::schema {
 namespace {
@@ -132,9 +133,9 @@ Store Store::open(const std::filesystem::path& file, Mode mode) {
 
 void Store::set_cluster_id(const std::string& cluster_id) {
     CHECK(handle_->lease.has_value(), "a reader does not write");
-    if (this->cluster_id() == cluster_id) return;
+    if (cluster_id.empty() || this->cluster_id() == cluster_id) return;
     Transaction transaction(handle_->database);
-    empty_tables(handle_->database);
+    if (ids_differ(this->cluster_id(), cluster_id)) empty_tables(handle_->database);
     handle_->database.query("INSERT INTO meta (key, value) VALUES ('cluster_id', ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value")
         .bind(cluster_id)
         .run();

@@ -72,7 +72,8 @@ public:
     Store& operator=(Store&&) noexcept;
     ~Store();
 
-    // The cluster this ledger tells of, empty at first; setting another one empties all tables (the topics are read again).
+    // The cluster this ledger tells of, empty at first; setting another one empties all tables (the topics are read again). Setting an
+    // empty one, where brokers give none, changes nothing.
     std::string cluster_id() const;
     void set_cluster_id(const std::string& cluster_id);
     std::vector<AppliedOffset> offsets() const;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "consumer/adapter_topic.h"
 #include "consumer/kafka_admin.h"
@@ -208,7 +209,57 @@ TEST_F(RealKafka, LedgerAndAdaptersKnowTopicsByTheirIds) {
         EXPECT_FALSE(store.offsets()[0].topic_id.empty());
         EXPECT_EQ(store.cluster_id(), describe_cluster(config).id);
     }
+    {
+        auto store = schema::Store::open(file, schema::Store::Mode::writer);
+        const schema::AppliedOffset applied = store.offsets().at(0);
+        store.apply({.statuses = {}, .adapters = {}, .offsets = {{applied.topic, "of an earlier one", applied.partition, applied.next}}});
+    }
+    {
+        const auto ledger = Ledger::start(config, {.file = file, .topics = topics});
+        const auto deadline = Clock::now() + 20s;
+        while (ledger->stats().applied == 0 && Clock::now() < deadline) std::this_thread::sleep_for(50ms);
+        EXPECT_EQ(ledger->stats().applied, 1U) << "the topic was made anew: all is read again";
+    }
     for (const char* suffix : {"", "-wal", "-shm", ".lock"}) std::filesystem::remove(file.string() + suffix);
+}
+
+// A worker that went on would write ends that name the old topic's id, which the next take-over passes over.
+TEST_F(RealKafka, AWorkerEndsWhenItsJobsTopicWasMadeAnew) {
+    submit_jobs(config, topics, 0, 4);
+    config.passthrough = {{"topic.metadata.refresh.interval.ms", "100"}};
+    KafkaMember member(config, member_options("one"));
+    ASSERT_EQ(poll_jobs(member, handler, 4).size(), 4U);
+    const KafkaConnection admin(config, KafkaConnection::Kind::producer, {});
+    const QueueHandle queue(rd_kafka_queue_new(admin.handle()));
+    rd_kafka_DeleteTopic_t* jobs = rd_kafka_DeleteTopic_new(topics.jobs().c_str());
+    rd_kafka_DeleteTopics(admin.handle(), &jobs, 1, nullptr, queue.get());
+    rd_kafka_DeleteTopic_destroy(jobs);
+    ASSERT_TRUE(EventHandle(rd_kafka_queue_poll(queue.get(), 20'000)));
+    std::thread creating([&] {
+        std::this_thread::sleep_for(2s);
+        create_topics(config, specs());
+    });
+    try {
+        poll_jobs(member, handler, 1);
+        ADD_FAILURE() << "the worker went on";
+    } catch (const KafkaError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("was made anew"));
+    }
+    creating.join();
+}
+
+// Brokers that come up may not know a topic yet. Taken for "no id", that would make it another topic than it was.
+TEST_F(RealKafka, AsksForATopicsIdUntilTheBrokersKnowIt) {
+    auto later = specs();
+    later.resize(1);
+    later[0].name += ".later";
+    std::thread creating([&] {
+        std::this_thread::sleep_for(2s);
+        create_topics(config, later);
+    });
+    const std::string id = KafkaConnection(config, KafkaConnection::Kind::consumer, {}).topic_id(later[0].name);
+    creating.join();
+    EXPECT_FALSE(id.empty());
 }
 
 }  // namespace

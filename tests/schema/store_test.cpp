@@ -268,6 +268,8 @@ TEST_F(StoreTest, AnotherClusterEmptiesTheLedgerAndTheSameOneDoesNot) {
         .statuses = {status_of("a", 1, JobState::completed)}, .adapters = {{"x", adapter_of("x", "h")}}, .offsets = {{"t", "", 0, 1}}};
     store.apply(update);
     store.set_cluster_id("one");
+    store.set_cluster_id("");
+    EXPECT_EQ(store.cluster_id(), "one");
     EXPECT_EQ(store.jobs({}).size(), 1U);
     store.set_cluster_id("two");
     EXPECT_EQ(store.cluster_id(), "two");
@@ -278,6 +280,15 @@ TEST_F(StoreTest, AnotherClusterEmptiesTheLedgerAndTheSameOneDoesNot) {
     store.reset();
     EXPECT_EQ(store.cluster_id(), "two");
     EXPECT_THAT(store.jobs({}), IsEmpty());
+}
+
+// Brokers that gave no id may give one later.
+TEST_F(StoreTest, LearningItsClusterDoesNotEmptyTheLedger) {
+    Store store = writer();
+    store.apply({.statuses = {status_of("a", 1, JobState::completed)}, .adapters = {}, .offsets = {{"t", "", 0, 1}}});
+    store.set_cluster_id("one");
+    EXPECT_EQ(store.cluster_id(), "one");
+    EXPECT_EQ(store.jobs({}).size(), 1U);
 }
 
 TEST_F(StoreTest, ReadersSeeWholeTransactionsWhileAWriterWrites) {
