@@ -127,22 +127,19 @@ void TakeOver::cancel() {
 }
 
 std::vector<TakenOver> TakeOver::ask(const TopicPartitions& partitions, const std::stop_token& stop) {
-    const auto refuse = [&](rd_kafka_resp_err_t error) {
-        throw KafkaError(fmt::format("Kafka at {}: reading committed offsets: {}{}", consumer_.config().brokers, rd_kafka_err2str(error),
-                                     advice_for(error, partitions.front().first)));
-    };
+    const char* what = "reading committed offsets";
     PartitionListHandle list = list_of(partitions);
-    for (Retry retry(consumer_, "reading committed offsets", consumer_.config().deadline_later, stop);;) {
+    for (Retry retry(consumer_, what, consumer_.config().deadline_later, stop);;) {
         const auto error = committed_offsets(consumer_, list, request_timeout);
         if (error == RD_KAFKA_RESP_ERR_NO_ERROR) break;
-        if (is_configuration_error(error)) refuse(error);
+        if (is_configuration_error(error)) throw consumer_.refused(what, error, partitions.front().first);
         if (!retry.again(rd_kafka_err2str(error))) return {};
     }
     std::vector<TakenOver> all;
     std::vector<PastResults::Question> questions;
     for (int i = 0; i < list->cnt; ++i) {
         const rd_kafka_topic_partition_t& found = list->elems[i];
-        if (is_configuration_error(found.err)) refuse(found.err);
+        if (is_configuration_error(found.err)) throw consumer_.refused(what, found.err, found.topic);
         if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR) continue;
         const auto log = consumer_.watermarks(found.topic, found.partition, consumer_.config().deadline_later, stop);
         if (!log) return {};
