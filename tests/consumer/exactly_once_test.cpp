@@ -215,7 +215,7 @@ protected:
 TEST_F(AResultsTopicThatGoesMissing, IsWaitedFor) {
     lose_topic();
     auto entries = poll_entries(3);
-    std::thread bringing_back([&] {
+    std::jthread bringing_back([&] {
         const auto deadline = Clock::now() + 10s;
         while (committer->counters().aborts < 2 && Clock::now() < deadline) std::this_thread::sleep_for(10ms);
         broker.set_topic_error(topics.results(), 0);

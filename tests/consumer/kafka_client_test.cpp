@@ -151,7 +151,7 @@ TEST_F(KafkaClientTest, ReadsOnWhenATopicThatWentMissingIsThereAgain) {
     const auto deadline = Clock::now() + 30s;
     while (read < 5 && Clock::now() < deadline) read += reader.poll(100ms, 100).size();
     broker.set_topic_error(topics.jobs(), unknown_topic);
-    std::thread bringing_back([&] {
+    std::jthread bringing_back([&] {
         std::this_thread::sleep_for(1s);
         broker.set_topic_error(topics.jobs(), 0);
     });

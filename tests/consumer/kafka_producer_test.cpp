@@ -42,7 +42,7 @@ protected:
 TEST_F(KafkaProducerTest, WaitsForATopicThatWentMissing) {
     send_and_wait();
     lose_topic();
-    std::thread bringing_back([&] {
+    std::jthread bringing_back([&] {
         std::this_thread::sleep_for(1s);
         broker.set_topic_error(topics.chunks(), 0);
     });

@@ -235,7 +235,7 @@ TEST_F(RealKafka, AWorkerEndsWhenItsJobsTopicWasMadeAnew) {
     rd_kafka_DeleteTopics(admin.handle(), &jobs, 1, nullptr, queue.get());
     rd_kafka_DeleteTopic_destroy(jobs);
     ASSERT_TRUE(EventHandle(rd_kafka_queue_poll(queue.get(), 20'000)));
-    std::thread creating([&] {
+    std::jthread creating([&] {
         std::this_thread::sleep_for(2s);
         create_topics(config, specs());
     });
@@ -253,7 +253,7 @@ TEST_F(RealKafka, AsksForATopicsIdUntilTheBrokersKnowIt) {
     auto later = specs();
     later.resize(1);
     later[0].name += ".later";
-    std::thread creating([&] {
+    std::jthread creating([&] {
         std::this_thread::sleep_for(2s);
         create_topics(config, later);
     });

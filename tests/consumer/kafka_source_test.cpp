@@ -231,7 +231,7 @@ TEST_F(AJobsTopicThatGoesMissing, IsReadOnWhenItIsThereAgain) {
     KafkaSource source(config, source_options(), tracker);
     ASSERT_EQ(poll_until(source, 4).size(), 4U);
     broker.set_topic_error(topics.jobs(), unknown_topic);
-    std::thread bringing_back([&] {
+    std::jthread bringing_back([&] {
         std::this_thread::sleep_for(1s);
         broker.set_topic_error(topics.jobs(), 0);
     });
