@@ -99,7 +99,6 @@ struct RecordReader::State {
             if (is_configuration_error(message.err)) {
                 throw connection.refused(fmt::format("reading {} [{}]", key.first, key.second), message.err, key.first);
             }
-            if (is_missing_topic(message.err)) connection.wait_for_topic(key.first);
             connection.complaints().note(rd_kafka_message_errstr(&message));  // the client tries again by itself
             return;
         }

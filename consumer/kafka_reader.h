@@ -42,7 +42,7 @@ public:
     RecordReader& operator=(RecordReader&&) noexcept;
 
     // The next records, ascending within a partition, without fillers; waits up to `timeout` for the first. Throws KafkaError when the
-    // brokers were away for longer than deadline_later, a right is missing, or a topic was not there for deadline_start.
+    // brokers were away for longer than deadline_later, or a right is missing. A topic that goes missing is waited for without end.
     std::vector<schema::JobRecord> poll(std::chrono::milliseconds timeout, std::size_t max);
 
     // True when everything was read that was there when the brokers were last asked (a moment ago).
