@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <thread>
 #include <utility>
 
 #include "consumer/kafka_connection.h"
@@ -56,18 +55,6 @@ bool create(const KafkaConnection& connection, const schema::TopicSpec& spec) {
     throw refused(fmt::format("{}{}", text != nullptr ? text : rd_kafka_err2str(error), advice_for(error, spec.name)));
 }
 
-// Brokers learn of a new topic one after the other.
-std::int32_t wait_for_topic(const KafkaConnection& connection, const std::string& topic) {
-    constexpr std::chrono::milliseconds pause{50};
-    const auto deadline = std::chrono::steady_clock::now() + connection.config().deadline_start;
-    for (;;) {
-        if (const auto partitions = connection.partition_count(topic)) return *partitions;
-        if (std::chrono::steady_clock::now() > deadline)
-            throw connection.away("seeing the new topic " + topic, connection.config().deadline_start);
-        std::this_thread::sleep_for(pause);
-    }
-}
-
 }  // namespace
 
 ClusterInfo describe_cluster(const KafkaConfig& config) {
@@ -87,7 +74,7 @@ std::vector<TopicOutcome> create_topics(const KafkaConfig& config, const std::ve
     for (const schema::TopicSpec& spec : specs) {
         TopicOutcome outcome{.name = spec.name, .kind = TopicOutcome::Kind::exists, .differences = {}};
         if (!connection.partition_count(spec.name) && create(connection, spec)) outcome.kind = TopicOutcome::Kind::created;
-        const std::int32_t partitions = wait_for_topic(connection, spec.name);
+        const std::int32_t partitions = connection.wait_for_topic(spec.name);
         if (outcome.kind == TopicOutcome::Kind::exists && !embedded) outcome.differences = differences_of(connection, spec, partitions);
         outcomes.push_back(std::move(outcome));
     }

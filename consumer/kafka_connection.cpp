@@ -207,10 +207,10 @@ std::int32_t KafkaConnection::required_partition_count(const std::string& topic)
     return *count;
 }
 
-void KafkaConnection::wait_for_topic(const std::string& topic) const {
-    const std::string reason = explain(RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART, topic);
-    for (Retry retry(*this, fmt::format("finding topic {} again", topic), config_.deadline_start); !partition_count(topic);) {
-        retry.again(reason);
+std::int32_t KafkaConnection::wait_for_topic(const std::string& topic) const {
+    for (Retry retry(*this, fmt::format("finding topic {}", topic), config_.deadline_start);;) {
+        if (const auto count = partition_count(topic)) return *count;
+        retry.again(explain(RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART, topic));
     }
 }
 

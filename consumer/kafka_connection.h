@@ -87,9 +87,9 @@ public:
     std::int32_t required_partition_count(const std::string& topic) const;
     // One try, a second at most; nullopt: no answer, or no such topic.
     std::optional<std::int32_t> try_partition_count(const std::string& topic) const;
-    // After an error that a topic is missing that was there: asks until it is there again. Throws KafkaError that says how to create it at
-    // deadline_start.
-    void wait_for_topic(const std::string& topic) const;
+    // How many partitions a topic has that somebody knows to be there: brokers learn of new ones, and of all when they come up, one after
+    // the other. Throws KafkaError at deadline_start, which says how to create it.
+    std::int32_t wait_for_topic(const std::string& topic) const;
     // Empty where brokers give none.
     std::string cluster_id() const;
     // The id of a topic that exists; empty where brokers give none. Retries until deadline_start.
