@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <filesystem>
 #include <map>
 
 #include "engine/engine.h"
 #include "engine/text/tokenizer.h"
 #include "tests/support/golden_model.h"
+#include "tests/support/temp_folder.h"
+#include "tests/support/widened.h"
 
 namespace lorry::engine {
 namespace {
@@ -26,7 +29,8 @@ struct Stored {
 };
 
 struct Rig {
-    Rig(const Stored& stored, const std::string& checkpoint, EngineOptions options, std::int64_t kv_tokens = 3200,
+    // checkpoint: a golden one's name, or a folder.
+    Rig(const Stored& stored, const std::filesystem::path& checkpoint, EngineOptions options, std::int64_t kv_tokens = 3200,
         std::size_t adapter_bytes = std::size_t{64} << 20) {
         backend = tests::make_backend(stored.weights, stored.quantize);
         model =
@@ -145,6 +149,28 @@ TEST_P(Invariance, HoldsInABatchOfAllAdapters) {
 TEST_P(Invariance, HoldsWhenPromptsAreCutIntoChunks) {
     Rig rig(GetParam(), checkpoint, {.sequences_max = 5, .step_rows_max = 7});
     expect_same(rig.run(mixed_requests(rig.model->config())), alone());
+}
+
+// Pins: an MLP as wide as whole panels, of which the matmul and the activation are one op where no adapter comes between them. Of the
+// golden's own width they never are, and the answers are the same.
+TEST_P(Invariance, HoldsWhereMatmulAndActivationAreOneOp) {
+    const tests::TempFolder folder;
+    tests::copy_widened(tests::golden_folder() / "checkpoints" / checkpoint, folder / "wide");
+    std::vector<Request> requests = mixed_requests(Rig(GetParam(), checkpoint, {}).model->config());
+    requests[3].adapter = adapter_named("all-linear", Rig(GetParam(), checkpoint, {}).model->config());
+    const auto expected = alone(requests);
+
+    Rig rig(GetParam(), folder / "wide", {});
+    Rig chunks(GetParam(), folder / "wide", {.sequences_max = 5, .step_rows_max = 7});
+    ASSERT_EQ(rig.model->config().intermediate, tests::widened_intermediate);
+    for (Request& request : requests) {
+        if (!request.adapter) continue;
+        const std::filesystem::path wide = folder / request.adapter->folder.filename().string();
+        if (!std::filesystem::exists(wide)) tests::copy_widened(request.adapter->folder, wide);
+        request.adapter = AdapterSource{.hash = inspect_adapter(wide, rig.model->config())->hash, .folder = wide};
+    }
+    expect_same(rig.run(requests), expected);
+    expect_same(chunks.run(requests), expected);
 }
 
 TEST_P(Invariance, HoldsUnderPreemption) {

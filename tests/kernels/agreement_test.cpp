@@ -153,34 +153,46 @@ TEST_P(Agreement, ActivatedMatmulIsAMatmulAndThenAnActivation) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     std::vector<Format> formats{Format::float32, Format::bfloat16};
     if (!GetParam().is_gpu()) formats.push_back(Format::int8_rows);
-    constexpr std::int64_t in_features = 67;
-    for (const std::int64_t width : {35, 96, 144}) {
-        for (const bool gated : {false, true}) {
-            const std::int64_t out_features = gated ? 2 * width : width;
-            const Part part(normal(out_features, in_features, 0.2), Format::float32, false);
-            const WeightPart view = part.view();
-            const auto weight = backend_->pack_weight({&view, 1}, WeightRole::projection);
-            const Memory bias(*backend_, normal(1, out_features));
-            for (const std::int64_t rows : {1, 9, 500}) {
-                const Memory in(*backend_, reference::rounded(normal(rows, in_features), input()), weight->input_format());
-                for (const Format format : formats) {
-                    SCOPED_TRACE(::testing::Message() << rows << " x " << width << (gated ? " gated " : " ") << kernels::name_of(format));
-                    const Vector some_bias = number(0, 1) == 1 ? bias.vector() : Vector{};
-                    const Memory sums(*backend_, rows, out_features);
-                    const Memory want(*backend_, rows, width, format);
-                    const Memory got(*backend_, rows, width, format);
-                    backend_->matmul({.out = sums.matrix(), .in = in.matrix(), .weight = *weight, .bias = some_bias});
-                    backend_->activation({.kind = ActivationKind::silu, .gated = gated, .out = want.matrix(), .in = sums.matrix()});
-                    backend_->activated_matmul({.kind = ActivationKind::silu,
-                                                .gated = gated,
-                                                .out = got.matrix(),
-                                                .sums = sums.matrix(),
-                                                .in = in.matrix(),
-                                                .weight = *weight,
-                                                .bias = some_bias});
-                    EXPECT_EQ(got.read().data, want.read().data);
-                    EXPECT_TRUE(got.padding_is_untouched());
-                }
+    struct Shape {
+        std::int64_t in_features, width;
+        bool gated;
+        std::vector<std::int64_t> rows;
+        int threads = 2;
+        ActivationKind kind = ActivationKind::silu;
+    };
+    for (const Shape& shape :
+         {Shape{67, 35, false, {1, 9, 500}}, Shape{67, 35, true, {1, 9, 500}}, Shape{67, 96, false, {1, 9, 500}, 1},
+          Shape{67, 96, true, {1, 9, 480, 500}}, Shape{67, 144, false, {1, 9, 500}}, Shape{67, 144, true, {1, 9, 500}, 3},
+          Shape{9, 96, true, {500}, 3}, Shape{67, 35, false, {9}, 2, ActivationKind::gelu_tanh}}) {
+        const auto backend = GetParam().make(shape.threads);
+        const std::int64_t out_features = shape.gated ? 2 * shape.width : shape.width;
+        const Part part(normal(out_features, shape.in_features, 0.2), Format::float32, false);
+        const WeightPart view = part.view();
+        const auto weight = backend->pack_weight({&view, 1}, WeightRole::projection);
+        const Memory bias(*backend, normal(1, out_features));
+        for (const std::int64_t rows : shape.rows) {
+            const Memory in(*backend, reference::rounded(normal(rows, shape.in_features), input()), weight->input_format());
+            for (const Format format : formats) {
+                SCOPED_TRACE(::testing::Message()
+                             << rows << " x " << shape.in_features << " x " << shape.width << (shape.gated ? " gated " : " ")
+                             << kernels::name_of(format) << ", " << shape.threads << " threads");
+                const Vector some_bias = number(0, 1) == 1 ? bias.vector() : Vector{};
+                const Memory sums(*backend, rows, out_features);
+                const Memory own_sums(*backend, rows, out_features);
+                const Memory want(*backend, rows, shape.width, format);
+                const Memory got(*backend, rows, shape.width, format);
+                backend->matmul({.out = sums.matrix(), .in = in.matrix(), .weight = *weight, .bias = some_bias});
+                backend->activation({.kind = shape.kind, .gated = shape.gated, .out = want.matrix(), .in = sums.matrix()});
+                backend->activated_matmul({.kind = shape.kind,
+                                           .gated = shape.gated,
+                                           .out = got.matrix(),
+                                           .sums = own_sums.matrix(),
+                                           .in = in.matrix(),
+                                           .weight = *weight,
+                                           .bias = some_bias});
+                EXPECT_EQ(got.read().data, want.read().data);
+                EXPECT_TRUE(got.padding_is_untouched());
+                EXPECT_TRUE(own_sums.padding_is_untouched());
             }
         }
     }

@@ -2,6 +2,7 @@
 // sequence is cut into steps and whatever stands beside it.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/cpu/pack.h"
 #include "tests/kernels/devices.h"
@@ -145,6 +146,7 @@ protected:
         attend(out);
         for (const Format format : {Format::bfloat16, Format::int8_rows}) {
             if (GetParam().is_gpu()) break;
+            if (!std::ranges::all_of(qkv.data, [](double value) { return std::isfinite(value); })) break;  // nothing is close to NaN
             const Memory narrow(backend, rows, heads.heads * heads.head_dim, format);
             attend(narrow);
             expect_close(narrow.read(), stored_inputs(out.read(), format), tolerance("narrow", weights()));
@@ -245,6 +247,27 @@ TEST_P(AttentionTest, LongContextsAgreeAndAreTheSameBitForBitAtOnceAndDecoded) {
         step(*backend_, *cache, {{0, 0, 509}}, decoded);
         for (std::int64_t token = 509; token < 530; ++token) step(*backend_, *cache, {{0, token, 1}}, decoded);
         EXPECT_EQ(decoded, at_once);
+    }
+}
+
+// Pins: scores that are no numbers show in their row and head, and in nothing that is computed beside them.
+TEST_P(AttentionTest, AQueryThatIsNotANumberSpoilsItsRowAndHeadAlone) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    constexpr std::int64_t bad_row = 21;
+    constexpr std::int64_t bad_head = 1;
+    make(shapes.front(), {40});
+    std::vector<std::vector<std::vector<float>>> sound;
+    step(*backend_, *poisoned_cache(*backend_), {{0, 0, 40}}, sound);
+    const auto head_dim = static_cast<std::size_t>(shape_.heads.head_dim);
+    sequences_.front().qkv.at(bad_row, bad_head * shape_.heads.head_dim + 5) = std::numeric_limits<double>::quiet_NaN();
+    std::vector<std::vector<std::vector<float>>> outputs;
+    step(*backend_, *poisoned_cache(*backend_), {{0, 0, 40}}, outputs);
+    for (std::size_t row = 0; row < 40; ++row) {
+        for (std::size_t i = 0; i < outputs[0][row].size(); ++i) {
+            const bool is_bad = row == std::size_t{bad_row} && i / head_dim == std::size_t{bad_head};
+            ASSERT_TRUE(is_bad ? std::isnan(outputs[0][row][i]) : outputs[0][row][i] == sound[0][row][i])
+                << "row " << row << ", column " << i << ": " << outputs[0][row][i];
+        }
     }
 }
 

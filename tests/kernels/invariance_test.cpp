@@ -49,6 +49,34 @@ TEST_P(Invariance, MatmulRowsAreTheSameAmongAnyNumberOfOthers) {
         begin += rows;
     }
     ASSERT_EQ(begin, 300);
+    const Memory in(*three_threads, x, same_weight->input_format());
+    const Memory out(*three_threads, 300, 150);
+    three_threads->matmul({.out = out.matrix(), .in = in.matrix(), .weight = *same_weight});
+    EXPECT_EQ(out.read().data, all_out.read().data);
+}
+
+// Pins: as many rows as chunks of each thread's share hold at most, and as the scratch of an activated matmul has room for.
+TEST_P(Invariance, RowsThatFillTheirChunksAreTheSameOnOneThread) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    const Part part(normal(192, 77, 0.1), Format::float32, false);
+    const WeightPart view = part.view();
+    const Table x = reference::rounded(normal(480, 77), input());
+    std::vector<std::vector<double>> sums;
+    std::vector<std::vector<double>> activated;
+    for (const int threads : {1, 2}) {
+        const auto backend = GetParam().make(threads);
+        const auto weight = backend->pack_weight({&view, 1}, WeightRole::projection);
+        const Memory in(*backend, x, weight->input_format());
+        const Memory out(*backend, 480, 192);
+        const Memory gated(*backend, 480, 96, weight->input_format());
+        backend->matmul({.out = out.matrix(), .in = in.matrix(), .weight = *weight});
+        sums.push_back(out.read().data);
+        backend->activated_matmul(
+            {.gated = true, .out = gated.matrix(), .sums = out.matrix(), .in = in.matrix(), .weight = *weight, .bias = {}});
+        activated.push_back(gated.read().data);
+    }
+    EXPECT_EQ(sums[0], sums[1]);
+    EXPECT_EQ(activated[0], activated[1]);
 }
 
 TEST_P(Invariance, LoraRowsAreTheSameAloneAndBesideOtherAdapters) {
