@@ -117,9 +117,12 @@ std::unique_ptr<PackedWeight> CpuBackend::pack_weight(std::span<const WeightPart
     const Storage stored = weights_ == Format::float32 ? Storage::float32 : Storage::bfloat16;
     // Where an input row would not have room for its scale, int8 is not worth it either.
     const bool narrow = dot_ != nullptr && parts.front().in_features >= dot_->group;
-    if (!narrow) return std::make_unique<CpuWeight>(pack_panels(parts, {.storage = stored, .width = kernels_.panel_width}), nullptr);
+    const PackOptions options{.arena = &weight_arena_};
+    if (!narrow)
+        return std::make_unique<CpuWeight>(pack_panels(parts, {.storage = stored, .width = kernels_.panel_width}, options), nullptr);
     const DotKernels* const dot = role == WeightRole::embedding && dot_->unpacked != nullptr ? dot_->unpacked : dot_;
-    return std::make_unique<CpuWeight>(pack_panels(parts, {.storage = dot->storage, .width = dot->panel_width, .group = dot->group}), dot);
+    const PanelShape shape{.storage = dot->storage, .width = dot->panel_width, .group = dot->group};
+    return std::make_unique<CpuWeight>(pack_panels(parts, shape, options), dot);
 }
 
 std::unique_ptr<PackedLora> CpuBackend::pack_lora(std::span<const LoraPart> parts) {

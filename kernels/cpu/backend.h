@@ -93,7 +93,9 @@ private:
     const bool lora_by_pairs_;  // adapters are read by the kernels of bfloat16 pairs, whatever the base's weights are
     ThreadPool pool_;
     Sampler sampler_;
-    Arena lora_arena_;  // so adapters do not outlive the backend
+    // So weights and adapters do not outlive the backend.
+    Arena weight_arena_;
+    Arena lora_arena_;
     // Scratch that keeps its capacity from step to step.
     std::vector<std::int32_t> row_blocks_;  // [rows] the KV block of each row of the step
     std::vector<std::int32_t> row_slots_;   // [rows] its place there

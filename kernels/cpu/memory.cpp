@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 constexpr std::size_t line = 64;
 constexpr std::align_val_t alignment{line};
-constexpr std::size_t arena_map = 16 * huge_page;
+constexpr std::size_t arena_map_least = 16 * huge_page;
 
 // What a piece takes of an arena: whole lines, and one behind them that nobody may touch.
 constexpr std::size_t cut_size(std::size_t bytes) { return (bytes + line - 1) / line * line + line; }
@@ -57,10 +57,7 @@ Memory::Memory(std::size_t bytes) : bytes_(bytes) {
 }
 
 Memory::Memory(std::size_t bytes, Arena& arena) {
-    if (bytes == 0 || bytes >= huge_page) {
-        *this = Memory(bytes);
-        return;
-    }
+    if (bytes == 0) return;
     data_ = std::unique_ptr<std::byte, Free>(arena.take(bytes), Free(bytes, &arena));
     bytes_ = bytes;
 }
@@ -96,9 +93,10 @@ std::byte* Arena::cut(std::size_t size) {
             if (begin + size < end) map.free.emplace(begin + size, end);
             return map.memory.data() + begin;
         }
-        Map& map = maps_.emplace_back(Map{.memory = Memory(arena_map), .free = {}});
-        ASAN_POISON_MEMORY_REGION(map.memory.data(), arena_map);
-        map.free.emplace(0, arena_map);
+        const std::size_t map_size = std::max(arena_map_least, (size + huge_page - 1) / huge_page * huge_page);
+        Map& map = maps_.emplace_back(Map{.memory = Memory(map_size), .free = {}});
+        ASAN_POISON_MEMORY_REGION(map.memory.data(), map_size);
+        map.free.emplace(0, map_size);
     }
 }
 
@@ -121,8 +119,8 @@ void Arena::give_back(std::byte* data, std::size_t bytes) {
         map->free.erase(std::prev(after));
     }
     map->free.emplace(begin, end);
-    if (end - begin < arena_map) return;
-    ASAN_UNPOISON_MEMORY_REGION(map->memory.data(), arena_map);
+    if (end - begin < map->memory.bytes()) return;
+    ASAN_UNPOISON_MEMORY_REGION(map->memory.data(), map->memory.bytes());
     maps_.erase(map);
 }
 

@@ -1,4 +1,4 @@
-// Zeroed, aligned memory for weights, KV and buffers; large pieces ask for huge pages, and small ones share some in an arena.
+// Zeroed, aligned memory for weights, KV and buffers; large pieces ask for huge pages, and those of an arena share some.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ public:
     Memory() = default;
     // Throws std::runtime_error saying how much was asked for when the machine has no more. Zero bytes are fine.
     explicit Memory(std::size_t bytes);
-    // What is smaller than a huge page comes from the arena, which outlives it.
+    // Comes from the arena, which outlives it.
     Memory(std::size_t bytes, Arena& arena);
 
     std::byte* data() const { return data_.get(); }
@@ -34,7 +34,8 @@ private:
     std::size_t bytes_ = 0;
 };
 
-// Huge pages for many small pieces that are read one after the other, as an adapter's are: taken in a row, they lie side by side.
+// Huge pages for many pieces that are read one after the other, as a model's weights and an adapter's are: taken in a row, they lie side by
+// side, and none ends in small pages.
 // Any thread may take, and give back what it likes.
 class Arena {
 public:

@@ -1,4 +1,4 @@
-// The arena that adapters lie in: what is taken from it is zero, apart from everything else, and used again.
+// The arenas that weights and adapters lie in: what is taken from it is zero, apart from everything else, and used again.
 #include "kernels/cpu/memory.h"
 
 #include <gtest/gtest.h>
@@ -31,6 +31,24 @@ TEST(Arena, WhatWasGivenBackIsUsedAgainAndZero) {
     const Memory again(3000, arena);
     EXPECT_EQ(again.data(), data);
     EXPECT_TRUE(std::all_of(again.data(), again.data() + 3000, [](std::byte byte) { return byte == std::byte{0}; }));
+}
+
+// Pins: weights larger than an arena's usual map; the ends of large pieces do not begin a map of their own.
+TEST(Arena, PiecesOfAnySizeLieInARow) {
+    Arena arena;
+    constexpr std::size_t mebibyte = std::size_t{1} << 20;
+    const Memory first(5 * mebibyte / 2, arena);
+    auto largest = std::make_unique<Memory>(77 * mebibyte, arena);
+    const Memory second(3 * mebibyte, arena);
+    EXPECT_GE(second.data() - first.data(), static_cast<std::ptrdiff_t>(first.bytes()));
+    EXPECT_LT(second.data() - first.data(), static_cast<std::ptrdiff_t>(first.bytes() + 200));
+    const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
+    EXPECT_TRUE(std::all_of(largest->data(), largest->data() + largest->bytes(), is_zero));
+    std::memset(largest->data(), 0xFF, largest->bytes());
+    EXPECT_TRUE(std::all_of(second.data(), second.data() + second.bytes(), is_zero));
+    largest.reset();
+    const Memory again(70 * mebibyte, arena);
+    EXPECT_TRUE(std::all_of(again.data(), again.data() + again.bytes(), is_zero));
 }
 
 // Pins: a piece keeps what was written to it, whatever is taken and given back around it; all that is given back becomes one again.
