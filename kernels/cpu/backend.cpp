@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/matmul_cut.h"
 #include "schema/check.h"
 
 namespace lorry::kernels {
@@ -30,15 +31,7 @@ namespace {
 // Changes whenever a kernel's results do; part of the fingerprint.
 constexpr const char* kernels_version = "4";
 // What a piece of work must be worth to be handed to another thread: some microseconds of a core.
-constexpr std::int64_t piece_multiply_adds = 250'000;
 constexpr std::int64_t piece_elements = 20'000;
-// Fewer rows than these take as long as these: they wait for the weights.
-constexpr std::int64_t rows_least = 16;
-// Panels that matmuls of float32 inputs take side by side when rows are few.
-constexpr std::int64_t panels_abreast = 4;
-// Rows that run through a matmul's panels together: their inputs stay in the second-level cache.
-constexpr std::int64_t row_chunk = 240;
-constexpr std::int64_t row_chunk_least = 96;
 
 class CpuBuffer final : public Buffer {
 public:
@@ -61,13 +54,6 @@ float* floats(const Matrix& matrix) {
 }
 
 std::int64_t stride_bytes(const Matrix& matrix) { return matrix.stride * static_cast<std::int64_t>(bytes_of(matrix.format)); }
-
-// How many chunks rows are cut into. Where that leaves enough of them, each thread has its own rows, as it has in the other ops: it finds
-// in its cache what it wrote.
-std::int64_t chunks_of(std::int64_t rows, int threads) {
-    const std::int64_t even = (rows + row_chunk * threads - 1) / (row_chunk * threads) * threads;
-    return rows >= even * row_chunk_least ? even : (rows + row_chunk - 1) / row_chunk;
-}
 
 std::byte* row_of(const Matrix& matrix, std::int64_t row) { return static_cast<std::byte*>(matrix.data) + row * stride_bytes(matrix); }
 
@@ -261,18 +247,13 @@ void CpuBackend::norm(const NormArgs& args) {
 
 template <class Work>
 void CpuBackend::cut_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, const Work& work) {
-    const std::int64_t chunks = chunks_of(rows, pool_.threads());
-    const std::int64_t count = panels.count() / panels_together;
-    const std::int64_t cost_rows = std::max((rows + chunks - 1) / chunks, rows_least);
-    const std::int64_t cost = cost_rows * panels.in_features * panels.width * panels_together / panels.group;
-    const std::int64_t least = panels.group == 1 && rows <= rows_least ? panels_abreast : 1;
-    const std::int64_t piece = (std::max<std::int64_t>(piece_multiply_adds / cost, 1) + least - 1) / least * least;
-    pool_.run(chunks * count, piece, [&](std::int64_t begin, std::int64_t end, int thread) {
+    const MatmulCut cut = cut_of_matmul(rows, panels, panels_together, pool_.threads());
+    pool_.run(cut.chunks * cut.runs, cut.piece, [&](std::int64_t begin, std::int64_t end, int thread) {
         while (begin < end) {
-            const std::int64_t chunk = begin / count;
-            const std::int64_t chunk_end = std::min(end, (chunk + 1) * count);
-            const std::int64_t row_begin = rows * chunk / chunks;
-            work(row_begin, rows * (chunk + 1) / chunks - row_begin, begin - chunk * count, chunk_end - chunk * count, thread);
+            const std::int64_t chunk = begin / cut.runs;
+            const std::int64_t chunk_end = std::min(end, (chunk + 1) * cut.runs);
+            const std::int64_t row_begin = rows * chunk / cut.chunks;
+            work(row_begin, rows * (chunk + 1) / cut.chunks - row_begin, begin - chunk * cut.runs, chunk_end - chunk * cut.runs, thread);
             begin = chunk_end;
         }
     });

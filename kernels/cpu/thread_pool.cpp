@@ -43,16 +43,15 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::start(const Job& job) {
     if (job.items <= 0) return;
-    const std::int64_t pieces = (job.items + job.piece - 1) / job.piece;
-    if (threads_ == 1 || pieces == 1) {
+    if (threads_ == 1 || job.items <= job.piece) {
         job.call(job.work, 0, job.items, 0);
         return;
     }
     job_ = job;
     for (int thread = 0; thread < threads_; ++thread) {
         Range& range = ranges_[static_cast<std::size_t>(thread)];
-        range.next.store(std::min(job.items, pieces * thread / threads_ * job.piece), std::memory_order_relaxed);
-        range.end = std::min(job.items, pieces * (thread + 1) / threads_ * job.piece);
+        range.next.store(share_begin(job.items, thread, threads_), std::memory_order_relaxed);
+        range.end = share_begin(job.items, thread + 1, threads_);
     }
     gate_.store(open, std::memory_order_release);
     turn_.fetch_add(1, std::memory_order_acq_rel);

@@ -22,6 +22,8 @@ public:
     ThreadPool& operator=(const ThreadPool&) = delete;
 
     int threads() const { return threads_; }
+    // The first of the items that are a thread's own: those up to the next one's first.
+    static std::int64_t share_begin(std::int64_t items, int thread, int threads) { return items * thread / threads; }
 
     // Calls work(begin, end, thread) until [0, items) is done; pieces have at most `piece` items; 0 <= thread < threads().
     // Returns when all of it is done; what it wrote is visible to the caller. Must not be called from within work; work must not throw.

@@ -1,0 +1,39 @@
+// See matmul_cut.h.
+#include "kernels/cpu/matmul_cut.h"
+
+#include <algorithm>
+
+namespace lorry::kernels::cpu {
+
+namespace {
+
+// What a piece must be worth to be handed to another thread: some microseconds of a core.
+constexpr std::int64_t piece_multiply_adds = 250'000;
+// Fewer rows than these take as long as these: they wait for the weights.
+constexpr std::int64_t rows_least = 16;
+// So few rows of float32 take so many panels side by side.
+constexpr std::int64_t rows_abreast = 6;
+constexpr std::int64_t panels_abreast = 4;
+// Where threads have rows of their own, they have so many at least.
+constexpr std::int64_t row_chunk_least = 96;
+
+// Rows that run through a matmul's panels together stay in the second-level cache. Where that leaves enough of them, each thread has its
+// own rows, as it has in the other ops: it finds in its cache what it wrote.
+std::int64_t chunks_of(std::int64_t rows, int threads) {
+    const std::int64_t even = (rows + row_chunk * threads - 1) / (row_chunk * threads) * threads;
+    return rows >= even * row_chunk_least ? even : (rows + row_chunk - 1) / row_chunk;
+}
+
+}  // namespace
+
+MatmulCut cut_of_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, int threads) {
+    const std::int64_t chunks = chunks_of(rows, threads);
+    const std::int64_t cost_rows = std::max((rows + chunks - 1) / chunks, rows_least);
+    const std::int64_t cost = cost_rows * panels.in_features * panels.width * panels_together / panels.group;
+    const std::int64_t least = panels.group == 1 && rows <= rows_abreast ? panels_abreast : 1;
+    return {.chunks = chunks,
+            .runs = panels.count() / panels_together,
+            .piece = (std::max<std::int64_t>(piece_multiply_adds / cost, 1) + least - 1) / least * least};
+}
+
+}  // namespace lorry::kernels::cpu

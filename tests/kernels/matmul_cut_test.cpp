@@ -1,0 +1,58 @@
+// How matmuls are cut: evenly, where there is enough for all threads.
+#include "kernels/cpu/matmul_cut.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "kernels/cpu/thread_pool.h"
+
+namespace lorry::kernels::cpu {
+namespace {
+
+Panels panels_of(std::int64_t in_features, std::int64_t out_features, std::int64_t group) {
+    Panels panels;
+    panels.width = 48;
+    panels.group = group;
+    panels.in_features = in_features;
+    panels.out_features = out_features;
+    return panels;
+}
+
+// What each of two threads is given, in panels, where one does not help the other.
+std::string shares(std::int64_t rows, const Panels& panels) {
+    const MatmulCut cut = cut_of_matmul(rows, panels, 1, 2);
+    if (cut.chunks * cut.runs <= cut.piece) return std::to_string(cut.chunks * cut.runs);
+    const std::int64_t half = ThreadPool::share_begin(cut.chunks * cut.runs, 1, 2);
+    return std::to_string(half) + "/" + std::to_string(cut.chunks * cut.runs - half);
+}
+
+TEST(MatmulCut, GivesTwoThreadsTheSameOfTheMatricesOfASmallModel) {
+    for (const std::int64_t group : {2, 4}) {
+        for (const std::int64_t rows : {1, 64}) {
+            EXPECT_EQ(shares(rows, panels_of(576, 960, group)), "10/10");
+            EXPECT_EQ(shares(rows, panels_of(576, 576, group)), "6/6");
+            EXPECT_EQ(shares(rows, panels_of(1536, 576, group)), "6/6");
+        }
+    }
+    // Panels so small that ten of them are worth a piece are halved all the same.
+    EXPECT_EQ(cut_of_matmul(1, panels_of(128, 576, 4), 1, 2).piece, 10);
+    EXPECT_EQ(shares(1, panels_of(128, 576, 4)), "6/6");
+    EXPECT_EQ(shares(1, panels_of(128, 384, 4)), "8") << "not worth two threads";
+}
+
+TEST(MatmulCut, GivesThreadsRowsOfTheirOwnWhereThereAreEnough) {
+    const auto chunks = [](std::int64_t rows, int threads) { return cut_of_matmul(rows, panels_of(576, 960, 4), 1, threads).chunks; };
+    EXPECT_EQ(chunks(191, 2), 1);
+    EXPECT_EQ(chunks(192, 2), 2);
+    EXPECT_EQ(chunks(480, 2), 2);
+    EXPECT_EQ(chunks(481, 2), 4);
+    EXPECT_EQ(chunks(480, 1), 2);
+    for (const int threads : {1, 2, 3, 8}) {
+        for (std::int64_t rows = 1; rows < 2000; rows += 7)
+            EXPECT_LE((rows + chunks(rows, threads) - 1) / chunks(rows, threads), row_chunk);
+    }
+}
+
+}  // namespace
+}  // namespace lorry::kernels::cpu
