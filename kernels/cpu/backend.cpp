@@ -59,6 +59,19 @@ std::byte* row_of(const Matrix& matrix, std::int64_t row) { return static_cast<s
 
 const float* floats(const Vector& vector) { return vector.empty() ? nullptr : vector.data; }
 
+void check_matmul(const Matrix& in, const PackedWeight& weight, const Vector& bias, const Matrix& out) {
+    CHECK(in.columns == weight.in_features(), "matmul: in is [rows, in_features]");
+    CHECK(in.format == weight.input_format(), "matmul: in is in the weight's input format");
+    CHECK(out.columns == weight.out_features() && out.rows == in.rows, "matmul: out is [rows, out_features]");
+    CHECK(bias.empty() || bias.size == weight.out_features(), "matmul: one bias per output");
+    check_memory(in);
+}
+
+// Bytes of a panel once it is unpacked, where it is.
+std::int64_t unpacked_bytes(const CpuWeight& weight) {
+    return weight.dot()->unpacked == nullptr ? 0 : weight.panels().stretches() * int4_stretch * weight.panels().width;
+}
+
 Activation kind_of(ActivationKind kind) {
     switch (kind) {
         case ActivationKind::silu: return Activation::silu;
@@ -259,44 +272,41 @@ void CpuBackend::cut_matmul(std::int64_t rows, const Panels& panels, std::int64_
     });
 }
 
-// Bytes of a panel of int4 weights once they are unpacked; there is room for one of each thread.
-std::int64_t CpuBackend::make_unpacked_scratch(const CpuWeight& weight) {
-    if (weight.dot()->unpacked == nullptr) return 0;
-    const std::int64_t panel_bytes = weight.panels().stretches() * int4_stretch * weight.panels().width;
-    const auto bytes = static_cast<std::size_t>(pool_.threads() * panel_bytes);
+void CpuBackend::make_unpacked_scratch(const CpuWeight& weight) {
+    const auto bytes = static_cast<std::size_t>(pool_.threads() * unpacked_bytes(weight));
     if (unpacked_scratch_.bytes() < bytes) unpacked_scratch_ = Memory(bytes);
-    return panel_bytes;
+}
+
+DotTask CpuBackend::dot_task(const CpuWeight& weight, const Matrix& in, const Vector& bias, std::int64_t panel, int thread) const {
+    const Panels& panels = weight.panels();
+    const std::int64_t output = panel * panels.width;
+    return {.in = row_of(in, 0),
+            .in_stride = stride_bytes(in),
+            .panels = panels.panel(panel),
+            .scales = panels.scales.empty() ? nullptr : panels.scales.data() + output,
+            .offsets = panels.offsets.empty() ? nullptr : panels.offsets.data() + output,
+            .scratch = unpacked_scratch_.data() + thread * unpacked_bytes(weight),
+            .bias = bias.empty() ? nullptr : bias.data + output,
+            .rows = in.rows,
+            .in_features = panels.in_features,
+            .out_features = panels.out_features - output};
 }
 
 void CpuBackend::matmul(const MatmulArgs& args) {
     const auto& weight = static_cast<const CpuWeight&>(args.weight);
     const Panels& panels = weight.panels();
-    CHECK(args.in.columns == panels.in_features, "matmul: in is [rows, in_features]");
-    CHECK(args.in.format == args.weight.input_format(), "matmul: in is in the weight's input format");
-    CHECK(args.out.columns == panels.out_features && args.out.rows == args.in.rows, "matmul: out is [rows, out_features]");
-    CHECK(args.bias.empty() || args.bias.size == panels.out_features, "matmul: one bias per output");
-    check_memory(args.in);
+    check_matmul(args.in, weight, args.bias, args.out);
     float* const out = floats(args.out);
     if (args.in.rows == 0) return;
     if (const DotKernels* const dot = weight.dot()) {
-        const std::int64_t unpacked_bytes = make_unpacked_scratch(weight);
-        cut_matmul(args.in.rows, panels, 1,
-                   [&](std::int64_t row, std::int64_t rows, std::int64_t panel_begin, std::int64_t panel_end, int thread) {
-                       dot->matmul({.in = row_of(args.in, row),
-                                    .in_stride = stride_bytes(args.in),
-                                    .panels = panels.memory.data(),
-                                    .scales = panels.scales.data(),
-                                    .offsets = panels.offsets.data(),
-                                    .scratch = unpacked_scratch_.data() + thread * unpacked_bytes,
-                                    .bias = floats(args.bias),
-                                    .out = out + row * args.out.stride,
-                                    .out_stride = args.out.stride,
-                                    .accumulate = args.accumulate,
-                                    .rows = rows,
-                                    .in_features = panels.in_features,
-                                    .out_features = panels.out_features},
-                                   panel_begin, panel_end);
-                   });
+        make_unpacked_scratch(weight);
+        cut_matmul(args.in.rows, panels, 1, [&](std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end, int thread) {
+            DotTask task = dot_task(weight, args.in.slice_rows(row, rows), args.bias, 0, thread);
+            task.out = out + row * args.out.stride;
+            task.out_stride = args.out.stride;
+            task.accumulate = args.accumulate;
+            dot->matmul(task, begin, end);
+        });
         return;
     }
     const float* const in = floats(args.in);
@@ -386,19 +396,15 @@ void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
     // A gate's panel and that of the same columns of `up` are multiplied in turn: neither may hold parts of both.
     if (dot == nullptr || (args.gated && width % panels.width != 0)) return Backend::activated_matmul(args);
     const std::int64_t parts = args.gated ? 2 : 1;
-    CHECK(args.in.columns == panels.in_features, "activated_matmul: in is [rows, in_features]");
-    CHECK(args.in.format == weight.input_format(), "activated_matmul: in is in the weight's input format");
+    check_matmul(args.in, weight, args.bias, args.sums);
     CHECK(panels.out_features == parts * width && args.out.rows == args.in.rows, "activated_matmul: out is [rows, width]");
-    CHECK(args.sums.rows == args.out.rows && args.sums.columns == panels.out_features, "activated_matmul: sums are [rows, out_features]");
-    CHECK(args.bias.empty() || args.bias.size == panels.out_features, "activated_matmul: one bias per output");
-    check_memory(args.in);
     check_memory(args.out);
     if (args.in.rows == 0) return;
 
     // The scale of an int8 row is known when all of it is: until then it is float32.
     Matrix activated = args.out;
     if (args.out.format == Format::int8_rows) activated = args.sums.slice_columns(0, width);
-    const std::int64_t unpacked_bytes = make_unpacked_scratch(weight);
+    make_unpacked_scratch(weight);
     const std::int64_t sums_stride = parts * panels.width;
     sums_scratch_.resize(std::max(sums_scratch_.size(), static_cast<std::size_t>(pool_.threads() * row_chunk * sums_stride)));
     const std::int64_t part_panels = panels.count() / parts;
@@ -409,21 +415,12 @@ void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
             const std::int64_t columns = std::min(panels.width, width - column);
             for (std::int64_t part = 0; part < parts; ++part) {
                 const std::int64_t index = part * part_panels + panel;
-                const std::int64_t output = index * panels.width;
-                dot->matmul({.in = row_of(args.in, row),
-                             .in_stride = stride_bytes(args.in),
-                             .panels = panels.panel(index),
-                             .next = panels.panel(part + 1 < parts ? index + part_panels : std::min(panel + 1, part_panels - 1)),
-                             .scales = panels.scales.empty() ? nullptr : panels.scales.data() + output,
-                             .offsets = panels.offsets.empty() ? nullptr : panels.offsets.data() + output,
-                             .scratch = unpacked_scratch_.data() + thread * unpacked_bytes,
-                             .bias = args.bias.empty() ? nullptr : args.bias.data + output,
-                             .out = sums + part * panels.width,
-                             .out_stride = sums_stride,
-                             .rows = rows,
-                             .in_features = panels.in_features,
-                             .out_features = columns},
-                            0, 1);
+                DotTask task = dot_task(weight, args.in.slice_rows(row, rows), args.bias, index, thread);
+                task.next = panels.panel(part + 1 < parts ? index + part_panels : std::min(panel + 1, part_panels - 1));
+                task.out = sums + part * panels.width;
+                task.out_stride = sums_stride;
+                task.out_features = columns;
+                dot->matmul(task, 0, 1);
             }
             const Matrix to = activated.slice_rows(row, rows).slice_columns(column, columns);
             ActivationTask task{.kind = kind_of(args.kind),

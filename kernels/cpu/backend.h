@@ -80,7 +80,9 @@ private:
     // next: the weights of the piece that comes after this one, or null.
     void shrink(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next, int thread);
     void expand(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next) const;
-    std::int64_t make_unpacked_scratch(const CpuWeight& weight);
+    void make_unpacked_scratch(const CpuWeight& weight);
+    // Panel `panel` of the weight and those behind it, with all rows of `in`; where the outputs go is the caller's to say.
+    DotTask dot_task(const CpuWeight& weight, const Matrix& in, const Vector& bias, std::int64_t panel, int thread) const;
     template <class Work>
     void run_lora(std::span<const LoraPiece> pieces, const Work& work);
     // Rows in the format that A's kernel reads: `in` itself, or made in the thread's scratch memory.

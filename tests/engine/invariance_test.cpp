@@ -153,7 +153,7 @@ TEST_P(Invariance, HoldsWhenPromptsAreCutIntoChunks) {
 
 // Pins: an MLP as wide as whole panels, of which the matmul and the activation are one op where no adapter comes between them. Of the
 // golden's own width they never are, and the answers are the same.
-TEST_P(Invariance, HoldsWhereMatmulAndActivationAreOneOp) {
+TEST_P(Invariance, IsTheSameWhereMatmulAndActivationAreOneOp) {
     const tests::TempFolder folder;
     tests::copy_widened(tests::golden_folder() / "checkpoints" / checkpoint, folder / "wide");
     std::vector<Request> requests = mixed_requests(Rig(GetParam(), checkpoint, {}).model->config());
