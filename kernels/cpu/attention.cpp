@@ -46,14 +46,11 @@ void CpuBackend::attention(const AttentionArgs& args) {
     const std::int64_t rows = std::max(piece_rows, group);
     const std::int64_t score_stride = (longest + kv_block_size - 1) / kv_block_size * kv_block_size;
     // Of each thread: scores, and behind all scores the queries in bfloat16.
-    const auto scores = static_cast<std::size_t>(pool_.threads() * rows * (score_stride + (args.head_dim + 1) / 2));
-    if (score_scratch_.size() < scores) score_scratch_.resize(std::max(scores, score_scratch_.size() * 2));
+    float* const scores_of_all = score_scratch_.floats(pool_.threads() * rows * (score_stride + (args.head_dim + 1) / 2));
 
-    float* const scores_of_all = score_scratch_.data();
     const auto* const q = static_cast<const float*>(args.qkv.data);
     const bool narrow = args.out.format != Format::float32;
-    if (narrow) attended_scratch_.resize(std::max(attended_scratch_.size(), static_cast<std::size_t>(args.out.rows * args.out.columns)));
-    auto* const out = narrow ? attended_scratch_.data() : static_cast<float*>(args.out.data);
+    auto* const out = narrow ? attended_scratch_.floats(args.out.rows * args.out.columns) : static_cast<float*>(args.out.data);
     const std::int64_t out_stride = narrow ? args.out.columns : args.out.stride;
     const auto pieces = static_cast<std::int64_t>(attention_pieces_.size());
     pool_.run(pieces, 1, [&](std::int64_t begin, std::int64_t end, int thread) {

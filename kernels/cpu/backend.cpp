@@ -191,10 +191,10 @@ void CpuBackend::run_row_kernel(void (*kernel)(const Task&, std::int64_t, std::i
         return;
     }
     const std::int64_t stride = (out.columns + 15) / 16 * 16;
-    row_scratch_.resize(std::max(row_scratch_.size(), static_cast<std::size_t>(pool_.threads() * stride)));
+    float* const scratch = row_scratch_.floats(pool_.threads() * stride);
     run_rows(out.rows, row_cost * 2, [&](std::int64_t begin, std::int64_t end, int thread) {
         Task one = task;
-        one.out = row_scratch_.data() + thread * stride;
+        one.out = scratch + thread * stride;
         one.out_stride = 0;
         for (std::int64_t row = begin; row < end; ++row) {
             kernel(one, row, row + 1);
@@ -273,8 +273,7 @@ void CpuBackend::cut_matmul(std::int64_t rows, const Panels& panels, std::int64_
 }
 
 void CpuBackend::make_unpacked_scratch(const CpuWeight& weight) {
-    const auto bytes = static_cast<std::size_t>(pool_.threads() * unpacked_bytes(weight));
-    if (unpacked_scratch_.bytes() < bytes) unpacked_scratch_ = Memory(bytes);
+    unpacked_scratch_.make(static_cast<std::size_t>(pool_.threads() * unpacked_bytes(weight)));
 }
 
 DotTask CpuBackend::dot_task(const CpuWeight& weight, const Matrix& in, const Vector& bias, std::int64_t panel, int thread) const {
@@ -406,10 +405,10 @@ void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
     if (args.out.format == Format::int8_rows) activated = args.sums.slice_columns(0, width);
     make_unpacked_scratch(weight);
     const std::int64_t sums_stride = parts * panels.width;
-    sums_scratch_.resize(std::max(sums_scratch_.size(), static_cast<std::size_t>(pool_.threads() * row_chunk * sums_stride)));
+    float* const sums_of_all = sums_scratch_.floats(pool_.threads() * row_chunk * sums_stride);
     const std::int64_t part_panels = panels.count() / parts;
     cut_matmul(args.in.rows, panels, parts, [&](std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end, int thread) {
-        float* const sums = sums_scratch_.data() + thread * row_chunk * sums_stride;
+        float* const sums = sums_of_all + thread * row_chunk * sums_stride;
         for (std::int64_t panel = begin; panel < end; ++panel) {
             const std::int64_t column = panel * panels.width;
             const std::int64_t columns = std::min(panels.width, width - column);

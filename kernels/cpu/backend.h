@@ -103,15 +103,15 @@ private:
     std::vector<std::int32_t> row_slots_;   // [rows] its place there
     std::vector<LoraPiece> lora_shrink_;
     std::vector<LoraPiece> lora_expand_;
-    std::vector<float> lora_scratch_;  // [rows, widest rank sum] A x, as B's kernel reads it
-    std::vector<float> lora_sums_;     // [threads, rows of a piece, widest rank sum]
-    std::vector<float> lora_inputs_;   // [threads, rows of a piece, in_features] or bfloat16 in its place
+    Scratch lora_scratch_;  // [rows, widest rank sum] A x, as B's kernel reads it
+    Scratch lora_sums_;     // [threads, rows of a piece, widest rank sum]
+    Scratch lora_inputs_;   // [threads, rows of a piece, in_features] or bfloat16 in its place
     std::vector<AttentionPiece> attention_pieces_;
-    std::vector<float> row_scratch_;       // [threads, a row]
-    std::vector<float> attended_scratch_;  // [rows, heads * head_dim], where attention's output is narrower
-    std::vector<float> score_scratch_;     // [threads, rows of a piece, longest context]
-    Memory unpacked_scratch_;              // [threads, a panel] int8
-    std::vector<float> sums_scratch_;      // [threads, rows of a piece, one or two panels] what an activation reads
+    Scratch row_scratch_;       // [threads, a row]
+    Scratch attended_scratch_;  // [rows, heads * head_dim], where attention's output is narrower
+    Scratch score_scratch_;     // [threads, rows of a piece, longest context]
+    Scratch unpacked_scratch_;  // [threads, a panel] int8
+    Scratch sums_scratch_;      // [threads, rows of a piece, one or two panels] what an activation reads
 };
 
 }  // namespace lorry::kernels::cpu

@@ -61,11 +61,6 @@ void run(const DotKernels& kernels, const Product& product) {
                    product.panel_begin, product.panel_end);
 }
 
-float* room_for(std::vector<float>& scratch, std::int64_t size) {
-    if (scratch.size() < static_cast<std::size_t>(size)) scratch.resize(std::max(static_cast<std::size_t>(size), scratch.size() * 2));
-    return scratch.data();
-}
-
 }  // namespace
 
 void CpuBackend::cut_lora(const LoraArgs& args) {
@@ -94,7 +89,7 @@ void CpuBackend::cut_lora(const LoraArgs& args) {
 Matrix CpuBackend::shrink_inputs(const Matrix& in, int thread) {
     const Format format = lora_by_pairs_ ? Format::bfloat16 : Format::float32;
     if (in.format == format) return in;
-    const Matrix out{.data = lora_inputs_.data() + thread * shrink_rows * in.columns,
+    const Matrix out{.data = lora_inputs_.data() + thread * shrink_rows * in.columns * static_cast<std::int64_t>(sizeof(float)),
                      .format = format,
                      .rows = in.rows,
                      .columns = in.columns,
@@ -114,7 +109,7 @@ Matrix CpuBackend::shrink_inputs(const Matrix& in, int thread) {
 void CpuBackend::shrink(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next, int thread) {
     const Panels& a = *piece.panels;
     const Matrix rows = in.slice_rows(piece.row_begin, piece.rows);
-    float* const sums = lora_sums_.data() + thread * shrink_rows * out.columns;
+    float* const sums = reinterpret_cast<float*>(lora_sums_.data()) + thread * shrink_rows * out.columns;
     const Product product{.panels = a,
                           .in = shrink_inputs(rows, thread),
                           .out = sums,
@@ -180,9 +175,9 @@ void CpuBackend::lora(const LoraArgs& args) {
     if (rank_max == 0) return;
     cut_lora(args);
     const std::int64_t piece_rows = shrink_rows * pool_.threads();
-    room_for(lora_sums_, piece_rows * rank_max);
-    room_for(lora_inputs_, piece_rows * args.in.columns);
-    const Matrix shrunk{.data = room_for(lora_scratch_, args.in.rows * rank_max),
+    lora_sums_.floats(piece_rows * rank_max);
+    lora_inputs_.floats(piece_rows * args.in.columns);
+    const Matrix shrunk{.data = lora_scratch_.floats(args.in.rows * rank_max),
                         .format = lora_by_pairs_ ? Format::bfloat16 : Format::float32,
                         .rows = args.in.rows,
                         .columns = rank_max,

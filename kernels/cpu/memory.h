@@ -1,7 +1,9 @@
 // Zeroed, aligned memory for weights, KV and buffers; large pieces ask for huge pages, and those of an arena share some.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -58,6 +60,21 @@ private:
 
     std::mutex mutex_;
     std::vector<Map> maps_;
+};
+
+// What an op writes for itself, from step to step: aligned, and lost when it grows.
+class Scratch {
+public:
+    // At least so many bytes.
+    std::byte* make(std::size_t bytes) {
+        if (memory_.bytes() < bytes) memory_ = Memory(std::max(bytes, memory_.bytes() * 2));
+        return memory_.data();
+    }
+    float* floats(std::int64_t count) { return reinterpret_cast<float*>(make(static_cast<std::size_t>(count) * sizeof(float))); }
+    std::byte* data() const { return memory_.data(); }
+
+private:
+    Memory memory_;
 };
 
 // Bytes of memory in this machine, and how much of it is free for this process.
