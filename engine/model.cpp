@@ -98,6 +98,7 @@ private:
         Matrix out;
         Matrix in;
         bool accumulate = false;
+        kernels::Upcoming next{};
     };
     Matrix attend(const Layer& layer, const Site& site, const kernels::StepInputs& step, const Matrix& residual, kernels::KvCache& cache);
     Matrix activate(const Layer& layer, const Site& site, const Matrix& residual);
@@ -136,10 +137,12 @@ Matrix Transformer::forward(const ForwardArgs& args, kernels::KvCache& cache) {
     Matrix residual = residual_.view(step.rows);
     backend_.embed({.out = residual, .tokens = *weights.tokens, .positions = weights.positions.get(), .step = step});
 
+    const kernels::PackedWeight& head = weights.head != nullptr ? *weights.head : *weights.tokens;
     Site site{.layer = 0, .adapters = args.adapters};
     for (const Layer& layer : weights.layers) {
+        const bool is_last = &layer == &weights.layers.back();
         Matrix attended = attend(layer, site, step, residual, cache);
-        if (&layer == &weights.layers.back()) {
+        if (is_last) {
             // All keys and values are stored: from here on only rows that sample are needed.
             if (step.sample_rows.empty()) return logits_.view(0);
             site.adapters = adapters_of_samples(args);
@@ -152,7 +155,8 @@ Matrix Transformer::forward(const ForwardArgs& args, kernels::KvCache& cache) {
                  .bias = layer.output.bias,
                  .out = residual,
                  .in = attended,
-                 .accumulate = true});
+                 .accumulate = true,
+                 .next = {.weight = layer.gate_up.weight.get(), .gated = config().gated}});
 
         const Matrix activated = activate(layer, site, residual);
         project({.site = site,
@@ -161,12 +165,12 @@ Matrix Transformer::forward(const ForwardArgs& args, kernels::KvCache& cache) {
                  .bias = layer.down.bias,
                  .out = residual,
                  .in = activated,
-                 .accumulate = true});
+                 .accumulate = true,
+                 .next = {.weight = is_last ? &head : (&layer + 1)->qkv.weight.get()}});
         ++site.layer;
     }
 
     site.layer = 0;
-    const kernels::PackedWeight& head = weights.head != nullptr ? *weights.head : *weights.tokens;
     const Matrix head_in = normed_.view(residual.rows, head.input_format());
     const Matrix logits = logits_.view(residual.rows);
     normalize({.site = site, .norm_site = NormSite::final, .base = weights.final_norm, .out = head_in, .in = residual});
@@ -181,7 +185,13 @@ Matrix Transformer::attend(const Layer& layer, const Site& site, const kernels::
     const Matrix qkv = qkv_.view(step.rows);
     const Matrix attended = attended_.view(step.rows, layer.output.weight->input_format());
     normalize({.site = site, .norm_site = NormSite::attention, .base = layer.attention_norm, .out = in, .in = residual});
-    project({.site = site, .projection = Projection::qkv, .weight = *layer.qkv.weight, .bias = layer.qkv.bias, .out = qkv, .in = in});
+    project({.site = site,
+             .projection = Projection::qkv,
+             .weight = *layer.qkv.weight,
+             .bias = layer.qkv.bias,
+             .out = qkv,
+             .in = in,
+             .next = {.weight = layer.output.weight.get()}});
     backend_.rope_store({.qkv = qkv,
                          .heads = config().heads,
                          .kv_heads = config().kv_heads,
@@ -225,7 +235,8 @@ Matrix Transformer::activate(const Layer& layer, const Site& site, const Matrix&
                                    .sums = gate_up,
                                    .in = in,
                                    .weight = *linear.weight,
-                                   .bias = linear.bias});
+                                   .bias = linear.bias,
+                                   .next = {.weight = layer.down.weight.get()}});
     }
     return activated;
 }
@@ -273,7 +284,8 @@ void Transformer::project(const ProjectCall& call) {
                                           .in = call.in.slice_rows(begin, count),
                                           .weight = change != nullptr ? *change->weight : call.weight,
                                           .bias = change != nullptr ? change->bias : call.bias,
-                                          .accumulate = call.accumulate});
+                                          .accumulate = call.accumulate,
+                                          .next = call.next});
                      });
 
     lora_groups_.clear();

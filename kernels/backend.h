@@ -120,12 +120,19 @@ struct NormArgs {
     float epsilon = 0.0F;
 };
 
+// The weight that is multiplied after this one: a hint, to ask memory for it early.
+struct Upcoming {
+    const PackedWeight* weight = nullptr;  // null: unknown
+    bool gated = false;                    // by activated_matmul, as gate | up
+};
+
 struct MatmulArgs {
     Matrix out;  // [rows, out_features] float32
     Matrix in;   // [rows, in_features] in weight.input_format()
     const PackedWeight& weight;
     Vector bias;              // [out_features] or empty
     bool accumulate = false;  // out += instead of out =
+    Upcoming next{};
 };
 
 // A row group: consecutive rows that share an adapter. Rows of no group have none.
@@ -197,6 +204,7 @@ struct ActivatedMatmulArgs {
     Matrix in;    // [rows, in_features] in weight.input_format()
     const PackedWeight& weight;
     Vector bias;  // as matmul's
+    Upcoming next{};
 };
 
 struct GatherRowsArgs {

@@ -266,10 +266,21 @@ void CpuBackend::cut_matmul(std::int64_t rows, const Panels& panels, std::int64_
             const std::int64_t chunk = begin / cut.runs;
             const std::int64_t chunk_end = std::min(end, (chunk + 1) * cut.runs);
             const std::int64_t row_begin = rows * chunk / cut.chunks;
-            work(row_begin, rows * (chunk + 1) / cut.chunks - row_begin, begin - chunk * cut.runs, chunk_end - chunk * cut.runs, thread);
+            work(MatmulPiece{.row_begin = row_begin,
+                             .rows = rows * (chunk + 1) / cut.chunks - row_begin,
+                             .begin = begin - chunk * cut.runs,
+                             .end = chunk_end - chunk * cut.runs,
+                             .thread = thread,
+                             .ends_share = cut.chunks == 1 && chunk_end == ThreadPool::share_begin(cut.runs, thread + 1, pool_.threads())});
             begin = chunk_end;
         }
     });
+}
+
+const std::byte* CpuBackend::first_weights(const Upcoming& next, int thread) const {
+    if (next.weight == nullptr) return nullptr;
+    const Panels& panels = static_cast<const CpuWeight&>(*next.weight).panels();
+    return panels.panel(ThreadPool::share_begin(panels.count() / (next.gated ? 2 : 1), thread, pool_.threads()));
 }
 
 void CpuBackend::make_unpacked_scratch(const CpuWeight& weight) {
@@ -299,29 +310,30 @@ void CpuBackend::matmul(const MatmulArgs& args) {
     if (args.in.rows == 0) return;
     if (const DotKernels* const dot = weight.dot()) {
         make_unpacked_scratch(weight);
-        cut_matmul(args.in.rows, panels, 1, [&](std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end, int thread) {
-            DotTask task = dot_task(weight, args.in.slice_rows(row, rows), args.bias, 0, thread);
-            task.out = out + row * args.out.stride;
+        cut_matmul(args.in.rows, panels, 1, [&](const MatmulPiece& piece) {
+            DotTask task = dot_task(weight, args.in.slice_rows(piece.row_begin, piece.rows), args.bias, 0, piece.thread);
+            if (piece.ends_share) task.next = first_weights(args.next, piece.thread);
+            task.out = out + piece.row_begin * args.out.stride;
             task.out_stride = args.out.stride;
             task.accumulate = args.accumulate;
-            dot->matmul(task, begin, end);
+            dot->matmul(task, piece.begin, piece.end);
         });
         return;
     }
     const float* const in = floats(args.in);
-    cut_matmul(args.in.rows, panels, 1, [&](std::int64_t row, std::int64_t rows, std::int64_t panel_begin, std::int64_t panel_end, int) {
-        kernels_.matmul({.in = in + row * args.in.stride,
+    cut_matmul(args.in.rows, panels, 1, [&](const MatmulPiece& piece) {
+        kernels_.matmul({.in = in + piece.row_begin * args.in.stride,
                          .in_stride = args.in.stride,
                          .panels = panels.memory.data(),
                          .bfloat16 = panels.storage == Storage::bfloat16,
                          .bias = floats(args.bias),
-                         .out = out + row * args.out.stride,
+                         .out = out + piece.row_begin * args.out.stride,
                          .out_stride = args.out.stride,
                          .accumulate = args.accumulate,
-                         .rows = rows,
+                         .rows = piece.rows,
                          .in_features = panels.in_features,
                          .out_features = panels.out_features},
-                        panel_begin, panel_end);
+                        piece.begin, piece.end);
     });
 }
 
@@ -407,21 +419,23 @@ void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
     const std::int64_t sums_stride = parts * panels.width;
     float* const sums_of_all = sums_scratch_.floats(pool_.threads() * row_chunk * sums_stride);
     const std::int64_t part_panels = panels.count() / parts;
-    cut_matmul(args.in.rows, panels, parts, [&](std::int64_t row, std::int64_t rows, std::int64_t begin, std::int64_t end, int thread) {
-        float* const sums = sums_of_all + thread * row_chunk * sums_stride;
-        for (std::int64_t panel = begin; panel < end; ++panel) {
+    cut_matmul(args.in.rows, panels, parts, [&](const MatmulPiece& piece) {
+        const Matrix in = args.in.slice_rows(piece.row_begin, piece.rows);
+        float* const sums = sums_of_all + piece.thread * row_chunk * sums_stride;
+        for (std::int64_t panel = piece.begin; panel < piece.end; ++panel) {
             const std::int64_t column = panel * panels.width;
             const std::int64_t columns = std::min(panels.width, width - column);
             for (std::int64_t part = 0; part < parts; ++part) {
                 const std::int64_t index = part * part_panels + panel;
-                DotTask task = dot_task(weight, args.in.slice_rows(row, rows), args.bias, index, thread);
+                DotTask task = dot_task(weight, in, args.bias, index, piece.thread);
                 task.next = panels.panel(part + 1 < parts ? index + part_panels : std::min(panel + 1, part_panels - 1));
+                if (part + 1 == parts && panel + 1 == piece.end && piece.ends_share) task.next = first_weights(args.next, piece.thread);
                 task.out = sums + part * panels.width;
                 task.out_stride = sums_stride;
                 task.out_features = columns;
                 dot->matmul(task, 0, 1);
             }
-            const Matrix to = activated.slice_rows(row, rows).slice_columns(column, columns);
+            const Matrix to = activated.slice_rows(piece.row_begin, piece.rows).slice_columns(column, columns);
             ActivationTask task{.kind = kind_of(args.kind),
                                 .gated = args.gated,
                                 .in = sums,
@@ -433,9 +447,9 @@ void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
                 task.out = floats(to);
                 task.out_stride = to.stride;
             }
-            kernels_.activation(task, 0, rows);
+            kernels_.activation(task, 0, piece.rows);
             if (to.format == Format::float32) continue;
-            for (std::int64_t i = 0; i < rows; ++i) store_row(to, i, sums + i * sums_stride);
+            for (std::int64_t i = 0; i < piece.rows; ++i) store_row(to, i, sums + i * sums_stride);
         }
     });
     if (args.out.format != Format::int8_rows) return;

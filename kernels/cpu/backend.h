@@ -56,6 +56,15 @@ private:
         std::int64_t panel_begin = 0;
         std::int64_t panel_end = 0;
     };
+    // What one thread multiplies at a time.
+    struct MatmulPiece {
+        std::int64_t row_begin = 0;
+        std::int64_t rows = 0;
+        std::int64_t begin = 0;  // in runs of panels that are multiplied together
+        std::int64_t end = 0;
+        int thread = 0;
+        bool ends_share = false;  // the thread's own part of the weight ends with it
+    };
     // Query rows that one thread computes at a time.
     struct AttentionPiece {
         const StepSequence* sequence = nullptr;
@@ -72,14 +81,15 @@ private:
     void run_row_kernel(void (*kernel)(const Task&, std::int64_t, std::int64_t), Task task, const Matrix& out, std::int64_t row_cost);
     void store_row(const Matrix& out, std::int64_t row, const float* from) const;
     void load_row(const Matrix& in, std::int64_t row, float* to) const;
-    // Calls work(rows begin, rows count, begin, end, thread) for pieces of a matmul that are worth a thread; begin and end count runs of
-    // `panels_together` panels.
+    // Calls work(MatmulPiece) for pieces of a matmul that are worth a thread, in runs of `panels_together` panels.
     template <class Work>
     void cut_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, const Work& work);
     void cut_lora(const LoraArgs& args);
     // next: the weights of the piece that comes after this one, or null.
     void shrink(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next, int thread);
     void expand(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next) const;
+    // Where the thread's own part of the weight begins, or null.
+    const std::byte* first_weights(const Upcoming& next, int thread) const;
     void make_unpacked_scratch(const CpuWeight& weight);
     // Panel `panel` of the weight and those behind it, with all rows of `in`; where the outputs go is the caller's to say.
     DotTask dot_task(const CpuWeight& weight, const Matrix& in, const Vector& bias, std::int64_t panel, int thread) const;
