@@ -32,6 +32,10 @@ namespace {
 constexpr const char* kernels_version = "4";
 // What a piece of work must be worth to be handed to another thread: some microseconds of a core.
 constexpr std::int64_t piece_elements = 20'000;
+// Rows of an activation that one thread makes from end to end, and what they may take of the second-level cache.
+constexpr std::int64_t whole_rows_max = 64;
+constexpr std::int64_t whole_rows_least = 32;
+constexpr std::int64_t whole_rows_bytes = std::int64_t{400} << 10;
 
 class CpuBuffer final : public Buffer {
 public:
@@ -412,14 +416,12 @@ void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
     check_memory(args.out);
     if (args.in.rows == 0) return;
 
-    // The scale of an int8 row is known when all of it is: until then it is float32.
-    Matrix activated = args.out;
-    if (args.out.format == Format::int8_rows) activated = args.sums.slice_columns(0, width);
     make_unpacked_scratch(weight);
     const std::int64_t sums_stride = parts * panels.width;
     float* const sums_of_all = sums_scratch_.floats(pool_.threads() * row_chunk * sums_stride);
     const std::int64_t part_panels = panels.count() / parts;
-    cut_matmul(args.in.rows, panels, parts, [&](const MatmulPiece& piece) {
+    // out: [piece.rows, width] float32 or bfloat16
+    const auto run_piece = [&](const MatmulPiece& piece, const Matrix& out) {
         const Matrix in = args.in.slice_rows(piece.row_begin, piece.rows);
         float* const sums = sums_of_all + piece.thread * row_chunk * sums_stride;
         for (std::int64_t panel = piece.begin; panel < piece.end; ++panel) {
@@ -428,14 +430,14 @@ void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
             for (std::int64_t part = 0; part < parts; ++part) {
                 const std::int64_t index = part * part_panels + panel;
                 DotTask task = dot_task(weight, in, args.bias, index, piece.thread);
-                task.next = panels.panel(part + 1 < parts ? index + part_panels : std::min(panel + 1, part_panels - 1));
+                task.next = panels.panel(part + 1 < parts ? index + part_panels : (panel + 1) % part_panels);
                 if (part + 1 == parts && panel + 1 == piece.end && piece.ends_share) task.next = first_weights(args.next, piece.thread);
                 task.out = sums + part * panels.width;
                 task.out_stride = sums_stride;
                 task.out_features = columns;
                 dot->matmul(task, 0, 1);
             }
-            const Matrix to = activated.slice_rows(piece.row_begin, piece.rows).slice_columns(column, columns);
+            const Matrix to = out.slice_columns(column, columns);
             ActivationTask task{.kind = kind_of(args.kind),
                                 .gated = args.gated,
                                 .in = sums,
@@ -451,11 +453,41 @@ void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
             if (to.format == Format::float32) continue;
             for (std::int64_t i = 0; i < piece.rows; ++i) store_row(to, i, sums + i * sums_stride);
         }
-    });
-    if (args.out.format != Format::int8_rows) return;
-    run_rows(args.out.rows, width * 2, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t row = begin; row < end; ++row) store_row(args.out, row, reinterpret_cast<const float*>(row_of(activated, row)));
-    });
+    };
+    if (args.out.format != Format::int8_rows) {
+        cut_matmul(args.in.rows, panels, parts,
+                   [&](const MatmulPiece& piece) { run_piece(piece, args.out.slice_rows(piece.row_begin, piece.rows)); });
+        return;
+    }
+    // The scale of an int8 row is known when all of it is: until then it is float32. Where a thread has rows of its own, and some of them
+    // fit into its cache, it makes all of these.
+    const std::int64_t rows_max = std::min(whole_rows_max, whole_rows_bytes / (width * static_cast<std::int64_t>(sizeof(float))));
+    const auto narrow = [&](const Matrix& from, std::int64_t row_begin) {
+        for (std::int64_t i = 0; i < from.rows; ++i) store_row(args.out, row_begin + i, reinterpret_cast<const float*>(row_of(from, i)));
+    };
+    if (rows_max >= whole_rows_least && cut_of_matmul(args.in.rows, panels, parts, pool_.threads()).chunks >= pool_.threads()) {
+        const std::int64_t rows = args.in.rows;
+        const std::int64_t blocks = (rows + rows_max * pool_.threads() - 1) / (rows_max * pool_.threads()) * pool_.threads();
+        float* const activated_of_all = activated_scratch_.floats(pool_.threads() * rows_max * width);
+        pool_.run(blocks, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+            for (std::int64_t block = begin; block < end; ++block) {
+                const std::int64_t row = rows * block / blocks;
+                const Matrix activated{.data = activated_of_all + thread * rows_max * width,
+                                       .format = Format::float32,
+                                       .rows = rows * (block + 1) / blocks - row,
+                                       .columns = width,
+                                       .stride = width};
+                run_piece({.row_begin = row, .rows = activated.rows, .begin = 0, .end = part_panels, .thread = thread}, activated);
+                narrow(activated, row);
+            }
+        });
+        return;
+    }
+    const Matrix activated = args.sums.slice_columns(0, width);
+    cut_matmul(args.in.rows, panels, parts,
+               [&](const MatmulPiece& piece) { run_piece(piece, activated.slice_rows(piece.row_begin, piece.rows)); });
+    run_rows(args.out.rows, width * 2,
+             [&](std::int64_t begin, std::int64_t end, int) { narrow(activated.slice_rows(begin, end - begin), begin); });
 }
 
 void CpuBackend::gather_rows(const GatherRowsArgs& args) {

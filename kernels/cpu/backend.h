@@ -117,11 +117,12 @@ private:
     Scratch lora_sums_;     // [threads, rows of a piece, widest rank sum]
     Scratch lora_inputs_;   // [threads, rows of a piece, in_features] or bfloat16 in its place
     std::vector<AttentionPiece> attention_pieces_;
-    Scratch row_scratch_;       // [threads, a row]
-    Scratch attended_scratch_;  // [rows, heads * head_dim], where attention's output is narrower
-    Scratch score_scratch_;     // [threads, rows of a piece, longest context]
-    Scratch unpacked_scratch_;  // [threads, a panel] int8
-    Scratch sums_scratch_;      // [threads, rows of a piece, one or two panels] what an activation reads
+    Scratch row_scratch_;        // [threads, a row]
+    Scratch attended_scratch_;   // [rows, heads * head_dim], where attention's output is narrower
+    Scratch score_scratch_;      // [threads, rows of a piece, longest context]
+    Scratch unpacked_scratch_;   // [threads, a panel] int8
+    Scratch sums_scratch_;       // [threads, rows of a piece, one or two panels] what an activation reads
+    Scratch activated_scratch_;  // [threads, rows of a piece, width] what becomes int8 rows
 };
 
 }  // namespace lorry::kernels::cpu
