@@ -6,6 +6,7 @@
 #include <atomic>
 #include <deque>
 #include <iterator>
+#include <map>
 #include <thread>
 
 #include "consumer/backoff.h"
@@ -85,6 +86,7 @@ public:
 
 private:
     struct Transaction {
+        std::string name = {};
         std::vector<OutboxEntry> entries;
         std::vector<PartitionCommit> commits;  // sent with it
         std::vector<RejectedEntry> rejected;
@@ -135,16 +137,19 @@ private:
         fault_point("outbox.offsets_sent");
         result = producer_->commit();
         if (result.end != StepEnd::done) return result;
+        if (!transaction.entries.empty()) last_committed_ = transaction.name;
         fault_point("outbox.committed");
-        finish(transaction);
+        for (const OutboxEntry& entry : transaction.entries) finish(entry);
+        tracker_.committed(transaction.commits);
+        ++transactions_;
         return {};
     }
 
     StepResult send(Transaction& transaction) {
-        const std::string name = name_of_transaction(options_.leftovers.worker, ++transaction_number_);
+        transaction.name = name_of_transaction(options_.leftovers.worker, ++transaction_number_);
         for (std::size_t i = 0; i < transaction.entries.size(); ++i) {
             for (OutboxRecord& record : transaction.entries[i].records) {
-                set_header(record.headers, schema::transaction_header, name);
+                set_header(record.headers, schema::transaction_header, transaction.name);
                 const auto error = producer_->send({.topic = record.topic,
                                                     .partition = record.partition,
                                                     .key = record.key,
@@ -171,15 +176,10 @@ private:
         return result;
     }
 
-    void finish(const Transaction& transaction) {
-        for (const OutboxEntry& entry : transaction.entries) {
-            tracker_.finish(entry.source, entry.epoch, ends_seen(producer_->delivered(), entry));
-        }
-        tracker_.committed(transaction.commits);
-        ++transactions_;
-    }
+    void finish(const OutboxEntry& entry) { tracker_.finish(entry.source, entry.epoch, ends_seen(producer_->delivered(), entry)); }
 
-    // After this the next transaction can begin, and whether this one was committed is known: then `result` becomes done.
+    // After this the next transaction can begin, and what of this one was committed is known and taken out: if all was, `result` becomes
+    // done.
     void settle(Transaction& transaction, StepResult& result) {
         spdlog::log(result.end == StepEnd::aborting ? spdlog::level::info : spdlog::level::warn,
                     "a transaction with {} results was not committed: {}", transaction.entries.size(), result.reason);
@@ -193,10 +193,10 @@ private:
         if (result.end == StepEnd::fenced) count_fence(result.reason);
         if (result.end == StepEnd::unknown) ++unknown_;
         reopen(config_.deadline_later);
-        if (!was_committed(transaction)) return;
-        spdlog::info("the brokers had committed it");
-        finish(transaction);
-        result.end = StepEnd::done;
+        const std::size_t sent = transaction.entries.size();
+        take_out_committed(transaction);
+        if (transaction.entries.size() < sent) spdlog::info("the brokers had committed {} of them", sent - transaction.entries.size());
+        if (sent > 0 && transaction.entries.empty()) result.end = StepEnd::done;
     }
 
     void count_fence(const std::string& reason) {
@@ -222,8 +222,9 @@ private:
                 config_, TransactionalProducer::Options{.id = options_.id, .timeout = options_.timeout, .limits = options_.limits});
             StepResult result = producer_->open(retry.time_for_try(open_timeout));
             if (result.end == StepEnd::done) {
-                result = end_leftovers(*producer_, consumer_, options_.leftovers,
-                                       {.patience = options_.timeout + others_time, .deadline = retry.time_for_try(deadline)});
+                result =
+                    end_leftovers(*producer_, consumer_, options_.leftovers,
+                                  {.patience = options_.timeout + others_time, .deadline = retry.time_for_try(deadline)}, last_committed_);
             }
             is_open_ = result.end == StepEnd::done;
             if (is_open_) return;
@@ -233,21 +234,31 @@ private:
         }
     }
 
-    // All of a transaction is committed or nothing, so one result that readers see tells; the group's offsets could be old ones. Of a
-    // transaction without results it makes no difference, nor of one whose partitions are somebody else's by now.
-    bool was_committed(const Transaction& transaction) {
+    // What readers see is finished. Each result is looked for: the group's offsets could be old ones, and where brokers lost the end of a
+    // transaction in some partitions, not all of it is seen (kafka_leftovers.h). Offsets go with the next transaction, if need be once more.
+    void take_out_committed(Transaction& transaction) {
+        std::map<std::int32_t, PastResults::Question> questions;  // by partition of the jobs topic
         for (const OutboxEntry& entry : transaction.entries) {
             const auto sent = std::ranges::find_if(transaction.commits, [&](const PartitionCommit& commit) {
                 return commit.topic == entry.source.topic && commit.partition == entry.source.partition && commit.epoch == entry.epoch;
             });
             if (sent == transaction.commits.end() || !tracker_.is_current(entry.source, entry.epoch)) continue;
             const std::int64_t offset = entry.source.offset;
-            const auto log = entry.completion ? PastResults::Log::results : PastResults::Log::dead_letters;
-            const auto answers = past_results_.ask({{entry.source.partition, offset, offset + 1, sent->seen, log}}, std::stop_token(),
-                                                   options_.timeout + others_time);
-            return answers->at(entry.source.partition).ended.contains(offset);
+            auto& question = questions.try_emplace(sent->partition, PastResults::Question{sent->partition, offset, offset + 1, sent->seen})
+                                 .first->second;
+            question.first = std::min(question.first, offset);
+            question.end = std::max(question.end, offset + 1);
         }
-        return false;
+        if (questions.empty()) return;
+        std::vector<PastResults::Question> all;
+        for (const auto& [partition, question] : questions) all.push_back(question);
+        const auto answers = past_results_.ask(all, std::stop_token(), options_.timeout + others_time);
+        std::erase_if(transaction.entries, [&](const OutboxEntry& entry) {
+            const auto answer = answers->find(entry.source.partition);
+            if (answer == answers->end() || !answer->second.ended.contains(entry.source.offset)) return false;
+            finish(entry);
+            return true;
+        });
     }
 
     const KafkaConfig config_;
@@ -258,7 +269,8 @@ private:
     // Counts on from the time of start, so that no earlier worker of this name has used a number.
     std::int64_t transaction_number_ =
         std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-    std::size_t entries_max_;  // of the next transaction
+    std::string last_committed_;  // name of the last transaction with results that the brokers said was committed
+    std::size_t entries_max_;     // of the next transaction
     // Since the last one that was committed, over several calls: a transaction of starts alone is tried again with the next.
     std::optional<Timer::time_point> failing_since_;
     Backoff backoff_{backoff_first, backoff_max};

@@ -34,8 +34,8 @@ const StepResult left_group{.end = StepEnd::unknown, .reason = "this worker has 
 class Leftovers {
 public:
     Leftovers(TransactionalProducer& producer, const KafkaConnection& consumer, const LeftoverOptions& options,
-              const LeftoverLimits& limits)
-        : producer_(producer), consumer_(consumer), options_(options), limits_(limits) {}
+              const LeftoverLimits& limits, const std::string& known_committed)
+        : producer_(producer), consumer_(consumer), options_(options), limits_(limits), known_committed_(known_committed) {}
 
     StepResult end() {
         const EndOffsets stable = stable_ends();
@@ -50,7 +50,7 @@ public:
         const TopicPartitions committed = committed_ones();
         if (is_worker_ending()) return left_group;
         if (!committed.empty()) {
-            spdlog::warn("in {} of them it was committed, by what the group's offsets say: committing it there too", committed.size());
+            spdlog::warn("in {} of them it was committed, by what is known of it: committing it there too", committed.size());
             if (auto result = commit_over(committed); result.end != StepEnd::done) return result;
             for (const auto& partition : committed) open_.erase(partition);
         }
@@ -139,7 +139,7 @@ private:
         };
         TopicPartitions committed;
         for (const auto& [partition, ends] : ends_behind(open_)) {
-            if (counts_as_committed(ends, options_.worker, is_done)) committed.push_back(partition);
+            if (counts_as_committed(ends, options_.worker, known_committed_, is_done)) committed.push_back(partition);
         }
         return committed;
     }
@@ -213,6 +213,7 @@ private:
     const KafkaConnection& consumer_;
     const LeftoverOptions& options_;
     const LeftoverLimits& limits_;
+    const std::string& known_committed_;
     const Clock::time_point start_ = Clock::now();
     EndOffsets open_;            // outputs that a transaction holds open, and their ends when first seen
     TopicPartitions undecided_;  // inputs whose offsets one holds undecided
@@ -221,17 +222,18 @@ private:
 }  // namespace
 
 StepResult end_leftovers(TransactionalProducer& producer, const KafkaConnection& consumer, const LeftoverOptions& options,
-                         const LeftoverLimits& limits) {
-    return Leftovers(producer, consumer, options, limits).end();
+                         const LeftoverLimits& limits, const std::string& known_committed) {
+    return Leftovers(producer, consumer, options, limits, known_committed).end();
 }
 
 std::string name_of_transaction(const std::string& worker, std::int64_t number) { return fmt::format("{}/{}", worker, number); }
 
-bool counts_as_committed(const std::vector<EndOfJob>& ends, const std::string& worker,
+bool counts_as_committed(const std::vector<EndOfJob>& ends, const std::string& worker, const std::string& known_committed,
                          const std::function<bool(const schema::Source& job)>& is_finished) {
     const auto is_of_worker = [&](const EndOfJob& end) { return end.transaction.substr(0, end.transaction.rfind('/')) == worker; };
     const auto last = std::find_if(ends.rbegin(), ends.rend(), is_of_worker);
     if (last == ends.rend()) return false;
+    if (last->transaction == known_committed) return true;
     std::set<schema::Source> ended_once;
     for (const EndOfJob& end : ends) {
         if (end.transaction != last->transaction) {

@@ -37,9 +37,10 @@ struct LeftoverLimits {
 // `producer` is open and has no transaction; it has none afterwards. Mostly two requests that find nothing; where something stays open for
 // longer than others' transactions can last, a transaction over those partitions is begun and ended, and its end ends the earlier one too.
 // Of those that must be committed it leaves a filler (schema::filler_key) in each. A result other than `done` asks for a new producer.
-// Throws KafkaError when the brokers do not answer until the deadline.
+// Throws KafkaError when the brokers do not answer until the deadline. `known_committed`: the name of the last transaction of which the
+// brokers told this process that it was committed; empty: there is none.
 StepResult end_leftovers(TransactionalProducer& producer, const KafkaConnection& consumer, const LeftoverOptions& options,
-                         const LeftoverLimits& limits);
+                         const LeftoverLimits& limits, const std::string& known_committed);
 
 // The name of a transaction in the header of its records: no other of this worker has the number.
 std::string name_of_transaction(const std::string& worker, std::int64_t number);
@@ -53,10 +54,10 @@ struct EndOfJob {
 // the latest by the end of the next. `ends`: of all jobs behind the partition's stable end, in the log's order, committed or not;
 // is_finished: by the group's offsets of an earlier moment.
 //
-// Offsets are part of the transaction. So if it was committed they call all of its jobs finished. If it was aborted they call them open, or
-// another worker has ended them later. (A worker that was thrown out of its group may have left a later end of a job that was aborted,
-// hardly of all jobs of one transaction.)
-bool counts_as_committed(const std::vector<EndOfJob>& ends, const std::string& worker,
+// It was if it is `known_committed`. Otherwise the offsets tell, as they are part of it: if it was committed they call all of its jobs
+// finished. If it was aborted they call them open, or another worker has ended them later. (A worker that was thrown out of its group may have
+// left a later end of a job that was aborted, hardly of all jobs of one transaction.)
+bool counts_as_committed(const std::vector<EndOfJob>& ends, const std::string& worker, const std::string& known_committed,
                          const std::function<bool(const schema::Source& job)>& is_finished);
 
 }  // namespace lorry::consumer

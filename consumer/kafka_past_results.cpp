@@ -26,14 +26,12 @@ constexpr std::chrono::seconds telling_interval{30};
 
 // A kind of log that ends of jobs stand in, and its headers that name the job.
 struct Kind {
-    PastResults::Log log;
     std::string topic;
     std::int32_t partitions;
     std::int64_t EndsSeen::*seen;
     std::optional<schema::NamedSource> (*source)(std::span<const schema::Header> headers);
 
     TopicPartition place_of(std::int32_t jobs_partition) const { return {topic, jobs_partition % partitions}; }
-    bool is_asked(const Question& question) const { return question.in == PastResults::Log::both || question.in == log; }
 };
 
 // The first record from that offset on; nullopt: there is none, or told to stop.
@@ -54,9 +52,8 @@ public:
         : connection_(connection),
           jobs_(topics.jobs()),
           jobs_id_(ends.jobs_id),
-          kinds_{Kind{PastResults::Log::results, topics.results(), ends.results, &EndsSeen::results, schema::source_of_result},
-                 Kind{PastResults::Log::dead_letters, topics.dlq(), ends.dead_letters, &EndsSeen::dead_letters,
-                      schema::source_of_dead_letter}} {}
+          kinds_{Kind{topics.results(), ends.results, &EndsSeen::results, schema::source_of_result},
+                 Kind{topics.dlq(), ends.dead_letters, &EndsSeen::dead_letters, schema::source_of_dead_letter}} {}
 
     TopicPartitions places_of(const std::vector<Question>& questions) const {
         std::set<TopicPartition> places;
@@ -77,7 +74,6 @@ public:
         Sought& sought = sought_[question.partition] = {question.first, question.end, marks};
         const auto oldest = question.seen ? std::nullopt : oldest_end(question, stop);
         for (const Kind& kind : kinds_) {
-            if (!kind.is_asked(question)) continue;
             const TopicPartition place = kind.place_of(question.partition);
             std::int64_t& from = sought.from.*kind.seen;
             if (oldest) from = first_offset_since(connection_, place, *oldest).value_or(0);

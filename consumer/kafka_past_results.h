@@ -37,7 +37,6 @@ public:
     // Throws KafkaError when the brokers do not answer by deadline_start or a topic is missing.
     EndTopics end_topics();
 
-    enum class Log : std::uint8_t { both, results, dead_letters };
     struct Question {
         std::int32_t partition = 0;  // of the jobs topic
         std::int64_t first = 0;      // of jobs in [first, end); where that is empty, nothing is read
@@ -45,7 +44,6 @@ public:
         // What ended below is known; nullopt: nothing is. A mark beyond its log's end is about an earlier topic of that name: it does not
         // count.
         std::optional<EndsSeen> seen;
-        Log in = Log::both;
     };
     struct Answer {
         std::set<std::int64_t> ended;  // jobs of the range that have a committed result or dead letter by now

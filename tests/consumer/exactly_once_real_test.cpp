@@ -142,6 +142,39 @@ TEST_F(RealKafkaExactlyOnce, EndsWhatAnEarlierTransactionLeftOpenAsTheOffsetsSay
     member.source().close(handler, Clock::now() + 5s);
 }
 
+// Where no partition heard of the commit, nor the group's offsets, the worker itself knows of it.
+TEST_F(RealKafkaExactlyOnce, CommitsWhatItKnowsToBeCommittedWhereTheBrokersHaveLostAllOfIt) {
+    submit_jobs(config, topics, 0, 1);
+    const schema::Source job = read_all(config, topics.jobs()).at(0).source;
+    const std::string jobs_id = KafkaConnection(config, KafkaConnection::Kind::consumer, {}).topic_id(topics.jobs());
+    const schema::Json headers = schema::Json::object({{"source_topic", job.topic},
+                                                       {"source_partition", std::to_string(job.partition)},
+                                                       {"source_offset", std::to_string(job.offset)},
+                                                       {"source_topic_id", jobs_id},
+                                                       {"transaction", "one/7"}});
+    const auto record = schema::Json::object(
+        {{"topic", topics.results()}, {"partition", job.partition}, {"key", "job-0"}, {"value", "{}"}, {"headers", headers}});
+    const std::string id = topics.prefix + "-one";
+    const auto script =
+        tests::run_program_of({LORRY_SOURCE_DIR "/tests/support/hanging_transaction.py", config.brokers, id}, record.dump() + "\n");
+    ASSERT_EQ(script.exit_code, 0) << script.err;
+    ASSERT_TRUE(results().empty());
+
+    const KafkaConnection consumer(config, KafkaConnection::Kind::consumer, {{"group.id", topics.prefix}});
+    TransactionalProducer producer(config, {.id = id});
+    ASSERT_EQ(producer.open(20s).end, StepEnd::done);
+    const LeftoverOptions options{.topics = topics,
+                                  .jobs_topic_id = jobs_id,
+                                  .group = topics.prefix,
+                                  .worker = "one",
+                                  .outputs = partitions_of(topics.results(), partitions),
+                                  .inputs = partitions_of(topics.jobs(), partitions)};
+    EXPECT_EQ(end_leftovers(producer, consumer, options, {.patience = 1s, .deadline = 20s}, "one/7").end, StepEnd::done);
+    const auto deadline = Clock::now() + 20s;
+    while (results().empty() && Clock::now() < deadline) std::this_thread::sleep_for(100ms);
+    expect_one_result_each(1);
+}
+
 // Somebody's transaction on the results topic stays open: whoever collects results waits, and the worker says so.
 TEST_F(RealKafkaExactlyOnce, TellsHowLongReadersWaitForAnOpenTransaction) {
     auto options = member_options("one");
@@ -407,17 +440,19 @@ TEST(KafkaLeftovers, CountAsCommittedWhereTheOffsetsCallAllTheirJobsFinishedAndN
     const auto job = [](std::int64_t offset) { return schema::Source{"jobs", 0, offset}; };
     const auto below = [](std::int64_t end) { return [end](const schema::Source& source) { return source.offset < end; }; };
     const std::vector<EndOfJob> ours = {{job(1), "us/7"}, {job(2), "us/7"}};
-    EXPECT_TRUE(counts_as_committed(ours, "us", below(3)));
-    EXPECT_FALSE(counts_as_committed(ours, "us", below(2))) << "offsets and results are one transaction";
-    EXPECT_FALSE(counts_as_committed(ours, "them", below(3))) << "theirs to end";
-    EXPECT_FALSE(counts_as_committed({}, "us", below(3)));
-    EXPECT_FALSE(counts_as_committed({{job(1), "us/7"}, {job(2), "us/7"}, {job(1), "them/3"}, {job(2), "them/4"}}, "us", below(3)))
+    EXPECT_TRUE(counts_as_committed(ours, "us", "", below(3)));
+    EXPECT_FALSE(counts_as_committed(ours, "us", "", below(2))) << "offsets and results are one transaction";
+    EXPECT_FALSE(counts_as_committed(ours, "them", "", below(3))) << "theirs to end";
+    EXPECT_FALSE(counts_as_committed({}, "us", "", below(3)));
+    EXPECT_FALSE(counts_as_committed({{job(1), "us/7"}, {job(2), "us/7"}, {job(1), "them/3"}, {job(2), "them/4"}}, "us", "", below(3)))
         << "it was aborted, and its jobs ran again";
-    EXPECT_TRUE(counts_as_committed({{job(2), "them/3"}, {job(1), "us/7"}, {job(2), "us/7"}, {job(1), "them/4"}}, "us", below(3)))
+    EXPECT_TRUE(counts_as_committed({{job(2), "them/3"}, {job(1), "us/7"}, {job(2), "us/7"}, {job(1), "them/4"}}, "us", "", below(3)))
         << "others tried before it, and one after it was lost to them";
-    EXPECT_FALSE(counts_as_committed({{job(0), "us/6"}, {job(1), "us/7"}, {job(1), "them/4"}}, "us", below(3)))
+    EXPECT_FALSE(counts_as_committed({{job(0), "us/6"}, {job(1), "us/7"}, {job(1), "them/4"}}, "us", "", below(3)))
         << "an earlier one of ours that was committed says nothing of the last";
-    EXPECT_TRUE(counts_as_committed({{job(5), "us/6"}, {job(1), "us/7"}}, "us", below(3))) << "nor one that was aborted";
+    EXPECT_TRUE(counts_as_committed({{job(5), "us/6"}, {job(1), "us/7"}}, "us", "", below(3))) << "nor one that was aborted";
+    EXPECT_TRUE(counts_as_committed(ours, "us", "us/7", below(0))) << "whatever the offsets say";
+    EXPECT_FALSE(counts_as_committed(ours, "us", "us/6", below(0))) << "this is a later one";
 }
 
 }  // namespace

@@ -78,7 +78,9 @@ class Broker:
         return data
 
     def open_producer(self, transactional_id):
+        find_coordinator, of_transactions = 10, b"\1"
         for _ in range(100):  # while the coordinator loads
+            self.ask(find_coordinator, 1, string(transactional_id) + of_transactions)  # a fresh broker makes the topic then
             answer = self.ask(22, 1, string(transactional_id) + struct.pack(">i", 60_000))
             _, error, producer, epoch = struct.unpack(">ihqh", answer)
             if error == 0:
