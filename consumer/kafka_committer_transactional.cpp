@@ -116,9 +116,7 @@ private:
         // The generation first, the epochs second: a partition that is still ours when the epochs are looked at was ours in that
         // generation or came later, and offsets sent under an older generation than the group's are refused.
         const GroupMetadataHandle group(rd_kafka_consumer_group_metadata(consumer_.handle()));
-        std::vector<FinishedWork> work;
-        for (const OutboxEntry& entry : transaction.entries) work.push_back({entry.source, entry.epoch});
-        auto snapshot = tracker_.snapshot_with(work);
+        auto snapshot = tracker_.snapshot_with(work_of(transaction));
         transaction.commits = std::move(snapshot.commits);
         std::size_t index = 0;
         std::erase_if(transaction.entries, [&](const OutboxEntry&) { return !snapshot.is_current[index++]; });
@@ -143,6 +141,12 @@ private:
         tracker_.committed(transaction.commits);
         ++transactions_;
         return {};
+    }
+
+    static std::vector<FinishedWork> work_of(const Transaction& transaction) {
+        std::vector<FinishedWork> work;
+        for (const OutboxEntry& entry : transaction.entries) work.push_back({entry.source, entry.epoch});
+        return work;
     }
 
     StepResult send(Transaction& transaction) {
@@ -235,19 +239,18 @@ private:
     }
 
     // What readers see is finished. Each result is looked for: the group's offsets could be old ones, and where brokers lost the end of a
-    // transaction in some partitions, not all of it is seen (kafka_leftovers.h). Offsets go with the next transaction, if need be once more.
+    // transaction in some partitions, not all of it is seen (kafka_leftovers.h). Offsets go with the next transaction, perhaps once more.
     void take_out_committed(Transaction& transaction) {
         std::map<std::int32_t, PastResults::Question> questions;  // by partition of the jobs topic
-        for (const OutboxEntry& entry : transaction.entries) {
+        for (const auto& [source, epoch] : work_of(transaction)) {
             const auto sent = std::ranges::find_if(transaction.commits, [&](const PartitionCommit& commit) {
-                return commit.topic == entry.source.topic && commit.partition == entry.source.partition && commit.epoch == entry.epoch;
+                return commit.topic == source.topic && commit.partition == source.partition && commit.epoch == epoch;
             });
-            if (sent == transaction.commits.end() || !tracker_.is_current(entry.source, entry.epoch)) continue;
-            const std::int64_t offset = entry.source.offset;
-            auto& question = questions.try_emplace(sent->partition, PastResults::Question{sent->partition, offset, offset + 1, sent->seen})
-                                 .first->second;
-            question.first = std::min(question.first, offset);
-            question.end = std::max(question.end, offset + 1);
+            if (sent == transaction.commits.end() || !tracker_.is_current(source, epoch)) continue;
+            const PastResults::Question first{source.partition, source.offset, source.offset + 1, sent->seen};
+            PastResults::Question& question = questions.try_emplace(source.partition, first).first->second;
+            question.first = std::min(question.first, source.offset);
+            question.end = std::max(question.end, source.offset + 1);
         }
         if (questions.empty()) return;
         std::vector<PastResults::Question> all;

@@ -55,8 +55,8 @@ struct EndOfJob {
 // is_finished: by the group's offsets of an earlier moment.
 //
 // It was if it is `known_committed`. Otherwise the offsets tell, as they are part of it: if it was committed they call all of its jobs
-// finished. If it was aborted they call them open, or another worker has ended them later. (A worker that was thrown out of its group may have
-// left a later end of a job that was aborted, hardly of all jobs of one transaction.)
+// finished. If it was aborted they call them open, or another worker has ended them later. (A worker that was thrown out of its group may
+// have left a later end of a job that was aborted, hardly of all jobs of one transaction.)
 bool counts_as_committed(const std::vector<EndOfJob>& ends, const std::string& worker, const std::string& known_committed,
                          const std::function<bool(const schema::Source& job)>& is_finished);
 
