@@ -41,7 +41,10 @@ void CarefulStarts::take(Delivery delivery, std::vector<Delivery>& out, Clock::t
         return;
     }
     if (deaths > 0) {
-        if (!wants_quiet()) quiet_until_ = now + options_.quiet_max;
+        if (!wants_quiet()) {
+            quiet_until_ = now + options_.quiet_max;
+            overdue_ = 0;
+        }
         suspects_.emplace(deaths, Waiting{std::move(delivery)});
         return;
     }
@@ -80,9 +83,10 @@ void CarefulStarts::release(std::vector<Delivery>& out, std::size_t max, Clock::
 }
 
 bool CarefulStarts::is_quiet(Clock::time_point now) {
+    const std::size_t incomplete = tracker_.incomplete();  // first: what ends meanwhile counts as one of the others for once, not as none
     std::erase_if(group_, [&](const FinishedWork& running) { return !tracker_.is_incomplete(running.source, running.epoch); });
     if (!wants_quiet()) return true;
-    const std::size_t others = tracker_.incomplete() - waiting() - group_.size();
+    const std::size_t others = incomplete - waiting() - group_.size();
     overdue_ = std::min(overdue_, others);
     if (now >= quiet_until_ && others + group_.size() > overdue_) {
         spdlog::warn("{} jobs did not end within {} s: what waited for them starts beside them", others + group_.size() - overdue_,

@@ -26,6 +26,8 @@ constexpr milliseconds backoff_max{1'000};
 constexpr milliseconds open_timeout{10'000};  // of one try: between them it is seen that this worker has no partitions any more
 // For the brokers to notice that a transaction of somebody else has timed out, and to end it.
 constexpr milliseconds others_time{2'000};
+// The same where it must be over: as long as brokers take by default (transaction.abort.timed.out.transaction.cleanup.interval.ms).
+constexpr milliseconds others_time_max{12'000};
 // This often within a minute means that somebody else keeps opening our id.
 constexpr std::size_t fences_max = 3;
 constexpr std::chrono::minutes fences_window{1};
@@ -255,7 +257,7 @@ private:
         if (questions.empty()) return;
         std::vector<PastResults::Question> all;
         for (const auto& [partition, question] : questions) all.push_back(question);
-        const auto answers = past_results_.ask(all, std::stop_token(), options_.timeout + others_time);
+        const auto answers = past_results_.ask(all, std::stop_token(), options_.timeout + others_time_max);
         std::erase_if(transaction.entries, [&](const OutboxEntry& entry) {
             const auto answer = answers->find(entry.source.partition);
             if (answer == answers->end() || !answer->second.ended.contains(entry.source.offset)) return false;

@@ -327,8 +327,9 @@ void KafkaConnection::check_reachable() {
 
 rd_kafka_resp_err_t committed_offsets(const KafkaConnection& consumer, PartitionListHandle& partitions, milliseconds timeout, bool stable) {
     rd_kafka_t* handle = consumer.handle();
-    std::array<char, 256> group{};
-    std::size_t group_bytes = group.size();
+    std::size_t group_bytes = 0;
+    rd_kafka_conf_get(rd_kafka_conf(handle), "group.id", nullptr, &group_bytes);
+    std::string group(group_bytes, '\0');
     rd_kafka_conf_get(rd_kafka_conf(handle), "group.id", group.data(), &group_bytes);
     // Not rd_kafka_committed(): it answers for all or for none, and waits for those that are undecided.
     const AdminOptionsHandle options(rd_kafka_AdminOptions_new(handle, RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPOFFSETS));
@@ -337,7 +338,7 @@ rd_kafka_resp_err_t committed_offsets(const KafkaConnection& consumer, Partition
     rd_kafka_AdminOptions_set_request_timeout(options.get(), wait, problem.data(), problem.size());
     const ErrorHandle refused(rd_kafka_AdminOptions_set_require_stable_offsets(options.get(), stable ? 1 : 0));
     CHECK(!refused, "this request can ask for stable offsets");
-    const GroupOffsetsRequestHandle request(rd_kafka_ListConsumerGroupOffsets_new(group.data(), partitions.get()));
+    const GroupOffsetsRequestHandle request(rd_kafka_ListConsumerGroupOffsets_new(group.c_str(), partitions.get()));
     rd_kafka_ListConsumerGroupOffsets_t* requests[] = {request.get()};
     const QueueHandle queue(rd_kafka_queue_new(handle));
     rd_kafka_ListConsumerGroupOffsets(handle, requests, 1, options.get(), queue.get());

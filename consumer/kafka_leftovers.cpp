@@ -59,7 +59,7 @@ public:
 
 private:
     bool is_nothing_left() const { return open_.empty() && undecided_.empty(); }
-    // Then its consumer answers nothing any more, which must not be taken for an answer.
+    // Then its group does not know it any more, and nothing can be ended in its name.
     bool is_worker_ending() const { return rd_kafka_consumer_closed(consumer_.handle()) != 0; }
 
     EndOffsets ends_of(const TopicPartitions& partitions, rd_kafka_IsolationLevel_t level) const {
@@ -99,25 +99,34 @@ private:
         }
         if (is_worker_ending()) return;
         // Offsets that nobody can read may be decided, and may say that what stands open was committed.
-        for (Retry retry(consumer_, "asking the group's coordinator", limits_.deadline); !look_at_undecided();) retry.again();
+        for (Retry retry(consumer_, "asking the group's coordinator", limits_.deadline); !look_at_undecided() && !is_worker_ending();) {
+            retry.again();
+        }
     }
 
     // What the group's offsets say of each partition of which they say anything.
     std::map<std::int32_t, CommitState> states() const {
         std::map<std::int32_t, CommitState> states;
-        TopicPartitions decided;
-        std::ranges::remove_copy_if(options_.inputs, std::back_inserter(decided),
+        TopicPartitions left;  // to be asked for
+        std::ranges::remove_copy_if(options_.inputs, std::back_inserter(left),
                                     [&](const auto& one) { return std::ranges::find(undecided_, one) != undecided_.end(); });
-        if (decided.empty()) return states;
-        PartitionListHandle list = list_of(decided);
-        for (Retry retry(consumer_, "reading committed offsets", limits_.deadline);;) {
+        for (Retry retry(consumer_, "reading committed offsets", limits_.deadline); !left.empty();) {
+            PartitionListHandle list = list_of(left);
             const auto error = committed_offsets(consumer_, list, committed_timeout);
-            if (error == RD_KAFKA_RESP_ERR_NO_ERROR) break;
-            if (is_configuration_error(error) || is_worker_ending()) return states;
-            retry.again(rd_kafka_err2str(error));
+            if (is_configuration_error(error) || is_worker_ending()) break;
+            if (error == RD_KAFKA_RESP_ERR_NO_ERROR) left = take_states(*list, states);
+            if (!left.empty()) retry.again(rd_kafka_err2str(error));
         }
-        for (int i = 0; i < list->cnt; ++i) {
-            const rd_kafka_topic_partition_t& found = list->elems[i];
+        return states;
+    }
+
+    // Those that have no answer yet: a transaction of a worker that is at work holds them undecided for some milliseconds.
+    static TopicPartitions take_states(const rd_kafka_topic_partition_list_t& answers, std::map<std::int32_t, CommitState>& states) {
+        TopicPartitions left;
+        for (int i = 0; i < answers.cnt; ++i) {
+            const rd_kafka_topic_partition_t& found = answers.elems[i];
+            if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR && !is_configuration_error(found.err))
+                left.emplace_back(found.topic, found.partition);
             if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR || found.offset < 0) continue;
             auto state = decode_commit_metadata(found.offset, {static_cast<const char*>(found.metadata), found.metadata_size});
             if (!state && state.error().kind == CommitMetadataError::Kind::newer) {
@@ -126,7 +135,7 @@ private:
             // Without metadata, what lies below the offset is known.
             states[found.partition] = state ? *std::move(state) : CommitState{.offset = found.offset, .highest_finished = found.offset};
         }
-        return states;
+        return left;
     }
 
     // The open partitions in which that is a transaction of ours that was committed. The offsets are read before the records: a job that

@@ -23,7 +23,6 @@ namespace lorry::consumer {
 struct LeftoverOptions {
     schema::Topics topics;
     std::string jobs_topic_id;  // empty: the brokers do not tell
-    std::string group;          // whose offsets our transactions commit
     std::string worker;         // as our transactions are named after it
     TopicPartitions outputs;    // where our transactions write
     TopicPartitions inputs;     // whose offsets they commit

@@ -98,7 +98,6 @@ struct KafkaMember::State {
                                                         .limits = limits,
                                                         .leftovers = {.topics = topics,
                                                                       .jobs_topic_id = ends.jobs_id,
-                                                                      .group = options.group,
                                                                       .worker = options.member,
                                                                       .outputs = std::move(outputs),
                                                                       .inputs = inputs}})

@@ -18,6 +18,7 @@ constexpr milliseconds turn{50};
 constexpr milliseconds short_turn{5};  // while jobs wait for the commit of their start
 constexpr milliseconds commit_patience{1'000};
 constexpr std::chrono::seconds hold_log_interval{30};
+constexpr milliseconds resets_interval{200};
 constexpr milliseconds undecided_interval{200};
 constexpr std::chrono::seconds undecided_log_interval{30};
 
@@ -131,7 +132,9 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
         // Records do not come this way, errors do; rebalances are told within it.
         if (const MessageHandle message{rd_kafka_consumer_poll(connection_.handle(), static_cast<int>(wait.count()))}) take_error(*message);
         serve_rebalances(handler);
+        serve_undecided();
         finish_take_over();
+        go_on_after_resets();
         careful_.release(deliveries, max, Clock::now());
         read(deliveries, max);
         const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
@@ -150,6 +153,12 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
 }
 
 void KafkaSource::serve_rebalances(RevocationHandler& handler) {
+    // What nobody waits for does not hold up what others wait for.
+    if (!rebalances_.empty() && take_over_.is_running() && !is_arriving_) {
+        take_over_.cancel();
+        const std::vector<Key> asked = std::exchange(asked_, {});
+        undecided_.insert(undecided_.end(), asked.begin(), asked.end());
+    }
     // An assign that is being taken over is answered before anything after it is looked at.
     while (!rebalances_.empty() && !take_over_.is_running()) {
         const Rebalance rebalance = std::move(rebalances_.front());
@@ -167,14 +176,17 @@ void KafkaSource::serve_rebalances(RevocationHandler& handler) {
             begin_take_over(partitions_in(*rebalance.list));
         }
     }
-    if (take_over_.is_running() || Clock::now() < next_take_over_) return;
-    if (!resets_.empty()) {
-        resetting_ = true;
-        begin_take_over(std::exchange(resets_, {}));
-    } else if (!undecided_.empty()) {
-        say_undecided();
-        begin_take_over(std::exchange(undecided_, {}));
-    }
+}
+
+void KafkaSource::serve_undecided() {
+    if (undecided_.empty() || take_over_.is_running() || Clock::now() < next_take_over_) return;
+    say_undecided();
+    begin_take_over(std::exchange(undecided_, {}));
+}
+
+// Not while an answer is owed to the group: it would be taken for that. What came before may be about to go then.
+bool KafkaSource::may_change_assignment() const {
+    return !is_arriving_ && rebalances_.empty() && rd_kafka_assignment_lost(connection_.handle()) == 0;
 }
 
 // With nothing to read.
@@ -225,24 +237,16 @@ void KafkaSource::leave(const std::vector<PartitionEpoch>& partitions, Revocatio
 void KafkaSource::finish_take_over() {
     const auto partitions = take_over_.result();
     if (!partitions) return;
-    const bool is_reset = std::exchange(resetting_, false);
     std::vector<Key> left = std::exchange(asked_, {});
     const bool is_arriving = std::exchange(is_arriving_, false);
-    // What comes after the assign was answered may be about to go again.
-    const bool may_begin = is_reset || is_arriving || (rebalances_.empty() && rd_kafka_assignment_lost(connection_.handle()) == 0);
-    if (may_begin) {
+    if (is_arriving || (!partitions->empty() && may_change_assignment())) {
         for (const TakenOver& taken : *partitions) std::erase(left, Key(taken.topic, taken.partition));
-        if (is_reset) {
-            go_on_after_reset(*partitions);
-        } else if (is_arriving || !partitions->empty()) {
-            begin_reading(*partitions);
-        }
+        begin_reading(*partitions);
     }
     if (left.empty()) return;
-    std::vector<Key>& again = is_reset ? resets_ : undecided_;
-    // Mostly it is another worker's, about to end.
+    // Mostly it is another worker's transaction, about to end.
     if (is_arriving) next_undecided_log_ = Clock::now() + undecided_log_interval;
-    again.insert(again.end(), left.begin(), left.end());
+    undecided_.insert(undecided_.end(), left.begin(), left.end());
     next_take_over_ = Clock::now() + undecided_interval;
 }
 
@@ -281,24 +285,29 @@ void KafkaSource::begin_reading(const std::vector<TakenOver>& partitions) {
 }
 
 // Retention overtook us: on at the log's start. What is in flight goes on and is published; the epoch stays.
-void KafkaSource::go_on_after_reset(const std::vector<TakenOver>& partitions) {
-    const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(partitions.size())));
-    for (const TakenOver& taken : partitions) {
-        const Key key{taken.topic, taken.partition};
+void KafkaSource::go_on_after_resets() {
+    if (resets_.empty() || Clock::now() < next_resets_ || !may_change_assignment()) return;
+    next_resets_ = Clock::now() + resets_interval;
+    const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(resets_.size())));
+    std::erase_if(resets_, [&](const Key& key) {
+        const auto& [topic, partition] = key;
+        const auto position = tracker_.position(topic, partition);
         const auto reading = readings_.find(key);
-        const auto position = tracker_.position(taken.topic, taken.partition);
-        if (!position || reading == readings_.end()) continue;
-        const std::int64_t start = std::max(*position, taken.first);
-        if (*position > taken.end) {
+        if (!position || reading == readings_.end()) return true;
+        const auto log = connection_.try_watermarks(topic, partition);
+        if (!log) return false;
+        const std::int64_t start = std::max(*position, log->first);
+        if (*position > log->end) {
             throw KafkaError(
                 fmt::format("{} [{}]: reading stood at offset {}, but the log ends at {}: the topic was truncated or made anew "
                             "while this worker ran; start the worker again to take what is there now",
-                            taken.topic, taken.partition, *position, taken.end));
+                            topic, partition, *position, log->end));
         }
         reading->second.held.reset();  // not polled yet: if it is still in the log, it comes again
         say_lost(key, start - *position, start);
-        rd_kafka_topic_partition_list_add(list.get(), taken.topic.c_str(), taken.partition)->offset = start;
-    }
+        rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition)->offset = start;
+        return true;
+    });
     if (list->cnt == 0) return;
     check(rd_kafka_incremental_unassign(connection_.handle(), list.get()), "leaving a deleted position");
     check(rd_kafka_incremental_assign(connection_.handle(), list.get()), "going on at the log's start");

@@ -82,6 +82,8 @@ private:
     static void on_rebalance(rd_kafka_t* client, rd_kafka_resp_err_t error, rd_kafka_topic_partition_list_t* list, void* opaque);
     void subscribe();
     void serve_rebalances(RevocationHandler& handler);
+    void serve_undecided();
+    bool may_change_assignment() const;
     void revoke(const Rebalance& rebalance, RevocationHandler& handler, Clock::time_point deadline);
     void leave(const std::vector<PartitionEpoch>& partitions, RevocationHandler& handler, Clock::time_point deadline);
     void answer_assign();
@@ -89,7 +91,7 @@ private:
     void finish_take_over();
     void say_undecided();
     void begin_reading(const std::vector<TakenOver>& partitions);
-    void go_on_after_reset(const std::vector<TakenOver>& partitions);
+    void go_on_after_resets();
     void read(std::vector<Delivery>& deliveries, std::size_t max);
     bool read_one(const Key& key, Reading& reading, std::vector<Delivery>& deliveries);
     void take_error(const rd_kafka_message_t& message);
@@ -108,9 +110,9 @@ private:
     bool is_arriving_ = false;          // an assign is not answered yet: its partitions are being taken over
     std::vector<Key> undecided_;        // assigned, but a transaction holds their offsets undecided: they are not read yet
     std::vector<Key> resets_;           // out of range: their position is to be found anew
-    bool resetting_ = false;            // the take-over that runs is about resets_
-    TopicPartitions asked_;             // what it is about
-    Clock::time_point next_take_over_;  // of undecided_ or resets_
+    TopicPartitions asked_;             // what the take-over that runs is about
+    Clock::time_point next_take_over_;  // of undecided_
+    Clock::time_point next_resets_;
     Clock::time_point next_undecided_log_;
     mutable std::mutex counters_mutex_;
     Counters counters_;           // guarded by counters_mutex_

@@ -15,6 +15,14 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds request_timeout{5'000};
 
+rd_kafka_resp_err_t first_error_but_undecided(const rd_kafka_topic_partition_list_t& partitions) {
+    for (int i = 0; i < partitions.cnt; ++i) {
+        const auto error = partitions.elems[i].err;
+        if (error != RD_KAFKA_RESP_ERR_NO_ERROR && error != RD_KAFKA_RESP_ERR_UNSTABLE_OFFSET_COMMIT) return error;
+    }
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
 CommitState from(std::int64_t offset) { return {.offset = offset, .holes = {}, .highest_finished = offset, .starts = {}}; }
 
 // How many unfinished offsets lie below `first`; some of them may never have been jobs.
@@ -131,16 +139,16 @@ std::vector<TakenOver> TakeOver::ask(const TopicPartitions& partitions, const st
     PartitionListHandle list = list_of(partitions);
     for (Retry retry(consumer_, what, consumer_.config().deadline_later, stop);;) {
         const auto error = committed_offsets(consumer_, list, request_timeout);
-        if (error == RD_KAFKA_RESP_ERR_NO_ERROR) break;
-        if (is_configuration_error(error)) throw consumer_.refused(what, error, partitions.front().first);
-        if (!retry.again(rd_kafka_err2str(error))) return {};
+        const auto unanswered = error == RD_KAFKA_RESP_ERR_NO_ERROR ? first_error_but_undecided(*list) : error;
+        if (unanswered == RD_KAFKA_RESP_ERR_NO_ERROR) break;
+        if (is_configuration_error(unanswered)) throw consumer_.refused(what, unanswered, partitions.front().first);
+        if (!retry.again(rd_kafka_err2str(unanswered))) return {};
     }
     std::vector<TakenOver> all;
     std::vector<PastResults::Question> questions;
     for (int i = 0; i < list->cnt; ++i) {
         const rd_kafka_topic_partition_t& found = list->elems[i];
-        if (is_configuration_error(found.err)) throw consumer_.refused(what, found.err, found.topic);
-        if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR) continue;
+        if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR) continue;  // undecided
         const auto log = consumer_.watermarks(found.topic, found.partition, consumer_.config().deadline_later, stop);
         if (!log) return {};
         const auto committed = found.offset >= 0 ? std::optional(found.offset) : std::nullopt;

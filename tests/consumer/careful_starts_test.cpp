@@ -159,6 +159,31 @@ TEST_F(CarefulStartsTest, ALongJobHoldsSuspectsUpForAWhileOnly) {
     EXPECT_THAT(owner.delivered(), ElementsAre(3)) << "the long one is waited for no longer";
 }
 
+TEST_F(CarefulStartsTest, WhatWasOverdueOnceIsWaitedForAgainTheNextTime) {
+    committed.starts = {{1, 1}, {5, 1}};
+    Owner owner(committed, 0);
+    owner.poll(0);
+    EXPECT_THAT(owner.delivered(), ElementsAre(0));
+    owner.poll(1);
+    owner.now += quiet;
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    commit(owner);
+    EXPECT_THAT(owner.delivered(), ElementsAre(1)) << "beside the long one";
+    owner.finish(0);
+    owner.finish(1);
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    owner.poll(2);
+    EXPECT_THAT(owner.delivered(), ElementsAre(2));
+    owner.poll(5);
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    commit(owner);
+    EXPECT_THAT(owner.delivered(), IsEmpty()) << "as many run as were overdue before, but it is another one";
+    owner.finish(2);
+    EXPECT_THAT(owner.delivered(), IsEmpty());
+    commit(owner);
+    EXPECT_THAT(owner.delivered(), ElementsAre(5));
+}
+
 TEST_F(CarefulStartsTest, ALongSuspectHoldsOthersUpForAWhileOnly) {
     committed.starts = {{0, 1}, {1, 2}};
     Owner owner(committed, 8);

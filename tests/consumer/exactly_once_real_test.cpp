@@ -165,7 +165,6 @@ TEST_F(RealKafkaExactlyOnce, CommitsWhatItKnowsToBeCommittedWhereTheBrokersHaveL
     ASSERT_EQ(producer.open(20s).end, StepEnd::done);
     const LeftoverOptions options{.topics = topics,
                                   .jobs_topic_id = jobs_id,
-                                  .group = topics.prefix,
                                   .worker = "one",
                                   .outputs = partitions_of(topics.results(), partitions),
                                   .inputs = partitions_of(topics.jobs(), partitions)};

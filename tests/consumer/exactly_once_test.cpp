@@ -255,7 +255,7 @@ TEST_F(ExactlyOnceTest, ABrokerThatWasNeverReachedIsNotALostOne) {
 // After a connection broke, a commit begins with a new producer; a worker that has left its group needs none, and can ask for nothing.
 TEST_F(ExactlyOnceTest, HasNothingToDoWhenTheGroupIsLeftThoughAConnectionBroke) {
     options.leftovers = {
-        .topics = topics, .jobs_topic_id = {}, .group = "base", .worker = "one", .outputs = {}, .inputs = {{topics.jobs(), 0}}};
+        .topics = topics, .jobs_topic_id = {}, .worker = "one", .outputs = {}, .inputs = {{topics.jobs(), 0}}};
     const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
     auto entries = poll_entries(3);
     EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U);
