@@ -102,6 +102,16 @@ std::optional<int> transaction_coordinator(const consumer::KafkaConfig& config, 
     return std::nullopt;
 }
 
+bool elect_preferred_leaders(const consumer::KafkaConfig& config) {
+    const KafkaConnection connection(config, KafkaConnection::Kind::producer, {});
+    const consumer::QueueHandle queue(rd_kafka_queue_new(connection.handle()));
+    rd_kafka_ElectLeaders_t* all = rd_kafka_ElectLeaders_new(RD_KAFKA_ELECTION_TYPE_PREFERRED, nullptr);
+    rd_kafka_ElectLeaders(connection.handle(), all, nullptr, queue.get());
+    rd_kafka_ElectLeaders_destroy(all);
+    const consumer::EventHandle event(rd_kafka_queue_poll(queue.get(), 2 * request_timeout_ms));
+    return event && rd_kafka_event_error(event.get()) == RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
 bool hijack(const consumer::KafkaConfig& config, const std::string& transactional_id) {
     const KafkaConnection connection(config, KafkaConnection::Kind::producer, {{"transactional.id", transactional_id}});
     return succeeded(rd_kafka_init_transactions(connection.handle(), 2 * request_timeout_ms));

@@ -30,6 +30,10 @@ std::optional<std::vector<PartitionEnd>> partition_ends(const consumer::KafkaCon
 std::optional<int> group_coordinator(const consumer::KafkaConfig& config, const std::string& group);
 std::optional<int> transaction_coordinator(const consumer::KafkaConfig& config, const std::string& transactional_id);
 
+// Each partition's leader becomes the one that its list of replicas begins with, if that is up, as brokers see to every few minutes. Asks
+// only; false: nobody answered in time.
+bool elect_preferred_leaders(const consumer::KafkaConfig& config);
+
 // Becomes the owner of the transactional id for a moment. False: the coordinator refused or did not answer.
 bool hijack(const consumer::KafkaConfig& config, const std::string& transactional_id);
 

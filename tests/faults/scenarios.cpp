@@ -282,6 +282,26 @@ void coordinator_move(Rig& rig) {
     move_coordinator(rig, [&] { return transaction_coordinator(config, id); });
 }
 
+// All brokers are up, and the group's coordinator is another one than a moment ago.
+void coordinator_return(Rig& rig) {
+    const auto config = rig.cluster().config();
+    const auto coordinator = [&] { return group_coordinator(config, rig.group()); };
+    move_coordinator(rig, coordinator);
+    join_and_leave(rig);  // all ask the one that stands in
+    const auto stand_in = coordinator();
+    auto now = stand_in;
+    const auto deadline = SteadyClock::now() + rig.stall_limit();
+    while ((!now || now == stand_in) && SteadyClock::now() < deadline) {
+        elect_preferred_leaders(config);
+        rig.pause(milliseconds(500));
+        now = coordinator();
+    }
+    if (!rig.note_point(stand_in && now && now != stand_in)) return;
+    join_and_leave(rig);
+    rig.produce(40);
+    rig.note_point(rig.wait_ended(rig.ended() + 40, rig.stall_limit()));
+}
+
 void brokers_down(Rig& rig, seconds time) {
     const Rig::Lasting lasting(rig);
     ++rig.counts().broker_faults;
@@ -418,6 +438,7 @@ constexpr std::array table = {
     Scenario{"broker_restart", "a broker is restarted in order", broker_restart},
     Scenario{"coordinator_move", "SIGKILL of the brokers that coordinate the group and a worker's transactions", coordinator_move, 10,
              Brokers::several},
+    Scenario{"coordinator_return", "the group's coordinator changes while all brokers are up", coordinator_return, 10, Brokers::several},
     Scenario{"brokers_down", "SIGKILL of all brokers, 8 s without any", brokers_down_short},
     Scenario{"brokers_down_minute", "SIGKILL of all brokers, a minute without any", brokers_down_minute, rarely},
     Scenario{"end_txn_delayed", "EndTxn reaches the broker 3 s late", end_txn_delayed},
