@@ -86,9 +86,20 @@ WorkerProcess::WorkerProcess(std::vector<std::string> command, const std::filesy
     std::vector<char*> arguments;
     for (std::string& word : command) arguments.push_back(word.data());
     arguments.push_back(nullptr);
+    // Until its program runs, the child has our handlers: they would swallow what tells it to end.
+    sigset_t ends;
+    sigset_t before;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &ends, &before);
     process_ = fork();
+    if (process_ != 0) pthread_sigmask(SIG_SETMASK, &before, nullptr);
     CHECK(process_ >= 0, "a process can be made");
     if (process_ > 0) return;
+    std::signal(SIGINT, SIG_DFL);
+    std::signal(SIGTERM, SIG_DFL);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     dup2(out, STDOUT_FILENO);
