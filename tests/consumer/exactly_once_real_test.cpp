@@ -57,6 +57,15 @@ protected:
         EXPECT_EQ(poll_jobs(member, handler, 1, 1s).size(), 0U) << "more came than was unfinished";
         return jobs.size();
     }
+    // The group's offset of one jobs partition is undecided until `other` ends the transaction that this begins.
+    void leave_undecided(TransactionalProducer& other, const std::string& group, std::int32_t partition) const {
+        ASSERT_EQ(other.open(20s).end, StepEnd::done);
+        ASSERT_EQ(other.begin(0).end, StepEnd::done);
+        const GroupMetadataHandle metadata(rd_kafka_consumer_group_metadata_new(group.c_str()));
+        const PartitionListHandle offsets(rd_kafka_topic_partition_list_new(1));
+        rd_kafka_topic_partition_list_add(offsets.get(), topics.jobs().c_str(), partition)->offset = 0;
+        ASSERT_EQ(other.send_offsets(metadata.get(), offsets.get()).end, StepEnd::done);
+    }
 };
 
 class ExactlyOnceDeaths : public RealKafkaExactlyOnce, public ::testing::WithParamInterface<std::pair<const char*, std::size_t>> {};
@@ -284,12 +293,7 @@ TEST_F(RealKafkaExactlyOnce, ReadsTheOtherPartitionsWhileOnesOffsetIsUndecided) 
     const auto options = member_options("one");
     KafkaMember member(config, options);
     TransactionalProducer other(config, {.id = topics.prefix + "-other", .timeout = 60s});
-    ASSERT_EQ(other.open(20s).end, StepEnd::done);
-    ASSERT_EQ(other.begin(0).end, StepEnd::done);
-    const GroupMetadataHandle group(rd_kafka_consumer_group_metadata_new(options.group.c_str()));
-    const PartitionListHandle offsets(rd_kafka_topic_partition_list_new(1));
-    rd_kafka_topic_partition_list_add(offsets.get(), topics.jobs().c_str(), 1)->offset = 0;
-    ASSERT_EQ(other.send_offsets(group.get(), offsets.get()).end, StepEnd::done);
+    ASSERT_NO_FATAL_FAILURE(leave_undecided(other, options.group, 1));
 
     const auto jobs = poll_jobs(member, handler, count - waiting);
     EXPECT_EQ(jobs.size(), count - waiting);
@@ -312,12 +316,7 @@ TEST_F(RealKafkaExactlyOnce, GivesAPartitionBackThatItCouldNotReadYet) {
     TransactionalProducer other(config, {.id = topics.prefix + "-other", .timeout = 60s});
     {
         KafkaMember member(config, options);
-        ASSERT_EQ(other.open(20s).end, StepEnd::done);
-        ASSERT_EQ(other.begin(0).end, StepEnd::done);
-        const GroupMetadataHandle group(rd_kafka_consumer_group_metadata_new(options.group.c_str()));
-        const PartitionListHandle offsets(rd_kafka_topic_partition_list_new(1));
-        rd_kafka_topic_partition_list_add(offsets.get(), topics.jobs().c_str(), 2)->offset = 0;
-        ASSERT_EQ(other.send_offsets(group.get(), offsets.get()).end, StepEnd::done);
+        ASSERT_NO_FATAL_FAILURE(leave_undecided(other, options.group, 2));
         EXPECT_GT(poll_jobs(member, handler, 1).size(), 0U);
         const auto begin = Clock::now();
         KafkaMember second(config, member_options("two"));
