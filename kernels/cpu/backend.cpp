@@ -460,12 +460,12 @@ void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
         return;
     }
     // The scale of an int8 row is known when all of it is: until then it is float32. Where a thread has rows of its own, and some of them
-    // fit into its cache, it makes all of these.
+    // fit into its cache, it makes all of these; but weights that are unpacked first should meet more rows at a time than that.
     const std::int64_t rows_max = std::min(whole_rows_max, whole_rows_bytes / (width * static_cast<std::int64_t>(sizeof(float))));
     const auto narrow = [&](const Matrix& from, std::int64_t row_begin) {
         for (std::int64_t i = 0; i < from.rows; ++i) store_row(args.out, row_begin + i, reinterpret_cast<const float*>(row_of(from, i)));
     };
-    if (rows_max >= whole_rows_least && cut_of_matmul(args.in.rows, panels, parts, pool_.threads()).chunks >= pool_.threads()) {
+    if (rows_max >= whole_rows_least && dot->unpacked == nullptr && cut_of_matmul(args.in.rows, panels, parts, pool_.threads()).own_rows) {
         const std::int64_t rows = args.in.rows;
         const std::int64_t blocks = (rows + rows_max * pool_.threads() - 1) / (rows_max * pool_.threads()) * pool_.threads();
         float* const activated_of_all = activated_scratch_.floats(pool_.threads() * rows_max * width);

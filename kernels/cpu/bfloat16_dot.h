@@ -27,7 +27,10 @@ struct Bfloat16Dot {
     }
     [[gnu::always_inline]] static inline Weights all(std::uint32_t pair) { return Isa::all_pairs(pair); }
     [[gnu::always_inline]] static inline void add(Sums& sums, Weights w, Weights x) { sums = Isa::dot(sums, w, x); }
-    [[gnu::always_inline]] static inline Sums value(const DotTask&, std::int64_t, std::int64_t, Sums sums) { return sums; }
+    struct Outputs {
+        Outputs(const DotTask&, std::int64_t) {}
+        [[gnu::always_inline]] Sums value(const DotTask&, std::int64_t, int, Sums sums) const { return sums; }
+    };
 };
 
 }  // namespace lorry::kernels::cpu

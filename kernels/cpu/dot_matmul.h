@@ -3,7 +3,7 @@
 // stretches of `steps` groups. Of weights that take work to read (Dot::Unpacked), a panel for more rows than one tile is unpacked first.
 //
 // As in matmul.h, panels are the outer loop and row blocks the inner one, and an output is one chain over in_features whatever the block.
-// Tiles of 8 rows x 3 vectors leave a vector register for each of the weights and for nothing else: inputs are broadcast from memory.
+// Tiles of 8 rows x 3 vectors leave registers for the weights of one step and an input that goes to all lanes.
 #pragma once
 
 #include "kernels/cpu/kernels.h"
@@ -39,21 +39,21 @@ struct DotMatmul {
 
     // `prefetches` cache lines of what is read after this panel are asked for with each stretch.
     template <int rows, int prefetches>
-    [[gnu::noinline]] static void tile(const DotTask& task, const std::byte* weights, const std::byte* next, std::int64_t row,
+    [[gnu::noinline]] static void tile(const DotTask& of_all, const std::byte* weights, const std::byte* next, std::int64_t row,
                                        std::int64_t column) {
+        const DotTask task = of_all;  // its own: else g++ reads all of it again after each output that is written
+        const typename Dot::Outputs outputs(task, column);
         Sums sums[extent(rows)][extent(vectors)];
 #pragma GCC unroll 32
         for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 32
             for (int i = 0; i < vectors; ++i) sums[r][i] = Sums{};
         }
-        // What is added to is asked for before it is needed: of a low-rank update, the sums alone take no longer than memory.
-        if (task.accumulate) {
+        // Where the outputs go is asked for before it is needed.
 #pragma GCC unroll 32
-            for (int r = 0; r < rows; ++r) {
+        for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 4
-                for (int i = 0; i < vectors; ++i) __builtin_prefetch(task.out + (row + r) * task.out_stride + column + i * lanes, 1, 3);
-            }
+            for (int i = 0; i < vectors; ++i) __builtin_prefetch(task.out + (row + r) * task.out_stride + column + i * lanes, 1, 3);
         }
         const std::byte* in = task.in + row * task.in_stride;
         const auto add = [&](const std::byte* inputs, std::int64_t stride) __attribute__((always_inline)) {
@@ -94,7 +94,7 @@ struct DotMatmul {
         for (int r = 0; r < rows; ++r) {
             Floats values[extent(vectors)];
 #pragma GCC unroll 32
-            for (int i = 0; i < vectors; ++i) values[i] = Dot::value(task, row + r, column + i * lanes, sums[r][i]);
+            for (int i = 0; i < vectors; ++i) values[i] = outputs.value(task, row + r, i, sums[r][i]);
             MatmulOutput<typename Dot::Isa>::template finish<vectors>(task, row + r, column, values);
         }
     }

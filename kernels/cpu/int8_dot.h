@@ -33,13 +33,23 @@ struct Int8Dot {
     [[gnu::always_inline]] static inline void add(Sums& sums, Weights w, Inputs x) {
         Isa::dot(sums, w, x);
     }
-    [[gnu::always_inline]] static inline typename V::Floats value(const DotTask& task, std::int64_t row, std::int64_t column, Sums sums) {
-        typename V::Ints offset;
-        __builtin_memcpy(&offset, task.offsets + column, sizeof offset);
-        float scale;
-        __builtin_memcpy(&scale, task.in + row * task.in_stride + int8_scale_offset(task.in_features), sizeof scale);
-        return __builtin_convertvector(Isa::ints(sums) + offset, typename V::Floats) * V::load(task.scales + column) * scale;
-    }
+    // A panel's outputs, from the sums of a row's inputs.
+    class Outputs {
+    public:
+        [[gnu::always_inline]] Outputs(const DotTask& task, std::int64_t column) {
+            __builtin_memcpy(offsets_, task.offsets + column, sizeof offsets_);
+            __builtin_memcpy(scales_, task.scales + column, sizeof scales_);
+        }
+        [[gnu::always_inline]] typename V::Floats value(const DotTask& task, std::int64_t row, int vector, Sums sums) const {
+            float scale;
+            __builtin_memcpy(&scale, task.in + row * task.in_stride + int8_scale_offset(task.in_features), sizeof scale);
+            return __builtin_convertvector(Isa::ints(sums) + offsets_[vector], typename V::Floats) * scales_[vector] * scale;
+        }
+
+    private:
+        typename V::Ints offsets_[extent(vectors)];
+        typename V::Floats scales_[extent(vectors)];
+    };
 };
 
 // kernels.h says how a stretch is laid out.

@@ -17,21 +17,19 @@ constexpr std::int64_t panels_abreast = 4;
 // Where threads have rows of their own, they have so many at least.
 constexpr std::int64_t row_chunk_least = 96;
 
-// Rows that run through a matmul's panels together stay in the second-level cache. Where that leaves enough of them, each thread has its
-// own rows, as it has in the other ops: it finds in its cache what it wrote.
-std::int64_t chunks_of(std::int64_t rows, int threads) {
-    const std::int64_t even = (rows + row_chunk * threads - 1) / (row_chunk * threads) * threads;
-    return rows >= even * row_chunk_least ? even : (rows + row_chunk - 1) / row_chunk;
-}
-
 }  // namespace
 
 MatmulCut cut_of_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, int threads) {
-    const std::int64_t chunks = chunks_of(rows, threads);
+    // Rows that run through a matmul's panels together stay in the second-level cache. Where that leaves enough of them, each thread has
+    // its own rows, as it has in the other ops: it finds in its cache what it wrote.
+    const std::int64_t even = (rows + row_chunk * threads - 1) / (row_chunk * threads) * threads;
+    const bool own_rows = rows >= even * row_chunk_least;
+    const std::int64_t chunks = own_rows ? even : (rows + row_chunk - 1) / row_chunk;
     const std::int64_t cost_rows = std::max((rows + chunks - 1) / chunks, rows_least);
     const std::int64_t cost = cost_rows * panels.in_features * panels.width * panels_together / panels.group;
     const std::int64_t least = panels.group == 1 && rows <= rows_abreast ? panels_abreast : 1;
     return {.chunks = chunks,
+            .own_rows = own_rows,
             .runs = panels.count() / panels_together,
             .piece = (std::max<std::int64_t>(piece_multiply_adds / cost, 1) + least - 1) / least * least};
 }

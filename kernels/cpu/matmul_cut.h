@@ -10,6 +10,7 @@ inline constexpr std::int64_t row_chunk = 240;
 
 struct MatmulCut {
     std::int64_t chunks = 1;  // of rows; each runs through all panels
+    bool own_rows = false;    // a multiple of `threads` chunks: each thread has rows of its own
     std::int64_t runs = 0;    // of panels that one thread multiplies together, in each chunk
     std::int64_t piece = 1;   // runs that a thread claims at a time, being worth its while
 };

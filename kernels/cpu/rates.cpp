@@ -16,8 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t memory_bytes = std::size_t{256} << 20;  // more than the last cache of any machine it was tried on
-constexpr std::int64_t memory_piece = 1 << 20;
+constexpr std::int64_t piece_bytes = 1 << 20;
+constexpr std::int64_t memory_pieces = 256;  // more than the last cache of any machine it was tried on
 constexpr std::int64_t turns = 40'000;  // of a compute probe's piece: some hundred microseconds
 constexpr std::int64_t pieces_per_thread = 24;
 constexpr int tries = 5;
@@ -77,23 +77,24 @@ Rates measure_rates(int threads, std::optional<CpuIsa> wanted) {
     const CpuIsa isa = usable_isa(wanted);
     ThreadPool pool(threads > 0 ? threads : usable_processors());
     const Kernels& kernels = kernels_of(isa);
-    const Memory memory(memory_bytes);
-    std::memset(memory.data(), 1, memory_bytes);
-    const auto bytes = static_cast<std::int64_t>(memory_bytes);
+    const Memory memory(memory_pieces * piece_bytes);
+    std::memset(memory.data(), 1, memory_pieces * piece_bytes);
+    constexpr auto bytes = static_cast<double>(memory_pieces * piece_bytes);
 
     Rates rates{.threads = pool.threads()};
     rates.copy = best_rate([&] {
-        pool.run(bytes / 2, memory_piece, [&](std::int64_t begin, std::int64_t end, int) {
-            std::memcpy(memory.data() + bytes / 2 + begin, memory.data() + begin, static_cast<std::size_t>(end - begin));
+        pool.run(memory_pieces / 2, 1, [&](std::int64_t begin, std::int64_t end, int) {
+            std::memcpy(memory.data() + (memory_pieces / 2 + begin) * piece_bytes, memory.data() + begin * piece_bytes,
+                        static_cast<std::size_t>((end - begin) * piece_bytes));
         });
-        return static_cast<double>(bytes);
+        return bytes;
     });
     std::vector<std::uint64_t> sums(static_cast<std::size_t>(pool.threads()));
     rates.read = best_rate([&] {
-        pool.run(bytes, memory_piece, [&](std::int64_t begin, std::int64_t end, int thread) {
-            sums[static_cast<std::size_t>(thread)] += sum_of(memory.data() + begin, end - begin);
+        pool.run(memory_pieces, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+            sums[static_cast<std::size_t>(thread)] += sum_of(memory.data() + begin * piece_bytes, (end - begin) * piece_bytes);
         });
-        return static_cast<double>(bytes);
+        return bytes;
     });
     CHECK(std::ranges::any_of(sums, [](std::uint64_t sum) { return sum > 0; }), "what was read was used");
     rates.float32 = best_rate([&] { return over_threads(pool, kernels.multiply_adds); });

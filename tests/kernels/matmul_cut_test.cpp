@@ -48,6 +48,10 @@ TEST(MatmulCut, GivesThreadsRowsOfTheirOwnWhereThereAreEnough) {
     EXPECT_EQ(chunks(480, 2), 2);
     EXPECT_EQ(chunks(481, 2), 4);
     EXPECT_EQ(chunks(480, 1), 2);
+    const auto own_rows = [](std::int64_t rows, int threads) { return cut_of_matmul(rows, panels_of(576, 960, 4), 1, threads).own_rows; };
+    EXPECT_FALSE(own_rows(191, 2));
+    EXPECT_TRUE(own_rows(192, 2));
+    EXPECT_FALSE(own_rows(64, 1)) << "a thread that is alone, with a few rows: they wait for weights";
     for (const int threads : {1, 2, 3, 8}) {
         for (std::int64_t rows = 1; rows < 2000; rows += 7)
             EXPECT_LE((rows + chunks(rows, threads) - 1) / chunks(rows, threads), row_chunk);
