@@ -345,8 +345,8 @@ bool KafkaSource::read_one(const Key& key, Reading& reading, std::vector<Deliver
         return true;
     }
     if (!careful_.is_full() && Clock::now() >= reading.next_hold_log) {
-        spdlog::warn("{} [{}]: too many jobs above a stuck one are finished: reading waits at offset {} until older jobs finish", key.first,
-                     key.second, reading.held->source.offset);
+        spdlog::warn("{} [{}]: too many jobs are finished above the one at offset {}: reading waits at offset {} until it ends", key.first,
+                     key.second, tracker_.finished_below(key.first, key.second).value_or(0), reading.held->source.offset);
         reading.next_hold_log = Clock::now() + hold_log_interval;
     }
     return false;

@@ -257,6 +257,13 @@ std::optional<std::int64_t> OffsetTracker::position(const std::string& topic, st
     return found->second.position;
 }
 
+std::optional<std::int64_t> OffsetTracker::finished_below(const std::string& topic, std::int32_t partition) const {
+    const std::scoped_lock lock(mutex_);
+    const auto found = partitions_.find({topic, partition});
+    if (found == partitions_.end()) return std::nullopt;
+    return watermark_of(found->second);
+}
+
 std::size_t OffsetTracker::incomplete() const {
     const std::scoped_lock lock(mutex_);
     std::size_t count = 0;

@@ -88,6 +88,8 @@ public:
     std::vector<PartitionEpoch> partitions() const;
     // The next offset to read; nullopt: not ours.
     std::optional<std::int64_t> position(const std::string& topic, std::int32_t partition) const;
+    // The offset below which all are finished: what a commit would say. nullopt: not ours.
+    std::optional<std::int64_t> finished_below(const std::string& topic, std::int32_t partition) const;
     // Polled and not finished, over all partitions.
     std::size_t incomplete() const;
     // The longest metadata string that a snapshot would hold now, in characters.

@@ -69,12 +69,14 @@ TEST_F(KafkaSourceTest, PassesOverWhatComesASecondTime) {
     source.close(handler, Clock::now() + 5s);
 }
 
-// A stuck job must not make the commit metadata overflow: reading stops before, and goes on when there is room.
+// A stuck job must not make the commit metadata overflow: reading stops before, names the job, and goes on when there is room.
 TEST_F(KafkaSourceTest, StopsReadingAPartitionBeforeItsMetadataOverflowsAndGoesOnLater) {
     submit_to_one(60);
     OffsetTracker tracker(46);
     KafkaSource source(config, source_options(), tracker);
+    testing::internal::CaptureStdout();
     auto jobs = poll_for(source, 3s);
+    EXPECT_THAT(testing::internal::GetCapturedStdout(), ::testing::HasSubstr("finished above the one at offset 0: reading waits at offset"));
     ASSERT_GT(jobs.size(), 4U);
     ASSERT_LT(jobs.size(), 30U);
     EXPECT_EQ(source.counters().held, 1U);
