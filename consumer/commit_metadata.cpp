@@ -13,7 +13,7 @@ namespace lorry::consumer {
 
 namespace {
 
-constexpr std::uint8_t version_ours = 1;
+constexpr std::uint8_t version_ours = 2;
 constexpr std::size_t head_bytes = 5;
 constexpr char absent_sign = '?';  // no letter of base64
 
@@ -114,6 +114,7 @@ std::uint64_t distance(std::int64_t from, std::int64_t to) {
 
 template <typename Writer>
 void write(Writer& out, const CommitState& state) {
+    out.fixed(state.topic);
     out.fixed(state.seen.results);
     out.fixed(state.seen.dead_letters);
     out.varint(state.holes.size());
@@ -149,10 +150,12 @@ std::optional<std::int64_t> step(std::int64_t from, std::optional<std::uint64_t>
 }
 
 std::optional<CommitState> read(std::int64_t offset, ByteReader& in) {
-    CommitState state{.offset = offset, .holes = {}, .highest_finished = offset, .starts = {}};
+    CommitState state = nothing_finished_above(offset);
+    const auto topic = in.fixed();
     const auto results = in.fixed();
     const auto dead_letters = in.fixed();
-    if (!results || !dead_letters) return std::nullopt;
+    if (!topic || !results || !dead_letters) return std::nullopt;
+    state.topic = *topic;
     state.seen = {*results, *dead_letters};
     const auto holes = in.varint();
     if (!holes || *holes > in.left()) return std::nullopt;
@@ -190,6 +193,19 @@ std::size_t commit_metadata_chars(const CommitState& state) {
     return (head_bytes + counter.bytes + 2) / 3 * 4;
 }
 
+CommitState nothing_finished_above(std::int64_t offset) {
+    return {.offset = offset, .holes = {}, .highest_finished = offset, .starts = {}};
+}
+
+std::int64_t mark_of_topic(std::string_view id) {
+    if (id.empty()) return 0;
+    return static_cast<std::int64_t>(XXH3_64bits(id.data(), id.size()) >> 1);
+}
+
+bool is_of_other_topic(const CommitState& state, std::string_view id) {
+    return state.topic != 0 && !id.empty() && state.topic != mark_of_topic(id);
+}
+
 bool is_finished(const CommitState& state, std::int64_t offset) {
     if (offset <= state.offset) return offset < state.offset;
     return offset <= state.highest_finished && !std::ranges::binary_search(state.holes, offset);
@@ -221,7 +237,8 @@ Expected<CommitState, CommitMetadataError> decode_commit_metadata(std::int64_t o
     if (all.substr(1, sum.size()) != std::string_view(sum.data(), sum.size())) {
         return refuse(Kind::damaged, "the commit metadata does not match its checksum: damaged, or not written by Lorry");
     }
-    if (version != version_ours) {
+    if (version < version_ours) return refuse(Kind::foreign, "the commit metadata was written by an earlier Lorry");
+    if (version > version_ours) {
         return refuse(Kind::newer,
                       fmt::format("the commit metadata has version {}, this program knows {}: run the newer Lorry that wrote it", version,
                                   version_ours));

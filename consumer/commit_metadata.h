@@ -2,7 +2,8 @@
 // started. Pure functions, any thread; used by OffsetTracker and by whoever prints a group's offsets.
 //
 // Bytes, then base64 (ASCII, at most 4,096 characters, the broker's default for offset.metadata.max.bytes):
-//   version byte (1) · checksum of all that follows (4 bytes, xxh32 seeded with the version, little endian)
+//   version byte (2) · checksum of all that follows (4 bytes, xxh32 seeded with the version, little endian)
+//   the jobs topic that the offsets are of (8 bytes, little endian: mark_of_topic)
 //   ends seen: results, dead letters (8 bytes each, little endian: the string must not become longer while they grow)
 //   varint count of holes · for each the distance to the one before minus 1 (the first counts from the offset)
 //   varint distance from the last hole (or the offset) to the highest finished offset
@@ -43,15 +44,24 @@ struct CommitState {
     std::int64_t highest_finished = 0;  // > the last hole; == offset: nothing above the offset is finished
     std::vector<StartCount> starts;     // ascending, ≥ offset: incomplete ones that were started
     EndsSeen seen = {};
+    std::int64_t topic = 0;  // mark_of_topic of the jobs topic; 0: not known
     auto operator<=>(const CommitState&) const = default;
 };
 
+// Nothing but what lies below the offset is finished.
+CommitState nothing_finished_above(std::int64_t offset);
 bool is_finished(const CommitState& state, std::int64_t offset);
+
+// What of a topic's id fits into a commit; 0: brokers have told none. Offsets outlive their topic: one made anew under its name must not
+// take them for its own.
+std::int64_t mark_of_topic(std::string_view id);
+// The state is known to be of another topic than that of this id.
+bool is_of_other_topic(const CommitState& state, std::string_view id);
 
 struct CommitMetadataError {
     enum class Kind : std::uint8_t {
         absent,   // nothing is said about what lies above the offset: it was set by an administrator, or there was too much to say
-        foreign,  // not ours: no base64, or too short
+        foreign,  // not ours: no base64, or too short; or by a version that this program does not read any more
         damaged,  // the checksum or the structure is wrong
         newer,    // ours, by a later version of this program
     };

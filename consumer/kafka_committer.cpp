@@ -110,10 +110,7 @@ private:
         CHECK(rd_kafka_event_type(event.get()) == RD_KAFKA_EVENT_OFFSET_COMMIT, "the queue holds answers to commits only");
         if (const auto error = rd_kafka_event_error(event.get()); error != RD_KAFKA_RESP_ERR_NO_ERROR) return error;
         const rd_kafka_topic_partition_list_t* answered = rd_kafka_event_topic_partition_list(event.get());
-        for (int i = 0; answered != nullptr && i < answered->cnt; ++i) {
-            if (answered->elems[i].err != RD_KAFKA_RESP_ERR_NO_ERROR) return answered->elems[i].err;
-        }
-        return RD_KAFKA_RESP_ERR_NO_ERROR;
+        return answered == nullptr ? RD_KAFKA_RESP_ERR_NO_ERROR : first_error(*answered);
     }
 
     KafkaConnection& consumer_;

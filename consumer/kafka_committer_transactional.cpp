@@ -25,9 +25,9 @@ constexpr milliseconds backoff_first{10};
 constexpr milliseconds backoff_max{1'000};
 constexpr milliseconds open_timeout{10'000};  // of one try: between them it is seen that this worker has no partitions any more
 // For the brokers to notice that a transaction of somebody else has timed out, and to end it.
-constexpr milliseconds others_time{2'000};
+constexpr milliseconds others_end_wait{2'000};
 // The same where it must be over: as long as brokers take by default (transaction.abort.timed.out.transaction.cleanup.interval.ms).
-constexpr milliseconds others_time_max{12'000};
+constexpr milliseconds others_end_wait_longest{12'000};
 // This often within a minute means that somebody else keeps opening our id.
 constexpr std::size_t fences_max = 3;
 constexpr std::chrono::minutes fences_window{1};
@@ -59,6 +59,7 @@ public:
         std::deque<OutboxEntry> waiting(std::make_move_iterator(entries.begin()), std::make_move_iterator(entries.end()));
         do {
             Transaction transaction{.entries = take_first(waiting), .commits = {}, .rejected = {}};
+            const std::size_t entries_tried = transaction.entries.size();
             StepResult result = attempt(transaction);
             if (result.end != StepEnd::done) settle(transaction, result);
             const bool done = result.end == StepEnd::done;
@@ -72,7 +73,7 @@ public:
             // A second worker under our member name is told to the consumer. Offsets that are refused for it (FENCED_INSTANCE_ID) may as
             // well be this worker's own, sent as the member that it was before it joined anew.
             consumer_.check_fatal();
-            if (result.timed_out && !transaction.entries.empty()) entries_max_ = std::max<std::size_t>(1, transaction.entries.size() / 2);
+            if (result.timed_out && entries_tried > 0) entries_max_ = std::max<std::size_t>(1, entries_tried / 2);
             std::move(transaction.entries.rbegin(), transaction.entries.rend(), std::front_inserter(waiting));
             if (!failing_since_) failing_since_ = Timer::now();
             const auto waited = std::chrono::duration_cast<milliseconds>(Timer::now() - *failing_since_);
@@ -115,6 +116,10 @@ private:
         }
         // Also where there is nothing to commit: readers may be waiting for the last transaction.
         if (!is_open_ || producer_->has_stray_request() || producer_->has_lost_broker()) reopen(config_.deadline_later);
+        if (!is_open_) {  // its partitions went meanwhile
+            transaction.entries.clear();
+            return {};
+        }
         // The generation first, the epochs second: a partition that is still ours when the epochs are looked at was ours in that
         // generation or came later, and offsets sent under an older generation than the group's are refused.
         const GroupMetadataHandle group(rd_kafka_consumer_group_metadata(consumer_.handle()));
@@ -228,9 +233,8 @@ private:
                 config_, TransactionalProducer::Options{.id = options_.id, .timeout = options_.timeout, .limits = options_.limits});
             StepResult result = producer_->open(retry.time_for_try(open_timeout));
             if (result.end == StepEnd::done) {
-                result =
-                    end_leftovers(*producer_, consumer_, options_.leftovers,
-                                  {.patience = options_.timeout + others_time, .deadline = retry.time_for_try(deadline)}, last_committed_);
+                const LeftoverLimits limits{.patience = options_.timeout + others_end_wait, .deadline = retry.time_for_try(deadline)};
+                result = end_leftovers(*producer_, consumer_, options_.leftovers, limits, last_committed_);
             }
             is_open_ = result.end == StepEnd::done;
             if (is_open_) return;
@@ -257,7 +261,7 @@ private:
         if (questions.empty()) return;
         std::vector<PastResults::Question> all;
         for (const auto& [partition, question] : questions) all.push_back(question);
-        const auto answers = past_results_.ask(all, std::stop_token(), options_.timeout + others_time_max);
+        const auto answers = past_results_.ask(all, std::stop_token(), options_.timeout + others_end_wait_longest);
         std::erase_if(transaction.entries, [&](const OutboxEntry& entry) {
             const auto answer = answers->find(entry.source.partition);
             if (answer == answers->end() || !answer->second.ended.contains(entry.source.offset)) return false;

@@ -109,6 +109,18 @@ PartitionListHandle list_of(const TopicPartitions& partitions) {
     return list;
 }
 
+rd_kafka_resp_err_t first_error(const rd_kafka_topic_partition_list_t& answers, rd_kafka_resp_err_t tolerated) {
+    for (int i = 0; i < answers.cnt; ++i) {
+        const auto error = answers.elems[i].err;
+        if (error != RD_KAFKA_RESP_ERR_NO_ERROR && error != tolerated) return error;
+    }
+    return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+std::string_view metadata_of(const rd_kafka_topic_partition_t& committed) {
+    return {static_cast<const char*>(committed.metadata), committed.metadata_size};
+}
+
 KafkaConfHandle make_conf(const KafkaConfig& config, const KafkaSettings& settings) {
     KafkaConfHandle conf(rd_kafka_conf_new());
     for (const auto& [key, value] : common_settings) set(conf.get(), key, value);
@@ -224,12 +236,14 @@ std::optional<std::int32_t> KafkaConnection::try_partition_count(const std::stri
 }
 
 std::string KafkaConnection::cluster_id() const {
+    const std::scoped_lock lock(context_->mutex);
+    if (!context_->cluster_id.empty()) return context_->cluster_id;
     wait_ready();
     char* id = rd_kafka_clusterid(handle(), static_cast<int>(request_timeout.count()));
     if (id == nullptr) return {};
-    std::string copy(id);
+    context_->cluster_id = id;
     rd_kafka_mem_free(handle(), id);
-    return copy;
+    return context_->cluster_id;
 }
 
 std::string KafkaConnection::topic_id(const std::string& topic) const {

@@ -31,6 +31,11 @@ using TopicPartitions = std::vector<std::pair<std::string, std::int32_t>>;
 TopicPartitions partitions_of(const std::string& topic, std::int32_t count);
 // As librdkafka takes them, without offsets.
 PartitionListHandle list_of(const TopicPartitions& partitions);
+// Of an answer about partitions: the first one's error that is not `tolerated`.
+rd_kafka_resp_err_t first_error(const rd_kafka_topic_partition_list_t& answers,
+                                rd_kafka_resp_err_t tolerated = RD_KAFKA_RESP_ERR_NO_ERROR);
+// Of a committed offset.
+std::string_view metadata_of(const rd_kafka_topic_partition_t& committed);
 
 // Ours first, then the user's table, then `settings`, which win. Throws KafkaConfigError for what librdkafka refuses.
 KafkaConfHandle make_conf(const KafkaConfig& config, const KafkaSettings& settings);
@@ -62,6 +67,8 @@ private:
 struct KafkaContext {
     KafkaComplaints complaints;
     std::atomic<bool> all_down = false;  // no broker could be reached, as of the last event
+    std::mutex mutex;
+    std::string cluster_id;  // once it was told; guarded by mutex
     void* owner = nullptr;               // of the callbacks that `prepare` set
 };
 
@@ -90,7 +97,7 @@ public:
     // How many partitions a topic has that somebody knows to be there: brokers learn of new ones, and of all when they come up, one after
     // the other. Throws KafkaError at deadline_start, which says how to create it.
     std::int32_t wait_for_topic(const std::string& topic) const;
-    // Empty where brokers give none.
+    // Empty where brokers give none. Asks once: a consumer's metadata requests are for the thread that polls it.
     std::string cluster_id() const;
     // The id of a topic that exists; empty where brokers give none. Retries until deadline_start.
     std::string topic_id(const std::string& topic) const;

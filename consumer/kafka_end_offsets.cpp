@@ -19,8 +19,8 @@ constexpr milliseconds request_timeout{5'000};
 
 }  // namespace
 
-std::optional<EndOffsets> end_offsets(const KafkaConnection& connection, const TopicPartitions& partitions, rd_kafka_IsolationLevel_t level,
-                                      const std::stop_token& stop) {
+Expected<EndOffsets, NoEndOffsets> end_offsets(const KafkaConnection& connection, const TopicPartitions& partitions,
+                                               rd_kafka_IsolationLevel_t level, const std::stop_token& stop) {
     EndOffsets answer;
     if (partitions.empty()) return answer;
     const PartitionListHandle list = list_of(partitions);
@@ -37,15 +37,28 @@ std::optional<EndOffsets> end_offsets(const KafkaConnection& connection, const T
     while (!event && !stop.stop_requested() && Clock::now() < deadline) {
         event.reset(rd_kafka_queue_poll(queue.get(), static_cast<int>(turn.count())));
     }
-    if (!event || rd_kafka_event_error(event.get()) != RD_KAFKA_RESP_ERR_NO_ERROR) return std::nullopt;
+    const auto error = event ? rd_kafka_event_error(event.get()) : RD_KAFKA_RESP_ERR__TIMED_OUT;
+    if (error != RD_KAFKA_RESP_ERR_NO_ERROR) return tl::unexpected(NoEndOffsets{error, partitions.front().first});
     std::size_t count = 0;
     const auto* const* infos = rd_kafka_ListOffsets_result_infos(rd_kafka_event_ListOffsets_result(event.get()), &count);
     for (std::size_t i = 0; i < count; ++i) {
         const rd_kafka_topic_partition_t* one = rd_kafka_ListOffsetsResultInfo_topic_partition(infos[i]);
-        if (one->err != RD_KAFKA_RESP_ERR_NO_ERROR) return std::nullopt;
+        if (one->err != RD_KAFKA_RESP_ERR_NO_ERROR) return tl::unexpected(NoEndOffsets{one->err, one->topic});
         answer[{one->topic, one->partition}] = one->offset;
     }
     return answer;
+}
+
+std::optional<EndOffsets> wait_for_end_offsets(const KafkaConnection& connection, const TopicPartitions& partitions,
+                                               rd_kafka_IsolationLevel_t level, milliseconds deadline, const std::stop_token& stop) {
+    const char* what = "asking where partitions end";
+    for (Retry retry(connection, what, deadline, stop);;) {
+        auto ends = end_offsets(connection, partitions, level, stop);
+        if (ends) return *std::move(ends);
+        const auto& [error, topic] = ends.error();
+        if (is_configuration_error(error)) throw connection.refused(what, error, topic);
+        if (!retry.again(explain(error, topic))) return std::nullopt;
+    }
 }
 
 std::optional<std::int64_t> first_offset_since(const KafkaConnection& connection, const TopicPartitions::value_type& partition,

@@ -20,13 +20,6 @@ constexpr milliseconds request_timeout{5'000};
 
 KafkaSettings settings_of(const std::string& group) { return {{"group.id", group}, {"enable.auto.commit", "false"}}; }
 
-rd_kafka_resp_err_t first_error(const rd_kafka_topic_partition_list_t& partitions) {
-    for (int i = 0; i < partitions.cnt; ++i) {
-        if (partitions.elems[i].err != RD_KAFKA_RESP_ERR_NO_ERROR) return partitions.elems[i].err;
-    }
-    return RD_KAFKA_RESP_ERR_NO_ERROR;
-}
-
 }  // namespace
 
 struct GroupOffsets::State {
@@ -48,18 +41,14 @@ struct GroupOffsets::State {
 
     PartitionListHandle list() const { return list_of(partitions_of(topic, partitions)); }
 
-    KafkaError refused(std::string_view what, rd_kafka_resp_err_t error) const {
-        return KafkaError(fmt::format("Kafka at {}: {} of group {}: {}{}", connection.config().brokers, what, group,
-                                      rd_kafka_err2str(error), advice_for(error, topic)));
-    }
-
     // Asks until the answer is no error; one that will not change is thrown at once.
     template <typename Ask>
     void until_answered(std::string_view what, Ask ask) const {
-        for (Retry retry(connection, fmt::format("{} of group {}", what, group), connection.config().deadline_start);;) {
+        const std::string of_group = fmt::format("{} of group {}", what, group);
+        for (Retry retry(connection, of_group, connection.config().deadline_start);;) {
             const rd_kafka_resp_err_t error = ask();
             if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return;
-            if (is_configuration_error(error)) throw refused(what, error);
+            if (is_configuration_error(error)) throw connection.refused(of_group, error, topic);
             retry.again(rd_kafka_err2str(error));
         }
     }
@@ -115,7 +104,7 @@ std::vector<PartitionOffsets> GroupOffsets::read() const {
         const auto log = state_->connection.watermarks(state_->topic, found.partition, state_->connection.config().deadline_start);
         all.push_back({.partition = found.partition,
                        .committed = found.offset >= 0 ? std::optional(found.offset) : std::nullopt,
-                       .metadata = std::string(static_cast<const char*>(found.metadata), found.metadata_size),
+                       .metadata = std::string(metadata_of(found)),
                        .first = log.first,
                        .end = log.end});
     }

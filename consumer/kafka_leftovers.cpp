@@ -14,6 +14,7 @@
 
 #include "consumer/commit_metadata.h"
 #include "consumer/kafka_reader.h"
+#include "consumer/kafka_takeover.h"
 #include "schema/codec.h"
 
 namespace lorry::consumer {
@@ -63,9 +64,7 @@ private:
     bool is_worker_ending() const { return rd_kafka_consumer_closed(consumer_.handle()) != 0; }
 
     EndOffsets ends_of(const TopicPartitions& partitions, rd_kafka_IsolationLevel_t level) const {
-        for (Retry retry(consumer_, "asking where partitions end", limits_.deadline);; retry.again()) {
-            if (auto ends = end_offsets(consumer_, partitions, level, {})) return *std::move(ends);
-        }
+        return wait_for_end_offsets(consumer_, partitions, level, limits_.deadline, {}).value();
     }
     EndOffsets stable_ends() const { return ends_of(options_.outputs, RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED); }
 
@@ -112,8 +111,10 @@ private:
                                     [&](const auto& one) { return std::ranges::find(undecided_, one) != undecided_.end(); });
         for (Retry retry(consumer_, "reading committed offsets", limits_.deadline); !left.empty();) {
             PartitionListHandle list = list_of(left);
-            const auto error = committed_offsets(consumer_, list, committed_timeout);
-            if (is_configuration_error(error) || is_worker_ending()) break;
+            auto error = committed_offsets(consumer_, list, committed_timeout);
+            if (error == RD_KAFKA_RESP_ERR_NO_ERROR) error = first_error(*list, RD_KAFKA_RESP_ERR_UNSTABLE_OFFSET_COMMIT);
+            if (is_worker_ending()) break;
+            if (is_configuration_error(error)) throw consumer_.refused("reading committed offsets", error, left.front().first);
             if (error == RD_KAFKA_RESP_ERR_NO_ERROR) left = take_states(*list, states);
             if (!left.empty()) retry.again(rd_kafka_err2str(error));
         }
@@ -121,19 +122,16 @@ private:
     }
 
     // Those that have no answer yet: a transaction of a worker that is at work holds them undecided for some milliseconds.
-    static TopicPartitions take_states(const rd_kafka_topic_partition_list_t& answers, std::map<std::int32_t, CommitState>& states) {
+    TopicPartitions take_states(const rd_kafka_topic_partition_list_t& answers, std::map<std::int32_t, CommitState>& states) const {
         TopicPartitions left;
         for (int i = 0; i < answers.cnt; ++i) {
             const rd_kafka_topic_partition_t& found = answers.elems[i];
-            if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR && !is_configuration_error(found.err))
-                left.emplace_back(found.topic, found.partition);
+            if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR) left.emplace_back(found.topic, found.partition);
             if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR || found.offset < 0) continue;
-            auto state = decode_commit_metadata(found.offset, {static_cast<const char*>(found.metadata), found.metadata_size});
-            if (!state && state.error().kind == CommitMetadataError::Kind::newer) {
-                throw KafkaError(fmt::format("{} [{}], offset {}: {}", found.topic, found.partition, found.offset, state.error().text));
-            }
+            const auto state = committed_state(found.topic, found.partition, found.offset, metadata_of(found));
+            if (state && is_of_other_topic(*state, options_.jobs_topic_id)) continue;
             // Without metadata, what lies below the offset is known.
-            states[found.partition] = state ? *std::move(state) : CommitState{.offset = found.offset, .highest_finished = found.offset};
+            states[found.partition] = state ? *state : nothing_finished_above(found.offset);
         }
         return left;
     }
@@ -164,9 +162,12 @@ private:
         for (const auto& [partition, start] : starts) reading.positions.push_back({partition.first, partition.second, start});
         RecordReader reader(consumer_.config(), std::move(reading));
         const auto is_read = [&](const TopicOffset& position) { return position.next >= ends.at({position.topic, position.partition}); };
+        auto last_news = Clock::now();
         while (!std::ranges::all_of(reader.positions(), is_read)) {
-            if (Clock::now() - start_ > limits_.deadline) throw consumer_.away("reading what open transactions wrote", limits_.deadline);
-            for (const schema::JobRecord& record : reader.poll(poll_timeout, records_max)) {
+            if (Clock::now() - last_news > limits_.deadline) throw consumer_.away("reading what open transactions wrote", limits_.deadline);
+            const auto records = reader.poll(poll_timeout, records_max);
+            if (!records.empty()) last_news = Clock::now();
+            for (const schema::JobRecord& record : records) {
                 if (auto end = end_of_job(record)) found[{record.source.topic, record.source.partition}].push_back(*std::move(end));
             }
         }

@@ -91,6 +91,7 @@ public:
         RecordReader reader(connection_.config(), std::move(options));
         const auto is_read = [&](const TopicOffset& position) { return position.next >= ends.at({position.topic, position.partition}); };
         const auto start_time = std::chrono::steady_clock::now();
+        auto last_news = start_time;
         auto next_telling = start_time + telling_interval;
         for (;;) {
             const auto positions = reader.positions();
@@ -98,6 +99,12 @@ public:
             if (behind == positions.end()) return true;
             if (stop.stop_requested()) return false;
             const auto now = std::chrono::steady_clock::now();
+            if (!patience && now - last_news > connection_.config().deadline_later) {
+                throw KafkaError(fmt::format("{} [{}]: nothing comes from offset {} on, but the log ended at {}: it was truncated or made "
+                                             "anew meanwhile; start the worker again to take what is there now",
+                                             behind->topic, behind->partition, behind->next,
+                                             ends.at({behind->topic, behind->partition})));
+            }
             if (patience && now - start_time > *patience) {
                 throw KafkaError(
                     fmt::format("{} [{}]: a transaction is open at offset {}, and whether what lies behind it is committed cannot be "
@@ -109,7 +116,9 @@ public:
                 spdlog::info("{} [{}]: reading what has ended is at offset {} of {}", behind->topic, behind->partition, behind->next,
                              ends.at({behind->topic, behind->partition}));
             }
-            for (const schema::JobRecord& record : reader.poll(poll_timeout, records_max)) take(record);
+            const auto records = reader.poll(poll_timeout, records_max);
+            if (!records.empty()) last_news = std::chrono::steady_clock::now();
+            for (const schema::JobRecord& record : records) take(record);
         }
     }
 
@@ -176,21 +185,14 @@ EndTopics PastResults::end_topics() {
     return *end_topics_;
 }
 
-std::optional<EndOffsets> PastResults::ends_of(const TopicPartitions& places, rd_kafka_IsolationLevel_t level,
-                                               const std::stop_token& stop) const {
-    for (Retry retry(connection_, "asking where the results end", connection_.config().deadline_later, stop);;) {
-        if (auto ends = end_offsets(connection_, places, level, stop)) return ends;
-        if (!retry.again()) return std::nullopt;
-    }
-}
-
 std::optional<std::map<std::int32_t, PastResults::Answer>> PastResults::ask(const std::vector<Question>& questions,
                                                                             const std::stop_token& stop,
                                                                             std::optional<milliseconds> patience) {
     Search search(connection_, topics_, end_topics());
     const TopicPartitions places = search.places_of(questions);
-    const auto committed = ends_of(places, RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED, stop);
-    const auto written = ends_of(places, RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED, stop);
+    const milliseconds deadline = connection_.config().deadline_later;
+    const auto committed = wait_for_end_offsets(connection_, places, RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED, deadline, stop);
+    const auto written = wait_for_end_offsets(connection_, places, RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED, deadline, stop);
     if (!committed || !written) return std::nullopt;
     const EndOffsets& ends = patience ? *written : *committed;
     for (const Question& question : questions) search.add(question, ends, *written, stop);

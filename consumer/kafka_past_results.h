@@ -57,8 +57,6 @@ public:
                                                       std::optional<std::chrono::milliseconds> patience = std::nullopt);
 
 private:
-    std::optional<EndOffsets> ends_of(const TopicPartitions& places, rd_kafka_IsolationLevel_t level, const std::stop_token& stop) const;
-
     const KafkaConnection& connection_;
     const schema::Topics topics_;
     std::mutex mutex_;

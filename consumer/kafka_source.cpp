@@ -286,25 +286,38 @@ void KafkaSource::begin_reading(const std::vector<TakenOver>& partitions) {
 
 // Retention overtook us: on at the log's start. What is in flight goes on and is published; the epoch stays.
 void KafkaSource::go_on_after_resets() {
-    if (resets_.empty() || Clock::now() < next_resets_ || !may_change_assignment()) return;
+    if (resets_.empty() || Clock::now() < next_resets_) return;
     next_resets_ = Clock::now() + resets_interval;
+    std::map<Key, KafkaConnection::Watermarks> logs;
+    for (const auto& [topic, partition] : resets_) {
+        if (const auto log = connection_.try_watermarks(topic, partition)) logs.emplace(Key{topic, partition}, *log);
+    }
+    // After asking, which takes its time: what the group wants meanwhile is answered first.
+    if (!may_change_assignment()) return;
     const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(resets_.size())));
     std::erase_if(resets_, [&](const Key& key) {
         const auto& [topic, partition] = key;
         const auto position = tracker_.position(topic, partition);
         const auto reading = readings_.find(key);
         if (!position || reading == readings_.end()) return true;
-        const auto log = connection_.try_watermarks(topic, partition);
-        if (!log) return false;
-        const std::int64_t start = std::max(*position, log->first);
-        if (*position > log->end) {
+        const auto log = logs.find(key);
+        if (log == logs.end()) return false;
+        const auto [first, end] = log->second;
+        const std::int64_t start = std::max(*position, first);
+        if (*position > end) {
             throw KafkaError(
                 fmt::format("{} [{}]: reading stood at offset {}, but the log ends at {}: the topic was truncated or made anew "
                             "while this worker ran; start the worker again to take what is there now",
-                            topic, partition, *position, log->end));
+                            topic, partition, *position, end));
         }
         reading->second.held.reset();  // not polled yet: if it is still in the log, it comes again
-        say_lost(key, start - *position, start);
+        if (*position < first) {
+            say_lost(key, first - *position, first);
+        } else {
+            spdlog::error("{} [{}]: the log did not hold offset {} and does now: it was truncated and written again. Going on there; jobs "
+                          "that were written again below are not read",
+                          topic, partition, *position);
+        }
         rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition)->offset = start;
         return true;
     });

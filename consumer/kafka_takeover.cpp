@@ -15,16 +15,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds request_timeout{5'000};
 
-rd_kafka_resp_err_t first_error_but_undecided(const rd_kafka_topic_partition_list_t& partitions) {
-    for (int i = 0; i < partitions.cnt; ++i) {
-        const auto error = partitions.elems[i].err;
-        if (error != RD_KAFKA_RESP_ERR_NO_ERROR && error != RD_KAFKA_RESP_ERR_UNSTABLE_OFFSET_COMMIT) return error;
-    }
-    return RD_KAFKA_RESP_ERR_NO_ERROR;
-}
-
-CommitState from(std::int64_t offset) { return {.offset = offset, .holes = {}, .highest_finished = offset, .starts = {}}; }
-
 // How many unfinished offsets lie below `first`; some of them may never have been jobs.
 std::int64_t unfinished_below(const CommitState& state, std::int64_t first) {
     std::int64_t count = first > state.offset ? 1 : 0;
@@ -34,30 +24,43 @@ std::int64_t unfinished_below(const CommitState& state, std::int64_t first) {
 
 }  // namespace
 
+Expected<CommitState, CommitMetadataError> committed_state(const std::string& topic, std::int32_t partition, std::int64_t offset,
+                                                           std::string_view metadata) {
+    auto state = decode_commit_metadata(offset, metadata);
+    if (!state && state.error().kind == CommitMetadataError::Kind::newer) {
+        throw KafkaError(fmt::format("{} [{}], offset {}: {}", topic, partition, offset, state.error().text));
+    }
+    return state;
+}
+
 TakenOver take_over(const std::string& topic, std::int32_t partition, std::optional<std::int64_t> committed, std::string_view metadata,
-                    const KafkaConnection::Watermarks& log) {
+                    const KafkaConnection::Watermarks& log, std::string_view topic_id) {
     TakenOver taken{.topic = topic, .partition = partition, .state = {}, .start = 0, .first = log.first, .end = log.end, .lost = 0};
     if (!committed) {
         taken.basis = Basis::results;
-        taken.state = from(log.first);
+        taken.state = nothing_finished_above(log.first);
     } else if (*committed > log.end) {
         spdlog::warn(
             "{} [{}]: the committed offset {} lies beyond the log's end {}: the topic was truncated or made anew. Starting at "
             "its beginning, {}; what was finished before is not known",
             topic, partition, *committed, log.end, log.first);
         taken.basis = Basis::nothing;
-        taken.state = from(log.first);
-    } else if (auto state = decode_commit_metadata(*committed, metadata)) {
+        taken.state = nothing_finished_above(log.first);
+    } else if (auto state = committed_state(topic, partition, *committed, metadata); state && is_of_other_topic(*state, topic_id)) {
+        spdlog::warn("{} [{}]: the committed offset {} is of an earlier topic of that name. Starting at the beginning, {}", topic,
+                     partition, *committed, log.first);
+        taken.basis = Basis::results;
+        taken.state = nothing_finished_above(log.first);
+    } else if (state) {
         taken.state = *std::move(state);
-    } else if (state.error().kind == CommitMetadataError::Kind::newer) {
-        throw KafkaError(fmt::format("{} [{}], offset {}: {}", topic, partition, *committed, state.error().text));
     } else {
         spdlog::warn("{} [{}]: {}; what is finished above the committed offset {} is looked up in the results", topic, partition,
                      state.error().text, *committed);
         taken.basis = Basis::results;
-        taken.state = from(*committed);
+        taken.state = nothing_finished_above(*committed);
     }
     taken.recorded = taken.basis == Basis::commit;
+    if (!topic_id.empty()) taken.state.topic = mark_of_topic(topic_id);
     taken.start = std::max(taken.state.offset, log.first);
     taken.lost = unfinished_below(taken.state, log.first);
     return taken;
@@ -74,8 +77,9 @@ CommitState with_finished(const CommitState& state, std::int64_t first, const st
         while (next <= offset) unfinished.insert(next++);
         unfinished.erase(offset);
     }
-    CommitState merged = from(unfinished.empty() ? next : *unfinished.begin());
+    CommitState merged = nothing_finished_above(unfinished.empty() ? next : *unfinished.begin());
     merged.seen = state.seen;
+    merged.topic = state.topic;
     if (!unfinished.empty()) {
         merged.highest_finished = next - 1;
         merged.holes.assign(std::next(unfinished.begin()), unfinished.end());
@@ -139,11 +143,12 @@ std::vector<TakenOver> TakeOver::ask(const TopicPartitions& partitions, const st
     PartitionListHandle list = list_of(partitions);
     for (Retry retry(consumer_, what, consumer_.config().deadline_later, stop);;) {
         const auto error = committed_offsets(consumer_, list, request_timeout);
-        const auto unanswered = error == RD_KAFKA_RESP_ERR_NO_ERROR ? first_error_but_undecided(*list) : error;
+        const auto unanswered = error == RD_KAFKA_RESP_ERR_NO_ERROR ? first_error(*list, RD_KAFKA_RESP_ERR_UNSTABLE_OFFSET_COMMIT) : error;
         if (unanswered == RD_KAFKA_RESP_ERR_NO_ERROR) break;
         if (is_configuration_error(unanswered)) throw consumer_.refused(what, unanswered, partitions.front().first);
         if (!retry.again(rd_kafka_err2str(unanswered))) return {};
     }
+    const std::string jobs_id = past_results_.end_topics().jobs_id;
     std::vector<TakenOver> all;
     std::vector<PastResults::Question> questions;
     for (int i = 0; i < list->cnt; ++i) {
@@ -152,8 +157,8 @@ std::vector<TakenOver> TakeOver::ask(const TopicPartitions& partitions, const st
         const auto log = consumer_.watermarks(found.topic, found.partition, consumer_.config().deadline_later, stop);
         if (!log) return {};
         const auto committed = found.offset >= 0 ? std::optional(found.offset) : std::nullopt;
-        const std::string_view metadata(static_cast<const char*>(found.metadata), found.metadata_size);
-        const TakenOver& taken = all.emplace_back(take_over(found.topic, found.partition, committed, metadata, *log));
+        const TakenOver& taken =
+            all.emplace_back(take_over(found.topic, found.partition, committed, metadata_of(found), *log, jobs_id));
         questions.push_back({.partition = taken.partition,
                              .first = taken.start,
                              .end = taken.basis == Basis::nothing ? taken.start : taken.end,

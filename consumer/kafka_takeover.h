@@ -64,9 +64,12 @@ private:
     std::jthread thread_;                           // last: it uses all of the above
 };
 
-// By the rules of a take-over: `committed` nullopt = none. Throws KafkaError for a newer program's metadata.
+// As decode_commit_metadata. Throws KafkaError for a newer program's metadata.
+Expected<CommitState, CommitMetadataError> committed_state(const std::string& topic, std::int32_t partition, std::int64_t offset,
+                                                           std::string_view metadata);
+// By the rules of a take-over: `committed` nullopt = none; topic_id: empty where brokers have none. Throws as committed_state.
 TakenOver take_over(const std::string& topic, std::int32_t partition, std::optional<std::int64_t> committed, std::string_view metadata,
-                    const KafkaConnection::Watermarks& log);
+                    const KafkaConnection::Watermarks& log, std::string_view topic_id = {});
 // Takes in what the results say beyond the commit.
 void add_ended(TakenOver& taken, const PastResults::Answer& past);
 // The state of all from `first` on, in which these of them are finished as well.

@@ -19,8 +19,8 @@
 
 namespace lorry::consumer {
 
-// How a step of a transaction ended. A right that is missing, or a limit of the brokers in the way, is none of these: it throws. A second
-// worker under our member name is one of them (offsets that are refused abort); the consumer is told of it.
+// How a step of a transaction ended. A right that is missing, or a limit of the brokers in the way, is none of these: it throws. Offsets
+// that are refused because of a second worker under our member name are `aborting`: the consumer hears of that worker, and ends us.
 enum class StepEnd : std::uint8_t {
     done,
     aborting,  // nothing of this transaction may be committed; after abort() the next one can begin

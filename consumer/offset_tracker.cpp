@@ -20,6 +20,7 @@ Epoch OffsetTracker::assign(const std::string& topic, std::int32_t partition, co
     }
     for (const StartCount& start : state.starts) fresh.starts[start.offset] = start.count;
     fresh.seen = state.seen;
+    fresh.topic_mark = state.topic;
     if (recorded) fresh.last_commit = commit_of({topic, partition}, fresh, fresh.seen);
     const auto [place, inserted] = partitions_.try_emplace({topic, partition}, std::move(fresh));
     CHECK(inserted, "a partition is assigned that was not dropped");
@@ -58,6 +59,7 @@ std::int64_t OffsetTracker::watermark_of(const Partition& partition) {
 CommitState OffsetTracker::state_of(const Partition& partition) {
     CommitState state;
     state.offset = watermark_of(partition);
+    state.topic = partition.topic_mark;
     state.highest_finished = std::max(partition.highest_finished, state.offset);
     for (const auto* offsets : {&partition.incomplete, &partition.expected}) {
         for (auto hole = offsets->upper_bound(state.offset); hole != offsets->end() && *hole < state.highest_finished; ++hole) {
@@ -108,7 +110,7 @@ bool OffsetTracker::may_admit(const schema::Source& source) const {
     // most five bytes. Few jobs are in flight mostly, and then this is enough to know.
     const auto range = static_cast<std::uint64_t>(source.offset - watermark_of(*partition));
     const std::size_t number_bytes = static_cast<std::size_t>(std::bit_width(range | 1) + 6) / 7;
-    const std::size_t bytes_max = 46 + offsets * number_bytes + partition->starts.size() * (number_bytes + 5);
+    const std::size_t bytes_max = 54 + offsets * number_bytes + partition->starts.size() * (number_bytes + 5);
     if (bytes_max <= metadata_chars_max_ / 4 * 3) return true;
     return commit_metadata_chars(longest_state(*partition, source.offset)) <= metadata_chars_max_;
 }

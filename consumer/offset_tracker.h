@@ -107,6 +107,7 @@ private:
         std::int64_t taken_over_until = -1;            // up to here, what is not expected was finished by an earlier owner
         std::map<std::int64_t, std::uint32_t> starts;  // of incomplete or expected ones
         EndsSeen seen;
+        std::int64_t topic_mark = 0;  // mark_of_topic
         std::optional<PartitionCommit> last_commit;
     };
 

@@ -69,9 +69,9 @@ std::vector<std::string> acl_lines(const Topics& topics, const Principals& princ
     allow(principals.producer, {"Read", "Write", "Describe"}, on({topics.jobs()}));
     allow(principals.producer, {"Write", "Describe"}, on({topics.control()}));
 
-    // Results and status are read too: when a partition is taken over, and for the ledger.
+    // Results, dead letters and status are read too: when a partition is taken over, and for the ledger.
     allow(principals.worker, {"Read", "Describe"},
-          on({topics.jobs(), topics.adapters(), topics.control(), topics.results(), topics.status()}));
+          on({topics.jobs(), topics.adapters(), topics.control(), topics.results(), topics.dlq(), topics.status()}));
     // Their settings tell how large a record may be. To write to any topic includes to write idempotently.
     allow(principals.worker, {"Write", "Describe", "DescribeConfigs"},
           on({topics.results(), topics.chunks(), topics.status(), topics.dlq()}));

@@ -26,6 +26,7 @@ CommitState random_state(std::mt19937_64& random) {
     for (std::int64_t i = upto(10); i > 0; --i) started.insert(state.offset + upto(range));
     for (const std::int64_t offset : started) state.starts.push_back({offset, static_cast<std::uint32_t>(1 + upto(300))});
     state.seen = {.results = upto(std::int64_t{1} << 50), .dead_letters = upto(1000)};
+    state.topic = upto(1) == 0 ? 0 : mark_of_topic(std::to_string(upto(1000)));
     return state;
 }
 
@@ -69,6 +70,25 @@ TEST(CommitMetadata, SaysThatItSaysNothingWhereTheStateIsTooLong) {
     }
 }
 
+TEST(CommitMetadata, TellsTopicsOfOneNameApartByTheirIds) {
+    CommitState state = nothing_finished_above(7);
+    EXPECT_FALSE(is_of_other_topic(state, "new")) << "of which topic it is was not known";
+    state.topic = mark_of_topic("old");
+    EXPECT_TRUE(is_of_other_topic(state, "new"));
+    EXPECT_FALSE(is_of_other_topic(state, "old"));
+    EXPECT_FALSE(is_of_other_topic(state, "")) << "these brokers tell no ids";
+    EXPECT_EQ(mark_of_topic(""), 0);
+    EXPECT_GT(mark_of_topic("old"), 0);
+}
+
+// The first version did not name the topic.
+TEST(CommitMetadata, TakesAnEarlierVersionsStringForOneThatSaysNothing) {
+    const auto result = decode_commit_metadata(10, "AclDKRAAAAAAAAAAAAAAAAAAAAAAAgIBAQA=");
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().kind, Kind::foreign);
+    EXPECT_EQ(result.error().text, "the commit metadata was written by an earlier Lorry");
+}
+
 // The broker takes 4,096 characters: a partition must survive thousands of stuck jobs before admission stops.
 TEST(CommitMetadata, HoldsTwoThousandRandomHolesInLessThanThreeThousandCharacters) {
     std::mt19937_64 random(20260101);
@@ -94,8 +114,8 @@ TEST(CommitMetadata, TellsForeignDamagedAndNewerStringsApart) {
 }
 
 TEST(CommitMetadata, KnowsAStringOfALaterVersionByItsChecksum) {
-    // Version 2, payload 01 02 03, xxh32 of the payload under seed 2, as any later version would write it.
-    const auto result = decode_commit_metadata(0, "AnaQLlkBAgM=");
+    // Version 3, payload 01 02 03, xxh32 of the payload under seed 3, as any later version would write it.
+    const auto result = decode_commit_metadata(0, "A3V0basBAgM=");
     ASSERT_FALSE(result);
     EXPECT_EQ(result.error().kind, Kind::newer) << result.error().text;
 }

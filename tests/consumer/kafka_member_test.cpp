@@ -365,7 +365,16 @@ TEST(KafkaTakeOver, FollowsTheRulesForOffsetsAndMetadata) {
     const TakenOver deleted = take_over("jobs", 0, 10, metadata, log_of(20, 40));
     EXPECT_EQ(deleted.start, 20);
     EXPECT_EQ(deleted.lost, 5) << "10, 13, 15, 18 and 19 were not finished";
-    EXPECT_THROW(take_over("jobs", 0, 10, "AnaQLlkBAgM=", log_of(5, 40)), KafkaError) << "a newer program's metadata";
+    CommitState older = state;
+    older.topic = mark_of_topic("id of the first");
+    const TakenOver anew = take_over("jobs", 0, 10, encode_commit_metadata(older), log_of(0, 40), "id of the second");
+    EXPECT_EQ(anew.start, 0) << "jobs of the second topic that lie below the first one's offset have not run";
+    EXPECT_TRUE(anew.basis == Basis::results && !anew.recorded);
+    EXPECT_EQ(anew.state.topic, mark_of_topic("id of the second"));
+    const TakenOver same = take_over("jobs", 0, 10, encode_commit_metadata(older), log_of(0, 40), "id of the first");
+    EXPECT_EQ(same.state, older);
+    EXPECT_EQ(take_over("jobs", 0, 10, metadata, log_of(0, 40), "its id").state.topic, mark_of_topic("its id")) << "as from now on";
+    EXPECT_THROW(take_over("jobs", 0, 10, "A3V0basBAgM=", log_of(5, 40)), KafkaError) << "a newer program's metadata";
 }
 
 TEST(KafkaTakeOver, MakesAStateOfWhatHasResults) {

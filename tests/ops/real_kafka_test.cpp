@@ -136,13 +136,27 @@ TEST_F(RealKafkaRights, EachUserCanDoItsPartWithTheRightsThatArePrintedAndNoWork
     EXPECT_THAT(stranger.err, AllOf(HasSubstr("within 5 s"), HasSubstr("uthentication failed"), HasSubstr("sasl.")));
     EXPECT_LT(Clock::now() - start, 60s) << "the deadline, not for ever";
 
-    Program worker(worker_as("worker"));
-    const Call collect = call(as("reader", {"collect", "--batch", batch, "--timeout", "60s"}));
-    EXPECT_EQ(collect.code, 0) << collect.err << worker.err_so_far();
-    EXPECT_THAT(lines_of(collect.out), SizeIs(2));
-    worker.signal(SIGTERM);
-    const ProgramResult ended = worker.wait(60s);
-    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    const auto has_answers_of_a_worker = [&](const std::string& of_batch) {
+        Program worker(worker_as("worker"));
+        const Call collect = call(as("reader", {"collect", "--batch", of_batch, "--timeout", "60s"}));
+        EXPECT_EQ(collect.code, 0) << collect.err << worker.err_so_far();
+        EXPECT_THAT(lines_of(collect.out), SizeIs(2));
+        worker.signal(SIGTERM);
+        const ProgramResult ended = worker.wait(60s);
+        EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    };
+    has_answers_of_a_worker(batch);
+    // Who takes over after a dead letter reads it.
+    {
+        consumer::JobProducer garbage(config, {.topic = topics.jobs(), .spread = 8});
+        for (std::uint64_t line = 0; line < 8; ++line) garbage.submit("not JSON", "base", line);
+        garbage.finish();
+    }
+    for (int round = 0; round < 2; ++round) {
+        const Call more = call(as("producer", {"submit", jobs}));
+        ASSERT_EQ(more.code, 0) << more.err;
+        has_answers_of_a_worker(trimmed(more.out));
+    }
 
     const Call offsets = call(as("administrator", {"offsets", "--group", group, "--json"}));
     EXPECT_EQ(offsets.code, 0) << offsets.err;

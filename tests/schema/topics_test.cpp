@@ -44,6 +44,8 @@ TEST(TopicsTest, AclsGiveEachRoleWhatItNeedsAndNoMore) {
     const auto lines = acl_lines({.prefix = "tiny"}, {.group = "tiny-lm", .bootstrap = "b:9092"});
     const std::string start = "kafka-acls --bootstrap-server b:9092 --add --allow-principal ";
     EXPECT_THAT(lines, Contains(start + "'User:producer' --operation Read --operation Write --operation Describe --topic 'tiny.jobs'"));
+    EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Read --operation Describe --topic 'tiny.jobs' --topic 'tiny.adapters' "
+                                        "--topic 'tiny.control' --topic 'tiny.results' --topic 'tiny.dlq' --topic 'tiny.status'"));
     EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Read --operation Describe --group 'tiny-lm'"));
     EXPECT_THAT(lines, Contains(start + "'User:worker' --operation Write --operation Describe --transactional-id 'tiny/tiny-lm/' "
                                         "--resource-pattern-type prefixed"));
