@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <system_error>
@@ -96,6 +97,16 @@ void EmbeddedBroker::delay_answer(std::int16_t api_key, std::chrono::millisecond
     check(rd_kafka_mock_broker_push_request_error_rtts(handle_->cluster, 1, api_key, 1, RD_KAFKA_RESP_ERR_NO_ERROR,
                                                        static_cast<int>(delay.count())),
           "delaying an answer");
+}
+
+void EmbeddedBroker::count_requests() { rd_kafka_mock_start_request_tracking(handle_->cluster); }
+
+std::size_t EmbeddedBroker::requests(std::int16_t api_key) const {
+    std::size_t count = 0;
+    rd_kafka_mock_request_t** all = rd_kafka_mock_get_requests(handle_->cluster, &count);
+    const auto of_kind = std::count_if(all, all + count, [&](auto* request) { return rd_kafka_mock_request_api_key(request) == api_key; });
+    rd_kafka_mock_request_destroy_array(all, count);
+    return static_cast<std::size_t>(of_kind);
 }
 
 void EmbeddedBroker::set_topic_error(const std::string& topic, int error_code) {

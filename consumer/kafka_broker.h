@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -44,6 +45,9 @@ public:
     void fail_no_more(std::int16_t api_key);
     // The next request of that kind is answered so much later.
     void delay_answer(std::int16_t api_key, std::chrono::milliseconds delay);
+    // From now on requests are counted: how many of that kind have come since.
+    void count_requests();
+    std::size_t requests(std::int16_t api_key) const;
     // What is said of the topic to whoever asks for it; 0: that it is there.
     void set_topic_error(const std::string& topic, int error_code);
     // Takes all brokers off the network or brings them back; topics and offsets stay.

@@ -64,8 +64,9 @@ protected:
 TEST_P(ExactlyOnceErrors, EndAsTheTableSays) {
     const Row& row = GetParam();
     const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
-    auto entries = poll_entries(3);
-    ASSERT_EQ(entries.size(), 3U);
+    auto entries = poll_entries(1);  // one record, so that an undisturbed commit has one request of each kind
+    ASSERT_EQ(entries.size(), 1U);
+    broker.count_requests();
     broker.fail_requests(row.api, row.codes);
     if (row.answer == Answer::end) {
         try {
@@ -74,12 +75,15 @@ TEST_P(ExactlyOnceErrors, EndAsTheTableSays) {
         } catch (const KafkaError& error) {
             EXPECT_THAT(error.what(), ::testing::HasSubstr(row.says));
         }
-        EXPECT_EQ(tracker.incomplete(), 3U) << "nothing counts as done that was not committed";
+        EXPECT_EQ(tracker.incomplete(), 1U) << "nothing counts as done that was not committed";
         return;
     }
     const auto rejected = committer->commit(std::move(entries));
     const CommitCounters counters = committer->counters();
-    EXPECT_EQ(rejected.size(), row.answer == Answer::reject ? 3U : 0U);
+    if (row.answer == Answer::inside) {
+        EXPECT_GT(broker.requests(row.api), row.codes.size());
+    }
+    EXPECT_EQ(rejected.size(), row.answer == Answer::reject ? 1U : 0U);
     EXPECT_EQ(tracker.incomplete(), rejected.size());
     EXPECT_EQ(counters.transactions, row.answer == Answer::reject ? 0U : 1U);
     EXPECT_EQ(counters.fences, row.answer == Answer::fence ? 1U : 0U);
@@ -93,44 +97,55 @@ TEST_P(ExactlyOnceErrors, EndAsTheTableSays) {
 }
 
 // The numbers are Kafka's ("Error Codes" of the protocol guide).
-INSTANTIATE_TEST_SUITE_P(Table, ExactlyOnceErrors,
-                         ::testing::Values(Row{"EndNotCoordinator", end_transaction, {16, 16}, Answer::inside},
-                                           Row{"EndCoordinatorLoading", end_transaction, {14, 14}, Answer::inside},
-                                           Row{"AddPartitionsConcurrentTransactions", add_partitions, {51, 51}, Answer::inside},
-                                           Row{"AddOffsetsCoordinatorNotAvailable", add_offsets, {15}, Answer::inside},
-                                           Row{"OffsetsCoordinatorLoading", commit_offsets, {14, 14}, Answer::inside},
-                                           Row{"OffsetsIllegalGeneration", commit_offsets, {22}, Answer::abort},
-                                           Row{"OffsetsUnknownMember", commit_offsets, {25}, Answer::abort},
-                                           Row{"OffsetsRebalance", commit_offsets, {27}, Answer::abort},
-                                           Row{"OffsetsStaleMemberEpoch", commit_offsets, {113}, Answer::abort},
-                                           Row{"OffsetsFencedMemberEpoch", commit_offsets, {110}, Answer::abort},
-                                           Row{"OffsetsMetadataTooLarge", commit_offsets, {12}, Answer::end, "offset.metadata.max.bytes"},
-                                           Row{"EndTransactionAbortable", end_transaction, {120}, Answer::abort},
-                                           Row{"ProduceOutOfOrder", produce, {45}, Answer::abort_or_ask},
-                                           Row{"ProduceTooLarge", produce, {10}, Answer::reject},
-                                           Row{"EndProducerFenced", end_transaction, {90}, Answer::fence},
-                                           Row{"EndInvalidProducerEpoch", end_transaction, {47}, Answer::fence},
-                                           Row{"AddOffsetsProducerFenced", add_offsets, {90}, Answer::fence},
-                                           Row{"EndInvalidState", end_transaction, {48}, Answer::ask},
-                                           Row{"OffsetsFencedInstance", commit_offsets, {82}, Answer::abort},
-                                           Row{"AddPartitionsForbidden", add_partitions, {29}, Answer::end, "lacks the right"},
-                                           Row{"AddOffsetsForbiddenGroup", add_offsets, {30}, Answer::end, "lacks the right"},
-                                           Row{"EndForbiddenTransactionalId", end_transaction, {53}, Answer::end, "lacks the right"},
-                                           Row{"ProduceForbiddenCluster", produce, {31}, Answer::end, "lacks the right"},
-                                           Row{"AddPartitionsNoTopic", add_partitions, {3}, Answer::inside},
-                                           Row{"OffsetsNoTopic", commit_offsets, {3}, Answer::inside},
-                                           Row{"ProduceNotLeader", produce, {6}, Answer::inside},
-                                           Row{"ProduceNotEnoughReplicas", produce, {19, 19}, Answer::inside},
-                                           Row{"ProduceNotEnoughReplicasAfterAppend", produce, {20}, Answer::inside},
-                                           Row{"ProduceStorageError", produce, {56}, Answer::inside},
-                                           Row{"AddPartitionsUnsupported", add_partitions, {35}, Answer::end, "too old"},
-                                           Row{"ProduceInvalidRecord", produce, {87}, Answer::reject},
-                                           Row{"ProduceUnknownProducer", produce, {59}, Answer::abort_or_ask},
-                                           Row{"AddPartitionsNoProducerId", add_partitions, {49}, Answer::abort},
-                                           Row{"EndNoProducerId", end_transaction, {49}, Answer::abort},
-                                           Row{"OffsetsTimedOut", commit_offsets, {7}, Answer::inside},
-                                           Row{"OffsetsForbiddenTopic", commit_offsets, {29}, Answer::end, "lacks the right"}),
-                         [](const auto& row) { return std::string(row.param.name); });
+const std::vector<Row> table = {
+    {"EndNotCoordinator", end_transaction, {16, 16}, Answer::inside},
+    {"EndCoordinatorLoading", end_transaction, {14, 14}, Answer::inside},
+    {"AddPartitionsConcurrentTransactions", add_partitions, {51, 51}, Answer::inside},
+    {"AddOffsetsCoordinatorNotAvailable", add_offsets, {15}, Answer::inside},
+    {"OffsetsCoordinatorLoading", commit_offsets, {14, 14}, Answer::inside},
+    {"AddPartitionsNoTopic", add_partitions, {3}, Answer::inside},
+    {"OffsetsNoTopic", commit_offsets, {3}, Answer::inside},
+    {"ProduceNotLeader", produce, {6}, Answer::inside},
+    {"ProduceNotEnoughReplicas", produce, {19, 19}, Answer::inside},
+    {"ProduceNotEnoughReplicasAfterAppend", produce, {20}, Answer::inside},
+    {"ProduceStorageError", produce, {56}, Answer::inside},
+    {"OffsetsTimedOut", commit_offsets, {7}, Answer::inside},
+    {"AddOffsetsTimedOut", add_offsets, {7}, Answer::inside},
+    {"ProduceTimedOut", produce, {7}, Answer::inside},
+    {"OffsetsIllegalGeneration", commit_offsets, {22}, Answer::abort},
+    {"OffsetsUnknownMember", commit_offsets, {25}, Answer::abort},
+    {"OffsetsRebalance", commit_offsets, {27}, Answer::abort},
+    {"OffsetsStaleMemberEpoch", commit_offsets, {113}, Answer::abort},
+    {"OffsetsFencedMemberEpoch", commit_offsets, {110}, Answer::abort},
+    {"EndTransactionAbortable", end_transaction, {120}, Answer::abort},
+    {"OffsetsFencedInstance", commit_offsets, {82}, Answer::abort},
+    {"AddPartitionsNoProducerId", add_partitions, {49}, Answer::abort},
+    {"EndNoProducerId", end_transaction, {49}, Answer::abort},
+    {"AddOffsetsNoProducerId", add_offsets, {49}, Answer::abort},
+    {"AddPartitionsTimedOut", add_partitions, {7}, Answer::abort},
+    {"EndTimedOut", end_transaction, {7}, Answer::abort},
+    {"OffsetsUnknownError", commit_offsets, {-1}, Answer::abort},
+    {"ProduceOutOfOrder", produce, {45}, Answer::abort_or_ask},
+    {"ProduceUnknownProducer", produce, {59}, Answer::abort_or_ask},
+    {"EndInvalidState", end_transaction, {48}, Answer::ask},
+    {"OffsetsNoProducerId", commit_offsets, {49}, Answer::ask},
+    {"OffsetsUnsupportedFormat", commit_offsets, {43}, Answer::ask},
+    {"EndProducerFenced", end_transaction, {90}, Answer::fence},
+    {"EndInvalidProducerEpoch", end_transaction, {47}, Answer::fence},
+    {"AddOffsetsProducerFenced", add_offsets, {90}, Answer::fence},
+    {"ProduceTooLarge", produce, {10}, Answer::reject},
+    {"ProduceInvalidRecord", produce, {87}, Answer::reject},
+    {"OffsetsMetadataTooLarge", commit_offsets, {12}, Answer::end, "offset.metadata.max.bytes"},
+    {"AddPartitionsForbidden", add_partitions, {29}, Answer::end, "lacks the right"},
+    {"AddOffsetsForbiddenGroup", add_offsets, {30}, Answer::end, "lacks the right"},
+    {"EndForbiddenTransactionalId", end_transaction, {53}, Answer::end, "lacks the right"},
+    {"ProduceForbiddenCluster", produce, {31}, Answer::end, "lacks the right"},
+    {"AddPartitionsUnsupported", add_partitions, {35}, Answer::end, "too old"},
+    {"ProduceInvalidTopic", produce, {17}, Answer::end, "Invalid topic"},
+    {"OffsetsForbiddenTopic", commit_offsets, {29}, Answer::end, "lacks the right"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Table, ExactlyOnceErrors, ::testing::ValuesIn(table), [](const auto& row) { return std::string(row.param.name); });
 
 using ExactlyOnceTest = ExactlyOnceErrors;
 
@@ -138,13 +153,29 @@ TEST_F(ExactlyOnceTest, AFencedProducerGivesUpWhenItHappensAgainAndAgain) {
     const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
     auto entries = poll_entries(1);
     broker.fail_requests(end_transaction, std::vector<int>(5, 90));
-    EXPECT_THROW(committer->commit(std::move(entries)), KafkaError);
+    try {
+        committer->commit(std::move(entries));
+        FAIL() << "the worker went on";
+    } catch (const KafkaError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr(options.id + " 3 times within a minute"));
+    }
     EXPECT_EQ(tracker.incomplete(), 1U);
 }
 
 TEST_F(ExactlyOnceTest, SaysAtStartThatTheRightToTransactionsIsMissing) {
     broker.fail_requests(init_producer, {53});
     EXPECT_THROW(make_transactional_committer(config, source.connection(), source.past_results(), tracker, options), KafkaError);
+}
+
+TEST_F(ExactlyOnceTest, SaysAtStartThatTheBrokersTakeNoTransactionsOfThisLength) {
+    constexpr int invalid_transaction_timeout = 50;
+    broker.fail_requests(init_producer, {invalid_transaction_timeout});
+    try {
+        make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+        FAIL() << "the worker went on";
+    } catch (const KafkaError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("transaction.max.timeout.ms is below 5000 ms"));
+    }
 }
 
 TEST_F(ExactlyOnceTest, DividesWhatIsTooMuchForOneTransaction) {
@@ -174,6 +205,22 @@ TEST_F(ExactlyOnceTest, TriesHalfAsManyResultsAfterATimeOut) {
     EXPECT_EQ(tracker.incomplete(), 0U);
 }
 
+// Nobody knows what became of them, so they are looked for; these carry no headers by which they could be found.
+TEST_F(ExactlyOnceTest, TriesHalfAsManyResultsAfterACommitThatTimedOut) {
+    options.timeout = 1s;
+    options.entries_max = 4;
+    config.passthrough = {{"socket.max.fails", "0"}};  // the connection stays
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    auto entries = poll_entries(4);
+    ASSERT_EQ(entries.size(), 4U);
+    broker.delay_answer(end_transaction, 5s);
+    EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U);
+    EXPECT_EQ(committer->counters().unknown, 1U);
+    EXPECT_EQ(committer->counters().aborts, 0U);
+    EXPECT_EQ(committer->counters().transactions, 2U) << "all four went into one again";
+    EXPECT_EQ(tracker.incomplete(), 0U);
+}
+
 // The transaction is aborted, but the request may still arrive, and act upon the next one.
 TEST_F(ExactlyOnceTest, BeginsWithANewProducerAfterARequestThatWasNotAnswered) {
     options.timeout = 1s;                               // of a request as well
@@ -191,8 +238,10 @@ TEST_F(ExactlyOnceTest, GoesOnWithTheProducerThatItHasAfterAnAnswerThatAskedToTr
     constexpr int request_timed_out = 7;
     const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
     auto entries = poll_entries(3);
+    broker.count_requests();
     broker.fail_requests(commit_offsets, {request_timed_out});
     EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U);
+    EXPECT_EQ(broker.requests(commit_offsets), 2U);
     EXPECT_EQ(committer->counters().transactions, 1U);
     broker.fail_requests(init_producer, {53});
     EXPECT_NO_THROW(committer->commit({}));
