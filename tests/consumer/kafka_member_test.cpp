@@ -16,6 +16,7 @@ namespace {
 constexpr std::int16_t offset_commit = 8;
 constexpr std::int16_t offset_fetch = 9;
 constexpr int coordinator_loading = 14;
+constexpr int not_coordinator = 16;
 constexpr int unstable_offset_commit = 88;
 constexpr int connection_lost = -195;  // librdkafka's own: the broker closes the connection and says nothing
 constexpr int offset_metadata_too_large = 12;
@@ -232,6 +233,30 @@ TEST_F(KafkaMemberTest, ChunksAreInTheirTopicWhenTheCompletionIsCommitted) {
     close(member);
 }
 
+TEST_F(KafkaMemberTest, AStreamOfWhichAChunkIsRefusedBecomesAnErrorOfThatJob) {
+    submit_jobs(config, topics, 0, 2);
+    KafkaMember member(config, member_options("one"));
+    const auto jobs = poll_jobs(member, handler, 2);
+    ASSERT_EQ(jobs.size(), 2U);
+    const auto streamed = std::get<schema::Completion>(completed(jobs[0]).record);
+    broker.fail_requests(produce_request, {message_too_large});
+    member.sink().publish(schema::Chunk{.job_id = streamed.run.job_id,
+                                        .custom_id = streamed.custom_id,
+                                        .attempt = streamed.run.attempt,
+                                        .seq = 0,
+                                        .chunk = schema::Json("x")});
+    for (const Delivery& job : jobs) member.sink().publish(completed(job));
+    EXPECT_EQ(member.sink().commit(), 2U);
+    std::map<std::string, std::string> errors;
+    for (const auto& result : read_all(config, topics.results())) {
+        const auto summary = schema::parse_result(result.value.value());
+        ASSERT_TRUE(summary) << summary.error();
+        errors[summary->custom_id] = summary->error.substr(0, summary->error.find(':'));
+    }
+    EXPECT_EQ(errors, (std::map<std::string, std::string>{{streamed.custom_id, "chunk_too_large"}, {*ids_of({jobs[1]}).begin(), ""}}));
+    close(member);
+}
+
 TEST_F(KafkaMemberTest, AFullOutboxIsCommittedInsteadOfGrowing) {
     submit_jobs(config, topics, 0, 10);
     auto options = member_options("one");
@@ -289,16 +314,24 @@ TEST_P(KafkaMemberTakeOver, AsksAgainWhenTheCommittedOffsetsCannotBeHadYet) {
         EXPECT_EQ(member.sink().commit(), 12U);
     }
     submit_jobs(config, topics, 12, 3);
-    broker.fail_requests(offset_fetch, std::vector<int>(12, GetParam()));
+    constexpr std::size_t refusals = 12;
+    broker.count_requests();
+    broker.fail_requests(offset_fetch, std::vector<int>(refusals, GetParam()));
     KafkaMember again(config, member_options("one"));
     EXPECT_EQ(ids_of(poll_all_jobs(again, handler)), (std::set<std::string>{"job-12", "job-13", "job-14"}));
+    EXPECT_GT(broker.requests(offset_fetch), refusals);
     close(again);
 }
 
-INSTANTIATE_TEST_SUITE_P(OffsetFetch, KafkaMemberTakeOver, ::testing::Values(coordinator_loading, unstable_offset_commit, connection_lost),
-                         [](const auto& code) {
-                             if (code.param == connection_lost) return "ConnectionLost";
-                             return code.param == coordinator_loading ? "CoordinatorLoading" : "UnstableOffsetCommit";
+INSTANTIATE_TEST_SUITE_P(OffsetFetch, KafkaMemberTakeOver,
+                         ::testing::Values(coordinator_loading, not_coordinator, unstable_offset_commit, connection_lost),
+                         [](const auto& code) -> std::string {
+                             switch (code.param) {
+                                 case coordinator_loading: return "CoordinatorLoading";
+                                 case not_coordinator: return "NotCoordinator";
+                                 case unstable_offset_commit: return "UnstableOffsetCommit";
+                                 default: return "ConnectionLost";
+                             }
                          });
 
 TEST_F(KafkaMemberTest, GoesOnAtTheLogsStartWhenRetentionDeletedItsPosition) {
