@@ -63,6 +63,24 @@ TEST_F(KafkaProducerTest, NamesTheTopicThatDoesNotComeBack) {
     }
 }
 
+// The client gives back what waits to be sent again, which nobody keeps.
+TEST_F(KafkaProducerTest, EndsAtOnceWhenARecordWasOnItsWayToTheTopicThatWentMissing) {
+    constexpr std::int16_t produce_request = 0;
+    constexpr int not_leader = 6;
+    send_and_wait();
+    broker.fail_requests(produce_request, std::vector<int>(1'000, not_leader));
+    send();
+    lose_topic();
+    try {
+        producer->wait_all("a test");
+        FAIL() << "the topic is not there";
+    } catch (const KafkaError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr(fmt::format("writing to {}: ", topics.chunks())));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("lorry topics create"));
+    }
+    EXPECT_EQ(delivered, 1);
+}
+
 TEST_F(KafkaProducerTest, EndsWhatIsSentWhenTheClientCannotGoOn) {
     send_and_wait();
     rd_kafka_test_fatal_error(producer->connection().handle(), RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER, "a test");
