@@ -9,6 +9,7 @@
 #include "consumer/adapter_topic.h"
 #include "consumer/kafka_admin.h"
 #include "consumer/kafka_connection.h"
+#include "consumer/kafka_group_offsets.h"
 #include "consumer/ledger.h"
 #include "schema/store.h"
 #include "tests/support/real_kafka.h"
@@ -54,6 +55,40 @@ TEST_F(RealKafka, OnlyUnfinishedJobsComeAgainAfterACrash) {
     EXPECT_EQ(seen, unfinished);
     EXPECT_EQ(poll_jobs(again, handler, 1, 1s).size(), 0U);
     again.source().close(handler, Clock::now() + 5s);
+}
+
+TEST_F(RealKafka, WithoutTransactionsEachResultIsThereOnceAndTheNextMemberRunsNothingAgain) {
+    constexpr std::size_t count = 60;
+    submit_jobs(config, topics, 0, static_cast<int>(count));
+    auto options = member_options("one");
+    options.exactly_once = false;
+    const auto committed = [&] {
+        std::size_t finished = 0;
+        for (const PartitionOffsets& one : GroupOffsets(config, options.group, topics, GroupOffsets::View::now).read()) {
+            EXPECT_EQ(one.committed.value_or(0), one.end) << one.partition;
+            finished += static_cast<std::size_t>(one.end);
+        }
+        return finished;
+    };
+    {
+        KafkaMember member(config, options);
+        EXPECT_FALSE(member.is_exactly_once());
+        for (const Delivery& job : poll_jobs(member, handler, count)) member.sink().publish(completed(job));
+        EXPECT_EQ(member.sink().commit(), count);
+        EXPECT_EQ(member.stats().transactions, 0U);
+        EXPECT_EQ(committed(), count);
+        member.source().close(handler, Clock::now() + 5s);
+    }
+    options.member = "two";
+    KafkaMember second(config, options);
+    EXPECT_EQ(poll_all_jobs(second, handler).size(), 0U);
+    EXPECT_EQ(second.stats().partitions, static_cast<std::size_t>(partitions));
+    EXPECT_EQ(second.stats().jobs_skipped, 0U) << "it is the offsets that say so";
+    std::multiset<std::string> results;
+    for (const auto& result : read_all(config, topics.results())) results.insert(result.key.value());
+    EXPECT_EQ(results.size(), count);
+    EXPECT_EQ(std::set<std::string>(results.begin(), results.end()).size(), count);
+    second.source().close(handler, Clock::now() + 5s);
 }
 
 TEST_F(RealKafka, NoJobIsLostOrDoubledWhileMembersComeAndGo) {

@@ -144,6 +144,7 @@ TEST_F(RealKafkaRights, EachUserCanDoItsPartWithTheRightsThatArePrintedAndNoWork
         worker.signal(SIGTERM);
         const ProgramResult ended = worker.wait(60s);
         EXPECT_EQ(ended.exit_code, 0) << ended.err;
+        EXPECT_THAT(ended.err, HasSubstr(R"("delivery":"exactly once")"));
     };
     has_answers_of_a_worker(batch);
     // Who takes over after a dead letter reads it.

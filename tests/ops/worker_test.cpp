@@ -140,6 +140,8 @@ TEST_F(WorkerProgram, answers_jobs_serves_its_pages_and_drains_when_told) {
     program.signal(SIGTERM);
     const ProgramResult result = program.wait(60s);
     EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(*events_in(result.err, "worker_started").at(0).find("delivery")->as_string(), "at least once");
+    EXPECT_EQ(events_in(result.err, "embedded_broker").size(), 1U);
     EXPECT_EQ(events_in(result.err, "job_admitted").size(), 23U);
     const auto finished = events_in(result.err, "job_finished");
     ASSERT_EQ(finished.size(), 23U);
@@ -224,6 +226,63 @@ TEST(Metrics, brings_the_engine_s_counts_up_to_date_without_counting_twice) {
     for (const char* line : {"lorry_engine_steps_total 7\n", "lorry_engine_batch_fill_ratio 0.5\n", "lorry_kv_usage_ratio 0.1\n",
                              "lorry_build_info{version=\"1.2.3\"} 1\n", "lorry_jobs_total{state=\"expired\"} 0\n"}) {
         EXPECT_NE(text.find(line), std::string::npos) << line << text;
+    }
+}
+
+// Each number is another one, so that a figure under the wrong name is seen.
+TEST(Metrics, has_what_member_and_ledger_say_each_under_its_name) {
+    Metrics metrics("1.2.3", 8);
+    const auto member = [] {
+        return consumer::KafkaMember::Stats{.jobs_polled = 101,
+                                            .jobs_skipped = 102,
+                                            .jobs_replayed = 103,
+                                            .rebalances = 104,
+                                            .assignments_lost = 105,
+                                            .partitions = 106,
+                                            .partitions_held = 107,
+                                            .jobs_incomplete = 108,
+                                            .metadata_chars = 109,
+                                            .jobs_starting = 110,
+                                            .transactions = 111,
+                                            .aborts = 112,
+                                            .fences = 113,
+                                            .unknown_outcomes = 114,
+                                            .completions = 115,
+                                            .dead_letters = 116,
+                                            .chunks = 117,
+                                            .results_too_large = 118,
+                                            .records_rejected = 119,
+                                            .commits = 120,
+                                            .outbox_records = 121,
+                                            .outbox_bytes = 122,
+                                            .stall_jobs = 123s,
+                                            .stall_results = 124'500ms};
+    };
+    const auto ledger = [] { return consumer::Ledger::Stats{.applied = 125, .refused = 126, .behind = 127, .failing = true}; };
+    const std::string text = metrics.text({.member = member, .ledger = ledger});
+    for (const char* line : {"lorry_jobs_skipped_total 102\n",
+                             "lorry_jobs_replayed_total 103\n",
+                             "lorry_rebalances_total 104\n",
+                             "lorry_assignments_lost_total 105\n",
+                             "lorry_partitions 106\n",
+                             "lorry_partitions_held 107\n",
+                             "lorry_commit_metadata_characters 109\n",
+                             "lorry_jobs_starting 110\n",
+                             "lorry_transactions_total 111\n",
+                             "lorry_transactions_aborted_total 112\n",
+                             "lorry_transactions_fenced_total 113\n",
+                             "lorry_transactions_unknown_total 114\n",
+                             "lorry_chunks_total 117\n",
+                             "lorry_results_too_large_total 118\n",
+                             "lorry_records_rejected_total 119\n",
+                             "lorry_outbox_records 121\n",
+                             "lorry_outbox_bytes 122\n",
+                             "lorry_stable_offset_stall_seconds{topic=\"jobs\"} 123\n",
+                             "lorry_stable_offset_stall_seconds{topic=\"results\"} 124.5\n",
+                             "lorry_ledger_records_total 125\n",
+                             "lorry_ledger_behind_records 127\n",
+                             "lorry_ledger_failing 1\n"}) {
+        EXPECT_NE(text.find(std::string("\n") + line), std::string::npos) << line << text;
     }
 }
 
