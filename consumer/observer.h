@@ -26,6 +26,7 @@ struct JobObservation {
 
 struct PipelineGauges {
     std::size_t in_flight = 0;  // delivered, not yet committed
+    std::size_t parked = 0;     // of these, wait for an adapter or for room; they do not count towards in_flight_max
     std::size_t in_flight_max = 0;
     std::int64_t tokens = 0;  // that they may come to take
     std::int64_t tokens_max = 0;

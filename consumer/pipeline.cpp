@@ -160,6 +160,7 @@ void Pipeline::State::check_commit() const {
 
 void Pipeline::State::tell_observer() {
     parts.observer.on_gauges({.in_flight = in_flight.total(),
+                              .parked = parked.size(),
                               .in_flight_max = options.in_flight_max,
                               .tokens = in_flight.tokens(),
                               .tokens_max = options.in_flight_tokens_max,

@@ -242,13 +242,16 @@ TEST_F(FaultChecker, TakesACrashForAnEndOnlyWhereItMayHaveHappened) {
 }
 
 TEST_F(FaultChecker, SeesAWorkerThatHeldTooMuch) {
-    evidence.peaks = {{.member = "w0", .in_flight = evidence.rules.in_flight_max, .memory_bytes = evidence.rules.memory_bytes_max}};
+    const FaultRules& rules = evidence.rules;
+    const WorkerPeak allowed{
+        .member = "w0", .working = rules.working_max, .parked = rules.parked_max, .memory_bytes = rules.memory_bytes_max};
+    evidence.peaks = {allowed};
     EXPECT_EQ(found(), "");
-    ++evidence.peaks[0].in_flight;
-    EXPECT_EQ(found(), "beyond_limits");
-    --evidence.peaks[0].in_flight;
-    ++evidence.peaks[0].memory_bytes;
-    EXPECT_EQ(found(), "beyond_limits");
+    for (std::uint64_t WorkerPeak::*figure : {&WorkerPeak::working, &WorkerPeak::parked, &WorkerPeak::memory_bytes}) {
+        evidence.peaks = {allowed};
+        ++(evidence.peaks[0].*figure);
+        EXPECT_EQ(found(), "beyond_limits");
+    }
 }
 
 TEST_F(FaultChecker, SeesFaultsThatNeverCameAbout) {

@@ -285,9 +285,12 @@ private:
     void check_peaks() {
         const FaultRules& rules = evidence_.rules;
         for (const WorkerPeak& peak : evidence_.peaks) {
-            if (peak.in_flight <= rules.in_flight_max && peak.memory_bytes <= rules.memory_bytes_max) continue;
-            complain(Kind::beyond_limits, fmt::format("{} held {} jobs (of {}) and {} MiB (of {})", peak.member, peak.in_flight,
-                                                      rules.in_flight_max, peak.memory_bytes >> 20, rules.memory_bytes_max >> 20));
+            const auto compare = [&](std::uint64_t most, std::uint64_t limit, std::string_view what) {
+                if (most > limit) complain(Kind::beyond_limits, fmt::format("{} held {} {} (of {})", peak.member, most, what, limit));
+            };
+            compare(peak.working, rules.working_max, "jobs");
+            compare(peak.parked, rules.parked_max, "parked jobs");
+            compare(peak.memory_bytes, rules.memory_bytes_max, "bytes");
         }
     }
 

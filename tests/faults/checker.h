@@ -35,7 +35,8 @@ struct PartitionEnd {
 // The most that a worker ever had, over all its lives.
 struct WorkerPeak {
     std::string member;
-    std::uint64_t in_flight = 0;
+    std::uint64_t working = 0;  // jobs in flight that were not parked
+    std::uint64_t parked = 0;
     std::uint64_t memory_bytes = 0;
 };
 

@@ -18,8 +18,10 @@ struct WorkerCounts {
     std::atomic<std::uint64_t> starts;
     std::atomic<std::uint64_t> tokens;  // drawn
     std::atomic<std::uint64_t> rebalances;
-    std::atomic<std::uint64_t> in_flight_most;
-    std::atomic<std::uint64_t> memory_most;  // bytes
+    std::atomic<std::uint64_t> working_most;  // jobs in flight that were not parked
+    std::atomic<std::uint64_t> parked_most;
+    std::atomic<std::uint64_t> memory_most;      // bytes
+    std::atomic<std::uint64_t> ledger_failures;  // how often the ledger was seen failing
     std::atomic<std::uint64_t> aborts;
     std::atomic<std::uint64_t> fences;
 };

@@ -44,8 +44,10 @@ struct FaultRules {
     std::optional<std::size_t> result_bytes_max = std::nullopt;
     // Workers ended so often that a job may have met three of those ends by chance: worker_crashed will do for any job that is computed.
     bool crashes_by_chance = false;
-    // Of a worker: its window, beside which jobs of unknown adapters have eight more; what the program itself takes, and a window of jobs.
-    std::uint64_t in_flight_max = 9 * 256;
+    // Of a worker: its window; the eight that jobs of unknown adapters have beside it, and as many as one poll may add to them; what the
+    // program itself takes, and a window of jobs.
+    std::uint64_t working_max = 256;
+    std::uint64_t parked_max = 9 * 256;
     std::uint64_t memory_bytes_max = std::uint64_t{512} << 20;
 };
 

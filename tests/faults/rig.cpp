@@ -469,7 +469,8 @@ std::vector<Violation> Rig::conclude() {
     }
     for (std::size_t i = 0; i < slots_.size(); ++i) {
         if (const auto& counts = slots_[i].counts) {
-            evidence.peaks.push_back({member_of(static_cast<int>(i)), (*counts)->in_flight_most, (*counts)->memory_most});
+            evidence.peaks.push_back(
+                {member_of(static_cast<int>(i)), (*counts)->working_most, (*counts)->parked_most, (*counts)->memory_most});
         }
     }
     evidence.points = {.chosen = counts_.points, .missed = counts_.points_missed, .reached_least = options_.reached_least};

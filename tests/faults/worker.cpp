@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <exception>
@@ -30,8 +31,7 @@ namespace {
 constexpr std::string_view help =
     R"(usage: lorry_fault_worker --brokers B --prefix P --group G --member M --ledger FILE --counts FILE [OPTION]...
   --session-timeout-ms N   --transaction-timeout-ms N   --drain-budget-ms N   --drain-timeout-ms N   --commit-interval-ms N
-  --poll-interval-ms N     --in-flight N           --step-time T: of the engine (step_time.h)
-  --seed S: of those times
+  --poll-interval-ms N     --step-time T: of the engine (step_time.h)              --seed S: of those times
   --deadline-ms N: how long brokers may be away
   --at-least-once          without transactions
   --careful-starts N       0: a job that kills its worker is not found out (consumer/careful_starts.h)
@@ -84,10 +84,14 @@ private:
 
 class CountingObserver final : public consumer::Observer {
 public:
-    CountingObserver(WorkerCounts& counts, const consumer::KafkaMember& member) : counts_(counts), member_(member) {}
+    // ledger: nullptr where another process keeps it.
+    CountingObserver(WorkerCounts& counts, const consumer::KafkaMember& member, const consumer::Ledger* ledger)
+        : counts_(counts), member_(member), ledger_(ledger) {}
     void on_gauges(const consumer::PipelineGauges& gauges) override {
-        if (gauges.in_flight > counts_.in_flight_most) counts_.in_flight_most = gauges.in_flight;
-        if (const std::size_t memory = ops::memory_peak(); memory > counts_.memory_most) counts_.memory_most = memory;
+        raise_to(counts_.working_most, gauges.in_flight - gauges.parked);
+        raise_to(counts_.parked_most, gauges.parked);
+        raise_to(counts_.memory_most, ops::memory_peak());
+        if (ledger_ != nullptr && ledger_->stats().failing) ++counts_.ledger_failures;
         const auto stats = member_.stats();
         counts_.rebalances += stats.rebalances - before_.rebalances;
         counts_.aborts += stats.aborts - before_.aborts;
@@ -96,8 +100,11 @@ public:
     }
 
 private:
+    static void raise_to(std::atomic<std::uint64_t>& most, std::uint64_t now) { most = std::max(most.load(), now); }
+
     WorkerCounts& counts_;
     const consumer::KafkaMember& member_;
+    const consumer::Ledger* ledger_;
     consumer::KafkaMember::Stats before_;
 };
 
@@ -141,7 +148,7 @@ void haul(Arguments& arguments, ops::SignalWatcher& signals) {
     if (arguments.has("careful-starts"))
         member_options.careful_starts.jobs = static_cast<std::size_t>(arguments.number("careful-starts", 0));
     consumer::PipelineOptions pipeline_options{.worker = name,
-                                               .in_flight_max = static_cast<std::size_t>(arguments.number("in-flight", 256)),
+                                               .in_flight_max = FaultRules().working_max,
                                                .commit_interval = arguments.milliseconds("commit-interval-ms", 100),
                                                .drain_timeout = arguments.milliseconds("drain-timeout-ms", 3'000),
                                                .parse = {.bytes_max = FaultRules().job_bytes_max}};
@@ -174,7 +181,7 @@ void haul(Arguments& arguments, ops::SignalWatcher& signals) {
     cancels.wait_until_read(deadline);
 
     const WithoutWeights directory(adapters);
-    CountingObserver observer(*counts, member);
+    CountingObserver observer(*counts, member, ledger.get());
     consumer::Pipeline pipeline({.source = member.source(),
                                  .sink = member.sink(),
                                  .adapters = directory,
