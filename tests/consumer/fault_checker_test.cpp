@@ -69,8 +69,7 @@ protected:
         std::vector<schema::Status> rows;
         for (const JobRecord& status : evidence.statuses) rows.push_back(*schema::parse_status(*status.value));
         std::erase_if(rows, [](const schema::Status& row) { return !schema::is_terminal(row.state); });
-        evidence.ledger_live = rows;
-        evidence.ledger_rebuilt = rows;
+        evidence.ledgers = {{"w0", rows}, {"w1", rows}};
     }
 
     static void add(std::vector<JobRecord>& to, const std::string& topic, JobRecord record) {
@@ -230,8 +229,7 @@ TEST_F(FaultChecker, TakesACrashForAnEndOnlyWhereItMayHaveHappened) {
     auto status = *schema::parse_status(*evidence.statuses[1].value);
     status.state = schema::JobState::failed;
     evidence.statuses[1].value = schema::encode_status(status);
-    evidence.ledger_live.reset();
-    evidence.ledger_rebuilt.reset();
+    evidence.ledgers.clear();
     EXPECT_EQ(found(), "wrong_end");
     EXPECT_EQ(crashed_by_chance(evidence), 1U);
     evidence.rules.crashes_by_chance = true;
@@ -380,8 +378,7 @@ TEST_F(FaultChecker, SeesThatResultAndStatusDisagree) {
     auto status = *schema::parse_status(*evidence.statuses[1].value);
     status.state = schema::JobState::failed;
     evidence.statuses[1].value = schema::encode_status(status);
-    evidence.ledger_live.reset();
-    evidence.ledger_rebuilt.reset();
+    evidence.ledgers.clear();
     EXPECT_EQ(found(), "status_disorder");
     status.state = schema::JobState::completed;
     status.run.attempt += 1;
@@ -399,12 +396,17 @@ TEST_F(FaultChecker, SeesThatATransactionHoldsTheGroupsOffsets) {
     EXPECT_EQ(found(), "hanging_transaction");
 }
 
-TEST_F(FaultChecker, SeesThatALedgerDiffers) {
-    const auto rows = *evidence.ledger_live;
-    evidence.ledger_live->pop_back();
+TEST_F(FaultChecker, SeesThatOneOfTheLedgersDiffers) {
+    const auto whole = evidence.ledgers;
+    evidence.ledgers[0].rows->pop_back();
     EXPECT_EQ(found(), "ledger_differs");
-    evidence.ledger_live = rows;
-    evidence.ledger_rebuilt->front().usage.completion_tokens += 1;
+    evidence.ledgers = whole;
+    evidence.ledgers[1].rows->front().usage.completion_tokens += 1;
+    EXPECT_EQ(found(), "ledger_differs");
+}
+
+TEST_F(FaultChecker, SeesThatALedgerIsMissing) {
+    evidence.ledgers[1].rows.reset();
     EXPECT_EQ(found(), "ledger_differs");
 }
 

@@ -72,7 +72,7 @@ public:
         check_readers();
         check_all_commits();
         check_ends();
-        check_ledger();
+        check_ledgers();
         check_peaks();
         check_points();
         check_pauses();
@@ -271,15 +271,20 @@ private:
         for (const auto& [source, text] : differing) complain(Kind::ledger_differs, fmt::format("{}: {}: {}", what, show(source), text));
     }
 
-    void check_ledger() {
+    void check_ledgers() {
         std::vector<schema::Status> told;
         for (const auto& [source, statuses] : statuses_of_) {
             const auto terminal = std::ranges::find_if(statuses, [](const schema::Status& one) { return schema::is_terminal(one.state); });
             if (terminal != statuses.end()) told.push_back(*terminal);
         }
         const Rows wanted = rows_of(told);
-        if (evidence_.ledger_live) compare_rows(rows_of(*evidence_.ledger_live), wanted, "the ledger and the status topic");
-        if (evidence_.ledger_rebuilt) compare_rows(rows_of(*evidence_.ledger_rebuilt), wanted, "the ledger made anew and the status topic");
+        for (const LedgerRows& ledger : evidence_.ledgers) {
+            if (ledger.rows) {
+                compare_rows(rows_of(*ledger.rows), wanted, ledger.name + " and the status topic");
+            } else {
+                complain(Kind::ledger_differs, ledger.name + " is missing");
+            }
+        }
     }
 
     void check_peaks() {

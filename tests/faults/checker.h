@@ -62,7 +62,13 @@ struct WorkerEnd {
     std::string log = {};                         // its last lines
 };
 
-// What the topics and the ledger say when all is over.
+// A ledger's terminal jobs.
+struct LedgerRows {
+    std::string name;
+    std::optional<std::vector<schema::Status>> rows = std::nullopt;  // nullopt: the file is missing
+};
+
+// What the topics and the ledgers say when all is over.
 struct Evidence {
     schema::Topics topics;
     FaultRules rules;
@@ -78,9 +84,8 @@ struct Evidence {
     std::vector<Pause> pauses;
     std::chrono::milliseconds pause_limit{0};
     std::vector<WorkerEnd> worker_ends;
-    std::size_t deaths = 0;  // of workers, each of which may have made one job a crash by chance
-    // Terminal jobs of the ledger that was kept, and of one made anew; nullopt: not looked at.
-    std::optional<std::vector<schema::Status>> ledger_live, ledger_rebuilt;
+    std::size_t deaths = 0;           // of workers, each of which may have made one job a crash by chance
+    std::vector<LedgerRows> ledgers;  // those that workers kept, and one made anew
 };
 
 struct Violation {
@@ -98,7 +103,7 @@ struct Violation {
         broken_stream,        // the winning attempt's chunks are not the text
         status_disorder,      // statuses and result do not tell one story
         hanging_transaction,  // a partition's committed end does not reach its end, or the group's offsets wait for one
-        ledger_differs,       // from its topics, or from the one made anew
+        ledger_differs,       // one of them from its topics, and so from the one made anew; or it is missing
         beyond_limits,        // a worker held more jobs or memory than it may
     };
     Kind kind = Kind::lost;

@@ -463,16 +463,18 @@ std::vector<Violation> Rig::conclude() {
     Evidence evidence = read_evidence(cluster_.config(), topics_, group(), rules, options_.transaction_timeout + patience);
     evidence.tailed = tail_->finish(patience);
     commits_seen_ = tail_->commits_seen();
-    if (std::filesystem::exists(ledger_of(0))) {
-        evidence.ledger_live = read_ledger(cluster_.config(), topics_, ledger_of(0));
-        evidence.ledger_rebuilt = read_ledger(cluster_.config(), topics_, options_.folder / "rebuilt.db");
+    const auto read = [&](const std::filesystem::path& file) { return read_ledger(cluster_.config(), topics_, file); };
+    for (int worker = 0; worker < static_cast<int>(slots_.size()); ++worker) {
+        const auto& counts = slot(worker).counts;
+        if (!counts) continue;
+        evidence.peaks.push_back({member_of(worker), (*counts)->working_most, (*counts)->parked_most, (*counts)->memory_most});
+        const std::filesystem::path file = ledger_of(worker);
+        const bool is_there = std::filesystem::exists(file);
+        // A guest may have been told to leave before it had opened one.
+        if (!is_there && worker >= options_.workers) continue;
+        evidence.ledgers.push_back({"the ledger of " + member_of(worker), is_there ? std::optional(read(file)) : std::nullopt});
     }
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-        if (const auto& counts = slots_[i].counts) {
-            evidence.peaks.push_back(
-                {member_of(static_cast<int>(i)), (*counts)->working_most, (*counts)->parked_most, (*counts)->memory_most});
-        }
-    }
+    evidence.ledgers.push_back({"a ledger made anew", read(options_.folder / "rebuilt.db")});
     evidence.points = {.chosen = counts_.points, .missed = counts_.points_missed, .reached_least = options_.reached_least};
     tokens_wanted_ = answer_tokens(evidence);
     counts_.crashed_by_chance = crashed_by_chance(evidence);
