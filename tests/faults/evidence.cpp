@@ -169,6 +169,14 @@ std::size_t Tail::ended() const {
     return sources_.size();
 }
 
+std::size_t Tail::results_with(std::initializer_list<std::string_view> words) const {
+    const std::scoped_lock lock(mutex_);
+    return static_cast<std::size_t>(std::ranges::count_if(records_, [&](const JobRecord& record) {
+        return record.source.topic == topics_.results() && record.value &&
+               std::ranges::all_of(words, [&](std::string_view word) { return record.value->find(word) != std::string::npos; });
+    }));
+}
+
 std::optional<SteadyClock::time_point> Tail::first_end_of(const std::string& worker, SteadyClock::time_point since) const {
     const std::scoped_lock lock(mutex_);
     const auto found = ends_of_worker_.find(worker);

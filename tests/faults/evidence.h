@@ -3,11 +3,13 @@
 
 #include <chrono>
 #include <filesystem>
+#include <initializer_list>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -36,6 +38,8 @@ public:
 
     // Any thread, all of them.
     std::size_t ended() const;  // jobs with at least one end
+    // Results whose value holds all of these words.
+    std::size_t results_with(std::initializer_list<std::string_view> words) const;
     // When that worker's first result after `since` was seen.
     std::optional<SteadyClock::time_point> first_end_of(const std::string& worker, SteadyClock::time_point since) const;
     // Of the watch over progress (progress_watch.h); expect() before these jobs are produced.

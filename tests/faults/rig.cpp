@@ -177,7 +177,7 @@ void Rig::produce(std::size_t count) {
     std::vector<schema::JobRecord> records;
     for (std::size_t i = 0; i < count; ++i) records.push_back(mix_.next());
     send(std::move(records));
-    send_cancels(cancels_.size() / 3);
+    send_some_cancels(cancels_.size() / 3);
 }
 
 void Rig::produce(JobKind kind, std::size_t count) {
@@ -186,7 +186,9 @@ void Rig::produce(JobKind kind, std::size_t count) {
     send(std::move(records));
 }
 
-void Rig::send_cancels(std::size_t count) {
+void Rig::send_cancels() { send_some_cancels(cancels_.size()); }
+
+void Rig::send_some_cancels(std::size_t count) {
     for (; count > 0 && !cancels_.empty(); --count) {
         consumer::send_cancel(cluster_.config(), topics_.control(), {.id = cancels_.back(), .is_batch = false, .at = {}});
         cancels_.pop_back();
@@ -424,6 +426,15 @@ bool Rig::wait_ended(std::size_t count, milliseconds patience) {
     return true;
 }
 
+bool Rig::wait_until(const std::function<bool()>& is_so) {
+    const auto deadline = SteadyClock::now() + stall_limit();
+    while (!is_so()) {
+        if (SteadyClock::now() > deadline) return false;
+        pause(turn);
+    }
+    return true;
+}
+
 milliseconds Rig::stall_limit() const {
     constexpr milliseconds clean_up{1'000};         // of transactions that timed out, as ops/kafka sets it
     constexpr milliseconds unknown_adapter{3'000};  // how long a job waits for its registration
@@ -432,14 +443,14 @@ milliseconds Rig::stall_limit() const {
 
 void Rig::watch_until(std::size_t count) {
     while (ended() < std::min(count, counts_.jobs) && tail_->pause() <= stall_limit()) {
-        send_cancels(cancels_per_turn);
+        send_some_cancels(cancels_per_turn);
         pause(turn);
     }
 }
 
 void Rig::settle() {
     watch_until(counts_.jobs);
-    send_cancels(cancels_.size());
+    send_cancels();
 }
 
 std::uint64_t Rig::tokens_drawn() const {

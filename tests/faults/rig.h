@@ -5,11 +5,14 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "consumer/kafka_config.h"
@@ -160,6 +163,7 @@ public:
     // Everyday jobs; cancels of some go out before, some while and some after they can have run.
     void produce(std::size_t count);
     void produce(JobKind kind, std::size_t count);
+    void send_cancels();  // those that have not gone out
     void register_late_adapter();
 
     // Workers are numbered from 0; below options().workers they belong to the crew and are started again whenever they end.
@@ -191,6 +195,9 @@ public:
     // Until all jobs have ended, likewise.
     void settle();
     std::size_t ended() const;
+    std::size_t results_with(std::initializer_list<std::string_view> words) const { return tail_->results_with(words); }
+    // Until that is so. False: it took longer than nothing may end.
+    bool wait_until(const std::function<bool()>& is_so);
     // Stops everything and lets the checker decide.
     std::vector<Violation> conclude();
 
@@ -215,7 +222,7 @@ private:
     void tend();
     void stop_watch();
     void send(std::vector<schema::JobRecord> records);
-    void send_cancels(std::size_t count);
+    void send_some_cancels(std::size_t count);
     void note_exit(int worker);
     std::filesystem::path note_stacks(int worker);
     std::string member_of(int worker) const;

@@ -233,8 +233,18 @@ void late_adapter(Rig& rig) {
     rig.register_late_adapter();
 }
 
+// The first cancels find their jobs behind the backlog or running, the last ones find answers. Workers go on after those, too.
 void cancels(Rig& rig) {
+    const auto cancelled = [&] { return rig.results_with({"\"cancel-", "batch_cancelled"}); };
+    const auto answered = [&] { return rig.results_with({"\"cancel-", "\"choices\""}); };
+    const std::size_t cancelled_before = cancelled();
     rig.produce(JobKind::cancel, 60);
+    rig.send_cancels();
+    rig.note_point(rig.wait_until([&] { return cancelled() > cancelled_before; }));
+    const std::size_t answered_before = answered();
+    rig.produce(JobKind::cancel, 10);
+    rig.note_point(rig.wait_until([&] { return answered() > answered_before; }));
+    rig.send_cancels();
     rig.produce(JobKind::slow, 10);
 }
 
