@@ -9,7 +9,7 @@
 namespace lorry::faults {
 namespace {
 
-constexpr std::string_view help = R"(usage: lorry_fault_check --brokers B --prefix P --group G [--result-bytes-max N]
+constexpr std::string_view help = R"(usage: lorry_fault_check --brokers B --prefix P --group G
 Reads the topics of that prefix as readers of committed records do, while no worker runs, and says for every job whether it ended
 exactly once and as it must. Exit code 1 if one did not.
 )";
@@ -22,10 +22,8 @@ int run(std::span<char* const> given) {
             return 0;
         }
         const consumer::KafkaConfig kafka{.brokers = arguments.text("brokers"), .passthrough = {}};
-        FaultRules rules;
-        if (arguments.has("result-bytes-max")) rules.result_bytes_max = static_cast<std::size_t>(arguments.number("result-bytes-max", 0));
         const Evidence evidence =
-            read_evidence(kafka, {arguments.text("prefix")}, arguments.text("group"), rules, std::chrono::seconds(30));
+            read_evidence(kafka, {arguments.text("prefix")}, arguments.text("group"), FaultRules(), std::chrono::seconds(30));
         arguments.refuse_others();
         const auto violations = check(evidence);
         for (const Violation& violation : violations) std::cout << fmt::format("{}: {}\n", name_of(violation.kind), violation.text);

@@ -23,7 +23,7 @@ Starts a Kafka of its own (ops/kafka) and workers with a fake engine, produces j
 from committed records alone that every job ended exactly once. Exit code 1 if one did not; logs and ledgers are kept then.
 
   --scenario NAME   one fault, as often as it is named; without any, and without --mix: all of them, each with topics of its own
-  --mix             faults drawn at random, over one long run
+  --mix             over one long run, each fault once in an order drawn at random, then any of them
   --list            what there is
   --jobs N          of a scenario (default 1,500), or of the mix (default 3,000)
   --faults N        of the mix, at least (default: as many as the jobs last for)
@@ -135,7 +135,7 @@ struct MixOptions {
     std::chrono::minutes time{0};  // 0: no limit
 };
 
-// Jobs in lots, so that there is always a backlog; a fault per lot.
+// Jobs in lots, so that there is always a backlog; a fault per lot: first each one once, in an order that is drawn, then any.
 Row play_mix(Cluster& cluster, const RigOptions& options, const MixOptions& mix) {
     constexpr std::size_t lot_least = 250;
     const std::size_t lot = std::max(lot_least, mix.faults == 0 ? 0 : options.jobs / mix.faults);
@@ -151,6 +151,8 @@ Row play_mix(Cluster& cluster, const RigOptions& options, const MixOptions& mix)
     std::map<std::string_view, int> drawn;
     Rig rig(cluster, options);
     Row row = play(rig, "mix", [&] {
+    std::vector<const Scenario*> each_once = drawn_from;
+    std::ranges::shuffle(each_once, rig.random());
         const auto start = SteadyClock::now();
         rig.produce(lot);
         rig.start_crew();
@@ -158,7 +160,7 @@ Row play_mix(Cluster& cluster, const RigOptions& options, const MixOptions& mix)
             const bool in_time = mix.time.count() == 0 || SteadyClock::now() < start + mix.time;
             if (!in_time) break;
             rig.produce(lot);
-            const Scenario& scenario = *drawn_from[draw(rig.random())];
+            const Scenario& scenario = faults < each_once.size() ? *each_once[faults] : *drawn_from[draw(rig.random())];
             ++drawn[scenario.name];
             std::cerr << fmt::format("  {:>4} s {:>7} of {} jobs: {}\n",
                                      std::chrono::duration_cast<std::chrono::seconds>(SteadyClock::now() - start).count(), rig.ended(),

@@ -19,8 +19,9 @@ constexpr std::array kinds = {
     std::pair{JobKind::plain, "plain"},         std::pair{JobKind::twin, "twin"},           std::pair{JobKind::stream, "stream"},
     std::pair{JobKind::slow, "slow"},           std::pair{JobKind::stuck, "stuck"},         std::pair{JobKind::late, "late"},
     std::pair{JobKind::unknown, "unknown"},     std::pair{JobKind::expired, "expired"},     std::pair{JobKind::cancel, "cancel"},
-    std::pair{JobKind::malformed, "malformed"}, std::pair{JobKind::oversized, "oversized"}, std::pair{JobKind::killer, "killer"},
-    std::pair{JobKind::broken, "broken"},       std::pair{JobKind::nameless, "nameless"},   std::pair{JobKind::null, "null"},
+    std::pair{JobKind::malformed, "malformed"}, std::pair{JobKind::oversized, "oversized"}, std::pair{JobKind::large, "large"},
+    std::pair{JobKind::killer, "killer"},       std::pair{JobKind::broken, "broken"},       std::pair{JobKind::nameless, "nameless"},
+    std::pair{JobKind::null, "null"},
 };
 
 JobKind kind_named(std::string_view custom_id) {
@@ -84,7 +85,8 @@ schema::JobRecord JobMix::next(JobKind kind) {
     const std::uint64_t number = count_++;
     std::vector<std::int32_t> prompt;
     if (kind == JobKind::killer) prompt.push_back(killer_token);
-    for (std::int32_t i = between(3, 12); i > 0; --i) prompt.push_back(between(1, killer_token - 1));
+    // Of a large job it comes back: at least a byte for each token.
+    for (std::int32_t i = kind == JobKind::large ? 9'000 : between(3, 12); i > 0; --i) prompt.push_back(between(1, killer_token - 1));
     std::int32_t tokens = between(1, 24);
     if (kind == JobKind::slow) tokens = between(200, 600);
     if (kind == JobKind::stuck) tokens = 20'000;
@@ -93,6 +95,7 @@ schema::JobRecord JobMix::next(JobKind kind) {
     if (kind == JobKind::late) model = late_adapter();
     std::string more;
     if (kind == JobKind::stream || (kind == JobKind::slow && number % 2 == 0)) more += R"(,"stream":true)";
+    if (kind == JobKind::large) more += R"(,"echo":true)";
     if (kind == JobKind::malformed) more += R"(,"best_friend":true)";
     if (kind == JobKind::oversized) more += R"(,"user":")" + std::string(100 << 10, 'x') + "\"";
     const std::string custom_id = kind == JobKind::twin ? "twin-of-many" : fmt::format("{}-{}", name_of(kind), number);
@@ -129,21 +132,15 @@ Expectation expectation_of(const schema::JobRecord& record, const FaultRules& ru
         case JobKind::unknown: expected.codes.emplace_back("model_not_found"); return expected;
         case JobKind::expired: expected.codes.emplace_back("batch_expired"); return expected;
         case JobKind::killer: expected.codes = {"worker_crashed"}; return expected;
+        case JobKind::large: expected.codes.emplace_back("result_too_large"); return expected;
         case JobKind::cancel: expected.codes.emplace_back("batch_cancelled"); break;
         default: break;
     }
     const auto& prompt = std::get<std::vector<std::int32_t>>(std::get<std::vector<schema::TextPrompt>>(parsed->prompt).at(0));
     const std::vector<TokenId> tokens(prompt.begin(), prompt.end());
     expected.tokens = parsed->sampling.max_tokens.value();
-    const std::string text = text_of(tokens, answer_of(tokens, expected.tokens));
+    expected.text = text_of(tokens, answer_of(tokens, expected.tokens));
     expected.stream = parsed->stream;
-    // What surrounds the text in a result and in its record.
-    constexpr std::size_t frame_least = 200;
-    constexpr std::size_t frame_most = 2'000;
-    // JSON spells some characters with several.
-    const std::size_t spelled = schema::Json(text).dump().size();
-    if (rules.result_bytes_max && spelled + frame_most > *rules.result_bytes_max) expected.codes.emplace_back("result_too_large");
-    if (!rules.result_bytes_max || spelled + frame_least <= *rules.result_bytes_max) expected.text = text;
     return expected;
 }
 

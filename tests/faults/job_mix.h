@@ -30,6 +30,7 @@ enum class JobKind : std::uint8_t {
     cancel,     // cancelled before, while or after it runs
     malformed,  // a field that is not supported
     oversized,  // beyond job_bytes_max
+    large,      // its result is larger than the results topic takes
     killer,     // ends the process that computes it
     broken,     // no JSON
     nameless,   // no custom_id
@@ -40,8 +41,6 @@ std::string_view name_of(JobKind kind);
 // What both the workers and the checker must agree on.
 struct FaultRules {
     std::size_t job_bytes_max = 64 << 10;
-    // What the results topic takes; a result above it is the error result_too_large. nullopt: more than any result.
-    std::optional<std::size_t> result_bytes_max = std::nullopt;
     // Workers ended so often that a job may have met three of those ends by chance: worker_crashed will do for any job that is computed.
     bool crashes_by_chance = false;
     // Of a worker: its window; the eight that jobs of unknown adapters have beside it, and as many as one poll may add to them; what the
@@ -60,7 +59,7 @@ class JobMix {
 public:
     // Jobs of each kind by weight.
     using Weights = std::map<JobKind, double>;
-    static Weights everyday();  // what a random mix is made of: all kinds but stuck, killer and late
+    static Weights everyday();  // what a random mix is made of: all kinds but stuck, killer, late and large
 
     JobMix(std::uint64_t seed, Weights weights) : random_(seed), weights_(std::move(weights)) {}
 

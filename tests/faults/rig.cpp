@@ -154,9 +154,7 @@ void Rig::create_topics(bool with_results) {
     auto specs = schema::topic_specs(topics_, {.partitions = options_.partitions, .brokers = cluster_.brokers()});
     if (!with_results) std::erase_if(specs, [&](const schema::TopicSpec& spec) { return spec.name == topics_.results(); });
     for (schema::TopicSpec& spec : specs) {
-        if (spec.name == topics_.results() && options_.rules.result_bytes_max) {
-            spec.config["max.message.bytes"] = std::to_string(*options_.rules.result_bytes_max);
-        }
+        if (spec.name == topics_.results()) spec.config["max.message.bytes"] = std::to_string(options_.result_bytes_max);
     }
     consumer::create_topics(cluster_.config(), specs);
     if (with_results) tail_ = std::make_unique<Tail>(cluster_.config(), topics_, group());

@@ -94,6 +94,7 @@ struct RigOptions {
     bool at_least_once = false;
     std::optional<std::size_t> careful_starts = std::nullopt;  // otherwise than by default
     bool results_topic = true;                                 // false: missing at first
+    std::size_t result_bytes_max = 8 << 10;                    // what their topic takes: more than any but a large job needs
     double reached_least = 1.0;                                // share of the faults that must have come about
     FaultRules rules = {};
 };
