@@ -126,6 +126,7 @@ void FaultProxy::accept_all(int listener, std::uint16_t target) {
         if (client < 0) continue;
         const int server = refusing_ || ending_ ? -1 : connect_to(target);
         if (server < 0) {
+            ++hits_;
             close(client);
             continue;
         }
@@ -145,7 +146,10 @@ void FaultProxy::accept_all(int listener, std::uint16_t target) {
 
 void FaultProxy::cut_all() {
     const std::scoped_lock lock(mutex_);
-    for (const auto& connection : connections_) connection->cut();
+    for (const auto& connection : connections_) {
+        if (connection->directions_left > 0) ++hits_;
+        connection->cut();
+    }
 }
 
 void FaultProxy::arm(EndTxnFault fault, int count, std::chrono::milliseconds delay) {
@@ -181,6 +185,7 @@ void FaultProxy::pass_up(Connection& connection) {
         if (size < key_bytes || size > frame_bytes_max) break;
         frame.resize(size_bytes + size);
         if (!read_exactly(connection.client, frame.data() + size_bytes, size)) break;
+        if (latency_ms_ > 0) ++hits_;
         std::this_thread::sleep_for(std::chrono::milliseconds(latency_ms_));
         bool cut_after = false;
         switch (fault_of(frame.data() + size_bytes)) {

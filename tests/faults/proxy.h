@@ -41,7 +41,7 @@ public:
     void cut_all();
     // The next `count` EndTxn requests fare so.
     void arm(EndTxnFault fault, int count, std::chrono::milliseconds delay = std::chrono::milliseconds(0));
-    // How many requests fared as armed.
+    // How many requests and connections met with a fault: they fared as armed, were slowed down or cut, or found no broker.
     std::uint64_t hits() const { return hits_; }
 
 private:

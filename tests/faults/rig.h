@@ -204,6 +204,7 @@ public:
 
     std::uint64_t tokens_drawn() const;
     std::uint64_t rebalances() const;
+    std::uint64_t ledger_failures(int worker) { return (*slot(worker).counts)->ledger_failures; }
     std::int64_t tokens_wanted() const { return tokens_wanted_; }
     std::size_t commits_seen() const { return commits_seen_; }
     milliseconds stall_limit() const;

@@ -77,11 +77,18 @@ void stop_for(Rig& rig, int worker, milliseconds time) {
     const Rig::Lasting lasting(rig);
     rig.signal(worker, SIGSTOP);
     rig.pause(time);
+    rig.note_point(rig.process(worker).stopped());
     rig.signal(worker, SIGCONT);
 }
+// For so long that others take over its partitions, or that it joins anew.
+void stop_past(Rig& rig, int worker, milliseconds time) {
+    const std::uint64_t before = rig.rebalances();
+    stop_for(rig, worker, time);
+    rig.note_point(rig.wait_until([&] { return rig.rebalances() > before; }));
+}
 void stop_short(Rig& rig) { stop_for(rig, rig.any_worker(), milliseconds(rig.between(300, 3'000))); }
-void stop_past_session(Rig& rig) { stop_for(rig, rig.any_worker(), rig.options().session_timeout + seconds(2)); }
-void stop_past_transaction(Rig& rig) { stop_for(rig, rig.any_worker(), rig.options().transaction_timeout + seconds(3)); }
+void stop_past_session(Rig& rig) { stop_past(rig, rig.any_worker(), rig.options().session_timeout + seconds(2)); }
+void stop_past_transaction(Rig& rig) { stop_past(rig, rig.any_worker(), rig.options().transaction_timeout + seconds(3)); }
 
 // One worker's interval is made as short as the client takes it: the session's time-out.
 void stop_past_poll(Rig& rig) {
@@ -92,7 +99,7 @@ void stop_past_poll(Rig& rig) {
     rig.start(worker, {"--poll-interval-ms", std::to_string(interval.count())});
     rig.produce(200);
     work_on(rig, 200);
-    stop_for(rig, worker, 2 * interval);
+    stop_past(rig, worker, 2 * interval);
 }
 
 // A zombie: it stops between two steps of its commit, others take its work, then it goes on.
@@ -255,10 +262,23 @@ void large_output(Rig& rig) {
     rig.note_point(rig.wait_until([&] { return refused() > before; }));
 }
 
+// A fault of the network or of brokers, while this lives: that somebody met with it is a point.
+class NetworkFault {
+public:
+    NetworkFault(Rig& rig, std::size_t& count) : rig_(rig), lasting_(rig), before_(rig.cluster().proxy().hits()) { ++count; }
+    ~NetworkFault() { rig_.note_point(rig_.cluster().proxy().hits() > before_); }
+    NetworkFault(const NetworkFault&) = delete;
+    NetworkFault& operator=(const NetworkFault&) = delete;
+
+private:
+    Rig& rig_;
+    const Rig::Lasting lasting_;
+    const std::uint64_t before_;
+};
+
 void broker_kill(Rig& rig) {
     const int broker = rig.between(1, rig.cluster().brokers());
-    const Rig::Lasting lasting(rig);
-    ++rig.counts().broker_faults;
+    const NetworkFault fault(rig, rig.counts().broker_faults);
     rig.cluster().kill(broker);
     rig.pause(milliseconds(rig.between(0, 3'000)));
     rig.cluster().start(broker);
@@ -266,8 +286,7 @@ void broker_kill(Rig& rig) {
 
 void broker_restart(Rig& rig) {
     const int broker = rig.between(1, rig.cluster().brokers());
-    const Rig::Lasting lasting(rig);
-    ++rig.counts().broker_faults;
+    const NetworkFault fault(rig, rig.counts().broker_faults);
     rig.cluster().stop(broker);
     rig.cluster().start(broker);
 }
@@ -320,8 +339,7 @@ void coordinator_return(Rig& rig) {
 }
 
 void brokers_down(Rig& rig, seconds time) {
-    const Rig::Lasting lasting(rig);
-    ++rig.counts().broker_faults;
+    const NetworkFault fault(rig, rig.counts().broker_faults);
     for (int broker = 1; broker <= rig.cluster().brokers(); ++broker) rig.cluster().kill(broker);
     rig.pause(time);
     rig.cluster().start_all();
@@ -351,8 +369,7 @@ void end_txn_past_its_time(Rig& rig) { end_txn(rig, EndTxnFault::delay_request, 
 
 void cut_connections(Rig& rig) {
     FaultProxy& proxy = rig.cluster().proxy();
-    const Rig::Lasting lasting(rig);
-    ++rig.counts().proxy_faults;
+    const NetworkFault fault(rig, rig.counts().proxy_faults);
     proxy.set_refusing(true);
     proxy.cut_all();
     rig.pause(milliseconds(rig.between(0, 3'000)));
@@ -361,8 +378,7 @@ void cut_connections(Rig& rig) {
 
 void slow_network(Rig& rig) {
     FaultProxy& proxy = rig.cluster().proxy();
-    const Rig::Lasting lasting(rig);
-    ++rig.counts().proxy_faults;
+    const NetworkFault fault(rig, rig.counts().proxy_faults);
     proxy.set_latency(milliseconds(rig.between(5, 100)));
     rig.pause(seconds(4));
     proxy.set_latency(milliseconds(0));
@@ -396,9 +412,11 @@ void ledger_locked(Rig& rig) {
 void disk_full(Rig& rig) {
     rlimit limit{};
     const rlimit none{.rlim_cur = 4'096, .rlim_max = RLIM_INFINITY};
-    rig.note_point(prlimit(rig.process(0).id(), RLIMIT_FSIZE, &none, &limit) == 0);
+    const std::uint64_t before = rig.ledger_failures(0);
+    if (!rig.note_point(prlimit(rig.process(0).id(), RLIMIT_FSIZE, &none, &limit) == 0)) return;
     work_on(rig, 200);
     rig.pause(seconds(4));
+    rig.note_point(rig.ledger_failures(0) > before);
     prlimit(rig.process(0).id(), RLIMIT_FSIZE, &limit, nullptr);
 }
 
