@@ -298,6 +298,48 @@ TEST_F(FaultChecker, SeesAResultUnderAnotherId) {
     EXPECT_EQ(found(), "wrong_end");
 }
 
+TEST_F(FaultChecker, SeesADeadLetterInThePlaceOfAResult) {
+    add(evidence.dead_letters, evidence.topics.dlq(), evidence.results[0]);
+    evidence.results.erase(evidence.results.begin());
+    evidence.tailed->front() = evidence.dead_letters.back();
+    EXPECT_EQ(found(), "wrong_end");
+}
+
+TEST_F(FaultChecker, SeesAResultInThePlaceOfADeadLetter) {
+    add(evidence.results, evidence.topics.results(), evidence.dead_letters.back());
+    evidence.dead_letters.pop_back();
+    evidence.tailed->back() = evidence.results.back();
+    EXPECT_EQ(found(), "wrong_end");
+}
+
+TEST_F(FaultChecker, SeesAResultUnderAnotherCustomId) {
+    replace_in_result(0, R"("custom_id":")", R"("custom_id":"x)");
+    EXPECT_EQ(found(), "wrong_end");
+}
+
+TEST_F(FaultChecker, SeesAResultThatIsNoJson) {
+    change_result(0, [](JobRecord& record) { record.value->pop_back(); });
+    EXPECT_EQ(found(), "wrong_end");
+}
+
+TEST_F(FaultChecker, SeesARecordThatIsNoStatus) {
+    add(evidence.statuses, evidence.topics.status(), {.source = {}, .key = "a", .value = "{}", .headers = {}, .timestamp = {}});
+    EXPECT_EQ(found(), "status_disorder");
+}
+
+TEST_F(FaultChecker, SeesARecordThatIsNoChunk) {
+    const auto chunks = evidence.chunks;
+    const auto add_chunk = [&](std::optional<std::string> key, std::string value) {
+        evidence.chunks = chunks;
+        add(evidence.chunks, evidence.topics.chunks(),
+            {.source = {}, .key = std::move(key), .value = std::move(value), .headers = {}, .timestamp = {}});
+        return found();
+    };
+    EXPECT_EQ(add_chunk("a", "{}"), "broken_stream") << "of no attempt";
+    EXPECT_EQ(add_chunk("a", "{"), "broken_stream") << "no JSON";
+    EXPECT_EQ(add_chunk(std::nullopt, *chunks[0].value), "broken_stream") << "of no job";
+}
+
 TEST_F(FaultChecker, SeesADeadLetterWithOtherBytes) {
     evidence.dead_letters[0].value = "else";
     evidence.tailed->at(evidence.results.size()).value = "else";
@@ -408,6 +450,7 @@ TEST_F(FaultChecker, SeesThatOneOfTheLedgersDiffers) {
 TEST_F(FaultChecker, SeesThatALedgerIsMissing) {
     evidence.ledgers[1].rows.reset();
     EXPECT_EQ(found(), "ledger_differs");
+    EXPECT_EQ(check(evidence).at(0).text, "w1 is missing");
 }
 
 }  // namespace
