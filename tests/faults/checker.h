@@ -1,5 +1,5 @@
 // Decides from committed records alone whether every job ended exactly once and as it must. Pure: evidence in, violations out. Used by
-// lorry_faults, lorry_fault_checker (evidence.h reads the topics) and its own tests, which break one thing each.
+// lorry_faults, lorry_fault_check (evidence.h reads the topics) and its own tests, which break one thing each.
 #pragma once
 
 #include <chrono>

@@ -29,7 +29,7 @@ from committed records alone that every job ended exactly once. Exit code 1 if o
   --faults N        of the mix, at least (default: as many as the jobs last for)
   --minutes N       the mix ends its faults then at the latest (default: no limit)
   --seed S          of jobs, faults and choices (default: from the clock; printed)
-  --workers W       (3)     --partitions P (6)     --brokers B (1; coordinator_move needs 3)
+  --workers W       (3)     --partitions P (6)     --brokers B (1; coordinator_move and coordinator_return need several)
   --slack-ms N      how much longer than session, transaction and clean-up nothing may end after healing (5000; more on busy machines)
   --step-time T     of the workers' engines, in microseconds: N, uniform:A..B or exponential:MEAN (10000; of the mix exponential:10000)
   --session-timeout-ms N (6000)     --transaction-timeout-ms N (10000)
@@ -235,7 +235,7 @@ int run(std::span<char* const> given) {
         const auto count = [&](const Row& row) { violations += row.violations.size(); };
         for (const Scenario* scenario : chosen) {
             if (!can_play(*scenario, cluster)) {
-                std::cout << fmt::format("{:<22} left out: it needs --brokers 3\n", scenario->name);
+                std::cout << fmt::format("{:<22} left out: it needs several --brokers\n", scenario->name);
                 continue;
             }
             RigOptions own = options;
