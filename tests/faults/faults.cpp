@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <locale>
 #include <map>
 #include <random>
 
@@ -41,6 +42,7 @@ from committed records alone that every job ended exactly once. Exit code 1 if o
 
 struct Row {
     std::string name;
+    std::string about;
     RigCounts counts;
     std::uint64_t rebalances = 0;
     std::uint64_t drawn = 0;
@@ -50,10 +52,12 @@ struct Row {
     std::chrono::seconds took{0};
 };
 
-milliseconds percentile(std::vector<milliseconds> values, double share) {
-    if (values.empty()) return milliseconds(0);
+std::string in_seconds(milliseconds time) { return fmt::format("{:.1f}", static_cast<double>(time.count()) / 1'000); }
+
+std::string percentile(std::vector<milliseconds> values, double share) {
+    if (values.empty()) return "–";
     std::ranges::sort(values);
-    return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
+    return in_seconds(values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))]);
 }
 
 double replayed(const Row& row) {
@@ -64,19 +68,30 @@ std::size_t count_of(const Row& row, Violation::Kind kind) {
     return static_cast<std::size_t>(std::ranges::count(row.violations, kind, &Violation::kind));
 }
 
+// As README shows it: the lines of the output that begin with '|'.
+constexpr std::string_view table_head =
+    "| broken | jobs | kills | stops | broker faults | proxy faults | rebalances | lost | doubled | computed again | recovery p50 / p99 "
+    "| longest pause |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+
+struct Thousands final : std::numpunct<char> {
+    char do_thousands_sep() const override { return ','; }
+    std::string do_grouping() const override { return "\3"; }
+};
+
 void show(const Row& row) {
+    const RigCounts& counts = row.counts;
+    const std::size_t lost = count_of(row, Violation::Kind::lost);
+    const std::size_t doubled = count_of(row, Violation::Kind::doubled);
+    std::string jobs = fmt::format(std::locale(std::locale::classic(), new Thousands), "{:L}", counts.jobs);
+    if (counts.crashed_by_chance > 0) jobs += fmt::format(" ({} crashed)", counts.crashed_by_chance);
+    std::cout << fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {:.1f} % | {} / {} s | {} s |\n", row.about, jobs,
+                             counts.kills, counts.stops, counts.broker_faults, counts.proxy_faults, row.rebalances, lost, doubled,
+                             replayed(row), percentile(counts.recoveries, 0.5), percentile(counts.recoveries, 0.99),
+                             in_seconds(counts.stall_worst.longest));
     std::cout << fmt::format(
-        "{:<22} {:>7} jobs {:>4} kills {:>4} pauses {:>4} broker {:>4} proxy {:>5} rebalances {:>5} commits seen | lost {} doubled {} "
-        "other "
-        "{} | replayed {:.1f} % | recovery p50 {} p99 {} ms, worst stall {} ms after {} | {} exits, {} of {} not reached, {} crashed by "
-        "chance | "
-        "{} s\n",
-        row.name, row.counts.jobs, row.counts.kills, row.counts.pauses, row.counts.broker_faults, row.counts.proxy_faults, row.rebalances,
-        row.commits, count_of(row, Violation::Kind::lost), count_of(row, Violation::Kind::doubled),
-        row.violations.size() - count_of(row, Violation::Kind::lost) - count_of(row, Violation::Kind::doubled), replayed(row),
-        percentile(row.counts.recoveries, 0.5).count(), percentile(row.counts.recoveries, 0.99).count(),
-        row.counts.stall_worst.longest.count(), row.counts.stall_worst.after, row.counts.exits, row.counts.points_missed, row.counts.points,
-        row.counts.crashed_by_chance, row.took.count());
+        "    {}: {} s; longest pause after {}; {} exits; {} of {} points missed; {} commits seen; {} other violations\n", row.name,
+        row.took.count(), counts.stall_worst.after, counts.exits, counts.points_missed, counts.points, row.commits,
+        row.violations.size() - lost - doubled);
     std::map<Violation::Kind, int> shown;
     constexpr int shown_most = 5;
     for (const Violation& violation : row.violations) {
@@ -86,8 +101,8 @@ void show(const Row& row) {
 }
 
 // Acts and concludes; what goes wrong in the world is told and counts as a violation.
-Row play(Rig& rig, std::string name, const auto& act) {
-    Row row{.name = std::move(name)};
+Row play(Rig& rig, std::string_view name, std::string about, const auto& act) {
+    Row row{.name = std::string(name), .about = std::move(about)};
     const auto start = SteadyClock::now();
     try {
         act();
@@ -119,7 +134,7 @@ bool can_play(const Scenario& scenario, const Cluster& cluster) {
 Row play_scenario(Cluster& cluster, RigOptions options, const Scenario& scenario) {
     if (scenario.prepare != nullptr) scenario.prepare(options);
     Rig rig(cluster, options);
-    return play(rig, std::string(scenario.name), [&] {
+    return play(rig, scenario.name, std::string(scenario.about), [&] {
         rig.name_fault(scenario.name);
         if (scenario.begins_busy) {
             rig.produce(options.jobs);
@@ -150,9 +165,9 @@ Row play_mix(Cluster& cluster, const RigOptions& options, const MixOptions& mix)
     std::discrete_distribution<std::size_t> draw(weights.begin(), weights.end());
     std::map<std::string_view, int> drawn;
     Rig rig(cluster, options);
-    Row row = play(rig, "mix", [&] {
     std::vector<const Scenario*> each_once = drawn_from;
     std::ranges::shuffle(each_once, rig.random());
+    Row row = play(rig, "mix", fmt::format("these drawn at random, brokers: {}", cluster.brokers()), [&] {
         const auto start = SteadyClock::now();
         rig.produce(lot);
         rig.start_crew();
@@ -227,7 +242,7 @@ int run(std::span<char* const> given) {
     end_on_signals();
     std::filesystem::create_directories(folder);
     std::cout << fmt::format("seed {}, {} workers, {} brokers, logs in {}\n", options.seed, options.workers, brokers, folder.string())
-              << std::flush;
+              << table_head << std::flush;
     std::size_t violations = 0;
     {
         Cluster cluster(brokers, folder / "kafka", options.seed);

@@ -283,7 +283,7 @@ void Rig::signal(int worker, int number) {
         slot(worker).expects_end = true;
     }
     if (number == SIGKILL) ++counts_.unclean;
-    if (number == SIGSTOP) ++counts_.pauses;
+    if (number == SIGSTOP) ++counts_.stops;
     process(worker).signal(number);
     begin_watch();
 }
@@ -467,7 +467,7 @@ std::vector<Violation> Rig::conclude() {
     constexpr std::chrono::seconds patience{60};
     end_all();
     FaultRules rules = options_.rules;
-    const std::size_t deaths = counts_.unclean + counts_.pauses + counts_.exits;
+    const std::size_t deaths = counts_.unclean + counts_.stops + counts_.exits;
     rules.crashes_by_chance = deaths + counts_.killed_by_jobs >= 3;
     Evidence evidence = read_evidence(cluster_.config(), topics_, group(), rules, options_.transaction_timeout + patience);
     evidence.tailed = tail_->finish(patience);

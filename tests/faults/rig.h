@@ -104,7 +104,7 @@ struct RigCounts {
     std::size_t kills = 0;    // signals that end a process, by us and by themselves
     std::size_t unclean = 0;  // of these, SIGKILLs by us
     std::size_t killed_by_jobs = 0;
-    std::size_t pauses = 0;  // SIGSTOP
+    std::size_t stops = 0;  // SIGSTOP
     std::size_t broker_faults = 0;
     std::size_t proxy_faults = 0;
     std::size_t crashed_by_chance = 0;     // jobs (checker.h)

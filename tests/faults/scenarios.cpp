@@ -110,7 +110,7 @@ void zombie_at(Rig& rig, const char* point) {
     rig.start(worker, {"--stop-at", fmt::format("{}:{}", point, rig.between(1, 4))});
     rig.produce(40);
     if (!rig.note_point(rig.wait_stopped(worker, rig.options().session_timeout + seconds(20)))) return;
-    ++rig.counts().pauses;
+    ++rig.counts().stops;
     const Rig::Lasting lasting(rig);
     rig.pause(rig.options().transaction_timeout + seconds(3));
     rig.signal(worker, SIGCONT);
