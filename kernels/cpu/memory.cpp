@@ -23,6 +23,11 @@ constexpr std::size_t huge_page = std::size_t{2} << 20;
 constexpr std::size_t line = 64;
 constexpr std::align_val_t alignment{line};
 constexpr std::size_t arena_map_least = 16 * huge_page;
+// From here on a piece has huge pages to itself: activations of some hundred rows are read over and over, a row of each page at a time.
+constexpr std::size_t map_least = huge_page / 4;
+
+// What is mapped for a piece.
+constexpr std::size_t map_size(std::size_t bytes) { return (bytes + huge_page - 1) / huge_page * huge_page; }
 
 // What a piece takes of an arena: whole lines, and one behind them that nobody may touch.
 constexpr std::size_t cut_size(std::size_t bytes) { return (bytes + line - 1) / line * line + line; }
@@ -33,15 +38,14 @@ constexpr std::size_t cut_size(std::size_t bytes) { return (bytes + line - 1) / 
 // Small ones come from the heap, where sanitizers watch their ends.
 Memory::Memory(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
-    if (bytes < huge_page) {
+    if (bytes < map_least) {
         auto* const data = static_cast<std::byte*>(::operator new(bytes, alignment));
         std::memset(data, 0, bytes);
         data_ = std::unique_ptr<std::byte, Free>(data, Free(bytes));
         return;
     }
     // Huge pages start at multiples of their size: map more than is needed and give the rest back.
-    const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
-    const std::size_t size = (bytes + page - 1) / page * page;
+    const std::size_t size = map_size(bytes);
     void* const map = mmap(nullptr, size + huge_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED) {
         throw std::runtime_error("cannot allocate " + std::to_string(bytes) +
@@ -65,10 +69,10 @@ Memory::Memory(std::size_t bytes, Arena& arena) {
 void Memory::Free::operator()(std::byte* data) const {
     if (arena != nullptr) {
         arena->give_back(data, bytes);
-    } else if (bytes < huge_page) {
+    } else if (bytes < map_least) {
         ::operator delete(data, alignment);
     } else {
-        munmap(data, bytes);
+        munmap(data, map_size(bytes));
     }
 }
 
@@ -93,10 +97,10 @@ std::byte* Arena::cut(std::size_t size) {
             if (begin + size < end) map.free.emplace(begin + size, end);
             return map.memory.data() + begin;
         }
-        const std::size_t map_size = std::max(arena_map_least, (size + huge_page - 1) / huge_page * huge_page);
-        Map& map = maps_.emplace_back(Map{.memory = Memory(map_size), .free = {}});
-        ASAN_POISON_MEMORY_REGION(map.memory.data(), map_size);
-        map.free.emplace(0, map_size);
+        const std::size_t bytes = std::max(arena_map_least, map_size(size));
+        Map& map = maps_.emplace_back(Map{.memory = Memory(bytes), .free = {}});
+        ASAN_POISON_MEMORY_REGION(map.memory.data(), bytes);
+        map.free.emplace(0, bytes);
     }
 }
 
