@@ -3,10 +3,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "engine/adapter.h"
-#include "ops/command.h"
 #include "schema/codec.h"
 
 namespace lorry::ops {
@@ -14,10 +11,7 @@ namespace lorry::ops {
 using consumer::ModelName;
 
 AdapterFolders::AdapterFolders(std::filesystem::path root, std::string base_name, const engine::ModelConfig& config)
-    : root_(std::move(root)), base_name_(std::move(base_name)), config_(config) {
-    if (!root_.empty() && !std::filesystem::is_directory(root_))
-        throw UsageError(fmt::format("--adapters {}: there is no such folder", root_.string()));
-}
+    : root_(std::move(root)), base_name_(std::move(base_name)), config_(config) {}
 
 ModelName AdapterFolders::resolve(std::string_view model, consumer::Clock::time_point) const {
     if (model == "base" || model == base_name_) return {.kind = ModelName::Kind::base, .hash = {}, .folder = {}};

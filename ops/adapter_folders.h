@@ -14,7 +14,7 @@ namespace lorry::ops {
 
 class AdapterFolders final : public consumer::AdapterDirectory {
 public:
-    // root may be empty: no adapters. Throws UsageError when it is no folder.
+    // root: a folder, or empty: no adapters.
     AdapterFolders(std::filesystem::path root, std::string base_name, const engine::ModelConfig& config);
 
     consumer::ModelName resolve(std::string_view model, consumer::Clock::time_point polled) const override;

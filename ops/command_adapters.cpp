@@ -15,6 +15,7 @@
 #include "ops/configuration.h"
 #include "ops/engine_setup.h"
 #include "ops/kafka_settings.h"
+#include "ops/paths.h"
 #include "ops/units.h"
 #include "schema/codec.h"
 #include "schema/store.h"
@@ -103,7 +104,7 @@ private:
     // Name and folder of what is to be registered.
     std::vector<std::pair<std::string, std::filesystem::path>> folders() const {
         if (all_.empty()) return {{name_, folder_}};
-        if (!std::filesystem::is_directory(all_)) throw UsageError(fmt::format("--all {}: there is no such folder", all_));
+        require_folder("--all", all_);
         std::vector<std::pair<std::string, std::filesystem::path>> found;
         for (const auto& entry : std::filesystem::directory_iterator(all_)) {
             const std::string name = entry.path().filename().string();

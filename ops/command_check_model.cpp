@@ -1,14 +1,12 @@
 // `lorry check-model`: looks at a model folder and its adapters before anyone waits for them to load.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
-
-#include <fmt/format.h>
 
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/model_report.h"
+#include "ops/paths.h"
 
 namespace lorry::ops {
 namespace {
@@ -25,10 +23,8 @@ public:
         Settings settings = configuration_.load();
         if (!folder_.empty()) settings.model = folder_;
         if (settings.model.empty()) throw UsageError("no model is given: name its folder");
-        for (const std::string& folder : {settings.model, settings.adapters}) {
-            if (!folder.empty() && !std::filesystem::is_directory(folder))
-                throw UsageError(fmt::format("{}: there is no such folder", folder));
-        }
+        require_folder("--model", settings.model);
+        if (!settings.adapters.empty()) require_folder("--adapters", settings.adapters);
         const ModelCheck check = check_model(settings);
         std::cout << (json_ ? json_of(check).dump() + "\n" : show(check));
         const bool all_adapters =

@@ -9,6 +9,7 @@
 #include "engine/files.h"
 #include "ops/command.h"
 #include "ops/machine.h"
+#include "ops/paths.h"
 #include "ops/units.h"
 
 namespace lorry::ops {
@@ -16,11 +17,10 @@ namespace {
 
 constexpr std::size_t adapter_bytes_most = std::size_t{2} << 30;
 
-std::filesystem::path checked_model(const Settings& settings) {
+void check_folders(const Settings& settings) {
     if (settings.model.empty()) throw UsageError("no model is given: pass --model DIR or set model in lorry.toml");
-    if (!std::filesystem::is_directory(settings.model))
-        throw UsageError(fmt::format("--model {}: there is no such folder", settings.model));
-    return settings.model;
+    require_folder("--model", settings.model);
+    if (!settings.adapters.empty()) require_folder("--adapters", settings.adapters);
 }
 
 std::unique_ptr<kernels::Backend> watched(std::unique_ptr<kernels::Backend> backend, OpProfile* profile) {
@@ -77,7 +77,7 @@ std::string weights_name(const kernels::CpuOptions& options) {
 
 EngineSetup::EngineSetup(const Settings& settings, OpProfile* profile)
     : settings_(settings),
-      backend_((checked_model(settings), watched(make_backend(settings), profile))),
+      backend_((check_folders(settings), watched(make_backend(settings), profile))),
       tokenizer_(engine::Tokenizer::load(settings.model)) {
     options_.sequences_max = settings.max_batch;
     options_.step_rows_max = std::max(settings.step_tokens, settings.max_batch);

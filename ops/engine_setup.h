@@ -48,7 +48,7 @@ std::unique_ptr<kernels::Backend> make_backend(const Settings& settings);
 // Members stay where they are: they refer to each other.
 class EngineSetup {
 public:
-    // Loads everything. Throws UsageError when no model is given, std::runtime_error for what cannot be loaded or used.
+    // Loads everything. Throws UsageError when no model is given or a folder is not there, std::runtime_error for what cannot be loaded or used.
     // A profile, if one is given, watches the backend and outlives this.
     explicit EngineSetup(const Settings& settings, OpProfile* profile = nullptr);
 

@@ -200,6 +200,21 @@ TEST(WorkerCommand, ends_with_2_without_brokers_and_with_1_when_none_answer) {
     EXPECT_NE(unreachable.err.find("127.0.0.1:1"), std::string::npos) << unreachable.err;
 }
 
+// Pins: it started without a word, and every job for an adapter failed.
+TEST(WorkerCommand, does_not_start_without_the_folder_of_its_adapters) {
+    const TinyModel tiny;
+    const std::filesystem::path missing = tiny.folder / "nope";
+    const std::filesystem::path file = tiny.model / "config.json";
+    for (const auto& adapters : {missing, file}) {
+        const ProgramResult refused =
+            tests::run_program_of({LORRY_PROGRAM, "worker", "--model", tiny.model.string(), "--adapters", adapters.string(), "--brokers",
+                                   "127.0.0.1:1", "--deadline-start", "1s", "--metrics-address", "off", "--threads", "1"});
+        EXPECT_EQ(refused.exit_code, 2) << refused.err;
+        EXPECT_NE(refused.err.find(fmt::format("--adapters {}: there is no such folder", adapters.string())), std::string::npos)
+            << refused.err;
+    }
+}
+
 TEST(HealthServer, tells_probes_what_the_worker_says) {
     Health health{.ok = false, .state = "starting"};
     const HealthServer server({.address = "127.0.0.1:0", .metrics = [] { return std::string("a 1\n"); }, .health = [&] { return health; }});

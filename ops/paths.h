@@ -1,0 +1,12 @@
+// The files and folders that a call names. A wrong one is the caller's mistake: exit code 2, before anything is begun.
+#pragma once
+
+#include <filesystem>
+#include <string_view>
+
+namespace lorry::ops {
+
+// Throws UsageError, "WHAT FOLDER: reason", unless it is a folder that can be read. what: such as "--adapters".
+void require_folder(std::string_view what, const std::filesystem::path& folder);
+
+}  // namespace lorry::ops
