@@ -62,6 +62,8 @@ public:
     // A result that the caller has from an earlier call, of whichever batch: it counts as soon as its job is seen, though its own record
     // come late or be gone. Before the first poll().
     void know(const schema::ResultSummary& summary);
+    // How many results were made known, each counted once.
+    std::int64_t known() const { return static_cast<std::int64_t>(known_.size()); }
     // Text of an error, how often: what the failed ones died of.
     const std::map<std::string, std::int64_t>& errors() const { return errors_; }
 

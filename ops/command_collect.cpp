@@ -21,21 +21,49 @@
 namespace lorry::ops {
 namespace {
 
-// Where result lines go: a file that an earlier call may have begun, or standard output.
+// How each result's line begins: what else a file ends with is not for us to cut off.
+constexpr std::string_view line_begin = R"({"id":")";
+
+// Where result lines go: a file that an earlier call may have begun, or standard output. If it is_begun(), read_earlier(); then
+// open(), add() and flush().
 class ResultFile {
 public:
-    // Throws UsageError when the file holds something else, so that nobody's data is appended to.
-    ResultFile(const std::string& name, const std::function<void(const schema::ResultSummary&)>& on_earlier)
-        : name_(name), to_stdout_(name == "-"), is_new_(!to_stdout_ && !std::filesystem::exists(name_)) {
+    explicit ResultFile(const std::string& name)
+        : name_(name),
+          to_stdout_(name == "-"),
+          is_new_(!to_stdout_ && !std::filesystem::exists(name_)),
+          is_begun_(!to_stdout_ && std::filesystem::is_regular_file(name_)) {}
+    bool is_begun() const { return is_begun_; }
+    // Of a file that was begun. Throws UsageError when it holds something else, so that nobody's data is appended to.
+    void read_earlier(const std::function<void(const schema::ResultSummary&)>& on_earlier) {
+        std::ifstream file(name_, std::ios::binary);
+        if (!file) throw std::runtime_error(fmt::format("{} cannot be read: check its rights", name_));
+        std::string line;
+        for (std::int64_t number = 1; std::getline(file, line); ++number) {
+            const bool is_cut = file.eof();
+            if (is_cut && line_begin.starts_with(line.substr(0, line_begin.size()))) break;  // by an end in the middle of a write
+            const auto summary = schema::parse_result(line);
+            if (!summary || is_cut) {
+                throw UsageError(fmt::format("{}, line {} is no result ({}); give -o another name: this file is left alone", name_, number,
+                                             summary ? "its line has no end" : summary.error()));
+            }
+            whole_bytes_ += line.size() + 1;
+            written_.add(summary->id.empty() ? line : summary->id);
+            on_earlier(*summary);
+            ++earlier_;
+        }
+    }
+    // Cuts off what was not written to its end, and makes the file where there is none.
+    void open() {
         if (to_stdout_) return;
-        if (!is_new_) read_earlier(on_earlier);
+        if (is_begun_ && std::filesystem::file_size(name_) != whole_bytes_) std::filesystem::resize_file(name_, whole_bytes_);
         file_.open(name_, std::ios::app | std::ios::binary);
         if (!file_) throw std::runtime_error(fmt::format("{} cannot be written: check the folder and its rights", name_));
     }
     // A file without a result would only be in the way.
     ~ResultFile() {
         std::error_code ignored;
-        if (is_new_ && added_ == 0) std::filesystem::remove(name_, ignored);
+        if (is_new_ && file_.is_open() && added_ == 0) std::filesystem::remove(name_, ignored);
     }
     ResultFile(const ResultFile&) = delete;
     ResultFile& operator=(const ResultFile&) = delete;
@@ -55,31 +83,12 @@ public:
 private:
     std::ostream& out() { return to_stdout_ ? std::cout : file_; }
 
-    void read_earlier(const std::function<void(const schema::ResultSummary&)>& on_earlier) {
-        std::ifstream file(name_, std::ios::binary);
-        if (!file) throw std::runtime_error(fmt::format("{} cannot be read: check its rights", name_));
-        std::string line;
-        std::uintmax_t whole = 0;  // bytes of lines that have their end
-        for (std::int64_t number = 1; std::getline(file, line); ++number) {
-            if (file.eof()) break;  // cut by an end in the middle of a write
-            const auto summary = schema::parse_result(line);
-            if (!summary) {
-                throw UsageError(fmt::format("{}, line {} is no result ({}); give -o another name: this file is left alone", name_, number,
-                                             summary.error()));
-            }
-            whole += line.size() + 1;
-            written_.add(summary->id.empty() ? line : summary->id);
-            on_earlier(*summary);
-            ++earlier_;
-        }
-        file.close();
-        if (std::filesystem::file_size(name_) != whole) std::filesystem::resize_file(name_, whole);
-    }
-
     const std::string name_;
     const bool to_stdout_;
     const bool is_new_;
+    const bool is_begun_;
     std::ofstream file_;
+    std::uintmax_t whole_bytes_ = 0;  // of earlier lines that have their end
     consumer::TextSet written_;
     std::int64_t earlier_ = 0;
     std::int64_t added_ = 0;
@@ -107,9 +116,18 @@ public:
         const auto timeout = time_of("--timeout", timeout_);
         const auto since = time_of("--since", since_);
         const schema::Topics topics = topics_of(settings);
-        BatchFollower batch(kafka, topics, {.batch_id = batch_id_, .since = since ? std::optional(now() - *since) : std::nullopt});
-        ResultFile file(output_, [&](const schema::ResultSummary& earlier) { batch.know(earlier); });
         const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
+        BatchFollower batch(kafka, topics, {.batch_id = batch_id_, .since = since ? std::optional(now() - *since) : std::nullopt});
+        ResultFile file(output_);
+        if (file.is_begun()) {
+            BatchFollower jobs(kafka, topics, {.batch_id = batch_id_, .since = {}, .results = false});
+            file.read_earlier([&](const schema::ResultSummary& earlier) {
+                batch.know(earlier);
+                jobs.know(earlier);
+            });
+            refuse_other_results(jobs);
+        }
+        file.open();
         FollowEnd end = FollowEnd::stopped;
         {
             ProgressBar progress("collecting");
@@ -130,6 +148,20 @@ private:
         const auto time = parse_duration(text);
         if (!time) throw UsageError(fmt::format("{} is '{}'; allowed is a time such as 30s or 2h", flag, text));
         return time;
+    }
+
+    // A result does not say its batch: its id is made of its job's place, so the batch's jobs tell which ids are theirs. Those whose
+    // records are gone could be any that are left.
+    void refuse_other_results(BatchFollower& jobs) const {
+        ProgressBar progress("looking whose results are there");
+        follow_to_end(jobs, progress, {.timeout = std::chrono::milliseconds(0), .stop = stop_, .on_result = {}, .after_poll = {}});
+        const BatchCounts& counts = jobs.counts();
+        const std::int64_t others = jobs.known() - counts.finished();
+        if (stop_ || counts.jobs == 0 || others <= counts.announced - std::min(counts.announced, counts.jobs)) return;
+        throw UsageError(
+            fmt::format("{} holds {} results of other jobs than batch {}'s: give -o another name, such as {}.jsonl; this file "
+                        "is left alone",
+                        output_, show_count(others), batch_id_, batch_id_));
     }
 
     // Where old records are deleted by age this says nothing; where 5 MiB are too many it explains what is missing.

@@ -201,7 +201,7 @@ private:
     }
 
     std::string collect_command() const {
-        return fmt::format("lorry collect --batch {} -o results.jsonl{}", batch_id_, repeated_flags(*app_));
+        return fmt::format("lorry collect --batch {} -o {}.jsonl{}", batch_id_, batch_id_, repeated_flags(*app_));
     }
 
     ExitCode interrupted() const {
