@@ -77,7 +77,7 @@ private:
         if (settings.model.empty())
             throw UsageError("--model DIR is missing: an adapter is checked against its base model before jobs can use it");
         const consumer::KafkaConfig kafka = kafka_config_of(settings);
-        const engine::ModelConfig config = engine::ModelConfig::load(settings.model);
+        const engine::ModelConfig config = load_config(settings.model);
         int refused = 0;
         std::vector<schema::AdapterRegistration> good;
         for (const auto& [name, folder] : folders()) {
@@ -103,7 +103,10 @@ private:
 
     // Name and folder of what is to be registered.
     std::vector<std::pair<std::string, std::filesystem::path>> folders() const {
-        if (all_.empty()) return {{name_, folder_}};
+        if (all_.empty()) {
+            require_folder(name_, folder_);
+            return {{name_, folder_}};
+        }
         require_folder("--all", all_);
         std::vector<std::pair<std::string, std::filesystem::path>> found;
         for (const auto& entry : std::filesystem::directory_iterator(all_)) {
@@ -124,7 +127,6 @@ private:
                                                                const std::string& name, const std::filesystem::path& folder) const {
         if (auto error = schema::adapter_name_error(name)) return unexpected(*std::move(error));
         if (name == base_name_of(settings)) return unexpected(fmt::format("'{}' is the base model's own name; choose another", name));
-        if (!std::filesystem::is_directory(folder)) return unexpected(fmt::format("{}: there is no such folder", folder.string()));
         const std::filesystem::path root = settings.adapters.empty() ? default_root() : std::filesystem::path(settings.adapters);
         const std::filesystem::path path =
             std::filesystem::weakly_canonical(folder).lexically_relative(std::filesystem::weakly_canonical(root));

@@ -5,6 +5,7 @@
 
 #include "ops/command.h"
 #include "ops/configuration.h"
+#include "ops/engine_setup.h"
 #include "ops/model_report.h"
 #include "ops/paths.h"
 
@@ -23,7 +24,7 @@ public:
         Settings settings = configuration_.load();
         if (!folder_.empty()) settings.model = folder_;
         if (settings.model.empty()) throw UsageError("no model is given: name its folder");
-        require_folder("--model", settings.model);
+        load_config(settings.model);
         if (!settings.adapters.empty()) require_folder("--adapters", settings.adapters);
         const ModelCheck check = check_model(settings);
         std::cout << (json_ ? json_of(check).dump() + "\n" : show(check));

@@ -109,7 +109,7 @@ private:
         return batch.counts();
     }
 
-    // Fails when nobody knows the batch.
+    // Fails when nobody knows the batch or the job.
     ExitCode print_counts(const Settings& settings, const schema::Store& store, const schema::JobFilter& filter) const {
         const schema::JobCounts counts = store.count(filter);
         std::string text;
@@ -124,9 +124,16 @@ private:
         const bool narrowed = filter.id || filter.state || filter.model;
         if (text.empty()) text = fmt::format("no jobs{} that the ledger knows of", narrowed ? " of that kind" : "");
         // Whom the filter leaves out does not wait.
-        const schema::JobCounts known = narrowed && filter.batch_id ? store.count({.batch_id = filter.batch_id}) : counts;
+        const schema::JobCounts known = narrowed ? store.count({.id = filter.id, .batch_id = filter.batch_id}) : counts;
+        const bool is_known = known.finished() + known.running > 0;
+        if (filter.id && !is_known) {
+            std::cerr << fmt::format(
+                "lorry: no job {} is in the ledger {}: it waits, or the id is wrong (a batch's job is BATCH/custom_id)\n", job_id_,
+                ledger_file_of(settings));
+            return ExitCode::failed;
+        }
         const auto batch = jobs_of_batch(settings);
-        if (filter.batch_id && known.finished() + known.running == 0 && (!batch || batch->total() == 0)) {
+        if (filter.batch_id && !is_known && (!batch || batch->total() == 0)) {
             std::cerr << fmt::format("lorry: no job of batch {} is in the ledger {}{}: check the id{}\n", batch_id_,
                                      ledger_file_of(settings), batch ? " or in " + topics_of(settings).jobs() : "",
                                      batch ? " and --prefix" : ", and give --brokers to look into the jobs topic too");

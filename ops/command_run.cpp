@@ -18,6 +18,7 @@
 #include "ops/configuration.h"
 #include "ops/dry_run.h"
 #include "ops/engine_setup.h"
+#include "ops/paths.h"
 #include "ops/pipeline_setup.h"
 #include "ops/progress.h"
 #include "ops/run_output.h"
@@ -182,10 +183,7 @@ void RunCommand::check_flags() const {
     const bool from_stdin = consumer::is_standard_input(input_);
     if (output_.empty() && !dry_run_) throw UsageError("no output is given: pass -o OUT ('-' for standard output)");
     if (json_ && output_ == "-" && !dry_run_) throw UsageError("--json and -o - would mix on standard output: give one of them");
-    if (!from_stdin && !std::filesystem::exists(input_)) throw UsageError(fmt::format("{}: there is no such file", input_));
-    if (!from_stdin && !std::filesystem::is_regular_file(input_)) {
-        throw UsageError(fmt::format("{} is no regular file: give the file that holds the jobs, or '-' for standard input", input_));
-    }
+    if (!from_stdin) require_file(input_);
     if (!from_stdin && std::filesystem::exists(output_) && std::filesystem::equivalent(input_, output_)) {
         throw UsageError("input and output are the same file");
     }

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "consumer/file_reader.h"
 #include "consumer/kafka_admin.h"
 #include "consumer/kafka_client.h"
 #include "ops/batch_follower.h"
@@ -16,6 +17,7 @@
 #include "ops/job_file.h"
 #include "ops/job_search.h"
 #include "ops/kafka_settings.h"
+#include "ops/paths.h"
 #include "ops/progress_bar.h"
 #include "ops/signals.h"
 #include "ops/units.h"
@@ -75,6 +77,7 @@ private:
                 "without Kafka; to send it over Kafka make of each row a line such as {}",
                 file_, file_, R"({"custom_id": "ID", "url": "/v1/completions", "body": {"model": "ADAPTER", "prompt": "TEXT"}})"));
         }
+        if (!consumer::is_standard_input(file_)) require_file(file_);
         is_batch_named_ = !batch_id_.empty();
         if (resume_ && batch_id_.empty()) throw UsageError("--resume needs --batch ID: which batch is to be completed?");
         if (batch_id_.empty()) batch_id_ = make_batch_id();

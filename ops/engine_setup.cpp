@@ -19,7 +19,7 @@ constexpr std::size_t adapter_bytes_most = std::size_t{2} << 30;
 
 void check_folders(const Settings& settings) {
     if (settings.model.empty()) throw UsageError("no model is given: pass --model DIR or set model in lorry.toml");
-    require_folder("--model", settings.model);
+    load_config(settings.model);
     if (!settings.adapters.empty()) require_folder("--adapters", settings.adapters);
 }
 
@@ -43,6 +43,15 @@ std::string base_name_of(const Settings& settings) {
     return folder.filename().string();
 }
 
+engine::ModelConfig load_config(const std::filesystem::path& folder) {
+    require_folder("--model", folder);
+    try {
+        return engine::ModelConfig::load(folder);
+    } catch (const std::runtime_error& error) {
+        throw UsageError(error.what());
+    }
+}
+
 // bfloat16 halves memory and time of what every device is bound by; whoever wants the checkpoint's every bit says float32.
 kernels::Format storage_of(const Settings& settings) {
     return settings.dtype == "float32" ? kernels::Format::float32 : kernels::Format::bfloat16;
@@ -63,9 +72,9 @@ kernels::CpuOptions cpu_options(const Settings& settings) {
 std::unique_ptr<kernels::Backend> make_backend(const Settings& settings) {
     if (settings.device != "cpu") {
         const auto obstacle = kernels::cuda_obstacle();
-        if (settings.device == "cuda" && obstacle) throw std::runtime_error("--device cuda: " + *obstacle);
+        if (settings.device == "cuda" && obstacle) throw UsageError("--device cuda: " + *obstacle);
         if (!obstacle && settings.quantize != "none")
-            throw std::runtime_error("--quantize " + settings.quantize + ": the GPU has no such weights; add --device cpu or leave it out");
+            throw UsageError("--quantize " + settings.quantize + ": the GPU has no such weights; add --device cpu or leave it out");
         if (!obstacle) return kernels::make_cuda_backend({.weights = storage_of(settings)});
     }
     return kernels::make_cpu_backend(cpu_options(settings));
@@ -86,6 +95,11 @@ EngineSetup::EngineSetup(const Settings& settings, OpProfile* profile)
     const kernels::DeviceInfo device = backend_->info();
     const std::size_t available = device.has_own_memory ? device.memory_free : memory_available();
     memory_ = plan_memory(settings, available, kv_token_bytes(), model_->config().max_positions);
+    const std::size_t block_bytes = backend_->kv_block_bytes(model_->kv_shape());
+    if (settings.kv_memory && (memory_.kv_bytes < block_bytes || memory_.kv_bytes > available)) {
+        throw UsageError(fmt::format("--kv-memory {}: give at least {}, which is one block, and at most the {} that are free",
+                                     show_bytes(memory_.kv_bytes), show_bytes(block_bytes), show_bytes(available)));
+    }
     options_.kv_bytes = memory_.kv_bytes;
     options_.adapter_bytes = memory_.adapter_bytes;
     engine_ = make_engine(options_);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,9 @@ MemoryPlan plan_memory(const Settings& settings, std::size_t available, std::siz
 // The name that jobs call the base model by: the setting, or the folder's name.
 std::string base_name_of(const Settings& settings);
 
+// Of the base model. Throws UsageError when the folder is not there or is of another kind.
+engine::ModelConfig load_config(const std::filesystem::path& folder);
+
 // The storage of weights that --dtype asks for.
 kernels::Format storage_of(const Settings& settings);
 // The CPU's storage and instruction set that --dtype, --quantize and --isa ask for.
@@ -42,14 +46,14 @@ inline constexpr std::array weight_formats = {WeightFormat{"float32", "none"}, W
 // How matmul weights are stored: "bfloat16".
 std::string weights_name(const kernels::CpuOptions& options);
 
-// What --device asks for. Throws std::runtime_error saying what stands in the way of a GPU that was asked for by name.
+// What --device asks for. Throws UsageError saying what stands in the way of a GPU that was asked for by name.
 std::unique_ptr<kernels::Backend> make_backend(const Settings& settings);
 
 // Members stay where they are: they refer to each other.
 class EngineSetup {
 public:
-    // Loads everything. Throws UsageError when no model is given or a folder is not there, std::runtime_error for what cannot be loaded or used.
-    // A profile, if one is given, watches the backend and outlives this.
+    // Loads everything. Throws UsageError when no model is given or a folder is not there, std::runtime_error for what cannot be loaded or
+    // used. A profile, if one is given, watches the backend and outlives this.
     explicit EngineSetup(const Settings& settings, OpProfile* profile = nullptr);
 
     engine::Engine& engine() { return *engine_; }

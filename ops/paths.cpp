@@ -18,4 +18,13 @@ void require_folder(std::string_view what, const std::filesystem::path& folder) 
                                  is_none ? "there is no such folder" : "the folder cannot be read: " + error.message()));
 }
 
+void require_file(const std::filesystem::path& file) {
+    std::error_code error;
+    const std::filesystem::file_status status = std::filesystem::status(file, error);
+    if (std::filesystem::is_regular_file(status)) return;
+    if (status.type() == std::filesystem::file_type::not_found) throw UsageError(fmt::format("{}: there is no such file", file.string()));
+    if (error) throw UsageError(fmt::format("{} cannot be read: {}", file.string(), error.message()));
+    throw UsageError(fmt::format("{} is no regular file: give the file that holds the jobs, or '-' for standard input", file.string()));
+}
+
 }  // namespace lorry::ops

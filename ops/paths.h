@@ -9,4 +9,7 @@ namespace lorry::ops {
 // Throws UsageError, "WHAT FOLDER: reason", unless it is a folder that can be read. what: such as "--adapters".
 void require_folder(std::string_view what, const std::filesystem::path& folder);
 
+// The same, "FILE: reason", for a file that is read twice.
+void require_file(const std::filesystem::path& file);
+
 }  // namespace lorry::ops

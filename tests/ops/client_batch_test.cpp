@@ -77,6 +77,13 @@ TEST_F(ClientTest, SubmitNamesBadLinesAndSendsNothingUnlessToldTo) {
     EXPECT_EQ(records(topics.jobs()).size(), 2U);
 }
 
+TEST_F(ClientTest, SubmitOfAFileThatIsNotThereIsAWrongCall) {
+    const Call missing = lorry({"submit", file("missing.jsonl")});
+    EXPECT_EQ(missing.code, 2);
+    EXPECT_THAT(missing.err, HasSubstr("missing.jsonl: there is no such file"));
+    EXPECT_EQ(lorry({"submit", folder.string()}).code, 2);
+}
+
 TEST_F(ClientTest, ASubmitThatWasCutShortIsResumedWithoutDoubles) {
     ASSERT_EQ(lorry({"submit", write("some.jsonl", {job_line("a"), job_line("b")}), "--batch", "mine"}).code, 0);
     const Call resumed =
@@ -106,14 +113,6 @@ TEST_F(ClientTest, CollectWaitsForTheLastResultDropsDoublesAndSaysWhatFailed) {
                 UnorderedElementsAre(result_line("1", "a"), result_line("2", "b"), result_line("3", "c", 404)));
 }
 
-TEST_F(ClientTest, CollectGoesOnWhereAnEarlierCallWasCut) {
-    ASSERT_EQ(lorry({"submit", write("jobs.jsonl", {job_line("a"), job_line("b")}), "--batch", "mine"}).code, 0);
-    const std::vector<std::string> lines = results_of(records(topics.jobs()));
-    publish(topics.results(), "mine/a", {lines[0]}, "mine");
-    const std::string out = file("out.jsonl");
-    const Call first = lorry({"collect", "--batch", "mine", "-o", out, "--timeout", "0"});
-    EXPECT_EQ(first.code, 1) << first.err;
-    EXPECT_THAT(first.err, HasSubstr("1 of 2 jobs ended"));
 // A worker's results carry ids made of their jobs' places.
 std::vector<std::pair<std::string, schema::Source>> ids_of(const std::vector<schema::JobRecord>& jobs) {
     std::vector<std::pair<std::string, schema::Source>> ids;
@@ -134,6 +133,14 @@ std::vector<std::string> results_of(const std::vector<schema::JobRecord>& jobs, 
     return lines;
 }
 
+TEST_F(ClientTest, CollectGoesOnWhereAnEarlierCallWasCut) {
+    ASSERT_EQ(lorry({"submit", write("jobs.jsonl", {job_line("a"), job_line("b")}), "--batch", "mine"}).code, 0);
+    const std::vector<std::string> lines = results_of(records(topics.jobs()));
+    publish(topics.results(), "mine/a", {lines[0]}, "mine");
+    const std::string out = file("out.jsonl");
+    const Call first = lorry({"collect", "--batch", "mine", "-o", out, "--timeout", "0"});
+    EXPECT_EQ(first.code, 1) << first.err;
+    EXPECT_THAT(first.err, HasSubstr("1 of 2 jobs ended"));
     EXPECT_EQ(text_of(out), lines[0] + "\n");
 
     // Killed in the middle of a write.
@@ -155,13 +162,6 @@ TEST_F(ClientTest, CollectLeavesAFileAloneThatHoldsSomethingElse) {
     EXPECT_EQ(collect.code, 2);
     EXPECT_THAT(collect.err, HasSubstr("notes.txt, line 1 is no result"));
     EXPECT_EQ(text_of(notes), "my notes\n");
-}
-
-TEST_F(ClientTest, ABatchThatNobodySubmittedIsAnErrorAndNotAWait) {
-    const Call collect = lorry({"collect", "--batch", "20200101T000000Z-000000", "--timeout", "60s"});
-    EXPECT_EQ(collect.code, 1);
-    EXPECT_THAT(collect.err, HasSubstr("no job of batch 20200101T000000Z-000000 is in lorry.jobs"));
-}
     std::ofstream(notes) << "my notes";
     EXPECT_EQ(lorry({"collect", "--batch", "mine", "-o", notes}).code, 2);
     EXPECT_EQ(text_of(notes), "my notes") << "a line without an end may be somebody's too";
@@ -195,6 +195,13 @@ TEST_F(ClientTest, ResultsMayBeOfJobsWhoseRecordsAreGone) {
     publish(topics.results(), "mine/b", {lines[1]}, "mine");
     const Call collect = lorry({"collect", "--batch", "mine", "-o", write("mine.jsonl", {lines[0]}), "--timeout", "0"});
     EXPECT_THAT(collect.err, HasSubstr("1 results added, 1 were there before"));
+}
+
+TEST_F(ClientTest, ABatchThatNobodySubmittedIsAnErrorAndNotAWait) {
+    const Call collect = lorry({"collect", "--batch", "20200101T000000Z-000000", "--timeout", "60s"});
+    EXPECT_EQ(collect.code, 1);
+    EXPECT_THAT(collect.err, HasSubstr("no job of batch 20200101T000000Z-000000 is in lorry.jobs"));
+}
 
 TEST_F(ClientTest, ADeadLetterCountsAsAnEndOfItsJob) {
     publish(topics.jobs(), "base", {job_line("a"), "not a job"}, "mine");

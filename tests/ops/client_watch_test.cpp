@@ -154,6 +154,13 @@ TEST_F(ClientTest, JobsShowsWhatTheLedgerKnowsAndHowManyOfABatchWait) {
     EXPECT_THAT(nosuch.err, AllOf(HasSubstr("no job of batch nosuch is in the ledger"), HasSubstr("or in lorry.jobs")));
     EXPECT_EQ(call({"jobs", "--batch", "nosuch", "--ledger", file("lorry.sqlite")}).code, 1);
 
+    const Call nojob = call({"jobs", "mine/x", "--ledger", file("lorry.sqlite")});
+    EXPECT_EQ(nojob.code, 1);
+    EXPECT_THAT(nojob.err, HasSubstr("no job mine/x is in the ledger"));
+    EXPECT_EQ(call({"jobs", "mine/a", "--ledger", file("lorry.sqlite")}).code, 0);
+    EXPECT_EQ(call({"jobs", "mine/a", "--state", "failed", "--ledger", file("lorry.sqlite")}).code, 0)
+        << "it is known, though not of that kind";
+
     const Call json = call({"jobs", "--state", "failed", "--json", "--ledger", file("lorry.sqlite")});
     ASSERT_THAT(lines_of(json.out), SizeIs(1));
     EXPECT_EQ(schema::parse_status(trimmed(json.out))->run.job_id, "mine/b");
@@ -200,6 +207,14 @@ TEST_F(AdapterCommands, WhatWorkersCouldNotUseIsRefusedBeforeTheyHearOfIt) {
     EXPECT_EQ(broken.code, 1);
     EXPECT_THAT(broken.err, HasSubstr("use_dora"));
     EXPECT_EQ(lorry({"adapters", "add", "base", data + "adapters/plain", "--model", model}).code, 1) << "the base model's name";
+    for (const char* wrong : {"adapters/nope", "adapters/plain/adapter_config.json"}) {
+        EXPECT_EQ(lorry({"adapters", "add", "mail", data + wrong, "--model", model}).code, 2) << wrong;
+        EXPECT_EQ(lorry({"adapters", "add", "mail", data + "adapters/plain", "--model", data + wrong}).code, 2) << wrong;
+    }
+    const Call no_model = lorry({"adapters", "add", "mail", data + "adapters/plain", "--model", data + "adapters/plain"});
+    EXPECT_EQ(no_model.code, 2);
+    EXPECT_THAT(no_model.err, HasSubstr("a model folder as Hugging Face writes it is needed"));
+    EXPECT_EQ(call({"check-model", data + "adapters/plain"}).code, 2) << "a folder of another kind";
     const Call unchecked = lorry({"adapters", "add", "mail", data + "adapters/plain"});
     EXPECT_EQ(unchecked.code, 2);
     EXPECT_THAT(unchecked.err, HasSubstr("--model DIR is missing"));

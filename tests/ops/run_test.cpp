@@ -321,7 +321,7 @@ TEST_F(RunProgram, says_what_is_missing_when_a_gpu_is_asked_for) {
     if (!obstacle) GTEST_SKIP() << "this machine has a GPU";
     write_text(tiny.folder / "in.jsonl", job("a", "base", "w5"));
     const ProgramResult result = run({"--device", "cuda"});
-    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.exit_code, 2);
     EXPECT_NE(result.err.find("--device cuda: " + *obstacle), std::string::npos) << result.err;
     EXPECT_FALSE(std::filesystem::exists(out()));
 }
@@ -344,6 +344,9 @@ TEST_F(RunProgram, ends_with_2_when_the_call_is_wrong) {
     EXPECT_NE(fails({"run", tiny.model.string(), "-o", out().string()}).find("no regular file"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out().string(), "--adapter-columm", "ad"}).find("there is no flag --adapter-columm"),
               std::string::npos);
+    for (const char* memory : {"100TB", "1"}) {
+        EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--kv-memory", memory}).find("that are free"), std::string::npos);
+    }
     EXPECT_NE(fails({"walk", "--help"}).find("no command 'walk'"), std::string::npos);
     EXPECT_NE(fails({}).find("subcommand"), std::string::npos);
 }
