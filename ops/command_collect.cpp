@@ -28,11 +28,15 @@ constexpr std::string_view line_begin = R"({"id":")";
 // open(), add() and flush().
 class ResultFile {
 public:
+    // Throws UsageError when the name is that of a folder.
     explicit ResultFile(const std::string& name)
         : name_(name),
           to_stdout_(name == "-"),
           is_new_(!to_stdout_ && !std::filesystem::exists(name_)),
-          is_begun_(!to_stdout_ && std::filesystem::is_regular_file(name_)) {}
+          is_begun_(!to_stdout_ && std::filesystem::is_regular_file(name_)) {
+        if (!to_stdout_ && std::filesystem::is_directory(name_))
+            throw UsageError(fmt::format("-o {} is a folder: name a file in it", name_));
+    }
     bool is_begun() const { return is_begun_; }
     // Of a file that was begun. Throws UsageError when it holds something else, so that nobody's data is appended to.
     void read_earlier(const std::function<void(const schema::ResultSummary&)>& on_earlier) {
@@ -74,8 +78,10 @@ public:
         out() << result.line << '\n';
     }
     void flush() {
-        if (!out().flush())
-            throw std::runtime_error(fmt::format("writing {} failed: is the disk full?", to_stdout_ ? "standard output" : name_));
+        if (out().flush()) return;
+        if (to_stdout_) throw std::runtime_error("writing standard output failed: is the disk full?");
+        throw std::runtime_error(
+            fmt::format("writing {} failed: is the disk full? No result is lost: run the same command again to go on", name_));
     }
     std::int64_t earlier() const { return earlier_; }
     std::int64_t added() const { return added_; }
@@ -116,9 +122,9 @@ public:
         const auto timeout = time_of("--timeout", timeout_);
         const auto since = time_of("--since", since_);
         const schema::Topics topics = topics_of(settings);
+        ResultFile file(output_);
         const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
         BatchFollower batch(kafka, topics, {.batch_id = batch_id_, .since = since ? std::optional(now() - *since) : std::nullopt});
-        ResultFile file(output_);
         if (file.is_begun()) {
             BatchFollower jobs(kafka, topics, {.batch_id = batch_id_, .since = {}, .results = false});
             file.read_earlier([&](const schema::ResultSummary& earlier) {

@@ -167,6 +167,18 @@ TEST_F(ClientTest, CollectLeavesAFileAloneThatHoldsSomethingElse) {
     EXPECT_EQ(text_of(notes), "my notes") << "a line without an end may be somebody's too";
 }
 
+TEST_F(ClientTest, CollectSaysWhatToDoWhenItCannotWrite) {
+    const Call to_folder = lorry({"collect", "--batch", "mine", "-o", folder.string()});
+    EXPECT_EQ(to_folder.code, 2);
+    EXPECT_THAT(to_folder.err, HasSubstr("is a folder: name a file in it"));
+    publish(topics.jobs(), "base", {job_line("a")}, "mine");
+    publish(topics.results(), "mine/a", {result_line("1", "a")}, "mine");
+    const Call full = lorry({"collect", "--batch", "mine", "-o", "/dev/full", "--timeout", "60s"});
+    EXPECT_EQ(full.code, 1);
+    EXPECT_THAT(full.err, HasSubstr("writing /dev/full failed: is the disk full? No result is lost: run the same command again to go on"));
+    EXPECT_TRUE(std::filesystem::exists("/dev/full"));
+}
+
 // Two batches in one file, without a word: `submit` proposed the same name after each.
 TEST_F(ClientTest, CollectLeavesAFileAloneThatHoldsAnotherBatch) {
     const Call submit = lorry({"submit", write("jobs.jsonl", {job_line("a")}), "--batch", "mine"});
