@@ -119,6 +119,8 @@ public:
     // To be called now and then by the thread that polls: throws KafkaError when no broker was reachable for deadline_later. Costs
     // nothing while they are; else asks (for a second at most) once in five seconds.
     void check_reachable();
+    // As of the last check_reachable(), by the same thread.
+    bool is_away() const { return down_since_.has_value(); }
     // The exception for brokers that were away for too long while doing `what`.
     KafkaError away(std::string_view what, std::chrono::milliseconds waited) const;
     // The exception for an error that only somebody else can mend, while doing `what`.

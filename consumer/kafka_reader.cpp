@@ -139,6 +139,8 @@ std::vector<schema::JobRecord> RecordReader::poll(milliseconds timeout, std::siz
     return records;
 }
 
+bool RecordReader::is_away() const { return state_->connection.is_away(); }
+
 bool RecordReader::at_end() const {
     return std::all_of(state_->partitions.begin(), state_->partitions.end(), [](const auto& entry) { return entry.second.at_end; });
 }

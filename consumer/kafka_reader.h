@@ -45,6 +45,8 @@ public:
     // brokers were away for longer than deadline_later, or a right is missing. A topic that goes missing is waited for without end.
     std::vector<schema::JobRecord> poll(std::chrono::milliseconds timeout, std::size_t max);
 
+    // No broker could be reached when poll() looked last; it throws when that has lasted too long.
+    bool is_away() const;
     // True when everything was read that was there when the brokers were last asked (a moment ago).
     bool at_end() const;
     // True when everything was read that was in the topics at the time of this call; asks the brokers, so not for each record.

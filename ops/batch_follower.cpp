@@ -169,13 +169,16 @@ std::vector<std::string> BatchFollower::shortened_topics() {
 FollowEnd follow_to_end(BatchFollower& batch, ProgressBar& progress, const FollowOptions& options) {
     const auto begin = Clock::now();
     auto next_standing = begin;
+    bool caught_up = false;
     while (!options.stop.load()) {
         for (const BatchResult& result : batch.poll(poll_timeout)) {
             if (options.on_result) options.on_result(result);
         }
         if (options.after_poll) options.after_poll();
         const BatchCounts& counts = batch.counts();
-        ProgressState state{.done = counts.finished(), .failed = counts.failed};
+        caught_up = caught_up || batch.is_at_end();
+        ProgressState state{.done = counts.finished(), .failed = counts.failed, .is_catching_up = !caught_up};
+        if (batch.is_away()) state.trouble = "Kafka does not answer";
         if (counts.total() > 0) state.total = counts.total();
         progress.show(state);
         const auto time = Clock::now();

@@ -78,6 +78,8 @@ public:
     Standing standing();
     // True when everything was read that was there a moment ago.
     bool is_at_end() const { return reader_.at_end(); }
+    // No broker answers at present.
+    bool is_away() const { return reader_.is_away(); }
     // Which of the topics no longer have their oldest records. Asks the brokers.
     std::vector<std::string> shortened_topics();
 

@@ -48,15 +48,17 @@ std::optional<double> share_of(const ProgressState& state) {
 // Rounded down, so that 100 % is said only when all is done.
 int percent(double share) { return static_cast<int>(std::floor(share * 100.0)); }
 
-// Rate, failures and time left: what both forms end with.
+// Rate, failures and time left, or what is in the way: what both forms end with.
 std::vector<std::string> figures_of(const ProgressState& state, double rate) {
     std::vector<std::string> figures;
+    if (!state.trouble.empty()) rate = 0.0;
     if (rate > 0.0) figures.push_back(rate >= 10.0 ? fmt::format("{:.0f}/s", rate) : fmt::format("{:.1f}/s", rate));
     if (state.failed > 0) figures.push_back(show_count(state.failed) + " failed");
     if (rate > 0.0 && state.total && *state.total > state.done) {
         const double seconds = std::min(static_cast<double>(*state.total - state.done) / rate, 1e9);
         figures.push_back(show_duration(milliseconds(static_cast<std::int64_t>(seconds * 1000.0))) + " left");
     }
+    if (!state.trouble.empty()) figures.push_back(state.trouble);
     return figures;
 }
 
@@ -98,24 +100,28 @@ std::string progress_line(const std::string& label, const ProgressState& state, 
 }
 
 ProgressBar::ProgressBar(std::string label)
-    : label_(std::move(label)), terminal_(stderr_is_terminal()), next_(Clock::now() + (terminal_ ? redraw_interval : line_interval)) {}
+    : label_(std::move(label)),
+      terminal_(stderr_is_terminal()),
+      next_(ProgressRate::Clock::now() + (terminal_ ? redraw_interval : line_interval)) {}
 
 ProgressBar::~ProgressBar() { clear(); }
 
-double ProgressBar::rate_with(const Sample& sample) {
-    samples_.push_back(sample);
+void ProgressRate::restart(Clock::time_point at, std::int64_t done) { samples_.assign(1, {at, done}); }
+
+double ProgressRate::update(Clock::time_point at, std::int64_t done) {
+    samples_.push_back({at, done});
     // One sample stays from before the window, so that the window is full.
-    while (samples_.size() > 2 && sample.at - samples_[1].at >= rate_window) samples_.pop_front();
-    const double seconds = std::chrono::duration<double>(sample.at - samples_.front().at).count();
-    return seconds < rate_seconds_min ? 0.0 : static_cast<double>(sample.done - samples_.front().done) / seconds;
+    while (samples_.size() > 2 && at - samples_[1].at >= rate_window) samples_.pop_front();
+    const double seconds = std::chrono::duration<double>(at - samples_.front().at).count();
+    return seconds < rate_seconds_min ? 0.0 : static_cast<double>(done - samples_.front().done) / seconds;
 }
 
 void ProgressBar::show(const ProgressState& state) {
-    const auto now = Clock::now();
+    const auto now = ProgressRate::Clock::now();
     // What was done before the first look (by an earlier call, say) is no part of the rate.
-    if (samples_.empty()) samples_.push_back({now, state.done});
+    if (!std::exchange(begun_, true) || state.is_catching_up) rate_.restart(now, state.done);
     if (now < next_) return;
-    const double rate = rate_with({now, state.done});
+    const double rate = rate_.update(now, state.done);
     if (terminal_) {
         next_ = now + redraw_interval;
         std::cerr << line_start << progress_bar(label_, state, rate, stderr_width() - 1) << std::flush;

@@ -14,12 +14,31 @@ struct ProgressState {
     std::int64_t done = 0;  // failed ones included
     std::int64_t failed = 0;
     std::optional<std::int64_t> total;  // nullopt: not known (yet)
+    // What was done before is only read in: that is no part of the rate.
+    bool is_catching_up = false;
+    std::string trouble = {};  // stands for rate and time left: "Kafka does not answer"
+};
+
+// How many per second, over the last ten. One thread.
+class ProgressRate {
+public:
+    using Clock = std::chrono::steady_clock;
+
+    // From here on, with what was done so far left out.
+    void restart(Clock::time_point at, std::int64_t done);
+    // The rate now; 0 in the first moments, which say nothing yet. After restart().
+    double update(Clock::time_point at, std::int64_t done);
+
+private:
+    struct Sample {
+        Clock::time_point at;
+        std::int64_t done = 0;
+    };
+    std::deque<Sample> samples_;
 };
 
 class ProgressBar {
 public:
-    using Clock = std::chrono::steady_clock;
-
     // `label` says what is being done: "submitting".
     explicit ProgressBar(std::string label);
     ~ProgressBar();  // as clear()
@@ -32,16 +51,11 @@ public:
     void clear();
 
 private:
-    struct Sample {
-        Clock::time_point at;
-        std::int64_t done = 0;
-    };
-    double rate_with(const Sample& sample);
-
     const std::string label_;
     const bool terminal_;
-    Clock::time_point next_;
-    std::deque<Sample> samples_;  // of the last seconds
+    ProgressRate::Clock::time_point next_;
+    ProgressRate rate_;
+    bool begun_ = false;
     bool drawn_ = false;
 };
 

@@ -250,6 +250,21 @@ TEST_F(ClientTest, SubmitWithWaitEndsWithTheBatch) {
     EXPECT_THAT(submit.err, HasSubstr("1 of 1 jobs ended, all well"));
 }
 
+TEST_F(ClientTest, ABatchIsFollowedThroughTheBrokersAbsence) {
+    publish(topics.jobs(), "base", {job_line("a")}, "mine");
+    BatchFollower batch(config, topics, {.batch_id = "mine", .since = {}});
+    const auto poll_until = [&](bool away) {
+        const auto deadline = std::chrono::steady_clock::now() + 15s;
+        while (batch.is_away() != away && std::chrono::steady_clock::now() < deadline) batch.poll(50ms);
+        return batch.is_away() == away;
+    };
+    EXPECT_TRUE(poll_until(false));
+    broker.set_down(true);
+    EXPECT_TRUE(poll_until(true));
+    broker.set_down(false);
+    EXPECT_TRUE(poll_until(false));
+}
+
 // Which sent an id twice: all ran twice, and were collected twice.
 TEST_F(ClientTest, ABatchThatHasJobsIsNotSubmittedAgainWithoutResume) {
     const std::string jobs = write("jobs.jsonl", {job_line("a")});

@@ -41,6 +41,23 @@ TEST(ProgressBar, FitsItsLineAndSaysWhatMatters) {
     EXPECT_THAT(progress_line("collecting", {.done = 399, .failed = 0, .total = 400}, 0.0), HasSubstr("(99 %)"));
 }
 
+TEST(ProgressBar, SaysWhatIsInTheWayInsteadOfAnOldRate) {
+    const ProgressState state{.done = 230, .failed = 3, .total = 400, .trouble = "Kafka does not answer"};
+    EXPECT_EQ(progress_line("collecting", state, 41.2), "collecting: 230 of 400 (57 %), 3 failed, Kafka does not answer");
+}
+
+// A million results of yesterday were read in a minute, and the rest was promised at that rate.
+TEST(ProgressRate, LeavesOutWhatWasDoneBeforeItsRestart) {
+    const ProgressRate::Clock::time_point begin;
+    ProgressRate rate;
+    rate.restart(begin, 0);
+    EXPECT_EQ(rate.update(begin + 1s, 1000), 1000.0);
+    rate.restart(begin + 2s, 2000);
+    EXPECT_EQ(rate.update(begin + 2s, 2000), 0.0);
+    EXPECT_EQ(rate.update(begin + 4s, 2300), 150.0);
+    EXPECT_EQ(rate.update(begin + 14s, 2300), 0.0) << "of the last ten seconds";
+}
+
 TEST(ChunkPrinter, OneJobIsWrittenAsItComesAndOthersLineByLine) {
     std::ostringstream out;
     ChunkPrinter printer(out, "a", true);
