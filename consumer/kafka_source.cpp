@@ -212,8 +212,10 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
     const bool lost = rebalance.kind == Rebalance::Kind::lost;
     for (const PartitionEpoch& partition : going) tracker_.drain(partition.topic, partition.partition);
     if (lost) {
-        spdlog::warn("{}: {} partitions were lost to another member; their unfinished jobs are dropped here", options_.topics.jobs(),
-                     going.size());
+        spdlog::warn(
+            "{}: {} partitions were lost: Kafka was away, or the group no longer waited for this worker; their unfinished jobs are dropped "
+            "here and run again",
+            options_.topics.jobs(), going.size());
         const std::scoped_lock lock(counters_mutex_);
         ++counters_.lost;
     }

@@ -69,7 +69,7 @@ std::unique_ptr<HealthServer> serve_pages(const HealthServer::Options& options) 
         return std::make_unique<HealthServer>(options);
     } catch (const std::runtime_error& error) {
         if (options.address != Settings().metrics_address) throw;
-        log_event("pages_not_served", {{"message", error.what()}});
+        log_warning("pages_not_served", {{"message", error.what()}});
         return nullptr;
     }
 }

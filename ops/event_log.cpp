@@ -35,6 +35,11 @@ public:
     std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<JsonLines>(); }
 };
 
+void log(spdlog::level::level_enum level, const char* event, schema::Json::Object members) {
+    members.emplace(members.begin(), "event", event);
+    spdlog::log(level, "{}{}", event_mark, schema::Json(std::move(members)).dump());
+}
+
 }  // namespace
 
 void start_plain_log() {
@@ -49,9 +54,7 @@ void start_event_log(const std::string& level) {
     spdlog::set_level(spdlog::level::from_str(level == "error" ? "err" : level));
 }
 
-void log_event(const char* event, schema::Json::Object members) {
-    members.emplace(members.begin(), "event", event);
-    spdlog::info("{}{}", event_mark, schema::Json(std::move(members)).dump());
-}
+void log_event(const char* event, schema::Json::Object members) { log(spdlog::level::info, event, std::move(members)); }
+void log_warning(const char* event, schema::Json::Object members) { log(spdlog::level::warn, event, std::move(members)); }
 
 }  // namespace lorry::ops

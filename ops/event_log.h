@@ -17,5 +17,7 @@ void start_event_log(const std::string& level);
 
 // An event with its members. Any thread.
 void log_event(const char* event, schema::Json::Object members);
+// The same for what somebody should look at: level warning.
+void log_warning(const char* event, schema::Json::Object members);
 
 }  // namespace lorry::ops

@@ -215,6 +215,21 @@ TEST(WorkerCommand, does_not_start_without_the_folder_of_its_adapters) {
     }
 }
 
+TEST(WorkerCommand, warns_when_another_program_has_the_port_of_its_pages) {
+    const TinyModel tiny;
+    std::unique_ptr<HealthServer> first;
+    try {
+        first = std::make_unique<HealthServer>(HealthServer::Options{.address = Settings().metrics_address, .metrics = {}, .health = {}});
+    } catch (const std::runtime_error&) {
+        // Somebody else has it, which does as well.
+    }
+    const ProgramResult second = tests::run_program_of(
+        {LORRY_PROGRAM, "worker", "--model", tiny.model.string(), "--brokers", "127.0.0.1:1", "--deadline-start", "1s", "--threads", "1"});
+    const auto events = events_in(second.err, "pages_not_served");
+    ASSERT_EQ(events.size(), 1U) << second.err;
+    EXPECT_EQ(*events[0].find("level")->as_string(), "warning");
+}
+
 TEST(HealthServer, tells_probes_what_the_worker_says) {
     Health health{.ok = false, .state = "starting"};
     const HealthServer server({.address = "127.0.0.1:0", .metrics = [] { return std::string("a 1\n"); }, .health = [&] { return health; }});
