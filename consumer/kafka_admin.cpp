@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <map>
 #include <utility>
 
 #include "consumer/kafka_connection.h"
@@ -14,11 +15,11 @@ namespace {
 
 constexpr int operation_timeout_ms = 30'000;
 
-std::vector<std::string> differences_of(const KafkaConnection& connection, const schema::TopicSpec& spec, std::int32_t partitions) {
+std::vector<std::string> differences_of(const KafkaConnection& connection, const schema::TopicSpec& spec, std::int32_t partitions,
+                                        bool embedded) {
     std::vector<std::string> differences;
     if (partitions != spec.partitions) differences.push_back(fmt::format("partitions is {}, not {}", partitions, spec.partitions));
-    const auto settings = connection.topic_settings(spec.name);
-    if (settings.empty()) return differences;
+    const auto settings = embedded ? std::map<std::string, std::string>() : connection.topic_settings(spec.name);
     for (const auto& [key, wanted] : spec.config) {
         const auto found = settings.find(key);
         if (found != settings.end() && found->second != wanted) {
@@ -75,7 +76,7 @@ std::vector<TopicOutcome> create_topics(const KafkaConfig& config, const std::ve
         TopicOutcome outcome{.name = spec.name, .kind = TopicOutcome::Kind::exists, .differences = {}};
         if (!connection.partition_count(spec.name) && create(connection, spec)) outcome.kind = TopicOutcome::Kind::created;
         const std::int32_t partitions = connection.wait_for_topic(spec.name);
-        if (outcome.kind == TopicOutcome::Kind::exists && !embedded) outcome.differences = differences_of(connection, spec, partitions);
+        if (outcome.kind == TopicOutcome::Kind::exists) outcome.differences = differences_of(connection, spec, partitions, embedded);
         outcomes.push_back(std::move(outcome));
     }
     return outcomes;

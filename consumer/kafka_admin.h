@@ -25,7 +25,7 @@ struct TopicOutcome {
     std::vector<std::string> differences;  // of an existing topic from what was asked for, readable; nothing is changed
 };
 // Creates what is missing. Throws KafkaError that names the topic and the reason for the first that cannot be created. The embedded broker
-// makes topics its own way, of four partitions and without settings, unless it was started with them; nothing is compared there.
+// makes topics its own way, of four partitions and without settings, unless it was started with them; only partitions are compared there.
 std::vector<TopicOutcome> create_topics(const KafkaConfig& config, const std::vector<schema::TopicSpec>& specs);
 
 }  // namespace lorry::consumer

@@ -58,7 +58,8 @@ private:
             }
             settings_of_topics_.retention = std::chrono::ceil<std::chrono::hours>(*time);
         }
-        settings_of_topics_.brokers = consumer::describe_cluster(kafka).brokers;
+        const consumer::ClusterInfo cluster = consumer::describe_cluster(kafka);
+        settings_of_topics_.brokers = cluster.brokers;
         std::vector<schema::TopicSpec> specs = schema::topic_specs(topics_of(settings), settings_of_topics_);
         if (replication_ > 0) {
             for (schema::TopicSpec& spec : specs) {
@@ -80,8 +81,10 @@ private:
         const bool differs =
             std::any_of(outcomes.begin(), outcomes.end(), [](const auto& outcome) { return !outcome.differences.empty(); });
         if (differs) {
-            std::cerr << "Topics that exist are left as they are. Where a remark matters, change them with kafka-configs or kafka-topics "
-                         "--alter.\n";
+            std::cerr << "Topics that exist are left as they are. "
+                      << (cluster.embedded
+                              ? "The embedded broker makes its topics when it starts: give `lorry broker` other --partitions.\n"
+                              : "Where a remark matters, change them with kafka-configs or kafka-topics --alter.\n");
         }
         return ExitCode::done;
     }

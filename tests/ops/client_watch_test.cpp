@@ -254,6 +254,11 @@ TEST_F(ClientTest, TopicsCreateSaysWhatIsThereAndPrintsTheRights) {
     EXPECT_EQ(create.code, 0) << create.err;
     EXPECT_THAT(lines_of(create.out), SizeIs(8));
     EXPECT_THAT(create.out, HasSubstr("lorry.control   exists"));
+    EXPECT_THAT(create.out, Not(HasSubstr("partitions is")));
+    const Call more = lorry({"topics", "create", "--partitions", "24"});
+    EXPECT_EQ(more.code, 0);
+    EXPECT_THAT(more.out, HasSubstr("partitions is 3, not 24"));
+    EXPECT_THAT(more.err, HasSubstr("give `lorry broker` other --partitions"));
 
     const Call acls = call({"topics", "create", "--print-acls", "--group", "lorry-base", "--prefix", "mine", "--worker-user", "User:w"});
     EXPECT_EQ(acls.code, 0) << acls.err;
