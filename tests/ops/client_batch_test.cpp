@@ -380,6 +380,13 @@ TEST_F(ClientTest, CancelWritesWhatWorkersReadForAJobAndForABatch) {
         cancels.push_back((cancel->is_batch ? "batch " : "job ") + cancel->id);
     }
     EXPECT_THAT(cancels, UnorderedElementsAre("job mine/a", "batch mine"));
+    publish(topics.jobs(), "base", {job_line("b")}, "mine");
+    const Call several = lorry({"cancel", "mine/a", "mine/b"});
+    EXPECT_EQ(several.code, 0);
+    EXPECT_THAT(several.err, HasSubstr("job mine/b: told to end. What was submitted before now and has not ended yet"));
+    EXPECT_EQ(records(topics.control()).size(), 4U);
+    EXPECT_EQ(lorry({"cancel", "mine/a", "mine/nosuch"}).code, 1);
+    EXPECT_EQ(records(topics.control()).size(), 4U) << "all or none";
     EXPECT_EQ(lorry({"cancel"}).code, 2);
     EXPECT_EQ(lorry({"cancel", "a", "--batch", "mine"}).code, 2);
 }
