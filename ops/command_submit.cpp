@@ -38,6 +38,8 @@ public:
         app.add_option("FILE", file_, "job lines as the OpenAI Batch API takes them; - is standard input")->required();
         app.add_option("--batch", batch_id_, "the batch's id (default: made of the time, and printed)")->type_name("ID");
         app.add_flag("--resume", resume_, "with --batch: sends only what is not there yet, after a submit that was cut short");
+        app.add_option("--retry-failed", retried_batch_, "sends only those jobs again that have failed in that batch, as a new batch")
+            ->type_name("ID");
         app.add_option("--deadline", deadline_, "jobs that have not ended by then expire, such as 2h (default: none)")->type_name("TIME");
         app.add_option("--spread", spread_,
                        "spreads each model's jobs over N keys, so that a much used adapter is served by several workers")
@@ -55,8 +57,9 @@ public:
         kafka_ = kafka_config_of(settings_);
         check_usage();
         JobFile file(file_, settings_.job_bytes_max.count);
-        if (!check_lines(file)) return ExitCode::failed;
         const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
+        if (!retried_batch_.empty()) failed_ = failed_before();
+        if (!check_lines(file)) return ExitCode::failed;
         refuse_used_batch();
         warn_of_embedded_broker();
         const bool all_sent = send(file);
@@ -80,6 +83,8 @@ private:
         if (!consumer::is_standard_input(file_)) require_file(file_);
         is_batch_named_ = !batch_id_.empty();
         if (resume_ && batch_id_.empty()) throw UsageError("--resume needs --batch ID: which batch is to be completed?");
+        if (!retried_batch_.empty() && retried_batch_ == batch_id_)
+            throw UsageError("--retry-failed makes a new batch: give another --batch");
         if (batch_id_.empty()) batch_id_ = make_batch_id();
         if (const auto error = batch_id_error(batch_id_)) throw UsageError("--batch: " + *error);
         if (!deadline_.empty()) {
@@ -117,10 +122,30 @@ private:
             most->first, show_bytes(most->second));
     }
 
+    // The custom_ids of the jobs of retried_batch_ that have failed so far.
+    consumer::TextSet failed_before() {
+        consumer::TextSet ids;
+        BatchFollower batch(kafka_, topics_of(settings_), {.batch_id = retried_batch_, .since = {}});
+        const auto note = [&](const BatchResult& result) {
+            if (!result.summary.ok) ids.add(result.summary.custom_id);
+        };
+        ProgressBar progress("looking for failed jobs");
+        follow_to_end(batch, progress, {.timeout = std::chrono::milliseconds(0), .stop = stop_, .on_result = note, .after_poll = {}});
+        progress.clear();
+        if (stop_) throw std::runtime_error("interrupted; nothing was sent");
+        if (ids.size() > 0) return ids;
+        throw std::runtime_error(
+            fmt::format("--retry-failed {}: {}; nothing was sent", retried_batch_,
+                        batch.counts().total() == 0 ? "there is no job of that batch" : "none of its jobs has failed"));
+    }
+
+    bool is_wanted(const JobLine& line) const { return !failed_ || failed_->contains(line.custom_id); }
+
     // False: nothing will be sent, and it was said why.
     bool check_lines(JobFile& file) {
         ProgressBar progress("checking");
         while (const auto line = file.next()) {
+            if (*line && !is_wanted(**line)) continue;
             if (*line) {
                 ++good_;
                 model_bytes_[(*line)->model] += (*line)->text.size();
@@ -182,7 +207,7 @@ private:
         file.rewind();
         while (const auto line = file.next()) {
             if (stop_) break;
-            if (!*line) continue;
+            if (!*line || !is_wanted(**line)) continue;
             if (resume_ && !before.add((*line)->custom_id)) {
                 ++skipped;
                 continue;
@@ -208,8 +233,9 @@ private:
     }
 
     ExitCode interrupted() const {
-        std::cerr << fmt::format("lorry: interrupted; what was sent will run. To send the rest:\n  lorry submit {} --batch {} --resume{}\n",
-                                 file_, batch_id_, repeated_flags(*app_));
+        std::cerr << fmt::format(
+            "lorry: interrupted; what was sent will run. To send the rest:\n  lorry submit {} --batch {} --resume{}{}\n", file_, batch_id_,
+            retried_batch_.empty() ? "" : " --retry-failed " + retried_batch_, repeated_flags(*app_));
         return ExitCode::failed;
     }
 
@@ -233,6 +259,7 @@ private:
 
     std::string file_;
     std::string batch_id_;
+    std::string retried_batch_;
     std::string deadline_;
     std::string timeout_;
     std::uint32_t spread_ = 1;
@@ -245,6 +272,7 @@ private:
 
     Settings settings_;
     consumer::KafkaConfig kafka_;
+    std::optional<consumer::TextSet> failed_;  // of retried_batch_, by custom_id
     std::optional<schema::Timestamp> deadline_at_;
     std::optional<std::chrono::milliseconds> wait_time_;
     std::int64_t good_ = 0;

@@ -277,6 +277,25 @@ TEST_F(ClientTest, ABatchThatHasJobsIsNotSubmittedAgainWithoutResume) {
     EXPECT_EQ(lorry({"submit", jobs, "--batch", "mine2"}).code, 0) << "another batch is none of its business";
 }
 
+TEST_F(ClientTest, OnlyTheFailedJobsOfABatchRunAgain) {
+    const std::string jobs = write("jobs.jsonl", {job_line("a"), job_line("b"), job_line("c")});
+    ASSERT_EQ(lorry({"submit", jobs, "--batch", "mine"}).code, 0);
+    publish(topics.results(), "mine/a", {result_line("1", "a")}, "mine");
+    const Call none = lorry({"submit", jobs, "--retry-failed", "mine"});
+    EXPECT_EQ(none.code, 1);
+    EXPECT_THAT(none.err, HasSubstr("none of its jobs has failed; nothing was sent"));
+    publish(topics.results(), "mine/b", {result_line("2", "b", 404)}, "mine");
+    const Call again = lorry({"submit", jobs, "--retry-failed", "mine", "--batch", "again"});
+    ASSERT_EQ(again.code, 0) << again.err;
+    EXPECT_THAT(again.err, HasSubstr("1 job for 1 model sent"));
+    const schema::JobRecord job = records(topics.jobs()).back();
+    EXPECT_EQ(header_of(job, "batch_id"), "again");
+    EXPECT_EQ(header_of(job, "batch_jobs"), "1");
+    EXPECT_EQ(job.value, job_line("b"));
+    EXPECT_EQ(lorry({"submit", jobs, "--retry-failed", "mine", "--batch", "mine"}).code, 2);
+    EXPECT_EQ(lorry({"submit", jobs, "--retry-failed", "nosuch"}).code, 1);
+}
+
 TEST_F(ClientTest, SubmitOfATableSaysWhatTablesAreFor) {
     const Call table = lorry({"submit", write("mails.csv", {"id,text", "1,hello"})});
     EXPECT_EQ(table.code, 2);
