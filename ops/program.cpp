@@ -2,7 +2,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
+#include <filesystem>
 #include <iostream>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,7 +24,7 @@ constexpr const char* footer =
     "Configuration: lorry.toml in the working folder or --config FILE; every key there is a flag too, and the flag wins.\n"
     "Exit codes: 0 done, 1 failed, 2 wrong usage. `lorry COMMAND --help` shows a command's flags and an example.";
 
-int report(const char* what, ExitCode code) {
+int report(const std::string& what, ExitCode code) {
     std::cerr << "lorry: " << what << '\n';
     return static_cast<int>(code);
 }
@@ -39,6 +41,9 @@ int run_reporting(Command& command) {
         return report(error.what(), ExitCode::usage);
     } catch (const consumer::TableError& error) {
         return report(error.what(), ExitCode::usage);
+    } catch (const std::filesystem::filesystem_error& error) {
+        // Its own text is the library's.
+        return report(fmt::format("{}: {}", error.path1().string(), error.code().message()), ExitCode::failed);
     } catch (const std::exception& error) {
         return report(error.what(), ExitCode::failed);
     }

@@ -171,6 +171,9 @@ TEST_F(ClientTest, CollectSaysWhatToDoWhenItCannotWrite) {
     const Call to_folder = lorry({"collect", "--batch", "mine", "-o", folder.string()});
     EXPECT_EQ(to_folder.code, 2);
     EXPECT_THAT(to_folder.err, HasSubstr("is a folder: name a file in it"));
+    const Call no_name = lorry({"collect", "--batch", "mine", "-o", std::string(300, 'x')});
+    EXPECT_EQ(no_name.code, 1);
+    EXPECT_EQ(no_name.err, fmt::format("lorry: {}: File name too long\n", std::string(300, 'x'))) << "no text of the library's own";
     publish(topics.jobs(), "base", {job_line("a")}, "mine");
     publish(topics.results(), "mine/a", {result_line("1", "a")}, "mine");
     const Call full = lorry({"collect", "--batch", "mine", "-o", "/dev/full", "--timeout", "60s"});
