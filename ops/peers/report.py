@@ -112,11 +112,11 @@ def shape_section(letter: str, entrants: list[Entrant], works: list[str], left_o
     return [*lines, ""]
 
 
-def introduction(machine: str, remark: str, works: list[str], rounds: int) -> list[str]:
+def introduction(circumstances: str, remark: str, works: list[str], rounds: int) -> list[str]:
     return [
         "# Lorry beside other engines",
         "",
-        f"Written by `ops/bench-peers`. {machine}{'; ' + remark if remark else ''}.",
+        f"Written by `ops/bench-peers`. {circumstances}{'; ' + remark if remark else ''}.",
         "",
         "One model with random weights, the same token ids, greedy, never stopping early. Every engine has its turn at a work in each",
         f"round ({rounds} in all) while the others are stopped; loading and a warm-up are not timed. A rate is the best of the rounds,",
