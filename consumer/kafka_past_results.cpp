@@ -100,10 +100,10 @@ public:
             if (stop.stop_requested()) return false;
             const auto now = std::chrono::steady_clock::now();
             if (!patience && now - last_news > connection_.config().deadline_later) {
-                throw KafkaError(fmt::format("{} [{}]: nothing comes from offset {} on, but the log ended at {}: it was truncated or made "
-                                             "anew meanwhile; start the worker again to take what is there now",
-                                             behind->topic, behind->partition, behind->next,
-                                             ends.at({behind->topic, behind->partition})));
+                throw KafkaError(
+                    fmt::format("{} [{}]: nothing comes from offset {} on, but the log ended at {}: it was truncated or made "
+                                "anew meanwhile; start the worker again to take what is there now",
+                                behind->topic, behind->partition, behind->next, ends.at({behind->topic, behind->partition})));
             }
             if (patience && now - start_time > *patience) {
                 throw KafkaError(

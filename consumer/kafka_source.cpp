@@ -205,7 +205,7 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
     for (int i = 0; i < rebalance.list->cnt; ++i) {
         const Key key{rebalance.list->elems[i].topic, rebalance.list->elems[i].partition};
         careful_.gone(key.first, key.second);
-        std::erase(resets_, key);
+        resets_.erase(key);
         std::erase(undecided_, key);
         if (const auto epoch = epoch_of(key)) going.push_back({key.first, key.second, *epoch});
     }
@@ -288,44 +288,43 @@ void KafkaSource::begin_reading(const std::vector<TakenOver>& partitions) {
 
 // Retention overtook us: on at the log's start. What is in flight goes on and is published; the epoch stays.
 void KafkaSource::go_on_after_resets() {
-    if (resets_.empty() || Clock::now() < next_resets_) return;
-    next_resets_ = Clock::now() + resets_interval;
-    std::map<Key, KafkaConnection::Watermarks> logs;
-    for (const auto& [topic, partition] : resets_) {
-        if (const auto log = connection_.try_watermarks(topic, partition)) logs.emplace(Key{topic, partition}, *log);
-    }
-    // After asking, which takes its time: what the group wants meanwhile is answered first.
-    if (!may_change_assignment()) return;
+    if (resets_.empty() || !may_change_assignment()) return;
     const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(resets_.size())));
-    std::erase_if(resets_, [&](const Key& key) {
+    std::erase_if(resets_, [&](const auto& reset) {
+        const auto& [key, log] = reset;
         const auto& [topic, partition] = key;
         const auto position = tracker_.position(topic, partition);
         const auto reading = readings_.find(key);
         if (!position || reading == readings_.end()) return true;
-        const auto log = logs.find(key);
-        if (log == logs.end()) return false;
-        const auto [first, end] = log->second;
-        const std::int64_t start = std::max(*position, first);
-        if (*position > end) {
+        if (!log) return false;
+        if (*position > log->end) {
             throw KafkaError(
                 fmt::format("{} [{}]: reading stood at offset {}, but the log ends at {}: the topic was truncated or made anew "
                             "while this worker ran; start the worker again to take what is there now",
-                            topic, partition, *position, end));
+                            topic, partition, *position, log->end));
         }
         reading->second.held.reset();  // not polled yet: if it is still in the log, it comes again
-        if (*position < first) {
-            say_lost(key, first - *position, first);
+        if (*position < log->first) {
+            say_lost(key, log->first - *position, log->first);
         } else {
-            spdlog::error("{} [{}]: the log did not hold offset {} and does now: it was truncated and written again. Going on there; jobs "
-                          "that were written again below are not read",
-                          topic, partition, *position);
+            spdlog::error(
+                "{} [{}]: the log did not hold offset {} and does now: it was truncated and written again. Going on there; jobs "
+                "that were written again below are not read",
+                topic, partition, *position);
         }
-        rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition)->offset = start;
+        rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition)->offset = std::max(*position, log->first);
         return true;
     });
-    if (list->cnt == 0) return;
-    check(rd_kafka_incremental_unassign(connection_.handle(), list.get()), "leaving a deleted position");
-    check(rd_kafka_incremental_assign(connection_.handle(), list.get()), "going on at the log's start");
+    if (list->cnt > 0) {
+        check(rd_kafka_incremental_unassign(connection_.handle(), list.get()), "leaving a deleted position");
+        check(rd_kafka_incremental_assign(connection_.handle(), list.get()), "going on at the log's start");
+    }
+    // For the next turn: asking takes its time, and what the group wants by then is to be heard and answered first.
+    if (Clock::now() < next_resets_) return;
+    next_resets_ = Clock::now() + resets_interval;
+    for (auto& [key, log] : resets_) {
+        if (!log) log = connection_.try_watermarks(key.first, key.second);
+    }
 }
 
 // Goes round the partitions from where the last call ended, so that none waits for another's backlog. Of each comes a run of records:
@@ -371,7 +370,7 @@ void KafkaSource::take_error(const rd_kafka_message_t& message) {
     const std::string text = rd_kafka_message_errstr(&message);
     if (message.err == RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET && message.rkt != nullptr) {
         const Key key{rd_kafka_topic_name(message.rkt), message.partition};
-        if (readings_.contains(key) && std::find(resets_.begin(), resets_.end(), key) == resets_.end()) resets_.push_back(key);
+        if (readings_.contains(key)) resets_.try_emplace(key);
         return;
     }
     if (message.err == RD_KAFKA_RESP_ERR__MAX_POLL_EXCEEDED) {

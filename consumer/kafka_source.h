@@ -109,7 +109,8 @@ private:
     std::deque<Rebalance> rebalances_;  // told by librdkafka, not yet answered
     bool is_arriving_ = false;          // an assign is not answered yet: its partitions are being taken over
     std::vector<Key> undecided_;        // assigned, but a transaction holds their offsets undecided: they are not read yet
-    std::vector<Key> resets_;           // out of range: their position is to be found anew
+    // Out of range, their position is to be found anew; and the log's bounds, once asked for.
+    std::map<Key, std::optional<KafkaConnection::Watermarks>> resets_;
     TopicPartitions asked_;             // what the take-over that runs is about
     Clock::time_point next_take_over_;  // of undecided_
     Clock::time_point next_resets_;

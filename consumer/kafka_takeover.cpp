@@ -157,8 +157,7 @@ std::vector<TakenOver> TakeOver::ask(const TopicPartitions& partitions, const st
         const auto log = consumer_.watermarks(found.topic, found.partition, consumer_.config().deadline_later, stop);
         if (!log) return {};
         const auto committed = found.offset >= 0 ? std::optional(found.offset) : std::nullopt;
-        const TakenOver& taken =
-            all.emplace_back(take_over(found.topic, found.partition, committed, metadata_of(found), *log, jobs_id));
+        const TakenOver& taken = all.emplace_back(take_over(found.topic, found.partition, committed, metadata_of(found), *log, jobs_id));
         questions.push_back({.partition = taken.partition,
                              .first = taken.start,
                              .end = taken.basis == Basis::nothing ? taken.start : taken.end,

@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t piece_bytes = 1 << 20;
 constexpr std::int64_t memory_pieces = 256;  // more than the last cache of any machine it was tried on
-constexpr std::int64_t turns = 40'000;  // of a compute probe's piece: some hundred microseconds
+constexpr std::int64_t turns = 40'000;       // of a compute probe's piece: some hundred microseconds
 constexpr std::int64_t pieces_per_thread = 24;
 constexpr int tries = 5;
 
