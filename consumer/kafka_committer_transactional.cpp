@@ -135,9 +135,12 @@ private:
         if (sent.end != StepEnd::done && (sent.end != StepEnd::aborting || !transaction.rejected.empty())) return sent;
         fault_point("outbox.produced");
         const PartitionListHandle offsets = offsets_of(consumer_.handle(), transaction.commits);
-        // Also after records that were thrown away: they do not know why, the transaction does.
+        // Also after records that were thrown away: they do not know why, the transaction does (but not always that time was over).
         auto result = producer_->send_offsets(group.get(), offsets.get());
-        if (result.end != StepEnd::done) return result;
+        if (result.end != StepEnd::done) {
+            result.timed_out = result.timed_out || sent.timed_out;
+            return result;
+        }
         if (sent.end != StepEnd::done) return sent;
         fault_point("outbox.offsets_sent");
         result = producer_->commit();
