@@ -319,11 +319,15 @@ constexpr const char* name_of(Quantization quantization) {
     return "";
 }
 
+// How keys and values are cached: as wide as the weights' storage, or as int8 with a scale for each token of each head.
+enum class KvFormat : std::uint8_t { as_weights, int8 };
+
 struct CpuOptions {
     int threads = 0;                    // 0: the cores this process may use
     std::optional<CpuIsa> isa;          // nullopt: by the chip (kernels/cpu/isa.cpp's table)
     Format weights = Format::bfloat16;  // storage of packed weights, adapters and KV; float32 is strict parity
     Quantization quantize = Quantization::none;
+    KvFormat kv = KvFormat::as_weights;
 };
 
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);

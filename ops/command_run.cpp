@@ -245,6 +245,8 @@ consumer::RunIdentity RunCommand::identity_of(const EngineSetup& setup, const Se
                                       {"quantize", settings.quantize},
                                       {"job_bytes_max", std::to_string(settings.job_bytes_max.count)},
                                       {"sample", std::to_string(sample_)}};
+    // Left out where it is not asked for: runs that began before there was a choice go on.
+    if (settings.kv_dtype != "auto") identity.emplace_back("kv_dtype", settings.kv_dtype);
     if (summary_) {
         identity.insert(identity.begin(),
                         {{"input", topic_}, {"input size", fmt::format("{} bytes", summary_->bytes)}, {"input content", summary_->hash}});

@@ -133,14 +133,13 @@ void memory(Course& course, Experiment& experiment) {
                      {"share", "of float32, %", percent},
                      {"kv_bytes", "KV cache of 1,000 tokens, MiB", mebi, 1},
                      {"tokens_per_second", "tokens/s, 8 at a time"}};
-    for (const WeightFormat& format : weight_formats) {
+    for (const StorageFormat& format : storage_formats) {
         Settings own = course.settings;
-        own.dtype = format.dtype;
-        own.quantize = format.quantize;
+        format.put_into(own);
         EngineSetup setup(own);
         const auto bytes = static_cast<double>(setup.model().weight_bytes());
         const double widest = table.rows.empty() ? bytes : table.number(0, 1);
-        table.rows.push_back({weights_name(cpu_options(own)), bytes, bytes / widest, 1000.0 * static_cast<double>(setup.kv_token_bytes()),
+        table.rows.push_back({storage_name(cpu_options(own)), bytes, bytes / widest, 1000.0 * static_cast<double>(setup.kv_token_bytes()),
                               tokens_per_second(best_run(course, setup, shape_of(8, 32, 32)))});
     }
     const std::size_t last = table.rows.size() - 1;

@@ -66,7 +66,14 @@ kernels::CpuOptions cpu_options(const Settings& settings) {
     if (settings.isa == "avx512bf16") options.isa = kernels::CpuIsa::avx512bf16;
     if (settings.quantize == "int8") options.quantize = kernels::Quantization::int8;
     if (settings.quantize == "int4") options.quantize = kernels::Quantization::int4;
+    if (settings.kv_dtype == "int8") options.kv = kernels::KvFormat::int8;
     return options;
+}
+
+void StorageFormat::put_into(Settings& settings) const {
+    settings.dtype = dtype;
+    settings.quantize = quantize;
+    settings.kv_dtype = kv_dtype;
 }
 
 std::unique_ptr<kernels::Backend> make_backend(const Settings& settings) {
@@ -75,6 +82,8 @@ std::unique_ptr<kernels::Backend> make_backend(const Settings& settings) {
         if (settings.device == "cuda" && obstacle) throw UsageError("--device cuda: " + *obstacle);
         if (!obstacle && settings.quantize != "none")
             throw UsageError("--quantize " + settings.quantize + ": the GPU has no such weights; add --device cpu or leave it out");
+        if (!obstacle && settings.kv_dtype != "auto")
+            throw UsageError("--kv-dtype " + settings.kv_dtype + ": the GPU has no such cache; add --device cpu or leave it out");
         if (!obstacle) return kernels::make_cuda_backend({.weights = storage_of(settings)});
     }
     return kernels::make_cpu_backend(cpu_options(settings));
@@ -82,6 +91,10 @@ std::unique_ptr<kernels::Backend> make_backend(const Settings& settings) {
 
 std::string weights_name(const kernels::CpuOptions& options) {
     return options.quantize == kernels::Quantization::none ? kernels::name_of(options.weights) : kernels::name_of(options.quantize);
+}
+
+std::string storage_name(const kernels::CpuOptions& options) {
+    return weights_name(options) + (options.kv == kernels::KvFormat::int8 ? ", KV cache too" : "");
 }
 
 EngineSetup::EngineSetup(const Settings& settings, OpProfile* profile)
@@ -132,7 +145,8 @@ std::string EngineSetup::describe() const {
         {"  device", backend_->info().name},
         {"  weights", fmt::format("{} in {} (checkpoint: {})", show_bytes(model_->weight_bytes()), weights_name(cpu_options(settings_)),
                                   kernels::name_of(config.storage))},
-        {"  KV cache", fmt::format("{}: {} tokens; one job holds up to {}", show_bytes(memory_.kv_bytes), show_count(tokens),
+        {"  KV cache", fmt::format("{}{}: {} tokens; one job holds up to {}", show_bytes(memory_.kv_bytes),
+                                   settings_.kv_dtype == "auto" ? "" : " in " + settings_.kv_dtype, show_count(tokens),
                                    show_count(engine_->context_max()))},
         {"  adapters", fmt::format("up to {} in memory", show_bytes(memory_.adapter_bytes))},
         {"  batch", fmt::format("up to {} sequences, {} tokens a step", options_.sequences_max, options_.step_rows_max)},

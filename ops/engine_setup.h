@@ -34,17 +34,22 @@ engine::ModelConfig load_config(const std::filesystem::path& folder);
 
 // The storage of weights that --dtype asks for.
 kernels::Format storage_of(const Settings& settings);
-// The CPU's storage and instruction set that --dtype, --quantize and --isa ask for.
+// The CPU's storage and instruction set that --dtype, --quantize, --kv-dtype and --isa ask for.
 kernels::CpuOptions cpu_options(const Settings& settings);
-// The ways to store weights that benchmarks compare, widest first: --dtype and --quantize.
-struct WeightFormat {
+// The ways to store weights and KV cache that benchmarks compare: --dtype, --quantize and --kv-dtype.
+struct StorageFormat {
     const char* dtype;
     const char* quantize;
+    const char* kv_dtype = "auto";
+    void put_into(Settings& settings) const;
 };
-inline constexpr std::array weight_formats = {WeightFormat{"float32", "none"}, WeightFormat{"bfloat16", "none"},
-                                              WeightFormat{"bfloat16", "int8"}, WeightFormat{"bfloat16", "int4"}};
+inline constexpr std::array storage_formats = {StorageFormat{"float32", "none"}, StorageFormat{"bfloat16", "none"},
+                                               StorageFormat{"bfloat16", "int8"}, StorageFormat{"bfloat16", "int8", "int8"},
+                                               StorageFormat{"bfloat16", "int4"}};
 // How matmul weights are stored: "bfloat16".
 std::string weights_name(const kernels::CpuOptions& options);
+// The same, and the KV cache where it is narrower than --dtype: "int8, KV cache too".
+std::string storage_name(const kernels::CpuOptions& options);
 
 // What --device asks for. Throws UsageError saying what stands in the way of a GPU that was asked for by name.
 std::unique_ptr<kernels::Backend> make_backend(const Settings& settings);

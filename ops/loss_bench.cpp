@@ -45,15 +45,14 @@ std::vector<LossRow> measure_loss(const Settings& settings, const std::filesyste
     if (jobs == "-") throw UsageError("--jobs -: they are read once for each way to store weights, so they must be in a file");
     std::vector<LossRow> rows;
     std::map<engine::RequestId, std::vector<engine::TokenId>> exact;
-    for (const WeightFormat& format : weight_formats) {
+    for (const StorageFormat& format : storage_formats) {
         Settings own = settings;
-        own.dtype = format.dtype;
-        own.quantize = format.quantize;
+        format.put_into(own);
         own.device = "cpu";
         EngineSetup setup(own);
         const AdapterFolders adapters(own.adapters, base_name_of(own), setup.model().config());
         for (engine::Request& request : read_requests(jobs, jobs_max, setup, adapters)) setup.engine().submit(std::move(request));
-        LossRow row{.weights = weights_name(cpu_options(own))};
+        LossRow row{.weights = storage_name(cpu_options(own))};
         double log_probability = 0.0;
         engine::StepOutput output;
         while (setup.engine().has_work()) {

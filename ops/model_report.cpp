@@ -89,9 +89,9 @@ std::size_t weight_bytes(const engine::ModelReport& model, const kernels::CpuOpt
 void check_memory(const Settings& settings, ModelCheck& check) {
     const ModelConfig& config = check.model.config;
     const kernels::CpuOptions options = cpu_options(settings);
-    const kernels::Format stored = options.weights;
+    const auto backend = kernels::make_cpu_backend(options);
     check.weight_bytes = weight_bytes(check.model, options);
-    check.kv_token_bytes = 2 * kernels::bytes_of(stored) * static_cast<std::size_t>(config.layers * config.kv_heads * config.head_dim);
+    check.kv_token_bytes = backend->kv_block_bytes(engine::kv_shape_of(config)) / static_cast<std::size_t>(backend->block_size());
     check.memory_limit = memory_limit();
     check.memory_available = memory_available();
     if (check.weight_bytes > check.memory_available) {

@@ -24,6 +24,8 @@ constexpr std::array settings_of_all = {
     Setting{"quantize", model, &Settings::quantize, "none|int8|int4",
             "int8: weights as int8 with a scale per output, made at load, and matmul inputs as int8 with a scale per row; int4: the same "
             "with weights of 4.5 bits, embeddings and head left int8"},
+    Setting{"kv_dtype", model, &Settings::kv_dtype, "auto|int8",
+            "storage of the KV cache; auto is that of --dtype, int8 takes 55 % of bfloat16's memory: a scale for each token of each head"},
     Setting{"isa", model, &Settings::isa, "auto|avx512bf16|avx512|avx2|scalar", "instruction set of the CPU kernels"},
     Setting{"threads", model, &Settings::threads, "N", "threads that compute (0: the cores this process may use)"},
     Setting{"kv_memory", model, &Settings::kv_memory, "SIZE",

@@ -26,6 +26,7 @@ struct Settings {
     std::string device = "auto";
     std::string dtype = "auto";
     std::string quantize = "none";
+    std::string kv_dtype = "auto";
     std::string isa = "auto";
     std::int64_t threads = 0;
     std::optional<Bytes> kv_memory;

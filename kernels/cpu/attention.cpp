@@ -45,8 +45,11 @@ void CpuBackend::attention(const AttentionArgs& args) {
     }
     const std::int64_t rows = std::max(piece_rows, group);
     const std::int64_t score_stride = (longest + kv_block_size - 1) / kv_block_size * kv_block_size;
-    // Of each thread: scores, and behind all scores the queries in bfloat16.
-    float* const scores_of_all = score_scratch_.floats(pool_.threads() * rows * (score_stride + (args.head_dim + 1) / 2));
+    // Of each thread: scores, and behind all scores the queries in bfloat16 or int8.
+    const std::int64_t query_floats = std::max((args.head_dim + 1) / 2, int8_query_bytes(args.head_dim) / 4);
+    float* const scores_of_all = score_scratch_.floats(pool_.threads() * rows * (score_stride + query_floats));
+    float* const queries_of_all = scores_of_all + pool_.threads() * rows * score_stride;
+    const auto attend = int8_attention_ != nullptr ? int8_attention_ : kernels_.attention;
 
     const auto* const q = static_cast<const float*>(args.qkv.data);
     const bool narrow = args.out.format != Format::float32;
@@ -58,27 +61,25 @@ void CpuBackend::attention(const AttentionArgs& args) {
             const AttentionPiece& piece = attention_pieces_[static_cast<std::size_t>(index)];
             const std::int64_t row = piece.sequence->row_begin + piece.row_begin;
             const std::int64_t column = piece.kv_head * group * args.head_dim;
-            kernels_.attention({.q = q + row * args.qkv.stride + column,
-                                .q_stride = args.qkv.stride,
-                                .keys = cache.layer(args.layer) + piece.kv_head * cache.head_bytes(),
-                                .value_offset = cache.value_offset(),
-                                .block_bytes = cache.layer_block_bytes(),
-                                .bfloat16 = cache.format() == Format::bfloat16,
-                                .paired = cache.paired(),
-                                .blocks = piece.sequence->blocks.data(),
-                                .position = piece.sequence->position + piece.row_begin,
-                                .positions = piece.rows,
-                                .window = args.window.value_or(longest),
-                                .group = group,
-                                .head_dim = args.head_dim,
-                                .value_stride = cache.value_stride(),
-                                .scale = args.scale,
-                                .out = out + row * out_stride + column,
-                                .out_stride = out_stride,
-                                .scores = scores_of_all + thread * rows * score_stride,
-                                .score_stride = score_stride,
-                                .queries = reinterpret_cast<std::byte*>(scores_of_all + pool_.threads() * rows * score_stride) +
-                                           thread * rows * args.head_dim * 2});
+            attend({.q = q + row * args.qkv.stride + column,
+                    .q_stride = args.qkv.stride,
+                    .keys = cache.layer(args.layer) + piece.kv_head * cache.head_bytes(),
+                    .value_offset = cache.value_offset(),
+                    .block_bytes = cache.layer_block_bytes(),
+                    .layout = cache.layout(),
+                    .blocks = piece.sequence->blocks.data(),
+                    .position = piece.sequence->position + piece.row_begin,
+                    .positions = piece.rows,
+                    .window = args.window.value_or(longest),
+                    .group = group,
+                    .head_dim = args.head_dim,
+                    .value_stride = cache.value_stride(),
+                    .scale = args.scale,
+                    .out = out + row * out_stride + column,
+                    .out_stride = out_stride,
+                    .scores = scores_of_all + thread * rows * score_stride,
+                    .score_stride = score_stride,
+                    .queries = reinterpret_cast<std::byte*>(queries_of_all + thread * rows * query_floats)});
         }
     });
     if (!narrow) return;

@@ -244,7 +244,7 @@ struct Attention {
     }
 
     static void run(const AttentionTask& task) {
-        if (task.bfloat16) {
+        if (task.layout == KvLayout::bfloat16) {
             run_as<Bf16>(task);
         } else {
             run_as<float>(task);

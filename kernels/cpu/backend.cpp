@@ -21,7 +21,8 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
     const cpu::DotKernels* dot = options.weights == Format::bfloat16 ? kernels.bfloat16_dot : nullptr;
     if (options.quantize == Quantization::int8) dot = &cpu::int8_kernels_of(isa);
     if (options.quantize == Quantization::int4) dot = &cpu::int4_kernels_of(isa);
-    return std::make_unique<cpu::CpuBackend>(kernels, threads, options.weights, dot);
+    return std::make_unique<cpu::CpuBackend>(kernels, threads, options.weights, dot,
+                                             options.kv == KvFormat::int8 ? cpu::int8_attention_of(isa) : nullptr);
 }
 
 namespace cpu {
@@ -36,6 +37,8 @@ constexpr std::int64_t piece_elements = 20'000;
 constexpr std::int64_t whole_rows_max = 64;
 constexpr std::int64_t whole_rows_least = 32;
 constexpr std::int64_t whole_rows_bytes = std::int64_t{400} << 10;
+// Of the KV cache, whose blocks are handed out low numbers first.
+constexpr std::int64_t kv_touched_bytes = std::int64_t{512} << 20;
 
 class CpuBuffer final : public Buffer {
 public:
@@ -88,10 +91,12 @@ Activation kind_of(ActivationKind kind) {
 
 }  // namespace
 
-CpuBackend::CpuBackend(const Kernels& kernels, int threads, Format weights, const DotKernels* dot)
+CpuBackend::CpuBackend(const Kernels& kernels, int threads, Format weights, const DotKernels* dot,
+                       void (*int8_attention)(const AttentionTask&))
     : kernels_(kernels),
       weights_(weights),
       dot_(dot),
+      int8_attention_(int8_attention),
       lora_by_pairs_(weights == Format::bfloat16 && kernels.bfloat16_dot != nullptr),
       pool_(threads),
       sampler_(kernels, pool_) {}
@@ -100,8 +105,8 @@ DeviceInfo CpuBackend::info() const {
     const std::string threads = std::to_string(pool_.threads()) + (pool_.threads() == 1 ? " thread" : " threads");
     const std::string matmuls = dot_ == nullptr ? "widened" : dot_->name;
     return {.name = std::string("cpu (") + kernels_.name + ", " + matmuls + " matmuls, " + threads + ")",
-            .fingerprint =
-                std::string("cpu-") + kernels_version + "-" + kernels_.name + "-" + name_of(weights_) + "-" + matmuls + "-" + chip_name(),
+            .fingerprint = std::string("cpu-") + kernels_version + "-" + kernels_.name + "-" + name_of(weights_) + "-" + matmuls +
+                           (int8_attention_ == nullptr ? "" : "-int8kv") + "-" + chip_name(),
             .memory_total = machine_memory_total(),
             .memory_free = machine_memory_free()};
 }
@@ -140,13 +145,24 @@ std::unique_ptr<PackedLora> CpuBackend::pack_lora(std::span<const LoraPart> part
                                      PanelShape{.storage = stored, .width = b.panel_width, .group = b.group}, lora_arena_);
 }
 
-std::size_t CpuBackend::kv_block_bytes(const KvShape& shape) const {
-    const std::int64_t padded = (shape.head_dim + 15) / 16 * 16;
-    return static_cast<std::size_t>(shape.layers * shape.kv_heads * kv_block_size * (shape.head_dim + padded)) * bytes_of(weights_);
+KvLayout CpuBackend::kv_layout(const KvShape& shape) const {
+    if (int8_attention_ != nullptr) return KvLayout::int8;
+    if (weights_ == Format::float32) return KvLayout::float32;
+    return kernels_.bfloat16_dot != nullptr && shape.head_dim % 2 == 0 ? KvLayout::bfloat16_pairs : KvLayout::bfloat16;
 }
 
+std::size_t CpuBackend::kv_block_bytes(const KvShape& shape) const {
+    return static_cast<std::size_t>(shape.layers * shape.kv_heads * CpuKvCache::head_bytes(shape, kv_layout(shape)));
+}
+
+// What the first jobs fill is the process's own from here on: a system takes its time to give memory out, and would do so in their steps.
 std::unique_ptr<KvCache> CpuBackend::make_kv_cache(const KvShape& shape, std::int64_t blocks) {
-    return std::make_unique<CpuKvCache>(shape, blocks, weights_, kernels_.bfloat16_dot != nullptr);
+    auto cache = std::make_unique<CpuKvCache>(shape, blocks, kv_layout(shape));
+    const std::int64_t bytes = std::min(blocks * cache->layer_block_bytes(), kv_touched_bytes / shape.layers);
+    pool_.run(shape.layers, 1, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t layer = begin; layer < end; ++layer) std::memset(cache->layer(layer), 0, static_cast<std::size_t>(bytes));
+    });
+    return cache;
 }
 
 void CpuBackend::copy_block(KvCache& cache, BlockId from, BlockId to) {
@@ -387,8 +403,7 @@ void CpuBackend::rope_store(const RopeStoreArgs& args) {
                         .head_bytes = cache.head_bytes(),
                         .value_offset = cache.value_offset(),
                         .value_stride = cache.value_stride(),
-                        .bfloat16 = cache.format() == Format::bfloat16,
-                        .paired = cache.paired(),
+                        .layout = cache.layout(),
                         .row_blocks = row_blocks_.data(),
                         .row_slots = row_slots_.data()};
     run_rows(args.qkv.rows, args.qkv.columns, [&](std::int64_t begin, std::int64_t end, int) { kernels_.rope(task, begin, end); });

@@ -18,7 +18,9 @@ namespace lorry::kernels::cpu {
 class CpuBackend final : public Backend {
 public:
     // `kernels` and `dot` outlive the backend. weights: float32 or bfloat16. dot: with it, matmul weights are as narrow as it reads them.
-    CpuBackend(const Kernels& kernels, int threads, Format weights, const DotKernels* dot);
+    // int8_attention: with it, the KV cache is int8.
+    CpuBackend(const Kernels& kernels, int threads, Format weights, const DotKernels* dot,
+               void (*int8_attention)(const AttentionTask&) = nullptr);
 
     DeviceInfo info() const override;
     std::unique_ptr<Buffer> allocate(std::size_t bytes) override;
@@ -98,10 +100,12 @@ private:
     // Rows in the format that A's kernel reads: `in` itself, or made in the thread's scratch memory.
     Matrix shrink_inputs(const Matrix& in, int thread);
     void cut_attention(const AttentionArgs& args);
+    KvLayout kv_layout(const KvShape& shape) const;
 
     const Kernels& kernels_;
     const Format weights_;
     const DotKernels* const dot_;
+    void (*const int8_attention_)(const AttentionTask&);  // null: the KV cache is as wide as weights_
     const bool lora_by_pairs_;  // adapters are read by the kernels of bfloat16 pairs, whatever the base's weights are
     ThreadPool pool_;
     Sampler sampler_;

@@ -1,15 +1,16 @@
-// int8 and int4 sums on any machine.
+// int8 and int4 sums, and attention over an int8 cache, on any machine.
+#include "kernels/cpu/int8_attention.h"
 #include "kernels/cpu/int8_dot.h"
+#include "kernels/cpu/isa_scalar.h"
 
 namespace lorry::kernels::cpu {
 
 namespace {
 
-struct Scalar {
-    static constexpr int lanes = 4;
+struct Int8Scalar : Scalar {
     static constexpr int vectors = 4;
     static constexpr int rows_max = 2;
-    using Sums = Vectors<lanes>::Ints;
+    using Sums = Ints;
     struct Weights {
         std::int8_t bytes[extent(lanes * 4)];
     };
@@ -22,12 +23,6 @@ struct Scalar {
         __builtin_memcpy(&x, &bytes, sizeof x);
         return x;
     }
-    // `lanes` bytes, each in 32 bits.
-    [[gnu::always_inline]] static inline Sums widened(const std::byte* from) {
-        Sums x;
-        for (int lane = 0; lane < lanes; ++lane) x[lane] = static_cast<int>(from[lane]);
-        return x;
-    }
     [[gnu::always_inline]] static inline Inputs all(std::uint32_t four) {
         Inputs x;
         __builtin_memcpy(&x, &four, sizeof x);
@@ -38,11 +33,32 @@ struct Scalar {
             for (int i = 0; i < 4; ++i) sums[lane] += w.bytes[lane * 4 + i] * x.bytes[i];
         }
     }
-    [[gnu::always_inline]] static inline Sums ints(Sums sums) { return sums; }
+    [[gnu::always_inline]] static inline Ints ints(Sums sums) { return sums; }
+
+    struct Pairs {
+        std::int16_t halves[extent(lanes * 2)];
+    };
+    [[gnu::always_inline]] static inline Pairs widened_pairs(const std::byte* from) {
+        Pairs x;
+        for (int i = 0; i < lanes * 2; ++i) x.halves[i] = static_cast<std::int8_t>(from[i]);
+        return x;
+    }
+    [[gnu::always_inline]] static inline Pairs all_pairs(std::uint32_t pair) {
+        Pairs x;
+        for (int lane = 0; lane < lanes; ++lane) __builtin_memcpy(x.halves + lane * 2, &pair, sizeof pair);
+        return x;
+    }
+    [[gnu::always_inline]] static inline void dot_pairs(Ints& sums, const Pairs& v, const Pairs& w) {
+        for (int lane = 0; lane < lanes; ++lane) {
+            for (int i = 0; i < 2; ++i) sums[lane] += v.halves[lane * 2 + i] * w.halves[lane * 2 + i];
+        }
+    }
 };
 
 }  // namespace
 
-const DotKernels& scalar_int4_kernels() { return DotMatmul<Int4Dot<Scalar>>::table; }
+const DotKernels& scalar_int4_kernels() { return DotMatmul<Int4Dot<Int8Scalar>>::table; }
+
+void scalar_int8_attention(const AttentionTask& task) { Int8Attention<Int8Scalar>::run(task); }
 
 }  // namespace lorry::kernels::cpu

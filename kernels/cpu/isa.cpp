@@ -103,17 +103,41 @@ const Kernels& kernels_of(CpuIsa isa) {
     return scalar_kernels();
 }
 
-const DotKernels& int4_kernels_of(CpuIsa isa) {
+namespace {
+
+// What multiplies int8.
+enum class Int8Isa : std::uint8_t { scalar, avx2, avx512vnni };
+Int8Isa int8_isa_of(CpuIsa isa) {
     switch (isa) {
         case CpuIsa::scalar: break;
-        case CpuIsa::avx2: return avx2_int4_kernels();
+        case CpuIsa::avx2: return Int8Isa::avx2;
         case CpuIsa::avx512:
-        case CpuIsa::avx512bf16: return __builtin_cpu_supports("avx512vnni") ? avx512vnni_int4_kernels() : avx2_int4_kernels();
+        case CpuIsa::avx512bf16: return __builtin_cpu_supports("avx512vnni") ? Int8Isa::avx512vnni : Int8Isa::avx2;
+    }
+    return Int8Isa::scalar;
+}
+
+}  // namespace
+
+const DotKernels& int4_kernels_of(CpuIsa isa) {
+    switch (int8_isa_of(isa)) {
+        case Int8Isa::scalar: break;
+        case Int8Isa::avx2: return avx2_int4_kernels();
+        case Int8Isa::avx512vnni: return avx512vnni_int4_kernels();
     }
     return scalar_int4_kernels();
 }
 
 const DotKernels& int8_kernels_of(CpuIsa isa) { return *int4_kernels_of(isa).unpacked; }
+
+void (*int8_attention_of(CpuIsa isa))(const AttentionTask&) {
+    switch (int8_isa_of(isa)) {
+        case Int8Isa::scalar: break;
+        case Int8Isa::avx2: return avx2_int8_attention;
+        case Int8Isa::avx512vnni: return avx512vnni_int8_attention;
+    }
+    return scalar_int8_attention;
+}
 
 std::string chip_name() {
     const Chip chip = this_chip();

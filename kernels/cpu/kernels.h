@@ -68,6 +68,19 @@ struct DotKernels {
     double (*operations)(std::int64_t turns) = nullptr;
 };
 
+// How keys and values lie in their cache: see CpuKvCache.
+enum class KvLayout : std::uint8_t { float32, bfloat16, bfloat16_pairs, int8 };
+
+// Of an int8 cache, bytes of one head in a block. Keys are followed by the float32 scales and by the int32 offsets of their 16 tokens, as
+// an int8 weight's outputs have them; values by their scales.
+constexpr std::int64_t int8_keys_bytes(std::int64_t head_dim) { return (head_dim + 3) / 4 * 64; }
+constexpr std::int64_t int8_value_offset(std::int64_t head_dim) { return int8_keys_bytes(head_dim) + 128; }
+constexpr std::int64_t int8_head_bytes(std::int64_t head_dim, std::int64_t value_stride) {
+    return int8_value_offset(head_dim) + 16 * value_stride + 64;
+}
+// Bytes of a query of an int8 cache: an int8 row.
+constexpr std::int64_t int8_query_bytes(std::int64_t head_dim) { return int8_scale_offset(head_dim) + 4; }
+
 // The query heads of one kv head, for consecutive positions of one sequence.
 struct AttentionTask {
     const float* q = nullptr;  // [positions, group * head_dim]
@@ -75,8 +88,7 @@ struct AttentionTask {
     const std::byte* keys = nullptr;  // of this layer and kv head, in block 0
     std::int64_t value_offset = 0;    // bytes from a block's keys to its values
     std::int64_t block_bytes = 0;     // bytes from one block to the next
-    bool bfloat16 = false;
-    bool paired = false;  // bfloat16 as bfloat16_dot reads it: see CpuKvCache
+    KvLayout layout = KvLayout::float32;
     const std::int32_t* blocks = nullptr;
     std::int64_t position = 0;  // of the first row
     std::int64_t positions = 0;
@@ -89,7 +101,7 @@ struct AttentionTask {
     std::int64_t out_stride = 0;
     float* scores = nullptr;  // scratch: [positions * group, score_stride]
     std::int64_t score_stride = 0;
-    std::byte* queries = nullptr;  // scratch, paired: [positions * group, head_dim] bfloat16
+    std::byte* queries = nullptr;  // scratch: [positions * group] of bfloat16 for pairs, of int8 rows for int8
 };
 
 struct NormTask {
@@ -121,8 +133,7 @@ struct RopeTask {
     std::int64_t head_bytes = 0;  // bytes from one kv head to the next in a block
     std::int64_t value_offset = 0;
     std::int64_t value_stride = 0;
-    bool bfloat16 = false;
-    bool paired = false;                       // as AttentionTask's
+    KvLayout layout = KvLayout::float32;
     const std::int32_t* row_blocks = nullptr;  // [rows] the block each row is stored in
     const std::int32_t* row_slots = nullptr;   // [rows] its place there
 };
@@ -156,7 +167,7 @@ struct Kernels {
     void (*matmul)(const MatmulTask&, std::int64_t panel_begin, std::int64_t panel_end) = nullptr;
     // The same over narrow panels, each output four interleaved chains: few outputs of many inputs, as LoRA's A.
     void (*shrink)(const MatmulTask&, std::int64_t panel_begin, std::int64_t panel_end) = nullptr;
-    void (*attention)(const AttentionTask&) = nullptr;
+    void (*attention)(const AttentionTask&) = nullptr;  // over any layout but int8
     void (*norm)(const NormTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
     void (*rope)(const RopeTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
     void (*activation)(const ActivationTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
@@ -194,5 +205,10 @@ const Kernels& avx512bf16_kernels();
 const DotKernels& scalar_int4_kernels();
 const DotKernels& avx2_int4_kernels();
 const DotKernels& avx512vnni_int4_kernels();
+
+// Attention over an int8 cache.
+void scalar_int8_attention(const AttentionTask& task);
+void avx2_int8_attention(const AttentionTask& task);
+void avx512vnni_int8_attention(const AttentionTask& task);
 
 }  // namespace lorry::kernels::cpu

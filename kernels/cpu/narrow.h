@@ -29,8 +29,14 @@ struct Narrow {
         }
     }
 
-    // x is stored as round(x * 127 / largest) + 128; a row that is not finite gets a scale that is none either, so that it shows.
-    static void to_int8(const float* from, std::byte* to, std::int64_t size) {
+    using Octets = typename Vectors<lanes>::Octets;
+
+    // What a row's elements are divided by, and its inverse. A row that is not finite gets a scale that is none either, so that it shows.
+    struct Int8Scale {
+        float scale;
+        Floats inverse;
+    };
+    [[gnu::always_inline]] static inline Int8Scale int8_scale(const float* from, std::int64_t size) {
         Floats most{};
         Floats defect{};
         const auto look = [&](Floats x) __attribute__((always_inline)) {
@@ -41,26 +47,35 @@ struct Narrow {
         for (; i + lanes <= size; i += lanes) look(V::load(from + i));
         if (i < size) look(V::load_part(from + i, size - i));
         const float largest = V::largest(most);
-        const float scale = largest / 127.0F + V::sum(defect);
-        const Floats inverse = V::all(largest > 0.0F ? 127.0F / largest : 0.0F);
+        return {largest / 127.0F + V::sum(defect), V::all(largest > 0.0F ? 127.0F / largest : 0.0F)};
+    }
 
-        using Octets = typename Vectors<lanes>::Octets;
-        const auto quantized = [&](Floats x) __attribute__((always_inline)) {
-            constexpr float round = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
-            const Floats shifted = x * inverse + round;
-            typename V::Bits bits;
-            __builtin_memcpy(&bits, &shifted, sizeof bits);
-            return __builtin_convertvector(bits - 0x4B400000U + 128U, Octets);
-        };
-        for (i = 0; i + lanes <= size; i += lanes) {
-            const Octets octets = quantized(V::load(from + i));
+    // round(x * 127 / largest) + 128
+    [[gnu::always_inline]] static inline Octets int8(Floats x, const Int8Scale& scale) {
+        return __builtin_convertvector(rounded(x * scale.inverse) + 128U, Octets);
+    }
+
+    // The nearest integers, of numbers up to 2^22, in two's complement.
+    [[gnu::always_inline]] static inline typename V::Bits rounded(Floats x) {
+        constexpr float round = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+        const Floats shifted = x + round;
+        typename V::Bits bits;
+        __builtin_memcpy(&bits, &shifted, sizeof bits);
+        return bits - 0x4B400000U;
+    }
+
+    static void to_int8(const float* from, std::byte* to, std::int64_t size) {
+        const Int8Scale scale = int8_scale(from, size);
+        std::int64_t i = 0;
+        for (; i + lanes <= size; i += lanes) {
+            const Octets octets = int8(V::load(from + i), scale);
             __builtin_memcpy(to + i, &octets, sizeof octets);
         }
         if (i < size) {
-            const Octets octets = quantized(V::load_part(from + i, size - i));
+            const Octets octets = int8(V::load_part(from + i, size - i), scale);
             for (std::int64_t lane = 0; i + lane < size; ++lane) to[i + lane] = static_cast<std::byte>(octets[lane]);
         }
-        __builtin_memcpy(to + int8_scale_offset(size), &scale, sizeof scale);
+        __builtin_memcpy(to + int8_scale_offset(size), &scale.scale, sizeof scale.scale);
     }
 
     static void from_int8(const std::byte* from, float* to, std::int64_t size) {

@@ -149,7 +149,11 @@ void pack_int4_part(const WeightPart& part, std::int64_t first, float scale, Pan
     }
 }
 
-std::int64_t elements_per_head(const KvShape& shape, std::int64_t value_stride) { return kv_block_size * (shape.head_dim + value_stride); }
+// Elements of a token's values, as they lie in the KV cache.
+std::int64_t value_stride_of(const KvShape& shape) { return (shape.head_dim + 15) / 16 * 16; }
+
+// Of the layouts without scales.
+std::int64_t element_bytes(KvLayout layout) { return layout == KvLayout::float32 ? 4 : 2; }
 
 }  // namespace
 
@@ -238,20 +242,22 @@ std::size_t CpuLora::bytes() const {
     return bytes;
 }
 
-CpuKvCache::CpuKvCache(const KvShape& shape, std::int64_t blocks, Format format, bool may_pair)
-    : shape_(shape),
-      blocks_(blocks),
-      format_(format),
-      paired_(may_pair && format == Format::bfloat16 && shape.head_dim % 2 == 0),
-      value_stride_((shape.head_dim + 15) / 16 * 16) {
+CpuKvCache::CpuKvCache(const KvShape& shape, std::int64_t blocks, KvLayout layout)
+    : shape_(shape), blocks_(blocks), layout_(layout), value_stride_(value_stride_of(shape)) {
     CHECK(shape.layers > 0 && shape.kv_heads > 0 && shape.head_dim > 0 && blocks > 0, "a KV cache has layers, heads and blocks");
+    CHECK(layout != KvLayout::bfloat16_pairs || shape.head_dim % 2 == 0, "pairs of dimensions need an even number of them");
     memory_ = Memory(static_cast<std::size_t>(shape.layers * blocks * layer_block_bytes()));
 }
 
-std::int64_t CpuKvCache::value_offset() const { return kv_block_size * shape_.head_dim * static_cast<std::int64_t>(bytes_of(format_)); }
+std::int64_t CpuKvCache::value_offset() const {
+    if (layout_ == KvLayout::int8) return int8_value_offset(shape_.head_dim);
+    return kv_block_size * shape_.head_dim * element_bytes(layout_);
+}
 
-std::int64_t CpuKvCache::head_bytes() const {
-    return elements_per_head(shape_, value_stride_) * static_cast<std::int64_t>(bytes_of(format_));
+std::int64_t CpuKvCache::head_bytes(const KvShape& shape, KvLayout layout) {
+    const std::int64_t value_stride = value_stride_of(shape);
+    if (layout == KvLayout::int8) return int8_head_bytes(shape.head_dim, value_stride);
+    return kv_block_size * (shape.head_dim + value_stride) * element_bytes(layout);
 }
 
 }  // namespace lorry::kernels::cpu

@@ -104,29 +104,29 @@ private:
     std::vector<Part> parts_;
 };
 
-// [layer][block][kv_head][K | V] with K [head_dim][16 tokens] and V [16 tokens][head_dim rounded up to 16]. Paired, for processors that
-// multiply pairs of bfloat16: K [head_dim / 2][16 tokens][2] and V [8][head_dim rounded up to 16][2 tokens].
+// [layer][block][kv_head][K | V] with K [head_dim][16 tokens] and V [16 tokens][head_dim rounded up to 16]. Of bfloat16 pairs, for
+// processors that multiply these: K [head_dim / 2][16 tokens][2] and V [8][head_dim rounded up to 16][2 tokens]. Of int8, each token of
+// each head with scales of its own: K [head_dim / 4][16 tokens][4], V as of pairs, and beside them what kernels.h says.
 class CpuKvCache final : public KvCache {
 public:
-    // may_pair: the kernels read pairs; a cache of odd head_dim or of float32 has none.
-    CpuKvCache(const KvShape& shape, std::int64_t blocks, Format format, bool may_pair);
+    // bfloat16_pairs: head_dim is even.
+    CpuKvCache(const KvShape& shape, std::int64_t blocks, KvLayout layout);
+    static std::int64_t head_bytes(const KvShape& shape, KvLayout layout);  // of one head in a block
     std::int64_t blocks() const override { return blocks_; }
     std::size_t bytes() const override { return memory_.bytes(); }
 
     const KvShape& shape() const { return shape_; }
-    Format format() const { return format_; }
-    bool paired() const { return paired_; }
+    KvLayout layout() const { return layout_; }
     std::int64_t value_stride() const { return value_stride_; }  // elements
     std::int64_t value_offset() const;                           // bytes from a head's keys to its values
-    std::int64_t head_bytes() const;
+    std::int64_t head_bytes() const { return head_bytes(shape_, layout_); }
     std::int64_t layer_block_bytes() const { return head_bytes() * shape_.kv_heads; }
     std::byte* layer(std::int64_t index) const { return memory_.data() + index * blocks_ * layer_block_bytes(); }
 
 private:
     KvShape shape_;
     std::int64_t blocks_ = 0;
-    Format format_ = Format::float32;
-    bool paired_ = false;
+    KvLayout layout_ = KvLayout::float32;
     std::int64_t value_stride_ = 0;
     Memory memory_;
 };

@@ -2,7 +2,7 @@
 // bfloat16. Instantiated by kernels_avx512bf16.cpp over an Isa that has dot(sums, pairs, pairs).
 #pragma once
 
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/tiled_attention.h"
 
 namespace lorry::kernels::cpu {
 
@@ -12,6 +12,7 @@ struct PairedAttention {
     using Floats = typename V::Floats;
     using Pairs = typename Isa::Pairs;
     using Plain = Attention<Isa>;
+    using Tiled = TiledAttention<PairedAttention, Isa>;
     using Span = typename Plain::Span;
     static constexpr int lanes = Isa::lanes;
     static_assert(lanes == kv_block_size, "a vector holds a pair of each token of a block");
@@ -37,9 +38,6 @@ struct PairedAttention {
         return load(reinterpret_cast<const std::byte*>(&x));
     }
 
-    static const std::byte* keys_of(const AttentionTask& task, std::int64_t block) {
-        return task.keys + task.blocks[block] * task.block_bytes;
-    }
     // A row's weights take the place of its scores.
     static const std::byte* weights_of(const AttentionTask& task, std::int64_t row) {
         return reinterpret_cast<const std::byte*>(task.scores + row * task.score_stride);
@@ -61,8 +59,8 @@ struct PairedAttention {
         const std::byte* keys[extent(blocks)];
         const std::byte* next[extent(blocks)];
         for (int i = 0; i < blocks; ++i) {
-            keys[i] = keys_of(task, block + i);
-            next[i] = block + blocks + i < span.block_end ? keys_of(task, block + blocks + i) : keys[i];
+            keys[i] = Tiled::keys_of(task, block + i);
+            next[i] = block + blocks + i < span.block_end ? Tiled::keys_of(task, block + blocks + i) : keys[i];
         }
         Floats sums[extent(rows)][extent(blocks)];
 #pragma GCC unroll 32
@@ -97,31 +95,11 @@ struct PairedAttention {
         }
     }
 
-    template <int rows, int blocks>
-    static void block_scores_of(std::int64_t count, const AttentionTask& task, const Span& span, std::int64_t block, std::int64_t row) {
-        if (count == rows) {
-            block_scores<rows, blocks>(task, span, block, row);
-        } else if constexpr (rows > 1) {
-            block_scores_of<rows - 1, blocks>(count, task, span, block, row);
-        }
-    }
-
     // Turns one row's scores into bfloat16 weights, the largest of which is 1; behind them, what makes them add up to 1.
     static void weigh(const AttentionTask& task, const Span& span, std::int64_t row) {
-        const auto sight = Plain::sight_of(task, row);
         float* const scores = task.scores + row * task.score_stride;
         const std::int64_t size = (span.block_end - span.block_first) * kv_block_size;
-        const std::int64_t origin = span.block_first * kv_block_size;
-        Floats largest = V::all(-__builtin_inff());
-        for (std::int64_t i = 0; i < size; i += lanes) {
-            Floats x = V::load(scores + i);
-            if (sight.hides(origin + i)) {
-                x = sight.seen(x, origin + i);
-                V::store(scores + i, x);
-            }
-            largest = V::larger(x, largest);
-        }
-        const Floats most = V::all(V::largest(largest));
+        const Floats most = V::all(Tiled::hide_unseen(task, span, row));
         // Each vector is read before it is overwritten, half as far on.
         auto* const weights = reinterpret_cast<Bf16*>(scores);
         Floats sum{};
@@ -147,7 +125,7 @@ struct PairedAttention {
             const std::int64_t origin = block * kv_block_size;
             const std::int64_t begin = span.token_first > origin ? span.token_first - origin : 0;
             const std::int64_t end = span.token_end - origin < kv_block_size ? span.token_end - origin : kv_block_size;
-            const std::byte* const values = keys_of(task, block) + task.value_offset + d * pair_bytes;
+            const std::byte* const values = Tiled::keys_of(task, block) + task.value_offset + d * pair_bytes;
             const std::byte* const weights = weights_of(task, row) + (block - span.block_first) * kv_block_size * 2;
             const auto add = [&](std::int64_t token, auto take) __attribute__((always_inline)) {
                 Pairs v[extent(vectors)];
@@ -181,42 +159,11 @@ struct PairedAttention {
         }
     }
 
-    template <int rows>
-    static void weighted_values_of(std::int64_t count, const AttentionTask& task, const Span& span, std::int64_t row) {
-        if (count == rows) {
-            constexpr int vectors = rows * 2 <= rows_max ? 4 : 2;
-            std::int64_t d = 0;
-            for (; d + vectors * lanes <= task.value_stride; d += vectors * lanes) weighted_values<rows, vectors>(task, span, row, d);
-            for (; d < task.value_stride; d += lanes) weighted_values<rows, 1>(task, span, row, d);
-        } else if constexpr (rows > 1) {
-            weighted_values_of<rows - 1>(count, task, span, row);
-        }
-    }
-
-    template <int blocks>
-    static void scores_of(const AttentionTask& task, const Span& span, std::int64_t block, std::int64_t rows) {
-        const std::int64_t tiles = (rows + rows_max - 1) / rows_max;
-        for (std::int64_t tile = 0, row = 0; tile < tiles; ++tile) {
-            const std::int64_t row_end = rows * (tile + 1) / tiles;
-            block_scores_of<rows_max, blocks>(row_end - row, task, span, block, row);
-            row = row_end;
-        }
-    }
-
     static void run(const AttentionTask& task) {
-        if (!task.paired) return Plain::run(task);
-        const Span span = Plain::span_of(task);
-        const std::int64_t rows = task.positions * task.group;
-        for (std::int64_t row = 0; row < rows; ++row) narrow_queries(task, row);
-        std::int64_t block = span.block_first;
-        for (; block + 2 <= span.block_end; block += 2) scores_of<2>(task, span, block, rows);
-        if (block < span.block_end) scores_of<1>(task, span, block, rows);
-        for (std::int64_t row = 0; row < rows; ++row) weigh(task, span, row);
-        const std::int64_t tiles = (rows + rows_max - 1) / rows_max;
-        for (std::int64_t tile = 0, row = 0; tile < tiles; ++tile) {
-            const std::int64_t row_end = rows * (tile + 1) / tiles;
-            weighted_values_of<rows_max>(row_end - row, task, span, row);
-            row = row_end;
+        if (task.layout == KvLayout::bfloat16_pairs) {
+            Tiled::run(task);
+        } else {
+            Plain::run(task);
         }
     }
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/narrow.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/simd.h"
 
@@ -82,6 +83,46 @@ struct Rope {
         }
     }
 
+    // Keys lie [head_dim / 4][16 tokens][4], values [8][value_stride][2 tokens]; what stands beside them, kernels.h says.
+    static void store_int8(const RopeTask& task, std::int64_t row, const float* k, const float* v) {
+        std::byte* const block = task.keys + task.row_blocks[row] * task.block_bytes;
+        const std::int64_t slot = task.row_slots[row];
+        for (std::int64_t head = 0; head < task.kv_heads; ++head) {
+            std::byte* const keys = block + head * task.head_bytes;
+            std::int32_t sum = 0;
+            const float key_scale = each_int8(
+                k + head * task.head_dim, task.head_dim, [&](std::int64_t d, const std::int8_t* x) __attribute__((always_inline)) {
+                    for (int i = 0; i < lanes && d + i < task.head_dim; i += 4) __builtin_memcpy(keys + (d + i) * 16 + slot * 4, x + i, 4);
+                    for (int i = 0; i < lanes; ++i) sum += x[i];
+                });
+            const std::int32_t offset = -128 * sum;
+            std::byte* const beside_keys = keys + int8_keys_bytes(task.head_dim) + slot * 4;
+            __builtin_memcpy(beside_keys, &key_scale, sizeof key_scale);
+            __builtin_memcpy(beside_keys + 64, &offset, sizeof offset);
+
+            std::byte* const values = keys + task.value_offset;
+            std::byte* const of_token = values + slot / 2 * 2 * task.value_stride + slot % 2;
+            const float value_scale = each_int8(
+                v + head * task.head_dim, task.head_dim, [&](std::int64_t d, const std::int8_t* x) __attribute__((always_inline)) {
+                    for (int i = 0; i < lanes && d + i < task.head_dim; ++i) of_token[(d + i) * 2] = static_cast<std::byte>(x[i]);
+                });
+            __builtin_memcpy(values + kv_block_size * task.value_stride + slot * 4, &value_scale, sizeof value_scale);
+        }
+    }
+
+    // Calls put(i, x) with `lanes` elements from i on as int8, zeros behind the last; returns their scale.
+    template <class Put>
+    [[gnu::always_inline]] static inline float each_int8(const float* x, std::int64_t size, const Put& put) {
+        const auto scale = Narrow<Isa>::int8_scale(x, size);
+        for (std::int64_t i = 0; i < size; i += lanes) {
+            const auto octets = Narrow<Isa>::int8(i + lanes <= size ? V::load(x + i) : V::load_part(x + i, size - i), scale) ^ 0x80;
+            std::int8_t part[V::width];
+            __builtin_memcpy(part, &octets, sizeof octets);
+            put(i, part);
+        }
+        return scale.scale;
+    }
+
     // Asks for the cache lines that the row will write, where another row of its block did not just bring them.
     static void prefetch_block(const RopeTask& task, std::int64_t row) {
         const std::byte* const block = task.keys + task.row_blocks[row] * task.block_bytes;
@@ -107,12 +148,11 @@ struct Rope {
             const float* const v = k + task.kv_heads * task.head_dim;
             prepare(task, row, q, task.heads, task.q_norm);
             prepare(task, row, k, task.kv_heads, task.k_norm);
-            if (task.paired) {
-                store_paired(task, row, k, v);
-            } else if (task.bfloat16) {
-                store_kv<Bf16>(task, row, k, v);
-            } else {
-                store_kv<float>(task, row, k, v);
+            switch (task.layout) {
+                case KvLayout::float32: store_kv<float>(task, row, k, v); break;
+                case KvLayout::bfloat16: store_kv<Bf16>(task, row, k, v); break;
+                case KvLayout::bfloat16_pairs: store_paired(task, row, k, v); break;
+                case KvLayout::int8: store_int8(task, row, k, v); break;
             }
         }
     }

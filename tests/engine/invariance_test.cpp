@@ -26,13 +26,18 @@ const Tokenizer& tokenizer() {
 struct Stored {
     Format weights = Format::float32;
     kernels::Quantization quantize = kernels::Quantization::none;
+    kernels::KvFormat kv = kernels::KvFormat::as_weights;
+    std::string name() const {
+        return std::string(quantize == kernels::Quantization::none ? kernels::name_of(weights) : kernels::name_of(quantize)) +
+               (kv == kernels::KvFormat::int8 ? "_int8_kv" : "");
+    }
 };
 
 struct Rig {
     // checkpoint: a golden one's name, or a folder.
     Rig(const Stored& stored, const std::filesystem::path& checkpoint, EngineOptions options, std::int64_t kv_tokens = 3200,
         std::size_t adapter_bytes = std::size_t{64} << 20) {
-        backend = tests::make_backend(stored.weights, stored.quantize);
+        backend = tests::make_backend(stored.weights, stored.quantize, stored.kv);
         model =
             Model::load(tests::golden_folder() / "checkpoints" / checkpoint, *backend, options.step_rows_max, options.sample_rows_max());
         options.kv_bytes = static_cast<std::size_t>(kv_tokens / backend->block_size()) * backend->kv_block_bytes(model->kv_shape());
@@ -342,12 +347,9 @@ TEST_P(Invariance, ShowsAdaptersApart) {
 INSTANTIATE_TEST_SUITE_P(Formats, Invariance,
                          testing::Values(Stored{Format::float32}, Stored{Format::bfloat16},
                                          Stored{Format::bfloat16, kernels::Quantization::int8},
-                                         Stored{Format::bfloat16, kernels::Quantization::int4}),
-                         [](const auto& stored) {
-                             return std::string(stored.param.quantize == kernels::Quantization::none
-                                                    ? kernels::name_of(stored.param.weights)
-                                                    : kernels::name_of(stored.param.quantize));
-                         });
+                                         Stored{Format::bfloat16, kernels::Quantization::int4},
+                                         Stored{Format::bfloat16, kernels::Quantization::int8, kernels::KvFormat::int8}),
+                         [](const auto& stored) { return stored.param.name(); });
 
 }  // namespace
 }  // namespace lorry::engine

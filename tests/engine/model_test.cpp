@@ -72,11 +72,14 @@ TEST_P(GoldenCheckpoint, gives_the_same_bits_alone_and_chunked_in_one_batch) {
 TEST_P(GoldenCheckpoint, stays_near_the_logits_of_transformers_when_quantized) {
     struct Way {
         kernels::Quantization quantize;
+        kernels::KvFormat kv;
         double error_most;  // of all logits, as a share of their size; logits of another model would be off by 1.4
     };
-    for (const Way& way : {Way{kernels::Quantization::int8, 0.1}, Way{kernels::Quantization::int4, 0.6}}) {
-        SCOPED_TRACE(kernels::name_of(way.quantize));
-        const auto backend = tests::make_backend(kernels::Format::bfloat16, way.quantize);
+    using enum kernels::KvFormat;
+    for (const Way& way : {Way{kernels::Quantization::none, int8, 0.05}, Way{kernels::Quantization::int8, as_weights, 0.1},
+                           Way{kernels::Quantization::int8, int8, 0.1}, Way{kernels::Quantization::int4, as_weights, 0.6}}) {
+        SCOPED_TRACE(std::string(kernels::name_of(way.quantize)) + (way.kv == int8 ? ", KV cache of int8" : ""));
+        const auto backend = tests::make_backend(kernels::Format::bfloat16, way.quantize, way.kv);
         const auto model = engine::Model::load(folder_, *backend, StepDriver::rows_max, StepDriver::rows_max);
         StepDriver driver(*model, *backend);
         double errors = 0.0;

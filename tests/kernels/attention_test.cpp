@@ -158,10 +158,18 @@ protected:
         }
     }
 
+    // Whose tolerance holds for a cache.
+    static const char* kind_of(const KvCache& cache) {
+        const auto* const on_cpu = dynamic_cast<const cpu::CpuKvCache*>(&cache);
+        if (on_cpu != nullptr && on_cpu->layout() == cpu::KvLayout::int8) return "int8_attention";
+        return on_cpu != nullptr && on_cpu->layout() == cpu::KvLayout::bfloat16_pairs ? "paired_attention" : "attention";
+    }
+
     Table expected(const Sequence& sequence) const {
         const std::vector<double> none;
         const Table prepared = reference::prepare_qkv(shape_.heads, sequence.qkv, rope_, shape_.normalizes ? q_norm_.data : none,
-                                                      shape_.normalizes ? k_norm_.data : none, 1e-6, weights());
+                                                      shape_.normalizes ? k_norm_.data : none, 1e-6,
+                                                      GetParam().kv == KvFormat::int8 ? Format::int8_rows : weights());
         return reference::attention(shape_.heads, prepared);
     }
 
@@ -193,9 +201,7 @@ TEST_P(AttentionTest, PrefillsOfSeveralSequencesAgreeWithTheReference) {
         step(*backend_, *cache, {{0, 0, 1}, {1, 0, 16}, {2, 0, 17}, {3, 0, 100}, {4, 0, 64}}, outputs);
         for (std::size_t i = 0; i < sequences_.size(); ++i) {
             SCOPED_TRACE(::testing::Message() << sequences_[i].tokens() << " tokens");
-            const auto* const on_cpu = dynamic_cast<const cpu::CpuKvCache*>(cache.get());
-            const bool paired = on_cpu != nullptr && on_cpu->paired();
-            expect_close(table_of(outputs[i]), expected(sequences_[i]), tolerance(paired ? "paired_attention" : "attention", weights()));
+            expect_close(table_of(outputs[i]), expected(sequences_[i]), tolerance(kind_of(*cache), weights()));
         }
     }
 }
@@ -240,10 +246,11 @@ TEST_P(AttentionTest, LongContextsAgreeAndAreTheSameBitForBitAtOnceAndDecoded) {
     for (const std::optional<std::int64_t> window : {std::optional<std::int64_t>(), std::optional<std::int64_t>(300)}) {
         make({{.heads = 4, .kv_heads = 2, .head_dim = 16, .scale = 0.25, .window = window}}, {530});
         std::vector<std::vector<std::vector<float>>> at_once;
-        step(*backend_, *poisoned_cache(*backend_), {{0, 0, 530}}, at_once);
-        expect_close(table_of(at_once[0]), expected(sequences_[0]), tolerance("attention", weights()));
-        std::vector<std::vector<std::vector<float>>> decoded;
         const auto cache = poisoned_cache(*backend_);
+        step(*backend_, *cache, {{0, 0, 530}}, at_once);
+        expect_close(table_of(at_once[0]), expected(sequences_[0]), tolerance(kind_of(*cache), weights()));
+        std::vector<std::vector<std::vector<float>>> decoded;
+        poison(*backend_, *cache);
         step(*backend_, *cache, {{0, 0, 509}}, decoded);
         for (std::int64_t token = 509; token < 530; ++token) step(*backend_, *cache, {{0, token, 1}}, decoded);
         EXPECT_EQ(decoded, at_once);
@@ -267,6 +274,24 @@ TEST_P(AttentionTest, AQueryThatIsNotANumberSpoilsItsRowAndHeadAlone) {
             const bool is_bad = row == std::size_t{bad_row} && i / head_dim == std::size_t{bad_head};
             ASSERT_TRUE(is_bad ? std::isnan(outputs[0][row][i]) : outputs[0][row][i] == sound[0][row][i])
                 << "row " << row << ", column " << i << ": " << outputs[0][row][i];
+        }
+    }
+}
+
+// Pins: a key or a value that is no number shows in every row that sees it, whatever the cache makes of it.
+TEST_P(AttentionTest, AKeyOrValueThatIsNotANumberShowsInAllRowsThatSeeIt) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    constexpr std::int64_t bad_row = 21;
+    const AttentionShape& heads = shapes.front().heads;
+    for (const std::int64_t part : {heads.heads, heads.heads + heads.kv_heads}) {
+        make(shapes.front(), {40});
+        sequences_.front().qkv.at(bad_row, part * heads.head_dim + 5) = std::numeric_limits<double>::infinity();
+        std::vector<std::vector<std::vector<float>>> outputs;
+        step(*backend_, *poisoned_cache(*backend_), {{0, 0, 40}}, outputs);
+        const std::int64_t group = heads.heads / heads.kv_heads;
+        for (std::size_t row = bad_row; row < 40; ++row) {
+            const auto spoiled = std::ranges::count_if(outputs[0][row], [](float value) { return !std::isfinite(value); });
+            EXPECT_GE(spoiled, group) << "row " << row;  // of each head that reads it, one dimension at least
         }
     }
 }

@@ -23,6 +23,8 @@ constexpr Tolerance tolerances[] = {
     {"norm", 1e-5, 1e-5, "one sum of up to 600 squares, a root and a division"},
     {"activation", 2e-6, 2e-6, "a polynomial of a few terms; values beyond 1 count relatively"},
     {"attention", 2e-5, 1e-2, "two sums and an exponential; with bfloat16, rounding a key that lies between two values may go either way"},
+    {"int8_attention", 2e-2, 2e-2,
+     "weights are rounded to 1/65534 of the largest; rounding a query or key that lies between two integers may go either way"},
     {"paired_attention", 2e-5, 2e-2, "queries and weights are rounded to bfloat16 as well: each changes a weight by up to 1/256 of it"},
     {"lora", 2e-5, 2e-5, "two matmuls; the factors are rounded beforehand"},
     {"lora_by_pairs", 2e-5, 1e-2, "A x is rounded to bfloat16 as well: where it lies between two values it may go either way"},
@@ -50,7 +52,7 @@ std::unique_ptr<Backend> Device::make(int threads) const {
         if (quantize == Quantization::int8) dot = &cpu::int8_kernels_of(CpuIsa::scalar);
         return std::make_unique<cpu::CpuBackend>(*kernels, threads, weights, dot);
     }
-    return make_cpu_backend({.threads = threads, .isa = needs, .weights = weights, .quantize = quantize});
+    return make_cpu_backend({.threads = threads, .isa = needs, .weights = weights, .quantize = quantize, .kv = kv});
 }
 
 std::vector<Device> devices() {
@@ -80,6 +82,10 @@ std::vector<Device> devices() {
                               .needs = isa,
                               .quantize = quantize});
         }
+    }
+    for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512bf16}) {
+        result.push_back(
+            {.name = std::string(cpu::name_of(isa)) + "_int8_kv", .weights = Format::bfloat16, .needs = isa, .kv = KvFormat::int8});
     }
     return result;
 }

@@ -27,6 +27,7 @@ struct Device {
     std::optional<CpuIsa> needs = {};  // the instruction set that the machine must have; nullopt: a GPU
     Quantization quantize = Quantization::none;
     const cpu::Kernels* kernels = nullptr;  // null: made by make_cpu_backend
+    KvFormat kv = KvFormat::as_weights;
 
     bool is_gpu() const { return !needs; }
     // Whether adapters are read by the kernels of bfloat16 pairs.

@@ -44,8 +44,11 @@ TEST(Course, writes_figures_charts_and_a_page) {
     EXPECT_EQ(column(all, "kv-cache", "tokens"), "16.0 32.0 64.0 128.0");
     EXPECT_EQ(column(all, "batch", "batch"), "1.0 2.0 4.0 8.0");
     std::string formats;
-    for (const auto& [dtype, quantize] : weight_formats)
-        formats += fmt::format("{}\"{}\"", formats.empty() ? "" : " ", std::string_view(quantize) == "none" ? dtype : quantize);
+    for (const StorageFormat& format : storage_formats) {
+        Settings settings;
+        format.put_into(settings);
+        formats += fmt::format("{}\"{}\"", formats.empty() ? "" : " ", storage_name(cpu_options(settings)));
+    }
     EXPECT_EQ(column(all, "memory", "weights"), formats);
     EXPECT_EQ(column(all, "multi-lora", "rows"), "1.0 2.0 4.0 8.0 1.0 2.0 4.0 8.0");
     EXPECT_EQ(column(all, "mixing", "adapter_share"), "0.0 0.25 0.5 0.75 1.0");

@@ -24,7 +24,11 @@ TEST(ModelReport, tells_shapes_memory_and_which_adapters_would_be_refused) {
     settings.quantize = "int4";
     const auto embeddings = static_cast<std::size_t>(check.model.embedding_parameters);
     EXPECT_EQ(check_model(settings).weight_bytes, embeddings + (check.weight_bytes / 2 - embeddings) * 9 / 16);
-    EXPECT_EQ(check.kv_token_bytes, static_cast<std::size_t>(2 * 2 * config.layers * config.kv_heads * config.head_dim));
+    // As the cache lays it out: values in whole vectors of 16; of int8, three words beside keys and values.
+    const std::int64_t elements = config.head_dim + (config.head_dim + 15) / 16 * 16;
+    EXPECT_EQ(check.kv_token_bytes, static_cast<std::size_t>(config.layers * config.kv_heads * elements * 2));
+    settings.kv_dtype = "int8";
+    EXPECT_EQ(check_model(settings).kv_token_bytes, static_cast<std::size_t>(config.layers * config.kv_heads * (elements + 12)));
     ASSERT_EQ(check.adapters.size(), 3U);
     EXPECT_EQ(check.adapters[0].name, "broken");
     EXPECT_FALSE(check.adapters[0].problem.empty());

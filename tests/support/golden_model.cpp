@@ -74,10 +74,10 @@ Golden read_golden(const std::filesystem::path& folder) {
     return golden;
 }
 
-std::unique_ptr<kernels::Backend> make_backend(kernels::Format weights, kernels::Quantization quantize) {
+std::unique_ptr<kernels::Backend> make_backend(kernels::Format weights, kernels::Quantization quantize, kernels::KvFormat kv) {
     const char* const device = std::getenv("LORRY_TEST_DEVICE");
     if (device != nullptr && std::string_view(device) == "cuda") return kernels::make_cuda_backend({.weights = weights});
-    return kernels::make_cpu_backend({.threads = 2, .isa = {}, .weights = weights, .quantize = quantize});
+    return kernels::make_cpu_backend({.threads = 2, .isa = {}, .weights = weights, .quantize = quantize, .kv = kv});
 }
 
 std::unique_ptr<kernels::Backend> float32_backend() { return make_backend(kernels::Format::float32); }

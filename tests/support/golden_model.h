@@ -36,7 +36,8 @@ Golden read_golden(const std::filesystem::path& folder);
 
 // On the CPU, or on the GPU (the emulated one, if the program is linked with that) when the environment says LORRY_TEST_DEVICE=cuda,
 // which does not quantize.
-std::unique_ptr<kernels::Backend> make_backend(kernels::Format weights, kernels::Quantization quantize = kernels::Quantization::none);
+std::unique_ptr<kernels::Backend> make_backend(kernels::Format weights, kernels::Quantization quantize = kernels::Quantization::none,
+                                               kernels::KvFormat kv = kernels::KvFormat::as_weights);
 std::unique_ptr<kernels::Backend> float32_backend();
 
 // One token sequence on its way through a model.
