@@ -305,7 +305,8 @@ public:
 };
 
 // Which instruction set the CPU kernels use; each must be supported by the machine (else std::runtime_error).
-enum class CpuIsa : std::uint8_t { scalar, avx2, avx512, avx512bf16 };
+// avx512amx: as avx512, and matrix tiles for int8.
+enum class CpuIsa : std::uint8_t { scalar, avx2, avx512, avx512bf16, avx512amx };
 
 // int8: matmul weights as int8 with a scale per output, and their inputs as int8 with a scale per row, made as they come.
 // int4: the same, but those int8 are themselves stored in 4.5 bits; embeddings stay int8.

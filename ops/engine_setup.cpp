@@ -63,6 +63,7 @@ kernels::CpuOptions cpu_options(const Settings& settings) {
     if (settings.isa == "scalar") options.isa = kernels::CpuIsa::scalar;
     if (settings.isa == "avx2") options.isa = kernels::CpuIsa::avx2;
     if (settings.isa == "avx512") options.isa = kernels::CpuIsa::avx512;
+    if (settings.isa == "avx512amx") options.isa = kernels::CpuIsa::avx512amx;
     if (settings.isa == "avx512bf16") options.isa = kernels::CpuIsa::avx512bf16;
     if (settings.quantize == "int8") options.quantize = kernels::Quantization::int8;
     if (settings.quantize == "int4") options.quantize = kernels::Quantization::int4;

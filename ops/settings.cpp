@@ -26,7 +26,7 @@ constexpr std::array settings_of_all = {
             "with weights of 4.5 bits, embeddings and head left int8"},
     Setting{"kv_dtype", model, &Settings::kv_dtype, "auto|int8",
             "storage of the KV cache; auto is that of --dtype, int8 takes 55 % of bfloat16's memory: a scale for each token of each head"},
-    Setting{"isa", model, &Settings::isa, "auto|avx512bf16|avx512|avx2|scalar", "instruction set of the CPU kernels"},
+    Setting{"isa", model, &Settings::isa, "auto|avx512amx|avx512bf16|avx512|avx2|scalar", "instruction set of the CPU kernels"},
     Setting{"threads", model, &Settings::threads, "N", "threads that compute (0: the cores this process may use)"},
     Setting{"kv_memory", model, &Settings::kv_memory, "SIZE",
             "memory for the KV cache, such as 4GiB (default: what the batch can use, within half of what is free)"},

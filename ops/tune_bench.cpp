@@ -219,7 +219,7 @@ std::vector<std::unique_ptr<Layers>> with_each(std::span<const CpuIsa> isas, con
 
 std::vector<CpuIsa> tune_isas() {
     std::vector<CpuIsa> isas;
-    for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512bf16}) {
+    for (const CpuIsa isa : {CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512bf16, CpuIsa::avx512amx}) {
         if (kernels::cpu::supported(isa)) isas.push_back(isa);
     }
     if (isas.empty()) isas.push_back(CpuIsa::scalar);

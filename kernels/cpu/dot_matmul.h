@@ -9,6 +9,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/matmul_output.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/tile_matmul.h"
 
 namespace lorry::kernels::cpu {
 
@@ -30,6 +31,7 @@ struct DotMatmul {
     static constexpr std::int64_t width = vectors * lanes;
     static constexpr int group_bytes = 4;  // of one row
     static constexpr bool unpacks = requires { typename Dot::Unpacked; };
+    static constexpr bool tiles = requires { typename Dot::Isa::Tiles; } && !unpacks;
     static constexpr int steps = Dot::steps;
     static constexpr std::int64_t stretch = steps * Dot::group;  // inputs
     static constexpr std::int64_t stretch_bytes = Dot::stretch_bytes;
@@ -112,6 +114,9 @@ struct DotMatmul {
 
     // All rows with one panel, whose first output is `column`.
     static void run_panel(const DotTask& task, const std::byte* weights, const std::byte* next, std::int64_t column) {
+        if constexpr (tiles) {
+            if (task.rows >= TileMatmul<Dot>::rows_least) return TileMatmul<Dot>::run_panel(task, weights, column);
+        }
         const std::int64_t row_blocks = (task.rows + rows_max - 1) / rows_max;
         const std::int64_t share = stretches_of(task) * 64;
         std::int64_t row = 0;
@@ -162,6 +167,7 @@ struct DotMatmul {
 
     // As Peak, of the dot instruction.
     static double operations(std::int64_t turns) {
+        if constexpr (tiles) return TileMatmul<Dot>::operations(turns);
         constexpr int sums_count = 12;
         Sums start[extent(sums_count)] = {};
         asm volatile("" : "+m"(start));  // else equal sums would be computed once

@@ -3,6 +3,8 @@
 
 #include <cpuid.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -27,6 +29,20 @@ constexpr std::array rows = {
     Row{"AuthenticAMD", 0x19, 0x10, 0x1F, CpuIsa::avx512bf16},  // Zen 4 servers: bfloat16 dot does twice what fp32 does
     Row{"GenuineIntel", 0x06, 0xCF, 0xCF, CpuIsa::avx512},      // Emerald Rapids: bfloat16 dot does half of what fp32 does
 };
+
+// AMX for int8: that the processor has it, and that the system lets this process use the tiles' registers, which must be asked for.
+bool may_use_tiles() {
+    constexpr unsigned amx_tile = 1U << 24;
+    constexpr unsigned amx_int8 = 1U << 25;
+    unsigned eax = 0;
+    unsigned ebx = 0;
+    unsigned ecx = 0;
+    unsigned edx = 0;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & amx_tile) == 0 || (edx & amx_int8) == 0) return false;
+    constexpr int request_permission = 0x1023;  // ARCH_REQ_XCOMP_PERM, which older headers lack
+    constexpr int tile_data = 18;               // XFEATURE_XTILEDATA
+    return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
 
 }  // namespace
 
@@ -57,6 +73,7 @@ bool supported(CpuIsa isa) {
             return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
                    __builtin_cpu_supports("avx512dq");
         case CpuIsa::avx512bf16: return supported(CpuIsa::avx512) && __builtin_cpu_supports("avx512bf16");
+        case CpuIsa::avx512amx: return supported(CpuIsa::avx512) && __builtin_cpu_supports("avx512vnni") && may_use_tiles();
     }
     return false;
 }
@@ -67,6 +84,7 @@ const char* name_of(CpuIsa isa) {
         case CpuIsa::avx2: return "avx2";
         case CpuIsa::avx512: return "avx512";
         case CpuIsa::avx512bf16: return "avx512bf16";
+        case CpuIsa::avx512amx: return "avx512amx";
     }
     return "";
 }
@@ -97,7 +115,8 @@ const Kernels& kernels_of(CpuIsa isa) {
     switch (isa) {
         case CpuIsa::scalar: return scalar_kernels();
         case CpuIsa::avx2: return avx2_kernels();
-        case CpuIsa::avx512: return avx512_kernels();
+        case CpuIsa::avx512:
+        case CpuIsa::avx512amx: return avx512_kernels();
         case CpuIsa::avx512bf16: return avx512bf16_kernels();
     }
     return scalar_kernels();
@@ -106,13 +125,14 @@ const Kernels& kernels_of(CpuIsa isa) {
 namespace {
 
 // What multiplies int8.
-enum class Int8Isa : std::uint8_t { scalar, avx2, avx512vnni };
+enum class Int8Isa : std::uint8_t { scalar, avx2, avx512vnni, avx512amx };
 Int8Isa int8_isa_of(CpuIsa isa) {
     switch (isa) {
         case CpuIsa::scalar: break;
         case CpuIsa::avx2: return Int8Isa::avx2;
         case CpuIsa::avx512:
         case CpuIsa::avx512bf16: return __builtin_cpu_supports("avx512vnni") ? Int8Isa::avx512vnni : Int8Isa::avx2;
+        case CpuIsa::avx512amx: return Int8Isa::avx512amx;
     }
     return Int8Isa::scalar;
 }
@@ -124,6 +144,7 @@ const DotKernels& int4_kernels_of(CpuIsa isa) {
         case Int8Isa::scalar: break;
         case Int8Isa::avx2: return avx2_int4_kernels();
         case Int8Isa::avx512vnni: return avx512vnni_int4_kernels();
+        case Int8Isa::avx512amx: return avx512amx_int4_kernels();
     }
     return scalar_int4_kernels();
 }
@@ -134,7 +155,8 @@ void (*int8_attention_of(CpuIsa isa))(const AttentionTask&) {
     switch (int8_isa_of(isa)) {
         case Int8Isa::scalar: break;
         case Int8Isa::avx2: return avx2_int8_attention;
-        case Int8Isa::avx512vnni: return avx512vnni_int8_attention;
+        case Int8Isa::avx512vnni:
+        case Int8Isa::avx512amx: return avx512vnni_int8_attention;
     }
     return scalar_int8_attention;
 }

@@ -1,4 +1,4 @@
-// The 16 lanes of AVX-512 (F, BW, VL, DQ), for kernels_avx512*.cpp and int8_avx512vnni.cpp alone: each gets a type of its own.
+// The 16 lanes of AVX-512 (F, BW, VL, DQ), for kernels_avx512*.cpp and isa_avx512vnni.h alone: each gets a type of its own.
 #pragma once
 
 #include <immintrin.h>

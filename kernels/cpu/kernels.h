@@ -205,6 +205,7 @@ const Kernels& avx512bf16_kernels();
 const DotKernels& scalar_int4_kernels();
 const DotKernels& avx2_int4_kernels();
 const DotKernels& avx512vnni_int4_kernels();
+const DotKernels& avx512amx_int4_kernels();
 
 // Attention over an int8 cache.
 void scalar_int8_attention(const AttentionTask& task);

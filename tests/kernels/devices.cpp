@@ -49,7 +49,9 @@ std::unique_ptr<Backend> Device::make(int threads) const {
     if (is_gpu()) return make_cuda_backend({.weights = weights});
     if (kernels != nullptr) {
         const cpu::DotKernels* dot = weights == Format::bfloat16 ? kernels->bfloat16_dot : nullptr;
-        if (quantize == Quantization::int8) dot = &cpu::int8_kernels_of(CpuIsa::scalar);
+        const cpu::DotKernels& int4 = int4_kernels != nullptr ? *int4_kernels : cpu::int4_kernels_of(CpuIsa::scalar);
+        if (quantize == Quantization::int8) dot = int4.unpacked;
+        if (quantize == Quantization::int4) dot = &int4;
         return std::make_unique<cpu::CpuBackend>(*kernels, threads, weights, dot);
     }
     return make_cpu_backend({.threads = threads, .isa = needs, .weights = weights, .quantize = quantize, .kv = kv});
@@ -76,7 +78,15 @@ std::vector<Device> devices() {
                       .quantize = Quantization::int8,
                       .kernels = &emulated_avx512bf16_kernels()});
     for (const Quantization quantize : {Quantization::int8, Quantization::int4}) {
-        for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512bf16}) {
+        result.push_back({.name = std::string("emulated_avx512amx_") + kernels::name_of(quantize),
+                          .weights = Format::bfloat16,
+                          .needs = CpuIsa::avx2,
+                          .quantize = quantize,
+                          .kernels = &emulated_avx512_kernels(),
+                          .int4_kernels = &emulated_avx512amx_int4_kernels()});
+        for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512bf16, CpuIsa::avx512amx}) {
+            // Hardly any machine has it, and its emulation runs everywhere: no skip for each test.
+            if (isa == CpuIsa::avx512amx && !cpu::supported(isa)) continue;
             result.push_back({.name = std::string(cpu::name_of(isa)) + "_" + kernels::name_of(quantize),
                               .weights = Format::bfloat16,
                               .needs = isa,

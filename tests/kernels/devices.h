@@ -20,13 +20,16 @@ namespace lorry::kernels::testing {
 const cpu::Kernels& emulated_avx512_kernels();
 // The same with sums of bfloat16 products, in the arithmetic of the processors that have them.
 const cpu::Kernels& emulated_avx512bf16_kernels();
+// Sums of int8 by matrix tiles.
+const cpu::DotKernels& emulated_avx512amx_int4_kernels();
 
 struct Device {
     std::string name;
     Format weights = Format::float32;
     std::optional<CpuIsa> needs = {};  // the instruction set that the machine must have; nullopt: a GPU
     Quantization quantize = Quantization::none;
-    const cpu::Kernels* kernels = nullptr;  // null: made by make_cpu_backend
+    const cpu::Kernels* kernels = nullptr;          // null: made by make_cpu_backend
+    const cpu::DotKernels* int4_kernels = nullptr;  // with `kernels`: null: the scalar ones
     KvFormat kv = KvFormat::as_weights;
 
     bool is_gpu() const { return !needs; }

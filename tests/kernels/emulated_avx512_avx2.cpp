@@ -2,6 +2,7 @@
 // Vectors wider than the registers are passed in memory: within this file that is consistent.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
+#include "kernels/cpu/int8_dot.h"
 #include "kernels/cpu/table.h"
 
 namespace lorry::kernels::testing {
@@ -11,6 +12,7 @@ using namespace cpu;
 // The same as devices.h declares; its headers do not belong in a file with these flags.
 const cpu::Kernels& emulated_avx512_kernels();
 const cpu::Kernels& emulated_avx512bf16_kernels();
+const cpu::DotKernels& emulated_avx512amx_int4_kernels();
 
 namespace {
 
@@ -68,11 +70,114 @@ struct EmulatedBf16 : Emulated {
 };
 
 constexpr Kernels table = table_of<Emulated>("emulated_avx512");
+// The manual's text for each instruction; what it forbids ends the test.
+struct EmulatedTiles {
+    struct State {
+        bool configured = false;
+        TileShapes shapes;
+        std::uint8_t tiles[8][16][64];
+    };
+    static State& state() {
+        static thread_local State own;
+        return own;
+    }
+    static void demand(bool condition) {
+        if (!condition) __builtin_trap();
+    }
+    static void configure(const TileShapes& shapes) {
+        State& own = state();
+        demand(shapes.palette == 1 && shapes.start_row == 0);
+        for (int tile = 0; tile < 16; ++tile) {
+            demand((shapes.rows[tile] == 0) == (shapes.row_bytes[tile] == 0));
+            demand(shapes.rows[tile] <= (tile < 8 ? 16 : 0) && shapes.row_bytes[tile] <= 64);
+        }
+        own.configured = true;
+        own.shapes = shapes;
+        __builtin_memset(own.tiles, 0, sizeof own.tiles);
+    }
+    static void release() { state().configured = false; }
+    static int rows_of(int tile) {
+        demand(state().configured && state().shapes.rows[tile] > 0);
+        return state().shapes.rows[tile];
+    }
+    template <int tile>
+    static void clear() {
+        rows_of(tile);
+        __builtin_memset(state().tiles[tile], 0, sizeof state().tiles[tile]);
+    }
+    // Rows and bytes that the tile does not have become zeros.
+    template <int tile>
+    static void load(const void* from, std::int64_t stride) {
+        const int rows = rows_of(tile);
+        clear<tile>();
+        for (int row = 0; row < rows; ++row) {
+            __builtin_memcpy(state().tiles[tile][row], static_cast<const std::byte*>(from) + row * stride, state().shapes.row_bytes[tile]);
+        }
+    }
+    template <int tile>
+    static void store(void* to, std::int64_t stride) {
+        const int rows = rows_of(tile);
+        for (int row = 0; row < rows; ++row) {
+            __builtin_memcpy(static_cast<std::byte*>(to) + row * stride, state().tiles[tile][row], state().shapes.row_bytes[tile]);
+        }
+    }
+    template <int sums, int inputs, int weights>
+    static void dot() {
+        State& own = state();
+        demand(rows_of(sums) == rows_of(inputs) && own.shapes.row_bytes[inputs] == rows_of(weights) * 4);
+        demand(own.shapes.row_bytes[sums] == own.shapes.row_bytes[weights]);
+        for (int row = 0; row < rows_of(sums); ++row) {
+            for (int group = 0; group < rows_of(weights); ++group) {
+                for (int column = 0; column < own.shapes.row_bytes[sums] / 4; ++column) {
+                    std::int32_t sum;
+                    __builtin_memcpy(&sum, &own.tiles[sums][row][column * 4], sizeof sum);
+                    for (int i = 0; i < 4; ++i) {
+                        sum += own.tiles[inputs][row][group * 4 + i] * static_cast<std::int8_t>(own.tiles[weights][group][column * 4 + i]);
+                    }
+                    __builtin_memcpy(&own.tiles[sums][row][column * 4], &sum, sizeof sum);
+                }
+            }
+        }
+    }
+};
+
+// AVX-512 VNNI with matrix tiles.
+struct EmulatedAmx : Emulated {
+    using Tiles = EmulatedTiles;
+    static constexpr int vectors = 3;
+    static constexpr int rows_max = 8;
+    using Sums = Ints;
+    struct Weights {
+        std::int8_t bytes[extent(lanes * 4)];
+    };
+    struct Inputs {
+        std::uint8_t bytes[4];
+    };
+    [[gnu::always_inline]] static inline Weights weights(Vectors<lanes * 4>::Octets bytes) {
+        Weights x;
+        __builtin_memcpy(&x, &bytes, sizeof x);
+        return x;
+    }
+    [[gnu::always_inline]] static inline Inputs all(std::uint32_t four) {
+        Inputs x;
+        __builtin_memcpy(&x, &four, sizeof x);
+        return x;
+    }
+    [[gnu::always_inline]] static inline void dot(Sums& sums, const Weights& w, const Inputs& x) {
+        for (int lane = 0; lane < lanes; ++lane) {
+            for (int i = 0; i < 4; ++i) sums[lane] += w.bytes[lane * 4 + i] * x.bytes[i];
+        }
+    }
+    [[gnu::always_inline]] static inline Ints ints(Sums sums) { return sums; }
+};
+
 constexpr Kernels table_bf16 = table_of<EmulatedBf16>("emulated_avx512bf16");
 
 }  // namespace
 
 const cpu::Kernels& emulated_avx512_kernels() { return table; }
 const cpu::Kernels& emulated_avx512bf16_kernels() { return table_bf16; }
+
+const cpu::DotKernels& emulated_avx512amx_int4_kernels() { return DotMatmul<Int4Dot<EmulatedAmx>>::table; }
 
 }  // namespace lorry::kernels::testing
