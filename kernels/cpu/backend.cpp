@@ -417,7 +417,6 @@ void CpuBackend::activation(const ActivationArgs& args) {
     run_row_kernel(kernels_.activation, task, args.out, args.in.columns * 2);
 }
 
-// Panel by panel, so that what the activation reads never leaves the cache.
 void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
     const auto& weight = static_cast<const CpuWeight&>(args.weight);
     const Panels& panels = weight.panels();
@@ -432,77 +431,87 @@ void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
     if (args.in.rows == 0) return;
 
     make_unpacked_scratch(weight);
-    const std::int64_t sums_stride = parts * panels.width;
-    float* const sums_of_all = sums_scratch_.floats(pool_.threads() * row_chunk * sums_stride);
-    const std::int64_t part_panels = panels.count() / parts;
-    // out: [piece.rows, width] float32 or bfloat16
-    const auto run_piece = [&](const MatmulPiece& piece, const Matrix& out) {
-        const Matrix in = args.in.slice_rows(piece.row_begin, piece.rows);
-        float* const sums = sums_of_all + piece.thread * row_chunk * sums_stride;
-        for (std::int64_t panel = piece.begin; panel < piece.end; ++panel) {
-            const std::int64_t column = panel * panels.width;
-            const std::int64_t columns = std::min(panels.width, width - column);
-            for (std::int64_t part = 0; part < parts; ++part) {
-                const std::int64_t index = part * part_panels + panel;
-                DotTask task = dot_task(weight, in, args.bias, index, piece.thread);
-                task.next = panels.panel(part + 1 < parts ? index + part_panels : (panel + 1) % part_panels);
-                if (part + 1 == parts && panel + 1 == piece.end && piece.ends_share) task.next = first_weights(args.next, piece.thread);
-                task.out = sums + part * panels.width;
-                task.out_stride = sums_stride;
-                task.out_features = columns;
-                dot->matmul(task, 0, 1);
-            }
-            const Matrix to = out.slice_columns(column, columns);
-            ActivationTask task{.kind = kind_of(args.kind),
-                                .gated = args.gated,
-                                .in = sums,
-                                .in_stride = sums_stride,
-                                .out = sums,
-                                .out_stride = sums_stride,
-                                .width = columns};
-            if (to.format == Format::float32) {
-                task.out = floats(to);
-                task.out_stride = to.stride;
-            }
-            kernels_.activation(task, 0, piece.rows);
-            if (to.format == Format::float32) continue;
-            for (std::int64_t i = 0; i < piece.rows; ++i) store_row(to, i, sums + i * sums_stride);
-        }
-    };
+    sums_scratch_.floats(pool_.threads() * row_chunk * parts * panels.width);
     if (args.out.format != Format::int8_rows) {
         cut_matmul(args.in.rows, panels, parts,
-                   [&](const MatmulPiece& piece) { run_piece(piece, args.out.slice_rows(piece.row_begin, piece.rows)); });
+                   [&](const MatmulPiece& piece) { run_activated_piece(args, piece, args.out.slice_rows(piece.row_begin, piece.rows)); });
         return;
     }
     // The scale of an int8 row is known when all of it is: until then it is float32. Where a thread has rows of its own, and some of them
     // fit into its cache, it makes all of these; but weights that are unpacked first should meet more rows at a time than that.
     const std::int64_t rows_max = std::min(whole_rows_max, whole_rows_bytes / (width * static_cast<std::int64_t>(sizeof(float))));
-    const auto narrow = [&](const Matrix& from, std::int64_t row_begin) {
-        for (std::int64_t i = 0; i < from.rows; ++i) store_row(args.out, row_begin + i, reinterpret_cast<const float*>(row_of(from, i)));
-    };
     if (rows_max >= whole_rows_least && dot->unpacked == nullptr && cut_of_matmul(args.in.rows, panels, parts, pool_.threads()).own_rows) {
-        const std::int64_t rows = args.in.rows;
-        const std::int64_t blocks = (rows + rows_max * pool_.threads() - 1) / (rows_max * pool_.threads()) * pool_.threads();
-        float* const activated_of_all = activated_scratch_.floats(pool_.threads() * rows_max * width);
-        pool_.run(blocks, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-            for (std::int64_t block = begin; block < end; ++block) {
-                const std::int64_t row = rows * block / blocks;
-                const Matrix activated{.data = activated_of_all + thread * rows_max * width,
-                                       .format = Format::float32,
-                                       .rows = rows * (block + 1) / blocks - row,
-                                       .columns = width,
-                                       .stride = width};
-                run_piece({.row_begin = row, .rows = activated.rows, .begin = 0, .end = part_panels, .thread = thread}, activated);
-                narrow(activated, row);
-            }
-        });
+        run_activated_rows(args, rows_max);
         return;
     }
     const Matrix activated = args.sums.slice_columns(0, width);
     cut_matmul(args.in.rows, panels, parts,
-               [&](const MatmulPiece& piece) { run_piece(piece, activated.slice_rows(piece.row_begin, piece.rows)); });
-    run_rows(args.out.rows, width * 2,
-             [&](std::int64_t begin, std::int64_t end, int) { narrow(activated.slice_rows(begin, end - begin), begin); });
+               [&](const MatmulPiece& piece) { run_activated_piece(args, piece, activated.slice_rows(piece.row_begin, piece.rows)); });
+    run_rows(args.out.rows, width * 2, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t row = begin; row < end; ++row) store_row(args.out, row, reinterpret_cast<const float*>(row_of(activated, row)));
+    });
+}
+
+// Panel by panel, so that what the activation reads never leaves the cache.
+void CpuBackend::run_activated_piece(const ActivatedMatmulArgs& args, const MatmulPiece& piece, const Matrix& out) {
+    const auto& weight = static_cast<const CpuWeight&>(args.weight);
+    const Panels& panels = weight.panels();
+    const std::int64_t parts = args.gated ? 2 : 1;
+    const std::int64_t part_panels = panels.count() / parts;
+    const std::int64_t sums_stride = parts * panels.width;
+    const Matrix in = args.in.slice_rows(piece.row_begin, piece.rows);
+    float* const sums = reinterpret_cast<float*>(sums_scratch_.data()) + piece.thread * row_chunk * sums_stride;
+    for (std::int64_t panel = piece.begin; panel < piece.end; ++panel) {
+        const std::int64_t column = panel * panels.width;
+        const std::int64_t columns = std::min(panels.width, out.columns - column);
+        for (std::int64_t part = 0; part < parts; ++part) {
+            const std::int64_t index = part * part_panels + panel;
+            DotTask task = dot_task(weight, in, args.bias, index, piece.thread);
+            task.next = panels.panel(part + 1 < parts ? index + part_panels : (panel + 1) % part_panels);
+            if (part + 1 == parts && panel + 1 == piece.end && piece.ends_share) task.next = first_weights(args.next, piece.thread);
+            task.out = sums + part * panels.width;
+            task.out_stride = sums_stride;
+            task.out_features = columns;
+            weight.dot()->matmul(task, 0, 1);
+        }
+        const Matrix to = out.slice_columns(column, columns);
+        ActivationTask task{.kind = kind_of(args.kind),
+                            .gated = args.gated,
+                            .in = sums,
+                            .in_stride = sums_stride,
+                            .out = sums,
+                            .out_stride = sums_stride,
+                            .width = columns};
+        if (to.format == Format::float32) {
+            task.out = floats(to);
+            task.out_stride = to.stride;
+        }
+        kernels_.activation(task, 0, piece.rows);
+        if (to.format == Format::float32) continue;
+        for (std::int64_t i = 0; i < piece.rows; ++i) store_row(to, i, sums + i * sums_stride);
+    }
+}
+
+void CpuBackend::run_activated_rows(const ActivatedMatmulArgs& args, std::int64_t rows_max) {
+    const std::int64_t rows = args.in.rows;
+    const std::int64_t width = args.out.columns;
+    const std::int64_t panels = static_cast<const CpuWeight&>(args.weight).panels().count() / (args.gated ? 2 : 1);
+    const std::int64_t blocks = (rows + rows_max * pool_.threads() - 1) / (rows_max * pool_.threads()) * pool_.threads();
+    float* const activated_of_all = activated_scratch_.floats(pool_.threads() * rows_max * width);
+    pool_.run(blocks, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+        for (std::int64_t block = begin; block < end; ++block) {
+            const std::int64_t row = rows * block / blocks;
+            const Matrix activated{.data = activated_of_all + thread * rows_max * width,
+                                   .format = Format::float32,
+                                   .rows = rows * (block + 1) / blocks - row,
+                                   .columns = width,
+                                   .stride = width};
+            run_activated_piece(args, {.row_begin = row, .rows = activated.rows, .begin = 0, .end = panels, .thread = thread}, activated);
+            for (std::int64_t i = 0; i < activated.rows; ++i) {
+                store_row(args.out, row + i, reinterpret_cast<const float*>(row_of(activated, i)));
+            }
+        }
+    });
 }
 
 void CpuBackend::gather_rows(const GatherRowsArgs& args) {

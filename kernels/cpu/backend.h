@@ -95,6 +95,10 @@ private:
     void make_unpacked_scratch(const CpuWeight& weight);
     // Panel `panel` of the weight and those behind it, with all rows of `in`; where the outputs go is the caller's to say.
     DotTask dot_task(const CpuWeight& weight, const Matrix& in, const Vector& bias, std::int64_t panel, int thread) const;
+    // A piece of activated_matmul. out: [piece.rows, width] float32 or bfloat16.
+    void run_activated_piece(const ActivatedMatmulArgs& args, const MatmulPiece& piece, const Matrix& out);
+    // activated_matmul into int8 rows: a thread makes up to rows_max of them from end to end.
+    void run_activated_rows(const ActivatedMatmulArgs& args, std::int64_t rows_max);
     template <class Work>
     void run_lora(std::span<const LoraPiece> pieces, const Work& work);
     // Rows in the format that A's kernel reads: `in` itself, or made in the thread's scratch memory.
