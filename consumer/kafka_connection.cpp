@@ -117,10 +117,6 @@ rd_kafka_resp_err_t first_error(const rd_kafka_topic_partition_list_t& answers, 
     return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-std::string_view metadata_of(const rd_kafka_topic_partition_t& committed) {
-    return {static_cast<const char*>(committed.metadata), committed.metadata_size};
-}
-
 KafkaConfHandle make_conf(const KafkaConfig& config, const KafkaSettings& settings) {
     KafkaConfHandle conf(rd_kafka_conf_new());
     for (const auto& [key, value] : common_settings) set(conf.get(), key, value);
@@ -337,35 +333,6 @@ void KafkaConnection::check_reachable() {
     }
     context_->all_down = true;
     if (now - *down_since_ > config_.deadline_later) throw away("reaching any broker", config_.deadline_later);
-}
-
-rd_kafka_resp_err_t committed_offsets(const KafkaConnection& consumer, PartitionListHandle& partitions, milliseconds timeout, bool stable) {
-    rd_kafka_t* handle = consumer.handle();
-    std::size_t group_bytes = 0;
-    rd_kafka_conf_get(rd_kafka_conf(handle), "group.id", nullptr, &group_bytes);
-    std::string group(group_bytes, '\0');
-    rd_kafka_conf_get(rd_kafka_conf(handle), "group.id", group.data(), &group_bytes);
-    // Not rd_kafka_committed(): it answers for all or for none, and waits for those that are undecided.
-    const AdminOptionsHandle options(rd_kafka_AdminOptions_new(handle, RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPOFFSETS));
-    std::array<char, 256> problem{};
-    const auto wait = static_cast<int>(timeout.count());
-    rd_kafka_AdminOptions_set_request_timeout(options.get(), wait, problem.data(), problem.size());
-    const ErrorHandle refused(rd_kafka_AdminOptions_set_require_stable_offsets(options.get(), stable ? 1 : 0));
-    CHECK(!refused, "this request can ask for stable offsets");
-    const GroupOffsetsRequestHandle request(rd_kafka_ListConsumerGroupOffsets_new(group.c_str(), partitions.get()));
-    rd_kafka_ListConsumerGroupOffsets_t* requests[] = {request.get()};
-    const QueueHandle queue(rd_kafka_queue_new(handle));
-    rd_kafka_ListConsumerGroupOffsets(handle, requests, 1, options.get(), queue.get());
-    const EventHandle event(rd_kafka_queue_poll(queue.get(), 2 * wait));
-    if (!event) return RD_KAFKA_RESP_ERR__TIMED_OUT;
-    if (const auto error = rd_kafka_event_error(event.get()); error != RD_KAFKA_RESP_ERR_NO_ERROR) return error;
-    std::size_t count = 0;
-    const auto* const* groups =
-        rd_kafka_ListConsumerGroupOffsets_result_groups(rd_kafka_event_ListConsumerGroupOffsets_result(event.get()), &count);
-    CHECK(count == 1, "one group was asked for");
-    if (const auto* error = rd_kafka_group_result_error(groups[0]); error != nullptr) return rd_kafka_error_code(error);
-    partitions.reset(rd_kafka_topic_partition_list_copy(rd_kafka_group_result_partitions(groups[0])));
-    return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
 Retry::Retry(const KafkaConnection& connection, std::string what, milliseconds deadline, std::stop_token stop)

@@ -32,10 +32,7 @@ TopicPartitions partitions_of(const std::string& topic, std::int32_t count);
 // As librdkafka takes them, without offsets.
 PartitionListHandle list_of(const TopicPartitions& partitions);
 // Of an answer about partitions: the first one's error that is not `tolerated`.
-rd_kafka_resp_err_t first_error(const rd_kafka_topic_partition_list_t& answers,
-                                rd_kafka_resp_err_t tolerated = RD_KAFKA_RESP_ERR_NO_ERROR);
-// Of a committed offset.
-std::string_view metadata_of(const rd_kafka_topic_partition_t& committed);
+rd_kafka_resp_err_t first_error(const rd_kafka_topic_partition_list_t& answers, rd_kafka_resp_err_t tolerated = RD_KAFKA_RESP_ERR_NO_ERROR);
 
 // Ours first, then the user's table, then `settings`, which win. Throws KafkaConfigError for what librdkafka refuses.
 KafkaConfHandle make_conf(const KafkaConfig& config, const KafkaSettings& settings);
@@ -69,7 +66,7 @@ struct KafkaContext {
     std::atomic<bool> all_down = false;  // no broker could be reached, as of the last event
     std::mutex mutex;
     std::string cluster_id;  // once it was told; guarded by mutex
-    void* owner = nullptr;               // of the callbacks that `prepare` set
+    void* owner = nullptr;   // of the callbacks that `prepare` set
 };
 
 class KafkaConnection {
@@ -155,11 +152,6 @@ private:
     const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
     Backoff backoff_;
 };
-
-// One request for what the consumer's group has committed for these; `partitions` becomes the answer, with an error for each that has one.
-// `stable`: one that an open transaction holds undecided has UNSTABLE_OFFSET_COMMIT (KIP-447). Returns the error of the whole.
-rd_kafka_resp_err_t committed_offsets(const KafkaConnection& consumer, PartitionListHandle& partitions, std::chrono::milliseconds timeout,
-                                      bool stable = true);
 
 // The embedded broker says who it is by its cluster id.
 bool is_embedded_cluster(std::string_view cluster_id);

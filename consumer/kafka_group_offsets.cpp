@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "consumer/kafka_committed_offsets.h"
 #include "consumer/kafka_committer.h"
 #include "consumer/kafka_connection.h"
 #include "consumer/kafka_past_results.h"
@@ -95,8 +96,8 @@ std::vector<PartitionOffsets> GroupOffsets::read() const {
     PartitionListHandle list;
     state_->until_answered("reading the offsets", [&] {
         list = state_->list();
-        const auto error = committed_offsets(state_->connection, list, request_timeout, state_->view == View::settled);
-        return error == RD_KAFKA_RESP_ERR_NO_ERROR ? first_error(*list) : error;
+        return committed_offsets_of_all(state_->connection, list, request_timeout, RD_KAFKA_RESP_ERR_NO_ERROR,
+                                        state_->view == View::settled);
     });
     std::vector<PartitionOffsets> all;
     for (int i = 0; i < list->cnt; ++i) {

@@ -12,9 +12,8 @@
 #include <thread>
 #include <utility>
 
-#include "consumer/commit_metadata.h"
+#include "consumer/kafka_committed_offsets.h"
 #include "consumer/kafka_reader.h"
-#include "consumer/kafka_takeover.h"
 #include "schema/codec.h"
 
 namespace lorry::consumer {
@@ -111,8 +110,7 @@ private:
                                     [&](const auto& one) { return std::ranges::find(undecided_, one) != undecided_.end(); });
         for (Retry retry(consumer_, "reading committed offsets", limits_.deadline); !left.empty();) {
             PartitionListHandle list = list_of(left);
-            auto error = committed_offsets(consumer_, list, committed_timeout);
-            if (error == RD_KAFKA_RESP_ERR_NO_ERROR) error = first_error(*list, RD_KAFKA_RESP_ERR_UNSTABLE_OFFSET_COMMIT);
+            const auto error = committed_offsets_of_all(consumer_, list, committed_timeout);
             if (is_worker_ending()) break;
             if (is_configuration_error(error)) throw consumer_.refused("reading committed offsets", error, left.front().first);
             if (error == RD_KAFKA_RESP_ERR_NO_ERROR) left = take_states(*list, states);

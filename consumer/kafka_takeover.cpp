@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "consumer/kafka_committed_offsets.h"
+
 namespace lorry::consumer {
 
 namespace {
@@ -23,15 +25,6 @@ std::int64_t unfinished_below(const CommitState& state, std::int64_t first) {
 }
 
 }  // namespace
-
-Expected<CommitState, CommitMetadataError> committed_state(const std::string& topic, std::int32_t partition, std::int64_t offset,
-                                                           std::string_view metadata) {
-    auto state = decode_commit_metadata(offset, metadata);
-    if (!state && state.error().kind == CommitMetadataError::Kind::newer) {
-        throw KafkaError(fmt::format("{} [{}], offset {}: {}", topic, partition, offset, state.error().text));
-    }
-    return state;
-}
 
 TakenOver take_over(const std::string& topic, std::int32_t partition, std::optional<std::int64_t> committed, std::string_view metadata,
                     const KafkaConnection::Watermarks& log, std::string_view topic_id) {
@@ -142,11 +135,10 @@ std::vector<TakenOver> TakeOver::ask(const TopicPartitions& partitions, const st
     const char* what = "reading committed offsets";
     PartitionListHandle list = list_of(partitions);
     for (Retry retry(consumer_, what, consumer_.config().deadline_later, stop);;) {
-        const auto error = committed_offsets(consumer_, list, request_timeout);
-        const auto unanswered = error == RD_KAFKA_RESP_ERR_NO_ERROR ? first_error(*list, RD_KAFKA_RESP_ERR_UNSTABLE_OFFSET_COMMIT) : error;
-        if (unanswered == RD_KAFKA_RESP_ERR_NO_ERROR) break;
-        if (is_configuration_error(unanswered)) throw consumer_.refused(what, unanswered, partitions.front().first);
-        if (!retry.again(rd_kafka_err2str(unanswered))) return {};
+        const auto error = committed_offsets_of_all(consumer_, list, request_timeout);
+        if (error == RD_KAFKA_RESP_ERR_NO_ERROR) break;
+        if (is_configuration_error(error)) throw consumer_.refused(what, error, partitions.front().first);
+        if (!retry.again(rd_kafka_err2str(error))) return {};
     }
     const std::string jobs_id = past_results_.end_topics().jobs_id;
     std::vector<TakenOver> all;

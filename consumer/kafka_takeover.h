@@ -64,10 +64,8 @@ private:
     std::jthread thread_;                           // last: it uses all of the above
 };
 
-// As decode_commit_metadata. Throws KafkaError for a newer program's metadata.
-Expected<CommitState, CommitMetadataError> committed_state(const std::string& topic, std::int32_t partition, std::int64_t offset,
-                                                           std::string_view metadata);
-// By the rules of a take-over: `committed` nullopt = none; topic_id: empty where brokers have none. Throws as committed_state.
+// By the rules of a take-over: `committed` nullopt = none; topic_id: empty where brokers have none. Throws KafkaError for
+// a newer program's metadata.
 TakenOver take_over(const std::string& topic, std::int32_t partition, std::optional<std::int64_t> committed, std::string_view metadata,
                     const KafkaConnection::Watermarks& log, std::string_view topic_id = {});
 // Takes in what the results say beyond the commit.

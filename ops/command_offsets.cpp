@@ -138,11 +138,9 @@ private:
             }
             std::string metadata;
             if (replay_) {
-                metadata = consumer::encode_commit_metadata({.offset = place,
-                                                             .holes = {},
-                                                             .highest_finished = place,
-                                                             .starts = {},
-                                                             .seen = ends[static_cast<std::size_t>(old.partition)]});
+                consumer::CommitState state = consumer::nothing_finished_above(place);
+                state.seen = ends[static_cast<std::size_t>(old.partition)];
+                metadata = consumer::encode_commit_metadata(state);
             }
             wanted.push_back({.partition = old.partition, .offset = place, .metadata = std::move(metadata)});
         }

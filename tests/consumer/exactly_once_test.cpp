@@ -223,7 +223,7 @@ TEST_F(ExactlyOnceTest, TriesHalfAsManyResultsAfterACommitThatTimedOut) {
 
 // The transaction is aborted, but the request may still arrive, and act upon the next one.
 TEST_F(ExactlyOnceTest, BeginsWithANewProducerAfterARequestThatWasNotAnswered) {
-    options.timeout = 1s;                               // of a request as well
+    options.timeout = 1s;                              // of a request as well
     config.passthrough = {{"socket.max.fails", "0"}};  // the connection stays
     const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
     auto entries = poll_entries(3);
@@ -303,8 +303,7 @@ TEST_F(ExactlyOnceTest, ABrokerThatWasNeverReachedIsNotALostOne) {
 
 // After a connection broke, a commit begins with a new producer; a worker that has left its group needs none, and can ask for nothing.
 TEST_F(ExactlyOnceTest, HasNothingToDoWhenTheGroupIsLeftThoughAConnectionBroke) {
-    options.leftovers = {
-        .topics = topics, .jobs_topic_id = {}, .worker = "one", .outputs = {}, .inputs = {{topics.jobs(), 0}}};
+    options.leftovers = {.topics = topics, .jobs_topic_id = {}, .worker = "one", .outputs = {}, .inputs = {{topics.jobs(), 0}}};
     const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
     auto entries = poll_entries(3);
     EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U);

@@ -15,8 +15,6 @@ const std::string topic = "lorry.jobs";
 
 schema::Source at(std::int64_t offset, std::int32_t partition = 0) { return {topic, partition, offset}; }
 
-CommitState from(std::int64_t offset) { return {.offset = offset, .holes = {}, .highest_finished = offset, .starts = {}}; }
-
 // "offset [holes] highest", readable.
 std::string text_of(const PartitionCommit& commit) {
     const auto state = decode_commit_metadata(commit.offset, commit.metadata);
@@ -32,7 +30,7 @@ std::string snapshot_of(const OffsetTracker& tracker) {
 
 TEST(OffsetTracker, CommitsPastAStuckJobWithoutForgettingIt) {
     OffsetTracker tracker;
-    const Epoch epoch = tracker.assign(topic, 0, from(100));
+    const Epoch epoch = tracker.assign(topic, 0, nothing_finished_above(100));
     for (std::int64_t offset = 100; offset < 106; ++offset) EXPECT_TRUE(tracker.polled(at(offset)));
     EXPECT_EQ(snapshot_of(tracker), "");
     for (const std::int64_t offset : {101, 102, 104}) EXPECT_TRUE(tracker.finish(at(offset), epoch));
@@ -48,7 +46,7 @@ TEST(OffsetTracker, CommitsPastAStuckJobWithoutForgettingIt) {
 
 TEST(OffsetTracker, SaysHowFarResultsWereSeenWithoutACommitForThatAlone) {
     OffsetTracker tracker;
-    CommitState state = from(10);
+    CommitState state = nothing_finished_above(10);
     state.seen = {.results = 70, .dead_letters = 3};
     const Epoch epoch = tracker.assign(topic, 0, state);
     for (std::int64_t offset = 10; offset < 13; ++offset) tracker.polled(at(offset));
@@ -68,7 +66,7 @@ TEST(OffsetTracker, SaysHowFarResultsWereSeenWithoutACommitForThatAlone) {
 
 TEST(OffsetTracker, LooksAheadToACommitWithoutFinishingAnything) {
     OffsetTracker tracker;
-    const Epoch epoch = tracker.assign(topic, 0, from(10));
+    const Epoch epoch = tracker.assign(topic, 0, nothing_finished_above(10));
     for (std::int64_t offset = 10; offset < 14; ++offset) tracker.polled(at(offset));
     const auto snapshot = tracker.snapshot_with({{at(10), epoch}, {at(12), epoch}, {at(13), epoch + 1}, {at(1, 7), epoch}});
     EXPECT_EQ(snapshot.is_current, (std::vector<bool>{true, true, false, false}));
@@ -84,7 +82,7 @@ TEST(OffsetTracker, LooksAheadToACommitWithoutFinishingAnything) {
 
 TEST(OffsetTracker, SaysNothingWhereWhatItTookOverIsTooLong) {
     OffsetTracker tracker(58);
-    CommitState state = from(0);
+    CommitState state = nothing_finished_above(0);
     for (std::int64_t hole = 2; hole < 200; hole += 2) state.holes.push_back(hole);
     state.highest_finished = 201;
     const Epoch epoch = tracker.assign(topic, 0, state, /*recorded=*/false);
@@ -116,11 +114,11 @@ TEST(OffsetTracker, SkipsWhatAnEarlierOwnerFinishedAndForgetsWhatTheLogNoLongerH
 
 TEST(OffsetTracker, DropsWorkOfAnEarlierEpoch) {
     OffsetTracker tracker;
-    const Epoch first = tracker.assign(topic, 0, from(0));
+    const Epoch first = tracker.assign(topic, 0, nothing_finished_above(0));
     tracker.polled(at(0));
     tracker.drop(topic, 0);
     EXPECT_FALSE(tracker.finish(at(0), first));
-    const Epoch second = tracker.assign(topic, 0, from(0));
+    const Epoch second = tracker.assign(topic, 0, nothing_finished_above(0));
     EXPECT_GT(second, first);
     tracker.polled(at(0));
     EXPECT_FALSE(tracker.is_current(at(0), first));
@@ -131,7 +129,7 @@ TEST(OffsetTracker, DropsWorkOfAnEarlierEpoch) {
 
 TEST(OffsetTracker, KeepsCountingWhileAPartitionDrains) {
     OffsetTracker tracker;
-    const Epoch epoch = tracker.assign(topic, 3, from(0));
+    const Epoch epoch = tracker.assign(topic, 3, nothing_finished_above(0));
     tracker.polled(at(0, 3));
     tracker.drain(topic, 3);
     EXPECT_TRUE(tracker.finish(at(0, 3), epoch));
@@ -140,7 +138,7 @@ TEST(OffsetTracker, KeepsCountingWhileAPartitionDrains) {
 
 TEST(OffsetTracker, RefusesAStartThatWouldNotFitIntoTheMetadata) {
     OffsetTracker tracker(54);
-    const Epoch epoch = tracker.assign(topic, 0, from(0));
+    const Epoch epoch = tracker.assign(topic, 0, nothing_finished_above(0));
     int admitted = 0;
     for (std::int64_t offset = 0; offset < 100 && tracker.may_admit(at(offset)); ++offset, ++admitted) tracker.polled(at(offset));
     EXPECT_GT(admitted, 3);
