@@ -232,14 +232,16 @@ std::optional<std::int32_t> KafkaConnection::try_partition_count(const std::stri
 }
 
 std::string KafkaConnection::cluster_id() const {
-    const std::scoped_lock lock(context_->mutex);
-    if (!context_->cluster_id.empty()) return context_->cluster_id;
-    wait_ready();
+    {
+        const std::scoped_lock lock(cluster_id_mutex_);
+        if (cluster_id_) return *cluster_id_;
+    }
+    wait_ready();  // after which it is there or there is none
     char* id = rd_kafka_clusterid(handle(), static_cast<int>(request_timeout.count()));
-    if (id == nullptr) return {};
-    context_->cluster_id = id;
-    rd_kafka_mem_free(handle(), id);
-    return context_->cluster_id;
+    std::string answer = id == nullptr ? "" : id;
+    if (id != nullptr) rd_kafka_mem_free(handle(), id);
+    const std::scoped_lock lock(cluster_id_mutex_);
+    return cluster_id_.emplace(std::move(answer));
 }
 
 std::string KafkaConnection::topic_id(const std::string& topic) const {

@@ -64,9 +64,7 @@ private:
 struct KafkaContext {
     KafkaComplaints complaints;
     std::atomic<bool> all_down = false;  // no broker could be reached, as of the last event
-    std::mutex mutex;
-    std::string cluster_id;  // once it was told; guarded by mutex
-    void* owner = nullptr;   // of the callbacks that `prepare` set
+    void* owner = nullptr;               // of the callbacks that `prepare` set
 };
 
 class KafkaConnection {
@@ -94,7 +92,7 @@ public:
     // How many partitions a topic has that somebody knows to be there: brokers learn of new ones, and of all when they come up, one after
     // the other. Throws KafkaError at deadline_start, which says how to create it.
     std::int32_t wait_for_topic(const std::string& topic) const;
-    // Empty where brokers give none. Asks once: a consumer's metadata requests are for the thread that polls it.
+    // Empty where brokers give none. Asks until it was answered once: a consumer's metadata requests are for the thread that polls it.
     std::string cluster_id() const;
     // The id of a topic that exists; empty where brokers give none. Retries until deadline_start.
     std::string topic_id(const std::string& topic) const;
@@ -129,7 +127,9 @@ private:
     KafkaConfig config_;
     std::optional<std::chrono::steady_clock::time_point> down_since_;  // the polling thread's
     std::chrono::steady_clock::time_point probe_next_;                 // the polling thread's
-    std::unique_ptr<KafkaContext> context_;                            // callbacks point at it, so it does not move; outlives the handle
+    mutable std::mutex cluster_id_mutex_;
+    mutable std::optional<std::string> cluster_id_;  // guarded by cluster_id_mutex_: what brokers answered, perhaps that there is none
+    std::unique_ptr<KafkaContext> context_;          // callbacks point at it, so it does not move; outlives the handle
     KafkaClientHandle handle_;
 };
 
