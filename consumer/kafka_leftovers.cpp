@@ -26,8 +26,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds backoff_first{20};
 constexpr milliseconds backoff_max{500};
 constexpr milliseconds committed_timeout{5'000};
-constexpr milliseconds poll_timeout{200};
-constexpr std::size_t records_max = 1000;
 
 const StepResult left_group{.end = StepEnd::unknown, .reason = "this worker has left its group"};
 
@@ -159,16 +157,16 @@ private:
         RecordReader::Options reading{.positions_only = true, .uncommitted = true};
         for (const auto& [partition, start] : starts) reading.positions.push_back({partition.first, partition.second, start});
         RecordReader reader(consumer_.config(), std::move(reading));
-        const auto is_read = [&](const TopicOffset& position) { return position.next >= ends.at({position.topic, position.partition}); };
-        auto last_news = Clock::now();
-        while (!std::ranges::all_of(reader.positions(), is_read)) {
-            if (Clock::now() - last_news > limits_.deadline) throw consumer_.away("reading what open transactions wrote", limits_.deadline);
-            const auto records = reader.poll(poll_timeout, records_max);
-            if (!records.empty()) last_news = Clock::now();
-            for (const schema::JobRecord& record : records) {
-                if (auto end = end_of_job(record)) found[{record.source.topic, record.source.partition}].push_back(*std::move(end));
+        const auto deadline = Clock::now() + limits_.deadline;  // the reader's own is longer, and a commit waits for this
+        const auto may_go_on = [&](const RecordReader::Behind& behind) {
+            if (behind.quiet > limits_.deadline || (reader.is_away() && Clock::now() > deadline)) {
+                throw consumer_.away("reading what open transactions wrote", limits_.deadline);
             }
-        }
+            return true;
+        };
+        reader.read_to(ends, may_go_on, [&](const schema::JobRecord& record) {
+            if (auto end = end_of_job(record)) found[{record.source.topic, record.source.partition}].push_back(*std::move(end));
+        });
         return found;
     }
 

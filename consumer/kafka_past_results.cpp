@@ -19,7 +19,6 @@ using TopicPartition = TopicPartitions::value_type;
 using Question = PastResults::Question;
 
 constexpr milliseconds poll_timeout{200};
-constexpr std::size_t records_max = 1000;
 // How far the clocks of producers, workers and brokers may be apart: brokers refuse records that come from over an hour ahead.
 constexpr std::chrono::minutes clocks_apart{70};
 constexpr std::chrono::seconds telling_interval{30};
@@ -83,43 +82,35 @@ public:
         }
     }
 
-    // False: told to stop. Throws KafkaError after `patience`.
+    // False: told to stop. Throws KafkaError after `patience` without news.
     bool read(const EndOffsets& ends, const std::stop_token& stop, std::optional<milliseconds> patience) {
         if (starts_.empty()) return true;
         RecordReader::Options options{.positions_only = true};
         for (const auto& [place, start] : starts_) options.positions.push_back({place.first, place.second, start});
         RecordReader reader(connection_.config(), std::move(options));
-        const auto is_read = [&](const TopicOffset& position) { return position.next >= ends.at({position.topic, position.partition}); };
-        const auto start_time = std::chrono::steady_clock::now();
-        auto last_news = start_time;
-        auto next_telling = start_time + telling_interval;
-        for (;;) {
-            const auto positions = reader.positions();
-            const auto behind = std::ranges::find_if_not(positions, is_read);
-            if (behind == positions.end()) return true;
-            if (stop.stop_requested()) return false;
-            const auto now = std::chrono::steady_clock::now();
-            if (!patience && now - last_news > connection_.config().deadline_later) {
-                throw KafkaError(
-                    fmt::format("{} [{}]: nothing comes from offset {} on, but the log ended at {}: it was truncated or made "
-                                "anew meanwhile; start the worker again to take what is there now",
-                                behind->topic, behind->partition, behind->next, ends.at({behind->topic, behind->partition})));
-            }
-            if (patience && now - start_time > *patience) {
+        auto next_telling = std::chrono::steady_clock::now() + telling_interval;
+        const auto may_go_on = [&](const RecordReader::Behind& behind) {
+            const auto& [topic, partition, next] = behind.position;
+            if (patience && behind.quiet > *patience) {
                 throw KafkaError(
                     fmt::format("{} [{}]: a transaction is open at offset {}, and whether what lies behind it is committed cannot be "
                                 "known: start the worker again",
-                                behind->topic, behind->partition, behind->next));
+                                topic, partition, next));
             }
+            if (!patience && behind.quiet > connection_.config().deadline_later) {
+                throw KafkaError(
+                    fmt::format("{} [{}]: nothing comes from offset {} on, but the log ended at {}: it was truncated or made "
+                                "anew meanwhile; start the worker again to take what is there now",
+                                topic, partition, next, behind.end));
+            }
+            const auto now = std::chrono::steady_clock::now();
             if (now > next_telling) {
                 next_telling = now + telling_interval;
-                spdlog::info("{} [{}]: reading what has ended is at offset {} of {}", behind->topic, behind->partition, behind->next,
-                             ends.at({behind->topic, behind->partition}));
+                spdlog::info("{} [{}]: reading what has ended is at offset {} of {}", topic, partition, next, behind.end);
             }
-            const auto records = reader.poll(poll_timeout, records_max);
-            if (!records.empty()) last_news = std::chrono::steady_clock::now();
-            for (const schema::JobRecord& record : records) take(record);
-        }
+            return !stop.stop_requested();
+        };
+        return reader.read_to(ends, may_go_on, [&](const schema::JobRecord& record) { take(record); });
     }
 
     std::map<std::int32_t, PastResults::Answer> take_answers() { return std::move(answers_); }

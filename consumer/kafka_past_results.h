@@ -51,8 +51,8 @@ public:
     };
     // Results of job partition p are in results partition p mod n (KafkaSink puts them there), and are younger than their jobs. A result of
     // an earlier topic of the same name does not count, where brokers tell topics apart by ids. What lies behind an open transaction is
-    // waited for as long as `patience` says, else left out. Blocks for as long as reading takes. nullopt: told to stop. Throws KafkaError
-    // when the brokers are away for deadline_later, or patience ends.
+    // waited for until nothing has come for as long as `patience` says, else left out. Blocks for as long as reading takes.
+    // nullopt: told to stop. Throws KafkaError when the brokers are away for deadline_later, or patience ends.
     std::optional<std::map<std::int32_t, Answer>> ask(const std::vector<Question>& questions, const std::stop_token& stop,
                                                       std::optional<std::chrono::milliseconds> patience = std::nullopt);
 

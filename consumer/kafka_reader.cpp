@@ -17,6 +17,7 @@ namespace lorry::consumer {
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 using Key = std::pair<std::string, std::int32_t>;
@@ -137,6 +138,27 @@ std::vector<schema::JobRecord> RecordReader::poll(milliseconds timeout, std::siz
         if (taken + 1 < max) message.reset(rd_kafka_consume_queue(state.queue.get(), 0));
     }
     return records;
+}
+
+bool RecordReader::read_to(const std::map<Key, std::int64_t>& ends, const std::function<bool(const Behind&)>& may_go_on,
+                           const std::function<void(const schema::JobRecord&)>& take) {
+    constexpr milliseconds poll_timeout{200};
+    constexpr std::size_t records_max = 1000;
+    std::vector<TopicOffset> seen;
+    auto last_news = Clock::now();
+    for (;;) {
+        const auto now = Clock::now();
+        const auto positions = this->positions();
+        // Not by the records: fillers are no news to anybody else.
+        if (positions != seen || is_away()) last_news = now;
+        seen = positions;
+        const auto end_of = [&](const TopicOffset& position) { return ends.at({position.topic, position.partition}); };
+        const auto behind = std::ranges::find_if(positions, [&](const TopicOffset& position) { return position.next < end_of(position); });
+        if (behind == positions.end()) return true;
+        const auto quiet = std::chrono::duration_cast<milliseconds>(now - last_news);
+        if (!may_go_on({.position = *behind, .end = end_of(*behind), .quiet = quiet})) return false;
+        for (const schema::JobRecord& record : poll(poll_timeout, records_max)) take(record);
+    }
 }
 
 bool RecordReader::is_away() const { return state_->connection.is_away(); }

@@ -4,9 +4,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -19,6 +22,7 @@ struct TopicOffset {
     std::string topic;
     std::int32_t partition = 0;
     std::int64_t next = 0;
+    bool operator==(const TopicOffset&) const = default;
 };
 
 class RecordReader {
@@ -44,6 +48,18 @@ public:
     // The next records, ascending within a partition, without fillers; waits up to `timeout` for the first. Throws KafkaError when the
     // brokers were away for longer than deadline_later, or a right is missing. A topic that goes missing is waited for without end.
     std::vector<schema::JobRecord> poll(std::chrono::milliseconds timeout, std::size_t max);
+
+    // A partition that has not reached its end yet.
+    struct Behind {
+        TopicOffset position;
+        std::int64_t end = 0;
+        std::chrono::milliseconds quiet{0};  // for so long no position has moved, though brokers could be reached
+    };
+    // Polls until each position has reached its end, which `ends` has for all partitions; what comes goes to `take`. Between polls
+    // `may_go_on` is asked, about one partition that is behind: it may end this (false), or throw when it was quiet for too long. Throws
+    // as poll().
+    bool read_to(const std::map<std::pair<std::string, std::int32_t>, std::int64_t>& ends,
+                 const std::function<bool(const Behind&)>& may_go_on, const std::function<void(const schema::JobRecord&)>& take);
 
     // No broker could be reached when poll() looked last; it throws when that has lasted too long.
     bool is_away() const;

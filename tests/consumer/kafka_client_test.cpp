@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "consumer/kafka_admin.h"
+#include "consumer/kafka_producer.h"
 #include "tests/support/kafka_fixture.h"
 
 namespace lorry::consumer {
@@ -43,6 +44,48 @@ TEST(KafkaDeadline, NamesTheBrokersAndWhatToDoWhenNobodyAnswers) {
 }
 
 using KafkaClientTest = KafkaTest;
+
+// Pins: a worker ended because "the topic was truncated or made anew" when the brokers had been away, or all that came was of no interest.
+TEST_F(KafkaClientTest, ReadingToAnEndIsQuietOnlyWhereNothingComesThoughBrokersAnswer) {
+    const std::pair<std::string, std::int32_t> place{topics.jobs(), 0};
+    RecordReader reader(config, {.positions = {{place.first, place.second, 0}}, .positions_only = true});
+    std::size_t taken = 0;
+    const auto read_until = [&](const std::function<bool(const RecordReader::Behind&)>& is_enough) {
+        const auto deadline = Clock::now() + 15s;
+        return reader.read_to(
+            {{place, 100}}, [&](const auto& behind) { return Clock::now() < deadline && !is_enough(behind); },
+            [&](const schema::JobRecord&) { ++taken; });
+    };
+    std::chrono::milliseconds quiet{0};
+    EXPECT_FALSE(read_until([&](const RecordReader::Behind& behind) { return (quiet = behind.quiet) > 1s; }));
+    EXPECT_GT(quiet, 1s);
+
+    KafkaProducer producer(config, {});
+    const auto write = [&](const char* key) {
+        const Expected<void, rd_kafka_resp_err_t> sent =
+            producer.send({.topic = place.first, .partition = place.second, .key = key, .value = std::nullopt, .headers = {}, .tag = 0});
+        ASSERT_TRUE(sent);
+        producer.wait_all("a test");
+    };
+    for (int i = 0; i < 5; ++i) {
+        write(std::string(schema::filler_key).c_str());
+        EXPECT_FALSE(read_until([&](const RecordReader::Behind& behind) { return (quiet = behind.quiet) > 300ms; }));
+        EXPECT_LT(quiet, 1s) << "fillers are news";
+    }
+    EXPECT_EQ(taken, 0U);
+
+    broker.set_down(true);
+    std::optional<Clock::time_point> away_since;
+    EXPECT_FALSE(read_until([&](const RecordReader::Behind& behind) {
+        if (!reader.is_away()) return false;
+        if (!away_since) away_since = Clock::now();
+        quiet = behind.quiet;
+        return quiet > 0ms || Clock::now() > *away_since + 2s;
+    }));
+    EXPECT_TRUE(away_since);
+    EXPECT_EQ(quiet, 0ms) << "nobody was there to say anything";
+    broker.set_down(false);
+}
 
 // librdkafka only logs this, and tries for ever.
 TEST_F(KafkaClientTest, SaysWhatTheBrokerDidNotUnderstandWhenSecurityIsSetWrong) {
