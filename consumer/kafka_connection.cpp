@@ -245,15 +245,20 @@ std::string KafkaConnection::cluster_id() const {
 }
 
 std::string KafkaConnection::topic_id(const std::string& topic) const {
-    if (is_embedded_cluster(cluster_id())) return {};  // it never answers
+    return topic_id(topic, config_.deadline_start, std::stop_token()).value();
+}
+
+std::optional<std::string> KafkaConnection::topic_id(const std::string& topic, milliseconds deadline, const std::stop_token& stop) const {
+    const std::string none;
+    if (is_embedded_cluster(cluster_id())) return none;  // it never answers
     const char* name = topic.c_str();
     const TopicCollectionHandle names(rd_kafka_TopicCollection_of_topic_names(&name, 1));
-    for (Retry retry(*this, fmt::format("asking for the id of {}", topic), config_.deadline_start);;) {
+    for (Retry retry(*this, fmt::format("asking for the id of {}", topic), deadline, stop);;) {
         const QueueHandle queue(rd_kafka_queue_new(handle()));
         rd_kafka_DescribeTopics(handle(), names.get(), nullptr, queue.get());
         const EventHandle event(rd_kafka_queue_poll(queue.get(), static_cast<int>(request_timeout.count())));
         auto error = event ? rd_kafka_event_error(event.get()) : RD_KAFKA_RESP_ERR__TIMED_OUT;
-        if (error == RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION || error == RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE) return {};
+        if (error == RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION || error == RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE) return none;
         if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
             std::size_t count = 0;
             const auto* const* topics = rd_kafka_DescribeTopics_result_topics(rd_kafka_event_DescribeTopics_result(event.get()), &count);
@@ -262,7 +267,7 @@ std::string KafkaConnection::topic_id(const std::string& topic) const {
             if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return text_of(*rd_kafka_TopicDescription_topic_id(topics[0]));
         }
         if (is_configuration_error(error)) throw refused(fmt::format("asking for the id of {}", topic), error, topic);
-        retry.again(rd_kafka_err2str(error));
+        if (!retry.again(rd_kafka_err2str(error))) return std::nullopt;
     }
 }
 

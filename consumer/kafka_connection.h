@@ -96,6 +96,8 @@ public:
     std::string cluster_id() const;
     // The id of a topic that exists; empty where brokers give none. Retries until deadline_start.
     std::string topic_id(const std::string& topic) const;
+    // The same until `deadline` has passed. nullopt: told to stop, which is noticed between tries. Safe from any thread.
+    std::optional<std::string> topic_id(const std::string& topic, std::chrono::milliseconds deadline, const std::stop_token& stop) const;
     // The topic's settings, as Kafka names them; empty where the broker does not say (no right, or it is the embedded one).
     std::map<std::string, std::string> topic_settings(const std::string& topic) const;
     struct Watermarks {

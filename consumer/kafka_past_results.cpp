@@ -176,6 +176,17 @@ EndTopics PastResults::end_topics() {
     return *end_topics_;
 }
 
+// What it was made anew for is not known here: other partitions, perhaps. And results would name the old id.
+bool PastResults::check_jobs_topic(milliseconds deadline, const std::stop_token& stop) {
+    const std::string jobs = topics_.jobs();
+    const auto id = connection_.topic_id(jobs, deadline, stop);
+    if (!id) return false;
+    if (schema::ids_differ(end_topics().jobs_id, *id)) {
+        throw KafkaError(fmt::format("{} was made anew while this worker ran; start the worker again to take what is there now", jobs));
+    }
+    return true;
+}
+
 std::optional<std::map<std::int32_t, PastResults::Answer>> PastResults::ask(const std::vector<Question>& questions,
                                                                             const std::stop_token& stop,
                                                                             std::optional<milliseconds> patience) {

@@ -36,6 +36,9 @@ public:
 
     // Throws KafkaError when the brokers do not answer by deadline_start or a topic is missing.
     EndTopics end_topics();
+    // Throws KafkaError when the jobs topic is by now another one of that name than end_topics() says, or the brokers do not answer until
+    // `deadline` has passed. False: told to stop.
+    bool check_jobs_topic(std::chrono::milliseconds deadline, const std::stop_token& stop);
 
     struct Question {
         std::int32_t partition = 0;  // of the jobs topic

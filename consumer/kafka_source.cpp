@@ -384,17 +384,11 @@ void KafkaSource::take_error(const rd_kafka_message_t& message) {
             fmt::format("reading {} as group {} (session {} ms)", jobs, options_.group, options_.session_timeout.count()), message.err,
             jobs);
     }
-    if (is_missing_topic(message.err)) wait_for_jobs_topic();
-    if (connection_.complaints().note(text)) spdlog::warn("kafka: {}", text);  // the client tries again by itself
-}
-
-// What it was made anew for is not known here: other partitions, perhaps, and results that name its id.
-void KafkaSource::wait_for_jobs_topic() {
-    const std::string jobs = options_.topics.jobs();
-    connection_.wait_for_topic(jobs);
-    if (schema::ids_differ(past_results_.end_topics().jobs_id, connection_.topic_id(jobs))) {
-        throw KafkaError(fmt::format("{} was made anew while this worker ran; start the worker again to take what is there now", jobs));
+    if (is_missing_topic(message.err)) {
+        connection_.wait_for_topic(jobs);
+        past_results_.check_jobs_topic(connection_.config().deadline_start, std::stop_token());
     }
+    if (connection_.complaints().note(text)) spdlog::warn("kafka: {}", text);  // the client tries again by itself
 }
 
 bool KafkaSource::may_deliver(const schema::Source& source) const { return !careful_.is_full() && tracker_.may_admit(source); }

@@ -95,7 +95,6 @@ private:
     void read(std::vector<Delivery>& deliveries, std::size_t max);
     bool read_one(const Key& key, Reading& reading, std::vector<Delivery>& deliveries);
     void take_error(const rd_kafka_message_t& message);
-    void wait_for_jobs_topic();
     void deliver(schema::JobRecord record, const Reading& reading, std::vector<Delivery>& deliveries);
     std::optional<Epoch> epoch_of(const Key& key) const;
     void check(rd_kafka_error_t* error, const char* what) const;

@@ -140,6 +140,8 @@ std::vector<TakenOver> TakeOver::ask(const TopicPartitions& partitions, const st
         if (is_configuration_error(error)) throw consumer_.refused(what, error, partitions.front().first);
         if (!retry.again(rd_kafka_err2str(error))) return {};
     }
+    // Else results would name the old topic, and whoever takes over from this worker would run their jobs again.
+    if (!past_results_.check_jobs_topic(consumer_.config().deadline_later, stop)) return {};
     const std::string jobs_id = past_results_.end_topics().jobs_id;
     std::vector<TakenOver> all;
     std::vector<PastResults::Question> questions;

@@ -10,6 +10,7 @@
 #include "consumer/kafka_admin.h"
 #include "consumer/kafka_connection.h"
 #include "consumer/kafka_group_offsets.h"
+#include "consumer/kafka_takeover.h"
 #include "consumer/ledger.h"
 #include "schema/store.h"
 #include "tests/support/real_kafka.h"
@@ -259,17 +260,21 @@ TEST_F(RealKafka, LedgerAndAdaptersKnowTopicsByTheirIds) {
 }
 
 // A worker that went on would write ends that name the old topic's id, which the next take-over passes over.
+void delete_topic(const KafkaConfig& config, const std::string& name) {
+    const KafkaConnection admin(config, KafkaConnection::Kind::producer, {});
+    const QueueHandle queue(rd_kafka_queue_new(admin.handle()));
+    rd_kafka_DeleteTopic_t* topic = rd_kafka_DeleteTopic_new(name.c_str());
+    rd_kafka_DeleteTopics(admin.handle(), &topic, 1, nullptr, queue.get());
+    rd_kafka_DeleteTopic_destroy(topic);
+    ASSERT_TRUE(EventHandle(rd_kafka_queue_poll(queue.get(), 20'000)));
+}
+
 TEST_F(RealKafka, AWorkerEndsWhenItsJobsTopicWasMadeAnew) {
     submit_jobs(config, topics, 0, 4);
     config.passthrough = {{"topic.metadata.refresh.interval.ms", "100"}};
     KafkaMember member(config, member_options("one"));
     ASSERT_EQ(poll_jobs(member, handler, 4).size(), 4U);
-    const KafkaConnection admin(config, KafkaConnection::Kind::producer, {});
-    const QueueHandle queue(rd_kafka_queue_new(admin.handle()));
-    rd_kafka_DeleteTopic_t* jobs = rd_kafka_DeleteTopic_new(topics.jobs().c_str());
-    rd_kafka_DeleteTopics(admin.handle(), &jobs, 1, nullptr, queue.get());
-    rd_kafka_DeleteTopic_destroy(jobs);
-    ASSERT_TRUE(EventHandle(rd_kafka_queue_poll(queue.get(), 20'000)));
+    ASSERT_NO_FATAL_FAILURE(delete_topic(config, topics.jobs()));
     std::jthread creating([&] {
         std::this_thread::sleep_for(2s);
         create_topics(config, specs());
@@ -281,6 +286,30 @@ TEST_F(RealKafka, AWorkerEndsWhenItsJobsTopicWasMadeAnew) {
         EXPECT_THAT(error.what(), ::testing::HasSubstr("was made anew"));
     }
     creating.join();
+}
+
+// Nothing else tells a worker that had read all. Its results would name the old topic, so that those who start later ran their jobs again.
+TEST_F(RealKafka, ATakeOverEndsWhenTheJobsTopicWasMadeAnew) {
+    KafkaConnection consumer(config, KafkaConnection::Kind::consumer, {{"group.id", topics.prefix}});
+    PastResults past_results(consumer, topics);
+    const std::string first_id = past_results.end_topics().jobs_id;
+    const auto is_refused = [&] {
+        TakeOver taking(consumer, past_results);
+        taking.start({{topics.jobs(), 0}});
+        try {
+            while (!taking.result()) std::this_thread::sleep_for(20ms);
+        } catch (const KafkaError& error) {
+            EXPECT_THAT(error.what(), ::testing::HasSubstr("was made anew while this worker ran"));
+            return true;
+        }
+        return false;
+    };
+    EXPECT_FALSE(is_refused());
+    ASSERT_NO_FATAL_FAILURE(delete_topic(config, topics.jobs()));
+    std::this_thread::sleep_for(2s);
+    create_topics(config, specs());
+    ASSERT_NE(consumer.topic_id(topics.jobs()), first_id);
+    EXPECT_TRUE(is_refused());
 }
 
 // Brokers that come up may not know a topic yet. Taken for "no id", that would make it another topic than it was.
