@@ -31,6 +31,7 @@ struct GroupOffsets::State {
     KafkaConnection connection;
     bool embedded = false;
     std::int32_t partitions = 0;
+    std::string topic_id;
 
     State(const KafkaConfig& config, std::string group_name, schema::Topics the_topics, View the_view)
         : group(std::move(group_name)),
@@ -38,7 +39,8 @@ struct GroupOffsets::State {
           view(the_view),
           connection(config, KafkaConnection::Kind::consumer, settings_of(group)),
           embedded(is_embedded_cluster(connection.cluster_id())),
-          partitions(connection.required_partition_count(topic)) {}
+          partitions(connection.required_partition_count(topic)),
+          topic_id(connection.topic_id(topic)) {}
 
     PartitionListHandle list() const { return list_of(partitions_of(topic, partitions)); }
 
@@ -92,6 +94,8 @@ std::optional<GroupMembers> GroupOffsets::members() const {
     return members;
 }
 
+std::int64_t GroupOffsets::topic_mark() const { return mark_of_topic(state_->topic_id); }
+
 std::vector<PartitionOffsets> GroupOffsets::read() const {
     PartitionListHandle list;
     state_->until_answered("reading the offsets", [&] {
@@ -103,11 +107,14 @@ std::vector<PartitionOffsets> GroupOffsets::read() const {
     for (int i = 0; i < list->cnt; ++i) {
         const rd_kafka_topic_partition_t& found = list->elems[i];
         const auto log = state_->connection.watermarks(state_->topic, found.partition, state_->connection.config().deadline_start);
+        const auto state = found.offset >= 0 ? std::optional(decode_commit_metadata(found.offset, metadata_of(found))) : std::nullopt;
+        const bool is_outdated = state && *state && is_of_other_topic(**state, state_->topic_id);
         all.push_back({.partition = found.partition,
-                       .committed = found.offset >= 0 ? std::optional(found.offset) : std::nullopt,
+                       .committed = found.offset >= 0 && !is_outdated ? std::optional(found.offset) : std::nullopt,
                        .metadata = std::string(metadata_of(found)),
                        .first = log.first,
-                       .end = log.end});
+                       .end = log.end,
+                       .is_outdated = is_outdated});
     }
     return all;
 }

@@ -17,10 +17,11 @@ namespace lorry::consumer {
 
 struct PartitionOffsets {
     std::int32_t partition = 0;
-    std::optional<std::int64_t> committed;  // nullopt: nothing yet
+    std::optional<std::int64_t> committed;  // nullopt: nothing yet, or only for an earlier topic of that name
     std::string metadata;                   // as it was committed
     std::int64_t first = 0;                 // the log's start and end
     std::int64_t end = 0;
+    bool is_outdated = false;  // what was committed is known to be about an earlier topic of that name
 };
 
 struct GroupMembers {
@@ -46,6 +47,8 @@ public:
 
     // nullopt: the embedded broker does not say.
     std::optional<GroupMembers> members() const;
+    // Identifies the jobs topic in commits (mark_of_topic).
+    std::int64_t topic_mark() const;
     // Of all partitions of the jobs topic, in their order.
     std::vector<PartitionOffsets> read() const;
     // Per partition of the jobs topic the first offset whose record is not older than `time`, or the log's end.

@@ -54,9 +54,10 @@ private:
         const std::string group = group_of(settings);
         const GroupOffsets offsets(kafka_config_of(settings), group, topics_of(settings), GroupOffsets::View::now);
         const auto members = offsets.members();
+        const std::vector<PartitionOffsets> partitions = offsets.read();
         std::vector<PartitionReport> reports;
-        for (const PartitionOffsets& partition : offsets.read()) reports.push_back(report_of(partition));
-        const bool unknown = std::none_of(reports.begin(), reports.end(), [](const auto& report) { return report.committed.has_value(); });
+        for (const PartitionOffsets& partition : partitions) reports.push_back(report_of(partition));
+        const bool unknown = std::ranges::none_of(partitions, [](const auto& one) { return one.committed || one.is_outdated; });
         if (unknown && members && members->names.empty()) {
             std::cerr << fmt::format(
                 "lorry: group {} has no members and never committed anything for {}: `lorry worker` says its group "
@@ -140,6 +141,7 @@ private:
             if (replay_) {
                 consumer::CommitState state = consumer::nothing_finished_above(place);
                 state.seen = ends[static_cast<std::size_t>(old.partition)];
+                state.topic = offsets.topic_mark();
                 metadata = consumer::encode_commit_metadata(state);
             }
             wanted.push_back({.partition = old.partition, .offset = place, .metadata = std::move(metadata)});
@@ -151,6 +153,7 @@ private:
         const std::int64_t before = std::max(old.committed.value_or(old.first), old.first);
         if (place.offset > before) return fmt::format("skips up to {} jobs: they get no result", show_count(place.offset - before));
         if (place.offset < before) return fmt::format("goes back by {}", show_count(before - place.offset));
+        if (old.is_outdated) return "what was committed is of an earlier topic of that name";
         return {};
     }
 

@@ -69,7 +69,7 @@ PartitionReport report_of(const consumer::PartitionOffsets& offsets) {
     report.lag = std::max<std::int64_t>(0, offsets.end - from);
     if (report.lag == 0) report.unfinished = 0;
     if (!offsets.committed) {
-        report.remark = "nothing committed yet";
+        report.remark = offsets.is_outdated ? "what was committed is of an earlier topic of that name" : "nothing committed yet";
         return report;
     }
     const auto state = consumer::decode_commit_metadata(*offsets.committed, offsets.metadata);

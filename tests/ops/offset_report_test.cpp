@@ -56,6 +56,10 @@ TEST(OffsetReport, NamesMetadataThatItCannotRead) {
     EXPECT_EQ(none.unfinished, std::nullopt);
     EXPECT_EQ(report_of({.partition = 0, .committed = 9, .metadata = "", .first = 3, .end = 9}).unfinished, 0);
     EXPECT_EQ(none.remark, "nothing committed yet");
+    const PartitionReport outdated =
+        report_of({.partition = 0, .committed = {}, .metadata = "", .first = 0, .end = 9, .is_outdated = true});
+    EXPECT_EQ(outdated.remark, "what was committed is of an earlier topic of that name");
+    EXPECT_EQ(outdated.lag, 9);
 }
 
 TEST(OffsetReport, NoticesALogThatNoLongerHoldsTheOffset) {

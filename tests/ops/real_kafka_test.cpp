@@ -432,6 +432,33 @@ TEST_F(RealKafkaOffsets, AResetWithoutReplayForgetsWhatWasSaidAboveTheOffset) {
     EXPECT_THAT(line(), AllOf(HasSubstr(R"("committed":20,)"), HasSubstr(R"("lag":0,)")));
 }
 
+// The jobs topic was made anew. Pins: a reset took the old topic's offset for this one's, and what lies below it was never run.
+TEST_F(RealKafkaOffsets, OfAnEarlierTopicDoNotCountAndAResetKeepsNothingOfThem) {
+    {
+        consumer::JobProducer producer(config, {.topic = topics.jobs()});
+        for (int i = 0; i < 20; ++i) producer.submit(consumer::job_line(i), "base", 1);
+        producer.finish();
+    }
+    partition = consumer::read_all(config, topics.jobs()).at(0).source.partition;
+    const GroupOffsets offsets(config, group, topics, GroupOffsets::View::settled);
+    consumer::CommitState earlier = consumer::nothing_finished_above(6);
+    earlier.topic = offsets.topic_mark() + 1;
+    const auto set_earlier = [&] {
+        offsets.set({{.partition = partition, .offset = earlier.offset, .metadata = encode_commit_metadata(earlier)}});
+        EXPECT_THAT(line(), AllOf(HasSubstr(R"("committed":null,"end":20,"lag":20,)"), HasSubstr("of an earlier topic of that name")));
+    };
+    ASSERT_NO_FATAL_FAILURE(set_earlier());
+    reset({"--replay"});
+    const auto replay = offsets.read().at(static_cast<std::size_t>(partition));
+    EXPECT_EQ(replay.committed, 0);
+    EXPECT_EQ(consumer::decode_commit_metadata(0, replay.metadata).value().topic, offsets.topic_mark());
+
+    ASSERT_NO_FATAL_FAILURE(set_earlier());
+    reset({});
+    EXPECT_THAT(line(), HasSubstr(R"("committed":0,)"));
+    EXPECT_THAT(jobs_of_next_member(), SizeIs(20));
+}
+
 TEST_F(RealKafkaOffsets, ResetSaysWhatItDoesNotTake) {
     for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{
              {"--to", "yesterday"}, {"--to", "3"}, {"--to", "3", "--partition", "0"}, {"--partition", "2"}}) {
