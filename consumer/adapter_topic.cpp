@@ -13,6 +13,8 @@
 namespace lorry::consumer {
 namespace {
 
+constexpr std::size_t names_asked_max = 10'000;  // beyond that, some jobs wait for themselves again
+
 // Whether a path stays below the folder it is relative to, as far as its text says.
 bool is_below(const std::filesystem::path& path) {
     const auto normal = path.lexically_normal();
@@ -54,6 +56,7 @@ bool AdapterTopic::take(const schema::JobRecord& record) {
         return false;
     };
     if (!record.key) return complain("it has no key; the key is the adapter's name");
+    asked_.erase(*record.key);
     if (!record.value) {
         counters_.removed += names_.erase(*record.key);
         return true;
@@ -82,6 +85,21 @@ AdapterTopic::Adapter* AdapterTopic::find(std::string_view model) const {
     return pinned == name->second.by_hash.end() ? nullptr : &pinned->second;
 }
 
+// By name: thousands of jobs for a mistyped one would otherwise wait in turns, and others behind them.
+bool AdapterTopic::has_waited(std::string_view model, Clock::time_point polled) const {
+    const std::string_view name = model.substr(0, model.rfind('@'));
+    const auto now = Clock::now();
+    auto asked = asked_.find(name);
+    if (asked == asked_.end()) {
+        if (asked_.size() >= names_asked_max) asked_.clear();
+        asked = asked_.emplace(name, Asked{.first = polled, .last = now}).first;
+    }
+    auto& [first, last] = asked->second;
+    if (now - last > options_.grace) first = polled;
+    last = now;
+    return now >= std::min(first, polled) + options_.grace;
+}
+
 ModelName AdapterTopic::resolve(std::string_view model, Clock::time_point polled) const {
     if (std::find(options_.base_names.begin(), options_.base_names.end(), model) != options_.base_names.end()) {
         return {.kind = ModelName::Kind::base, .hash = {}, .folder = {}};
@@ -91,14 +109,15 @@ ModelName AdapterTopic::resolve(std::string_view model, Clock::time_point polled
     std::optional<Adapter> fresh;
     {
         const std::scoped_lock lock(mutex_);
-        if (const Adapter* adapter = find(model)) {
-            if (!adapter->folder.empty()) return {.kind = ModelName::Kind::adapter, .hash = adapter->hash, .folder = adapter->folder};
-            fresh = *adapter;
+        const Adapter* adapter = find(model);
+        if (adapter == nullptr) {
+            const bool is_unknown = has_waited(model, polled) && read;
+            return {.kind = is_unknown ? ModelName::Kind::unknown : ModelName::Kind::not_yet, .hash = {}, .folder = {}};
         }
+        if (!adapter->folder.empty()) return {.kind = ModelName::Kind::adapter, .hash = adapter->hash, .folder = adapter->folder};
+        fresh = *adapter;
     }
-    if (fresh) return look_up(model, *fresh);
-    const bool waited = Clock::now() >= polled + options_.grace;
-    return {.kind = read && waited ? ModelName::Kind::unknown : ModelName::Kind::not_yet, .hash = {}, .folder = {}};
+    return look_up(model, *fresh);
 }
 
 // Without mutex_: a network's file system may take its time, and the topic is followed meanwhile.

@@ -25,7 +25,8 @@ public:
         std::filesystem::path adapters_root;
         // The base model answers to these ("base" and its name); no adapter takes them.
         std::vector<std::string> base_names;
-        // An unknown name waits this long beyond the topic's end: its registration may be on the way.
+        // An unknown name waits this long beyond the topic's end: its registration may be on the way. Jobs that ask for it no longer than
+        // this after one another wait with the first of them.
         std::chrono::milliseconds grace{10'000};
     };
     struct Counters {
@@ -55,7 +56,8 @@ private:
     };
     void apply(const schema::JobRecord& record);
     bool take(const schema::JobRecord& record);
-    Adapter* find(std::string_view model) const;  // with mutex_ held
+    Adapter* find(std::string_view model) const;                              // with mutex_ held
+    bool has_waited(std::string_view model, Clock::time_point polled) const;  // with mutex_ held
     ModelName look_up(std::string_view model, const Adapter& adapter) const;
 
     const Options options_;
@@ -66,6 +68,12 @@ private:
         std::map<std::string, Adapter, std::less<>> by_hash;
     };
     mutable std::map<std::string, Name, std::less<>> names_;
+    // Names that jobs have asked for in vain since the topic last told of them.
+    struct Asked {
+        Clock::time_point first;
+        Clock::time_point last;
+    };
+    mutable std::map<std::string, Asked, std::less<>> asked_;
     mutable Counters counters_;
     std::unique_ptr<TopicFollower> follower_;  // last: its thread calls apply
 };

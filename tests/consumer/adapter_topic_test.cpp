@@ -73,6 +73,34 @@ TEST_F(AdapterTopicTest, AnUnknownNameIsUnknownOnlyAfterTheTopicWasReadAndTheGra
     EXPECT_GE(Clock::now() - asked, 600ms);
 }
 
+// Pins: thousands of jobs for a mistyped name waited ten seconds each window, and all others behind them.
+TEST_F(AdapterTopicTest, JobsForANameThatWasWaitedForInVainWaitNoMoreUntilTheTopicTellsOfIt) {
+    auto patient = options();
+    patient.grace = 2s;
+    AdapterTopic directory(config, patient);
+    directory.wait_until_read(Clock::now() + 15s);
+    const auto ask = [&](std::string_view model, Clock::time_point polled) { return text_of(directory.resolve(model, polled)); };
+    // How long a job waits that comes now.
+    const auto wait_for_never = [&] {
+        const auto polled = Clock::now();
+        EXPECT_EQ(eventually([&] { return ask("never", polled); }, "unknown"), "unknown");
+        return Clock::now() - polled;
+    };
+    EXPECT_GE(wait_for_never(), 2s);
+    for (int job = 0; job < 3; ++job) EXPECT_LT(wait_for_never(), 1s) << "the topic was read, and that is all";
+    add("other", "aaaa", "inside");
+    EXPECT_EQ(eventually([&] { return ask("other", Clock::now()); }, "aaaa in inside"), "aaaa in inside");
+    EXPECT_LT(wait_for_never(), 1s) << "no news of that name";
+
+    add("never", "bbbb", "inside");
+    EXPECT_EQ(eventually([&] { return ask("never", Clock::now()); }, "bbbb in inside"), "bbbb in inside");
+    remove_adapter(config, topics.adapters(), "never");
+    EXPECT_EQ(eventually([&] { return ask("never", Clock::now()); }, "not yet"), "not yet");
+    EXPECT_GE(wait_for_never(), 1s) << "it was told of: perhaps it comes again";
+    std::this_thread::sleep_for(2100ms);
+    EXPECT_GE(wait_for_never(), 2s) << "nobody has asked for a while: this one's registration may be on the way";
+}
+
 TEST_F(AdapterTopicTest, ATombstoneRemovesTheNameAndBadRecordsAreCountedNotTaken) {
     add("gone", "aaaa", "inside");
     remove_adapter(config, topics.adapters(), "gone");
