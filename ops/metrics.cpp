@@ -82,8 +82,9 @@ struct Metrics::State {
     Counter& adapter_evictions = counter("lorry_adapter_evictions_total", "Adapters that made room for others");
     Counter& adapter_failures = counter("lorry_adapter_failures_total", "Adapters that could not be loaded");
 
-    Gauge& in_flight = gauge("lorry_jobs_in_flight", "Jobs that were read and are not yet committed");
-    Gauge& in_flight_max = gauge("lorry_jobs_in_flight_max", "The most of them: then reading pauses");
+    Gauge& in_flight = gauge("lorry_jobs_in_flight", "Jobs that were read and are not yet committed, parked ones included");
+    Gauge& parked = gauge("lorry_jobs_parked", "Of them, wait for their adapter's registration or for tokens' room");
+    Gauge& in_flight_max = gauge("lorry_jobs_in_flight_max", "The most of them that are not parked: then reading pauses");
     Gauge& in_flight_tokens = gauge("lorry_tokens_in_flight", "Prompt and output tokens that they may come to hold");
     Gauge& in_flight_tokens_max = gauge("lorry_tokens_in_flight_max", "The most of them: then reading pauses");
     Gauge& oldest = gauge("lorry_oldest_job_seconds", "How long the oldest job in flight has been here");
@@ -187,6 +188,7 @@ void Metrics::on_step(const engine::EngineStats& stats) {
 void Metrics::on_gauges(const consumer::PipelineGauges& gauges) {
     state_->last_poll = std::chrono::steady_clock::now().time_since_epoch().count();
     state_->in_flight.Set(static_cast<double>(gauges.in_flight));
+    state_->parked.Set(static_cast<double>(gauges.parked));
     state_->in_flight_max.Set(static_cast<double>(gauges.in_flight_max));
     state_->in_flight_tokens.Set(static_cast<double>(gauges.tokens));
     state_->in_flight_tokens_max.Set(static_cast<double>(gauges.tokens_max));

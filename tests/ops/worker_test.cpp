@@ -260,6 +260,16 @@ TEST(Metrics, brings_the_engine_s_counts_up_to_date_without_counting_twice) {
 }
 
 // Each number is another one, so that a figure under the wrong name is seen.
+TEST(Metrics, tells_parked_jobs_from_those_that_fill_the_window) {
+    Metrics metrics("1.2.3", 8);
+    metrics.on_gauges({.in_flight = 101, .parked = 102, .in_flight_max = 103, .tokens = 104, .tokens_max = 105, .unpublished = 106});
+    const std::string text = metrics.text({});
+    for (const char* line : {"lorry_jobs_in_flight 101\n", "lorry_jobs_parked 102\n", "lorry_jobs_in_flight_max 103\n",
+                             "lorry_tokens_in_flight 104\n", "lorry_tokens_in_flight_max 105\n", "lorry_publications_waiting 106\n"}) {
+        EXPECT_NE(text.find(line), std::string::npos) << line << text;
+    }
+}
+
 TEST(Metrics, has_what_member_and_ledger_say_each_under_its_name) {
     Metrics metrics("1.2.3", 8);
     const auto member = [] {
