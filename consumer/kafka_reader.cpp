@@ -26,6 +26,7 @@ struct Partition {
     std::int64_t next = 0;  // all below was read or is not there
     bool at_end = false;    // as of the broker's last answer
     std::int64_t end = 0;   // as known when reading began
+    std::int64_t begun = 0;
 };
 
 }  // namespace
@@ -73,7 +74,7 @@ struct RecordReader::State {
             throw KafkaError(
                 fmt::format("{} [{}]: reading could not be started: {}", key.first, key.second, rd_kafka_err2str(rd_kafka_last_error())));
         }
-        partitions[key] = {.next = next, .at_end = false, .end = end};
+        partitions[key] = {.next = next, .at_end = false, .end = end, .begun = next};
     }
 
     void add(const std::string& topic, std::int32_t count, const Start& start) {
@@ -199,7 +200,7 @@ std::vector<RecordReader::Bounds> RecordReader::bounds() {
     std::vector<Bounds> list;
     for (const auto& [key, partition] : state_->partitions) {
         const auto marks = state_->connection.watermarks(key.first, key.second, state_->connection.config().deadline_later);
-        list.push_back({key.first, key.second, marks.first, marks.end});
+        list.push_back({key.first, key.second, marks.first, marks.end, partition.begun});
     }
     return list;
 }

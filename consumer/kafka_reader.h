@@ -77,6 +77,7 @@ public:
         std::int32_t partition = 0;
         std::int64_t first = 0;
         std::int64_t end = 0;
+        std::int64_t begun = 0;  // where this reader began
     };
     std::vector<Bounds> bounds();
     std::string cluster_id() const;

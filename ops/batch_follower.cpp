@@ -166,6 +166,15 @@ std::vector<std::string> BatchFollower::shortened_topics() {
     return topics;
 }
 
+std::int64_t BatchFollower::jobs_gone_max() {
+    std::int64_t count = 0;
+    for (const auto& partition : reader_.bounds()) {
+        // Retention deletes the oldest first: while there is one from before the batch, none of the batch is gone.
+        if (partition.topic == topics_.jobs() && partition.first >= partition.begun) count += partition.first;
+    }
+    return count;
+}
+
 FollowEnd follow_to_end(BatchFollower& batch, ProgressBar& progress, const FollowOptions& options) {
     const auto begin = Clock::now();
     auto next_standing = begin;

@@ -82,6 +82,8 @@ public:
     bool is_away() const { return reader_.is_away(); }
     // Which of the topics no longer have their oldest records. Asks the brokers.
     std::vector<std::string> shortened_topics();
+    // How many jobs of the batch the jobs topic may have had that it no longer has. Asks the brokers.
+    std::int64_t jobs_gone_max();
 
 private:
     void take_job(const schema::JobRecord& record);

@@ -132,6 +132,7 @@ public:
                 jobs.know(earlier);
             });
             refuse_other_results(jobs);
+            if (stop_) return report(FollowEnd::stopped, batch, file, topics);
         }
         file.open();
         FollowEnd end = FollowEnd::stopped;
@@ -157,13 +158,12 @@ private:
     }
 
     // A result does not say its batch: its id is made of its job's place, so the batch's jobs tell which ids are theirs. Those whose
-    // records are gone could be any that are left.
+    // records are gone could be any that are left; those that are still to be submitted have no results.
     void refuse_other_results(BatchFollower& jobs) const {
         ProgressBar progress("looking whose results are there");
         follow_to_end(jobs, progress, {.timeout = std::chrono::milliseconds(0), .stop = stop_, .on_result = {}, .after_poll = {}});
-        const BatchCounts& counts = jobs.counts();
-        const std::int64_t others = jobs.known() - counts.finished();
-        if (stop_ || counts.jobs == 0 || others <= counts.announced - std::min(counts.announced, counts.jobs)) return;
+        const std::int64_t others = jobs.known() - jobs.counts().finished();
+        if (stop_ || jobs.counts().jobs == 0 || others <= jobs.jobs_gone_max()) return;
         throw UsageError(
             fmt::format("{} holds {} results of other jobs than batch {}'s: give -o another name, such as {}.jsonl; this file "
                         "is left alone",

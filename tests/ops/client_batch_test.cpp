@@ -1,5 +1,6 @@
 // submit, collect and cancel against the embedded broker.
 #include <algorithm>
+#include <csignal>
 #include <set>
 #include <thread>
 
@@ -7,6 +8,7 @@
 #include "ops/batch_id.h"
 #include "schema/json.h"
 #include "tests/ops/client_fixture.h"
+#include "tests/support/program.h"
 
 namespace lorry::ops {
 namespace {
@@ -210,6 +212,47 @@ TEST_F(ClientTest, ResultsMayBeOfJobsWhoseRecordsAreGone) {
     publish(topics.results(), "mine/b", {lines[1]}, "mine");
     const Call collect = lorry({"collect", "--batch", "mine", "-o", write("mine.jsonl", {lines[0]}), "--timeout", "0"});
     EXPECT_THAT(collect.err, HasSubstr("1 results added, 1 were there before"));
+}
+
+// By a producer that does not say how many there are going to be.
+TEST_F(ClientTest, SoMayThoseOfABatchThatAnnouncedNothing) {
+    publish(topics.jobs(), "base", {job_line("a"), job_line("b")}, "mine");
+    const auto jobs = records(topics.jobs());
+    broker.delete_records(topics.jobs(), jobs[0].source.partition, 1);
+    const Call collect = lorry({"collect", "--batch", "mine", "-o", write("mine.jsonl", {results_of(jobs)[0]}), "--timeout", "0"});
+    EXPECT_EQ(collect.code, 1) << "one has not ended";
+    EXPECT_THAT(collect.err, HasSubstr("0 results added, 1 were there before"));
+}
+
+// What is still to be sent is no reason why the file's results could be of this batch.
+TEST_F(ClientTest, CollectLeavesAFileAloneThatHoldsAnotherBatchWhileJobsAreSubmitted) {
+    publish(topics.jobs(), "base", {job_line("a"), job_line("b")}, "other");
+    const std::string out = write("out.jsonl", results_of(records(topics.jobs())));
+    consumer::JobProducer producer(config, {.topic = topics.jobs(), .batch_id = "mine", .headers = {{"batch_jobs", "400"}}});
+    producer.submit(job_line("a"), "base", 1);
+    producer.finish();
+    const Call collect = lorry({"collect", "--batch", "mine", "-o", out, "--timeout", "0"});
+    EXPECT_EQ(collect.code, 2);
+    EXPECT_THAT(collect.err, HasSubstr("holds 2 results of other jobs than batch mine's"));
+}
+
+// Pins: what was not looked at was cut off and appended to.
+TEST_F(ClientTest, ACollectThatIsInterruptedBeforeItKnowsWhoseResultsTheFileHoldsLeavesItAlone) {
+    publish(topics.jobs(), "base", {job_line("a")}, "mine");
+    const std::string out = write("out.jsonl", {result_line("1", "a")});
+    std::ofstream(out, std::ios::app) << R"({"id":"cut)";
+    const std::string before = text_of(out);
+    constexpr std::int16_t fetch = 1;
+    broker.count_requests();
+    broker.delay_answer(fetch, 3s);
+    tests::Program collect({LORRY_PROGRAM, "collect", "--batch", "mine", "-o", out, "--brokers", broker.address()});
+    const auto deadline = std::chrono::steady_clock::now() + 20s;
+    while (broker.requests(fetch) == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(20ms);
+    collect.signal(SIGINT);
+    const tests::ProgramResult result = collect.wait(30s);
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("interrupted. To go on"));
+    EXPECT_EQ(text_of(out), before);
 }
 
 TEST_F(ClientTest, ABatchThatNobodySubmittedIsAnErrorAndNotAWait) {
