@@ -118,7 +118,13 @@ void remove_adapter(const KafkaConfig& config, const std::string& adapters_topic
 }
 
 void send_cancel(const KafkaConfig& config, const std::string& control_topic, const schema::Cancel& cancel) {
-    send_one(config, control_topic, {cancel.id, schema::encode_cancel(cancel)});
+    send_cancels(config, control_topic, {&cancel, 1});
+}
+
+void send_cancels(const KafkaConfig& config, const std::string& control_topic, std::span<const schema::Cancel> cancels) {
+    std::vector<KeyedRecord> records;
+    for (const schema::Cancel& cancel : cancels) records.push_back({cancel.id, schema::encode_cancel(cancel)});
+    send_all(config, control_topic, records);
 }
 
 }  // namespace lorry::consumer

@@ -63,5 +63,7 @@ void register_adapter(const KafkaConfig& config, const std::string& adapters_top
 void register_adapters(const KafkaConfig& config, const std::string& adapters_topic, std::span<const schema::AdapterRegistration> adapters);
 void remove_adapter(const KafkaConfig& config, const std::string& adapters_topic, const std::string& name);
 void send_cancel(const KafkaConfig& config, const std::string& control_topic, const schema::Cancel& cancel);
+// Over one connection. When it throws, some of them may have been sent.
+void send_cancels(const KafkaConfig& config, const std::string& control_topic, std::span<const schema::Cancel> cancels);
 
 }  // namespace lorry::consumer

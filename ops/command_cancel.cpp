@@ -35,12 +35,12 @@ public:
         const schema::Timestamp at = now();
         const schema::Topics topics = topics_of(settings);
         const std::vector<SoughtJob> all = sought();
-        if (!force_) {
-            for (const SoughtJob& one : all) check_known(kafka, topics, one, stop);
-        }
+        if (!force_) check_known(kafka, topics, all, stop);
         if (stop) throw std::runtime_error("interrupted; nothing was cancelled");
+        std::vector<schema::Cancel> cancels;
+        for (const SoughtJob& one : all) cancels.push_back({.id = one.id, .is_batch = one.is_batch, .at = at});
+        consumer::send_cancels(kafka, topics.control(), cancels);
         for (const SoughtJob& one : all) {
-            consumer::send_cancel(kafka, topics.control(), {.id = one.id, .is_batch = one.is_batch, .at = at});
             std::cerr << fmt::format("{} {}: told to end. What was submitted before now and has not ended yet ends as batch_cancelled\n",
                                      one.is_batch ? "batch" : "job", one.id);
         }
@@ -57,12 +57,15 @@ private:
         return all;
     }
 
-    static void check_known(const consumer::KafkaConfig& kafka, const schema::Topics& topics, const SoughtJob& sought,
+    static void check_known(const consumer::KafkaConfig& kafka, const schema::Topics& topics, const std::vector<SoughtJob>& sought,
                             const std::atomic<bool>& stop) {
-        if (is_in_jobs_topic(kafka, topics, sought, "--force cancels it all the same", stop) != false) return;
+        const auto missing = missing_in_jobs_topic(kafka, topics, sought, "--force cancels it all the same", stop);
+        if (!missing || missing->empty()) return;
+        const SoughtJob& first = missing->front();
+        const std::string others = missing->size() > 1 ? fmt::format(", nor {} more of these", missing->size() - 1) : "";
         throw std::runtime_error(fmt::format(
-            "{} has no {} {}; nothing was cancelled. Check the id{} and --prefix; --force cancels it all the same", topics.jobs(),
-            sought.is_batch ? "job of batch" : "job", sought.id, sought.is_batch ? "" : " (a batch's job is BATCH/custom_id)"));
+            "{} has no {} {}{}; nothing was cancelled. Check the id{} and --prefix; --force cancels it all the same", topics.jobs(),
+            first.is_batch ? "job of batch" : "job", first.id, others, first.is_batch ? "" : " (a batch's job is BATCH/custom_id)"));
     }
 
     std::vector<std::string> job_ids_;

@@ -104,7 +104,8 @@ private:
         if (!is_batch_named_ || resume_) return;
         const schema::Topics topics = topics_of(settings_);
         constexpr std::string_view advice = "without --batch the id is a new one, which needs no look";
-        if (is_in_jobs_topic(kafka_, topics, {.id = batch_id_, .is_batch = true}, advice, stop_) != true) return;
+        const auto missing = missing_in_jobs_topic(kafka_, topics, {{.id = batch_id_, .is_batch = true}}, advice, stop_);
+        if (!missing || !missing->empty()) return;
         throw UsageError(fmt::format(
             "batch {} has jobs in {} already; nothing was sent. --resume sends only those that are missing there; to run all again, choose "
             "another --batch",

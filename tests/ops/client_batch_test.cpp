@@ -446,11 +446,16 @@ TEST_F(ClientTest, CancelWritesWhatWorkersReadForAJobAndForABatch) {
     }
     EXPECT_THAT(cancels, UnorderedElementsAre("job mine/a", "batch mine"));
     publish(topics.jobs(), "base", {job_line("b")}, "mine");
+    broker.count_requests();
     const Call several = lorry({"cancel", "mine/a", "mine/b"});
     EXPECT_EQ(several.code, 0);
+    constexpr std::int16_t init_producer = 22;
+    EXPECT_EQ(broker.requests(init_producer), 1U) << "one connection for all";
     EXPECT_THAT(several.err, HasSubstr("job mine/b: told to end. What was submitted before now and has not ended yet"));
     EXPECT_EQ(records(topics.control()).size(), 4U);
-    EXPECT_EQ(lorry({"cancel", "mine/a", "mine/nosuch"}).code, 1);
+    const Call unknown = lorry({"cancel", "mine/nosuch", "mine/a", "neither"});
+    EXPECT_EQ(unknown.code, 1);
+    EXPECT_THAT(unknown.err, HasSubstr("lorry.jobs has no job mine/nosuch, nor 1 more of these; nothing was cancelled"));
     EXPECT_EQ(records(topics.control()).size(), 4U) << "all or none";
     EXPECT_EQ(lorry({"cancel"}).code, 2);
     EXPECT_EQ(lorry({"cancel", "a", "--batch", "mine"}).code, 2);
