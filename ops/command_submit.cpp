@@ -135,9 +135,10 @@ private:
         progress.clear();
         if (stop_) throw std::runtime_error("interrupted; nothing was sent");
         if (ids.size() > 0) return ids;
-        throw std::runtime_error(
-            fmt::format("--retry-failed {}: {}; nothing was sent", retried_batch_,
-                        batch.counts().total() == 0 ? "there is no job of that batch" : "none of its jobs has failed"));
+        const char* reason = "its failed jobs are dead letters, which have no custom_id to be found by: correct their lines and send those";
+        if (batch.counts().failed == 0) reason = "none of its jobs has failed";
+        if (batch.counts().total() == 0) reason = "there is no job of that batch";
+        throw std::runtime_error(fmt::format("--retry-failed {}: {}; nothing was sent", retried_batch_, reason));
     }
 
     bool is_wanted(const JobLine& line) const { return !failed_ || failed_->contains(line.custom_id); }
@@ -145,7 +146,9 @@ private:
     // False: nothing will be sent, and it was said why.
     bool check_lines(JobFile& file) {
         ProgressBar progress("checking");
+        std::int64_t lines = 0;
         while (const auto line = file.next()) {
+            ++lines;
             if (*line && !is_wanted(**line)) continue;
             if (*line) {
                 ++good_;
@@ -159,13 +162,20 @@ private:
         progress.clear();
         if (bad_ > bad_lines_shown) std::cerr << fmt::format("and {} more bad lines\n", show_count(bad_ - bad_lines_shown));
         if (bad_ > 0 && !keep_going_) {
-            std::cerr << fmt::format(
-                "lorry: {} of {} lines are no jobs; nothing was sent. {}\n", show_count(bad_), show_count(bad_ + good_),
-                good_ > 0 ? "Correct them, or send the others with --keep-going"
-                          : "submit takes job lines (JSON lines); is it a table? `lorry run --help` shows how to label one");
+            std::cerr << fmt::format("lorry: {} of {} lines are no jobs; nothing was sent. {}\n", show_count(bad_), show_count(lines),
+                                     lines > bad_
+                                         ? "Correct them, or send the others with --keep-going"
+                                         : "submit takes job lines (JSON lines); is it a table? `lorry run --help` shows how to label one");
             return false;
         }
-        if (good_ == 0) std::cerr << fmt::format("lorry: {} holds no jobs; nothing was sent\n", file_);
+        const std::int64_t absent = failed_ ? static_cast<std::int64_t>(failed_->size()) - good_ : 0;
+        if (absent > 0) {
+            std::cerr << fmt::format("lorry: {} of the {} jobs that failed in batch {} are not in {}\n", show_count(absent),
+                                     show_count(good_ + absent), retried_batch_, file_);
+        }
+        if (good_ == 0) {
+            std::cerr << fmt::format("lorry: {} holds {}; nothing was sent\n", file_, failed_ ? "none of them" : "no jobs");
+        }
         return good_ > 0;
     }
 

@@ -342,6 +342,28 @@ TEST_F(ClientTest, OnlyTheFailedJobsOfABatchRunAgain) {
     EXPECT_EQ(lorry({"submit", jobs, "--retry-failed", "nosuch"}).code, 1);
 }
 
+TEST_F(ClientTest, WhatFailedAndCannotBeRetriedFromTheFileIsSaid) {
+    publish(topics.jobs(), "base", {"not a job"}, "dead");
+    publish(topics.dlq(), "base", {"not a job"}, "dead");
+    const std::string jobs = write("jobs.jsonl", {job_line("a"), "not a job", job_line("b")});
+    const Call dead = lorry({"submit", jobs, "--retry-failed", "dead"});
+    EXPECT_EQ(dead.code, 1);
+    EXPECT_THAT(dead.err, HasSubstr("its failed jobs are dead letters, which have no custom_id"));
+
+    publish(topics.jobs(), "base", {job_line("b"), job_line("c")}, "mine");
+    publish(topics.results(), "mine/b", {result_line("2", "b", 404), result_line("3", "c", 404)}, "mine");
+    const Call bad = lorry({"submit", jobs, "--retry-failed", "mine"});
+    EXPECT_EQ(bad.code, 1);
+    EXPECT_THAT(bad.err, HasSubstr("1 of 3 lines are no jobs; nothing was sent. Correct them"));
+    const Call none = lorry({"submit", write("none.jsonl", {job_line("a")}), "--retry-failed", "mine"});
+    EXPECT_EQ(none.code, 1);
+    EXPECT_THAT(none.err, HasSubstr("2 of the 2 jobs that failed in batch mine are not in "));
+    EXPECT_THAT(none.err, HasSubstr("none.jsonl holds none of them; nothing was sent"));
+    const Call some = lorry({"submit", write("some.jsonl", {job_line("a"), job_line("b")}), "--retry-failed", "mine"});
+    EXPECT_EQ(some.code, 0) << some.err;
+    EXPECT_THAT(some.err, HasSubstr("1 of the 2 jobs that failed in batch mine are not in "));
+}
+
 TEST_F(ClientTest, SubmitOfATableSaysWhatTablesAreFor) {
     const Call table = lorry({"submit", write("mails.csv", {"id,text", "1,hello"})});
     EXPECT_EQ(table.code, 2);
