@@ -48,6 +48,7 @@ engine::ModelConfig load_config(const std::filesystem::path& folder) {
     try {
         return engine::ModelConfig::load(folder);
     } catch (const std::runtime_error& error) {
+        if (std::filesystem::exists(folder / "config.json")) throw;
         throw UsageError(error.what());
     }
 }

@@ -29,7 +29,8 @@ MemoryPlan plan_memory(const Settings& settings, std::size_t available, std::siz
 // The name that jobs call the base model by: the setting, or the folder's name.
 std::string base_name_of(const Settings& settings);
 
-// Of the base model. Throws UsageError when the folder is not there or is of another kind.
+// Of the base model. Throws UsageError when the folder is not there or is of another kind, std::runtime_error when its config.json is not
+// one that can be used.
 engine::ModelConfig load_config(const std::filesystem::path& folder);
 
 // The storage of weights that --dtype asks for.
