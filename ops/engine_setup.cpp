@@ -111,9 +111,13 @@ EngineSetup::EngineSetup(const Settings& settings, OpProfile* profile)
     const std::size_t available = device.has_own_memory ? device.memory_free : memory_available();
     memory_ = plan_memory(settings, available, kv_token_bytes(), model_->config().max_positions);
     const std::size_t block_bytes = backend_->kv_block_bytes(model_->kv_shape());
-    if (settings.kv_memory && (memory_.kv_bytes < block_bytes || memory_.kv_bytes > available)) {
-        throw UsageError(fmt::format("--kv-memory {}: give at least {}, which is one block, and at most the {} that are free",
-                                     show_bytes(memory_.kv_bytes), show_bytes(block_bytes), show_bytes(available)));
+    const std::size_t limit = device.has_own_memory ? device.memory_total : memory_limit();
+    if (settings.kv_memory && (memory_.kv_bytes < block_bytes || memory_.kv_bytes > limit)) {
+        throw UsageError(fmt::format("--kv-memory {}: give at least {}, which is one block, and less than the {} that there are",
+                                     show_bytes(memory_.kv_bytes), show_bytes(block_bytes), show_bytes(limit)));
+    }
+    if (settings.kv_memory && memory_.kv_bytes > available) {
+        throw std::runtime_error(fmt::format("--kv-memory {}: only {} are free now", show_bytes(memory_.kv_bytes), show_bytes(available)));
     }
     options_.kv_bytes = memory_.kv_bytes;
     options_.adapter_bytes = memory_.adapter_bytes;

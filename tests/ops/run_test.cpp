@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "kernels/backend.h"
+#include "ops/machine.h"
 #include "schema/codec.h"
 #include "tests/support/program.h"
 #include "tests/support/tiny_model.h"
@@ -326,6 +327,22 @@ TEST_F(RunProgram, says_what_is_missing_when_a_gpu_is_asked_for) {
     EXPECT_FALSE(std::filesystem::exists(out()));
 }
 
+// Pins: a supervisor that does not start a wrong call again gave a worker up because somebody else's memory was not free yet.
+TEST_F(RunProgram, ends_with_1_when_the_model_is_wrong_or_memory_is_not_free_now) {
+    write_text(tiny.folder / "in.jsonl", job("a", "base", "w5"));
+    const auto fails = [&](std::vector<std::string> more) {
+        std::vector<std::string> words = {LORRY_PROGRAM, "run", (tiny.folder / "in.jsonl").string(), "-o", out(), "--model", tiny.model};
+        words.insert(words.end(), more.begin(), more.end());
+        const ProgramResult result = run_program_of(words);
+        EXPECT_EQ(result.exit_code, 1) << result.err;
+        return result.err;
+    };
+    // All that there is at all: some of it is taken.
+    EXPECT_NE(fails({"--kv-memory", std::to_string(memory_limit())}).find("are free now"), std::string::npos);
+    write_text(tiny.model / "config.json", R"({"model_type": "tea"})");
+    EXPECT_NE(fails({}).find("model_type"), std::string::npos);
+}
+
 TEST_F(RunProgram, ends_with_2_when_the_call_is_wrong) {
     write_text(tiny.folder / "in.jsonl", job("a", "base", "w5"));
     const auto fails = [&](std::vector<std::string> words) {
@@ -345,7 +362,7 @@ TEST_F(RunProgram, ends_with_2_when_the_call_is_wrong) {
     EXPECT_NE(fails({"run", in, "-o", out().string(), "--adapter-columm", "ad"}).find("there is no flag --adapter-columm"),
               std::string::npos);
     for (const char* memory : {"100TB", "1"}) {
-        EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--kv-memory", memory}).find("that are free"), std::string::npos);
+        EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--kv-memory", memory}).find("that there are"), std::string::npos);
     }
     EXPECT_NE(fails({"walk", "--help"}).find("no command 'walk'"), std::string::npos);
     EXPECT_NE(fails({}).find("subcommand"), std::string::npos);
