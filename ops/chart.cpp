@@ -66,14 +66,16 @@ std::vector<double> linear_ticks(double low, double high) {
 std::vector<double> log_ticks(AxisScale scale, double low, double high) {
     CHECK(low > 0.0 && high >= low, "a logarithmic axis shows positive numbers");
     constexpr double powers_max = 10.0;
+    constexpr double decades_with_steps = 3.0;
     const double base = scale == AxisScale::log2 ? 2.0 : 10.0;
+    const bool has_steps = scale == AxisScale::log10 && std::log10(high / low) <= decades_with_steps;
     const double first = std::floor(std::log(low) / std::log(base));
     const double last = std::ceil(std::log(high) / std::log(base));
     const double stride = std::max(1.0, std::ceil((last - first) / powers_max));
     std::vector<double> ticks;
     for (double power = first; power < last + stride + 1.0; power += stride) {
         ticks.push_back(std::pow(base, power));
-        if (scale == AxisScale::log10 && last - first <= 3.0) {
+        if (has_steps) {
             ticks.push_back(2.0 * ticks.back());
             ticks.push_back(2.5 * ticks.back());
         }

@@ -243,6 +243,7 @@ void mixing(Course& course, Experiment& experiment) {
             for (const Models& batch : batches) seconds += seconds_of(batch);
             apart = std::min(apart, seconds);
         }
+        if (of_adapters == 0) mixed = apart = std::min(mixed, apart);  // the same work twice
         const double rate = real(requests * drawn) / mixed;
         table.rows.push_back(
             {real(share) / quarters, rate, real(requests * drawn) / apart, rate / (table.rows.empty() ? rate : table.number(0, 1))});

@@ -29,6 +29,7 @@ TEST(Chart, ticks_of_logarithmic_axes_are_powers) {
     EXPECT_EQ(ticks(log2, 3, 5), "2 4 8");
     EXPECT_EQ(ticks(log2, 1, 65536), "1 4 16 64 256 1024 4096 16384 65536");
     EXPECT_EQ(ticks(log10, 0.3, 40), "0.2 0.5 1 2 5 10 20 50");
+    EXPECT_EQ(ticks(log10, 0.06, 12), "0.05 0.1 0.2 0.5 1 2 5 10 20");
     EXPECT_EQ(ticks(log10, 1000, 1000), "1000 2000");
     EXPECT_EQ(ticks(log10, 0.01, 100000), "0.01 0.1 1 10 100 1000 10000 100000");
 }
