@@ -21,6 +21,7 @@
 #include "ops/random_model.h"
 #include "ops/request_bench.h"
 #include "ops/throughput_bench.h"
+#include "ops/throughput_report.h"
 #include "ops/tune_command.h"
 #include "ops/units.h"
 
@@ -30,56 +31,16 @@ namespace {
 using kernels::cpu::Rates;
 using schema::Json;
 
-constexpr std::array shares = {0.5, 0.9, 0.99};
-
 void check_context(const EngineSetup& setup, std::int64_t context, std::int64_t tokens) {
     if (tokens <= context) return;
     throw UsageError(fmt::format("{} holds {} tokens per sequence, {} were asked for: ask for less, or give more --kv-memory",
                                  setup.reply().base_name, context, tokens));
 }
 
-std::string show_giga(double per_second, const char* unit) { return fmt::format("{:.1f} {}", per_second * 1e-9, unit); }
-std::string show_percent(double part, double whole) { return fmt::format("{:.0f} %", 100.0 * part / whole); }
-
 // One row of a quantity for one thread and for all of them; a dash where the processor cannot do it.
 std::vector<std::string> rate_row(const char* what, const char* unit, const std::optional<double>& one, const std::optional<double>& all) {
     const auto show = [&](const std::optional<double>& rate) { return rate ? show_giga(*rate, unit) : std::string("-"); };
     return {what, show(one), show(all)};
-}
-
-Json rates_json(const Rates& rates) {
-    return Json::object({{"threads", rates.threads},
-                         {"copy_bytes_per_second", rates.copy},
-                         {"read_bytes_per_second", rates.read},
-                         {"float32_operations_per_second", rates.float32},
-                         {"bfloat16_dot_operations_per_second", rates.bfloat16_dot},
-                         {"int8_dot_operations_per_second", rates.int8_dot}});
-}
-
-// Of the fastest instructions that sums over these weights may use.
-double operations_limit(const Rates& rates, const kernels::CpuOptions& options) {
-    if (options.quantize != kernels::Quantization::none) return std::max(rates.float32, rates.int8_dot.value_or(0.0));
-    if (options.weights == kernels::Format::float32) return rates.float32;
-    return std::max(rates.float32, rates.bfloat16_dot.value_or(0.0));
-}
-
-// Adapters stay as they are when the base is quantized.
-double adapter_operations_limit(const Rates& rates, kernels::CpuOptions options) {
-    options.quantize = kernels::Quantization::none;
-    return operations_limit(rates, options);
-}
-
-Json quantiles_json(const std::vector<double>& ascending) {
-    Json values = Json(Json::Object{});
-    if (ascending.empty()) return values;
-    for (const double share : shares) values.set(fmt::format("p{:.0f}_seconds", share * 100), quantile(ascending, share));
-    return values;
-}
-
-std::string show_quantiles(const std::vector<double>& ascending) {
-    std::string text;
-    for (const double share : shares) text += fmt::format("{}{:.1f} ms", text.empty() ? "" : " / ", quantile(ascending, share) * 1e3);
-    return text;
 }
 
 std::vector<engine::AdapterSource> all_adapters(const AdapterFolders& folders) {
@@ -123,11 +84,6 @@ private:
     void take_token_ranges(TokenRange& input, TokenRange& output) const;
     void bench_requests(const Settings& settings) const;
     ThroughputShape throughput_shape(EngineSetup& setup, const AdapterFolders& folders) const;
-    // base_seconds: of the same requests without their adapters, if they were run as well.
-    Json throughput_json(const ThroughputResult& result, const std::optional<Rates>& rates, std::optional<double> base_seconds,
-                         const kernels::CpuOptions& options) const;
-    std::string throughput_text(const ThroughputResult& result, const std::optional<Rates>& rates, std::optional<double> base_seconds,
-                                const kernels::CpuOptions& options) const;
 
     TuneCommand tune_;
     Configuration machine_configuration_;
@@ -227,7 +183,7 @@ void BenchCommand::declare_adapters(CLI::App& app) {
         adapters_->add_option(flag, value, help)->check(CLI::PositiveNumber)->capture_default_str();
     };
     number("--requests", adapter_shape_.requests, "in the backlog");
-    number("--window", adapter_shape_.in_flight, "of them that the engine knows at a time");
+    number("--window", adapter_shape_.in_flight, "of them that the engine knows at a time: from then on they wait");
     declare_made_up(*adapters_);
     number("--cached", adapters_cached_, "adapters that memory holds");
     adapters_->add_option("--exponent", adapter_shape_.exponent, "the K-th adapter is asked for 1 / K^EXPONENT as often as the first")
@@ -377,23 +333,29 @@ void BenchCommand::bench_throughput(Settings settings) const {
     if (against_base_ && folders.names().empty()) throw UsageError("--against-base compares adapters with the base: give --adapters");
     ThroughputShape without = shape;
     without.models = {std::nullopt};
-    ThroughputResult best;
-    std::optional<double> base_seconds;
+    ThroughputReport report{.cpu = cpu_model(),
+                            .device = setup.device().name,
+                            .model = setup.reply().base_name,
+                            .weights = weights_name(options),
+                            .shape = shape};
     double last_seconds = 0.0;
     std::uint64_t seed = 0;
     for (std::int64_t i = 0; i < repeat_; ++i) {
         if (against_base_) {
             const double seconds = run_throughput(setup, without, ++seed).seconds;
-            base_seconds = std::min(base_seconds.value_or(seconds), seconds);
+            report.base_seconds = std::min(report.base_seconds.value_or(seconds), seconds);
         }
         profile.clear();
         ThroughputResult again = run_throughput(setup, shape, ++seed);
         last_seconds = again.seconds;
-        if (i == 0 || again.seconds < best.seconds) best = std::move(again);
+        if (i == 0 || again.seconds < report.result.seconds) report.result = std::move(again);
     }
-    if (on_cpu) rates->take_better(kernels::cpu::measure_rates(options.threads, options.isa));
-    std::cout << (json_ ? throughput_json(best, rates, base_seconds, options).dump() + "\n"
-                        : throughput_text(best, rates, base_seconds, options));
+    if (on_cpu) {
+        rates->take_better(kernels::cpu::measure_rates(options.threads, options.isa));
+        report.limits = limits_of(*rates, options);
+    }
+    report.memory_peak = memory_peak();
+    std::cout << (json_ ? throughput_json(report).dump() + "\n" : throughput_text(report));
     if (profile_) std::cerr << profile.show(last_seconds);
 }
 
@@ -512,77 +474,6 @@ void BenchCommand::bench_course(Settings settings) const {
                                    {"experiments", results}});
     write_text(out / "course.json", all.dump() + "\n");
     std::cerr << "charts: " << (out / "course.html").string() << '\n';
-}
-
-Json BenchCommand::throughput_json(const ThroughputResult& result, const std::optional<Rates>& rates, std::optional<double> base_seconds,
-                                   const kernels::CpuOptions& options) const {
-    Json json = Json::object({{"requests", throughput_shape_.requests},
-                              {"seconds", result.seconds},
-                              {"requests_per_second", static_cast<double>(result.end.size()) / result.seconds},
-                              {"prompt_tokens", result.prompt_tokens},
-                              {"cached_tokens", result.cached_tokens},
-                              {"drawn_tokens", result.drawn_tokens},
-                              {"prompt_tokens_per_second", static_cast<double>(result.prompt_tokens) / result.seconds},
-                              {"drawn_tokens_per_second", static_cast<double>(result.drawn_tokens) / result.seconds},
-                              {"first_token", quantiles_json(result.first_token)},
-                              {"per_token", quantiles_json(result.per_token)},
-                              {"end", quantiles_json(result.end)},
-                              {"steps", result.steps},
-                              {"preemptions", result.preemptions},
-                              {"bytes", result.work.bytes},
-                              {"operations", result.work.operations},
-                              {"machine", rates ? rates_json(*rates) : Json()},
-                              {"memory_peak_bytes", memory_peak()}});
-    if (base_seconds) {
-        json.set("base_seconds", *base_seconds);
-        if (rates)
-            json.set("adapters_seconds_at_least",
-                     seconds_at_least(result.adapter_steps, rates->read, adapter_operations_limit(*rates, options)));
-    }
-    return json;
-}
-
-std::string BenchCommand::throughput_text(const ThroughputResult& result, const std::optional<Rates>& rates,
-                                          std::optional<double> base_seconds, const kernels::CpuOptions& options) const {
-    const auto steps = static_cast<double>(result.steps);
-    const auto per_second = [&](std::uint64_t count) { return static_cast<double>(count) / result.seconds; };
-    const double bytes_rate = result.work.bytes / result.seconds;
-    const double operations_rate = result.work.operations / result.seconds;
-    std::vector<std::vector<std::string>> rows = {
-        {"requests", fmt::format("{} in {:.2f} s: {:.2f}/s", show_count(throughput_shape_.requests), result.seconds,
-                                 static_cast<double>(throughput_shape_.requests) / result.seconds)},
-        {"tokens out", fmt::format("{:.0f}/s", per_second(result.drawn_tokens))},
-        {"tokens in", fmt::format("{:.0f}/s, {} of {} from the prefix cache", per_second(result.prompt_tokens + result.cached_tokens),
-                                  show_count(static_cast<std::int64_t>(result.cached_tokens)),
-                                  show_count(static_cast<std::int64_t>(result.prompt_tokens + result.cached_tokens)))},
-        {"p50 / p90 / p99", ""},
-        {"  first token", show_quantiles(result.first_token)},
-        {"  per token", result.per_token.empty() ? "one token each" : show_quantiles(result.per_token)},
-        {"  end", show_quantiles(result.end)},
-        {"steps", fmt::format("{} of {:.2f} ms, {} preemptions", show_count(static_cast<std::int64_t>(result.steps)),
-                              result.seconds * 1e3 / steps, result.preemptions)},
-        {"bytes",
-         fmt::format("{} a step: {}", show_bytes(static_cast<std::size_t>(result.work.bytes / steps)), show_giga(bytes_rate, "GB/s"))},
-        {"operations",
-         fmt::format("{:.2f} billion a step: {}", result.work.operations / steps * 1e-9, show_giga(operations_rate, "GFLOP/s"))},
-        {"memory at most", show_bytes(memory_peak())}};
-    if (rates) {
-        const double limit = operations_limit(*rates, options);
-        rows[rows.size() - 3][1] += fmt::format(", {} of the {} that memory was seen to deliver", show_percent(bytes_rate, rates->read),
-                                                show_giga(rates->read, "GB/s"));
-        rows[rows.size() - 2][1] += fmt::format(", {} of the {} that the processor was seen to do", show_percent(operations_rate, limit),
-                                                show_giga(limit, "GFLOP/s"));
-    }
-    if (base_seconds) {
-        const double added = result.seconds - *base_seconds;
-        std::string text = fmt::format("{:.2f} of the base's throughput: they add {:.2f} s", *base_seconds / result.seconds, added);
-        if (rates) {
-            const double least = seconds_at_least(result.adapter_steps, rates->read, adapter_operations_limit(*rates, options));
-            text += fmt::format(", {:.2f} times the {:.2f} s that their bytes and operations take at least", added / least, least);
-        }
-        rows.push_back({"adapters", text});
-    }
-    return show_table(rows);
 }
 
 }  // namespace

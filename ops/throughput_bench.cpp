@@ -66,6 +66,18 @@ Work work_of(const EngineSetup& setup, const engine::EngineStats& before, const 
 
 }  // namespace
 
+Work& Work::operator+=(const Work& other) {
+    bytes += other.bytes;
+    operations += other.operations;
+    return *this;
+}
+
+Work sum_of(std::span<const Work> works) {
+    Work sum;
+    for (const Work& work : works) sum += work;
+    return sum;
+}
+
 std::int64_t TokenRange::draw(std::mt19937_64& random) const {
     return low + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(high - low + 1));
 }
@@ -105,12 +117,16 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
                 begin + std::chrono::duration_cast<engine::Clock::duration>(std::chrono::duration<double>(arrivals[arrived])));
             continue;
         }
-        if (!engine.step(output)) engine.wait_for_adapters(std::chrono::milliseconds(100));
-        const engine::EngineStats now_done = engine.stats();
+        if (!engine.step(output)) {
+            engine.wait_for_adapters(std::chrono::milliseconds(100));
+            continue;
+        }
+        const engine::EngineStats stepped = engine.stats();
+        result.base_steps.push_back(work_of(setup, last, stepped));
         result.adapter_steps.push_back(
-            {.bytes = static_cast<double>((now_done.adapter_elements - last.adapter_elements) * kernels::bytes_of(setup.adapter_format())),
-             .operations = 2.0 * static_cast<double>(now_done.adapter_products - last.adapter_products)});
-        last = now_done;
+            {.bytes = static_cast<double>((stepped.adapter_elements - last.adapter_elements) * kernels::bytes_of(setup.adapter_format())),
+             .operations = 2.0 * static_cast<double>(stepped.adapter_products - last.adapter_products)});
+        last = stepped;
         const engine::Clock::time_point now = engine::Clock::now();
         for (const engine::Result& done : output.results) {
             if (done.error) throw std::runtime_error("a request failed: " + done.error->message);
@@ -130,7 +146,7 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
     result.cached_tokens = after.cached_tokens - before.cached_tokens;
     result.drawn_tokens = after.drawn_tokens - before.drawn_tokens;
     result.preemptions = after.preemptions - before.preemptions;
-    result.work = work_of(setup, before, after);
+    result.adapter_groups = after.adapter_groups - before.adapter_groups;
     return result;
 }
 

@@ -38,7 +38,9 @@ struct ThroughputShape {
 struct Work {
     double bytes = 0.0;
     double operations = 0.0;
+    Work& operator+=(const Work& other);
 };
+Work sum_of(std::span<const Work> works);
 
 struct ThroughputResult {
     double seconds = 0.0;
@@ -47,8 +49,9 @@ struct ThroughputResult {
     std::uint64_t cached_tokens = 0;  // of prompts, taken from the prefix cache
     std::uint64_t drawn_tokens = 0;
     std::uint64_t preemptions = 0;
-    Work work;                        // of the base model: every weight once a step, what the rows attend to
-    std::vector<Work> adapter_steps;  // of each step's adapters, on top of it
+    std::uint64_t adapter_groups = 0;  // different adapters of each step, added up
+    std::vector<Work> base_steps;      // of the base model in each step: every weight once, what the rows attend to
+    std::vector<Work> adapter_steps;   // of each step's adapters, on top of it
     // Of each request in seconds, ascending: from its arrival to its first token and to its end, and per token after the first.
     std::vector<double> first_token;
     std::vector<double> end;

@@ -102,6 +102,8 @@ std::string show_duration(std::chrono::milliseconds duration) {
     return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
 }
 
+std::string show_giga(double per_second, std::string_view unit) { return fmt::format("{:.1f} {}", per_second * 1e-9, unit); }
+
 std::string show_count(std::int64_t count) {
     std::string text = std::to_string(count < 0 ? -count : count);
     for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");

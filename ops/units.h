@@ -23,6 +23,9 @@ std::string show_duration(std::chrono::milliseconds duration);
 // For metrics and logs.
 inline double seconds_of(std::chrono::microseconds duration) { return static_cast<double>(duration.count()) / 1e6; }
 
+// "26.2 GB/s" of 26.2e9 and "GB/s"
+std::string show_giga(double per_second, std::string_view unit);
+
 // "1,234,567"
 std::string show_count(std::int64_t count);
 

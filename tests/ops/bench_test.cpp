@@ -12,6 +12,7 @@
 #include "ops/random_model.h"
 #include "ops/request_bench.h"
 #include "ops/throughput_bench.h"
+#include "ops/throughput_report.h"
 #include "tests/support/tiny_model.h"
 
 namespace lorry::ops {
@@ -61,7 +62,8 @@ TEST(Bench, throughput_counts_what_the_shape_asks_for) {
     // Of each request 10 prompt rows and 4 drawn ones are computed, 5 of them sample; row i sees i tokens.
     const double products =
         6.0 * (14.0 * (layers * qkv + (layers - 1.0) * rest) + 5.0 * (rest + head) + 14.0 * 15.0 / 2.0 * layers * 2.0 * width);
-    EXPECT_DOUBLE_EQ(result.work.operations, 2.0 * products);
+    EXPECT_DOUBLE_EQ(sum_of(result.base_steps).operations, 2.0 * products);
+    EXPECT_EQ(result.base_steps.size(), result.steps);
 }
 
 TEST(Bench, a_shared_beginning_is_computed_once) {
@@ -115,16 +117,69 @@ TEST(Bench, the_least_that_adapters_take_is_counted_by_step) {
     const ThroughputShape shape{
         .requests = 2, .input_tokens = {10, 10}, .output_tokens = {2, 2}, .models = {made_up_adapters(tiny, 1, folder).front()}};
     const auto elements = static_cast<double>(engine::inspect_adapter(folder.path() / "lora-0", setup.model().config()).value().elements);
-    double bytes = 0.0;
-    double operations = 0.0;
-    for (const Work& step : run_throughput(setup, shape, 1).adapter_steps) {
-        bytes += step.bytes;
-        operations += step.operations;
-    }
-    EXPECT_EQ(bytes, 2.0 * elements * 2.0) << "two steps of bfloat16";
-    EXPECT_EQ(operations, 2.0 * elements * 2.0 * 11.0) << "two requests of ten prompt rows and a drawn one";
+    const Work all = sum_of(run_throughput(setup, shape, 1).adapter_steps);
+    EXPECT_EQ(all.bytes, 2.0 * elements * 2.0) << "two steps of bfloat16";
+    EXPECT_EQ(all.operations, 2.0 * elements * 2.0 * 11.0) << "two requests of ten prompt rows and a drawn one";
     const std::vector<Work> steps = {{.bytes = 100.0, .operations = 10.0}, {.bytes = 1.0, .operations = 40.0}};
     EXPECT_DOUBLE_EQ(seconds_at_least(steps, 50.0, 20.0), 2.0 + 2.0);
+}
+
+// Two steps in two seconds, on a machine that takes 1 s at least for their part of the base and 0.25 s for their adapters.
+ThroughputReport made_up_report() {
+    const kernels::cpu::Rates rates{.threads = 2, .copy = 50e9, .read = 100e9, .float32 = 20e9, .bfloat16_dot = 40e9, .int8_dot = {}};
+    return {.cpu = "a processor",
+            .device = "cpu (made up)",
+            .model = "tiny",
+            .weights = "bfloat16",
+            .shape = {.requests = 2, .input_tokens = {3, 5}},
+            .result = {.seconds = 2.0,
+                       .steps = 2,
+                       .prompt_tokens = 6,
+                       .cached_tokens = 2,
+                       .drawn_tokens = 4,
+                       .adapter_groups = 3,
+                       .base_steps = {{.bytes = 50e9, .operations = 10e9}, {.bytes = 10e9, .operations = 20e9}},
+                       .adapter_steps = {{.bytes = 25e9, .operations = 1e9}, {}},
+                       .first_token = {0.5, 1.0},
+                       .end = {1.5, 2.0},
+                       .per_token = {1.0, 1.0}},
+            .limits = limits_of(rates, {}),
+            .base_seconds = 1.5,
+            .memory_peak = 1 << 20};
+}
+
+// Pins: shares are of what the weights may use, adapters count in a step, and what they add is measured by their own least.
+TEST(Bench, a_report_says_what_a_step_takes_beside_what_the_machine_does) {
+    const std::string text = throughput_text(made_up_report());
+    for (const char* line :
+         {"requests         2 in 2.00 s: 1.00/s\n", "tokens out       2/s\n", "tokens in        4/s, 2 of 8 from the prefix",
+          "bytes            40 GiB a step: 42.5 GB/s, 42 % of the 100.0 GB/s",
+          "operations       15.50 billion a step: 15.5 GFLOP/s, 39 % of the 40.0 GFLOP/s",
+          "at least         1.25 s, if every step took what its bytes or its operations take there: 62 % of the time\n",
+          "adapters         1.5 a step, 12 GiB and 0.50 billion operations of it\n",
+          "                 0.75 of the base's throughput: they add 0.50 s, 2.00 times the 0.25 s", "memory at most   1.0 MiB\n",
+          "the machine      copy 50.0 GB/s, read 100.0 GB/s, float32 20.0 GFLOP/s, bfl"})
+        EXPECT_NE(text.find(line), std::string::npos) << line << "\nin\n" << text;
+}
+
+TEST(Bench, a_report_for_scripts_has_the_same_figures) {
+    const schema::Json json = throughput_json(made_up_report());
+    const auto number = [](const schema::Json& object, const char* key) { return object.find(key)->as_number(); };
+    EXPECT_EQ(number(json, "tokens_in_per_second"), 4.0);
+    EXPECT_EQ(number(*json.find("end"), "p99_seconds"), 2.0);
+    EXPECT_EQ(number(json, "step_bytes"), 42.5e9);
+    EXPECT_EQ(number(json, "bytes_share"), 0.425);
+    EXPECT_EQ(number(json, "operations_share"), 15.5 / 40.0);
+    EXPECT_EQ(number(json, "seconds_at_least"), 1.25);
+    EXPECT_EQ(number(*json.find("machine"), "read_bytes_per_second"), 100e9);
+    EXPECT_EQ(number(*json.find("adapters"), "added_seconds"), 0.5);
+    EXPECT_EQ(number(json, "memory_peak_bytes"), 1048576.0);
+
+    ThroughputReport on_gpu = made_up_report();
+    on_gpu.limits.reset();
+    EXPECT_EQ(throughput_json(on_gpu).find("machine"), nullptr);
+    EXPECT_NE(throughput_text(on_gpu).find("operations       15.50 billion a step: 15.5 GFLOP/s\n"), std::string::npos);
+    EXPECT_NE(throughput_text(on_gpu).find("they add 0.50 s\n"), std::string::npos);
 }
 
 TEST(Bench, a_cache_smaller_than_the_adapters_is_loaded_again_and_all_requests_end) {
