@@ -77,13 +77,24 @@ struct RecordReader::State {
         partitions[key] = {.next = next, .at_end = false, .end = end, .begun = next};
     }
 
-    void add(const std::string& topic, std::int32_t count, const Start& start) {
-        for (std::int32_t number = 0; number < count; ++number) {
-            const Key key{topic, number};
-            if (partitions.contains(key)) continue;
-            const auto marks = connection.watermarks(topic, number, connection.config().deadline_start);
-            start_reading(key, start_of(key, marks, start), marks.end);
+    // Of topics and their numbers of partitions. Asks about all of them before it reads the first: a broker answers one request of a
+    // connection after the other, so each question would wait for a fetch that finds nothing.
+    void add(const std::vector<std::pair<std::string, std::int32_t>>& counts, const Start& start) {
+        struct Begin {
+            Key key;
+            std::int64_t next = 0;
+            std::int64_t end = 0;
+        };
+        std::vector<Begin> begins;
+        for (const auto& [topic, count] : counts) {
+            for (std::int32_t number = 0; number < count; ++number) {
+                const Key key{topic, number};
+                if (partitions.contains(key)) continue;
+                const auto marks = connection.watermarks(topic, number, connection.config().deadline_start);
+                begins.push_back({key, start_of(key, marks, start), marks.end});
+            }
         }
+        for (const Begin& begin : begins) start_reading(begin.key, begin.next, begin.end);
     }
 
     void take(rd_kafka_message_t& message, std::vector<schema::JobRecord>& records) {
@@ -118,8 +129,9 @@ RecordReader::RecordReader(const KafkaConfig& config, Options options) : state_(
         CHECK(state_->options.topics.empty(), "positions only");
         for (const auto& [topic, partition, next] : state_->options.positions) state_->start_reading({topic, partition}, next, next);
     }
-    for (const std::string& topic : state_->options.topics)
-        state_->add(topic, state_->connection.required_partition_count(topic), state_->options.start);
+    std::vector<std::pair<std::string, std::int32_t>> counts;
+    for (const std::string& topic : state_->options.topics) counts.emplace_back(topic, state_->connection.required_partition_count(topic));
+    state_->add(counts, state_->options.start);
 }
 
 RecordReader::~RecordReader() = default;
@@ -196,6 +208,12 @@ std::vector<TopicOffset> RecordReader::positions() const {
     return list;
 }
 
+std::vector<TopicOffset> RecordReader::ends_at_start() const {
+    std::vector<TopicOffset> list;
+    for (const auto& [key, partition] : state_->partitions) list.push_back({key.first, key.second, partition.end});
+    return list;
+}
+
 std::vector<RecordReader::Bounds> RecordReader::bounds() {
     std::vector<Bounds> list;
     for (const auto& [key, partition] : state_->partitions) {
@@ -214,9 +232,11 @@ std::vector<std::pair<std::string, std::string>> RecordReader::topic_ids() const
 }
 
 void RecordReader::refresh() {
+    std::vector<std::pair<std::string, std::int32_t>> counts;
     for (const std::string& topic : state_->options.topics) {
-        if (const auto count = state_->connection.try_partition_count(topic)) state_->add(topic, *count, Beginning{});
+        if (const auto count = state_->connection.try_partition_count(topic)) counts.emplace_back(topic, *count);
     }
+    state_->add(counts, Beginning{});
 }
 
 }  // namespace lorry::consumer

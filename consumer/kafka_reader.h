@@ -80,6 +80,8 @@ public:
         std::int64_t begun = 0;  // where this reader began
     };
     std::vector<Bounds> bounds();
+    // Where each partition ended when reading it began. Asks nobody.
+    std::vector<TopicOffset> ends_at_start() const;
     std::string cluster_id() const;
     // Each topic's id; empty where the broker gives none.
     std::vector<std::pair<std::string, std::string>> topic_ids() const;

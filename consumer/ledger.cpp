@@ -80,15 +80,14 @@ struct Ledger::State {
 
     std::string mismatch() {
         if (schema::ids_differ(store.cluster_id(), reader->cluster_id())) return "it tells of another Kafka cluster";
-        const auto bounds = reader->bounds();
+        const auto ends = reader->ends_at_start();
         for (const schema::AppliedOffset& applied : store.offsets()) {
             const auto id = topic_ids.find(applied.topic);
             if (id == topic_ids.end()) return "it tells of other topics";
             if (schema::ids_differ(id->second, applied.topic_id)) return "topic " + applied.topic + " was made anew";
-            const auto bound = std::find_if(bounds.begin(), bounds.end(), [&](const RecordReader::Bounds& one) {
-                return one.topic == applied.topic && one.partition == applied.partition;
-            });
-            if (bound == bounds.end() || applied.next > bound->end) return "topic " + applied.topic + " is shorter than it was";
+            const auto end = std::ranges::find_if(
+                ends, [&](const TopicOffset& one) { return one.topic == applied.topic && one.partition == applied.partition; });
+            if (end == ends.end() || applied.next > end->next) return "topic " + applied.topic + " is shorter than it was";
         }
         return {};
     }

@@ -167,6 +167,17 @@ TEST_F(KafkaClientTest, ReadsFromTheStartFromTheEndAndFromWhereItWas) {
     EXPECT_EQ(fresh, 3U);
 }
 
+// Pins: a broker answers one request of a connection after the other, and a fetch that finds nothing takes 100 ms, so a reader that fetched
+// from one partition before it asked about the next would take 8 s here.
+TEST(KafkaReader, BeginsWithManyPartitionsWithoutWaitingForTheirFetches) {
+    const EmbeddedBroker broker(broker_options(80));
+    const KafkaConfig config{.brokers = broker.address(), .passthrough = {}};
+    const auto begin = Clock::now();
+    const RecordReader reader(config, {.topics = {schema::Topics().jobs()}});
+    EXPECT_EQ(reader.ends_at_start().size(), 80U);
+    EXPECT_LT(Clock::now() - begin, 4s);
+}
+
 TEST_F(KafkaClientTest, LeavesOutRecordsFromBeforeTheTimeAskedFor) {
     submit_jobs(config, topics, 0, 5);
     std::this_thread::sleep_for(20ms);
