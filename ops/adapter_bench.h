@@ -14,7 +14,7 @@ namespace lorry::ops {
 
 struct AdapterShape {
     std::int64_t requests = 1000;
-    std::int64_t in_flight = 2048;  // that the engine knows at a time, as a worker's window
+    std::int64_t in_flight = 256;  // that the engine knows at a time; if all, waits only tell how long the backlog is
     TokenRange input_tokens{128, 128};
     TokenRange output_tokens{64, 64};
     double exponent = 1.0;  // the adapter at place k is asked for as often as 1 / k^exponent
