@@ -11,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "ops" / "peers"))
 
+from driver import Request, run_merged  # noqa: E402
 from engines import ENGINES, SCRIPTS  # noqa: E402
 from install import Place  # noqa: E402
 from process import Driver, Failure  # noqa: E402
@@ -37,7 +38,7 @@ def entrants():
         Entrant("Lorry", "bf16", "Lorry 1", ["as it is"], rates={"W1": [300.0, 240.0], "W2": []}, rates_beside={"W1": [150.0, 60.0]}),
         Entrant("slow", "bf16", "Slow 2", ["fast"], rates={"W1": [100.0, 110.0]}),
         Entrant("fast", "bf16", "Fast 3", ["faster"], rates={"W1": [200.0], "W2": [5.0]}),
-        Entrant("fast", "int8", "Fast 3", ["narrow"], rates={"W1": [900.0, 900.0]}),
+        Entrant("fast", "int8", "Fast 3", ["narrow"], rates={"W1": [900.0, 900.0]}, switched={"W1": [0.0], "A8m": [0.2, 0.4, 0.3]}),
     ]
 
 
@@ -65,6 +66,11 @@ class Report(unittest.TestCase):
             self.assertIn(text, page)
         self.assertEqual(len(ratio_rows(entrants(), ["W1"])), 2)
 
+    def test_the_page_says_what_merging_took(self):
+        page = "\n".join(shape_section("S", entrants(), ["W1", "A8m"], {}))
+        self.assertIn("share of A8m's time, which the rate counts: fast int8 30%.", page)
+        self.assertNotIn("A8m's time", "\n".join(shape_section("S", entrants(), ["W1"], {})))
+
 
 class Works(unittest.TestCase):
     def test_requests_have_the_lengths_and_tokens_that_the_rate_counts(self):
@@ -87,6 +93,32 @@ class Works(unittest.TestCase):
         requests = make_warm_up(WORKS["A8"], 49152)
         self.assertEqual(len(requests), 64)
         self.assertEqual(len({request["adapter"] for request in requests}), 8)
+
+
+class Merging(unittest.TestCase):
+    def test_each_adapter_is_merged_once_and_answers_come_in_the_order_of_the_requests(self):
+        class Recorder:
+            turns = []
+
+            def switch(self, adapter):
+                self.turns.append([adapter])
+
+            def run(self, requests, batch):
+                self.turns[-1].append(len(requests))
+                return [[request.prompt[0]] * request.output_tokens for request in requests]
+
+        requests = [Request([index], 2, f"lora-{index % 3}") for index in range(7)]
+        outputs, seconds = run_merged(Recorder(), requests, 8)
+        self.assertEqual(outputs, [[index] * 2 for index in range(7)])
+        self.assertEqual(Recorder.turns, [["lora-0", 3], ["lora-1", 2], ["lora-2", 2]])
+        self.assertGreaterEqual(seconds, 0.0)
+
+    def test_an_engine_mixes_adapters_or_says_why_not_and_likewise_for_merging(self):
+        for work in WORKS.values():
+            self.assertIn(work.mode(), ("base", "mixed", "merged"))
+        self.assertEqual([work.name for work in WORKS.values() if work.mode() == "merged"], ["A8m"])
+        self.assertEqual({name for name, engine in ENGINES.items() if not engine.no_adapters}, {"transformers", "vllm"})
+        self.assertEqual({name for name, engine in ENGINES.items() if not engine.no_merging}, {"transformers", "openvino"})
 
 
 def wait_for(condition):

@@ -1,5 +1,7 @@
 """OpenVINO GenAI: its continuous batching pipeline. Run by ops/bench-peers."""
 
+from pathlib import Path
+
 import numpy as np
 import openvino
 import openvino_genai
@@ -8,19 +10,28 @@ from driver import Options, Request, serve
 
 class OpenVino:
     def __init__(self, options: Options) -> None:
-        scheduler = openvino_genai.SchedulerConfig()
-        scheduler.cache_size = 2
-        scheduler.max_num_batched_tokens = 1024
-        scheduler.max_num_seqs = 64
-        scheduler.enable_prefix_caching = True
-        properties = {"INFERENCE_NUM_THREADS": options.threads}
-        self.pipeline = openvino_genai.ContinuousBatchingPipeline(str(options.model), scheduler, "CPU", properties)
+        self.options = options
+        self.pipeline = self.load(options.model)
         self.engine = f"OpenVINO GenAI {openvino_genai.__version__}"
         self.settings = (
             "ContinuousBatchingPipeline with the prefix cache on, 2 GB of KV cache, 1,024 tokens a step, 64 sequences; it computes in bf16 "
             "where the processor does (its default; f32, where it rounds activations to int8, was no faster); "
             + ("int8 weights (--weight-format int8)" if options.precision == "int8" else "weights exported as fp16")
+            + ("; merged models, exported beforehand, are loaded one after the other" if options.merged else "")
         )
+
+    def load(self, model: Path) -> openvino_genai.ContinuousBatchingPipeline:
+        scheduler = openvino_genai.SchedulerConfig()
+        scheduler.cache_size = 2
+        scheduler.max_num_batched_tokens = 1024
+        scheduler.max_num_seqs = 64
+        scheduler.enable_prefix_caching = True
+        properties = {"INFERENCE_NUM_THREADS": self.options.threads}
+        return openvino_genai.ContinuousBatchingPipeline(str(model), scheduler, "CPU", properties)
+
+    def switch(self, adapter: str) -> None:
+        self.pipeline = None  # its memory is free before the next one takes as much
+        self.pipeline = self.load(self.options.merged / adapter / self.options.model.name)
 
     def run(self, requests: list[Request], batch: int) -> list[list[int]]:
         outputs: list[list[int]] = [[] for _ in requests]

@@ -1,5 +1,6 @@
 """Hugging Face transformers and, for adapters, PEFT: generate() over static batches. Run by ops/bench-peers."""
 
+import copy
 import importlib.metadata
 
 import torch
@@ -11,13 +12,24 @@ class Transformers:
     def __init__(self, options: Options) -> None:
         torch.set_num_threads(options.threads)
         self.model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.bfloat16, attn_implementation="sdpa")
+        self.base = self.model
+        self.merged = options.merged
         self.engine = f"transformers {importlib.metadata.version('transformers')}"
         self.settings = "generate() over static batches in order of arrival, bfloat16, sdpa attention; it has no prefix cache"
         if options.adapters:
             self.load_adapters(sorted(options.adapters.iterdir()))
             self.engine += f", peft {importlib.metadata.version('peft')}"
             self.settings += "; adapters mixed in a batch by generate(adapter_names=...)"
+        if options.merged:
+            self.engine += f", peft {importlib.metadata.version('peft')}"
+            self.settings += "; one adapter after the other is read and merged into a copy of the base (merge_and_unload)"
         self.model.eval()
+
+    def switch(self, adapter: str) -> None:
+        from peft import PeftModel
+
+        # A copy: taken out again, an adapter would leave the rounding of bfloat16 behind.
+        self.model = PeftModel.from_pretrained(copy.deepcopy(self.base), self.merged / adapter).merge_and_unload()
 
     def load_adapters(self, folders: list) -> None:
         from peft import PeftModel

@@ -2,7 +2,8 @@
 
 A driver loads its engine, says a line of JSON {"engine", "load_seconds", "settings"}, and answers each line
 {"batch": 8, "requests": [{"prompt": [17, 4], "output_tokens": 64, "adapter": "lora-0" or null}, ...]} with a line
-{"seconds", "outputs", "peak_memory_bytes"}. `lorry bench requests` does the same.
+{"seconds", "outputs", "peak_memory_bytes"}. `lorry bench requests` does the same. With --merged a driver runs one adapter after the other,
+each merged into the base, and says how many of the seconds it took to get from one to the next: "switch_seconds".
 """
 
 import argparse
@@ -27,7 +28,8 @@ class Request:
 @dataclass(frozen=True)
 class Options:
     model: Path  # as this engine wants it
-    adapters: Path | None  # folders lora-0 ... in PEFT's format
+    adapters: Path | None  # folders lora-0 ... in PEFT's format, to be mixed
+    merged: Path | None  # folders lora-0 ...: merged models as this engine wants them, or adapters, if it merges itself
     precision: str  # "bf16" or "int8"
     threads: int
 
@@ -39,11 +41,29 @@ class Peer(Protocol):
     def run(self, requests: list[Request], batch: int) -> list[list[int]]:
         """Draws greedily, never stopping early, with at most `batch` requests at a time; the drawn ids of each request."""
 
+    def switch(self, adapter: str) -> None:
+        """From now on run() uses the base with this adapter merged into it. Only with Options.merged."""
+
+
+def run_merged(peer: Peer, requests: list[Request], batch: int) -> tuple[list[list[int]], float]:
+    """The drawn ids of each request, and the seconds that switching took."""
+    outputs: list[list[int]] = [[] for _ in requests]
+    switch_seconds = 0.0
+    for adapter in dict.fromkeys(request.adapter for request in requests):
+        began = time.monotonic()
+        peer.switch(adapter)
+        switch_seconds += time.monotonic() - began
+        part = [index for index, request in enumerate(requests) if request.adapter == adapter]
+        for index, output in zip(part, peer.run([requests[index] for index in part], batch), strict=True):
+            outputs[index] = output
+    return outputs, switch_seconds
+
 
 def serve(load: Callable[[Options], Peer]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--adapters", type=Path)
+    parser.add_argument("--merged", type=Path)
     parser.add_argument("--precision", choices=["bf16", "int8"], required=True)
     parser.add_argument("--threads", type=int, required=True)
     options = Options(**vars(parser.parse_args()))
@@ -63,7 +83,10 @@ def serve(load: Callable[[Options], Peer]) -> None:
         work = json.loads(line)
         requests = [Request(**request) for request in work["requests"]]
         began = time.monotonic()
-        outputs = peer.run(requests, work["batch"])
+        if options.merged:
+            outputs, switch_seconds = run_merged(peer, requests, work["batch"])
+        else:
+            outputs, switch_seconds = peer.run(requests, work["batch"]), 0.0
         seconds = time.monotonic() - began
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        say({"seconds": seconds, "outputs": outputs, "peak_memory_bytes": peak})
+        say({"seconds": seconds, "outputs": outputs, "peak_memory_bytes": peak, "switch_seconds": switch_seconds})

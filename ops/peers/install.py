@@ -2,6 +2,7 @@
 
     FOLDER/torch, FOLDER/ENGINE     environments; torch is one for all that need it: it is large
     FOLDER/models/SHAPE             hf and adapters (make_model.py), and what each engine wants it converted to
+    FOLDER/models/SHAPE/merged      the same for each adapter merged into hf (make_merged.py)
     FOLDER/logs                     what installers and drivers said
 
 A finished piece has a stamp beside it that says what it was made of, and is not made again until that changes.
@@ -134,18 +135,39 @@ class Place:
 
     def make_model(self, shape: str, engine: Engine, precision: str) -> Path:
         """The checkpoint as the engine wants it."""
+        self.make_checkpoint(shape)
+        return self.convert(shape, engine, precision)
+
+    def make_merged(self, shape: str, engine: Engine, precision: str) -> Path:
+        """A folder that holds, below each adapter's name, what it takes to run the base with that adapter merged into it."""
         folder = self.make_checkpoint(shape)
+        if engine.merges_itself:
+            return folder / "adapters"
+        made_of = (SCRIPTS / "make_model.py").read_text() + (SCRIPTS / "make_merged.py").read_text()
+        if not self.done_before(f"models/{shape}/merged", made_of):
+            say(f"merging the adapters of shape {shape}")
+            shutil.rmtree(folder / "merged", ignore_errors=True)
+            arguments = [str(folder / "hf"), str(folder / "adapters"), str(folder / "merged")]
+            self.run(f"model-{shape}", [self.python("transformers"), str(SCRIPTS / "make_merged.py"), *arguments])
+            self.mark_done(f"models/{shape}/merged", made_of)
+        for adapter in sorted((folder / "adapters").iterdir()):
+            self.convert(f"{shape}/merged/{adapter.name}", engine, precision)
+        return folder / "merged"
+
+    def convert(self, checkpoint: str, engine: Engine, precision: str) -> Path:
+        """What is in models/CHECKPOINT/hf, as the engine wants it."""
+        folder = self.folder / "models" / checkpoint
         model = engine.models[precision]
         if model == "hf":
             return folder / "hf"
         command = conversion(model, folder, self.folder)
-        stamp = f"models/{shape}/{model}"
+        stamp = f"models/{checkpoint}/{model}"
         made_of = " ".join([*command, *ENGINES[engine.name].packages])
         if not self.done_before(stamp, made_of):
-            say(f"converting shape {shape} to {model}")
+            say(f"converting {checkpoint} to {model}")
             self.install(TRANSFORMERS)
             if (folder / model).is_dir():
                 shutil.rmtree(folder / model)
-            self.run(f"model-{shape}", command)
+            self.run(f"model-{checkpoint.replace('/', '-')}", command)
             self.mark_done(stamp, made_of)
         return folder / model

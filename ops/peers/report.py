@@ -21,6 +21,7 @@ class Entrant:
     memory: int = 0  # bytes at most
     rates: dict[str, list[float]] = field(default_factory=dict)  # work -> tokens/s by round
     rates_beside: dict[str, list[float]] = field(default_factory=dict)  # the same with a busy neighbour
+    switched: dict[str, list[float]] = field(default_factory=dict)  # work -> share of the time that went into merging, by round
     agreed: dict[str, float] = field(default_factory=dict)  # work -> share of requests whose first token is the first entrant's
 
     def best(self, work: str) -> float | None:
@@ -101,6 +102,11 @@ def shape_section(letter: str, entrants: list[Entrant], works: list[str], left_o
     if any(one.rates_beside for one in entrants):
         lines += ["What is left of the speed beside one process that spins on one of the cores:", ""]
         lines += [*markdown_table(kept_rows(entrants, works)), ""]
+    switches = [f"{one.name} {one.precision} {median(one.switched[work]):.0%}" for one in entrants for work in works
+                if any(one.switched.get(work, []))]  # fmt: skip
+    if switches:
+        lines += ["Merging adapters or loading merged models took this share of A8m's time, which the rate counts: "
+                  + ", ".join(switches) + ".", ""]  # fmt: skip
     agreements = [f"{one.name} {one.precision} {one.agreed[work]:.0%}" for one in entrants for work in works[:1] if work in one.agreed]
     if agreements:
         lines += [f"First tokens of {works[0]} that are those of the first line (random weights make near ties): "

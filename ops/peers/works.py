@@ -26,6 +26,11 @@ class Work:
     shared_tokens: int = 0  # at the start of all prompts
     output_tokens_long: int = 0  # of every eighth request, if not 0
     adapters: bool = False  # requests take the adapters in turn
+    merged: bool = False  # the same, and peers run one adapter after the other, merged into the base
+
+    def mode(self) -> str:
+        """What engines are loaded with."""
+        return "merged" if self.merged else "mixed" if self.adapters else "base"
 
     def output_tokens_of(self, index: int) -> int:
         return self.output_tokens_long if self.output_tokens_long and index % 8 == 7 else self.output_tokens
@@ -55,6 +60,8 @@ WORKS = {
         Work("D1", "two requests one after the other: 16 in, 128 out", 2, 16, 128, batch=1, counts="output"),
         Work("A8", f"W1 with {ADAPTERS} adapters of rank {RANK} on all linear modules, taken in turn", 64, 128, 64, batch=64,
              counts="output", adapters=True),
+        Work("A8m", "the same requests; peers merge one adapter after the other into the base and run its requests as a batch", 64, 128, 64,
+             batch=64, counts="output", adapters=True, merged=True),
     )
 }  # fmt: skip
 
