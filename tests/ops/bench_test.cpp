@@ -257,10 +257,11 @@ TEST(Bench, the_loss_of_narrow_weights_is_measured_against_float32) {
         }
     }
     const std::vector<LossRow> rows = measure_loss(settings_of(tiny), jobs, 10);
-    ASSERT_EQ(rows.size(), 4U);
+    ASSERT_EQ(rows.size(), 5U);
     EXPECT_EQ(rows[0].weights, "float32");
     EXPECT_EQ(rows[2].weights, "int8");
-    EXPECT_EQ(rows[3].weights, "int4");
+    EXPECT_EQ(rows[3].weights, "int8, KV cache too");
+    EXPECT_EQ(rows[4].weights, "int4");
     for (const LossRow& row : rows) {
         EXPECT_EQ(row.answers, 3);
         EXPECT_EQ(row.tokens, rows[0].tokens);
