@@ -2,7 +2,8 @@
 // fixed places; the softmax of a span is a sum of its own, and sums are merged in order of spans, whether one block walked them or many.
 // So a row's result depends on its context alone. The method is FlashAttention's (Dao 2023) with split keys.
 //
-// bfloat16: tensor cores, 16 packed rows per warp (shapes.h). float32: one warp per row.
+// bfloat16: tensor cores, 16 packed rows per warp (shapes.h); of heads wider than 128, two warps share the rows: each computes the scores
+// of its half of the dimensions, they exchange and add them, and each adds up its half of the values. float32: one warp per row.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
 
@@ -74,15 +75,33 @@ __device__ float* partial_of(const AttentionTask& task, std::int64_t slot, int k
     return task.workspace + (slot * task.cache.kv_heads + kv_head) * (task.cache.padded_head_dim + 2);
 }
 
+// How many warps share 16 rows, and the dimensions of each.
+template <int head_dim>
+constexpr int halves_of = head_dim <= 128 ? 1 : 2;
+template <int head_dim>
+constexpr int dims_of = head_dim / halves_of<head_dim>;
+
 template <int head_dim, int warps>
 struct Shared {
     static constexpr int stages = head_dim <= 128 ? 2 : 1;
-    static constexpr std::size_t rows = warps * std::size_t{16};
+    static constexpr std::size_t rows = std::size_t{warps / halves_of<head_dim>} * 16;
     static constexpr std::size_t stride = head_dim + 8;  // an odd number of 16-byte chunks: ldmatrix finds each row in other banks
     alignas(16) Bfloat16 queries[rows][stride];
     alignas(16) Bfloat16 keys[std::size_t{stages}][page][stride];
     alignas(16) Bfloat16 values[std::size_t{stages}][page][stride];
+    // What a warp computed of its rows' scores, for the one that has the other half.
+    float scores[std::size_t{halves_of<head_dim> == 1 ? 1 : warps}][std::size_t{halves_of<head_dim> == 1 ? 1 : page / 2}][warp_size];
 };
+
+// The running warp's share of its block.
+template <int head_dim>
+__device__ int row_begin_of_warp() {
+    return warp() / halves_of<head_dim> * 16;
+}
+template <int head_dim>
+__device__ int dim_begin_of_warp() {
+    return warp() % halves_of<head_dim> * dims_of<head_dim>;
+}
 
 template <int head_dim, int warps>
 __device__ void load_page(const AttentionTask& task, const AttentionPiece& piece, const Sight& sight, int page_index, int kv_head,
@@ -102,10 +121,11 @@ __device__ void load_page(const AttentionTask& task, const AttentionPiece& piece
     copy_async_commit();
 }
 
-// The sums of a warp's 16 rows over the current span. A lane holds, of rows lane / 4 and that + 8, two neighbours of every eight columns.
-template <int head_dim>
+// The sums of a warp's 16 rows over the current span, of its dimensions. A lane holds, of rows lane / 4 and that + 8, two neighbours of
+// every eight columns.
+template <int dims>
 struct SpanSums {
-    float values[std::size_t{head_dim} / 8][4];
+    float values[std::size_t{dims} / 8][4];
     Softmax rows[2];
 
     __device__ void clear() {
@@ -118,20 +138,31 @@ struct SpanSums {
 
 // scores = 2-based scaled queries · keys of one page; then sums over the page.
 template <int head_dim, int warps>
-__device__ void add_page(const Shared<head_dim, warps>& shared, int stage, int page_begin, const int (&positions)[2], int window,
-                         float scale, SpanSums<head_dim>& sums) {
+__device__ void add_page(Shared<head_dim, warps>& shared, int stage, int page_begin, const int (&positions)[2], int window, float scale,
+                         SpanSums<dims_of<head_dim>>& sums) {
+    constexpr int dims = dims_of<head_dim>;
+    const int row_begin = row_begin_of_warp<head_dim>();
+    const int dim_begin = dim_begin_of_warp<head_dim>();
     float scores[page / 8][4] = {};
 #pragma unroll
-    for (int k = 0; k < head_dim; k += 16) {
+    for (int k = 0; k < dims; k += 16) {
         std::uint32_t a[4];
-        load_matrices(a, &shared.queries[warp() * 16 + lane() % 16][k + lane() / 16 * 8]);
+        load_matrices(a, &shared.queries[row_begin + lane() % 16][dim_begin + k + lane() / 16 * 8]);
 #pragma unroll
         for (int n = 0; n < page / 8; n += 2) {
             std::uint32_t b[4];
-            load_matrices(b, &shared.keys[stage][n * 8 + lane() / 16 * 8 + lane() % 8][k + lane() / 8 % 2 * 8]);
+            load_matrices(b, &shared.keys[stage][n * 8 + lane() / 16 * 8 + lane() % 8][dim_begin + k + lane() / 8 % 2 * 8]);
             multiply_add(scores[n], a, {b[0], b[1]});
             multiply_add(scores[n + 1], a, {b[2], b[3]});
         }
+    }
+
+    if constexpr (halves_of<head_dim> == 2) {
+#pragma unroll
+        for (int i = 0; i < page / 2; ++i) shared.scores[warp()][i][lane()] = scores[i / 4][i % 4];
+        barrier();
+#pragma unroll
+        for (int i = 0; i < page / 2; ++i) scores[i / 4][i % 4] += shared.scores[warp() ^ 1][i][lane()];
     }
 
     float largest[2] = {nothing, nothing};
@@ -165,7 +196,7 @@ __device__ void add_page(const Shared<head_dim, warps>& shared, int stage, int p
         }
     }
 #pragma unroll
-    for (int n = 0; n < head_dim / 8; ++n) {
+    for (int n = 0; n < dims / 8; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) sums.values[n][i] *= kept[i / 2];
     }
@@ -174,9 +205,9 @@ __device__ void add_page(const Shared<head_dim, warps>& shared, int stage, int p
         const std::uint32_t a[4] = {pack(scores[2 * k][0], scores[2 * k][1]), pack(scores[2 * k][2], scores[2 * k][3]),
                                     pack(scores[2 * k + 1][0], scores[2 * k + 1][1]), pack(scores[2 * k + 1][2], scores[2 * k + 1][3])};
 #pragma unroll
-        for (int n = 0; n < head_dim / 8; n += 2) {
+        for (int n = 0; n < dims / 8; n += 2) {
             std::uint32_t b[4];
-            load_matrices_transposed(b, &shared.values[stage][k * 16 + lane() % 16][n * 8 + lane() / 16 * 8]);
+            load_matrices_transposed(b, &shared.values[stage][k * 16 + lane() % 16][dim_begin + n * 8 + lane() / 16 * 8]);
             multiply_add(sums.values[n], a, {b[0], b[1]});
             multiply_add(sums.values[n + 1], a, {b[2], b[3]});
         }
@@ -185,19 +216,19 @@ __device__ void add_page(const Shared<head_dim, warps>& shared, int stage, int p
 
 // Adds a finished span to the rows' partial results; `before` are their sums so far.
 template <int head_dim>
-__device__ void end_span(const AttentionTask& task, const AttentionPiece& piece, int kv_head, SpanSums<head_dim>& sums,
+__device__ void end_span(const AttentionTask& task, const AttentionPiece& piece, int kv_head, SpanSums<dims_of<head_dim>>& sums,
                          Softmax (&before)[2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         float sum = sums.rows[half].sum;
         sum += shuffle_xor(sum, 1);
         sum += shuffle_xor(sum, 2);
-        const int packed = warp() * 16 + half * 8 + lane() / 4;
+        const int packed = row_begin_of_warp<head_dim>() + half * 8 + lane() / 4;
         const Factors f = factors(before[half].largest, sums.rows[half].largest);
         if (packed < piece.packed_count) {
-            float* const partial = partial_of(task, piece.slot + packed, kv_head);
+            float* const partial = partial_of(task, piece.slot + packed, kv_head) + dim_begin_of_warp<head_dim>();
 #pragma unroll
-            for (int n = 0; n < head_dim / 8; ++n) {
+            for (int n = 0; n < dims_of<head_dim> / 8; ++n) {
 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
                     float& to = partial[n * 8 + lane() % 4 * 2 + i];
@@ -220,7 +251,8 @@ __global__ void __launch_bounds__(warps* warp_size) attend_bfloat16(AttentionTas
     const Sight sight = sight_of(task, piece);
 
     load_page<head_dim, warps>(task, piece, sight, sight.page_begin, kv_head, shared);
-    for (int i = thread_in_block(); i < warps * 16 * head_dim; i += warps * warp_size) {
+    constexpr int rows = static_cast<int>(Shared<head_dim, warps>::rows);
+    for (int i = thread_in_block(); i < rows * head_dim; i += warps * warp_size) {
         const int row = i / head_dim;
         const int d = i % head_dim;
         const bool exists = row < piece.packed_count && d < task.head_dim;
@@ -229,11 +261,11 @@ __global__ void __launch_bounds__(warps* warp_size) attend_bfloat16(AttentionTas
     }
     int positions[2];
     for (int half = 0; half < 2; ++half) {
-        const int packed = warp() * 16 + half * 8 + lane() / 4;
+        const int packed = row_begin_of_warp<head_dim>() + half * 8 + lane() / 4;
         positions[half] = packed < piece.packed_count ? position_of(piece, sight.group, piece.packed_begin + packed) : -1;
     }
 
-    SpanSums<head_dim> sums;
+    SpanSums<dims_of<head_dim>> sums;
     sums.clear();
     Softmax before[2];
     for (int index = sight.page_begin; index < sight.page_end; ++index) {
@@ -251,8 +283,8 @@ __global__ void __launch_bounds__(warps* warp_size) attend_bfloat16(AttentionTas
         if ((index + 1) % span_pages == 0 || !another) end_span<head_dim>(task, piece, kv_head, sums, before);
     }
     for (int half = 0; half < 2; ++half) {
-        const int packed = warp() * 16 + half * 8 + lane() / 4;
-        if (packed >= piece.packed_count || lane() % 4 != 0) continue;
+        const int packed = row_begin_of_warp<head_dim>() + half * 8 + lane() / 4;
+        if (packed >= piece.packed_count || lane() % 4 != 0 || dim_begin_of_warp<head_dim>() != 0) continue;
         float* const partial = partial_of(task, piece.slot + packed, kv_head);
         partial[head_dim] = before[half].largest;
         partial[head_dim + 1] = before[half].sum;
@@ -310,7 +342,7 @@ __global__ void __launch_bounds__(plain_warps* warp_size) attend_float32(Attenti
             warp_barrier();
             for (int i = 0; i < dims; ++i) {
                 const int d = lane() + i * warp_size;
-                if (d >= head_dim) break;
+                if (d >= head_dim) continue;
                 span_values[i] *= f.first;
                 for (int token = 0; token < page; ++token) {
                     if (!is_seen(index * page + token, position, task.window)) continue;
@@ -381,9 +413,10 @@ void run_pieces(const AttentionTask& task, const AttentionPiece* pieces, int cou
 
 template <int head_dim>
 void run_bfloat16(const AttentionTask& task, cudaStream_t stream) {
-    static_assert(narrow_rows == 16 && wide_rows == 64, "a warp computes 16 rows");
-    run_pieces<head_dim, 1>(task, task.narrow, task.narrow_count, stream);
-    run_pieces<head_dim, 4>(task, task.wide, task.wide_count, stream);
+    constexpr int halves = halves_of<head_dim>;
+    static_assert(Shared<head_dim, halves>::rows == narrow_rows && Shared<head_dim, 4 * halves>::rows == wide_rows);
+    run_pieces<head_dim, halves>(task, task.narrow, task.narrow_count, stream);
+    run_pieces<head_dim, 4 * halves>(task, task.wide, task.wide_count, stream);
 }
 
 void run_plain_pieces(const AttentionTask& task, const AttentionPiece* pieces, int count, cudaStream_t stream) {

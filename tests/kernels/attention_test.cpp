@@ -26,6 +26,8 @@ const std::vector<Shape> shapes = {
     {{.heads = 6, .kv_heads = 2, .head_dim = 20, .scale = 0.25, .window = 5}},
     {{.heads = 5, .kv_heads = 1, .head_dim = 80, .scale = 0.11, .window = 16}, true, true},
     {{.heads = 2, .kv_heads = 1, .head_dim = 128, .scale = 0.09, .window = 33}, true, true},
+    {{.heads = 2, .kv_heads = 1, .head_dim = 256, .scale = 0.06, .window = {}}},
+    {{.heads = 3, .kv_heads = 1, .head_dim = 132, .scale = 0.09, .window = 40}},
     {{.heads = 14, .kv_heads = 2, .head_dim = 24, .scale = 0.2, .window = {}}},
     {{.heads = 1, .kv_heads = 1, .head_dim = 2, .scale = 0.7, .window = 1}},
     {{.heads = 32, .kv_heads = 1, .head_dim = 16, .scale = 0.25, .window = {}}},
