@@ -220,7 +220,7 @@ struct TokenBias {
 
 // How the next token is drawn from one row of logits, and which log-probabilities are wanted. The draw is a pure function of the
 // logits and these fields: random numbers come from Philox4x32-10 keyed by (seed, position).
-// Order: logit bias, banned tokens, repetition / presence / frequency penalties, temperature, top_k, top_p, min_p, draw.
+// Order: logit bias, banned and not allowed tokens, repetition / presence / frequency penalties, temperature, top_k, top_p, min_p, draw.
 struct SampleRow {
     bool draw = true;          // false: only log-probabilities are wanted
     float temperature = 1.0F;  // 0: the largest logit, the lowest id among equals
@@ -234,6 +234,9 @@ struct SampleRow {
     std::span<const TokenId> output{};
     std::span<const TokenBias> logit_bias{};
     std::span<const TokenId> banned{};  // never drawn (end tokens before min_tokens)
+    // A grammar's mask: bit t % 32 of word t / 32 tells whether token t may be drawn, at least one may. Empty: all may. Words that are
+    // missing at the end are zero.
+    std::span<const std::uint32_t> allowed{};
     std::uint64_t seed = 0;
     std::uint64_t position = 0;  // position of the token to be drawn in its sequence
     bool want_logprob = false;   // of the drawn token

@@ -132,7 +132,7 @@ void Sampler::top_tokens(const float* logits, std::int64_t vocabulary, float lar
 const float* Sampler::adjusted(const float* logits, std::int64_t vocabulary, const SampleRow& row, Scratch& scratch) const {
     const bool repetition = row.repetition_penalty != 1.0F;
     const bool counted = row.presence_penalty != 0.0F || row.frequency_penalty != 0.0F;
-    if (row.logit_bias.empty() && row.banned.empty() && !repetition && !counted) return logits;
+    if (row.logit_bias.empty() && row.banned.empty() && row.allowed.empty() && !repetition && !counted) return logits;
     std::copy_n(logits, vocabulary, scratch.logits.begin());
     const auto in_vocabulary = [&](TokenId token) { return token >= 0 && token < vocabulary; };
     for (const TokenBias& bias : row.logit_bias) {
@@ -142,6 +142,14 @@ const float* Sampler::adjusted(const float* logits, std::int64_t vocabulary, con
     for (const TokenId token : row.banned) {
         CHECK(in_vocabulary(token), "a banned token is in the vocabulary");
         scratch.logits[index(token)] = -infinity;
+    }
+    for (std::size_t word = 0; !row.allowed.empty() && word * 32 < scratch.logits.size(); ++word) {
+        const std::uint32_t bits = word < row.allowed.size() ? row.allowed[word] : 0;
+        if (bits == ~0U) continue;
+        const std::size_t end = std::min(scratch.logits.size(), word * 32 + 32);
+        for (std::size_t token = word * 32; token < end; ++token) {
+            if ((bits >> (token % 32) & 1U) == 0) scratch.logits[token] = -infinity;
+        }
     }
     if (repetition) {
         for (const std::span<const TokenId> tokens : {row.prompt, row.output}) {

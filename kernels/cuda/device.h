@@ -11,6 +11,7 @@
 //   load_matrices(r, row), ..._transposed(r, row)        ldmatrix x4: lane 8 m + i names row i of matrix m
 //   copy_async(to, from, wanted)                         16 bytes, global to shared memory; zeros if not wanted: `from` is then not read
 //   copy_async_commit(), copy_async_wait<groups>()       closes a group; waits until at most that many groups are in flight
+//   atomic_add(to, x), atomic_or(to, x)                  on 32-bit words in global memory, by any threads; nothing is returned
 //   pack(low, high), to_bfloat16(x), to_float(x)         float32 to bfloat16 rounds to nearest even
 //
 // Warp operations need all 32 lanes at the same place: guard what they are for, not the operation.

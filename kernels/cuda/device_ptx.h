@@ -63,6 +63,9 @@ __device__ void copy_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
 }
 
+__device__ inline void atomic_add(std::uint32_t* to, std::uint32_t x) { atomicAdd(to, x); }
+__device__ inline void atomic_or(std::uint32_t* to, std::uint32_t x) { atomicOr(to, x); }
+
 __device__ inline std::uint32_t pack(float low, float high) {
     std::uint32_t pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));

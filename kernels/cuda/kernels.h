@@ -168,8 +168,16 @@ struct DrawTable {
     std::int32_t target_begin = 0;
     std::int32_t target_count = 0;
     std::int32_t top_begin = 0;
+    float repetition_penalty = 1.0F;
+    float presence_penalty = 0.0F;
+    float frequency_penalty = 0.0F;
     std::int32_t top_count = 0;
     std::int32_t logprobs = 0;  // any log-probability is wanted
+    std::int32_t prompt_begin = 0;  // of the tokens that penalties count: prompt, then output
+    std::int32_t prompt_count = 0;
+    std::int32_t output_count = 0;
+    std::int32_t allowed_begin = 0;
+    std::int32_t allowed_words = 0;  // 0: every token may be drawn
 };
 struct DrawResult {
     TokenId token = 0;
@@ -187,6 +195,8 @@ struct SampleTask {
     DrawResult* results = nullptr;
     TokenLogprob* tops = nullptr;
     float* target_logprobs = nullptr;
+    const TokenId* counted = nullptr;
+    const std::uint32_t* allowed = nullptr;
 };
 void run_sample(const SampleTask& task, cudaStream_t stream);
 

@@ -14,13 +14,21 @@ void CudaBackend::sample(const SampleArgs& args) {
     const std::int64_t vocabulary = args.logits.columns;
     CHECK(vocabulary > 0, "a row of logits holds something");
     if (args.rows.empty()) return;
+    const auto mask_words = static_cast<std::size_t>(ceil_div(vocabulary, 32));
     std::vector<DrawTable> draws;
     std::vector<LogitChange> changes;
+    std::vector<TokenId> counted;
+    std::vector<std::uint32_t> allowed;
     std::vector<TokenId> targets;
     std::int64_t tops = 0;
     for (const SampleRow& row : args.rows) {
         const std::int64_t change_begin = std::ssize(changes);
         append_logit_changes(row, changes);
+        const bool repeats = row.repetition_penalty != 1.0F;
+        const bool counts = repeats || row.presence_penalty != 0.0F || row.frequency_penalty != 0.0F;
+        const std::span<const TokenId> prompt = repeats ? row.prompt : std::span<const TokenId>{};
+        const std::span<const TokenId> output = counts ? row.output : std::span<const TokenId>{};
+        const std::span<const std::uint32_t> mask = row.allowed.first(std::min(row.allowed.size(), mask_words));
         const auto top_count = std::clamp<std::int64_t>(row.top_logprobs, 0, vocabulary);
         draws.push_back({.chance = cpu::uniform(row.seed, row.position),
                          .temperature = row.temperature,
@@ -28,19 +36,30 @@ void CudaBackend::sample(const SampleArgs& args) {
                          .min_p = row.min_p,
                          .top_k = row.top_k,
                          .draw = row.draw ? 1 : 0,
+                         .repetition_penalty = row.repetition_penalty,
+                         .presence_penalty = row.presence_penalty,
+                         .frequency_penalty = row.frequency_penalty,
                          .change_begin = int_of(change_begin),
                          .change_count = int_of(std::ssize(changes) - change_begin),
+                         .prompt_begin = int_of(std::ssize(counted)),
+                         .prompt_count = int_of(std::ssize(prompt)),
+                         .output_count = int_of(std::ssize(output)),
+                         .allowed_begin = int_of(std::ssize(allowed)),
+                         .allowed_words = int_of(std::ssize(mask)),
                          .target_begin = int_of(std::ssize(targets)),
                          .target_count = int_of(std::ssize(row.targets)),
                          .top_begin = int_of(tops),
                          .top_count = int_of(top_count),
                          .logprobs = (row.draw && row.want_logprob) || top_count > 0 || !row.targets.empty() ? 1 : 0});
+        counted.insert(counted.end(), prompt.begin(), prompt.end());
+        counted.insert(counted.end(), output.begin(), output.end());
+        allowed.insert(allowed.end(), mask.begin(), mask.end());
         targets.insert(targets.end(), row.targets.begin(), row.targets.end());
         tops += top_count;
     }
     const auto in_vocabulary = [&](TokenId token) { return token >= 0 && token < vocabulary; };
-    for (const LogitChange& change : changes)
-        CHECK(in_vocabulary(change.token), "a biased, banned or penalized token is in the vocabulary");
+    for (const LogitChange& change : changes) CHECK(in_vocabulary(change.token), "a biased or banned token is in the vocabulary");
+    for (const TokenId token : counted) CHECK(in_vocabulary(token), "a penalized token is in the vocabulary");
     for (const TokenId token : targets) CHECK(in_vocabulary(token), "a token whose log-probability is wanted is in the vocabulary");
 
     // Results, top tokens and targets in one piece of memory, so that they come back in one copy.
@@ -54,6 +73,8 @@ void CudaBackend::sample(const SampleArgs& args) {
                 .vocabulary = int_of(vocabulary),
                 .draws = tables_.put(draws),
                 .changes = tables_.put(changes),
+                .counted = tables_.put(counted),
+                .allowed = tables_.put(allowed),
                 .targets = tables_.put(targets),
                 .weights = weight_scratch_.of<float>(rows * static_cast<std::size_t>(vocabulary)),
                 .results = reinterpret_cast<DrawResult*>(results),

@@ -92,16 +92,42 @@ __device__ double look_up(const SampleTask& task, const Row& row, Key largest, S
     return log_sum;
 }
 
-// Logits with biases, penalties and bans, in the row's weights.
+// What the row's lists say of a token, gathered in the place of its weight.
+constexpr std::uint32_t in_prompt = 1U << 31U;
+constexpr std::uint32_t is_changed = 1U << 30U;  // biased or banned; below it stands how often the output has the token
+
+__device__ float penalized(const DrawTable& draw, float x, std::uint32_t mark) {
+    const std::uint32_t count = mark & (is_changed - 1U);
+    if ((mark & in_prompt) != 0 || count > 0) x = x > 0.0F ? x / draw.repetition_penalty : x * draw.repetition_penalty;
+    return count > 0 ? x - (draw.frequency_penalty * static_cast<float>(count) + draw.presence_penalty) : x;
+}
+
+// Logits with biases, bans, the mask and penalties, in the row's weights.
 __device__ void change_logits(const SampleTask& task, const Row& row) {
-    row.each_token([&](int i) { row.weights[i] = row.logits[i]; });
+    const DrawTable& draw = row.draw;
+    auto* const marks = reinterpret_cast<std::uint32_t*>(row.weights);
+    const LogitChange* const changes = task.changes + draw.change_begin;
+    const TokenId* const counted = task.counted + draw.prompt_begin;
+    const std::uint32_t* const allowed = task.allowed + draw.allowed_begin;
+    const auto is_allowed = [&](int i) {
+        return draw.allowed_words == 0 || (i / 32 < draw.allowed_words && (allowed[i / 32] >> (i % 32) & 1U) != 0);
+    };
+    row.each_token([&](int i) { marks[i] = 0; });
     barrier();
-    for (int i = thread_in_block(); i < row.draw.change_count; i += block_threads()) {
-        const LogitChange change = task.changes[row.draw.change_begin + i];
-        float x = row.weights[change.token] + change.bias;
-        if (change.banned != 0) x = -INFINITY;
-        x = x > 0.0F ? x / change.repetition : x * change.repetition;
-        row.weights[change.token] = x - change.penalty;
+    for (int i = thread_in_block(); i < draw.change_count; i += block_threads()) atomic_or(&marks[changes[i].token], is_changed);
+    for (int i = thread_in_block(); i < draw.prompt_count; i += block_threads()) atomic_or(&marks[counted[i]], in_prompt);
+    for (int i = thread_in_block(); i < draw.output_count; i += block_threads()) atomic_add(&marks[counted[draw.prompt_count + i]], 1U);
+    barrier();
+    row.each_token([&](int i) {
+        const std::uint32_t mark = marks[i];
+        if ((mark & is_changed) != 0) return;
+        row.weights[i] = is_allowed(i) ? penalized(draw, row.logits[i], mark) : -INFINITY;
+    });
+    barrier();  // everybody has seen which marks to leave
+    for (int i = thread_in_block(); i < draw.change_count; i += block_threads()) {
+        const LogitChange change = changes[i];
+        const float x = penalized(draw, row.logits[change.token] + change.bias, marks[change.token]);
+        row.weights[change.token] = change.banned == 0 && is_allowed(change.token) ? x : -INFINITY;
     }
     barrier();
 }
@@ -207,7 +233,7 @@ __device__ TokenId draw_kept(const Row& row, Shared& shared, const Cut& cut, Tok
 
 __device__ TokenId draw_token(const SampleTask& task, const Row& row, Key largest, Shared& shared) {
     const float* logits = row.logits;
-    if (row.draw.change_count > 0) {
+    if (row.draw.change_count + row.draw.prompt_count + row.draw.output_count + row.draw.allowed_words > 0) {
         change_logits(task, row);
         logits = row.weights;
         largest = largest_of(row, logits, shared, ~Key{0});

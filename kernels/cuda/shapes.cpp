@@ -93,9 +93,6 @@ void cut_lora(std::span<const LoraGroup> groups, std::span<const std::int64_t> p
 }
 
 void append_logit_changes(const SampleRow& row, std::vector<LogitChange>& changes) {
-    const bool repeats = row.repetition_penalty != 1.0F;
-    const bool counts = row.presence_penalty != 0.0F || row.frequency_penalty != 0.0F;
-    if (row.logit_bias.empty() && row.banned.empty() && !repeats && !counts) return;
     std::map<TokenId, LogitChange> by_token;
     const auto change_of = [&](TokenId token) -> LogitChange& {
         LogitChange& change = by_token[token];
@@ -104,17 +101,6 @@ void append_logit_changes(const SampleRow& row, std::vector<LogitChange>& change
     };
     for (const TokenBias& bias : row.logit_bias) change_of(bias.token).bias += bias.bias;
     for (const TokenId token : row.banned) change_of(token).banned = 1;
-    if (repeats) {
-        for (const TokenId token : row.prompt) change_of(token).repetition = row.repetition_penalty;
-        for (const TokenId token : row.output) change_of(token).repetition = row.repetition_penalty;
-    }
-    if (counts) {
-        std::map<TokenId, int> times;
-        for (const TokenId token : row.output) ++times[token];
-        for (const auto& [token, count] : times) {
-            change_of(token).penalty = row.frequency_penalty * static_cast<float>(count) + row.presence_penalty;
-        }
-    }
     for (const auto& [token, change] : by_token) changes.push_back(change);
 }
 

@@ -71,15 +71,13 @@ struct LoraPiece {
 void cut_lora(std::span<const LoraGroup> groups, std::span<const std::int64_t> parts, std::vector<LoraPiece>& shrink,
               std::vector<LoraPiece>& expand);
 
-// What happens to one token's logit before a draw: x + bias, then x / or * repetition, then x - penalty; or never drawn.
+// What a row says of one token: its logit's bias, or that it is never drawn.
 struct LogitChange {
     TokenId token = 0;
     float bias = 0.0F;
-    float repetition = 1.0F;
-    float penalty = 0.0F;
     std::int32_t banned = 0;
 };
-// Appends one change per token that the row biases, bans or penalizes.
+// Appends one change per token that the row biases or bans.
 void append_logit_changes(const SampleRow& row, std::vector<LogitChange>& changes);
 
 }  // namespace lorry::kernels::cuda

@@ -169,6 +169,10 @@ std::vector<double> adjusted(std::vector<double> logits, const SampleRow& row) {
     const auto at = [](TokenId token) { return static_cast<std::size_t>(token); };
     for (const TokenBias& bias : row.logit_bias) logits[at(bias.token)] += static_cast<double>(bias.bias);
     for (const TokenId token : row.banned) logits[at(token)] = -std::numeric_limits<double>::infinity();
+    for (std::size_t token = 0; !row.allowed.empty() && token < logits.size(); ++token) {
+        const bool may = token / 32 < row.allowed.size() && (row.allowed[token / 32] >> (token % 32) & 1U) != 0;
+        if (!may) logits[token] = -std::numeric_limits<double>::infinity();
+    }
     std::set<TokenId> seen(row.prompt.begin(), row.prompt.end());
     seen.insert(row.output.begin(), row.output.end());
     const auto repetition = static_cast<double>(row.repetition_penalty);

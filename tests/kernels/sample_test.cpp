@@ -199,6 +199,73 @@ TEST_P(SampleTest, PenaltiesBiasAndBansAreAppliedAsTheFormulaeSay) {
     }
 }
 
+// Pins: a token at the end of a word or of the mask, and one that a bias or a penalty would bring back.
+TEST_P(SampleTest, OnlyTokensOfTheMaskAreDrawnWhateverElseIsAsked) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    const std::vector<TokenId> prompt{31, 40, 40};
+    const std::vector<TokenId> output{40, 64, 64, 2};
+    const std::vector<TokenBias> bias{{2, 9.0F}, {64, 1.0F}};
+    const std::vector<TokenId> banned{5};
+    const auto masked = [](std::int64_t vocabulary, const std::vector<TokenId>& tokens, std::int64_t words) {
+        std::vector<std::uint32_t> mask(static_cast<std::size_t>(words));
+        for (const TokenId token : tokens) {
+            if (token < vocabulary) mask[static_cast<std::size_t>(token) / 32] |= 1U << (static_cast<std::uint32_t>(token) % 32U);
+        }
+        return mask;
+    };
+    for (const std::int64_t vocabulary : {32, 65, 400}) {
+        // 401 names a token that no vocabulary has; the words of the shorter masks end before the vocabulary does.
+        for (const std::vector<TokenId>& tokens : {std::vector<TokenId>{0, 5, 31}, {31}, {1, 3, 31, 40, 64, 399}}) {
+            for (const std::int64_t words : {std::int64_t{13}, (vocabulary + 31) / 32, std::int64_t{1}}) {
+                std::vector<std::uint32_t> mask = masked(std::min<std::int64_t>(vocabulary, words * 32), tokens, words);
+                if (words == 13) mask[12] |= 1U << 17U;
+                SCOPED_TRACE(::testing::Message() << vocabulary << " tokens, " << words << " words");
+                const std::vector<float> logits = random_logits(vocabulary, 1.0);
+                SampleRow row{.temperature = 0.8F, .allowed = mask};
+                expect_distribution(histogram(logits, row, 500), reference::probabilities(doubles(logits), row));
+                if (vocabulary < 65) continue;
+                row = {.top_k = 20,
+                       .repetition_penalty = 1.3F,
+                       .frequency_penalty = 0.5F,
+                       .prompt = prompt,
+                       .output = output,
+                       .logit_bias = bias,
+                       .banned = banned,
+                       .allowed = mask};
+                expect_distribution(histogram(logits, row, 500), reference::probabilities(doubles(logits), row));
+                row.temperature = 0.0F;
+                const std::vector<double> adjusted = reference::adjusted(doubles(logits), row);
+                EXPECT_EQ(sample(logits, {row})[0].token, std::max_element(adjusted.begin(), adjusted.end()) - adjusted.begin());
+            }
+        }
+    }
+}
+
+// Pins: every token of a long context counts, and a row's lists are its own.
+TEST_P(SampleTest, PenaltiesCountLongContextsOfSeveralRows) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    const std::vector<float> logits = random_logits(300, 1.0);
+    std::vector<std::vector<TokenId>> lists;
+    for (int i = 0; i < 6; ++i) {
+        auto& list = lists.emplace_back();
+        for (int j = 0; j < 700; ++j) list.push_back(static_cast<TokenId>(number(0, 299 - 50 * i)));
+    }
+    std::vector<SampleRow> rows;
+    for (std::size_t i = 0; i < 6; ++i) {
+        SampleRow row{.temperature = 0.0F, .prompt = lists[i], .output = lists[5 - i]};
+        if (i % 3 != 0) row.repetition_penalty = 1.5F;
+        if (i % 3 != 1) row.frequency_penalty = 0.125F;
+        if (i % 2 == 0) row.presence_penalty = 0.25F;
+        rows.push_back(row);
+    }
+    rows.push_back({.temperature = 0.0F});
+    const auto results = sample(logits, rows);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const std::vector<double> adjusted = reference::adjusted(doubles(logits), rows[i]);
+        EXPECT_EQ(results[i].token, std::max_element(adjusted.begin(), adjusted.end()) - adjusted.begin()) << "row " << i;
+    }
+}
+
 TEST_P(SampleTest, LogProbabilitiesAreThoseOfTheModelBeforeAnyPenalty) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const std::vector<TokenId> banned{1, 2, 3};

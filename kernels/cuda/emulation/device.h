@@ -189,6 +189,9 @@ void copy_async_wait() {
     emulation::copy_async_wait(groups);
 }
 
+inline void atomic_add(std::uint32_t* to, std::uint32_t x) { __atomic_fetch_add(to, x, __ATOMIC_RELAXED); }
+inline void atomic_or(std::uint32_t* to, std::uint32_t x) { __atomic_fetch_or(to, x, __ATOMIC_RELAXED); }
+
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const Launch& how, Arguments&&... arguments) {
     const std::tuple<Parameters...> values(static_cast<Parameters>(std::forward<Arguments>(arguments))...);
