@@ -53,10 +53,11 @@ struct MatmulTask {
 };
 void run_matmul(const MatmulTask& task, cudaStream_t stream);
 
-// One adapter's share of a projection as expand and shrink read it.
+// One LoraPiece with its adapter, as shrink and expand read it. A piece without rows does nothing, so that a table may be longer than it
+// need be.
 struct LoraTable {
-    const void* a = nullptr;  // [rank_sum, in_features]
-    const void* b = nullptr;  // [rank, out_features], scale included
+    const void* a = nullptr;  // [rank_sum, a_stride]
+    const void* b = nullptr;  // [out_features, rank rounded up to lora_multiple], scale included
     std::int32_t rank_sum = 0;
     std::int32_t rank_begin = 0;
     std::int32_t rank = 0;
@@ -64,6 +65,8 @@ struct LoraTable {
     std::int32_t out_features = 0;
     std::int32_t row_begin = 0;
     std::int32_t row_count = 0;
+    std::int32_t slot = 0;
+    std::int32_t splits = 1;
 };
 struct LoraTask {
     View out;  // float32
@@ -73,10 +76,13 @@ struct LoraTask {
     const LoraTable* expand = nullptr;
     int shrink_count = 0;
     int expand_count = 0;
+    int splits_max = 1;  // of the pieces
     int rank_sum_max = 0;
     int out_features_max = 0;
     int in_features = 0;
-    float* scratch = nullptr;  // [rows, rank_sum_max]
+    int a_stride = 0;
+    int split_features = 0;    // lora_split_features(in_features)
+    float* scratch = nullptr;  // [slots, rank_sum_max]
 };
 void run_lora(const LoraTask& task, cudaStream_t stream);
 
@@ -163,21 +169,21 @@ struct DrawTable {
     float min_p = 0.0F;
     std::int32_t top_k = 0;
     std::int32_t draw = 0;
-    std::int32_t change_begin = 0;
-    std::int32_t change_count = 0;
-    std::int32_t target_begin = 0;
-    std::int32_t target_count = 0;
-    std::int32_t top_begin = 0;
     float repetition_penalty = 1.0F;
     float presence_penalty = 0.0F;
     float frequency_penalty = 0.0F;
-    std::int32_t top_count = 0;
-    std::int32_t logprobs = 0;  // any log-probability is wanted
+    std::int32_t change_begin = 0;
+    std::int32_t change_count = 0;
     std::int32_t prompt_begin = 0;  // of the tokens that penalties count: prompt, then output
     std::int32_t prompt_count = 0;
     std::int32_t output_count = 0;
     std::int32_t allowed_begin = 0;
     std::int32_t allowed_words = 0;  // 0: every token may be drawn
+    std::int32_t target_begin = 0;
+    std::int32_t target_count = 0;
+    std::int32_t top_begin = 0;
+    std::int32_t top_count = 0;
+    std::int32_t logprobs = 0;  // any log-probability is wanted
 };
 struct DrawResult {
     TokenId token = 0;
@@ -190,13 +196,13 @@ struct SampleTask {
     int vocabulary = 0;
     const DrawTable* draws = nullptr;
     const LogitChange* changes = nullptr;
+    const TokenId* counted = nullptr;
+    const std::uint32_t* allowed = nullptr;
     const TokenId* targets = nullptr;
     float* weights = nullptr;  // [rows, vocabulary] scratch
     DrawResult* results = nullptr;
     TokenLogprob* tops = nullptr;
     float* target_logprobs = nullptr;
-    const TokenId* counted = nullptr;
-    const std::uint32_t* allowed = nullptr;
 };
 void run_sample(const SampleTask& task, cudaStream_t stream);
 

@@ -10,14 +10,14 @@ namespace lorry::kernels::cuda {
 void CudaBackend::lora(const LoraArgs& args) {
     CHECK(args.out.rows == args.in.rows, "lora: out has a row for each row of in");
     CHECK(args.in.format == weights_, "lora: in has the format that matmuls read");
-    std::vector<std::int64_t> parts;
+    std::vector<LoraShape> shapes;
     std::int64_t rank_sum_max = 0;
     std::int64_t out_features_max = 0;
     std::int64_t row_end = 0;
     for (const LoraGroup& group : args.groups) {
         CHECK(group.row_begin >= row_end && group.row_begin + group.row_count <= args.in.rows, "lora: groups ascend within the rows");
         row_end = group.row_begin + group.row_count;
-        parts.push_back(0);
+        shapes.emplace_back();
         if (group.lora == nullptr) continue;
         const auto& lora = static_cast<const CudaLora&>(*group.lora);
         CHECK(lora.in_features() == args.in.columns, "lora: in is [rows, in_features]");
@@ -25,13 +25,13 @@ void CudaBackend::lora(const LoraArgs& args) {
             CHECK(part.out_begin >= 0 && part.out_begin + part.out_features <= args.out.columns, "lora: a part lies in the outputs");
             out_features_max = std::max(out_features_max, part.out_features);
         }
-        parts.back() = std::ssize(lora.parts());
+        shapes.back() = {.rank_sum = lora.rank_sum(), .parts = std::ssize(lora.parts())};
         rank_sum_max = std::max(rank_sum_max, lora.rank_sum());
     }
-    std::vector<LoraPiece> shrink;
-    std::vector<LoraPiece> expand;
-    cut_lora(args.groups, parts, shrink, expand);
-    if (shrink.empty()) return;
+    const std::int64_t split_features = lora_split_features(args.in.columns);
+    LoraPlan plan;
+    plan_lora(args.groups, shapes, weights_ == Format::float32 ? 1 : ceil_div(args.in.columns, split_features), plan);
+    if (plan.shrink.empty()) return;
     const auto tables_of = [&](const std::vector<LoraPiece>& pieces) {
         std::vector<LoraTable> tables;
         tables.reserve(pieces.size());
@@ -40,20 +40,25 @@ void CudaBackend::lora(const LoraArgs& args) {
             tables.push_back(lora.table(lora.parts()[static_cast<std::size_t>(piece.part)]));
             tables.back().row_begin = piece.row_begin;
             tables.back().row_count = piece.row_count;
+            tables.back().slot = piece.slot;
+            tables.back().splits = piece.splits;
         }
         return tables_.put(tables);
     };
     run_lora({.out = float32_view_of(args.out),
               .in = view_of(args.in),
               .weights = weights_,
-              .shrink = tables_of(shrink),
-              .expand = tables_of(expand),
-              .shrink_count = int_of(std::ssize(shrink)),
-              .expand_count = int_of(std::ssize(expand)),
+              .shrink = tables_of(plan.shrink),
+              .expand = tables_of(plan.expand),
+              .shrink_count = int_of(std::ssize(plan.shrink)),
+              .expand_count = int_of(std::ssize(plan.expand)),
+              .splits_max = plan.shrink.front().splits,
               .rank_sum_max = int_of(rank_sum_max),
               .out_features_max = int_of(out_features_max),
               .in_features = int_of(args.in.columns),
-              .scratch = lora_scratch_.of<float>(static_cast<std::size_t>(args.in.rows * rank_sum_max))},
+              .a_stride = int_of(round_up(args.in.columns, lora_multiple)),
+              .split_features = int_of(split_features),
+              .scratch = lora_scratch_.of<float>(static_cast<std::size_t>(plan.slots * rank_sum_max))},
              stream_.get());
     check_launch("lora");
 }

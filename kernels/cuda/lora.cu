@@ -1,5 +1,10 @@
 // The low-rank updates of all row groups: shrink computes A x for every rank of a group's adapter, expand adds B (A x) to one slice of the
-// outputs. One launch each for all adapters and ranks; sums run in an order that depends on the sizes alone, without atomics.
+// outputs. One launch each for all adapters and ranks; sums run in an order that depends on the sizes alone, without atomics, so that a
+// row's result does not depend on how many rows its adapter has.
+//
+// bfloat16: tensor cores. A split of the input features (shapes.h) is four sums, one per warp, each of which takes 16 of every 64 features;
+// they are added in order of warps, then the splits in order, and the total is rounded to bfloat16, as the input of every matmul is.
+// float32, which exists for strict parity, is one warp per rank and one thread per output.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
 
@@ -9,46 +14,284 @@ namespace {
 
 constexpr int threads = 128;
 constexpr int warps = threads / warp_size;
+constexpr int rows_max = static_cast<int>(lora_rows);
+constexpr int ranks_max = static_cast<int>(lora_ranks);
+constexpr int outputs_max = static_cast<int>(lora_outputs);
+constexpr int depth = static_cast<int>(lora_depth);
+constexpr int row_tiles = rows_max / 16;  // of an mma
+constexpr int chunk = 8;                  // elements of 16 bytes
+static_assert(depth == warps * 16 && ranks_max == depth);
+
+__device__ int smaller(int a, int b) { return a < b ? a : b; }
+
+constexpr int stride = depth + chunk;  // rows of 144 bytes: ldmatrix finds each in other banks
+constexpr int stages = 3;
+constexpr int sums_stride = ranks_max + 8;
+
+struct ShrinkShared {
+    alignas(16) Bfloat16 in[stages][rows_max][stride];
+    alignas(16) Bfloat16 a[stages][ranks_max][stride];
+    float sums[warps][rows_max][sums_stride];
+};
+
+// The rank_count ranks from rank_begin that a block of shrink computes.
+struct ShrinkTile {
+    int rank_begin;
+    int rank_count;
+    bool aligned;  // chunks of `in` start at multiples of 16 bytes
+};
+
+// Features [k_begin, k_begin + depth) of the piece's rows and of the tile's ranks; zeros where there are none.
+__device__ void load_step(const LoraTask& task, const LoraTable& piece, const ShrinkTile& tile, int k_begin, int stage,
+                          ShrinkShared& shared) {
+    const auto* const in = static_cast<const Bfloat16*>(task.in.data);
+    for (int i = thread_in_block(); i < rows_max * depth / chunk; i += threads) {
+        const int row = i / (depth / chunk);
+        const int k = i % (depth / chunk) * chunk;
+        const bool row_exists = row < piece.row_count;
+        const Bfloat16* const from = in + (piece.row_begin + row) * task.in.stride + k_begin + k;
+        Bfloat16* const to = &shared.in[stage][row][k];
+        if (tile.aligned) {
+            const bool wanted = row_exists && k_begin + k < task.in_features;
+            copy_async(to, wanted ? from : in, wanted);
+        } else {
+            for (int j = 0; j < chunk; ++j) to[j] = row_exists && k_begin + k + j < task.in_features ? from[j] : Bfloat16{};
+        }
+    }
+    const auto* const a = static_cast<const Bfloat16*>(piece.a);
+    for (int i = thread_in_block(); i < ranks_max * depth / chunk; i += threads) {
+        const int rank = i / (depth / chunk);
+        const int k = i % (depth / chunk) * chunk;
+        if (rank >= round_up(tile.rank_count, 16)) break;
+        const bool wanted = rank < tile.rank_count && k_begin + k < task.a_stride;
+        const std::int64_t row = tile.rank_begin + rank;
+        copy_async(&shared.a[stage][rank][k], wanted ? a + row * task.a_stride + k_begin + k : a, wanted);
+    }
+}
+
+// A warp's sums over its features: [16 rows][8 ranks].
+using ShrinkSums = float[row_tiles][ranks_max / 8][4];
+
+__device__ void multiply_step(const ShrinkShared& shared, int stage, const LoraTable& piece, const ShrinkTile& tile, ShrinkSums& sums) {
+    const int k = warp() * 16;
+    std::uint32_t in[row_tiles][4];
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m) load_matrices(in[m], &shared.in[stage][m * 16 + lane() % 16][k + lane() / 16 * 8]);
+#pragma unroll
+    for (int n = 0; n < ranks_max / 8; n += 2) {
+        if (n * 8 >= tile.rank_count) break;
+        std::uint32_t a[4];
+        load_matrices(a, &shared.a[stage][n * 8 + lane() / 16 * 8 + lane() % 8][k + lane() / 8 % 2 * 8]);
+#pragma unroll
+        for (int m = 0; m < row_tiles; ++m) {
+            if (m * 16 >= piece.row_count) break;
+            multiply_add(sums[m][n], in[m], {a[0], a[1]});
+            multiply_add(sums[m][n + 1], in[m], {a[2], a[3]});
+        }
+    }
+}
+
+// A thread's part of the totals over splits: of rank thread % ranks_max, every other row.
+constexpr int rows_apart = threads / ranks_max;
+using Totals = float[rows_max / rows_apart];
+
+// Adds the warps' sums in order, then those to the totals; the warps' sums begin anew.
+__device__ void end_split(ShrinkShared& shared, const LoraTable& piece, bool is_first, ShrinkSums& sums, Totals& totals) {
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+        for (int n = 0; n < ranks_max / 8; ++n) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                shared.sums[warp()][m * 16 + i / 2 * 8 + lane() / 4][n * 8 + lane() % 4 * 2 + i % 2] = sums[m][n][i];
+                sums[m][n][i] = 0.0F;
+            }
+        }
+    }
+    barrier();
+    const int rank = thread_in_block() % ranks_max;
+#pragma unroll
+    for (int i = 0; i < rows_max / rows_apart; ++i) {
+        const int row = thread_in_block() / ranks_max + i * rows_apart;
+        if (row >= piece.row_count) break;
+        float sum = shared.sums[0][row][rank];
+        for (int other = 1; other < warps; ++other) sum += shared.sums[other][row][rank];
+        totals[i] = is_first ? sum : totals[i] + sum;
+    }
+}
+
+__global__ void __launch_bounds__(threads) shrink_bfloat16(LoraTask task, bool aligned) {
+    auto& shared = shared_memory<ShrinkShared>();
+    const LoraTable piece = task.shrink[block().x];
+    const ShrinkTile tile{block().y * ranks_max, smaller(piece.rank_sum - block().y * ranks_max, ranks_max), aligned};
+    if (piece.row_count == 0 || tile.rank_count <= 0 || block().z >= piece.splits) return;
+    // One split, or all of them if the piece has one sum per row.
+    const int k_begin = block().z * task.split_features;
+    const int k_end = piece.splits == 1 ? task.in_features : smaller(k_begin + task.split_features, task.in_features);
+    const int steps = (k_end - k_begin + depth - 1) / depth;
+    const int steps_per_split = task.split_features / depth;
+
+    // Groups without copies keep the count of groups the same in every step.
+    for (int step = 0; step < stages - 1; ++step) {
+        if (step < steps) load_step(task, piece, tile, k_begin + step * depth, step, shared);
+        copy_async_commit();
+    }
+    ShrinkSums sums = {};
+    Totals totals = {};
+    for (int step = 0; step < steps; ++step) {
+        copy_async_wait<stages - 2>();
+        barrier();  // what everybody copied is there, and the stage that the next copies overwrite was read
+        const int next = step + stages - 1;
+        if (next < steps) load_step(task, piece, tile, k_begin + next * depth, next % stages, shared);
+        copy_async_commit();
+        multiply_step(shared, step % stages, piece, tile, sums);
+        if ((step + 1) % steps_per_split == 0 || step + 1 == steps) end_split(shared, piece, step < steps_per_split, sums, totals);
+    }
+
+    const int rank = thread_in_block() % ranks_max;
+    if (rank >= tile.rank_count) return;
+#pragma unroll
+    for (int i = 0; i < rows_max / rows_apart; ++i) {
+        const int row = thread_in_block() / ranks_max + i * rows_apart;
+        if (row >= piece.row_count) break;
+        const std::int64_t slot = piece.slot + block().z * piece.row_count + row;
+        task.scratch[slot * task.rank_sum_max + tile.rank_begin + rank] = totals[i];
+    }
+}
+
+struct ExpandShared {
+    alignas(16) Bfloat16 shrunk[rows_max][stride];
+    alignas(16) Bfloat16 b[outputs_max][stride];
+};
+
+// Ranks [rank_begin, rank_begin + ranks_max) of the part: B of the block's outputs, and A x as the sum of its splits.
+__device__ void load_ranks(const LoraTask& task, const LoraTable& piece, int out_begin, int rank_begin, ExpandShared& shared) {
+    const auto* const b = static_cast<const Bfloat16*>(piece.b);
+    const int b_stride = static_cast<int>(round_up(piece.rank, lora_multiple));
+    const int chunks = static_cast<int>(round_up(smaller(piece.rank - rank_begin, ranks_max), 16)) / chunk;
+    for (int i = thread_in_block(); i < outputs_max * chunks; i += threads) {
+        const int output = i / chunks;
+        const int rank = i % chunks * chunk;
+        const bool wanted = out_begin + output < piece.out_features && rank_begin + rank < b_stride;
+        const std::int64_t row = out_begin + output;
+        copy_async(&shared.b[output][rank], wanted ? b + row * b_stride + rank_begin + rank : b, wanted);
+    }
+    copy_async_commit();
+    const int rank = thread_in_block() % ranks_max;
+    const bool rank_exists = rank_begin + rank < piece.rank;
+    const float* const from = task.scratch + piece.rank_begin + rank_begin + rank;
+    for (int row = thread_in_block() / ranks_max; row < rows_max; row += rows_apart) {
+        float sum = 0.0F;
+        if (rank_exists && row < piece.row_count) {
+            sum = from[static_cast<std::int64_t>(piece.slot + row) * task.rank_sum_max];
+            for (int split = 1; split < piece.splits; ++split) {
+                sum += from[static_cast<std::int64_t>(piece.slot + split * piece.row_count + row) * task.rank_sum_max];
+            }
+        }
+        shared.shrunk[row][rank] = to_bfloat16(sum);
+    }
+    copy_async_wait<0>();
+}
+
+__global__ void __launch_bounds__(threads) expand_bfloat16(LoraTask task) {
+    constexpr int outputs = outputs_max / warps;  // of a warp
+    auto& shared = shared_memory<ExpandShared>();
+    const LoraTable piece = task.expand[block().x];
+    const int out_begin = block().y * outputs_max;
+    if (piece.row_count == 0 || out_begin >= piece.out_features) return;
+
+    float sums[row_tiles][outputs / 8][4] = {};
+    for (int rank_begin = 0; rank_begin < piece.rank; rank_begin += ranks_max) {
+        if (rank_begin > 0) barrier();  // the last ranks were read
+        load_ranks(task, piece, out_begin, rank_begin, shared);
+        barrier();
+        for (int k = 0; k < ranks_max && rank_begin + k < piece.rank; k += 16) {
+            std::uint32_t shrunk[row_tiles][4];
+#pragma unroll
+            for (int m = 0; m < row_tiles; ++m) load_matrices(shrunk[m], &shared.shrunk[m * 16 + lane() % 16][k + lane() / 16 * 8]);
+#pragma unroll
+            for (int n = 0; n < outputs / 8; n += 2) {
+                std::uint32_t b[4];
+                load_matrices(b, &shared.b[warp() * outputs + n * 8 + lane() / 16 * 8 + lane() % 8][k + lane() / 8 % 2 * 8]);
+#pragma unroll
+                for (int m = 0; m < row_tiles; ++m) {
+                    if (m * 16 >= piece.row_count) break;
+                    multiply_add(sums[m][n], shrunk[m], {b[0], b[1]});
+                    multiply_add(sums[m][n + 1], shrunk[m], {b[2], b[3]});
+                }
+            }
+        }
+    }
+
+    auto* const out = static_cast<float*>(task.out.data) + piece.row_begin * task.out.stride + piece.out_begin;
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m) {
+#pragma unroll
+        for (int n = 0; n < outputs / 8; ++n) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const int row = m * 16 + i / 2 * 8 + lane() / 4;
+                const int output = out_begin + warp() * outputs + n * 8 + lane() % 4 * 2 + i % 2;
+                if (row < piece.row_count && output < piece.out_features) out[row * task.out.stride + output] += sums[m][n][i];
+            }
+        }
+    }
+}
+
+void run_bfloat16(const LoraTask& task, cudaStream_t stream) {
+    const bool aligned =
+        task.in_features % chunk == 0 && task.in.stride % chunk == 0 && reinterpret_cast<std::uintptr_t>(task.in.data) % 16 == 0;
+    launch(shrink_bfloat16,
+           {.blocks = {task.shrink_count, static_cast<int>(ceil_div(task.rank_sum_max, ranks_max)), task.splits_max},
+            .threads = threads,
+            .shared_bytes = sizeof(ShrinkShared),
+            .stream = stream},
+           task, aligned);
+    launch(expand_bfloat16,
+           {.blocks = {task.expand_count, static_cast<int>(ceil_div(task.out_features_max, outputs_max))},
+            .threads = threads,
+            .shared_bytes = sizeof(ExpandShared),
+            .stream = stream},
+           task);
+}
+
 constexpr int ranks_per_block = 2 * warps;
-constexpr int rows_max = lora_piece_rows;
 
 // A warp per rank: its lanes share the input features and all rows of the piece.
-template <class T>
-__global__ void __launch_bounds__(threads) shrink(LoraTask task) {
+__global__ void __launch_bounds__(threads) shrink_float32(LoraTask task) {
     const LoraTable piece = task.shrink[block().x];
-    const auto* const in = static_cast<const T*>(task.in.data) + piece.row_begin * task.in.stride;
+    const auto* const in = static_cast<const float*>(task.in.data) + piece.row_begin * task.in.stride;
     for (int i = warp(); i < ranks_per_block; i += warps) {
         const int rank = block().y * ranks_per_block + i;
         if (rank >= piece.rank_sum) return;
-        const auto* const a = static_cast<const T*>(piece.a) + static_cast<std::int64_t>(rank) * task.in_features;
+        const auto* const a = static_cast<const float*>(piece.a) + static_cast<std::int64_t>(rank) * task.a_stride;
         float sums[rows_max] = {};
         for (int k = lane(); k < task.in_features; k += warp_size) {
-            const float weight = load(a + k);
+            const float weight = a[k];
 #pragma unroll
             for (int row = 0; row < rows_max; ++row) {
-                if (row < piece.row_count) sums[row] = fmaf(load(in + row * task.in.stride + k), weight, sums[row]);
+                if (row < piece.row_count) sums[row] = fmaf(in[row * task.in.stride + k], weight, sums[row]);
             }
         }
 #pragma unroll
         for (int row = 0; row < rows_max; ++row) {
             if (row >= piece.row_count) break;
             const float sum = warp_sum(sums[row]);
-            if (lane() == 0) task.scratch[static_cast<std::int64_t>(piece.row_begin + row) * task.rank_sum_max + rank] = sum;
+            if (lane() == 0) task.scratch[static_cast<std::int64_t>(piece.slot + row) * task.rank_sum_max + rank] = sum;
         }
     }
 }
 
 // A thread per output.
-template <class T>
-__global__ void __launch_bounds__(threads) expand(LoraTask task) {
+__global__ void __launch_bounds__(threads) expand_float32(LoraTask task) {
     const LoraTable piece = task.expand[block().x];
     const int output = block().y * threads + thread_in_block();
     if (output >= piece.out_features) return;
-    const auto* const b = static_cast<const T*>(piece.b) + output;
-    const float* const shrunk = task.scratch + static_cast<std::int64_t>(piece.row_begin) * task.rank_sum_max + piece.rank_begin;
+    const auto* const b = static_cast<const float*>(piece.b) + output * round_up(piece.rank, lora_multiple);
+    const float* const shrunk = task.scratch + static_cast<std::int64_t>(piece.slot) * task.rank_sum_max + piece.rank_begin;
     float sums[rows_max] = {};
     for (int rank = 0; rank < piece.rank; ++rank) {
-        const float weight = load(b + static_cast<std::int64_t>(rank) * piece.out_features);
+        const float weight = b[rank];
 #pragma unroll
         for (int row = 0; row < rows_max; ++row) {
             if (row < piece.row_count)
@@ -62,15 +305,14 @@ __global__ void __launch_bounds__(threads) expand(LoraTask task) {
     }
 }
 
-template <class T>
-void run(const LoraTask& task, cudaStream_t stream) {
-    launch(shrink<T>,
+void run_float32(const LoraTask& task, cudaStream_t stream) {
+    launch(shrink_float32,
            {.blocks = {task.shrink_count, static_cast<int>(ceil_div(task.rank_sum_max, ranks_per_block))},
             .threads = threads,
             .shared_bytes = 0,
             .stream = stream},
            task);
-    launch(expand<T>,
+    launch(expand_float32,
            {.blocks = {task.expand_count, static_cast<int>(ceil_div(task.out_features_max, threads))},
             .threads = threads,
             .shared_bytes = 0,
@@ -82,9 +324,9 @@ void run(const LoraTask& task, cudaStream_t stream) {
 
 void run_lora(const LoraTask& task, cudaStream_t stream) {
     if (task.weights == Format::float32) {
-        run<float>(task, stream);
+        run_float32(task, stream);
     } else {
-        run<Bfloat16>(task, stream);
+        run_bfloat16(task, stream);
     }
 }
 

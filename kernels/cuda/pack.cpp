@@ -1,6 +1,7 @@
 // Lays weights out as the kernels read them and copies them to the device; see pack.h. Formats are converted as for the CPU.
 #include "kernels/cuda/pack.h"
 
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -11,24 +12,14 @@ namespace lorry::kernels::cuda {
 
 namespace {
 
-// Panels of width 1 are a row-major matrix [out, in]; one panel as wide as the outputs is its transpose.
+// Panels of width 1 are a row-major matrix [out, in].
 cpu::Storage storage_of(Format format) { return format == Format::float32 ? cpu::Storage::float32 : cpu::Storage::bfloat16; }
-cpu::Panels row_major(std::span<const WeightPart> parts, Format format) {
-    return cpu::pack_panels(parts, {.storage = storage_of(format), .width = 1, .group = 1});
-}
-cpu::Panels transposed(const WeightPart& part, Format format, float scale) {
-    return cpu::pack_panels({&part, 1}, {.storage = storage_of(format), .width = part.out_features, .group = 1}, {.scale = scale});
+cpu::Panels row_major(std::span<const WeightPart> parts, Format format, float scale = 1.0F) {
+    return cpu::pack_panels(parts, {.storage = storage_of(format), .width = 1, .group = 1}, {.scale = scale});
 }
 
 void upload(std::byte* to, const std::byte* from, std::size_t bytes, const Stream& stream) {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream.get()), "copying weights");
-}
-
-DeviceMemory uploaded(const cpu::Panels& panels, const Stream& stream) {
-    DeviceMemory memory(panels.memory.bytes());
-    upload(memory.data(), panels.memory.data(), panels.memory.bytes(), stream);
-    stream.wait();
-    return memory;
 }
 
 int padded_or_throw(const KvShape& shape) {
@@ -61,6 +52,18 @@ CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, const S
 
 CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, const Stream& stream) {
     CHECK(!parts.empty(), "an adapter adds at least one part to a projection");
+    // All matrices as the device will hold them, rows filled up with zeros to lora_multiple, so that they come in one copy.
+    std::vector<std::byte> image;
+    const auto append = [&](const cpu::Panels& matrix) {
+        const std::size_t row = static_cast<std::size_t>(matrix.in_features) * bytes_of(format);
+        const std::size_t stride = static_cast<std::size_t>(round_up(matrix.in_features, lora_multiple)) * bytes_of(format);
+        const std::size_t begin = image.size();
+        image.resize(begin + static_cast<std::size_t>(matrix.out_features) * stride);
+        for (std::size_t i = 0; i < static_cast<std::size_t>(matrix.out_features); ++i) {
+            std::memcpy(image.data() + begin + i * stride, matrix.memory.data() + i * row, row);
+        }
+        return begin;
+    };
     std::vector<WeightPart> a;
     for (const LoraPart& part : parts) {
         CHECK(part.a.out_features == part.b.in_features, "A and B of a part have the same rank");
@@ -69,7 +72,7 @@ CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, const Stream&
                           .out_features = part.b.out_features,
                           .rank_begin = rank_sum_,
                           .rank = part.a.out_features,
-                          .b = uploaded(transposed(part.b, format, part.scale), stream)});
+                          .b_offset = append(row_major({&part.b, 1}, format, part.scale))});
         rank_sum_ += part.a.out_features;
     }
     // Parts are added by different blocks at the same time.
@@ -81,18 +84,15 @@ CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, const Stream&
     }
     const cpu::Panels stacked = row_major(a, format);
     in_features_ = stacked.in_features;
-    a_ = uploaded(stacked, stream);
-}
-
-std::size_t CudaLora::bytes() const {
-    std::size_t bytes = a_.bytes();
-    for (const Part& part : parts_) bytes += part.b.bytes();
-    return bytes;
+    a_offset_ = append(stacked);
+    memory_ = DeviceMemory(image.size());
+    upload(memory_.data(), image.data(), image.size(), stream);
+    stream.wait();
 }
 
 LoraTable CudaLora::table(const Part& part) const {
-    return {.a = a_.data(),
-            .b = part.b.data(),
+    return {.a = memory_.data() + a_offset_,
+            .b = memory_.data() + part.b_offset,
             .rank_sum = static_cast<std::int32_t>(rank_sum_),
             .rank_begin = static_cast<std::int32_t>(part.rank_begin),
             .rank = static_cast<std::int32_t>(part.rank),

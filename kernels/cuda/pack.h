@@ -27,7 +27,8 @@ private:
     DeviceMemory memory_;
 };
 
-// The A matrices of all parts as the rows of one matrix, each true rank after the other; each part has its B, transposed.
+// The A matrices of all parts as the rows of one matrix, each true rank after the other, and the B of each part, as LoraTable says; one
+// piece of memory.
 class CudaLora final : public PackedLora {
 public:
     struct Part {
@@ -35,11 +36,11 @@ public:
         std::int64_t out_features = 0;
         std::int64_t rank_begin = 0;
         std::int64_t rank = 0;
-        DeviceMemory b;  // [rank, out_features], scale included
+        std::size_t b_offset = 0;  // bytes into the memory
     };
     CudaLora(std::span<const LoraPart> parts, Format format, const Stream& stream);
     std::int64_t rank_sum() const override { return rank_sum_; }
-    std::size_t bytes() const override;
+    std::size_t bytes() const override { return memory_.bytes(); }
     std::int64_t in_features() const { return in_features_; }
     std::span<const Part> parts() const { return parts_; }
     LoraTable table(const Part& part) const;
@@ -47,7 +48,8 @@ public:
 private:
     std::int64_t rank_sum_ = 0;
     std::int64_t in_features_ = 0;
-    DeviceMemory a_;  // [rank_sum, in_features]
+    std::size_t a_offset_ = 0;
+    DeviceMemory memory_;
     std::vector<Part> parts_;
 };
 

@@ -12,6 +12,12 @@ namespace lorry::kernels::cuda {
 
 namespace {
 
+// A split is long enough that its partial sums are few beside what it reads; more splits than this would make expand read them for longer
+// than shrink takes. Blocks enough to fill a chip of 132 processors twice.
+constexpr std::int64_t lora_split_least = 512;
+constexpr std::int64_t lora_splits_most = 16;
+constexpr std::int64_t lora_blocks_enough = 264;
+
 constexpr std::array padded_head_dims{16, 32, 64, 80, 96, 128, 256};
 
 std::int32_t narrow(std::int64_t x) {
@@ -75,21 +81,41 @@ std::size_t attention_workspace_bytes(const AttentionPlan& plan, std::int64_t kv
     return static_cast<std::size_t>(plan.slots * kv_heads * (padded_head_dim + 2)) * sizeof(float);
 }
 
-void cut_lora(std::span<const LoraGroup> groups, std::span<const std::int64_t> parts, std::vector<LoraPiece>& shrink,
-              std::vector<LoraPiece>& expand) {
-    shrink.clear();
-    expand.clear();
+std::int64_t lora_split_features(std::int64_t in_features) {
+    const std::int64_t splits = std::clamp<std::int64_t>(ceil_div(in_features, lora_split_least), 1, lora_splits_most);
+    return round_up(std::max<std::int64_t>(1, ceil_div(in_features, splits)), lora_depth);
+}
+
+void plan_lora(std::span<const LoraGroup> groups, std::span<const LoraShape> shapes, std::int64_t splits, LoraPlan& plan) {
+    plan.shrink.clear();
+    plan.expand.clear();
+    plan.slots = 0;
+    std::int64_t blocks = 0;
     for (std::size_t i = 0; i < groups.size(); ++i) {
-        if (parts[i] == 0) continue;
-        for (std::int64_t row = 0; row < groups[i].row_count; row += lora_piece_rows) {
+        if (shapes[i].parts > 0) blocks += ceil_div(groups[i].row_count, lora_rows) * ceil_div(shapes[i].rank_sum, lora_ranks);
+    }
+    const std::int64_t shares = blocks < lora_blocks_enough ? splits : 1;
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+        if (shapes[i].parts == 0) continue;
+        for (std::int64_t row = 0; row < groups[i].row_count; row += lora_rows) {
             LoraPiece piece{.group = narrow(static_cast<std::int64_t>(i)),
                             .part = 0,
                             .row_begin = narrow(groups[i].row_begin + row),
-                            .row_count = narrow(std::min(lora_piece_rows, groups[i].row_count - row))};
-            shrink.push_back(piece);
-            for (; piece.part < parts[i]; ++piece.part) expand.push_back(piece);
+                            .row_count = narrow(std::min(lora_rows, groups[i].row_count - row)),
+                            .slot = narrow(plan.slots),
+                            .splits = narrow(shares)};
+            plan.slots += piece.row_count * shares;
+            plan.shrink.push_back(piece);
+            for (; piece.part < shapes[i].parts; ++piece.part) plan.expand.push_back(piece);
         }
     }
+}
+
+LoraFloor lora_floor(std::int64_t rows, std::int64_t in_features, std::int64_t out_features, std::int64_t rank, Format format) {
+    const auto element = static_cast<std::int64_t>(bytes_of(format));
+    return {.weight_bytes = rank * (in_features + out_features) * element,
+            .row_bytes = rows * (in_features * element + 2 * out_features * static_cast<std::int64_t>(sizeof(float))),
+            .flops = 2 * rows * rank * (in_features + out_features)};
 }
 
 void append_logit_changes(const SampleRow& row, std::vector<LogitChange>& changes) {

@@ -59,17 +59,49 @@ void plan_attention(std::span<const StepSequence> sequences, std::int64_t group,
 // Bytes of attention's partial results: a sum per dimension, the largest score and the sum of weights for each slot and kv head.
 std::size_t attention_workspace_bytes(const AttentionPlan& plan, std::int64_t kv_heads, int padded_head_dim);
 
-// Up to lora_piece_rows consecutive rows of one group: shrink works on all its ranks, expand on one of its parts.
-constexpr std::int64_t lora_piece_rows = 16;
+// Low-rank updates. A row's A x is cut over the input features into splits at fixed places; each split is one sum, and splits are added in
+// order. Whether one block of shrink walks them (many rows) or each has its own (few) is the plan's choice and changes no bit.
+constexpr std::int64_t lora_rows = 32;      // rows of a block
+constexpr std::int64_t lora_ranks = 64;     // ranks of a block of shrink, and of a step of expand
+constexpr std::int64_t lora_outputs = 256;  // outputs of a block of expand
+constexpr std::int64_t lora_depth = 64;     // input features of a step of shrink
+constexpr std::int64_t lora_multiple = 8;   // elements: rows of A and B begin at multiples of 16 bytes
+
+// Input features per split: a multiple of lora_depth, of which a row has at most 16.
+std::int64_t lora_split_features(std::int64_t in_features);
+
+// What the plan must know of a group's adapter; no parts: the group has none.
+struct LoraShape {
+    std::int64_t rank_sum = 0;
+    std::int64_t parts = 0;
+};
+// Up to lora_rows consecutive rows of one group: shrink works on all ranks of its adapter, expand on one of its parts. The partial sums of
+// row r and split s are in slot + s * row_count + r.
 struct LoraPiece {
     std::int32_t group = 0;  // index into LoraArgs::groups
     std::int32_t part = 0;
     std::int32_t row_begin = 0;
     std::int32_t row_count = 0;
+    std::int32_t slot = 0;
+    std::int32_t splits = 1;  // blocks of shrink, and partial sums of a row
 };
-// parts: of each group's adapter, 0 for a group without one. shrink gets one piece per rows, expand one per rows and part.
-void cut_lora(std::span<const LoraGroup> groups, std::span<const std::int64_t> parts, std::vector<LoraPiece>& shrink,
-              std::vector<LoraPiece>& expand);
+struct LoraPlan {
+    std::vector<LoraPiece> shrink;  // one piece per rows
+    std::vector<LoraPiece> expand;  // one per rows and part
+    std::int64_t slots = 0;
+};
+// shapes: of each group's adapter. splits: of in_features; 1 for a kernel that does not split.
+void plan_lora(std::span<const LoraGroup> groups, std::span<const LoraShape> shapes, std::int64_t splits, LoraPlan& plan);
+
+// What a low-rank update cannot do without: each adapter's matrices once, its rows read once in `format`, and the outputs that change read
+// and written in float32.
+struct LoraFloor {
+    std::int64_t weight_bytes = 0;
+    std::int64_t row_bytes = 0;
+    std::int64_t flops = 0;
+};
+// One adapter's part of a projection with `rows` rows; the floor of a launch is the sum.
+LoraFloor lora_floor(std::int64_t rows, std::int64_t in_features, std::int64_t out_features, std::int64_t rank, Format format);
 
 // What a row says of one token: its logit's bias, or that it is never drawn.
 struct LogitChange {

@@ -85,23 +85,64 @@ TEST(CudaShapes, BlocksHaveWholeWarps) {
     EXPECT_EQ(threads_for(5000, 256), 256);
 }
 
+std::string told(const std::vector<LoraPiece>& pieces) {
+    std::string text;
+    for (const LoraPiece& piece : pieces) {
+        text += std::to_string(piece.group) + "." + std::to_string(piece.part) + ":" + std::to_string(piece.row_begin) + "+" +
+                std::to_string(piece.row_count) + " at " + std::to_string(piece.slot) + " x " + std::to_string(piece.splits) + ", ";
+    }
+    return text;
+}
+
 TEST(CudaShapes, LoraRowsAreCutPerGroupAndExpandedPerPart) {
     const std::vector<LoraGroup> groups{
-        {.row_begin = 2, .row_count = 20}, {.row_begin = 22, .row_count = 3}, {.row_begin = 25, .row_count = 1}};
-    const std::vector<std::int64_t> parts{2, 0, 1};
-    std::vector<LoraPiece> shrink;
-    std::vector<LoraPiece> expand;
-    cut_lora(groups, parts, shrink, expand);
-    const auto text = [](const std::vector<LoraPiece>& pieces) {
-        std::string all;
-        for (const LoraPiece& piece : pieces) {
-            all += std::to_string(piece.group) + "." + std::to_string(piece.part) + ":" + std::to_string(piece.row_begin) + "+" +
-                   std::to_string(piece.row_count) + " ";
-        }
-        return all;
-    };
-    EXPECT_EQ(text(shrink), "0.0:2+16 0.0:18+4 2.0:25+1 ");
-    EXPECT_EQ(text(expand), "0.0:2+16 0.1:2+16 0.0:18+4 0.1:18+4 2.0:25+1 ");
+        {.row_begin = 2, .row_count = 40}, {.row_begin = 42, .row_count = 3}, {.row_begin = 45, .row_count = 1}};
+    const std::vector<LoraShape> shapes{{.rank_sum = 24, .parts = 2}, {}, {.rank_sum = 8, .parts = 1}};
+    LoraPlan plan;
+    plan_lora(groups, shapes, 3, plan);
+    EXPECT_EQ(told(plan.shrink), "0.0:2+32 at 0 x 3, 0.0:34+8 at 96 x 3, 2.0:45+1 at 120 x 3, ");
+    EXPECT_EQ(told(plan.expand), "0.0:2+32 at 0 x 3, 0.1:2+32 at 0 x 3, 0.0:34+8 at 96 x 3, 0.1:34+8 at 96 x 3, 2.0:45+1 at 120 x 3, ");
+    EXPECT_EQ(plan.slots, 123);
+}
+
+TEST(CudaShapes, BlocksThatFillAChipWalkTheirSplits) {
+    const std::vector<LoraGroup> few{{.row_begin = 0, .row_count = 263 * 32}};
+    const std::vector<LoraGroup> enough{{.row_begin = 0, .row_count = 132 * 32}};
+    const std::vector<LoraShape> narrow{{.rank_sum = 64, .parts = 1}};
+    const std::vector<LoraShape> wide{{.rank_sum = 65, .parts = 1}};
+    LoraPlan plan;
+    plan_lora(few, narrow, 8, plan);
+    EXPECT_EQ(plan.slots, 263 * 32 * 8);
+    plan_lora(enough, wide, 8, plan);
+    EXPECT_EQ(plan.slots, 132 * 32);
+    EXPECT_EQ(plan.shrink.size(), 132U);
+    EXPECT_EQ(plan.shrink.back().splits, 1);
+}
+
+TEST(CudaShapes, SplitsAreAFewHundredFeaturesAndAtMostSixteen) {
+    const auto splits = [](std::int64_t features) { return ceil_div(features, lora_split_features(features)); };
+    EXPECT_EQ(splits(1), 1);
+    EXPECT_EQ(splits(512), 1);
+    EXPECT_EQ(splits(513), 2);
+    EXPECT_EQ(lora_split_features(513), 320);
+    EXPECT_EQ(splits(4096), 8);
+    EXPECT_EQ(splits(14336), 16);
+    EXPECT_EQ(lora_split_features(14336), 896);
+    EXPECT_EQ(splits(100000), 16);
+}
+
+TEST(CudaShapes, AnAdapterOfAllProjectionsOfEightBillionParametersHasFiveMegabytesPerRank) {
+    // q, k, v, o, gate, up, down of 32 layers with hidden 4,096, intermediate 14,336 and 8 kv heads of 128.
+    const std::int64_t shapes[][2] = {{4096, 4096}, {4096, 1024}, {4096, 1024}, {4096, 4096}, {4096, 14336}, {4096, 14336}, {14336, 4096}};
+    LoraFloor layer;
+    for (const auto& [in, out] : shapes) {
+        const LoraFloor part = lora_floor(32, in, out, 16, Format::bfloat16);
+        layer.weight_bytes += part.weight_bytes;
+        layer.flops += part.flops;
+    }
+    EXPECT_EQ(32 * layer.weight_bytes, 16 * 5'242'880);
+    EXPECT_EQ(layer.flops, layer.weight_bytes * 32);
+    EXPECT_EQ(lora_floor(3, 10, 20, 8, Format::float32).row_bytes, 3 * (10 * 4 + 20 * 8));
 }
 
 TEST(CudaShapes, ALogitIsChangedOncePerTokenThatIsBiasedOrBanned) {

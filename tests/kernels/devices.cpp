@@ -40,7 +40,8 @@ std::string Device::lacks() const {
 }
 
 bool Device::multiplies_pairs() const {
-    if (is_gpu() || weights != Format::bfloat16) return false;
+    if (weights != Format::bfloat16) return false;
+    if (is_gpu()) return true;
     return (kernels != nullptr ? *kernels : cpu::kernels_of(*needs)).bfloat16_dot != nullptr;
 }
 

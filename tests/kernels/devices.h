@@ -33,7 +33,7 @@ struct Device {
     KvFormat kv = KvFormat::as_weights;
 
     bool is_gpu() const { return !needs; }
-    // Whether adapters are read by the kernels of bfloat16 pairs.
+    // Whether adapters are multiplied as pairs of bfloat16, A x rounded in between.
     bool multiplies_pairs() const;
     // What matmuls read where no dot kernels are in use.
     Format input() const { return is_gpu() ? weights : Format::float32; }

@@ -106,6 +106,53 @@ TEST_P(Invariance, LoraRowsAreTheSameAloneAndBesideOtherAdapters) {
     }
 }
 
+// Pins: a row's sums are the same whether its adapter's rows fill one tile or many, and whether the inputs are cut into pieces that are
+// added up later or in the same place.
+TEST_P(Invariance, LoraRowsAreTheSameInGroupsOfAnySize) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    const std::int64_t in_features = 1104;  // three pieces
+    const Part a(normal(72, in_features, 0.03), Format::float32, false);
+    const Part b(normal(60, 40, 0.1), Format::float32, false);
+    const Part second_b(normal(300, 32, 0.1), Format::float32, false);
+    const Table both = a.stored;
+    const Part first_a(rows_of(both, 0, 40), Format::float32, false);
+    const Part second_a(rows_of(both, 40, 32), Format::float32, false);
+    const LoraPart parts[] = {{first_a.view(), b.view(), 1.0F, 0}, {second_a.view(), second_b.view(), 1.0F, 60}};
+    const auto lora = backend_->pack_lora(parts);
+    const Table x = reference::rounded(normal(34, in_features), input());
+    const Table before = normal(34, 360);
+    const Memory in(*backend_, x, input(), 8);
+    std::vector<std::vector<float>> alone;
+    for (std::int64_t row = 0; row < 34; ++row) {
+        const Memory one_in(*backend_, row_of(x, row), input());
+        const Memory one_out(*backend_, row_of(before, row));
+        const LoraGroup group{0, 1, lora.get()};
+        backend_->lora({.out = one_out.matrix(), .in = one_in.matrix(), .groups = {&group, 1}});
+        alone.push_back(one_out.read_row(0));
+    }
+    for (const std::int64_t rows : {2, 16, 17, 34}) {
+        const Memory out(*backend_, before);
+        const LoraGroup group{34 - rows, rows, lora.get()};
+        backend_->lora({.out = out.matrix(), .in = in.matrix(), .groups = {&group, 1}});
+        for (std::int64_t row = 34 - rows; row < 34; ++row)
+            ASSERT_EQ(out.read_row(row), alone[static_cast<std::size_t>(row)]) << "one of " << rows << " rows";
+    }
+    // As many groups as fill a chip: 140 of one row, each of which needs two blocks for its 72 ranks.
+    Table many_x(140, in_features);
+    Table many_before(140, 360);
+    std::vector<LoraGroup> groups;
+    for (std::int64_t row = 0; row < 140; ++row) {
+        for (std::int64_t i = 0; i < in_features; ++i) many_x.at(row, i) = x.at(row % 34, i);
+        for (std::int64_t i = 0; i < 360; ++i) many_before.at(row, i) = before.at(row % 34, i);
+        groups.push_back({row, 1, lora.get()});
+    }
+    const Memory many_in(*backend_, many_x, input(), 8);
+    const Memory many_out(*backend_, many_before);
+    backend_->lora({.out = many_out.matrix(), .in = many_in.matrix(), .groups = groups});
+    for (std::int64_t row = 0; row < 140; ++row)
+        ASSERT_EQ(many_out.read_row(row), alone[static_cast<std::size_t>(row % 34)]) << "row " << row;
+}
+
 // Pins: int8 and int4 answers do not depend on the instruction set, and neither do bfloat16 ones on whether the processor or the test
 // multiplies.
 TEST(SameBits, DotMatmulsOfAllInstructionSetsAgreeBitForBit) {
