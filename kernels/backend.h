@@ -284,6 +284,8 @@ public:
     // Concatenates the parts along out_features (all of equal in_features) and packs them.
     virtual std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts, WeightRole role) = 0;
     virtual std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) = 0;
+    // Adapters will take up to this much: sets it aside, where loading one while ops run would otherwise wait for them. Called at start.
+    virtual void reserve_adapters(std::size_t /*bytes*/) {}
 
     virtual std::int64_t block_size() const = 0;  // tokens
     virtual std::size_t kv_block_bytes(const KvShape& shape) const = 0;

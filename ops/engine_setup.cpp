@@ -145,18 +145,23 @@ std::unique_ptr<engine::Engine> EngineSetup::make_engine(const engine::EngineOpt
 std::string EngineSetup::describe() const {
     const engine::ModelConfig& config = model_->config();
     const auto tokens = static_cast<std::int64_t>(memory_.kv_bytes / kv_token_bytes());
-    return show_table({
+    const kernels::DeviceInfo device = backend_->info();
+    std::vector<std::vector<std::string>> rows{
         {"  model", fmt::format("{} ({}, {} layers, hidden {}), answers to 'base' and '{}'", settings_.model,
                                 engine::name_of(config.family), config.layers, config.hidden, reply_->base_name)},
-        {"  device", backend_->info().name},
+        {"  device", device.name},
         {"  weights", fmt::format("{} in {} (checkpoint: {})", show_bytes(model_->weight_bytes()), weights_name(cpu_options(settings_)),
                                   kernels::name_of(config.storage))},
         {"  KV cache", fmt::format("{}{}: {} tokens; one job holds up to {}", show_bytes(memory_.kv_bytes),
                                    settings_.kv_dtype == "auto" ? "" : " in " + settings_.kv_dtype, show_count(tokens),
                                    show_count(engine_->context_max()))},
-        {"  adapters", fmt::format("up to {} in memory", show_bytes(memory_.adapter_bytes))},
+        {"  adapters", fmt::format("up to {} in memory{}", show_bytes(memory_.adapter_bytes), device.has_own_memory ? ", set aside" : "")},
         {"  batch", fmt::format("up to {} sequences, {} tokens a step", options_.sequences_max, options_.step_rows_max)},
-    });
+    };
+    if (device.has_own_memory) {
+        rows.push_back({"  memory", fmt::format("{} of {} are left", show_bytes(device.memory_free), show_bytes(device.memory_total))});
+    }
+    return show_table(rows);
 }
 
 }  // namespace lorry::ops

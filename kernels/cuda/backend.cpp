@@ -17,12 +17,12 @@ constexpr const char* kernels_version = "2";
 
 class CudaBuffer final : public Buffer {
 public:
-    explicit CudaBuffer(std::size_t bytes) : memory_(bytes) {}
+    explicit CudaBuffer(PooledMemory memory) : memory_(std::move(memory)) {}
     void* data() override { return memory_.data(); }
     std::size_t bytes() const override { return memory_.bytes(); }
 
 private:
-    DeviceMemory memory_;
+    PooledMemory memory_;
 };
 
 }  // namespace
@@ -61,7 +61,7 @@ DeviceInfo CudaBackend::info() const {
 }
 
 std::unique_ptr<Buffer> CudaBackend::allocate(std::size_t bytes) {
-    auto buffer = std::make_unique<CudaBuffer>(bytes);
+    auto buffer = std::make_unique<CudaBuffer>(pool_.allocate(bytes));
     if (bytes > 0) {
         check(cudaMemsetAsync(buffer->data(), 0, bytes, loads_.get()), "clearing a buffer");
         loads_.wait();
@@ -69,11 +69,7 @@ std::unique_ptr<Buffer> CudaBackend::allocate(std::size_t bytes) {
     return buffer;
 }
 
-void CudaBackend::upload(void* to, std::span<const std::byte> from) {
-    if (from.empty()) return;
-    check(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, loads_.get()), "copying to it");
-    loads_.wait();
-}
+void CudaBackend::upload(void* to, std::span<const std::byte> from) { pool_.upload(static_cast<std::byte*>(to), from); }
 
 void CudaBackend::read_back(std::span<std::byte> to, const void* from) {
     if (to.empty()) return;
@@ -86,7 +82,7 @@ std::unique_ptr<PackedWeight> CudaBackend::pack_weight(std::span<const WeightPar
 }
 
 std::unique_ptr<PackedLora> CudaBackend::pack_lora(std::span<const LoraPart> parts) {
-    return std::make_unique<CudaLora>(parts, weights_, loads_);
+    return std::make_unique<CudaLora>(parts, weights_, pool_);
 }
 
 std::size_t CudaBackend::kv_block_bytes(const KvShape& shape) const {

@@ -12,6 +12,7 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/pack.h"
+#include "kernels/cuda/pool.h"
 
 namespace lorry::kernels::cuda {
 
@@ -27,6 +28,7 @@ public:
 
     std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts, WeightRole role) override;
     std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) override;
+    void reserve_adapters(std::size_t bytes) override { pool_.reserve(bytes); }
 
     std::int64_t block_size() const override { return kv_block_size; }
     std::size_t kv_block_bytes(const KvShape& shape) const override;
@@ -75,6 +77,7 @@ private:
     const Format weights_;
     Stream stream_;
     Stream loads_;
+    DevicePool pool_{loads_, stream_};
     Tables tables_;
     Step step_;
     std::vector<std::unique_ptr<PlannedAttention>> planned_;  // of this step

@@ -50,7 +50,7 @@ CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, const S
     stream.wait();
 }
 
-CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, const Stream& stream) {
+CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, DevicePool& pool) {
     CHECK(!parts.empty(), "an adapter adds at least one part to a projection");
     // All matrices as the device will hold them, rows filled up with zeros to lora_multiple, so that they come in one copy.
     std::vector<std::byte> image;
@@ -85,9 +85,8 @@ CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, const Stream&
     const cpu::Panels stacked = row_major(a, format);
     in_features_ = stacked.in_features;
     a_offset_ = append(stacked);
-    memory_ = DeviceMemory(image.size());
-    upload(memory_.data(), image.data(), image.size(), stream);
-    stream.wait();
+    memory_ = pool.allocate(image.size());
+    pool.upload(memory_.data(), image);
 }
 
 LoraTable CudaLora::table(const Part& part) const {

@@ -7,6 +7,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/memory.h"
+#include "kernels/cuda/pool.h"
 
 namespace lorry::kernels::cuda {
 
@@ -38,7 +39,7 @@ public:
         std::int64_t rank = 0;
         std::size_t b_offset = 0;  // bytes into the memory
     };
-    CudaLora(std::span<const LoraPart> parts, Format format, const Stream& stream);
+    CudaLora(std::span<const LoraPart> parts, Format format, DevicePool& pool);
     std::int64_t rank_sum() const override { return rank_sum_; }
     std::size_t bytes() const override { return memory_.bytes(); }
     std::int64_t in_features() const { return in_features_; }
@@ -49,7 +50,7 @@ private:
     std::int64_t rank_sum_ = 0;
     std::int64_t in_features_ = 0;
     std::size_t a_offset_ = 0;
-    DeviceMemory memory_;
+    PooledMemory memory_;
     std::vector<Part> parts_;
 };
 

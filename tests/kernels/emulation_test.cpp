@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/emulation/runtime.h"
 
 namespace lorry::kernels::cuda {
 
@@ -295,3 +298,48 @@ TEST(Emulation, VotesSumsAndShufflesAreOfTheOwnWarp) {
 }  // namespace
 
 }  // namespace lorry::kernels::cuda
+// Pins: adapters come and go while the batch runs; none of it may stop the device.
+TEST(Emulation, AnAdapterIsLoadedAndDroppedWithoutWaitingForTheDevice) {
+    const auto backend = make_cuda_backend({.weights = Format::bfloat16});
+    backend->reserve_adapters(std::size_t{1} << 30);
+    const std::vector<float> values(1000, 0.5F);
+    const WeightPart a{.data = values.data(), .format = Format::float32, .out_features = 8, .in_features = 100};
+    const WeightPart b{.data = values.data(), .format = Format::float32, .out_features = 100, .in_features = 8};
+    const LoraPart part{a, b, 1.0F, 0};
+    const std::uint64_t before = emulation::device_wide_waits();
+    for (int i = 0; i < 3; ++i) {
+        const auto lora = backend->pack_lora({&part, 1});
+        const auto bias = backend->allocate(400);
+        backend->upload(bias->data(), std::as_bytes(std::span(values).first(100)));
+        EXPECT_EQ(lora->bytes(), (8 * 104 + 100 * 8) * sizeof(Bfloat16));
+    }
+    EXPECT_EQ(emulation::device_wide_waits(), before);
+}
+
+// Pins: what is longer than the pinned memory it passes through arrives whole.
+TEST(Emulation, UploadsOfAnyLengthArrive) {
+    const auto backend = make_cuda_backend({});
+    for (const std::size_t bytes : {std::size_t{1}, std::size_t{4} << 20, (std::size_t{4} << 20) + 1, (std::size_t{12} << 20) + 7}) {
+        std::vector<std::byte> sent(bytes);
+        for (std::size_t i = 0; i < bytes; ++i) sent[i] = static_cast<std::byte>(i % 251);
+        std::vector<std::byte> received(bytes);
+        const auto buffer = backend->allocate(bytes);
+        backend->upload(buffer->data(), sent);
+        backend->read_back(received, buffer->data());
+        EXPECT_EQ(received, sent);
+    }
+}
+
+__global__ void mark_and_count(std::uint32_t* words) {
+    atomic_add(&words[thread_in_block() % 2], 1U);
+    atomic_or(&words[2], 1U << static_cast<unsigned>(thread_in_block() % 20));
+}
+
+TEST(Emulation, AtomicsOfAllBlocksAddUp) {
+    std::uint32_t words[3] = {5, 0, 1U << 31U};
+    launch(mark_and_count, {.blocks = {3}, .threads = threads, .shared_bytes = 0, .stream = nullptr}, words);
+    EXPECT_EQ(words[0], 5U + 3 * threads / 2);
+    EXPECT_EQ(words[1], 3U * threads / 2);
+    EXPECT_EQ(words[2], 1U << 31U | 0xFFFFFU);
+}
+

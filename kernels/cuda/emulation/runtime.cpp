@@ -1,6 +1,7 @@
 // CUDA's runtime for the emulated device; see runtime.h. New memory is filled with NaN, as memory nobody wrote may be.
 #include "kernels/cuda/emulation/runtime.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
@@ -9,6 +10,10 @@ namespace {
 constexpr std::size_t alignment = 256;  // as cudaMalloc's
 constexpr std::size_t memory_bytes = std::size_t{1} << 30;
 constexpr int cuda_version = 13000;
+// A larger piece of the pool is not written: it was asked for to be kept, not to be used.
+constexpr std::size_t filled_bytes_most = std::size_t{64} << 20;
+
+std::atomic<std::uint64_t> waits{0};
 
 cudaError_t allocate(void** memory, std::size_t bytes) {
     if (posix_memalign(memory, alignment, bytes) != 0) return cudaErrorMemoryAllocation;
@@ -37,12 +42,33 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
     *free = *total = memory_bytes;
     return cudaSuccess;
 }
-cudaError_t cudaMalloc(void** memory, std::size_t bytes) { return allocate(memory, bytes); }
+cudaError_t cudaGetDevice(int* device) {
+    *device = 0;
+    return cudaSuccess;
+}
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+    ++waits;
+    return allocate(memory, bytes);
+}
 cudaError_t cudaFree(void* memory) {
+    ++waits;
     std::free(memory);
     return cudaSuccess;
 }
-cudaError_t cudaMallocHost(void** memory, std::size_t bytes) { return allocate(memory, bytes); }
+cudaError_t cudaMallocAsync(void** memory, std::size_t bytes, cudaStream_t) {
+    if (bytes <= filled_bytes_most) return allocate(memory, bytes);
+    return posix_memalign(memory, alignment, bytes) == 0 ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t) {
+    std::free(memory);
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
+    *pool = nullptr;
+    return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
+cudaError_t cudaMallocHost(void** memory, std::size_t bytes) { return cudaMalloc(memory, bytes); }
 cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
     std::memcpy(to, from, bytes);
@@ -58,3 +84,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+
+namespace lorry::kernels::cuda::emulation {
+
+std::uint64_t device_wide_waits() { return waits; }
+
+}  // namespace lorry::kernels::cuda::emulation
