@@ -202,6 +202,37 @@ TEST(EmulationDeathTest, ReadingBeyondSharedMemoryIsSeenByTheAddressSanitizer) {
 
 __global__ void count_in_order(int* order, int* next) { order[thread_in_block()] = (*next)++; }
 
+#if defined(__SANITIZE_THREAD__)
+__global__ void count_blocks(std::uint32_t* sum, bool atomically) {
+    if (thread_in_block() != 0) return;
+    if (atomically) {
+        atomic_add(sum, 1U);
+    } else {
+        *sum += 1U;
+    }
+}
+
+// Exit code 66 is the sanitizer's for a race.
+TEST(EmulationDeathTest, APlainSumOverBlocksIsARaceAndAnAtomicOneIsNone) {
+    const auto count = [](bool atomically) {
+        std::uint32_t sum = 0;
+        launch(count_blocks, {.blocks = {20}, .threads = threads, .shared_bytes = 0, .stream = nullptr}, &sum, atomically);
+        std::exit(sum == 20 ? 0 : 1);
+    };
+    EXPECT_EXIT(count(false), ::testing::ExitedWithCode(66), "data race");
+    EXPECT_EXIT(count(true), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(EmulationDeathTest, AMissingBarrierIsARaceAndABarrierHelps) {
+    const auto exchange = [](bool waits) {
+        neighbours(waits, {Order::ascending, 1});
+        std::exit(0);
+    };
+    EXPECT_EXIT(exchange(false), ::testing::ExitedWithCode(66), "data race");
+    EXPECT_EXIT(exchange(true), ::testing::ExitedWithCode(0), "");
+}
+#endif
+
 TEST(Emulation, OneSeedIsOneOrderAndAnotherSeedAnother) {
     const auto order_of = [](const Schedule& schedule) {
         emulation::set_schedule(schedule);
@@ -295,9 +326,6 @@ TEST(Emulation, VotesSumsAndShufflesAreOfTheOwnWarp) {
     EXPECT_EQ(picked[threads - 1], 37);
 }
 
-}  // namespace
-
-}  // namespace lorry::kernels::cuda
 // Pins: adapters come and go while the batch runs; none of it may stop the device.
 TEST(Emulation, AnAdapterIsLoadedAndDroppedWithoutWaitingForTheDevice) {
     const auto backend = make_cuda_backend({.weights = Format::bfloat16});
@@ -343,3 +371,6 @@ TEST(Emulation, AtomicsOfAllBlocksAddUp) {
     EXPECT_EQ(words[2], 1U << 31U | 0xFFFFFU);
 }
 
+}  // namespace
+
+}  // namespace lorry::kernels::cuda

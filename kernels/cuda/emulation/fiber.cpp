@@ -1,4 +1,4 @@
-// The context switch for x86-64 (System V ABI: six registers and the stack pointer survive a call), told to the address sanitizer.
+// The context switch for x86-64 (System V ABI: six registers and the stack pointer survive a call), told to the sanitizers.
 #include "kernels/cuda/emulation/fiber.h"
 
 #include <sys/mman.h>
@@ -12,6 +12,21 @@
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
+#endif
+
+#if defined(LORRY_EMULATION_FINDS_RACES)
+extern "C" {
+void* __tsan_get_current_fiber();
+void* __tsan_create_fiber(unsigned flags);
+void __tsan_destroy_fiber(void* fiber);
+void __tsan_switch_to_fiber(void* fiber, unsigned flags);
+void __tsan_acquire(void* mark);
+void __tsan_release(void* mark);
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+}
 #endif
 
 extern "C" void lorry_switch_stack(void** save_stack_pointer, void* stack_pointer);
@@ -51,6 +66,39 @@ Fiber* switched_to = nullptr;
 
 }  // namespace
 
+#if defined(LORRY_EMULATION_FINDS_RACES)
+void release(void* mark) { __tsan_release(mark); }
+void acquire(void* mark) { __tsan_acquire(mark); }
+
+namespace {
+
+void stop_watching() {
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+}
+void watch() {
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+}
+
+}  // namespace
+#else
+void release(void*) {}
+void acquire(void*) {}
+
+namespace {
+
+void stop_watching() {}
+void watch() {}
+
+}  // namespace
+#endif
+
+Unwatched::Unwatched() { stop_watching(); }
+Unwatched::~Unwatched() { watch(); }
+Watched::Watched() { watch(); }
+Watched::~Watched() { stop_watching(); }
+
 // The first code on a fiber's stack. Its frame is never left, so the sanitizer must not mark it.
 __attribute__((no_sanitize_address)) void enter() {
     switched_to->arrive(*switched_from);
@@ -64,9 +112,16 @@ Fiber::Fiber(std::size_t stack_bytes) : stack_bytes_(stack_bytes), owns_stack_(t
     if (memory == MAP_FAILED) throw std::bad_alloc();
     CHECK(mprotect(memory, guard_bytes, PROT_NONE) == 0, "a page can be protected");
     stack_ = static_cast<std::byte*>(memory) + guard_bytes;
+#if defined(LORRY_EMULATION_FINDS_RACES)
+    sanitizer_thread_ = __tsan_create_fiber(0);
+#endif
 }
 
 Fiber::~Fiber() {
+#if defined(LORRY_EMULATION_FINDS_RACES)
+    // One that was given up within an Unwatched must not be destroyed; the process that broke a kernel's rules ends soon.
+    if (owns_stack_ && !given_up_) __tsan_destroy_fiber(sanitizer_thread_);
+#endif
     if (owns_stack_) munmap(stack_ - guard_bytes, stack_bytes_ + guard_bytes);
 }
 
@@ -80,6 +135,10 @@ void Fiber::restart(void (*entry)()) {
     }
     sanitizer_state_ = nullptr;
 #endif
+#if defined(LORRY_EMULATION_FINDS_RACES)
+    if (given_up_) sanitizer_thread_ = __tsan_create_fiber(0);
+#endif
+    given_up_ = false;
     entry_ = entry;
     // As if enter() had been about to start when it was left: registers, return address, and a stack aligned as after a call.
     auto* const top = reinterpret_cast<void**>(stack_ + stack_bytes_) - 2;
@@ -92,6 +151,13 @@ void Fiber::restart(void (*entry)()) {
 __attribute__((no_sanitize_address)) void Fiber::leave_for(Fiber& to, bool ends) {
     switched_from = this;
     switched_to = &to;
+    given_up_ = !ends;
+    to.given_up_ = false;
+#if defined(LORRY_EMULATION_FINDS_RACES)
+    constexpr unsigned orders_nothing = 1;
+    if (!owns_stack_) sanitizer_thread_ = __tsan_get_current_fiber();
+    __tsan_switch_to_fiber(to.sanitizer_thread_, orders_nothing);
+#endif
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(ends ? nullptr : &sanitizer_state_, to.stack_, to.stack_bytes_);
 #else

@@ -1,9 +1,40 @@
 // A stack of its own to run code on, and the switch from one to another: what an emulated CUDA thread is made of. Used by machine.cpp.
+//
+// Under the thread sanitizer (LORRY_EMULATION_FINDS_RACES) a fiber is a thread: what two of them access is a race, unless one released a
+// mark that the other acquired in between. machine.cpp marks what CUDA orders; its own data, which the fibers share, are Unwatched.
 #pragma once
 
 #include <cstddef>
 
 namespace lorry::kernels::cuda::emulation {
+
+#if defined(LORRY_EMULATION_FINDS_RACES)
+constexpr bool finds_races = true;
+#else
+constexpr bool finds_races = false;
+#endif
+
+// What the running fiber did before release(mark) happened before what another one does after acquire(mark). Nothing where no races are
+// looked for.
+void release(void* mark);
+void acquire(void* mark);
+
+// While it lives, what the running fiber accesses is no race.
+class Unwatched {
+public:
+    Unwatched();
+    ~Unwatched();
+    Unwatched(const Unwatched&) = delete;
+    Unwatched& operator=(const Unwatched&) = delete;
+};
+// The opposite, inside an Unwatched.
+class Watched {
+public:
+    Watched();
+    ~Watched();
+    Watched(const Watched&) = delete;
+    Watched& operator=(const Watched&) = delete;
+};
 
 // Not tied to an operating system's thread: whoever calls switch_to runs on.
 class Fiber {
@@ -34,6 +65,8 @@ private:
     bool owns_stack_ = false;
     void* stack_pointer_ = nullptr;
     void* sanitizer_state_ = nullptr;
+    void* sanitizer_thread_ = nullptr;
+    bool given_up_ = false;  // left, and neither ended nor gone on with
     void (*entry_)() = nullptr;
 };
 

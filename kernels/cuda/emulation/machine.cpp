@@ -2,6 +2,7 @@
 #include "kernels/cuda/emulation/machine.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
@@ -36,8 +37,13 @@ struct Copy {
     bool landed = false;
 };
 
+constexpr int fiber_sets = finds_races ? 4 : 1;
+
 struct Thread {
-    Fiber fiber{stack_bytes};
+    Thread() {
+        for (auto& each : fibers) each = std::make_unique<Fiber>(stack_bytes);
+    }
+    std::array<std::unique_ptr<Fiber>, fiber_sets> fibers;  // one runs, which the block's set says
     bool ended = true;
     Wait waits_for = Wait::nothing;
     WarpOperation operation = WarpOperation::barrier;
@@ -48,8 +54,23 @@ struct Thread {
     int copy_group = 0;
 };
 
+// What a block's barriers order; a barrier must not be mixed up with the next one, which some threads reach before others left this one.
+struct Marks {
+    struct TwoInTurn {
+        char marks[2] = {};
+        int passed = 0;
+        void* current() { return &marks[passed % 2]; }
+    };
+    TwoInTurn block;
+    TwoInTurn warps[threads_max / warp_size];
+};
+
 struct FreeMemory {
     void operator()(std::byte* memory) const { std::free(memory); }
+};
+struct BlockMemory {
+    std::unique_ptr<std::byte, FreeMemory> shared;
+    std::unique_ptr<Marks> marks;
 };
 
 const char* name_of(WarpOperation operation) {
@@ -114,6 +135,7 @@ private:
     void release_barrier();
     std::string waiting_threads() const;
     static void land(Copy& copy);
+    Fiber& fiber() { return *self().fibers[static_cast<std::size_t>(set_)]; }
 
     std::mutex mutex_;  // held by a launch
     Schedule schedule_;
@@ -125,10 +147,14 @@ private:
     const std::function<void()>* body_ = nullptr;
     std::vector<std::unique_ptr<Thread>> threads_;
     std::unique_ptr<Fiber> launcher_;
+    char begins_ = 0;  // marks: of the launcher before a block, and of all threads that ended
+    char ends_ = 0;
+    std::vector<BlockMemory> used_;  // of blocks that ended: what another one gets would be ordered after it, or a race with it
 
     // Of the block.
     Index3 block_;
-    std::unique_ptr<std::byte, FreeMemory> shared_;
+    int set_ = 0;
+    BlockMemory memory_;
     std::vector<int> ready_;  // threads that may run; the next one stands last unless the order is drawn
     int running_ = 0;
     int alive_ = 0;
@@ -156,6 +182,8 @@ void Machine::run(const Shape& shape, const std::function<void()>& body) {
         block_ = {static_cast<int>(index % x), static_cast<int>(index / x % y), static_cast<int>(index / x / y)};
         run_block();
     }
+    acquire(&ends_);
+    used_.clear();
 }
 
 void Machine::run_block() {
@@ -163,15 +191,17 @@ void Machine::run_block() {
         void* memory = nullptr;
         if (posix_memalign(&memory, 128, shape_.shared_bytes) != 0) throw std::bad_alloc();
         std::memset(memory, 0xFF, shape_.shared_bytes);
-        shared_.reset(static_cast<std::byte*>(memory));
+        memory_.shared.reset(static_cast<std::byte*>(memory));
     }
+    memory_.marks = std::make_unique<Marks>();
     alive_ = shape_.threads;
     at_barrier_ = 0;
     failure_.reset();
     ready_.clear();
+    set_ = finds_races ? static_cast<int>(random_() % fiber_sets) : 0;
     for (int i = 0; i < shape_.threads; ++i) {
         Thread& thread = thread_at(i);
-        thread.fiber.restart(&thread_main);
+        thread.fibers[static_cast<std::size_t>(set_)]->restart(&thread_main);
         thread.ended = false;
         thread.waits_for = Wait::nothing;
         thread.priority = schedule_.order == Order::run_ahead ? random_() : 0;
@@ -180,8 +210,10 @@ void Machine::run_block() {
         ready_.push_back(schedule_.order == Order::ascending ? shape_.threads - 1 - i : i);
     }
     running_ = take_ready();
-    launcher_->switch_to(self().fiber);
-    shared_.reset();
+    release(&begins_);
+    launcher_->switch_to(fiber());
+    if (finds_races) used_.push_back(std::move(memory_));
+    memory_ = {};
     if (failure_) std::rethrow_exception(*failure_);
 }
 
@@ -194,7 +226,10 @@ void Machine::thread_main() {
 
 void Machine::body_of_thread() {
     try {
+        acquire(&begins_);
         (*body_)();
+        release(&ends_);
+        const Unwatched own_data;
         Thread& me = self();
         if (!me.copies.empty()) fault("ended with a cp.async that it never waited for", me.where);
         me.ended = true;
@@ -223,16 +258,17 @@ int Machine::take_ready() {
 
 // Lets the next thread run, or the launcher when the block is done or broken.
 void Machine::go_on(bool ends) {
-    Thread& me = self();
+    Fiber& mine = fiber();
     Fiber* next = launcher_.get();
     if (!failure_ && !ready_.empty()) {
+        const Unwatched own_data;
         const int thread = take_ready();
         if (thread == running_) return;
         running_ = thread;
-        next = &self().fiber;
+        next = &fiber();
     }
-    if (ends) me.fiber.end_in(*next);
-    me.fiber.switch_to(*next);
+    if (ends) mine.end_in(*next);
+    mine.switch_to(*next);
 }
 
 std::string Machine::waiting_threads() const {
@@ -250,11 +286,12 @@ std::byte* Machine::shared_memory(std::size_t bytes, const std::source_location&
     if (bytes > shape_.shared_bytes) {
         fault("wants " + std::to_string(bytes) + " bytes of shared memory, the launch gave " + std::to_string(shape_.shared_bytes), where);
     }
-    return shared_.get();
+    return memory_.shared.get();
 }
 
 void Machine::release_barrier() {
     at_barrier_ = 0;
+    ++memory_.marks->block.passed;
     for (int i = 0; i < shape_.threads; ++i) {
         const int index = schedule_.order == Order::ascending ? shape_.threads - 1 - i : i;
         Thread& thread = thread_at(index);
@@ -272,9 +309,12 @@ void Machine::barrier(const std::source_location& where) {
     barrier_place_ = where;
     me.waits_for = Wait::block;
     me.where = where;
+    void* const mark = memory_.marks->block.current();
+    release(mark);
     if (++at_barrier_ == alive_) release_barrier();
     if (ready_.empty()) fault("the threads wait for each other for ever:" + waiting_threads(), where);
     go_on(false);
+    acquire(mark);
 }
 
 void Machine::warp_operation(WarpOperation operation, void* operands, void (*compute)(const Operands& all),
@@ -284,6 +324,9 @@ void Machine::warp_operation(WarpOperation operation, void* operands, void (*com
     me.operation = operation;
     me.where = where;
     me.operands = operands;
+    Marks::TwoInTurn& marks = memory_.marks->warps[running_ / warp_size];
+    void* const mark = marks.current();
+    release(mark);
     const int first = running_ / warp_size * warp_size;
     if (first + warp_size > shape_.threads) fault(std::string(name_of(operation)) + " in a warp that is not full", where);
     Operands all{};
@@ -300,7 +343,13 @@ void Machine::warp_operation(WarpOperation operation, void* operands, void (*com
         all[static_cast<std::size_t>(lane)] = other.operands;
     }
     if (complete) {
-        if (compute != nullptr) compute(all);
+        acquire(mark);
+        if (compute != nullptr) {
+            const Watched operands_of_kernel;
+            compute(all);
+        }
+        release(mark);
+        ++marks.passed;
         for (int i = 0; i < warp_size; ++i) {
             const int lane = schedule_.order == Order::ascending ? warp_size - 1 - i : i;
             thread_at(first + lane).waits_for = Wait::nothing;
@@ -309,10 +358,12 @@ void Machine::warp_operation(WarpOperation operation, void* operands, void (*com
     }
     if (ready_.empty()) fault("the threads wait for each other for ever:" + waiting_threads(), where);
     go_on(false);
+    acquire(mark);
 }
 
 void Machine::land(Copy& copy) {
     if (copy.landed) return;
+    const Watched memory_of_kernel;
     constexpr int width = 16;
     if (copy.bytes > 0) std::memcpy(copy.to, copy.from, static_cast<std::size_t>(copy.bytes));
     std::memset(static_cast<std::byte*>(copy.to) + copy.bytes, 0, static_cast<std::size_t>(width - copy.bytes));
@@ -323,7 +374,8 @@ void Machine::copy_async(const Copy& copy, const std::source_location& where) {
     const auto aligned = [](const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0; };
     if (!aligned(copy.to) || !aligned(copy.from)) fault("cp.async between addresses that are not multiples of 16", where);
     const auto* const to = static_cast<const std::byte*>(copy.to);
-    if (to < shared_.get() || to + 16 > shared_.get() + shape_.shared_bytes) fault("cp.async to memory that is not shared", where);
+    if (to < memory_.shared.get() || to + 16 > memory_.shared.get() + shape_.shared_bytes)
+        fault("cp.async to memory that is not shared", where);
     Thread& me = self();
     me.where = where;
     me.copies.push_back(copy);
@@ -343,7 +395,10 @@ void Machine::copy_async_wait(int groups_in_flight) {
 }  // namespace
 
 void set_schedule(const Schedule& schedule) { Machine::get().set_schedule(schedule); }
-void run(const Shape& shape, const std::function<void()>& body) { Machine::get().run(shape, body); }
+void run(const Shape& shape, const std::function<void()>& body) {
+    const Unwatched own_data;
+    Machine::get().run(shape, body);
+}
 std::uint64_t bank_conflicts() { return Machine::get().bank_conflicts(); }
 void count_bank_conflict() { ++Machine::get().bank_conflicts(); }
 int thread_in_block() { return Machine::get().thread(); }
@@ -352,14 +407,22 @@ Index3 block() { return Machine::get().block(); }
 Index3 grid() { return Machine::get().grid(); }
 void fault(const std::string& what, const std::source_location& where) { Machine::get().fault(what, where); }
 std::byte* shared_memory(std::size_t bytes, const std::source_location& where) { return Machine::get().shared_memory(bytes, where); }
-void barrier(const std::source_location& where) { Machine::get().barrier(where); }
+void barrier(const std::source_location& where) {
+    const Unwatched own_data;
+    Machine::get().barrier(where);
+}
 void warp_operation(WarpOperation operation, void* operands, void (*compute)(const Operands& all), const std::source_location& where) {
+    const Unwatched own_data;
     Machine::get().warp_operation(operation, operands, compute, where);
 }
 void copy_async(void* to, const void* from, int bytes, const std::source_location& where) {
+    const Unwatched own_data;
     Machine::get().copy_async({.to = to, .from = from, .bytes = bytes}, where);
 }
 void copy_async_commit() { Machine::get().copy_async_commit(); }
-void copy_async_wait(int groups_in_flight) { Machine::get().copy_async_wait(groups_in_flight); }
+void copy_async_wait(int groups_in_flight) {
+    const Unwatched own_data;
+    Machine::get().copy_async_wait(groups_in_flight);
+}
 
 }  // namespace lorry::kernels::cuda::emulation
