@@ -225,7 +225,8 @@ bool is_finite(const Tensor& tensor) {
         case kernels::Format::float32: return has_finite_exponents<std::uint32_t>(tensor.bytes, 0x7F80'0000U);
         case kernels::Format::float16: return has_finite_exponents<std::uint16_t>(tensor.bytes, 0x7C00U);
         case kernels::Format::bfloat16: return has_finite_exponents<std::uint16_t>(tensor.bytes, 0x7F80U);
-        case kernels::Format::int8_rows: break;
+        case kernels::Format::int8_rows:
+        case kernels::Format::fp8_rows: break;
     }
     CHECK(false, "a checkpoint's tensors are floating-point numbers");
     return false;

@@ -265,11 +265,11 @@ struct SampleArgs {
 };
 
 struct DeviceInfo {
-    std::string name;                             // "cpu (avx512, 2 threads)"
-    std::string fingerprint;                      // kernels and chip kind: part of system_fingerprint
-    std::size_t memory_total = 0;                 // bytes
-    std::size_t memory_free = 0;                  // bytes, now
-    bool has_own_memory = false;                  // a GPU's; else these are the machine's
+    std::string name;              // "cpu (avx512, 2 threads)"
+    std::string fingerprint;       // kernels and chip kind: part of system_fingerprint
+    std::size_t memory_total = 0;  // bytes
+    std::size_t memory_free = 0;   // bytes, now
+    bool has_own_memory = false;   // a GPU's; else these are the machine's
 };
 
 class Backend {
@@ -315,12 +315,15 @@ enum class CpuIsa : std::uint8_t { scalar, avx2, avx512, avx512bf16, avx512amx }
 
 // int8: matmul weights as int8 with a scale per output, and their inputs as int8 with a scale per row, made as they come.
 // int4: the same, but those int8 are themselves stored in 4.5 bits; embeddings stay int8.
-enum class Quantization : std::uint8_t { none, int8, int4 };
+// fp8: as int8 with e4m3 (1 sign, 4 exponent, 3 fraction bits: Micikevicius et al. 2022) in place of the integers; embeddings stay wide.
+// The CPU has int8 and int4, the GPU fp8.
+enum class Quantization : std::uint8_t { none, int8, int4, fp8 };
 constexpr const char* name_of(Quantization quantization) {
     switch (quantization) {
         case Quantization::none: return "none";
         case Quantization::int8: return "int8";
         case Quantization::int4: return "int4";
+        case Quantization::fp8: return "fp8";
     }
     return "";
 }
@@ -339,13 +342,14 @@ struct CpuOptions {
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
 
 struct CudaOptions {
-    Format weights = Format::bfloat16;            // storage of packed weights, adapters and KV; float32 is strict parity
+    Format weights = Format::bfloat16;  // storage of packed weights, adapters and KV; float32 is strict parity
+    Quantization quantize = Quantization::none;
 };
 
 // What stands in the way of using a GPU, for people (built without CUDA, no driver, no device); nullopt when one can be used.
 std::optional<std::string> cuda_obstacle();
 
-// The first GPU. Throws std::runtime_error with the obstacle when there is none.
+// The first GPU. Throws std::runtime_error with the obstacle when there is none, or what to choose instead of options it lacks.
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options);
 
 }  // namespace lorry::kernels

@@ -9,17 +9,19 @@
 namespace lorry::kernels {
 
 // How an element is stored. int8_rows are what int8 matmuls read: a row holds an int8 for each element and a scale for all of them, in
-// the place of a row of float32 (the backend knows where).
-enum class Format : std::uint8_t { float32, float16, bfloat16, int8_rows };
+// the place of a row of float32 (the backend knows where). fp8_rows: the same with 8 bits of floating point (e4m3) for each element.
+enum class Format : std::uint8_t { float32, float16, bfloat16, int8_rows, fp8_rows };
 
-// From one element to the next; of int8_rows, what an element takes of its row's place.
-constexpr std::size_t bytes_of(Format format) { return format == Format::float32 || format == Format::int8_rows ? 4 : 2; }
+constexpr bool has_row_scales(Format format) { return format == Format::int8_rows || format == Format::fp8_rows; }
+// From one element to the next; of rows with scales, what an element takes of its row's place.
+constexpr std::size_t bytes_of(Format format) { return format == Format::float32 || has_row_scales(format) ? 4 : 2; }
 constexpr const char* name_of(Format format) {
     switch (format) {
         case Format::float32: return "float32";
         case Format::float16: return "float16";
         case Format::bfloat16: return "bfloat16";
         case Format::int8_rows: return "int8_rows";
+        case Format::fp8_rows: return "fp8_rows";
     }
     return "";
 }
@@ -43,7 +45,7 @@ struct Matrix {
     // Columns [begin, begin + count) of all rows.
     Matrix slice_columns(std::int64_t begin, std::int64_t count) const {
         CHECK(begin >= 0 && count >= 0 && begin + count <= columns, "column slice lies outside its matrix");
-        CHECK(format != Format::int8_rows, "a row with one scale is not cut");
+        CHECK(!has_row_scales(format), "a row with one scale is not cut");
         Matrix part = *this;
         part.data = static_cast<std::byte*>(data) + static_cast<std::size_t>(begin) * bytes_of(format);
         part.columns = count;

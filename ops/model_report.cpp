@@ -82,6 +82,7 @@ std::size_t weight_bytes(const engine::ModelReport& model, const kernels::CpuOpt
         case kernels::Quantization::none: return all * kernels::bytes_of(options.weights);
         case kernels::Quantization::int8: return all;
         case kernels::Quantization::int4: return embeddings + (all - embeddings) * 9 / 16;
+        case kernels::Quantization::fp8: return embeddings * kernels::bytes_of(options.weights) + (all - embeddings);
     }
     return 0;
 }
@@ -89,7 +90,9 @@ std::size_t weight_bytes(const engine::ModelReport& model, const kernels::CpuOpt
 void check_memory(const Settings& settings, ModelCheck& check) {
     const ModelConfig& config = check.model.config;
     const kernels::CpuOptions options = cpu_options(settings);
-    const auto backend = kernels::make_cpu_backend(options);
+    // Keys and values are the same however weights are stored, which only a GPU may be able to.
+    const auto backend =
+        kernels::make_cpu_backend({.threads = options.threads, .isa = options.isa, .weights = options.weights, .kv = options.kv});
     check.weight_bytes = weight_bytes(check.model, options);
     check.kv_token_bytes = backend->kv_block_bytes(engine::kv_shape_of(config)) / static_cast<std::size_t>(backend->block_size());
     check.memory_limit = memory_limit();

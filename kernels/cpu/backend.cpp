@@ -15,6 +15,7 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
     if (options.weights != Format::float32 && options.weights != Format::bfloat16) {
         throw std::runtime_error("the CPU stores weights as float32 or bfloat16: choose one of these");
     }
+    if (options.quantize == Quantization::fp8) throw std::runtime_error("the CPU has no fp8 weights: choose int8 or int4");
     const CpuIsa isa = cpu::usable_isa(options.isa);
     const int threads = options.threads > 0 ? options.threads : cpu::usable_processors();
     const cpu::Kernels& kernels = cpu::kernels_of(isa);
@@ -229,9 +230,10 @@ void CpuBackend::store_row(const Matrix& out, std::int64_t row, const float* fro
         case Format::float32: std::memcpy(to, from, static_cast<std::size_t>(out.columns) * sizeof(float)); return;
         case Format::bfloat16: return kernels_.to_bfloat16(from, to, out.columns);
         case Format::int8_rows: return kernels_.to_int8(from, to, out.columns);
-        case Format::float16: break;
+        case Format::float16:
+        case Format::fp8_rows: break;
     }
-    CHECK(false, "the CPU's matmuls read no float16");
+    CHECK(false, "the CPU's matmuls read no float16 and no fp8");
 }
 
 void CpuBackend::load_row(const Matrix& in, std::int64_t row, float* to) const {
@@ -240,9 +242,10 @@ void CpuBackend::load_row(const Matrix& in, std::int64_t row, float* to) const {
         case Format::float32: std::memcpy(to, from, static_cast<std::size_t>(in.columns) * sizeof(float)); return;
         case Format::bfloat16: return kernels_.from_bfloat16(from, to, in.columns);
         case Format::int8_rows: return kernels_.from_int8(from, to, in.columns);
-        case Format::float16: break;
+        case Format::float16:
+        case Format::fp8_rows: break;
     }
-    CHECK(false, "the CPU's matmuls read no float16");
+    CHECK(false, "the CPU's matmuls read no float16 and no fp8");
 }
 
 void CpuBackend::embed(const EmbedArgs& args) {

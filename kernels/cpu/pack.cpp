@@ -89,7 +89,8 @@ void read_any_part(const WeightPart& part, const Take& take) {
         case Format::float32: return read_part<ReadFloat32>(part, take);
         case Format::float16: return read_part<ReadFloat16>(part, take);
         case Format::bfloat16: return read_part<ReadBfloat16>(part, take);
-        case Format::int8_rows: break;
+        case Format::int8_rows:
+        case Format::fp8_rows: break;
     }
     CHECK(false, "a checkpoint's weights are floating-point numbers");
 }

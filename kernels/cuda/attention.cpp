@@ -40,7 +40,11 @@ void CudaBackend::attention(const AttentionArgs& args) {
     const KvLayer layer = cache.layer(args.layer);
     const std::size_t bytes = attention_workspace_bytes(planned.plan, args.kv_heads, layer.padded_head_dim);
     constexpr std::int64_t window_max = std::numeric_limits<std::int32_t>::max();
-    run_attention({.out = view_of(args.out),
+    // Heads end in different blocks, and only a row that is whole has a scale.
+    const bool narrows = args.out.format == Format::fp8_rows;
+    Matrix out = args.out;
+    if (narrows) out.format = Format::float32;
+    run_attention({.out = view_of(out),
                    .qkv = float32_view_of(args.qkv),
                    .heads = int_of(args.heads),
                    .head_dim = int_of(args.head_dim),
@@ -56,6 +60,9 @@ void CudaBackend::attention(const AttentionArgs& args) {
                    .merge_count = int_of(std::ssize(planned.plan.merges)),
                    .workspace = attention_scratch_.of<float>(bytes / sizeof(float))},
                   stream_.get());
+    check_launch("attention");
+    if (!narrows) return;
+    run_quantize({.rows = view_of(args.out), .row_count = int_of(args.out.rows), .columns = int_of(args.out.columns)}, stream_.get());
     check_launch("attention");
 }
 

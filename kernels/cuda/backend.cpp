@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kernels/cuda/devices.h"
+#include "kernels/cuda/fp8.h"
 #include "kernels/cuda/views.h"
 #include "schema/check.h"
 
@@ -28,9 +29,13 @@ private:
 }  // namespace
 
 View view_of(const Matrix& matrix) {
-    CHECK(matrix.format == Format::float32 || matrix.format == Format::bfloat16, "the GPU's activations are float32 or bfloat16");
+    CHECK(matrix.format == Format::float32 || matrix.format == Format::bfloat16 || matrix.format == Format::fp8_rows,
+          "the GPU's activations are float32, bfloat16 or fp8");
     CHECK(matrix.rows == 0 || (matrix.data != nullptr && matrix.stride >= matrix.columns), "a matrix has memory for its rows");
-    return {matrix.data, matrix.format, matrix.stride};
+    if (matrix.format != Format::fp8_rows) return {matrix.data, matrix.format, matrix.stride};
+    const std::int64_t bytes = matrix.stride * static_cast<std::int64_t>(bytes_of(matrix.format));
+    CHECK(fp8_scale_offset(matrix.columns) + static_cast<std::int64_t>(sizeof(float)) <= bytes, "a row of fp8 has room for its scale");
+    return {matrix.data, matrix.format, bytes};
 }
 
 View float32_view_of(const Matrix& matrix) {
@@ -43,7 +48,7 @@ int int_of(std::int64_t x) {
     return static_cast<int>(x);
 }
 
-CudaBackend::CudaBackend(Format weights) : name_(choose_device()), weights_(weights), tables_(stream_) {
+CudaBackend::CudaBackend(Format weights, bool fp8) : name_(choose_device()), weights_(weights), fp8_(fp8), tables_(stream_) {
     CHECK(weights == Format::float32 || weights == Format::bfloat16, "weights are stored as float32 or bfloat16");
 }
 
@@ -54,7 +59,7 @@ DeviceInfo CudaBackend::info() const {
     std::size_t total = 0;
     check(cudaMemGetInfo(&free, &total), "asking for its memory");
     return {.name = "cuda (" + name_ + ")",
-            .fingerprint = std::string("cuda-") + kernels_version + "-" + kernels::name_of(weights_) + "-" + name_,
+            .fingerprint = std::string("cuda-") + kernels_version + "-" + kernels::name_of(weights_) + (fp8_ ? "-fp8-" : "-") + name_,
             .memory_total = total,
             .memory_free = free,
             .has_own_memory = true};
@@ -77,8 +82,9 @@ void CudaBackend::read_back(std::span<std::byte> to, const void* from) {
     stream_.wait();
 }
 
-std::unique_ptr<PackedWeight> CudaBackend::pack_weight(std::span<const WeightPart> parts, WeightRole) {
-    return std::make_unique<CudaWeight>(parts, weights_, loads_);
+std::unique_ptr<PackedWeight> CudaBackend::pack_weight(std::span<const WeightPart> parts, WeightRole role) {
+    const bool narrow = fp8_ && role == WeightRole::projection;
+    return std::make_unique<CudaWeight>(parts, narrow ? Format::fp8_rows : weights_, loads_);
 }
 
 std::unique_ptr<PackedLora> CudaBackend::pack_lora(std::span<const LoraPart> parts) {
@@ -140,6 +146,7 @@ void CudaBackend::embed(const EmbedArgs& args) {
     check_step(args.step);
     const auto& tokens = static_cast<const CudaWeight&>(args.tokens);
     const auto* const positions = static_cast<const CudaWeight*>(args.positions);
+    CHECK(tokens.input_format() == weights_, "embed: tables are wide");
     CHECK(args.out.rows == args.step.rows && args.out.columns == tokens.in_features(), "embed: out is [rows, hidden]");
     CHECK(positions == nullptr || positions->in_features() == tokens.in_features(), "embed: positions are as wide as tokens");
     for (const TokenId token : args.step.tokens) CHECK(token >= 0 && token < tokens.out_features(), "embed: a token is in the vocabulary");
@@ -187,6 +194,7 @@ void CudaBackend::matmul(const MatmulArgs& args) {
     run_matmul({.out = float32_view_of(args.out),
                 .in = view_of(args.in),
                 .weight = weight.view(),
+                .weight_scales = weight.scales(),
                 .bias = args.bias.empty() ? nullptr : args.bias.data,
                 .accumulate = args.accumulate,
                 .rows = int_of(args.in.rows),

@@ -18,8 +18,9 @@ namespace lorry::kernels::cuda {
 
 class CudaBackend final : public Backend {
 public:
-    // weights: float32 or bfloat16, also of the KV cache and of what matmuls read. Throws std::runtime_error when no GPU can be used.
-    explicit CudaBackend(Format weights);
+    // weights: float32 or bfloat16, also of the KV cache and of what matmuls read. fp8: projections and what they read are fp8 instead.
+    // Throws std::runtime_error when no GPU can be used.
+    CudaBackend(Format weights, bool fp8);
 
     DeviceInfo info() const override;
     std::unique_ptr<Buffer> allocate(std::size_t bytes) override;
@@ -71,10 +72,12 @@ private:
 
     void check_step(const StepInputs& step) const;
     const PlannedAttention& planned_attention(const AttentionArgs& args);
+    View widened(const Matrix& in);
     static void check_launch(const char* op);
 
     const std::string name_;
     const Format weights_;
+    const bool fp8_;
     Stream stream_;
     Stream loads_;
     DevicePool pool_{loads_, stream_};
@@ -82,6 +85,7 @@ private:
     Step step_;
     std::vector<std::unique_ptr<PlannedAttention>> planned_;  // of this step
     Scratch lora_scratch_;
+    Scratch widened_scratch_;
     Scratch attention_scratch_;
     Scratch weight_scratch_;
     Scratch result_scratch_;

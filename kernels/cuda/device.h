@@ -8,11 +8,14 @@
 //   barrier(), warp_barrier()                            all threads of the block, or of the warp, come here before any goes on
 //   shuffle_xor(x, mask), shuffle_from(x, from), ballot(b)    between the lanes of a full warp
 //   multiply_add(d, a, b)                                mma.sync m16n8k16 of bfloat16 with float32 sums (PTX ISA 9.7.14.5.8's fragments)
+//   multiply_add_fp8(d, a, b)                            the same m16n8k32 of e4m3; of the numbers that are none, what comes out is open
+//   widen(four, low, high)                               four e4m3 to two pairs of bfloat16, which is exact
 //   load_matrices(r, row), ..._transposed(r, row)        ldmatrix x4: lane 8 m + i names row i of matrix m
 //   copy_async(to, from, wanted)                         16 bytes, global to shared memory; zeros if not wanted: `from` is then not read
 //   copy_async_commit(), copy_async_wait<groups>()       closes a group; waits until at most that many groups are in flight
 //   atomic_add(to, x), atomic_or(to, x)                  on 32-bit words in global memory, by any threads; nothing is returned
 //   pack(low, high), to_bfloat16(x), to_float(x)         float32 to bfloat16 rounds to nearest even
+//   to_fp8(x)                                            as fp8_of
 //
 // Warp operations need all 32 lanes at the same place: guard what they are for, not the operation.
 #pragma once
@@ -20,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/fp8.h"
 #include "kernels/cuda/runtime.h"
 
 namespace lorry::kernels::cuda {
@@ -64,6 +68,7 @@ __device__ T warp_sum(T x) {
     return x;
 }
 __device__ inline float larger(float a, float b) { return a > b ? a : b; }
+__device__ inline std::uint32_t larger(std::uint32_t a, std::uint32_t b) { return a > b ? a : b; }
 template <class T>
 __device__ T warp_largest(T x) {
     for (int distance = warp_size / 2; distance > 0; distance /= 2) x = larger(x, shuffle_xor(x, distance));
@@ -82,10 +87,50 @@ __device__ T block_sum(T x, T* scratch) {
     return sum;
 }
 
-// Elements of a matrix in either format.
+// The largest over the block, as block_sum.
+template <class T>
+__device__ T block_largest(T x, T* scratch) {
+    x = warp_largest(x);
+    if (lane() == 0) scratch[warp()] = x;
+    barrier();
+    T largest = scratch[0];
+    for (int i = 1; i < block_threads() / warp_size; ++i) largest = larger(largest, scratch[i]);
+    barrier();
+    return largest;
+}
+
+// multiply_add_fp8 for chips without such an mma: every e4m3 is a bfloat16. The four neighbours in a register become two pairs, which
+// take the places of neighbours 8 apart, in a and b alike: another order of k.
+__device__ inline void multiply_add_widened(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        std::uint32_t left[4];
+        std::uint32_t right[2];
+        widen(a[2 * half], left[0], left[2]);
+        widen(a[2 * half + 1], left[1], left[3]);
+        widen(b[half], right[0], right[1]);
+        multiply_add(d, left, right);
+    }
+}
+
+__device__ inline void multiply_add_fp8(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
+    multiply_add_widened(d, a, b);
+#else
+    multiply_add_e4m3(d, a, b);
+#endif
+}
+
+// Elements of a matrix in either wide format.
 __device__ inline float load(const float* from) { return *from; }
 __device__ inline float load(const Bfloat16* from) { return to_float(*from); }
 __device__ inline void store(float* to, float x) { *to = x; }
 __device__ inline void store(Bfloat16* to, float x) { *to = to_bfloat16(x); }
+
+// Where a row of fp8 has its scale.
+__device__ inline float* scale_of(Fp8* row, std::int64_t columns) { return reinterpret_cast<float*>(row + fp8_scale_offset(columns)); }
+__device__ inline const float* scale_of(const Fp8* row, std::int64_t columns) {
+    return reinterpret_cast<const float*>(row + fp8_scale_offset(columns));
+}
 
 }  // namespace lorry::kernels::cuda

@@ -38,6 +38,27 @@ __device__ inline void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], 
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// Not for __CUDA_ARCH__ below 890.
+__device__ inline void multiply_add_e4m3(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+// An e4m3's bits in the place of a bfloat16's are its value times 2^-120.
+__device__ inline std::uint32_t widen_pair(std::uint32_t pair) {
+    constexpr std::uint32_t from_exponent = 0x7B807B80;  // twice 2^120
+    std::uint32_t widened;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;"
+        : "=r"(widened)
+        : "r"((pair & 0x80008000U) | (pair & 0x7F007F00U) >> 4), "r"(from_exponent), "r"(0x80008000U));
+    return widened;
+}
+__device__ inline void widen(std::uint32_t four, std::uint32_t& low, std::uint32_t& high) {
+    // Each byte to the upper half of 16 bits.
+    low = widen_pair(__byte_perm(four, 0, 0x1404));
+    high = widen_pair(__byte_perm(four, 0, 0x3424));
+}
+
 __device__ inline std::uint32_t shared_address(const void* address) {
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(address));
 }
@@ -47,6 +68,7 @@ __device__ inline void load_matrices(std::uint32_t (&r)[4], const Bfloat16* row)
                  : "r"(shared_address(row))
                  : "memory");
 }
+__device__ inline void load_matrices(std::uint32_t (&r)[4], const Fp8* row) { load_matrices(r, reinterpret_cast<const Bfloat16*>(row)); }
 __device__ inline void load_matrices_transposed(std::uint32_t (&r)[4], const Bfloat16* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -73,6 +95,16 @@ __device__ inline std::uint32_t pack(float low, float high) {
 }
 __device__ inline Bfloat16 to_bfloat16(float x) { return {static_cast<std::uint16_t>(pack(x, 0.0F))}; }
 __device__ inline float to_float(Bfloat16 x) { return __uint_as_float(static_cast<std::uint32_t>(x.bits) << 16); }
+
+__device__ inline Fp8 to_fp8(float x) {
+#if __CUDA_ARCH__ >= 890
+    std::uint16_t pair;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0F), "f"(x));
+    return {static_cast<std::uint8_t>(pair)};
+#else
+    return fp8_of(x);
+#endif
+}
 
 // Starts kernel(arguments...) on the stream; a launch that is refused shows in cudaGetLastError().
 template <class... Parameters, class... Arguments>

@@ -56,7 +56,10 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
     if (options.weights == Format::float16) {
         throw std::runtime_error("the GPU stores weights as float32 or bfloat16, not float16: choose one of these");
     }
-    return std::make_unique<cuda::CudaBackend>(options.weights);
+    if (options.quantize == Quantization::int8 || options.quantize == Quantization::int4) {
+        throw std::runtime_error(std::string("the GPU has no ") + name_of(options.quantize) + " weights: choose fp8");
+    }
+    return std::make_unique<cuda::CudaBackend>(options.weights, options.quantize == Quantization::fp8);
 }
 
 }  // namespace lorry::kernels

@@ -10,7 +10,7 @@
 
 namespace lorry::kernels::cuda {
 
-// One matrix in float32 or bfloat16.
+// One matrix in float32, bfloat16 or fp8 (fp8.h); a stride of fp8 is bytes.
 struct View {
     void* data = nullptr;
     Format format = Format::float32;
@@ -40,12 +40,14 @@ struct NormTask {
 };
 void run_norm(const NormTask& task, cudaStream_t stream);
 
-// out (+)= in weight' + bias; weight [out_features, in_features], rows padded with zeros to in_features_multiple.
+// out (+)= in weight' + bias; weight [out_features, in_features], rows padded with zeros to in_features_multiple. fp8 elements are
+// multiplied by the scales of their row and output.
 struct MatmulTask {
     View out;  // float32
     View in;   // in weight's format
     View weight;
-    const float* bias = nullptr;  // null: none
+    const float* weight_scales = nullptr;  // fp8: [out_features]
+    const float* bias = nullptr;           // null: none
     bool accumulate = false;
     int rows = 0;
     int in_features = 0;
@@ -160,6 +162,23 @@ struct GatherTask {
     int columns = 0;
 };
 void run_gather(const GatherTask& task, cudaStream_t stream);
+
+// Makes rows of fp8 of the rows of float32 that stand in their places.
+struct QuantizeTask {
+    View rows;  // fp8
+    int row_count = 0;
+    int columns = 0;
+};
+void run_quantize(const QuantizeTask& task, cudaStream_t stream);
+
+// out = in, rounded once.
+struct WidenTask {
+    View out;  // float32 or bfloat16
+    View in;   // fp8
+    int rows = 0;
+    int columns = 0;
+};
+void run_widen(const WidenTask& task, cudaStream_t stream);
 
 // What the device must know of one SampleRow.
 struct DrawTable {

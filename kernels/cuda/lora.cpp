@@ -7,9 +7,18 @@
 
 namespace lorry::kernels::cuda {
 
+// What the low-rank updates read of rows of fp8.
+View CudaBackend::widened(const Matrix& in) {
+    const View out{widened_scratch_.of<std::byte>(static_cast<std::size_t>(in.rows * in.columns) * bytes_of(weights_)), weights_,
+                   in.columns};
+    run_widen({.out = out, .in = view_of(in), .rows = int_of(in.rows), .columns = int_of(in.columns)}, stream_.get());
+    check_launch("lora");
+    return out;
+}
+
 void CudaBackend::lora(const LoraArgs& args) {
     CHECK(args.out.rows == args.in.rows, "lora: out has a row for each row of in");
-    CHECK(args.in.format == weights_, "lora: in has the format that matmuls read");
+    CHECK(args.in.format == weights_ || args.in.format == Format::fp8_rows, "lora: in has the format that matmuls read");
     std::vector<LoraShape> shapes;
     std::int64_t rank_sum_max = 0;
     std::int64_t out_features_max = 0;
@@ -32,6 +41,7 @@ void CudaBackend::lora(const LoraArgs& args) {
     LoraPlan plan;
     plan_lora(args.groups, shapes, weights_ == Format::float32 ? 1 : ceil_div(args.in.columns, split_features), plan);
     if (plan.shrink.empty()) return;
+    const View in = args.in.format == Format::fp8_rows ? widened(args.in) : view_of(args.in);
     const auto tables_of = [&](const std::vector<LoraPiece>& pieces) {
         std::vector<LoraTable> tables;
         tables.reserve(pieces.size());
@@ -46,7 +56,7 @@ void CudaBackend::lora(const LoraArgs& args) {
         return tables_.put(tables);
     };
     run_lora({.out = float32_view_of(args.out),
-              .in = view_of(args.in),
+              .in = in,
               .weights = weights_,
               .shrink = tables_of(plan.shrink),
               .expand = tables_of(plan.expand),

@@ -1,5 +1,6 @@
 // out (+)= in weight' + bias. Every output is one sum over the input features in the same order whatever the number of rows, so a row's
-// result does not depend on the batch. bfloat16 runs on tensor cores; float32, which exists for strict parity, is one chain per output.
+// result does not depend on the batch. bfloat16 and fp8 run on tensor cores; float32, which exists for strict parity, is one chain per
+// output.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
 
@@ -7,87 +8,108 @@ namespace lorry::kernels::cuda {
 
 namespace {
 
-constexpr int tile = 64;   // rows and outputs of a block
-constexpr int depth = 32;  // input features of a step
-constexpr int warps = 4;   // each computes a quarter of the tile
+constexpr int tile = 64;  // rows and outputs of a block
+constexpr int warps = 4;  // each computes a quarter of the tile
 constexpr int threads = warps * warp_size;
-constexpr int stride = depth + 8;  // rows of 80 bytes: ldmatrix finds each in other banks
-static_assert(in_features_multiple % depth == 0);
 
+// How rows of T lie in shared memory, in elements.
+constexpr int chunk_bytes = 16;  // what is copied at once
+constexpr int chunks = 4;        // of a row
+template <class T>
+constexpr int chunk = chunk_bytes / static_cast<int>(sizeof(T));
+template <class T>
+constexpr int depth = chunks* chunk_bytes / static_cast<int>(sizeof(T));  // input features of a step
+template <class T>
+constexpr int stride = depth<T> + chunk<T>;  // rows of 80 bytes: ldmatrix finds each in other banks
+static_assert(in_features_multiple % depth<Bfloat16> == 0 && in_features_multiple % depth<Fp8> == 0);
+
+template <class T>
+using Tile = T[tile][stride<T>];
+template <class T>
 struct Shared {
-    alignas(16) Bfloat16 in[2][tile][stride];
-    alignas(16) Bfloat16 weight[2][tile][stride];
+    alignas(16) Tile<T> in[2];
+    alignas(16) Tile<T> weight[2];
 };
 
-// in[row, k …] of the block's tile; chunks of eight elements, zeros beyond the matrix. `aligned`: chunks start at multiples of 16 bytes.
-template <bool aligned>
-__device__ void load_in(const MatmulTask& task, Bfloat16 (&to)[tile][stride], int row_begin, int k_begin) {
-    const auto* const in = static_cast<const Bfloat16*>(task.in.data);
-    for (int i = thread_in_block(); i < tile * depth / 8; i += threads) {
-        const int row = i / (depth / 8);
-        const int k = i % (depth / 8) * 8;
+// in[row, k …] of the block's tile in chunks, zeros beyond the matrix. `aligned`: chunks start at multiples of 16 bytes.
+template <bool aligned, class T>
+__device__ void load_in(const MatmulTask& task, Tile<T>& to, int row_begin, int k_begin) {
+    const auto* const in = static_cast<const T*>(task.in.data);
+    for (int i = thread_in_block(); i < tile * chunks; i += threads) {
+        const int row = i / chunks;
+        const int k = i % chunks * chunk<T>;
         const bool row_exists = row_begin + row < task.rows;
-        const Bfloat16* const from = in + (row_begin + row) * task.in.stride + k_begin + k;
+        const T* const from = in + (row_begin + row) * task.in.stride + k_begin + k;
         if constexpr (aligned) {
             const bool wanted = row_exists && k_begin + k < task.in_features;
             copy_async(&to[row][k], wanted ? from : in, wanted);
         } else {
-            for (int j = 0; j < 8; ++j) to[row][k + j] = row_exists && k_begin + k + j < task.in_features ? from[j] : Bfloat16{};
+            for (int j = 0; j < chunk<T>; ++j) to[row][k + j] = row_exists && k_begin + k + j < task.in_features ? from[j] : T{};
         }
     }
 }
 
-__device__ void load_weight(const MatmulTask& task, Bfloat16 (&to)[tile][stride], int out_begin, int k_begin) {
-    const auto* const weight = static_cast<const Bfloat16*>(task.weight.data);
-    for (int i = thread_in_block(); i < tile * depth / 8; i += threads) {
-        const int out = i / (depth / 8);
-        const int k = i % (depth / 8) * 8;
+template <class T>
+__device__ void load_weight(const MatmulTask& task, Tile<T>& to, int out_begin, int k_begin) {
+    const auto* const weight = static_cast<const T*>(task.weight.data);
+    for (int i = thread_in_block(); i < tile * chunks; i += threads) {
+        const int out = i / chunks;
+        const int k = i % chunks * chunk<T>;
         const bool wanted = out_begin + out < task.out_features;
         copy_async(&to[out][k], wanted ? weight + (out_begin + out) * task.weight.stride + k_begin + k : weight, wanted);
     }
 }
 
-// d += one step of the tile: the warp's 32 rows from row_begin, 32 outputs from out_begin.
-__device__ void multiply_step(const Bfloat16 (&in)[tile][stride], const Bfloat16 (&weight)[tile][stride], int row_begin, int out_begin,
-                              float (&d)[2][4][4]) {
-    for (int k = 0; k < depth; k += 16) {
+__device__ void multiply(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], Bfloat16) { multiply_add(d, a, b); }
+__device__ void multiply(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], Fp8) { multiply_add_fp8(d, a, b); }
+
+// d += one step of the tile: the warp's 32 rows from row_begin, 32 outputs from out_begin. Fragments of 16 rows are two chunks deep.
+template <class T>
+__device__ void multiply_step(const Tile<T>& in, const Tile<T>& weight, int row_begin, int out_begin, float (&d)[2][4][4]) {
+    for (int k = 0; k < depth<T>; k += 2 * chunk<T>) {
         std::uint32_t a[2][4];
-        for (int m = 0; m < 2; ++m) load_matrices(a[m], &in[row_begin + m * 16 + lane() % 16][k + lane() / 16 * 8]);
+        for (int m = 0; m < 2; ++m) load_matrices(a[m], &in[row_begin + m * 16 + lane() % 16][k + lane() / 16 * chunk<T>]);
 #pragma unroll
         for (int n = 0; n < 4; n += 2) {
             std::uint32_t b[4];
-            load_matrices(b, &weight[out_begin + n * 8 + lane() / 16 * 8 + lane() % 8][k + lane() / 8 % 2 * 8]);
+            load_matrices(b, &weight[out_begin + n * 8 + lane() / 16 * 8 + lane() % 8][k + lane() / 8 % 2 * chunk<T>]);
             for (int m = 0; m < 2; ++m) {
-                multiply_add(d[m][n], a[m], {b[0], b[1]});
-                multiply_add(d[m][n + 1], a[m], {b[2], b[3]});
+                multiply(d[m][n], a[m], {b[0], b[1]}, T{});
+                multiply(d[m][n + 1], a[m], {b[2], b[3]}, T{});
             }
         }
     }
 }
 
-template <bool aligned>
-__global__ void __launch_bounds__(threads) matmul_bfloat16(MatmulTask task) {
-    auto& shared = shared_memory<Shared>();
+// By what the sum of elements is to be multiplied.
+__device__ float scale_of_sum(const MatmulTask&, std::int64_t, int, Bfloat16) { return 1.0F; }
+__device__ float scale_of_sum(const MatmulTask& task, std::int64_t row, int output, Fp8) {
+    return *scale_of(static_cast<const Fp8*>(task.in.data) + row * task.in.stride, task.in_features) * task.weight_scales[output];
+}
+
+template <bool aligned, class T>
+__global__ void __launch_bounds__(threads) matmul_tiles(MatmulTask task) {
+    auto& shared = shared_memory<Shared<T>>();
     const int out_block = block().x * tile;
     const int row_block = block().y * tile;
     const int row_begin = warp() / 2 * 32;
     const int out_begin = warp() % 2 * 32;
-    const int steps = (task.in_features + depth - 1) / depth;
+    const int steps = (task.in_features + depth<T> - 1) / depth<T>;
     float d[2][4][4] = {};
 
-    load_in<aligned>(task, shared.in[0], row_block, 0);
-    load_weight(task, shared.weight[0], out_block, 0);
+    load_in<aligned, T>(task, shared.in[0], row_block, 0);
+    load_weight<T>(task, shared.weight[0], out_block, 0);
     copy_async_commit();
     for (int step = 0; step < steps; ++step) {
         // An empty group at the end keeps the count of groups the same in every step.
         if (step + 1 < steps) {
-            load_in<aligned>(task, shared.in[(step + 1) % 2], row_block, (step + 1) * depth);
-            load_weight(task, shared.weight[(step + 1) % 2], out_block, (step + 1) * depth);
+            load_in<aligned, T>(task, shared.in[(step + 1) % 2], row_block, (step + 1) * depth<T>);
+            load_weight<T>(task, shared.weight[(step + 1) % 2], out_block, (step + 1) * depth<T>);
         }
         copy_async_commit();
         copy_async_wait<1>();
         barrier();
-        multiply_step(shared.in[step % 2], shared.weight[step % 2], row_begin, out_begin, d);
+        multiply_step<T>(shared.in[step % 2], shared.weight[step % 2], row_begin, out_begin, d);
         barrier();  // the next step's loads overwrite what was read here
     }
 
@@ -102,7 +124,8 @@ __global__ void __launch_bounds__(threads) matmul_bfloat16(MatmulTask task) {
                 const int output = out_block + out_begin + n * 8 + lane() % 4 * 2 + i % 2;
                 if (row >= task.rows || output >= task.out_features) continue;
                 float* const to = out + row * task.out.stride + output;
-                const float sum = task.bias == nullptr ? d[m][n][i] : d[m][n][i] + task.bias[output];
+                float sum = d[m][n][i] * scale_of_sum(task, row, output, T{});
+                if (task.bias != nullptr) sum += task.bias[output];
                 *to = task.accumulate ? *to + sum : sum;
             }
         }
@@ -139,20 +162,27 @@ void run_float32(MatmulTask task, cudaStream_t stream) {
     }
 }
 
+template <class T>
+void run_tiles(const MatmulTask& task, cudaStream_t stream) {
+    const bool aligned =
+        task.in_features % chunk<T> == 0 && task.in.stride % chunk<T> == 0 && reinterpret_cast<std::uintptr_t>(task.in.data) % 16 == 0;
+    const Launch how{.blocks = {static_cast<int>(ceil_div(task.out_features, tile)), static_cast<int>(ceil_div(task.rows, tile))},
+                     .threads = threads,
+                     .shared_bytes = sizeof(Shared<T>),
+                     .stream = stream};
+    if (aligned) {
+        launch(matmul_tiles<true, T>, how, task);
+    } else {
+        launch(matmul_tiles<false, T>, how, task);
+    }
+}
+
 }  // namespace
 
 void run_matmul(const MatmulTask& task, cudaStream_t stream) {
-    if (task.weight.format == Format::float32) return run_float32(task, stream);
-    const bool aligned = task.in_features % 8 == 0 && task.in.stride % 8 == 0 && reinterpret_cast<std::uintptr_t>(task.in.data) % 16 == 0;
-    const Launch how{.blocks = {static_cast<int>(ceil_div(task.out_features, tile)), static_cast<int>(ceil_div(task.rows, tile))},
-                     .threads = threads,
-                     .shared_bytes = sizeof(Shared),
-                     .stream = stream};
-    if (aligned) {
-        launch(matmul_bfloat16<true>, how, task);
-    } else {
-        launch(matmul_bfloat16<false>, how, task);
-    }
+    if (task.in.format == Format::float32) return run_float32(task, stream);
+    if (task.in.format == Format::fp8_rows) return run_tiles<Fp8>(task, stream);
+    run_tiles<Bfloat16>(task, stream);
 }
 
 }  // namespace lorry::kernels::cuda

@@ -1,14 +1,16 @@
 // RMSNorm and LayerNorm of float32 rows. A block per row, sums in an order that depends on the row's width alone.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/row.h"
 
 namespace lorry::kernels::cuda {
 
 namespace {
 
-constexpr int threads_most = 256;
+constexpr int threads_most = row_threads_max;
 struct Shared {
     float sums[threads_most / warp_size];
+    RowScratch row;
 };
 
 template <class Out>
@@ -28,10 +30,10 @@ __global__ void norm(NormTask task) {
     float squares = 0.0F;
     for (int i = thread_in_block(); i < task.columns; i += block_threads()) squares = fmaf(in[i] - mean, in[i] - mean, squares);
     const float factor = 1.0F / sqrtf(block_sum(squares, shared.sums) / columns + task.epsilon);
-    for (int i = thread_in_block(); i < task.columns; i += block_threads()) {
+    store_row(out, task.columns, shared.row, [&](int i) {
         const float scaled = (in[i] - mean) * factor * task.weight[i];
-        store(out + i, task.bias == nullptr ? scaled : scaled + task.bias[i]);
-    }
+        return task.bias == nullptr ? scaled : scaled + task.bias[i];
+    });
 }
 
 }  // namespace
@@ -41,6 +43,8 @@ void run_norm(const NormTask& task, cudaStream_t stream) {
         .blocks = {task.rows}, .threads = threads_for(task.columns, threads_most), .shared_bytes = sizeof(Shared), .stream = stream};
     if (task.out.format == Format::float32) {
         launch(norm<float>, how, task);
+    } else if (task.out.format == Format::fp8_rows) {
+        launch(norm<Fp8>, how, task);
     } else {
         launch(norm<Bfloat16>, how, task);
     }

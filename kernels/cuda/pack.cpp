@@ -1,11 +1,13 @@
 // Lays weights out as the kernels read them and copies them to the device; see pack.h. Formats are converted as for the CPU.
 #include "kernels/cuda/pack.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <string>
 
 #include "kernels/cpu/pack.h"
+#include "kernels/cuda/fp8.h"
 #include "schema/check.h"
 
 namespace lorry::kernels::cuda {
@@ -13,13 +15,23 @@ namespace lorry::kernels::cuda {
 namespace {
 
 // Panels of width 1 are a row-major matrix [out, in].
-cpu::Storage storage_of(Format format) { return format == Format::float32 ? cpu::Storage::float32 : cpu::Storage::bfloat16; }
+cpu::Storage storage_of(Format format) { return format == Format::bfloat16 ? cpu::Storage::bfloat16 : cpu::Storage::float32; }
 cpu::Panels row_major(std::span<const WeightPart> parts, Format format, float scale = 1.0F) {
     return cpu::pack_panels(parts, {.storage = storage_of(format), .width = 1, .group = 1}, {.scale = scale});
 }
 
 void upload(std::byte* to, const std::byte* from, std::size_t bytes, const Stream& stream) {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream.get()), "copying weights");
+}
+
+// One output's weights [in_features]; returns their scale.
+float quantize_fp8(std::span<const float> weights, Fp8* codes) {
+    std::uint32_t largest = 0;
+    for (const float weight : weights) largest = std::max(largest, magnitude_bits(weight));
+    const float scale = fp8_scale(largest);
+    const float inverse = 1.0F / scale;
+    for (std::size_t i = 0; i < weights.size(); ++i) codes[i] = fp8_of(weights[i] * inverse);
+    return scale;
 }
 
 int padded_or_throw(const KvShape& shape) {
@@ -37,15 +49,32 @@ CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, const S
     const cpu::Panels panels = row_major(parts, format);
     out_features_ = panels.out_features;
     in_features_ = panels.in_features;
-    const auto row = static_cast<std::size_t>(in_features_) * bytes_of(format);
-    const auto stride = static_cast<std::size_t>(view().stride) * bytes_of(format);
-    const auto rows = static_cast<std::size_t>(out_features_);
-    memory_ = DeviceMemory(rows * stride);
+    if (format != Format::fp8_rows) {
+        upload_rows(panels.memory.data(), bytes_of(format), stream);
+        return;
+    }
+    const auto* const weights = reinterpret_cast<const float*>(panels.memory.data());
+    std::vector<Fp8> codes(static_cast<std::size_t>(out_features_ * in_features_));
+    std::vector<float> scales(static_cast<std::size_t>(out_features_));
+    for (std::size_t i = 0; i < scales.size(); ++i) {
+        const auto row = i * static_cast<std::size_t>(in_features_);
+        scales[i] = quantize_fp8({weights + row, static_cast<std::size_t>(in_features_)}, codes.data() + row);
+    }
+    scales_ = DeviceMemory(scales.size() * sizeof(float));
+    upload(scales_.data(), reinterpret_cast<const std::byte*>(scales.data()), scales_.bytes(), stream);
+    upload_rows(reinterpret_cast<const std::byte*>(codes.data()), sizeof(Fp8), stream);
+}
+
+void CudaWeight::upload_rows(const std::byte* rows, std::size_t element_bytes, const Stream& stream) {
+    const auto row = static_cast<std::size_t>(in_features_) * element_bytes;
+    const auto stride = static_cast<std::size_t>(view().stride) * element_bytes;
+    const auto count = static_cast<std::size_t>(out_features_);
+    memory_ = DeviceMemory(count * stride);
     if (row == stride) {
-        upload(memory_.data(), panels.memory.data(), rows * row, stream);
+        upload(memory_.data(), rows, count * row, stream);
     } else {
         check(cudaMemsetAsync(memory_.data(), 0, memory_.bytes(), stream.get()), "clearing a weight");
-        for (std::size_t i = 0; i < rows; ++i) upload(memory_.data() + i * stride, panels.memory.data() + i * row, row, stream);
+        for (std::size_t i = 0; i < count; ++i) upload(memory_.data() + i * stride, rows + i * row, row, stream);
     }
     stream.wait();
 }

@@ -11,21 +11,26 @@
 
 namespace lorry::kernels::cuda {
 
-// [out_features, in_features] row-major, rows filled up with zeros to in_features_multiple.
+// [out_features, in_features] row-major, rows filled up with zeros to in_features_multiple. Format fp8_rows: elements of fp8.h, with the
+// scales of all outputs in a vector of their own.
 class CudaWeight final : public PackedWeight {
 public:
     CudaWeight(std::span<const WeightPart> parts, Format format, const Stream& stream);
     std::int64_t out_features() const override { return out_features_; }
     std::int64_t in_features() const override { return in_features_; }
-    std::size_t bytes() const override { return memory_.bytes(); }
+    std::size_t bytes() const override { return memory_.bytes() + scales_.bytes(); }
     Format input_format() const override { return format_; }
     View view() const { return {memory_.data(), format_, round_up(in_features_, in_features_multiple)}; }
+    const float* scales() const { return reinterpret_cast<const float*>(scales_.data()); }  // null unless fp8
 
 private:
+    void upload_rows(const std::byte* rows, std::size_t element_bytes, const Stream& stream);
+
     Format format_;
     std::int64_t out_features_ = 0;
     std::int64_t in_features_ = 0;
     DeviceMemory memory_;
+    DeviceMemory scales_;
 };
 
 // The A matrices of all parts as the rows of one matrix, each true rank after the other, and the B of each part, as LoraTable says; one

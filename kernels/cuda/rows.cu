@@ -1,12 +1,15 @@
-// What only moves or adds rows: embedding, the rows that sample, biases of row groups. A block per row.
+// What only moves, adds or converts rows: embedding, the rows that sample, biases of row groups, fp8 and back. A block per row.
+#include <type_traits>
+
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/row.h"
 
 namespace lorry::kernels::cuda {
 
 namespace {
 
-constexpr int threads_most = 256;
+constexpr int threads_most = row_threads_max;
 
 template <class T>
 __global__ void embed(EmbedTask task) {
@@ -28,6 +31,35 @@ __global__ void gather(GatherTask task) {
     auto* const out = static_cast<T*>(task.out.data) + row * task.out.stride;
     const auto* const in = static_cast<const T*>(task.in.data) + from_row * task.in.stride;
     for (int i = thread_in_block(); i < task.columns; i += block_threads()) out[i] = in[i];
+    if constexpr (std::is_same_v<T, Fp8>) {
+        if (thread_in_block() == 0) *scale_of(out, task.columns) = *scale_of(in, task.columns);
+    }
+}
+
+__global__ void quantize(QuantizeTask task) {
+    auto& scratch = shared_memory<RowScratch>();
+    auto* const codes = static_cast<Fp8*>(task.rows.data) + block().x * task.rows.stride;
+    const auto* const wide = reinterpret_cast<const float*>(codes);
+    std::uint32_t largest = 0;
+    for (int i = thread_in_block(); i < task.columns; i += block_threads()) largest = larger(largest, magnitude_bits(wide[i]));
+    const float scale = fp8_scale(block_largest(largest, scratch.largest));
+    const float inverse = 1.0F / scale;
+    for (int begin = 0; begin < task.columns; begin += block_threads()) {
+        const int i = begin + thread_in_block();
+        const float x = i < task.columns ? wide[i] : 0.0F;
+        barrier();  // what is written next lies where this round and those before it have read
+        if (i < task.columns) codes[i] = to_fp8(x * inverse);
+    }
+    if (thread_in_block() == 0) *scale_of(codes, task.columns) = scale;
+}
+
+template <class T>
+__global__ void widen_rows(WidenTask task) {
+    const std::int64_t row = block().x;
+    auto* const out = static_cast<T*>(task.out.data) + row * task.out.stride;
+    const auto* const in = static_cast<const Fp8*>(task.in.data) + row * task.in.stride;
+    const float scale = *scale_of(in, task.columns);
+    for (int i = thread_in_block(); i < task.columns; i += block_threads()) store(out + i, float_of(in[i]) * scale);
 }
 
 __global__ void group_bias(GroupBiasTask task) {
@@ -53,8 +85,28 @@ void run_gather(const GatherTask& task, cudaStream_t stream) {
     const Launch how{.blocks = {task.rows}, .threads = threads_for(task.columns, threads_most), .shared_bytes = 0, .stream = stream};
     if (task.out.format == Format::float32) {
         launch(gather<float>, how, task);
+    } else if (task.out.format == Format::fp8_rows) {
+        launch(gather<Fp8>, how, task);
     } else {
         launch(gather<Bfloat16>, how, task);
+    }
+}
+
+void run_quantize(const QuantizeTask& task, cudaStream_t stream) {
+    launch(quantize,
+           {.blocks = {task.row_count},
+            .threads = threads_for(task.columns, threads_most),
+            .shared_bytes = sizeof(RowScratch),
+            .stream = stream},
+           task);
+}
+
+void run_widen(const WidenTask& task, cudaStream_t stream) {
+    const Launch how{.blocks = {task.rows}, .threads = threads_for(task.columns, threads_most), .shared_bytes = 0, .stream = stream};
+    if (task.out.format == Format::float32) {
+        launch(widen_rows<float>, how, task);
+    } else {
+        launch(widen_rows<Bfloat16>, how, task);
     }
 }
 

@@ -14,7 +14,7 @@ constexpr std::int64_t kv_block_size = 64;
 // Tokens whose attention is one sum; the sums of a context are merged in order. Fixed, so that a row's result does not depend on how its
 // spans were handed out.
 constexpr std::int64_t kv_span = 256;
-constexpr std::int64_t in_features_multiple = 32;  // of a weight's rows in memory; filled up with zeros
+constexpr std::int64_t in_features_multiple = 64;  // of a weight's rows in memory; filled up with zeros
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 constexpr std::int64_t round_up(std::int64_t a, std::int64_t multiple) { return ceil_div(a, multiple) * multiple; }

@@ -6,7 +6,7 @@
 
 namespace lorry::kernels::cuda {
 
-View view_of(const Matrix& matrix);          // float32 or bfloat16
+View view_of(const Matrix& matrix);          // float32, bfloat16 or fp8_rows
 View float32_view_of(const Matrix& matrix);  // float32
 int int_of(std::int64_t x);                  // within 32 bits
 

@@ -350,6 +350,8 @@ INSTANTIATE_TEST_SUITE_P(Formats, Invariance,
                                          Stored{Format::bfloat16, kernels::Quantization::int4},
                                          Stored{Format::bfloat16, kernels::Quantization::int8, kernels::KvFormat::int8}),
                          [](const auto& stored) { return stored.param.name(); });
+INSTANTIATE_TEST_SUITE_P(SlowGpu, Invariance, testing::Values(Stored{Format::bfloat16, kernels::Quantization::fp8}),
+                         [](const auto& stored) { return stored.param.name(); });
 
 }  // namespace
 }  // namespace lorry::engine

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cuda/fp8.h"
 #include "kernels/cuda/pack.h"
 
 namespace lorry::kernels::testing {
@@ -28,9 +29,14 @@ constexpr Tolerance tolerances[] = {
     {"paired_attention", 2e-5, 2e-2, "queries and weights are rounded to bfloat16 as well: each changes a weight by up to 1/256 of it"},
     {"lora", 2e-5, 2e-5, "two matmuls; the factors are rounded beforehand"},
     {"lora_by_pairs", 2e-5, 1e-2, "A x is rounded to bfloat16 as well: where it lies between two values it may go either way"},
-    {"narrow", 1e-7, 1e-7, "the same value; reading an int8 back rounds once"},
+    {"narrow", 1e-7, 1e-7, "the same value; reading an int8 or an fp8 back rounds once"},
     {"logprob", 1e-5, 1e-5, "one sum of exponentials in pieces"},
 };
+
+// Where a row has its scale, in bytes.
+std::int64_t scale_offset(Format format, std::int64_t columns) {
+    return format == Format::fp8_rows ? cuda::fp8_scale_offset(columns) : cpu::int8_scale_offset(columns);
+}
 
 }  // namespace
 
@@ -47,7 +53,7 @@ bool Device::multiplies_pairs() const {
 
 std::unique_ptr<Backend> Device::make(int threads) const {
     if (!lacks().empty()) return nullptr;
-    if (is_gpu()) return make_cuda_backend({.weights = weights});
+    if (is_gpu()) return make_cuda_backend({.weights = weights, .quantize = quantize});
     if (kernels != nullptr) {
         const cpu::DotKernels* dot = weights == Format::bfloat16 ? kernels->bfloat16_dot : nullptr;
         const cpu::DotKernels& int4 = int4_kernels != nullptr ? *int4_kernels : cpu::int4_kernels_of(CpuIsa::scalar);
@@ -69,6 +75,7 @@ std::vector<Device> devices() {
             {.name = "emulated_avx512" + suffix, .weights = weights, .needs = CpuIsa::avx2, .kernels = &emulated_avx512_kernels()});
         result.push_back({.name = "cuda" + suffix, .weights = weights});
     }
+    result.push_back({.name = "cuda_fp8", .weights = Format::bfloat16, .quantize = Quantization::fp8});
     result.push_back({.name = "emulated_avx512bf16_bfloat16",
                       .weights = Format::bfloat16,
                       .needs = CpuIsa::avx2,
@@ -137,15 +144,16 @@ Memory::Memory(Backend& backend, const reference::Table& from, Format format, st
     std::vector<std::byte> bytes = download(0, from.rows);
     for (std::int64_t row = 0; row < from.rows; ++row) {
         std::byte* const to = bytes.data() + static_cast<std::size_t>(row) * row_bytes();
-        const float scale = reference::input_scale(from, row);
+        const float scale = format == Format::fp8_rows ? reference::fp8_scale(from, row) : reference::input_scale(from, row);
         for (std::int64_t i = 0; i < from.columns; ++i) {
             const auto value = static_cast<float>(stored.at(row, i));
             const auto half = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
             if (format == Format::float32) std::memcpy(to + i * 4, &value, 4);
             if (format == Format::bfloat16) std::memcpy(to + i * 2, &half, 2);
             if (format == Format::int8_rows) to[i] = static_cast<std::byte>(128 + (scale > 0.0F ? std::lrintf(value / scale) : 0));
+            if (format == Format::fp8_rows) to[i] = static_cast<std::byte>(cuda::fp8_of(value / scale).bits);
         }
-        if (format == Format::int8_rows) std::memcpy(to + cpu::int8_scale_offset(from.columns), &scale, 4);
+        if (has_row_scales(format)) std::memcpy(to + scale_offset(format, from.columns), &scale, 4);
     }
     backend.upload(buffer_->data(), bytes);
 }
@@ -172,22 +180,26 @@ std::vector<float> Memory::read_row(std::int64_t row) const {
     const std::byte* const from = bytes.data();
     std::vector<float> values(static_cast<std::size_t>(matrix_.columns));
     float scale = 0.0F;
-    if (matrix_.format == Format::int8_rows) std::memcpy(&scale, from + cpu::int8_scale_offset(matrix_.columns), 4);
+    if (has_row_scales(matrix_.format)) std::memcpy(&scale, from + scale_offset(matrix_.format, matrix_.columns), 4);
     for (std::size_t i = 0; i < values.size(); ++i) {
         std::uint16_t half = 0;
         if (matrix_.format == Format::float32) std::memcpy(&values[i], from + i * 4, 4);
         if (matrix_.format == Format::bfloat16) std::memcpy(&half, from + i * 2, 2);
         if (matrix_.format == Format::bfloat16) values[i] = std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16);
         if (matrix_.format == Format::int8_rows) values[i] = static_cast<float>(std::to_integer<int>(from[i]) - 128) * scale;
+        if (matrix_.format == Format::fp8_rows) values[i] = cuda::float_of({std::to_integer<std::uint8_t>(from[i])}) * scale;
     }
     return values;
 }
 
 bool Memory::padding_is_untouched() const {
     const std::vector<std::byte> bytes = download(0, matrix_.rows);
-    const std::size_t used = matrix_.format == Format::int8_rows
-                                 ? static_cast<std::size_t>(cpu::int8_scale_offset(matrix_.columns)) + sizeof(float)
-                                 : static_cast<std::size_t>(matrix_.columns) * bytes_of(matrix_.format);
+    std::size_t used = static_cast<std::size_t>(matrix_.columns) * bytes_of(matrix_.format);
+    if (has_row_scales(matrix_.format)) {
+        const std::size_t end = static_cast<std::size_t>(scale_offset(matrix_.format, matrix_.columns)) + sizeof(float);
+        // Attention on the GPU makes rows of fp8 in the place of those of float32.
+        used = matrix_.format == Format::fp8_rows ? std::max(used, end) : end;
+    }
     for (std::size_t i = 0; i < bytes.size(); ++i) {
         if (i % row_bytes() >= used && bytes[i] != untouched_byte(i)) return false;
     }
@@ -198,6 +210,7 @@ reference::Table stored_weight(const reference::Table& values, const PackedWeigh
     // How near int4 is to the values is for quantize_test.cpp to say.
     const auto* const on_cpu = dynamic_cast<const cpu::CpuWeight*>(&weight);
     if (on_cpu != nullptr && on_cpu->panels().storage == cpu::Storage::int4) return unpacked_weight(on_cpu->panels());
+    if (weight.input_format() == Format::fp8_rows) return reference::fp8_rows(values);
     return weight.input_format() == Format::int8_rows ? reference::quantized_weight(values) : reference::rounded(values, weights);
 }
 
@@ -212,6 +225,7 @@ reference::Table unpacked_weight(const cpu::Panels& panels) {
 }
 
 reference::Table stored_inputs(const reference::Table& values, Format format) {
+    if (format == Format::fp8_rows) return reference::fp8_rows(values);
     return format == Format::int8_rows ? reference::quantized_inputs(values) : reference::rounded(values, format);
 }
 

@@ -37,6 +37,8 @@ struct Device {
     bool multiplies_pairs() const;
     // What matmuls read where no dot kernels are in use.
     Format input() const { return is_gpu() ? weights : Format::float32; }
+    // What its ops can write besides float32.
+    std::vector<Format> narrow_formats() const { return {Format::bfloat16, is_gpu() ? Format::fp8_rows : Format::int8_rows}; }
     // What this machine lacks for it, for people; empty: nothing.
     std::string lacks() const;
     // Null when the machine lacks something.

@@ -308,6 +308,71 @@ TEST(Emulation, MatrixFragmentsMultiplyAsMatricesDo) {
     EXPECT_EQ(emulation::bank_conflicts(), conflicts) << "rows of 48 bytes lie in different banks";
 }
 
+struct Fp8Fragments {
+    alignas(16) Fp8 a[16][48];
+    alignas(16) Fp8 b[16][48];  // [n][k]
+};
+// d[16, 16] = a b, by the mma of e4m3 and by those of bfloat16 that stand in for it.
+__global__ void multiply_fp8(float* narrow, float* widened, const Fp8* a, const Fp8* b) {
+    auto& shared = shared_memory<Fp8Fragments>();
+    for (int i = lane(); i < 512; i += warp_size) {
+        shared.a[i / 32][i % 32] = a[i];
+        shared.b[i % 16][i / 16] = b[i];
+    }
+    warp_barrier();
+    std::uint32_t left[4];
+    std::uint32_t right[4];
+    load_matrices(left, &shared.a[lane() % 16][lane() / 16 * 16]);
+    load_matrices(right, &shared.b[lane() / 16 * 8 + lane() % 8][lane() / 8 % 2 * 16]);
+    float d[2][4] = {};
+    multiply_add_e4m3(d[0], left, {right[0], right[1]});
+    multiply_add_e4m3(d[1], left, {right[2], right[3]});
+    float e[2][4] = {};
+    multiply_add_widened(e[0], left, {right[0], right[1]});
+    multiply_add_widened(e[1], left, {right[2], right[3]});
+    for (int n = 0; n < 2; ++n) {
+        for (int i = 0; i < 4; ++i) {
+            const int at = (lane() / 4 + i / 2 * 8) * 16 + n * 8 + lane() % 4 * 2 + i % 2;
+            narrow[at] = d[n][i];
+            widened[at] = e[n][i];
+        }
+    }
+}
+
+TEST(Emulation, FragmentsOfFp8MultiplyAsMatricesDo) {
+    std::mt19937_64 random(20261121);
+    std::vector<Fp8> a(512);  // [16, 32]
+    std::vector<Fp8> b(512);  // [32, 16]
+    // Their products are multiples of 2^-18 below 2^6 by less than 2^24: every sum is exact. Both signs, zero and numbers below 2^-6.
+    for (Fp8& x : a) x = {static_cast<std::uint8_t>((random() & 0x80U) | random() % 0x20)};
+    for (Fp8& x : b) x = {static_cast<std::uint8_t>((random() & 0x80U) | random() % 0x20)};
+    std::vector<float> want(256);
+    for (std::size_t row = 0; row < 16; ++row) {
+        for (std::size_t column = 0; column < 16; ++column) {
+            for (std::size_t k = 0; k < 32; ++k) want[row * 16 + column] += float_of(a[row * 32 + k]) * float_of(b[k * 16 + column]);
+        }
+    }
+    std::vector<float> narrow(256);
+    std::vector<float> widened(256);
+    launch(multiply_fp8, {.blocks = {}, .threads = warp_size, .shared_bytes = sizeof(Fp8Fragments), .stream = nullptr}, narrow.data(),
+           widened.data(), a.data(), b.data());
+    EXPECT_EQ(narrow, want);
+    EXPECT_EQ(widened, want);
+}
+
+TEST(Emulation, WidenedFp8KeepsEveryNumber) {
+    for (unsigned bits = 0; bits < 256; ++bits) {
+        if ((bits & 0x7FU) == 0x7FU) continue;
+        std::uint32_t low = 0;
+        std::uint32_t high = 0;
+        widen(bits << 8 | bits << 16, low, high);
+        const float value = float_of({static_cast<std::uint8_t>(bits)});
+        EXPECT_EQ(low, pack(0.0F, value));
+        EXPECT_EQ(high, pack(value, 0.0F));
+        EXPECT_EQ(to_float(Bfloat16{static_cast<std::uint16_t>(low >> 16)}), value) << "exactly";
+    }
+}
+
 __global__ void vote_and_sum(std::uint32_t* votes, int* sums, int* picked) {
     votes[thread_in_block()] = ballot(lane() % 3 == 0);
     sums[thread_in_block()] = warp_sum(lane());

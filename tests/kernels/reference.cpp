@@ -59,6 +59,27 @@ Table quantized_inputs(Table in) {
     return in;
 }
 
+double e4m3(double value) {
+    const double magnitude = std::abs(value);
+    const int exponent = magnitude > 0.0 ? std::max(std::ilogb(magnitude), -6) : -6;
+    const double step = std::ldexp(1.0, exponent - 3);
+    return std::copysign(std::min(std::nearbyint(magnitude / step) * step, 448.0), value);
+}
+
+float fp8_scale(const Table& rows, std::int64_t row) { return std::max(largest_of(rows, row) / 448.0F, 1e-30F); }
+
+Table fp8_rows(Table rows) {
+    for (std::int64_t r = 0; r < rows.rows; ++r) {
+        const float scale = fp8_scale(rows, r);
+        const float inverse = 1.0F / scale;
+        for (std::int64_t k = 0; k < rows.columns; ++k) {
+            double& value = rows.at(r, k);
+            value = e4m3(static_cast<double>(static_cast<float>(value) * inverse)) * static_cast<double>(scale);
+        }
+    }
+    return rows;
+}
+
 Table matmul(const Table& in, const Table& weight) {
     Table out(in.rows, weight.rows);
     for (std::int64_t r = 0; r < in.rows; ++r) {

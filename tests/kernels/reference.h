@@ -32,6 +32,12 @@ Table quantized_inputs(Table in);
 // The step of one row of inputs.
 float input_scale(const Table& in, std::int64_t row);
 
+// The same of fp8, of either: each number the nearest e4m3 times its row's scale, by which the largest becomes 448.
+Table fp8_rows(Table rows);
+float fp8_scale(const Table& rows, std::int64_t row);
+// The e4m3 nearest to a number, of two the even one, 448 at most.
+double e4m3(double value);
+
 // in [rows, k], weight [n, k]: [rows, n].
 Table matmul(const Table& in, const Table& weight);
 Table norm(NormKind kind, const Table& in, const std::vector<double>& weight, const std::vector<double>& bias, double epsilon);

@@ -94,6 +94,12 @@ inline Bfloat16 to_bfloat16(float x) {
 inline std::uint32_t pack(float low, float high) {
     return std::uint32_t{to_bfloat16(low).bits} | (std::uint32_t{to_bfloat16(high).bits} << 16U);
 }
+inline Fp8 to_fp8(float x) { return fp8_of(x); }
+inline void widen(std::uint32_t four, std::uint32_t& low, std::uint32_t& high) {
+    const auto element = [&](int i) { return float_of({static_cast<std::uint8_t>(four >> 8 * i)}); };
+    low = pack(element(0), element(1));
+    high = pack(element(2), element(3));
+}
 
 namespace emulation {
 
@@ -105,6 +111,21 @@ struct MultiplyOperands {
     const std::uint32_t* a;
     const std::uint32_t* b;
 };
+
+// d += a b over all lanes' fragments of d.
+template <std::size_t depth>
+void add_product(const float (&a)[16][depth], const float (&b)[depth][8], const Operands& all) {
+    float product[16][8] = {};
+    for (std::size_t row = 0; row < 16; ++row) {
+        for (std::size_t k = 0; k < depth; ++k) {
+            for (std::size_t column = 0; column < 8; ++column) product[row][column] += a[row][k] * b[k][column];
+        }
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        const auto& operands = *static_cast<const MultiplyOperands*>(all[i]);
+        for (std::size_t part = 0; part < 4; ++part) operands.d[part] += product[i / 4 + part / 2 * 8][2 * (i % 4) + part % 2];
+    }
+}
 
 // In every fragment, lane 4 g + t holds elements of row (or column) g and of the pair of columns (or rows) 2 t.
 inline void multiply_all(const Operands& all) {
@@ -124,21 +145,29 @@ inline void multiply_all(const Operands& all) {
             b[2 * t + part * 8 + 1][g] = to_float(high_half(operands.b[part]));
         }
     }
-    float product[16][8] = {};
-    for (std::size_t row = 0; row < 16; ++row) {
-        for (std::size_t k = 0; k < 16; ++k) {
-            for (std::size_t column = 0; column < 8; ++column) product[row][column] += a[row][k] * b[k][column];
-        }
-    }
+    add_product(a, b, all);
+}
+
+// Of e4m3, that lane holds four neighbours from 4 t on.
+inline void multiply_all_e4m3(const Operands& all) {
+    float a[16][32];
+    float b[32][8];
+    const auto element = [](std::uint32_t four, std::size_t i) { return float_of({static_cast<std::uint8_t>(four >> 8 * i)}); };
     for (std::size_t i = 0; i < all.size(); ++i) {
         const auto& operands = *static_cast<const MultiplyOperands*>(all[i]);
-        for (std::size_t part = 0; part < 4; ++part) operands.d[part] += product[i / 4 + part / 2 * 8][2 * (i % 4) + part % 2];
+        const std::size_t g = i / 4;
+        const std::size_t t = i % 4;
+        for (std::size_t j = 0; j < 4; ++j) {
+            for (std::size_t part = 0; part < 4; ++part) a[g + part % 2 * 8][4 * t + j + part / 2 * 16] = element(operands.a[part], j);
+            for (std::size_t part = 0; part < 2; ++part) b[4 * t + j + part * 16][g] = element(operands.b[part], j);
+        }
     }
+    add_product(a, b, all);
 }
 
 struct LoadOperands {
     std::uint32_t* r;
-    const Bfloat16* row;
+    const void* row;  // 16 bytes
     bool transposed;
 };
 
@@ -154,14 +183,18 @@ inline void load_all(const Operands& all) {
             const auto& operands = *static_cast<const LoadOperands*>(all[lane]);
             const std::size_t g = lane / 4;
             const std::size_t t = lane % 4;
-            const auto at = [&](std::size_t row, std::size_t column) { return std::uint32_t{row_of(8 * matrix + row)[column].bits}; };
+            const auto at = [&](std::size_t row, std::size_t column) {
+                std::uint16_t bits = 0;
+                std::memcpy(&bits, static_cast<const std::byte*>(row_of(8 * matrix + row)) + 2 * column, sizeof bits);
+                return std::uint32_t{bits};
+            };
             operands.r[matrix] = operands.transposed ? at(2 * t, g) | (at(2 * t + 1, g) << 16U) : at(g, 2 * t) | (at(g, 2 * t + 1) << 16U);
         }
     }
     if (conflict) count_bank_conflict();
 }
 
-inline void load_matrices(std::uint32_t (&r)[4], const Bfloat16* row, bool transposed, const Where& where) {
+inline void load_matrices(std::uint32_t (&r)[4], const void* row, bool transposed, const Where& where) {
     if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) fault("ldmatrix from an address that is not a multiple of 16", where);
     LoadOperands mine{r, row, transposed};
     warp_operation(WarpOperation::load_matrix, &mine, &load_all, where);
@@ -173,7 +206,15 @@ inline void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], const std::
     emulation::MultiplyOperands mine{d, a, b};
     emulation::warp_operation(emulation::WarpOperation::multiply, &mine, &emulation::multiply_all, where);
 }
+inline void multiply_add_e4m3(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2],
+                              const Where& where = Where::current()) {
+    emulation::MultiplyOperands mine{d, a, b};
+    emulation::warp_operation(emulation::WarpOperation::multiply, &mine, &emulation::multiply_all_e4m3, where);
+}
 inline void load_matrices(std::uint32_t (&r)[4], const Bfloat16* row, const Where& where = Where::current()) {
+    emulation::load_matrices(r, row, false, where);
+}
+inline void load_matrices(std::uint32_t (&r)[4], const Fp8* row, const Where& where = Where::current()) {
     emulation::load_matrices(r, row, false, where);
 }
 inline void load_matrices_transposed(std::uint32_t (&r)[4], const Bfloat16* row, const Where& where = Where::current()) {
