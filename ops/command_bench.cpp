@@ -195,7 +195,7 @@ void BenchCommand::declare_adapters(CLI::App& app) {
 }
 
 void BenchCommand::declare_loss(CLI::App& app) {
-    loss_ = app.add_subcommand("loss", "what bfloat16, int8 and int4 weights change in a model's answers");
+    loss_ = app.add_subcommand("loss", "what narrower weights change in a model's answers");
     loss_->add_option("--jobs", jobs_, "FILE of jobs, as for `lorry run`")->required();
     loss_->add_option("--jobs-max", jobs_max_, "take the first so many")->check(CLI::PositiveNumber)->capture_default_str();
     loss_->add_flag("--json", json_, "print JSON");

@@ -68,6 +68,7 @@ kernels::CpuOptions cpu_options(const Settings& settings) {
     if (settings.isa == "avx512bf16") options.isa = kernels::CpuIsa::avx512bf16;
     if (settings.quantize == "int8") options.quantize = kernels::Quantization::int8;
     if (settings.quantize == "int4") options.quantize = kernels::Quantization::int4;
+    if (settings.quantize == "fp8") options.quantize = kernels::Quantization::fp8;
     if (settings.kv_dtype == "int8") options.kv = kernels::KvFormat::int8;
     return options;
 }
@@ -79,15 +80,20 @@ void StorageFormat::put_into(Settings& settings) const {
 }
 
 std::unique_ptr<kernels::Backend> make_backend(const Settings& settings) {
+    const kernels::Quantization quantize = cpu_options(settings).quantize;
+    const bool is_gpus = quantize == kernels::Quantization::fp8;
+    std::string no_gpu;
     if (settings.device != "cpu") {
         const auto obstacle = kernels::cuda_obstacle();
         if (settings.device == "cuda" && obstacle) throw UsageError("--device cuda: " + *obstacle);
-        if (!obstacle && settings.quantize != "none")
-            throw UsageError("--quantize " + settings.quantize + ": the GPU has no such weights; add --device cpu or leave it out");
+        if (!obstacle && settings.quantize != "none" && !is_gpus)
+            throw UsageError("--quantize " + settings.quantize + ": the GPU has no such weights; it has fp8, or add --device cpu");
         if (!obstacle && settings.kv_dtype != "auto")
             throw UsageError("--kv-dtype " + settings.kv_dtype + ": the GPU has no such cache; add --device cpu or leave it out");
-        if (!obstacle) return kernels::make_cuda_backend({.weights = storage_of(settings)});
+        if (!obstacle) return kernels::make_cuda_backend({.weights = storage_of(settings), .quantize = quantize});
+        no_gpu = "; and " + *obstacle;
     }
+    if (is_gpus) throw UsageError("--quantize fp8: the CPU has no such weights; it has int8 and int4" + no_gpu);
     return kernels::make_cpu_backend(cpu_options(settings));
 }
 

@@ -52,7 +52,8 @@ std::string weights_name(const kernels::CpuOptions& options);
 // The same, and the KV cache where it is narrower than --dtype: "int8, KV cache too".
 std::string storage_name(const kernels::CpuOptions& options);
 
-// What --device asks for. Throws UsageError saying what stands in the way of a GPU that was asked for by name.
+// What --device asks for. Throws UsageError saying what stands in the way of a GPU that was asked for by name, or what the device has in
+// place of what it lacks.
 std::unique_ptr<kernels::Backend> make_backend(const Settings& settings);
 
 // Members stay where they are: they refer to each other.

@@ -39,16 +39,20 @@ std::vector<engine::Request> read_requests(const std::filesystem::path& jobs, st
     return requests;
 }
 
+constexpr const char* fp8 = "fp8";  // the one that only a GPU has
+
 }  // namespace
 
 std::vector<LossRow> measure_loss(const Settings& settings, const std::filesystem::path& jobs, std::int64_t jobs_max) {
     if (jobs == "-") throw UsageError("--jobs -: they are read once for each way to store weights, so they must be in a file");
     std::vector<LossRow> rows;
     std::map<engine::RequestId, std::vector<engine::TokenId>> exact;
-    for (const StorageFormat& format : storage_formats) {
+    std::vector<StorageFormat> formats(storage_formats.begin(), storage_formats.end());
+    if (!kernels::cuda_obstacle()) formats.push_back({"bfloat16", fp8});
+    for (const StorageFormat& format : formats) {
         Settings own = settings;
         format.put_into(own);
-        own.device = "cpu";
+        own.device = own.quantize == fp8 ? "cuda" : "cpu";
         EngineSetup setup(own);
         const AdapterFolders adapters(own.adapters, base_name_of(own), setup.model().config());
         for (engine::Request& request : read_requests(jobs, jobs_max, setup, adapters)) setup.engine().submit(std::move(request));

@@ -1,5 +1,5 @@
-// What narrower weights cost in quality: the same jobs with float32, bfloat16, int8 and int4 weights, compared with float32. Called
-// by `lorry bench loss`.
+// What narrower weights cost in quality: the same jobs with float32, bfloat16, int8, int4 and, where there is a GPU, fp8 weights, compared
+// with float32. Called by `lorry bench loss`.
 #pragma once
 
 #include <filesystem>

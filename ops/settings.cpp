@@ -21,9 +21,10 @@ constexpr std::array settings_of_all = {
     Setting{"device", model, &Settings::device, "auto|cpu|cuda", "where the model runs; auto takes a GPU if there is one"},
     Setting{"dtype", model, &Settings::dtype, "auto|bfloat16|float32",
             "storage of weights, adapters and KV cache; auto is bfloat16 with sums in float32, float32 keeps every bit of the checkpoint"},
-    Setting{"quantize", model, &Settings::quantize, "none|int8|int4",
+    Setting{"quantize", model, &Settings::quantize, "none|int8|int4|fp8",
             "int8: weights as int8 with a scale per output, made at load, and matmul inputs as int8 with a scale per row; int4: the same "
-            "with weights of 4.5 bits, embeddings and head left int8"},
+            "with weights of 4.5 bits, embeddings and head left int8; fp8, on a GPU only: as int8 with e4m3, embeddings and head as "
+            "--dtype says"},
     Setting{"kv_dtype", model, &Settings::kv_dtype, "auto|int8",
             "storage of the KV cache; auto is that of --dtype, int8 takes 55 % of bfloat16's memory: a scale for each token of each head"},
     Setting{"isa", model, &Settings::isa, "auto|avx512amx|avx512bf16|avx512|avx2|scalar", "instruction set of the CPU kernels"},

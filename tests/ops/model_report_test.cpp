@@ -24,6 +24,9 @@ TEST(ModelReport, tells_shapes_memory_and_which_adapters_would_be_refused) {
     settings.quantize = "int4";
     const auto embeddings = static_cast<std::size_t>(check.model.embedding_parameters);
     EXPECT_EQ(check_model(settings).weight_bytes, embeddings + (check.weight_bytes / 2 - embeddings) * 9 / 16);
+    // fp8: embeddings stay bfloat16.
+    settings.quantize = "fp8";
+    EXPECT_EQ(check_model(settings).weight_bytes, check.weight_bytes / 2 + embeddings);
     // As the cache lays it out: values in whole vectors of 16; of int8, three words beside keys and values.
     const std::int64_t elements = config.head_dim + (config.head_dim + 15) / 16 * 16;
     EXPECT_EQ(check.kv_token_bytes, static_cast<std::size_t>(config.layers * config.kv_heads * elements * 2));
