@@ -17,15 +17,21 @@ using kernels::Matrix;
 class Activation {
 public:
     Activation(kernels::Backend& backend, std::int64_t rows_max, std::int64_t columns)
-        : buffer_(backend.allocate(static_cast<std::size_t>(rows_max * columns) * sizeof(float))), columns_(columns) {}
+        : buffer_(backend.allocate(static_cast<std::size_t>(rows_max * columns) * sizeof(float))), rows_max_(rows_max), columns_(columns) {}
 
     // The first rows, in the format that the reading op wants.
     Matrix view(std::int64_t rows, kernels::Format format = kernels::Format::float32) const {
-        return {.data = buffer_->data(), .format = format, .rows = rows, .columns = columns_, .stride = columns_};
+        return {.data = buffer_->data(),
+                .format = format,
+                .rows = rows,
+                .columns = columns_,
+                .stride = columns_,
+                .spare_rows = rows_max_ - rows};
     }
 
 private:
     std::unique_ptr<kernels::Buffer> buffer_;
+    std::int64_t rows_max_;
     std::int64_t columns_;
 };
 

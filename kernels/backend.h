@@ -267,6 +267,7 @@ struct SampleArgs {
 struct DeviceInfo {
     std::string name;              // "cpu (avx512, 2 threads)"
     std::string fingerprint;       // kernels and chip kind: part of system_fingerprint
+    std::string matmuls;           // what multiplies and why, for people; empty: there is no choice
     std::size_t memory_total = 0;  // bytes
     std::size_t memory_free = 0;   // bytes, now
     bool has_own_memory = false;   // a GPU's; else these are the machine's

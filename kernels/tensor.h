@@ -33,6 +33,8 @@ struct Matrix {
     std::int64_t rows = 0;
     std::int64_t columns = 0;
     std::int64_t stride = 0;
+    // Rows of memory behind the last one that hold nothing anybody needs: an op that computes whole blocks of rows may overwrite them.
+    std::int64_t spare_rows = 0;
 
     // Rows [begin, begin + count) of this matrix.
     Matrix slice_rows(std::int64_t begin, std::int64_t count) const {
@@ -40,6 +42,7 @@ struct Matrix {
         Matrix part = *this;
         part.data = static_cast<std::byte*>(data) + static_cast<std::size_t>(begin * stride) * bytes_of(format);
         part.rows = count;
+        if (begin + count < rows) part.spare_rows = 0;
         return part;
     }
     // Columns [begin, begin + count) of all rows.

@@ -150,9 +150,9 @@ std::unique_ptr<engine::Engine> EngineSetup::make_engine(const engine::EngineOpt
 
 std::string EngineSetup::describe() const {
     const engine::ModelConfig& config = model_->config();
-    const auto tokens = static_cast<std::int64_t>(memory_.kv_bytes / kv_token_bytes());
     const kernels::DeviceInfo device = backend_->info();
-    std::vector<std::vector<std::string>> rows{
+    const auto tokens = static_cast<std::int64_t>(memory_.kv_bytes / kv_token_bytes());
+    std::vector<std::vector<std::string>> rows = {
         {"  model", fmt::format("{} ({}, {} layers, hidden {}), answers to 'base' and '{}'", settings_.model,
                                 engine::name_of(config.family), config.layers, config.hidden, reply_->base_name)},
         {"  device", device.name},
@@ -167,6 +167,7 @@ std::string EngineSetup::describe() const {
     if (device.has_own_memory) {
         rows.push_back({"  memory", fmt::format("{} of {} are left", show_bytes(device.memory_free), show_bytes(device.memory_total))});
     }
+    if (!device.matmuls.empty()) rows.insert(rows.begin() + 2, {"  matmuls", device.matmuls});
     return show_table(rows);
 }
 

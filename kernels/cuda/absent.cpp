@@ -2,6 +2,7 @@
 #include <stdexcept>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/tuning.h"
 
 namespace lorry::kernels {
 
@@ -10,5 +11,11 @@ std::optional<std::string> cuda_obstacle() {
 }
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions&) { throw std::runtime_error("no GPU can be used: " + *cuda_obstacle()); }
+
+namespace cuda {
+
+Tuning tune_matmuls(std::span<const MatmulShape>) { throw std::runtime_error("no GPU can be used: " + *cuda_obstacle()); }
+
+}  // namespace cuda
 
 }  // namespace lorry::kernels

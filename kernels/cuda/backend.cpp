@@ -48,7 +48,8 @@ int int_of(std::int64_t x) {
     return static_cast<int>(x);
 }
 
-CudaBackend::CudaBackend(Format weights, bool fp8) : name_(choose_device()), weights_(weights), fp8_(fp8), tables_(stream_) {
+CudaBackend::CudaBackend(Format weights, bool fp8, MatmulChoice matmuls)
+    : name_(choose_device()), weights_(weights), fp8_(fp8), matmuls_(std::move(matmuls)), tables_(stream_) {
     CHECK(weights == Format::float32 || weights == Format::bfloat16, "weights are stored as float32 or bfloat16");
 }
 
@@ -58,8 +59,11 @@ DeviceInfo CudaBackend::info() const {
     std::size_t free = 0;
     std::size_t total = 0;
     check(cudaMemGetInfo(&free, &total), "asking for its memory");
+    const std::string library = matmuls_.library == nullptr ? "" : "-" + matmuls_.library->fingerprint();
     return {.name = "cuda (" + name_ + ")",
-            .fingerprint = std::string("cuda-") + kernels_version + "-" + kernels::name_of(weights_) + (fp8_ ? "-fp8-" : "-") + name_,
+            .fingerprint =
+                std::string("cuda-") + kernels_version + "-" + kernels::name_of(weights_) + (fp8_ ? "-fp8-" : "-") + name_ + library,
+            .matmuls = matmuls_.note,
             .memory_total = total,
             .memory_free = free,
             .has_own_memory = true};
@@ -191,16 +195,18 @@ void CudaBackend::matmul(const MatmulArgs& args) {
     CHECK(args.out.columns == weight.out_features() && args.out.rows == args.in.rows, "matmul: out is [rows, out_features]");
     CHECK(args.bias.empty() || args.bias.size == weight.out_features(), "matmul: one bias per output");
     if (args.in.rows == 0) return;
-    run_matmul({.out = float32_view_of(args.out),
-                .in = view_of(args.in),
-                .weight = weight.view(),
-                .weight_scales = weight.scales(),
-                .bias = args.bias.empty() ? nullptr : args.bias.data,
-                .accumulate = args.accumulate,
-                .rows = int_of(args.in.rows),
-                .in_features = int_of(weight.in_features()),
-                .out_features = int_of(weight.out_features())},
-               stream_.get());
+    const MatmulTask task{.out = float32_view_of(args.out),
+                          .in = view_of(args.in),
+                          .weight = weight.view(),
+                          .weight_scales = weight.scales(),
+                          .bias = args.bias.empty() ? nullptr : args.bias.data,
+                          .accumulate = args.accumulate,
+                          .rows = int_of(args.in.rows),
+                          .in_features = int_of(weight.in_features()),
+                          .out_features = int_of(weight.out_features()),
+                          .spare_rows = int_of(std::min(args.in.spare_rows, args.out.spare_rows))};
+    const bool is_done = matmuls_.library != nullptr && matmuls_.library->multiply(task, stream_.get());
+    if (!is_done) run_matmul(task, stream_.get());
     check_launch("matmul");
 }
 

@@ -10,6 +10,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/library_matmul.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/pack.h"
 #include "kernels/cuda/pool.h"
@@ -20,7 +21,7 @@ class CudaBackend final : public Backend {
 public:
     // weights: float32 or bfloat16, also of the KV cache and of what matmuls read. fp8: projections and what they read are fp8 instead.
     // Throws std::runtime_error when no GPU can be used.
-    CudaBackend(Format weights, bool fp8);
+    explicit CudaBackend(Format weights, bool fp8 = false, MatmulChoice matmuls = {});
 
     DeviceInfo info() const override;
     std::unique_ptr<Buffer> allocate(std::size_t bytes) override;
@@ -78,6 +79,7 @@ private:
     const std::string name_;
     const Format weights_;
     const bool fp8_;
+    const MatmulChoice matmuls_;
     Stream stream_;
     Stream loads_;
     DevicePool pool_{loads_, stream_};

@@ -5,6 +5,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/backend.h"
+#include "kernels/cuda/cublaslt_library.h"
 #include "kernels/cuda/runtime.h"
 
 namespace lorry::kernels {
@@ -48,6 +49,12 @@ std::string choose_device() {
     return properties.name;
 }
 
+MatmulChip chip_of_device() {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, 0), "asking for its processors");
+    return {.capability = 10 * properties.major + properties.minor, .processors = properties.multiProcessorCount};
+}
+
 }  // namespace cuda
 
 std::optional<std::string> cuda_obstacle() { return cuda::obstacle(); }
@@ -59,7 +66,14 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
     if (options.quantize == Quantization::int8 || options.quantize == Quantization::int4) {
         throw std::runtime_error(std::string("the GPU has no ") + name_of(options.quantize) + " weights: choose fp8");
     }
-    return std::make_unique<cuda::CudaBackend>(options.weights, options.quantize == Quantization::fp8);
+    const bool fp8 = options.quantize == Quantization::fp8;
+    // The float32 weights of strict parity are multiplied by our own kernel alone.
+    if (options.weights == Format::float32) return std::make_unique<cuda::CudaBackend>(options.weights, fp8);
+    static_cast<void>(cuda::choose_device());
+    return std::make_unique<cuda::CudaBackend>(options.weights, fp8,
+                                               cuda::choose_matmuls(cuda::committed_rows(), cuda::chip_of_device(), [] {
+                                                   return cuda::open_cublaslt(cuda::cublaslt_places());
+                                               }));
 }
 
 }  // namespace lorry::kernels

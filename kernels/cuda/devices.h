@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "kernels/cuda/matmul_table.h"
+
 namespace lorry::kernels::cuda {
 
 // What stands in the way of using a GPU, for people; nullopt when there is one.
@@ -11,5 +13,8 @@ std::optional<std::string> obstacle();
 
 // Makes the first GPU this thread's device; its name. Throws std::runtime_error with the obstacle.
 std::string choose_device();
+
+// Of the device that was chosen.
+MatmulChip chip_of_device();
 
 }  // namespace lorry::kernels::cuda

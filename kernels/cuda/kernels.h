@@ -52,8 +52,20 @@ struct MatmulTask {
     int rows = 0;
     int in_features = 0;
     int out_features = 0;
+    int spare_rows = 0;  // of memory behind the last row of in and of out, which may be overwritten
 };
 void run_matmul(const MatmulTask& task, cudaStream_t stream);
+
+// out (+)= sums, then += bias: what is left to do where something else has multiplied.
+struct AddSumsTask {
+    View out;                     // float32
+    View sums;                    // float32; data null: out holds them already
+    const float* bias = nullptr;  // null: none
+    bool accumulate = false;
+    int rows = 0;
+    int columns = 0;
+};
+void run_add_sums(const AddSumsTask& task, cudaStream_t stream);
 
 // One LoraPiece with its adapter, as shrink and expand read it. A piece without rows does nothing, so that a table may be longer than it
 // need be.

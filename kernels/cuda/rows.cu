@@ -1,4 +1,5 @@
-// What only moves, adds or converts rows: embedding, the rows that sample, biases of row groups, fp8 and back. A block per row.
+// What only moves, adds or converts rows: embedding, the rows that sample, biases of row groups, sums and biases after a matmul, fp8 and
+// back. A block per row.
 #include <type_traits>
 
 #include "kernels/cuda/device.h"
@@ -70,6 +71,17 @@ __global__ void group_bias(GroupBiasTask task) {
     }
 }
 
+__global__ void add_sums(AddSumsTask task) {
+    const std::int64_t row = block().x;
+    auto* const out = static_cast<float*>(task.out.data) + row * task.out.stride;
+    const auto* const sums = task.sums.data == nullptr ? nullptr : static_cast<const float*>(task.sums.data) + row * task.sums.stride;
+    for (int i = thread_in_block(); i < task.columns; i += block_threads()) {
+        float x = sums == nullptr ? out[i] : task.accumulate ? out[i] + sums[i] : sums[i];
+        if (task.bias != nullptr) x += task.bias[i];
+        out[i] = x;
+    }
+}
+
 }  // namespace
 
 void run_embed(const EmbedTask& task, cudaStream_t stream) {
@@ -113,6 +125,11 @@ void run_widen(const WidenTask& task, cudaStream_t stream) {
 void run_group_bias(const GroupBiasTask& task, cudaStream_t stream) {
     launch(group_bias,
            {.blocks = {task.group_count}, .threads = threads_for(task.columns, threads_most), .shared_bytes = 0, .stream = stream}, task);
+}
+
+void run_add_sums(const AddSumsTask& task, cudaStream_t stream) {
+    launch(add_sums, {.blocks = {task.rows}, .threads = threads_for(task.columns, threads_most), .shared_bytes = 0, .stream = stream},
+           task);
 }
 
 }  // namespace lorry::kernels::cuda

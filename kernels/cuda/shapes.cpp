@@ -36,6 +36,19 @@ std::optional<int> padded_head_dim(std::int64_t head_dim) {
     return std::nullopt;
 }
 
+std::int64_t matmul_bucket(std::int64_t rows) {
+    CHECK(rows > 0 && rows <= matmul_rows_max, "a matmul has rows, and no more than its pieces");
+    std::int64_t step = 16;
+    while (rows > 8 * step) step *= 2;
+    return round_up(rows, step);
+}
+
+std::vector<std::int64_t> matmul_buckets() {
+    std::vector<std::int64_t> buckets;
+    for (std::int64_t rows = 1; rows <= matmul_rows_max; rows = buckets.back() + 1) buckets.push_back(matmul_bucket(rows));
+    return buckets;
+}
+
 void plan_attention(std::span<const StepSequence> sequences, std::int64_t group, std::optional<std::int64_t> window, AttentionPlan& plan) {
     plan.narrow.clear();
     plan.wide.clear();

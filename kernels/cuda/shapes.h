@@ -25,6 +25,12 @@ int threads_for(std::int64_t columns, int most);
 // The width at which the attention kernels keep a head of this size: the next of those that are compiled. nullopt: too wide.
 std::optional<int> padded_head_dim(std::int64_t head_dim);
 
+// What a matmul of cuBLASLt's computes for so many rows: they are padded to the next of few sizes, each of which was tried with the
+// algorithms of the table. Steps of 16 up to 128, then four to each doubling: of a larger matmul less than a fifth is padding.
+constexpr std::int64_t matmul_rows_max = 2048;  // of one; more rows are cut into pieces of as many
+std::int64_t matmul_bucket(std::int64_t rows);  // 0 < rows <= matmul_rows_max
+std::vector<std::int64_t> matmul_buckets();     // all of them, ascending
+
 // Attention's rows: row r of a sequence's packed rows is query token r / group, query head r % group of the kv head's group.
 // One block of the kernel computes up to `rows_of` packed rows over the spans [span_begin, span_end), one after the other.
 struct AttentionPiece {

@@ -30,6 +30,18 @@ struct Planned {
     AttentionPlan plan;
 };
 
+TEST(CudaShapes, MatmulsArePaddedToTheNextOfFewSizes) {
+    EXPECT_THAT(matmul_buckets(), ::testing::ElementsAre(16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768,
+                                                         896, 1024, 1280, 1536, 1792, 2048));
+    std::int64_t below = 0;
+    for (const std::int64_t bucket : matmul_buckets()) {
+        EXPECT_EQ(matmul_bucket(below + 1), bucket);
+        EXPECT_EQ(matmul_bucket(bucket), bucket);
+        below = bucket;
+    }
+    EXPECT_EQ(below, matmul_rows_max);
+}
+
 TEST(CudaShapes, ADecodedRowGetsABlockPerSpanAndOneMerge) {
     const Planned planned(600, 1, 4);
     EXPECT_EQ(told(planned.plan.narrow), "rows 0+4 spans 0-1 slot 0, rows 0+4 spans 1-2 slot 4, rows 0+4 spans 2-3 slot 8");

@@ -31,6 +31,7 @@ struct Device {
     const cpu::Kernels* kernels = nullptr;          // null: made by make_cpu_backend
     const cpu::DotKernels* int4_kernels = nullptr;  // with `kernels`: null: the scalar ones
     KvFormat kv = KvFormat::as_weights;
+    bool has_library = false;  // a GPU on which cuBLASLt multiplies every shape: emulated, as no table has all
 
     bool is_gpu() const { return !needs; }
     // Whether adapters are multiplied as pairs of bfloat16, A x rounded in between.

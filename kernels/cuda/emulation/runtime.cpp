@@ -15,6 +15,8 @@ constexpr std::size_t filled_bytes_most = std::size_t{64} << 20;
 
 std::atomic<std::uint64_t> waits{0};
 
+std::atomic<double> microseconds_passed{0.0};
+
 cudaError_t allocate(void** memory, std::size_t bytes) {
     if (posix_memalign(memory, alignment, bytes) != 0) return cudaErrorMemoryAllocation;
     std::memset(*memory, 0xFF, bytes);
@@ -74,6 +76,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     std::memcpy(to, from, bytes);
     return cudaSuccess;
 }
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+                              std::size_t height, cudaMemcpyKind, cudaStream_t) {
+    for (std::size_t row = 0; row < height; ++row)
+        std::memcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width);
+    return cudaSuccess;
+}
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t) {
     std::memset(to, value, bytes);
     return cudaSuccess;
@@ -85,8 +93,33 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 
+struct EmulatedEvent {
+    double microseconds = 0.0;
+};
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+    *event = new EmulatedEvent;
+    return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    delete event;
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+    event->microseconds = microseconds_passed;
+    return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+    *milliseconds = static_cast<float>((end->microseconds - begin->microseconds) * 1e-3);
+    return cudaSuccess;
+}
+
 namespace lorry::kernels::cuda::emulation {
 
 std::uint64_t device_wide_waits() { return waits; }
+
+void pass(double microseconds) {
+    microseconds_passed = microseconds_passed + microseconds;  // launches wait for each other
+}
 
 }  // namespace lorry::kernels::cuda::emulation

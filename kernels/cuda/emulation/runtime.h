@@ -9,6 +9,8 @@ using cudaStream_t = struct EmulatedStream*;
 using cudaMemPool_t = struct EmulatedPool*;
 
 enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
+using cudaEvent_t = struct EmulatedEvent*;
+
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
 enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
 constexpr unsigned cudaStreamNonBlocking = 1;
@@ -38,14 +40,23 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribut
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes);
 cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+                              std::size_t height, cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaEventCreate(cudaEvent_t* event);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
 
 namespace lorry::kernels::cuda::emulation {
 
 // How often memory was allocated or freed in a way that makes a GPU's host wait for all of its work, since the program started.
 std::uint64_t device_wide_waits();
+// The device's clock, which events read: a kernel takes a microsecond, emulated cuBLASLt what its algorithm says, all else no time.
+void pass(double microseconds);
 
 }  // namespace lorry::kernels::cuda::emulation

@@ -1,0 +1,104 @@
+// Padding, pieces and the choice; see library_matmul.h.
+#include "kernels/cuda/library_matmul.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "kernels/cuda/shapes.h"
+
+namespace lorry::kernels::cuda {
+
+namespace {
+
+constexpr std::size_t alignment = 16;  // bytes, of each row
+
+bool is_aligned(const View& view) {
+    return reinterpret_cast<std::uintptr_t>(view.data) % alignment == 0 &&
+           static_cast<std::size_t>(view.stride) * bytes_of(view.format) % alignment == 0;
+}
+
+View rows_from(const View& view, int row) {
+    View rows = view;
+    rows.data = static_cast<std::byte*>(view.data) + static_cast<std::size_t>(row * view.stride) * bytes_of(view.format);
+    return rows;
+}
+
+}  // namespace
+
+LibraryMatmul::LibraryMatmul(const lt::Functions& functions, MatmulTable table) : library_(functions), table_(std::move(table)) {}
+
+bool LibraryMatmul::multiply(const MatmulTask& task, cudaStream_t stream) {
+    const MatmulShape shape{task.weight.format, task.out_features, task.in_features};
+    const auto [known, is_new] = ranges_.try_emplace(shape);
+    if (is_new) known->second = table_.ranges_of(shape);
+    if (known->second.empty()) return false;
+    for (int begin = 0; begin < task.rows; begin += static_cast<int>(matmul_rows_max)) {
+        MatmulTask piece = task;
+        piece.out = rows_from(task.out, begin);
+        piece.in = rows_from(task.in, begin);
+        piece.rows = std::min(task.rows - begin, static_cast<int>(matmul_rows_max));
+        multiply_piece(piece, known->second, stream);
+    }
+    return true;
+}
+
+void LibraryMatmul::multiply_piece(const MatmulTask& task, std::span<const MatmulRange> ranges, cudaStream_t stream) {
+    const std::int64_t bucket = matmul_bucket(task.rows);
+    const MatmulAlgorithm& algorithm = range_of(ranges, bucket).algorithm;
+    CublasLtTask product{.shape = {task.weight.format, task.out_features, task.in_features},
+                         .rows = bucket,
+                         .out = static_cast<float*>(task.out.data),
+                         .out_stride = task.out.stride,
+                         .in = task.in.data,
+                         .in_stride = task.in.stride,
+                         .weight = task.weight.data,
+                         .weight_stride = task.weight.stride,
+                         .accumulate = task.accumulate};
+    AddSumsTask rest{.out = task.out, .bias = task.bias, .rows = task.rows, .columns = task.out_features};
+    if (bucket - task.rows <= task.spare_rows && is_aligned(task.in) && is_aligned(task.out)) {
+        library_.multiply(product, algorithm, stream);
+        if (task.bias != nullptr) run_add_sums(rest, stream);
+        return;
+    }
+    // What the padding's rows hold shows in no other row.
+    const std::size_t element = bytes_of(task.in.format);
+    product.in_stride = task.weight.stride;
+    auto* const in = in_scratch_.of<std::byte>(static_cast<std::size_t>(bucket * product.in_stride) * element);
+    check(cudaMemcpy2DAsync(in, static_cast<std::size_t>(product.in_stride) * element, task.in.data,
+                            static_cast<std::size_t>(task.in.stride) * element, static_cast<std::size_t>(task.in_features) * element,
+                            static_cast<std::size_t>(task.rows), cudaMemcpyDeviceToDevice, stream),
+          "copying a matmul's inputs");
+    product.in = in;
+    product.out_stride = round_up(task.out_features, alignment / sizeof(float));
+    product.out = sums_scratch_.of<float>(static_cast<std::size_t>(bucket * product.out_stride));
+    product.accumulate = false;
+    library_.multiply(product, algorithm, stream);
+    rest.sums = {product.out, Format::float32, product.out_stride};
+    rest.accumulate = task.accumulate;
+    run_add_sums(rest, stream);
+}
+
+MatmulChoice choose_matmuls(std::span<const MatmulRow> rows, const MatmulChip& chip, const OpenLibrary& open) {
+    constexpr const char* own = "own kernels, as ";
+    const auto has_chip = [&](const MatmulRow& row) { return row.chip == chip; };
+    const auto first = std::ranges::find_if(rows, has_chip);
+    if (first == rows.end()) {
+        return {nullptr, fmt::format("{}kernels/cuda/matmul_table.cpp has no rows for compute capability {}.{} with {} processors: "
+                                     "`lorry bench tune --device cuda` measures them",
+                                     own, chip.capability / 10, chip.capability % 10, chip.processors)};
+    }
+    const auto functions = open();
+    if (!functions) return {nullptr, own + functions.error()};
+    const std::size_t version = functions->get_version();
+    auto table = table_of(rows, chip, version);
+    if (!table) {
+        return {nullptr, fmt::format("{}kernels/cuda/matmul_table.cpp has rows for cuBLASLt {}, and {} is installed: install that one, or "
+                                     "measure this one with `lorry bench tune --device cuda`",
+                                     own, version_text(first->library), version_text(version))};
+    }
+    return {std::make_unique<LibraryMatmul>(*functions, *std::move(table)),
+            fmt::format("cuBLASLt {} for the shapes in kernels/cuda/matmul_table.cpp, own kernels for others", version_text(version))};
+}
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,50 @@
+// cuBLASLt in the place of our own matmul, for the shapes that the table of this chip has rows for: pads the rows to a bucket, takes the
+// algorithm of the table, adds biases. Used by CudaBackend on the engine's thread.
+//
+// A row's bits are the same whether it was padded in place or in a copy: the library adds its sum to what is there as add_sums does (the
+// table's algorithms were tried for that), and the bias comes after both.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/matmul_table.h"
+#include "kernels/cuda/memory.h"
+
+namespace lorry::kernels::cuda {
+
+class LibraryMatmul {
+public:
+    // Throws std::runtime_error when the library does not start on this thread's device.
+    LibraryMatmul(const lt::Functions& functions, MatmulTable table);
+
+    // Queues it and says true, or does nothing: the table has no row for the shape.
+    bool multiply(const MatmulTask& task, cudaStream_t stream);
+    const std::string& fingerprint() const { return table_.fingerprint; }
+
+private:
+    void multiply_piece(const MatmulTask& task, std::span<const MatmulRange> ranges, cudaStream_t stream);
+
+    const CublasLt library_;
+    const MatmulTable table_;
+    std::map<MatmulShape, std::vector<MatmulRange>> ranges_;  // of the shapes that were asked for
+    Scratch in_scratch_;
+    Scratch sums_scratch_;
+};
+
+// What a backend multiplies with, and why, for people.
+struct MatmulChoice {
+    std::unique_ptr<LibraryMatmul> library;  // null: our own kernel multiplies everything
+    std::string note;
+};
+// `open` is called only if the chip has rows.
+using OpenLibrary = std::function<Expected<lt::Functions, std::string>()>;
+MatmulChoice choose_matmuls(std::span<const MatmulRow> rows, const MatmulChip& chip, const OpenLibrary& open);
+
+}  // namespace lorry::kernels::cuda

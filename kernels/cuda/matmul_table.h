@@ -1,0 +1,69 @@
+// Which algorithm of cuBLASLt's multiplies which shape on which chip: measured rows, committed, so that answers do not change from start to
+// start. Used by library_matmul.cpp; tuner.cpp finds the rows. Pure.
+//
+// All ranges of a shape give the same bits: `lorry bench tune --device cuda` takes no others. An algorithm is the library's own eight
+// words, which mean something to one version of it only; so a row holds for one version.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/tensor.h"
+
+namespace lorry::kernels::cuda {
+
+// y = W x for rows of this format.
+struct MatmulShape {
+    Format inputs = Format::bfloat16;
+    std::int64_t out_features = 0;
+    std::int64_t in_features = 0;
+    auto operator<=>(const MatmulShape&) const = default;
+};
+
+using MatmulAlgorithm = std::array<std::uint64_t, 8>;
+struct MatmulRange {
+    std::int64_t rows_max = 0;  // a bucket's (shapes.h); from the range before it on
+    MatmulAlgorithm algorithm{};
+    bool operator==(const MatmulRange&) const = default;
+};
+
+struct MatmulChip {
+    int capability = 0;  // 90: compute capability 9.0
+    int processors = 0;
+    bool operator==(const MatmulChip&) const = default;
+};
+struct MatmulRow {
+    MatmulChip chip;
+    std::size_t library = 0;  // 130100: cuBLASLt 13.1.0
+    MatmulShape shape;
+    MatmulRange range;
+};
+
+// The rows that hold on one machine.
+struct MatmulTable {
+    std::function<std::vector<MatmulRange>(const MatmulShape& shape)> ranges_of;  // ascending; empty: our own kernel multiplies
+    std::string fingerprint;                                                      // of version and rows: "cublaslt-130100-…"
+};
+
+// Measured rows. All of a shape's stand together, by ascending rows_max.
+std::span<const MatmulRow> committed_rows();
+
+// Those of this machine; nullopt: there are none.
+std::optional<MatmulTable> table_of(std::span<const MatmulRow> rows, const MatmulChip& chip, std::size_t library);
+
+// The range that serves so many rows, at most matmul_rows_max.
+const MatmulRange& range_of(std::span<const MatmulRange> ranges, std::int64_t rows);
+
+// What is wrong with the table, for people: a shape twice, ranges that do not ascend to matmul_rows_max, a range that ends within a bucket,
+// features that are no multiples of 8 (of which a row begins at 16 bytes). nullopt: nothing.
+std::optional<std::string> fault_of(std::span<const MatmulRow> rows);
+
+std::string version_text(std::size_t library);  // "13.1.0"
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,304 @@
+// Noise for weights and inputs, the trials of a candidate, and the choice; see tuner.h.
+#include "kernels/cuda/tuner.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <stdexcept>
+
+#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/cublaslt_library.h"
+#include "kernels/cuda/devices.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/memory.h"
+
+namespace lorry::kernels::cuda {
+
+namespace {
+
+constexpr std::int64_t probes = 16;  // rows that are in each bucket: as many as the least holds
+// Sums that end around 1, in float32 but in another order and as tensor cores round; one that is kept in bfloat16 is off by twice that.
+constexpr float tolerance = 1e-3F;
+constexpr int runs_max = 200;
+constexpr std::size_t noise_elements = std::size_t{1} << 20;
+constexpr std::size_t alignment = 256;  // bytes, of one weight among those that are walked through
+
+class Event {
+public:
+    Event() { check(cudaEventCreate(&event_), "making an event"); }
+    ~Event() { static_cast<void>(cudaEventDestroy(event_)); }
+    Event(const Event&) = delete;
+    Event& operator=(const Event&) = delete;
+    cudaEvent_t get() const { return event_; }
+
+private:
+    cudaEvent_t event_ = nullptr;
+};
+
+// The device's time for what `queue` queues on the stream.
+template <class Queue>
+double seconds_of(const Stream& stream, const Queue& queue) {
+    const Event begin;
+    const Event end;
+    check(cudaEventRecord(begin.get(), stream.get()), "recording an event");
+    queue();
+    check(cudaEventRecord(end.get(), stream.get()), "recording an event");
+    check(cudaEventSynchronize(end.get()), "waiting for an event");
+    float milliseconds = 0.0F;
+    check(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "reading an event");
+    return static_cast<double>(milliseconds) * 1e-3;
+}
+
+// Per run, of as many as fit into the time; the first is not counted.
+template <class Run>
+double seconds_per_run(const Stream& stream, double seconds, const Run& run) {
+    run(0);
+    const double first = seconds_of(stream, [&] { run(1); });
+    const int runs = static_cast<int>(std::clamp(seconds / std::max(first, 1e-7), 3.0, static_cast<double>(runs_max)));
+    return seconds_of(stream,
+                      [&] {
+                          for (int i = 0; i < runs; ++i) run(i);
+                      }) /
+           runs;
+}
+
+std::uint16_t bfloat16_bits(float x) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &x, sizeof(bits));
+    return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U);
+}
+
+// Normal bfloat16 numbers, the same ones over and over.
+DeviceMemory noise(std::size_t elements, float deviation, std::uint64_t seed, const Stream& stream) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<float> normal(0.0F, deviation);
+    std::vector<std::uint16_t> block(std::min(elements, noise_elements));
+    std::generate(block.begin(), block.end(), [&] { return bfloat16_bits(normal(random)); });
+    DeviceMemory memory(elements * sizeof(std::uint16_t));
+    for (std::size_t done = 0; done < memory.bytes(); done += block.size() * sizeof(std::uint16_t)) {
+        const std::size_t bytes = std::min(block.size() * sizeof(std::uint16_t), memory.bytes() - done);
+        check(cudaMemcpyAsync(memory.data() + done, block.data(), bytes, cudaMemcpyHostToDevice, stream.get()), "copying noise");
+    }
+    stream.wait();
+    return memory;
+}
+
+template <class T>
+DeviceMemory uploaded(const std::vector<T>& table, const Stream& stream) {
+    DeviceMemory memory(table.size() * sizeof(T));
+    check(cudaMemcpyAsync(memory.data(), table.data(), memory.bytes(), cudaMemcpyHostToDevice, stream.get()), "copying a table");
+    stream.wait();
+    return memory;
+}
+
+// Weights, inputs and outputs of one shape, and what is tried with them.
+class ShapeTuner {
+public:
+    ShapeTuner(const CublasLt& library, const Stream& stream, const MatmulShape& shape, const TuneOptions& options)
+        : library_(library), stream_(stream), shape_(shape), options_(options), stride_(round_up(shape.in_features, in_features_multiple)) {
+        const std::size_t weight_bytes = static_cast<std::size_t>(shape.out_features * stride_) * sizeof(std::uint16_t);
+        weight_stride_ = (weight_bytes + alignment - 1) / alignment * alignment;
+        weight_count_ = std::max<std::size_t>(1, options.walked_bytes / weight_stride_);
+        weights_ = noise(weight_count_ * weight_stride_ / sizeof(std::uint16_t), 1.0F / std::sqrt(static_cast<float>(shape.in_features)), 1,
+                         stream);
+        pool_ = noise(static_cast<std::size_t>(options.rows_max * stride_), 1.0F, 2, stream);
+        in_ = DeviceMemory(pool_.bytes());
+        out_ = DeviceMemory(static_cast<std::size_t>(options.rows_max * shape.out_features) * sizeof(float));
+        probed_ = DeviceMemory(static_cast<std::size_t>(probes * shape.out_features) * sizeof(float));
+        for (const std::int64_t rows : matmul_buckets()) {
+            if (rows <= options.rows_max) buckets_.push_back(rows);
+        }
+    }
+
+    TunedMatmul tune() {
+        TunedMatmul tuned{.shape = shape_, .buckets = buckets_};
+        arrange(probes, 0);
+        run_own(probes, 0);
+        own_ = read_probes();
+        for (const MatmulAlgorithm& algorithm : candidates()) tuned.candidates.push_back(try_out(algorithm));
+        for (const std::int64_t rows : buckets_) {
+            tuned.own_seconds.push_back(seconds_per_run(stream_, options_.seconds, [&](int i) { run_own(rows, i); }));
+        }
+        tuned.chosen = choose_candidates(tuned.candidates, buckets_.size());
+        return tuned;
+    }
+
+private:
+    // Of all buckets, each once.
+    std::vector<MatmulAlgorithm> candidates() const {
+        std::vector<MatmulAlgorithm> all;
+        for (const std::int64_t rows : buckets_) {
+            for (const MatmulAlgorithm& algorithm : library_.candidates(task(rows, 0, false), options_.candidates_max)) {
+                if (std::ranges::find(all, algorithm) == all.end()) all.push_back(algorithm);
+            }
+        }
+        return all;
+    }
+
+    MatmulCandidate try_out(const MatmulAlgorithm& algorithm) {
+        MatmulCandidate candidate{.algorithm = algorithm, .name = library_.describe(algorithm)};
+        for (const std::int64_t rows : buckets_) {
+            candidate.seconds.emplace_back();
+            if (candidate.refusal || !library_.takes(task(rows, 0, false), algorithm)) continue;
+            const std::uint64_t bits = try_bits(rows, algorithm, candidate.refusal);
+            if (!candidate.refusal && candidate.bits.value_or(bits) != bits) candidate.refusal = MatmulRefusal::rows;
+            candidate.bits = bits;
+            if (candidate.refusal) continue;
+            candidate.seconds.back() = seconds_per_run(stream_, options_.seconds,
+                                                       [&](int i) { library_.multiply(task(rows, i, false), algorithm, stream_.get()); });
+        }
+        return candidate;
+    }
+
+    // A hash of the probes' outputs.
+    std::uint64_t try_bits(std::int64_t rows, const MatmulAlgorithm& algorithm, std::optional<MatmulRefusal>& refusal) {
+        arrange(rows, 1);
+        library_.multiply(task(rows, 0, false), algorithm, stream_.get());
+        const std::vector<float> elsewhere = read_probes();
+        arrange(rows, 2);
+        library_.multiply(task(rows, 0, false), algorithm, stream_.get());
+        const std::vector<float> outputs = read_probes();
+        library_.multiply(task(rows, 0, true), algorithm, stream_.get());
+        library_.multiply(task(rows, 0, true), algorithm, stream_.get());
+        const std::vector<float> tripled = read_probes();
+        const std::size_t bytes = outputs.size() * sizeof(float);
+        for (std::size_t i = 0; i < outputs.size() && !refusal; ++i) {
+            // The other way round, a NaN would pass.
+            if (!(std::abs(outputs[i] - own_[i]) <= tolerance * std::max(1.0F, std::abs(own_[i])))) refusal = MatmulRefusal::value;
+        }
+        if (!refusal && std::memcmp(outputs.data(), elsewhere.data(), bytes) != 0) refusal = MatmulRefusal::place;
+        for (std::size_t i = 0; i < outputs.size() && !refusal; ++i) {
+            if (tripled[i] != outputs[i] + outputs[i] + outputs[i]) refusal = MatmulRefusal::sum;
+        }
+        return XXH3_64bits(outputs.data(), bytes);
+    }
+
+    // The first `rows` rows of the pool in an order of this seed as inputs; the probes are the pool's first rows.
+    void arrange(std::int64_t rows, std::uint64_t seed) {
+        std::vector<std::int32_t> pool_row(static_cast<std::size_t>(rows));
+        std::iota(pool_row.begin(), pool_row.end(), 0);
+        std::shuffle(pool_row.begin(), pool_row.end(), std::mt19937_64(seed * 10'000 + static_cast<std::uint64_t>(rows)));
+        std::vector<std::int32_t> probe_row(probes);
+        for (std::size_t row = 0; row < pool_row.size(); ++row) {
+            if (pool_row[row] < probes) probe_row[static_cast<std::size_t>(pool_row[row])] = static_cast<std::int32_t>(row);
+        }
+        probe_rows_ = uploaded(probe_row, stream_);
+        const DeviceMemory order = uploaded(pool_row, stream_);
+        run_gather({.out = {in_.data(), Format::bfloat16, stride_},
+                    .in = {pool_.data(), Format::bfloat16, stride_},
+                    .row_of = reinterpret_cast<const std::int32_t*>(order.data()),
+                    .rows = static_cast<int>(rows),
+                    .columns = static_cast<int>(shape_.in_features)},
+                   stream_.get());
+        stream_.wait();
+    }
+
+    // [probes, out_features]
+    std::vector<float> read_probes() const {
+        run_gather({.out = {probed_.data(), Format::float32, shape_.out_features},
+                    .in = {out_.data(), Format::float32, shape_.out_features},
+                    .row_of = reinterpret_cast<const std::int32_t*>(probe_rows_.data()),
+                    .rows = static_cast<int>(probes),
+                    .columns = static_cast<int>(shape_.out_features)},
+                   stream_.get());
+        std::vector<float> outputs(static_cast<std::size_t>(probes * shape_.out_features));
+        check(cudaMemcpyAsync(outputs.data(), probed_.data(), probed_.bytes(), cudaMemcpyDeviceToHost, stream_.get()), "reading outputs");
+        stream_.wait();
+        return outputs;
+    }
+
+    std::byte* weight(int run) const { return weights_.data() + static_cast<std::size_t>(run) % weight_count_ * weight_stride_; }
+
+    CublasLtTask task(std::int64_t rows, int run, bool accumulate) const {
+        return {.shape = shape_,
+                .rows = rows,
+                .out = reinterpret_cast<float*>(out_.data()),
+                .out_stride = shape_.out_features,
+                .in = in_.data(),
+                .in_stride = stride_,
+                .weight = weight(run),
+                .weight_stride = stride_,
+                .accumulate = accumulate};
+    }
+
+    void run_own(std::int64_t rows, int run) const {
+        run_matmul({.out = {out_.data(), Format::float32, shape_.out_features},
+                    .in = {in_.data(), Format::bfloat16, stride_},
+                    .weight = {weight(run), Format::bfloat16, stride_},
+                    .rows = static_cast<int>(rows),
+                    .in_features = static_cast<int>(shape_.in_features),
+                    .out_features = static_cast<int>(shape_.out_features)},
+                   stream_.get());
+        check(cudaGetLastError(), "matmul");
+    }
+
+    const CublasLt& library_;
+    const Stream& stream_;
+    const MatmulShape shape_;
+    const TuneOptions options_;
+    const std::int64_t stride_;  // elements, of weights and inputs
+    std::size_t weight_stride_ = 0;
+    std::size_t weight_count_ = 0;
+    DeviceMemory weights_;
+    DeviceMemory pool_;
+    DeviceMemory in_;
+    DeviceMemory out_;
+    DeviceMemory probed_;
+    DeviceMemory probe_rows_;
+    std::vector<std::int64_t> buckets_;
+    std::vector<float> own_;  // the probes' outputs by our own kernel
+};
+
+double copied_per_second(const Stream& stream, std::size_t bytes) {
+    const DeviceMemory from(bytes);
+    const DeviceMemory to(bytes);
+    const double seconds = seconds_per_run(stream, 20e-3, [&](int) {
+        check(cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice, stream.get()), "copying");
+    });
+    return 2.0 * static_cast<double>(bytes) / seconds;
+}
+
+double operations_per_second(const CublasLt& library, const Stream& stream, std::int64_t size) {
+    const auto elements = static_cast<std::size_t>(size * size);
+    const DeviceMemory in = noise(elements, 1.0F, 3, stream);
+    const DeviceMemory weight = noise(elements, 1.0F, 4, stream);
+    const DeviceMemory out(elements * sizeof(float));
+    const CublasLtTask task{.shape = {Format::bfloat16, size, size},
+                            .rows = size,
+                            .out = reinterpret_cast<float*>(out.data()),
+                            .out_stride = size,
+                            .in = in.data(),
+                            .in_stride = size,
+                            .weight = weight.data(),
+                            .weight_stride = size};
+    const std::vector<MatmulAlgorithm> choice = library.candidates(task, 1);
+    if (choice.empty()) throw std::runtime_error("cuBLASLt has no algorithm for a plain bfloat16 matmul on this GPU");
+    const double seconds = seconds_per_run(stream, 50e-3, [&](int) { library.multiply(task, choice.front(), stream.get()); });
+    return 2.0 * std::pow(static_cast<double>(size), 3.0) / seconds;
+}
+
+}  // namespace
+
+Tuning tune_matmuls(std::span<const MatmulShape> shapes, const TuneOptions& options,
+                    const std::function<Expected<lt::Functions, std::string>()>& open) {
+    Tuning tuning{.device = choose_device(), .chip = chip_of_device()};
+    const auto functions = open();
+    if (!functions) throw std::runtime_error(functions.error());
+    const Stream stream;
+    const CublasLt library(*functions);
+    tuning.library = library.version();
+    tuning.copied_per_second = copied_per_second(stream, options.copied_bytes);
+    tuning.operations_per_second = operations_per_second(library, stream, options.square);
+    for (const MatmulShape& shape : shapes) tuning.matmuls.push_back(ShapeTuner(library, stream, shape, options).tune());
+    return tuning;
+}
+
+Tuning tune_matmuls(std::span<const MatmulShape> shapes) {
+    return tune_matmuls(shapes, {}, [] { return open_cublaslt(cublaslt_places()); });
+}
+
+}  // namespace lorry::kernels::cuda

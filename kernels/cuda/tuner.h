@@ -1,0 +1,33 @@
+// Tries cuBLASLt's algorithms on this GPU, for tune_matmuls of tuning.h; tests call it with options and a library of their own.
+//
+// A candidate is refused unless each of 16 rows gets the same bits in all buckets of rows that it takes and at any place among any
+// neighbours, it adds its sum to an output as add_sums does, and it agrees with our own kernel. Candidates with the same bits may share a
+// shape's buckets; of those that serve all buckets together, the fastest win.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "kernels/cuda/cublaslt_abi.h"
+#include "kernels/cuda/shapes.h"
+#include "kernels/cuda/tuning.h"
+#include "schema/check.h"
+
+namespace lorry::kernels::cuda {
+
+struct TuneOptions {
+    std::int64_t rows_max = matmul_rows_max;            // of the buckets that are tried
+    int candidates_max = 8;                             // that the library is asked for in each bucket
+    double seconds = 2e-3;                              // for which each candidate runs in each bucket
+    std::size_t walked_bytes = std::size_t{256} << 20;  // of weights in turn, more than the chip's cache holds
+    std::size_t copied_bytes = std::size_t{1} << 30;    // to measure the memory
+    std::int64_t square = 8192;                         // rows and features of the matmul that measures the arithmetic
+};
+
+// Throws std::runtime_error when there is no GPU, or none of its memory left. `open`: open_cublaslt; its refusal is thrown as well.
+Tuning tune_matmuls(std::span<const MatmulShape> shapes, const TuneOptions& options,
+                    const std::function<Expected<lt::Functions, std::string>()>& open);
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,54 @@
+// What `lorry bench tune --device cuda` found: cuBLASLt's candidates for each shape, which of them serve it, and the rows of
+// matmul_table.cpp that say so. Filled by tuner.cpp, printed by ops/matmul_report.cpp. Pure, but for tune_matmuls.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/matmul_table.h"
+
+namespace lorry::kernels::cuda {
+
+// Why a candidate may not serve.
+enum class MatmulRefusal : std::uint8_t { place, rows, sum, value };
+const char* reason_of(MatmulRefusal refusal);  // "its bits depend on a row's place"
+
+struct MatmulCandidate {
+    MatmulAlgorithm algorithm{};
+    std::string name;  // "algorithm 66, tile 393, …"
+    std::optional<MatmulRefusal> refusal;
+    std::optional<std::uint64_t> bits;           // a hash of the probed rows' outputs; nullopt: it takes no bucket
+    std::vector<std::optional<double>> seconds;  // [buckets]; nullopt: does not take so many rows
+};
+
+struct TunedMatmul {
+    MatmulShape shape;
+    std::vector<std::int64_t> buckets;
+    std::vector<MatmulCandidate> candidates;
+    std::vector<double> own_seconds;  // [buckets], of our own kernel
+    std::vector<std::size_t> chosen;  // [buckets], of candidates; empty: none serve all buckets with the same bits
+};
+
+struct Tuning {
+    std::string device;
+    MatmulChip chip;
+    std::size_t library = 0;
+    double copied_per_second = 0.0;      // bytes read and written
+    double operations_per_second = 0.0;  // of the library's own choice for a large matmul
+    std::vector<TunedMatmul> matmuls;
+};
+
+// For each bucket the candidate that serves it, all with the same bits: the least geometric mean of seconds. A bucket keeps the candidate
+// of the one below where that is less than 3 % slower. Empty: no bits serve all buckets.
+std::vector<std::size_t> choose_candidates(std::span<const MatmulCandidate> candidates, std::size_t buckets);
+
+// The table's rows: one range for consecutive buckets with the same candidate.
+std::vector<MatmulRow> rows_of(const Tuning& tuning, const TunedMatmul& matmul);
+
+// On this machine's GPU with this machine's library. Throws std::runtime_error when there is no GPU or no cuBLASLt, saying what to do.
+Tuning tune_matmuls(std::span<const MatmulShape> shapes);
+
+}  // namespace lorry::kernels::cuda

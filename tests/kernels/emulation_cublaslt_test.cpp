@@ -1,0 +1,269 @@
+// cuBLASLt in the place of our own matmul: where it is looked for, which rows of the table hold, how rows are padded, what the tuner
+// refuses. agreement_test.cpp and invariance_test.cpp run over it as well (device cuda_library_bfloat16). Only with the emulated library.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "kernels/cuda/backend.h"
+#include "kernels/cuda/cublaslt_library.h"
+#include "kernels/cuda/devices.h"
+#include "kernels/cuda/emulation/cublaslt.h"
+#include "kernels/cuda/tuner.h"
+#include "tests/kernels/devices.h"
+
+namespace lorry::kernels::cuda {
+namespace {
+
+using emulation::CublasLtAlgorithm;
+using emulation::words_of;
+using reference::Table;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::Memory;
+
+constexpr MatmulChip chip{.capability = 90, .processors = 1};  // the emulated device's
+constexpr MatmulShape shape{Format::bfloat16, 24, 40};
+
+MatmulRow row(std::int64_t rows_max, CublasLtAlgorithm algorithm = CublasLtAlgorithm::plain) {
+    return {chip, emulation::cublaslt_version, shape, {rows_max, words_of(algorithm)}};
+}
+
+Expected<lt::Functions, std::string> emulated() { return emulation::cublaslt(); }
+Expected<lt::Functions, std::string> not_found() { return open_cublaslt({}); }
+
+TEST(CublasLtLibrary, IsLookedForByNameThenBesideTheProgramThenInCudasFolder) {
+    const std::vector<std::string> places = cublaslt_places();
+    EXPECT_EQ(places.front(), "libcublasLt.so.13");
+    EXPECT_THAT(places, ::testing::IsSupersetOf({"/usr/local/cuda/lib64/libcublasLt.so.13", "libcublasLt.so.12"}));
+    const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+    EXPECT_EQ(places[1], folder / "libcublasLt.so.13");
+    EXPECT_EQ(places[2], folder / "lib" / "libcublasLt.so.13");
+}
+
+TEST(CublasLtLibrary, ThatIsMissingSaysWhatToDo) {
+    EXPECT_EQ(open_cublaslt(std::vector<std::string>{"/nowhere/libcublasLt.so.13"}).error(),
+              "cuBLASLt (libcublasLt.so.13 or .12) was not found: install CUDA's cuBLAS (libcublas, or pip's nvidia-cublas), or name its "
+              "folder in LD_LIBRARY_PATH");
+}
+
+TEST(CublasLtLibrary, ThatIsAnotherLibraryIsNamed) {
+    EXPECT_EQ(open_cublaslt(std::vector<std::string>{"/nowhere/libcublasLt.so.13", "libm.so.6"}).error(),
+              "libm.so.6 is not cuBLASLt 12 or 13: it lacks cublasLtGetVersion");
+}
+
+TEST(MatmulTable, TheCommittedOneIsWhole) { EXPECT_EQ(fault_of(committed_rows()), std::nullopt); }
+
+TEST(MatmulTable, WhatIsWrongWithOneIsNamed) {
+    const auto fault = [](std::vector<MatmulRow> rows) { return fault_of(rows).value_or("none"); };
+    EXPECT_EQ(fault({row(64), row(2048)}), "none");
+    EXPECT_THAT(fault({row(64), row(1024)}), HasSubstr("24 x 40 ends at 1024 rows, not at 2048"));
+    EXPECT_THAT(fault({row(64), row(64), row(2048)}), HasSubstr("ranges that do not ascend"));
+    EXPECT_THAT(fault({row(65), row(2048)}), HasSubstr("a range that ends within a bucket"));
+    MatmulRow other = row(2048);
+    other.shape.out_features = 32;
+    EXPECT_EQ(fault({row(2048), other}), "none");
+    EXPECT_THAT(fault({row(2048), other, row(2048)}), HasSubstr("24 x 40 is there twice"));
+    other.shape.in_features = 33;
+    EXPECT_THAT(fault({other}), HasSubstr("32 x 33 has features that are no multiples of 8"));
+}
+
+// Pins: a row that is added, changed or taken away changes the fingerprint, and one of another chip does not.
+TEST(MatmulTable, ItsFingerprintIsThatOfTheRowsOfThisChipAndVersion) {
+    MatmulRow elsewhere = row(2048);
+    elsewhere.chip.processors = 132;
+    const auto fingerprint = [](std::vector<MatmulRow> rows) { return table_of(rows, chip, emulation::cublaslt_version)->fingerprint; };
+    const std::string one = fingerprint({row(2048)});
+    EXPECT_THAT(one, ::testing::StartsWith("cublaslt-130100-"));
+    EXPECT_EQ(fingerprint({elsewhere, row(2048)}), one);
+    EXPECT_NE(fingerprint({row(64), row(2048)}), one);
+    EXPECT_NE(fingerprint({row(2048, CublasLtAlgorithm::halves)}), one);
+    EXPECT_FALSE(table_of(std::vector{elsewhere}, chip, emulation::cublaslt_version));
+    EXPECT_FALSE(table_of(std::vector{row(2048)}, chip, 130000));
+}
+
+TEST(MatmulChoice, AChipWithoutRowsUsesOurKernelAndOpensNothing) {
+    const MatmulChip unknown{.capability = 80, .processors = 108};
+    const MatmulChoice choice = choose_matmuls(std::vector{row(2048)}, unknown, []() -> Expected<lt::Functions, std::string> {
+        ADD_FAILURE() << "opened";
+        return emulation::cublaslt();
+    });
+    EXPECT_EQ(choice.library, nullptr);
+    EXPECT_THAT(choice.note, HasSubstr("has no rows for compute capability 8.0 with 108 processors"));
+}
+
+TEST(MatmulChoice, WithoutTheLibraryOurKernelServesAndTheReasonIsTold) {
+    const MatmulChoice choice = choose_matmuls(std::vector{row(2048)}, chip, not_found);
+    EXPECT_EQ(choice.library, nullptr);
+    EXPECT_THAT(choice.note, HasSubstr("own kernels, as cuBLASLt (libcublasLt.so.13 or .12) was not found"));
+    EXPECT_THAT(CudaBackend(Format::bfloat16).info().fingerprint, ::testing::Not(HasSubstr("cublaslt")));
+}
+
+TEST(MatmulChoice, RowsOfAnotherVersionAreNotUsed) {
+    MatmulRow older = row(2048);
+    older.library = 130000;
+    const MatmulChoice choice = choose_matmuls(std::vector{older}, chip, emulated);
+    EXPECT_EQ(choice.library, nullptr);
+    EXPECT_THAT(choice.note, HasSubstr("has rows for cuBLASLt 13.0.0, and 13.1.0 is installed"));
+}
+
+TEST(MatmulChoice, RowsOfThisChipAndVersionAreUsedAndShowInTheFingerprint) {
+    MatmulChoice choice = choose_matmuls(std::vector{row(2048)}, chip_of_device(), emulated);
+    ASSERT_NE(choice.library, nullptr);
+    const std::string fingerprint = choice.library->fingerprint();
+    const CudaBackend backend(Format::bfloat16, std::move(choice));
+    EXPECT_THAT(backend.info().fingerprint, ::testing::EndsWith("-" + fingerprint));
+    EXPECT_THAT(backend.info().matmuls, HasSubstr("cuBLASLt 13.1.0"));
+}
+
+class LibraryMatmulTest : public ::testing::Test {
+protected:
+    // Inputs and outputs whose rows begin at multiples of 16 bytes, and one weight of `shape`.
+    LibraryMatmulTest() {
+        for (double& value : weight_values_.data) value = reference::rounded(normal_(random_), Format::bfloat16);
+        const testing::Part part(weight_values_, Format::float32, false);
+        const WeightPart view = part.view();
+        weight_ = backend_.pack_weight({&view, 1}, WeightRole::projection);
+    }
+    Table normal(std::int64_t rows, std::int64_t columns) {
+        Table table(rows, columns);
+        for (double& value : table.data) value = reference::rounded(normal_(random_), Format::bfloat16);
+        return table;
+    }
+    static MatmulChoice choice(const std::vector<MatmulRow>& rows) { return choose_matmuls(rows, chip, emulated); }
+
+    static constexpr std::uint64_t seed = 20261122;  // of every run
+    CudaBackend backend_{Format::bfloat16, choice({row(64, CublasLtAlgorithm::for_few_rows), row(2048)})};
+    std::mt19937_64 random_{seed};
+    std::normal_distribution<double> normal_;
+    Table weight_values_{shape.out_features, shape.in_features};
+    std::unique_ptr<PackedWeight> weight_;
+};
+
+// Pins: what lies behind the rows of a slice belongs to somebody; and a result is the same bits wherever it was padded.
+TEST_F(LibraryMatmulTest, RowsArePaddedInPlaceWhereMemoryIsSpareAndInACopyElsewhere) {
+    const Table x = normal(32, shape.in_features);
+    const Table before = normal(32, shape.out_features);
+    const Memory bias(backend_, normal(1, shape.out_features));
+    for (const bool accumulate : {false, true}) {
+        for (const bool biased : {false, true}) {
+            const Memory in(backend_, x, Format::bfloat16, 0);
+            const Memory copied(backend_, before, Format::float32, 0);
+            const Memory in_place(backend_, before, Format::float32, 0);
+            const auto multiply = [&](Matrix out, std::int64_t spare_rows) {
+                Matrix inputs = in.matrix().slice_rows(0, 21);
+                out = out.slice_rows(0, 21);
+                out.spare_rows = inputs.spare_rows = spare_rows;
+                const std::uint64_t matmuls = emulation::cublaslt_matmuls();
+                backend_.matmul(
+                    {.out = out, .in = inputs, .weight = *weight_, .bias = biased ? bias.vector() : Vector{}, .accumulate = accumulate});
+                EXPECT_EQ(emulation::cublaslt_matmuls(), matmuls + 1);
+            };
+            multiply(copied.matrix(), 10);    // one too few
+            multiply(in_place.matrix(), 11);  // 21 rows are padded to 32
+            for (std::int64_t i = 0; i < 21; ++i) EXPECT_EQ(copied.read_row(i), in_place.read_row(i)) << i;
+            for (std::int64_t i = 21; i < 32; ++i) {
+                EXPECT_EQ(copied.read_row(i),
+                          std::vector<float>(before.data.begin() + i * before.columns, before.data.begin() + (i + 1) * before.columns));
+                EXPECT_NE(in_place.read_row(i), copied.read_row(i)) << "the padding was computed";
+            }
+        }
+    }
+}
+
+TEST_F(LibraryMatmulTest, MoreRowsThanALibraryMatmulTakesAreCutIntoPieces) {
+    const std::int64_t rows = matmul_rows_max + 5;
+    const Table x = normal(rows, shape.in_features);
+    const Memory in(backend_, x, Format::bfloat16, 0);
+    const Memory out(backend_, rows, shape.out_features, Format::float32, 0);
+    const std::uint64_t matmuls = emulation::cublaslt_matmuls();
+    backend_.matmul({.out = out.matrix(), .in = in.matrix(), .weight = *weight_});
+    EXPECT_EQ(emulation::cublaslt_matmuls(), matmuls + 2);
+    for (const std::int64_t i : {std::int64_t{0}, matmul_rows_max - 1, matmul_rows_max, rows - 1}) {
+        const Memory alone(backend_, 1, shape.out_features);
+        backend_.matmul({.out = alone.matrix(), .in = in.matrix().slice_rows(i, 1), .weight = *weight_});
+        EXPECT_EQ(out.read_row(i), alone.read_row(0)) << i;
+    }
+}
+
+TEST_F(LibraryMatmulTest, AShapeWithoutARowIsMultipliedByOurKernel) {
+    const testing::Part part(normal(16, 40), Format::float32, false);
+    const WeightPart view = part.view();
+    const auto other = backend_.pack_weight({&view, 1}, WeightRole::projection);
+    const Memory in(backend_, normal(3, 40), Format::bfloat16);
+    const Memory out(backend_, 3, 16);
+    const std::uint64_t matmuls = emulation::cublaslt_matmuls();
+    backend_.matmul({.out = out.matrix(), .in = in.matrix(), .weight = *other});
+    EXPECT_EQ(emulation::cublaslt_matmuls(), matmuls);
+    EXPECT_TRUE(out.padding_is_untouched());
+}
+
+// Pins: a row of the table that the library does not take is no reason for other sums.
+TEST_F(LibraryMatmulTest, AnAlgorithmThatTheLibraryRefusesEndsTheProgram) {
+    CudaBackend backend(Format::bfloat16, choice({row(2048, CublasLtAlgorithm::for_few_rows)}));
+    const Memory in(backend, normal(65, shape.in_features), Format::bfloat16);
+    const Memory out(backend, 65, shape.out_features);
+    EXPECT_THAT([&] { backend.matmul({.out = out.matrix(), .in = in.matrix(), .weight = *weight_}); },
+                ::testing::ThrowsMessage<std::runtime_error>("cuBLASLt failed: multiplying: CUBLAS_STATUS_NOT_SUPPORTED"));
+}
+
+constexpr TuneOptions few{.rows_max = 160, .candidates_max = 16, .seconds = 0.0, .walked_bytes = 8192, .copied_bytes = 4096, .square = 64};
+
+// "plain" and so on, of a candidate of the emulated library.
+CublasLtAlgorithm kind_of(const MatmulCandidate& candidate) { return static_cast<CublasLtAlgorithm>(candidate.algorithm[0]); }
+
+TEST(MatmulTuner, RefusesWhatDependsOnTheBatchAndTakesTheFastestOfTheRest) {
+    const Tuning tuning = tune_matmuls(std::vector{shape}, few, emulated);
+    EXPECT_EQ(tuning.device, "emulated");
+    EXPECT_EQ(tuning.chip, chip);
+    EXPECT_EQ(tuning.library, emulation::cublaslt_version);
+    EXPECT_GT(tuning.operations_per_second, 0.0);
+    ASSERT_EQ(tuning.matmuls.size(), 1U);
+    const TunedMatmul& tuned = tuning.matmuls.front();
+    std::map<CublasLtAlgorithm, std::optional<MatmulRefusal>> refusals;
+    for (const MatmulCandidate& candidate : tuned.candidates) refusals[kind_of(candidate)] = candidate.refusal;
+    const std::map<CublasLtAlgorithm, std::optional<MatmulRefusal>> want{
+        {CublasLtAlgorithm::split_by_rows, MatmulRefusal::rows},  {CublasLtAlgorithm::backwards_at_odds, MatmulRefusal::place},
+        {CublasLtAlgorithm::starts_from_out, MatmulRefusal::sum}, {CublasLtAlgorithm::rounded, MatmulRefusal::value},
+        {CublasLtAlgorithm::for_few_rows, std::nullopt},          {CublasLtAlgorithm::plain, std::nullopt},
+        {CublasLtAlgorithm::for_many_rows, std::nullopt},         {CublasLtAlgorithm::halves, std::nullopt}};
+    EXPECT_EQ(refusals, want);
+    EXPECT_THAT(tuned.buckets, ElementsAre(16, 32, 48, 64, 80, 96, 112, 128, 160));
+    EXPECT_EQ(tuned.own_seconds.size(), tuned.buckets.size());
+
+    std::vector<std::pair<std::int64_t, CublasLtAlgorithm>> ranges;
+    for (const MatmulRow& each : rows_of(tuning, tuned)) {
+        EXPECT_EQ(each.shape, shape);
+        ranges.emplace_back(each.range.rows_max, static_cast<CublasLtAlgorithm>(each.range.algorithm[0]));
+    }
+    EXPECT_THAT(ranges, ElementsAre(std::pair(std::int64_t{64}, CublasLtAlgorithm::for_few_rows),
+                                    std::pair(std::int64_t{112}, CublasLtAlgorithm::plain),
+                                    std::pair(std::int64_t{160}, CublasLtAlgorithm::for_many_rows)));
+}
+
+TEST(MatmulTuner, WithoutTheLibrarySaysWhatToDo) {
+    EXPECT_THAT([] { tune_matmuls(std::vector{shape}, few, not_found); },
+                ::testing::ThrowsMessage<std::runtime_error>(HasSubstr("was not found: install CUDA's cuBLAS")));
+}
+
+MatmulCandidate candidate(std::uint64_t bits, std::vector<std::optional<double>> seconds, std::optional<MatmulRefusal> refusal = {}) {
+    return {.refusal = refusal, .bits = bits, .seconds = std::move(seconds)};
+}
+
+TEST(MatmulTuner, BitsThatDoNotServeAllBucketsServeNone) {
+    EXPECT_THAT(choose_candidates(std::vector{candidate(1, {1.0, std::nullopt}), candidate(2, {5.0, 5.0})}, 2), ElementsAre(1, 1));
+    EXPECT_TRUE(choose_candidates(std::vector{candidate(1, {1.0, std::nullopt}), candidate(2, {std::nullopt, 5.0})}, 2).empty());
+    EXPECT_TRUE(choose_candidates(std::vector{candidate(1, {1.0, 1.0}, MatmulRefusal::rows)}, 2).empty());
+}
+
+TEST(MatmulTuner, BucketsShareAnAlgorithmWhereAnotherGainsTooLittle) {
+    EXPECT_THAT(choose_candidates(std::vector{candidate(1, {1.0, 2.0, 2.0}), candidate(1, {2.0, 1.98, 1.5})}, 3), ElementsAre(0, 0, 1));
+}
+
+// Pins: all buckets count the same, however long they take.
+TEST(MatmulTuner, OfSeveralBitsTheLeastMeanWins) {
+    EXPECT_THAT(choose_candidates(std::vector{candidate(1, {1.0, 9.0}), candidate(2, {4.0, 4.0})}, 2), ElementsAre(0, 0));
+}
+
+}  // namespace
+}  // namespace lorry::kernels::cuda
