@@ -1,17 +1,27 @@
-// Asks the chip, measures, judges, prints.
+// Asks the chip, measures, judges, prints: the CPU's instruction sets, or the GPU's matmuls.
 #include "ops/tune_command.h"
 
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "ops/command.h"
 #include "ops/machine.h"
+#include "ops/matmul_report.h"
 #include "ops/random_model.h"
 #include "ops/tune_report.h"
 
 namespace lorry::ops {
 
 void TuneCommand::declare(CLI::App& bench) {
-    app_ = bench.add_subcommand("tune", "which instruction set is the fastest on this chip, and what the table of chips should say");
+    app_ = bench.add_subcommand("tune", "what is the fastest on this chip, and what the table of chips should say");
+    app_->add_option("--device", device_, "cpu: instruction sets; cuda: the matmuls that cuBLASLt has for the shapes of a model")
+        ->check(CLI::IsMember({"cpu", "cuda"}))
+        ->capture_default_str();
+    app_->add_option("--model", model_, "cuda: the folder of a model");
+    app_->add_option("--random-weights", random_weights_, "cuda: instead of --model, models of these shapes")
+        ->delimiter(',')
+        ->check(CLI::IsMember(random_model_names()))
+        ->capture_default_str();
     app_->add_option("--threads", shape_.threads, "0: as many as this process may use")->check(CLI::Range(0, 1024))->capture_default_str();
     app_->add_option("--seconds", shape_.seconds, "for each line of the table; of all runs in that time the fastest counts")
         ->check(CLI::NonNegativeNumber)
@@ -22,7 +32,9 @@ void TuneCommand::declare(CLI::App& bench) {
 
 bool TuneCommand::parsed() const { return app_->parsed(); }
 
-void TuneCommand::run() const {
+void TuneCommand::run() const { device_ == "cuda" ? tune_cuda() : tune_cpu(); }
+
+void TuneCommand::tune_cpu() const {
     TuneShape shape = shape_;
     shape.config = random_model_config("smollm2-135m");
     const kernels::cpu::Chip chip = kernels::cpu::this_chip();
@@ -36,6 +48,19 @@ void TuneCommand::run() const {
     const std::vector<TuneLine> lines = measure_isas(shape, tuned.isas);
     const TuneVerdict verdict = judge_isas(tuned, lines);
     std::cout << (json_ ? tuning_json(tuned, lines, verdict).dump() + "\n" : show_tuning(tuned, lines, verdict));
+}
+
+void TuneCommand::tune_cuda() const {
+    if (const auto obstacle = kernels::cuda_obstacle()) throw UsageError("--device cuda: " + *obstacle);
+    std::vector<engine::ModelConfig> configs;
+    if (!model_.empty()) {
+        configs.push_back(engine::ModelConfig::load(model_));
+    } else {
+        for (const std::string& name : random_weights_) configs.push_back(random_model_config(name));
+    }
+    std::cerr << "some minutes, in which nothing else should use the GPU …\n";
+    const kernels::cuda::Tuning tuning = kernels::cuda::tune_matmuls(matmul_shapes(configs));
+    std::cout << (json_ ? matmuls_json(tuning).dump() + "\n" : show_matmuls(tuning));
 }
 
 }  // namespace lorry::ops

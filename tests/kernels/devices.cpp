@@ -37,12 +37,11 @@ constexpr Tolerance tolerances[] = {
     {"logprob", 1e-5, 1e-5, "one sum of exponentials in pieces"},
 };
 
-<<<<<<< HEAD
 // Where a row has its scale, in bytes.
 std::int64_t scale_offset(Format format, std::int64_t columns) {
     return format == Format::fp8_rows ? cuda::fp8_scale_offset(columns) : cpu::int8_scale_offset(columns);
 }
-=======
+
 #if defined(LORRY_CUDA_EMULATED)
 // Three algorithms with the same order over the input features serve every shape.
 std::unique_ptr<Backend> make_library_backend() {
@@ -53,12 +52,11 @@ std::unique_ptr<Backend> make_library_backend() {
                                               {cuda::matmul_rows_max, cuda::emulation::words_of(CublasLtAlgorithm::for_many_rows)}};
     };
     return std::make_unique<cuda::CudaBackend>(
-        Format::bfloat16,
+        Format::bfloat16, false,
         cuda::MatmulChoice{std::make_unique<cuda::LibraryMatmul>(cuda::emulation::cublaslt(), cuda::MatmulTable{ranges_of, "every shape"}),
                            "emulated cuBLASLt"});
 }
 #endif
->>>>>>> 8c465cb (kernels: cuBLASLt multiplies on the GPU where a table by chip has rows for it)
 
 }  // namespace
 
@@ -75,14 +73,10 @@ bool Device::multiplies_pairs() const {
 
 std::unique_ptr<Backend> Device::make(int threads) const {
     if (!lacks().empty()) return nullptr;
-<<<<<<< HEAD
-    if (is_gpu()) return make_cuda_backend({.weights = weights, .quantize = quantize});
-=======
 #if defined(LORRY_CUDA_EMULATED)
     if (has_library) return make_library_backend();
 #endif
-    if (is_gpu()) return make_cuda_backend({.weights = weights});
->>>>>>> 8c465cb (kernels: cuBLASLt multiplies on the GPU where a table by chip has rows for it)
+    if (is_gpu()) return make_cuda_backend({.weights = weights, .quantize = quantize});
     if (kernels != nullptr) {
         const cpu::DotKernels* dot = weights == Format::bfloat16 ? kernels->bfloat16_dot : nullptr;
         const cpu::DotKernels& int4 = int4_kernels != nullptr ? *int4_kernels : cpu::int4_kernels_of(CpuIsa::scalar);
@@ -104,13 +98,10 @@ std::vector<Device> devices() {
             {.name = "emulated_avx512" + suffix, .weights = weights, .needs = CpuIsa::avx2, .kernels = &emulated_avx512_kernels()});
         result.push_back({.name = "cuda" + suffix, .weights = weights});
     }
-<<<<<<< HEAD
     result.push_back({.name = "cuda_fp8", .weights = Format::bfloat16, .quantize = Quantization::fp8});
-=======
 #if defined(LORRY_CUDA_EMULATED)
     result.push_back({.name = "cuda_library_bfloat16", .weights = Format::bfloat16, .has_library = true});
 #endif
->>>>>>> 8c465cb (kernels: cuBLASLt multiplies on the GPU where a table by chip has rows for it)
     result.push_back({.name = "emulated_avx512bf16_bfloat16",
                       .weights = Format::bfloat16,
                       .needs = CpuIsa::avx2,

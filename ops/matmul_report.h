@@ -1,0 +1,30 @@
+// What the GPU's matmuls were seen to do, and the rows that kernels/cuda/matmul_table.cpp should have for it, as text and as JSON. Called
+// by tune_command.cpp. Pure.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/model_config.h"
+#include "kernels/cuda/tuning.h"
+#include "schema/json.h"
+
+namespace lorry::ops {
+
+// The matmuls of these models, each shape once; without those that the table cannot hold (features that are no multiples of 8).
+std::vector<kernels::cuda::MatmulShape> matmul_shapes(std::span<const engine::ModelConfig> configs);
+
+// How many times as fast as our own kernel: the geometric mean over the buckets. nullopt: no candidate serves the shape.
+std::optional<double> gain_of(const kernels::cuda::TunedMatmul& matmul);
+
+// Ready to commit, a comment and a row for each range; only of shapes that gain.
+std::vector<std::string> table_rows(const kernels::cuda::Tuning& tuning);
+
+// A few sizes of each shape against the chip's limits and our own kernel, what was refused and why, and the rows.
+std::string show_matmuls(const kernels::cuda::Tuning& tuning);
+// All sizes.
+schema::Json matmuls_json(const kernels::cuda::Tuning& tuning);
+
+}  // namespace lorry::ops

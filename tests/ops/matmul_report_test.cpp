@@ -1,0 +1,108 @@
+// `lorry bench tune --device cuda`: whose shapes are measured, what is printed, and that it says what a machine lacks.
+#include "ops/matmul_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/backend.h"
+#include "ops/random_model.h"
+#include "tests/support/program.h"
+
+namespace lorry::ops {
+namespace {
+
+using kernels::Format;
+using kernels::cuda::MatmulCandidate;
+using kernels::cuda::MatmulRefusal;
+using kernels::cuda::MatmulShape;
+using kernels::cuda::TunedMatmul;
+using kernels::cuda::Tuning;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Two shapes in two sizes: the first is served by two algorithms, the second by none.
+Tuning tuning() {
+    const TunedMatmul served{.shape = {Format::bfloat16, 1000, 500},
+                             .buckets = {16, 2048},
+                             .candidates = {{.algorithm = {0x42, 0, 7}, .name = "algorithm 66", .bits = 1, .seconds = {1e-6, 4e-5}},
+                                            {.algorithm = {0x43}, .name = "algorithm 67", .bits = 1, .seconds = {2e-6, 2e-5}},
+                                            {.algorithm = {0x44}, .refusal = MatmulRefusal::rows, .seconds = {{}, {}}},
+                                            {.algorithm = {0x45}, .refusal = MatmulRefusal::rows, .seconds = {{}, {}}}},
+                             .own_seconds = {2e-6, 1.6e-4},
+                             .chosen = {0, 1}};
+    const TunedMatmul none{.shape = {Format::bfloat16, 8, 16},
+                           .buckets = {16, 2048},
+                           .candidates = {{.algorithm = {0x42}, .refusal = MatmulRefusal::place, .seconds = {{}, {}}}},
+                           .own_seconds = {1e-6, 1e-6}};
+    return {.device = "A card",
+            .chip = {.capability = 90, .processors = 132},
+            .library = 130100,
+            .copied_per_second = 2.064e12,
+            .operations_per_second = 4.096e14,
+            .matmuls = {served, none}};
+}
+
+TEST(MatmulReport, EachShapeOfTheModelsIsMeasuredOnceAndOnlyWhatTheTableCanHold) {
+    const std::vector configs = {random_model_config("smollm2-135m"), random_model_config("smollm2-135m"), random_model_config("gpt2")};
+    const auto bfloat16 = [](std::int64_t out, std::int64_t in) { return MatmulShape{Format::bfloat16, out, in}; };
+    EXPECT_THAT(matmul_shapes(configs),
+                ElementsAre(bfloat16(960, 576), bfloat16(576, 576), bfloat16(3072, 576), bfloat16(576, 1536), bfloat16(49152, 576),
+                            bfloat16(2304, 768), bfloat16(768, 768), bfloat16(3072, 768), bfloat16(768, 3072)))
+        << "GPT-2's head has 50,257 outputs";
+}
+
+TEST(MatmulReport, RowsAreReadyToCommit) {
+    EXPECT_THAT(
+        table_rows(tuning()),
+        ElementsAre("// A card, algorithm 66", "MatmulRow{{90, 132}, 130100, {Format::bfloat16, 1000, 500}, {16, {0x42, 0x0, 0x7}}},",
+                    "// A card, algorithm 67", "MatmulRow{{90, 132}, 130100, {Format::bfloat16, 1000, 500}, {2048, {0x43}}},"));
+}
+
+TEST(MatmulReport, AShapeThatOurOwnKernelMultipliesFasterGetsNoRow) {
+    Tuning slow = tuning();
+    slow.matmuls.front().own_seconds = {1e-7, 1e-7};
+    EXPECT_TRUE(table_rows(slow).empty());
+    EXPECT_THAT(show_matmuls(slow), HasSubstr("0.02 times our own kernel, which stays"));
+}
+
+TEST(MatmulReport, TheTableShowsRatesShareOfTheLimitAndWhatWasRefused) {
+    EXPECT_EQ(show_matmuls(tuning()),
+              "A card (compute capability 9.0, 132 processors), cuBLASLt 13.1.0: copies 2064 GB/s, multiplies 410 TFLOP/s\n"
+              "\n"
+              "outputs x inputs  rows    us  GB/s  TFLOP/s  of the limit  times own  algorithm\n"
+              "1000 x 500          16   1.0  1080     16.0          52 %       2.00  algorithm 66\n"
+              "1000 x 500        2048  20.0   562    102.4          27 %       8.00  algorithm 67\n"
+              "\n"
+              "1000 x 500: 2 of 4 candidates refused (2 as its bits depend on the number of rows); 4.00 times our own kernel\n"
+              "8 x 16: 1 of 1 candidates refused (1 as its bits depend on a row's place or neighbours); no bits serve all rows, so that "
+              "our own kernel stays\n"
+              "\n"
+              "Rows for kernels/cuda/matmul_table.cpp, in the place of the same shapes' on this chip:\n"
+              "\n"
+              "    // A card, algorithm 66\n"
+              "    MatmulRow{{90, 132}, 130100, {Format::bfloat16, 1000, 500}, {16, {0x42, 0x0, 0x7}}},\n"
+              "    // A card, algorithm 67\n"
+              "    MatmulRow{{90, 132}, 130100, {Format::bfloat16, 1000, 500}, {2048, {0x43}}},\n");
+}
+
+TEST(MatmulReport, JsonHasAllSizesAndTheRows) {
+    const schema::Json json = matmuls_json(tuning());
+    const auto& matmuls = *json.find("matmuls")->as_array();
+    ASSERT_EQ(matmuls.size(), 2U);
+    EXPECT_EQ(matmuls[0].find("buckets")->as_array()->size(), 2U);
+    EXPECT_NEAR(matmuls[0].find("gain")->as_number().value_or(0.0), 4.0, 1e-9);
+    EXPECT_EQ(matmuls[1].find("buckets")->as_array()->size(), 0U);
+    EXPECT_EQ(json.find("rows")->as_array()->size(), 4U);
+    EXPECT_EQ(json.find("library")->as_number(), 130100.0);
+}
+
+TEST(MatmulReport, WithoutAGpuTheCommandSaysWhatIsMissing) {
+    const auto obstacle = kernels::cuda_obstacle();
+    if (!obstacle) GTEST_SKIP() << "this machine has a GPU";
+    const tests::ProgramResult result = tests::run_program_of({LORRY_PROGRAM, "bench", "tune", "--device", "cuda"});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.err, HasSubstr("--device cuda: " + *obstacle));
+}
+
+}  // namespace
+}  // namespace lorry::ops
