@@ -48,7 +48,7 @@ int int_of(std::int64_t x) {
     return static_cast<int>(x);
 }
 
-CudaBackend::CudaBackend(Format weights, bool fp8, MatmulChoice matmuls)
+CudaBackend::CudaBackend(Format weights, MatmulChoice matmuls, bool fp8)
     : name_(choose_device()), weights_(weights), fp8_(fp8), matmuls_(std::move(matmuls)), tables_(stream_) {
     CHECK(weights == Format::float32 || weights == Format::bfloat16, "weights are stored as float32 or bfloat16");
 }

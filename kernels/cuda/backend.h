@@ -21,7 +21,7 @@ class CudaBackend final : public Backend {
 public:
     // weights: float32 or bfloat16, also of the KV cache and of what matmuls read. fp8: projections and what they read are fp8 instead.
     // Throws std::runtime_error when no GPU can be used.
-    explicit CudaBackend(Format weights, bool fp8 = false, MatmulChoice matmuls = {});
+    explicit CudaBackend(Format weights, MatmulChoice matmuls = {}, bool fp8 = false);
 
     DeviceInfo info() const override;
     std::unique_ptr<Buffer> allocate(std::size_t bytes) override;

@@ -68,12 +68,11 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
     }
     const bool fp8 = options.quantize == Quantization::fp8;
     // The float32 weights of strict parity are multiplied by our own kernel alone.
-    if (options.weights == Format::float32) return std::make_unique<cuda::CudaBackend>(options.weights, fp8);
+    if (options.weights == Format::float32) return std::make_unique<cuda::CudaBackend>(options.weights, cuda::MatmulChoice{}, fp8);
     static_cast<void>(cuda::choose_device());
-    return std::make_unique<cuda::CudaBackend>(options.weights, fp8,
-                                               cuda::choose_matmuls(cuda::committed_rows(), cuda::chip_of_device(), [] {
-                                                   return cuda::open_cublaslt(cuda::cublaslt_places());
-                                               }));
+    auto matmuls =
+        cuda::choose_matmuls(cuda::committed_rows(), cuda::chip_of_device(), [] { return cuda::open_cublaslt(cuda::cublaslt_places()); });
+    return std::make_unique<cuda::CudaBackend>(options.weights, std::move(matmuls), fp8);
 }
 
 }  // namespace lorry::kernels

@@ -52,7 +52,7 @@ std::unique_ptr<Backend> make_library_backend() {
                                               {cuda::matmul_rows_max, cuda::emulation::words_of(CublasLtAlgorithm::for_many_rows)}};
     };
     return std::make_unique<cuda::CudaBackend>(
-        Format::bfloat16, false,
+        Format::bfloat16,
         cuda::MatmulChoice{std::make_unique<cuda::LibraryMatmul>(cuda::emulation::cublaslt(), cuda::MatmulTable{ranges_of, "every shape"}),
                            "emulated cuBLASLt"});
 }
