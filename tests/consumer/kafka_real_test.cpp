@@ -259,7 +259,6 @@ TEST_F(RealKafka, LedgerAndAdaptersKnowTopicsByTheirIds) {
     for (const char* suffix : {"", "-wal", "-shm", ".lock"}) std::filesystem::remove(file.string() + suffix);
 }
 
-// A worker that went on would write ends that name the old topic's id, which the next take-over passes over.
 void delete_topic(const KafkaConfig& config, const std::string& name) {
     const KafkaConnection admin(config, KafkaConnection::Kind::producer, {});
     const QueueHandle queue(rd_kafka_queue_new(admin.handle()));
@@ -269,6 +268,7 @@ void delete_topic(const KafkaConfig& config, const std::string& name) {
     ASSERT_TRUE(EventHandle(rd_kafka_queue_poll(queue.get(), 20'000)));
 }
 
+// A worker that went on would write ends that name the old topic's id, which the next take-over passes over.
 TEST_F(RealKafka, AWorkerEndsWhenItsJobsTopicWasMadeAnew) {
     submit_jobs(config, topics, 0, 4);
     config.passthrough = {{"topic.metadata.refresh.interval.ms", "100"}};
