@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-# Checks what ops/bench-peers computes and refuses, with a made-up driver in the place of engines: nothing is installed. ctest runs it.
+# Checks what ops/bench-peers computes and refuses, with a made-up driver in the place of engines: nothing is installed. And what
+# ops/bench-startup refuses. ctest runs it.
 import os
 import subprocess
 import sys
@@ -202,6 +203,22 @@ class Program(unittest.TestCase):
             place.mark_done("x", "1")
             self.assertTrue(place.done_before("x", "1"))
             self.assertFalse(place.done_before("x", "2"))
+
+
+class Startup(unittest.TestCase):
+    def bench(self, *arguments):
+        return subprocess.run([str(ROOT / "ops" / "bench-startup"), *arguments], capture_output=True, text=True, timeout=300)
+
+    def test_wrong_calls_are_refused(self):
+        for arguments in (["--adapters", "1"], ["--rounds", "0"]):
+            done = self.bench(*arguments)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn("are the least", done.stderr)
+
+    def test_without_lorry_it_says_how_to_get_it(self):
+        done = self.bench("--lorry", "/nowhere/lorry")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ops/build", done.stderr)
 
 
 if __name__ == "__main__":
