@@ -40,6 +40,7 @@ constexpr std::int64_t whole_rows_least = 32;
 constexpr std::int64_t whole_rows_bytes = std::int64_t{400} << 10;
 // Of the KV cache, whose blocks are handed out low numbers first.
 constexpr std::int64_t kv_touched_bytes = std::int64_t{512} << 20;
+constexpr std::int64_t page_bytes = 4096;
 
 class CpuBuffer final : public Buffer {
 public:
@@ -161,7 +162,9 @@ std::unique_ptr<KvCache> CpuBackend::make_kv_cache(const KvShape& shape, std::in
     auto cache = std::make_unique<CpuKvCache>(shape, blocks, kv_layout(shape));
     const std::int64_t bytes = std::min(blocks * cache->layer_block_bytes(), kv_touched_bytes / shape.layers);
     pool_.run(shape.layers, 1, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t layer = begin; layer < end; ++layer) std::memset(cache->layer(layer), 0, static_cast<std::size_t>(bytes));
+        for (std::int64_t layer = begin; layer < end; ++layer) {
+            for (std::int64_t at = 0; at < bytes; at += page_bytes) cache->layer(layer)[at] = std::byte{0};
+        }
     });
     return cache;
 }

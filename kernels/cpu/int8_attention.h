@@ -27,11 +27,6 @@ struct Int8Attention {
     static constexpr std::int64_t stretch_blocks = 32;
     static constexpr float weight_most = 32767.0F;
 
-    [[gnu::always_inline]] static inline std::uint32_t four_at(const std::byte* from) {
-        std::uint32_t four;
-        __builtin_memcpy(&four, from, sizeof four);
-        return four;
-    }
     template <class Vector>
     [[gnu::always_inline]] static inline Vector load(const std::byte* from) {
         Vector x;
@@ -80,7 +75,7 @@ struct Int8Attention {
             }
 #pragma GCC unroll 32
             for (int r = 0; r < rows; ++r) {
-                const auto x = Isa::all(four_at(q + r * query_bytes));
+                const auto x = Isa::all(load<std::uint32_t>(q + r * query_bytes));
 #pragma GCC unroll 32
                 for (int i = 0; i < vectors; ++i) Isa::dot(sums[r][i], k[i], x);
             }
@@ -152,7 +147,7 @@ struct Int8Attention {
                     for (int i = 0; i < vectors; ++i) v[i] = Isa::widened_pairs(values + i * lanes * pair_bytes);
 #pragma GCC unroll 32
                     for (int r = 0; r < rows; ++r) {
-                        const auto x = Isa::all_pairs(four_at(weights + r * weight_stride));
+                        const auto x = Isa::all_pairs(load<std::uint32_t>(weights + r * weight_stride));
 #pragma GCC unroll 4
                         for (int i = 0; i < vectors; ++i) Isa::dot_pairs(sums[r][i], v[i], x);
                     }

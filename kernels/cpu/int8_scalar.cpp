@@ -1,39 +1,16 @@
 // int8 and int4 sums, and attention over an int8 cache, on any machine.
 #include "kernels/cpu/int8_attention.h"
 #include "kernels/cpu/int8_dot.h"
+#include "kernels/cpu/int8_lanes.h"
 #include "kernels/cpu/isa_scalar.h"
 
 namespace lorry::kernels::cpu {
 
 namespace {
 
-struct Int8Scalar : Scalar {
+struct Int8Scalar : Int8Lanes<Scalar> {
     static constexpr int vectors = 4;
     static constexpr int rows_max = 2;
-    using Sums = Ints;
-    struct Weights {
-        std::int8_t bytes[extent(lanes * 4)];
-    };
-    struct Inputs {
-        std::uint8_t bytes[4];
-    };
-
-    [[gnu::always_inline]] static inline Weights weights(Vectors<lanes * 4>::Octets bytes) {
-        Weights x;
-        __builtin_memcpy(&x, &bytes, sizeof x);
-        return x;
-    }
-    [[gnu::always_inline]] static inline Inputs all(std::uint32_t four) {
-        Inputs x;
-        __builtin_memcpy(&x, &four, sizeof x);
-        return x;
-    }
-    [[gnu::always_inline]] static inline void dot(Sums& sums, const Weights& w, const Inputs& x) {
-        for (int lane = 0; lane < lanes; ++lane) {
-            for (int i = 0; i < 4; ++i) sums[lane] += w.bytes[lane * 4 + i] * x.bytes[i];
-        }
-    }
-    [[gnu::always_inline]] static inline Ints ints(Sums sums) { return sums; }
 
     struct Pairs {
         std::int16_t halves[extent(lanes * 2)];

@@ -67,36 +67,35 @@ __device__ T warp_sum(T x) {
     for (int distance = warp_size / 2; distance > 0; distance /= 2) x += shuffle_xor(x, distance);
     return x;
 }
-__device__ inline float larger(float a, float b) { return a > b ? a : b; }
-__device__ inline std::uint32_t larger(std::uint32_t a, std::uint32_t b) { return a > b ? a : b; }
+template <class T>
+__device__ T larger(T a, T b) {
+    return a > b ? a : b;
+}
 template <class T>
 __device__ T warp_largest(T x) {
     for (int distance = warp_size / 2; distance > 0; distance /= 2) x = larger(x, shuffle_xor(x, distance));
     return x;
 }
 
-// The sum over the block: `scratch` holds one T per warp in shared memory and may be used again after the next barrier.
+// The values of a block, combined in an order that does not depend on them: `scratch` holds one T per warp in shared memory and may be used
+// again after the next barrier.
+template <class T, class Combine>
+__device__ T block_combined(T x, T* scratch, const Combine& combine) {
+    for (int distance = warp_size / 2; distance > 0; distance /= 2) x = combine(x, shuffle_xor(x, distance));
+    if (lane() == 0) scratch[warp()] = x;
+    barrier();
+    T all = scratch[0];
+    for (int i = 1; i < block_threads() / warp_size; ++i) all = combine(all, scratch[i]);
+    barrier();
+    return all;
+}
 template <class T>
 __device__ T block_sum(T x, T* scratch) {
-    x = warp_sum(x);
-    if (lane() == 0) scratch[warp()] = x;
-    barrier();
-    T sum = scratch[0];
-    for (int i = 1; i < block_threads() / warp_size; ++i) sum += scratch[i];
-    barrier();
-    return sum;
+    return block_combined(x, scratch, [](T a, T b) { return a + b; });
 }
-
-// The largest over the block, as block_sum.
 template <class T>
 __device__ T block_largest(T x, T* scratch) {
-    x = warp_largest(x);
-    if (lane() == 0) scratch[warp()] = x;
-    barrier();
-    T largest = scratch[0];
-    for (int i = 1; i < block_threads() / warp_size; ++i) largest = larger(largest, scratch[i]);
-    barrier();
-    return largest;
+    return block_combined(x, scratch, [](T a, T b) { return larger(a, b); });
 }
 
 // multiply_add_fp8 for chips without such an mma: every e4m3 is a bfloat16. The four neighbours in a register become two pairs, which

@@ -41,16 +41,6 @@ __device__ Key key_of(float x, int id) {
     return (Key{order} << 32U) | ~static_cast<std::uint32_t>(id);
 }
 __device__ int id_of(Key key) { return static_cast<int>(~static_cast<std::uint32_t>(key)); }
-__device__ Key larger(Key a, Key b) { return a > b ? a : b; }
-
-__device__ Key block_largest_key(Key key, Key* scratch) {
-    for (int distance = warp_size / 2; distance > 0; distance /= 2) key = larger(key, shuffle_xor(key, distance));
-    if (lane() == 0) scratch[warp()] = key;
-    barrier();
-    for (int i = 0; i < block_threads() / warp_size; ++i) key = larger(key, scratch[i]);
-    barrier();
-    return key;
-}
 
 // One row of the batch as its block sees it.
 struct Row {
@@ -71,7 +61,7 @@ __device__ Key largest_of(const Row& row, const float* logits, Shared& shared, K
         const Key mine = key_of(logits[i], i);
         if (mine < below) key = larger(key, mine);
     });
-    return block_largest_key(key, shared.keys);
+    return block_largest(key, shared.keys);
 }
 
 // Log of the sum of exponentials, then what is asked for: the most likely tokens and the targets.

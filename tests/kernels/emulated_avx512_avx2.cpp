@@ -3,6 +3,7 @@
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 #include "kernels/cpu/int8_dot.h"
+#include "kernels/cpu/int8_lanes.h"
 #include "kernels/cpu/table.h"
 
 namespace lorry::kernels::testing {
@@ -142,33 +143,10 @@ struct EmulatedTiles {
 };
 
 // AVX-512 VNNI with matrix tiles.
-struct EmulatedAmx : Emulated {
+struct EmulatedAmx : Int8Lanes<Emulated> {
     using Tiles = EmulatedTiles;
     static constexpr int vectors = 3;
     static constexpr int rows_max = 8;
-    using Sums = Ints;
-    struct Weights {
-        std::int8_t bytes[extent(lanes * 4)];
-    };
-    struct Inputs {
-        std::uint8_t bytes[4];
-    };
-    [[gnu::always_inline]] static inline Weights weights(Vectors<lanes * 4>::Octets bytes) {
-        Weights x;
-        __builtin_memcpy(&x, &bytes, sizeof x);
-        return x;
-    }
-    [[gnu::always_inline]] static inline Inputs all(std::uint32_t four) {
-        Inputs x;
-        __builtin_memcpy(&x, &four, sizeof x);
-        return x;
-    }
-    [[gnu::always_inline]] static inline void dot(Sums& sums, const Weights& w, const Inputs& x) {
-        for (int lane = 0; lane < lanes; ++lane) {
-            for (int i = 0; i < 4; ++i) sums[lane] += w.bytes[lane * 4 + i] * x.bytes[i];
-        }
-    }
-    [[gnu::always_inline]] static inline Ints ints(Sums sums) { return sums; }
 };
 
 constexpr Kernels table_bf16 = table_of<EmulatedBf16>("emulated_avx512bf16");
