@@ -203,7 +203,9 @@ AdapterCache::AdapterCache(const Model& model, kernels::Backend& backend, std::s
     : AdapterCache(model, backend, Options{.budget_bytes = budget_bytes}) {}
 
 AdapterCache::AdapterCache(const Model& model, kernels::Backend& backend, const Options& options)
-    : implementation_((backend.reserve_adapters(options.budget_bytes), std::make_unique<Implementation>(model, backend, options))) {}
+    : implementation_(std::make_unique<Implementation>(model, backend, options)) {
+    backend.reserve_adapters(options.budget_bytes);
+}
 
 AdapterCache::~AdapterCache() = default;
 
