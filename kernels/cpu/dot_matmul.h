@@ -36,14 +36,34 @@ struct DotMatmul {
     static constexpr std::int64_t stretch = steps * Dot::group;  // inputs
     static constexpr std::int64_t stretch_bytes = Dot::stretch_bytes;
     static constexpr int lines = static_cast<int>((stretch_bytes + 63) / 64);  // of the cache
+    static constexpr std::int64_t bytes_ahead = 4096;
+    static constexpr std::int64_t near_rows = 2;  // with more, computing takes longer than the processor's own prefetching reads ahead
 
     static std::int64_t stretches_of(const DotTask& task) { return (task.in_features + stretch - 1) / stretch; }
 
-    // `prefetches` cache lines of what is read after this panel are asked for with each stretch.
+    // Consecutive panels.
+    struct Run {
+        const std::byte* weights;
+        const std::byte* next;    // what is asked for meanwhile
+        std::int64_t column;  // of the first panel's first output
+        std::int64_t panels = 1;
+    };
+
+    // `prefetches` cache lines of what is read next are asked for with each stretch.
     template <int rows, int prefetches>
-    [[gnu::noinline]] static void tile(const DotTask& of_all, const std::byte* weights, const std::byte* next, std::int64_t row,
-                                       std::int64_t column) {
+    [[gnu::noinline]] static void tile(const DotTask& of_all, const Run& run, std::int64_t row) {
         const DotTask task = of_all;  // its own: else g++ reads all of it again after each output that is written
+        const std::byte* weights = run.weights;
+        const std::byte* next = run.next;
+        const std::int64_t column_end = run.column + run.panels * width;
+        for (std::int64_t column = run.column; column < column_end; column += width)
+            panel_tile<rows, prefetches>(task, weights, next, row, column);
+    }
+
+    // Leaves `weights` and `next` at what follows.
+    template <int rows, int prefetches>
+    [[gnu::always_inline]] static inline void panel_tile(const DotTask& task, const std::byte*& weights, const std::byte*& next,
+                                                         std::int64_t row, std::int64_t column) {
         const typename Dot::Outputs outputs(task, column);
         Sums sums[extent(rows)][extent(vectors)];
 #pragma GCC unroll 32
@@ -91,6 +111,8 @@ struct DotMatmul {
                 for (std::int64_t i = 0; i < rest * group_bytes / Dot::group; ++i) inputs[r][i] = in[r * task.in_stride + i];
             }
             add(inputs[0], steps * group_bytes);
+            weights += stretch_bytes;
+            next += prefetches < lines ? prefetches * 64 : stretch_bytes;
         }
 #pragma GCC unroll 32
         for (int r = 0; r < rows; ++r) {
@@ -103,12 +125,11 @@ struct DotMatmul {
 
     // Calls the tile made for exactly `count` rows.
     template <int rows, int prefetches>
-    static void tile_of(std::int64_t count, const DotTask& task, const std::byte* weights, const std::byte* next, std::int64_t row,
-                        std::int64_t column) {
+    static void tile_of(std::int64_t count, const DotTask& task, const Run& run, std::int64_t row) {
         if (count == rows) {
-            tile<rows, prefetches>(task, weights, next, row, column);
+            tile<rows, prefetches>(task, run, row);
         } else if constexpr (rows > 1) {
-            tile_of<rows - 1, prefetches>(count, task, weights, next, row, column);
+            tile_of<rows - 1, prefetches>(count, task, run, row);
         }
     }
 
@@ -123,10 +144,10 @@ struct DotMatmul {
         for (std::int64_t block = 0; block < row_blocks; ++block) {
             const std::int64_t row_end = task.rows * (block + 1) / row_blocks;
             // Few row blocks ask for all of the next panel while they compute, many for a share of it each.
-            if (unpacks || row_blocks < lines) {
-                tile_of<rows_max, lines>(row_end - row, task, weights, next, row, column);
-            } else if constexpr (!unpacks) {
-                tile_of<rows_max, 1>(row_end - row, task, weights, next + block % lines * share, row, column);
+            if (row_blocks < lines) {
+                tile_of<rows_max, lines>(row_end - row, task, {weights, next, column}, row);
+            } else {
+                tile_of<rows_max, 1>(row_end - row, task, {weights, next + block % lines * share, column}, row);
             }
             row = row_end;
         }
@@ -149,19 +170,43 @@ struct DotMatmul {
         }
     }
 
+    // One tile has all rows, and memory is what it waits for.
+    static void run_one_tile(const DotTask& task, std::int64_t panel_begin, std::int64_t panel_end) {
+        const std::int64_t panel_bytes = stretches_of(task) * stretch_bytes;
+        const auto at = [&](std::int64_t panel) __attribute__((always_inline)) { return task.panels + panel * panel_bytes; };
+        const auto walk = [&](std::int64_t begin, std::int64_t end, const std::byte* next) __attribute__((always_inline)) {
+            tile_of<rows_max, lines>(task.rows, task, {at(begin), next, begin * width, end - begin}, 0);
+        };
+        if (task.rows <= near_rows) {
+            // What is read next lies where the processor's own prefetching reads on: lines further away would only take up its few
+            // outstanding misses.
+            if (task.next != nullptr) {
+                for (std::int64_t i = 0; i < bytes_ahead; i += 64) __builtin_prefetch(task.next + i, 0, 2);
+            }
+            walk(panel_begin, panel_end, at(panel_begin) + bytes_ahead);
+            return;
+        }
+        // Whole panels, and of small ones several.
+        std::int64_t ahead = (bytes_ahead + panel_bytes - 1) / panel_bytes;
+        if (ahead > panel_end - panel_begin) ahead = panel_end - panel_begin;
+        walk(panel_begin, panel_end - ahead, at(panel_begin + ahead));
+        walk(panel_end - ahead, panel_end, task.next == nullptr ? at(panel_end) : task.next);
+    }
+
     static void matmul(const DotTask& task, std::int64_t panel_begin, std::int64_t panel_end) {
+        bool one_tile = task.rows <= rows_max;
+        if constexpr (tiles) one_tile = one_tile && task.rows < TileMatmul<Dot>::rows_least;
+        if (one_tile) return run_one_tile(task, panel_begin, panel_end);
         const std::int64_t panel_bytes = stretches_of(task) * stretch_bytes;
         for (std::int64_t panel = panel_begin; panel < panel_end; ++panel) {
             const std::byte* const weights = task.panels + panel * panel_bytes;
             const std::byte* const next = task.next == nullptr || panel + 1 < panel_end ? weights + panel_bytes : task.next;
             if constexpr (unpacks) {
-                if (task.rows > rows_max) {
-                    unpack(task, weights);
-                    DotMatmul<typename Dot::Unpacked>::run_panel(task, task.scratch, next, panel * width);
-                    continue;
-                }
+                unpack(task, weights);
+                DotMatmul<typename Dot::Unpacked>::run_panel(task, task.scratch, next, panel * width);
+            } else {
+                run_panel(task, weights, next, panel * width);
             }
-            run_panel(task, weights, next, panel * width);
         }
     }
 
