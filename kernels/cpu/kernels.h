@@ -194,6 +194,8 @@ struct Kernels {
 
     // `turns` rounds of float32 multiply-adds out of registers; returns how many operations these were.
     double (*multiply_adds)(std::int64_t turns) = nullptr;
+    // Of x[0, size), in any order: reads as fast as it can. size: a multiple of 64.
+    float (*sum)(const float* x, std::int64_t size) = nullptr;
 };
 
 const Kernels& scalar_kernels();

@@ -1,5 +1,5 @@
-// As many independent multiply-adds as the processor takes, out of registers: what `lorry bench machine` measures the kernels against.
-// Instantiated by kernels_*.cpp.
+// What `lorry bench machine` measures the kernels against: as many independent multiply-adds as the processor takes, out of registers, and
+// as many loads as memory answers. Instantiated by kernels_*.cpp.
 #pragma once
 
 #include "kernels/cpu/kernels.h"
@@ -26,6 +26,17 @@ struct Peak {
         for (int i = 0; i < sums_count; ++i) total += V::sum(sums[i]);
         [[maybe_unused]] volatile float used = total;
         return 2.0 * sums_count * Isa::lanes * static_cast<double>(turns);
+    }
+
+    static float sum(const float* x, std::int64_t size) {
+        constexpr int streams = 4;  // one stream of lines alone does not keep enough misses in flight
+        const std::int64_t stride = size / streams;
+        Floats sums[extent(streams)] = {};
+        for (std::int64_t at = 0; at < stride; at += V::lanes) {
+#pragma GCC unroll 4
+            for (int i = 0; i < streams; ++i) sums[i] += V::load(x + i * stride + at);
+        }
+        return V::sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
     }
 };
 

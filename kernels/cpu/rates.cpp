@@ -22,24 +22,6 @@ constexpr std::int64_t turns = 40'000;       // of a compute probe's piece: some
 constexpr std::int64_t pieces_per_thread = 24;
 constexpr int tries = 5;
 
-// Adds up a piece from four places at a time: one stream of lines alone does not keep enough misses in flight.
-std::uint64_t sum_of(const std::byte* from, std::int64_t bytes) {
-    constexpr std::int64_t streams = 4;
-    constexpr std::int64_t line = 64;
-    const std::int64_t stride = bytes / streams;
-    std::uint64_t sums[8] = {};
-    for (std::int64_t at = 0; at < stride; at += line) {
-        for (std::int64_t stream = 0; stream < streams; ++stream) {
-            std::uint64_t words[8];
-            std::memcpy(words, from + stream * stride + at, sizeof words);
-            for (int i = 0; i < 8; ++i) sums[i] += words[i];
-        }
-    }
-    std::uint64_t total = 0;
-    for (const std::uint64_t sum : sums) total += sum;
-    return total;
-}
-
 // The most of what `probe` returned per second.
 double best_rate(const std::function<double()>& probe) {
     double best = 0.0;
@@ -78,7 +60,7 @@ Rates measure_rates(int threads, std::optional<CpuIsa> wanted) {
     ThreadPool pool(threads > 0 ? threads : usable_processors());
     const Kernels& kernels = kernels_of(isa);
     const Memory memory(memory_pieces * piece_bytes);
-    std::memset(memory.data(), 1, memory_pieces * piece_bytes);
+    std::memset(memory.data(), 1, memory_pieces * piece_bytes);  // small floats
     constexpr auto bytes = static_cast<double>(memory_pieces * piece_bytes);
 
     Rates rates{.threads = pool.threads()};
@@ -89,14 +71,15 @@ Rates measure_rates(int threads, std::optional<CpuIsa> wanted) {
         });
         return bytes;
     });
-    std::vector<std::uint64_t> sums(static_cast<std::size_t>(pool.threads()));
+    std::vector<float> sums(static_cast<std::size_t>(pool.threads()));
     rates.read = best_rate([&] {
         pool.run(memory_pieces, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-            sums[static_cast<std::size_t>(thread)] += sum_of(memory.data() + begin * piece_bytes, (end - begin) * piece_bytes);
+            const auto* const from = reinterpret_cast<const float*>(memory.data() + begin * piece_bytes);
+            sums[static_cast<std::size_t>(thread)] += kernels.sum(from, (end - begin) * piece_bytes / std::int64_t{sizeof(float)});
         });
         return bytes;
     });
-    CHECK(std::ranges::any_of(sums, [](std::uint64_t sum) { return sum > 0; }), "what was read was used");
+    CHECK(std::ranges::any_of(sums, [](float sum) { return sum > 0.0F; }), "what was read was used");
     rates.float32 = best_rate([&] { return over_threads(pool, kernels.multiply_adds); });
     // Also where the widened float32 is faster: a limit is what the processor could do.
     if (supported(CpuIsa::avx512bf16))

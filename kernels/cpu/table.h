@@ -36,6 +36,7 @@ constexpr Kernels table_of(const char* name) {
         .to_int8 = Narrow<Isa>::to_int8,
         .from_int8 = Narrow<Isa>::from_int8,
         .multiply_adds = Peak<Isa>::multiply_adds,
+        .sum = Peak<Isa>::sum,
     };
     if constexpr (requires { typename Isa::Pairs; }) {
         table.bfloat16_dot = &DotMatmul<Bfloat16Dot<Isa, 3>>::table;
