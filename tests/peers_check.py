@@ -17,7 +17,7 @@ from engines import ENGINES, SCRIPTS  # noqa: E402
 from install import Place  # noqa: E402
 from process import Driver, Failure  # noqa: E402
 from report import Entrant, introduction, kept_rows, ratio_of, ratio_rows, shape_section  # noqa: E402
-from works import WORKS, make_requests, make_warm_up  # noqa: E402
+from works import WORKS, make_opening, make_requests, make_warm_up  # noqa: E402
 
 # Answers with as many zeros as asked for; a batch of 2 gets one token too few, of 3 ends it with a word, of 4 makes it hang.
 DRIVER = """
@@ -89,6 +89,10 @@ class Works(unittest.TestCase):
         self.assertEqual(len(os.path.commonprefix([request["prompt"] for request in first])), 200)
         self.assertNotEqual(first[0]["prompt"][:200], other[0]["prompt"][:200])
         self.assertEqual(len({tuple(request["prompt"][:8]) for request in make_requests(WORKS["W2"], 49152, "1")}), 128)
+        [opening] = make_opening(WORKS["W2s"], 49152, "1")
+        self.assertEqual(len(os.path.commonprefix([opening["prompt"], first[0]["prompt"]])), 200)
+        self.assertNotIn(opening, first)
+        self.assertEqual(make_opening(WORKS["W2"], 49152, "1"), [])
 
     def test_a_warm_up_fills_the_batch_and_sees_all_adapters(self):
         requests = make_warm_up(WORKS["A8"], 49152)
@@ -160,7 +164,7 @@ class Drivers(unittest.TestCase):
     def test_a_driver_that_hangs_is_killed(self):
         driver = self.start()
         driver.run_seconds_max = 0.2
-        with self.assertRaises(Failure):
+        with self.assertRaisesRegex(Failure, "took longer than 0 s"):
             driver.ask(self.requests, 4)
         self.assertIsNotNone(driver.process.wait(60))
 

@@ -1,7 +1,5 @@
 """OpenVINO GenAI: its continuous batching pipeline. Run by ops/bench-peers."""
 
-from pathlib import Path
-
 import numpy as np
 import openvino
 import openvino_genai
@@ -11,29 +9,39 @@ from driver import Options, Request, serve
 class OpenVino:
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.pipeline = self.load(options.model)
+        self.model = options.model
+        self.batch = 64
+        self.pipeline = self.load()
         self.engine = f"OpenVINO GenAI {openvino_genai.__version__}"
         self.settings = (
-            "ContinuousBatchingPipeline with the prefix cache on, 2 GB of KV cache, 1,024 tokens a step, 64 sequences; it computes in bf16 "
-            "where the processor does (its default; f32, where it rounds activations to int8, was no faster); "
+            "ContinuousBatchingPipeline with the prefix cache on, 2 GB of KV cache (u8, its default), as many sequences as are in flight, "
+            "1,024 tokens a step for 64 and 256 for fewer; it computes in bf16 where the processor does (its default; f32, where it rounds "
+            "activations to int8, was no faster); "
             + ("int8 weights (--weight-format int8)" if options.precision == "int8" else "weights exported as fp16")
             + ("; merged models, exported beforehand, are loaded one after the other" if options.merged else "")
         )
 
-    def load(self, model: Path) -> openvino_genai.ContinuousBatchingPipeline:
+    def load(self) -> openvino_genai.ContinuousBatchingPipeline:
         scheduler = openvino_genai.SchedulerConfig()
         scheduler.cache_size = 2
-        scheduler.max_num_batched_tokens = 1024
-        scheduler.max_num_seqs = 64
+        scheduler.max_num_batched_tokens = 1024 if self.batch >= 64 else 256
+        scheduler.max_num_seqs = self.batch
         scheduler.enable_prefix_caching = True
         properties = {"INFERENCE_NUM_THREADS": self.options.threads}
-        return openvino_genai.ContinuousBatchingPipeline(str(model), scheduler, "CPU", properties)
+        return openvino_genai.ContinuousBatchingPipeline(str(self.model), scheduler, "CPU", properties)
+
+    def load_again(self) -> None:
+        self.pipeline = None  # its memory is free before the next one takes as much
+        self.pipeline = self.load()
 
     def switch(self, adapter: str) -> None:
-        self.pipeline = None  # its memory is free before the next one takes as much
-        self.pipeline = self.load(self.options.merged / adapter / self.options.model.name)
+        self.model = self.options.merged / adapter / self.options.model.name
+        self.load_again()
 
     def run(self, requests: list[Request], batch: int) -> list[list[int]]:
+        if batch != self.batch:  # in a work's warm-up
+            self.batch = batch
+            self.load_again()
         outputs: list[list[int]] = [[] for _ in requests]
         running: dict[int, object] = {}
         waiting = list(enumerate(requests))[::-1]

@@ -109,7 +109,7 @@ def shape_section(letter: str, entrants: list[Entrant], works: list[str], left_o
                   + ", ".join(switches) + ".", ""]  # fmt: skip
     agreements = [f"{one.name} {one.precision} {one.agreed[work]:.0%}" for one in entrants for work in works[:1] if work in one.agreed]
     if agreements:
-        lines += [f"First tokens of {works[0]} that are those of the first line (random weights make near ties): "
+        lines += [f"First tokens of {works[0]} that are those of Lorry at that precision (random weights make near ties): "
                   + ", ".join(agreements) + ".", ""]  # fmt: skip
     settings = dict.fromkeys(f"- {one.engine}, {one.precision}: {text}" for one in entrants for text in one.settings)
     lines += ["Settings:", "", *settings]

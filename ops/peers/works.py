@@ -54,7 +54,8 @@ WORKS = {
     for work in (
         Work("W1", "64 requests of 128 tokens in, 64 out", 64, 128, 64, batch=64, counts="output"),
         Work("W2", "128 requests of 256 in, 1 out, nothing shared", 128, 256, 1, batch=64, counts="total"),
-        Work("W2s", "the same with 200 of the 256 tokens shared by all", 128, 256, 1, batch=64, counts="total", shared_tokens=200),
+        Work("W2s", "the same with 200 of the 256 tokens shared by all and seen before", 128, 256, 1, batch=64, counts="total",
+             shared_tokens=200),
         Work("W3", "a queue of 32 requests, 8 at a time: 16 in, 10 out, every eighth 100", 32, 16, 10, batch=8, counts="output",
              output_tokens_long=100),
         Work("D1", "two requests one after the other: 16 in, 128 out", 2, 16, 128, batch=1, counts="output"),
@@ -66,8 +67,8 @@ WORKS = {
 }  # fmt: skip
 
 
-def make_requests(work: Work, vocabulary: int, seed: str) -> list[dict]:
-    """The requests of one run: the same for the same seed, and with no beginning in common with those of another."""
+def make_requests(work: Work, vocabulary: int, seed: str, more: int = 0) -> list[dict]:
+    """The requests of one run, and `more` behind them: the same for the same seed, with no beginning in common with those of another."""
     draw = random.Random(f"{work.name} {seed}")
     shared = [draw.randrange(vocabulary) for _ in range(work.shared_tokens)]
     return [
@@ -76,8 +77,13 @@ def make_requests(work: Work, vocabulary: int, seed: str) -> list[dict]:
             "output_tokens": work.output_tokens_of(index),
             "adapter": f"lora-{index % ADAPTERS}" if work.adapters else None,
         }
-        for index in range(work.requests)
+        for index in range(work.requests + more)
     ]
+
+
+def make_opening(work: Work, vocabulary: int, seed: str) -> list[dict]:
+    """A request that begins as those of the run do: of a million with one instruction, nearly all find it computed."""
+    return make_requests(work, vocabulary, seed, more=1)[-1:] if work.shared_tokens else []
 
 
 def make_warm_up(work: Work, vocabulary: int) -> list[dict]:
