@@ -6,8 +6,8 @@
 #include <cstring>
 #include <random>
 
-#include "kernels/cpu/isa.h"
 #include "kernels/cpu/pack.h"
+#include "kernels/cpu/processors.h"
 
 namespace lorry::ops {
 namespace {

@@ -1,4 +1,4 @@
-// /proc and the control groups of Linux, both generations.
+// /proc, and what control groups say of memory.
 #include "ops/machine.h"
 
 #include <sys/resource.h>
@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/cpu/control_groups.h"
 #include "ops/units.h"
 
 namespace lorry::ops {
@@ -44,39 +45,20 @@ std::optional<std::size_t> number_in(const std::filesystem::path& file) {
     return static_cast<std::size_t>(*value);
 }
 
-struct Group {
+// What a control group may use of memory and uses.
+struct GroupMemory {
     std::optional<std::size_t> limit;
     std::size_t used = 0;  // without what the kernel would give back at once
 };
 
-Group read_group(const std::filesystem::path& folder, const char* limit, const char* usage, const char* cached) {
-    Group group{.limit = number_in(folder / limit), .used = number_in(folder / usage).value_or(0)};
-    group.used -= std::min(group.used, field_of(folder / "memory.stat", cached).value_or(0));
-    return group;
-}
-
-// Calls look(group) for the process's group and all above it.
-template <typename Look>
-void for_each_group(const Look& look) {
-    const std::filesystem::path root = "/sys/fs/cgroup";
-    std::ifstream in("/proc/self/cgroup");
-    std::string line;
-    while (std::getline(in, line)) {
-        const std::size_t first = line.find(':');
-        const std::size_t second = line.find(':', first + 1);
-        if (second == std::string::npos) continue;
-        const std::string controllers = line.substr(first + 1, second - first - 1);
-        const bool unified = controllers.empty();
-        if (!unified && controllers != "memory") continue;
-        const std::filesystem::path top = unified ? root : root / "memory";
-        std::filesystem::path inside = std::filesystem::path(line.substr(second + 1)).relative_path();
-        while (true) {
-            look(unified ? read_group(top / inside, "memory.max", "memory.current", "inactive_file")
-                         : read_group(top / inside, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"));
-            if (inside.empty()) break;
-            inside = inside.parent_path();
-        }
-    }
+GroupMemory memory_of(const kernels::cpu::ControlGroup& group) {
+    const auto read = [&](const char* limit, const char* usage, const char* cached) {
+        GroupMemory memory{.limit = number_in(group.folder / limit), .used = number_in(group.folder / usage).value_or(0)};
+        memory.used -= std::min(memory.used, field_of(group.folder / "memory.stat", cached).value_or(0));
+        return memory;
+    };
+    return group.unified ? read("memory.max", "memory.current", "inactive_file")
+                         : read("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file");
 }
 
 }  // namespace
@@ -84,15 +66,18 @@ void for_each_group(const Look& look) {
 std::size_t memory_available() {
     std::size_t available = unlimited;
     if (const auto kibibytes = field_of("/proc/meminfo", "MemAvailable:")) available = *kibibytes * 1024;
-    for_each_group([&](const Group& group) {
-        if (group.limit) available = std::min(available, *group.limit - std::min(*group.limit, group.used));
-    });
+    for (const kernels::cpu::ControlGroup& group : kernels::cpu::control_groups("memory")) {
+        const GroupMemory memory = memory_of(group);
+        if (memory.limit) available = std::min(available, *memory.limit - std::min(*memory.limit, memory.used));
+    }
     return available;
 }
 
 std::size_t memory_limit() {
     std::size_t limit = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
-    for_each_group([&](const Group& group) { limit = std::min(limit, group.limit.value_or(unlimited)); });
+    for (const kernels::cpu::ControlGroup& group : kernels::cpu::control_groups("memory")) {
+        limit = std::min(limit, memory_of(group).limit.value_or(unlimited));
+    }
     return limit;
 }
 

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "kernels/cpu/processors.h"
 #include "ops/command.h"
 #include "ops/machine.h"
 #include "ops/matmul_report.h"

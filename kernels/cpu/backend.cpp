@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/matmul_cut.h"
+#include "kernels/cpu/processors.h"
 #include "schema/check.h"
 
 namespace lorry::kernels {

@@ -2,14 +2,12 @@
 #include "kernels/cpu/isa.h"
 
 #include <cpuid.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <stdexcept>
-#include <thread>
 
 namespace lorry::kernels::cpu {
 
@@ -164,13 +162,6 @@ void (*int8_attention_of(CpuIsa isa))(const AttentionTask&) {
 std::string chip_name() {
     const Chip chip = this_chip();
     return chip.vendor + "-" + std::to_string(chip.family) + "-" + std::to_string(chip.model);
-}
-
-int usable_processors() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 }  // namespace lorry::kernels::cpu

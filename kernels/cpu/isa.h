@@ -42,7 +42,4 @@ void (*int8_attention_of(CpuIsa isa))(const AttentionTask&);
 // The kind of chip, as "AuthenticAMD-25-1" (vendor, family, model); part of the fingerprint.
 std::string chip_name();
 
-// How many processors this process may run on.
-int usable_processors();
-
 }  // namespace lorry::kernels::cpu

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/memory.h"
+#include "kernels/cpu/processors.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace lorry::kernels::cpu {
@@ -17,8 +18,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t piece_bytes = 1 << 20;
-constexpr std::int64_t memory_pieces = 256;  // more than the last cache of any machine it was tried on
-constexpr std::int64_t turns = 40'000;       // of a compute probe's piece: some hundred microseconds
+constexpr std::int64_t memory_pieces_least = 256;
+constexpr std::int64_t turns = 40'000;  // of a compute probe's piece: some hundred microseconds
 constexpr std::int64_t pieces_per_thread = 24;
 constexpr int tries = 5;
 
@@ -58,10 +59,12 @@ void Rates::take_better(const Rates& other) {
 Rates measure_rates(int threads, std::optional<CpuIsa> wanted) {
     const CpuIsa isa = usable_isa(wanted);
     ThreadPool pool(threads > 0 ? threads : usable_processors());
+    // Far more than the caches hold, in two halves.
+    const std::int64_t memory_pieces = std::max(memory_pieces_least, 2 * (2 * last_caches_bytes(pool.threads()) / piece_bytes));
     const Kernels& kernels = kernels_of(isa);
-    const Memory memory(memory_pieces * piece_bytes);
-    std::memset(memory.data(), 1, memory_pieces * piece_bytes);  // small floats
-    constexpr auto bytes = static_cast<double>(memory_pieces * piece_bytes);
+    const Memory memory(static_cast<std::size_t>(memory_pieces * piece_bytes));
+    std::memset(memory.data(), 1, memory.bytes());  // small floats
+    const auto bytes = static_cast<double>(memory.bytes());
 
     Rates rates{.threads = pool.threads()};
     rates.copy = best_rate([&] {
@@ -81,10 +84,11 @@ Rates measure_rates(int threads, std::optional<CpuIsa> wanted) {
     });
     CHECK(std::ranges::any_of(sums, [](float sum) { return sum > 0.0F; }), "what was read was used");
     rates.float32 = best_rate([&] { return over_threads(pool, kernels.multiply_adds); });
-    // Also where the widened float32 is faster: a limit is what the processor could do.
+    // Also where the widened float32 is faster and where tiles are not in use: a limit is what the processor could do.
     if (supported(CpuIsa::avx512bf16))
         rates.bfloat16_dot = best_rate([&] { return over_threads(pool, avx512bf16_kernels().bfloat16_dot->operations); });
-    rates.int8_dot = best_rate([&] { return over_threads(pool, int8_kernels_of(isa).operations); });
+    const CpuIsa int8_isa = supported(CpuIsa::avx512amx) ? CpuIsa::avx512amx : isa;
+    rates.int8_dot = best_rate([&] { return over_threads(pool, int8_kernels_of(int8_isa).operations); });
     return rates;
 }
 

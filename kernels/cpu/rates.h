@@ -14,13 +14,14 @@ struct Rates {
     double read = 0.0;                   // from memory, far beyond the caches
     double float32 = 0.0;                // multiply-adds of the instruction set in use
     std::optional<double> bfloat16_dot;  // where the processor multiplies bfloat16 itself
-    std::optional<double> int8_dot;
+    std::optional<double> int8_dot;      // by tiles (AMX) where the processor has them
 
     // Each the better one: a shared machine only ever measures too little.
     void take_better(const Rates& other);
 };
 
-// Takes about half a second. threads: 0 for all that this process may use; isa: as CpuOptions.
+// Takes about half a second, and 256 MiB or four times what the last caches hold.
+// threads: 0 for all that this process may use; isa: as CpuOptions.
 Rates measure_rates(int threads, std::optional<CpuIsa> isa);
 
 }  // namespace lorry::kernels::cpu
