@@ -44,10 +44,12 @@ Expected<PreparedJob, schema::JobError> prepare(const consumer::Delivery& delive
     return intake.prepare(std::move(*job), 0, std::move(model));
 }
 
-std::int64_t output_tokens(const PreparedJob& job) {
-    std::int64_t tokens = 0;
-    for (const engine::Request& request : job.requests) tokens += request.max_tokens;
-    return tokens;
+void count_tokens(const PreparedJob& job, DryRunReport& report) {
+    report.prompt_tokens += job.prompt_tokens;
+    for (const engine::Request& request : job.requests) {
+        report.output_tokens_max += request.max_tokens;
+        report.request_tokens_max += static_cast<std::int64_t>(request.prompt.size()) + request.max_tokens;
+    }
 }
 
 // Runs the jobs through the engine, for at most sample_time_max.
@@ -55,6 +57,7 @@ void measure(std::vector<PreparedJob> sample, engine::Engine& engine, DryRunRepo
     engine::RequestId first = 0;
     std::map<engine::RequestId, std::size_t> job_of;  // first request → job
     std::vector<std::size_t> missing;
+    report.sample = std::ssize(sample);
     const engine::EngineStats before = engine.stats();
     const Clock::time_point begin = Clock::now();
     for (PreparedJob& job : sample) {
@@ -78,20 +81,22 @@ void measure(std::vector<PreparedJob> sample, engine::Engine& engine, DryRunRepo
     }
     for (engine::RequestId id = 0; id < first; ++id) engine.cancel(id);
     const engine::EngineStats after = engine.stats();
-    report.sample_time = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begin);
+    report.sample_time = Clock::now() - begin;
     report.sampled_tokens =
         static_cast<std::int64_t>(after.prompt_tokens - before.prompt_tokens + after.drawn_tokens - before.drawn_tokens);
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    const double good = static_cast<double>(report.jobs - report.refused);
-    double share = static_cast<double>(report.sampled) / good;
-    if (report.sampled < static_cast<std::int64_t>(missing.size())) {
-        // Long jobs: what they computed so far, of the most that all jobs may compute.
-        share = static_cast<double>(report.sampled_tokens) / static_cast<double>(report.prompt_tokens + report.output_tokens_max);
-    }
-    if (share > 0.0) report.estimate = std::chrono::milliseconds(static_cast<std::int64_t>(seconds / share * 1000.0));
+    report.sampled_cached_tokens = static_cast<std::int64_t>(after.cached_tokens - before.cached_tokens);
 }
 
 }  // namespace
+
+std::optional<DryRunEstimate> DryRunReport::estimate() const {
+    const bool all_ended = sampled == sample;
+    // Long jobs: what they have of their tokens so far, of the most that all jobs may come to have.
+    const double share = all_ended ? static_cast<double>(sampled) / static_cast<double>(jobs - refused)
+                                   : static_cast<double>(sampled_tokens + sampled_cached_tokens) / static_cast<double>(request_tokens_max);
+    if (sample == 0 || share <= 0.0) return std::nullopt;
+    return DryRunEstimate{.time = sample_time / share, .at_most = !all_ended};
+}
 
 DryRunReport dry_run(consumer::JobSource& source, const AdapterFolders& adapters, EngineSetup& setup, const schema::ParseLimits& limits) {
     DryRunReport report;
@@ -115,8 +120,7 @@ DryRunReport dry_run(consumer::JobSource& source, const AdapterFolders& adapters
                 continue;
             }
             if (report.prompt.empty()) report.prompt = setup.intake().prompt_text(prepared->job).value_or("");
-            report.prompt_tokens += prepared->prompt_tokens;
-            report.output_tokens_max += output_tokens(*prepared);
+            count_tokens(*prepared, report);
             const auto good = static_cast<std::uint64_t>(report.jobs - report.refused);
             if (sample.size() < sample_size) {
                 sample.push_back(std::move(*prepared));
@@ -142,11 +146,15 @@ std::string show(const DryRunReport& report) {
         text += fmt::format("the first prompt, as the model sees it:\n---\n{}{}\n---\n",
                             schema::repair_utf8(std::string_view(report.prompt).substr(0, prompt_bytes_shown)), cut ? " …" : "");
     }
-    if (report.estimate) {
-        const double seconds = static_cast<double>(report.sample_time.count()) / 1000.0;
-        text += fmt::format("a sample of {} jobs took {} ({:.0f} tokens/s); all of them would take about {}\n", report.sampled,
-                            show_duration(report.sample_time), static_cast<double>(report.sampled_tokens) / std::max(seconds, 1e-3),
-                            show_duration(*report.estimate));
+    if (const auto estimate = report.estimate()) {
+        const auto show_time = [](std::chrono::duration<double> time) {
+            return show_duration(std::chrono::duration_cast<std::chrono::milliseconds>(time));
+        };
+        text += estimate->at_most ? fmt::format("{} of a sample of {} jobs ended in ", report.sampled, report.sample)
+                                  : fmt::format("a sample of {} jobs took ", report.sample);
+        text += fmt::format("{} ({:.0f} tokens/s); all of them would take {} {}\n", show_time(report.sample_time),
+                            static_cast<double>(report.sampled_tokens) / report.sample_time.count(),
+                            estimate->at_most ? "at most" : "about", show_time(estimate->time));
     }
     return text;
 }
@@ -159,10 +167,14 @@ schema::Json json_of(const DryRunReport& report) {
                                               {"output_tokens_max", report.output_tokens_max},
                                               {"first_errors", std::move(errors)},
                                               {"first_prompt", schema::repair_utf8(report.prompt)},
+                                              {"sample_jobs", report.sample},
                                               {"sampled_jobs", report.sampled},
                                               {"sampled_tokens", report.sampled_tokens},
-                                              {"sample_seconds", static_cast<double>(report.sample_time.count()) / 1000.0}});
-    json.set("estimated_seconds", report.estimate ? schema::Json(static_cast<double>(report.estimate->count()) / 1000.0) : schema::Json());
+                                              {"sampled_cached_tokens", report.sampled_cached_tokens},
+                                              {"sample_seconds", report.sample_time.count()}});
+    const auto estimate = report.estimate();
+    json.set("estimated_seconds", estimate ? schema::Json(estimate->time.count()) : schema::Json());
+    json.set("estimate_is_at_most", estimate ? schema::Json(estimate->at_most) : schema::Json());
     return json;
 }
 

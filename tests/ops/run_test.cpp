@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "kernels/backend.h"
+#include "ops/dry_run.h"
 #include "ops/machine.h"
 #include "schema/codec.h"
 #include "tests/support/program.h"
@@ -298,9 +299,42 @@ TEST_F(RunProgram, checks_everything_and_writes_nothing_in_a_dry_run) {
     EXPECT_EQ(report->find("refused")->as_integer(), 2);
     EXPECT_TRUE(report->find("first_errors")->as_array()->at(1).as_string()->starts_with("line 3 (b): adapter_refused: ")) << result.err;
     EXPECT_EQ(report->find("prompt_tokens")->as_integer(), 2);
+    EXPECT_EQ(report->find("sample_jobs")->as_integer(), 1);
     EXPECT_EQ(*report->find("first_prompt")->as_string(), "w5 w6");
     EXPECT_FALSE(std::filesystem::exists(out()));
     EXPECT_FALSE(std::filesystem::exists(out().string() + ".lorry"));
+}
+
+// Pins: a sample whose jobs share an instruction seemed to have done far less of the work than it had.
+TEST(DryRun, estimates_from_what_a_stopped_sample_has_of_its_tokens_whoever_computed_them) {
+    const DryRunReport report{.jobs = 1001,
+                              .refused = 1,
+                              .output_tokens_max = 100'000,
+                              .request_tokens_max = 1'000'000,
+                              .sample = 128,
+                              .sampled = 3,
+                              .sampled_tokens = 10'000,
+                              .sampled_cached_tokens = 90'000,
+                              .sample_time = std::chrono::seconds(10)};
+    EXPECT_EQ(report.estimate()->time.count(), 100.0);
+    EXPECT_NE(show(report).find("3 of a sample of 128 jobs ended in 10 s (1000 tokens/s); all of them would take at most 1 min 40 s\n"),
+              std::string::npos)
+        << show(report);
+    EXPECT_EQ(json_of(report).find("estimate_is_at_most")->as_bool(), true);
+}
+
+TEST(DryRun, estimates_from_the_number_of_jobs_once_the_sample_has_ended) {
+    const DryRunReport report{.jobs = 1000,
+                              .request_tokens_max = 1'000'000,
+                              .sample = 100,
+                              .sampled = 100,
+                              .sampled_tokens = 2000,
+                              .sample_time = std::chrono::seconds(2)};
+    EXPECT_EQ(report.estimate()->time.count(), 20.0);
+    EXPECT_NE(show(report).find("a sample of 100 jobs took 2.0 s (1000 tokens/s); all of them would take about 20 s\n"), std::string::npos)
+        << show(report);
+    EXPECT_EQ(json_of(report).find("estimate_is_at_most")->as_bool(), false);
+    EXPECT_EQ(DryRunReport{}.estimate().has_value(), false);
 }
 
 TEST_F(RunProgram, runs_a_sample_and_sums_it_up_as_json) {
