@@ -1,5 +1,5 @@
 // What an experiment of `lorry bench course` found: one table of figures, shown as text, as JSON, as charts and as a page of all of them.
-// Called by course_bench.cpp and command_bench.cpp. Pure.
+// Called by course_bench.cpp and command_bench_course.cpp. Pure.
 #pragma once
 
 #include <span>

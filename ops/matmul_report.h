@@ -1,5 +1,5 @@
 // What the GPU's matmuls were seen to do, and the rows that kernels/cuda/matmul_table.cpp should have for it, as text and as JSON. Called
-// by tune_command.cpp. Pure.
+// by command_bench_tune.cpp. Pure.
 #pragma once
 
 #include <optional>

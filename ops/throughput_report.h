@@ -1,5 +1,5 @@
 // What a run of many requests says to people and to scripts: the text and the JSON of `lorry bench throughput`. Called by
-// command_bench.cpp. Pure.
+// command_bench_throughput.cpp and command_bench_machine.cpp. Pure.
 #pragma once
 
 #include <cstddef>

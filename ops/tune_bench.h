@@ -1,5 +1,5 @@
 // The same matmuls and attention with each instruction set that this machine has, in turn: what the table of measured chips
-// (kernels/cpu/isa.cpp) decides. Called by tune_command.cpp; tune_report.h says what follows from it.
+// (kernels/cpu/isa.cpp) decides. Called by command_bench_tune.cpp; tune_report.h says what follows from it.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
 // What the speeds of the instruction sets say about a chip: the row that the table in kernels/cpu/isa.cpp should have for it, as text and
-// as JSON. Called by tune_command.cpp. Pure.
+// as JSON. Called by command_bench_tune.cpp. Pure.
 #pragma once
 
 #include <optional>

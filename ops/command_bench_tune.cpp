@@ -1,6 +1,4 @@
-// Asks the chip, measures, judges, prints: the CPU's instruction sets, or the GPU's matmuls.
-#include "ops/tune_command.h"
-
+// `lorry bench tune`: asks the chip, measures, judges, prints; the CPU's instruction sets, or the GPU's matmuls.
 #include <CLI/CLI.hpp>
 #include <iostream>
 
@@ -12,30 +10,48 @@
 #include "ops/tune_report.h"
 
 namespace lorry::ops {
+namespace {
 
-void TuneCommand::declare(CLI::App& bench) {
-    app_ = bench.add_subcommand("tune", "what is the fastest on this chip, and what the table of chips should say");
-    app_->add_option("--device", device_, "cpu: instruction sets; cuda: the matmuls that cuBLASLt has for the shapes of a model")
+class BenchTuneCommand final : public Command {
+public:
+    void declare(CLI::App& app) override;
+    ExitCode run() override;
+
+private:
+    void tune_cpu() const;
+    // Throws UsageError saying what stands in the way of using a GPU.
+    void tune_cuda() const;
+
+    std::string device_ = "cpu";
+    std::string model_;  // whose shapes the GPU multiplies; empty: those of random_weights_
+    std::vector<std::string> random_weights_ = {"llama-3.1-8b"};
+    TuneShape shape_;
+    bool json_ = false;
+};
+
+void BenchTuneCommand::declare(CLI::App& app) {
+    app.add_option("--device", device_, "cpu: instruction sets; cuda: the matmuls that cuBLASLt has for the shapes of a model")
         ->check(CLI::IsMember({"cpu", "cuda"}))
         ->capture_default_str();
-    app_->add_option("--model", model_, "cuda: the folder of a model");
-    app_->add_option("--random-weights", random_weights_, "cuda: instead of --model, models of these shapes")
+    app.add_option("--model", model_, "cuda: the folder of a model");
+    app.add_option("--random-weights", random_weights_, "cuda: instead of --model, models of these shapes")
         ->delimiter(',')
         ->check(CLI::IsMember(random_model_names()))
         ->capture_default_str();
-    app_->add_option("--threads", shape_.threads, "0: as many as this process may use")->check(CLI::Range(0, 1024))->capture_default_str();
-    app_->add_option("--seconds", shape_.seconds, "for each line of the table; of all runs in that time the fastest counts")
+    app.add_option("--threads", shape_.threads, "0: as many as this process may use")->check(CLI::Range(0, 1024))->capture_default_str();
+    app.add_option("--seconds", shape_.seconds, "for each line of the table; of all runs in that time the fastest counts")
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
-    app_->add_flag("--quick", shape_.quick, "one layer and one run: to see that it works");
-    app_->add_flag("--json", json_, "print JSON");
+    app.add_flag("--quick", shape_.quick, "one layer and one run: to see that it works");
+    app.add_flag("--json", json_, "print JSON");
 }
 
-bool TuneCommand::parsed() const { return app_->parsed(); }
+ExitCode BenchTuneCommand::run() {
+    device_ == "cuda" ? tune_cuda() : tune_cpu();
+    return ExitCode::done;
+}
 
-void TuneCommand::run() const { device_ == "cuda" ? tune_cuda() : tune_cpu(); }
-
-void TuneCommand::tune_cpu() const {
+void BenchTuneCommand::tune_cpu() const {
     TuneShape shape = shape_;
     shape.config = random_model_config("smollm2-135m");
     const kernels::cpu::Chip chip = kernels::cpu::this_chip();
@@ -51,7 +67,7 @@ void TuneCommand::tune_cpu() const {
     std::cout << (json_ ? tuning_json(tuned, lines, verdict).dump() + "\n" : show_tuning(tuned, lines, verdict));
 }
 
-void TuneCommand::tune_cuda() const {
+void BenchTuneCommand::tune_cuda() const {
     if (const auto obstacle = kernels::cuda_obstacle()) throw UsageError("--device cuda: " + *obstacle);
     std::vector<engine::ModelConfig> configs;
     if (!model_.empty()) {
@@ -63,5 +79,9 @@ void TuneCommand::tune_cuda() const {
     const kernels::cuda::Tuning tuning = kernels::cuda::tune_matmuls(matmul_shapes(configs));
     std::cout << (json_ ? matmuls_json(tuning).dump() + "\n" : show_matmuls(tuning));
 }
+
+}  // namespace
+
+std::unique_ptr<Command> make_bench_tune_command() { return std::make_unique<BenchTuneCommand>(); }
 
 }  // namespace lorry::ops

@@ -1,0 +1,71 @@
+// Flags, and folders that they ask for.
+#include "ops/bench_setup.h"
+
+#include <CLI/CLI.hpp>
+
+#include <fmt/format.h>
+
+#include "ops/command.h"
+#include "ops/random_model.h"
+
+namespace lorry::ops {
+namespace {
+
+TokenRange token_range(const char* flag, const std::string& text) {
+    const auto range = parse_token_range(text);
+    if (!range) throw UsageError(fmt::format("{} {}: a number from 1, or LOW:HIGH", flag, text));
+    return *range;
+}
+
+}  // namespace
+
+void make_up_model(const std::string& shape, const std::filesystem::path& folder, Settings& settings) {
+    if (!settings.model.empty()) throw UsageError("give --model or --random-weights, not both");
+    settings.model = (folder / shape).string();
+    write_random_model(shape, settings.model);
+}
+
+void check_context(EngineSetup& setup, std::int64_t tokens) {
+    const std::int64_t context = setup.engine().context_max();
+    if (tokens <= context) return;
+    throw UsageError(fmt::format("{} holds {} tokens per sequence, {} were asked for: ask for less, or give more --kv-memory",
+                                 setup.reply().base_name, context, tokens));
+}
+
+std::vector<engine::AdapterSource> all_adapters(const AdapterFolders& folders) {
+    std::vector<engine::AdapterSource> adapters;
+    for (const std::string& name : folders.names()) {
+        const consumer::ModelName found = folders.resolve(name, {});
+        if (found.kind != consumer::ModelName::Kind::adapter)
+            throw UsageError(fmt::format("adapter {} cannot be used: {}", name, found.refusal));
+        adapters.push_back({found.hash, found.folder});
+    }
+    return adapters;
+}
+
+void MadeUp::declare(CLI::App& app) {
+    app.add_option("--input-tokens", input_tokens_, "of each prompt: a number, or LOW:HIGH for any between")->capture_default_str();
+    app.add_option("--output-tokens", output_tokens_, "drawn by each, in the same way")->capture_default_str();
+    app.add_option("--random-weights", random_weights_, "instead of --model: a model of this shape that was never trained")
+        ->check(CLI::IsMember(random_model_names()));
+    app.add_option("--random-adapters", random_adapters_, "instead of --adapters: so many that were never trained")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    app.add_option("--ranks", ranks_, "of the random adapters, in turn")->delimiter(',')->check(CLI::Range(1, 512))->capture_default_str();
+}
+
+TokenRange MadeUp::input_tokens() const { return token_range("--input-tokens", input_tokens_); }
+TokenRange MadeUp::output_tokens() const { return token_range("--output-tokens", output_tokens_); }
+
+void MadeUp::write(Settings& settings, const std::filesystem::path& folder, std::optional<std::int64_t> different) const {
+    if (!random_weights_.empty()) make_up_model(random_weights_, folder, settings);
+    if (random_adapters_ == 0) return;
+    if (!settings.adapters.empty()) throw UsageError("give --adapters or --random-adapters, not both");
+    if (settings.model.empty()) throw UsageError("--random-adapters needs --model or --random-weights");
+    settings.adapters = (folder / "adapters").string();
+    const std::int64_t ranks = std::ssize(ranks_);
+    const std::int64_t of_each = different.value_or((random_adapters_ + ranks - 1) / ranks);
+    write_random_adapters(settings.model, random_adapters_, of_each * ranks, ranks_, settings.adapters);
+}
+
+}  // namespace lorry::ops

@@ -1,0 +1,50 @@
+// What the subcommands of `lorry bench` share between their flags and their runs: what is made up, and what an engine must hold. Called by
+// command_bench_*.cpp.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/adapter_cache.h"
+#include "ops/adapter_folders.h"
+#include "ops/engine_setup.h"
+#include "ops/throughput_bench.h"
+
+namespace CLI {
+class App;
+}
+
+namespace lorry::ops {
+
+// Writes a random model of this shape into `folder` and names it in the settings. Throws UsageError when they name one already.
+void make_up_model(const std::string& shape, const std::filesystem::path& folder, Settings& settings);
+
+// Throws UsageError unless one sequence can have so many tokens.
+void check_context(EngineSetup& setup, std::int64_t tokens);
+
+// All in a folder. Throws UsageError for one that cannot be used.
+std::vector<engine::AdapterSource> all_adapters(const AdapterFolders& folders);
+
+// The flags of what requests, model and adapters are made up of.
+class MadeUp {
+public:
+    void declare(CLI::App& app);
+    // Throw UsageError.
+    TokenRange input_tokens() const;
+    TokenRange output_tokens() const;
+    // Writes the model and the adapters that were asked for as random ones into `folder`, and names them in the settings. Adapters of a
+    // rank have so many different weights between them; nullopt: each has its own. Throws UsageError.
+    void write(Settings& settings, const std::filesystem::path& folder, std::optional<std::int64_t> different = {}) const;
+
+private:
+    std::string input_tokens_ = "128";
+    std::string output_tokens_ = "64";
+    std::string random_weights_;
+    std::int64_t random_adapters_ = 0;
+    std::vector<std::int64_t> ranks_ = {16};
+};
+
+}  // namespace lorry::ops

@@ -1,0 +1,76 @@
+// `lorry bench queue`: its flags, and its table.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+
+#include <fmt/format.h>
+
+#include "ops/bench_requests.h"
+#include "ops/bench_setup.h"
+#include "ops/command.h"
+#include "ops/configuration.h"
+#include "ops/queue_bench.h"
+#include "ops/units.h"
+
+namespace lorry::ops {
+namespace {
+
+using schema::Json;
+
+class BenchQueueCommand final : public Command {
+public:
+    void declare(CLI::App& app) override;
+    ExitCode run() override;
+
+private:
+    Configuration configuration_;
+    QueueShape shape_;
+    std::int64_t repeat_ = 3;
+    bool json_ = false;
+};
+
+void BenchQueueCommand::declare(CLI::App& app) {
+    const auto number = [&](const char* flag, std::int64_t& value, const char* help) {
+        app.add_option(flag, value, help)->check(CLI::PositiveNumber)->capture_default_str();
+    };
+    number("--jobs", shape_.jobs, "jobs in the queue");
+    number("--batch", shape_.batch, "jobs that run at a time");
+    number("--input-tokens", shape_.input_tokens, "of each prompt");
+    number("--output-tokens", shape_.output_tokens, "of a short job");
+    number("--output-tokens-long", shape_.output_tokens_long, "of a long job");
+    number("--long-every", shape_.long_every, "one job in so many is long");
+    number("--repeat", repeat_, "the best of so many runs counts");
+    app.add_flag("--json", json_, "print JSON");
+    configuration_.declare(app, {SettingScope::model});
+}
+
+ExitCode BenchQueueCommand::run() {
+    EngineSetup setup(configuration_.load());
+    std::cerr << setup.describe();
+    check_context(setup, shape_.input_tokens + std::max(shape_.output_tokens, shape_.output_tokens_long));
+    std::vector<std::vector<std::string>> rows = {{"batching", "KV cache", "seconds", "tokens/s", "steps", "p50 s", "p99 s"}};
+    Json results = Json::Array();
+    for (const QueueWay way : queue_ways) {
+        const QueueResult best = run_queue(setup, shape_, way, repeat_);
+        const double middle = quantile(best.latencies, 0.5);
+        const double last = quantile(best.latencies, 0.99);
+        rows.push_back({way.continuous ? "continuous" : "static", way.kv_cache ? "on" : "off", fmt::format("{:.3f}", best.seconds),
+                        fmt::format("{:.0f}", best.tokens_per_second()), show_count(static_cast<std::int64_t>(best.steps)),
+                        fmt::format("{:.3f}", middle), fmt::format("{:.3f}", last)});
+        results.push(Json::object({{"continuous", way.continuous},
+                                   {"kv_cache", way.kv_cache},
+                                   {"seconds", best.seconds},
+                                   {"tokens_per_second", best.tokens_per_second()},
+                                   {"steps", best.steps},
+                                   {"latency_p50_seconds", middle},
+                                   {"latency_p99_seconds", last}}));
+    }
+    std::cout << (json_ ? results.dump() + "\n" : show_table(rows, 0b1111100));
+    return ExitCode::done;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_bench_queue_command() { return std::make_unique<BenchQueueCommand>(); }
+
+}  // namespace lorry::ops

@@ -1,0 +1,116 @@
+// `lorry bench throughput`: its flags, and the order of its runs.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+
+#include <fmt/format.h>
+
+#include "kernels/cpu/rates.h"
+#include "ops/bench_setup.h"
+#include "ops/command.h"
+#include "ops/configuration.h"
+#include "ops/machine.h"
+#include "ops/op_profile.h"
+#include "ops/random_model.h"
+#include "ops/throughput_report.h"
+
+namespace lorry::ops {
+namespace {
+
+using kernels::cpu::Rates;
+
+class BenchThroughputCommand final : public Command {
+public:
+    void declare(CLI::App& app) override;
+    ExitCode run() override;
+
+private:
+    ThroughputShape shape_of(EngineSetup& setup, const AdapterFolders& folders) const;
+
+    Configuration configuration_;
+    MadeUp made_up_;
+    ThroughputShape shape_;
+    bool base_too_ = true;
+    bool against_base_ = false;
+    std::int64_t repeat_ = 3;
+    bool profile_ = false;
+    bool json_ = false;
+};
+
+void BenchThroughputCommand::declare(CLI::App& app) {
+    app.add_option("--requests", shape_.requests, "how many")->check(CLI::PositiveNumber)->capture_default_str();
+    made_up_.declare(app);
+    app.add_option("--shared-tokens", shape_.shared_tokens, "that all prompts begin with")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    app.add_flag("--base,!--no-base", base_too_, "with adapters: the base model takes its turn too")->capture_default_str();
+    app.add_flag("--against-base", against_base_, "in turn with the same requests all for the base: what adapters cost");
+    app.add_option("--repeat", repeat_, "the best of so many runs counts")->check(CLI::PositiveNumber)->capture_default_str();
+    app.add_flag("--profile", profile_, "of the last run: where the time goes, op by op");
+    app.add_flag("--json", json_, "print JSON");
+    configuration_.declare(app, {SettingScope::model});
+}
+
+ExitCode BenchThroughputCommand::run() {
+    Settings settings = configuration_.load();
+    const TemporaryFolder made_up;
+    made_up_.write(settings, made_up.path());
+    OpProfile profile;
+    EngineSetup setup(settings, profile_ ? &profile : nullptr);
+    std::cerr << setup.describe();
+    const AdapterFolders folders(settings.adapters, base_name_of(settings), setup.model().config());
+    const ThroughputShape shape = shape_of(setup, folders);
+    const kernels::CpuOptions options = cpu_options(settings);
+
+    if (profile_ && setup.device().has_own_memory)
+        throw UsageError("--profile: a GPU's ops are not done when they return; add --device cpu");
+    // The machine's limits from the same minutes as the runs: others may be using it. Those of a GPU are not measured.
+    const bool on_cpu = !setup.device().has_own_memory;
+    std::optional<Rates> rates;
+    if (on_cpu) rates = kernels::cpu::measure_rates(options.threads, options.isa);
+    if (against_base_ && folders.names().empty()) throw UsageError("--against-base compares adapters with the base: give --adapters");
+    ThroughputShape without = shape;
+    without.models = {std::nullopt};
+    ThroughputReport report{.cpu = cpu_model(),
+                            .device = setup.device().name,
+                            .model = setup.reply().base_name,
+                            .weights = weights_name(options),
+                            .shape = shape};
+    double last_seconds = 0.0;
+    std::uint64_t seed = 0;
+    for (std::int64_t i = 0; i < repeat_; ++i) {
+        if (against_base_) {
+            const double seconds = run_throughput(setup, without, ++seed).seconds;
+            report.base_seconds = std::min(report.base_seconds.value_or(seconds), seconds);
+        }
+        profile.clear();
+        ThroughputResult again = run_throughput(setup, shape, ++seed);
+        last_seconds = again.seconds;
+        if (i == 0 || again.seconds < report.result.seconds) report.result = std::move(again);
+    }
+    if (on_cpu) {
+        rates->take_better(kernels::cpu::measure_rates(options.threads, options.isa));
+        report.limits = limits_of(*rates, options);
+    }
+    report.memory_peak = memory_peak();
+    std::cout << (json_ ? throughput_json(report).dump() + "\n" : throughput_text(report));
+    if (profile_) std::cerr << profile.show(last_seconds);
+    return ExitCode::done;
+}
+
+ThroughputShape BenchThroughputCommand::shape_of(EngineSetup& setup, const AdapterFolders& folders) const {
+    ThroughputShape shape = shape_;
+    shape.input_tokens = made_up_.input_tokens();
+    shape.output_tokens = made_up_.output_tokens();
+    shape.models.clear();
+    for (engine::AdapterSource& adapter : all_adapters(folders)) shape.models.emplace_back(std::move(adapter));
+    if (base_too_ || shape.models.empty()) shape.models.emplace_back(std::nullopt);
+    check_context(setup, shape.input_tokens.high + shape.output_tokens.high);
+    return shape;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_bench_throughput_command() { return std::make_unique<BenchThroughputCommand>(); }
+
+}  // namespace lorry::ops
