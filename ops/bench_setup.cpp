@@ -2,11 +2,14 @@
 #include "ops/bench_setup.h"
 
 #include <CLI/CLI.hpp>
+#include <iostream>
 
 #include <fmt/format.h>
 
+#include "ops/adapter_folders.h"
 #include "ops/command.h"
 #include "ops/random_model.h"
+#include "ops/units.h"
 
 namespace lorry::ops {
 namespace {
@@ -22,6 +25,8 @@ TokenRange token_range(const char* flag, const std::string& text) {
 void make_up_model(const std::string& shape, const std::filesystem::path& folder, Settings& settings) {
     if (!settings.model.empty()) throw UsageError("give --model or --random-weights, not both");
     settings.model = (folder / shape).string();
+    std::cerr << fmt::format("writing {} of random weights below {} …\n", show_bytes(static_cast<std::size_t>(random_model_bytes(shape))),
+                             folder.string());
     write_random_model(shape, settings.model);
 }
 
@@ -32,7 +37,8 @@ void check_context(EngineSetup& setup, std::int64_t tokens) {
                                  setup.reply().base_name, context, tokens));
 }
 
-std::vector<engine::AdapterSource> all_adapters(const AdapterFolders& folders) {
+std::vector<engine::AdapterSource> all_adapters(const Settings& settings, const engine::ModelConfig& config) {
+    const AdapterFolders folders(settings.adapters, base_name_of(settings), config);
     std::vector<engine::AdapterSource> adapters;
     for (const std::string& name : folders.names()) {
         const consumer::ModelName found = folders.resolve(name, {});
@@ -40,6 +46,7 @@ std::vector<engine::AdapterSource> all_adapters(const AdapterFolders& folders) {
             throw UsageError(fmt::format("adapter {} cannot be used: {}", name, found.refusal));
         adapters.push_back({found.hash, found.folder});
     }
+    if (adapters.empty()) throw UsageError(fmt::format("--adapters {}: there is no adapter in it", settings.adapters));
     return adapters;
 }
 
@@ -48,14 +55,21 @@ void MadeUp::declare(CLI::App& app) {
     app.add_option("--output-tokens", output_tokens_, "drawn by each, in the same way")->capture_default_str();
     app.add_option("--random-weights", random_weights_, "instead of --model: a model of this shape that was never trained")
         ->check(CLI::IsMember(random_model_names()));
-    app.add_option("--random-adapters", random_adapters_, "instead of --adapters: so many that were never trained")
-        ->check(CLI::NonNegativeNumber)
+    CLI::Option* const random_adapters =
+        app.add_option("--random-adapters", random_adapters_, "instead of --adapters: so many that were never trained")
+            ->check(CLI::NonNegativeNumber)
+            ->capture_default_str();
+    app.add_option("--ranks", ranks_, "of the random adapters, in turn")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 512))
+        ->needs(random_adapters)
         ->capture_default_str();
-    app.add_option("--ranks", ranks_, "of the random adapters, in turn")->delimiter(',')->check(CLI::Range(1, 512))->capture_default_str();
 }
 
 TokenRange MadeUp::input_tokens() const { return token_range("--input-tokens", input_tokens_); }
 TokenRange MadeUp::output_tokens() const { return token_range("--output-tokens", output_tokens_); }
+
+bool MadeUp::has_adapters(const Settings& settings) const { return random_adapters_ > 0 || !settings.adapters.empty(); }
 
 void MadeUp::write(Settings& settings, const std::filesystem::path& folder, std::optional<std::int64_t> different) const {
     if (!random_weights_.empty()) make_up_model(random_weights_, folder, settings);

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "engine/adapter_cache.h"
-#include "ops/adapter_folders.h"
 #include "ops/engine_setup.h"
 #include "ops/throughput_bench.h"
 
@@ -19,14 +18,15 @@ class App;
 
 namespace lorry::ops {
 
-// Writes a random model of this shape into `folder` and names it in the settings. Throws UsageError when they name one already.
+// Writes a random model of this shape into `folder`, says so to people, and names it in the settings. Throws UsageError when they name one
+// already.
 void make_up_model(const std::string& shape, const std::filesystem::path& folder, Settings& settings);
 
 // Throws UsageError unless one sequence can have so many tokens.
 void check_context(EngineSetup& setup, std::int64_t tokens);
 
-// All in a folder. Throws UsageError for one that cannot be used.
-std::vector<engine::AdapterSource> all_adapters(const AdapterFolders& folders);
+// All in the folder that the settings name. Throws UsageError for one that cannot be used, and where there are none.
+std::vector<engine::AdapterSource> all_adapters(const Settings& settings, const engine::ModelConfig& config);
 
 // The flags of what requests, model and adapters are made up of.
 class MadeUp {
@@ -35,6 +35,8 @@ public:
     // Throw UsageError.
     TokenRange input_tokens() const;
     TokenRange output_tokens() const;
+    // Whether requests have adapters, of a folder or random ones.
+    bool has_adapters(const Settings& settings) const;
     // Writes the model and the adapters that were asked for as random ones into `folder`, and names them in the settings. Adapters of a
     // rank have so many different weights between them; nullopt: each has its own. Throws UsageError.
     void write(Settings& settings, const std::filesystem::path& folder, std::optional<std::int64_t> different = {}) const;

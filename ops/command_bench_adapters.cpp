@@ -54,17 +54,17 @@ void BenchAdaptersCommand::declare(CLI::App& app) {
 
 ExitCode BenchAdaptersCommand::run() {
     Settings settings = configuration_.load();
-    const TemporaryFolder made_up;
-    made_up_.write(settings, made_up.path(), different_weights);
-    EngineSetup setup(settings);
-    std::cerr << setup.describe();
-    const AdapterFolders folders(settings.adapters, base_name_of(settings), setup.model().config());
+    if (!made_up_.has_adapters(settings)) throw UsageError("there are no adapters: give --adapters or --random-adapters");
     AdapterShape shape = shape_;
     shape.input_tokens = made_up_.input_tokens();
     shape.output_tokens = made_up_.output_tokens();
+    const TemporaryFolder made_up;
+    made_up_.write(settings, made_up.path(), different_weights);
+    check_folders(settings);
+    shape.adapters = all_adapters(settings, load_config(settings.model));
+    EngineSetup setup(settings);
+    std::cerr << setup.describe();
     check_context(setup, shape.input_tokens.high + shape.output_tokens.high);
-    shape.adapters = all_adapters(folders);
-    if (shape.adapters.empty()) throw UsageError("there are no adapters: give --adapters or --random-adapters");
     std::array adapter_ways = {AdapterWay{.name = "all in memory"}, AdapterWay{.name = "cached"},
                                AdapterWay{.name = "cached, by arrival", .group = false}};
     // In turn, so that other users of the machine slow all of them down.

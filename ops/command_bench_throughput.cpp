@@ -25,11 +25,14 @@ public:
     ExitCode run() override;
 
 private:
-    ThroughputShape shape_of(EngineSetup& setup, const AdapterFolders& folders) const;
+    // What can be refused before anything is written, loaded or measured.
+    void check(const Settings& settings) const;
+    ThroughputShape shape_of(const Settings& settings) const;
 
     Configuration configuration_;
     MadeUp made_up_;
-    ThroughputShape shape_;
+    std::optional<std::int64_t> requests_;
+    std::int64_t shared_tokens_ = 0;
     bool base_too_ = true;
     bool against_base_ = false;
     std::int64_t repeat_ = 3;
@@ -38,11 +41,9 @@ private:
 };
 
 void BenchThroughputCommand::declare(CLI::App& app) {
-    app.add_option("--requests", shape_.requests, "how many")->check(CLI::PositiveNumber)->capture_default_str();
+    app.add_option("--requests", requests_, "how many (default: four times --max-batch)")->check(CLI::PositiveNumber);
     made_up_.declare(app);
-    app.add_option("--shared-tokens", shape_.shared_tokens, "that all prompts begin with")
-        ->check(CLI::NonNegativeNumber)
-        ->capture_default_str();
+    app.add_option("--shared-tokens", shared_tokens_, "that all prompts begin with")->check(CLI::NonNegativeNumber)->capture_default_str();
     app.add_flag("--base,!--no-base", base_too_, "with adapters: the base model takes its turn too")->capture_default_str();
     app.add_flag("--against-base", against_base_, "in turn with the same requests all for the base: what adapters cost");
     app.add_option("--repeat", repeat_, "the best of so many runs counts")->check(CLI::PositiveNumber)->capture_default_str();
@@ -51,24 +52,36 @@ void BenchThroughputCommand::declare(CLI::App& app) {
     configuration_.declare(app, {SettingScope::model});
 }
 
+void BenchThroughputCommand::check(const Settings& settings) const {
+    if (profile_ && uses_gpu(settings)) throw UsageError("--profile: a GPU's ops are not done when they return; add --device cpu");
+    if (!made_up_.has_adapters(settings)) {
+        if (against_base_) throw UsageError("--against-base compares adapters with the base: give --adapters or --random-adapters");
+        if (!base_too_) throw UsageError("--no-base leaves nothing to run: give --adapters or --random-adapters");
+    }
+    const std::int64_t shortest = made_up_.input_tokens().low;
+    if (shared_tokens_ > shortest)
+        throw UsageError(fmt::format("--shared-tokens {}: a prompt may have only {} (--input-tokens)", shared_tokens_, shortest));
+    made_up_.output_tokens();  // refuses what is no range
+}
+
 ExitCode BenchThroughputCommand::run() {
     Settings settings = configuration_.load();
+    check(settings);
     const TemporaryFolder made_up;
     made_up_.write(settings, made_up.path());
+    check_folders(settings);
+    const ThroughputShape shape = shape_of(settings);
+    // The machine's limits from the same minutes as the runs: others may be using it. Those of a GPU are not measured.
+    const bool on_cpu = !uses_gpu(settings);
+    const kernels::CpuOptions options = cpu_options(settings);
+    std::optional<Rates> rates;
+    if (on_cpu) rates = kernels::cpu::measure_rates(options.threads, options.isa);
+    forget_memory_peak();
+
     OpProfile profile;
     EngineSetup setup(settings, profile_ ? &profile : nullptr);
     std::cerr << setup.describe();
-    const AdapterFolders folders(settings.adapters, base_name_of(settings), setup.model().config());
-    const ThroughputShape shape = shape_of(setup, folders);
-    const kernels::CpuOptions options = cpu_options(settings);
-
-    if (profile_ && setup.device().has_own_memory)
-        throw UsageError("--profile: a GPU's ops are not done when they return; add --device cpu");
-    // The machine's limits from the same minutes as the runs: others may be using it. Those of a GPU are not measured.
-    const bool on_cpu = !setup.device().has_own_memory;
-    std::optional<Rates> rates;
-    if (on_cpu) rates = kernels::cpu::measure_rates(options.threads, options.isa);
-    if (against_base_ && folders.names().empty()) throw UsageError("--against-base compares adapters with the base: give --adapters");
+    check_context(setup, shape.input_tokens.high + shape.output_tokens.high);
     ThroughputShape without = shape;
     without.models = {std::nullopt};
     ThroughputReport report{.cpu = cpu_model(),
@@ -88,24 +101,26 @@ ExitCode BenchThroughputCommand::run() {
         last_seconds = again.seconds;
         if (i == 0 || again.seconds < report.result.seconds) report.result = std::move(again);
     }
+    report.memory_peak = memory_peak();
     if (on_cpu) {
         rates->take_better(kernels::cpu::measure_rates(options.threads, options.isa));
         report.limits = limits_of(*rates, options);
     }
-    report.memory_peak = memory_peak();
     std::cout << (json_ ? throughput_json(report).dump() + "\n" : throughput_text(report));
     if (profile_) std::cerr << profile.show(last_seconds);
     return ExitCode::done;
 }
 
-ThroughputShape BenchThroughputCommand::shape_of(EngineSetup& setup, const AdapterFolders& folders) const {
-    ThroughputShape shape = shape_;
-    shape.input_tokens = made_up_.input_tokens();
-    shape.output_tokens = made_up_.output_tokens();
+ThroughputShape BenchThroughputCommand::shape_of(const Settings& settings) const {
+    ThroughputShape shape{.requests = requests_.value_or(4 * settings.max_batch),
+                          .input_tokens = made_up_.input_tokens(),
+                          .output_tokens = made_up_.output_tokens(),
+                          .shared_tokens = shared_tokens_};
+    if (!made_up_.has_adapters(settings)) return shape;
     shape.models.clear();
-    for (engine::AdapterSource& adapter : all_adapters(folders)) shape.models.emplace_back(std::move(adapter));
-    if (base_too_ || shape.models.empty()) shape.models.emplace_back(std::nullopt);
-    check_context(setup, shape.input_tokens.high + shape.output_tokens.high);
+    for (engine::AdapterSource& adapter : all_adapters(settings, load_config(settings.model)))
+        shape.models.emplace_back(std::move(adapter));
+    if (base_too_) shape.models.emplace_back(std::nullopt);
     return shape;
 }
 

@@ -33,7 +33,7 @@ constexpr std::array commands = {
     CommandRow{"bench", "measure the engine on this machine",
                "  lorry bench machine\n"
                "  lorry bench queue --model models/base\n"
-               "  lorry bench throughput --model models/base --requests 200 --input-tokens 64:256 --output-tokens 64\n"
+               "  lorry bench throughput --model models/base --requests 256 --input-tokens 64:256 --output-tokens 64\n"
                "  lorry bench throughput --random-weights smollm2-135m --random-adapters 8 --ranks 16\n"
                "  lorry bench loss --model models/base --jobs jobs.jsonl\n"
                "  lorry bench course --out course",

@@ -17,12 +17,6 @@ namespace {
 
 constexpr std::size_t adapter_bytes_most = std::size_t{2} << 30;
 
-void check_folders(const Settings& settings) {
-    if (settings.model.empty()) throw UsageError("no model is given: pass --model DIR or set model in lorry.toml");
-    load_config(settings.model);
-    if (!settings.adapters.empty()) require_folder("--adapters", settings.adapters);
-}
-
 std::unique_ptr<kernels::Backend> watched(std::unique_ptr<kernels::Backend> backend, OpProfile* profile) {
     return profile != nullptr ? profile->watch(std::move(backend)) : std::move(backend);
 }
@@ -52,6 +46,14 @@ engine::ModelConfig load_config(const std::filesystem::path& folder) {
         throw UsageError(error.what());
     }
 }
+
+void check_folders(const Settings& settings) {
+    if (settings.model.empty()) throw UsageError("no model is given: pass --model DIR or set model in lorry.toml");
+    load_config(settings.model);
+    if (!settings.adapters.empty()) require_folder("--adapters", settings.adapters);
+}
+
+bool uses_gpu(const Settings& settings) { return settings.device == "cuda" || (settings.device == "auto" && !kernels::cuda_obstacle()); }
 
 // bfloat16 halves memory and time of what every device is bound by; whoever wants the checkpoint's every bit says float32.
 kernels::Format storage_of(const Settings& settings) {

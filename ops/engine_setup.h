@@ -56,6 +56,11 @@ std::string storage_name(const kernels::CpuOptions& options);
 // place of what it lacks.
 std::unique_ptr<kernels::Backend> make_backend(const Settings& settings);
 
+// Throws UsageError when no model is given or a folder is not there.
+void check_folders(const Settings& settings);
+// Whether what --device asks for is a GPU.
+bool uses_gpu(const Settings& settings);
+
 // Members stay where they are: they refer to each other.
 class EngineSetup {
 public:

@@ -97,4 +97,8 @@ std::size_t memory_peak() {
     return static_cast<std::size_t>(usage.ru_maxrss) * 1024;
 }
 
+void forget_memory_peak() {
+    std::ofstream("/proc/self/clear_refs") << "5";  // proc(5): resets the peak
+}
+
 }  // namespace lorry::ops

@@ -12,7 +12,8 @@ std::size_t memory_available();
 std::size_t memory_limit();
 // What the processor calls itself: "AMD EPYC 9354 32-Core Processor"; "unknown processor" where the system does not say.
 std::string cpu_model();
-// Most memory this process ever held, in bytes.
+// Most memory this process ever held, in bytes; or since forget_memory_peak(), where the system can forget it.
 std::size_t memory_peak();
+void forget_memory_peak();
 
 }  // namespace lorry::ops

@@ -66,6 +66,7 @@ std::int64_t elements_of(const NamedTensor& tensor) {
     for (const std::int64_t extent : tensor.shape) elements *= extent;
     return elements;
 }
+std::int64_t bytes_of(const NamedTensor& tensor) { return elements_of(tensor) * 2; }
 
 // Bfloat16 numbers of both signs with magnitudes around 0.02, as freshly initialized models have them: 16 random bits make the sign, the
 // fraction and one of three exponents.
@@ -81,7 +82,7 @@ void write_safetensors(const std::filesystem::path& file, const std::vector<Name
     for (const NamedTensor& tensor : tensors) {
         Json shape = Json::Array();
         for (const std::int64_t extent : tensor.shape) shape.push(extent);
-        const std::int64_t end = bytes + elements_of(tensor) * 2;
+        const std::int64_t end = bytes + bytes_of(tensor);
         header.emplace_back(tensor.name, Json::object({{"dtype", "BF16"}, {"shape", shape}, {"data_offsets", Json::array({bytes, end})}}));
         bytes = end;
     }
@@ -162,6 +163,13 @@ std::vector<std::string> random_model_names() {
 
 engine::ModelConfig random_model_config(std::string_view name) {
     return engine::ModelConfig::parse(shape_of(name).config, "", std::string(name));
+}
+
+std::int64_t random_model_bytes(std::string_view name) {
+    const engine::ModelConfig config = random_model_config(name);
+    std::int64_t bytes = 0;
+    for (const NamedTensor& tensor : tensors_of(config, engine::layout_of(config))) bytes += bytes_of(tensor);
+    return bytes;
 }
 
 void write_random_model(std::string_view name, const std::filesystem::path& folder) {

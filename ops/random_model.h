@@ -19,6 +19,9 @@ std::vector<std::string> random_model_names();
 // Throws UsageError for a name that is not known.
 engine::ModelConfig random_model_config(std::string_view name);
 
+// Of its weights.
+std::int64_t random_model_bytes(std::string_view name);
+
 // Writes config.json, tokenizer.json (made-up words) and model.safetensors (bfloat16). Throws UsageError for a name that is not known,
 // std::runtime_error when the folder cannot be written.
 void write_random_model(std::string_view name, const std::filesystem::path& folder);

@@ -12,13 +12,15 @@
 namespace lorry::ops {
 namespace {
 
-// `number`: its id, and what its prompt is made from.
-engine::Request request_of(const EngineSetup& setup, const ThroughputShape& shape, std::uint64_t number, std::size_t index) {
+// Its place among those of its run decides how long it is, whatever the seed: all runs have the same work. Its tokens are made from its
+// id, and those at the beginning from `shared_number`.
+engine::Request request_of(const EngineSetup& setup, const ThroughputShape& shape, std::uint64_t shared_number, std::size_t index) {
     const engine::ModelConfig& config = setup.model().config();
-    std::mt19937_64 random(number);
+    std::mt19937_64 random(index);
     const std::int64_t input = shape.input_tokens.draw(random);
+    const std::uint64_t number = shared_number + 1 + index;
     engine::Request request{.id = number, .prompt = made_up_prompt(config, number, input)};
-    const auto shared = made_up_prompt(config, 0, std::min(shape.shared_tokens, input));
+    const auto shared = made_up_prompt(config, shared_number, std::min(shape.shared_tokens, input));
     std::ranges::copy(shared, request.prompt.begin());
     request.sampling.temperature = 0.0;
     request.max_tokens = shape.output_tokens.draw(random);
@@ -39,6 +41,7 @@ std::vector<double> arrivals_of(const ThroughputShape& shape, std::uint64_t seed
     return arrivals;
 }
 
+// Of one step.
 Work work_of(const EngineSetup& setup, const engine::EngineStats& before, const engine::EngineStats& after) {
     using enum engine::Projection;
     const engine::ModelConfig& config = setup.model().config();
@@ -57,9 +60,10 @@ Work work_of(const EngineSetup& setup, const engine::EngineStats& before, const 
                             count(&engine::EngineStats::sampled_rows) * (other_weights + head_weights) +
                             count(&engine::EngineStats::attended_tokens) * layers * static_cast<double>(2 * config.heads * config.head_dim);
 
-    const double read_weights = layers * (qkv_weights + other_weights) + head_weights;
-    const double all_weights = read_weights + (config.tied_head ? 0.0 : head_weights);
-    return {.bytes = count(&engine::EngineStats::steps) * static_cast<double>(setup.model().weight_bytes()) * read_weights / all_weights +
+    const double sampled_weights = count(&engine::EngineStats::sampled_rows) > 0.0 ? other_weights + head_weights : 0.0;
+    const double read_weights = row_weights + sampled_weights;
+    const double all_weights = layers * (qkv_weights + other_weights) + (config.tied_head ? 1.0 : 2.0) * head_weights;
+    return {.bytes = static_cast<double>(setup.model().weight_bytes()) * read_weights / all_weights +
                      count(&engine::EngineStats::context_tokens) * static_cast<double>(setup.kv_token_bytes()),
             .operations = 2.0 * products};
 }
@@ -102,7 +106,7 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
     const engine::Clock::time_point begin = engine::Clock::now();
     const auto since_begin = [&](engine::Clock::time_point time) { return std::chrono::duration<double>(time - begin).count(); };
     const std::vector<double> arrivals = arrivals_of(shape, seed);
-    const std::uint64_t first_number = seed * arrivals.size() + 1;
+    const std::uint64_t shared_number = seed * (arrivals.size() + 1);
     std::size_t arrived = 0;
 
     ThroughputResult result;
@@ -110,7 +114,7 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
     engine::EngineStats last = before;
     while (arrived < arrivals.size() || engine.has_work()) {
         for (; arrived < arrivals.size() && arrivals[arrived] <= since_begin(engine::Clock::now()); ++arrived) {
-            engine.submit(request_of(setup, shape, first_number + arrived, arrived));
+            engine.submit(request_of(setup, shape, shared_number, arrived));
         }
         if (!engine.has_work()) {
             std::this_thread::sleep_until(
@@ -130,7 +134,7 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
         const engine::Clock::time_point now = engine::Clock::now();
         for (const engine::Result& done : output.results) {
             if (done.error) throw std::runtime_error("a request failed: " + done.error->message);
-            const double arrival = arrivals[done.id - first_number];
+            const double arrival = arrivals[done.id - shared_number - 1];
             const double first = since_begin(done.first_token) - arrival;
             const double end = since_begin(now) - arrival;
             result.first_token.push_back(first);

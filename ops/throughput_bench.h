@@ -25,7 +25,7 @@ struct TokenRange {
 std::optional<TokenRange> parse_token_range(std::string_view text);
 
 struct ThroughputShape {
-    std::int64_t requests = 200;
+    std::int64_t requests = 0;
     TokenRange input_tokens{128, 128};
     TokenRange output_tokens{64, 64};
     std::int64_t shared_tokens = 0;  // at the start of every prompt
@@ -35,6 +35,8 @@ struct ThroughputShape {
     bool stream = false;
 };
 
+// What a step takes at least, but for two things that are counted in full: a layer with a sliding window attends to all that came before
+// it, and adapters work on all rows in the last layer too, where only those that sample go on behind the attention.
 struct Work {
     double bytes = 0.0;
     double operations = 0.0;
@@ -50,7 +52,7 @@ struct ThroughputResult {
     std::uint64_t drawn_tokens = 0;
     std::uint64_t preemptions = 0;
     std::uint64_t adapter_groups = 0;  // different adapters of each step, added up
-    std::vector<Work> base_steps;      // of the base model in each step: every weight once, what the rows attend to
+    std::vector<Work> base_steps;      // of the base model in each step: every weight in use once, what the rows attend to
     std::vector<Work> adapter_steps;   // of each step's adapters, on top of it
     // Of each request in seconds, ascending: from its arrival to its first token and to its end, and per token after the first.
     std::vector<double> first_token;
@@ -61,7 +63,7 @@ struct ThroughputResult {
 // What a machine of these rates needs at least, each step taking what its bytes or its operations take, whichever is more.
 double seconds_at_least(std::span<const Work> steps, double bytes_per_second, double operations_per_second);
 
-// `seed` makes the prompts: with another one nothing is found in the prefix cache.
+// `seed` makes the prompts, not their lengths: with another one nothing is found in the prefix cache.
 ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape, std::uint64_t seed);
 
 }  // namespace lorry::ops

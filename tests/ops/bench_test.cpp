@@ -13,6 +13,7 @@
 #include "ops/request_bench.h"
 #include "ops/throughput_bench.h"
 #include "ops/throughput_report.h"
+#include "tests/support/program.h"
 #include "tests/support/tiny_model.h"
 
 namespace lorry::ops {
@@ -73,6 +74,43 @@ TEST(Bench, a_shared_beginning_is_computed_once) {
     const ThroughputResult result = run_throughput(setup, shape, 1);
     EXPECT_EQ(result.cached_tokens, 3U * 32U);
     EXPECT_EQ(result.prompt_tokens, 4U * 40U - 3U * 32U);
+}
+
+// Pins: of runs with other prompts the best was the one that had drawn the least work, and adapters were compared with a base that had
+// other requests.
+TEST(Bench, other_prompts_are_as_long) {
+    const tests::TinyModel tiny;
+    EngineSetup setup(settings_of(tiny));
+    const ThroughputShape shape{.requests = 5, .input_tokens = {1, 40}, .output_tokens = {1, 20}};
+    const ThroughputResult first = run_throughput(setup, shape, 1);
+    const ThroughputResult second = run_throughput(setup, shape, 2);
+    EXPECT_EQ(second.cached_tokens, 0U) << "the prompts are others";
+    EXPECT_EQ(second.prompt_tokens, first.prompt_tokens);
+    EXPECT_EQ(second.drawn_tokens, first.drawn_tokens);
+}
+
+// Pins: all runs but the first found the shared beginning in the cache.
+TEST(Bench, each_seed_has_a_shared_beginning_of_its_own) {
+    const tests::TinyModel tiny;
+    EngineSetup setup(settings_of(tiny));
+    const ThroughputShape shape{.requests = 4, .input_tokens = {40, 40}, .output_tokens = {1, 1}, .shared_tokens = 32};
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) EXPECT_EQ(run_throughput(setup, shape, seed).cached_tokens, 3U * 32U) << seed;
+}
+
+// Pins: a step of a long prompt's first part reads neither the head nor the last layer's end.
+TEST(Bench, a_step_that_samples_nothing_reads_fewer_weights) {
+    const tests::TinyModel tiny;
+    Settings settings = settings_of(tiny);
+    settings.max_batch = 1;
+    settings.step_tokens = 8;
+    EngineSetup setup(settings);
+    const ThroughputResult result = run_throughput(setup, {.requests = 1, .input_tokens = {16, 16}, .output_tokens = {1, 1}}, 1);
+    ASSERT_EQ(result.base_steps.size(), 2U);
+    const auto without_context = [&](std::size_t step) {
+        return result.base_steps[step].bytes - 8.0 * static_cast<double>((step + 1) * setup.kv_token_bytes());
+    };
+    EXPECT_LT(without_context(0), without_context(1));
+    EXPECT_LE(without_context(1), static_cast<double>(setup.model().weight_bytes()));
 }
 
 // Pins: requests that arrive over time are not submitted ahead of it, and wait from their own arrival on.
@@ -181,6 +219,40 @@ TEST(Bench, a_report_for_scripts_has_the_same_figures) {
     EXPECT_NE(throughput_text(on_gpu).find("operations       15.50 billion a step: 15.5 GFLOP/s\n"), std::string::npos);
     EXPECT_NE(throughput_text(on_gpu).find("they add 0.50 s\n"), std::string::npos);
 }
+
+// Pins: what could be refused at once was refused once the model had been written, loaded and measured, or was left out without a word.
+TEST(Bench, wrong_calls_are_refused_before_anything_is_loaded) {
+    const tests::TinyModel tiny;
+    const std::string model = tiny.model.string();
+    const std::string empty = (tiny.folder / "empty").string();
+    std::filesystem::create_directories(empty);
+    struct Case {
+        std::vector<std::string> words;
+        const char* reason;
+    };
+    for (const Case& wrong :
+         {Case{{"throughput", "--model", model, "--against-base"}, "--against-base compares"},
+          Case{{"throughput", "--model", model, "--no-base"}, "--no-base leaves nothing"},
+          Case{{"throughput", "--model", model, "--shared-tokens", "32", "--input-tokens", "31:64"},
+               "--shared-tokens 32: a prompt may have only 31"},
+          Case{{"throughput", "--model", model, "--ranks", "8"}, "--random-adapters"},
+          Case{{"throughput", "--model", model, "--adapters", empty}, "there is no adapter in it"},
+          Case{{"throughput", "--model", model, "--device", "cuda", "--profile"}, "--profile: a GPU's ops"},
+          Case{{"throughput", "--model", model, "--output-tokens", "0"}, "--output-tokens 0"}, Case{{"throughput"}, "no model is given"},
+          Case{{"throughput", "--random-adapters", "2"}, "--random-adapters needs --model"},
+          Case{{"throughput", "--model", model, "--random-weights", "gpt2"}, "not both"},
+          Case{{"adapters", "--model", model}, "there are no adapters"},
+          Case{{"adapters", "--model", model, "--adapters", tiny.adapters.string()}, "adapter broken cannot be used"}}) {
+        std::vector<std::string> command = {LORRY_PROGRAM, "bench"};
+        command.insert(command.end(), wrong.words.begin(), wrong.words.end());
+        const tests::ProgramResult result = tests::run_program_of(std::move(command));
+        EXPECT_EQ(result.exit_code, 2) << result.err;
+        EXPECT_NE(result.err.find(wrong.reason), std::string::npos) << result.err;
+        EXPECT_EQ(result.err.find("KV cache"), std::string::npos) << "it was loaded: " << result.err;
+    }
+}
+
+TEST(Bench, a_random_models_size_is_known_before_it_is_written) { EXPECT_EQ(random_model_bytes("gpt2"), 2 * 124'439'808); }
 
 TEST(Bench, a_cache_smaller_than_the_adapters_is_loaded_again_and_all_requests_end) {
     const tests::TinyModel tiny;
