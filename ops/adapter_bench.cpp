@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <map>
 #include <random>
 #include <unordered_map>
@@ -13,6 +12,8 @@
 
 namespace lorry::ops {
 namespace {
+
+constexpr std::uint64_t draw_seed = 1;
 
 engine::Request request_of(const EngineSetup& setup, engine::RequestId id, std::int64_t input, std::int64_t output) {
     engine::Request request{.id = id, .prompt = made_up_prompt(setup.model().config(), id, input)};
@@ -47,17 +48,17 @@ void keep_full(engine::Engine& engine, std::int64_t window, const std::function<
 
 }  // namespace
 
-AdapterResult run_adapters(EngineSetup& setup, const AdapterShape& shape, const AdapterWay& way, std::uint64_t seed) {
+AdapterResult run_adapters(EngineSetup& setup, const AdapterShape& shape, const AdapterWay& way) {
     engine::EngineOptions options = setup.options();
-    options.adapter_bytes = way.adapter_bytes.value_or(std::numeric_limits<std::size_t>::max());
+    options.adapter_bytes = way.adapter_bytes;
     options.group_adapters = way.group;
-    const std::unique_ptr<engine::Engine> engine = setup.make_engine(options);
+    engine::Engine& engine = setup.replace_engine(options);
 
     // The popular ones last, so that they are the ones that stay.
     engine::RequestId id = 0;
     auto cold = shape.adapters.rbegin();
     keep_full(
-        *engine, 1,
+        engine, 1,
         [&]() -> std::optional<engine::Request> {
             if (cold == shape.adapters.rend()) return std::nullopt;
             engine::Request request = request_of(setup, id++, 1, 1);
@@ -70,7 +71,7 @@ AdapterResult run_adapters(EngineSetup& setup, const AdapterShape& shape, const 
     for (std::size_t place = 1; place <= shape.adapters.size(); ++place)
         weights.push_back(std::pow(static_cast<double>(place), -shape.exponent));
     std::discrete_distribution<std::size_t> choose(weights.begin(), weights.end());
-    std::mt19937_64 random(seed);
+    std::mt19937_64 random(draw_seed);
     struct Asked {
         std::size_t adapter = 0;
         engine::Clock::time_point submitted;
@@ -79,10 +80,10 @@ AdapterResult run_adapters(EngineSetup& setup, const AdapterShape& shape, const 
     std::map<std::size_t, std::vector<double>> waits;  // by adapter
     std::int64_t left = shape.requests;
     AdapterResult result;
-    const engine::EngineStats before = engine->stats();
+    const engine::EngineStats before = engine.stats();
     const engine::Clock::time_point begin = engine::Clock::now();
     keep_full(
-        *engine, shape.in_flight,
+        engine, shape.in_flight,
         [&]() -> std::optional<engine::Request> {
             if (left-- == 0) return std::nullopt;
             const std::size_t adapter = choose(random);
@@ -96,7 +97,7 @@ AdapterResult run_adapters(EngineSetup& setup, const AdapterShape& shape, const 
             waits[was.adapter].push_back(std::chrono::duration<double>(done.started - was.submitted).count());
         });
     result.seconds = std::chrono::duration<double>(engine::Clock::now() - begin).count();
-    const engine::EngineStats after = engine->stats();
+    const engine::EngineStats after = engine.stats();
     result.drawn_tokens = after.drawn_tokens - before.drawn_tokens;
     result.steps = after.steps - before.steps;
     result.loads = after.adapters.loads - before.adapters.loads;

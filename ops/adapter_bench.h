@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "engine/adapter_cache.h"
@@ -23,8 +22,8 @@ struct AdapterShape {
 
 struct AdapterWay {
     const char* name = "";
-    std::optional<std::size_t> adapter_bytes = {};  // what they may take; nullopt: all there is
-    bool group = true;                              // requests for adapters that are in the batch go first
+    std::size_t adapter_bytes = 0;  // what they may take
+    bool group = true;              // requests for adapters that are in the batch go first
 };
 
 struct AdapterResult {
@@ -39,7 +38,8 @@ struct AdapterResult {
     double tokens_per_second() const { return static_cast<double>(drawn_tokens) / seconds; }
 };
 
-// Begins with as many adapters in memory as fit, the popular ones among them. `seed` makes prompts and choices.
-AdapterResult run_adapters(EngineSetup& setup, const AdapterShape& shape, const AdapterWay& way, std::uint64_t seed);
+// Begins with as many adapters in memory as fit, the popular ones among them. Every run has the same requests in the same order, so that
+// ways and runs differ by nothing else. Leaves the setup with an engine of this way.
+AdapterResult run_adapters(EngineSetup& setup, const AdapterShape& shape, const AdapterWay& way);
 
 }  // namespace lorry::ops

@@ -65,16 +65,16 @@ ExitCode BenchAdaptersCommand::run() {
     EngineSetup setup(settings);
     std::cerr << setup.describe();
     check_context(setup, shape.input_tokens.high + shape.output_tokens.high);
-    std::array adapter_ways = {AdapterWay{.name = "all in memory"}, AdapterWay{.name = "cached"},
-                               AdapterWay{.name = "cached, by arrival", .group = false}};
+    const std::size_t all = setup.adapter_bytes(shape.adapters);
+    const std::size_t cached = all * static_cast<std::size_t>(cached_) / shape.adapters.size();
+    const std::array adapter_ways = {AdapterWay{.name = "all in memory", .adapter_bytes = all},
+                                     AdapterWay{.name = "cached", .adapter_bytes = cached},
+                                     AdapterWay{.name = "cached, by arrival", .adapter_bytes = cached, .group = false}};
     // In turn, so that other users of the machine slow all of them down.
     std::array<AdapterResult, adapter_ways.size()> best;
     for (std::int64_t i = 0; i < repeat_; ++i) {
         for (std::size_t way = 0; way < adapter_ways.size(); ++way) {
-            AdapterResult again = run_adapters(setup, shape, adapter_ways[way], static_cast<std::uint64_t>(i) + 1);
-            // What all of them take is known when they have been loaded.
-            const std::size_t cached = again.adapter_bytes * static_cast<std::size_t>(cached_) / shape.adapters.size();
-            if (!adapter_ways[way].adapter_bytes) adapter_ways[1].adapter_bytes = adapter_ways[2].adapter_bytes = cached;
+            AdapterResult again = run_adapters(setup, shape, adapter_ways[way]);
             if (i == 0 || again.seconds < best[way].seconds) best[way] = std::move(again);
         }
     }

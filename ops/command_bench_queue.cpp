@@ -45,7 +45,10 @@ void BenchQueueCommand::declare(CLI::App& app) {
 }
 
 ExitCode BenchQueueCommand::run() {
-    EngineSetup setup(configuration_.load());
+    Settings settings = configuration_.load();
+    settings.max_batch = shape_.batch;
+    settings.prefix_cache = false;
+    EngineSetup setup(settings);
     std::cerr << setup.describe();
     check_context(setup, shape_.input_tokens + std::max(shape_.output_tokens, shape_.output_tokens_long));
     std::vector<std::vector<std::string>> rows = {{"batching", "KV cache", "seconds", "tokens/s", "steps", "p50 s", "p99 s"}};

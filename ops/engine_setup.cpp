@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/adapter.h"
 #include "engine/files.h"
 #include "ops/command.h"
 #include "ops/machine.h"
@@ -129,7 +130,7 @@ EngineSetup::EngineSetup(const Settings& settings, OpProfile* profile)
     }
     options_.kv_bytes = memory_.kv_bytes;
     options_.adapter_bytes = memory_.adapter_bytes;
-    engine_ = make_engine(options_);
+    replace_engine(options_);
 
     auto chat_template = engine::ChatTemplate::load(settings.model);
     has_chat_template_ = chat_template.has_value();
@@ -146,8 +147,20 @@ std::size_t EngineSetup::kv_token_bytes() const {
     return backend_->kv_block_bytes(model_->kv_shape()) / static_cast<std::size_t>(backend_->block_size());
 }
 
-std::unique_ptr<engine::Engine> EngineSetup::make_engine(const engine::EngineOptions& options) {
-    return std::make_unique<engine::Engine>(*model_, *backend_, tokenizer_, options);
+engine::Engine& EngineSetup::replace_engine(const engine::EngineOptions& options) {
+    engine_.reset();
+    engine_ = std::make_unique<engine::Engine>(*model_, *backend_, tokenizer_, options);
+    return *engine_;
+}
+
+std::size_t EngineSetup::adapter_bytes(std::span<const engine::AdapterSource> adapters) {
+    std::size_t bytes = 0;
+    for (const engine::AdapterSource& source : adapters) {
+        const auto adapter = engine::Adapter::load(source.folder, source.hash, *model_, *backend_);
+        if (!adapter) throw std::runtime_error(adapter.error().reason);
+        bytes += (*adapter)->bytes();
+    }
+    return bytes;
 }
 
 std::string EngineSetup::describe() const {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "consumer/intake.h"
@@ -81,9 +82,11 @@ public:
     kernels::DeviceInfo device() const { return backend_->info(); }
     // What was set up, as a small table for people.
     std::string describe() const;
-    // Checks the settings and gives the engine another set of options over the same model, for benchmarks.
     engine::EngineOptions options() const { return options_; }
-    std::unique_ptr<engine::Engine> make_engine(const engine::EngineOptions& options);
+    // Another engine over the same model in the place of the one that was, for benchmarks: there is one KV cache at a time.
+    engine::Engine& replace_engine(const engine::EngineOptions& options);
+    // What these take together in memory. Loads each for a moment; throws std::runtime_error for one that cannot be loaded.
+    std::size_t adapter_bytes(std::span<const engine::AdapterSource> adapters);
 
 private:
     const Settings settings_;

@@ -15,11 +15,9 @@ struct QueuedJob {
 };
 
 QueueResult run_once(EngineSetup& setup, const QueueShape& shape, QueueWay way) {
-    engine::EngineOptions options = setup.options();
-    options.sequences_max = shape.batch;
-    options.prefix_cache = false;
-    const std::unique_ptr<engine::Engine> engine = setup.make_engine(options);
-
+    CHECK(setup.options().sequences_max >= shape.batch && !setup.options().prefix_cache, "the batch fits, and each job computes its own");
+    engine::Engine& engine = setup.engine();
+    const std::uint64_t steps_before = engine.stats().steps;
     std::vector<QueuedJob> jobs;
     for (std::int64_t i = 0; i < shape.jobs; ++i) {
         const bool is_long = i % shape.long_every == shape.long_every - 1;
@@ -33,7 +31,7 @@ QueueResult run_once(EngineSetup& setup, const QueueShape& shape, QueueWay way) 
         request.sampling.temperature = 0.0;
         request.max_tokens = way.kv_cache ? jobs[index].missing : 1;
         job_of.emplace(next_request++, index);
-        engine->submit(std::move(request));
+        engine.submit(std::move(request));
     };
 
     QueueResult result{.way = way};
@@ -46,7 +44,7 @@ QueueResult run_once(EngineSetup& setup, const QueueShape& shape, QueueWay way) 
         if (way.continuous || active == 0) {
             for (; next_job < jobs.size() && active < shape.batch; ++active) submit(next_job++);
         }
-        CHECK(engine->step(output), "requests without adapters can always run");
+        CHECK(engine.step(output), "requests without adapters can always run");
         for (const engine::Result& done : output.results) {
             CHECK(!done.error, "a benchmark's requests are good");
             const std::size_t index = job_of.extract(done.id).mapped();
@@ -63,7 +61,7 @@ QueueResult run_once(EngineSetup& setup, const QueueShape& shape, QueueWay way) 
         }
     }
     result.seconds = elapsed();
-    result.steps = engine->stats().steps;
+    result.steps = engine.stats().steps - steps_before;
     std::ranges::sort(result.latencies);
     return result;
 }

@@ -35,7 +35,7 @@ struct QueueResult {
     double tokens_per_second() const { return static_cast<double>(drawn) / seconds; }
 };
 
-// The fastest of `repeat` runs.
+// The fastest of `repeat` runs. The setup has no prefix cache and a batch of shape.batch at least.
 QueueResult run_queue(EngineSetup& setup, const QueueShape& shape, QueueWay way, std::int64_t repeat);
 
 }  // namespace lorry::ops

@@ -264,14 +264,16 @@ TEST(Bench, a_cache_smaller_than_the_adapters_is_loaded_again_and_all_requests_e
                              .output_tokens = {3, 3},
                              .exponent = 0.5,
                              .adapters = made_up_adapters(tiny, 10, folder)};
-    const AdapterResult all = run_adapters(setup, shape, {.name = "all"}, 1);
+    const std::size_t bytes = setup.adapter_bytes(shape.adapters);
+    const AdapterResult all = run_adapters(setup, shape, {.name = "all", .adapter_bytes = bytes});
     EXPECT_EQ(all.drawn_tokens, 180U);
     EXPECT_EQ(all.loads, 0U) << "they were loaded before the clock started";
-    const AdapterResult cached = run_adapters(setup, shape, {.name = "cached", .adapter_bytes = all.adapter_bytes * 3 / 10}, 1);
+    EXPECT_EQ(all.adapter_bytes, bytes) << "all of them fit into their sum";
+    const AdapterResult cached = run_adapters(setup, shape, {.name = "cached", .adapter_bytes = bytes * 3 / 10});
     EXPECT_EQ(cached.drawn_tokens, 180U);
     EXPECT_GT(cached.loads, 0U);
     EXPECT_EQ(cached.waits.size(), all.waits.size()) << "the same adapters were asked for";
-    EXPECT_LE(cached.adapter_bytes, all.adapter_bytes * 3 / 10);
+    EXPECT_LE(cached.adapter_bytes, bytes * 3 / 10);
 }
 
 // What the lines of `lorry bench requests` are answered with.
