@@ -8,6 +8,7 @@
 
 #include "ops/adapter_folders.h"
 #include "ops/command.h"
+#include "ops/machine.h"
 #include "ops/random_model.h"
 #include "ops/units.h"
 
@@ -50,6 +51,17 @@ std::vector<engine::AdapterSource> all_adapters(const Settings& settings, const 
     return adapters;
 }
 
+schema::Json circumstances_json(const EngineSetup& setup) {
+    const engine::EngineOptions options = setup.options();
+    return schema::Json::object({{"cpu", cpu_model()},
+                                 {"device", setup.device().name},
+                                 {"model", setup.reply().base_name},
+                                 {"weights", setup.storage()},
+                                 {"max_batch", options.sequences_max},
+                                 {"step_tokens", options.step_rows_max},
+                                 {"prefix_cache", options.prefix_cache}});
+}
+
 void MadeUp::declare(CLI::App& app) {
     app.add_option("--input-tokens", input_tokens_, "of each prompt: a number, or LOW:HIGH for any between")->capture_default_str();
     app.add_option("--output-tokens", output_tokens_, "drawn by each, in the same way")->capture_default_str();
@@ -68,6 +80,14 @@ void MadeUp::declare(CLI::App& app) {
 
 TokenRange MadeUp::input_tokens() const { return token_range("--input-tokens", input_tokens_); }
 TokenRange MadeUp::output_tokens() const { return token_range("--output-tokens", output_tokens_); }
+
+void MadeUp::describe(schema::Json& json) const {
+    const auto range_json = [](const TokenRange& range) { return schema::Json::array({range.low, range.high}); };
+    json.set("input_tokens", range_json(input_tokens()));
+    json.set("output_tokens", range_json(output_tokens()));
+    if (random_adapters_ == 0) return;
+    json.set("ranks", schema::Json::Array(ranks_.begin(), ranks_.end()));
+}
 
 bool MadeUp::has_adapters(const Settings& settings) const { return random_adapters_ > 0 || !settings.adapters.empty(); }
 

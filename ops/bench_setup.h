@@ -11,6 +11,7 @@
 #include "engine/adapter_cache.h"
 #include "ops/engine_setup.h"
 #include "ops/throughput_bench.h"
+#include "schema/json.h"
 
 namespace CLI {
 class App;
@@ -28,6 +29,9 @@ void check_context(EngineSetup& setup, std::int64_t tokens);
 // All in the folder that the settings name. Throws UsageError for one that cannot be used, and where there are none.
 std::vector<engine::AdapterSource> all_adapters(const Settings& settings, const engine::ModelConfig& config);
 
+// What a benchmark's figures were measured on and with, for scripts: the first members of its JSON.
+schema::Json circumstances_json(const EngineSetup& setup);
+
 // The flags of what requests, model and adapters are made up of.
 class MadeUp {
 public:
@@ -35,6 +39,8 @@ public:
     // Throw UsageError.
     TokenRange input_tokens() const;
     TokenRange output_tokens() const;
+    // Sets what the flags say of requests, and the ranks of random adapters.
+    void describe(schema::Json& json) const;
     // Whether requests have adapters, of a folder or random ones.
     bool has_adapters(const Settings& settings) const;
     // Writes the model and the adapters that were asked for as random ones into `folder`, and names them in the settings. Adapters of a

@@ -78,9 +78,17 @@ ExitCode BenchAdaptersCommand::run() {
             if (i == 0 || again.seconds < best[way].seconds) best[way] = std::move(again);
         }
     }
-    std::vector<std::vector<std::string>> rows = {
-        {"adapters", "memory", "tokens/s", "of all in memory", "loads", "adapters a step", "wait p50 s", "p99 s", "longest s", "by p50"}};
-    Json results = Json::Array();
+    std::vector<std::vector<std::string>> rows = {{"adapters", "memory", "tokens/s", "of all in memory", "loads", "adapters a step",
+                                                   "wait p50 s", "p99 s", "longest s", "longest / p50"}};
+    Json results = circumstances_json(setup);
+    results.set("adapter_count", std::ssize(shape.adapters));
+    made_up_.describe(results);
+    results.set("requests", shape.requests);
+    results.set("window", shape.in_flight);
+    results.set("cached", cached_);
+    results.set("exponent", shape.exponent);
+    results.set("repeats", repeat_);
+    Json ways = Json::Array();
     for (std::size_t way = 0; way < adapter_ways.size(); ++way) {
         const AdapterResult& result = best[way];
         const double middle = quantile(result.waits, 0.5);
@@ -91,21 +99,22 @@ ExitCode BenchAdaptersCommand::run() {
                         fmt::format("{:.1f}", result.adapters_per_step), fmt::format("{:.2f}", middle),
                         fmt::format("{:.2f}", quantile(result.waits, 0.99)), fmt::format("{:.2f}", longest),
                         fmt::format("{:.1f}", longest / middle)});
-        results.push(Json::object({{"way", adapter_ways[way].name},
-                                   {"adapters", static_cast<std::int64_t>(shape.adapters.size())},
-                                   {"adapters_asked_for", static_cast<std::int64_t>(result.waits.size())},
-                                   {"adapter_bytes", static_cast<std::int64_t>(result.adapter_bytes)},
-                                   {"grouped", adapter_ways[way].group},
-                                   {"seconds", result.seconds},
-                                   {"tokens_per_second", result.tokens_per_second()},
-                                   {"throughput_of_all_in_memory", share},
-                                   {"steps", result.steps},
-                                   {"loads", result.loads},
-                                   {"adapters_per_step", result.adapters_per_step},
-                                   {"wait_p50_seconds", middle},
-                                   {"wait_p99_seconds", quantile(result.waits, 0.99)},
-                                   {"wait_longest_seconds", longest}}));
+        ways.push(Json::object({{"way", adapter_ways[way].name},
+                                {"grouped", adapter_ways[way].group},
+                                {"adapters_asked_for", std::ssize(result.waits)},
+                                {"adapter_bytes", result.adapter_bytes},
+                                {"seconds", result.seconds},
+                                {"tokens_per_second", result.tokens_per_second()},
+                                {"throughput_of_all_in_memory", share},
+                                {"steps", result.steps},
+                                {"loads", result.loads},
+                                {"adapters_per_step", result.adapters_per_step},
+                                {"wait_p50_seconds", middle},
+                                {"wait_p99_seconds", quantile(result.waits, 0.99)},
+                                {"wait_longest_seconds", longest},
+                                {"wait_longest_by_p50", longest / middle}}));
     }
+    results.set("ways", std::move(ways));
     std::cout << (json_ ? results.dump() + "\n" : show_table(rows, 0b1111111110));
     return ExitCode::done;
 }

@@ -56,8 +56,8 @@ ExitCode BenchCourseCommand::run() {
         make_up_model(random_weights_.empty() ? "stories42m" : random_weights_, scratch.path(), settings);
     EngineSetup setup(settings);
     check_context(setup, course_context);
-    const std::string weights = weights_name(cpu_options(settings));
-    const std::string machine = fmt::format("{}, {}; {}, {} weights", cpu_model(), setup.device().name, setup.reply().base_name, weights);
+    const std::string machine =
+        fmt::format("{}, {}; {}, weights in {}", cpu_model(), setup.device().name, setup.reply().base_name, setup.storage());
     std::cerr << machine << '\n';
 
     Course course{.settings = settings, .setup = setup, .scratch = scratch.path(), .quick = quick_};
@@ -72,12 +72,9 @@ ExitCode BenchCourseCommand::run() {
         for (const Chart& chart : experiment.charts) write_text(out / (chart.name + ".svg"), svg_of(chart));
     }
     write_text(out / "course.html", experiments_page(experiments, machine));
-    const Json all = Json::object({{"cpu", cpu_model()},
-                                   {"device", setup.device().name},
-                                   {"model", setup.reply().base_name},
-                                   {"weights", weights},
-                                   {"quick", quick_},
-                                   {"experiments", results}});
+    Json all = circumstances_json(setup);
+    all.set("quick", quick_);
+    all.set("experiments", std::move(results));
     write_text(out / "course.json", all.dump() + "\n");
     std::cerr << "charts: " << (out / "course.html").string() << '\n';
     return ExitCode::done;

@@ -30,11 +30,12 @@ public:
         for (const LossRow& row : measure_loss(configuration_.load(), jobs_, jobs_max_)) {
             table.push_back({row.weights, fmt::format("{:.4f}", row.perplexity), show_count(row.tokens),
                              fmt::format("{} of {}", row.answers_same, row.answers)});
-            results.push(Json::object({{"weights", row.weights},
-                                       {"perplexity", row.perplexity},
-                                       {"tokens", row.tokens},
-                                       {"answers", row.answers},
-                                       {"answers_same", row.answers_same}}));
+            Json json = row.circumstances;
+            json.set("perplexity", row.perplexity);
+            json.set("tokens", row.tokens);
+            json.set("answers", row.answers);
+            json.set("answers_same", row.answers_same);
+            results.push(std::move(json));
         }
         std::cout << (json_ ? results.dump() + "\n" : show_table(table, 0b1110));
         return ExitCode::done;

@@ -4,10 +4,12 @@
 
 #include <fmt/format.h>
 
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/rates.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/engine_setup.h"
+#include "ops/machine.h"
 #include "ops/throughput_report.h"
 #include "ops/units.h"
 
@@ -34,10 +36,13 @@ public:
         const kernels::CpuOptions options = cpu_options(configuration_.load());
         const Rates one = kernels::cpu::measure_rates(1, options.isa);
         const Rates all = kernels::cpu::measure_rates(options.threads, options.isa);
+        const std::string isa = kernels::cpu::name_of(kernels::cpu::usable_isa(options.isa));
         if (json_) {
-            std::cout << Json::array({rates_json(one), rates_json(all)}).dump() << '\n';
+            const Json rates = Json::array({rates_json(one), rates_json(all)});
+            std::cout << Json::object({{"cpu", cpu_model()}, {"isa", isa}, {"rates", rates}}).dump() << '\n';
             return ExitCode::done;
         }
+        std::cout << cpu_model() << ", " << isa << "\n\n";
         std::cout << show_table({{"", "1 thread", fmt::format("{} threads", all.threads)},
                                  rate_row("copy", "GB/s", one.copy, all.copy),
                                  rate_row("read", "GB/s", one.read, all.read),

@@ -52,7 +52,14 @@ ExitCode BenchQueueCommand::run() {
     std::cerr << setup.describe();
     check_context(setup, shape_.input_tokens + std::max(shape_.output_tokens, shape_.output_tokens_long));
     std::vector<std::vector<std::string>> rows = {{"batching", "KV cache", "seconds", "tokens/s", "steps", "p50 s", "p99 s"}};
-    Json results = Json::Array();
+    Json results = circumstances_json(setup);
+    results.set("jobs", shape_.jobs);
+    results.set("input_tokens", shape_.input_tokens);
+    results.set("output_tokens", shape_.output_tokens);
+    results.set("output_tokens_long", shape_.output_tokens_long);
+    results.set("long_every", shape_.long_every);
+    results.set("repeats", repeat_);
+    Json ways = Json::Array();
     for (const QueueWay way : queue_ways) {
         const QueueResult best = run_queue(setup, shape_, way, repeat_);
         const double middle = quantile(best.latencies, 0.5);
@@ -60,14 +67,15 @@ ExitCode BenchQueueCommand::run() {
         rows.push_back({way.continuous ? "continuous" : "static", way.kv_cache ? "on" : "off", fmt::format("{:.3f}", best.seconds),
                         fmt::format("{:.0f}", best.tokens_per_second()), show_count(static_cast<std::int64_t>(best.steps)),
                         fmt::format("{:.3f}", middle), fmt::format("{:.3f}", last)});
-        results.push(Json::object({{"continuous", way.continuous},
-                                   {"kv_cache", way.kv_cache},
-                                   {"seconds", best.seconds},
-                                   {"tokens_per_second", best.tokens_per_second()},
-                                   {"steps", best.steps},
-                                   {"latency_p50_seconds", middle},
-                                   {"latency_p99_seconds", last}}));
+        ways.push(Json::object({{"continuous", way.continuous},
+                                {"kv_cache", way.kv_cache},
+                                {"seconds", best.seconds},
+                                {"tokens_per_second", best.tokens_per_second()},
+                                {"steps", best.steps},
+                                {"latency_p50_seconds", middle},
+                                {"latency_p99_seconds", last}}));
     }
+    results.set("ways", std::move(ways));
     std::cout << (json_ ? results.dump() + "\n" : show_table(rows, 0b1111100));
     return ExitCode::done;
 }

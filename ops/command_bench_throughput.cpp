@@ -18,6 +18,7 @@ namespace lorry::ops {
 namespace {
 
 using kernels::cpu::Rates;
+using schema::Json;
 
 class BenchThroughputCommand final : public Command {
 public:
@@ -28,6 +29,7 @@ private:
     // What can be refused before anything is written, loaded or measured.
     void check(const Settings& settings) const;
     ThroughputShape shape_of(const Settings& settings) const;
+    Json circumstances_of(const EngineSetup& setup, const ThroughputShape& shape) const;
 
     Configuration configuration_;
     MadeUp made_up_;
@@ -84,11 +86,7 @@ ExitCode BenchThroughputCommand::run() {
     check_context(setup, shape.input_tokens.high + shape.output_tokens.high);
     ThroughputShape without = shape;
     without.models = {std::nullopt};
-    ThroughputReport report{.cpu = cpu_model(),
-                            .device = setup.device().name,
-                            .model = setup.reply().base_name,
-                            .weights = weights_name(options),
-                            .shape = shape};
+    ThroughputReport report{.circumstances = circumstances_of(setup, shape)};
     double last_seconds = 0.0;
     std::uint64_t seed = 0;
     for (std::int64_t i = 0; i < repeat_; ++i) {
@@ -106,9 +104,27 @@ ExitCode BenchThroughputCommand::run() {
         rates->take_better(kernels::cpu::measure_rates(options.threads, options.isa));
         report.limits = limits_of(*rates, options);
     }
-    std::cout << (json_ ? throughput_json(report).dump() + "\n" : throughput_text(report));
-    if (profile_) std::cerr << profile.show(last_seconds);
+    if (!json_) {
+        std::cout << throughput_text(report);
+        if (profile_) std::cerr << profile.show(last_seconds);
+        return ExitCode::done;
+    }
+    Json json = throughput_json(report);
+    if (profile_) json.set("profile", Json::object({{"seconds", last_seconds}, {"ops", profile.json()}}));
+    std::cout << json.dump() << '\n';
     return ExitCode::done;
+}
+
+Json BenchThroughputCommand::circumstances_of(const EngineSetup& setup, const ThroughputShape& shape) const {
+    Json json = circumstances_json(setup);
+    json.set("requests", shape.requests);
+    made_up_.describe(json);
+    json.set("shared_tokens", shape.shared_tokens);
+    const std::int64_t adapters = std::ranges::count_if(shape.models, [](const auto& model) { return model.has_value(); });
+    json.set("adapter_count", adapters);
+    json.set("base_too", adapters < std::ssize(shape.models));
+    json.set("repeats", repeat_);
+    return json;
 }
 
 ThroughputShape BenchThroughputCommand::shape_of(const Settings& settings) const {

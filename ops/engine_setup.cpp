@@ -143,6 +143,8 @@ EngineSetup::EngineSetup(const Settings& settings, OpProfile* profile)
         .tokenizer = tokenizer_, .base_name = base_name_of(settings), .system_fingerprint = "fp_" + hash.hex().substr(0, 16)});
 }
 
+std::string EngineSetup::storage() const { return storage_name(cpu_options(settings_)); }
+
 std::size_t EngineSetup::kv_token_bytes() const {
     return backend_->kv_block_bytes(model_->kv_shape()) / static_cast<std::size_t>(backend_->block_size());
 }

@@ -50,7 +50,7 @@ inline constexpr std::array storage_formats = {StorageFormat{"float32", "none"},
                                                StorageFormat{"bfloat16", "int4"}};
 // How matmul weights are stored: "bfloat16".
 std::string weights_name(const kernels::CpuOptions& options);
-// The same, and the KV cache where it is narrower than --dtype: "int8, KV cache too".
+// The same, and the KV cache where it is narrower than --dtype says: "int8, KV cache too". What benchmarks name a run by.
 std::string storage_name(const kernels::CpuOptions& options);
 
 // What --device asks for. Throws UsageError saying what stands in the way of a GPU that was asked for by name, or what the device has in
@@ -80,6 +80,8 @@ public:
     std::size_t kv_token_bytes() const;  // of one cached token
     kernels::Format adapter_format() const { return storage_of(settings_); }
     kernels::DeviceInfo device() const { return backend_->info(); }
+    // Of weights and KV cache: "int8, KV cache too".
+    std::string storage() const;
     // What was set up, as a small table for people.
     std::string describe() const;
     engine::EngineOptions options() const { return options_; }

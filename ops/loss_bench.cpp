@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "consumer/file_reader.h"
+#include "ops/bench_setup.h"
 #include "ops/command.h"
 #include "schema/codec.h"
 
@@ -56,7 +57,7 @@ std::vector<LossRow> measure_loss(const Settings& settings, const std::filesyste
         EngineSetup setup(own);
         const AdapterFolders adapters(own.adapters, base_name_of(own), setup.model().config());
         for (engine::Request& request : read_requests(jobs, jobs_max, setup, adapters)) setup.engine().submit(std::move(request));
-        LossRow row{.weights = storage_name(cpu_options(own))};
+        LossRow row{.circumstances = circumstances_json(setup), .weights = setup.storage()};
         double log_probability = 0.0;
         engine::StepOutput output;
         while (setup.engine().has_work()) {

@@ -8,10 +8,12 @@
 
 #include "ops/adapter_folders.h"
 #include "ops/engine_setup.h"
+#include "schema/json.h"
 
 namespace lorry::ops {
 
 struct LossRow {
+    schema::Json circumstances;
     std::string weights;      // "int8"
     double perplexity = 0.0;  // of the prompts' tokens
     std::int64_t tokens = 0;  // of prompts, that were scored

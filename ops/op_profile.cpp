@@ -105,15 +105,28 @@ std::unique_ptr<Backend> OpProfile::watch(std::unique_ptr<Backend> backend) {
     return std::make_unique<WatchedBackend>(std::move(backend), [this](const std::string& name) -> Entry& { return entries_[name]; });
 }
 
+std::vector<std::pair<std::string, OpProfile::Entry>> OpProfile::sorted() const {
+    std::vector<std::pair<std::string, Entry>> entries(entries_.begin(), entries_.end());
+    std::ranges::sort(entries, std::greater{}, [](const auto& item) { return item.second.seconds; });
+    return entries;
+}
+
+schema::Json OpProfile::json() const {
+    schema::Json ops = schema::Json::Array();
+    for (const auto& [name, entry] : sorted()) {
+        ops.push(schema::Json::object(
+            {{"op", name}, {"calls", entry.calls}, {"seconds", entry.seconds}, {"matmul_operations", entry.operations}}));
+    }
+    return ops;
+}
+
 std::string OpProfile::show(double seconds) const {
-    std::vector<std::pair<std::string, Entry>> sorted(entries_.begin(), entries_.end());
-    std::ranges::sort(sorted, std::greater{}, [](const auto& item) { return item.second.seconds; });
     double rest = seconds;
     std::vector<std::vector<std::string>> rows = {{"op", "calls", "ms", "share", "GFLOP/s"}};
     const auto add = [&](const std::string& name, const std::string& calls, double part, const std::string& rate) {
         rows.push_back({name, calls, fmt::format("{:.1f}", part * 1e3), fmt::format("{:.1f} %", 100.0 * part / seconds), rate});
     };
-    for (const auto& [name, entry] : sorted) {
+    for (const auto& [name, entry] : sorted()) {
         add(name, show_count(static_cast<std::int64_t>(entry.calls)), entry.seconds,
             entry.operations > 0.0 ? fmt::format("{:.0f}", entry.operations / entry.seconds * 1e-9) : "");
         rest -= entry.seconds;

@@ -6,8 +6,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "kernels/backend.h"
+#include "schema/json.h"
 
 namespace lorry::ops {
 
@@ -22,13 +25,15 @@ public:
     // The profile outlives what is returned.
     std::unique_ptr<kernels::Backend> watch(std::unique_ptr<kernels::Backend> backend);
     void clear() { entries_.clear(); }
-    // By name of the op; matmuls by shape.
-    const std::map<std::string, Entry>& entries() const { return entries_; }
     // Ops by the time they took, the rest of `seconds` as what is not an op.
     std::string show(double seconds) const;
+    // The same ops for scripts.
+    schema::Json json() const;
 
 private:
-    std::map<std::string, Entry> entries_;
+    std::vector<std::pair<std::string, Entry>> sorted() const;  // the longest first
+
+    std::map<std::string, Entry> entries_;  // by name of the op; matmuls by shape
 };
 
 }  // namespace lorry::ops

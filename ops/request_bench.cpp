@@ -88,8 +88,9 @@ Json answer(const Json& line, EngineSetup& setup, const AdapterFolders& folders)
 
 void answer_request_lines(EngineSetup& setup, const AdapterFolders& folders, double load_seconds, std::istream& in, std::ostream& out) {
     const engine::EngineOptions options = setup.options();
-    const std::string settings = fmt::format("on {}; up to {} sequences and {} tokens a step, prefix cache {}", setup.device().name,
-                                             options.sequences_max, options.step_rows_max, options.prefix_cache ? "on" : "off");
+    const std::string settings =
+        fmt::format("on {}, weights in {}; up to {} sequences and {} tokens a step, prefix cache {}", setup.device().name, setup.storage(),
+                    options.sequences_max, options.step_rows_max, options.prefix_cache ? "on" : "off");
     const Json hello =
         Json::object({{"engine", fmt::format("Lorry {}", program_version())}, {"load_seconds", load_seconds}, {"settings", settings}});
     out << hello.dump() << '\n' << std::flush;

@@ -75,8 +75,6 @@ std::string show_quantiles(const std::vector<double>& ascending) {
     return text;
 }
 
-Json range_json(const TokenRange& range) { return Json::array({range.low, range.high}); }
-
 std::string show_percent(double part, double whole) { return fmt::format("{:.0f} %", 100.0 * part / whole); }
 std::string show_count(std::uint64_t count) { return ops::show_count(static_cast<std::int64_t>(count)); }
 std::string show_bytes(double bytes) { return ops::show_bytes(static_cast<std::size_t>(bytes)); }
@@ -151,37 +149,31 @@ std::string throughput_text(const ThroughputReport& report) {
 Json throughput_json(const ThroughputReport& report) {
     const ThroughputResult& result = report.result;
     const Figures figures = figures_of(report);
-    Json json = Json::object({{"cpu", report.cpu},
-                              {"device", report.device},
-                              {"model", report.model},
-                              {"weights", report.weights},
-                              {"requests", report.shape.requests},
-                              {"input_tokens", range_json(report.shape.input_tokens)},
-                              {"output_tokens", range_json(report.shape.output_tokens)},
-                              {"shared_tokens", report.shape.shared_tokens},
-                              {"seconds", result.seconds},
-                              {"requests_per_second", figures.requests},
-                              {"prompt_tokens", result.prompt_tokens},
-                              {"cached_tokens", result.cached_tokens},
-                              {"drawn_tokens", result.drawn_tokens},
-                              {"tokens_in_per_second", figures.tokens_in},
-                              {"tokens_out_per_second", figures.tokens_out},
-                              {"first_token", quantiles_json(result.first_token)},
-                              {"per_token", quantiles_json(result.per_token)},
-                              {"end", quantiles_json(result.end)},
-                              {"steps", result.steps},
-                              {"preemptions", result.preemptions},
-                              {"step_seconds", figures.step_seconds},
-                              {"step_bytes", figures.step.bytes},
-                              {"step_operations", figures.step.operations},
-                              {"bytes_per_second", figures.rate.bytes},
-                              {"operations_per_second", figures.rate.operations},
-                              {"memory_peak_bytes", report.memory_peak}});
+    Json json = report.circumstances;
+    json.set("seconds", result.seconds);
+    json.set("requests_per_second", figures.requests);
+    json.set("prompt_tokens", result.prompt_tokens);
+    json.set("cached_tokens", result.cached_tokens);
+    json.set("drawn_tokens", result.drawn_tokens);
+    json.set("tokens_in_per_second", figures.tokens_in);
+    json.set("tokens_out_per_second", figures.tokens_out);
+    json.set("first_token", quantiles_json(result.first_token));
+    json.set("per_token", quantiles_json(result.per_token));
+    json.set("end", quantiles_json(result.end));
+    json.set("steps", result.steps);
+    json.set("preemptions", result.preemptions);
+    json.set("step_seconds", figures.step_seconds);
+    json.set("step_bytes", figures.step.bytes);
+    json.set("step_operations", figures.step.operations);
+    json.set("bytes_per_second", figures.rate.bytes);
+    json.set("operations_per_second", figures.rate.operations);
+    json.set("memory_peak_bytes", report.memory_peak);
     if (report.limits) {
         json.set("bytes_share", figures.rate.bytes / report.limits->rates.read);
         json.set("operations_share", figures.rate.operations / report.limits->operations);
         json.set("operations_limit_per_second", report.limits->operations);
         json.set("seconds_at_least", *figures.seconds_at_least);
+        json.set("seconds_at_least_share", *figures.seconds_at_least / result.seconds);
         json.set("machine", rates_json(report.limits->rates));
     }
     if (result.adapter_groups > 0) {
@@ -190,8 +182,11 @@ Json throughput_json(const ThroughputReport& report) {
                                       {"step_operations", figures.adapters.operations},
                                       {"seconds_at_least", figures.adapter_seconds_at_least}});
         if (report.base_seconds) {
+            const double added = result.seconds - *report.base_seconds;
             adapters.set("base_seconds", *report.base_seconds);
-            adapters.set("added_seconds", result.seconds - *report.base_seconds);
+            adapters.set("throughput_of_base", *report.base_seconds / result.seconds);
+            adapters.set("added_seconds", added);
+            if (figures.adapter_seconds_at_least) adapters.set("added_of_least", added / *figures.adapter_seconds_at_least);
         }
         json.set("adapters", std::move(adapters));
     }

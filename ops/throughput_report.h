@@ -22,11 +22,7 @@ struct MachineLimits {
 MachineLimits limits_of(const kernels::cpu::Rates& rates, kernels::CpuOptions options);
 
 struct ThroughputReport {
-    std::string cpu;      // what the processor calls itself
-    std::string device;   // with its instruction set and threads
-    std::string model;    // the base model's name
-    std::string weights;  // how they are stored: "int8"
-    ThroughputShape shape;
+    schema::Json circumstances;  // what was run on which machine
     ThroughputResult result;
     std::optional<MachineLimits> limits;  // a GPU's are not measured
     std::optional<double> base_seconds;   // of the same requests without their adapters, if they were run as well

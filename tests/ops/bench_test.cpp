@@ -165,11 +165,7 @@ TEST(Bench, the_least_that_adapters_take_is_counted_by_step) {
 // Two steps in two seconds, on a machine that takes 1 s at least for their part of the base and 0.25 s for their adapters.
 ThroughputReport made_up_report() {
     const kernels::cpu::Rates rates{.threads = 2, .copy = 50e9, .read = 100e9, .float32 = 20e9, .bfloat16_dot = 40e9, .int8_dot = {}};
-    return {.cpu = "a processor",
-            .device = "cpu (made up)",
-            .model = "tiny",
-            .weights = "bfloat16",
-            .shape = {.requests = 2, .input_tokens = {3, 5}},
+    return {.circumstances = schema::Json::object({{"model", "tiny"}}),
             .result = {.seconds = 2.0,
                        .steps = 2,
                        .prompt_tokens = 6,
@@ -203,14 +199,18 @@ TEST(Bench, a_report_says_what_a_step_takes_beside_what_the_machine_does) {
 TEST(Bench, a_report_for_scripts_has_the_same_figures) {
     const schema::Json json = throughput_json(made_up_report());
     const auto number = [](const schema::Json& object, const char* key) { return object.find(key)->as_number(); };
+    EXPECT_EQ(*json.find("model")->as_string(), "tiny");
     EXPECT_EQ(number(json, "tokens_in_per_second"), 4.0);
     EXPECT_EQ(number(*json.find("end"), "p99_seconds"), 2.0);
     EXPECT_EQ(number(json, "step_bytes"), 42.5e9);
     EXPECT_EQ(number(json, "bytes_share"), 0.425);
     EXPECT_EQ(number(json, "operations_share"), 15.5 / 40.0);
     EXPECT_EQ(number(json, "seconds_at_least"), 1.25);
+    EXPECT_EQ(number(json, "seconds_at_least_share"), 0.625);
     EXPECT_EQ(number(*json.find("machine"), "read_bytes_per_second"), 100e9);
     EXPECT_EQ(number(*json.find("adapters"), "added_seconds"), 0.5);
+    EXPECT_EQ(number(*json.find("adapters"), "added_of_least"), 2.0);
+    EXPECT_EQ(number(*json.find("adapters"), "throughput_of_base"), 0.75);
     EXPECT_EQ(number(json, "memory_peak_bytes"), 1048576.0);
 
     ThroughputReport on_gpu = made_up_report();
@@ -250,6 +250,65 @@ TEST(Bench, wrong_calls_are_refused_before_anything_is_loaded) {
         EXPECT_NE(result.err.find(wrong.reason), std::string::npos) << result.err;
         EXPECT_EQ(result.err.find("KV cache"), std::string::npos) << "it was loaded: " << result.err;
     }
+}
+
+schema::Json json_of(std::vector<std::string> words) {
+    std::vector<std::string> command = {LORRY_PROGRAM, "bench"};
+    command.insert(command.end(), words.begin(), words.end());
+    command.emplace_back("--json");
+    const tests::ProgramResult result = tests::run_program_of(std::move(command));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.exit_code == 0 ? schema::Json::parse(result.out).value() : schema::Json();
+}
+
+// The members of an object as text: "cpu=… device=…", of those that are named.
+std::string members(const schema::Json& json, std::initializer_list<const char*> keys) {
+    std::string text;
+    for (const char* key : keys) {
+        const schema::Json* value = json.find(key);
+        text += (text.empty() ? "" : " ") + std::string(key) + "=" + (value == nullptr ? "?" : value->dump());
+    }
+    return text;
+}
+
+// Pins: of figures in a file nobody could tell what machine, formats and shape they were of.
+TEST(Bench, figures_for_scripts_say_what_they_were_measured_on_and_with) {
+    const tests::TinyModel tiny;
+    const std::string model = tiny.model.string();
+    const std::vector<std::string> made_up = {"--model",        model, "--random-adapters", "3",  "--ranks",     "2,4",
+                                              "--input-tokens", "3:5", "--output-tokens",   "2",  "--max-batch", "2",
+                                              "--threads",      "2",   "--device",          "cpu"};
+    const auto with = [&](std::vector<std::string> words) {
+        words.insert(words.end(), made_up.begin(), made_up.end());
+        return json_of(std::move(words));
+    };
+    const std::string narrow = R"(model="tiny" weights="int8, KV cache too" max_batch=2)";
+    const schema::Json throughput =
+        with({"throughput", "--quantize", "int8", "--kv-dtype", "int8", "--against-base", "--profile", "--repeat", "1"});
+    EXPECT_EQ(members(throughput, {"model", "weights", "max_batch"}), narrow);
+    EXPECT_EQ(
+        members(throughput, {"requests", "input_tokens", "output_tokens", "adapter_count", "ranks", "base_too", "repeats", "step_tokens"}),
+        "requests=8 input_tokens=[3,5] output_tokens=[2,2] adapter_count=3 ranks=[2,4] base_too=true repeats=1 step_tokens=512");
+    EXPECT_GT(throughput.find("adapters")->find("throughput_of_base")->as_number(), 0.0);
+    EXPECT_FALSE(throughput.find("profile")->find("ops")->as_array()->empty());
+
+    const schema::Json adapters = with(
+        {"adapters", "--quantize", "int8", "--kv-dtype", "int8", "--requests", "6", "--window", "4", "--cached", "2", "--repeat", "2"});
+    EXPECT_EQ(members(adapters, {"model", "weights", "max_batch"}), narrow);
+    EXPECT_EQ(members(adapters, {"requests", "window", "cached", "adapter_count", "ranks", "repeats"}),
+              "requests=6 window=4 cached=2 adapter_count=3 ranks=[2,4] repeats=2");
+    ASSERT_EQ(adapters.find("ways")->as_array()->size(), 3U);
+    EXPECT_NE(adapters.find("ways")->as_array()->front().find("wait_longest_by_p50"), nullptr);
+
+    const schema::Json queue = json_of({"queue", "--model", model, "--jobs", "4", "--batch", "2", "--repeat", "1", "--dtype", "float32"});
+    EXPECT_EQ(members(queue, {"model", "weights", "max_batch", "prefix_cache", "jobs", "repeats"}),
+              R"(model="tiny" weights="float32" max_batch=2 prefix_cache=false jobs=4 repeats=1)");
+    EXPECT_EQ(queue.find("ways")->as_array()->size(), 4U);
+
+    const schema::Json machine = json_of({"machine", "--threads", "2", "--isa", "scalar"});
+    EXPECT_EQ(members(machine, {"isa"}), R"(isa="scalar")");
+    EXPECT_EQ(machine.find("rates")->as_array()->size(), 2U);
+    for (const schema::Json& json : {throughput, adapters, queue, machine}) EXPECT_FALSE(json.find("cpu")->as_string()->empty());
 }
 
 TEST(Bench, a_random_models_size_is_known_before_it_is_written) { EXPECT_EQ(random_model_bytes("gpt2"), 2 * 124'439'808); }
@@ -298,6 +357,7 @@ TEST(Bench, lines_of_requests_are_answered_with_the_tokens_they_drew) {
                                     R"({"batch": 8, "requests": [)" + plain + ", " + base + "]}\n");
     ASSERT_EQ(answers.size(), 3U);
     EXPECT_EQ(answers[0].find("load_seconds")->as_number(), 0.5);
+    EXPECT_NE(answers[0].find("settings")->as_string()->find("weights in bfloat16"), std::string::npos);
     const auto& alone = *answers[1].find("outputs")->as_array();
     ASSERT_EQ(alone.size(), 3U);
     EXPECT_EQ(alone[0].as_array()->size(), 5U);
@@ -338,6 +398,7 @@ TEST(Bench, the_loss_of_narrow_weights_is_measured_against_float32) {
     EXPECT_EQ(rows[4].weights, "int4");
     for (const LossRow& row : rows) {
         EXPECT_EQ(row.answers, 3);
+        EXPECT_EQ(members(row.circumstances, {"model", "weights"}), "model=\"tiny\" weights=\"" + row.weights + "\"");
         EXPECT_EQ(row.tokens, rows[0].tokens);
         EXPECT_NEAR(row.perplexity / rows[0].perplexity, 1.0, row.weights == "int4" ? 0.5 : 0.05) << row.weights;
     }
