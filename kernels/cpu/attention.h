@@ -1,12 +1,17 @@
-// Paged causal attention that reads KV blocks in place. Instantiated by kernels_*.cpp.
+// Paged causal attention that reads KV blocks in place: what all ways of computing it have in common. Instantiated by kernels_*.cpp and
+// int8_*.cpp.
 //
 // Query rows (position, head of the group) share every load of keys and values. Scores of the whole visible context are kept, so that a
 // row's maximum, its sum of weights and its output are each computed in one order, by token position; rows that see less of the context
 // than their neighbours add exact zeros. Decode and prefill are the same code: a row's result does not depend on the rows beside it.
 // Slots that were never written may hold anything: their scores are replaced, and their values are not read, or as zeros.
 //
-// Where the processor multiplies pairs of bfloat16 (Isa::dot), queries and weights are rounded to bfloat16 and the cache is paired; what
-// differs stands in paired_attention.h.
+// A `Way` says how a cache's layout is multiplied (plain_attention.h, paired_attention.h, int8_attention.h). It has rows_max and
+//   two_blocks_rows                                           up to so many rows meet the keys of two blocks at a time
+//   narrow_queries(task, row)                                 makes a row's queries, where they are not read as they are
+//   block_scores<rows, blocks>(task, span, block, row)        makes the scores of `rows` rows and `blocks` blocks
+//   weigh(task, span, row)                                    turns a row's scores into weights, in their place
+//   weighted_values<rows, vectors>(task, span, row, d)        makes the outputs from dimension `d` on
 #pragma once
 
 #include "kernels/cpu/kernels.h"
@@ -16,12 +21,11 @@
 namespace lorry::kernels::cpu {
 
 template <class Isa>
-struct Attention {
+struct AttentionPlan {
     using V = Simd<Isa>;
     using Floats = typename V::Floats;
     static constexpr int lanes = Isa::lanes;
     static constexpr int block_vectors = static_cast<int>(kv_block_size) / lanes;
-    static constexpr int rows_max = Isa::registers == 32 ? 12 : lanes == 8 ? 6 : 3;
 
     // What the rows of a task have in common, in numbers of tokens and blocks.
     struct Span {
@@ -29,87 +33,26 @@ struct Attention {
         std::int64_t block_end;
         std::int64_t token_first;  // the first that any row sees
         std::int64_t token_end;
+        std::int64_t scores() const { return (block_end - block_first) * kv_block_size; }
     };
+    static Span span_of(const AttentionTask& task) {
+        const std::int64_t first = task.position + 1 > task.window ? task.position + 1 - task.window : 0;
+        const std::int64_t end = task.position + task.positions;
+        return {first / kv_block_size, (end + kv_block_size - 1) / kv_block_size, first, end};
+    }
 
     static const float* query(const AttentionTask& task, std::int64_t row) {
         return task.q + row / task.group * task.q_stride + row % task.group * task.head_dim;
     }
-
-    // What block_scores reads, and what it asks the memory for meanwhile: the values of these blocks and the keys of the next ones.
-    template <class Storage, int blocks>
-    struct Keys {
-        const Storage* keys[extent(blocks)];
-        const Storage* ahead[extent(2 * blocks)];
-    };
-
-    // scores[row, 16 tokens of each block] = q . k for `rows` rows from `row` on.
-    template <class Storage, int rows, int blocks>
-    [[gnu::noinline]] static void block_scores(const AttentionTask& task, const Keys<Storage, blocks>& from, std::int64_t row,
-                                               std::int64_t column) {
-        constexpr int vectors = blocks * block_vectors;
-        const float* q[extent(rows)];
-#pragma GCC unroll 32
-        for (int r = 0; r < rows; ++r) q[r] = query(task, row + r);
-        Floats sums[extent(rows)][extent(vectors)];
-#pragma GCC unroll 32
-        for (int r = 0; r < rows; ++r) {
-#pragma GCC unroll 32
-            for (int i = 0; i < vectors; ++i) sums[r][i] = Floats{};
-        }
-        for (std::int64_t d = 0; d < task.head_dim; ++d) {
-            const std::int64_t offset = d * kv_block_size;
-#pragma GCC unroll 4
-            for (int i = 0; i < 2 * blocks; ++i) __builtin_prefetch(from.ahead[i] + offset, 0, 2);
-            Floats k[extent(vectors)];
-#pragma GCC unroll 32
-            for (int i = 0; i < vectors; ++i) k[i] = V::load(from.keys[i / block_vectors] + offset + i % block_vectors * lanes);
-#pragma GCC unroll 32
-            for (int r = 0; r < rows; ++r) {
-                const Floats x = V::all(q[r][d]);
-#pragma GCC unroll 32
-                for (int i = 0; i < vectors; ++i) sums[r][i] = V::fma(x, k[i], sums[r][i]);
-            }
-        }
-#pragma GCC unroll 32
-        for (int r = 0; r < rows; ++r) {
-#pragma GCC unroll 32
-            for (int i = 0; i < vectors; ++i) V::store(task.scores + (row + r) * task.score_stride + column + i * lanes, sums[r][i]);
-        }
+    static const std::byte* keys_of(const AttentionTask& task, std::int64_t block) {
+        return task.keys + task.blocks[block] * task.block_bytes;
     }
-
-    template <class Storage, int rows, int blocks>
-    static void block_scores_of(std::int64_t count, const AttentionTask& task, const Keys<Storage, blocks>& from, std::int64_t row,
-                                std::int64_t column) {
-        if (count == rows) {
-            block_scores<Storage, rows, blocks>(task, from, row, column);
-        } else if constexpr (rows > 1) {
-            block_scores_of<Storage, rows - 1, blocks>(count, task, from, row, column);
-        }
+    // The keys of the block that is `count` after this one, to ask for them; of the last ones their own.
+    static const std::byte* next_keys_of(const AttentionTask& task, const Span& span, std::int64_t block, int count) {
+        return keys_of(task, block + count < span.block_end ? block + count : block);
     }
-
-    template <class Storage>
-    static const Storage* keys_of(const AttentionTask& task, std::int64_t block) {
-        return reinterpret_cast<const Storage*>(task.keys + task.blocks[block] * task.block_bytes);
-    }
-
-    // All rows' scores of `blocks` blocks from `block` on. Row tiles after the first find everything in the cache.
-    template <class Storage, int blocks>
-    static void scores_of(const AttentionTask& task, const Span& span, std::int64_t block, std::int64_t rows) {
-        constexpr int most = blocks == 1 ? rows_max : rows_max / 2;
-        const std::int64_t column = (block - span.block_first) * kv_block_size;
-        const std::int64_t tiles = (rows + most - 1) / most;
-        Keys<Storage, blocks> from;
-        for (int i = 0; i < blocks; ++i) {
-            const std::int64_t next = block + blocks + i < span.block_end ? block + blocks + i : block + i;
-            from.keys[i] = keys_of<Storage>(task, block + i);
-            from.ahead[i] = from.keys[i] + task.value_offset / static_cast<std::int64_t>(sizeof(Storage));
-            from.ahead[blocks + i] = keys_of<Storage>(task, next);
-        }
-        for (std::int64_t tile = 0, row = 0; tile < tiles; ++tile) {
-            const std::int64_t row_end = rows * (tile + 1) / tiles;
-            block_scores_of<Storage, most, blocks>(row_end - row, task, from, row, column);
-            row = row_end;
-        }
+    static float* scores_of(const AttentionTask& task, const Span& span, std::int64_t block, std::int64_t row) {
+        return task.scores + row * task.score_stride + (block - span.block_first) * kv_block_size;
     }
 
     // The tokens that one row sees: [first, position].
@@ -132,61 +75,21 @@ struct Attention {
         return {position + 1 > task.window ? position + 1 - task.window : 0, position};
     }
 
-    // Turns one row's scores into weights that add up to 1.
-    static void softmax(const AttentionTask& task, const Span& span, std::int64_t row) {
+    // Replaces the scores of tokens that the row does not see by -inf; returns the largest of the others.
+    static float hide_unseen(const AttentionTask& task, const Span& span, std::int64_t row) {
         const Sight sight = sight_of(task, row);
         float* const scores = task.scores + row * task.score_stride;
-        const std::int64_t size = (span.block_end - span.block_first) * kv_block_size;
         const std::int64_t origin = span.block_first * kv_block_size;
         Floats largest = V::all(-__builtin_inff());
-        for (std::int64_t i = 0; i < size; i += lanes) {
-            Floats x = V::load(scores + i) * task.scale;
-            if (sight.hides(origin + i)) x = sight.seen(x, origin + i);
-            largest = V::larger(x, largest);
-            V::store(scores + i, x);
-        }
-        const Floats most = V::all(V::largest(largest));
-        Floats sum{};
-        for (std::int64_t i = 0; i < size; i += lanes) {
-            const Floats weight = VectorMath<Isa>::exp(V::load(scores + i) - most);
-            sum += weight;
-            V::store(scores + i, weight);
-        }
-        const Floats inverse = V::all(1.0F / V::sum(sum));
-        for (std::int64_t i = 0; i < size; i += lanes) V::store(scores + i, V::load(scores + i) * inverse);
-    }
-
-    // out[row, dims d … d + vectors * lanes) = sum over tokens of weight * value, for `rows` rows from `row` on.
-    template <class Storage, int rows, int vectors>
-    [[gnu::noinline]] static void weighted_values(const AttentionTask& task, const Span& span, std::int64_t row, std::int64_t d) {
-        Floats sums[extent(rows)][extent(vectors)];
-#pragma GCC unroll 32
-        for (int r = 0; r < rows; ++r) {
-#pragma GCC unroll 32
-            for (int i = 0; i < vectors; ++i) sums[r][i] = Floats{};
-        }
-        const float* weights = task.scores + row * task.score_stride;
-        for (std::int64_t block = span.block_first; block < span.block_end; ++block) {
-            const std::int64_t origin = block * kv_block_size;
-            const std::int64_t begin = span.token_first > origin ? span.token_first - origin : 0;
-            const std::int64_t end = span.token_end - origin < kv_block_size ? span.token_end - origin : kv_block_size;
-            const Storage* const values =
-                reinterpret_cast<const Storage*>(task.keys + task.blocks[block] * task.block_bytes + task.value_offset) + d;
-            const float* const here = weights + (block - span.block_first) * kv_block_size;
-            for (std::int64_t t = begin; t < end; ++t) {
-                Floats v[extent(vectors)];
-#pragma GCC unroll 32
-                for (int i = 0; i < vectors; ++i) v[i] = V::load(values + t * task.value_stride + i * lanes);
-#pragma GCC unroll 32
-                for (int r = 0; r < rows; ++r) {
-                    const Floats x = V::all(here[r * task.score_stride + t]);
-#pragma GCC unroll 32
-                    for (int i = 0; i < vectors; ++i) sums[r][i] = V::fma(x, v[i], sums[r][i]);
-                }
+        for (std::int64_t i = 0; i < span.scores(); i += lanes) {
+            Floats x = V::load(scores + i);
+            if (sight.hides(origin + i)) {
+                x = sight.seen(x, origin + i);
+                V::store(scores + i, x);
             }
+            largest = V::larger(x, largest);
         }
-#pragma GCC unroll 32
-        for (int r = 0; r < rows; ++r) store_row<vectors>(task, row + r, d, sums[r]);
+        return V::largest(largest);
     }
 
     // Stores the dimensions from `d` on that a row has.
@@ -203,52 +106,68 @@ struct Attention {
             }
         }
     }
+};
 
-    template <class Storage, int rows>
+template <class Way, class Isa>
+struct TiledAttention {
+    using Plan = AttentionPlan<Isa>;
+    using Span = typename Plan::Span;
+    static constexpr int lanes = Isa::lanes;
+
+    template <int rows, int blocks>
+    static void block_scores_of(std::int64_t count, const AttentionTask& task, const Span& span, std::int64_t block, std::int64_t row) {
+        if (count == rows) {
+            Way::template block_scores<rows, blocks>(task, span, block, row);
+        } else if constexpr (rows > 1) {
+            block_scores_of<rows - 1, blocks>(count, task, span, block, row);
+        }
+    }
+
+    template <int rows>
     static void weighted_values_of(std::int64_t count, const AttentionTask& task, const Span& span, std::int64_t row) {
         if (count == rows) {
             // Few rows take more dimensions at once, for enough sums in flight. value_stride is a multiple of 16, so of the lanes.
-            constexpr int vectors = rows * 2 <= rows_max ? 4 : 2;
+            constexpr int vectors = rows * 2 <= Way::rows_max ? 4 : 2;
             std::int64_t d = 0;
             for (; d + vectors * lanes <= task.value_stride; d += vectors * lanes) {
-                weighted_values<Storage, rows, vectors>(task, span, row, d);
+                Way::template weighted_values<rows, vectors>(task, span, row, d);
             }
-            for (; d < task.value_stride; d += lanes) weighted_values<Storage, rows, 1>(task, span, row, d);
+            for (; d < task.value_stride; d += lanes) Way::template weighted_values<rows, 1>(task, span, row, d);
         } else if constexpr (rows > 1) {
-            weighted_values_of<Storage, rows - 1>(count, task, span, row);
+            weighted_values_of<rows - 1>(count, task, span, row);
         }
     }
 
-    static Span span_of(const AttentionTask& task) {
-        const std::int64_t first = task.position + 1 > task.window ? task.position + 1 - task.window : 0;
-        const std::int64_t end = task.position + task.positions;
-        return {first / kv_block_size, (end + kv_block_size - 1) / kv_block_size, first, end};
-    }
-
-    template <class Storage>
-    static void run_as(const AttentionTask& task) {
-        const Span span = span_of(task);
-        const std::int64_t rows = task.positions * task.group;
-        std::int64_t block = span.block_first;
-        if (rows * 2 <= rows_max) {
-            for (; block + 2 <= span.block_end; block += 2) scores_of<Storage, 2>(task, span, block, rows);
-        }
-        for (; block < span.block_end; ++block) scores_of<Storage, 1>(task, span, block, rows);
-        for (std::int64_t row = 0; row < rows; ++row) softmax(task, span, row);
-        const std::int64_t tiles = (rows + rows_max - 1) / rows_max;
+    // Calls work(row, count) for tiles of at most rows_max rows.
+    template <class Work>
+    static void each_tile(std::int64_t rows, const Work& work) {
+        const std::int64_t tiles = (rows + Way::rows_max - 1) / Way::rows_max;
         for (std::int64_t tile = 0, row = 0; tile < tiles; ++tile) {
             const std::int64_t row_end = rows * (tile + 1) / tiles;
-            weighted_values_of<Storage, rows_max>(row_end - row, task, span, row);
+            work(row, row_end - row);
             row = row_end;
         }
     }
 
+    template <int blocks>
+    static void all_scores(const AttentionTask& task, const Span& span, std::int64_t block, std::int64_t rows) {
+        constexpr std::int64_t most = blocks == 2 && Way::two_blocks_rows < Way::rows_max ? Way::two_blocks_rows : Way::rows_max;
+        each_tile(rows, [&](std::int64_t row, std::int64_t count) {
+            block_scores_of<static_cast<int>(most), blocks>(count, task, span, block, row);
+        });
+    }
+
     static void run(const AttentionTask& task) {
-        if (task.layout == KvLayout::bfloat16) {
-            run_as<Bf16>(task);
-        } else {
-            run_as<float>(task);
+        const Span span = Plan::span_of(task);
+        const std::int64_t rows = task.positions * task.group;
+        for (std::int64_t row = 0; row < rows; ++row) Way::narrow_queries(task, row);
+        std::int64_t block = span.block_first;
+        if (rows <= Way::two_blocks_rows) {
+            for (; block + 2 <= span.block_end; block += 2) all_scores<2>(task, span, block, rows);
         }
+        for (; block < span.block_end; ++block) all_scores<1>(task, span, block, rows);
+        for (std::int64_t row = 0; row < rows; ++row) Way::weigh(task, span, row);
+        each_tile(rows, [&](std::int64_t row, std::int64_t count) { weighted_values_of<Way::rows_max>(count, task, span, row); });
     }
 };
 

@@ -44,8 +44,8 @@ struct DotMatmul {
     // Consecutive panels.
     struct Run {
         const std::byte* weights;
-        const std::byte* next;    // what is asked for meanwhile
-        std::int64_t column;  // of the first panel's first output
+        const std::byte* next;  // what is asked for meanwhile
+        std::int64_t column;    // of the first panel's first output
         std::int64_t panels = 1;
     };
 

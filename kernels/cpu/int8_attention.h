@@ -4,8 +4,8 @@
 // (dot) and, widened, by two (dot_pairs).
 #pragma once
 
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/narrow.h"
-#include "kernels/cpu/tiled_attention.h"
 
 namespace lorry::kernels::cpu {
 
@@ -15,12 +15,12 @@ struct Int8Attention {
     using Floats = typename V::Floats;
     using Ints = typename V::Ints;
     using Bytes = typename Vectors<Isa::lanes * 4>::Octets;
-    using Plain = Attention<Isa>;
-    using Tiled = TiledAttention<Int8Attention, Isa>;
-    using Span = typename Plain::Span;
+    using Plan = AttentionPlan<Isa>;
+    using Span = typename Plan::Span;
     static constexpr int lanes = Isa::lanes;
-    static constexpr int block_vectors = Plain::block_vectors;
+    static constexpr int block_vectors = Plan::block_vectors;
     static constexpr int rows_max = Isa::registers == 32 ? 12 : 2;
+    static constexpr std::int64_t two_blocks_rows = INT64_MAX;
     static constexpr std::int64_t group_bytes = kv_block_size * 4;  // four dimensions of a block's keys
     static constexpr std::int64_t pair_bytes = 2;
     // 512 tokens, at fixed places: what int32 holds of weights and values.
@@ -38,7 +38,7 @@ struct Int8Attention {
     static void narrow_queries(const AttentionTask& task, std::int64_t row) {
         std::byte* const to = task.queries + row * int8_query_bytes(task.head_dim);
         __builtin_memset(to + int8_scale_offset(task.head_dim) - 4, 0, 4);
-        Narrow<Isa>::to_int8(Plain::query(task, row), to, task.head_dim);
+        Narrow<Isa>::to_int8(Plan::query(task, row), to, task.head_dim);
     }
 
     // scores[row, 16 tokens of each of `blocks` blocks] = q . k for `rows` rows from `row` on; asks for the values of these blocks and the
@@ -49,8 +49,8 @@ struct Int8Attention {
         const std::byte* keys[extent(blocks)];
         const std::byte* next[extent(blocks)];
         for (int i = 0; i < blocks; ++i) {
-            keys[i] = Tiled::keys_of(task, block + i);
-            next[i] = block + blocks + i < span.block_end ? Tiled::keys_of(task, block + blocks + i) : keys[i];
+            keys[i] = Plan::keys_of(task, block + i);
+            next[i] = Plan::next_keys_of(task, span, block + i, blocks);
         }
         typename Isa::Sums sums[extent(rows)][extent(vectors)];
 #pragma GCC unroll 32
@@ -80,7 +80,7 @@ struct Int8Attention {
                 for (int i = 0; i < vectors; ++i) Isa::dot(sums[r][i], k[i], x);
             }
         }
-        float* const scores = task.scores + row * task.score_stride + (block - span.block_first) * kv_block_size;
+        float* const scores = Plan::scores_of(task, span, block, row);
 #pragma GCC unroll 32
         for (int i = 0; i < vectors; ++i) {
             const std::byte* const beside = keys[i / block_vectors] + keys_bytes + i % block_vectors * lanes * 4;
@@ -98,13 +98,13 @@ struct Int8Attention {
     // Turns one row's scores into integer weights of the values; behind them, what their sums are multiplied with.
     static void weigh(const AttentionTask& task, const Span& span, std::int64_t row) {
         float* const scores = task.scores + row * task.score_stride;
-        const std::int64_t size = (span.block_end - span.block_first) * kv_block_size;
-        const Floats most = V::all(Tiled::hide_unseen(task, span, row));
+        const std::int64_t size = span.scores();
+        const Floats most = V::all(Plan::hide_unseen(task, span, row));
         Floats sum{};
         Floats heaviest{};
         Floats defect{};  // what is no number shall show
         for (std::int64_t i = 0; i < size; i += lanes) {
-            const std::byte* const block = Tiled::keys_of(task, span.block_first + i / kv_block_size);
+            const std::byte* const block = Plan::keys_of(task, span.block_first + i / kv_block_size);
             const std::byte* const scales = block + task.value_offset + kv_block_size * task.value_stride + i % kv_block_size * 4;
             const Floats share = VectorMath<Isa>::exp(V::load(scores + i) - most);
             // A token that is not seen may have any scale.
@@ -140,7 +140,7 @@ struct Int8Attention {
                 for (int i = 0; i < vectors; ++i) sums[r][i] = Ints{};
             }
             for (; block < end; ++block) {
-                const std::byte* values = Tiled::keys_of(task, block) + task.value_offset + d * pair_bytes;
+                const std::byte* values = Plan::keys_of(task, block) + task.value_offset + d * pair_bytes;
                 for (std::int64_t pair = 0; pair < kv_block_size / 2; ++pair, values += task.value_stride * pair_bytes, weights += 4) {
                     typename Isa::Pairs v[extent(vectors)];
 #pragma GCC unroll 4
@@ -161,14 +161,14 @@ struct Int8Attention {
         }
 #pragma GCC unroll 32
         for (int r = 0; r < rows; ++r) {
-            const float scale = task.scores[(row + r) * task.score_stride + (span.block_end - span.block_first) * kv_block_size / 2];
+            const float scale = task.scores[(row + r) * task.score_stride + span.scores() / 2];
 #pragma GCC unroll 4
             for (int i = 0; i < vectors; ++i) totals[r][i] *= scale;
-            Plain::template store_row<vectors>(task, row + r, d, totals[r]);
+            Plan::template store_row<vectors>(task, row + r, d, totals[r]);
         }
     }
 
-    static void run(const AttentionTask& task) { Tiled::run(task); }
+    static void run(const AttentionTask& task) { TiledAttention<Int8Attention, Isa>::run(task); }
 };
 
 }  // namespace lorry::kernels::cpu

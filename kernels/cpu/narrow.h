@@ -40,7 +40,7 @@ struct Narrow {
         Floats most{};
         Floats defect{};
         const auto look = [&](Floats x) __attribute__((always_inline)) {
-            most = V::larger(x < 0.0F ? -x : x, most);
+            most = V::larger(V::magnitude(x), most);
             defect += x - x;
         };
         std::int64_t i = 0;
@@ -57,8 +57,7 @@ struct Narrow {
 
     // The nearest integers, of numbers up to 2^22, in two's complement.
     [[gnu::always_inline]] static inline typename V::Bits rounded(Floats x) {
-        constexpr float round = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
-        const Floats shifted = x + round;
+        const Floats shifted = x + V::integer_bits;
         typename V::Bits bits;
         __builtin_memcpy(&bits, &shifted, sizeof bits);
         return bits - 0x4B400000U;

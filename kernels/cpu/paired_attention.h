@@ -2,7 +2,7 @@
 // bfloat16. Instantiated by kernels_avx512bf16.cpp over an Isa that has dot(sums, pairs, pairs).
 #pragma once
 
-#include "kernels/cpu/tiled_attention.h"
+#include "kernels/cpu/plain_attention.h"
 
 namespace lorry::kernels::cpu {
 
@@ -11,12 +11,12 @@ struct PairedAttention {
     using V = Simd<Isa>;
     using Floats = typename V::Floats;
     using Pairs = typename Isa::Pairs;
-    using Plain = Attention<Isa>;
-    using Tiled = TiledAttention<PairedAttention, Isa>;
-    using Span = typename Plain::Span;
+    using Plan = AttentionPlan<Isa>;
+    using Span = typename Plan::Span;
     static constexpr int lanes = Isa::lanes;
     static_assert(lanes == kv_block_size, "a vector holds a pair of each token of a block");
-    static constexpr int rows_max = Plain::rows_max;
+    static constexpr int rows_max = 12;
+    static constexpr std::int64_t two_blocks_rows = INT64_MAX;
     static constexpr std::int64_t pair_bytes = 4;
     static constexpr std::int64_t line_bytes = lanes * pair_bytes;
 
@@ -45,7 +45,7 @@ struct PairedAttention {
 
     // A row's queries, scaled as its scores are to be.
     static void narrow_queries(const AttentionTask& task, std::int64_t row) {
-        const float* const from = Plain::query(task, row);
+        const float* const from = Plan::query(task, row);
         auto* const to = reinterpret_cast<Bf16*>(task.queries) + row * task.head_dim;
         std::int64_t d = 0;
         for (; d + lanes <= task.head_dim; d += lanes) V::store(to + d, V::load(from + d) * task.scale);
@@ -59,8 +59,8 @@ struct PairedAttention {
         const std::byte* keys[extent(blocks)];
         const std::byte* next[extent(blocks)];
         for (int i = 0; i < blocks; ++i) {
-            keys[i] = Tiled::keys_of(task, block + i);
-            next[i] = block + blocks + i < span.block_end ? Tiled::keys_of(task, block + blocks + i) : keys[i];
+            keys[i] = Plan::keys_of(task, block + i);
+            next[i] = Plan::next_keys_of(task, span, block + i, blocks);
         }
         Floats sums[extent(rows)][extent(blocks)];
 #pragma GCC unroll 32
@@ -87,7 +87,7 @@ struct PairedAttention {
             }
             q += pair_bytes;
         }
-        float* const scores = task.scores + row * task.score_stride + (block - span.block_first) * kv_block_size;
+        float* const scores = Plan::scores_of(task, span, block, row);
 #pragma GCC unroll 32
         for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 4
@@ -98,8 +98,8 @@ struct PairedAttention {
     // Turns one row's scores into bfloat16 weights, the largest of which is 1; behind them, what makes them add up to 1.
     static void weigh(const AttentionTask& task, const Span& span, std::int64_t row) {
         float* const scores = task.scores + row * task.score_stride;
-        const std::int64_t size = (span.block_end - span.block_first) * kv_block_size;
-        const Floats most = V::all(Tiled::hide_unseen(task, span, row));
+        const std::int64_t size = span.scores();
+        const Floats most = V::all(Plan::hide_unseen(task, span, row));
         // Each vector is read before it is overwritten, half as far on.
         auto* const weights = reinterpret_cast<Bf16*>(scores);
         Floats sum{};
@@ -125,7 +125,7 @@ struct PairedAttention {
             const std::int64_t origin = block * kv_block_size;
             const std::int64_t begin = span.token_first > origin ? span.token_first - origin : 0;
             const std::int64_t end = span.token_end - origin < kv_block_size ? span.token_end - origin : kv_block_size;
-            const std::byte* const values = Tiled::keys_of(task, block) + task.value_offset + d * pair_bytes;
+            const std::byte* const values = Plan::keys_of(task, block) + task.value_offset + d * pair_bytes;
             const std::byte* const weights = weights_of(task, row) + (block - span.block_first) * kv_block_size * 2;
             const auto add = [&](std::int64_t token, auto take) __attribute__((always_inline)) {
                 Pairs v[extent(vectors)];
@@ -152,18 +152,18 @@ struct PairedAttention {
         }
 #pragma GCC unroll 32
         for (int r = 0; r < rows; ++r) {
-            const float inverse = task.scores[(row + r) * task.score_stride + (span.block_end - span.block_first) * kv_block_size / 2];
+            const float inverse = task.scores[(row + r) * task.score_stride + span.scores() / 2];
 #pragma GCC unroll 4
             for (int i = 0; i < vectors; ++i) sums[r][i] *= inverse;
-            Plain::template store_row<vectors>(task, row + r, d, sums[r]);
+            Plan::template store_row<vectors>(task, row + r, d, sums[r]);
         }
     }
 
     static void run(const AttentionTask& task) {
         if (task.layout == KvLayout::bfloat16_pairs) {
-            Tiled::run(task);
+            TiledAttention<PairedAttention, Isa>::run(task);
         } else {
-            Plain::run(task);
+            run_plain_attention<Isa>(task);
         }
     }
 };

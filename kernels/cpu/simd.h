@@ -70,6 +70,10 @@ struct Simd {
     }
 
     [[gnu::always_inline]] static inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+    [[gnu::always_inline]] static inline Floats magnitude(Floats x) { return x < 0.0F ? -x : x; }
+
+    // 1.5 * 2^23: added to a number of up to 2^22, it leaves the nearest integer in the low bits.
+    static constexpr float integer_bits = 12582912.0F;
 
     // The sum of the lanes, always in the same order: halves are added up until one lane is left.
     [[gnu::always_inline]] static inline float sum(Floats x) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "kernels/cpu/activation.h"
-#include "kernels/cpu/attention.h"
 #include "kernels/cpu/bfloat16_dot.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/matmul.h"
@@ -10,6 +9,7 @@
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/paired_attention.h"
 #include "kernels/cpu/peak.h"
+#include "kernels/cpu/plain_attention.h"
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/scan.h"
 
@@ -24,7 +24,7 @@ constexpr Kernels table_of(const char* name) {
         .shrink_width = Isa::lanes,
         .matmul = Matmul<Isa>::matmul,
         .shrink = Matmul<Isa>::shrink,
-        .attention = Attention<Isa>::run,
+        .attention = run_plain_attention<Isa>,
         .norm = Norm<Isa>::run,
         .rope = Rope<Isa>::run,
         .activation = Activate<Isa>::run,

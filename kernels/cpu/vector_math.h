@@ -22,10 +22,9 @@ struct VectorMath {
     // e^x for x <= 88; larger x count as 88 (1.65e38), x < -87 give exactly 0, so that a masked score of -inf weighs nothing; NaN stays.
     [[gnu::always_inline]] static inline Floats exp(Floats x) {
         constexpr float terms[] = {0.5F, 0.16666577F, 0.041666555F, 0.0083631731F, 0.0013926176F};  // |r| <= ln(2) / 2: 1e-8
-        constexpr float round = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
         const Floats bounded = x > 88.0F ? V::all(88.0F) : x;
-        const Floats shifted = V::fma(bounded, V::all(1.44269504F), V::all(round));
-        const Floats n = shifted - round;
+        const Floats shifted = V::fma(bounded, V::all(1.44269504F), V::all(V::integer_bits));
+        const Floats n = shifted - V::integer_bits;
         const Floats r = V::fma(n, V::all(-1.42860677e-6F), V::fma(n, V::all(-0.693145752F), bounded));
         const Floats value = V::fma(r * r, polynomial(r, terms), r + 1.0F);
         typename V::Bits bits;
@@ -36,14 +35,12 @@ struct VectorMath {
         return x < -87.0F ? Floats{} : value * power;
     }
 
-    [[gnu::always_inline]] static inline Floats magnitude(Floats x) { return x < 0.0F ? -x : x; }
-
     [[gnu::always_inline]] static inline Floats tanh(Floats x) {
         constexpr float terms[] = {-0.33333333F, 0.13333291F,    -0.053956349F,
                                    0.021746187F, -0.0082724567F, 0.0022149027F};  // |x| <= 0.65: 1e-9
         const Floats squared = x * x;
         const Floats near = V::fma(x * squared, polynomial(squared, terms), x);
-        const Floats size = magnitude(x);
+        const Floats size = V::magnitude(x);
         const Floats far = 1.0F - 2.0F / (exp(size + size) + 1.0F);
         return size < 0.65F ? near : x < 0.0F ? -far : far;
     }
@@ -55,7 +52,7 @@ struct VectorMath {
         constexpr float far_terms[] = {7.8068153F,     5.3526807F,     0.9438937F,   0.010858542F,  -0.0021653035F,
                                        0.00042012252F, -7.7291376e-5F, 1.331501e-5F, -1.6371514e-6F};
         const Floats near = x * polynomial(x * x, near_terms);
-        const Floats size = magnitude(x);
+        const Floats size = V::magnitude(x);
         const Floats bounded = size > 4.0F ? V::all(4.0F) : size;
         const Floats far = 1.0F - exp(-polynomial(bounded - 2.5F, far_terms));
         return size < 1.0F ? near : x < 0.0F ? -far : far;
