@@ -62,9 +62,10 @@ ExitCode BenchAdaptersCommand::run() {
     made_up_.write(settings, made_up.path(), different_weights);
     check_folders(settings);
     shape.adapters = all_adapters(settings, load_config(settings.model));
-    EngineSetup setup(settings);
+    const std::int64_t sequence_tokens = shape.input_tokens.high + shape.output_tokens.high;
+    EngineSetup setup(settings, {.sequence_tokens = sequence_tokens});
     std::cerr << setup.describe();
-    check_context(setup, shape.input_tokens.high + shape.output_tokens.high);
+    check_context(setup, sequence_tokens);
     const std::size_t all = setup.adapter_bytes(shape.adapters);
     const std::size_t cached = all * static_cast<std::size_t>(cached_) / shape.adapters.size();
     const std::array adapter_ways = {AdapterWay{.name = "all in memory", .adapter_bytes = all},

@@ -81,9 +81,10 @@ ExitCode BenchThroughputCommand::run() {
     forget_memory_peak();
 
     OpProfile profile;
-    EngineSetup setup(settings, profile_ ? &profile : nullptr);
+    const std::int64_t sequence_tokens = shape.input_tokens.high + shape.output_tokens.high;
+    EngineSetup setup(settings, {.profile = profile_ ? &profile : nullptr, .sequence_tokens = sequence_tokens});
     std::cerr << setup.describe();
-    check_context(setup, shape.input_tokens.high + shape.output_tokens.high);
+    check_context(setup, sequence_tokens);
     ThroughputShape without = shape;
     without.models = {std::nullopt};
     ThroughputReport report{.circumstances = circumstances_of(setup, shape)};

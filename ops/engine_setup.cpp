@@ -108,9 +108,9 @@ std::string storage_name(const kernels::CpuOptions& options) {
     return weights_name(options) + (options.kv == kernels::KvFormat::int8 ? ", KV cache too" : "");
 }
 
-EngineSetup::EngineSetup(const Settings& settings, OpProfile* profile)
+EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     : settings_(settings),
-      backend_((check_folders(settings), watched(make_backend(settings), profile))),
+      backend_((check_folders(settings), watched(make_backend(settings), wishes.profile))),
       tokenizer_(engine::Tokenizer::load(settings.model)) {
     options_.sequences_max = settings.max_batch;
     options_.step_rows_max = std::max(settings.step_tokens, settings.max_batch);
@@ -118,7 +118,10 @@ EngineSetup::EngineSetup(const Settings& settings, OpProfile* profile)
     model_ = engine::Model::load(settings.model, *backend_, options_.step_rows_max, options_.sample_rows_max());
     const kernels::DeviceInfo device = backend_->info();
     const std::size_t available = device.has_own_memory ? device.memory_free : memory_available();
-    memory_ = plan_memory(settings, available, kv_token_bytes(), model_->config().max_positions);
+    const std::int64_t positions = model_->config().max_positions;
+    // A sequence's last block may be used in part.
+    const std::int64_t sequence_tokens = wishes.sequence_tokens ? *wishes.sequence_tokens + backend_->block_size() : positions;
+    memory_ = plan_memory(settings, available, kv_token_bytes(), std::min(positions, sequence_tokens));
     const std::size_t block_bytes = backend_->kv_block_bytes(model_->kv_shape());
     const std::size_t limit = device.has_own_memory ? device.memory_total : memory_limit();
     if (settings.kv_memory && (memory_.kv_bytes < block_bytes || memory_.kv_bytes > limit)) {

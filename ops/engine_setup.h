@@ -62,12 +62,19 @@ void check_folders(const Settings& settings);
 // Whether what --device asks for is a GPU.
 bool uses_gpu(const Settings& settings);
 
+// What benchmarks ask for besides settings.
+struct SetupWishes {
+    OpProfile* profile = nullptr;  // watches the backend and outlives the setup
+    // No sequence has more tokens: a KV cache that nothing is said of takes no more than these need, and all of its pages are soon used.
+    std::optional<std::int64_t> sequence_tokens;
+};
+
 // Members stay where they are: they refer to each other.
 class EngineSetup {
 public:
     // Loads everything. Throws UsageError when no model is given or a folder is not there, std::runtime_error for what cannot be loaded or
-    // used. A profile, if one is given, watches the backend and outlives this.
-    explicit EngineSetup(const Settings& settings, OpProfile* profile = nullptr);
+    // used.
+    explicit EngineSetup(const Settings& settings, const SetupWishes& wishes = {});
 
     engine::Engine& engine() { return *engine_; }
     const engine::Model& model() const { return *model_; }
