@@ -14,6 +14,7 @@ Batch::Batch(std::int64_t rows_max, std::int64_t sample_rows_max, std::int64_t s
     const auto sample_rows = static_cast<std::size_t>(sample_rows_max);
     const auto sequences = static_cast<std::size_t>(sequences_max);
     tokens_.reserve(rows);
+    drawn_.reserve(sequences);
     positions_.reserve(rows);
     rope_rows_.reserve(rows);
     entries_.reserve(sequences);
@@ -27,6 +28,7 @@ Batch::Batch(std::int64_t rows_max, std::int64_t sample_rows_max, std::int64_t s
 void Batch::clear() {
     entries_.clear();
     tokens_.clear();
+    drawn_.clear();
     positions_.clear();
     rope_rows_.clear();
     sequences_.clear();
@@ -37,6 +39,12 @@ void Batch::clear() {
 
 void Batch::add(Sequence& sequence, std::int64_t rows) { entries_.push_back({.sequence = &sequence, .rows = rows}); }
 
+void Batch::drop(const Sequence& sequence) {
+    for (BatchEntry& entry : entries_) {
+        if (entry.sequence == &sequence) entry.sequence = nullptr;
+    }
+}
+
 void Batch::build(Model& model) {
     // Rows of one adapter stand together; within it the oldest first, so that the order does not depend on the plan's.
     std::ranges::sort(entries_, {}, [](const BatchEntry& entry) {
@@ -45,6 +53,7 @@ void Batch::build(Model& model) {
     for (BatchEntry& entry : entries_) add_rows(model, entry);
     step_ = {.rows = static_cast<std::int64_t>(tokens_.size()),
              .tokens = tokens_,
+             .drawn = drawn_,
              .positions = positions_,
              .rope_rows = rope_rows_,
              .sequences = sequences_,
@@ -54,13 +63,18 @@ void Batch::build(Model& model) {
 void Batch::add_rows(Model& model, BatchEntry& entry) {
     const Sequence& sequence = *entry.sequence;
     const auto row_begin = static_cast<std::int64_t>(tokens_.size());
-    for (std::int64_t position = sequence.computed; position < sequence.computed + entry.rows; ++position) {
-        tokens_.push_back(sequence.tokens[static_cast<std::size_t>(position)]);
+    const std::int64_t begin = sequence.launched();
+    for (std::int64_t position = begin; position < begin + entry.rows; ++position) {
+        if (position == std::ssize(sequence.tokens)) {
+            drawn_.push_back({.row = std::ssize(tokens_), .sample_row = sequence.in_flight.draw_row});
+            tokens_.push_back(0);
+        } else {
+            tokens_.push_back(sequence.tokens[static_cast<std::size_t>(position)]);
+        }
         positions_.push_back(static_cast<std::int32_t>(position));
         rope_rows_.push_back(model.rope_row(position, sequence.prompt_tokens()));
     }
-    sequences_.push_back(
-        {.row_begin = row_begin, .row_count = entry.rows, .position = sequence.computed, .blocks = std::span(sequence.blocks)});
+    sequences_.push_back({.row_begin = row_begin, .row_count = entry.rows, .position = begin, .blocks = std::span(sequence.blocks)});
     if (sequence.adapter != nullptr) {
         if (!adapters_.empty() && adapters_.back().adapter == sequence.adapter) {
             adapters_.back().row_count += entry.rows;
@@ -75,7 +89,7 @@ void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
     const Sequence& sequence = *entry.sequence;
     const Request& request = sequence.request();
     const SequenceView view = sequence.view();
-    const std::int64_t begin = sequence.computed;
+    const std::int64_t begin = sequence.launched();
     const std::int64_t end = begin + entry.rows;
     entry.sample_begin = static_cast<std::int64_t>(sampled_.size());
 
@@ -90,10 +104,11 @@ void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
     }
     if (!view.samples || end != view.known) return;
     entry.final_row = true;
+    entry.draws = sequence.draws();
     sampled_.push_back(static_cast<std::int32_t>(row_begin + entry.rows - 1));
     const schema::Sampling& sampling = request.sampling;
     const std::span<const TokenId> output = sequence.output();
-    kernels::SampleRow row{.draw = sequence.draws(),
+    kernels::SampleRow row{.draw = entry.draws,
                            .temperature = static_cast<float>(sampling.temperature.value_or(1.0)),
                            .top_k = sampling.top_k.value_or(0),
                            .top_p = static_cast<float>(sampling.top_p.value_or(1.0)),
@@ -103,6 +118,7 @@ void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
                            .frequency_penalty = static_cast<float>(sampling.frequency_penalty),
                            .prompt = sequence.prompt(),
                            .output = output,
+                           .ends_with_drawn = sequence.in_flight.draws > 0,
                            .logit_bias = request.logit_bias,
                            .banned = {},
                            .seed = request.seed,
@@ -110,8 +126,9 @@ void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
                            .want_logprob = sampling.logprobs.has_value(),
                            .top_logprobs = sampling.logprobs.value_or(0),
                            .targets = {}};
-    if (static_cast<std::int64_t>(output.size()) < sampling.min_tokens) row.banned = request.end_tokens;
-    if (output.empty()) row.targets = request.final_targets;
+    const std::int64_t drawn = std::ssize(output) + sequence.in_flight.draws;
+    if (drawn < sampling.min_tokens) row.banned = request.end_tokens;
+    if (drawn == 0) row.targets = request.final_targets;
     sample_rows_.push_back(row);
 }
 

@@ -1,5 +1,5 @@
-// One step's rows as the device wants them, laid out from a plan: packed, sorted by adapter, never padded. Filled by engine.cpp each step;
-// all arrays are sized once.
+// One step's rows as the device wants them, laid out from a plan: packed, sorted by adapter, never padded; and what came of them. Filled by
+// engine.cpp for each step; all arrays are sized once.
 #pragma once
 
 #include <span>
@@ -13,11 +13,14 @@ namespace lorry::engine {
 
 // A sequence's part in a step.
 struct BatchEntry {
-    Sequence* sequence = nullptr;
+    Sequence* sequence = nullptr;   // null: it has left, and nobody asks for these rows any more
     std::int64_t rows = 0;          // tokens [computed, computed + rows)
     std::int64_t sample_begin = 0;  // its first row of logits
     std::int64_t score_rows = 0;    // of those, rows that score prompt tokens; they stand first
     bool final_row = false;         // then one more: the row of the last known token
+    bool draws = false;             // and a token is drawn from it
+
+    std::int64_t final_sample_row() const { return sample_begin + score_rows; }
 };
 
 class Batch {
@@ -28,6 +31,8 @@ public:
     void add(Sequence& sequence, std::int64_t rows);
     void build(Model& model);
     void clear();
+    // The sequence leaves the batch while its step is in flight.
+    void drop(const Sequence& sequence);
 
     std::span<const BatchEntry> entries() const { return entries_; }
     const kernels::StepInputs& step() const { return step_; }
@@ -42,6 +47,7 @@ private:
 
     std::vector<BatchEntry> entries_;
     std::vector<TokenId> tokens_;
+    std::vector<kernels::DrawnRow> drawn_;
     std::vector<std::int32_t> positions_;
     std::vector<std::int32_t> rope_rows_;
     std::vector<kernels::StepSequence> sequences_;

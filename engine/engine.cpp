@@ -49,15 +49,24 @@ struct Engine::State {
           pool(cache->blocks(), backend.block_size()),
           adapters(model, backend, options.adapter_bytes),
           waiting(options.fairness_patience),
-          context_max(std::min(model.config().max_positions, pool.total() * pool.block_size())),
-          batch(options.step_rows_max, options.sample_rows_max(), options.sequences_max) {}
+          context_max(std::min(model.config().max_positions, pool.total() * pool.block_size())) {
+        const std::int64_t count = std::clamp<std::int64_t>(options.steps_in_flight, 1, backend.steps_in_flight_max());
+        for (std::int64_t i = 0; i < count; ++i) {
+            batches.emplace_back(options.step_rows_max, options.sample_rows_max(), options.sequences_max);
+        }
+    }
 
-    // The four parts of a step.
-    void plan();
-    void form_batch(StepOutput& output);
-    void forward();
-    void count_work();
-    void advance(StepOutput& output);
+    // The four parts of a step. plan: whether it is to be carried out.
+    bool plan();
+    void form_batch(Batch& batch, StepOutput& output);
+    void forward(Batch& batch);
+    void advance(const Batch& batch, StepOutput& output);
+
+    // Launching is the first three of them, reading the fourth.
+    void launch(StepOutput& output);
+    void read(StepOutput& output);
+    std::size_t in_flight() const { return launched - finished; }
+    void count_work(const Batch& batch);
 
     // Adapters that are ready, failed, or to be loaded ahead.
     void tend_adapters(StepOutput& output);
@@ -80,8 +89,8 @@ struct Engine::State {
     void fork_followers(Sequence& leader);
     void fork(const Sequence& leader, Sequence& follower);
     void hand_out_delta(Sequence& sequence, bool ended, StepOutput& output);
-    bool has_finite_results(const BatchEntry& entry) const;
-    void take_log_probabilities(const BatchEntry& entry);
+    static bool has_finite_results(const Batch& batch, const BatchEntry& entry);
+    static void take_log_probabilities(const Batch& batch, const BatchEntry& entry);
 
     Model& model;
     kernels::Backend& backend;
@@ -102,14 +111,23 @@ struct Engine::State {
     std::vector<SequenceView> running_views;
     std::vector<SequenceView> waiting_views;
     StepPlan step_plan;
-    Batch batch;
+    std::vector<Batch> batches;  // as many as steps may be in flight, in turn
+    std::size_t launched = 0;    // steps
+    std::size_t finished = 0;    // of them
     EngineStats counts;
 };
 
 Engine::Engine(Model& model, kernels::Backend& backend, const Tokenizer& tokenizer, const EngineOptions& options)
     : state_(std::make_unique<State>(model, backend, tokenizer, options)) {}
 
-Engine::~Engine() = default;
+// What is in flight would be written to batches that are gone.
+Engine::~Engine() {
+    try {
+        for (; state_->in_flight() > 0; ++state_->finished) state_->backend.finish_step();
+    } catch (const std::exception&) {
+        // The device has failed, and writes nothing any more.
+    }
+}
 
 bool Engine::step(StepOutput& output) {
     State& state = *state_;
@@ -121,16 +139,27 @@ bool Engine::step(StepOutput& output) {
         state.finish(place->second, output);
     }
     state.tend_adapters(output);
-    state.plan();
-    if (state.step_plan.empty() && state.step_plan.preempt.empty()) return !output.results.empty();
-    state.form_batch(output);
-    if (state.batch.entries().empty()) return true;
-    state.forward();
-    state.advance(output);
+    const bool goes_on = state.plan();
+    if (!goes_on && state.in_flight() == 0) return !output.results.empty();
+    if (goes_on) state.launch(output);
+    if (!goes_on || state.in_flight() == state.batches.size()) state.read(output);
     return true;
 }
 
-void Engine::State::plan() {
+void Engine::State::launch(StepOutput& output) {
+    Batch& batch = batches[launched % batches.size()];
+    form_batch(batch, output);
+    if (batch.entries().empty()) return;
+    forward(batch);
+    ++launched;
+}
+
+void Engine::State::read(StepOutput& output) {
+    backend.finish_step();
+    advance(batches[finished++ % batches.size()], output);
+}
+
+bool Engine::State::plan() {
     const auto places =
         static_cast<std::size_t>(options.sequences_max) - std::min(running.size(), static_cast<std::size_t>(options.sequences_max));
     candidates.clear();
@@ -152,17 +181,22 @@ void Engine::State::plan() {
         for (Sequence* sequence : running) {
             SequenceView& view = running_views.emplace_back(sequence->view());
             view.blocks_sole = std::ranges::count_if(sequence->blocks, [&](BlockId block) { return pool.references(block) == 1; });
-            if (options.prefix_cache) view.blocks_ahead = sequence->blocks_between(view.computed, view.known, pool.block_size());
+            if (!options.prefix_cache) continue;
+            view.blocks_ahead = sequence->blocks_between(view.computed, view.known, pool.block_size());
+            view.blocks_in_flight = sequence->blocks_between(sequence->computed, view.computed, pool.block_size());
         }
         for (Sequence* sequence : candidates) waiting_views.push_back(view_waiting(*sequence));
         plan_step(running_views, waiting_views, pool.available(), limits, step_plan);
     };
     plan_once();
+    // Steps in flight may end sequences, which gives room back: they are read before anybody is preempted for it.
+    if (in_flight() > 0) return !step_plan.empty() && step_plan.preempt.empty();
     // Forks that wait hold blocks; when these are all that keeps the step empty, they start without.
     if (step_plan.empty() && step_plan.preempt.empty() && !candidates.empty() && release_blocks_of_waiting()) plan_once();
+    return !step_plan.empty() || !step_plan.preempt.empty();
 }
 
-void Engine::State::form_batch(StepOutput& output) {
+void Engine::State::form_batch(Batch& batch, StepOutput& output) {
     batch.clear();
     // Victims first, their blocks are what the others get; then the shared prefixes are held, before allocation could drop them.
     for (const std::size_t index : step_plan.preempt) preempt(*running[index]);
@@ -181,19 +215,30 @@ void Engine::State::form_batch(StepOutput& output) {
     batch.build(model);
 }
 
-void Engine::State::forward() {
+void Engine::State::forward(Batch& batch) {
     backend.begin_step(batch.step());
     const kernels::Matrix logits = model.forward({.step = batch.step(), .adapters = batch.adapters()}, *cache);
     if (!batch.sample_rows().empty()) {
         backend.sample({.logits = logits, .rows = batch.sample_rows(), .results = batch.sample_results()});
     }
-    count_work();
+    count_work(batch);
+    for (const BatchEntry& entry : batch.entries()) {
+        Sequence& sequence = *entry.sequence;
+        sequence.in_flight.rows += entry.rows;
+        if (!entry.draws) continue;
+        ++sequence.in_flight.draws;
+        sequence.in_flight.draw_row = entry.final_sample_row();
+    }
 }
 
-void Engine::State::count_work() {
+void Engine::State::count_work(const Batch& batch) {
     ++counts.steps;
     counts.rows += static_cast<std::uint64_t>(batch.step().rows);
     counts.sampled_rows += batch.step().sample_rows.size();
+    for (const BatchEntry& entry : batch.entries()) {
+        const std::int64_t prompt_left = std::max<std::int64_t>(0, entry.sequence->prompt_tokens() - entry.sequence->launched());
+        counts.prompt_tokens += static_cast<std::uint64_t>(std::min(prompt_left, entry.rows));
+    }
     for (const kernels::StepSequence& sequence : batch.step().sequences) {
         const std::int64_t end = sequence.position + sequence.row_count;
         counts.context_tokens += static_cast<std::uint64_t>(end);
@@ -209,13 +254,13 @@ void Engine::State::count_work() {
     counts.last_adapters = static_cast<std::int64_t>(batch.adapters().size());
 }
 
-void Engine::State::advance(StepOutput& output) {
+void Engine::State::advance(const Batch& batch, StepOutput& output) {
     for (const BatchEntry& entry : batch.entries()) {
+        if (entry.sequence == nullptr) continue;
         Sequence& sequence = *entry.sequence;
-        const std::int64_t prompt_left = std::max<std::int64_t>(0, sequence.prompt_tokens() - sequence.computed);
-        counts.prompt_tokens += static_cast<std::uint64_t>(std::min(prompt_left, entry.rows));
         sequence.computed += entry.rows;
-        if (!has_finite_results(entry)) {
+        sequence.in_flight.rows -= entry.rows;
+        if (!has_finite_results(batch, entry)) {
             sequence.result.error = schema::JobError{
                 .status_code = 500,
                 .code = "non_finite_logits",
@@ -226,13 +271,14 @@ void Engine::State::advance(StepOutput& output) {
             finish(sequence, output);
             continue;
         }
-        take_log_probabilities(entry);
+        take_log_probabilities(batch, entry);
         index_full_blocks(sequence);
         fork_followers(sequence);
         bool ended = sequence.is_complete();
-        if (entry.final_row && sequence.draws()) {
+        if (entry.draws) {
+            --sequence.in_flight.draws;
             if (sequence.output().empty()) sequence.result.first_token = Clock::now();
-            ended = sequence.accept(batch.result(entry.sample_begin + entry.score_rows), context_max);
+            ended = sequence.accept(batch.result(entry.final_sample_row()));
             ++counts.drawn_tokens;
         }
         hand_out_delta(sequence, ended, output);
@@ -246,8 +292,8 @@ void Engine::State::hand_out_delta(Sequence& sequence, bool ended, StepOutput& o
     if (!delta.empty()) output.deltas.push_back(std::move(delta));
 }
 
-bool Engine::State::has_finite_results(const BatchEntry& entry) const {
-    const std::int64_t end = entry.sample_begin + entry.score_rows + (entry.final_row ? 1 : 0);
+bool Engine::State::has_finite_results(const Batch& batch, const BatchEntry& entry) {
+    const std::int64_t end = entry.final_sample_row() + (entry.final_row ? 1 : 0);
     for (std::int64_t row = entry.sample_begin; row < end; ++row) {
         if (!batch.result(row).is_finite) return false;
     }
@@ -255,7 +301,7 @@ bool Engine::State::has_finite_results(const BatchEntry& entry) const {
 }
 
 // The scores of prompt tokens and of the wanted successors, from this step's rows.
-void Engine::State::take_log_probabilities(const BatchEntry& entry) {
+void Engine::State::take_log_probabilities(const Batch& batch, const BatchEntry& entry) {
     Sequence& sequence = *entry.sequence;
     for (std::int64_t i = 0; i < entry.score_rows; ++i) {
         const kernels::SampleResult& scored = batch.result(entry.sample_begin + i);
@@ -263,7 +309,7 @@ void Engine::State::take_log_probabilities(const BatchEntry& entry) {
         sequence.result.scores.push_back({sequence.tokens[next], scored.targets.front(), scored.top});
     }
     if (entry.final_row && sequence.output().empty() && !sequence.request().final_targets.empty()) {
-        sequence.result.final_targets = batch.result(entry.sample_begin + entry.score_rows).targets;
+        sequence.result.final_targets = batch.result(entry.final_sample_row()).targets;
     }
 }
 
@@ -342,6 +388,7 @@ void Engine::State::leave_batch(Sequence& sequence) {
 }
 
 void Engine::State::preempt(Sequence& sequence) {
+    CHECK(sequence.in_flight.rows == 0, "steps in flight are read before anybody is preempted");
     leave_batch(sequence);
     release_blocks(sequence);
     wait(sequence);
@@ -361,6 +408,7 @@ void Engine::State::forget(RequestId id) {
     const bool was_running = sequence.running;
     leave_batch(sequence);
     if (was_running) std::erase(running, &sequence);
+    for (Batch& batch : batches) batch.drop(sequence);
     waiting.remove(id);
     release_blocks(sequence);
     for (const RequestId follower : sequence.followers) {
@@ -468,6 +516,8 @@ void Engine::submit(Request request) {
     const auto prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
     CHECK(prompt_tokens > 0 && prompt_tokens <= state.context_max, "intake admits only prompts that fit");
     CHECK(!request.fork || request.fork->tokens < prompt_tokens, "a fork computes at least its last prompt token itself");
+    // A prompt that fills the context has room for no token more, and one is drawn all the same.
+    request.max_tokens = std::min(request.max_tokens, std::max<std::int64_t>(1, state.context_max - prompt_tokens));
     const RequestId id = request.id;
     const std::string_view adapter = request.adapter ? std::string_view(request.adapter->hash) : std::string_view();
     const BlockHash root = root_hash(adapter, state.model.kv_depends_on_prompt_length(prompt_tokens) ? prompt_tokens : 0);

@@ -1,5 +1,6 @@
 // The engine: keeps a continuous batch full. submit() and cancel() between steps; step() runs plan -> batch -> forward -> advance and
-// hands out what finished. Knows nothing of Kafka, files or JSON. One thread calls everything.
+// hands out what finished. Where the device works by itself, a step is launched before the one before it is read, so that the device need
+// not wait for the host. Knows nothing of Kafka, files or JSON. One thread calls everything.
 #pragma once
 
 #include <memory>
@@ -23,7 +24,8 @@ struct EngineOptions {
     std::int64_t fairness_patience = 16384;  // tokens of others that may pass a waiting adapter by
     std::int64_t prefetch_max = 8;           // adapters loaded ahead of their turn
     bool prefix_cache = true;
-    bool group_adapters = true;  // requests whose adapter is in the batch go first; false is for comparison
+    std::int64_t steps_in_flight = 2;  // at most, on a device that takes more than one; 1 is for comparison
+    bool group_adapters = true;        // requests whose adapter is in the batch go first; false is for comparison
 
     std::int64_t sample_rows_max() const;  // rows of logits per step
 };
@@ -78,7 +80,8 @@ public:
     void submit(Request request);
     // Drops a request wherever it is; nothing more is said of it. Unknown ids are ignored.
     void cancel(RequestId id);
-    // Runs one step. Returns false when there was nothing to run (all done, or only adapters to wait for: wait_for_adapters).
+    // Launches one step if there is anything to run, and hands out the oldest in flight once they are as many as may be, or if nothing was
+    // launched. Returns false when there was nothing to do (all done, or only adapters to wait for: wait_for_adapters).
     bool step(StepOutput& output);
     // True while requests wait or run.
     bool has_work() const;

@@ -54,6 +54,7 @@ public:
     }
 
     void plan_running() {
+        for (const SequenceView& sequence : running_) note_written(sequence.blocks_in_flight);
         for (const bool decodes : {true, false}) {
             for (std::size_t at = 0; at < order_.size();) {
                 const bool preempted_itself = is_decode(running_[order_[at]]) == decodes && !plan_one(at);
@@ -106,8 +107,10 @@ private:
         budget_.take(sequence, sequence.computed, rows, new_blocks);
         const std::int64_t completed = (sequence.computed + rows) / limits_.block_size - sequence.computed / limits_.block_size;
         const auto ahead = sequence.blocks_ahead.first(std::min(sequence.blocks_ahead.size(), static_cast<std::size_t>(completed)));
-        plan_.written.insert(plan_.written.end(), ahead.begin(), ahead.end());
+        note_written(ahead);
     }
+
+    void note_written(std::span<const BlockHash> blocks) { plan_.written.insert(plan_.written.end(), blocks.begin(), blocks.end()); }
 
     // Preempts the latest-come sequence that this step has not planned; false when that was the one at `at`.
     bool preempt_last(std::size_t at) {

@@ -45,7 +45,7 @@ std::span<const BlockHash> Sequence::chain(std::int64_t count, std::int64_t bloc
 
 std::span<const BlockHash> Sequence::blocks_between(std::int64_t from, std::int64_t end, std::int64_t block_size) {
     const std::int64_t first = from / block_size;
-    const std::int64_t count = std::max(first, end / block_size);
+    const std::int64_t count = std::max(first, std::min(end, std::ssize(tokens)) / block_size);
     return chain(count, block_size).subspan(static_cast<std::size_t>(first));
 }
 
@@ -58,7 +58,9 @@ std::int64_t Sequence::reusable_tokens() const {
 SequenceView Sequence::view() const {
     SequenceView view;
     view.known = known();
-    view.computed = computed;
+    // What is being drawn is computed next, unless it is the last token for sure.
+    if (std::ssize(output()) + in_flight.draws < request_.max_tokens) view.known += in_flight.draws;
+    view.computed = launched();
     view.blocks = static_cast<std::int64_t>(blocks.size());
     view.samples = draws() || !request_.final_targets.empty();
     if (request_.score_begin) {
@@ -72,7 +74,7 @@ SequenceView Sequence::view() const {
     return view;
 }
 
-bool Sequence::accept(const kernels::SampleResult& drawn, std::int64_t context_max) {
+bool Sequence::accept(const kernels::SampleResult& drawn) {
     const schema::Sampling& sampling = request_.sampling;
     tokens.push_back(drawn.token);
     if (sampling.logprobs) result.logprobs.push_back({drawn.token, drawn.logprob, drawn.top, characters_});
@@ -89,7 +91,7 @@ bool Sequence::accept(const kernels::SampleResult& drawn, std::int64_t context_m
     } else if (take_text(detokenizer_.push(drawn.token))) {
         result.finish = FinishReason::stop;
         return true;  // what the detokenizer still holds lies behind the stop text
-    } else if (drawn_count >= request_.max_tokens || static_cast<std::int64_t>(tokens.size()) >= context_max) {
+    } else if (drawn_count >= request_.max_tokens) {
         result.finish = FinishReason::length;
         ended = true;
     }

@@ -32,19 +32,28 @@ public:
     std::span<const BlockHash> chain(std::int64_t count, std::int64_t block_size);
     // How many tokens may come from the prefix index: the last known one and all scored rows must be computed.
     std::int64_t reusable_tokens() const;
+    // As if all steps in flight had been read; their blocks are not in the index yet.
     SequenceView view() const;
     // The chain hashes of the full blocks within tokens [from, end), `from` counted down to its block's start.
     std::span<const BlockHash> blocks_between(std::int64_t from, std::int64_t end, std::int64_t block_size);
 
-    // Takes a drawn token in; true when the sequence has ended. context_max: tokens at which it ends at the latest.
-    bool accept(const kernels::SampleResult& drawn, std::int64_t context_max);
+    // Takes a drawn token in; true when the sequence has ended.
+    bool accept(const kernels::SampleResult& drawn);
     // What became certain since the last call: text with its log-probabilities, the prompt's scores.
     Delta take_delta(bool final);
     Result take_result();
 
     std::vector<TokenId> tokens;  // prompt, then drawn
-    std::int64_t computed = 0;    // tokens whose KV is written
+    std::int64_t computed = 0;    // tokens whose KV is written, by steps that were read
     std::int64_t indexed = 0;     // full blocks that are in the prefix index
+    // What steps that were launched and not read yet will add.
+    struct InFlight {
+        std::int64_t rows = 0;      // to `computed`
+        std::int64_t draws = 0;     // to `tokens`
+        std::int64_t draw_row = 0;  // the last of these comes from this row of its step's logits
+    };
+    InFlight in_flight;
+    std::int64_t launched() const { return computed + in_flight.rows; }
     std::vector<BlockId> blocks;
     const std::uint64_t arrival;
     bool running = false;              // in the batch; else it waits

@@ -4,7 +4,10 @@
 // Contract of all ops:
 // - Batch invariance: a row's result depends on its own inputs, the weights and the chip, never on which or how many rows run
 //   beside it, nor on how a sequence was cut into steps.
-// - Launchers check shapes (CHECK), kernels compute. Ops may run asynchronously but in order; read_back() and sample() wait.
+// - Launchers check shapes (CHECK), kernels compute. Ops may run asynchronously, in the order of the calls; read_back() and finish_step()
+//   wait. Freeing memory, or having a later op write to it, never takes it from ops that were called before.
+// - A step is begin_step, its ops, sample if rows of logits are wanted, and finish_step. Up to steps_in_flight_max() steps may be begun
+//   and not finished; they finish in order.
 // - One thread, the engine's, calls everything, except that any one other thread may meanwhile call pack_weight and pack_lora, and
 //   allocate and upload for memory that no op uses yet.
 // - Running out of device memory throws std::bad_alloc or std::runtime_error saying what was asked for.
@@ -93,10 +96,17 @@ struct StepSequence {
     std::span<const BlockId> blocks{};  // enough for position + row_count tokens
 };
 
-// What the host tells the device about one step's rows; uploaded once by begin_step and referred to by ops. Spans outlive the step.
+// A row whose token the step before this one draws, from this row of its logits; the host need not know it yet.
+struct DrawnRow {
+    std::int64_t row = 0;
+    std::int64_t sample_row = 0;
+};
+
+// What the host tells the device about one step's rows; uploaded once by begin_step and referred to by ops. Spans outlive the step's calls.
 struct StepInputs {
     std::int64_t rows = 0;
-    std::span<const TokenId> tokens{};            // [rows]
+    std::span<const TokenId> tokens{};            // [rows]; any token for rows in `drawn`
+    std::span<const DrawnRow> drawn{};            // empty unless steps_in_flight_max() > 1
     std::span<const std::int32_t> positions{};    // [rows]
     std::span<const std::int32_t> rope_rows{};    // [rows] row of the rope table for that token
     std::span<const StepSequence> sequences{};    // in row order, covering all rows
@@ -232,6 +242,7 @@ struct SampleRow {
     float frequency_penalty = 0.0F;
     std::span<const TokenId> prompt{};  // read only when a penalty is on
     std::span<const TokenId> output{};
+    bool ends_with_drawn = false;  // the output has one token more: this row's own, which is one of StepInputs::drawn
     std::span<const TokenBias> logit_bias{};
     std::span<const TokenId> banned{};  // never drawn (end tokens before min_tokens)
     // A grammar's mask: bit t % 32 of word t / 32 tells whether token t may be drawn, at least one may. Empty: all may. Words that are
@@ -261,7 +272,7 @@ struct SampleResult {
 struct SampleArgs {
     Matrix logits;  // [rows, vocabulary] float32
     std::span<const SampleRow> rows{};
-    std::span<SampleResult> results{};  // [rows]; vectors keep their capacity between steps
+    std::span<SampleResult> results{};  // [rows], written when finish_step returns; vectors keep their capacity between steps
 };
 
 struct DeviceInfo {
@@ -293,7 +304,10 @@ public:
     virtual std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks) = 0;
     virtual void copy_block(KvCache& cache, BlockId from, BlockId to) = 0;  // all layers
 
+    virtual std::int64_t steps_in_flight_max() const { return 1; }
     virtual void begin_step(const StepInputs& step) = 0;
+    // Waits for the oldest step that is not finished.
+    virtual void finish_step() = 0;
     virtual void embed(const EmbedArgs& args) = 0;
     virtual void norm(const NormArgs& args) = 0;
     virtual void matmul(const MatmulArgs& args) = 0;

@@ -40,8 +40,12 @@ public:
     void copy_block(KvCache& cache, BlockId from, BlockId to) override {
         timed("copy_block", [&] { backend_->copy_block(cache, from, to); });
     }
+    std::int64_t steps_in_flight_max() const override { return backend_->steps_in_flight_max(); }
     void begin_step(const StepInputs& step) override {
         timed("begin_step", [&] { backend_->begin_step(step); });
+    }
+    void finish_step() override {
+        timed("finish_step", [&] { backend_->finish_step(); });
     }
     void embed(const EmbedArgs& args) override {
         timed("embed", [&] { backend_->embed(args); });

@@ -188,6 +188,7 @@ private:
                                   .layer = layer,
                                   .step = step});
         }
+        backend_->finish_step();
     }
 
     const engine::ModelConfig config_;

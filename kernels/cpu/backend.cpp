@@ -182,6 +182,7 @@ void CpuBackend::copy_block(KvCache& cache, BlockId from, BlockId to) {
 void CpuBackend::begin_step(const StepInputs& step) {
     CHECK(static_cast<std::int64_t>(step.tokens.size()) == step.rows, "a step has one token per row");
     CHECK(static_cast<std::int64_t>(step.positions.size()) == step.rows, "a step has one position per row");
+    CHECK(step.drawn.empty(), "the step before was read");
     row_blocks_.resize(static_cast<std::size_t>(step.rows));
     row_slots_.resize(static_cast<std::size_t>(step.rows));
     std::size_t row = 0;

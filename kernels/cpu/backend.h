@@ -36,6 +36,7 @@ public:
     void copy_block(KvCache& cache, BlockId from, BlockId to) override;
 
     void begin_step(const StepInputs& step) override;
+    void finish_step() override {}  // all of it has run
     void embed(const EmbedArgs& args) override;
     void norm(const NormArgs& args) override;
     void matmul(const MatmulArgs& args) override;

@@ -1,6 +1,7 @@
 // Attention's work lists, made once per step and window; attention.cu computes them.
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/views.h"
@@ -10,18 +11,19 @@ namespace lorry::kernels::cuda {
 
 const CudaBackend::PlannedAttention& CudaBackend::planned_attention(const AttentionArgs& args) {
     const std::int64_t group = args.heads / args.kv_heads;
-    for (const auto& planned : planned_) {
-        if (planned->group == group && planned->window == args.window) return *planned;
+    const auto is_it = [&](const PlannedAttention& planned) { return planned.group == group && planned.window == args.window; };
+    auto planned = std::ranges::find_if(planned_, is_it);
+    if (planned == planned_.end()) {
+        planned_.push_back({.group = group, .window = args.window});
+        planned = std::prev(planned_.end());
     }
-    planned_.push_back(std::make_unique<PlannedAttention>());
-    PlannedAttention& planned = *planned_.back();
-    planned.group = group;
-    planned.window = args.window;
-    plan_attention(args.step.sequences, group, args.window, planned.plan);
-    planned.narrow = tables_.put(planned.plan.narrow);
-    planned.wide = tables_.put(planned.plan.wide);
-    planned.merges = tables_.put(planned.plan.merges);
-    return planned;
+    if (std::exchange(planned->step, steps_begun_) != steps_begun_) {
+        plan_attention(args.step.sequences, group, args.window, planned->plan);
+        planned->narrow = step().tables.put(planned->plan.narrow);
+        planned->wide = step().tables.put(planned->plan.wide);
+        planned->merges = step().tables.put(planned->plan.merges);
+    }
+    return *planned;
 }
 
 void CudaBackend::attention(const AttentionArgs& args) {
@@ -51,7 +53,7 @@ void CudaBackend::attention(const AttentionArgs& args) {
                    .scale = args.scale,
                    .window = static_cast<std::int32_t>(std::min(args.window.value_or(window_max), window_max)),
                    .cache = layer,
-                   .blocks = step_.blocks,
+                   .blocks = step().blocks,
                    .narrow = planned.narrow,
                    .wide = planned.wide,
                    .merges = planned.merges,

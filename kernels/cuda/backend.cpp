@@ -49,7 +49,7 @@ int int_of(std::int64_t x) {
 }
 
 CudaBackend::CudaBackend(Format weights, MatmulChoice matmuls, bool fp8)
-    : name_(choose_device()), weights_(weights), fp8_(fp8), matmuls_(std::move(matmuls)), tables_(stream_) {
+    : name_(choose_device()), weights_(weights), fp8_(fp8), matmuls_(std::move(matmuls)) {
     CHECK(weights == Format::float32 || weights == Format::bfloat16, "weights are stored as float32 or bfloat16");
 }
 
@@ -60,13 +60,13 @@ DeviceInfo CudaBackend::info() const {
     std::size_t total = 0;
     check(cudaMemGetInfo(&free, &total), "asking for its memory");
     const std::string library = matmuls_.library == nullptr ? "" : "-" + matmuls_.library->fingerprint();
-    return {.name = "cuda (" + name_ + ")",
-            .fingerprint =
-                std::string("cuda-") + kernels_version + "-" + kernels::name_of(weights_) + (fp8_ ? "-fp8-" : "-") + name_ + library,
-            .matmuls = matmuls_.note,
-            .memory_total = total,
-            .memory_free = free,
-            .has_own_memory = true};
+    return {
+        .name = "cuda (" + name_ + ")",
+        .fingerprint = std::string("cuda-") + kernels_version + "-" + kernels::name_of(weights_) + (fp8_ ? "-fp8-" : "-") + name_ + library,
+        .matmuls = matmuls_.note,
+        .memory_total = total,
+        .memory_free = free,
+        .has_own_memory = true};
 }
 
 std::unique_ptr<Buffer> CudaBackend::allocate(std::size_t bytes) {
@@ -115,13 +115,13 @@ void CudaBackend::copy_block(KvCache& cache, BlockId from, BlockId to) {
     }
 }
 
-void CudaBackend::begin_step(const StepInputs& step) {
-    CHECK(static_cast<std::int64_t>(step.tokens.size()) == step.rows, "a step has one token per row");
-    CHECK(static_cast<std::int64_t>(step.positions.size()) == step.rows, "a step has one position per row");
+void CudaBackend::begin_step(const StepInputs& inputs) {
+    CHECK(static_cast<std::int64_t>(inputs.tokens.size()) == inputs.rows, "a step has one token per row");
+    CHECK(static_cast<std::int64_t>(inputs.positions.size()) == inputs.rows, "a step has one position per row");
     row_blocks_.clear();
     row_slots_.clear();
     sequence_blocks_.clear();
-    for (const StepSequence& sequence : step.sequences) {
+    for (const StepSequence& sequence : inputs.sequences) {
         CHECK(sequence.row_begin == std::ssize(row_blocks_), "sequences cover a step's rows in order");
         CHECK(std::ssize(sequence.blocks) * kv_block_size >= sequence.position + sequence.row_count,
               "a sequence has blocks for all its tokens");
@@ -131,20 +131,52 @@ void CudaBackend::begin_step(const StepInputs& step) {
         }
         sequence_blocks_.insert(sequence_blocks_.end(), sequence.blocks.begin(), sequence.blocks.end());
     }
-    CHECK(std::ssize(row_blocks_) == step.rows, "sequences cover a step's rows");
-    planned_.clear();
-    tables_.clear();
-    step_ = {.rows = step.rows,
-             .tokens = tables_.put(step.tokens),
-             .positions = tables_.put(step.positions),
-             .rope_rows = tables_.put(step.rope_rows),
-             .sample_rows = tables_.put(step.sample_rows),
-             .blocks = tables_.put(sequence_blocks_),
-             .block_of_row = tables_.put(row_blocks_),
-             .slot_of_row = tables_.put(row_slots_)};
+    CHECK(std::ssize(row_blocks_) == inputs.rows, "sequences cover a step's rows");
+    CHECK(steps_begun_ - steps_finished_ < steps_in_flight_max(), "a step is finished before one more is begun");
+    if (steps_finished_ < steps_begun_) step().end.record(stream_);
+    ++steps_begun_;
+    Step& begun = step();
+    begun.tables.clear();
+    begun.rows = inputs.rows;
+    begun.rows_sampled = std::ssize(inputs.sample_rows);
+    begun.tokens = begun.tables.put(inputs.tokens);
+    begun.positions = begun.tables.put(inputs.positions);
+    begun.rope_rows = begun.tables.put(inputs.rope_rows);
+    begun.sample_rows = begun.tables.put(inputs.sample_rows);
+    begun.blocks = begun.tables.put(sequence_blocks_);
+    begun.block_of_row = begun.tables.put(row_blocks_);
+    begun.slot_of_row = begun.tables.put(row_slots_);
+    begun.draws.clear();
+    begun.results = {};
+    take_drawn_tokens(inputs);
 }
 
-void CudaBackend::check_step(const StepInputs& step) const { CHECK(step.rows == step_.rows, "begin_step was told these rows"); }
+void CudaBackend::take_drawn_tokens(const StepInputs& inputs) {
+    if (inputs.drawn.empty()) return;
+    Step& before = step_at(steps_begun_ - 1);
+    drawn_.clear();
+    for (const DrawnRow& each : inputs.drawn) {
+        CHECK(each.row >= 0 && each.row < inputs.rows, "a drawn token is that of a row");
+        CHECK(each.sample_row >= 0 && each.sample_row < std::ssize(before.draws), "the step before has drawn it");
+        drawn_.push_back({.row = int_of(each.row), .sample_row = int_of(each.sample_row)});
+    }
+    run_take_drawn({.tokens = step().tokens,
+                    .drawn = step().tables.put(drawn_),
+                    .results = before.on_device.of<DrawResult>(before.draws.size()),
+                    .count = int_of(std::ssize(drawn_))},
+                   stream_.get());
+    check_launch("begin_step");
+}
+
+void CudaBackend::finish_step() {
+    CHECK(steps_finished_ < steps_begun_, "only a step that was begun is finished");
+    Step& oldest = step_at(++steps_finished_);
+    if (steps_finished_ == steps_begun_) oldest.end.record(stream_);
+    oldest.end.wait();
+    hand_out_results(oldest);
+}
+
+void CudaBackend::check_step(const StepInputs& inputs) { CHECK(inputs.rows == step().rows, "begin_step was told these rows"); }
 
 void CudaBackend::embed(const EmbedArgs& args) {
     check_step(args.step);
@@ -163,8 +195,8 @@ void CudaBackend::embed(const EmbedArgs& args) {
     run_embed({.out = float32_view_of(args.out),
                .tokens = tokens.view(),
                .positions = positions == nullptr ? View{} : positions->view(),
-               .token_of_row = step_.tokens,
-               .position_of_row = step_.positions,
+               .token_of_row = step().tokens,
+               .position_of_row = step().positions,
                .rows = int_of(args.out.rows),
                .hidden = int_of(args.out.columns)},
               stream_.get());
@@ -211,7 +243,8 @@ void CudaBackend::matmul(const MatmulArgs& args) {
 }
 
 void CudaBackend::group_bias(const GroupBiasArgs& args) {
-    std::vector<BiasTable> groups;
+    std::vector<BiasTable>& groups = bias_groups_;
+    groups.clear();
     for (const BiasGroup& group : args.groups) {
         if (group.bias.empty()) continue;
         CHECK(group.bias.size == args.out.columns, "group_bias: one bias per column");
@@ -220,7 +253,7 @@ void CudaBackend::group_bias(const GroupBiasArgs& args) {
     }
     if (groups.empty()) return;
     run_group_bias({.out = float32_view_of(args.out),
-                    .groups = tables_.put(groups),
+                    .groups = step().tables.put(groups),
                     .group_count = int_of(std::ssize(groups)),
                     .columns = int_of(args.out.columns)},
                    stream_.get());
@@ -251,13 +284,13 @@ void CudaBackend::rope_store(const RopeStoreArgs& args) {
               .head_dim = int_of(args.head_dim),
               .table = rotates ? static_cast<const float*>(float32_view_of(args.rope_table).data) : nullptr,
               .table_stride = args.rope_table.stride,
-              .table_row = step_.rope_rows,
+              .table_row = step().rope_rows,
               .q_norm = args.q_norm.empty() ? nullptr : args.q_norm.data,
               .k_norm = args.k_norm.empty() ? nullptr : args.k_norm.data,
               .epsilon = args.norm_epsilon,
               .cache = cache.layer(args.layer),
-              .block_of_row = step_.block_of_row,
-              .slot_of_row = step_.slot_of_row},
+              .block_of_row = step().block_of_row,
+              .slot_of_row = step().slot_of_row},
              stream_.get());
     check_launch("rope_store");
 }
@@ -285,7 +318,7 @@ void CudaBackend::gather_rows(const GatherRowsArgs& args) {
     if (args.out.rows == 0) return;
     run_gather({.out = view_of(args.out),
                 .in = view_of(args.in),
-                .row_of = step_.sample_rows,
+                .row_of = step().sample_rows,
                 .rows = int_of(args.out.rows),
                 .columns = int_of(args.out.columns)},
                stream_.get());

@@ -4,6 +4,7 @@
 // Built twice from the same sources: for a GPU, and on the emulated device of kernels/cuda/emulation for tests.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,7 +38,9 @@ public:
     std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks) override;
     void copy_block(KvCache& cache, BlockId from, BlockId to) override;
 
-    void begin_step(const StepInputs& step) override;
+    std::int64_t steps_in_flight_max() const override { return std::ssize(steps_); }
+    void begin_step(const StepInputs& inputs) override;
+    void finish_step() override;
     void embed(const EmbedArgs& args) override;
     void norm(const NormArgs& args) override;
     void matmul(const MatmulArgs& args) override;
@@ -50,28 +53,56 @@ public:
     void sample(const SampleArgs& args) override;
 
 private:
-    // The step's tables on the device.
-    struct Step {
-        std::int64_t rows = 0;
-        const TokenId* tokens = nullptr;
-        const std::int32_t* positions = nullptr;
-        const std::int32_t* rope_rows = nullptr;
-        const std::int32_t* sample_rows = nullptr;
-        const std::int32_t* blocks = nullptr;        // of all sequences, one after the other
-        const std::int32_t* block_of_row = nullptr;  // that holds the row's own token
-        const std::int32_t* slot_of_row = nullptr;   // its place there
-    };
     // Attention's work list, which all layers of one window share.
     struct PlannedAttention {
         std::int64_t group = 0;
         std::optional<std::int64_t> window;
+        std::optional<std::int64_t> step;  // whose it is
         AttentionPlan plan;
         const AttentionPiece* narrow = nullptr;
         const AttentionPiece* wide = nullptr;
         const AttentionMerge* merges = nullptr;
     };
 
-    void check_step(const StepInputs& step) const;
+    // What a step has on the device and in pinned memory until it is finished, so that the next one can be queued behind it.
+    struct Step {
+        explicit Step(const Stream& stream) : tables(stream) {}
+
+        Tables tables;
+        Event end;  // recorded where the next step begins, or where this one is waited for
+        std::int64_t rows = 0;
+        std::int64_t rows_sampled = 0;
+        TokenId* tokens = nullptr;
+        const std::int32_t* positions = nullptr;
+        const std::int32_t* rope_rows = nullptr;
+        const std::int32_t* sample_rows = nullptr;
+        const std::int32_t* blocks = nullptr;        // of all sequences, one after the other
+        const std::int32_t* block_of_row = nullptr;  // that holds the row's own token
+        const std::int32_t* slot_of_row = nullptr;   // its place there
+
+        // Results, top tokens and targets of what is sampled, in one piece of memory, so that they come back in one copy.
+        std::vector<DrawTable> draws;
+        std::size_t tops_begin = 0;     // bytes
+        std::size_t targets_begin = 0;  // bytes
+        Scratch on_device;
+        PinnedScratch on_host;
+        std::span<SampleResult> results;
+    };
+
+    // What the rows of a draw list, one row's after the other's.
+    struct DrawLists {
+        std::vector<LogitChange> changes;
+        std::vector<TokenId> counted;
+        std::vector<std::uint32_t> allowed;
+        std::vector<TokenId> targets;
+    };
+
+    // Steps are counted from 1; ops are of the step that was begun last.
+    Step& step_at(std::int64_t count) { return steps_[static_cast<std::size_t>(count) % steps_.size()]; }
+    Step& step() { return step_at(steps_begun_); }
+    void take_drawn_tokens(const StepInputs& inputs);
+    static void hand_out_results(Step& step);
+    void check_step(const StepInputs& inputs);
     const PlannedAttention& planned_attention(const AttentionArgs& args);
     View widened(const Matrix& in);
     static void check_launch(const char* op);
@@ -83,18 +114,24 @@ private:
     Stream stream_;
     Stream loads_;
     DevicePool pool_{loads_, stream_};
-    Tables tables_;
-    Step step_;
-    std::vector<std::unique_ptr<PlannedAttention>> planned_;  // of this step
+    std::array<Step, 2> steps_{Step(stream_), Step(stream_)};  // in turn
+    std::int64_t steps_begun_ = 0;
+    std::int64_t steps_finished_ = 0;
+    std::vector<PlannedAttention> planned_;
     Scratch lora_scratch_;
     Scratch widened_scratch_;
     Scratch attention_scratch_;
     Scratch weight_scratch_;
-    Scratch result_scratch_;
     // Kept between steps for their capacity.
     std::vector<std::int32_t> row_blocks_;
     std::vector<std::int32_t> row_slots_;
     std::vector<std::int32_t> sequence_blocks_;
+    std::vector<DrawnTable> drawn_;
+    std::vector<BiasTable> bias_groups_;
+    std::vector<LoraShape> lora_shapes_;
+    LoraPlan lora_plan_;
+    std::vector<LoraTable> lora_tables_;
+    DrawLists draw_lists_;
 };
 
 }  // namespace lorry::kernels::cuda

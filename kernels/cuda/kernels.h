@@ -208,6 +208,7 @@ struct DrawTable {
     std::int32_t prompt_begin = 0;  // of the tokens that penalties count: prompt, then output
     std::int32_t prompt_count = 0;
     std::int32_t output_count = 0;
+    std::int32_t counts_own = 0;  // penalties also count the row's own token
     std::int32_t allowed_begin = 0;
     std::int32_t allowed_words = 0;  // 0: every token may be drawn
     std::int32_t target_begin = 0;
@@ -230,11 +231,26 @@ struct SampleTask {
     const TokenId* counted = nullptr;
     const std::uint32_t* allowed = nullptr;
     const TokenId* targets = nullptr;
-    float* weights = nullptr;  // [rows, vocabulary] scratch
+    float* weights = nullptr;               // [rows, vocabulary] scratch
+    const TokenId* token_of_row = nullptr;  // of the step
+    const std::int32_t* row_of = nullptr;   // the step's row that a row of logits is of
     DrawResult* results = nullptr;
     TokenLogprob* tops = nullptr;
     float* target_logprobs = nullptr;
 };
 void run_sample(const SampleTask& task, cudaStream_t stream);
+
+// tokens[row] = results[sample_row].token.
+struct DrawnTable {
+    std::int32_t row = 0;
+    std::int32_t sample_row = 0;
+};
+struct TakeDrawnTask {
+    TokenId* tokens = nullptr;
+    const DrawnTable* drawn = nullptr;
+    const DrawResult* results = nullptr;
+    int count = 0;
+};
+void run_take_drawn(const TakeDrawnTask& task, cudaStream_t stream);
 
 }  // namespace lorry::kernels::cuda

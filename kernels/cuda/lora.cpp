@@ -19,14 +19,14 @@ View CudaBackend::widened(const Matrix& in) {
 void CudaBackend::lora(const LoraArgs& args) {
     CHECK(args.out.rows == args.in.rows, "lora: out has a row for each row of in");
     CHECK(args.in.format == weights_ || args.in.format == Format::fp8_rows, "lora: in has the format that matmuls read");
-    std::vector<LoraShape> shapes;
+    lora_shapes_.clear();
     std::int64_t rank_sum_max = 0;
     std::int64_t out_features_max = 0;
     std::int64_t row_end = 0;
     for (const LoraGroup& group : args.groups) {
         CHECK(group.row_begin >= row_end && group.row_begin + group.row_count <= args.in.rows, "lora: groups ascend within the rows");
         row_end = group.row_begin + group.row_count;
-        shapes.emplace_back();
+        lora_shapes_.emplace_back();
         if (group.lora == nullptr) continue;
         const auto& lora = static_cast<const CudaLora&>(*group.lora);
         CHECK(lora.in_features() == args.in.columns, "lora: in is [rows, in_features]");
@@ -34,17 +34,17 @@ void CudaBackend::lora(const LoraArgs& args) {
             CHECK(part.out_begin >= 0 && part.out_begin + part.out_features <= args.out.columns, "lora: a part lies in the outputs");
             out_features_max = std::max(out_features_max, part.out_features);
         }
-        shapes.back() = {.rank_sum = lora.rank_sum(), .parts = std::ssize(lora.parts())};
+        lora_shapes_.back() = {.rank_sum = lora.rank_sum(), .parts = std::ssize(lora.parts())};
         rank_sum_max = std::max(rank_sum_max, lora.rank_sum());
     }
     const std::int64_t split_features = lora_split_features(args.in.columns);
-    LoraPlan plan;
-    plan_lora(args.groups, shapes, weights_ == Format::float32 ? 1 : ceil_div(args.in.columns, split_features), plan);
+    LoraPlan& plan = lora_plan_;
+    plan_lora(args.groups, lora_shapes_, weights_ == Format::float32 ? 1 : ceil_div(args.in.columns, split_features), plan);
     if (plan.shrink.empty()) return;
     const View in = args.in.format == Format::fp8_rows ? widened(args.in) : view_of(args.in);
     const auto tables_of = [&](const std::vector<LoraPiece>& pieces) {
-        std::vector<LoraTable> tables;
-        tables.reserve(pieces.size());
+        std::vector<LoraTable>& tables = lora_tables_;
+        tables.clear();
         for (const LoraPiece& piece : pieces) {
             const auto& lora = static_cast<const CudaLora&>(*args.groups[static_cast<std::size_t>(piece.group)].lora);
             tables.push_back(lora.table(lora.parts()[static_cast<std::size_t>(piece.part)]));
@@ -53,7 +53,7 @@ void CudaBackend::lora(const LoraArgs& args) {
             tables.back().slot = piece.slot;
             tables.back().splits = piece.splits;
         }
-        return tables_.put(tables);
+        return step().tables.put(tables);
     };
     run_lora({.out = float32_view_of(args.out),
               .in = in,

@@ -2,6 +2,7 @@
 #include "kernels/cuda/memory.h"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -18,6 +19,24 @@ Stream::Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocki
 // Nothing can be told of a failure here; the next call on the device reports it again.
 Stream::~Stream() { static_cast<void>(cudaStreamDestroy(stream_)); }
 void Stream::wait() const { check(cudaStreamSynchronize(stream_), "waiting for a stream"); }
+
+Event::Event() { check(cudaEventCreate(&event_), "making an event"); }
+Event::~Event() { static_cast<void>(cudaEventDestroy(event_)); }
+void Event::record(const Stream& stream) { check(cudaEventRecord(event_, stream.get()), "recording an event"); }
+void Event::wait() const { check(cudaEventSynchronize(event_), "waiting for an event"); }
+double Event::seconds_since(const Event& begin) const {
+    float milliseconds = 0.0F;
+    check(cudaEventElapsedTime(&milliseconds, begin.event_, event_), "reading an event");
+    return static_cast<double>(milliseconds) * 1e-3;
+}
+
+PinnedMemory::PinnedMemory(std::size_t bytes) : bytes_(bytes) {
+    void* memory = nullptr;
+    check(cudaMallocHost(&memory, bytes), "pinning memory");
+    data_.reset(static_cast<std::byte*>(memory));
+}
+
+void PinnedMemory::Free::operator()(std::byte* memory) const { static_cast<void>(cudaFreeHost(memory)); }
 
 DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
@@ -41,40 +60,24 @@ DeviceMemory::~DeviceMemory() {
     if (data_ != nullptr) static_cast<void>(cudaFree(data_));
 }
 
-std::byte* Scratch::at_least(std::size_t bytes) {
-    if (memory_.bytes() < bytes) {
-        memory_ = DeviceMemory();
-        memory_ = DeviceMemory(bytes);
-    }
-    return memory_.data();
-}
-
-void Tables::FreePinned::operator()(std::byte* memory) const { static_cast<void>(cudaFreeHost(memory)); }
-
-const std::byte* Tables::put_bytes(std::span<const std::byte> table) {
+std::byte* Tables::put_bytes(std::span<const std::byte> table) {
     const std::size_t bytes = (table.size() + table_alignment - 1) / table_alignment * table_alignment;
     while (current_ < pieces_.size() && pieces_[current_].used + bytes > pieces_[current_].device.bytes()) ++current_;
     if (current_ == pieces_.size()) {
-        Piece piece;
         const std::size_t size = std::max(bytes, table_piece_bytes);
-        void* host = nullptr;
-        check(cudaMallocHost(&host, size), "pinning memory for tables");
-        piece.host.reset(static_cast<std::byte*>(host));
-        piece.device = DeviceMemory(size);
-        pieces_.push_back(std::move(piece));
+        pieces_.push_back({.host = PinnedMemory(size), .device = DeviceMemory(size)});
     }
     Piece& piece = pieces_[current_];
     std::byte* const to = piece.device.data() + piece.used;
     if (!table.empty()) {
-        std::memcpy(piece.host.get() + piece.used, table.data(), table.size());
-        check(cudaMemcpyAsync(to, piece.host.get() + piece.used, table.size(), cudaMemcpyHostToDevice, stream_.get()), "copying a table");
+        std::memcpy(piece.host.data() + piece.used, table.data(), table.size());
+        check(cudaMemcpyAsync(to, piece.host.data() + piece.used, table.size(), cudaMemcpyHostToDevice, stream_.get()), "copying a table");
     }
     piece.used += bytes;
     return to;
 }
 
 void Tables::clear() {
-    stream_.wait();
     for (Piece& piece : pieces_) piece.used = 0;
     current_ = 0;
 }

@@ -1,8 +1,7 @@
-// Device memory, streams, scratch that grows and the tables of a step. What owns CUDA's handles is here.
+// Memory of the device and pinned memory of the host, streams, events, scratch that grows and tables. What owns CUDA's handles is here.
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
@@ -25,6 +24,40 @@ private:
     cudaStream_t stream_ = nullptr;
 };
 
+// A place in a stream.
+class Event {
+public:
+    Event();
+    ~Event();
+    Event(const Event&) = delete;
+    Event& operator=(const Event&) = delete;
+    // Behind all that was queued so far.
+    void record(const Stream& stream);
+    // Until the device has come to where it was recorded last.
+    void wait() const;
+    // The device's time from that one to this one, both of which were waited for.
+    double seconds_since(const Event& begin) const;
+
+private:
+    cudaEvent_t event_ = nullptr;
+};
+
+// Memory of the host that the device copies from and to while the host goes on.
+class PinnedMemory {
+public:
+    PinnedMemory() = default;
+    explicit PinnedMemory(std::size_t bytes);
+    std::byte* data() const { return data_.get(); }
+    std::size_t bytes() const { return bytes_; }
+
+private:
+    struct Free {
+        void operator()(std::byte* memory) const;
+    };
+    std::unique_ptr<std::byte, Free> data_;
+    std::size_t bytes_ = 0;
+};
+
 class DeviceMemory {
 public:
     DeviceMemory() = default;
@@ -42,46 +75,49 @@ private:
 };
 
 // Memory that ops use one after the other. It grows to what was asked for most; growing waits for the device.
-class Scratch {
+template <class Memory>
+class GrowingMemory {
 public:
     template <class T>
     T* of(std::size_t count) {
-        return reinterpret_cast<T*>(at_least(count * sizeof(T)));
+        if (memory_.bytes() < count * sizeof(T)) {
+            memory_ = Memory();
+            memory_ = Memory(count * sizeof(T));
+        }
+        return reinterpret_cast<T*>(memory_.data());
     }
 
 private:
-    std::byte* at_least(std::size_t bytes);
-    DeviceMemory memory_;
+    Memory memory_;
 };
+using Scratch = GrowingMemory<DeviceMemory>;
+using PinnedScratch = GrowingMemory<PinnedMemory>;
 
 // What the host tells kernels in tables. Each table is copied to pinned memory and from there to the device in the order of the stream; all
-// are forgotten together, once the stream has read them.
+// are forgotten together.
 class Tables {
 public:
     explicit Tables(const Stream& stream) : stream_(stream) {}
 
     // The device's copy. Valid until clear().
     template <class T>
-    const T* put(std::span<const T> table) {
-        return reinterpret_cast<const T*>(put_bytes(std::as_bytes(table)));
+    T* put(std::span<const T> table) {
+        return reinterpret_cast<T*>(put_bytes(std::as_bytes(table)));
     }
     template <class T>
-    const T* put(const std::vector<T>& table) {
+    T* put(const std::vector<T>& table) {
         return put(std::span<const T>(table));
     }
-    // Waits for the stream.
+    // The stream must have come to where nothing is left that was put here or reads it.
     void clear();
 
 private:
-    struct FreePinned {
-        void operator()(std::byte* memory) const;
-    };
     struct Piece {
-        std::unique_ptr<std::byte, FreePinned> host;
+        PinnedMemory host;
         DeviceMemory device;
         std::size_t used = 0;
     };
-    const std::byte* put_bytes(std::span<const std::byte> table);
+    std::byte* put_bytes(std::span<const std::byte> table);
 
     const Stream& stream_;
     std::vector<Piece> pieces_;

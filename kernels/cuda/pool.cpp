@@ -28,18 +28,13 @@ PooledMemory::~PooledMemory() {
     if (data_ != nullptr) static_cast<void>(cudaFreeAsync(data_, ops_->get()));
 }
 
-void DevicePool::FreePinned::operator()(std::byte* memory) const { static_cast<void>(cudaFreeHost(memory)); }
-
-DevicePool::DevicePool(const Stream& loads, const Stream& ops) : loads_(loads), ops_(ops) {
+DevicePool::DevicePool(const Stream& loads, const Stream& ops) : loads_(loads), ops_(ops), staging_(2 * staging_half_bytes) {
     int device = 0;
     check(cudaGetDevice(&device), "asking for the device");
     cudaMemPool_t pool = nullptr;
     check(cudaDeviceGetDefaultMemPool(&pool, device), "asking for its memory pool");
     std::uint64_t kept = std::numeric_limits<std::uint64_t>::max();
     check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &kept), "keeping the pool's memory");
-    void* pinned = nullptr;
-    check(cudaMallocHost(&pinned, 2 * staging_half_bytes), "pinning memory for copies");
-    staging_.reset(static_cast<std::byte*>(pinned));
 }
 
 void DevicePool::reserve(std::size_t bytes) {
@@ -65,7 +60,7 @@ void DevicePool::upload(std::byte* to, std::span<const std::byte> from) {
     bool second = false;
     for (std::size_t begin = 0; begin < from.size(); begin += staging_half_bytes) {
         const std::size_t bytes = std::min(staging_half_bytes, from.size() - begin);
-        std::byte* const half = staging_.get() + (second ? staging_half_bytes : 0);
+        std::byte* const half = staging_.data() + (second ? staging_half_bytes : 0);
         std::memcpy(half, from.data() + begin, bytes);
         loads_.wait();  // for the other half, which is filled next
         check(cudaMemcpyAsync(to + begin, half, bytes, cudaMemcpyHostToDevice, loads_.get()), "copying to it");

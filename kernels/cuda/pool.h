@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <mutex>
 #include <span>
 #include <utility>
@@ -43,14 +42,10 @@ public:
     void upload(std::byte* to, std::span<const std::byte> from);
 
 private:
-    struct FreePinned {
-        void operator()(std::byte* memory) const;
-    };
-
     const Stream& loads_;
     const Stream& ops_;
     std::mutex staging_mutex_;
-    std::unique_ptr<std::byte, FreePinned> staging_;  // two halves: one is filled while the other travels
+    PinnedMemory staging_;  // two halves: one is filled while the other travels
 };
 
 }  // namespace lorry::kernels::cuda

@@ -13,13 +13,16 @@ void CudaBackend::sample(const SampleArgs& args) {
           "sample: one request and one result per row of logits");
     const std::int64_t vocabulary = args.logits.columns;
     CHECK(vocabulary > 0, "a row of logits holds something");
+    Step& sampled = step();
+    CHECK(sampled.draws.empty(), "sample: once in a step");
     if (args.rows.empty()) return;
     const auto mask_words = static_cast<std::size_t>(ceil_div(vocabulary, 32));
-    std::vector<DrawTable> draws;
-    std::vector<LogitChange> changes;
-    std::vector<TokenId> counted;
-    std::vector<std::uint32_t> allowed;
-    std::vector<TokenId> targets;
+    std::vector<DrawTable>& draws = sampled.draws;
+    auto& [changes, counted, allowed, targets] = draw_lists_;
+    changes.clear();
+    counted.clear();
+    allowed.clear();
+    targets.clear();
     std::int64_t tops = 0;
     for (const SampleRow& row : args.rows) {
         const std::int64_t change_begin = std::ssize(changes);
@@ -28,6 +31,7 @@ void CudaBackend::sample(const SampleArgs& args) {
         const bool counts = repeats || row.presence_penalty != 0.0F || row.frequency_penalty != 0.0F;
         const std::span<const TokenId> prompt = repeats ? row.prompt : std::span<const TokenId>{};
         const std::span<const TokenId> output = counts ? row.output : std::span<const TokenId>{};
+        CHECK(!row.ends_with_drawn || std::ssize(args.rows) == sampled.rows_sampled, "sample: a drawn token is that of a row of the step");
         const std::span<const std::uint32_t> mask = row.allowed.first(std::min(row.allowed.size(), mask_words));
         const auto top_count = std::clamp<std::int64_t>(row.top_logprobs, 0, vocabulary);
         draws.push_back({.chance = cpu::uniform(row.seed, row.position),
@@ -44,6 +48,7 @@ void CudaBackend::sample(const SampleArgs& args) {
                          .prompt_begin = int_of(std::ssize(counted)),
                          .prompt_count = int_of(std::ssize(prompt)),
                          .output_count = int_of(std::ssize(output)),
+                         .counts_own = counts && row.ends_with_drawn ? 1 : 0,
                          .allowed_begin = int_of(std::ssize(allowed)),
                          .allowed_words = int_of(std::ssize(mask)),
                          .target_begin = int_of(std::ssize(targets)),
@@ -62,38 +67,45 @@ void CudaBackend::sample(const SampleArgs& args) {
     for (const TokenId token : counted) CHECK(in_vocabulary(token), "a penalized token is in the vocabulary");
     for (const TokenId token : targets) CHECK(in_vocabulary(token), "a token whose log-probability is wanted is in the vocabulary");
 
-    // Results, top tokens and targets in one piece of memory, so that they come back in one copy.
     const std::size_t rows = args.rows.size();
-    const std::size_t tops_begin = rows * sizeof(DrawResult);
-    const std::size_t targets_begin = tops_begin + static_cast<std::size_t>(tops) * sizeof(TokenLogprob);
-    const std::size_t bytes = targets_begin + targets.size() * sizeof(float);
-    auto* const results = result_scratch_.of<std::byte>(bytes);
+    sampled.tops_begin = rows * sizeof(DrawResult);
+    sampled.targets_begin = sampled.tops_begin + static_cast<std::size_t>(tops) * sizeof(TokenLogprob);
+    const std::size_t bytes = sampled.targets_begin + targets.size() * sizeof(float);
+    auto* const results = sampled.on_device.of<std::byte>(bytes);
     run_sample({.logits = float32_view_of(args.logits),
                 .rows = int_of(args.logits.rows),
                 .vocabulary = int_of(vocabulary),
-                .draws = tables_.put(draws),
-                .changes = tables_.put(changes),
-                .counted = tables_.put(counted),
-                .allowed = tables_.put(allowed),
-                .targets = tables_.put(targets),
+                .draws = sampled.tables.put(draws),
+                .changes = sampled.tables.put(changes),
+                .counted = sampled.tables.put(counted),
+                .allowed = sampled.tables.put(allowed),
+                .targets = sampled.tables.put(targets),
                 .weights = weight_scratch_.of<float>(rows * static_cast<std::size_t>(vocabulary)),
+                .token_of_row = sampled.tokens,
+                .row_of = sampled.sample_rows,
                 .results = reinterpret_cast<DrawResult*>(results),
-                .tops = reinterpret_cast<TokenLogprob*>(results + tops_begin),
-                .target_logprobs = reinterpret_cast<float*>(results + targets_begin)},
+                .tops = reinterpret_cast<TokenLogprob*>(results + sampled.tops_begin),
+                .target_logprobs = reinterpret_cast<float*>(results + sampled.targets_begin)},
                stream_.get());
     check_launch("sample");
-    std::vector<std::byte> host(bytes);
-    read_back(host, results);
-    const auto* const drawn = reinterpret_cast<const DrawResult*>(host.data());
-    const auto* const top = reinterpret_cast<const TokenLogprob*>(host.data() + tops_begin);
-    const auto* const target = reinterpret_cast<const float*>(host.data() + targets_begin);
-    for (std::size_t i = 0; i < rows; ++i) {
-        SampleResult& result = args.results[i];
+    check(cudaMemcpyAsync(sampled.on_host.of<std::byte>(bytes), results, bytes, cudaMemcpyDeviceToHost, stream_.get()),
+          "copying what was sampled");
+    sampled.results = args.results;
+}
+
+void CudaBackend::hand_out_results(Step& step) {
+    const auto* const host = step.on_host.of<std::byte>(0);
+    const auto* const drawn = reinterpret_cast<const DrawResult*>(host);
+    const auto* const top = reinterpret_cast<const TokenLogprob*>(host + step.tops_begin);
+    const auto* const target = reinterpret_cast<const float*>(host + step.targets_begin);
+    for (std::size_t i = 0; i < step.results.size(); ++i) {
+        const DrawTable& draw = step.draws[i];
+        SampleResult& result = step.results[i];
         result.token = drawn[i].token;
         result.is_finite = drawn[i].is_finite != 0;
-        result.logprob = args.rows[i].want_logprob && args.rows[i].draw ? drawn[i].logprob : 0.0F;
-        result.top.assign(top + draws[i].top_begin, top + draws[i].top_begin + draws[i].top_count);
-        result.targets.assign(target + draws[i].target_begin, target + draws[i].target_begin + draws[i].target_count);
+        result.logprob = drawn[i].logprob;
+        result.top.assign(top + draw.top_begin, top + draw.top_begin + draw.top_count);
+        result.targets.assign(target + draw.target_begin, target + draw.target_begin + draw.target_count);
     }
 }
 

@@ -1,5 +1,6 @@
-// Draws tokens and looks up log-probabilities; a block per row of logits. Sums are in float64 and in an order given by the vocabulary's
-// size, the random number is a function of (seed, position), so a row's result does not depend on the rows beside it.
+// Draws tokens and looks up log-probabilities, a block per row of logits, and puts drawn tokens into the next step. Sums are in float64 and
+// in an order given by the vocabulary's size, the random number is a function of (seed, position), so a row's result does not depend on the
+// rows beside it.
 //
 // What top_k and top_p keep is found by bisecting the weights' bits (weights are not negative, so bits order as values): the cut is the
 // lightest kept weight and, among its equals, the highest kept id.
@@ -107,6 +108,7 @@ __device__ void change_logits(const SampleTask& task, const Row& row) {
     for (int i = thread_in_block(); i < draw.change_count; i += block_threads()) atomic_or(&marks[changes[i].token], is_changed);
     for (int i = thread_in_block(); i < draw.prompt_count; i += block_threads()) atomic_or(&marks[counted[i]], in_prompt);
     for (int i = thread_in_block(); i < draw.output_count; i += block_threads()) atomic_add(&marks[counted[draw.prompt_count + i]], 1U);
+    if (draw.counts_own != 0 && thread_in_block() == 0) atomic_add(&marks[task.token_of_row[task.row_of[block().x]]], 1U);
     barrier();
     row.each_token([&](int i) {
         const std::uint32_t mark = marks[i];
@@ -223,7 +225,8 @@ __device__ TokenId draw_kept(const Row& row, Shared& shared, const Cut& cut, Tok
 
 __device__ TokenId draw_token(const SampleTask& task, const Row& row, Key largest, Shared& shared) {
     const float* logits = row.logits;
-    if (row.draw.change_count + row.draw.prompt_count + row.draw.output_count + row.draw.allowed_words > 0) {
+    const DrawTable& draw = row.draw;
+    if (draw.change_count + draw.prompt_count + draw.output_count + draw.counts_own + draw.allowed_words > 0) {
         change_logits(task, row);
         logits = row.weights;
         largest = largest_of(row, logits, shared, ~Key{0});
@@ -255,11 +258,21 @@ __global__ void __launch_bounds__(threads_most) sample(SampleTask task) {
     }
 }
 
+__global__ void take_drawn(TakeDrawnTask task) {
+    for (int i = thread_in_block(); i < task.count; i += block_threads()) {
+        task.tokens[task.drawn[i].row] = task.results[task.drawn[i].sample_row].token;
+    }
+}
+
 }  // namespace
 
 void run_sample(const SampleTask& task, cudaStream_t stream) {
     const int threads = threads_for(ceil_div(task.vocabulary, tokens_per_thread), threads_most);
     launch(sample, {.blocks = {task.rows}, .threads = threads, .shared_bytes = sizeof(Shared), .stream = stream}, task);
+}
+
+void run_take_drawn(const TakeDrawnTask& task, cudaStream_t stream) {
+    launch(take_drawn, {.blocks = {}, .threads = threads_for(task.count, threads_most), .shared_bytes = 0, .stream = stream}, task);
 }
 
 }  // namespace lorry::kernels::cuda

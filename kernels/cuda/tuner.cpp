@@ -27,30 +27,16 @@ constexpr int runs_max = 200;
 constexpr std::size_t noise_elements = std::size_t{1} << 20;
 constexpr std::size_t alignment = 256;  // bytes, of one weight among those that are walked through
 
-class Event {
-public:
-    Event() { check(cudaEventCreate(&event_), "making an event"); }
-    ~Event() { static_cast<void>(cudaEventDestroy(event_)); }
-    Event(const Event&) = delete;
-    Event& operator=(const Event&) = delete;
-    cudaEvent_t get() const { return event_; }
-
-private:
-    cudaEvent_t event_ = nullptr;
-};
-
 // The device's time for what `queue` queues on the stream.
 template <class Queue>
 double seconds_of(const Stream& stream, const Queue& queue) {
-    const Event begin;
-    const Event end;
-    check(cudaEventRecord(begin.get(), stream.get()), "recording an event");
+    Event begin;
+    Event end;
+    begin.record(stream);
     queue();
-    check(cudaEventRecord(end.get(), stream.get()), "recording an event");
-    check(cudaEventSynchronize(end.get()), "waiting for an event");
-    float milliseconds = 0.0F;
-    check(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "reading an event");
-    return static_cast<double>(milliseconds) * 1e-3;
+    end.record(stream);
+    end.wait();
+    return end.seconds_since(begin);
 }
 
 // Per run, of as many as fit into the time; the first is not counted.

@@ -119,10 +119,10 @@ class Invariance : public testing::TestWithParam<Stored> {
 protected:
     static constexpr const char* checkpoint = "llama-gqa-linear";
 
-    // Each request in an engine that has nothing else to do.
+    // Each request in an engine that has nothing else to do, and reads each step before it launches the next.
     std::map<RequestId, std::string> alone(const std::vector<Request>& requests) {
         std::map<RequestId, std::string> expected;
-        Rig rig(GetParam(), checkpoint, {.prefix_cache = false});
+        Rig rig(GetParam(), checkpoint, {.prefix_cache = false, .steps_in_flight = 1});
         for (const Request& request : requests) {
             for (const auto& [id, result] : rig.run({request})) expected[id] = told(result);
         }
@@ -213,6 +213,52 @@ TEST_P(Invariance, HoldsForForks) {
     const auto results = rig.run({first, fork});
     EXPECT_EQ(told(results.at(first.id)), expected);
     EXPECT_EQ(results.at(100).tokens, results.at(first.id).tokens);
+}
+
+// Ends that only the drawn token tells, cancels and forks, each with a step in flight on a device that takes more than one.
+TEST_P(Invariance, HoldsWhenOthersEndForkAndGoInTheMiddle) {
+    const ModelConfig config = Rig(GetParam(), checkpoint, {}).model->config();
+    std::vector<Request> requests = mixed_requests(config);
+    for (Request& request : requests) {
+        for (TokenId token = static_cast<TokenId>(request.id % 4); request.id % 3 != 0 && token < config.vocabulary; token += 12) {
+            request.end_tokens.push_back(token);
+        }
+    }
+    std::map<RequestId, std::string> expected = alone(requests);
+    Request fork = requests[9];
+    fork.id = 100;
+    fork.fork = Fork{.leader = requests[9].id, .tokens = static_cast<std::int64_t>(fork.prompt.size()) - 1};
+    fork.final_targets.clear();
+    fork.score_begin.reset();
+    const std::vector<Request> one{fork};
+    expected.merge(alone(one));
+    const std::vector<RequestId> cancelled{4, 11};
+
+    Rig rig(GetParam(), checkpoint, {.sequences_max = 7, .step_rows_max = 40});
+    requests.push_back(fork);
+    for (const Request& request : requests) rig.engine->submit(request);
+    std::map<RequestId, Result> results;
+    StepOutput output;
+    std::size_t started = 0;
+    while (rig.engine->has_work()) {
+        if (!rig.engine->step(output)) rig.engine->wait_for_adapters(std::chrono::milliseconds(5));
+        for (const RequestId id : output.started) {
+            if (std::ranges::find(cancelled, id) != cancelled.end()) rig.engine->cancel(id);
+            ++started;
+        }
+        rig.engine->check_integrity();
+        for (Result& result : output.results) {
+            const RequestId id = result.id;
+            results.emplace(id, std::move(result));
+        }
+    }
+    EXPECT_EQ(started, requests.size());
+    EXPECT_TRUE(std::ranges::any_of(results, [](const auto& one_of) { return one_of.second.finish == FinishReason::stop; }));
+    for (const RequestId id : cancelled) {
+        expected.erase(id);
+        results.erase(id);
+    }
+    expect_same(results, expected);
 }
 
 // Pins: under dynamic NTK a prompt beyond the original context has rope frequencies of its own length, so that the keys of one prompt are

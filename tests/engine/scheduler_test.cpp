@@ -120,6 +120,24 @@ TEST(PlanStep, HoldsBackWhoseNextBlockIsBeingWrittenInThisStep) {
     EXPECT_EQ(planned({}, std::vector{partly, partly}, 100, part), "run | admit 0:40 1:24 | preempt") << "no block is completed";
 }
 
+TEST(PlanStep, HoldsBackWhoseNextBlockAStepInFlightWrites) {
+    const auto text = chain_of(1, 10);
+    SequenceView first = sequence(10, 0);
+    first.blocks_ahead = std::span(text).first(2);
+    first.next_is_reusable = true;
+    SequenceView running = sequence(9, 8);
+    EXPECT_EQ(planned(std::vector{running}, std::vector{first}, 100), "run 0:1 | admit 0:10 | preempt");
+    running.blocks_in_flight = std::span(text).first(2);
+    EXPECT_EQ(planned(std::vector{running}, std::vector{first}, 100), "run 0:1 | admit | preempt");
+}
+
+// A sequence whose last token is being drawn has no row before that is read, and does not stand in the way of others.
+TEST(PlanStep, LeavesOutWhoWaitsForAStepInFlight) {
+    const std::vector<SequenceView> running{sequence(8, 8, 0), sequence(9, 8, 1)};
+    EXPECT_EQ(planned(running, std::vector{sequence(6, 0)}, 100), "run 1:1 | admit 0:6 | preempt");
+    EXPECT_EQ(planned(std::span(running).first(1), {}, 0), "run | admit | preempt");
+}
+
 // Pins: a request is held back only for a block that comes in this step, so each step it waits brings it one block nearer; and everybody
 // ends, with every block computed by one sequence alone unless both were running before.
 TEST(PlanStep, LetsEverybodyFinishAndComputesSharedBlocksOnce) {

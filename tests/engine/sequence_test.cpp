@@ -25,7 +25,7 @@ struct Drawn {
         request.stream = stream;
         Sequence sequence(std::move(request), 0, {}, tokenizer());
         for (const TokenId id : ids) {
-            const bool ended = sequence.accept({.token = id, .logprob = -1.0F}, 1000);
+            const bool ended = sequence.accept({.token = id, .logprob = -1.0F});
             if (stream) deltas.push_back(sequence.take_delta(ended));
             if (ended) break;
         }
@@ -60,10 +60,25 @@ TEST(Sequence, KeepsItsPromptOnce) {
     EXPECT_TRUE(sequence.request().prompt.empty());
     EXPECT_EQ(sequence.tokens, (std::vector<TokenId>{1, 2, 3}));
     EXPECT_EQ(sequence.prompt_tokens(), 3);
-    sequence.accept({.token = 7, .logprob = 0.0F}, 100);
+    sequence.accept({.token = 7, .logprob = 0.0F});
     EXPECT_EQ(sequence.prompt().size(), 3U);
     EXPECT_EQ(sequence.output().size(), 1U);
     EXPECT_EQ(sequence.take_result().tokens, std::vector<TokenId>{7});
+}
+
+// What is being drawn is there to be computed, unless it is the last token for sure.
+TEST(Sequence, IsSeenAsIfWhatIsInFlightHadBeenRead) {
+    Request request{.id = 1, .prompt = {1, 2, 3}};
+    request.max_tokens = 2;
+    Sequence sequence(std::move(request), 0, {}, tokenizer());
+    const auto seen = [&] { return std::pair(sequence.view().computed, sequence.view().known); };
+    sequence.in_flight = {.rows = 3, .draws = 1, .draw_row = 0};
+    EXPECT_EQ(seen(), std::pair(std::int64_t{3}, std::int64_t{4}));
+    sequence.computed = 3;
+    EXPECT_FALSE(sequence.accept({.token = 7, .logprob = 0.0F}));
+    sequence.in_flight = {.rows = 1, .draws = 1, .draw_row = 0};
+    EXPECT_EQ(seen(), std::pair(std::int64_t{4}, std::int64_t{4}));
+    EXPECT_TRUE(sequence.accept({.token = 8, .logprob = 0.0F}));
 }
 
 TEST(Sequence, TellsWhereEachTokenBeginsInCharacters) {

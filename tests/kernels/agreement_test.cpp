@@ -93,6 +93,7 @@ TEST_P(Agreement, EmbedReadsRowsOfTheTiedHeadExactly) {
         EXPECT_EQ(out.read().data, want.data);
         EXPECT_TRUE(out.padding_is_untouched());
     }
+    backend_->finish_step();
 }
 
 TEST_P(Agreement, NormsOfAnyWidth) {
@@ -347,6 +348,7 @@ TEST_P(Agreement, OpsWriteTheInputFormatOfTheNextMatmul) {
             const Memory gathered(*backend_, 3, columns, format);
             backend_->gather_rows({.out = gathered.matrix(), .in = narrow.matrix(), .step = step});
             for (std::int64_t i = 0; i < 3; ++i) EXPECT_EQ(gathered.read_row(i), narrow.read_row(wanted[static_cast<std::size_t>(i)]));
+            backend_->finish_step();
 
             // A low-rank update reads what the row holds; on the GPU of a row of fp8 what the format of the adapters leaves of it.
             if (GetParam().is_gpu() && format != Format::fp8_rows && format != weights()) continue;
@@ -419,6 +421,7 @@ TEST_P(Agreement, GroupBiasAndGatherRowsAreExact) {
     backend_->gather_rows({.out = gathered.matrix(), .in = rows.matrix(), .step = step});
     for (std::int64_t i = 0; i < 3; ++i) EXPECT_EQ(gathered.read_row(i), rows.read_row(wanted[static_cast<std::size_t>(i)]));
     EXPECT_TRUE(gathered.padding_is_untouched());
+    backend_->finish_step();
 }
 
 // Pins: what a matmul reads is what the op before it computed, rounded once.

@@ -158,6 +158,7 @@ protected:
         for (const Slice& slice : slices) {
             for (std::int64_t i = 0; i < slice.rows; ++i, ++row) outputs[slice.index].push_back(out.read_row(row));
         }
+        backend.finish_step();
     }
 
     // Whose tolerance holds for a cache.

@@ -11,7 +11,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/emulation/runtime.h"
+#include "kernels/cuda/memory.h"
 
 namespace lorry::kernels::cuda {
 
@@ -407,6 +407,40 @@ TEST(Emulation, AnAdapterIsLoadedAndDroppedWithoutWaitingForTheDevice) {
         EXPECT_EQ(lora->bytes(), (8 * 104 + 100 * 8) * sizeof(Bfloat16));
     }
     EXPECT_EQ(emulation::device_wide_waits(), before);
+}
+
+// A stream's work runs when it is waited for, so that a host that does not wait sees what it gets.
+TEST(Emulation, WhatIsQueuedRunsInOrderWhenItIsWaitedForAndNotBefore) {
+    const Stream stream;
+    Event half_way;
+    const PinnedMemory there(sizeof(int));
+    const PinnedMemory back(sizeof(int));
+    const DeviceMemory device(sizeof(int));
+    const auto value = [](const PinnedMemory& memory) -> int& { return *reinterpret_cast<int*>(memory.data()); };
+    const auto copy = [&](void* to, const void* from, cudaMemcpyKind kind) {
+        check(cudaMemcpyAsync(to, from, sizeof(int), kind, stream.get()), "copying");
+    };
+    value(there) = 1;
+    value(back) = 0;
+    copy(device.data(), there.data(), cudaMemcpyHostToDevice);
+    half_way.record(stream);
+    copy(back.data(), device.data(), cudaMemcpyDeviceToHost);
+    value(there) = 2;  // too early
+    half_way.wait();
+    value(there) = 3;
+    EXPECT_EQ(value(back), 0) << "read too early";
+    stream.wait();
+    EXPECT_EQ(value(back), 2);
+
+    // Memory that is not pinned is read before the call returns, and what is freed waits for those who use it.
+    int plain = 4;
+    {
+        const DeviceMemory freed(sizeof(int));
+        copy(freed.data(), &plain, cudaMemcpyHostToDevice);
+        plain = 5;
+        copy(back.data(), freed.data(), cudaMemcpyDeviceToHost);
+    }
+    EXPECT_EQ(value(back), 4);
 }
 
 // Pins: what is longer than the pinned memory it passes through arrives whole.

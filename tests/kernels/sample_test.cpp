@@ -27,7 +27,9 @@ protected:
         for (std::size_t i = 0; i < all.data.size(); ++i) all.data[i] = static_cast<double>(logits[i % logits.size()]);
         const Memory memory(*backend, all);
         std::vector<SampleResult> results(rows.size());
+        backend->begin_step({});
         backend->sample({.logits = memory.matrix(), .rows = rows, .results = results});
+        backend->finish_step();
         return results;
     }
 

@@ -146,6 +146,7 @@ void StepDriver::step(const std::vector<Sequence*>& sequences, std::int64_t chun
         backend_.read_back(std::as_writable_bytes(std::span(values)), logits.slice_rows(row, 1).data);
         sampled[static_cast<std::size_t>(row)]->logits.push_back(std::move(values));
     }
+    backend_.finish_step();
 }
 
 void StepDriver::generate(const std::vector<Sequence*>& sequences, std::int64_t tokens, std::int64_t chunk) {

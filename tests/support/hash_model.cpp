@@ -24,6 +24,7 @@ public:
         return tokens[static_cast<std::size_t>(block * hash_block_size + position % hash_block_size)];
     }
     std::vector<TokenId> tokens;
+    std::vector<TokenId> step_tokens;  // of the step that was begun last
 };
 
 // Row r of the "logits" holds the hash of the tokens up to row r.
@@ -31,30 +32,50 @@ std::uint64_t& hash_at(const kernels::Matrix& logits, std::size_t row) { return 
 
 class HashBackend final : public kernels::Backend {
 public:
+    explicit HashBackend(std::int64_t steps_in_flight) : steps_(static_cast<std::size_t>(steps_in_flight)) {}
     kernels::DeviceInfo info() const override { return {.name = "hash", .fingerprint = "hash", .memory_total = 0, .memory_free = 0}; }
     std::int64_t block_size() const override { return hash_block_size; }
     std::size_t kv_block_bytes(const kernels::KvShape&) const override { return hash_block_size; }
     std::unique_ptr<kernels::KvCache> make_kv_cache(const kernels::KvShape&, std::int64_t blocks) override {
-        return std::make_unique<TokenCache>(blocks);
+        auto cache = std::make_unique<TokenCache>(blocks);
+        cache_ = cache.get();
+        return cache;
     }
     void copy_block(kernels::KvCache& cache, BlockId from, BlockId to) override {
         auto& tokens = dynamic_cast<TokenCache&>(cache).tokens;
         std::copy_n(tokens.begin() + from * hash_block_size, hash_block_size, tokens.begin() + to * hash_block_size);
     }
-    void begin_step(const kernels::StepInputs&) override {}
+    std::int64_t steps_in_flight_max() const override { return std::ssize(steps_); }
+    void begin_step(const kernels::StepInputs& inputs) override {
+        CHECK(begun_ - finished_ < steps_.size(), "a step is finished before one more is begun");
+        const std::vector<kernels::SampleResult>& before = step_at(begun_).drawn;
+        cache_->step_tokens.assign(inputs.tokens.begin(), inputs.tokens.end());
+        CHECK(inputs.drawn.empty() || finished_ < begun_, "what a step drew that was finished is known");
+        for (const kernels::DrawnRow& each : inputs.drawn) {
+            cache_->step_tokens[static_cast<std::size_t>(each.row)] = before.at(static_cast<std::size_t>(each.sample_row)).token;
+        }
+        step_at(++begun_) = {};
+    }
+    void finish_step() override {
+        CHECK(finished_ < begun_, "only a step that was begun is finished");
+        const Step& oldest = step_at(++finished_);
+        std::ranges::copy(oldest.drawn, oldest.results.begin());
+    }
     void sample(const kernels::SampleArgs& args) override {
         CHECK(args.rows.size() == args.results.size(), "one result per row");
+        Step& step = step_at(begun_);
+        step.results = args.results;
         for (std::size_t i = 0; i < args.rows.size(); ++i) {
             const kernels::SampleRow& row = args.rows[i];
+            const std::uint64_t seen = row.prompt.size() + row.output.size() + (row.ends_with_drawn ? 1 : 0);
+            CHECK(!row.draw || row.position == seen, "prompt and output are all that stands before the token to be drawn");
             const std::uint64_t hash = hash_at(args.logits, i);
-            kernels::SampleResult& result = args.results[i];
+            kernels::SampleResult& result = step.drawn.emplace_back();
             result.token = next_token(hash);
             while (std::ranges::find(row.banned, result.token) != row.banned.end()) {
                 result.token = static_cast<TokenId>((result.token + 1) % hash_vocabulary);
             }
             result.logprob = hash_logprob(hash, result.token);
-            result.top.clear();
-            result.targets.clear();
             for (const TokenId target : row.targets) result.targets.push_back(hash_logprob(hash, target));
         }
     }
@@ -77,6 +98,17 @@ public:
     void gather_rows(const kernels::GatherRowsArgs&) override { unused(); }
 
 private:
+    struct Step {
+        std::vector<kernels::SampleResult> drawn;
+        std::span<kernels::SampleResult> results;
+    };
+    Step& step_at(std::size_t count) { return steps_[count % steps_.size()]; }
+
+    TokenCache* cache_ = nullptr;  // the one that was made last
+    std::vector<Step> steps_;      // in turn
+    std::size_t begun_ = 0;
+    std::size_t finished_ = 0;
+
     static std::unique_ptr<kernels::Buffer> unused() { CHECK(false, "the hash model calls no arithmetic"); }
 };
 
@@ -106,7 +138,7 @@ public:
             for (std::int64_t i = 0; i < sequence.row_count; ++i) {
                 const auto row = static_cast<std::size_t>(sequence.row_begin + i);
                 CHECK(step.positions[row] == sequence.position + i, "positions follow the sequence");
-                cache.at(sequence.blocks, sequence.position + i) = step.tokens[row];
+                cache.at(sequence.blocks, sequence.position + i) = cache.step_tokens[row];
             }
             std::vector<TokenId> seen;
             for (std::int64_t position = 0; position < sequence.position + sequence.row_count; ++position) {
@@ -137,7 +169,7 @@ float hash_logprob(std::uint64_t hash, TokenId token) {
     return -1.0F - static_cast<float>((hash ^ static_cast<std::uint64_t>(token) * 0x9E3779B97F4A7C15U) % 1000) / 100.0F;
 }
 
-std::unique_ptr<kernels::Backend> make_hash_backend() { return std::make_unique<HashBackend>(); }
+std::unique_ptr<kernels::Backend> make_hash_backend(std::int64_t steps_in_flight) { return std::make_unique<HashBackend>(steps_in_flight); }
 
 std::unique_ptr<engine::Model> make_hash_model(std::int64_t max_positions, std::int64_t rows_max, std::int64_t sample_rows_max) {
     return std::make_unique<HashModel>(max_positions, rows_max, sample_rows_max);

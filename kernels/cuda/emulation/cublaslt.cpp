@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/cuda/device.h"
-#include "kernels/cuda/emulation/runtime.h"
+#include "kernels/cuda/emulation/stream.h"
 
 namespace lorry::kernels::cuda {
 
@@ -134,7 +134,7 @@ float sum_of(Kind kind, const Bfloat16* in, const Bfloat16* weight, std::int64_t
 
 Status multiply(lt::Handle handle, lt::Matmul matmul, const void* alpha, const void* a, lt::Layout a_layout, const void* b,
                 lt::Layout b_layout, const void* beta, const void* c, lt::Layout c_layout, void* d, lt::Layout d_layout,
-                const Algorithm* algorithm, void* workspace, std::size_t workspace_bytes, cudaStream_t) {
+                const Algorithm* algorithm, void* workspace, std::size_t workspace_bytes, cudaStream_t stream) {
     Heuristic needs;
     const Status status = algo_check(handle, matmul, a_layout, b_layout, c_layout, d_layout, algorithm, &needs);
     if (status != Status::success) return status;
@@ -146,19 +146,20 @@ Status multiply(lt::Handle handle, lt::Matmul matmul, const void* alpha, const v
                              (needs.workspace_bytes == 0 || workspace != nullptr);
     if (!is_callable || *static_cast<const float*>(alpha) != 1.0F) return Status::invalid_value;
     const bool accumulates = *static_cast<const float*>(beta) != 0.0F;
-    const Kind kind = kind_of(*algorithm);
-    const auto features = static_cast<std::int64_t>(a_layout->rows);
-    for (std::uint64_t row = 0; row < d_layout->columns; ++row) {
-        const auto* const in = static_cast<const Bfloat16*>(b) + static_cast<std::int64_t>(row) * b_layout->stride;
-        auto* const out = static_cast<float*>(d) + static_cast<std::int64_t>(row) * d_layout->stride;
-        for (std::uint64_t i = 0; i < d_layout->rows; ++i) {
-            const auto* const weight = static_cast<const Bfloat16*>(a) + static_cast<std::int64_t>(i) * a_layout->stride;
-            const float start = accumulates ? out[i] : 0.0F;
-            const float sum = sum_of(kind, in, weight, features, row, d_layout->columns, start);
-            out[i] = accumulates && kind != Kind::starts_from_out ? start + sum : sum;
+    queue(stream, [=, kind = kind_of(*algorithm), weights = *a_layout, ins = *b_layout, outs = *d_layout] {
+        const auto features = static_cast<std::int64_t>(weights.rows);
+        for (std::uint64_t row = 0; row < outs.columns; ++row) {
+            const auto* const in = static_cast<const Bfloat16*>(b) + static_cast<std::int64_t>(row) * ins.stride;
+            auto* const out = static_cast<float*>(d) + static_cast<std::int64_t>(row) * outs.stride;
+            for (std::uint64_t i = 0; i < outs.rows; ++i) {
+                const auto* const weight = static_cast<const Bfloat16*>(a) + static_cast<std::int64_t>(i) * weights.stride;
+                const float start = accumulates ? out[i] : 0.0F;
+                const float sum = sum_of(kind, in, weight, features, row, outs.columns, start);
+                out[i] = accumulates && kind != Kind::starts_from_out ? start + sum : sum;
+            }
         }
-    }
-    pass(microseconds_of(kind, d_layout->columns));
+        pass(microseconds_of(kind, outs.columns));
+    });
     ++matmuls;
     return Status::success;
 }

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "kernels/cuda/emulation/machine.h"
-#include "kernels/cuda/emulation/runtime.h"
+#include "kernels/cuda/emulation/stream.h"
 
 // A function is one function on the host, whoever calls it.
 #define __global__
@@ -236,9 +236,12 @@ inline void atomic_or(std::uint32_t* to, std::uint32_t x) { __atomic_fetch_or(to
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const Launch& how, Arguments&&... arguments) {
     const std::tuple<Parameters...> values(static_cast<Parameters>(std::forward<Arguments>(arguments))...);
-    emulation::run({.grid = {how.blocks.x, how.blocks.y, how.blocks.z}, .threads = how.threads, .shared_bytes = how.shared_bytes},
-                   [&] { std::apply(kernel, values); });
-    emulation::pass(1.0);
+    const emulation::Shape shape{
+        .grid = {how.blocks.x, how.blocks.y, how.blocks.z}, .threads = how.threads, .shared_bytes = how.shared_bytes};
+    emulation::queue(how.stream, [=] {
+        emulation::run(shape, [&] { std::apply(kernel, values); });
+        emulation::pass(1.0);
+    });
 }
 
 }  // namespace lorry::kernels::cuda

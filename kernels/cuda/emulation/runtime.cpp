@@ -4,6 +4,15 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <map>
+#include <mutex>
+
+#include "kernels/cuda/emulation/stream.h"
+
+using lorry::kernels::cuda::emulation::queue;
+using lorry::kernels::cuda::emulation::run_all_queued;
+using lorry::kernels::cuda::emulation::run_queued;
 
 namespace {
 
@@ -16,6 +25,22 @@ constexpr std::size_t filled_bytes_most = std::size_t{64} << 20;
 std::atomic<std::uint64_t> waits{0};
 
 std::atomic<double> microseconds_passed{0.0};
+
+// What the device copies from and to by itself: begin and end of each piece.
+struct PinnedMemory {
+    std::mutex mutex;
+    std::map<const std::byte*, const std::byte*> pieces;
+};
+PinnedMemory& pinned() {
+    static PinnedMemory instance;
+    return instance;
+}
+bool is_pinned(const void* memory) {
+    const std::lock_guard lock(pinned().mutex);
+    const auto* const at = static_cast<const std::byte*>(memory);
+    const auto after = pinned().pieces.upper_bound(at);
+    return after != pinned().pieces.begin() && at < std::prev(after)->second;
+}
 
 cudaError_t allocate(void** memory, std::size_t bytes) {
     if (posix_memalign(memory, alignment, bytes) != 0) return cudaErrorMemoryAllocation;
@@ -54,6 +79,7 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
 }
 cudaError_t cudaFree(void* memory) {
     ++waits;
+    run_all_queued();
     std::free(memory);
     return cudaSuccess;
 }
@@ -61,8 +87,8 @@ cudaError_t cudaMallocAsync(void** memory, std::size_t bytes, cudaStream_t) {
     if (bytes <= filled_bytes_most) return allocate(memory, bytes);
     return posix_memalign(memory, alignment, bytes) == 0 ? cudaSuccess : cudaErrorMemoryAllocation;
 }
-cudaError_t cudaFreeAsync(void* memory, cudaStream_t) {
-    std::free(memory);
+cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
+    queue(stream, [memory] { std::free(memory); });
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
@@ -70,30 +96,43 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
     return cudaSuccess;
 }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
-cudaError_t cudaMallocHost(void** memory, std::size_t bytes) { return cudaMalloc(memory, bytes); }
-cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
-    std::memcpy(to, from, bytes);
-    return cudaSuccess;
+cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
+    const cudaError_t error = cudaMalloc(memory, bytes);
+    const auto* const begin = static_cast<const std::byte*>(*memory);
+    const std::lock_guard lock(pinned().mutex);
+    if (error == cudaSuccess) pinned().pieces.emplace(begin, begin + bytes);
+    return error;
+}
+cudaError_t cudaFreeHost(void* memory) {
+    run_all_queued();
+    {
+        const std::lock_guard lock(pinned().mutex);
+        pinned().pieces.erase(static_cast<const std::byte*>(memory));
+    }
+    return cudaFree(memory);
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+    queue(stream, [=] { std::memcpy(to, from, bytes); });
+    // The device cannot reach other memory of the host by itself.
+    const bool runs_alone = kind == cudaMemcpyDeviceToDevice || is_pinned(kind == cudaMemcpyHostToDevice ? from : to);
+    return runs_alone ? cudaSuccess : cudaStreamSynchronize(stream);
 }
 cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
-                              std::size_t height, cudaMemcpyKind, cudaStream_t) {
-    for (std::size_t row = 0; row < height; ++row)
-        std::memcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width);
+                              std::size_t height, cudaMemcpyKind, cudaStream_t stream) {
+    queue(stream, [=] {
+        for (std::size_t row = 0; row < height; ++row)
+            std::memcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width);
+    });
     return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t) {
-    std::memset(to, value, bytes);
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+    queue(stream, [=] { std::memset(to, value, bytes); });
     return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-    *stream = nullptr;
-    return cudaSuccess;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 
 struct EmulatedEvent {
+    cudaStream_t stream = nullptr;
+    std::atomic<int> ahead{0};  // times it was recorded and the stream has not come there
     double microseconds = 0.0;
 };
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
@@ -101,14 +140,23 @@ cudaError_t cudaEventCreate(cudaEvent_t* event) {
     return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    cudaEventSynchronize(event);
     delete event;
     return cudaSuccess;
 }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-    event->microseconds = microseconds_passed;
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    event->stream = stream;
+    ++event->ahead;
+    queue(stream, [event] {
+        --event->ahead;
+        event->microseconds = microseconds_passed;
+    });
     return cudaSuccess;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    run_queued(event->stream, [event] { return event->ahead == 0; });
+    return cudaSuccess;
+}
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
     *milliseconds = static_cast<float>((end->microseconds - begin->microseconds) * 1e-3);
     return cudaSuccess;

@@ -1,5 +1,5 @@
-// The part of CUDA's runtime that Lorry calls, for the emulated device: the same names and signatures as cuda_runtime_api.h, everything
-// done at once and in order. Device memory is host memory of exactly the wanted size. kernels/cuda/runtime.h chooses between the two.
+// The part of CUDA's runtime that Lorry calls, for the emulated device: the same names and signatures as cuda_runtime_api.h. Device memory
+// is host memory of exactly the wanted size; when queued work runs, stream.h says. kernels/cuda/runtime.h chooses between the two.
 #pragma once
 
 #include <cstddef>

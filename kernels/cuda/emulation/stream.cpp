@@ -1,0 +1,74 @@
+// The queues; see stream.h.
+#include "kernels/cuda/emulation/stream.h"
+
+#include <deque>
+#include <mutex>
+#include <set>
+#include <utility>
+
+struct EmulatedStream {
+    std::mutex mutex;
+    std::deque<lorry::kernels::cuda::emulation::Work> queued;
+};
+
+namespace {
+
+// All streams of the process. A lock of one of them may be taken under this one, never the other way round.
+struct Streams {
+    std::mutex mutex;
+    std::set<cudaStream_t> all;
+};
+Streams& streams() {
+    static Streams instance;
+    return instance;
+}
+
+}  // namespace
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+    *stream = new EmulatedStream;
+    const std::lock_guard lock(streams().mutex);
+    streams().all.insert(*stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    lorry::kernels::cuda::emulation::run_queued(stream);
+    const std::lock_guard lock(streams().mutex);
+    streams().all.erase(stream);
+    delete stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    lorry::kernels::cuda::emulation::run_queued(stream);
+    return cudaSuccess;
+}
+
+namespace lorry::kernels::cuda::emulation {
+
+void queue(cudaStream_t stream, Work work) {
+    if (stream == nullptr) {
+        work();
+        return;
+    }
+    const std::lock_guard lock(stream->mutex);
+    stream->queued.push_back(std::move(work));
+}
+
+void run_queued(cudaStream_t stream, const std::function<bool()>& is_reached) {
+    if (stream == nullptr) return;
+    const std::lock_guard lock(stream->mutex);
+    while (!stream->queued.empty() && !is_reached()) {
+        const Work work = std::move(stream->queued.front());
+        stream->queued.pop_front();
+        work();
+    }
+}
+
+void run_all_queued() {
+    const std::lock_guard lock(streams().mutex);
+    for (const cudaStream_t stream : streams().all) run_queued(stream);
+}
+
+}  // namespace lorry::kernels::cuda::emulation
