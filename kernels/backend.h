@@ -282,6 +282,7 @@ struct DeviceInfo {
     std::size_t memory_total = 0;  // bytes
     std::size_t memory_free = 0;   // bytes, now
     bool has_own_memory = false;   // a GPU's; else these are the machine's
+    double idle_seconds = 0.0;     // so far, in which a GPU had no work between steps whose results were read
 };
 
 class Backend {

@@ -33,7 +33,7 @@ Work work_of(const MatmulShape& shape, std::int64_t rows) {
 
 // Of the time that the chip's memory or its arithmetic takes at least.
 double share_of_limit(const Tuning& tuning, const Work& work, double seconds) {
-    return std::max(work.bytes / tuning.copied_per_second, work.operations / tuning.operations_per_second) / seconds;
+    return std::max(work.bytes / tuning.rates.copied_per_second, work.operations / tuning.rates.operations_per_second) / seconds;
 }
 
 double seconds_of(const TunedMatmul& matmul, std::size_t bucket) {
@@ -129,7 +129,7 @@ std::string show_matmuls(const Tuning& tuning) {
     std::string text = fmt::format(
         "{} (compute capability {}.{}, {} processors), cuBLASLt {}: copies {:.0f} GB/s, multiplies {:.0f} TFLOP/s\n\n{}\n{}", tuning.device,
         tuning.chip.capability / 10, tuning.chip.capability % 10, tuning.chip.processors, kernels::cuda::version_text(tuning.library),
-        tuning.copied_per_second * 1e-9, tuning.operations_per_second * 1e-12, show_table(rows, 0b01111110), findings);
+        tuning.rates.copied_per_second * 1e-9, tuning.rates.operations_per_second * 1e-12, show_table(rows, 0b01111110), findings);
     const std::vector<std::string> lines = table_rows(tuning);
     if (!lines.empty()) text += "\nRows for kernels/cuda/matmul_table.cpp, in the place of the same shapes' on this chip:\n\n";
     for (const std::string& line : lines) text += "    " + line + "\n";
@@ -168,8 +168,8 @@ Json matmuls_json(const Tuning& tuning) {
                          {"capability", tuning.chip.capability},
                          {"processors", tuning.chip.processors},
                          {"library", static_cast<std::int64_t>(tuning.library)},
-                         {"copied_bytes_per_second", tuning.copied_per_second},
-                         {"operations_per_second", tuning.operations_per_second},
+                         {"copied_bytes_per_second", tuning.rates.copied_per_second},
+                         {"operations_per_second", tuning.rates.operations_per_second},
                          {"matmuls", std::move(matmuls)},
                          {"rows", std::move(rows)}});
 }

@@ -66,7 +66,8 @@ DeviceInfo CudaBackend::info() const {
         .matmuls = matmuls_.note,
         .memory_total = total,
         .memory_free = free,
-        .has_own_memory = true};
+        .has_own_memory = true,
+        .idle_seconds = idle_seconds_};
 }
 
 std::unique_ptr<Buffer> CudaBackend::allocate(std::size_t bytes) {
@@ -133,10 +134,14 @@ void CudaBackend::begin_step(const StepInputs& inputs) {
     }
     CHECK(std::ssize(row_blocks_) == inputs.rows, "sequences cover a step's rows");
     CHECK(steps_begun_ - steps_finished_ < steps_in_flight_max(), "a step is finished before one more is begun");
-    if (steps_finished_ < steps_begun_) step().end.record(stream_);
+    if (steps_finished_ < steps_begun_) note_end(step());
     ++steps_begun_;
     Step& begun = step();
+    begun.has_end = false;
+    begun.end_is_exact = false;
+    begun.gap_is_counted = false;
     begun.tables.clear();
+    begun.begin.record(stream_);
     begun.rows = inputs.rows;
     begun.rows_sampled = std::ssize(inputs.sample_rows);
     begun.tokens = begun.tables.put(inputs.tokens);
@@ -168,11 +173,28 @@ void CudaBackend::take_drawn_tokens(const StepInputs& inputs) {
     check_launch("begin_step");
 }
 
+void CudaBackend::note_end(Step& step) {
+    if (!step.has_end) step.end.record(stream_);
+    step.has_end = true;
+}
+
+// The step behind stands in the stream already, so that its begin is not waited for in vain.
+void CudaBackend::count_gap(const Step& before, Step& after) {
+    if (!before.end_is_exact || std::exchange(after.gap_is_counted, true)) return;
+    after.begin.wait();
+    idle_seconds_ += after.begin.seconds_since(before.end);
+}
+
 void CudaBackend::finish_step() {
     CHECK(steps_finished_ < steps_begun_, "only a step that was begun is finished");
     Step& oldest = step_at(++steps_finished_);
-    if (steps_finished_ == steps_begun_) oldest.end.record(stream_);
+    note_end(oldest);
     oldest.end.wait();
+    if (steps_finished_ < steps_begun_) {
+        count_gap(oldest, step_at(steps_finished_ + 1));
+    } else if (steps_finished_ > 1) {
+        count_gap(step_at(steps_finished_ - 1), oldest);
+    }
     hand_out_results(oldest);
 }
 

@@ -69,7 +69,11 @@ private:
         explicit Step(const Stream& stream) : tables(stream) {}
 
         Tables tables;
-        Event end;  // recorded where the next step begins, or where this one is waited for
+        Event begin;
+        Event end;  // recorded behind what is sampled, else where the next step begins or where this one is waited for
+        bool has_end = false;
+        bool end_is_exact = false;  // it was recorded behind what is sampled
+        bool gap_is_counted = false;  // the device's time without work before this step
         std::int64_t rows = 0;
         std::int64_t rows_sampled = 0;
         TokenId* tokens = nullptr;
@@ -101,6 +105,8 @@ private:
     Step& step_at(std::int64_t count) { return steps_[static_cast<std::size_t>(count) % steps_.size()]; }
     Step& step() { return step_at(steps_begun_); }
     void take_drawn_tokens(const StepInputs& inputs);
+    void note_end(Step& step);
+    void count_gap(const Step& before, Step& after);
     static void hand_out_results(Step& step);
     void check_step(const StepInputs& inputs);
     const PlannedAttention& planned_attention(const AttentionArgs& args);
@@ -115,6 +121,7 @@ private:
     Stream loads_;
     DevicePool pool_{loads_, stream_};
     std::array<Step, 2> steps_{Step(stream_), Step(stream_)};  // in turn
+    double idle_seconds_ = 0.0;  // of the device, from the end of a step that sampled to the begin of the next
     std::int64_t steps_begun_ = 0;
     std::int64_t steps_finished_ = 0;
     std::vector<PlannedAttention> planned_;

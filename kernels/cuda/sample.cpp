@@ -91,6 +91,8 @@ void CudaBackend::sample(const SampleArgs& args) {
     check(cudaMemcpyAsync(sampled.on_host.of<std::byte>(bytes), results, bytes, cudaMemcpyDeviceToHost, stream_.get()),
           "copying what was sampled");
     sampled.results = args.results;
+    note_end(sampled);
+    sampled.end_is_exact = true;
 }
 
 void CudaBackend::hand_out_results(Step& step) {

@@ -267,18 +267,32 @@ double operations_per_second(const CublasLt& library, const Stream& stream, std:
     return 2.0 * std::pow(static_cast<double>(size), 3.0) / seconds;
 }
 
+ChipRates rates_of(const CublasLt& library, const Stream& stream, const TuneOptions& options) {
+    return {.copied_per_second = copied_per_second(stream, options.copied_bytes),
+            .operations_per_second = operations_per_second(library, stream, options.square)};
+}
+
 }  // namespace
 
-Tuning tune_matmuls(std::span<const MatmulShape> shapes, const TuneOptions& options,
-                    const std::function<Expected<lt::Functions, std::string>()>& open) {
+Expected<ChipRates, std::string> measure_chip(const TuneOptions& options, const OpenLibrary& open) {
+    choose_device();
+    const auto functions = open();
+    if (!functions) return unexpected(functions.error());
+    return rates_of(CublasLt(*functions), Stream(), options);
+}
+
+Expected<ChipRates, std::string> measure_chip() {
+    return measure_chip({}, [] { return open_cublaslt(cublaslt_places()); });
+}
+
+Tuning tune_matmuls(std::span<const MatmulShape> shapes, const TuneOptions& options, const OpenLibrary& open) {
     Tuning tuning{.device = choose_device(), .chip = chip_of_device()};
     const auto functions = open();
     if (!functions) throw std::runtime_error(functions.error());
     const Stream stream;
     const CublasLt library(*functions);
     tuning.library = library.version();
-    tuning.copied_per_second = copied_per_second(stream, options.copied_bytes);
-    tuning.operations_per_second = operations_per_second(library, stream, options.square);
+    tuning.rates = rates_of(library, stream, options);
     for (const MatmulShape& shape : shapes) tuning.matmuls.push_back(ShapeTuner(library, stream, shape, options).tune());
     return tuning;
 }

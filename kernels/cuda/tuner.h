@@ -1,4 +1,5 @@
-// Tries cuBLASLt's algorithms on this GPU, for tune_matmuls of tuning.h; tests call it with options and a library of their own.
+// Tries cuBLASLt's algorithms on this GPU, for tune_matmuls and measure_chip of tuning.h; tests call it with options and a library of their
+// own.
 //
 // A candidate is refused unless each of 16 rows gets the same bits in all buckets of rows that it takes and at any place among any
 // neighbours, it adds its sum to an output as add_sums does, and it agrees with our own kernel. Candidates with the same bits may share a
@@ -26,8 +27,11 @@ struct TuneOptions {
     std::int64_t square = 8192;                         // rows and features of the matmul that measures the arithmetic
 };
 
-// Throws std::runtime_error when there is no GPU, or none of its memory left. `open`: open_cublaslt; its refusal is thrown as well.
-Tuning tune_matmuls(std::span<const MatmulShape> shapes, const TuneOptions& options,
-                    const std::function<Expected<lt::Functions, std::string>()>& open);
+// open_cublaslt, or what stands for it in tests.
+using OpenLibrary = std::function<Expected<lt::Functions, std::string>()>;
+
+// As the ones of tuning.h; both throw std::runtime_error when none of the GPU's memory is left.
+Tuning tune_matmuls(std::span<const MatmulShape> shapes, const TuneOptions& options, const OpenLibrary& open);
+Expected<ChipRates, std::string> measure_chip(const TuneOptions& options, const OpenLibrary& open);
 
 }  // namespace lorry::kernels::cuda

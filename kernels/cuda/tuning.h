@@ -1,5 +1,6 @@
 // What `lorry bench tune --device cuda` found: cuBLASLt's candidates for each shape, which of them serve it, and the rows of
-// matmul_table.cpp that say so. Filled by tuner.cpp, printed by ops/matmul_report.cpp. Pure, but for tune_matmuls.
+// matmul_table.cpp that say so. Filled by tuner.cpp, printed by ops/matmul_report.cpp. Pure, but for tune_matmuls
+// and measure_chip.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "kernels/cuda/matmul_table.h"
+#include "schema/check.h"
 
 namespace lorry::kernels::cuda {
 
@@ -32,12 +34,17 @@ struct TunedMatmul {
     std::vector<std::size_t> chosen;  // [buckets], of candidates; empty: none serve all buckets with the same bits
 };
 
+// What the chip was seen to do.
+struct ChipRates {
+    double copied_per_second = 0.0;      // bytes read and written
+    double operations_per_second = 0.0;  // of cuBLASLt's own choice for a large bfloat16 matmul
+};
+
 struct Tuning {
     std::string device;
     MatmulChip chip;
     std::size_t library = 0;
-    double copied_per_second = 0.0;      // bytes read and written
-    double operations_per_second = 0.0;  // of the library's own choice for a large matmul
+    ChipRates rates;
     std::vector<TunedMatmul> matmuls;
 };
 
@@ -50,5 +57,8 @@ std::vector<MatmulRow> rows_of(const Tuning& tuning, const TunedMatmul& matmul);
 
 // On this machine's GPU with this machine's library. Throws std::runtime_error when there is no GPU or no cuBLASLt, saying what to do.
 Tuning tune_matmuls(std::span<const MatmulShape> shapes);
+
+// Throws std::runtime_error when there is no GPU; the error says that there is no cuBLASLt, and what to do.
+Expected<ChipRates, std::string> measure_chip();
 
 }  // namespace lorry::kernels::cuda

@@ -217,7 +217,7 @@ TEST(MatmulTuner, RefusesWhatDependsOnTheBatchAndTakesTheFastestOfTheRest) {
     EXPECT_EQ(tuning.device, "emulated");
     EXPECT_EQ(tuning.chip, chip);
     EXPECT_EQ(tuning.library, emulation::cublaslt_version);
-    EXPECT_GT(tuning.operations_per_second, 0.0);
+    EXPECT_GT(tuning.rates.operations_per_second, 0.0);
     ASSERT_EQ(tuning.matmuls.size(), 1U);
     const TunedMatmul& tuned = tuning.matmuls.front();
     std::map<CublasLtAlgorithm, std::optional<MatmulRefusal>> refusals;
@@ -239,6 +239,11 @@ TEST(MatmulTuner, RefusesWhatDependsOnTheBatchAndTakesTheFastestOfTheRest) {
     EXPECT_THAT(ranges, ElementsAre(std::pair(std::int64_t{64}, CublasLtAlgorithm::for_few_rows),
                                     std::pair(std::int64_t{112}, CublasLtAlgorithm::plain),
                                     std::pair(std::int64_t{160}, CublasLtAlgorithm::for_many_rows)));
+}
+
+TEST(MatmulTuner, MeasuresTheChipAlone) {
+    EXPECT_GT(measure_chip(few, emulated)->operations_per_second, 0.0);
+    EXPECT_THAT(measure_chip(few, not_found).error(), HasSubstr("was not found: install CUDA's cuBLAS"));
 }
 
 TEST(MatmulTuner, WithoutTheLibrarySaysWhatToDo) {

@@ -457,6 +457,35 @@ TEST(Emulation, UploadsOfAnyLengthArrive) {
     }
 }
 
+// Pins: what a GPU waits for the host is known by its own clock; a step that nobody reads from has no known end.
+TEST(Emulation, TimeBetweenStepsIsCountedWhereTheStepBeforeWasRead) {
+    const auto backend = make_cuda_backend({});
+    const auto logits = backend->allocate(4 * sizeof(float));
+    const std::array<TokenId, 1> zero{};
+    const std::array<BlockId, 1> block{};
+    const StepSequence sequence{.row_count = 1, .blocks = block};
+    const StepInputs step{.rows = 1, .tokens = zero, .positions = zero, .sequences = {&sequence, 1}};
+    const SampleRow row{};
+    SampleResult result;
+    const auto run = [&](bool is_read, double pause) {
+        backend->begin_step(step);
+        if (is_read) {
+            backend->sample(
+                {.logits = {.data = logits->data(), .rows = 1, .columns = 4, .stride = 4}, .rows = {&row, 1}, .results = {&result, 1}});
+        }
+        backend->finish_step();
+        emulation::pass(pause);
+    };
+    run(true, 5.0);
+    run(true, 7.0);
+    EXPECT_NEAR(backend->info().idle_seconds, 5e-6, 1e-9);
+    run(false, 11.0);
+    run(true, 13.0);
+    EXPECT_NEAR(backend->info().idle_seconds, 12e-6, 1e-9);
+    run(true, 0.0);
+    EXPECT_NEAR(backend->info().idle_seconds, 25e-6, 1e-9);
+}
+
 __global__ void mark_and_count(std::uint32_t* words) {
     atomic_add(&words[thread_in_block() % 2], 1U);
     atomic_or(&words[2], 1U << static_cast<unsigned>(thread_in_block() % 20));

@@ -37,8 +37,7 @@ Tuning tuning() {
     return {.device = "A card",
             .chip = {.capability = 90, .processors = 132},
             .library = 130100,
-            .copied_per_second = 2.064e12,
-            .operations_per_second = 4.096e14,
+            .rates = {.copied_per_second = 2.064e12, .operations_per_second = 4.096e14},
             .matmuls = {served, none}};
 }
 
