@@ -15,6 +15,9 @@
 namespace lorry::ops {
 namespace {
 
+// Thousands of files of their own would be written for longer than a benchmark takes: weights are the content of few.
+constexpr std::int64_t different_weights = 4;  // of each rank
+
 TokenRange token_range(const char* flag, const std::string& text) {
     const auto range = parse_token_range(text);
     if (!range) throw UsageError(fmt::format("{} {}: a number from 1, or LOW:HIGH", flag, text));
@@ -65,6 +68,10 @@ schema::Json circumstances_json(const EngineSetup& setup) {
 void MadeUp::declare(CLI::App& app) {
     app.add_option("--input-tokens", input_tokens_, "of each prompt: a number, or LOW:HIGH for any between")->capture_default_str();
     app.add_option("--output-tokens", output_tokens_, "drawn by each, in the same way")->capture_default_str();
+    declare_weights(app);
+}
+
+void MadeUp::declare_weights(CLI::App& app) {
     app.add_option("--random-weights", random_weights_, "instead of --model: a model of this shape that was never trained")
         ->check(CLI::IsMember(random_model_names()));
     CLI::Option* const random_adapters =
@@ -85,21 +92,22 @@ void MadeUp::describe(schema::Json& json) const {
     const auto range_json = [](const TokenRange& range) { return schema::Json::array({range.low, range.high}); };
     json.set("input_tokens", range_json(input_tokens()));
     json.set("output_tokens", range_json(output_tokens()));
-    if (random_adapters_ == 0) return;
-    json.set("ranks", schema::Json::Array(ranks_.begin(), ranks_.end()));
+    describe_weights(json);
+}
+
+void MadeUp::describe_weights(schema::Json& json) const {
+    if (random_adapters_ > 0) json.set("ranks", schema::Json::Array(ranks_.begin(), ranks_.end()));
 }
 
 bool MadeUp::has_adapters(const Settings& settings) const { return random_adapters_ > 0 || !settings.adapters.empty(); }
 
-void MadeUp::write(Settings& settings, const std::filesystem::path& folder, std::optional<std::int64_t> different) const {
+void MadeUp::write(Settings& settings, const std::filesystem::path& folder) const {
     if (!random_weights_.empty()) make_up_model(random_weights_, folder, settings);
     if (random_adapters_ == 0) return;
     if (!settings.adapters.empty()) throw UsageError("give --adapters or --random-adapters, not both");
     if (settings.model.empty()) throw UsageError("--random-adapters needs --model or --random-weights");
     settings.adapters = (folder / "adapters").string();
-    const std::int64_t ranks = std::ssize(ranks_);
-    const std::int64_t of_each = different.value_or((random_adapters_ + ranks - 1) / ranks);
-    write_random_adapters(settings.model, random_adapters_, of_each * ranks, ranks_, settings.adapters);
+    write_random_adapters(settings.model, random_adapters_, different_weights * std::ssize(ranks_), ranks_, settings.adapters);
 }
 
 }  // namespace lorry::ops

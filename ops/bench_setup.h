@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,16 +35,20 @@ schema::Json circumstances_json(const EngineSetup& setup);
 class MadeUp {
 public:
     void declare(CLI::App& app);
+    // Those of model and adapters alone.
+    void declare_weights(CLI::App& app);
     // Throw UsageError.
     TokenRange input_tokens() const;
     TokenRange output_tokens() const;
     // Sets what the flags say of requests, and the ranks of random adapters.
     void describe(schema::Json& json) const;
+    // The latter alone.
+    void describe_weights(schema::Json& json) const;
     // Whether requests have adapters, of a folder or random ones.
     bool has_adapters(const Settings& settings) const;
-    // Writes the model and the adapters that were asked for as random ones into `folder`, and names them in the settings. Adapters of a
-    // rank have so many different weights between them; nullopt: each has its own. Throws UsageError.
-    void write(Settings& settings, const std::filesystem::path& folder, std::optional<std::int64_t> different = {}) const;
+    // Writes the model and the adapters that were asked for as random ones into `folder`, and names them in the settings. Throws
+    // UsageError.
+    void write(Settings& settings, const std::filesystem::path& folder) const;
 
 private:
     std::string input_tokens_ = "128";

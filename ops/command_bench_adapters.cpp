@@ -19,9 +19,6 @@ namespace {
 
 using schema::Json;
 
-// Thousands of files of their own would be written for longer than the benchmark takes: weights are the content of few.
-constexpr std::int64_t different_weights = 4;  // of each rank
-
 class BenchAdaptersCommand final : public Command {
 public:
     void declare(CLI::App& app) override;
@@ -59,7 +56,7 @@ ExitCode BenchAdaptersCommand::run() {
     shape.input_tokens = made_up_.input_tokens();
     shape.output_tokens = made_up_.output_tokens();
     const TemporaryFolder made_up;
-    made_up_.write(settings, made_up.path(), different_weights);
+    made_up_.write(settings, made_up.path());
     check_folders(settings);
     shape.adapters = all_adapters(settings, load_config(settings.model));
     const std::int64_t sequence_tokens = shape.input_tokens.high + shape.output_tokens.high;

@@ -9,8 +9,8 @@
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/engine_setup.h"
+#include "ops/limits.h"
 #include "ops/machine.h"
-#include "ops/throughput_report.h"
 #include "ops/units.h"
 
 namespace lorry::ops {

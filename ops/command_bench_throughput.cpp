@@ -9,6 +9,7 @@
 #include "ops/bench_setup.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
+#include "ops/limits.h"
 #include "ops/machine.h"
 #include "ops/op_profile.h"
 #include "ops/random_model.h"
@@ -73,7 +74,7 @@ ExitCode BenchThroughputCommand::run() {
     made_up_.write(settings, made_up.path());
     check_folders(settings);
     const ThroughputShape shape = shape_of(settings);
-    // The machine's limits from the same minutes as the runs: others may be using it. Those of a GPU are not measured.
+    // The machine's limits from the same minutes as the runs: others may be using it.
     const bool on_cpu = !uses_gpu(settings);
     const kernels::CpuOptions options = cpu_options(settings);
     std::optional<Rates> rates;
@@ -92,8 +93,8 @@ ExitCode BenchThroughputCommand::run() {
     std::uint64_t seed = 0;
     for (std::int64_t i = 0; i < repeat_; ++i) {
         if (against_base_) {
-            const double seconds = run_throughput(setup, without, ++seed).seconds;
-            report.base_seconds = std::min(report.base_seconds.value_or(seconds), seconds);
+            ThroughputResult base = run_throughput(setup, without, ++seed);
+            if (!report.base || base.seconds < report.base->seconds) report.base = std::move(base);
         }
         profile.clear();
         ThroughputResult again = run_throughput(setup, shape, ++seed);
@@ -104,6 +105,8 @@ ExitCode BenchThroughputCommand::run() {
     if (on_cpu) {
         rates->take_better(kernels::cpu::measure_rates(options.threads, options.isa));
         report.limits = limits_of(*rates, options);
+    } else {
+        report.limits = gpu_limits(options.quantize);
     }
     if (!json_) {
         std::cout << throughput_text(report);

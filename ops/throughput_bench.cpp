@@ -82,6 +82,14 @@ Work sum_of(std::span<const Work> works) {
     return sum;
 }
 
+void DecodeSteps::add(std::uint64_t step_rows, std::uint64_t step_context_tokens, double step_seconds) {
+    if (step_rows < rows) return;
+    if (step_rows > rows) *this = {.rows = step_rows};
+    const auto before = static_cast<double>(seconds.size());
+    context_tokens = (context_tokens * before + static_cast<double>(step_context_tokens)) / (before + 1.0);
+    seconds.insert(std::ranges::upper_bound(seconds, step_seconds), step_seconds);
+}
+
 std::int64_t TokenRange::draw(std::mt19937_64& random) const {
     return low + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(high - low + 1));
 }
@@ -112,6 +120,7 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
     ThroughputResult result;
     engine::StepOutput output;
     engine::EngineStats last = before;
+    double idle_before = 0.0;
     while (arrived < arrivals.size() || engine.has_work()) {
         for (; arrived < arrivals.size() && arrivals[arrived] <= since_begin(engine::Clock::now()); ++arrived) {
             engine.submit(request_of(setup, shape, shared_number, arrived));
@@ -121,17 +130,24 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
                 begin + std::chrono::duration_cast<engine::Clock::duration>(std::chrono::duration<double>(arrivals[arrived])));
             continue;
         }
+        const engine::Clock::time_point step_begin = engine::Clock::now();
         if (!engine.step(output)) {
             engine.wait_for_adapters(std::chrono::milliseconds(100));
             continue;
         }
+        const engine::Clock::time_point now = engine::Clock::now();
         const engine::EngineStats stepped = engine.stats();
+        // What was idle before this run is counted with its first step.
+        if (last.steps == before.steps) idle_before = setup.device().idle_seconds;
+        const std::uint64_t rows = stepped.rows - last.rows;
+        if (rows == stepped.sampled_rows - last.sampled_rows) {
+            result.decode.add(rows, stepped.context_tokens - last.context_tokens, std::chrono::duration<double>(now - step_begin).count());
+        }
         result.base_steps.push_back(work_of(setup, last, stepped));
         result.adapter_steps.push_back(
             {.bytes = static_cast<double>((stepped.adapter_elements - last.adapter_elements) * kernels::bytes_of(setup.adapter_format())),
              .operations = 2.0 * static_cast<double>(stepped.adapter_products - last.adapter_products)});
         last = stepped;
-        const engine::Clock::time_point now = engine::Clock::now();
         for (const engine::Result& done : output.results) {
             if (done.error) throw std::runtime_error("a request failed: " + done.error->message);
             const double arrival = arrivals[done.id - shared_number - 1];
@@ -143,6 +159,7 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
         }
     }
     result.seconds = since_begin(engine::Clock::now());
+    result.idle_seconds = setup.device().idle_seconds - idle_before;
     for (auto* values : {&result.first_token, &result.end, &result.per_token}) std::ranges::sort(*values);
     const engine::EngineStats after = engine.stats();
     result.steps = after.steps - before.steps;

@@ -44,6 +44,15 @@ struct Work {
 };
 Work sum_of(std::span<const Work> works);
 
+// The steps in which each sequence had one row, of those the ones with the most sequences.
+struct DecodeSteps {
+    std::uint64_t rows = 0;         // of each
+    double context_tokens = 0.0;    // of all rows, on average over the steps
+    std::vector<double> seconds{};  // ascending
+
+    void add(std::uint64_t step_rows, std::uint64_t step_context_tokens, double step_seconds);
+};
+
 struct ThroughputResult {
     double seconds = 0.0;
     std::uint64_t steps = 0;
@@ -54,6 +63,8 @@ struct ThroughputResult {
     std::uint64_t adapter_groups = 0;  // different adapters of each step, added up
     std::vector<Work> base_steps;      // of the base model in each step: every weight in use once, what the rows attend to
     std::vector<Work> adapter_steps;   // of each step's adapters, on top of it
+    DecodeSteps decode;
+    double idle_seconds = 0.0;  // of a GPU between its steps
     // Of each request in seconds, ascending: from its arrival to its first token and to its end, and per token after the first.
     std::vector<double> first_token;
     std::vector<double> end;

@@ -1,7 +1,6 @@
 // Rates, shares and quantiles of one run.
 #include "ops/throughput_report.h"
 
-#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -13,17 +12,9 @@
 namespace lorry::ops {
 namespace {
 
-using kernels::cpu::Rates;
 using schema::Json;
 
 constexpr std::array shares = {0.5, 0.9, 0.99};
-
-// Of the fastest instructions that sums over these weights may use.
-double operations_limit(const Rates& rates, const kernels::CpuOptions& options) {
-    if (options.quantize != kernels::Quantization::none) return std::max(rates.float32, rates.int8_dot.value_or(0.0));
-    if (options.weights == kernels::Format::float32) return rates.float32;
-    return std::max(rates.float32, rates.bfloat16_dot.value_or(0.0));
-}
 
 // The figures that text and JSON have in common; all but the sums are per second or per step.
 struct Figures {
@@ -55,9 +46,10 @@ Figures figures_of(const ThroughputReport& report) {
                     .rate = by(all, result.seconds),
                     .adapters_step = static_cast<double>(result.adapter_groups) / steps};
     if (report.limits) {
-        const double read = report.limits->rates.read;
-        figures.adapter_seconds_at_least = seconds_at_least(result.adapter_steps, read, report.limits->adapter_operations);
-        figures.seconds_at_least = seconds_at_least(result.base_steps, read, report.limits->operations) + *figures.adapter_seconds_at_least;
+        const double bytes = report.limits->bytes;
+        figures.adapter_seconds_at_least = seconds_at_least(result.adapter_steps, bytes, report.limits->adapter_operations);
+        figures.seconds_at_least =
+            seconds_at_least(result.base_steps, bytes, report.limits->operations) + *figures.adapter_seconds_at_least;
     }
     return figures;
 }
@@ -67,6 +59,14 @@ Json quantiles_json(const std::vector<double>& ascending) {
     if (ascending.empty()) return values;
     for (const double share : shares) values.set(fmt::format("p{:.0f}_seconds", share * 100), quantile(ascending, share));
     return values;
+}
+
+Json decode_json(const DecodeSteps& decode) {
+    Json json = Json::object({{"rows", decode.rows}, {"steps", static_cast<std::int64_t>(decode.seconds.size())}});
+    if (decode.seconds.empty()) return json;
+    json.set("context_tokens", decode.context_tokens / static_cast<double>(decode.rows));
+    json.set("step", quantiles_json(decode.seconds));
+    return json;
 }
 
 std::string show_quantiles(const std::vector<double>& ascending) {
@@ -80,23 +80,7 @@ std::string show_count(std::uint64_t count) { return ops::show_count(static_cast
 std::string show_bytes(double bytes) { return ops::show_bytes(static_cast<std::size_t>(bytes)); }
 std::string show_billions(double operations) { return fmt::format("{:.2f} billion", operations * 1e-9); }
 
-// "copy 34.8 GB/s, read …"; what the processor cannot do is left out.
-std::string show_rates(const Rates& rates) {
-    std::string text = fmt::format("copy {}, read {}, float32 {}", show_giga(rates.copy, "GB/s"), show_giga(rates.read, "GB/s"),
-                                   show_giga(rates.float32, "GFLOP/s"));
-    if (rates.bfloat16_dot) text += fmt::format(", bfloat16 {}", show_giga(*rates.bfloat16_dot, "GFLOP/s"));
-    if (rates.int8_dot) text += fmt::format(", int8 {}", show_giga(*rates.int8_dot, "GOP/s"));
-    return text;
-}
-
 }  // namespace
-
-MachineLimits limits_of(const Rates& rates, kernels::CpuOptions options) {
-    MachineLimits limits{.rates = rates, .operations = operations_limit(rates, options)};
-    options.quantize = kernels::Quantization::none;
-    limits.adapter_operations = operations_limit(rates, options);
-    return limits;
-}
 
 std::string throughput_text(const ThroughputReport& report) {
     const ThroughputResult& result = report.result;
@@ -105,10 +89,10 @@ std::string throughput_text(const ThroughputReport& report) {
     std::string operations =
         fmt::format("{} a step: {}", show_billions(figures.step.operations), show_giga(figures.rate.operations, "GFLOP/s"));
     if (report.limits) {
-        const double read = report.limits->rates.read;
+        const double memory = report.limits->bytes;
         const double limit = report.limits->operations;
-        bytes +=
-            fmt::format(", {} of the {} that memory was seen to deliver", show_percent(figures.rate.bytes, read), show_giga(read, "GB/s"));
+        bytes += fmt::format(", {} of the {} that memory was seen to deliver", show_percent(figures.rate.bytes, memory),
+                             show_giga(memory, "GB/s"));
         operations += fmt::format(", {} of the {} that the processor was seen to do", show_percent(figures.rate.operations, limit),
                                   show_giga(limit, "GFLOP/s"));
     }
@@ -132,9 +116,9 @@ std::string throughput_text(const ThroughputReport& report) {
         rows.push_back({"adapters", fmt::format("{:.1f} a step, {} and {} operations of it", figures.adapters_step,
                                                 show_bytes(figures.adapters.bytes), show_billions(figures.adapters.operations))});
     }
-    if (report.base_seconds) {
-        const double added = result.seconds - *report.base_seconds;
-        std::string text = fmt::format("{:.2f} of the base's throughput: they add {:.2f} s", *report.base_seconds / result.seconds, added);
+    if (report.base) {
+        const double added = result.seconds - report.base->seconds;
+        std::string text = fmt::format("{:.2f} of the base's throughput: they add {:.2f} s", report.base->seconds / result.seconds, added);
         if (figures.adapter_seconds_at_least) {
             text += fmt::format(", {:.2f} times the {:.2f} s that their bytes and operations take at least",
                                 added / *figures.adapter_seconds_at_least, *figures.adapter_seconds_at_least);
@@ -142,7 +126,7 @@ std::string throughput_text(const ThroughputReport& report) {
         rows.push_back({"", text});
     }
     rows.push_back({"memory at most", ops::show_bytes(report.memory_peak)});
-    if (report.limits) rows.push_back({"the machine", show_rates(report.limits->rates)});
+    if (report.limits) rows.push_back({"the machine", report.limits->seen});
     return show_table(rows);
 }
 
@@ -167,39 +151,33 @@ Json throughput_json(const ThroughputReport& report) {
     json.set("step_operations", figures.step.operations);
     json.set("bytes_per_second", figures.rate.bytes);
     json.set("operations_per_second", figures.rate.operations);
+    json.set("decode", decode_json(result.decode));
+    json.set("idle_seconds", result.idle_seconds);
     json.set("memory_peak_bytes", report.memory_peak);
     if (report.limits) {
-        json.set("bytes_share", figures.rate.bytes / report.limits->rates.read);
+        json.set("bytes_share", figures.rate.bytes / report.limits->bytes);
         json.set("operations_share", figures.rate.operations / report.limits->operations);
         json.set("operations_limit_per_second", report.limits->operations);
         json.set("seconds_at_least", *figures.seconds_at_least);
         json.set("seconds_at_least_share", *figures.seconds_at_least / result.seconds);
-        json.set("machine", rates_json(report.limits->rates));
+        json.set("machine", report.limits->machine);
     }
     if (result.adapter_groups > 0) {
         Json adapters = Json::object({{"per_step", figures.adapters_step},
                                       {"step_bytes", figures.adapters.bytes},
                                       {"step_operations", figures.adapters.operations},
                                       {"seconds_at_least", figures.adapter_seconds_at_least}});
-        if (report.base_seconds) {
-            const double added = result.seconds - *report.base_seconds;
-            adapters.set("base_seconds", *report.base_seconds);
-            adapters.set("throughput_of_base", *report.base_seconds / result.seconds);
+        if (report.base) {
+            const double added = result.seconds - report.base->seconds;
+            adapters.set("base_seconds", report.base->seconds);
+            adapters.set("throughput_of_base", report.base->seconds / result.seconds);
             adapters.set("added_seconds", added);
+            adapters.set("base_decode", decode_json(report.base->decode));
             if (figures.adapter_seconds_at_least) adapters.set("added_of_least", added / *figures.adapter_seconds_at_least);
         }
         json.set("adapters", std::move(adapters));
     }
     return json;
-}
-
-Json rates_json(const Rates& rates) {
-    return Json::object({{"threads", rates.threads},
-                         {"copy_bytes_per_second", rates.copy},
-                         {"read_bytes_per_second", rates.read},
-                         {"float32_operations_per_second", rates.float32},
-                         {"bfloat16_dot_operations_per_second", rates.bfloat16_dot},
-                         {"int8_dot_operations_per_second", rates.int8_dot}});
 }
 
 }  // namespace lorry::ops

@@ -8,6 +8,7 @@
 #include "engine/adapter.h"
 #include "ops/adapter_bench.h"
 #include "ops/bench_requests.h"
+#include "ops/limits.h"
 #include "ops/loss_bench.h"
 #include "ops/random_model.h"
 #include "ops/request_bench.h"
@@ -65,6 +66,34 @@ TEST(Bench, throughput_counts_what_the_shape_asks_for) {
         6.0 * (14.0 * (layers * qkv + (layers - 1.0) * rest) + 5.0 * (rest + head) + 14.0 * 15.0 / 2.0 * layers * 2.0 * width);
     EXPECT_DOUBLE_EQ(sum_of(result.base_steps).operations, 2.0 * products);
     EXPECT_EQ(result.base_steps.size(), result.steps);
+
+    EXPECT_EQ(result.decode.rows, 6U);
+    EXPECT_EQ(result.decode.seconds.size(), 4U);
+    EXPECT_DOUBLE_EQ(result.decode.context_tokens, 6.0 * (11.0 + 12.0 + 13.0 + 14.0) / 4.0);
+}
+
+// Pins: steps of a batch that fills up or runs dry do not count among those of the full batch.
+TEST(Bench, decode_steps_are_those_of_the_fullest_batch) {
+    DecodeSteps decode;
+    decode.add(2, 100, 9.0);
+    decode.add(3, 30, 2.0);
+    decode.add(1, 7, 5.0);
+    decode.add(3, 60, 1.0);
+    EXPECT_EQ(decode.rows, 3U);
+    EXPECT_EQ(decode.seconds, (std::vector<double>{1.0, 2.0}));
+    EXPECT_DOUBLE_EQ(decode.context_tokens, 45.0);
+}
+
+TEST(Bench, a_gpu_is_measured_by_what_it_copies_and_multiplies) {
+    const kernels::cuda::ChipRates rates{.copied_per_second = 4e12, .operations_per_second = 8e14};
+    const MachineLimits wide = limits_of(rates, kernels::Quantization::none);
+    EXPECT_EQ(wide.bytes, 4e12);
+    EXPECT_EQ(wide.operations, 8e14);
+    EXPECT_EQ(wide.seen, "copy 4000.0 GB/s, bfloat16 800000.0 GFLOP/s");
+    const MachineLimits narrow = limits_of(rates, kernels::Quantization::fp8);
+    EXPECT_EQ(narrow.operations, 16e14);
+    EXPECT_EQ(narrow.adapter_operations, 8e14);
+    EXPECT_EQ(narrow.machine.find("copy_bytes_per_second")->as_number(), 4e12);
 }
 
 TEST(Bench, a_shared_beginning_is_computed_once) {
@@ -174,11 +203,13 @@ ThroughputReport made_up_report() {
                        .adapter_groups = 3,
                        .base_steps = {{.bytes = 50e9, .operations = 10e9}, {.bytes = 10e9, .operations = 20e9}},
                        .adapter_steps = {{.bytes = 25e9, .operations = 1e9}, {}},
+                       .decode = {.rows = 2, .context_tokens = 16.0, .seconds = {0.75, 1.0}},
+                       .idle_seconds = 0.25,
                        .first_token = {0.5, 1.0},
                        .end = {1.5, 2.0},
                        .per_token = {1.0, 1.0}},
             .limits = limits_of(rates, {}),
-            .base_seconds = 1.5,
+            .base = ThroughputResult{.seconds = 1.5},
             .memory_peak = 1 << 20};
 }
 
@@ -211,6 +242,11 @@ TEST(Bench, a_report_for_scripts_has_the_same_figures) {
     EXPECT_EQ(number(*json.find("adapters"), "added_seconds"), 0.5);
     EXPECT_EQ(number(*json.find("adapters"), "added_of_least"), 2.0);
     EXPECT_EQ(number(*json.find("adapters"), "throughput_of_base"), 0.75);
+    EXPECT_EQ(number(*json.find("decode"), "rows"), 2.0);
+    EXPECT_EQ(number(*json.find("decode"), "context_tokens"), 8.0);
+    EXPECT_EQ(number(*json.find("decode")->find("step"), "p50_seconds"), 0.75);
+    EXPECT_EQ(number(*json.find("adapters")->find("base_decode"), "steps"), 0.0);
+    EXPECT_EQ(number(json, "idle_seconds"), 0.25);
     EXPECT_EQ(number(json, "memory_peak_bytes"), 1048576.0);
 
     ThroughputReport on_gpu = made_up_report();
@@ -241,7 +277,8 @@ TEST(Bench, wrong_calls_are_refused_before_anything_is_loaded) {
           Case{{"throughput", "--model", model, "--output-tokens", "0"}, "--output-tokens 0"}, Case{{"throughput"}, "no model is given"},
           Case{{"throughput", "--random-adapters", "2"}, "--random-adapters needs --model"},
           Case{{"throughput", "--model", model, "--random-weights", "gpt2"}, "not both"},
-          Case{{"adapters", "--model", model}, "there are no adapters"},
+          Case{{"adapters", "--model", model}, "there are no adapters"}, Case{{"loading", "--model", model}, "there are no adapters"},
+          Case{{"attention"}, "no model is given"}, Case{{"attention", "--model", model, "--random-weights", "gpt2"}, "not both"},
           Case{{"adapters", "--model", model, "--adapters", tiny.adapters.string()}, "adapter broken cannot be used"}}) {
         std::vector<std::string> command = {LORRY_PROGRAM, "bench"};
         command.insert(command.end(), wrong.words.begin(), wrong.words.end());
@@ -300,6 +337,22 @@ TEST(Bench, figures_for_scripts_say_what_they_were_measured_on_and_with) {
     ASSERT_EQ(adapters.find("ways")->as_array()->size(), 3U);
     EXPECT_NE(adapters.find("ways")->as_array()->front().find("wait_longest_by_p50"), nullptr);
 
+    // A tiny model's requests could have filled their context before an adapter is there.
+    const schema::Json loading = json_of({"loading", "--random-weights", "stories42m", "--random-adapters", "2", "--ranks", "2,4",
+                                          "--device", "cpu", "--requests", "2", "--input-tokens", "4", "--quiet-steps", "2"});
+    EXPECT_EQ(members(loading, {"model", "max_batch", "adapter_count", "ranks", "requests", "input_tokens", "quiet_steps"}),
+              R"(model="stories42m" max_batch=2 adapter_count=2 ranks=[2,4] requests=2 input_tokens=4 quiet_steps=2)");
+    EXPECT_GT(loading.find("loading_steps")->as_number(), 0.0);
+    EXPECT_GT(loading.find("load_seconds")->as_number(), 0.0);
+
+    const schema::Json attention = json_of({"attention", "--model", model, "--device", "cpu", "--threads", "2", "--batch", "2", "--context",
+                                            "20", "--prompt", "8", "--step-tokens", "16"});
+    EXPECT_EQ(members(attention, {"model", "weights"}), R"(model="tiny" weights="bfloat16")");
+    ASSERT_EQ(attention.find("shapes")->as_array()->size(), 2U);
+    EXPECT_EQ(members(attention.find("shapes")->as_array()->back(), {"name", "sequences", "tokens", "rows"}),
+              R"(name="prefill, 2 x 8" sequences=2 tokens=8 rows=8)");
+    EXPECT_GT(attention.find("machine")->find("read_bytes_per_second")->as_number(), 0.0);
+
     const schema::Json queue = json_of({"queue", "--model", model, "--jobs", "4", "--batch", "2", "--repeat", "1", "--dtype", "float32"});
     EXPECT_EQ(members(queue, {"model", "weights", "max_batch", "prefix_cache", "jobs", "repeats"}),
               R"(model="tiny" weights="float32" max_batch=2 prefix_cache=false jobs=4 repeats=1)");
@@ -308,7 +361,8 @@ TEST(Bench, figures_for_scripts_say_what_they_were_measured_on_and_with) {
     const schema::Json machine = json_of({"machine", "--threads", "2", "--isa", "scalar"});
     EXPECT_EQ(members(machine, {"isa"}), R"(isa="scalar")");
     EXPECT_EQ(machine.find("rates")->as_array()->size(), 2U);
-    for (const schema::Json& json : {throughput, adapters, queue, machine}) EXPECT_FALSE(json.find("cpu")->as_string()->empty());
+    for (const schema::Json& json : {throughput, adapters, loading, attention, queue, machine})
+        EXPECT_FALSE(json.find("cpu")->as_string()->empty());
 }
 
 TEST(Bench, a_random_models_size_is_known_before_it_is_written) { EXPECT_EQ(random_model_bytes("gpt2"), 2 * 124'439'808); }
