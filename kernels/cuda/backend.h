@@ -72,7 +72,7 @@ private:
         Event begin;
         Event end;  // recorded behind what is sampled, else where the next step begins or where this one is waited for
         bool has_end = false;
-        bool end_is_exact = false;  // it was recorded behind what is sampled
+        bool end_is_exact = false;    // it was recorded behind what is sampled
         bool gap_is_counted = false;  // the device's time without work before this step
         std::int64_t rows = 0;
         std::int64_t rows_sampled = 0;

@@ -1,0 +1,85 @@
+"""What a model's step takes at least on a GPU: every weight and every cached token read once at the rate at which the GPU copies, every
+product made at the rate at which it multiplies large matrices. Matmuls, attention and adapters come one after the other, each with the
+larger of its two times. Pure; goals.py compares measured figures with it."""
+
+from dataclasses import dataclass
+
+BFLOAT16_BYTES = 2
+
+
+@dataclass(frozen=True)
+class Limits:
+    copy: float  # bytes per second, read and written
+    multiply: float  # bfloat16 operations per second
+
+    def seconds(self, byte_count: float, operations: float, faster: float = 1.0) -> float:
+        return max(byte_count / self.copy, operations / (self.multiply * faster))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A Llama; all its linear layers but the head carry adapters."""
+
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+
+    def linears(self) -> list[tuple[int, int]]:
+        """Outputs and inputs of a layer's matrices."""
+        width, kv_width = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        attention = [(width, self.hidden), (kv_width, self.hidden), (kv_width, self.hidden), (self.hidden, width)]
+        return attention + [(self.intermediate, self.hidden), (self.intermediate, self.hidden), (self.hidden, self.intermediate)]
+
+    def projection_weights(self) -> int:
+        return self.layers * sum(outputs * inputs for outputs, inputs in self.linears())
+
+    def head_weights(self) -> int:
+        return self.hidden * self.vocabulary
+
+    def token_bytes(self) -> int:
+        """Of one token's keys and values."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * BFLOAT16_BYTES
+
+    def rank_weights(self) -> int:
+        """Of an adapter, for each of its ranks."""
+        return self.layers * sum(outputs + inputs for outputs, inputs in self.linears())
+
+
+LLAMA_8B = Shape(layers=32, hidden=4096, intermediate=14336, heads=32, kv_heads=8, head_dim=128, vocabulary=128256)
+
+
+def matmul_seconds(shape: Shape, limits: Limits, rows: int, head_rows: int, fp8: bool = False) -> float:
+    """fp8 projections are half as wide and, as the chips that have it promise, multiply twice as fast; the head stays bfloat16."""
+    narrower = 2.0 if fp8 else 1.0
+    projections, head = shape.projection_weights(), shape.head_weights()
+    return limits.seconds(projections * BFLOAT16_BYTES / narrower, 2 * rows * projections, narrower) + limits.seconds(
+        head * BFLOAT16_BYTES, 2 * head_rows * head
+    )
+
+
+def decode_seconds(shape: Shape, limits: Limits, rows: int, context: float, fp8: bool = False) -> float:
+    """Of a step in which each of `rows` sequences of `context` tokens draws one."""
+    operations = rows * context * shape.layers * 4 * shape.heads * shape.head_dim
+    return matmul_seconds(shape, limits, rows, rows, fp8) + limits.seconds(rows * context * shape.token_bytes(), operations)
+
+
+def prefill_seconds(shape: Shape, limits: Limits, tokens: int, prompts: int, fp8: bool = False) -> float:
+    """Of that many prompts in one step; token i attends to i tokens."""
+    operations = prompts * tokens * (tokens + 1) / 2 * shape.layers * 4 * shape.heads * shape.head_dim
+    return matmul_seconds(shape, limits, tokens * prompts, prompts, fp8) + operations / limits.multiply
+
+
+def output_tokens_per_second(shape: Shape, limits: Limits, prompt: int, output: int, batch: int, fp8: bool = False) -> float:
+    """At most, in full batches. A prompt's own step draws the first token."""
+    decode = (output - 1) * decode_seconds(shape, limits, batch, prompt + output / 2, fp8)
+    return batch * output / (prefill_seconds(shape, limits, prompt, batch, fp8) + decode)
+
+
+def adapter_seconds(shape: Shape, limits: Limits, ranks: int, rows: int, rows_ranks: float) -> float:
+    """Added to a step whose adapters have so many ranks together, each row `rows_ranks` of them."""
+    weights = shape.rank_weights()
+    return limits.seconds(ranks * weights * BFLOAT16_BYTES, 2 * rows * rows_ranks * weights)

@@ -1,0 +1,186 @@
+"""Measured figures beside their floors and goals: rows of the report's tables, from what the parts of ops/gpu-check measured. Pure."""
+
+from dataclasses import dataclass
+
+from floors import LLAMA_8B, Limits, adapter_seconds, decode_seconds, output_tokens_per_second
+
+
+@dataclass(frozen=True)
+class Row:
+    what: str
+    measured: str
+    floor: str = ""
+    share: str = ""
+    goal: str = ""
+    reached: bool | None = None  # None: there is no goal
+
+
+def limits_of(result: dict) -> Limits:
+    machine = result["machine"]
+    # In a rehearsal the processor may have no dot products of bfloat16.
+    multiply = machine["bfloat16_dot_operations_per_second"] or machine["float32_operations_per_second"]
+    return Limits(copy=machine["copy_bytes_per_second"], multiply=multiply)
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.2f} ms"
+
+
+def step_of(decode: dict) -> float:
+    return decode["step"]["p50_seconds"]
+
+
+def attention_rows(parts: dict) -> list[Row]:
+    facts = parts["attention"]
+    limits = limits_of(facts)
+    rows = []
+    for shape in facts["shapes"]:
+        if shape["rows"] == 1:
+            rate = shape["bytes_per_second"]
+            share = rate / limits.copy
+            rows.append(Row(shape["name"], f"{rate / 1e9:.0f} GB/s", f"{limits.copy / 1e9:.0f} GB/s", percent(share), ">= 80 %",
+                            share >= 0.8))  # fmt: skip
+        else:
+            rate = shape["operations_per_second"]
+            share = rate / limits.multiply
+            rows.append(Row(shape["name"], f"{rate / 1e12:.0f} TFLOP/s", f"{limits.multiply / 1e12:.0f} TFLOP/s", percent(share),
+                            ">= 300 TFLOP/s", rate >= 300e12))  # fmt: skip
+    return rows
+
+
+def decode_rows(parts: dict) -> list[Row]:
+    rows = []
+    for name, result in parts["decode"].items():
+        decode = result["decode"]
+        step = step_of(decode)
+        floor = decode_seconds(LLAMA_8B, limits_of(result), decode["rows"], decode["context_tokens"])
+        rows.append(Row(f"step of {name} at {decode['context_tokens']:.0f} tokens", milliseconds(step), milliseconds(floor),
+                        percent(floor / step), ">= 80 %", floor / step >= 0.8))  # fmt: skip
+        gap = result["idle_seconds"] / result["steps"]
+        rows.append(Row(f"GPU without work between steps, {name}", milliseconds(gap), "", f"{percent(gap / step)} of a step", "< 3 %",
+                        gap / step < 0.03))  # fmt: skip
+    return rows
+
+
+def output_rows(facts: dict, fp8: bool) -> list[Row]:
+    rows = []
+    for name, result in facts.items():
+        prompt, output = result["input_tokens"][0], result["output_tokens"][0]
+        rate = result["tokens_out_per_second"]
+        floor = output_tokens_per_second(LLAMA_8B, limits_of(result), prompt, output, result["decode"]["rows"], fp8)
+        # The goal of fp8 is a ratio.
+        goal, reached = ("", None) if fp8 else (">= 80 %", rate / floor >= 0.8)
+        rows.append(Row(f"{'fp8' if fp8 else 'bf16'} {name}, batch {result['decode']['rows']}", f"{rate:.0f} tokens/s",
+                        f"{floor:.0f} tokens/s", percent(rate / floor), goal, reached))  # fmt: skip
+    return rows
+
+
+def offline_rows(parts: dict) -> list[Row]:
+    return output_rows(parts["offline"], fp8=False)
+
+
+def offline_fp8_rows(parts: dict) -> list[Row]:
+    rows = output_rows(parts["offline_fp8"], fp8=True)
+    for name, result in parts["offline_fp8"].items():
+        wide = parts.get("offline", {}).get(name)
+        if wide:
+            ratio = result["tokens_out_per_second"] / wide["tokens_out_per_second"]
+            rows.append(Row(f"fp8 against bf16, {name}", f"{ratio:.2f} times", "", "", ">= 1.6 times", ratio >= 1.6))
+    return rows
+
+
+def ranks_text(ranks: list[int]) -> str:
+    low, high = min(ranks), max(ranks)
+    return f"{len(ranks)} of rank {low}" if low == high else f"{len(ranks)} of ranks {low} to {high}"
+
+
+def added_seconds(result: dict) -> float:
+    """By the adapters, to a decode step."""
+    return step_of(result["decode"]) - step_of(result["adapters"]["base_decode"])
+
+
+def adapters_rows(parts: dict) -> list[Row]:
+    facts = parts["adapters"]
+    rows = []
+    for name, result in facts.items():
+        ranks = result["ranks"]
+        base, added = step_of(result["adapters"]["base_decode"]), added_seconds(result)
+        floor = adapter_seconds(LLAMA_8B, limits_of(result), sum(ranks), result["decode"]["rows"], sum(ranks) / len(ranks))
+        # Few and small ones cost launches rather than bytes; padded ones are there to compare with.
+        goal, reached = {"few": ("<= 5 % of the step", added <= 0.05 * base), "mixed": ("<= 1.5 times the floor", added <= 1.5 * floor),
+                         "padded": ("", None)}[name]  # fmt: skip
+        rows.append(Row(f"{ranks_text(ranks)}: added to a step of {milliseconds(base)}", f"{milliseconds(added)}, {percent(added / base)}",
+                        milliseconds(floor), f"{added / floor:.2f} times", goal, reached))  # fmt: skip
+    saved = added_seconds(facts["padded"]) - added_seconds(facts["mixed"])
+    rows.append(Row("true ranks instead of padded ones save", milliseconds(saved), "", "", "> 0", saved > 0))
+    return rows
+
+
+def adapters_loop_rows(parts: dict) -> list[Row]:
+    rows = []
+    for name, result in parts["adapters_loop"].items():
+        turns = result["turns"]
+        looped = turns * step_of(result["decode"])
+        rows.append(Row(f"{turns} adapters in a loop: a step of all", milliseconds(looped)))
+        if "adapters" in parts:
+            together = step_of(parts["adapters"][name]["decode"])
+            rows.append(Row(f"the same {turns} in one batch", milliseconds(together), "", f"{looped / together:.1f} times as fast",
+                            "faster", together < looped))  # fmt: skip
+    return rows
+
+
+def loading_rows(parts: dict) -> list[Row]:
+    facts = parts["loading"]
+    delay = facts["loading_delay_seconds"]
+    steps = f"{facts['loading_steps']} steps of {milliseconds(facts['step_p50_seconds'])}"
+    return [
+        Row(f"longest delay while an adapter is loaded, in {steps}", milliseconds(delay), "", "", "<= 2 ms", delay <= 2e-3),
+        Row("longest delay without loading", milliseconds(facts["quiet_delay_seconds"])),
+        Row("an adapter is there after", milliseconds(facts["load_seconds"])),
+    ]
+
+
+def beside_rows(facts: dict) -> list[Row]:
+    ours = facts["Lorry"]
+    what = f"{ours['input_tokens'][0]}/{ours['output_tokens'][0]}, batch {ours['decode']['rows']}"
+    rate = ours["tokens_out_per_second"]
+    rows = [Row(f"Lorry, {what}", f"{rate:.0f} tokens/s, a step {milliseconds(step_of(ours['decode']))}")]
+    for name, result in facts.items():
+        if "missing" in result:
+            rows.append(Row(name, f"not there: {result['missing']}"))
+        elif name != "Lorry":
+            theirs = result["tokens_per_second"]
+            rows.append(Row(f"{name} ({result['engine']})", f"{theirs:.0f} tokens/s, a step {milliseconds(result['step_seconds'])}", "",
+                            f"Lorry is {rate / theirs:.2f} times as fast"))  # fmt: skip
+    return rows
+
+
+def baselines_rows(parts: dict) -> list[Row]:
+    return beside_rows(parts["baselines"])
+
+
+def baselines_adapters_rows(parts: dict) -> list[Row]:
+    facts, without = parts["baselines_adapters"], parts.get("baselines", {})
+    rows = beside_rows(facts)
+    for name, base, rate in (("Lorry", "Lorry", "tokens_out_per_second"), ("transformers with peft", "transformers", "tokens_per_second")):
+        if rate in facts[name] and rate in without.get(base, {}):
+            rows.append(Row(f"{name}: of its rate without adapters", percent(facts[name][rate] / without[base][rate])))
+    return rows
+
+
+# By part; each is given what all parts measured.
+ROWS = {
+    "attention": attention_rows,
+    "decode": decode_rows,
+    "offline": offline_rows,
+    "offline_fp8": offline_fp8_rows,
+    "adapters": adapters_rows,
+    "adapters_loop": adapters_loop_rows,
+    "loading": loading_rows,
+    "baselines": baselines_rows,
+    "baselines_adapters": baselines_adapters_rows,
+}

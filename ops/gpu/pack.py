@@ -1,0 +1,71 @@
+"""What has to travel to the machine with the GPU: programs and the libraries they need, in one archive that any Python unpacks."""
+
+import re
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+from process import PACK, ROOT, Failure, run
+
+ARCHIVE = ROOT / "build" / "gpu-check.tar.gz"
+PROGRAMS = ["lorry", "tests/test_kernels_gpu", "tests/test_engine_gpu"]
+# What every Linux has, and what must be the GPU machine's own.
+LEFT_OUT = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|pthread|util|gcc_s|cuda)\.so.*|linux-vdso.*)$")
+ARCHIVE_BYTES_MAX = 50_000_000
+# With what the repository itself holds of it.
+TRAVEL_BYTES_MAX = 64 * 2**20
+BESIDE = ["tests/data", "ops/example", "ops/gpu", "ops/gpu-check"]
+
+
+def size_of(place: Path) -> int:
+    return place.stat().st_size if place.is_file() else sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+
+
+def check_size(archive: int, beside: int) -> None:
+    if archive >= ARCHIVE_BYTES_MAX:
+        raise Failure(f"{ARCHIVE.name} takes {archive / 1e6:.1f} MB; it must be below {ARCHIVE_BYTES_MAX / 1e6:.0f} MB to travel")
+    if archive + beside >= TRAVEL_BYTES_MAX:
+        raise Failure(f"{ARCHIVE.name} and {', '.join(BESIDE)} take {(archive + beside) / 2**20:.1f} MiB; they must be below "
+                      f"{TRAVEL_BYTES_MAX / 2**20:.0f} MiB to travel")  # fmt: skip
+
+
+def pack() -> str:
+    """Says what was made."""
+    shutil.rmtree(PACK, ignore_errors=True)
+    (PACK / "lib").mkdir(parents=True)
+    for name in PROGRAMS:
+        built = ROOT / "build" / name
+        if not built.exists():
+            raise Failure(f"{built} is missing: ops/setup --cuda, then ops/build release lorry gpu_tests")
+        subprocess.run(["strip", "-o", PACK / built.name, built], check=True)
+        for library, path in re.findall(r"(\S+) => (/\S+)", run(["ldd", built])[0]):
+            # The next program may already find what was taken along for the one before.
+            if not LEFT_OUT.match(library) and not Path(path).is_relative_to(PACK):
+                subprocess.run(["strip", "-o", PACK / "lib" / library, path], check=True)
+    commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    (PACK / "commit").write_text(commit.stdout.strip() or "unknown", encoding="utf-8")
+    with tarfile.open(ARCHIVE, "w:gz") as archive:
+        archive.add(PACK, PACK.name)
+    archived, beside = ARCHIVE.stat().st_size, sum(size_of(ROOT / name) for name in BESIDE)
+    check_size(archived, beside)
+    return (f"build/{ARCHIVE.name} holds {archived / 1e6:.1f} MB, {size_of(PACK) / 1e6:.1f} unpacked; with {', '.join(BESIDE)}, which must "
+            f"travel as well, {(archived + beside) / 2**20:.1f} MiB")  # fmt: skip
+
+
+def unpack() -> None:
+    """Where the archive has come alone, or is newer than what was unpacked before."""
+    stamp = PACK / "commit"
+    if not ARCHIVE.exists() or (stamp.exists() and stamp.stat().st_mtime_ns >= ARCHIVE.stat().st_mtime_ns):
+        return
+    shutil.rmtree(PACK, ignore_errors=True)
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(PACK.parent)
+    stamp.touch()
+
+
+def program(name: str) -> Path:
+    path = PACK / Path(name).name
+    if not path.exists():
+        raise Failure(f"{path} is missing: run ops/gpu-check --pack where it was built, and take build/{ARCHIVE.name} along")
+    return path

@@ -1,0 +1,210 @@
+"""The parts of ops/gpu-check: each runs programs and returns what they said, or raises Failure. goals.py judges the figures."""
+
+import importlib.metadata
+import json
+import re
+import sys
+import time
+
+from pack import program
+from process import PACK, ROOT, Failure, last_json, run
+from work import Work
+
+
+def tests(command: list, environment: dict | None = None) -> dict:
+    """Runs a test program; every skipped test counts as one that was not proved."""
+    output, code = run(command, environment)
+    passed, skipped, failed = (len(re.findall(rf"^\[ +{word} +\] \S+ \(\d", output, re.M)) for word in ("OK", "SKIPPED", "FAILED"))
+    if code != 0 or failed or skipped or not passed:
+        why = "\n".join([line for line in output.splitlines() if not re.match(r"\[ +(RUN|OK) ", line)][-40:])
+        raise Failure(f"{passed} tests passed, {failed} failed, {skipped} were skipped, exit code {code}:\n{why}")
+    return {"tests passed": passed}
+
+
+def version_of(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not there"
+
+
+def device(_: Work) -> dict:
+    fields = "name,driver_version,memory.total,compute_cap,clocks.max.sm,clocks.max.mem"
+    output, code = run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"])
+    if code != 0:
+        raise Failure(output.strip())
+    commit = program("commit").read_text(encoding="utf-8")
+    facts = {"Lorry": f"built at commit {commit}", "Python": sys.version.split()[0]}
+    facts |= {package: version_of(package) for package in ("torch", "transformers", "peft")}
+    return dict(zip(fields.split(","), [field.strip() for field in output.splitlines()[0].split(",")], strict=True)) | facts
+
+
+def kernels(_: Work) -> dict:
+    return tests([program("test_kernels_gpu"), "--gtest_filter=Op/*/cuda_*"])
+
+
+def goldens(_: Work) -> dict:
+    return tests([program("test_engine_gpu"), "--gtest_filter=*Golden*"], {"LORRY_TEST_DEVICE": "cuda"})
+
+
+def invariance(_: Work) -> dict:
+    return tests([program("test_engine_gpu"), "--gtest_filter=*/Invariance.Holds*:*/Invariance.Forks*"], {"LORRY_TEST_DEVICE": "cuda"})
+
+
+def sanitized(tool: str) -> dict:
+    # Statistics of draws say nothing about memory and take most of the time.
+    return tests(["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", program("test_kernels_gpu"),
+                  "--gtest_filter=Op/*/cuda_*-*SampleTest.Draws*:*SampleTest.Top*:*SampleTest.Penalties*"])  # fmt: skip
+
+
+def memcheck(_: Work) -> dict:
+    return sanitized("memcheck")
+
+
+def racecheck(_: Work) -> dict:
+    return sanitized("racecheck")
+
+
+def example(work: Work) -> dict:
+    """The example's held-out jobs on both devices: all must succeed, and nearly all greedy answers must be the same."""
+    answers = {}
+    for name in ("cpu", "cuda"):
+        out = PACK / f"results-{name}.jsonl"
+        for left in PACK.glob(f"results-{name}.*"):
+            left.unlink()
+        began = time.monotonic()
+        output, code = run([work.lorry, "run", "ops/example/jobs/section.jsonl", "-o", out, "--model", "ops/example/model",
+                            "--adapters", "ops/example/adapters", "--device", name, "--dtype", "float32"])  # fmt: skip
+        if code != 0:
+            raise Failure(f"--device {name}: exit code {code}:\n" + output[-3000:])
+        lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+        texts = {line["custom_id"]: line["response"]["body"]["choices"][0]["message"]["content"] for line in lines
+                 if line["response"] and line["response"]["status_code"] == 200}  # fmt: skip
+        answers[name] = (texts, time.monotonic() - began, len(lines))
+    same = sum(answers["cuda"][0].get(key) == text for key, text in answers["cpu"][0].items())
+    jobs = answers["cpu"][2]
+    facts = {"jobs": jobs, "same answers": same, "seconds on the GPU": round(answers["cuda"][1], 1),
+             "seconds on the CPU": round(answers["cpu"][1], 1)}  # fmt: skip
+    if len(answers["cuda"][0]) != jobs or same < 0.99 * jobs:
+        raise Failure(f"the devices do not agree: {facts}")
+    return facts
+
+
+def loss(work: Work) -> dict:
+    """What fp8 changes in the example's answers, beside what the CPU's formats change."""
+    rows = last_json([work.lorry, "bench", "loss", "--model", "ops/example/model", "--adapters", "ops/example/adapters",
+                      "--jobs", "ops/example/jobs/heldout.jsonl", "--json"])  # fmt: skip
+    facts = {row["weights"]: f"perplexity {row['perplexity']:.4f}, {row['answers_same']} of {row['answers']} answers as in float32"
+             for row in rows}  # fmt: skip
+    if "fp8" not in facts:
+        raise Failure("no GPU was found to measure fp8 on")
+    return facts
+
+
+def matmul(work: Work) -> dict:
+    """cuBLASLt's algorithms for the shapes of four models against our own kernel, and the rows for kernels/cuda/matmul_table.cpp."""
+    tuning = last_json([work.lorry, "bench", "tune", "--device", "cuda", "--random-weights",
+                        "llama-3.1-8b,llama-3.2-1b,qwen2.5-0.5b,smollm2-135m", "--json"])  # fmt: skip
+    facts = {"device": tuning["device"], "cuBLASLt": tuning["library"], "copies": f"{tuning['copied_bytes_per_second'] / 1e9:.0f} GB/s",
+             "multiplies": f"{tuning['operations_per_second'] / 1e12:.0f} TFLOP/s"}  # fmt: skip
+    for shape in tuning["matmuls"]:
+        sizes = [f"{bucket['rows']} rows {bucket['bytes_per_second'] / 1e9:.0f} GB/s, "
+                 f"{bucket['operations_per_second'] / 1e12:.1f} TFLOP/s, {100 * bucket['share_of_limit']:.0f} % of the limit, "
+                 f"{bucket['own_seconds'] / bucket['seconds']:.2f} times own"
+                 for bucket in shape["buckets"] if bucket["rows"] in (16, 64, 256, 2048)]  # fmt: skip
+        name, finding = shape["finding"].split(": ", 1)
+        facts[name] = "; ".join([finding, *sizes])
+    facts["rows for the table"] = tuning["rows"]
+    if not any(shape["buckets"] for shape in tuning["matmuls"]):
+        raise Failure("cuBLASLt has no algorithm with the same bits for all rows:\n" + json.dumps(facts, indent=1))
+    return facts
+
+
+def with_limits(command: list) -> dict:
+    result = last_json([*command, "--json"])
+    if not result.get("machine"):
+        raise Failure("the GPU's limits were not measured: there is no cuBLASLt (CUDA's, or pip's nvidia-cublas)")
+    return result
+
+
+def throughput(work: Work, requests: int, batch: int, prompt: int, output: int, more: tuple = ()) -> dict:
+    result = with_limits([
+        work.lorry, "bench", "throughput", "--random-weights", work.shape, "--device", work.device, "--requests", requests, "--max-batch",
+        batch, "--input-tokens", prompt, "--output-tokens", output, "--step-tokens", max(work.step_tokens, batch), "--repeat", 2,
+        *work.memory, *more,
+    ])  # fmt: skip
+    if result["decode"]["rows"] != batch:
+        raise Failure(f"no step decoded {batch} sequences, at most {result['decode']['rows']} did")
+    return result
+
+
+def attention(work: Work) -> dict:
+    return with_limits([work.lorry, "bench", "attention", "--random-weights", work.shape, "--device", work.device, "--batch",
+                        ",".join(map(str, work.batches)), "--context", work.context, "--prompt", ",".join(map(str, work.prompts)),
+                        "--step-tokens", max(work.prompts)])  # fmt: skip
+
+
+def decode(work: Work) -> dict:
+    return {f"batch {batch}": throughput(work, batch, batch, work.context, work.decoded) for batch in work.batches}
+
+
+def offline(work: Work, more: tuple = ()) -> dict:
+    return {f"{prompt}/{output}": throughput(work, requests, work.batch(), prompt, output, more)
+            for prompt, output, requests in work.offline}  # fmt: skip
+
+
+def offline_fp8(work: Work) -> dict:
+    return offline(work, ("--quantize", "fp8") if work.device == "cuda" else ())
+
+
+def adapter_flags(ranks: tuple[int, ...]) -> tuple:
+    return ("--random-adapters", len(ranks), "--ranks", ",".join(map(str, ranks)), "--no-base")
+
+
+def adapters(work: Work) -> dict:
+    """What they add to a decode step, in turn with the same requests for the base."""
+    cases = {"few": work.few, "mixed": work.mixed, "padded": (max(work.mixed),) * len(work.mixed)}
+    facts = {}
+    for name, ranks in cases.items():
+        more = (*adapter_flags(ranks), "--against-base")
+        facts[name] = throughput(work, work.batch(), work.batch(), work.context, work.decoded, more) | {"ranks": ranks}
+    return facts
+
+
+def adapters_loop(work: Work) -> dict:
+    """A decode step of one adapter's share of the batch: a loop over all adapters takes it as often as there are adapters."""
+    facts = {}
+    for name, ranks in {"few": work.few, "mixed": work.mixed}.items():
+        rows = work.batch() // len(ranks)
+        mean = round(sum(ranks) / len(ranks))
+        facts[name] = throughput(work, rows, rows, work.context, work.decoded, adapter_flags((mean,))) | {"turns": len(ranks)}
+    return facts
+
+
+def loading(work: Work) -> dict:
+    return last_json([work.lorry, "bench", "loading", "--random-weights", work.shape, "--device", work.device, "--requests",
+                      work.batches[0], "--input-tokens", work.context // 4, "--random-adapters", len(work.few), "--ranks",
+                      max(work.mixed), *work.memory, "--json"])  # fmt: skip
+
+
+def beside(work: Work, ways: dict[str, str], more: tuple = ()) -> dict:
+    """Lorry and torch at the first of the offline works, in one run."""
+    prompt, output, requests = work.offline[0]
+    facts = {"Lorry": throughput(work, requests, work.batch(), prompt, output, more)}
+    for name, way in ways.items():
+        facts[name] = last_json([sys.executable, ROOT / "ops" / "gpu" / "baselines.py", way, "--batch", work.batch(), "--prompt", prompt,
+                                 "--output", output, *work.baseline])  # fmt: skip
+    return facts
+
+
+def baselines(work: Work) -> dict:
+    return beside(work, {"transformers": "generate", "a torch loop": "graphs"})
+
+
+def baselines_adapters(work: Work) -> dict:
+    return beside(work, {"transformers with peft": "peft"}, adapter_flags(work.few))
+
+
+PARTS = {part.__name__: part
+         for part in (device, kernels, goldens, invariance, memcheck, racecheck, example, loss, matmul, attention, decode, offline,
+                      offline_fp8, adapters, adapters_loop, loading, baselines, baselines_adapters)}  # fmt: skip

@@ -1,0 +1,60 @@
+"""Programs that ops/gpu-check runs, those of a part for less than ten minutes together, and what they print."""
+
+import glob
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PACK = ROOT / "build" / "gpu-check"
+PART_SECONDS = 590
+
+
+class Failure(Exception):
+    pass
+
+
+class PartTime:
+    """What the running part has left; parts run one after the other."""
+
+    end = math.inf
+
+    @classmethod
+    def begin(cls) -> None:
+        cls.end = time.monotonic() + PART_SECONDS
+
+    @classmethod
+    def left(cls) -> float | None:
+        return None if cls.end == math.inf else max(0.0, cls.end - time.monotonic())
+
+
+def run(command: list, environment: dict | None = None) -> tuple[str, int]:
+    """Output of both streams and the exit code; a command that is missing or too slow is a Failure."""
+    # cuBLASLt may be this Python's, as it comes with torch.
+    pip = [folder for path in sys.path for folder in sorted(glob.glob(os.path.join(path, "nvidia", "*", "lib")))]
+    libraries = ":".join([str(PACK / "lib"), os.environ.get("LD_LIBRARY_PATH", ""), *pip])
+    variables = dict(os.environ, LD_LIBRARY_PATH=libraries, LORRY_TEST_DATA=str(ROOT / "tests" / "data"), **(environment or {}))
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(words, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              timeout=PartTime.left(), text=True, errors="replace", check=False)  # fmt: skip
+    except FileNotFoundError as error:
+        raise Failure(f"{words[0]} is not there: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise Failure(f"{' '.join(words)} did not end within the {PART_SECONDS} s that a part has") from error
+    return done.stdout, done.returncode
+
+
+def last_json(command: list) -> dict:
+    """What a command printed last."""
+    output, code = run(command)
+    if code != 0:
+        raise Failure(output[-3000:])
+    try:
+        return json.loads(output.strip().splitlines()[-1])
+    except (ValueError, IndexError) as error:
+        raise Failure(f"{command[0]} printed no JSON but {output[-3000:] or 'nothing'}") from error

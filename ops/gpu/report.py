@@ -1,0 +1,66 @@
+"""What ops/gpu-check saw, as Markdown. Pure."""
+
+from goals import ROWS, Row
+
+HEADER = ["what", "measured", "floor", "of it", "goal", "verdict"]
+VERDICT = {True: "reached", False: "**not reached**", None: ""}
+
+
+def facts_of(entries: dict) -> dict:
+    """Of the parts that passed."""
+    return {name: entry["facts"] for name, entry in entries.items() if entry["passed"]}
+
+
+def rows_of(entries: dict) -> dict[str, list[Row]]:
+    facts = facts_of(entries)
+    return {part: rows(facts) for part, rows in ROWS.items() if part in facts}
+
+
+def table(rows: list[list[str]]) -> list[str]:
+    cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return ["| " + " | ".join(row) + " |" for row in [cells[0], ["---"] * len(cells[0]), *cells[1:]]]
+
+
+def goal_rows(entries: dict) -> list[list[str]]:
+    """Every goal, part by part; a part that did not pass stands there without figures."""
+    measured = rows_of(entries)
+    rows = []
+    for part in ROWS:
+        if part not in measured:
+            rows.append([part, "all of it", "not measured", "", "", "", ""])
+        for row in measured.get(part, []):
+            if row.reached is not None:
+                rows.append([part, row.what, row.measured, row.floor, row.share, row.goal, VERDICT[row.reached]])
+    return rows
+
+
+def part_lines(name: str, entry: dict, rows: list[Row] | None) -> list[str]:
+    lines = [f"## {name}: {'passed' if entry['passed'] else 'FAILED'}", "", f"{entry['date']}, {entry['seconds']} s", ""]
+    if not entry["passed"]:
+        return [*lines, *("    " + line for line in entry["why"].splitlines()), ""]
+    if rows is not None:
+        return [*lines, *table([HEADER, *([row.what, row.measured, row.floor, row.share, row.goal, VERDICT[row.reached]] for row in rows)]),
+                ""]  # fmt: skip
+    plain = [[key, str(value)] for key, value in entry["facts"].items() if not isinstance(value, list)]
+    lines += [*table([["", ""], *plain]), ""]
+    for key, value in entry["facts"].items():
+        if isinstance(value, list):
+            lines += [f"{key}:", "", *("    " + line for line in value), ""]
+    return lines
+
+
+def markdown(entries: dict, title: str) -> str:
+    measured = rows_of(entries)
+    lines = [f"# {title}", ""]
+    if "device" in facts_of(entries):
+        lines += [", ".join(f"{key} {value}" for key, value in entries["device"]["facts"].items()) + ".", ""]
+    lines += [
+        "A floor is what the work's bytes and operations take at the rates at which this GPU was seen to copy and to multiply in the same "
+        "run; of it: the share of the floor's rate that was reached, or how many times the floor's time it took.",
+        "",
+        *table([["part", *HEADER], *goal_rows(entries)]),
+        "",
+    ]
+    for name, entry in entries.items():
+        lines += part_lines(name, entry, measured.get(name))
+    return "\n".join(lines)

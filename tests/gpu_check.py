@@ -1,0 +1,281 @@
+#!/usr/bin/env python3
+# Checks ops/gpu-check without a GPU: floors against published ones, verdicts, the report, what may travel. With a `lorry` as its argument
+# it rehearses the benchmarks on the CPU instead: same commands, tiny work. ctest runs both.
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "ops" / "gpu"))
+
+import floors  # noqa: E402
+import pack  # noqa: E402
+import parts  # noqa: E402
+import process  # noqa: E402
+from goals import ROWS  # noqa: E402
+from report import markdown, rows_of  # noqa: E402
+from work import Work, rehearsal  # noqa: E402
+
+H200 = floors.Limits(copy=4.3e12, multiply=790e12)
+MACHINE = {"copy_bytes_per_second": 4.3e12, "bfloat16_dot_operations_per_second": 790e12}
+
+
+def step(seconds, rows=256, context=1024.0):
+    return {"rows": rows, "steps": 9, "context_tokens": context, "step": {"p50_seconds": seconds}}
+
+
+def adapters(ranks, base, with_adapters):
+    return {"machine": MACHINE, "ranks": ranks, "decode": step(with_adapters), "adapters": {"base_decode": step(base)}}
+
+
+def output(rate, prompt=128, drawn=128):
+    return {"machine": MACHINE, "input_tokens": [prompt, prompt], "output_tokens": [drawn, drawn], "tokens_out_per_second": rate,
+            "decode": step(0.01)}  # fmt: skip
+
+
+def measured():
+    """Every part, each goal just reached."""
+    return {
+        "attention": {"machine": MACHINE, "shapes": [
+            {"name": "decode, 64 x 1024", "rows": 1, "bytes_per_second": 0.81 * 4.3e12, "operations_per_second": 1.0},
+            {"name": "prefill, 1 x 8192", "rows": 8192, "bytes_per_second": 1.0, "operations_per_second": 301e12}]},
+        "decode": {"batch 256": {"machine": MACHINE, "decode": step(0.01600), "idle_seconds": 0.0047, "steps": 10}},
+        "offline": {"128/128": output(19000)},
+        "offline_fp8": {"128/128": output(30500)},
+        "adapters": {"few": adapters([16] * 8, 0.0160, 0.01679), "mixed": adapters([8, 16, 32, 64] * 16, 0.0160, 0.01950),
+                     "padded": adapters([64] * 64, 0.0160, 0.0210)},
+        "adapters_loop": {"few": {"turns": 8, "decode": step(0.005, rows=32)}, "mixed": {"turns": 64, "decode": step(0.004, rows=4)}},
+        "loading": {"loading_steps": 100, "step_p50_seconds": 0.006, "loading_delay_seconds": 0.0019, "quiet_delay_seconds": 0.0001,
+                    "load_seconds": 0.3},
+        "baselines": {"Lorry": output(19000), "transformers": {"engine": "transformers 5", "tokens_per_second": 3800, "step_seconds": 0.05},
+                      "a torch loop": {"missing": "torch is not installed"}},
+        "baselines_adapters": {"Lorry": output(18000), "transformers with peft": {"missing": "No module named 'peft'"}},
+    }  # fmt: skip
+
+
+def entries_of(facts):
+    return {name: {"passed": True, "date": "2026-11-23", "seconds": 1.5, "facts": value} for name, value in facts.items()}
+
+
+def verdicts(facts):
+    return {row.what: row.reached for rows in rows_of(entries_of(facts)).values() for row in rows if row.reached is not None}
+
+
+class Floors(unittest.TestCase):
+    def test_a_decode_step_takes_what_was_worked_out_by_hand(self):
+        for rows, published in ((64, 5.49e-3), (256, 12.85e-3)):
+            self.assertAlmostEqual(floors.decode_seconds(floors.LLAMA_8B, H200, rows, 1024), published, delta=0.005e-3)
+
+    def test_offline_work_takes_what_was_worked_out_by_hand(self):
+        for prompt, drawn, published in ((128, 128, 23.5e3), (1000, 1000, 12.1e3), (512, 128, 9.3e3)):
+            floor = floors.output_tokens_per_second(floors.LLAMA_8B, H200, prompt, drawn, 256)
+            self.assertAlmostEqual(floor / published, 1.0, delta=0.005)
+
+    def test_adapters_add_what_was_worked_out_by_hand(self):
+        self.assertEqual(floors.LLAMA_8B.rank_weights() * 2, 5242880)
+        base = floors.decode_seconds(floors.LLAMA_8B, H200, 256, 1024)
+        for ranks, mean, published in ((128, 16, 0.012), (64 * 30, 30, 0.18), (64 * 64, 64, 0.39)):
+            self.assertAlmostEqual(floors.adapter_seconds(floors.LLAMA_8B, H200, ranks, 256, mean) / base, published, delta=0.005)
+
+    def test_fp8_halves_projections_and_not_the_head(self):
+        head = 4096 * 128256
+        alone = floors.matmul_seconds(floors.LLAMA_8B, H200, 1, 1)
+        narrow = floors.matmul_seconds(floors.LLAMA_8B, H200, 1, 1, fp8=True)
+        self.assertAlmostEqual((alone - 2 * head / H200.copy) / (narrow - 2 * head / H200.copy), 2.0)
+
+    def test_products_count_where_they_take_longer_than_bytes(self):
+        few, many = (floors.matmul_seconds(floors.LLAMA_8B, H200, rows, rows) for rows in (64, 1024))
+        self.assertAlmostEqual(few, 2 * 7_504_658_432 / H200.copy)
+        self.assertAlmostEqual(many, 2 * 1024 * 7_504_658_432 / H200.multiply)
+
+
+class Goals(unittest.TestCase):
+    def test_each_goal_is_reached_when_it_just_is(self):
+        found = verdicts(measured())
+        self.assertEqual({what: reached for what, reached in found.items() if not reached}, {})
+        self.assertEqual(len(found), 12)
+
+    def test_each_goal_is_missed_when_it_just_is(self):
+        def missed(change):
+            facts = measured()
+            change(facts)
+            return [what for what, reached in verdicts(facts).items() if not reached]
+
+        self.assertEqual(missed(lambda facts: facts["attention"]["shapes"][0].update(bytes_per_second=0.79 * 4.3e12)),
+                         ["decode, 64 x 1024"])  # fmt: skip
+        self.assertEqual(missed(lambda facts: facts["attention"]["shapes"][1].update(operations_per_second=299e12)),
+                         ["prefill, 1 x 8192"])  # fmt: skip
+        self.assertEqual(missed(lambda facts: facts["decode"]["batch 256"].update(decode=step(0.01610))),
+                         ["step of batch 256 at 1024 tokens"])  # fmt: skip
+        self.assertEqual(missed(lambda facts: facts["decode"]["batch 256"].update(idle_seconds=0.0049)),
+                         ["GPU without work between steps, batch 256"])  # fmt: skip
+        self.assertEqual(missed(lambda facts: facts["offline"].update({"128/128": output(18800)})), ["bf16 128/128, batch 256"])
+        self.assertEqual(missed(lambda facts: facts["offline_fp8"].update({"128/128": output(30300)})), ["fp8 against bf16, 128/128"])
+        few = "8 of rank 16: added to a step of 16.00 ms"
+        self.assertEqual(missed(lambda facts: facts["adapters"].update(few=adapters([16] * 8, 0.0160, 0.01681))), [few])
+        mixed = "64 of ranks 8 to 64: added to a step of 16.00 ms"
+        self.assertEqual(missed(lambda facts: facts["adapters"].update(mixed=adapters([8, 16, 32, 64] * 16, 0.0160, 0.01952))), [mixed])
+        self.assertEqual(missed(lambda facts: facts["adapters"].update(padded=adapters([64] * 64, 0.0160, 0.01949))),
+                         ["true ranks instead of padded ones save"])  # fmt: skip
+        self.assertEqual(missed(lambda facts: facts["adapters_loop"]["few"].update(turns=3)), ["the same 3 in one batch"])
+        self.assertEqual(missed(lambda facts: facts["loading"].update(loading_delay_seconds=0.0021)),
+                         ["longest delay while an adapter is loaded, in 100 steps of 6.00 ms"])  # fmt: skip
+
+    def test_what_needs_two_parts_waits_for_both(self):
+        facts = measured()
+        del facts["offline"], facts["adapters"]
+        self.assertNotIn("fp8 against bf16, 128/128", verdicts(facts))
+        self.assertNotIn("the same 8 in one batch", verdicts(facts))
+
+
+class Report(unittest.TestCase):
+    def test_it_has_a_row_for_each_goal_and_a_table_for_each_part(self):
+        device = {"name": "NVIDIA H200", "driver_version": "580.1", "torch": "2.11"}
+        text = markdown(entries_of({"device": device} | measured()), "What was seen")
+        for line in ("name NVIDIA H200, driver_version 580.1, torch 2.11.",
+                     "| decode | step of batch 256 at 1024 tokens | 16.00 ms | 12.85 ms | 80.3 % | >= 80 % | reached |",
+                     "| offline_fp8 | fp8 against bf16, 128/128 | 1.61 times |  |  | >= 1.6 times | reached |",
+                     "## loading: passed", "| an adapter is there after | 300.00 ms |",
+                     "| transformers (transformers 5) | 3800 tokens/s, a step 50.00 ms |  | Lorry is 5.00 times as fast |  |  |",
+                     "| a torch loop | not there: torch is not installed |",
+                     "| Lorry: of its rate without adapters | 94.7 % |"):  # fmt: skip
+            self.assertIn(line, text)
+        self.assertNotIn("not measured", text)
+
+    def test_parts_that_failed_or_did_not_run_have_no_figures(self):
+        entries = entries_of({"kernels": {"tests passed": 812}, "matmul": {"device": "x", "rows for the table": ["// a", "{1},"]}})
+        entries["decode"] = {"passed": False, "date": "2026-11-23", "seconds": 0.1, "why": "no GPU\nat all"}
+        text = markdown(entries, "What was seen")
+        for line in ("| decode | all of it | not measured |", "| loading | all of it | not measured |", "## decode: FAILED",
+                     "    no GPU\n    at all", "| tests passed | 812 |", "rows for the table:\n\n    // a\n    {1},"):  # fmt: skip
+            self.assertIn(line, text)
+        self.assertNotIn("device:", text)
+
+    def test_every_part_with_goals_is_a_part(self):
+        self.assertLessEqual(set(ROWS), set(parts.PARTS))
+
+
+class Pack(unittest.TestCase):
+    def test_what_is_too_large_to_travel_is_refused(self):
+        pack.check_size(49_999_999, 10 * 2**20)
+        with self.assertRaisesRegex(process.Failure, "below 50 MB"):
+            pack.check_size(50_000_000, 0)
+        with self.assertRaisesRegex(process.Failure, "below 64 MiB"):
+            pack.check_size(40_000_000, 26 * 2**20)
+
+    def test_what_the_repository_holds_of_it_leaves_the_archive_its_room(self):
+        beside = sum(pack.size_of(ROOT / name) for name in pack.BESIDE)
+        self.assertLess(beside + 40_000_000, pack.TRAVEL_BYTES_MAX)
+
+    def test_programs_travel_stripped_with_their_libraries_and_are_unpacked_once(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as patches:
+            root = Path(folder)
+            for name in ("build/lorry", "build/tests/test_kernels_gpu", "build/tests/test_engine_gpu", *pack.BESIDE):
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_bytes(Path(sys.executable).resolve().read_bytes() if name.startswith("build") else b"x")
+            place = root / "build" / "gpu-check"
+            for module, name, value in ((pack, "ROOT", root), (pack, "PACK", place), (process, "PACK", place), (process, "ROOT", root),
+                                        (pack, "ARCHIVE", root / "build" / "gpu-check.tar.gz")):  # fmt: skip
+                patches.enter_context(mock.patch.object(module, name, value))
+            self.assertIn("build/gpu-check.tar.gz holds", pack.pack())
+            libraries = sorted(file.name for file in (place / "lib").iterdir())
+            self.assertFalse([name for name in libraries if name.startswith("libc.so")])
+            (place / "lorry").write_text("older", encoding="utf-8")
+            os.utime(place / "commit", ns=(0, 0))
+            pack.unpack()
+            self.assertTrue(os.access(pack.program("lorry"), os.X_OK))
+            self.assertNotEqual(pack.program("lorry").read_bytes(), b"older")
+            (place / "lorry").write_text("kept", encoding="utf-8")
+            pack.unpack()
+            self.assertEqual(pack.program("lorry").read_text(encoding="utf-8"), "kept")
+
+
+class Parts(unittest.TestCase):
+    def play(self, script):
+        """A test program that prints this."""
+        return [sys.executable, "-c", script]
+
+    def test_skipped_and_missing_tests_are_failures(self):
+        passed = "print('[       OK ] A.b (3 ms)')"
+        self.assertEqual(parts.tests(self.play(passed)), {"tests passed": 1})
+        for script in (passed + "; print('[  SKIPPED ] A.c (0 ms)')", passed + "; print('[  FAILED  ] A.c (0 ms)')", "pass",
+                       passed + "; raise SystemExit(9)"):  # fmt: skip
+            with self.assertRaises(process.Failure):
+                parts.tests(self.play(script))
+
+    def test_what_prints_no_json_is_a_failure(self):
+        self.assertEqual(process.last_json(self.play("print('loading'); print('[1]')")), [1])
+        for script, why in (("print('no figures')", "no figures"), ("pass", "nothing"), ("raise SystemExit('out of memory')", "memory")):
+            with self.assertRaisesRegex(process.Failure, why):
+                process.last_json(self.play(script))
+
+    def test_all_programs_of_a_part_share_its_time(self):
+        self.addCleanup(setattr, process.PartTime, "end", process.PartTime.end)
+        process.PartTime.begin()
+        self.assertEqual(process.run(self.play("print(1)")), ("1\n", 0))
+        process.PartTime.end = 0.0
+        with self.assertRaisesRegex(process.Failure, "did not end within the 590 s that a part has"):
+            process.run(self.play("import time; time.sleep(60)"))
+
+    def test_figures_without_limits_or_of_another_batch_are_failures(self):
+        work = Work(lorry=Path("lorry"))
+        with mock.patch.object(parts, "last_json", return_value={"machine": None}), self.assertRaisesRegex(process.Failure, "cuBLASLt"):
+            parts.attention(work)
+        with mock.patch.object(parts, "last_json", return_value=output(1.0)), self.assertRaisesRegex(process.Failure, "no step decoded 64"):
+            parts.decode(work)
+
+
+class Program(unittest.TestCase):
+    def check(self, *arguments):
+        return subprocess.run([str(ROOT / "ops" / "gpu-check"), *arguments], capture_output=True, text=True, timeout=300, check=False)
+
+    def test_wrong_calls_are_refused(self):
+        self.assertEqual(self.check("--part", "nothing").returncode, 2)
+        self.assertEqual(self.check("--list").stdout.split(), list(parts.PARTS))
+
+    def test_without_torch_a_baseline_says_so(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "torch.py").write_text("raise ImportError('no torch')", encoding="utf-8")
+            done = subprocess.run([sys.executable, str(ROOT / "ops" / "gpu" / "baselines.py"), "graphs"], capture_output=True, text=True,
+                                  env=dict(os.environ, PYTHONPATH=folder), timeout=300, check=True)  # fmt: skip
+        self.assertEqual(json.loads(done.stdout), {"missing": "torch is not installed"})
+
+
+class Rehearsal(unittest.TestCase):
+    """The commands of the benchmarks, and that the report finds the figures it judges."""
+
+    lorry = Path()
+
+    def test_the_benchmarks_run_and_are_judged(self):
+        names = ["attention", "decode", "offline", "offline_fp8", "adapters", "adapters_loop", "loading"]
+        with tempfile.TemporaryDirectory() as folder:
+            report = Path(folder) / "report"
+            command = [str(ROOT / "ops" / "gpu-check"), "--rehearse", str(self.lorry), "--report", str(report)]
+            command += [word for name in names for word in ("--part", name)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=580, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            entries = json.loads(Path(f"{report}.json").read_text(encoding="utf-8"))
+            text = Path(f"{report}.md").read_text(encoding="utf-8")
+        self.assertEqual(list(entries), names)
+        self.assertTrue(text.startswith("# A rehearsal"))
+        work = rehearsal(self.lorry)
+        rows = rows_of(entries)
+        self.assertEqual(len(rows["attention"]), len(work.batches) + len(work.prompts))
+        self.assertEqual(len(rows["decode"]), 2 * len(work.batches))
+        self.assertEqual([row.what for row in rows["adapters_loop"]][1], "the same 2 in one batch")
+        self.assertTrue(all(row.measured for part in rows.values() for row in part))
+        self.assertGreater(entries["loading"]["facts"]["loading_steps"], 0)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 2:
+        Rehearsal.lorry = Path(sys.argv.pop()).resolve()
+        unittest.main(defaultTest="Rehearsal")
+    del Rehearsal
+    unittest.main()
