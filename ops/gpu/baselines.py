@@ -50,7 +50,8 @@ class Generate:
             vocab_size=fields["vocabulary"], max_position_embeddings=8192, attn_implementation="sdpa",
         )  # fmt: skip
         with torch.device(device):
-            self.model = AutoModelForCausalLM.from_config(config).eval()
+            # Versions differ in the type that they choose by themselves.
+            self.model = AutoModelForCausalLM.from_config(config).to(dtype=torch.get_default_dtype()).eval()
         self.engine = versions("torch", "transformers")
         self.more: dict = {}
 
