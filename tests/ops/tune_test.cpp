@@ -133,7 +133,8 @@ TEST(Tune, operations_and_bytes_are_counted) {
     EXPECT_EQ(find("int8", "matmuls, 512 rows").operations, static_cast<double>(2 * 512 * weights));
     EXPECT_GE(find("float32", "matmuls, 8 rows").bytes, static_cast<double>(4 * weights)) << "panels may be filled up";
     EXPECT_GE(find("bfloat16", "matmuls, 8 rows").bytes, static_cast<double>(2 * weights));
-    EXPECT_EQ(find("bfloat16", "attention, 64 rows").bytes, static_cast<double>(64 * 160 * 2 * kv_width * 2));
+    EXPECT_GE(find("bfloat16", "attention, 64 rows").bytes, static_cast<double>(64 * 160 * 2 * kv_width * 2)) << "heads may be filled up";
+    EXPECT_LT(find("bfloat16", "attention, 64 rows").bytes, static_cast<double>(64 * 160 * 2 * kv_width * 2) * 1.5);
     EXPECT_EQ(find("bfloat16", "attention, 64 rows").operations, static_cast<double>(64 * 160 * 4 * width));
     EXPECT_EQ(find("float32", "attention, 512 rows").operations, static_cast<double>(512 * 513 / 2 * 4 * width));
 }
