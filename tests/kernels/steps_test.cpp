@@ -87,8 +87,8 @@ TEST_P(StepsInFlight, HaveTablesAndResultsOfTheirOwn) {
     for (TokenId step = 0; step < 6; ++step) {
         auto& ids = asked.emplace_back();
         auto& draws = drawn.emplace_back();
-        for (TokenId row = 0; row <= step % 4; ++row) ids.push_back((7 * step + row) % vocabulary);
-        for (TokenId row = 0; row <= step % 4; ++row) draws.push_back((11 * step + 3 * row) % vocabulary);
+        for (TokenId row = 0; row <= step % 4; ++row) ids.push_back((7 * step + row) % TokenId{vocabulary});
+        for (TokenId row = 0; row <= step % 4; ++row) draws.push_back((11 * step + 3 * row) % TokenId{vocabulary});
     }
     std::vector<Memory> outs;
     std::vector<Memory> logits;
