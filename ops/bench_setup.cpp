@@ -26,6 +26,10 @@ TokenRange token_range(const char* flag, const std::string& text) {
 
 }  // namespace
 
+void add_count(CLI::App& app, const char* flag, std::int64_t& value, const char* help) {
+    app.add_option(flag, value, help)->check(CLI::PositiveNumber)->capture_default_str();
+}
+
 void make_up_model(const std::string& shape, const std::filesystem::path& folder, Settings& settings) {
     if (!settings.model.empty()) throw UsageError("give --model or --random-weights, not both");
     settings.model = (folder / shape).string();

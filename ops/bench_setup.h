@@ -18,6 +18,9 @@ class App;
 
 namespace lorry::ops {
 
+// A flag that takes a number from 1.
+void add_count(CLI::App& app, const char* flag, std::int64_t& value, const char* help);
+
 // Writes a random model of this shape into `folder`, says so to people, and names it in the settings. Throws UsageError when they name one
 // already.
 void make_up_model(const std::string& shape, const std::filesystem::path& folder, Settings& settings);

@@ -34,17 +34,14 @@ private:
 };
 
 void BenchAdaptersCommand::declare(CLI::App& app) {
-    const auto number = [&](const char* flag, std::int64_t& value, const char* help) {
-        app.add_option(flag, value, help)->check(CLI::PositiveNumber)->capture_default_str();
-    };
-    number("--requests", shape_.requests, "in the backlog");
-    number("--window", shape_.in_flight, "of them that the engine knows at a time: from then on they wait");
+    add_count(app, "--requests", shape_.requests, "in the backlog");
+    add_count(app, "--window", shape_.in_flight, "of them that the engine knows at a time: from then on they wait");
     made_up_.declare(app);
-    number("--cached", cached_, "adapters that memory holds");
+    add_count(app, "--cached", cached_, "adapters that memory holds");
     app.add_option("--exponent", shape_.exponent, "the K-th adapter is asked for 1 / K^EXPONENT as often as the first")
         ->check(CLI::Range(0.0, 4.0))
         ->capture_default_str();
-    number("--repeat", repeat_, "the best of so many runs counts");
+    add_count(app, "--repeat", repeat_, "the best of so many runs counts");
     app.add_flag("--json", json_, "print JSON");
     configuration_.declare(app, {SettingScope::model});
 }

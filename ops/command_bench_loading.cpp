@@ -29,12 +29,9 @@ private:
 };
 
 void BenchLoadingCommand::declare(CLI::App& app) {
-    const auto number = [&](const char* flag, std::int64_t& value, const char* help) {
-        app.add_option(flag, value, help)->check(CLI::PositiveNumber)->capture_default_str();
-    };
-    number("--requests", shape_.requests, "that fill the batch");
-    number("--input-tokens", shape_.input_tokens, "of each prompt");
-    number("--quiet-steps", shape_.quiet_steps, "before each adapter, to compare with");
+    add_count(app, "--requests", shape_.requests, "that fill the batch");
+    add_count(app, "--input-tokens", shape_.input_tokens, "of each prompt");
+    add_count(app, "--quiet-steps", shape_.quiet_steps, "before each adapter, to compare with");
     made_up_.declare_weights(app);
     app.add_flag("--json", json_, "print JSON");
     configuration_.declare(app, {SettingScope::model});

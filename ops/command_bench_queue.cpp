@@ -30,16 +30,13 @@ private:
 };
 
 void BenchQueueCommand::declare(CLI::App& app) {
-    const auto number = [&](const char* flag, std::int64_t& value, const char* help) {
-        app.add_option(flag, value, help)->check(CLI::PositiveNumber)->capture_default_str();
-    };
-    number("--jobs", shape_.jobs, "jobs in the queue");
-    number("--batch", shape_.batch, "jobs that run at a time");
-    number("--input-tokens", shape_.input_tokens, "of each prompt");
-    number("--output-tokens", shape_.output_tokens, "of a short job");
-    number("--output-tokens-long", shape_.output_tokens_long, "of a long job");
-    number("--long-every", shape_.long_every, "one job in so many is long");
-    number("--repeat", repeat_, "the best of so many runs counts");
+    add_count(app, "--jobs", shape_.jobs, "jobs in the queue");
+    add_count(app, "--batch", shape_.batch, "jobs that run at a time");
+    add_count(app, "--input-tokens", shape_.input_tokens, "of each prompt");
+    add_count(app, "--output-tokens", shape_.output_tokens, "of a short job");
+    add_count(app, "--output-tokens-long", shape_.output_tokens_long, "of a long job");
+    add_count(app, "--long-every", shape_.long_every, "one job in so many is long");
+    add_count(app, "--repeat", repeat_, "the best of so many runs counts");
     app.add_flag("--json", json_, "print JSON");
     configuration_.declare(app, {SettingScope::model});
 }

@@ -49,7 +49,7 @@ void BenchThroughputCommand::declare(CLI::App& app) {
     app.add_option("--shared-tokens", shared_tokens_, "that all prompts begin with")->check(CLI::NonNegativeNumber)->capture_default_str();
     app.add_flag("--base,!--no-base", base_too_, "with adapters: the base model takes its turn too")->capture_default_str();
     app.add_flag("--against-base", against_base_, "in turn with the same requests all for the base: what adapters cost");
-    app.add_option("--repeat", repeat_, "the best of so many runs counts")->check(CLI::PositiveNumber)->capture_default_str();
+    add_count(app, "--repeat", repeat_, "the best of so many runs counts");
     app.add_flag("--profile", profile_, "of the last run: where the time goes, op by op");
     app.add_flag("--json", json_, "print JSON");
     configuration_.declare(app, {SettingScope::model});
