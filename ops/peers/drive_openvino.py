@@ -5,6 +5,7 @@ import openvino
 import openvino_genai
 from driver import Options, Request, serve
 
+KV_BLOCK_TOKENS = 32  # on CPUs
 
 class OpenVino:
     def __init__(self, options: Options) -> None:
@@ -14,7 +15,7 @@ class OpenVino:
         self.pipeline = self.load()
         self.engine = f"OpenVINO GenAI {openvino_genai.__version__}"
         self.settings = (
-            "ContinuousBatchingPipeline with the prefix cache on, 2 GB of KV cache (u8, its default), as many sequences as are in flight, "
+            "ContinuousBatchingPipeline with the prefix cache on, a KV cache in u8 (its default), as many sequences as are in flight, "
             "1,024 tokens a step for 64 and 256 for fewer; it computes in bf16 where the processor does (its default; f32, where it rounds "
             "activations to int8, was no faster); "
             + ("int8 weights (--weight-format int8)" if options.precision == "int8" else "weights exported as fp16")
@@ -23,7 +24,7 @@ class OpenVino:
 
     def load(self) -> openvino_genai.ContinuousBatchingPipeline:
         scheduler = openvino_genai.SchedulerConfig()
-        scheduler.cache_size = 2
+        scheduler.num_kv_blocks = self.options.kv_tokens // KV_BLOCK_TOKENS
         scheduler.max_num_batched_tokens = 1024 if self.batch >= 64 else 256
         scheduler.max_num_seqs = self.batch
         scheduler.enable_prefix_caching = True

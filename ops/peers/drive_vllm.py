@@ -5,13 +5,15 @@ import os
 # Read when vLLM is imported. The engine in this process: nothing waits for another one. A thread for each core, also for siblings.
 CORES = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
 os.environ.update(
-    VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_KVCACHE_SPACE="2", VLLM_NO_USAGE_STATS="1", VLLM_LOGGING_LEVEL="WARNING",
+    VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_KVCACHE_SPACE="1", VLLM_NO_USAGE_STATS="1", VLLM_LOGGING_LEVEL="WARNING",
     VLLM_CPU_OMP_THREADS_BIND=CORES,
 )  # fmt: skip
 
 import vllm  # noqa: E402
 from driver import Options, Request, serve  # noqa: E402
 from vllm.lora.request import LoRARequest  # noqa: E402
+
+KV_BLOCK_TOKENS = 128
 
 
 class Vllm:
@@ -24,13 +26,14 @@ class Vllm:
             adapters = {"enable_lora": True, "max_loras": len(folders), "max_lora_rank": 16}
         arguments = vllm.EngineArgs(
             model=str(options.model), dtype="bfloat16", max_num_seqs=64, max_num_batched_tokens=2048, max_model_len=512,
-            enable_prefix_caching=True, **adapters,
+            enable_prefix_caching=True, block_size=KV_BLOCK_TOKENS,
+            num_gpu_blocks_override=options.kv_tokens // KV_BLOCK_TOKENS, **adapters,
         )  # fmt: skip
         self.llm = vllm.LLMEngine.from_engine_args(arguments)
         self.runs = 0
         self.engine = f"vLLM {vllm.__version__} (CPU)"
         self.settings = (
-            "prefix cache on, 2 GB of KV cache (bf16), 2,048 tokens a step, 64 sequences, compiled (not eager), the engine in this "
+            "prefix cache on, a KV cache in bf16, 2,048 tokens a step, 64 sequences, compiled (not eager), the engine in this "
             "process; "
             + ("int8 weights and activations (compressed-tensors W8A8)" if options.precision == "int8" else "bfloat16")
             + ("; one engine for all adapters (max_loras 8)" if options.adapters else "")

@@ -32,6 +32,7 @@ class Options:
     merged: Path | None  # folders lora-0 ...: merged models as this engine wants them, or adapters, if it merges itself
     precision: str  # "bf16" or "int8"
     threads: int
+    kv_tokens: int  # of the KV cache that all sequences share, if there is one
 
 
 class Peer(Protocol):
@@ -66,6 +67,7 @@ def serve(load: Callable[[Options], Peer]) -> None:
     parser.add_argument("--merged", type=Path)
     parser.add_argument("--precision", choices=["bf16", "int8"], required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--kv-tokens", type=int, required=True)
     options = Options(**vars(parser.parse_args()))
 
     # Engines print to standard output as they like; ours is kept apart.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from statistics import median
 
-from works import SHAPES, WORKS
+from works import KV_TOKENS, SHAPES, WORKS
 
 OURS = "Lorry"
 PRECISIONS = ["bf16", "int8"]
@@ -125,8 +125,9 @@ def introduction(circumstances: str, remark: str, works: list[str], rounds: int)
         f"Written by `ops/bench-peers`. {circumstances}{'; ' + remark if remark else ''}.",
         "",
         "One model with random weights, the same token ids, greedy, never stopping early. Every engine has its turn at a work in each",
-        f"round ({rounds} in all) while the others are stopped; loading and a warm-up are not timed. A rate is the best of the rounds,",
-        "a ratio Lorry's best to the best peer's best; beside it the lowest and highest ratio within a round.",
+        f"round ({rounds} in all) while the others are stopped; loading and a warm-up are not timed. KV caches that all sequences share",
+        f"hold {KV_TOKENS:,} tokens. A rate is the best of the rounds, a ratio Lorry's best to the best peer's best; beside it the lowest",
+        "and highest ratio within a round.",
         "",
         *markdown_table([["work", "what", "rate of"], *([name, WORKS[name].title, f"{WORKS[name].counts} tokens"] for name in works)]),
         "",

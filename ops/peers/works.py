@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 ADAPTERS = 8
 RANK = 16
+# Of each engine's KV cache, where it has one for all sequences: half as much again as the largest batch needs. So a work's later rounds
+# find its memory used before, as the millionth row does; a virtual machine may take seconds to give out a gigabyte for the first time.
+KV_TOKENS = 24_576
 
 
 @dataclass(frozen=True)
@@ -12,6 +15,7 @@ class Shape:
     letter: str
     title: str
     vocabulary: int
+    kv_values: int  # keys and values of a token, in all layers
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,8 @@ class Work:
 SHAPES = {
     shape.letter: shape
     for shape in (
-        Shape("S", "SmolLM2-135M (30 layers, hidden 576, 9 query and 3 KV heads, vocabulary 49,152)", 49152),
-        Shape("G", "GPT-2 124M (12 layers, hidden 768, 12 heads, vocabulary 50,257)", 50257),
+        Shape("S", "SmolLM2-135M (30 layers, hidden 576, 9 query and 3 KV heads, vocabulary 49,152)", 49152, 30 * 3 * 64 * 2),
+        Shape("G", "GPT-2 124M (12 layers, hidden 768, 12 heads, vocabulary 50,257)", 50257, 12 * 12 * 64 * 2),
     )
 }
 
