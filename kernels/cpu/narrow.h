@@ -1,4 +1,5 @@
-// Rows of float32 as the dot kernels read them, and back. Instantiated by kernels_*.cpp; the same bits on every instruction set.
+// Rows of float32 as the dot kernels read them, and back. Instantiated by kernels_*.cpp; the same bits on every instruction set, but for
+// what simd.h says of denormals.
 #pragma once
 
 #include "kernels/cpu/kernels.h"

@@ -1,7 +1,7 @@
 // Vectors of floats, written once for every instruction set; included by the kernels only.
 //
 // Kernels are templates over an instruction set `Isa` (Scalar, Avx2, Avx512 in kernels_*.cpp), which says how many lanes a vector has
-// and how to do the few things that GCC's generic vectors lack. Files that include this one are compiled with different flags, so
+// and how to do the few things that GCC's generic vectors lack or make much of. Files that include this one are compiled with different flags, so
 // everything here and in the kernels is a template over Isa or always inlined, and nothing inline is taken from the standard library:
 // otherwise the linker might keep the AVX-512 copy of a function that the scalar path calls as well.
 #pragma once
@@ -46,13 +46,9 @@ struct Simd {
     }
     [[gnu::always_inline]] static inline Floats load(const Bf16* from) { return Isa::load_bf16(from); }
     [[gnu::always_inline]] static inline void store(float* to, Floats x) { __builtin_memcpy(to, &x, sizeof x); }
-    // Rounds to the nearest bfloat16, to even in the middle; NaN stays NaN.
+    // Rounds to the nearest bfloat16, to even in the middle; NaN stays NaN. Denormals, below 1.2e-38, may become zero.
     [[gnu::always_inline]] static inline void store(Bf16* to, Floats x) {
-        Bits bits;
-        __builtin_memcpy(&bits, &x, sizeof x);
-        const Bits rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
-        const Bits quiet = (bits >> 16) | 0x40U;
-        const Halves halves = __builtin_convertvector(x == x ? rounded : quiet, Halves);
+        const Halves halves = narrowed(x);
         __builtin_memcpy(to, &halves, sizeof halves);
     }
 
@@ -69,8 +65,28 @@ struct Simd {
         for (std::int64_t i = 0; i < count; ++i) to[i] = part[i];
     }
 
-    [[gnu::always_inline]] static inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
-    [[gnu::always_inline]] static inline Floats magnitude(Floats x) { return x < 0.0F ? -x : x; }
+    // b where either is no number.
+    [[gnu::always_inline]] static inline Floats larger(Floats a, Floats b) {
+        if constexpr (requires { Isa::larger(a, b); }) {
+            return Isa::larger(a, b);
+        } else {
+            return a > b ? a : b;
+        }
+    }
+    [[gnu::always_inline]] static inline Floats smaller(Floats a, Floats b) {
+        if constexpr (requires { Isa::smaller(a, b); }) {
+            return Isa::smaller(a, b);
+        } else {
+            return a < b ? a : b;
+        }
+    }
+    [[gnu::always_inline]] static inline Floats magnitude(Floats x) {
+        Bits bits;
+        __builtin_memcpy(&bits, &x, sizeof x);
+        bits &= 0x7FFF'FFFFU;
+        __builtin_memcpy(&x, &bits, sizeof x);
+        return x;
+    }
 
     // 1.5 * 2^23: added to a number of up to 2^22, it leaves the nearest integer in the low bits.
     static constexpr float integer_bits = 12582912.0F;
@@ -92,6 +108,17 @@ struct Simd {
     }
 
 private:
+    [[gnu::always_inline]] static inline Halves narrowed(Floats x) {
+        if constexpr (requires { Isa::narrowed(x); }) {
+            return Isa::narrowed(x);
+        } else {
+            Bits bits;
+            __builtin_memcpy(&bits, &x, sizeof x);
+            const Bits rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
+            const Bits quiet = (bits >> 16) | 0x40U;
+            return __builtin_convertvector(x == x ? rounded : quiet, Halves);
+        }
+    }
     // Lanes [0, half) combined with lanes [half, 2 * half), and so on. The shuffle leaves the lanes in their registers.
     template <int half, class Combine>
     [[gnu::always_inline]] static inline float fold(Floats x, const Combine& combine) {

@@ -22,7 +22,7 @@ struct VectorMath {
     // e^x for x <= 88; larger x count as 88 (1.65e38), x < -87 give exactly 0, so that a masked score of -inf weighs nothing; NaN stays.
     [[gnu::always_inline]] static inline Floats exp(Floats x) {
         constexpr float terms[] = {0.5F, 0.16666577F, 0.041666555F, 0.0083631731F, 0.0013926176F};  // |r| <= ln(2) / 2: 1e-8
-        const Floats bounded = x > 88.0F ? V::all(88.0F) : x;
+        const Floats bounded = V::smaller(V::all(88.0F), x);
         const Floats shifted = V::fma(bounded, V::all(1.44269504F), V::all(V::integer_bits));
         const Floats n = shifted - V::integer_bits;
         const Floats r = V::fma(n, V::all(-1.42860677e-6F), V::fma(n, V::all(-0.693145752F), bounded));
@@ -53,7 +53,7 @@ struct VectorMath {
                                        0.00042012252F, -7.7291376e-5F, 1.331501e-5F, -1.6371514e-6F};
         const Floats near = x * polynomial(x * x, near_terms);
         const Floats size = V::magnitude(x);
-        const Floats bounded = size > 4.0F ? V::all(4.0F) : size;
+        const Floats bounded = V::smaller(V::all(4.0F), size);
         const Floats far = 1.0F - exp(-polynomial(bounded - 2.5F, far_terms));
         return size < 1.0F ? near : x < 0.0F ? -far : far;
     }
