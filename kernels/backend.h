@@ -326,7 +326,7 @@ public:
 };
 
 // Which instruction set the CPU kernels use; each must be supported by the machine (else std::runtime_error).
-// avx512amx: as avx512, and matrix tiles for int8.
+// avx512amx: as avx512, and matrix tiles for what is multiplied in bfloat16, int8 or int4.
 enum class CpuIsa : std::uint8_t { scalar, avx2, avx512, avx512bf16, avx512amx };
 
 // int8: matmul weights as int8 with a scale per output, and their inputs as int8 with a scale per row, made as they come.

@@ -151,7 +151,7 @@ std::unique_ptr<PackedLora> CpuBackend::pack_lora(std::span<const LoraPart> part
 KvLayout CpuBackend::kv_layout(const KvShape& shape) const {
     if (int8_attention_ != nullptr) return KvLayout::int8;
     if (weights_ == Format::float32) return KvLayout::float32;
-    return kernels_.bfloat16_dot != nullptr && shape.head_dim % 2 == 0 ? KvLayout::bfloat16_pairs : KvLayout::bfloat16;
+    return kernels_.attends_pairs && shape.head_dim % 2 == 0 ? KvLayout::bfloat16_pairs : KvLayout::bfloat16;
 }
 
 std::size_t CpuBackend::kv_block_bytes(const KvShape& shape) const {

@@ -1,5 +1,5 @@
 // Dense matmul of narrow inputs with narrow weights, for processors that multiply groups of them (2 bfloat16, 4 int8) and add the
-// products to one sum. Instantiated by kernels_*bf16.cpp and int8_*.cpp over a `Dot`, which says how, and how weights are read: in
+// products to one sum. Instantiated by kernels_avx512*.cpp and int8_*.cpp over a `Dot`, which says how, and how weights are read: in
 // stretches of `steps` groups. Of weights that take work to read (Dot::Unpacked), a panel for more rows than one tile is unpacked first.
 //
 // As in matmul.h, panels are the outer loop and row blocks the inner one, and an output is one chain over in_features whatever the block.
@@ -32,26 +32,18 @@ struct DotMatmul {
     static constexpr int group_bytes = 4;  // of one row
     static constexpr bool unpacks = requires { typename Dot::Unpacked; };
     static constexpr bool tiles = requires { typename Dot::Isa::Tiles; } && !unpacks;
+    static constexpr std::int64_t tile_rows_least = 8;  // fewer leave most of a tile empty
     static constexpr int steps = Dot::steps;
     static constexpr std::int64_t stretch = steps * Dot::group;  // inputs
     static constexpr std::int64_t stretch_bytes = Dot::stretch_bytes;
     static constexpr int lines = static_cast<int>((stretch_bytes + 63) / 64);  // of the cache
-    static constexpr std::int64_t bytes_ahead = 4096;
     static constexpr std::int64_t near_rows = 2;  // with more, computing takes longer than the processor's own prefetching reads ahead
 
     static std::int64_t stretches_of(const DotTask& task) { return (task.in_features + stretch - 1) / stretch; }
 
-    // Consecutive panels.
-    struct Run {
-        const std::byte* weights;
-        const std::byte* next;  // what is asked for meanwhile
-        std::int64_t column;    // of the first panel's first output
-        std::int64_t panels = 1;
-    };
-
     // `prefetches` cache lines of what is read next are asked for with each stretch.
     template <int rows, int prefetches>
-    [[gnu::noinline]] static void tile(const DotTask& of_all, const Run& run, std::int64_t row) {
+    [[gnu::noinline]] static void tile(const DotTask& of_all, const PanelRun& run, std::int64_t row) {
         const DotTask task = of_all;  // its own: else g++ reads all of it again after each output that is written
         const std::byte* weights = run.weights;
         const std::byte* next = run.next;
@@ -125,7 +117,7 @@ struct DotMatmul {
 
     // Calls the tile made for exactly `count` rows.
     template <int rows, int prefetches>
-    static void tile_of(std::int64_t count, const DotTask& task, const Run& run, std::int64_t row) {
+    static void tile_of(std::int64_t count, const DotTask& task, const PanelRun& run, std::int64_t row) {
         if (count == rows) {
             tile<rows, prefetches>(task, run, row);
         } else if constexpr (rows > 1) {
@@ -136,7 +128,7 @@ struct DotMatmul {
     // All rows with one panel, whose first output is `column`.
     static void run_panel(const DotTask& task, const std::byte* weights, const std::byte* next, std::int64_t column) {
         if constexpr (tiles) {
-            if (task.rows >= TileMatmul<Dot>::rows_least) return TileMatmul<Dot>::run_panel(task, weights, column);
+            if (task.rows >= tile_rows_least) return TileMatmul<Dot>::run_panels(task, {weights, next, column});
         }
         const std::int64_t row_blocks = (task.rows + rows_max - 1) / rows_max;
         const std::int64_t share = stretches_of(task) * 64;
@@ -180,23 +172,22 @@ struct DotMatmul {
         if (task.rows <= near_rows) {
             // What is read next lies where the processor's own prefetching reads on: lines further away would only take up its few
             // outstanding misses.
-            if (task.next != nullptr) {
-                for (std::int64_t i = 0; i < bytes_ahead; i += 64) __builtin_prefetch(task.next + i, 0, 2);
-            }
-            walk(panel_begin, panel_end, at(panel_begin) + bytes_ahead);
+            ask_for_first(task.next);
+            walk(panel_begin, panel_end, at(panel_begin) + near_bytes);
             return;
         }
         // Whole panels, and of small ones several.
-        std::int64_t ahead = (bytes_ahead + panel_bytes - 1) / panel_bytes;
+        std::int64_t ahead = (near_bytes + panel_bytes - 1) / panel_bytes;
         if (ahead > panel_end - panel_begin) ahead = panel_end - panel_begin;
         walk(panel_begin, panel_end - ahead, at(panel_begin + ahead));
         walk(panel_end - ahead, panel_end, task.next == nullptr ? at(panel_end) : task.next);
     }
 
     static void matmul(const DotTask& task, std::int64_t panel_begin, std::int64_t panel_end) {
-        bool one_tile = task.rows <= rows_max;
-        if constexpr (tiles) one_tile = one_tile && task.rows < TileMatmul<Dot>::rows_least;
-        if (one_tile) return run_one_tile(task, panel_begin, panel_end);
+        if constexpr (tiles) {
+            if (task.rows >= tile_rows_least) return TileMatmul<Dot>::matmul(task, panel_begin, panel_end);
+        }
+        if (task.rows <= rows_max) return run_one_tile(task, panel_begin, panel_end);
         const std::int64_t panel_bytes = stretches_of(task) * stretch_bytes;
         for (std::int64_t panel = panel_begin; panel < panel_end; ++panel) {
             const std::byte* const weights = task.panels + panel * panel_bytes;

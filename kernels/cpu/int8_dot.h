@@ -1,6 +1,6 @@
 // Sums of products of int8 in int32, which are exact: every instruction set gives the same bits. Inputs are stored plus 128, because the
 // processor multiplies unsigned with signed bytes; what the 128 adds to an output is known when its weights are packed (offsets).
-// Instantiated by int8_*.cpp over an Isa that says how. Int4Dot: the same of weights that take half the memory.
+// Instantiated by int8_*.cpp and kernels_avx512amx.cpp over an Isa that says how. Int4Dot: the same of weights that take half the memory.
 #pragma once
 
 #include "kernels/cpu/dot_matmul.h"

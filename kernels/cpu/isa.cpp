@@ -28,15 +28,18 @@ constexpr std::array rows = {
     Row{"GenuineIntel", 0x06, 0xCF, 0xCF, CpuIsa::avx512},      // Emerald Rapids: bfloat16 dot does half of what fp32 does
 };
 
-// AMX for int8: that the processor has it, and that the system lets this process use the tiles' registers, which must be asked for.
+// AMX for bfloat16 and int8: that the processor has it, and that the system lets this process use the tiles' registers, which must be asked
+// for.
 bool may_use_tiles() {
+    constexpr unsigned amx_bf16 = 1U << 22;
     constexpr unsigned amx_tile = 1U << 24;
     constexpr unsigned amx_int8 = 1U << 25;
+    constexpr unsigned all = amx_bf16 | amx_tile | amx_int8;
     unsigned eax = 0;
     unsigned ebx = 0;
     unsigned ecx = 0;
     unsigned edx = 0;
-    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & amx_tile) == 0 || (edx & amx_int8) == 0) return false;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & all) != all) return false;
     constexpr int request_permission = 0x1023;  // ARCH_REQ_XCOMP_PERM, which older headers lack
     constexpr int tile_data = 18;               // XFEATURE_XTILEDATA
     return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
@@ -113,9 +116,9 @@ const Kernels& kernels_of(CpuIsa isa) {
     switch (isa) {
         case CpuIsa::scalar: return scalar_kernels();
         case CpuIsa::avx2: return avx2_kernels();
-        case CpuIsa::avx512:
-        case CpuIsa::avx512amx: return avx512_kernels();
+        case CpuIsa::avx512: return avx512_kernels();
         case CpuIsa::avx512bf16: return avx512bf16_kernels();
+        case CpuIsa::avx512amx: return avx512amx_kernels();
     }
     return scalar_kernels();
 }

@@ -1,4 +1,4 @@
-// AVX-512 with VNNI, for int8_avx512*.cpp alone: each gets a type of its own.
+// AVX-512 with VNNI, for int8_avx512vnni.cpp and kernels_avx512amx.cpp alone: each gets a type of its own.
 #pragma once
 
 #include "kernels/cpu/isa_avx512.h"

@@ -167,7 +167,8 @@ struct Kernels {
     void (*matmul)(const MatmulTask&, std::int64_t panel_begin, std::int64_t panel_end) = nullptr;
     // The same over narrow panels, each output four interleaved chains: few outputs of many inputs, as LoRA's A.
     void (*shrink)(const MatmulTask&, std::int64_t panel_begin, std::int64_t panel_end) = nullptr;
-    void (*attention)(const AttentionTask&) = nullptr;  // over any layout but int8
+    void (*attention)(const AttentionTask&) = nullptr;  // over any layout but int8, bfloat16_pairs only with attends_pairs
+    bool attends_pairs = false;                         // and prefers them to plain bfloat16
     void (*norm)(const NormTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
     void (*rope)(const RopeTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
     void (*activation)(const ActivationTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
@@ -202,6 +203,7 @@ const Kernels& scalar_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
 const Kernels& avx512bf16_kernels();
+const Kernels& avx512amx_kernels();
 
 // The same results from all of them; those of int8 are what they unpack to.
 const DotKernels& scalar_int4_kernels();

@@ -85,10 +85,13 @@ Rates measure_rates(int threads, std::optional<CpuIsa> wanted) {
     CHECK(std::ranges::any_of(sums, [](float sum) { return sum > 0.0F; }), "what was read was used");
     rates.float32 = best_rate([&] { return over_threads(pool, kernels.multiply_adds); });
     // Also where the widened float32 is faster and where tiles are not in use: a limit is what the processor could do.
-    if (supported(CpuIsa::avx512bf16))
-        rates.bfloat16_dot = best_rate([&] { return over_threads(pool, avx512bf16_kernels().bfloat16_dot->operations); });
-    const CpuIsa int8_isa = supported(CpuIsa::avx512amx) ? CpuIsa::avx512amx : isa;
-    rates.int8_dot = best_rate([&] { return over_threads(pool, int8_kernels_of(int8_isa).operations); });
+    const bool tiles = supported(CpuIsa::avx512amx);
+    if (tiles || supported(CpuIsa::avx512bf16)) {
+        const DotKernels& dot = *kernels_of(tiles ? CpuIsa::avx512amx : CpuIsa::avx512bf16).bfloat16_dot;
+        rates.bfloat16_dot = best_rate([&] { return over_threads(pool, dot.operations); });
+    }
+    const DotKernels& dot = int8_kernels_of(tiles ? CpuIsa::avx512amx : isa);
+    rates.int8_dot = best_rate([&] { return over_threads(pool, dot.operations); });
     return rates;
 }
 

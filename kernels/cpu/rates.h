@@ -13,8 +13,8 @@ struct Rates {
     double copy = 0.0;                   // bytes read plus bytes written
     double read = 0.0;                   // from memory, far beyond the caches
     double float32 = 0.0;                // multiply-adds of the instruction set in use
-    std::optional<double> bfloat16_dot;  // where the processor multiplies bfloat16 itself
-    std::optional<double> int8_dot;      // by tiles (AMX) where the processor has them
+    std::optional<double> bfloat16_dot;  // where the processor multiplies bfloat16 itself; by tiles (AMX) where it has them
+    std::optional<double> int8_dot;      // likewise by tiles
 
     // Each the better one: a shared machine only ever measures too little.
     void take_better(const Rates& other);

@@ -43,7 +43,18 @@ constexpr Kernels table_of(const char* name) {
         table.bfloat16_shrink = &DotMatmul<Bfloat16Dot<Isa, 1>>::table;
         table.int8_to_bfloat16 = Narrow<Isa>::int8_to_bfloat16;
         table.attention = PairedAttention<Isa>::run;
+        table.attends_pairs = true;
     }
+    return table;
+}
+
+// `table` where matmuls of bfloat16 go by Isa's tiles; attention stays what it is.
+template <class Isa>
+constexpr Kernels with_tiles(const char* name, Kernels table) {
+    table.name = name;
+    table.bfloat16_dot = &TileMatmul<Bfloat16Panels<Isa, 3>>::table;
+    table.bfloat16_shrink = &TileMatmul<Bfloat16Panels<Isa, 1>>::table;
+    table.int8_to_bfloat16 = Narrow<Isa>::int8_to_bfloat16;
     return table;
 }
 

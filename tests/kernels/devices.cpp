@@ -71,6 +71,11 @@ bool Device::multiplies_pairs() const {
     return (kernels != nullptr ? *kernels : cpu::kernels_of(*needs)).bfloat16_dot != nullptr;
 }
 
+bool Device::multiplies_by_tiles() const {
+    if (weights != Format::bfloat16 || quantize != Quantization::none) return false;
+    return kernels != nullptr ? kernels == &emulated_avx512amx_kernels() : needs == CpuIsa::avx512amx;
+}
+
 std::unique_ptr<Backend> Device::make(int threads) const {
     if (!lacks().empty()) return nullptr;
 #if defined(LORRY_CUDA_EMULATED)
@@ -89,9 +94,12 @@ std::unique_ptr<Backend> Device::make(int threads) const {
 
 std::vector<Device> devices() {
     std::vector<Device> result;
+    std::vector<CpuIsa> isas{CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512bf16};
+    // Hardly any machine has it, and its emulation runs everywhere: no skip for each test.
+    if (cpu::supported(CpuIsa::avx512amx)) isas.push_back(CpuIsa::avx512amx);
     for (const Format weights : {Format::float32, Format::bfloat16}) {
         const std::string suffix = std::string("_") + kernels::name_of(weights);
-        for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512bf16}) {
+        for (const CpuIsa isa : isas) {
             result.push_back({.name = cpu::name_of(isa) + suffix, .weights = weights, .needs = isa});
         }
         result.push_back(
@@ -111,23 +119,25 @@ std::vector<Device> devices() {
                       .needs = CpuIsa::avx2,
                       .quantize = Quantization::int8,
                       .kernels = &emulated_avx512bf16_kernels()});
+    result.push_back({.name = "emulated_avx512amx_bfloat16",
+                      .weights = Format::bfloat16,
+                      .needs = CpuIsa::avx2,
+                      .kernels = &emulated_avx512amx_kernels()});
     for (const Quantization quantize : {Quantization::int8, Quantization::int4}) {
         result.push_back({.name = std::string("emulated_avx512amx_") + kernels::name_of(quantize),
                           .weights = Format::bfloat16,
                           .needs = CpuIsa::avx2,
                           .quantize = quantize,
-                          .kernels = &emulated_avx512_kernels(),
+                          .kernels = &emulated_avx512amx_kernels(),
                           .int4_kernels = &emulated_avx512amx_int4_kernels()});
-        for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512bf16, CpuIsa::avx512amx}) {
-            // Hardly any machine has it, and its emulation runs everywhere: no skip for each test.
-            if (isa == CpuIsa::avx512amx && !cpu::supported(isa)) continue;
+        for (const CpuIsa isa : isas) {
             result.push_back({.name = std::string(cpu::name_of(isa)) + "_" + kernels::name_of(quantize),
                               .weights = Format::bfloat16,
                               .needs = isa,
                               .quantize = quantize});
         }
     }
-    for (const CpuIsa isa : {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512bf16}) {
+    for (const CpuIsa isa : isas) {
         result.push_back(
             {.name = std::string(cpu::name_of(isa)) + "_int8_kv", .weights = Format::bfloat16, .needs = isa, .kv = KvFormat::int8});
     }

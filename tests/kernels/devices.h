@@ -20,7 +20,8 @@ namespace lorry::kernels::testing {
 const cpu::Kernels& emulated_avx512_kernels();
 // The same with sums of bfloat16 products, in the arithmetic of the processors that have them.
 const cpu::Kernels& emulated_avx512bf16_kernels();
-// Sums of int8 by matrix tiles.
+// The same with sums of bfloat16 and of int8 by matrix tiles.
+const cpu::Kernels& emulated_avx512amx_kernels();
 const cpu::DotKernels& emulated_avx512amx_int4_kernels();
 
 struct Device {
@@ -36,6 +37,8 @@ struct Device {
     bool is_gpu() const { return !needs; }
     // Whether adapters are multiplied as pairs of bfloat16, A x rounded in between.
     bool multiplies_pairs() const;
+    // Whether matmuls of bfloat16 go by matrix tiles, which add products up in an order of their own.
+    bool multiplies_by_tiles() const;
     // What matmuls read where no dot kernels are in use.
     Format input() const { return is_gpu() ? weights : Format::float32; }
     // What its ops can write besides float32.

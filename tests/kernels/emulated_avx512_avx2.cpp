@@ -13,6 +13,7 @@ using namespace cpu;
 // The same as devices.h declares; its headers do not belong in a file with these flags.
 const cpu::Kernels& emulated_avx512_kernels();
 const cpu::Kernels& emulated_avx512bf16_kernels();
+const cpu::Kernels& emulated_avx512amx_kernels();
 const cpu::DotKernels& emulated_avx512amx_int4_kernels();
 
 namespace {
@@ -50,6 +51,10 @@ struct Emulated {
     }
 };
 
+// Of a pair of bfloat16.
+[[gnu::always_inline]] inline float first(std::uint32_t pair) { return __builtin_bit_cast(float, pair << 16); }
+[[gnu::always_inline]] inline float second(std::uint32_t pair) { return __builtin_bit_cast(float, pair & 0xFFFF0000U); }
+
 struct EmulatedBf16 : Emulated {
     struct Pairs {
         std::uint32_t lanes[extent(Emulated::lanes)];
@@ -59,8 +64,6 @@ struct EmulatedBf16 : Emulated {
         for (std::uint32_t& lane : x.lanes) lane = pair;
         return x;
     }
-    [[gnu::always_inline]] static inline float first(std::uint32_t pair) { return __builtin_bit_cast(float, pair << 16); }
-    [[gnu::always_inline]] static inline float second(std::uint32_t pair) { return __builtin_bit_cast(float, pair & 0xFFFF0000U); }
     [[gnu::always_inline]] static inline Floats dot(Floats sums, const Pairs& w, const Pairs& x) {
         for (int i = 0; i < Emulated::lanes; ++i) {
             const float sum = __builtin_fmaf(second(w.lanes[i]), second(x.lanes[i]), sums[i]);
@@ -70,7 +73,6 @@ struct EmulatedBf16 : Emulated {
     }
 };
 
-constexpr Kernels table = table_of<Emulated>("emulated_avx512");
 // The manual's text for each instruction; what it forbids ends the test.
 struct EmulatedTiles {
     struct State {
@@ -122,40 +124,85 @@ struct EmulatedTiles {
             __builtin_memcpy(static_cast<std::byte*>(to) + row * stride, state().tiles[tile][row], state().shapes.row_bytes[tile]);
         }
     }
-    template <int sums, int inputs, int weights>
-    static void dot() {
+    // Calls add(sum, inputs, weights) with each sum, the groups of inputs of its row, 4 bytes apart, and those of its column, 64 apart.
+    template <class Sum, class Add>
+    static void multiply(int sums, int inputs, int weights, const Add& add) {
         State& own = state();
         demand(rows_of(sums) == rows_of(inputs) && own.shapes.row_bytes[inputs] == rows_of(weights) * 4);
         demand(own.shapes.row_bytes[sums] == own.shapes.row_bytes[weights]);
         for (int row = 0; row < rows_of(sums); ++row) {
-            for (int group = 0; group < rows_of(weights); ++group) {
-                for (int column = 0; column < own.shapes.row_bytes[sums] / 4; ++column) {
-                    std::int32_t sum;
-                    __builtin_memcpy(&sum, &own.tiles[sums][row][column * 4], sizeof sum);
-                    for (int i = 0; i < 4; ++i) {
-                        sum += own.tiles[inputs][row][group * 4 + i] * static_cast<std::int8_t>(own.tiles[weights][group][column * 4 + i]);
-                    }
-                    __builtin_memcpy(&own.tiles[sums][row][column * 4], &sum, sizeof sum);
-                }
+            for (int column = 0; column < own.shapes.row_bytes[sums] / 4; ++column) {
+                Sum sum;
+                __builtin_memcpy(&sum, &own.tiles[sums][row][column * 4], sizeof sum);
+                add(sum, own.tiles[inputs][row], &own.tiles[weights][0][column * 4]);
+                __builtin_memcpy(&own.tiles[sums][row][column * 4], &sum, sizeof sum);
             }
         }
     }
 };
 
+struct EmulatedInt8Tiles : EmulatedTiles {
+    template <int sums, int inputs, int weights>
+    static void dot() {
+        const int groups = rows_of(weights);
+        multiply<std::int32_t>(sums, inputs, weights, [&](std::int32_t& sum, const std::uint8_t* x, const std::uint8_t* w) {
+            for (int group = 0; group < groups; ++group) {
+                for (int i = 0; i < 4; ++i) sum += x[group * 4 + i] * static_cast<std::int8_t>(w[group * 64 + i]);
+            }
+        });
+    }
+};
+
+struct EmulatedBfloat16Tiles : EmulatedTiles {
+    // Each instruction adds up the first and the second elements of all pairs, then both, then that to the sum.
+    [[gnu::noipa]] static void add_products(int sums, int inputs, int weights) {
+        const int groups = rows_of(weights);
+        multiply<float>(sums, inputs, weights, [&](float& sum, const std::uint8_t* x, const std::uint8_t* w) {
+            float firsts = 0.0F;
+            float seconds = 0.0F;
+            for (int group = 0; group < groups; ++group) {
+                std::uint32_t inputs_pair;
+                std::uint32_t weights_pair;
+                __builtin_memcpy(&inputs_pair, x + group * 4, sizeof inputs_pair);
+                __builtin_memcpy(&weights_pair, w + group * 64, sizeof weights_pair);
+                firsts = __builtin_fmaf(first(inputs_pair), first(weights_pair), firsts);
+                seconds = __builtin_fmaf(second(inputs_pair), second(weights_pair), seconds);
+            }
+            sum += firsts + seconds;
+        });
+    }
+    // "DAZ=FTZ=1, RNE rounding": the processor has these for its other instructions as well.
+    template <int sums, int inputs, int weights>
+    static void dot() {
+        constexpr unsigned daz_ftz_nearest_no_exceptions = 0x9FC0;
+        const unsigned before = __builtin_ia32_stmxcsr();
+        __builtin_ia32_ldmxcsr(daz_ftz_nearest_no_exceptions);
+        add_products(sums, inputs, weights);
+        __builtin_ia32_ldmxcsr(before);
+    }
+};
+
 // AVX-512 VNNI with matrix tiles.
-struct EmulatedAmx : Int8Lanes<Emulated> {
-    using Tiles = EmulatedTiles;
+struct EmulatedInt8Amx : Int8Lanes<Emulated> {
+    using Tiles = EmulatedInt8Tiles;
     static constexpr int vectors = 3;
     static constexpr int rows_max = 8;
 };
 
+struct EmulatedBfloat16Amx : Emulated {
+    using Tiles = EmulatedBfloat16Tiles;
+};
+
+constexpr Kernels table = table_of<Emulated>("emulated_avx512");
 constexpr Kernels table_bf16 = table_of<EmulatedBf16>("emulated_avx512bf16");
+constexpr Kernels table_amx = with_tiles<EmulatedBfloat16Amx>("emulated_avx512amx", table);
 
 }  // namespace
 
 const cpu::Kernels& emulated_avx512_kernels() { return table; }
 const cpu::Kernels& emulated_avx512bf16_kernels() { return table_bf16; }
 
-const cpu::DotKernels& emulated_avx512amx_int4_kernels() { return DotMatmul<Int4Dot<EmulatedAmx>>::table; }
+const cpu::Kernels& emulated_avx512amx_kernels() { return table_amx; }
+const cpu::DotKernels& emulated_avx512amx_int4_kernels() { return DotMatmul<Int4Dot<EmulatedInt8Amx>>::table; }
 
 }  // namespace lorry::kernels::testing

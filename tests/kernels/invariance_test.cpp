@@ -1,4 +1,5 @@
 // A row's bits do not depend on the rows beside it, nor on the number of threads (attention_test.cpp shows the same for attention).
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -154,7 +155,7 @@ TEST_P(Invariance, LoraRowsAreTheSameInGroupsOfAnySize) {
 }
 
 // Pins: int8 and int4 answers do not depend on the instruction set, and neither do bfloat16 ones on whether the processor or the test
-// multiplies.
+// multiplies, except where tiles have an order of their own.
 TEST(SameBits, DotMatmulsOfAllInstructionSetsAgreeBitForBit) {
     std::map<std::string, std::vector<double>> outputs;
     for (const Device& device : devices()) {
@@ -174,14 +175,83 @@ TEST(SameBits, DotMatmulsOfAllInstructionSetsAgreeBitForBit) {
         const Memory in(*backend, x, weight->input_format());
         const Memory out(*backend, 30, 101);
         backend->matmul({.out = out.matrix(), .in = in.matrix(), .weight = *weight});
-        const auto [place, is_first] = outputs.try_emplace(
-            device.quantize != Quantization::none ? kernels::name_of(device.quantize) : kernels::name_of(device.weights), out.read().data);
+        std::string arithmetic =
+            device.quantize != Quantization::none ? kernels::name_of(device.quantize) : kernels::name_of(device.weights);
+        if (device.multiplies_by_tiles()) arithmetic += " by tiles";
+        const auto [place, is_first] = outputs.try_emplace(arithmetic, out.read().data);
         if (!is_first) {
             EXPECT_EQ(out.read().data, place->second) << device.name;
         }
     }
     EXPECT_EQ(outputs.count("int8"), 1U);
     EXPECT_EQ(outputs.count("int4"), 1U);
+}
+
+// An output's sum as TDPBF16PS is described (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 4), for 32
+// inputs at a time.
+float sum_by_tiles(const Table& x, std::int64_t row, const Table& weight, std::int64_t output) {
+    const auto flushed = [](float value) { return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0F, value) : value; };
+    const auto number = [&](const Table& table, std::int64_t at, std::int64_t i) { return flushed(static_cast<float>(table.at(at, i))); };
+    float sum = 0.0F;
+    for (std::int64_t begin = 0; begin < x.columns; begin += 32) {
+        float sums[2] = {};
+        for (std::int64_t i = begin; i < std::min(begin + 32, x.columns); ++i)
+            sums[i % 2] = flushed(std::fma(number(x, row, i), number(weight, output, i), sums[i % 2]));
+        sum = flushed(sum + flushed(sums[0] + sums[1]));
+    }
+    return sum;
+}
+
+// Pins: a row is summed the same way however many rows fill a tile, of widths that fill no panel and inputs that fill no tile, down to
+// numbers that tiles take for zero.
+TEST(SameBits, BfloatMatmulsByTilesAreAsTheManualSays) {
+    std::mt19937_64 random(11);
+    std::normal_distribution<double> normal;
+    int tested = 0;
+    for (const Device& device : devices()) {
+        if (!device.multiplies_by_tiles()) continue;
+        const auto backend = device.make();
+        if (backend == nullptr) continue;
+        ++tested;
+        for (const auto& [in_features, out_features] : {std::pair{2, 5}, std::pair{8, 48}, std::pair{31, 17}, std::pair{32, 96},
+                                                        std::pair{33, 49}, std::pair{64, 16}, std::pair{203, 101}, std::pair{576, 50}}) {
+            for (const double magnitude : {1.0, 0x1p-62, 0x1p-63}) {
+                SCOPED_TRACE(::testing::Message() << device.name << ' ' << in_features << " x " << out_features << ", " << magnitude);
+                Table w(out_features, in_features);
+                Table x(40, in_features);
+                for (Table* table : {&w, &x}) {
+                    for (double& value : table->data) value = reference::rounded(normal(random) * magnitude, Format::bfloat16);
+                }
+                // Inputs that would count were they not taken for zero.
+                for (std::int64_t i = 0; i < in_features; i += 7) {
+                    x.at(i % 40, i) = 0x1p-127;
+                    w.at(0, i) = 0x1p64;
+                }
+                const Part part(w, Format::bfloat16, false);
+                const WeightPart view = part.view();
+                const auto weight = backend->pack_weight({&view, 1}, WeightRole::projection);
+                ASSERT_EQ(weight->input_format(), Format::bfloat16);
+                Table want(40, out_features);
+                for (std::int64_t row = 0; row < 40; ++row) {
+                    for (std::int64_t output = 0; output < out_features; ++output)
+                        want.at(row, output) = static_cast<double>(sum_by_tiles(x, row, w, output));
+                }
+                const Memory in(*backend, x, Format::bfloat16);
+                const Memory out(*backend, 40, out_features);
+                for (std::int64_t rows = 1; rows <= 40; ++rows) {
+                    backend->matmul({.out = out.matrix().slice_rows(40 - rows, rows),
+                                     .in = in.matrix().slice_rows(40 - rows, rows),
+                                     .weight = *weight});
+                    const Table got = out.read();
+                    for (std::int64_t i = (40 - rows) * out_features; i < 40 * out_features; ++i) {
+                        const auto at = static_cast<std::size_t>(i);
+                        ASSERT_EQ(got.data[at], want.data[at]) << rows << " rows, row " << i / out_features;
+                    }
+                }
+            }
+        }
+    }
+    EXPECT_GE(tested, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Op, Invariance, ::testing::ValuesIn(devices()), name_of);

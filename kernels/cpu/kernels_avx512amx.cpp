@@ -1,10 +1,11 @@
-// int8 and int4 sums with AMX: the kernels of AVX-512 VNNI, but matrix tiles where there are rows enough. Called only after isa.cpp found
-// both and the system's leave to use the tiles.
+// The kernels for AMX: those of AVX-512 with bfloat16 multiplied by matrix tiles; int8 and int4 sums of AVX-512 VNNI, by tiles where there
+// are rows enough. Called only after isa.cpp found all of these and the system's leave to use the tiles.
 // g++ 12 takes the undefined operand inside its own AVX-512 intrinsics for a use of an uninitialized variable.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
 #include "kernels/cpu/int8_dot.h"
 #include "kernels/cpu/isa_avx512vnni.h"
+#include "kernels/cpu/table.h"
 
 namespace lorry::kernels::cpu {
 
@@ -27,6 +28,9 @@ struct AmxTiles {
     [[gnu::always_inline]] static inline void store(void* to, std::int64_t stride) {
         asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(tile) : "memory");
     }
+};
+
+struct Int8Tiles : AmxTiles {
     // sums += unsigned inputs times signed weights
     template <int sums, int inputs, int weights>
     [[gnu::always_inline]] static inline void dot() {
@@ -34,11 +38,27 @@ struct AmxTiles {
     }
 };
 
+struct Bfloat16Tiles : AmxTiles {
+    template <int sums, int inputs, int weights>
+    [[gnu::always_inline]] static inline void dot() {
+        asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sums), "i"(inputs), "i"(weights));
+    }
+};
+
 struct Int8Amx : Int8Avx512 {
-    using Tiles = AmxTiles;
+    using Tiles = Int8Tiles;
+};
+
+struct Bfloat16Amx : Avx512 {
+    using Tiles = Bfloat16Tiles;
 };
 
 }  // namespace
+
+const Kernels& avx512amx_kernels() {
+    static const Kernels table = with_tiles<Bfloat16Amx>("avx512amx", avx512_kernels());
+    return table;
+}
 
 const DotKernels& avx512amx_int4_kernels() { return DotMatmul<Int4Dot<Int8Amx>>::table; }
 
