@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/batch.h"
+#include "engine/blank_adapter.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
 #include "engine/waiting_queue.h"
@@ -54,7 +55,10 @@ struct Engine::State {
         for (std::int64_t i = 0; i < count; ++i) {
             batches.emplace_back(options.step_rows_max, options.sample_rows_max(), options.sequences_max);
         }
+        make_graphs();
     }
+
+    void make_graphs();
 
     // The four parts of a step. plan: whether it is to be carried out.
     bool plan();
@@ -127,6 +131,15 @@ Engine::~Engine() {
     } catch (const std::exception&) {
         // The device has failed, and writes nothing any more.
     }
+}
+
+void Engine::State::make_graphs() {
+    if (options.graph_bytes == 0) return backend.make_graphs({});
+    const BlankAdapter blank(model, backend);
+    backend.make_graphs({.rows_max = options.sequences_max, .bytes = options.graph_bytes, .ops = [&](const kernels::StepInputs& step) {
+                             const AdapterRows all{.row_begin = 0, .row_count = step.rows, .adapter = &blank};
+                             model.forward({.step = step, .adapters = {&all, 1}}, *cache);
+                         }});
 }
 
 bool Engine::step(StepOutput& output) {

@@ -21,6 +21,7 @@ struct EngineOptions {
     std::int64_t step_rows_max = 512;        // tokens per step; longer prompts are computed in chunks
     std::size_t kv_bytes = 0;                // memory for the KV cache
     std::size_t adapter_bytes = 0;           // memory for adapters
+    std::size_t graph_bytes = 0;             // memory for graphs of decoding steps, on a device that has them; 0: none
     std::int64_t fairness_patience = 16384;  // tokens of others that may pass a waiting adapter by
     std::int64_t prefetch_max = 8;           // adapters loaded ahead of their turn
     bool prefix_cache = true;

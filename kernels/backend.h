@@ -13,6 +13,7 @@
 // - Running out of device memory throws std::bad_alloc or std::runtime_error saying what was asked for.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -275,6 +276,15 @@ struct SampleArgs {
     std::span<SampleResult> results{};  // [rows], written when finish_step returns; vectors keep their capacity between steps
 };
 
+// Decoding steps - one row for each sequence, all of which sample - that are to be launched as graphs.
+struct GraphArgs {
+    std::int64_t rows_max = 0;  // of such a step
+    std::size_t bytes = 0;      // of device memory, at most
+    // Calls the ops of a step of these rows, but for sample, and lora wherever an adapter might want it. Their results are nobody's, and
+    // nothing is stored in a KV cache.
+    std::function<void(const StepInputs&)> ops{};
+};
+
 struct DeviceInfo {
     std::string name;              // "cpu (avx512, 2 threads)"
     std::string fingerprint;       // kernels and chip kind: part of system_fingerprint
@@ -283,6 +293,9 @@ struct DeviceInfo {
     std::size_t memory_free = 0;   // bytes, now
     bool has_own_memory = false;   // a GPU's; else these are the machine's
     double idle_seconds = 0.0;     // so far, in which a GPU had no work between steps whose results were read
+    std::int64_t graphs = 0;
+    std::size_t graph_bytes = 0;    // of device memory that they take
+    std::uint64_t graph_steps = 0;  // so far, that were launched as one of them
 };
 
 class Backend {
@@ -323,6 +336,10 @@ public:
         matmul({.out = args.sums, .in = args.in, .weight = args.weight, .bias = args.bias});
         activation({.kind = args.kind, .gated = args.gated, .out = args.out, .in = args.sums});
     }
+
+    // Called at start, with no step begun; takes the place of earlier ones. From then on a step that launches what a graph does is launched
+    // as that, with the same results, bit for bit.
+    virtual void make_graphs(const GraphArgs& /*args*/) {}
 };
 
 // Which instruction set the CPU kernels use; each must be supported by the machine (else std::runtime_error).

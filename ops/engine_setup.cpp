@@ -17,6 +17,13 @@ namespace lorry::ops {
 namespace {
 
 constexpr std::size_t adapter_bytes_most = std::size_t{2} << 30;
+constexpr std::size_t graph_bytes_most = std::size_t{512} << 20;
+
+// What is set aside for graphs of steps.
+std::size_t graph_bytes_of(const Settings& settings, const kernels::DeviceInfo& device) {
+    if (!device.has_own_memory) return 0;
+    return settings.graph_memory ? settings.graph_memory->count : std::min(device.memory_free / 32, graph_bytes_most);
+}
 
 std::unique_ptr<kernels::Backend> watched(std::unique_ptr<kernels::Backend> backend, OpProfile* profile) {
     return profile != nullptr ? profile->watch(std::move(backend)) : std::move(backend);
@@ -117,7 +124,9 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     options_.prefix_cache = settings.prefix_cache;
     model_ = engine::Model::load(settings.model, *backend_, options_.step_rows_max, options_.sample_rows_max());
     const kernels::DeviceInfo device = backend_->info();
-    const std::size_t available = device.has_own_memory ? device.memory_free : memory_available();
+    options_.graph_bytes = graph_bytes_of(settings, device);
+    const std::size_t available =
+        device.has_own_memory ? device.memory_free - std::min(device.memory_free, options_.graph_bytes) : memory_available();
     const std::int64_t positions = model_->config().max_positions;
     // A sequence's last block may be used in part.
     const std::int64_t sequence_tokens = wishes.sequence_tokens ? *wishes.sequence_tokens + backend_->block_size() : positions;
@@ -185,6 +194,8 @@ std::string EngineSetup::describe() const {
         {"  batch", fmt::format("up to {} sequences, {} tokens a step", options_.sequences_max, options_.step_rows_max)},
     };
     if (device.has_own_memory) {
+        rows.push_back({"  graphs", fmt::format("{} of up to {}, for decoding steps of {} different sizes", show_bytes(device.graph_bytes),
+                                                show_bytes(options_.graph_bytes), device.graphs)});
         rows.push_back({"  memory", fmt::format("{} of {} are left", show_bytes(device.memory_free), show_bytes(device.memory_total))});
     }
     if (!device.matmuls.empty()) rows.insert(rows.begin() + 2, {"  matmuls", device.matmuls});

@@ -34,6 +34,8 @@ constexpr std::array settings_of_all = {
             "memory for the KV cache, such as 4GiB (default: what the batch can use, within half of what is free)"},
     Setting{"adapter_memory", model, &Settings::adapter_memory, "SIZE",
             "memory for adapters (default: an eighth of what is free, 2 GiB at most)"},
+    Setting{"graph_memory", model, &Settings::graph_memory, "SIZE",
+            "memory for CUDA graphs of decoding steps (default: a 32nd of a GPU's that is free, 512 MiB at most; 0: none)"},
     Setting{"max_batch", model, &Settings::max_batch, "N", "sequences that run at a time", 1},
     Setting{"step_tokens", model, &Settings::step_tokens, "N", "tokens computed in one step; longer prompts are cut into chunks", 1},
     Setting{"prefix_cache", model, &Settings::prefix_cache, "true|false", "compute equal beginnings of prompts once"},

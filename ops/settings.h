@@ -31,6 +31,7 @@ struct Settings {
     std::int64_t threads = 0;
     std::optional<Bytes> kv_memory;
     std::optional<Bytes> adapter_memory;
+    std::optional<Bytes> graph_memory;
     std::int64_t max_batch = 64;
     std::int64_t step_tokens = 512;
     bool prefix_cache = true;

@@ -1,5 +1,6 @@
 // Attention's work lists, made once per step and window; attention.cu computes them.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -9,19 +10,38 @@
 
 namespace lorry::kernels::cuda {
 
-const CudaBackend::PlannedAttention& CudaBackend::planned_attention(const AttentionArgs& args) {
+const CudaBackend::PlannedAttention& CudaBackend::planned_attention(const AttentionArgs& args, int padded_head_dim) {
     const std::int64_t group = args.heads / args.kv_heads;
-    const auto is_it = [&](const PlannedAttention& planned) { return planned.group == group && planned.window == args.window; };
+    const auto is_it = [&](const PlannedAttention& planned) {
+        return planned.group == group && planned.kv_heads == args.kv_heads && planned.padded_head_dim == padded_head_dim &&
+               planned.window == args.window;
+    };
     auto planned = std::ranges::find_if(planned_, is_it);
     if (planned == planned_.end()) {
-        planned_.push_back({.group = group, .window = args.window});
+        planned_.push_back({.group = group, .kv_heads = args.kv_heads, .padded_head_dim = padded_head_dim, .window = args.window});
         planned = std::prev(planned_.end());
     }
-    if (std::exchange(planned->step, steps_begun_) != steps_begun_) {
-        plan_attention(args.step.sequences, group, args.window, planned->plan);
-        planned->narrow = step().tables.put(planned->plan.narrow);
-        planned->wide = step().tables.put(planned->plan.wide);
-        planned->merges = step().tables.put(planned->plan.merges);
+    if (std::exchange(planned->step, steps_begun_) == steps_begun_) return *planned;
+    const AttentionPlan& plan = planned->plan;
+    Tables& tables = step().tables;
+    plan_attention(args.step.sequences, group, args.window, planned->plan);
+    const std::size_t bytes = attention_workspace_bytes(plan, args.kv_heads, padded_head_dim);
+    const std::array work{AttentionWork{.blocks = step().blocks,
+                                        .narrow = tables.put(plan.narrow),
+                                        .wide = tables.put(plan.wide),
+                                        .merges = tables.put(plan.merges),
+                                        .narrow_count = int_of(std::ssize(plan.narrow)),
+                                        .wide_count = int_of(std::ssize(plan.wide)),
+                                        .merge_count = int_of(std::ssize(plan.merges)),
+                                        .workspace = planned->workspace.of<float>(bytes / sizeof(float))}};
+    const std::int64_t index = planned - planned_.begin();
+    if (has_works() && index < attention_works_most) {
+        step().attention_works.host[index] = work.front();
+        planned->work = step().attention_works.device + index;
+        planned->size = attention_size(step_rows(), group, args.kv_heads, processors_);
+    } else {
+        planned->work = tables.put(std::span<const AttentionWork>(work));
+        planned->size = {work.front().narrow_count, work.front().wide_count, work.front().merge_count};
     }
     return *planned;
 }
@@ -38,34 +58,25 @@ void CudaBackend::attention(const AttentionArgs& args) {
     CHECK(!args.window || *args.window > 0, "attention: a token sees itself");
     for (const std::int32_t block : sequence_blocks_) CHECK(block >= 0 && block < cache.blocks(), "attention: a block of the cache");
     if (args.step.rows == 0) return;
-    const PlannedAttention& planned = planned_attention(args);
     const KvLayer layer = cache.layer(args.layer);
-    const std::size_t bytes = attention_workspace_bytes(planned.plan, args.kv_heads, layer.padded_head_dim);
+    const PlannedAttention& planned = planned_attention(args, layer.padded_head_dim);
     constexpr std::int64_t window_max = std::numeric_limits<std::int32_t>::max();
     // Heads end in different blocks, and only a row that is whole has a scale.
     const bool narrows = args.out.format == Format::fp8_rows;
     Matrix out = args.out;
     if (narrows) out.format = Format::float32;
-    run_attention({.out = view_of(out),
-                   .qkv = float32_view_of(args.qkv),
-                   .heads = int_of(args.heads),
-                   .head_dim = int_of(args.head_dim),
-                   .scale = args.scale,
-                   .window = static_cast<std::int32_t>(std::min(args.window.value_or(window_max), window_max)),
-                   .cache = layer,
-                   .blocks = step().blocks,
-                   .narrow = planned.narrow,
-                   .wide = planned.wide,
-                   .merges = planned.merges,
-                   .narrow_count = int_of(std::ssize(planned.plan.narrow)),
-                   .wide_count = int_of(std::ssize(planned.plan.wide)),
-                   .merge_count = int_of(std::ssize(planned.plan.merges)),
-                   .workspace = attention_scratch_.of<float>(bytes / sizeof(float))},
-                  stream_.get());
-    check_launch("attention");
+    launch(AttentionTask{.out = view_of(out),
+                         .qkv = float32_view_of(args.qkv),
+                         .heads = int_of(args.heads),
+                         .head_dim = int_of(args.head_dim),
+                         .scale = args.scale,
+                         .window = static_cast<std::int32_t>(std::min(args.window.value_or(window_max), window_max)),
+                         .cache = layer,
+                         .work = planned.work,
+                         .size = planned.size});
     if (!narrows) return;
-    run_quantize({.rows = view_of(args.out), .row_count = int_of(args.out.rows), .columns = int_of(args.out.columns)}, stream_.get());
-    check_launch("attention");
+    const int rows = int_of(rows_of(args.out, args.out));
+    launch(QuantizeTask{.rows = view_of(args.out), .row_count = rows, .columns = int_of(args.out.columns)});
 }
 
 }  // namespace lorry::kernels::cuda

@@ -33,6 +33,15 @@ __device__ Factors factors(float first, float second) {
     return {largest, first == nothing ? 0.0F : exp2f(first - largest), second == nothing ? 0.0F : exp2f(second - largest)};
 }
 
+// The pieces of a launch; a block takes every grid().x-th.
+struct Pieces {
+    const AttentionPiece* first;
+    int count;
+};
+__device__ Pieces pieces_of(const AttentionTask& task, bool wide) {
+    return wide ? Pieces{task.work->wide, task.work->wide_count} : Pieces{task.work->narrow, task.work->narrow_count};
+}
+
 // What the rows of a piece see of the context.
 struct Sight {
     int group;       // query heads per kv head
@@ -56,7 +65,7 @@ __device__ bool is_seen(int token, int position, int window) { return token <= p
 template <class T>
 __device__ const T* keys_of(const AttentionTask& task, const AttentionPiece& piece, int page_index, int kv_head) {
     const std::int64_t head_elements = static_cast<std::int64_t>(page) * task.cache.padded_head_dim;
-    const std::int64_t block_index = task.blocks[piece.blocks_begin + page_index];
+    const std::int64_t block_index = task.work->blocks[piece.blocks_begin + page_index];
     return static_cast<const T*>(task.cache.data) + (block_index * 2 * task.cache.kv_heads + kv_head) * head_elements;
 }
 template <class T>
@@ -72,7 +81,7 @@ __device__ const float* query_of(const AttentionTask& task, const AttentionPiece
 
 // The partial result of a slot: [padded_head_dim] weighted values, largest score, sum of weights.
 __device__ float* partial_of(const AttentionTask& task, std::int64_t slot, int kv_head) {
-    return task.workspace + (slot * task.cache.kv_heads + kv_head) * (task.cache.padded_head_dim + 2);
+    return task.work->workspace + (slot * task.cache.kv_heads + kv_head) * (task.cache.padded_head_dim + 2);
 }
 
 // How many warps share 16 rows, and the dimensions of each.
@@ -243,10 +252,8 @@ __device__ void end_span(const AttentionTask& task, const AttentionPiece& piece,
 }
 
 template <int head_dim, int warps>
-__global__ void __launch_bounds__(warps* warp_size) attend_bfloat16(AttentionTask task, const AttentionPiece* pieces) {
+__device__ void attend_piece(const AttentionTask& task, const AttentionPiece& piece, Shared<head_dim, warps>& shared) {
     constexpr int stages = Shared<head_dim, warps>::stages;
-    auto& shared = shared_memory<Shared<head_dim, warps>>();
-    const AttentionPiece piece = pieces[block().x];
     const int kv_head = block().y;
     const Sight sight = sight_of(task, piece);
 
@@ -291,6 +298,16 @@ __global__ void __launch_bounds__(warps* warp_size) attend_bfloat16(AttentionTas
     }
 }
 
+template <int head_dim, int warps>
+__global__ void __launch_bounds__(warps* warp_size) attend_bfloat16(AttentionTask task, bool wide) {
+    const Pieces pieces = pieces_of(task, wide);
+    // The barrier behind a piece's last page keeps the next one from overwriting what is yet to be read.
+    for (int i = block().x; i < pieces.count; i += grid().x) {
+        const AttentionPiece piece = pieces.first[i];
+        attend_piece(task, piece, shared_memory<Shared<head_dim, warps>>());
+    }
+}
+
 constexpr int plain_warps = 4;
 struct PlainShared {
     float queries[plain_warps][head_dim_max];
@@ -298,13 +315,11 @@ struct PlainShared {
 };
 
 // The same sums in float32, a row per warp: lanes share a page's tokens for the scores and the dimensions for the values.
-__global__ void __launch_bounds__(plain_warps* warp_size) attend_float32(AttentionTask task, const AttentionPiece* pieces) {
+__device__ void attend_plain_piece(const AttentionTask& task, const AttentionPiece& piece, PlainShared& shared) {
     constexpr int dims = head_dim_max / warp_size;
     constexpr int tokens = page / warp_size;
-    auto& shared = shared_memory<PlainShared>();
     float* const query = shared.queries[warp()];
     float* const weights = shared.weights[warp()];
-    const AttentionPiece piece = pieces[block().x];
     const int kv_head = block().y;
     const Sight sight = sight_of(task, piece);
     const int head_dim = task.cache.padded_head_dim;
@@ -370,11 +385,18 @@ __global__ void __launch_bounds__(plain_warps* warp_size) attend_float32(Attenti
     }
 }
 
+__global__ void __launch_bounds__(plain_warps* warp_size) attend_float32(AttentionTask task, bool wide) {
+    const Pieces pieces = pieces_of(task, wide);
+    for (int i = block().x; i < pieces.count; i += grid().x) {
+        const AttentionPiece piece = pieces.first[i];
+        attend_plain_piece(task, piece, shared_memory<PlainShared>());
+    }
+}
+
 // Merges the partial results of each row's spans in order and divides by the sum of weights. A warp per row.
 template <class Out>
-__global__ void __launch_bounds__(plain_warps* warp_size) merge(AttentionTask task) {
+__device__ void merge_piece(const AttentionTask& task, const AttentionMerge& piece) {
     constexpr int dims = head_dim_max / warp_size;
-    const AttentionMerge piece = task.merges[block().x];
     const int kv_head = block().y;
     const int group = task.heads / task.cache.kv_heads;
     const int head_dim = task.cache.padded_head_dim;
@@ -400,39 +422,51 @@ __global__ void __launch_bounds__(plain_warps* warp_size) merge(AttentionTask ta
     }
 }
 
+template <class Out>
+__global__ void __launch_bounds__(plain_warps* warp_size) merge(AttentionTask task) {
+    for (int i = block().x; i < task.work->merge_count; i += grid().x) {
+        const AttentionMerge piece = task.work->merges[i];
+        merge_piece<Out>(task, piece);
+    }
+}
+
 template <int head_dim, int warps>
-void run_pieces(const AttentionTask& task, const AttentionPiece* pieces, int count, cudaStream_t stream) {
-    if (count == 0) return;
+void run_pieces(const AttentionTask& task, bool wide, cudaStream_t stream) {
+    const int blocks = wide ? task.size.wide : task.size.narrow;
+    if (blocks == 0) return;
     launch(attend_bfloat16<head_dim, warps>,
-           {.blocks = {count, task.cache.kv_heads},
+           {.blocks = {blocks, task.cache.kv_heads},
             .threads = warps * warp_size,
             .shared_bytes = sizeof(Shared<head_dim, warps>),
             .stream = stream},
-           task, pieces);
+           task, wide);
 }
 
 template <int head_dim>
 void run_bfloat16(const AttentionTask& task, cudaStream_t stream) {
     constexpr int halves = halves_of<head_dim>;
     static_assert(Shared<head_dim, halves>::rows == narrow_rows && Shared<head_dim, 4 * halves>::rows == wide_rows);
-    run_pieces<head_dim, halves>(task, task.narrow, task.narrow_count, stream);
-    run_pieces<head_dim, 4 * halves>(task, task.wide, task.wide_count, stream);
+    run_pieces<head_dim, halves>(task, false, stream);
+    run_pieces<head_dim, 4 * halves>(task, true, stream);
 }
 
-void run_plain_pieces(const AttentionTask& task, const AttentionPiece* pieces, int count, cudaStream_t stream) {
-    if (count == 0) return;
-    launch(
-        attend_float32,
-        {.blocks = {count, task.cache.kv_heads}, .threads = plain_warps * warp_size, .shared_bytes = sizeof(PlainShared), .stream = stream},
-        task, pieces);
+void run_plain_pieces(const AttentionTask& task, bool wide, cudaStream_t stream) {
+    const int blocks = wide ? task.size.wide : task.size.narrow;
+    if (blocks == 0) return;
+    launch(attend_float32,
+           {.blocks = {blocks, task.cache.kv_heads},
+            .threads = plain_warps * warp_size,
+            .shared_bytes = sizeof(PlainShared),
+            .stream = stream},
+           task, wide);
 }
 
 }  // namespace
 
 void run_attention(const AttentionTask& task, cudaStream_t stream) {
     if (task.cache.format == Format::float32) {
-        run_plain_pieces(task, task.narrow, task.narrow_count, stream);
-        run_plain_pieces(task, task.wide, task.wide_count, stream);
+        run_plain_pieces(task, false, stream);
+        run_plain_pieces(task, true, stream);
     } else {
         switch (task.cache.padded_head_dim) {
             case 16: run_bfloat16<16>(task, stream); break;
@@ -445,7 +479,7 @@ void run_attention(const AttentionTask& task, cudaStream_t stream) {
         }
     }
     const Launch how{
-        .blocks = {task.merge_count, task.cache.kv_heads}, .threads = plain_warps * warp_size, .shared_bytes = 0, .stream = stream};
+        .blocks = {task.size.merges, task.cache.kv_heads}, .threads = plain_warps * warp_size, .shared_bytes = 0, .stream = stream};
     if (task.out.format == Format::float32) {
         launch(merge<float>, how, task);
     } else {

@@ -49,11 +49,9 @@ int int_of(std::int64_t x) {
 }
 
 CudaBackend::CudaBackend(Format weights, MatmulChoice matmuls, bool fp8)
-    : name_(choose_device()), weights_(weights), fp8_(fp8), matmuls_(std::move(matmuls)) {
+    : name_(choose_device()), processors_(chip_of_device().processors), weights_(weights), fp8_(fp8), matmuls_(std::move(matmuls)) {
     CHECK(weights == Format::float32 || weights == Format::bfloat16, "weights are stored as float32 or bfloat16");
 }
-
-void CudaBackend::check_launch(const char* op) { check(cudaGetLastError(), op); }
 
 DeviceInfo CudaBackend::info() const {
     std::size_t free = 0;
@@ -67,7 +65,10 @@ DeviceInfo CudaBackend::info() const {
         .memory_total = total,
         .memory_free = free,
         .has_own_memory = true,
-        .idle_seconds = idle_seconds_};
+        .idle_seconds = idle_seconds_,
+        .graphs = std::ssize(steps_.front().graphs),
+        .graph_bytes = graph_bytes_,
+        .graph_steps = graph_steps_};
 }
 
 std::unique_ptr<Buffer> CudaBackend::allocate(std::size_t bytes) {
@@ -83,6 +84,7 @@ void CudaBackend::upload(void* to, std::span<const std::byte> from) { pool_.uplo
 
 void CudaBackend::read_back(std::span<std::byte> to, const void* from) {
     if (to.empty()) return;
+    settle();
     check(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream_.get()), "copying from it");
     stream_.wait();
 }
@@ -107,6 +109,7 @@ std::unique_ptr<KvCache> CudaBackend::make_kv_cache(const KvShape& shape, std::i
 void CudaBackend::copy_block(KvCache& cache, BlockId from, BlockId to) {
     const auto& kv = static_cast<const CudaKvCache&>(cache);
     CHECK(from >= 0 && to >= 0 && from < kv.blocks() && to < kv.blocks(), "copied blocks lie in the cache");
+    settle();
     const std::size_t bytes = kv.layer_block_bytes();
     for (std::int64_t layer = 0; layer < kv.shape().layers; ++layer) {
         auto* const data = static_cast<std::byte*>(kv.layer(layer).data);
@@ -134,30 +137,53 @@ void CudaBackend::begin_step(const StepInputs& inputs) {
     }
     CHECK(std::ssize(row_blocks_) == inputs.rows, "sequences cover a step's rows");
     CHECK(steps_begun_ - steps_finished_ < steps_in_flight_max(), "a step is finished before one more is begun");
+    settle();
     if (steps_finished_ < steps_begun_) note_end(step());
     ++steps_begun_;
     Step& begun = step();
     begun.has_end = false;
     begun.end_is_exact = false;
     begun.gap_is_counted = false;
-    begun.tables.clear();
-    begun.begin.record(stream_);
+    begun.is_open = false;
     begun.rows = inputs.rows;
     begun.rows_sampled = std::ssize(inputs.sample_rows);
-    begun.tokens = begun.tables.put(inputs.tokens);
-    begun.positions = begun.tables.put(inputs.positions);
-    begun.rope_rows = begun.tables.put(inputs.rope_rows);
-    begun.sample_rows = begun.tables.put(inputs.sample_rows);
-    begun.blocks = begun.tables.put(sequence_blocks_);
-    begun.block_of_row = begun.tables.put(row_blocks_);
-    begun.slot_of_row = begun.tables.put(row_slots_);
     begun.draws.clear();
     begun.results = {};
-    take_drawn_tokens(inputs);
+    begun.loras = 0;
+    graph_ = graph_for(inputs);
+    follower_.at = 0;
+    follower_.made.clear();
+    follower_.has_adapters = false;
+    put_rows(inputs);
+    put_drawn_tokens(inputs);
 }
 
-void CudaBackend::take_drawn_tokens(const StepInputs& inputs) {
-    if (inputs.drawn.empty()) return;
+// First what a graph reads, in the places where it does.
+void CudaBackend::put_rows(const StepInputs& inputs) {
+    Step& begun = step();
+    Tables& tables = begun.tables;
+    tables.clear();
+    const std::int64_t padding = step_rows() - inputs.rows;
+    const auto put = [&]<class T>(std::span<const T> rows) {
+        const auto place = tables.reserve<T>(rows.size() + static_cast<std::size_t>(padding));
+        std::ranges::copy(rows, place.host);
+        return place;
+    };
+    begun.tokens = put(inputs.tokens).device;
+    begun.positions = put(inputs.positions).device;
+    begun.rope_rows = put(inputs.rope_rows).device;
+    begun.sample_rows = put(inputs.sample_rows).device;
+    begun.slot_of_row = put(std::span<const std::int32_t>(row_slots_)).device;
+    const auto blocks = put(std::span<const std::int32_t>(row_blocks_));
+    std::fill_n(blocks.host + (makes_graphs_ ? 0 : inputs.rows), makes_graphs_ ? inputs.rows : padding, -1);
+    begun.block_of_row = blocks.device;
+    begun.lora_places = has_works() ? lora_places_ : 0;
+    begun.lora_works = tables.reserve<LoraWork>(static_cast<std::size_t>(begun.lora_places));
+    begun.attention_works = tables.reserve<AttentionWork>(has_works() ? static_cast<std::size_t>(attention_works_most) : 0);
+    begun.blocks = tables.put(sequence_blocks_);
+}
+
+void CudaBackend::put_drawn_tokens(const StepInputs& inputs) {
     Step& before = step_at(steps_begun_ - 1);
     drawn_.clear();
     for (const DrawnRow& each : inputs.drawn) {
@@ -165,12 +191,8 @@ void CudaBackend::take_drawn_tokens(const StepInputs& inputs) {
         CHECK(each.sample_row >= 0 && each.sample_row < std::ssize(before.draws), "the step before has drawn it");
         drawn_.push_back({.row = int_of(each.row), .sample_row = int_of(each.sample_row)});
     }
-    run_take_drawn({.tokens = step().tokens,
-                    .drawn = step().tables.put(drawn_),
-                    .results = before.on_device.of<DrawResult>(before.draws.size()),
-                    .count = int_of(std::ssize(drawn_))},
-                   stream_.get());
-    check_launch("begin_step");
+    step().drawn = step().tables.put(drawn_);
+    step().drawn_count = int_of(std::ssize(drawn_));
 }
 
 void CudaBackend::note_end(Step& step) {
@@ -187,6 +209,7 @@ void CudaBackend::count_gap(const Step& before, Step& after) {
 
 void CudaBackend::finish_step() {
     CHECK(steps_finished_ < steps_begun_, "only a step that was begun is finished");
+    settle();
     Step& oldest = step_at(++steps_finished_);
     note_end(oldest);
     oldest.end.wait();
@@ -214,15 +237,13 @@ void CudaBackend::embed(const EmbedArgs& args) {
         }
     }
     if (args.out.rows == 0) return;
-    run_embed({.out = float32_view_of(args.out),
-               .tokens = tokens.view(),
-               .positions = positions == nullptr ? View{} : positions->view(),
-               .token_of_row = step().tokens,
-               .position_of_row = step().positions,
-               .rows = int_of(args.out.rows),
-               .hidden = int_of(args.out.columns)},
-              stream_.get());
-    check_launch("embed");
+    launch(EmbedTask{.out = float32_view_of(args.out),
+                     .tokens = tokens.view(),
+                     .positions = positions == nullptr ? View{} : positions->view(),
+                     .token_of_row = step().tokens,
+                     .position_of_row = step().positions,
+                     .rows = int_of(rows_of(args.out, args.out)),
+                     .hidden = int_of(args.out.columns)});
 }
 
 void CudaBackend::norm(const NormArgs& args) {
@@ -230,16 +251,14 @@ void CudaBackend::norm(const NormArgs& args) {
     CHECK(args.weight.size == args.in.columns, "norm: one weight per column");
     CHECK(args.bias.empty() || args.bias.size == args.in.columns, "norm: one bias per column");
     if (args.in.rows == 0) return;
-    run_norm({.subtract_mean = args.kind == NormKind::layer,
-              .out = view_of(args.out),
-              .in = float32_view_of(args.in),
-              .weight = args.weight.data,
-              .bias = args.bias.empty() ? nullptr : args.bias.data,
-              .epsilon = args.epsilon,
-              .rows = int_of(args.in.rows),
-              .columns = int_of(args.in.columns)},
-             stream_.get());
-    check_launch("norm");
+    launch(NormTask{.subtract_mean = args.kind == NormKind::layer,
+                    .out = view_of(args.out),
+                    .in = float32_view_of(args.in),
+                    .weight = args.weight.data,
+                    .bias = args.bias.empty() ? nullptr : args.bias.data,
+                    .epsilon = args.epsilon,
+                    .rows = int_of(rows_of(args.out, args.in)),
+                    .columns = int_of(args.in.columns)});
 }
 
 void CudaBackend::matmul(const MatmulArgs& args) {
@@ -249,19 +268,18 @@ void CudaBackend::matmul(const MatmulArgs& args) {
     CHECK(args.out.columns == weight.out_features() && args.out.rows == args.in.rows, "matmul: out is [rows, out_features]");
     CHECK(args.bias.empty() || args.bias.size == weight.out_features(), "matmul: one bias per output");
     if (args.in.rows == 0) return;
+    const std::int64_t rows = rows_of(args.out, args.in);
     const MatmulTask task{.out = float32_view_of(args.out),
                           .in = view_of(args.in),
                           .weight = weight.view(),
                           .weight_scales = weight.scales(),
                           .bias = args.bias.empty() ? nullptr : args.bias.data,
                           .accumulate = args.accumulate,
-                          .rows = int_of(args.in.rows),
+                          .rows = int_of(rows),
                           .in_features = int_of(weight.in_features()),
                           .out_features = int_of(weight.out_features()),
-                          .spare_rows = int_of(std::min(args.in.spare_rows, args.out.spare_rows))};
-    const bool is_done = matmuls_.library != nullptr && matmuls_.library->multiply(task, stream_.get());
-    if (!is_done) run_matmul(task, stream_.get());
-    check_launch("matmul");
+                          .spare_rows = int_of(std::min(args.in.spare_rows, args.out.spare_rows) - (rows - args.in.rows))};
+    launch(task);
 }
 
 void CudaBackend::group_bias(const GroupBiasArgs& args) {
@@ -274,12 +292,10 @@ void CudaBackend::group_bias(const GroupBiasArgs& args) {
         groups.push_back({group.bias.data, int_of(group.row_begin), int_of(group.row_count)});
     }
     if (groups.empty()) return;
-    run_group_bias({.out = float32_view_of(args.out),
-                    .groups = step().tables.put(groups),
-                    .group_count = int_of(std::ssize(groups)),
-                    .columns = int_of(args.out.columns)},
-                   stream_.get());
-    check_launch("group_bias");
+    launch(GroupBiasTask{.out = float32_view_of(args.out),
+                         .groups = step().tables.put(groups),
+                         .group_count = int_of(std::ssize(groups)),
+                         .columns = int_of(args.out.columns)});
 }
 
 void CudaBackend::rope_store(const RopeStoreArgs& args) {
@@ -300,35 +316,31 @@ void CudaBackend::rope_store(const RopeStoreArgs& args) {
     }
     for (const std::int32_t block : row_blocks_) CHECK(block >= 0 && block < cache.blocks(), "rope_store: a block of the cache");
     if (args.qkv.rows == 0) return;
-    run_rope({.qkv = float32_view_of(args.qkv),
-              .rows = int_of(args.qkv.rows),
-              .heads = int_of(args.heads),
-              .head_dim = int_of(args.head_dim),
-              .table = rotates ? static_cast<const float*>(float32_view_of(args.rope_table).data) : nullptr,
-              .table_stride = args.rope_table.stride,
-              .table_row = step().rope_rows,
-              .q_norm = args.q_norm.empty() ? nullptr : args.q_norm.data,
-              .k_norm = args.k_norm.empty() ? nullptr : args.k_norm.data,
-              .epsilon = args.norm_epsilon,
-              .cache = cache.layer(args.layer),
-              .block_of_row = step().block_of_row,
-              .slot_of_row = step().slot_of_row},
-             stream_.get());
-    check_launch("rope_store");
+    launch(RopeTask{.qkv = float32_view_of(args.qkv),
+                    .rows = int_of(rows_of(args.qkv, args.qkv)),
+                    .heads = int_of(args.heads),
+                    .head_dim = int_of(args.head_dim),
+                    .table = rotates ? static_cast<const float*>(float32_view_of(args.rope_table).data) : nullptr,
+                    .table_stride = args.rope_table.stride,
+                    .table_row = step().rope_rows,
+                    .q_norm = args.q_norm.empty() ? nullptr : args.q_norm.data,
+                    .k_norm = args.k_norm.empty() ? nullptr : args.k_norm.data,
+                    .epsilon = args.norm_epsilon,
+                    .cache = cache.layer(args.layer),
+                    .block_of_row = step().block_of_row,
+                    .slot_of_row = step().slot_of_row});
 }
 
 void CudaBackend::activation(const ActivationArgs& args) {
     CHECK(args.in.rows == args.out.rows && args.in.columns == args.out.columns * (args.gated ? 2 : 1),
           "activation: in is as wide as it needs");
     if (args.out.rows == 0) return;
-    run_activation({.kind = args.kind,
-                    .gated = args.gated,
-                    .out = view_of(args.out),
-                    .in = float32_view_of(args.in),
-                    .rows = int_of(args.out.rows),
-                    .width = int_of(args.out.columns)},
-                   stream_.get());
-    check_launch("activation");
+    launch(ActivationTask{.kind = args.kind,
+                          .gated = args.gated,
+                          .out = view_of(args.out),
+                          .in = float32_view_of(args.in),
+                          .rows = int_of(rows_of(args.out, args.in)),
+                          .width = int_of(args.out.columns)});
 }
 
 void CudaBackend::gather_rows(const GatherRowsArgs& args) {
@@ -338,13 +350,11 @@ void CudaBackend::gather_rows(const GatherRowsArgs& args) {
     CHECK(args.out.format == args.in.format, "gather_rows: out has the format of in");
     for (const std::int32_t row : args.step.sample_rows) CHECK(row >= 0 && row < args.in.rows, "gather_rows: a sample row is a row");
     if (args.out.rows == 0) return;
-    run_gather({.out = view_of(args.out),
-                .in = view_of(args.in),
-                .row_of = step().sample_rows,
-                .rows = int_of(args.out.rows),
-                .columns = int_of(args.out.columns)},
-               stream_.get());
-    check_launch("gather_rows");
+    launch(GatherTask{.out = view_of(args.out),
+                      .in = view_of(args.in),
+                      .row_of = step().sample_rows,
+                      .rows = int_of(rows_of(args.out, args.out)),
+                      .columns = int_of(args.out.columns)});
 }
 
 }  // namespace lorry::kernels::cuda

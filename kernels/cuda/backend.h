@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/graphs.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/library_matmul.h"
 #include "kernels/cuda/memory.h"
@@ -38,6 +39,7 @@ public:
     std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks) override;
     void copy_block(KvCache& cache, BlockId from, BlockId to) override;
 
+    void make_graphs(const GraphArgs& args) override;
     std::int64_t steps_in_flight_max() const override { return std::ssize(steps_); }
     void begin_step(const StepInputs& inputs) override;
     void finish_step() override;
@@ -53,15 +55,19 @@ public:
     void sample(const SampleArgs& args) override;
 
 private:
+    static constexpr std::int64_t attention_works_most = 8;  // different ones of a model
+
     // Attention's work list, which all layers of one window share.
     struct PlannedAttention {
         std::int64_t group = 0;
+        std::int64_t kv_heads = 0;
+        int padded_head_dim = 0;
         std::optional<std::int64_t> window;
         std::optional<std::int64_t> step;  // whose it is
         AttentionPlan plan;
-        const AttentionPiece* narrow = nullptr;
-        const AttentionPiece* wide = nullptr;
-        const AttentionMerge* merges = nullptr;
+        AttentionSize size;
+        const AttentionWork* work = nullptr;
+        Scratch workspace;
     };
 
     // What a step has on the device and in pinned memory until it is finished, so that the next one can be queued behind it.
@@ -72,8 +78,10 @@ private:
         Event begin;
         Event end;  // recorded behind what is sampled, else where the next step begins or where this one is waited for
         bool has_end = false;
-        bool end_is_exact = false;    // it was recorded behind what is sampled
-        bool gap_is_counted = false;  // the device's time without work before this step
+        bool end_is_exact = false;      // it was recorded behind what is sampled
+        bool gap_is_counted = false;    // the device's time without work before this step
+        bool is_open = true;            // something was queued
+        std::vector<StepGraph> graphs;  // of steps in this place; ascending by rows
         std::int64_t rows = 0;
         std::int64_t rows_sampled = 0;
         TokenId* tokens = nullptr;
@@ -83,6 +91,13 @@ private:
         const std::int32_t* blocks = nullptr;        // of all sequences, one after the other
         const std::int32_t* block_of_row = nullptr;  // that holds the row's own token
         const std::int32_t* slot_of_row = nullptr;   // its place there
+        const DrawnTable* drawn = nullptr;
+        int drawn_count = 0;
+        // Of a step that follows a graph: what the graph's launches read, zeros where there is nothing to do.
+        Tables::Place<AttentionWork> attention_works;
+        Tables::Place<LoraWork> lora_works;
+        std::int64_t lora_places = 0;
+        std::int64_t loras = 0;  // low-rank updates so far
 
         // Results, top tokens and targets of what is sampled, in one piece of memory, so that they come back in one copy.
         std::vector<DrawTable> draws;
@@ -104,16 +119,30 @@ private:
     // Steps are counted from 1; ops are of the step that was begun last.
     Step& step_at(std::int64_t count) { return steps_[static_cast<std::size_t>(count) % steps_.size()]; }
     Step& step() { return step_at(steps_begun_); }
-    void take_drawn_tokens(const StepInputs& inputs);
+    void put_rows(const StepInputs& inputs);
+    void put_drawn_tokens(const StepInputs& inputs);
+
+    // Launches go through launch(): one that the step's graph makes as well waits until the graph is complete and launched, or left.
+    std::size_t make_graphs_of(std::int64_t rows, const GraphArgs& args);  // bytes
+    const StepGraph* graph_for(const StepInputs& inputs);
+    bool has_works() const { return graph_ != nullptr || taken_down_ != nullptr; }
+    std::int64_t rows_of(const Matrix& a, const Matrix& b);  // that an op is launched for: those of the graph, where memory is spare
+    std::int64_t step_rows() { return graph_ != nullptr ? graph_->rows() : step().rows; }
+    bool put_in_place(LoraTask& task, const LoraWork& work, const LoraSize& size);  // false: the step has no place for it
+    void launch(const Task& task);
+    void launch_graph();
+    void leave_graph();
+    void settle();  // nothing waits any more
+    void open_step();
     void note_end(Step& step);
     void count_gap(const Step& before, Step& after);
     static void hand_out_results(Step& step);
     void check_step(const StepInputs& inputs);
-    const PlannedAttention& planned_attention(const AttentionArgs& args);
+    const PlannedAttention& planned_attention(const AttentionArgs& args, int padded_head_dim);
     View widened(const Matrix& in);
-    static void check_launch(const char* op);
 
     const std::string name_;
+    const int processors_;
     const Format weights_;
     const bool fp8_;
     const MatmulChoice matmuls_;
@@ -124,10 +153,16 @@ private:
     double idle_seconds_ = 0.0;  // of the device, from the end of a step that sampled to the begin of the next
     std::int64_t steps_begun_ = 0;
     std::int64_t steps_finished_ = 0;
+    const StepGraph* graph_ = nullptr;  // that the step follows
+    StepGraph::Follower follower_;
+    std::vector<Task>* taken_down_ = nullptr;  // what the step launches, instead of launching it
+    bool makes_graphs_ = false;
+    std::int64_t lora_places_ = 0;
+    std::size_t graph_bytes_ = 0;
+    std::uint64_t graph_steps_ = 0;
     std::vector<PlannedAttention> planned_;
     Scratch lora_scratch_;
     Scratch widened_scratch_;
-    Scratch attention_scratch_;
     Scratch weight_scratch_;
     // Kept between steps for their capacity.
     std::vector<std::int32_t> row_blocks_;

@@ -1,5 +1,7 @@
 // The kernels' launchers, one .cu file each: backend.cpp has checked shapes and put tables on the device; what stands here only computes.
-// All pointers are device memory. Sizes are elements, strides elements from row to row. Launches are queued on `stream`.
+// All pointers are device memory. Sizes are elements, strides elements from row to row. Launches are queued on `stream`; which they are
+// follows from the task alone, so that equal tasks may be queued as a graph. What differs from one decoding step to the next is therefore
+// not in a task but in a table that it points to.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +17,7 @@ struct View {
     void* data = nullptr;
     Format format = Format::float32;
     std::int64_t stride = 0;
+    bool operator==(const View&) const = default;
 };
 
 struct EmbedTask {
@@ -25,6 +28,7 @@ struct EmbedTask {
     const std::int32_t* position_of_row = nullptr;
     int rows = 0;
     int hidden = 0;
+    bool operator==(const EmbedTask&) const = default;
 };
 void run_embed(const EmbedTask& task, cudaStream_t stream);
 
@@ -37,6 +41,7 @@ struct NormTask {
     float epsilon = 0.0F;
     int rows = 0;
     int columns = 0;
+    bool operator==(const NormTask&) const = default;
 };
 void run_norm(const NormTask& task, cudaStream_t stream);
 
@@ -53,6 +58,7 @@ struct MatmulTask {
     int in_features = 0;
     int out_features = 0;
     int spare_rows = 0;  // of memory behind the last row of in and of out, which may be overwritten
+    bool operator==(const MatmulTask&) const = default;
 };
 void run_matmul(const MatmulTask& task, cudaStream_t stream);
 
@@ -67,8 +73,7 @@ struct AddSumsTask {
 };
 void run_add_sums(const AddSumsTask& task, cudaStream_t stream);
 
-// One LoraPiece with its adapter, as shrink and expand read it. A piece without rows does nothing, so that a table may be longer than it
-// need be.
+// One LoraPiece with its adapter, as shrink and expand read it.
 struct LoraTable {
     const void* a = nullptr;  // [rank_sum, a_stride]
     const void* b = nullptr;  // [out_features, rank rounded up to lora_multiple], scale included
@@ -82,21 +87,25 @@ struct LoraTable {
     std::int32_t slot = 0;
     std::int32_t splits = 1;
 };
+struct LoraWork {
+    const LoraTable* shrink = nullptr;
+    const LoraTable* expand = nullptr;
+    std::int32_t shrink_count = 0;
+    std::int32_t expand_count = 0;
+    std::int32_t rank_sum_max = 0;
+    float* scratch = nullptr;  // [slots, rank_sum_max]
+};
 struct LoraTask {
     View out;  // float32
     View in;
     Format weights = Format::float32;
-    const LoraTable* shrink = nullptr;
-    const LoraTable* expand = nullptr;
-    int shrink_count = 0;
-    int expand_count = 0;
-    int splits_max = 1;  // of the pieces
-    int rank_sum_max = 0;
-    int out_features_max = 0;
+    const LoraWork* work = nullptr;
+    // What there are blocks for at once: less than there is takes longer, more does nothing. Of splits there is no more than this.
+    LoraSize size;
     int in_features = 0;
     int a_stride = 0;
-    int split_features = 0;    // lora_split_features(in_features)
-    float* scratch = nullptr;  // [slots, rank_sum_max]
+    int split_features = 0;  // lora_split_features(in_features)
+    bool operator==(const LoraTask&) const = default;
 };
 void run_lora(const LoraTask& task, cudaStream_t stream);
 
@@ -110,6 +119,7 @@ struct GroupBiasTask {
     const BiasTable* groups = nullptr;
     int group_count = 0;
     int columns = 0;
+    bool operator==(const GroupBiasTask&) const = default;
 };
 void run_group_bias(const GroupBiasTask& task, cudaStream_t stream);
 
@@ -119,6 +129,7 @@ struct KvLayer {
     Format format = Format::float32;
     int kv_heads = 0;
     int padded_head_dim = 0;
+    bool operator==(const KvLayer&) const = default;
 };
 struct RopeTask {
     View qkv;  // float32
@@ -132,11 +143,22 @@ struct RopeTask {
     const float* k_norm = nullptr;
     float epsilon = 0.0F;
     KvLayer cache;
-    const std::int32_t* block_of_row = nullptr;
+    const std::int32_t* block_of_row = nullptr;  // negative: the row does nothing
     const std::int32_t* slot_of_row = nullptr;
+    bool operator==(const RopeTask&) const = default;
 };
 void run_rope(const RopeTask& task, cudaStream_t stream);
 
+struct AttentionWork {
+    const std::int32_t* blocks = nullptr;  // of all sequences, one after the other
+    const AttentionPiece* narrow = nullptr;
+    const AttentionPiece* wide = nullptr;
+    const AttentionMerge* merges = nullptr;
+    std::int32_t narrow_count = 0;
+    std::int32_t wide_count = 0;
+    std::int32_t merge_count = 0;
+    float* workspace = nullptr;  // attention_workspace_bytes
+};
 struct AttentionTask {
     View out;
     View qkv;  // float32
@@ -145,14 +167,9 @@ struct AttentionTask {
     float scale = 0.0F;
     std::int32_t window = 0;  // at least the longest context when there is none
     KvLayer cache;
-    const std::int32_t* blocks = nullptr;  // of all sequences, one after the other
-    const AttentionPiece* narrow = nullptr;
-    const AttentionPiece* wide = nullptr;
-    const AttentionMerge* merges = nullptr;
-    int narrow_count = 0;
-    int wide_count = 0;
-    int merge_count = 0;
-    float* workspace = nullptr;  // attention_workspace_bytes
+    const AttentionWork* work = nullptr;
+    AttentionSize size;  // what there are blocks for at once, as LoraTask's
+    bool operator==(const AttentionTask&) const = default;
 };
 void run_attention(const AttentionTask& task, cudaStream_t stream);
 
@@ -163,6 +180,7 @@ struct ActivationTask {
     View in;  // float32
     int rows = 0;
     int width = 0;
+    bool operator==(const ActivationTask&) const = default;
 };
 void run_activation(const ActivationTask& task, cudaStream_t stream);
 
@@ -172,6 +190,7 @@ struct GatherTask {
     const std::int32_t* row_of = nullptr;
     int rows = 0;
     int columns = 0;
+    bool operator==(const GatherTask&) const = default;
 };
 void run_gather(const GatherTask& task, cudaStream_t stream);
 
@@ -180,6 +199,7 @@ struct QuantizeTask {
     View rows;  // fp8
     int row_count = 0;
     int columns = 0;
+    bool operator==(const QuantizeTask&) const = default;
 };
 void run_quantize(const QuantizeTask& task, cudaStream_t stream);
 
@@ -189,6 +209,7 @@ struct WidenTask {
     View in;   // fp8
     int rows = 0;
     int columns = 0;
+    bool operator==(const WidenTask&) const = default;
 };
 void run_widen(const WidenTask& task, cudaStream_t stream);
 

@@ -5,6 +5,7 @@
 // table's algorithms were tried for that), and the bias comes after both.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -27,6 +28,9 @@ public:
     // Queues it and says true, or does nothing: the table has no row for the shape.
     bool multiply(const MatmulTask& task, cudaStream_t stream);
     const std::string& fingerprint() const { return table_.fingerprint; }
+    // Memory that it multiplies in: of graphs with other places nothing is left.
+    using Places = std::array<const std::byte*, 2>;
+    Places places() const { return {in_scratch_.data(), sums_scratch_.data()}; }
 
 private:
     void multiply_piece(const MatmulTask& task, std::span<const MatmulRange> ranges, cudaStream_t stream);

@@ -1,5 +1,6 @@
 // Work lists of the low-rank updates; lora.cu computes them.
 #include <algorithm>
+#include <array>
 
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/views.h"
@@ -9,10 +10,11 @@ namespace lorry::kernels::cuda {
 
 // What the low-rank updates read of rows of fp8.
 View CudaBackend::widened(const Matrix& in) {
-    const View out{widened_scratch_.of<std::byte>(static_cast<std::size_t>(in.rows * in.columns) * bytes_of(weights_)), weights_,
+    // For as many rows as there may ever be: a graph's would be of no use once this memory has moved.
+    const std::int64_t rows_most = in.rows + in.spare_rows;
+    const View out{widened_scratch_.of<std::byte>(static_cast<std::size_t>(rows_most * in.columns) * bytes_of(weights_)), weights_,
                    in.columns};
-    run_widen({.out = out, .in = view_of(in), .rows = int_of(in.rows), .columns = int_of(in.columns)}, stream_.get());
-    check_launch("lora");
+    launch(WidenTask{.out = out, .in = view_of(in), .rows = int_of(rows_of(in, in)), .columns = int_of(in.columns)});
     return out;
 }
 
@@ -39,7 +41,8 @@ void CudaBackend::lora(const LoraArgs& args) {
     }
     const std::int64_t split_features = lora_split_features(args.in.columns);
     LoraPlan& plan = lora_plan_;
-    plan_lora(args.groups, lora_shapes_, weights_ == Format::float32 ? 1 : ceil_div(args.in.columns, split_features), plan);
+    const std::int64_t splits = weights_ == Format::float32 ? 1 : ceil_div(args.in.columns, split_features);
+    plan_lora(args.groups, lora_shapes_, splits, plan);
     if (plan.shrink.empty()) return;
     const View in = args.in.format == Format::fp8_rows ? widened(args.in) : view_of(args.in);
     const auto tables_of = [&](const std::vector<LoraPiece>& pieces) {
@@ -55,22 +58,44 @@ void CudaBackend::lora(const LoraArgs& args) {
         }
         return step().tables.put(tables);
     };
-    run_lora({.out = float32_view_of(args.out),
-              .in = in,
-              .weights = weights_,
-              .shrink = tables_of(plan.shrink),
-              .expand = tables_of(plan.expand),
-              .shrink_count = int_of(std::ssize(plan.shrink)),
-              .expand_count = int_of(std::ssize(plan.expand)),
-              .splits_max = plan.shrink.front().splits,
-              .rank_sum_max = int_of(rank_sum_max),
-              .out_features_max = int_of(out_features_max),
-              .in_features = int_of(args.in.columns),
-              .a_stride = int_of(round_up(args.in.columns, lora_multiple)),
-              .split_features = int_of(split_features),
-              .scratch = lora_scratch_.of<float>(static_cast<std::size_t>(plan.slots * rank_sum_max))},
-             stream_.get());
-    check_launch("lora");
+    const std::array work{LoraWork{.shrink = tables_of(plan.shrink),
+                                   .expand = tables_of(plan.expand),
+                                   .shrink_count = int_of(std::ssize(plan.shrink)),
+                                   .expand_count = int_of(std::ssize(plan.expand)),
+                                   .rank_sum_max = int_of(rank_sum_max),
+                                   .scratch = lora_scratch_.of<float>(static_cast<std::size_t>(plan.slots * rank_sum_max))}};
+    LoraTask task{.out = float32_view_of(args.out),
+                  .in = in,
+                  .weights = weights_,
+                  .in_features = int_of(args.in.columns),
+                  .a_stride = int_of(round_up(args.in.columns, lora_multiple)),
+                  .split_features = int_of(split_features)};
+    if (!put_in_place(task, work.front(), lora_size(step_rows(), args.out.columns, splits))) {
+        task.work = step().tables.put(std::span<const LoraWork>(work));
+        task.size = {.shrink = work.front().shrink_count,
+                     .expand = work.front().expand_count,
+                     .rank_sum = int_of(rank_sum_max),
+                     .out_features = int_of(out_features_max),
+                     .splits = plan.shrink.front().splits};
+    }
+    launch(task);
+}
+
+bool CudaBackend::put_in_place(LoraTask& task, const LoraWork& work, const LoraSize& size) {
+    const auto& works = step().lora_works;
+    LoraTask placed = task;
+    placed.size = size;
+    const std::int64_t index = step().loras++;
+    if (taken_down_ != nullptr) {
+        CHECK(index < lora_places_, "a step is taken down as it was run before");
+        placed.work = works.device + index;
+    } else if (graph_ != nullptr) {
+        placed.work = graph_->place_of(placed, follower_);
+    }
+    if (placed.work == nullptr) return false;
+    works.host[placed.work - works.device] = work;
+    task = placed;
+    return true;
 }
 
 }  // namespace lorry::kernels::cuda

@@ -120,11 +120,7 @@ __device__ void end_split(ShrinkShared& shared, const LoraTable& piece, bool is_
     }
 }
 
-__global__ void __launch_bounds__(threads) shrink_bfloat16(LoraTask task, bool aligned) {
-    auto& shared = shared_memory<ShrinkShared>();
-    const LoraTable piece = task.shrink[block().x];
-    const ShrinkTile tile{block().y * ranks_max, smaller(piece.rank_sum - block().y * ranks_max, ranks_max), aligned};
-    if (piece.row_count == 0 || tile.rank_count <= 0 || block().z >= piece.splits) return;
+__device__ void shrink_tile(const LoraTask& task, const LoraTable& piece, const ShrinkTile& tile, ShrinkShared& shared) {
     // One split, or all of them if the piece has one sum per row.
     const int k_begin = block().z * task.split_features;
     const int k_end = piece.splits == 1 ? task.in_features : smaller(k_begin + task.split_features, task.in_features);
@@ -155,7 +151,19 @@ __global__ void __launch_bounds__(threads) shrink_bfloat16(LoraTask task, bool a
         const int row = thread_in_block() / ranks_max + i * rows_apart;
         if (row >= piece.row_count) break;
         const std::int64_t slot = piece.slot + block().z * piece.row_count + row;
-        task.scratch[slot * task.rank_sum_max + tile.rank_begin + rank] = totals[i];
+        task.work->scratch[slot * task.work->rank_sum_max + tile.rank_begin + rank] = totals[i];
+    }
+}
+
+// The barriers within a tile keep the next one from overwriting what is yet to be read.
+__global__ void __launch_bounds__(threads) shrink_bfloat16(LoraTask task, bool aligned) {
+    for (int i = block().x; i < task.work->shrink_count; i += grid().x) {
+        const LoraTable piece = task.work->shrink[i];
+        if (block().z >= piece.splits) continue;
+        for (int rank = block().y * ranks_max; rank < piece.rank_sum; rank += grid().y * ranks_max) {
+            const ShrinkTile tile{rank, smaller(piece.rank_sum - rank, ranks_max), aligned};
+            shrink_tile(task, piece, tile, shared_memory<ShrinkShared>());
+        }
     }
 }
 
@@ -179,13 +187,13 @@ __device__ void load_ranks(const LoraTask& task, const LoraTable& piece, int out
     copy_async_commit();
     const int rank = thread_in_block() % ranks_max;
     const bool rank_exists = rank_begin + rank < piece.rank;
-    const float* const from = task.scratch + piece.rank_begin + rank_begin + rank;
+    const float* const from = task.work->scratch + piece.rank_begin + rank_begin + rank;
     for (int row = thread_in_block() / ranks_max; row < rows_max; row += rows_apart) {
         float sum = 0.0F;
         if (rank_exists && row < piece.row_count) {
-            sum = from[static_cast<std::int64_t>(piece.slot + row) * task.rank_sum_max];
+            sum = from[static_cast<std::int64_t>(piece.slot + row) * task.work->rank_sum_max];
             for (int split = 1; split < piece.splits; ++split) {
-                sum += from[static_cast<std::int64_t>(piece.slot + split * piece.row_count + row) * task.rank_sum_max];
+                sum += from[static_cast<std::int64_t>(piece.slot + split * piece.row_count + row) * task.work->rank_sum_max];
             }
         }
         shared.shrunk[row][rank] = to_bfloat16(sum);
@@ -193,13 +201,8 @@ __device__ void load_ranks(const LoraTask& task, const LoraTable& piece, int out
     copy_async_wait<0>();
 }
 
-__global__ void __launch_bounds__(threads) expand_bfloat16(LoraTask task) {
+__device__ void expand_tile(const LoraTask& task, const LoraTable& piece, int out_begin, ExpandShared& shared) {
     constexpr int outputs = outputs_max / warps;  // of a warp
-    auto& shared = shared_memory<ExpandShared>();
-    const LoraTable piece = task.expand[block().x];
-    const int out_begin = block().y * outputs_max;
-    if (piece.row_count == 0 || out_begin >= piece.out_features) return;
-
     float sums[row_tiles][outputs / 8][4] = {};
     for (int rank_begin = 0; rank_begin < piece.rank; rank_begin += ranks_max) {
         if (rank_begin > 0) barrier();  // the last ranks were read
@@ -236,19 +239,29 @@ __global__ void __launch_bounds__(threads) expand_bfloat16(LoraTask task) {
             }
         }
     }
+    barrier();  // the last ranks were read, and the next tile may overwrite them
+}
+
+__global__ void __launch_bounds__(threads) expand_bfloat16(LoraTask task) {
+    for (int i = block().x; i < task.work->expand_count; i += grid().x) {
+        const LoraTable piece = task.work->expand[i];
+        for (int out_begin = block().y * outputs_max; out_begin < piece.out_features; out_begin += grid().y * outputs_max) {
+            expand_tile(task, piece, out_begin, shared_memory<ExpandShared>());
+        }
+    }
 }
 
 void run_bfloat16(const LoraTask& task, cudaStream_t stream) {
     const bool aligned =
         task.in_features % chunk == 0 && task.in.stride % chunk == 0 && reinterpret_cast<std::uintptr_t>(task.in.data) % 16 == 0;
     launch(shrink_bfloat16,
-           {.blocks = {task.shrink_count, static_cast<int>(ceil_div(task.rank_sum_max, ranks_max)), task.splits_max},
+           {.blocks = {task.size.shrink, static_cast<int>(ceil_div(task.size.rank_sum, ranks_max)), task.size.splits},
             .threads = threads,
             .shared_bytes = sizeof(ShrinkShared),
             .stream = stream},
            task, aligned);
     launch(expand_bfloat16,
-           {.blocks = {task.expand_count, static_cast<int>(ceil_div(task.out_features_max, outputs_max))},
+           {.blocks = {task.size.expand, static_cast<int>(ceil_div(task.size.out_features, outputs_max))},
             .threads = threads,
             .shared_bytes = sizeof(ExpandShared),
             .stream = stream},
@@ -258,12 +271,9 @@ void run_bfloat16(const LoraTask& task, cudaStream_t stream) {
 constexpr int ranks_per_block = 2 * warps;
 
 // A warp per rank: its lanes share the input features and all rows of the piece.
-__global__ void __launch_bounds__(threads) shrink_float32(LoraTask task) {
-    const LoraTable piece = task.shrink[block().x];
+__device__ void shrink_plain_piece(const LoraTask& task, const LoraTable& piece) {
     const auto* const in = static_cast<const float*>(task.in.data) + piece.row_begin * task.in.stride;
-    for (int i = warp(); i < ranks_per_block; i += warps) {
-        const int rank = block().y * ranks_per_block + i;
-        if (rank >= piece.rank_sum) return;
+    for (int rank = block().y * warps + warp(); rank < piece.rank_sum; rank += grid().y * warps) {
         const auto* const a = static_cast<const float*>(piece.a) + static_cast<std::int64_t>(rank) * task.a_stride;
         float sums[rows_max] = {};
         for (int k = lane(); k < task.in_features; k += warp_size) {
@@ -277,25 +287,29 @@ __global__ void __launch_bounds__(threads) shrink_float32(LoraTask task) {
         for (int row = 0; row < rows_max; ++row) {
             if (row >= piece.row_count) break;
             const float sum = warp_sum(sums[row]);
-            if (lane() == 0) task.scratch[static_cast<std::int64_t>(piece.slot + row) * task.rank_sum_max + rank] = sum;
+            if (lane() == 0) task.work->scratch[static_cast<std::int64_t>(piece.slot + row) * task.work->rank_sum_max + rank] = sum;
         }
     }
 }
 
+__global__ void __launch_bounds__(threads) shrink_float32(LoraTask task) {
+    for (int i = block().x; i < task.work->shrink_count; i += grid().x) {
+        const LoraTable piece = task.work->shrink[i];
+        shrink_plain_piece(task, piece);
+    }
+}
+
 // A thread per output.
-__global__ void __launch_bounds__(threads) expand_float32(LoraTask task) {
-    const LoraTable piece = task.expand[block().x];
-    const int output = block().y * threads + thread_in_block();
-    if (output >= piece.out_features) return;
+__device__ void expand_plain_output(const LoraTask& task, const LoraTable& piece, int output) {
     const auto* const b = static_cast<const float*>(piece.b) + output * round_up(piece.rank, lora_multiple);
-    const float* const shrunk = task.scratch + static_cast<std::int64_t>(piece.slot) * task.rank_sum_max + piece.rank_begin;
+    const float* const shrunk = task.work->scratch + static_cast<std::int64_t>(piece.slot) * task.work->rank_sum_max + piece.rank_begin;
     float sums[rows_max] = {};
     for (int rank = 0; rank < piece.rank; ++rank) {
         const float weight = b[rank];
 #pragma unroll
         for (int row = 0; row < rows_max; ++row) {
             if (row < piece.row_count)
-                sums[row] = fmaf(shrunk[static_cast<std::int64_t>(row) * task.rank_sum_max + rank], weight, sums[row]);
+                sums[row] = fmaf(shrunk[static_cast<std::int64_t>(row) * task.work->rank_sum_max + rank], weight, sums[row]);
         }
     }
     auto* const out = static_cast<float*>(task.out.data) + piece.row_begin * task.out.stride + piece.out_begin + output;
@@ -305,15 +319,24 @@ __global__ void __launch_bounds__(threads) expand_float32(LoraTask task) {
     }
 }
 
+__global__ void __launch_bounds__(threads) expand_float32(LoraTask task) {
+    for (int i = block().x; i < task.work->expand_count; i += grid().x) {
+        const LoraTable piece = task.work->expand[i];
+        for (int output = block().y * threads + thread_in_block(); output < piece.out_features; output += grid().y * threads) {
+            expand_plain_output(task, piece, output);
+        }
+    }
+}
+
 void run_float32(const LoraTask& task, cudaStream_t stream) {
     launch(shrink_float32,
-           {.blocks = {task.shrink_count, static_cast<int>(ceil_div(task.rank_sum_max, ranks_per_block))},
+           {.blocks = {task.size.shrink, static_cast<int>(ceil_div(task.size.rank_sum, ranks_per_block))},
             .threads = threads,
             .shared_bytes = 0,
             .stream = stream},
            task);
     launch(expand_float32,
-           {.blocks = {task.expand_count, static_cast<int>(ceil_div(task.out_features_max, threads))},
+           {.blocks = {task.size.expand, static_cast<int>(ceil_div(task.size.out_features, threads))},
             .threads = threads,
             .shared_bytes = 0,
             .stream = stream},

@@ -30,6 +30,19 @@ double Event::seconds_since(const Event& begin) const {
     return static_cast<double>(milliseconds) * 1e-3;
 }
 
+void Graph::end_capture(const Stream& stream) {
+    cudaGraph_t captured = nullptr;
+    check(cudaStreamEndCapture(stream.get(), &captured), "ending a graph");
+    const cudaError_t error = cudaGraphInstantiate(&graph_, captured, 0);
+    static_cast<void>(cudaGraphDestroy(captured));
+    check(error, "making a graph");
+    check(cudaGraphUpload(graph_, stream.get()), "copying a graph");
+}
+Graph::~Graph() {
+    if (graph_ != nullptr) static_cast<void>(cudaGraphExecDestroy(graph_));
+}
+void Graph::launch(const Stream& stream) const { check(cudaGraphLaunch(graph_, stream.get()), "launching a graph"); }
+
 PinnedMemory::PinnedMemory(std::size_t bytes) : bytes_(bytes) {
     void* memory = nullptr;
     check(cudaMallocHost(&memory, bytes), "pinning memory");
@@ -60,25 +73,32 @@ DeviceMemory::~DeviceMemory() {
     if (data_ != nullptr) static_cast<void>(cudaFree(data_));
 }
 
-std::byte* Tables::put_bytes(std::span<const std::byte> table) {
-    const std::size_t bytes = (table.size() + table_alignment - 1) / table_alignment * table_alignment;
+Tables::Place<std::byte> Tables::reserve_bytes(std::size_t wanted) {
+    const std::size_t bytes = (wanted + table_alignment - 1) / table_alignment * table_alignment;
     while (current_ < pieces_.size() && pieces_[current_].used + bytes > pieces_[current_].device.bytes()) ++current_;
     if (current_ == pieces_.size()) {
         const std::size_t size = std::max(bytes, table_piece_bytes);
         pieces_.push_back({.host = PinnedMemory(size), .device = DeviceMemory(size)});
     }
     Piece& piece = pieces_[current_];
-    std::byte* const to = piece.device.data() + piece.used;
-    if (!table.empty()) {
-        std::memcpy(piece.host.data() + piece.used, table.data(), table.size());
-        check(cudaMemcpyAsync(to, piece.host.data() + piece.used, table.size(), cudaMemcpyHostToDevice, stream_.get()), "copying a table");
-    }
+    const Place<std::byte> place{piece.host.data() + piece.used, piece.device.data() + piece.used};
+    std::memset(place.host, 0, bytes);
     piece.used += bytes;
-    return to;
+    return place;
+}
+
+void Tables::copy() {
+    for (Piece& piece : pieces_) {
+        if (piece.copied == piece.used) continue;
+        check(cudaMemcpyAsync(piece.device.data() + piece.copied, piece.host.data() + piece.copied, piece.used - piece.copied,
+                              cudaMemcpyHostToDevice, stream_.get()),
+              "copying tables");
+        piece.copied = piece.used;
+    }
 }
 
 void Tables::clear() {
-    for (Piece& piece : pieces_) piece.used = 0;
+    for (Piece& piece : pieces_) piece.used = piece.copied = 0;
     current_ = 0;
 }
 

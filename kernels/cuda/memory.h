@@ -1,6 +1,7 @@
 // Memory of the device and pinned memory of the host, streams, events, scratch that grows and tables. What owns CUDA's handles is here.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -40,6 +41,26 @@ public:
 
 private:
     cudaEvent_t event_ = nullptr;
+};
+
+// What `queue` puts on the stream, to be put there again at once.
+class Graph {
+public:
+    template <class Queue>
+    Graph(const Stream& stream, const Queue& queue) {
+        check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "beginning a graph");
+        queue();
+        end_capture(stream);
+    }
+    Graph(Graph&& other) noexcept : graph_(std::exchange(other.graph_, nullptr)) {}
+    Graph& operator=(Graph&&) = delete;
+    ~Graph();
+    void launch(const Stream& stream) const;
+
+private:
+    void end_capture(const Stream& stream);
+
+    cudaGraphExec_t graph_ = nullptr;
 };
 
 // Memory of the host that the device copies from and to while the host goes on.
@@ -86,6 +107,7 @@ public:
         }
         return reinterpret_cast<T*>(memory_.data());
     }
+    const std::byte* data() const { return memory_.data(); }
 
 private:
     Memory memory_;
@@ -93,21 +115,36 @@ private:
 using Scratch = GrowingMemory<DeviceMemory>;
 using PinnedScratch = GrowingMemory<PinnedMemory>;
 
-// What the host tells kernels in tables. Each table is copied to pinned memory and from there to the device in the order of the stream; all
-// are forgotten together.
+// What the host tells kernels in tables. Tables gather in pinned memory until they are copied, all at once, in the order of the stream; all
+// are forgotten together. Tables of the same sizes in the same order lie in the same places.
 class Tables {
 public:
     explicit Tables(const Stream& stream) : stream_(stream) {}
 
-    // The device's copy. Valid until clear().
+    template <class T>
+    struct Place {
+        T* host = nullptr;  // may be written until the next copy()
+        T* device = nullptr;
+    };
+    // Zeros. Valid until clear().
+    template <class T>
+    Place<T> reserve(std::size_t count) {
+        const Place<std::byte> place = reserve_bytes(count * sizeof(T));
+        return {reinterpret_cast<T*>(place.host), reinterpret_cast<T*>(place.device)};
+    }
+    // The device's copy.
     template <class T>
     T* put(std::span<const T> table) {
-        return reinterpret_cast<T*>(put_bytes(std::as_bytes(table)));
+        const Place<T> place = reserve<T>(table.size());
+        std::ranges::copy(table, place.host);
+        return place.device;
     }
     template <class T>
     T* put(const std::vector<T>& table) {
         return put(std::span<const T>(table));
     }
+    // Queues the copy of what is new.
+    void copy();
     // The stream must have come to where nothing is left that was put here or reads it.
     void clear();
 
@@ -116,8 +153,9 @@ private:
         PinnedMemory host;
         DeviceMemory device;
         std::size_t used = 0;
+        std::size_t copied = 0;
     };
-    std::byte* put_bytes(std::span<const std::byte> table);
+    Place<std::byte> reserve_bytes(std::size_t bytes);
 
     const Stream& stream_;
     std::vector<Piece> pieces_;

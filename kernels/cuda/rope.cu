@@ -32,6 +32,7 @@ __device__ void rotate(float* head, int head_dim, const float* cosines) {
 template <class T>
 __global__ void rope(RopeTask task) {
     const std::int64_t row = block().x;
+    if (task.block_of_row[row] < 0) return;
     auto* const qkv = static_cast<float*>(task.qkv.data) + row * task.qkv.stride;
     const float* const cosines = task.table == nullptr ? nullptr : task.table + task.table_row[row] * task.table_stride;
     const KvLayer& cache = task.cache;

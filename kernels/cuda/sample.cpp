@@ -13,6 +13,7 @@ void CudaBackend::sample(const SampleArgs& args) {
           "sample: one request and one result per row of logits");
     const std::int64_t vocabulary = args.logits.columns;
     CHECK(vocabulary > 0, "a row of logits holds something");
+    settle();
     Step& sampled = step();
     CHECK(sampled.draws.empty(), "sample: once in a step");
     if (args.rows.empty()) return;
@@ -72,22 +73,23 @@ void CudaBackend::sample(const SampleArgs& args) {
     sampled.targets_begin = sampled.tops_begin + static_cast<std::size_t>(tops) * sizeof(TokenLogprob);
     const std::size_t bytes = sampled.targets_begin + targets.size() * sizeof(float);
     auto* const results = sampled.on_device.of<std::byte>(bytes);
-    run_sample({.logits = float32_view_of(args.logits),
-                .rows = int_of(args.logits.rows),
-                .vocabulary = int_of(vocabulary),
-                .draws = sampled.tables.put(draws),
-                .changes = sampled.tables.put(changes),
-                .counted = sampled.tables.put(counted),
-                .allowed = sampled.tables.put(allowed),
-                .targets = sampled.tables.put(targets),
-                .weights = weight_scratch_.of<float>(rows * static_cast<std::size_t>(vocabulary)),
-                .token_of_row = sampled.tokens,
-                .row_of = sampled.sample_rows,
-                .results = reinterpret_cast<DrawResult*>(results),
-                .tops = reinterpret_cast<TokenLogprob*>(results + sampled.tops_begin),
-                .target_logprobs = reinterpret_cast<float*>(results + sampled.targets_begin)},
-               stream_.get());
-    check_launch("sample");
+    const SampleTask task{.logits = float32_view_of(args.logits),
+                          .rows = int_of(args.logits.rows),
+                          .vocabulary = int_of(vocabulary),
+                          .draws = sampled.tables.put(draws),
+                          .changes = sampled.tables.put(changes),
+                          .counted = sampled.tables.put(counted),
+                          .allowed = sampled.tables.put(allowed),
+                          .targets = sampled.tables.put(targets),
+                          .weights = weight_scratch_.of<float>(rows * static_cast<std::size_t>(vocabulary)),
+                          .token_of_row = sampled.tokens,
+                          .row_of = sampled.sample_rows,
+                          .results = reinterpret_cast<DrawResult*>(results),
+                          .tops = reinterpret_cast<TokenLogprob*>(results + sampled.tops_begin),
+                          .target_logprobs = reinterpret_cast<float*>(results + sampled.targets_begin)};
+    sampled.tables.copy();
+    run_sample(task, stream_.get());
+    check(cudaGetLastError(), "sample");
     check(cudaMemcpyAsync(sampled.on_host.of<std::byte>(bytes), results, bytes, cudaMemcpyDeviceToHost, stream_.get()),
           "copying what was sampled");
     sampled.results = args.results;

@@ -18,6 +18,12 @@ constexpr std::int64_t lora_split_least = 512;
 constexpr std::int64_t lora_splits_most = 16;
 constexpr std::int64_t lora_blocks_enough = 264;
 
+// Of the launches that do not know how much there is to do: enough to fill a chip, and few enough that starting those which have nothing
+// to do takes no time to speak of.
+constexpr int attention_blocks_per_processor = 16;
+constexpr std::int64_t lora_pieces_at_once = 32;
+constexpr std::int64_t lora_ranks_at_once = 2 * lora_ranks;
+
 constexpr std::array padded_head_dims{16, 32, 64, 80, 96, 128, 256};
 
 std::int32_t narrow(std::int64_t x) {
@@ -47,6 +53,14 @@ std::vector<std::int64_t> matmul_buckets() {
     std::vector<std::int64_t> buckets;
     for (std::int64_t rows = 1; rows <= matmul_rows_max; rows = buckets.back() + 1) buckets.push_back(matmul_bucket(rows));
     return buckets;
+}
+
+std::vector<std::int64_t> graph_rows(std::int64_t rows_max) {
+    std::vector<std::int64_t> rows = matmul_buckets();
+    std::erase_if(rows, [&](std::int64_t bucket) { return bucket >= rows_max; });
+    rows.push_back(std::min(rows_max, matmul_rows_max));
+    std::ranges::reverse(rows);
+    return rows;
 }
 
 void plan_attention(std::span<const StepSequence> sequences, std::int64_t group, std::optional<std::int64_t> window, AttentionPlan& plan) {
@@ -90,6 +104,15 @@ void plan_attention(std::span<const StepSequence> sequences, std::int64_t group,
     }
 }
 
+AttentionSize attention_size(std::int64_t rows, std::int64_t group, std::int64_t kv_heads, int processors) {
+    if (group > narrow_rows) {
+        const auto tiles = static_cast<int>(rows * ceil_div(group, wide_rows));
+        return {.narrow = 0, .wide = tiles, .merges = tiles};
+    }
+    const std::int64_t enough = ceil_div(std::int64_t{attention_blocks_per_processor} * processors, kv_heads);
+    return {.narrow = static_cast<int>(std::max(rows, enough)), .wide = 0, .merges = static_cast<int>(rows)};
+}
+
 std::size_t attention_workspace_bytes(const AttentionPlan& plan, std::int64_t kv_heads, int padded_head_dim) {
     return static_cast<std::size_t>(plan.slots * kv_heads * (padded_head_dim + 2)) * sizeof(float);
 }
@@ -122,6 +145,16 @@ void plan_lora(std::span<const LoraGroup> groups, std::span<const LoraShape> sha
             for (; piece.part < shapes[i].parts; ++piece.part) plan.expand.push_back(piece);
         }
     }
+}
+
+LoraSize lora_size(std::int64_t rows, std::int64_t out_features, std::int64_t splits) {
+    const int pieces = narrow(std::min(rows, lora_pieces_at_once));
+    // Mostly a part is not all outputs, and there are several.
+    return {.shrink = pieces,
+            .expand = pieces,
+            .rank_sum = narrow(lora_ranks_at_once),
+            .out_features = narrow(ceil_div(out_features, 2)),
+            .splits = narrow(splits)};
 }
 
 LoraFloor lora_floor(std::int64_t rows, std::int64_t in_features, std::int64_t out_features, std::int64_t rank, Format format) {

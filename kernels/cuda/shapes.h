@@ -30,6 +30,8 @@ std::optional<int> padded_head_dim(std::int64_t head_dim);
 constexpr std::int64_t matmul_rows_max = 2048;  // of one; more rows are cut into pieces of as many
 std::int64_t matmul_bucket(std::int64_t rows);  // 0 < rows <= matmul_rows_max
 std::vector<std::int64_t> matmul_buckets();     // all of them, ascending
+// Rows of the decoding steps that have graphs: those sizes below rows_max, and rows_max itself; descending.
+std::vector<std::int64_t> graph_rows(std::int64_t rows_max);
 
 // Attention's rows: row r of a sequence's packed rows is query token r / group, query head r % group of the kv head's group.
 // One block of the kernel computes up to `rows_of` packed rows over the spans [span_begin, span_end), one after the other.
@@ -61,6 +63,16 @@ struct AttentionPlan {
 };
 // group: query heads per kv head. Few rows: each span gets a block of its own; many: a block walks all of its rows' spans.
 void plan_attention(std::span<const StepSequence> sequences, std::int64_t group, std::optional<std::int64_t> window, AttentionPlan& plan);
+
+// Blocks for the pieces and merges of a plan, for each kv head. None: there are no such pieces.
+struct AttentionSize {
+    int narrow = 0;
+    int wide = 0;
+    int merges = 0;
+    bool operator==(const AttentionSize&) const = default;
+};
+// For any plan of up to `rows` sequences of one row each on a chip of so many processors.
+AttentionSize attention_size(std::int64_t rows, std::int64_t group, std::int64_t kv_heads, int processors);
 
 // Bytes of attention's partial results: a sum per dimension, the largest score and the sum of weights for each slot and kv head.
 std::size_t attention_workspace_bytes(const AttentionPlan& plan, std::int64_t kv_heads, int padded_head_dim);
@@ -98,6 +110,18 @@ struct LoraPlan {
 };
 // shapes: of each group's adapter. splits: of in_features; 1 for a kernel that does not split.
 void plan_lora(std::span<const LoraGroup> groups, std::span<const LoraShape> shapes, std::int64_t splits, LoraPlan& plan);
+
+// Blocks for the pieces of shrink and expand, and for what each of them has: ranks, outputs and splits.
+struct LoraSize {
+    int shrink = 0;
+    int expand = 0;
+    int rank_sum = 0;
+    int out_features = 0;
+    int splits = 1;
+    bool operator==(const LoraSize&) const = default;
+};
+// For any adapters of up to `rows` rows, each of which has up to `splits` splits.
+LoraSize lora_size(std::int64_t rows, std::int64_t out_features, std::int64_t splits);
 
 // What a low-rank update cannot do without: each adapter's matrices once, its rows read once in `format`, and the outputs that change read
 // and written in float32.

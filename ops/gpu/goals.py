@@ -66,6 +66,15 @@ def decode_rows(parts: dict) -> list[Row]:
     return rows
 
 
+def decode_plain_rows(parts: dict) -> list[Row]:
+    rows = []
+    for name, result in parts["decode_plain"].items():
+        with_graphs = parts.get("decode", {}).get(name)
+        beside = "" if with_graphs is None else f", {milliseconds(step_of(with_graphs['decode']))} with them"
+        rows.append(Row(f"step of {name} without graphs", milliseconds(step_of(result["decode"])) + beside))
+    return rows
+
+
 def output_rows(facts: dict, fp8: bool) -> list[Row]:
     rows = []
     for name, result in facts.items():
@@ -176,6 +185,7 @@ def baselines_adapters_rows(parts: dict) -> list[Row]:
 ROWS = {
     "attention": attention_rows,
     "decode": decode_rows,
+    "decode_plain": decode_plain_rows,
     "offline": offline_rows,
     "offline_fp8": offline_fp8_rows,
     "adapters": adapters_rows,

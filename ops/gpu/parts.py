@@ -148,6 +148,11 @@ def decode(work: Work) -> dict:
     return {f"batch {batch}": throughput(work, batch, batch, work.context, work.decoded) for batch in work.batches}
 
 
+def decode_plain(work: Work) -> dict:
+    """The same without graphs: what these save."""
+    return {f"batch {batch}": throughput(work, batch, batch, work.context, work.decoded, ("--graph-memory", "0")) for batch in work.batches}
+
+
 def offline(work: Work, more: tuple = ()) -> dict:
     return {f"{prompt}/{output}": throughput(work, requests, work.batch(), prompt, output, more)
             for prompt, output, requests in work.offline}  # fmt: skip
@@ -206,5 +211,5 @@ def baselines_adapters(work: Work) -> dict:
 
 
 PARTS = {part.__name__: part
-         for part in (device, kernels, goldens, invariance, memcheck, racecheck, example, loss, matmul, attention, decode, offline,
-                      offline_fp8, adapters, adapters_loop, loading, baselines, baselines_adapters)}  # fmt: skip
+         for part in (device, kernels, goldens, invariance, memcheck, racecheck, example, loss, matmul, attention, decode, decode_plain,
+                      offline, offline_fp8, adapters, adapters_loop, loading, baselines, baselines_adapters)}  # fmt: skip

@@ -215,6 +215,26 @@ TEST_P(Invariance, HoldsForForks) {
     EXPECT_EQ(results.at(100).tokens, results.at(first.id).tokens);
 }
 
+// Batches that shrink and grow: of the base; of adapters as well; of one that replaces a matrix, so that its steps leave the graph; of one
+// that changes the head, behind the graph; of all.
+TEST_P(Invariance, HoldsWhereStepsAreLaunchedAsGraphs) {
+    std::vector<Request> requests = mixed_requests(Rig(GetParam(), checkpoint, {}).model->config());
+    for (Request& request : requests) request.max_tokens = 2 + static_cast<std::int64_t>(request.id * 5 % 13);
+    const auto expected = alone(requests);
+    Rig rig(GetParam(), checkpoint, {.sequences_max = 18, .graph_bytes = std::size_t{64} << 20});
+    const bool is_gpu = rig.backend->info().has_own_memory;
+    ASSERT_EQ(rig.backend->info().graphs, is_gpu ? 2 : 0);
+    for (const std::vector<RequestId>& kinds : std::vector<std::vector<RequestId>>{{0}, {0, 1, 2}, {3}, {4}, {0, 1, 2, 3, 4}}) {
+        std::vector<Request> those;
+        std::ranges::copy_if(requests, std::back_inserter(those),
+                             [&](const Request& request) { return std::ranges::find(kinds, request.id % 5) != kinds.end(); });
+        const std::uint64_t before = rig.backend->info().graph_steps;
+        for (const auto& [id, result] : rig.run(those)) EXPECT_EQ(told(result), expected.at(id)) << "request " << id;
+        const bool some_are_graphs = rig.backend->info().graph_steps > before;
+        EXPECT_EQ(some_are_graphs, is_gpu && kinds.front() != 3) << "adapter " << kinds.back();
+    }
+}
+
 // Ends that only the drawn token tells, cancels and forks, each with a step in flight on a device that takes more than one.
 TEST_P(Invariance, HoldsWhenOthersEndForkAndGoInTheMiddle) {
     const ModelConfig config = Rig(GetParam(), checkpoint, {}).model->config();

@@ -157,6 +157,29 @@ TEST(CudaShapes, AnAdapterOfAllProjectionsOfEightBillionParametersHasFiveMegabyt
     EXPECT_EQ(lora_floor(3, 10, 20, 8, Format::float32).row_bytes, 3 * (10 * 4 + 20 * 8));
 }
 
+TEST(CudaShapes, GraphsAreForTheSizesThatMatmulsArePaddedToAndForTheWholeBatch) {
+    EXPECT_THAT(graph_rows(40), ::testing::ElementsAre(40, 32, 16));
+    EXPECT_THAT(graph_rows(32), ::testing::ElementsAre(32, 16));
+    EXPECT_THAT(graph_rows(5), ::testing::ElementsAre(5));
+    EXPECT_EQ(graph_rows(256).size(), 12U);
+    EXPECT_EQ(graph_rows(1'000'000).front(), matmul_rows_max);
+}
+
+// Pins: a graph's grids that leave out a piece, or that have none of a kind which its steps have.
+TEST(CudaShapes, GridsThatDoNotKnowTheWorkHaveBlocksForEveryKindOfIt) {
+    for (const std::int64_t group : {1, 4, 16, 17, 71}) {
+        const Planned step(5000, 1, group);
+        const AttentionSize size = attention_size(3, group, 2, 132);
+        EXPECT_EQ(size.narrow > 0, !step.plan.narrow.empty());
+        EXPECT_EQ(size.wide, 3 * std::ssize(step.plan.wide));
+        EXPECT_EQ(size.merges, 3 * std::ssize(step.plan.merges));
+    }
+    EXPECT_EQ(attention_size(3, 4, 8, 132).narrow, 16 * 132 / 8);
+    EXPECT_EQ(attention_size(512, 4, 8, 132).narrow, 512);
+    EXPECT_EQ(lora_size(3, 1000, 7), (LoraSize{.shrink = 3, .expand = 3, .rank_sum = 128, .out_features = 500, .splits = 7}));
+    EXPECT_EQ(lora_size(300, 1000, 7).shrink, 32);
+}
+
 TEST(CudaShapes, ALogitIsChangedOncePerTokenThatIsBiasedOrBanned) {
     const std::vector<TokenId> banned{9, 3, 9};
     const std::vector<TokenBias> bias{{7, 2.0F}, {3, 1.0F}, {7, 0.5F}};

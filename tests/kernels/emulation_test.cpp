@@ -444,6 +444,32 @@ TEST(Emulation, WhatIsQueuedRunsInOrderWhenItIsWaitedForAndNotBefore) {
 }
 
 // Pins: what is longer than the pinned memory it passes through arrives whole.
+__global__ void add_one(int* to) {
+    if (thread_in_block() == 0) ++*to;
+}
+
+TEST(Emulation, AGraphRunsAsOftenAsItIsLaunchedAndNotWhenItIsMade) {
+    const Stream stream;
+    const DeviceMemory device(sizeof(int));
+    auto* const value = reinterpret_cast<int*>(device.data());
+    *value = 0;
+    const auto add = [&](cudaStream_t where) { launch(add_one, {.threads = 32, .stream = where}, value); };
+    const Graph graph(stream, [&] {
+        add(stream.get());
+        add(stream.get());
+        EXPECT_THROW(stream.wait(), std::runtime_error);
+        EXPECT_THROW(DeviceMemory(1), std::runtime_error);
+    });
+    stream.wait();
+    EXPECT_EQ(*value, 0);
+    graph.launch(stream);
+    add(stream.get());
+    graph.launch(stream);
+    EXPECT_EQ(*value, 0) << "read too early";
+    stream.wait();
+    EXPECT_EQ(*value, 5);
+}
+
 TEST(Emulation, UploadsOfAnyLengthArrive) {
     const auto backend = make_cuda_backend({});
     for (const std::size_t bytes : {std::size_t{1}, std::size_t{4} << 20, (std::size_t{4} << 20) + 1, (std::size_t{12} << 20) + 7}) {

@@ -7,9 +7,12 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include "kernels/cuda/emulation/stream.h"
 
+using lorry::kernels::cuda::emulation::is_capturing;
 using lorry::kernels::cuda::emulation::queue;
 using lorry::kernels::cuda::emulation::run_all_queued;
 using lorry::kernels::cuda::emulation::run_queued;
@@ -23,6 +26,8 @@ constexpr int cuda_version = 13000;
 constexpr std::size_t filled_bytes_most = std::size_t{64} << 20;
 
 std::atomic<std::uint64_t> waits{0};
+std::atomic<std::uint64_t> graphs{0};
+std::atomic<std::size_t> graph_bytes{0};
 
 std::atomic<double> microseconds_passed{0.0};
 
@@ -50,7 +55,10 @@ cudaError_t allocate(void** memory, std::size_t bytes) {
 
 }  // namespace
 
-const char* cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "out of memory"; }
+const char* cudaGetErrorString(cudaError_t error) {
+    if (error == cudaErrorStreamCaptureUnsupported) return "operation not permitted when stream is capturing";
+    return error == cudaSuccess ? "no error" : "out of memory";
+}
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 cudaError_t cudaDriverGetVersion(int* version) {
     *version = cuda_version;
@@ -66,7 +74,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
     return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-    *free = *total = memory_bytes;
+    *total = memory_bytes;
+    *free = memory_bytes - graph_bytes;
     return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
@@ -74,10 +83,12 @@ cudaError_t cudaGetDevice(int* device) {
     return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+    if (is_capturing()) return cudaErrorStreamCaptureUnsupported;
     ++waits;
     return allocate(memory, bytes);
 }
 cudaError_t cudaFree(void* memory) {
+    if (is_capturing()) return cudaErrorStreamCaptureUnsupported;
     ++waits;
     run_all_queued();
     std::free(memory);
@@ -130,6 +141,39 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
     return cudaSuccess;
 }
 
+struct EmulatedGraph {
+    std::vector<lorry::kernels::cuda::emulation::Work> launches;
+};
+struct EmulatedGraphExec : EmulatedGraph {};
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+    lorry::kernels::cuda::emulation::begin_capture(stream);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+    *graph = new EmulatedGraph{lorry::kernels::cuda::emulation::end_capture(stream)};
+    return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+    *exec = new EmulatedGraphExec{{graph->launches}};
+    ++graphs;
+    graph_bytes += graph->launches.size() * lorry::kernels::cuda::emulation::graph_launch_bytes;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    delete graph;
+    return cudaSuccess;
+}
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+    for (const auto& work : exec->launches) queue(stream, work);
+    return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+    graph_bytes -= exec->launches.size() * lorry::kernels::cuda::emulation::graph_launch_bytes;
+    delete exec;
+    return cudaSuccess;
+}
+
 struct EmulatedEvent {
     cudaStream_t stream = nullptr;
     std::atomic<int> ahead{0};  // times it was recorded and the stream has not come there
@@ -165,6 +209,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 namespace lorry::kernels::cuda::emulation {
 
 std::uint64_t device_wide_waits() { return waits; }
+std::uint64_t graphs_made() { return graphs; }
 
 void pass(double microseconds) {
     microseconds_passed = microseconds_passed + microseconds;  // launches wait for each other

@@ -8,8 +8,12 @@
 using cudaStream_t = struct EmulatedStream*;
 using cudaMemPool_t = struct EmulatedPool*;
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 };
 using cudaEvent_t = struct EmulatedEvent*;
+using cudaGraph_t = struct EmulatedGraph*;
+using cudaGraphExec_t = struct EmulatedGraphExec*;
+
+enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorStreamCaptureUnsupported = 900 };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
 enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
@@ -46,6 +50,13 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 cudaError_t cudaEventCreate(cudaEvent_t* event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
@@ -56,6 +67,9 @@ namespace lorry::kernels::cuda::emulation {
 
 // How often memory was allocated or freed in a way that makes a GPU's host wait for all of its work, since the program started.
 std::uint64_t device_wide_waits();
+// Graphs that were made since the program started. Each takes so much of the device's memory for each of its launches.
+std::uint64_t graphs_made();
+constexpr std::size_t graph_launch_bytes = 4096;
 // The device's clock, which events read: a kernel takes a microsecond, emulated cuBLASLt what its algorithm says, all else no time.
 void pass(double microseconds);
 

@@ -3,15 +3,19 @@
 
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 
 struct EmulatedStream {
     std::mutex mutex;
     std::deque<lorry::kernels::cuda::emulation::Work> queued;
+    std::optional<std::vector<lorry::kernels::cuda::emulation::Work>> captured;
 };
 
 namespace {
+
+thread_local int streams_captured = 0;
 
 // All streams of the process. A lock of one of them may be taken under this one, never the other way round.
 struct Streams {
@@ -41,6 +45,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    if (lorry::kernels::cuda::emulation::is_capturing()) return cudaErrorStreamCaptureUnsupported;
     lorry::kernels::cuda::emulation::run_queued(stream);
     return cudaSuccess;
 }
@@ -53,8 +58,26 @@ void queue(cudaStream_t stream, Work work) {
         return;
     }
     const std::lock_guard lock(stream->mutex);
-    stream->queued.push_back(std::move(work));
+    if (stream->captured) {
+        stream->captured->push_back(std::move(work));
+    } else {
+        stream->queued.push_back(std::move(work));
+    }
 }
+
+void begin_capture(cudaStream_t stream) {
+    const std::lock_guard lock(stream->mutex);
+    stream->captured.emplace();
+    ++streams_captured;
+}
+
+std::vector<Work> end_capture(cudaStream_t stream) {
+    const std::lock_guard lock(stream->mutex);
+    --streams_captured;
+    return *std::exchange(stream->captured, std::nullopt);
+}
+
+bool is_capturing() { return streams_captured > 0; }
 
 void run_queued(cudaStream_t stream, const std::function<bool()>& is_reached) {
     if (stream == nullptr) return;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "kernels/cuda/emulation/runtime.h"
 
@@ -17,5 +18,10 @@ void run_queued(
     cudaStream_t stream, const std::function<bool()>& is_reached = [] { return false; });
 // Of all streams, all of it.
 void run_all_queued();
+
+// What is queued from here on does not run but comes back from end_capture(). Meanwhile this thread may not wait for a stream.
+void begin_capture(cudaStream_t stream);
+std::vector<Work> end_capture(cudaStream_t stream);
+bool is_capturing();  // this thread
 
 }  // namespace lorry::kernels::cuda::emulation

@@ -1,0 +1,89 @@
+// Graphs of decoding steps cost what they may and nothing while the engine runs, on the emulated GPU, which counts.
+#include <gtest/gtest.h>
+
+#include "engine/engine.h"
+#include "engine/text/tokenizer.h"
+#include "kernels/cuda/emulation/runtime.h"
+#include "tests/support/golden_model.h"
+
+namespace lorry::engine {
+namespace {
+
+namespace emulation = kernels::cuda::emulation;
+
+struct Rig {
+    explicit Rig(std::size_t graph_bytes, std::int64_t sequences_max = 40)
+        : backend(kernels::make_cuda_backend({.weights = kernels::Format::bfloat16})) {
+        EngineOptions options{
+            .sequences_max = sequences_max, .step_rows_max = 64, .adapter_bytes = std::size_t{64} << 20, .graph_bytes = graph_bytes};
+        model = Model::load(tests::golden_folder() / "checkpoints/llama-gqa-linear", *backend, options.step_rows_max,
+                            options.sample_rows_max());
+        options.kv_bytes = 64 * backend->kv_block_bytes(model->kv_shape());
+        engine = std::make_unique<Engine>(*model, *backend, tokenizer, options);
+    }
+    // So many sequences beside each other, with an adapter or without.
+    void run(RequestId count, bool with_adapter = false, std::int64_t tokens = 4) {
+        const auto folder = tests::golden_folder() / "adapters/plain";
+        for (RequestId i = 0; i < count; ++i) {
+            Request request{.id = ++last, .prompt = {1, static_cast<TokenId>(2 + i), 3}, .max_tokens = tokens};
+            if (with_adapter && i % 2 == 0) {
+                request.adapter = AdapterSource{.hash = inspect_adapter(folder, model->config())->hash, .folder = folder};
+            }
+            request.sampling.repetition_penalty = i % 3 == 0 ? 1.3 : 1.0;
+            engine->submit(std::move(request));
+        }
+        StepOutput output;
+        while (engine->has_work()) {
+            if (!engine->step(output)) engine->wait_for_adapters(std::chrono::milliseconds(50));
+        }
+    }
+    const Tokenizer tokenizer = Tokenizer::load(tests::data_folder() / "text/gpt2");
+    std::unique_ptr<kernels::Backend> backend;
+    std::unique_ptr<Model> model;
+    std::unique_ptr<Engine> engine;
+    RequestId last = 0;
+};
+
+TEST(Graphs, AreMadeForTheLargestBatchesThatFitTheBudget) {
+    const kernels::DeviceInfo whole = Rig(std::size_t{1} << 30).backend->info();
+    EXPECT_EQ(whole.graphs, 3) << "40, 32 and 16 rows";
+    EXPECT_EQ(whole.graph_bytes % emulation::graph_launch_bytes, 0U);
+    const std::size_t two_thirds = whole.graph_bytes / 3 * 2;
+
+    Rig rig(two_thirds);
+    EXPECT_EQ(rig.backend->info().graphs, 2);
+    EXPECT_EQ(rig.backend->info().graph_bytes, two_thirds);
+    rig.run(2);
+    EXPECT_GT(rig.backend->info().graph_steps, 0U) << "two rows follow the graph of 32";
+    EXPECT_EQ(Rig(two_thirds - 1).backend->info().graphs, 1);
+}
+
+TEST(Graphs, AreNotThereWithoutABudget) {
+    const std::uint64_t made = emulation::graphs_made();
+    Rig rig(0);
+    rig.run(5);
+    EXPECT_EQ(emulation::graphs_made(), made);
+    EXPECT_EQ(rig.backend->info().graphs, 0);
+    EXPECT_EQ(rig.backend->info().graph_steps, 0U);
+}
+
+// Pins: a graph made, memory allocated or freed while requests run, each of which would stop the device.
+TEST(Graphs, AreMadeAtStartAndNotLater) {
+    Rig rig(std::size_t{1} << 30, 20);
+    rig.run(2, true);      // the adapter is loaded
+    rig.run(20, true, 8);  // scratch of prefills and of what is sampled grows
+    const std::uint64_t made = emulation::graphs_made();
+    const std::uint64_t waits = emulation::device_wide_waits();
+    const std::uint64_t steps = rig.backend->info().graph_steps;
+    for (const RequestId count : std::initializer_list<RequestId>{1, 17, 20, 3}) {
+        rig.run(count);
+        rig.run(count, true);
+    }
+    EXPECT_EQ(emulation::graphs_made(), made);
+    EXPECT_EQ(emulation::device_wide_waits(), waits);
+    // Of four tokens the first comes of the prefill; a step in flight has no more rows than are wanted.
+    EXPECT_GE(rig.backend->info().graph_steps - steps, 4U * 2 * 2);
+}
+
+}  // namespace
+}  // namespace lorry::engine
