@@ -361,8 +361,17 @@ constexpr const char* name_of(Quantization quantization) {
     return "";
 }
 
-// How keys and values are cached: as wide as the weights' storage, or as int8 with a scale for each token of each head.
-enum class KvFormat : std::uint8_t { as_weights, int8 };
+// How keys and values are cached: as wide as the weights' storage, or as int8 or e4m3 with a scale for each token of each head. The CPU has
+// int8, the GPU fp8.
+enum class KvFormat : std::uint8_t { as_weights, int8, fp8 };
+constexpr const char* name_of(KvFormat format) {
+    switch (format) {
+        case KvFormat::as_weights: return "auto";
+        case KvFormat::int8: return "int8";
+        case KvFormat::fp8: return "fp8";
+    }
+    return "";
+}
 
 struct CpuOptions {
     int threads = 0;                    // 0: the cores this process may use
@@ -377,6 +386,7 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options);
 struct CudaOptions {
     Format weights = Format::bfloat16;  // storage of packed weights, adapters and KV; float32 is strict parity
     Quantization quantize = Quantization::none;
+    KvFormat kv = KvFormat::as_weights;
 };
 
 // What stands in the way of using a GPU, for people (built without CUDA, no driver, no device); nullopt when one can be used.

@@ -80,6 +80,7 @@ kernels::CpuOptions cpu_options(const Settings& settings) {
     if (settings.quantize == "int4") options.quantize = kernels::Quantization::int4;
     if (settings.quantize == "fp8") options.quantize = kernels::Quantization::fp8;
     if (settings.kv_dtype == "int8") options.kv = kernels::KvFormat::int8;
+    if (settings.kv_dtype == "fp8") options.kv = kernels::KvFormat::fp8;
     return options;
 }
 
@@ -90,21 +91,23 @@ void StorageFormat::put_into(Settings& settings) const {
 }
 
 std::unique_ptr<kernels::Backend> make_backend(const Settings& settings) {
-    const kernels::Quantization quantize = cpu_options(settings).quantize;
-    const bool is_gpus = quantize == kernels::Quantization::fp8;
+    const kernels::CpuOptions options = cpu_options(settings);
+    const bool is_gpus = options.quantize == kernels::Quantization::fp8;
+    const bool is_gpus_cache = options.kv == kernels::KvFormat::fp8;
     std::string no_gpu;
     if (settings.device != "cpu") {
         const auto obstacle = kernels::cuda_obstacle();
         if (settings.device == "cuda" && obstacle) throw UsageError("--device cuda: " + *obstacle);
         if (!obstacle && settings.quantize != "none" && !is_gpus)
             throw UsageError("--quantize " + settings.quantize + ": the GPU has no such weights; it has fp8, or add --device cpu");
-        if (!obstacle && settings.kv_dtype != "auto")
-            throw UsageError("--kv-dtype " + settings.kv_dtype + ": the GPU has no such cache; add --device cpu or leave it out");
-        if (!obstacle) return kernels::make_cuda_backend({.weights = storage_of(settings), .quantize = quantize});
+        if (!obstacle && settings.kv_dtype != "auto" && !is_gpus_cache)
+            throw UsageError("--kv-dtype " + settings.kv_dtype + ": the GPU has no such cache; it has fp8, or add --device cpu");
+        if (!obstacle) return kernels::make_cuda_backend({.weights = options.weights, .quantize = options.quantize, .kv = options.kv});
         no_gpu = "; and " + *obstacle;
     }
     if (is_gpus) throw UsageError("--quantize fp8: the CPU has no such weights; it has int8 and int4" + no_gpu);
-    return kernels::make_cpu_backend(cpu_options(settings));
+    if (is_gpus_cache) throw UsageError("--kv-dtype fp8: the CPU has no such cache; it has int8" + no_gpu);
+    return kernels::make_cpu_backend(options);
 }
 
 std::string weights_name(const kernels::CpuOptions& options) {
@@ -112,7 +115,9 @@ std::string weights_name(const kernels::CpuOptions& options) {
 }
 
 std::string storage_name(const kernels::CpuOptions& options) {
-    return weights_name(options) + (options.kv == kernels::KvFormat::int8 ? ", KV cache too" : "");
+    if (options.kv == kernels::KvFormat::as_weights) return weights_name(options);
+    const std::string cache = kernels::name_of(options.kv);
+    return weights_name(options) + (cache == weights_name(options) ? ", KV cache too" : ", KV cache " + cache);
 }
 
 EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)

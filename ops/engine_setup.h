@@ -36,7 +36,7 @@ engine::ModelConfig load_config(const std::filesystem::path& folder);
 
 // The storage of weights that --dtype asks for.
 kernels::Format storage_of(const Settings& settings);
-// The CPU's storage and instruction set that --dtype, --quantize, --kv-dtype and --isa ask for.
+// What --dtype, --quantize, --kv-dtype and --isa ask for, of either device.
 kernels::CpuOptions cpu_options(const Settings& settings);
 // The ways to store weights and KV cache that benchmarks compare: --dtype, --quantize and --kv-dtype.
 struct StorageFormat {
@@ -50,7 +50,8 @@ inline constexpr std::array storage_formats = {StorageFormat{"float32", "none"},
                                                StorageFormat{"bfloat16", "int4"}};
 // How matmul weights are stored: "bfloat16".
 std::string weights_name(const kernels::CpuOptions& options);
-// The same, and the KV cache where it is narrower than --dtype says: "int8, KV cache too". What benchmarks name a run by.
+// The same, and the KV cache where it is narrower than --dtype says: "int8, KV cache too", "bfloat16, KV cache fp8". What benchmarks name a
+// run by.
 std::string storage_name(const kernels::CpuOptions& options);
 
 // What --device asks for. Throws UsageError saying what stands in the way of a GPU that was asked for by name, or what the device has in

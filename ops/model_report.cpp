@@ -10,6 +10,7 @@
 
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
+#include "kernels/cuda/shapes.h"
 #include "ops/engine_setup.h"
 #include "ops/machine.h"
 #include "ops/units.h"
@@ -87,14 +88,22 @@ std::size_t weight_bytes(const engine::ModelReport& model, const kernels::CpuOpt
     return 0;
 }
 
+// Of one token's keys and values, on the device that has the format: they are the same however weights are stored.
+std::size_t kv_token_bytes(const kernels::KvShape& shape, const kernels::CpuOptions& options) {
+    if (options.kv == kernels::KvFormat::fp8) {
+        const std::size_t layer = kernels::cuda::kv_layer_block_bytes(shape, kernels::Format::fp8_rows);
+        return static_cast<std::size_t>(shape.layers) * layer / static_cast<std::size_t>(kernels::cuda::kv_block_size);
+    }
+    const auto backend =
+        kernels::make_cpu_backend({.threads = options.threads, .isa = options.isa, .weights = options.weights, .kv = options.kv});
+    return backend->kv_block_bytes(shape) / static_cast<std::size_t>(backend->block_size());
+}
+
 void check_memory(const Settings& settings, ModelCheck& check) {
     const ModelConfig& config = check.model.config;
     const kernels::CpuOptions options = cpu_options(settings);
-    // Keys and values are the same however weights are stored, which only a GPU may be able to.
-    const auto backend =
-        kernels::make_cpu_backend({.threads = options.threads, .isa = options.isa, .weights = options.weights, .kv = options.kv});
     check.weight_bytes = weight_bytes(check.model, options);
-    check.kv_token_bytes = backend->kv_block_bytes(engine::kv_shape_of(config)) / static_cast<std::size_t>(backend->block_size());
+    check.kv_token_bytes = kv_token_bytes(engine::kv_shape_of(config), options);
     check.memory_limit = memory_limit();
     check.memory_available = memory_available();
     if (check.weight_bytes > check.memory_available) {

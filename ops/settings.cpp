@@ -25,8 +25,9 @@ constexpr std::array settings_of_all = {
             "int8: weights as int8 with a scale per output, made at load, and matmul inputs as int8 with a scale per row; int4: the same "
             "with weights of 4.5 bits, embeddings and head left int8; fp8, on a GPU only: as int8 with e4m3, embeddings and head as "
             "--dtype says"},
-    Setting{"kv_dtype", model, &Settings::kv_dtype, "auto|int8",
-            "storage of the KV cache; auto is that of --dtype, int8 takes 55 % of bfloat16's memory: a scale for each token of each head"},
+    Setting{"kv_dtype", model, &Settings::kv_dtype, "auto|int8|fp8",
+            "storage of the KV cache; auto is that of --dtype; int8 (on the CPU, 55 % of bfloat16's memory) and fp8 (on a GPU, 52 %): a "
+            "scale for each token of each head"},
     Setting{"isa", model, &Settings::isa, "auto|avx512amx|avx512bf16|avx512|avx2|scalar", "instruction set of the CPU kernels"},
     Setting{"threads", model, &Settings::threads, "N",
             "threads that compute (0: the cores that this process may use, within its container's CPU quota)"},

@@ -17,6 +17,7 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
         throw std::runtime_error("the CPU stores weights as float32 or bfloat16: choose one of these");
     }
     if (options.quantize == Quantization::fp8) throw std::runtime_error("the CPU has no fp8 weights: choose int8 or int4");
+    if (options.kv == KvFormat::fp8) throw std::runtime_error("the CPU has no fp8 KV cache: choose int8");
     const CpuIsa isa = cpu::usable_isa(options.isa);
     const int threads = options.threads > 0 ? options.threads : cpu::usable_processors();
     const cpu::Kernels& kernels = cpu::kernels_of(isa);

@@ -3,7 +3,11 @@
 // So a row's result depends on its context alone. The method is FlashAttention's (Dao 2023) with split keys.
 //
 // bfloat16: tensor cores, 16 packed rows per warp (shapes.h); of heads wider than 128, two warps share the rows: each computes the scores
-// of its half of the dimensions, they exchange and add them, and each adds up its half of the values. float32: one warp per row.
+// of its half of the dimensions, they exchange and add them, and each adds up its half of the values. fp8: the same products, of elements
+// that are widened on their way from shared memory to the tensor cores; a key's scale is multiplied to its score, a value's to its weight.
+// float32: one warp per row.
+#include <type_traits>
+
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
 
@@ -64,13 +68,15 @@ __device__ bool is_seen(int token, int position, int window) { return token <= p
 // Keys of one page and kv head, and how far behind them its values stand.
 template <class T>
 __device__ const T* keys_of(const AttentionTask& task, const AttentionPiece& piece, int page_index, int kv_head) {
-    const std::int64_t head_elements = static_cast<std::int64_t>(page) * task.cache.padded_head_dim;
     const std::int64_t block_index = task.work->blocks[piece.blocks_begin + page_index];
-    return static_cast<const T*>(task.cache.data) + (block_index * 2 * task.cache.kv_heads + kv_head) * head_elements;
+    return reinterpret_cast<const T*>(task.cache.data + (block_index * 2 * task.cache.kv_heads + kv_head) * task.cache.head_bytes);
 }
 template <class T>
 __device__ std::int64_t values_after_keys(const AttentionTask& task) {
-    return static_cast<std::int64_t>(task.cache.kv_heads) * page * task.cache.padded_head_dim;
+    return task.cache.kv_heads * task.cache.head_bytes / static_cast<std::int64_t>(sizeof(T));
+}
+__device__ const float* scales_of(const AttentionTask& task, const Fp8* head) {
+    return reinterpret_cast<const float*>(head + kv_scales_offset(task.cache.padded_head_dim));
 }
 
 __device__ const float* query_of(const AttentionTask& task, const AttentionPiece& piece, int group, int packed, int kv_head) {
@@ -90,14 +96,34 @@ constexpr int halves_of = head_dim <= 128 ? 1 : 2;
 template <int head_dim>
 constexpr int dims_of = head_dim / halves_of<head_dim>;
 
-template <int head_dim, int warps>
+template <class T>
+constexpr int chunk = 16 / static_cast<int>(sizeof(T));  // elements that are copied at once
+// Rows of an odd number of chunks: ldmatrix finds each in other banks.
+template <class T, int head_dim>
+constexpr int stride_of = (head_dim / chunk<T> | 1) * chunk<T>;
+template <class T>
+constexpr bool has_scales = std::is_same_v<T, Fp8>;
+
+template <class T, int head_dim>
+struct Page {
+    alignas(16) T keys[page][std::size_t{stride_of<T, head_dim>}];
+    alignas(16) T values[page][std::size_t{stride_of<T, head_dim>}];
+    alignas(16) float key_scales[has_scales<T> ? page : 1];
+    alignas(16) float value_scales[has_scales<T> ? page : 1];
+
+    __device__ float key_scale(int token) const { return has_scales<T> ? key_scales[token] : 1.0F; }
+    // What was never written may be anything, and nothing times anything may be NaN.
+    __device__ float value_scale(int token, int written) const {
+        return !has_scales<T> ? 1.0F : token < written ? value_scales[token] : 0.0F;
+    }
+};
+
+template <class T, int head_dim, int warps>
 struct Shared {
-    static constexpr int stages = head_dim <= 128 ? 2 : 1;
+    static constexpr int stages = head_dim * sizeof(T) <= 256 ? 2 : 1;
     static constexpr std::size_t rows = std::size_t{warps / halves_of<head_dim>} * 16;
-    static constexpr std::size_t stride = head_dim + 8;  // an odd number of 16-byte chunks: ldmatrix finds each row in other banks
-    alignas(16) Bfloat16 queries[rows][stride];
-    alignas(16) Bfloat16 keys[std::size_t{stages}][page][stride];
-    alignas(16) Bfloat16 values[std::size_t{stages}][page][stride];
+    alignas(16) Bfloat16 queries[rows][std::size_t{stride_of<Bfloat16, head_dim>}];
+    Page<T, head_dim> pages[std::size_t{stages}];
     // What a warp computed of its rows' scores, for the one that has the other half.
     float scores[std::size_t{halves_of<head_dim> == 1 ? 1 : warps}][std::size_t{halves_of<head_dim> == 1 ? 1 : page / 2}][warp_size];
 };
@@ -112,22 +138,64 @@ __device__ int dim_begin_of_warp() {
     return warp() % halves_of<head_dim> * dims_of<head_dim>;
 }
 
-template <int head_dim, int warps>
+template <class T, int head_dim>
 __device__ void load_page(const AttentionTask& task, const AttentionPiece& piece, const Sight& sight, int page_index, int kv_head,
-                          Shared<head_dim, warps>& shared) {
-    constexpr int chunks = head_dim / 8;
-    const int stage = page_index % Shared<head_dim, warps>::stages;
-    const auto* const keys = keys_of<Bfloat16>(task, piece, page_index, kv_head);
-    const Bfloat16* const values = keys + values_after_keys<Bfloat16>(task);
-    for (int i = thread_in_block(); i < page * chunks; i += warps * warp_size) {
+                          Page<T, head_dim>& to) {
+    constexpr int chunks = head_dim / chunk<T>;
+    const T* const keys = keys_of<T>(task, piece, page_index, kv_head);
+    const T* const values = keys + values_after_keys<T>(task);
+    const int written = sight.token_end - page_index * page;
+    for (int i = thread_in_block(); i < page * chunks; i += block_threads()) {
         const int token = i / chunks;
-        const int d = i % chunks * 8;
-        // What was never written may be anything, and nothing times anything may be NaN.
-        const bool wanted = page_index * page + token < sight.token_end;
-        copy_async(&shared.keys[stage][token][d], keys + token * head_dim + d, wanted);
-        copy_async(&shared.values[stage][token][d], values + token * head_dim + d, wanted);
+        const int d = i % chunks * chunk<T>;
+        copy_async(&to.keys[token][d], keys + token * head_dim + d, token < written);
+        copy_async(&to.values[token][d], values + token * head_dim + d, token < written);
+    }
+    if constexpr (has_scales<T>) {
+        for (int token = thread_in_block() * 4; token < page; token += block_threads() * 4) {
+            copy_async(&to.key_scales[token], scales_of(task, keys) + token, token < written);
+            copy_async(&to.value_scales[token], scales_of(task, values) + token, token < written);
+        }
     }
     copy_async_commit();
+}
+
+// Which dimension stands at a place of the tensor cores' operands and sums: of 16 that are widened from fp8, even ones before odd ones.
+template <class T>
+__device__ constexpr int dim_at(int place) {
+    return has_scales<T> ? place / 16 * 16 + place % 8 * 2 + place % 16 / 8 : place;
+}
+
+// Fragments of `keys`: of each eight of 32 tokens from `token` on, 16 dimensions from `dim` on.
+template <std::size_t stride>
+__device__ void load_keys(std::uint32_t (&b)[4][2], const Bfloat16 (&keys)[page][stride], int token, int dim) {
+    for (int half = 0; half < 2; ++half) {
+        std::uint32_t r[4];
+        load_matrices(r, &keys[token + half * 16 + lane() / 16 * 8 + lane() % 8][dim + lane() / 8 % 2 * 8]);
+        for (int i = 0; i < 4; ++i) b[2 * half + i / 2][i % 2] = r[i];
+    }
+}
+template <std::size_t stride>
+__device__ void load_keys(std::uint32_t (&b)[4][2], const Fp8 (&keys)[page][stride], int token, int dim) {
+    std::uint32_t r[4];
+    load_matrices(r, &keys[token + lane()][dim]);
+    for (int i = 0; i < 4; ++i) widen(r[i], b[i][0], b[i][1]);
+}
+
+// Fragments of `values`: of each 16 of 32 tokens from `token` on, of each eight of 16 dimensions from `dim` on.
+template <std::size_t stride>
+__device__ void load_values(std::uint32_t (&b)[2][2][2], const Bfloat16 (&values)[page][stride], int token, int dim) {
+    for (int half = 0; half < 2; ++half) {
+        std::uint32_t r[4];
+        load_matrices_transposed(r, &values[token + half * 16 + lane() % 16][dim + lane() / 16 * 8]);
+        for (int i = 0; i < 4; ++i) b[half][i / 2][i % 2] = r[i];
+    }
+}
+template <std::size_t stride>
+__device__ void load_values(std::uint32_t (&b)[2][2][2], const Fp8 (&values)[page][stride], int token, int dim) {
+    std::uint32_t r[4];
+    load_matrices_transposed(r, &values[token + lane()][dim]);
+    for (int i = 0; i < 4; ++i) widen(r[i], b[i / 2][0][i % 2], b[i / 2][1][i % 2]);
 }
 
 // The sums of a warp's 16 rows over the current span, of its dimensions. A lane holds, of rows lane / 4 and that + 8, two neighbours of
@@ -146,9 +214,9 @@ struct SpanSums {
 };
 
 // scores = 2-based scaled queries · keys of one page; then sums over the page.
-template <int head_dim, int warps>
-__device__ void add_page(Shared<head_dim, warps>& shared, int stage, int page_begin, const int (&positions)[2], int window, float scale,
-                         SpanSums<dims_of<head_dim>>& sums) {
+template <class T, int head_dim, int warps>
+__device__ void add_page(Shared<T, head_dim, warps>& shared, const Page<T, head_dim>& from, int page_begin, const Sight& sight,
+                         const int (&positions)[2], int window, float scale, SpanSums<dims_of<head_dim>>& sums) {
     constexpr int dims = dims_of<head_dim>;
     const int row_begin = row_begin_of_warp<head_dim>();
     const int dim_begin = dim_begin_of_warp<head_dim>();
@@ -158,11 +226,10 @@ __device__ void add_page(Shared<head_dim, warps>& shared, int stage, int page_be
         std::uint32_t a[4];
         load_matrices(a, &shared.queries[row_begin + lane() % 16][dim_begin + k + lane() / 16 * 8]);
 #pragma unroll
-        for (int n = 0; n < page / 8; n += 2) {
-            std::uint32_t b[4];
-            load_matrices(b, &shared.keys[stage][n * 8 + lane() / 16 * 8 + lane() % 8][dim_begin + k + lane() / 8 % 2 * 8]);
-            multiply_add(scores[n], a, {b[0], b[1]});
-            multiply_add(scores[n + 1], a, {b[2], b[3]});
+        for (int n = 0; n < page / 8; n += 4) {
+            std::uint32_t b[4][2];
+            load_keys(b, from.keys, n * 8, dim_begin + k);
+            for (int i = 0; i < 4; ++i) multiply_add(scores[n + i], a, b[i]);
         }
     }
 
@@ -179,8 +246,8 @@ __device__ void add_page(Shared<head_dim, warps>& shared, int stage, int page_be
     for (int n = 0; n < page / 8; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const int token = page_begin + n * 8 + lane() % 4 * 2 + i % 2;
-            scores[n][i] = is_seen(token, positions[i / 2], window) ? scores[n][i] * scale : nothing;
+            const int token = n * 8 + lane() % 4 * 2 + i % 2;
+            scores[n][i] = is_seen(page_begin + token, positions[i / 2], window) ? scores[n][i] * from.key_scale(token) * scale : nothing;
             largest[i / 2] = larger(largest[i / 2], scores[n][i]);
         }
     }
@@ -200,8 +267,9 @@ __device__ void add_page(Shared<head_dim, warps>& shared, int stage, int page_be
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             Softmax& row = sums.rows[i / 2];
-            scores[n][i] = row.largest == nothing ? 0.0F : exp2f(scores[n][i] - row.largest);
-            row.sum += scores[n][i];
+            const float weight = row.largest == nothing ? 0.0F : exp2f(scores[n][i] - row.largest);
+            row.sum += weight;
+            scores[n][i] = weight * from.value_scale(n * 8 + lane() % 4 * 2 + i % 2, sight.token_end - page_begin);
         }
     }
 #pragma unroll
@@ -210,21 +278,22 @@ __device__ void add_page(Shared<head_dim, warps>& shared, int stage, int page_be
         for (int i = 0; i < 4; ++i) sums.values[n][i] *= kept[i / 2];
     }
 #pragma unroll
-    for (int k = 0; k < page / 16; ++k) {
-        const std::uint32_t a[4] = {pack(scores[2 * k][0], scores[2 * k][1]), pack(scores[2 * k][2], scores[2 * k][3]),
-                                    pack(scores[2 * k + 1][0], scores[2 * k + 1][1]), pack(scores[2 * k + 1][2], scores[2 * k + 1][3])};
+    for (int k = 0; k < page / 8; k += 4) {
+        std::uint32_t a[2][4];
+        for (int i = 0; i < 8; ++i) a[i / 4][i % 4] = pack(scores[k + i / 2][i % 2 * 2], scores[k + i / 2][i % 2 * 2 + 1]);
 #pragma unroll
         for (int n = 0; n < dims / 8; n += 2) {
-            std::uint32_t b[4];
-            load_matrices_transposed(b, &shared.values[stage][k * 16 + lane() % 16][dim_begin + n * 8 + lane() / 16 * 8]);
-            multiply_add(sums.values[n], a, {b[0], b[1]});
-            multiply_add(sums.values[n + 1], a, {b[2], b[3]});
+            std::uint32_t b[2][2][2];
+            load_values(b, from.values, k * 8, dim_begin + n * 8);
+            for (int half = 0; half < 2; ++half) {
+                for (int i = 0; i < 2; ++i) multiply_add(sums.values[n + i], a[half], b[half][i]);
+            }
         }
     }
 }
 
 // Adds a finished span to the rows' partial results; `before` are their sums so far.
-template <int head_dim>
+template <class T, int head_dim>
 __device__ void end_span(const AttentionTask& task, const AttentionPiece& piece, int kv_head, SpanSums<dims_of<head_dim>>& sums,
                          Softmax (&before)[2]) {
 #pragma unroll
@@ -240,7 +309,7 @@ __device__ void end_span(const AttentionTask& task, const AttentionPiece& piece,
             for (int n = 0; n < dims_of<head_dim> / 8; ++n) {
 #pragma unroll
                 for (int i = 0; i < 2; ++i) {
-                    float& to = partial[n * 8 + lane() % 4 * 2 + i];
+                    float& to = partial[dim_at<T>(n * 8 + lane() % 4 * 2 + i)];
                     const float old = f.first == 0.0F ? 0.0F : to;  // the first span finds anything there
                     to = old * f.first + sums.values[n][half * 2 + i] * f.second;
                 }
@@ -251,19 +320,19 @@ __device__ void end_span(const AttentionTask& task, const AttentionPiece& piece,
     sums.clear();
 }
 
-template <int head_dim, int warps>
-__device__ void attend_piece(const AttentionTask& task, const AttentionPiece& piece, Shared<head_dim, warps>& shared) {
-    constexpr int stages = Shared<head_dim, warps>::stages;
+template <class T, int head_dim, int warps>
+__device__ void attend_piece(const AttentionTask& task, const AttentionPiece& piece, Shared<T, head_dim, warps>& shared) {
+    constexpr int stages = Shared<T, head_dim, warps>::stages;
     const int kv_head = block().y;
     const Sight sight = sight_of(task, piece);
 
-    load_page<head_dim, warps>(task, piece, sight, sight.page_begin, kv_head, shared);
-    constexpr int rows = static_cast<int>(Shared<head_dim, warps>::rows);
+    load_page(task, piece, sight, sight.page_begin, kv_head, shared.pages[sight.page_begin % stages]);
+    constexpr int rows = static_cast<int>(Shared<T, head_dim, warps>::rows);
     for (int i = thread_in_block(); i < rows * head_dim; i += warps * warp_size) {
         const int row = i / head_dim;
-        const int d = i % head_dim;
+        const int d = dim_at<T>(i % head_dim);
         const bool exists = row < piece.packed_count && d < task.head_dim;
-        shared.queries[row][d] =
+        shared.queries[row][i % head_dim] =
             exists ? to_bfloat16(query_of(task, piece, sight.group, piece.packed_begin + row, kv_head)[d]) : Bfloat16{};
     }
     int positions[2];
@@ -278,16 +347,16 @@ __device__ void attend_piece(const AttentionTask& task, const AttentionPiece& pi
     for (int index = sight.page_begin; index < sight.page_end; ++index) {
         const bool another = index + 1 < sight.page_end;
         if (stages == 2 && another) {
-            load_page<head_dim, warps>(task, piece, sight, index + 1, kv_head, shared);
+            load_page(task, piece, sight, index + 1, kv_head, shared.pages[(index + 1) % stages]);
             copy_async_wait<1>();
         } else {
             copy_async_wait<0>();
         }
         barrier();
-        add_page<head_dim, warps>(shared, index % stages, index * page, positions, task.window, task.scale * log2_e, sums);
+        add_page(shared, shared.pages[index % stages], index * page, sight, positions, task.window, task.scale * log2_e, sums);
         barrier();  // the next page's loads overwrite what was read here
-        if (stages == 1 && another) load_page<head_dim, warps>(task, piece, sight, index + 1, kv_head, shared);
-        if ((index + 1) % span_pages == 0 || !another) end_span<head_dim>(task, piece, kv_head, sums, before);
+        if (stages == 1 && another) load_page(task, piece, sight, index + 1, kv_head, shared.pages[0]);
+        if ((index + 1) % span_pages == 0 || !another) end_span<T, head_dim>(task, piece, kv_head, sums, before);
     }
     for (int half = 0; half < 2; ++half) {
         const int packed = row_begin_of_warp<head_dim>() + half * 8 + lane() / 4;
@@ -298,13 +367,13 @@ __device__ void attend_piece(const AttentionTask& task, const AttentionPiece& pi
     }
 }
 
-template <int head_dim, int warps>
-__global__ void __launch_bounds__(warps* warp_size) attend_bfloat16(AttentionTask task, bool wide) {
+template <class T, int head_dim, int warps>
+__global__ void __launch_bounds__(warps* warp_size) attend_tiles(AttentionTask task, bool wide) {
     const Pieces pieces = pieces_of(task, wide);
     // The barrier behind a piece's last page keeps the next one from overwriting what is yet to be read.
     for (int i = block().x; i < pieces.count; i += grid().x) {
         const AttentionPiece piece = pieces.first[i];
-        attend_piece(task, piece, shared_memory<Shared<head_dim, warps>>());
+        attend_piece(task, piece, shared_memory<Shared<T, head_dim, warps>>());
     }
 }
 
@@ -430,24 +499,37 @@ __global__ void __launch_bounds__(plain_warps* warp_size) merge(AttentionTask ta
     }
 }
 
-template <int head_dim, int warps>
+template <class T, int head_dim, int warps>
 void run_pieces(const AttentionTask& task, bool wide, cudaStream_t stream) {
     const int blocks = wide ? task.size.wide : task.size.narrow;
     if (blocks == 0) return;
-    launch(attend_bfloat16<head_dim, warps>,
+    launch(attend_tiles<T, head_dim, warps>,
            {.blocks = {blocks, task.cache.kv_heads},
             .threads = warps * warp_size,
-            .shared_bytes = sizeof(Shared<head_dim, warps>),
+            .shared_bytes = sizeof(Shared<T, head_dim, warps>),
             .stream = stream},
            task, wide);
 }
 
-template <int head_dim>
-void run_bfloat16(const AttentionTask& task, cudaStream_t stream) {
+template <class T, int head_dim>
+void run_heads(const AttentionTask& task, cudaStream_t stream) {
     constexpr int halves = halves_of<head_dim>;
-    static_assert(Shared<head_dim, halves>::rows == narrow_rows && Shared<head_dim, 4 * halves>::rows == wide_rows);
-    run_pieces<head_dim, halves>(task, false, stream);
-    run_pieces<head_dim, 4 * halves>(task, true, stream);
+    static_assert(Shared<T, head_dim, halves>::rows == narrow_rows && Shared<T, head_dim, 4 * halves>::rows == wide_rows);
+    run_pieces<T, head_dim, halves>(task, false, stream);
+    run_pieces<T, head_dim, 4 * halves>(task, true, stream);
+}
+
+template <class T>
+void run_tiles(const AttentionTask& task, cudaStream_t stream) {
+    switch (task.cache.padded_head_dim) {
+        case 16: return run_heads<T, 16>(task, stream);
+        case 32: return run_heads<T, 32>(task, stream);
+        case 64: return run_heads<T, 64>(task, stream);
+        case 80: return run_heads<T, 80>(task, stream);
+        case 96: return run_heads<T, 96>(task, stream);
+        case 128: return run_heads<T, 128>(task, stream);
+        default: return run_heads<T, 256>(task, stream);  // padded_head_dim() gives no other
+    }
 }
 
 void run_plain_pieces(const AttentionTask& task, bool wide, cudaStream_t stream) {
@@ -467,16 +549,10 @@ void run_attention(const AttentionTask& task, cudaStream_t stream) {
     if (task.cache.format == Format::float32) {
         run_plain_pieces(task, false, stream);
         run_plain_pieces(task, true, stream);
+    } else if (task.cache.format == Format::fp8_rows) {
+        run_tiles<Fp8>(task, stream);
     } else {
-        switch (task.cache.padded_head_dim) {
-            case 16: run_bfloat16<16>(task, stream); break;
-            case 32: run_bfloat16<32>(task, stream); break;
-            case 64: run_bfloat16<64>(task, stream); break;
-            case 80: run_bfloat16<80>(task, stream); break;
-            case 96: run_bfloat16<96>(task, stream); break;
-            case 128: run_bfloat16<128>(task, stream); break;
-            default: run_bfloat16<256>(task, stream); break;  // padded_head_dim() gives no other
-        }
+        run_tiles<Bfloat16>(task, stream);
     }
     const Launch how{
         .blocks = {task.size.merges, task.cache.kv_heads}, .threads = plain_warps * warp_size, .shared_bytes = 0, .stream = stream};

@@ -14,7 +14,7 @@ namespace lorry::kernels::cuda {
 namespace {
 
 // Changes whenever a kernel's results do; part of the fingerprint.
-constexpr const char* kernels_version = "2";
+constexpr const char* kernels_version = "3";
 
 class CudaBuffer final : public Buffer {
 public:
@@ -48,9 +48,15 @@ int int_of(std::int64_t x) {
     return static_cast<int>(x);
 }
 
-CudaBackend::CudaBackend(Format weights, MatmulChoice matmuls, bool fp8)
-    : name_(choose_device()), processors_(chip_of_device().processors), weights_(weights), fp8_(fp8), matmuls_(std::move(matmuls)) {
-    CHECK(weights == Format::float32 || weights == Format::bfloat16, "weights are stored as float32 or bfloat16");
+CudaBackend::CudaBackend(const CudaOptions& options, MatmulChoice matmuls)
+    : name_(choose_device()),
+      processors_(chip_of_device().processors),
+      weights_(options.weights),
+      fp8_(options.quantize == Quantization::fp8),
+      kv_(options.kv == KvFormat::fp8 ? Format::fp8_rows : options.weights),
+      matmuls_(std::move(matmuls)) {
+    CHECK(weights_ == Format::float32 || weights_ == Format::bfloat16, "weights are stored as float32 or bfloat16");
+    CHECK((fp8_ || options.quantize == Quantization::none) && options.kv != KvFormat::int8, "what is narrower is fp8");
 }
 
 DeviceInfo CudaBackend::info() const {
@@ -58,17 +64,17 @@ DeviceInfo CudaBackend::info() const {
     std::size_t total = 0;
     check(cudaMemGetInfo(&free, &total), "asking for its memory");
     const std::string library = matmuls_.library == nullptr ? "" : "-" + matmuls_.library->fingerprint();
-    return {
-        .name = "cuda (" + name_ + ")",
-        .fingerprint = std::string("cuda-") + kernels_version + "-" + kernels::name_of(weights_) + (fp8_ ? "-fp8-" : "-") + name_ + library,
-        .matmuls = matmuls_.note,
-        .memory_total = total,
-        .memory_free = free,
-        .has_own_memory = true,
-        .idle_seconds = idle_seconds_,
-        .graphs = std::ssize(steps_.front().graphs),
-        .graph_bytes = graph_bytes_,
-        .graph_steps = graph_steps_};
+    return {.name = "cuda (" + name_ + ")",
+            .fingerprint = std::string("cuda-") + kernels_version + "-" + kernels::name_of(weights_) + (fp8_ ? "-fp8" : "") +
+                           (kv_ == Format::fp8_rows ? "-fp8kv-" : "-") + name_ + library,
+            .matmuls = matmuls_.note,
+            .memory_total = total,
+            .memory_free = free,
+            .has_own_memory = true,
+            .idle_seconds = idle_seconds_,
+            .graphs = std::ssize(steps_.front().graphs),
+            .graph_bytes = graph_bytes_,
+            .graph_steps = graph_steps_};
 }
 
 std::unique_ptr<Buffer> CudaBackend::allocate(std::size_t bytes) {
@@ -99,11 +105,11 @@ std::unique_ptr<PackedLora> CudaBackend::pack_lora(std::span<const LoraPart> par
 }
 
 std::size_t CudaBackend::kv_block_bytes(const KvShape& shape) const {
-    return static_cast<std::size_t>(shape.layers) * kv_layer_block_bytes(shape, weights_);
+    return static_cast<std::size_t>(shape.layers) * kv_layer_block_bytes(shape, kv_);
 }
 
 std::unique_ptr<KvCache> CudaBackend::make_kv_cache(const KvShape& shape, std::int64_t blocks) {
-    return std::make_unique<CudaKvCache>(shape, blocks, weights_, stream_);
+    return std::make_unique<CudaKvCache>(shape, blocks, kv_, stream_);
 }
 
 void CudaBackend::copy_block(KvCache& cache, BlockId from, BlockId to) {
@@ -112,7 +118,7 @@ void CudaBackend::copy_block(KvCache& cache, BlockId from, BlockId to) {
     settle();
     const std::size_t bytes = kv.layer_block_bytes();
     for (std::int64_t layer = 0; layer < kv.shape().layers; ++layer) {
-        auto* const data = static_cast<std::byte*>(kv.layer(layer).data);
+        std::byte* const data = kv.layer(layer).data;
         check(cudaMemcpyAsync(data + static_cast<std::size_t>(to) * bytes, data + static_cast<std::size_t>(from) * bytes, bytes,
                               cudaMemcpyDeviceToDevice, stream_.get()),
               "copying a block");

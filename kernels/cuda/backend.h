@@ -21,9 +21,9 @@ namespace lorry::kernels::cuda {
 
 class CudaBackend final : public Backend {
 public:
-    // weights: float32 or bfloat16, also of the KV cache and of what matmuls read. fp8: projections and what they read are fp8 instead.
-    // Throws std::runtime_error when no GPU can be used.
-    explicit CudaBackend(Format weights, MatmulChoice matmuls = {}, bool fp8 = false);
+    // As wide as weights are the KV cache and what matmuls read, where the options do not say fp8. Throws std::runtime_error when no GPU
+    // can be used.
+    explicit CudaBackend(const CudaOptions& options, MatmulChoice matmuls = {});
 
     DeviceInfo info() const override;
     std::unique_ptr<Buffer> allocate(std::size_t bytes) override;
@@ -144,7 +144,8 @@ private:
     const std::string name_;
     const int processors_;
     const Format weights_;
-    const bool fp8_;
+    const bool fp8_;  // projections and what they read
+    const Format kv_;
     const MatmulChoice matmuls_;
     Stream stream_;
     Stream loads_;

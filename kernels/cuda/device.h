@@ -9,8 +9,8 @@
 //   shuffle_xor(x, mask), shuffle_from(x, from), ballot(b)    between the lanes of a full warp
 //   multiply_add(d, a, b)                                mma.sync m16n8k16 of bfloat16 with float32 sums (PTX ISA 9.7.14.5.8's fragments)
 //   multiply_add_fp8(d, a, b)                            the same m16n8k32 of e4m3; of the numbers that are none, what comes out is open
-//   widen(four, low, high)                               four e4m3 to two pairs of bfloat16, which is exact
-//   load_matrices(r, row), ..._transposed(r, row)        ldmatrix x4: lane 8 m + i names row i of matrix m
+//   widen(four, even, odd)                               four e4m3 to pairs of bfloat16, first and third, second and fourth: exact
+//   load_matrices(r, row), ..._transposed(r, row)        ldmatrix x4: lane 8 m + i names row i of matrix m; two e4m3 count as one
 //   copy_async(to, from, wanted)                         16 bytes, global to shared memory; zeros if not wanted: `from` is then not read
 //   copy_async_commit(), copy_async_wait<groups>()       closes a group; waits until at most that many groups are in flight
 //   atomic_add(to, x), atomic_or(to, x)                  on 32-bit words in global memory, by any threads; nothing is returned
@@ -120,11 +120,12 @@ __device__ inline void multiply_add_fp8(float (&d)[4], const std::uint32_t (&a)[
 #endif
 }
 
-// Elements of a matrix in either wide format.
+// Elements of a matrix, and of a KV cache.
 __device__ inline float load(const float* from) { return *from; }
 __device__ inline float load(const Bfloat16* from) { return to_float(*from); }
 __device__ inline void store(float* to, float x) { *to = x; }
 __device__ inline void store(Bfloat16* to, float x) { *to = to_bfloat16(x); }
+__device__ inline void store(Fp8* to, float x) { *to = to_fp8(x); }
 
 // Where a row of fp8 has its scale.
 __device__ inline float* scale_of(Fp8* row, std::int64_t columns) { return reinterpret_cast<float*>(row + fp8_scale_offset(columns)); }

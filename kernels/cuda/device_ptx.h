@@ -44,7 +44,8 @@ __device__ inline void multiply_add_e4m3(float (&d)[4], const std::uint32_t (&a)
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-// An e4m3's bits in the place of a bfloat16's are its value times 2^-120.
+// Of two e4m3 in the upper halves of 16 bits each; what is in the lower ones does not matter. Their bits in the place of a bfloat16's are
+// their value times 2^-120.
 __device__ inline std::uint32_t widen_pair(std::uint32_t pair) {
     constexpr std::uint32_t from_exponent = 0x7B807B80;  // twice 2^120
     std::uint32_t widened;
@@ -53,10 +54,9 @@ __device__ inline std::uint32_t widen_pair(std::uint32_t pair) {
         : "r"((pair & 0x80008000U) | (pair & 0x7F007F00U) >> 4), "r"(from_exponent), "r"(0x80008000U));
     return widened;
 }
-__device__ inline void widen(std::uint32_t four, std::uint32_t& low, std::uint32_t& high) {
-    // Each byte to the upper half of 16 bits.
-    low = widen_pair(__byte_perm(four, 0, 0x1404));
-    high = widen_pair(__byte_perm(four, 0, 0x3424));
+__device__ inline void widen(std::uint32_t four, std::uint32_t& even, std::uint32_t& odd) {
+    even = widen_pair(four << 8);
+    odd = widen_pair(four);
 }
 
 __device__ inline std::uint32_t shared_address(const void* address) {
@@ -74,6 +74,9 @@ __device__ inline void load_matrices_transposed(std::uint32_t (&r)[4], const Bfl
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(shared_address(row))
                  : "memory");
+}
+__device__ inline void load_matrices_transposed(std::uint32_t (&r)[4], const Fp8* row) {
+    load_matrices_transposed(r, reinterpret_cast<const Bfloat16*>(row));
 }
 
 __device__ inline void copy_async(void* to, const void* from, bool wanted) {

@@ -66,13 +66,13 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
     if (options.quantize == Quantization::int8 || options.quantize == Quantization::int4) {
         throw std::runtime_error(std::string("the GPU has no ") + name_of(options.quantize) + " weights: choose fp8");
     }
-    const bool fp8 = options.quantize == Quantization::fp8;
+    if (options.kv == KvFormat::int8) throw std::runtime_error("the GPU has no int8 KV cache: choose fp8");
     // The float32 weights of strict parity are multiplied by our own kernel alone.
-    if (options.weights == Format::float32) return std::make_unique<cuda::CudaBackend>(options.weights, cuda::MatmulChoice{}, fp8);
+    if (options.weights == Format::float32) return std::make_unique<cuda::CudaBackend>(options);
     static_cast<void>(cuda::choose_device());
     auto matmuls =
         cuda::choose_matmuls(cuda::committed_rows(), cuda::chip_of_device(), [] { return cuda::open_cublaslt(cuda::cublaslt_places()); });
-    return std::make_unique<cuda::CudaBackend>(options.weights, std::move(matmuls), fp8);
+    return std::make_unique<cuda::CudaBackend>(options, std::move(matmuls));
 }
 
 }  // namespace lorry::kernels

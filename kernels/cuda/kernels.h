@@ -123,12 +123,13 @@ struct GroupBiasTask {
 };
 void run_group_bias(const GroupBiasTask& task, cudaStream_t stream);
 
-// A layer of the KV cache: [block][K | V][kv_head][kv_block_size][padded_head_dim].
+// A layer of the KV cache: [block][K | V][kv_head], each of head_bytes as kv_head_bytes says.
 struct KvLayer {
-    void* data = nullptr;
-    Format format = Format::float32;
+    std::byte* data = nullptr;
+    Format format = Format::float32;  // or bfloat16, fp8_rows
     int kv_heads = 0;
     int padded_head_dim = 0;
+    std::int64_t head_bytes = 0;
     bool operator==(const KvLayer&) const = default;
 };
 struct RopeTask {

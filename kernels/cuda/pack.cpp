@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <stdexcept>
-#include <string>
 
 #include "kernels/cpu/pack.h"
 #include "kernels/cuda/fp8.h"
@@ -32,15 +30,6 @@ float quantize_fp8(std::span<const float> weights, Fp8* codes) {
     const float inverse = 1.0F / scale;
     for (std::size_t i = 0; i < weights.size(); ++i) codes[i] = fp8_of(weights[i] * inverse);
     return scale;
-}
-
-int padded_or_throw(const KvShape& shape) {
-    const auto padded = padded_head_dim(shape.head_dim);
-    if (!padded) {
-        throw std::runtime_error("heads of " + std::to_string(shape.head_dim) +
-                                 " dimensions are wider than the GPU's attention takes (256)");
-    }
-    return *padded;
 }
 
 }  // namespace
@@ -128,10 +117,6 @@ LoraTable CudaLora::table(const Part& part) const {
             .out_features = static_cast<std::int32_t>(part.out_features)};
 }
 
-std::size_t kv_layer_block_bytes(const KvShape& shape, Format format) {
-    return static_cast<std::size_t>(2 * shape.kv_heads * kv_block_size * padded_or_throw(shape)) * bytes_of(format);
-}
-
 CudaKvCache::CudaKvCache(const KvShape& shape, std::int64_t blocks, Format format, const Stream& stream)
     : shape_(shape), blocks_(blocks), format_(format), layer_block_bytes_(kv_layer_block_bytes(shape, format)) {
     CHECK(shape.layers > 0 && shape.kv_heads > 0 && shape.head_dim > 0 && blocks > 0, "a KV cache has layers, heads and blocks");
@@ -144,7 +129,8 @@ KvLayer CudaKvCache::layer(std::int64_t index) const {
     return {.data = memory_.data() + static_cast<std::size_t>(index * blocks_) * layer_block_bytes_,
             .format = format_,
             .kv_heads = static_cast<int>(shape_.kv_heads),
-            .padded_head_dim = padded_or_throw(shape_)};
+            .padded_head_dim = padded_head_dim(shape_.head_dim).value(),
+            .head_bytes = static_cast<std::int64_t>(layer_block_bytes_) / (2 * shape_.kv_heads)};
 }
 
 }  // namespace lorry::kernels::cuda

@@ -79,7 +79,4 @@ private:
     DeviceMemory memory_;
 };
 
-// Bytes of one block of one layer. Throws std::runtime_error when heads are wider than the kernels take.
-std::size_t kv_layer_block_bytes(const KvShape& shape, Format format);
-
 }  // namespace lorry::kernels::cuda

@@ -5,6 +5,8 @@
 #include <array>
 #include <limits>
 #include <map>
+#include <stdexcept>
+#include <string>
 
 #include "schema/check.h"
 
@@ -40,6 +42,15 @@ std::optional<int> padded_head_dim(std::int64_t head_dim) {
         if (head_dim <= padded) return padded;
     }
     return std::nullopt;
+}
+
+std::size_t kv_layer_block_bytes(const KvShape& shape, Format format) {
+    const auto padded = padded_head_dim(shape.head_dim);
+    if (!padded) {
+        throw std::runtime_error("heads of " + std::to_string(shape.head_dim) +
+                                 " dimensions are wider than the GPU's attention takes (256)");
+    }
+    return static_cast<std::size_t>(2 * shape.kv_heads * kv_head_bytes(format, *padded));
 }
 
 std::int64_t matmul_bucket(std::int64_t rows) {

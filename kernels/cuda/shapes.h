@@ -25,6 +25,16 @@ int threads_for(std::int64_t columns, int most);
 // The width at which the attention kernels keep a head of this size: the next of those that are compiled. nullopt: too wide.
 std::optional<int> padded_head_dim(std::int64_t head_dim);
 
+// Bytes of the keys, or of the values, of one kv head in a block: [kv_block_size][padded_head_dim] elements and, of fp8_rows, one byte
+// each, then a float32 scale for each token. A multiple of 16, as is where a token's elements begin.
+constexpr std::int64_t kv_scales_offset(std::int64_t padded_head_dim) { return kv_block_size * padded_head_dim; }
+constexpr std::int64_t kv_head_bytes(Format format, std::int64_t padded_head_dim) {
+    if (format != Format::fp8_rows) return kv_block_size * padded_head_dim * static_cast<std::int64_t>(bytes_of(format));
+    return kv_scales_offset(padded_head_dim) + kv_block_size * static_cast<std::int64_t>(sizeof(float));
+}
+// Bytes of one block of one layer. Throws std::runtime_error when heads are wider than the kernels take.
+std::size_t kv_layer_block_bytes(const KvShape& shape, Format format);
+
 // What a matmul of cuBLASLt's computes for so many rows: they are padded to the next of few sizes, each of which was tried with the
 // algorithms of the table. Steps of 16 up to 128, then four to each doubling: of a larger matmul less than a fifth is padding.
 constexpr std::int64_t matmul_rows_max = 2048;  // of one; more rows are cut into pieces of as many

@@ -29,7 +29,7 @@ struct Stored {
     kernels::KvFormat kv = kernels::KvFormat::as_weights;
     std::string name() const {
         return std::string(quantize == kernels::Quantization::none ? kernels::name_of(weights) : kernels::name_of(quantize)) +
-               (kv == kernels::KvFormat::int8 ? "_int8_kv" : "");
+               (kv == kernels::KvFormat::as_weights ? "" : std::string("_") + kernels::name_of(kv) + "_kv");
     }
 };
 
@@ -417,7 +417,9 @@ INSTANTIATE_TEST_SUITE_P(Formats, Invariance,
                                          Stored{Format::bfloat16, kernels::Quantization::int4},
                                          Stored{Format::bfloat16, kernels::Quantization::int8, kernels::KvFormat::int8}),
                          [](const auto& stored) { return stored.param.name(); });
-INSTANTIATE_TEST_SUITE_P(SlowGpu, Invariance, testing::Values(Stored{Format::bfloat16, kernels::Quantization::fp8}),
+INSTANTIATE_TEST_SUITE_P(SlowGpu, Invariance,
+                         testing::Values(Stored{Format::bfloat16, kernels::Quantization::fp8},
+                                         Stored{Format::bfloat16, kernels::Quantization::none, kernels::KvFormat::fp8}),
                          [](const auto& stored) { return stored.param.name(); });
 
 }  // namespace

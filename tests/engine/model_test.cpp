@@ -78,8 +78,8 @@ TEST_P(GoldenCheckpoint, stays_near_the_logits_of_transformers_when_quantized) {
     using enum kernels::KvFormat;
     for (const Way& way : {Way{kernels::Quantization::none, int8, 0.05}, Way{kernels::Quantization::int8, as_weights, 0.1},
                            Way{kernels::Quantization::int8, int8, 0.1}, Way{kernels::Quantization::int4, as_weights, 0.6},
-                           Way{kernels::Quantization::fp8, as_weights, 0.3}}) {
-        SCOPED_TRACE(std::string(kernels::name_of(way.quantize)) + (way.kv == int8 ? ", KV cache of int8" : ""));
+                           Way{kernels::Quantization::fp8, as_weights, 0.3}, Way{kernels::Quantization::none, fp8, 0.2}}) {
+        SCOPED_TRACE(std::string(kernels::name_of(way.quantize)) + ", KV cache " + kernels::name_of(way.kv));
         const auto backend = tests::make_backend(kernels::Format::bfloat16, way.quantize, way.kv);
         const auto model = engine::Model::load(folder_, *backend, StepDriver::rows_max, StepDriver::rows_max);
         StepDriver driver(*model, *backend);

@@ -29,6 +29,7 @@ const std::vector<Shape> shapes = {
     {{.heads = 2, .kv_heads = 1, .head_dim = 128, .scale = 0.09, .window = 33}, true, true},
     {{.heads = 2, .kv_heads = 1, .head_dim = 256, .scale = 0.06, .window = {}}},
     {{.heads = 3, .kv_heads = 1, .head_dim = 132, .scale = 0.09, .window = 40}},
+    {{.heads = 4, .kv_heads = 2, .head_dim = 96, .scale = 0.1, .window = {}}},
     {{.heads = 14, .kv_heads = 2, .head_dim = 24, .scale = 0.2, .window = {}}},
     {{.heads = 1, .kv_heads = 1, .head_dim = 2, .scale = 0.7, .window = 1}},
     {{.heads = 32, .kv_heads = 1, .head_dim = 16, .scale = 0.25, .window = {}}},
@@ -163,16 +164,25 @@ protected:
 
     // Whose tolerance holds for a cache.
     static const char* kind_of(const KvCache& cache) {
+        if (GetParam().kv == KvFormat::int8) return "int8_attention";
+        if (GetParam().kv == KvFormat::fp8) return "fp8_attention";
         const auto* const on_cpu = dynamic_cast<const cpu::CpuKvCache*>(&cache);
-        if (on_cpu != nullptr && on_cpu->layout() == cpu::KvLayout::int8) return "int8_attention";
         return on_cpu != nullptr && on_cpu->layout() == cpu::KvLayout::bfloat16_pairs ? "paired_attention" : "attention";
+    }
+
+    Format stored() const {
+        switch (GetParam().kv) {
+            case KvFormat::as_weights: return weights();
+            case KvFormat::int8: return Format::int8_rows;
+            case KvFormat::fp8: return Format::fp8_rows;
+        }
+        return {};
     }
 
     Table expected(const Sequence& sequence) const {
         const std::vector<double> none;
         const Table prepared = reference::prepare_qkv(shape_.heads, sequence.qkv, rope_, shape_.normalizes ? q_norm_.data : none,
-                                                      shape_.normalizes ? k_norm_.data : none, 1e-6,
-                                                      GetParam().kv == KvFormat::int8 ? Format::int8_rows : weights());
+                                                      shape_.normalizes ? k_norm_.data : none, 1e-6, stored());
         return reference::attention(shape_.heads, prepared);
     }
 

@@ -42,6 +42,19 @@ TEST(CudaShapes, MatmulsArePaddedToTheNextOfFewSizes) {
     EXPECT_EQ(below, matmul_rows_max);
 }
 
+// Pins: what the README says of the formats' memory; rows that begin anywhere else could not be copied 16 bytes at once.
+TEST(CudaShapes, ABlockOfTheCacheHoldsElementsAndOfFp8TheirScales) {
+    const KvShape shape{.layers = 5, .kv_heads = 3, .head_dim = 100};
+    EXPECT_EQ(kv_layer_block_bytes(shape, Format::float32), std::size_t{2 * 3 * 64 * 128 * 4});
+    EXPECT_EQ(kv_layer_block_bytes(shape, Format::bfloat16), std::size_t{2 * 3 * 64 * 128 * 2});
+    EXPECT_EQ(kv_layer_block_bytes(shape, Format::fp8_rows), std::size_t{2 * 3 * 64 * (128 + 4)});
+    for (const std::int64_t head_dim : {1, 64, 80, 96, 128, 256}) {
+        EXPECT_EQ(kv_head_bytes(Format::fp8_rows, *padded_head_dim(head_dim)) % 16, 0);
+        EXPECT_EQ(kv_scales_offset(*padded_head_dim(head_dim)) % 16, 0);
+    }
+    EXPECT_THROW(kv_layer_block_bytes({.layers = 1, .kv_heads = 1, .head_dim = 257}, Format::fp8_rows), std::runtime_error);
+}
+
 TEST(CudaShapes, ADecodedRowGetsABlockPerSpanAndOneMerge) {
     const Planned planned(600, 1, 4);
     EXPECT_EQ(told(planned.plan.narrow), "rows 0+4 spans 0-1 slot 0, rows 0+4 spans 1-2 slot 4, rows 0+4 spans 2-3 slot 8");

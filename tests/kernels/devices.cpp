@@ -30,6 +30,7 @@ constexpr Tolerance tolerances[] = {
     {"attention", 2e-5, 1e-2, "two sums and an exponential; with bfloat16, rounding a key that lies between two values may go either way"},
     {"int8_attention", 2e-2, 2e-2,
      "weights are rounded to 1/65534 of the largest; rounding a query or key that lies between two integers may go either way"},
+    {"fp8_attention", 5e-2, 5e-2, "as attention; a key or value of 4 bits that lies between two of its numbers may go either way"},
     {"paired_attention", 2e-5, 2e-2, "queries and weights are rounded to bfloat16 as well: each changes a weight by up to 1/256 of it"},
     {"lora", 2e-5, 2e-5, "two matmuls; the factors are rounded beforehand"},
     {"lora_by_pairs", 2e-5, 1e-2, "A x is rounded to bfloat16 as well: where it lies between two values it may go either way"},
@@ -52,7 +53,7 @@ std::unique_ptr<Backend> make_library_backend() {
                                               {cuda::matmul_rows_max, cuda::emulation::words_of(CublasLtAlgorithm::for_many_rows)}};
     };
     return std::make_unique<cuda::CudaBackend>(
-        Format::bfloat16,
+        CudaOptions{},
         cuda::MatmulChoice{std::make_unique<cuda::LibraryMatmul>(cuda::emulation::cublaslt(), cuda::MatmulTable{ranges_of, "every shape"}),
                            "emulated cuBLASLt"});
 }
@@ -81,7 +82,7 @@ std::unique_ptr<Backend> Device::make(int threads) const {
 #if defined(LORRY_CUDA_EMULATED)
     if (has_library) return make_library_backend();
 #endif
-    if (is_gpu()) return make_cuda_backend({.weights = weights, .quantize = quantize});
+    if (is_gpu()) return make_cuda_backend({.weights = weights, .quantize = quantize, .kv = kv});
     if (kernels != nullptr) {
         const cpu::DotKernels* dot = weights == Format::bfloat16 ? kernels->bfloat16_dot : nullptr;
         const cpu::DotKernels& int4 = int4_kernels != nullptr ? *int4_kernels : cpu::int4_kernels_of(CpuIsa::scalar);
@@ -107,6 +108,7 @@ std::vector<Device> devices() {
         result.push_back({.name = "cuda" + suffix, .weights = weights});
     }
     result.push_back({.name = "cuda_fp8", .weights = Format::bfloat16, .quantize = Quantization::fp8});
+    result.push_back({.name = "cuda_fp8_kv", .weights = Format::bfloat16, .kv = KvFormat::fp8});
 #if defined(LORRY_CUDA_EMULATED)
     result.push_back({.name = "cuda_library_bfloat16", .weights = Format::bfloat16, .has_library = true});
 #endif

@@ -96,7 +96,7 @@ TEST(MatmulChoice, WithoutTheLibraryOurKernelServesAndTheReasonIsTold) {
     const MatmulChoice choice = choose_matmuls(std::vector{row(2048)}, chip, not_found);
     EXPECT_EQ(choice.library, nullptr);
     EXPECT_THAT(choice.note, HasSubstr("own kernels, as cuBLASLt (libcublasLt.so.13 or .12) was not found"));
-    EXPECT_THAT(CudaBackend(Format::bfloat16).info().fingerprint, ::testing::Not(HasSubstr("cublaslt")));
+    EXPECT_THAT(CudaBackend(CudaOptions{}).info().fingerprint, ::testing::Not(HasSubstr("cublaslt")));
 }
 
 TEST(MatmulChoice, RowsOfAnotherVersionAreNotUsed) {
@@ -111,7 +111,7 @@ TEST(MatmulChoice, RowsOfThisChipAndVersionAreUsedAndShowInTheFingerprint) {
     MatmulChoice choice = choose_matmuls(std::vector{row(2048)}, chip_of_device(), emulated);
     ASSERT_NE(choice.library, nullptr);
     const std::string fingerprint = choice.library->fingerprint();
-    const CudaBackend backend(Format::bfloat16, std::move(choice));
+    const CudaBackend backend(CudaOptions{}, std::move(choice));
     EXPECT_THAT(backend.info().fingerprint, ::testing::EndsWith("-" + fingerprint));
     EXPECT_THAT(backend.info().matmuls, HasSubstr("cuBLASLt 13.1.0"));
 }
@@ -133,7 +133,7 @@ protected:
     static MatmulChoice choice(const std::vector<MatmulRow>& rows) { return choose_matmuls(rows, chip, emulated); }
 
     static constexpr std::uint64_t seed = 20261122;  // of every run
-    CudaBackend backend_{Format::bfloat16, choice({row(64, CublasLtAlgorithm::for_few_rows), row(2048)})};
+    CudaBackend backend_{CudaOptions{}, choice({row(64, CublasLtAlgorithm::for_few_rows), row(2048)})};
     std::mt19937_64 random_{seed};
     std::normal_distribution<double> normal_;
     Table weight_values_{shape.out_features, shape.in_features};
@@ -200,7 +200,7 @@ TEST_F(LibraryMatmulTest, AShapeWithoutARowIsMultipliedByOurKernel) {
 
 // Pins: a row of the table that the library does not take is no reason for other sums.
 TEST_F(LibraryMatmulTest, AnAlgorithmThatTheLibraryRefusesEndsTheProgram) {
-    CudaBackend backend(Format::bfloat16, choice({row(2048, CublasLtAlgorithm::for_few_rows)}));
+    CudaBackend backend(CudaOptions{}, choice({row(2048, CublasLtAlgorithm::for_few_rows)}));
     const Memory in(backend, normal(65, shape.in_features), Format::bfloat16);
     const Memory out(backend, 65, shape.out_features);
     EXPECT_THAT([&] { backend.matmul({.out = out.matrix(), .in = in.matrix(), .weight = *weight_}); },

@@ -363,13 +363,13 @@ TEST(Emulation, FragmentsOfFp8MultiplyAsMatricesDo) {
 TEST(Emulation, WidenedFp8KeepsEveryNumber) {
     for (unsigned bits = 0; bits < 256; ++bits) {
         if ((bits & 0x7FU) == 0x7FU) continue;
-        std::uint32_t low = 0;
-        std::uint32_t high = 0;
-        widen(bits << 8 | bits << 16, low, high);
+        std::uint32_t even = 0;
+        std::uint32_t odd = 0;
+        widen(bits << 8 | bits << 16, even, odd);
         const float value = float_of({static_cast<std::uint8_t>(bits)});
-        EXPECT_EQ(low, pack(0.0F, value));
-        EXPECT_EQ(high, pack(value, 0.0F));
-        EXPECT_EQ(to_float(Bfloat16{static_cast<std::uint16_t>(low >> 16)}), value) << "exactly";
+        EXPECT_EQ(even, pack(0.0F, value));
+        EXPECT_EQ(odd, pack(value, 0.0F));
+        EXPECT_EQ(to_float(Bfloat16{static_cast<std::uint16_t>(even >> 16)}), value) << "exactly";
     }
 }
 

@@ -139,11 +139,11 @@ Table prepare_qkv(const AttentionShape& shape, Table qkv, const Table& rope, con
                 qkv.at(row, head * size + d) = value;
             }
         }
-        if (format == Format::int8_rows) {
-            for (std::int64_t head = 0; head * size < qkv.columns; ++head) {
+        if (has_row_scales(format)) {
+            for (std::int64_t head = format == Format::int8_rows ? 0 : shape.heads; head * size < qkv.columns; ++head) {
                 Table one(1, size);
                 for (std::int64_t d = 0; d < size; ++d) one.at(0, d) = qkv.at(row, head * size + d);
-                one = quantized_inputs(std::move(one));
+                one = format == Format::int8_rows ? quantized_inputs(std::move(one)) : fp8_rows(std::move(one));
                 for (std::int64_t d = 0; d < size; ++d) qkv.at(row, head * size + d) = one.at(0, d);
             }
             continue;

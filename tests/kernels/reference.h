@@ -50,8 +50,8 @@ struct AttentionShape {
     double scale = 1.0;
     std::optional<std::int64_t> window;
 };
-// The q | k | v rows of one sequence after optional norms and rotation, k and v stored in `format`; of int8_rows also q,
-// each head by itself. rope [rows, cos | sin] may be empty.
+// The q | k | v rows of one sequence after optional norms and rotation, k and v stored in `format`, of rows with scales each head by
+// itself; of int8_rows also q. rope [rows, cos | sin] may be empty.
 Table prepare_qkv(const AttentionShape& shape, Table qkv, const Table& rope, const std::vector<double>& q_norm,
                   const std::vector<double>& k_norm, double epsilon, Format format);
 // Causal attention over prepared rows of one sequence: [rows, heads * head_dim].

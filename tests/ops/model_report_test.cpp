@@ -32,6 +32,9 @@ TEST(ModelReport, tells_shapes_memory_and_which_adapters_would_be_refused) {
     EXPECT_EQ(check.kv_token_bytes, static_cast<std::size_t>(config.layers * config.kv_heads * elements * 2));
     settings.kv_dtype = "int8";
     EXPECT_EQ(check_model(settings).kv_token_bytes, static_cast<std::size_t>(config.layers * config.kv_heads * (elements + 12)));
+    settings.kv_dtype = "fp8";  // only a GPU has it, in whole pieces of 16 dimensions and one word beside each head's keys and values
+    EXPECT_EQ(check_model(settings).kv_token_bytes,
+              static_cast<std::size_t>(2 * config.layers * config.kv_heads * ((config.head_dim + 15) / 16 * 16 + 4)));
     ASSERT_EQ(check.adapters.size(), 3U);
     EXPECT_EQ(check.adapters[0].name, "broken");
     EXPECT_FALSE(check.adapters[0].problem.empty());

@@ -77,8 +77,12 @@ Golden read_golden(const std::filesystem::path& folder) {
 std::unique_ptr<kernels::Backend> make_backend(kernels::Format weights, kernels::Quantization quantize, kernels::KvFormat kv) {
     const char* const device = std::getenv("LORRY_TEST_DEVICE");
     const bool is_fp8 = quantize == kernels::Quantization::fp8;
-    if (is_fp8 || (device != nullptr && std::string_view(device) == "cuda"))
-        return kernels::make_cuda_backend({.weights = weights, .quantize = is_fp8 ? quantize : kernels::Quantization::none});
+    const bool is_fp8_kv = kv == kernels::KvFormat::fp8;
+    if (is_fp8 || is_fp8_kv || (device != nullptr && std::string_view(device) == "cuda")) {
+        return kernels::make_cuda_backend({.weights = weights,
+                                           .quantize = is_fp8 ? quantize : kernels::Quantization::none,
+                                           .kv = is_fp8_kv ? kv : kernels::KvFormat::as_weights});
+    }
     return kernels::make_cpu_backend({.threads = 2, .isa = {}, .weights = weights, .quantize = quantize, .kv = kv});
 }
 

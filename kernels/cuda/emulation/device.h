@@ -95,10 +95,10 @@ inline std::uint32_t pack(float low, float high) {
     return std::uint32_t{to_bfloat16(low).bits} | (std::uint32_t{to_bfloat16(high).bits} << 16U);
 }
 inline Fp8 to_fp8(float x) { return fp8_of(x); }
-inline void widen(std::uint32_t four, std::uint32_t& low, std::uint32_t& high) {
+inline void widen(std::uint32_t four, std::uint32_t& even, std::uint32_t& odd) {
     const auto element = [&](int i) { return float_of({static_cast<std::uint8_t>(four >> 8 * i)}); };
-    low = pack(element(0), element(1));
-    high = pack(element(2), element(3));
+    even = pack(element(0), element(2));
+    odd = pack(element(1), element(3));
 }
 
 namespace emulation {
@@ -218,6 +218,9 @@ inline void load_matrices(std::uint32_t (&r)[4], const Fp8* row, const Where& wh
     emulation::load_matrices(r, row, false, where);
 }
 inline void load_matrices_transposed(std::uint32_t (&r)[4], const Bfloat16* row, const Where& where = Where::current()) {
+    emulation::load_matrices(r, row, true, where);
+}
+inline void load_matrices_transposed(std::uint32_t (&r)[4], const Fp8* row, const Where& where = Where::current()) {
     emulation::load_matrices(r, row, true, where);
 }
 
