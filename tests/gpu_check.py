@@ -45,8 +45,11 @@ def measured():
         "attention": {"machine": MACHINE, "shapes": [
             {"name": "decode, 64 x 1024", "rows": 1, "bytes_per_second": 0.81 * 4.3e12, "operations_per_second": 1.0},
             {"name": "prefill, 1 x 8192", "rows": 8192, "bytes_per_second": 1.0, "operations_per_second": 301e12}]},
+        "attention_fp8_kv": {"machine": MACHINE, "shapes": [
+            {"name": "decode, 64 x 1024, fp8", "rows": 1, "bytes_per_second": 0.81 * 4.3e12, "operations_per_second": 1.0}]},
         "decode": {"batch 256": {"machine": MACHINE, "decode": step(0.01600), "idle_seconds": 0.0047, "steps": 10}},
         "decode_plain": {"batch 256": {"decode": step(0.0170)}},
+        "decode_fp8_kv": {"batch 256": {"machine": MACHINE, "decode": step(0.01120)}},
         "offline": {"128/128": output(19000)},
         "offline_fp8": {"128/128": output(30500)},
         "adapters": {"few": adapters([16] * 8, 0.0160, 0.01679), "mixed": adapters([8, 16, 32, 64] * 16, 0.0160, 0.01950),
@@ -90,6 +93,10 @@ class Floors(unittest.TestCase):
         narrow = floors.matmul_seconds(floors.LLAMA_8B, H200, 1, 1, fp8=True)
         self.assertAlmostEqual((alone - 2 * head / H200.copy) / (narrow - 2 * head / H200.copy), 2.0)
 
+    def test_an_fp8_cache_has_a_byte_for_each_element_and_a_word_for_each_head(self):
+        self.assertEqual(floors.LLAMA_8B.token_bytes(), 131072)
+        self.assertEqual(floors.LLAMA_8B.token_bytes(fp8_kv=True), 2 * 32 * 8 * 132)
+
     def test_products_count_where_they_take_longer_than_bytes(self):
         few, many = (floors.matmul_seconds(floors.LLAMA_8B, H200, rows, rows) for rows in (64, 1024))
         self.assertAlmostEqual(few, 2 * 7_504_658_432 / H200.copy)
@@ -100,7 +107,7 @@ class Goals(unittest.TestCase):
     def test_each_goal_is_reached_when_it_just_is(self):
         found = verdicts(measured())
         self.assertEqual({what: reached for what, reached in found.items() if not reached}, {})
-        self.assertEqual(len(found), 12)
+        self.assertEqual(len(found), 15)
 
     def test_each_goal_is_missed_when_it_just_is(self):
         def missed(change):
@@ -116,6 +123,12 @@ class Goals(unittest.TestCase):
                          ["step of batch 256 at 1024 tokens"])  # fmt: skip
         self.assertEqual(missed(lambda facts: facts["decode"]["batch 256"].update(idle_seconds=0.0049)),
                          ["GPU without work between steps, batch 256"])  # fmt: skip
+        self.assertEqual(missed(lambda facts: facts["attention_fp8_kv"]["shapes"][0].update(bytes_per_second=0.79 * 4.3e12)),
+                         ["decode, 64 x 1024, fp8"])  # fmt: skip
+        self.assertEqual(missed(lambda facts: facts["decode_fp8_kv"]["batch 256"].update(decode=step(0.01125))),
+                         ["step of batch 256, fp8 cache at 1024 tokens"])  # fmt: skip
+        self.assertEqual(missed(lambda facts: facts["decode_fp8_kv"]["batch 256"].update(decode=step(0.01601))),
+                         ["step of batch 256, fp8 cache at 1024 tokens", "fp8 cache against bf16, batch 256"])  # fmt: skip
         self.assertEqual(missed(lambda facts: facts["offline"].update({"128/128": output(18800)})), ["bf16 128/128, batch 256"])
         self.assertEqual(missed(lambda facts: facts["offline_fp8"].update({"128/128": output(30300)})), ["fp8 against bf16, 128/128"])
         few = "8 of rank 16: added to a step of 16.00 ms"
@@ -255,7 +268,8 @@ class Rehearsal(unittest.TestCase):
     lorry = Path()
 
     def test_the_benchmarks_run_and_are_judged(self):
-        names = ["attention", "decode", "decode_plain", "offline", "offline_fp8", "adapters", "adapters_loop", "loading"]
+        names = ["attention", "attention_fp8_kv", "decode", "decode_plain", "decode_fp8_kv", "offline", "offline_fp8", "adapters",
+                 "adapters_loop", "loading"]  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "report"
             command = [str(ROOT / "ops" / "gpu-check"), "--rehearse", str(self.lorry), "--report", str(report)]

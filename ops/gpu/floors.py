@@ -40,9 +40,10 @@ class Shape:
     def head_weights(self) -> int:
         return self.hidden * self.vocabulary
 
-    def token_bytes(self) -> int:
-        """Of one token's keys and values."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * BFLOAT16_BYTES
+    def token_bytes(self, fp8_kv: bool = False) -> int:
+        """Of one token's keys and values; as fp8 each head's have a float32 scale."""
+        head = self.head_dim + 4 if fp8_kv else self.head_dim * BFLOAT16_BYTES
+        return 2 * self.layers * self.kv_heads * head
 
     def rank_weights(self) -> int:
         """Of an adapter, for each of its ranks."""
@@ -61,10 +62,10 @@ def matmul_seconds(shape: Shape, limits: Limits, rows: int, head_rows: int, fp8:
     )
 
 
-def decode_seconds(shape: Shape, limits: Limits, rows: int, context: float, fp8: bool = False) -> float:
+def decode_seconds(shape: Shape, limits: Limits, rows: int, context: float, fp8: bool = False, fp8_kv: bool = False) -> float:
     """Of a step in which each of `rows` sequences of `context` tokens draws one."""
     operations = rows * context * shape.layers * 4 * shape.heads * shape.head_dim
-    return matmul_seconds(shape, limits, rows, rows, fp8) + limits.seconds(rows * context * shape.token_bytes(), operations)
+    return matmul_seconds(shape, limits, rows, rows, fp8) + limits.seconds(rows * context * shape.token_bytes(fp8_kv), operations)
 
 
 def prefill_seconds(shape: Shape, limits: Limits, tokens: int, prompts: int, fp8: bool = False) -> float:

@@ -34,8 +34,7 @@ def step_of(decode: dict) -> float:
     return decode["step"]["p50_seconds"]
 
 
-def attention_rows(parts: dict) -> list[Row]:
-    facts = parts["attention"]
+def shape_rows(facts: dict) -> list[Row]:
     limits = limits_of(facts)
     rows = []
     for shape in facts["shapes"]:
@@ -52,14 +51,39 @@ def attention_rows(parts: dict) -> list[Row]:
     return rows
 
 
+def attention_rows(parts: dict) -> list[Row]:
+    return shape_rows(parts["attention"])
+
+
+def attention_fp8_kv_rows(parts: dict) -> list[Row]:
+    """Of half the bytes, so that the same share of the limit is twice the tokens."""
+    return shape_rows(parts["attention_fp8_kv"])
+
+
+def step_row(what: str, result: dict, fp8_kv: bool = False) -> Row:
+    decode = result["decode"]
+    step = step_of(decode)
+    floor = decode_seconds(LLAMA_8B, limits_of(result), decode["rows"], decode["context_tokens"], fp8_kv=fp8_kv)
+    return Row(f"step of {what} at {decode['context_tokens']:.0f} tokens", milliseconds(step), milliseconds(floor), percent(floor / step),
+               ">= 80 %", floor / step >= 0.8)  # fmt: skip
+
+
+def decode_fp8_kv_rows(parts: dict) -> list[Row]:
+    rows = []
+    for name, result in parts["decode_fp8_kv"].items():
+        rows.append(step_row(f"{name}, fp8 cache", result, fp8_kv=True))
+        wide = parts.get("decode", {}).get(name)
+        if wide:
+            ratio = step_of(wide["decode"]) / step_of(result["decode"])
+            rows.append(Row(f"fp8 cache against bf16, {name}", f"{ratio:.2f} times", "", "", "faster", ratio > 1.0))
+    return rows
+
+
 def decode_rows(parts: dict) -> list[Row]:
     rows = []
     for name, result in parts["decode"].items():
-        decode = result["decode"]
-        step = step_of(decode)
-        floor = decode_seconds(LLAMA_8B, limits_of(result), decode["rows"], decode["context_tokens"])
-        rows.append(Row(f"step of {name} at {decode['context_tokens']:.0f} tokens", milliseconds(step), milliseconds(floor),
-                        percent(floor / step), ">= 80 %", floor / step >= 0.8))  # fmt: skip
+        step = step_of(result["decode"])
+        rows.append(step_row(name, result))
         gap = result["idle_seconds"] / result["steps"]
         rows.append(Row(f"GPU without work between steps, {name}", milliseconds(gap), "", f"{percent(gap / step)} of a step", "< 3 %",
                         gap / step < 0.03))  # fmt: skip
@@ -184,8 +208,10 @@ def baselines_adapters_rows(parts: dict) -> list[Row]:
 # By part; each is given what all parts measured.
 ROWS = {
     "attention": attention_rows,
+    "attention_fp8_kv": attention_fp8_kv_rows,
     "decode": decode_rows,
     "decode_plain": decode_plain_rows,
+    "decode_fp8_kv": decode_fp8_kv_rows,
     "offline": offline_rows,
     "offline_fp8": offline_fp8_rows,
     "adapters": adapters_rows,

@@ -138,19 +138,31 @@ def throughput(work: Work, requests: int, batch: int, prompt: int, output: int, 
     return result
 
 
-def attention(work: Work) -> dict:
+def narrow_cache(work: Work) -> tuple:
+    return ("--kv-dtype", "fp8" if work.device == "cuda" else "int8")
+
+
+def attention(work: Work, more: tuple = ()) -> dict:
     return with_limits([work.lorry, "bench", "attention", "--random-weights", work.shape, "--device", work.device, "--batch",
                         ",".join(map(str, work.batches)), "--context", work.context, "--prompt", ",".join(map(str, work.prompts)),
-                        "--step-tokens", max(work.prompts)])  # fmt: skip
+                        "--step-tokens", max(work.prompts), *more])  # fmt: skip
 
 
-def decode(work: Work) -> dict:
-    return {f"batch {batch}": throughput(work, batch, batch, work.context, work.decoded) for batch in work.batches}
+def attention_fp8_kv(work: Work) -> dict:
+    return attention(work, narrow_cache(work))
+
+
+def decode(work: Work, more: tuple = ()) -> dict:
+    return {f"batch {batch}": throughput(work, batch, batch, work.context, work.decoded, more) for batch in work.batches}
+
+
+def decode_fp8_kv(work: Work) -> dict:
+    return decode(work, narrow_cache(work))
 
 
 def decode_plain(work: Work) -> dict:
     """The same without graphs: what these save."""
-    return {f"batch {batch}": throughput(work, batch, batch, work.context, work.decoded, ("--graph-memory", "0")) for batch in work.batches}
+    return decode(work, ("--graph-memory", "0"))
 
 
 def offline(work: Work, more: tuple = ()) -> dict:
@@ -211,5 +223,6 @@ def baselines_adapters(work: Work) -> dict:
 
 
 PARTS = {part.__name__: part
-         for part in (device, kernels, goldens, invariance, memcheck, racecheck, example, loss, matmul, attention, decode, decode_plain,
-                      offline, offline_fp8, adapters, adapters_loop, loading, baselines, baselines_adapters)}  # fmt: skip
+         for part in (device, kernels, goldens, invariance, memcheck, racecheck, example, loss, matmul, attention, attention_fp8_kv, decode,
+                      decode_plain, decode_fp8_kv, offline, offline_fp8, adapters, adapters_loop, loading, baselines,
+                      baselines_adapters)}  # fmt: skip
