@@ -25,6 +25,7 @@ private:
     std::string device_ = "cpu";
     std::string model_;  // whose shapes the GPU multiplies; empty: those of random_weights_
     std::vector<std::string> random_weights_ = {"llama-3.1-8b"};
+    std::string quantize_ = "none";
     TuneShape shape_;
     bool json_ = false;
 };
@@ -37,6 +38,9 @@ void BenchTuneCommand::declare(CLI::App& app) {
     app.add_option("--random-weights", random_weights_, "cuda: instead of --model, models of these shapes")
         ->delimiter(',')
         ->check(CLI::IsMember(random_model_names()))
+        ->capture_default_str();
+    app.add_option("--quantize", quantize_, "cuda: fp8: what --quantize fp8 multiplies, instead of bfloat16")
+        ->check(CLI::IsMember({"none", "fp8"}))
         ->capture_default_str();
     app.add_option("--threads", shape_.threads, "0: as many as this process may use")->check(CLI::Range(0, 1024))->capture_default_str();
     app.add_option("--seconds", shape_.seconds, "for each line of the table; of all runs in that time the fastest counts")
@@ -75,8 +79,9 @@ void BenchTuneCommand::tune_cuda() const {
     } else {
         for (const std::string& name : random_weights_) configs.push_back(random_model_config(name));
     }
+    const kernels::Format inputs = quantize_ == "fp8" ? kernels::Format::fp8_rows : kernels::Format::bfloat16;
     std::cerr << "some minutes, in which nothing else should use the GPU …\n";
-    const kernels::cuda::Tuning tuning = kernels::cuda::tune_matmuls(matmul_shapes(configs));
+    const kernels::cuda::Tuning tuning = kernels::cuda::tune_matmuls(matmul_shapes(configs, inputs));
     std::cout << (json_ ? matmuls_json(tuning).dump() + "\n" : show_matmuls(tuning));
 }
 

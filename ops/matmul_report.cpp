@@ -25,15 +25,19 @@ using schema::Json;
 // Decoding alone and in batches, and prefill.
 constexpr std::array<std::int64_t, 4> shown_rows = {16, 64, 256, 2048};
 
+bool is_fp8(const MatmulShape& shape) { return shape.inputs == kernels::Format::fp8_rows; }
+
 Work work_of(const MatmulShape& shape, std::int64_t rows) {
     const auto real = [](std::int64_t number) { return static_cast<double>(number); };
-    return {.bytes = 2.0 * real((shape.out_features + rows) * shape.in_features) + 4.0 * real(rows * shape.out_features),
+    const double element = is_fp8(shape) ? 1.0 : 2.0;
+    return {.bytes = element * real((shape.out_features + rows) * shape.in_features) + 4.0 * real(rows * shape.out_features),
             .operations = 2.0 * real(rows * shape.out_features * shape.in_features)};
 }
 
-// Of the time that the chip's memory or its arithmetic takes at least.
-double share_of_limit(const Tuning& tuning, const Work& work, double seconds) {
-    return std::max(work.bytes / tuning.rates.copied_per_second, work.operations / tuning.rates.operations_per_second) / seconds;
+// Of the time that the chip's memory or its arithmetic takes at least; fp8 is multiplied twice as fast, as chips that have it promise.
+double share_of_limit(const Tuning& tuning, const MatmulShape& shape, const Work& work, double seconds) {
+    const double operations_per_second = tuning.rates.operations_per_second * (is_fp8(shape) ? 2.0 : 1.0);
+    return std::max(work.bytes / tuning.rates.copied_per_second, work.operations / operations_per_second) / seconds;
 }
 
 double seconds_of(const TunedMatmul& matmul, std::size_t bucket) {
@@ -42,7 +46,9 @@ double seconds_of(const TunedMatmul& matmul, std::size_t bucket) {
     return *seconds;
 }
 
-std::string name_of(const MatmulShape& shape) { return fmt::format("{} x {}", shape.out_features, shape.in_features); }
+std::string name_of(const MatmulShape& shape) {
+    return fmt::format("{} x {}{}", shape.out_features, shape.in_features, is_fp8(shape) ? " fp8" : "");
+}
 
 std::map<std::string, std::int64_t> refusals_of(const TunedMatmul& matmul) {
     std::map<std::string, std::int64_t> counts;
@@ -76,13 +82,15 @@ std::string row_text(const MatmulRow& row) {
 
 }  // namespace
 
-std::vector<MatmulShape> matmul_shapes(std::span<const engine::ModelConfig> configs) {
+std::vector<MatmulShape> matmul_shapes(std::span<const engine::ModelConfig> configs, kernels::Format inputs) {
+    const std::int64_t multiple = kernels::cuda::features_multiple(inputs);
     std::vector<MatmulShape> shapes;
     for (const engine::ModelConfig& config : configs) {
         for (const engine::LinearModule& module : engine::layout_of(config).linears) {
-            const MatmulShape shape{kernels::Format::bfloat16, engine::out_features_of(config, module.projection), module.in_features};
+            const MatmulShape shape{inputs, engine::out_features_of(config, module.projection), module.in_features};
+            if (is_fp8(shape) && module.projection == engine::Projection::head) continue;
             const bool is_known = std::ranges::find(shapes, shape) != shapes.end();
-            if (!is_known && shape.out_features % 8 == 0 && shape.in_features % 8 == 0) shapes.push_back(shape);
+            if (!is_known && shape.out_features % multiple == 0 && shape.in_features % multiple == 0) shapes.push_back(shape);
         }
     }
     return shapes;
@@ -122,7 +130,7 @@ std::string show_matmuls(const Tuning& tuning) {
             const Work work = work_of(matmul.shape, matmul.buckets[bucket]);
             rows.push_back({name_of(matmul.shape), fmt::format("{}", matmul.buckets[bucket]), fmt::format("{:.1f}", seconds * 1e6),
                             fmt::format("{:.0f}", work.bytes / seconds * 1e-9), fmt::format("{:.1f}", work.operations / seconds * 1e-12),
-                            fmt::format("{:.0f} %", 100.0 * share_of_limit(tuning, work, seconds)),
+                            fmt::format("{:.0f} %", 100.0 * share_of_limit(tuning, matmul.shape, work, seconds)),
                             fmt::format("{:.2f}", matmul.own_seconds[bucket] / seconds), matmul.candidates[matmul.chosen[bucket]].name});
         }
     }
@@ -150,11 +158,12 @@ Json matmuls_json(const Tuning& tuning) {
                                        {"own_seconds", matmul.own_seconds[bucket]},
                                        {"bytes_per_second", work.bytes / seconds},
                                        {"operations_per_second", work.operations / seconds},
-                                       {"share_of_limit", share_of_limit(tuning, work, seconds)},
+                                       {"share_of_limit", share_of_limit(tuning, matmul.shape, work, seconds)},
                                        {"algorithm", matmul.candidates[matmul.chosen[bucket]].name}}));
         }
         const auto gain = gain_of(matmul);
-        matmuls.push(Json::object({{"out_features", matmul.shape.out_features},
+        matmuls.push(Json::object({{"inputs", kernels::name_of(matmul.shape.inputs)},
+                                   {"out_features", matmul.shape.out_features},
                                    {"in_features", matmul.shape.in_features},
                                    {"candidates", static_cast<std::int64_t>(matmul.candidates.size())},
                                    {"refused", std::move(refused)},

@@ -13,8 +13,9 @@
 
 namespace lorry::ops {
 
-// The matmuls of these models, each shape once; without those that the table cannot hold (features that are no multiples of 8).
-std::vector<kernels::cuda::MatmulShape> matmul_shapes(std::span<const engine::ModelConfig> configs);
+// The matmuls of these models over such inputs, each shape once; without those that the table cannot hold (features that are no multiples
+// of 8, or of 16), and of fp8_rows without heads, which stay wide.
+std::vector<kernels::cuda::MatmulShape> matmul_shapes(std::span<const engine::ModelConfig> configs, kernels::Format inputs);
 
 // How many times as fast as our own kernel: the geometric mean over the buckets. nullopt: no candidate serves the shape.
 std::optional<double> gain_of(const kernels::cuda::TunedMatmul& matmul);

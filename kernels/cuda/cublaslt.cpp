@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/cuda/kernels.h"
 #include "schema/check.h"
 
 namespace lorry::kernels::cuda {
@@ -16,8 +17,8 @@ constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 constexpr std::uint32_t row_alignment = 16;  // bytes
 
 lt::Type type_of(Format format) {
-    CHECK(format == Format::bfloat16, "cuBLASLt multiplies bfloat16 here");
-    return lt::Type::bfloat16;
+    CHECK(format == Format::bfloat16 || format == Format::fp8_rows, "cuBLASLt multiplies bfloat16 and fp8 here");
+    return format == Format::bfloat16 ? lt::Type::bfloat16 : lt::Type::e4m3;
 }
 
 lt::Algorithm algorithm_of(const MatmulAlgorithm& words) { return {.data = words}; }
@@ -51,13 +52,21 @@ CublasLt::Descriptors CublasLt::descriptors_of(const CublasLtTask& task) const {
                      .weight = layout(inputs, in_features, out_features, task.weight_stride),
                      .in = layout(inputs, in_features, rows, task.in_stride),
                      .out = layout(lt::Type::float32, out_features, rows, task.out_stride)};
-    const auto transposed = lt::Operation::transposed;
-    check(functions_.matmul_desc_set_attribute(made.matmul.get(), lt::MatmulAttribute::transpose_a, &transposed, sizeof(transposed)),
-          "describing a matmul");
+    const auto set = [&](lt::MatmulAttribute attribute, auto value) {
+        check(functions_.matmul_desc_set_attribute(made.matmul.get(), attribute, &value, sizeof(value)), "describing a matmul");
+    };
+    set(lt::MatmulAttribute::transpose_a, lt::Operation::transposed);
+    if (task.shape.inputs == Format::fp8_rows) {
+        set(lt::MatmulAttribute::scale_mode_a, lt::ScaleMode::outer_vector);
+        set(lt::MatmulAttribute::scale_mode_b, lt::ScaleMode::outer_vector);
+        set(lt::MatmulAttribute::scale_a, static_cast<const void*>(task.weight_scales));
+        set(lt::MatmulAttribute::scale_b, static_cast<const void*>(row_scales_.data()));
+    }
     return made;
 }
 
-CublasLt::CublasLt(const lt::Functions& functions) : functions_(functions), workspace_(workspace_bytes) {
+CublasLt::CublasLt(const lt::Functions& functions)
+    : functions_(functions), workspace_(workspace_bytes), row_scales_(static_cast<std::size_t>(matmul_rows_max) * sizeof(float)) {
     check(functions_.create(&handle_), "starting it");
 }
 
@@ -79,6 +88,14 @@ bool CublasLt::takes(const CublasLtTask& task, const MatmulAlgorithm& words) con
 
 void CublasLt::multiply(const CublasLtTask& task, const MatmulAlgorithm& words, cudaStream_t stream) const {
     const Descriptors with = descriptors_of(task);
+    if (task.shape.inputs == Format::fp8_rows) {
+        CHECK(task.rows <= matmul_rows_max, "rows of fp8 have room for their scales");
+        run_gather_scales({.scales = reinterpret_cast<float*>(row_scales_.data()),
+                           .rows = {const_cast<void*>(task.in), task.shape.inputs, task.in_stride},
+                           .row_count = static_cast<int>(task.rows),
+                           .columns = static_cast<int>(task.shape.in_features)},
+                          stream);
+    }
     const lt::Algorithm algorithm = algorithm_of(words);
     const float alpha = 1.0F;
     const float beta = task.accumulate ? 1.0F : 0.0F;

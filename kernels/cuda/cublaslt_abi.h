@@ -12,15 +12,23 @@
 namespace lorry::kernels::cuda::lt {
 
 enum class Status : int { success = 0, invalid_value = 7, not_supported = 15 };  // cublasStatus_t; any other is a failure too
-enum class Type : int { float32 = 0, bfloat16 = 14 };                            // cudaDataType: CUDA_R_32F, CUDA_R_16BF
+enum class Type : int { float32 = 0, bfloat16 = 14, e4m3 = 28 };                 // cudaDataType: CUDA_R_32F, _16BF, _8F_E4M3
 enum class Compute : int { float32 = 68 };                                       // cublasComputeType_t: CUBLAS_COMPUTE_32F
 enum class Operation : std::int32_t { plain = 0, transposed = 1 };               // cublasOperation_t
 
-enum class MatmulAttribute : int { transpose_a = 3 };  // cublasLtMatmulDescAttributes_t; takes an Operation
-enum class PreferenceAttribute : int {                 // cublasLtMatmulPreferenceAttributes_t
-    workspace_bytes_max = 1,                           // std::uint64_t
-    reduction_schemes = 3,                             // std::uint32_t, bits of ReductionScheme
-    alignment_a = 5,                                   // std::uint32_t, bytes, as the next three
+enum class MatmulAttribute : int {  // cublasLtMatmulDescAttributes_t
+    transpose_a = 3,                // Operation
+    scale_a = 17,                   // const void*, on the device, as the next
+    scale_b = 18,
+    scale_mode_a = 31,  // ScaleMode, as the next; since 12.8
+    scale_mode_b = 32,
+};
+// cublasLtMatmulMatrixScale_t. outer_vector: a float32 for each column of op(a)', or of b, multiplied after the sum; since 12.9, for e4m3.
+enum class ScaleMode : std::int32_t { outer_vector = 3 };
+enum class PreferenceAttribute : int {  // cublasLtMatmulPreferenceAttributes_t
+    workspace_bytes_max = 1,            // std::uint64_t
+    reduction_schemes = 3,              // std::uint32_t, bits of ReductionScheme
+    alignment_a = 5,                    // std::uint32_t, bytes, as the next three
     alignment_b = 6,
     alignment_c = 7,
     alignment_d = 8,

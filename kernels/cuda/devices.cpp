@@ -70,8 +70,8 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
     // The float32 weights of strict parity are multiplied by our own kernel alone.
     if (options.weights == Format::float32) return std::make_unique<cuda::CudaBackend>(options);
     static_cast<void>(cuda::choose_device());
-    auto matmuls =
-        cuda::choose_matmuls(cuda::committed_rows(), cuda::chip_of_device(), [] { return cuda::open_cublaslt(cuda::cublaslt_places()); });
+    auto matmuls = cuda::choose_matmuls(cuda::committed_rows(), cuda::chip_of_device(), options.quantize,
+                                        [] { return cuda::open_cublaslt(cuda::cublaslt_places()); });
     return std::make_unique<cuda::CudaBackend>(options, std::move(matmuls));
 }
 

@@ -18,6 +18,9 @@ struct View {
     Format format = Format::float32;
     std::int64_t stride = 0;
     bool operator==(const View&) const = default;
+
+    std::size_t element_bytes() const { return format == Format::fp8_rows ? 1 : bytes_of(format); }
+    std::size_t row_bytes() const { return static_cast<std::size_t>(stride) * element_bytes(); }
 };
 
 struct EmbedTask {
@@ -203,6 +206,15 @@ struct QuantizeTask {
     bool operator==(const QuantizeTask&) const = default;
 };
 void run_quantize(const QuantizeTask& task, cudaStream_t stream);
+
+// scales[i] = that of row i.
+struct GatherScalesTask {
+    float* scales = nullptr;
+    View rows;  // fp8
+    int row_count = 0;
+    int columns = 0;
+};
+void run_gather_scales(const GatherScalesTask& task, cudaStream_t stream);
 
 // out = in, rounded once.
 struct WidenTask {

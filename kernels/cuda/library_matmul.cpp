@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/cuda/fp8.h"
 #include "kernels/cuda/shapes.h"
 
 namespace lorry::kernels::cuda {
@@ -14,13 +15,18 @@ namespace {
 constexpr std::size_t alignment = 16;  // bytes, of each row
 
 bool is_aligned(const View& view) {
-    return reinterpret_cast<std::uintptr_t>(view.data) % alignment == 0 &&
-           static_cast<std::size_t>(view.stride) * bytes_of(view.format) % alignment == 0;
+    return reinterpret_cast<std::uintptr_t>(view.data) % alignment == 0 && view.row_bytes() % alignment == 0;
+}
+
+// Of a row: its elements, and of fp8 what stands behind them.
+std::size_t used_bytes(const View& view, std::int64_t columns) {
+    if (view.format == Format::fp8_rows) return static_cast<std::size_t>(fp8_scale_offset(columns)) + sizeof(float);
+    return static_cast<std::size_t>(columns) * view.element_bytes();
 }
 
 View rows_from(const View& view, int row) {
     View rows = view;
-    rows.data = static_cast<std::byte*>(view.data) + static_cast<std::size_t>(row * view.stride) * bytes_of(view.format);
+    rows.data = static_cast<std::byte*>(view.data) + static_cast<std::size_t>(row) * view.row_bytes();
     return rows;
 }
 
@@ -54,22 +60,27 @@ void LibraryMatmul::multiply_piece(const MatmulTask& task, std::span<const Matmu
                          .in_stride = task.in.stride,
                          .weight = task.weight.data,
                          .weight_stride = task.weight.stride,
+                         .weight_scales = task.weight_scales,
                          .accumulate = task.accumulate};
     AddSumsTask rest{.out = task.out, .bias = task.bias, .rows = task.rows, .columns = task.out_features};
-    if (bucket - task.rows <= task.spare_rows && is_aligned(task.in) && is_aligned(task.out)) {
+    const bool has_room = bucket - task.rows <= task.spare_rows && is_aligned(task.in) && is_aligned(task.out);
+    if (has_room && (!task.accumulate || adds_sums(product.shape))) {
         library_.multiply(product, algorithm, stream);
         if (task.bias != nullptr) run_add_sums(rest, stream);
         return;
     }
-    // What the padding's rows hold shows in no other row.
-    const std::size_t element = bytes_of(task.in.format);
-    product.in_stride = task.weight.stride;
-    auto* const in = in_scratch_.of<std::byte>(static_cast<std::size_t>(bucket * product.in_stride) * element);
-    check(cudaMemcpy2DAsync(in, static_cast<std::size_t>(product.in_stride) * element, task.in.data,
-                            static_cast<std::size_t>(task.in.stride) * element, static_cast<std::size_t>(task.in_features) * element,
-                            static_cast<std::size_t>(task.rows), cudaMemcpyDeviceToDevice, stream),
-          "copying a matmul's inputs");
-    product.in = in;
+    if (!has_room) {
+        // What the padding's rows hold shows in no other row.
+        const std::size_t row = used_bytes(task.in, task.in_features);
+        View in = task.in;
+        in.stride = round_up(static_cast<std::int64_t>(row / in.element_bytes()), in_features_multiple);
+        in.data = in_scratch_.of<std::byte>(static_cast<std::size_t>(bucket) * in.row_bytes());
+        check(cudaMemcpy2DAsync(in.data, in.row_bytes(), task.in.data, task.in.row_bytes(), row, static_cast<std::size_t>(task.rows),
+                                cudaMemcpyDeviceToDevice, stream),
+              "copying a matmul's inputs");
+        product.in = in.data;
+        product.in_stride = in.stride;
+    }
     product.out_stride = round_up(task.out_features, alignment / sizeof(float));
     product.out = sums_scratch_.of<float>(static_cast<std::size_t>(bucket * product.out_stride));
     product.accumulate = false;
@@ -79,7 +90,24 @@ void LibraryMatmul::multiply_piece(const MatmulTask& task, std::span<const Matmu
     run_add_sums(rest, stream);
 }
 
-MatmulChoice choose_matmuls(std::span<const MatmulRow> rows, const MatmulChip& chip, const OpenLibrary& open) {
+namespace {
+
+// Why projections of fp8 are multiplied by our own kernel where the library multiplies other shapes; empty: they are not.
+std::string fp8_note(std::span<const MatmulRow> rows, const MatmulChip& chip, std::size_t version) {
+    if (version < fp8_library_least) {
+        return fmt::format("; fp8 by own kernels, as it takes cuBLASLt {}, which has scales for each row: install that or a later one",
+                           version_text(fp8_library_least));
+    }
+    const auto is_its = [&](const MatmulRow& row) {
+        return row.chip == chip && row.library == version && row.shape.inputs == Format::fp8_rows;
+    };
+    if (std::ranges::any_of(rows, is_its)) return "";
+    return "; fp8 by own kernels, as there are no rows of it: `lorry bench tune --device cuda --quantize fp8` measures them";
+}
+
+}  // namespace
+
+MatmulChoice choose_matmuls(std::span<const MatmulRow> rows, const MatmulChip& chip, Quantization quantize, const OpenLibrary& open) {
     constexpr const char* own = "own kernels, as ";
     const auto has_chip = [&](const MatmulRow& row) { return row.chip == chip; };
     const auto first = std::ranges::find_if(rows, has_chip);
@@ -98,7 +126,8 @@ MatmulChoice choose_matmuls(std::span<const MatmulRow> rows, const MatmulChip& c
                                      own, version_text(first->library), version_text(version))};
     }
     return {std::make_unique<LibraryMatmul>(*functions, *std::move(table)),
-            fmt::format("cuBLASLt {} for the shapes in kernels/cuda/matmul_table.cpp, own kernels for others", version_text(version))};
+            fmt::format("cuBLASLt {} for the shapes in kernels/cuda/matmul_table.cpp, own kernels for others{}", version_text(version),
+                        quantize == Quantization::fp8 ? fp8_note(rows, chip, version) : "")};
 }
 
 }  // namespace lorry::kernels::cuda

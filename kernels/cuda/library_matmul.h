@@ -2,7 +2,8 @@
 // algorithm of the table, adds biases. Used by CudaBackend on the engine's thread.
 //
 // A row's bits are the same whether it was padded in place or in a copy: the library adds its sum to what is there as add_sums does (the
-// table's algorithms were tried for that), and the bias comes after both.
+// table's algorithms were tried for that), and the bias comes after both. Of fp8 it is not asked to, as a scale and what is added may share
+// one rounding.
 #pragma once
 
 #include <array>
@@ -47,8 +48,8 @@ struct MatmulChoice {
     std::unique_ptr<LibraryMatmul> library;  // null: our own kernel multiplies everything
     std::string note;
 };
-// `open` is called only if the chip has rows.
+// `open` is called only if the chip has rows. quantize: what projections are, for the note.
 using OpenLibrary = std::function<Expected<lt::Functions, std::string>()>;
-MatmulChoice choose_matmuls(std::span<const MatmulRow> rows, const MatmulChip& chip, const OpenLibrary& open);
+MatmulChoice choose_matmuls(std::span<const MatmulRow> rows, const MatmulChip& chip, Quantization quantize, const OpenLibrary& open);
 
 }  // namespace lorry::kernels::cuda

@@ -67,7 +67,11 @@ std::optional<std::string> fault_of(std::span<const MatmulRow> rows) {
         const bool begins = i == 0 || !is_same(rows[i - 1]);
         const bool ends = i + 1 == rows.size() || !is_same(rows[i + 1]);
         if (begins && !done.insert(key).second) return name + " is there twice";
-        if (row.shape.out_features % 8 != 0 || row.shape.in_features % 8 != 0) return name + " has features that are no multiples of 8";
+        const std::int64_t multiple = features_multiple(row.shape.inputs);
+        if (row.shape.out_features % multiple != 0 || row.shape.in_features % multiple != 0)
+            return fmt::format("{} has features that are no multiples of {}", name, multiple);
+        if (row.shape.inputs == Format::fp8_rows && row.library < fp8_library_least)
+            return fmt::format("{} is fp8 for cuBLASLt {}, which has no scales for it", name, version_text(row.library));
         if (!begins && row.range.rows_max <= rows[i - 1].range.rows_max) return name + " has ranges that do not ascend";
         if (matmul_bucket(row.range.rows_max) != row.range.rows_max) return name + " has a range that ends within a bucket";
         if (ends && row.range.rows_max != matmul_rows_max)

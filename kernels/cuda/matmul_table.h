@@ -18,7 +18,7 @@
 
 namespace lorry::kernels::cuda {
 
-// y = W x for rows of this format.
+// y = W x for rows of this format: bfloat16, or fp8_rows.
 struct MatmulShape {
     Format inputs = Format::bfloat16;
     std::int64_t out_features = 0;
@@ -60,8 +60,15 @@ std::optional<MatmulTable> table_of(std::span<const MatmulRow> rows, const Matmu
 // The range that serves so many rows, at most matmul_rows_max.
 const MatmulRange& range_of(std::span<const MatmulRange> ranges, std::int64_t rows);
 
+// Of which the features of a shape are multiples: a row then begins at 16 bytes.
+constexpr std::int64_t features_multiple(Format inputs) { return inputs == Format::fp8_rows ? 16 : 8; }
+// Whether the library may add the sums of such a shape to what is there.
+constexpr bool adds_sums(const MatmulShape& shape) { return shape.inputs != Format::fp8_rows; }
+// The first version that multiplies fp8 with a scale for each row and output.
+constexpr std::size_t fp8_library_least = 120900;
+
 // What is wrong with the table, for people: a shape twice, ranges that do not ascend to matmul_rows_max, a range that ends within a bucket,
-// features that are no multiples of 8 (of which a row begins at 16 bytes). nullopt: nothing.
+// features that are no multiples, fp8 by a version that has no scales for it. nullopt: nothing.
 std::optional<std::string> fault_of(std::span<const MatmulRow> rows);
 
 std::string version_text(std::size_t library);  // "13.1.0"

@@ -1,5 +1,5 @@
 // What only moves, adds or converts rows: embedding, the rows that sample, biases of row groups, sums and biases after a matmul, fp8 and
-// back. A block per row.
+// back. A block per row, but a thread for its scale.
 #include <type_traits>
 
 #include "kernels/cuda/device.h"
@@ -52,6 +52,11 @@ __global__ void quantize(QuantizeTask task) {
         if (i < task.columns) codes[i] = to_fp8(x * inverse);
     }
     if (thread_in_block() == 0) *scale_of(codes, task.columns) = scale;
+}
+
+__global__ void gather_scales(GatherScalesTask task) {
+    const std::int64_t row = block().x * block_threads() + thread_in_block();
+    if (row < task.row_count) task.scales[row] = *scale_of(static_cast<const Fp8*>(task.rows.data) + row * task.rows.stride, task.columns);
 }
 
 template <class T>
@@ -110,6 +115,13 @@ void run_quantize(const QuantizeTask& task, cudaStream_t stream) {
             .threads = threads_for(task.columns, threads_most),
             .shared_bytes = sizeof(RowScratch),
             .stream = stream},
+           task);
+}
+
+void run_gather_scales(const GatherScalesTask& task, cudaStream_t stream) {
+    const int threads = threads_for(task.row_count, threads_most);
+    launch(gather_scales,
+           {.blocks = {static_cast<int>(ceil_div(task.row_count, threads))}, .threads = threads, .shared_bytes = 0, .stream = stream},
            task);
 }
 

@@ -13,6 +13,7 @@
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/cublaslt_library.h"
 #include "kernels/cuda/devices.h"
+#include "kernels/cuda/fp8.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/memory.h"
 
@@ -21,9 +22,12 @@ namespace lorry::kernels::cuda {
 namespace {
 
 constexpr std::int64_t probes = 16;  // rows that are in each bucket: as many as the least holds
-// Sums that end around 1, in float32 but in another order and as tensor cores round; one that is kept in bfloat16 is off by twice that.
-constexpr float tolerance = 1e-3F;
+// Sums that end around 1, in float32 but in another order and as tensor cores round; one that is kept in bfloat16 is off by twice that. Of
+// fp8 they round coarser: 9.0 adds up 13 bits for a while.
+float tolerance_of(Format inputs) { return inputs == Format::fp8_rows ? 4e-3F : 1e-3F; }
 constexpr int runs_max = 200;
+// Codes of fp8, before their scales: hardly one in a million is beyond the largest.
+constexpr float fp8_deviation = 90.0F;
 constexpr std::size_t noise_elements = std::size_t{1} << 20;
 constexpr std::size_t alignment = 256;  // bytes, of one weight among those that are walked through
 
@@ -58,19 +62,26 @@ std::uint16_t bfloat16_bits(float x) {
     return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U);
 }
 
-// Normal bfloat16 numbers, the same ones over and over.
-DeviceMemory noise(std::size_t elements, float deviation, std::uint64_t seed, const Stream& stream) {
+// Normal numbers as narrow_of makes them, the same ones over and over.
+template <class Narrow>
+DeviceMemory noise(std::size_t bytes, float deviation, std::uint64_t seed, const Stream& stream, const Narrow& narrow_of) {
     std::mt19937_64 random(seed);
     std::normal_distribution<float> normal(0.0F, deviation);
-    std::vector<std::uint16_t> block(std::min(elements, noise_elements));
-    std::generate(block.begin(), block.end(), [&] { return bfloat16_bits(normal(random)); });
-    DeviceMemory memory(elements * sizeof(std::uint16_t));
-    for (std::size_t done = 0; done < memory.bytes(); done += block.size() * sizeof(std::uint16_t)) {
-        const std::size_t bytes = std::min(block.size() * sizeof(std::uint16_t), memory.bytes() - done);
-        check(cudaMemcpyAsync(memory.data() + done, block.data(), bytes, cudaMemcpyHostToDevice, stream.get()), "copying noise");
+    std::vector<decltype(narrow_of(0.0F))> block(std::min(bytes / sizeof(narrow_of(0.0F)), noise_elements));
+    std::generate(block.begin(), block.end(), [&] { return narrow_of(normal(random)); });
+    const std::size_t block_bytes = block.size() * sizeof(block.front());
+    DeviceMemory memory(bytes);
+    for (std::size_t done = 0; done < bytes; done += block_bytes) {
+        check(
+            cudaMemcpyAsync(memory.data() + done, block.data(), std::min(block_bytes, bytes - done), cudaMemcpyHostToDevice, stream.get()),
+            "copying noise");
     }
     stream.wait();
     return memory;
+}
+DeviceMemory noise(Format format, std::size_t bytes, float deviation, std::uint64_t seed, const Stream& stream) {
+    if (format == Format::fp8_rows) return noise(bytes, fp8_deviation, seed, stream, fp8_of);
+    return noise(bytes, deviation, seed, stream, bfloat16_bits);
 }
 
 template <class T>
@@ -86,12 +97,24 @@ class ShapeTuner {
 public:
     ShapeTuner(const CublasLt& library, const Stream& stream, const MatmulShape& shape, const TuneOptions& options)
         : library_(library), stream_(stream), shape_(shape), options_(options), stride_(round_up(shape.in_features, in_features_multiple)) {
-        const std::size_t weight_bytes = static_cast<std::size_t>(shape.out_features * stride_) * sizeof(std::uint16_t);
+        const bool is_fp8 = shape.inputs == Format::fp8_rows;
+        // As ops write them: rows of fp8 in the place of rows of float32.
+        in_stride_ = is_fp8 ? shape.in_features * static_cast<std::int64_t>(bytes_of(shape.inputs)) : stride_;
+        const std::size_t weight_bytes = static_cast<std::size_t>(shape.out_features) * view(nullptr, stride_).row_bytes();
         weight_stride_ = (weight_bytes + alignment - 1) / alignment * alignment;
         weight_count_ = std::max<std::size_t>(1, options.walked_bytes / weight_stride_);
-        weights_ = noise(weight_count_ * weight_stride_ / sizeof(std::uint16_t), 1.0F / std::sqrt(static_cast<float>(shape.in_features)), 1,
-                         stream);
-        pool_ = noise(static_cast<std::size_t>(options.rows_max * stride_), 1.0F, 2, stream);
+        const float deviation = 1.0F / std::sqrt(static_cast<float>(shape.in_features));
+        weights_ = noise(shape.inputs, weight_count_ * weight_stride_, deviation, 1, stream);
+        const std::size_t row_bytes = view(nullptr, in_stride_).row_bytes();
+        pool_ = noise(shape.inputs, static_cast<std::size_t>(options.rows_max) * row_bytes, 1.0F, 2, stream);
+        if (is_fp8) {
+            weight_scales_ = uploaded(scales(shape.out_features, deviation), stream);
+            const std::vector<float> row_scales = scales(options.rows_max, 1.0F);
+            check(cudaMemcpy2DAsync(pool_.data() + fp8_scale_offset(shape.in_features), row_bytes, row_scales.data(), sizeof(float),
+                                    sizeof(float), row_scales.size(), cudaMemcpyHostToDevice, stream.get()),
+                  "copying scales");
+            stream.wait();
+        }
         in_ = DeviceMemory(pool_.bytes());
         out_ = DeviceMemory(static_cast<std::size_t>(options.rows_max * shape.out_features) * sizeof(float));
         probed_ = DeviceMemory(static_cast<std::size_t>(probes * shape.out_features) * sizeof(float));
@@ -148,15 +171,17 @@ private:
         arrange(rows, 2);
         library_.multiply(task(rows, 0, false), algorithm, stream_.get());
         const std::vector<float> outputs = read_probes();
-        library_.multiply(task(rows, 0, true), algorithm, stream_.get());
-        library_.multiply(task(rows, 0, true), algorithm, stream_.get());
-        const std::vector<float> tripled = read_probes();
         const std::size_t bytes = outputs.size() * sizeof(float);
         for (std::size_t i = 0; i < outputs.size() && !refusal; ++i) {
             // The other way round, a NaN would pass.
-            if (!(std::abs(outputs[i] - own_[i]) <= tolerance * std::max(1.0F, std::abs(own_[i])))) refusal = MatmulRefusal::value;
+            const float off = std::abs(outputs[i] - own_[i]);
+            if (!(off <= tolerance_of(shape_.inputs) * std::max(1.0F, std::abs(own_[i])))) refusal = MatmulRefusal::value;
         }
         if (!refusal && std::memcmp(outputs.data(), elsewhere.data(), bytes) != 0) refusal = MatmulRefusal::place;
+        if (!adds_sums(shape_)) return XXH3_64bits(outputs.data(), bytes);
+        library_.multiply(task(rows, 0, true), algorithm, stream_.get());
+        library_.multiply(task(rows, 0, true), algorithm, stream_.get());
+        const std::vector<float> tripled = read_probes();
         for (std::size_t i = 0; i < outputs.size() && !refusal; ++i) {
             if (tripled[i] != outputs[i] + outputs[i] + outputs[i]) refusal = MatmulRefusal::sum;
         }
@@ -174,8 +199,8 @@ private:
         }
         probe_rows_ = uploaded(probe_row, stream_);
         const DeviceMemory order = uploaded(pool_row, stream_);
-        run_gather({.out = {in_.data(), Format::bfloat16, stride_},
-                    .in = {pool_.data(), Format::bfloat16, stride_},
+        run_gather({.out = view(in_.data(), in_stride_),
+                    .in = view(pool_.data(), in_stride_),
                     .row_of = reinterpret_cast<const std::int32_t*>(order.data()),
                     .rows = static_cast<int>(rows),
                     .columns = static_cast<int>(shape_.in_features)},
@@ -197,6 +222,13 @@ private:
         return outputs;
     }
 
+    View view(void* data, std::int64_t stride) const { return {data, shape_.inputs, stride}; }
+    // Of codes of fp8, so that they end at this deviation; some twice as large as others.
+    static std::vector<float> scales(std::int64_t count, float deviation) {
+        std::vector<float> all(static_cast<std::size_t>(count));
+        for (std::size_t i = 0; i < all.size(); ++i) all[i] = deviation / fp8_deviation * (1.0F + static_cast<float>(i % 8) / 8.0F) / 1.5F;
+        return all;
+    }
     std::byte* weight(int run) const { return weights_.data() + static_cast<std::size_t>(run) % weight_count_ * weight_stride_; }
 
     CublasLtTask task(std::int64_t rows, int run, bool accumulate) const {
@@ -205,16 +237,18 @@ private:
                 .out = reinterpret_cast<float*>(out_.data()),
                 .out_stride = shape_.out_features,
                 .in = in_.data(),
-                .in_stride = stride_,
+                .in_stride = in_stride_,
                 .weight = weight(run),
                 .weight_stride = stride_,
+                .weight_scales = reinterpret_cast<const float*>(weight_scales_.data()),
                 .accumulate = accumulate};
     }
 
     void run_own(std::int64_t rows, int run) const {
         run_matmul({.out = {out_.data(), Format::float32, shape_.out_features},
-                    .in = {in_.data(), Format::bfloat16, stride_},
-                    .weight = {weight(run), Format::bfloat16, stride_},
+                    .in = view(in_.data(), in_stride_),
+                    .weight = view(weight(run), stride_),
+                    .weight_scales = reinterpret_cast<const float*>(weight_scales_.data()),
                     .rows = static_cast<int>(rows),
                     .in_features = static_cast<int>(shape_.in_features),
                     .out_features = static_cast<int>(shape_.out_features)},
@@ -226,10 +260,12 @@ private:
     const Stream& stream_;
     const MatmulShape shape_;
     const TuneOptions options_;
-    const std::int64_t stride_;  // elements, of weights and inputs
+    const std::int64_t stride_;   // elements, of weights
+    std::int64_t in_stride_ = 0;  // of inputs
     std::size_t weight_stride_ = 0;
     std::size_t weight_count_ = 0;
     DeviceMemory weights_;
+    DeviceMemory weight_scales_;  // of fp8
     DeviceMemory pool_;
     DeviceMemory in_;
     DeviceMemory out_;
@@ -250,8 +286,8 @@ double copied_per_second(const Stream& stream, std::size_t bytes) {
 
 double operations_per_second(const CublasLt& library, const Stream& stream, std::int64_t size) {
     const auto elements = static_cast<std::size_t>(size * size);
-    const DeviceMemory in = noise(elements, 1.0F, 3, stream);
-    const DeviceMemory weight = noise(elements, 1.0F, 4, stream);
+    const DeviceMemory in = noise(Format::bfloat16, elements * bytes_of(Format::bfloat16), 1.0F, 3, stream);
+    const DeviceMemory weight = noise(Format::bfloat16, elements * bytes_of(Format::bfloat16), 1.0F, 4, stream);
     const DeviceMemory out(elements * sizeof(float));
     const CublasLtTask task{.shape = {Format::bfloat16, size, size},
                             .rows = size,
@@ -292,6 +328,11 @@ Tuning tune_matmuls(std::span<const MatmulShape> shapes, const TuneOptions& opti
     const Stream stream;
     const CublasLt library(*functions);
     tuning.library = library.version();
+    const auto is_fp8 = [](const MatmulShape& shape) { return shape.inputs == Format::fp8_rows; };
+    if (tuning.library < fp8_library_least && std::ranges::any_of(shapes, is_fp8)) {
+        throw std::runtime_error("cuBLASLt " + version_text(tuning.library) + " has no scales for each row of fp8: install " +
+                                 version_text(fp8_library_least) + " or later");
+    }
     tuning.rates = rates_of(library, stream, options);
     for (const MatmulShape& shape : shapes) tuning.matmuls.push_back(ShapeTuner(library, stream, shape, options).tune());
     return tuning;

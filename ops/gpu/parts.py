@@ -101,10 +101,10 @@ def loss(work: Work) -> dict:
     return facts
 
 
-def matmul(work: Work) -> dict:
+def matmul(work: Work, more: tuple = ()) -> dict:
     """cuBLASLt's algorithms for the shapes of four models against our own kernel, and the rows for kernels/cuda/matmul_table.cpp."""
     tuning = last_json([work.lorry, "bench", "tune", "--device", "cuda", "--random-weights",
-                        "llama-3.1-8b,llama-3.2-1b,qwen2.5-0.5b,smollm2-135m", "--json"])  # fmt: skip
+                        "llama-3.1-8b,llama-3.2-1b,qwen2.5-0.5b,smollm2-135m", *more, "--json"])  # fmt: skip
     facts = {"device": tuning["device"], "cuBLASLt": tuning["library"], "copies": f"{tuning['copied_bytes_per_second'] / 1e9:.0f} GB/s",
              "multiplies": f"{tuning['operations_per_second'] / 1e12:.0f} TFLOP/s"}  # fmt: skip
     for shape in tuning["matmuls"]:
@@ -118,6 +118,10 @@ def matmul(work: Work) -> dict:
     if not any(shape["buckets"] for shape in tuning["matmuls"]):
         raise Failure("cuBLASLt has no algorithm with the same bits for all rows:\n" + json.dumps(facts, indent=1))
     return facts
+
+
+def matmul_fp8(work: Work) -> dict:
+    return matmul(work, ("--quantize", "fp8"))
 
 
 def with_limits(command: list) -> dict:
@@ -223,6 +227,6 @@ def baselines_adapters(work: Work) -> dict:
 
 
 PARTS = {part.__name__: part
-         for part in (device, kernels, goldens, invariance, memcheck, racecheck, example, loss, matmul, attention, attention_fp8_kv, decode,
-                      decode_plain, decode_fp8_kv, offline, offline_fp8, adapters, adapters_loop, loading, baselines,
+         for part in (device, kernels, goldens, invariance, memcheck, racecheck, example, loss, matmul, matmul_fp8, attention,
+                      attention_fp8_kv, decode, decode_plain, decode_fp8_kv, offline, offline_fp8, adapters, adapters_loop, loading, baselines,
                       baselines_adapters)}  # fmt: skip

@@ -24,13 +24,19 @@ using testing::Memory;
 
 constexpr MatmulChip chip{.capability = 90, .processors = 1};  // the emulated device's
 constexpr MatmulShape shape{Format::bfloat16, 24, 40};
+constexpr MatmulShape fp8_shape{Format::fp8_rows, 32, 48};
 
-MatmulRow row(std::int64_t rows_max, CublasLtAlgorithm algorithm = CublasLtAlgorithm::plain) {
-    return {chip, emulation::cublaslt_version, shape, {rows_max, words_of(algorithm)}};
+MatmulRow row(std::int64_t rows_max, CublasLtAlgorithm algorithm = CublasLtAlgorithm::plain, const MatmulShape& of = shape) {
+    return {chip, emulation::cublaslt_version, of, {rows_max, words_of(algorithm)}};
 }
 
 Expected<lt::Functions, std::string> emulated() { return emulation::cublaslt(); }
 Expected<lt::Functions, std::string> not_found() { return open_cublaslt({}); }
+Expected<lt::Functions, std::string> older_library() {
+    lt::Functions functions = emulation::cublaslt();
+    functions.get_version = [] { return std::size_t{120800}; };
+    return functions;
+}
 
 TEST(CublasLtLibrary, IsLookedForByNameThenBesideTheProgramThenInCudasFolder) {
     const std::vector<std::string> places = cublaslt_places();
@@ -66,6 +72,12 @@ TEST(MatmulTable, WhatIsWrongWithOneIsNamed) {
     EXPECT_THAT(fault({row(2048), other, row(2048)}), HasSubstr("24 x 40 is there twice"));
     other.shape.in_features = 33;
     EXPECT_THAT(fault({other}), HasSubstr("32 x 33 has features that are no multiples of 8"));
+    MatmulRow narrow = row(2048, CublasLtAlgorithm::plain, fp8_shape);
+    EXPECT_EQ(fault({row(2048), narrow}), "none");
+    narrow.library = 120800;
+    EXPECT_THAT(fault({narrow}), HasSubstr("32 x 48 is fp8 for cuBLASLt 12.8.0, which has no scales for it"));
+    narrow.shape.in_features = 40;
+    EXPECT_THAT(fault({narrow}), HasSubstr("32 x 40 has features that are no multiples of 16"));
 }
 
 // Pins: a row that is added, changed or taken away changes the fingerprint, and one of another chip does not.
@@ -84,16 +96,17 @@ TEST(MatmulTable, ItsFingerprintIsThatOfTheRowsOfThisChipAndVersion) {
 
 TEST(MatmulChoice, AChipWithoutRowsUsesOurKernelAndOpensNothing) {
     const MatmulChip unknown{.capability = 80, .processors = 108};
-    const MatmulChoice choice = choose_matmuls(std::vector{row(2048)}, unknown, []() -> Expected<lt::Functions, std::string> {
-        ADD_FAILURE() << "opened";
-        return emulation::cublaslt();
-    });
+    const MatmulChoice choice =
+        choose_matmuls(std::vector{row(2048)}, unknown, Quantization::none, []() -> Expected<lt::Functions, std::string> {
+            ADD_FAILURE() << "opened";
+            return emulation::cublaslt();
+        });
     EXPECT_EQ(choice.library, nullptr);
     EXPECT_THAT(choice.note, HasSubstr("has no rows for compute capability 8.0 with 108 processors"));
 }
 
 TEST(MatmulChoice, WithoutTheLibraryOurKernelServesAndTheReasonIsTold) {
-    const MatmulChoice choice = choose_matmuls(std::vector{row(2048)}, chip, not_found);
+    const MatmulChoice choice = choose_matmuls(std::vector{row(2048)}, chip, Quantization::none, not_found);
     EXPECT_EQ(choice.library, nullptr);
     EXPECT_THAT(choice.note, HasSubstr("own kernels, as cuBLASLt (libcublasLt.so.13 or .12) was not found"));
     EXPECT_THAT(CudaBackend(CudaOptions{}).info().fingerprint, ::testing::Not(HasSubstr("cublaslt")));
@@ -102,13 +115,13 @@ TEST(MatmulChoice, WithoutTheLibraryOurKernelServesAndTheReasonIsTold) {
 TEST(MatmulChoice, RowsOfAnotherVersionAreNotUsed) {
     MatmulRow older = row(2048);
     older.library = 130000;
-    const MatmulChoice choice = choose_matmuls(std::vector{older}, chip, emulated);
+    const MatmulChoice choice = choose_matmuls(std::vector{older}, chip, Quantization::none, emulated);
     EXPECT_EQ(choice.library, nullptr);
     EXPECT_THAT(choice.note, HasSubstr("has rows for cuBLASLt 13.0.0, and 13.1.0 is installed"));
 }
 
 TEST(MatmulChoice, RowsOfThisChipAndVersionAreUsedAndShowInTheFingerprint) {
-    MatmulChoice choice = choose_matmuls(std::vector{row(2048)}, chip_of_device(), emulated);
+    MatmulChoice choice = choose_matmuls(std::vector{row(2048)}, chip_of_device(), Quantization::none, emulated);
     ASSERT_NE(choice.library, nullptr);
     const std::string fingerprint = choice.library->fingerprint();
     const CudaBackend backend(CudaOptions{}, std::move(choice));
@@ -116,7 +129,21 @@ TEST(MatmulChoice, RowsOfThisChipAndVersionAreUsedAndShowInTheFingerprint) {
     EXPECT_THAT(backend.info().matmuls, HasSubstr("cuBLASLt 13.1.0"));
 }
 
-class LibraryMatmulTest : public ::testing::Test {
+// Pins: what multiplies fp8 is told, and what would have to be done for the library to do it.
+TEST(MatmulChoice, ProjectionsOfFp8SayWhyTheLibraryDoesNotMultiplyThem) {
+    const auto note = [](std::vector<MatmulRow> rows, const OpenLibrary& open) {
+        return choose_matmuls(rows, chip, Quantization::fp8, open).note;
+    };
+    const MatmulRow narrow = row(2048, CublasLtAlgorithm::plain, fp8_shape);
+    EXPECT_THAT(note({row(2048), narrow}, emulated), ::testing::EndsWith("own kernels for others"));
+    EXPECT_THAT(note({row(2048)}, emulated), HasSubstr("; fp8 by own kernels, as there are no rows of it: `lorry bench tune"));
+    MatmulRow older = row(2048);
+    older.library = 120800;
+    EXPECT_THAT(note({older}, older_library), HasSubstr("; fp8 by own kernels, as it takes cuBLASLt 12.9.0"));
+    EXPECT_EQ(choose_matmuls(std::vector{older}, chip, Quantization::none, older_library).note.find("fp8"), std::string::npos);
+}
+
+class LibraryMatmulTest : public ::testing::TestWithParam<MatmulShape> {
 protected:
     // Inputs and outputs whose rows begin at multiples of 16 bytes, and one weight of `shape`.
     LibraryMatmulTest() {
@@ -130,24 +157,27 @@ protected:
         for (double& value : table.data) value = reference::rounded(normal_(random_), Format::bfloat16);
         return table;
     }
-    static MatmulChoice choice(const std::vector<MatmulRow>& rows) { return choose_matmuls(rows, chip, emulated); }
+    MatmulRow own_row(std::int64_t rows_max, CublasLtAlgorithm algorithm) const { return row(rows_max, algorithm, shape_); }
+    MatmulChoice choice(const std::vector<MatmulRow>& rows) const { return choose_matmuls(rows, chip, options_.quantize, emulated); }
 
     static constexpr std::uint64_t seed = 20261122;  // of every run
-    CudaBackend backend_{CudaOptions{}, choice({row(64, CublasLtAlgorithm::for_few_rows), row(2048)})};
+    const MatmulShape shape_ = GetParam();
+    const CudaOptions options_{.quantize = shape_.inputs == Format::fp8_rows ? Quantization::fp8 : Quantization::none};
+    CudaBackend backend_{options_, choice({own_row(64, CublasLtAlgorithm::for_few_rows), own_row(2048, CublasLtAlgorithm::plain)})};
     std::mt19937_64 random_{seed};
     std::normal_distribution<double> normal_;
-    Table weight_values_{shape.out_features, shape.in_features};
+    Table weight_values_{shape_.out_features, shape_.in_features};
     std::unique_ptr<PackedWeight> weight_;
 };
 
 // Pins: what lies behind the rows of a slice belongs to somebody; and a result is the same bits wherever it was padded.
-TEST_F(LibraryMatmulTest, RowsArePaddedInPlaceWhereMemoryIsSpareAndInACopyElsewhere) {
-    const Table x = normal(32, shape.in_features);
-    const Table before = normal(32, shape.out_features);
-    const Memory bias(backend_, normal(1, shape.out_features));
+TEST_P(LibraryMatmulTest, RowsArePaddedInPlaceWhereMemoryIsSpareAndInACopyElsewhere) {
+    const Table x = normal(32, shape_.in_features);
+    const Table before = normal(32, shape_.out_features);
+    const Memory bias(backend_, normal(1, shape_.out_features));
     for (const bool accumulate : {false, true}) {
         for (const bool biased : {false, true}) {
-            const Memory in(backend_, x, Format::bfloat16, 0);
+            const Memory in(backend_, x, shape_.inputs, 0);
             const Memory copied(backend_, before, Format::float32, 0);
             const Memory in_place(backend_, before, Format::float32, 0);
             const auto multiply = [&](Matrix out, std::int64_t spare_rows) {
@@ -165,32 +195,45 @@ TEST_F(LibraryMatmulTest, RowsArePaddedInPlaceWhereMemoryIsSpareAndInACopyElsewh
             for (std::int64_t i = 21; i < 32; ++i) {
                 EXPECT_EQ(copied.read_row(i),
                           std::vector<float>(before.data.begin() + i * before.columns, before.data.begin() + (i + 1) * before.columns));
-                EXPECT_NE(in_place.read_row(i), copied.read_row(i)) << "the padding was computed";
+                const bool is_padded_in_place = !accumulate || adds_sums(shape_);
+                EXPECT_EQ(in_place.read_row(i) != copied.read_row(i), is_padded_in_place) << "the padding was computed";
             }
         }
     }
 }
 
-TEST_F(LibraryMatmulTest, MoreRowsThanALibraryMatmulTakesAreCutIntoPieces) {
+// Pins: the same sums as our own kernel's, scales included.
+TEST_P(LibraryMatmulTest, SumsAreThoseOfStoredWeightsAndInputs) {
+    const Table x = normal(21, shape_.in_features);
+    const Memory in(backend_, x, shape_.inputs);
+    const Memory out(backend_, 21, shape_.out_features);
+    backend_.matmul({.out = out.matrix(), .in = in.matrix(), .weight = *weight_});
+    testing::expect_close(
+        out.read(),
+        reference::matmul(testing::stored_inputs(x, shape_.inputs), testing::stored_weight(weight_values_, *weight_, Format::bfloat16)),
+        testing::tolerance("matmul", Format::bfloat16));
+}
+
+TEST_P(LibraryMatmulTest, MoreRowsThanALibraryMatmulTakesAreCutIntoPieces) {
     const std::int64_t rows = matmul_rows_max + 5;
-    const Table x = normal(rows, shape.in_features);
-    const Memory in(backend_, x, Format::bfloat16, 0);
-    const Memory out(backend_, rows, shape.out_features, Format::float32, 0);
+    const Table x = normal(rows, shape_.in_features);
+    const Memory in(backend_, x, shape_.inputs, 0);
+    const Memory out(backend_, rows, shape_.out_features, Format::float32, 0);
     const std::uint64_t matmuls = emulation::cublaslt_matmuls();
     backend_.matmul({.out = out.matrix(), .in = in.matrix(), .weight = *weight_});
     EXPECT_EQ(emulation::cublaslt_matmuls(), matmuls + 2);
     for (const std::int64_t i : {std::int64_t{0}, matmul_rows_max - 1, matmul_rows_max, rows - 1}) {
-        const Memory alone(backend_, 1, shape.out_features);
+        const Memory alone(backend_, 1, shape_.out_features);
         backend_.matmul({.out = alone.matrix(), .in = in.matrix().slice_rows(i, 1), .weight = *weight_});
         EXPECT_EQ(out.read_row(i), alone.read_row(0)) << i;
     }
 }
 
-TEST_F(LibraryMatmulTest, AShapeWithoutARowIsMultipliedByOurKernel) {
+TEST_P(LibraryMatmulTest, AShapeWithoutARowIsMultipliedByOurKernel) {
     const testing::Part part(normal(16, 40), Format::float32, false);
     const WeightPart view = part.view();
     const auto other = backend_.pack_weight({&view, 1}, WeightRole::projection);
-    const Memory in(backend_, normal(3, 40), Format::bfloat16);
+    const Memory in(backend_, normal(3, 40), shape_.inputs);
     const Memory out(backend_, 3, 16);
     const std::uint64_t matmuls = emulation::cublaslt_matmuls();
     backend_.matmul({.out = out.matrix(), .in = in.matrix(), .weight = *other});
@@ -199,21 +242,26 @@ TEST_F(LibraryMatmulTest, AShapeWithoutARowIsMultipliedByOurKernel) {
 }
 
 // Pins: a row of the table that the library does not take is no reason for other sums.
-TEST_F(LibraryMatmulTest, AnAlgorithmThatTheLibraryRefusesEndsTheProgram) {
-    CudaBackend backend(CudaOptions{}, choice({row(2048, CublasLtAlgorithm::for_few_rows)}));
-    const Memory in(backend, normal(65, shape.in_features), Format::bfloat16);
-    const Memory out(backend, 65, shape.out_features);
+TEST_P(LibraryMatmulTest, AnAlgorithmThatTheLibraryRefusesEndsTheProgram) {
+    CudaBackend backend(options_, choice({own_row(2048, CublasLtAlgorithm::for_few_rows)}));
+    const Memory in(backend, normal(65, shape_.in_features), shape_.inputs);
+    const Memory out(backend, 65, shape_.out_features);
     EXPECT_THAT([&] { backend.matmul({.out = out.matrix(), .in = in.matrix(), .weight = *weight_}); },
                 ::testing::ThrowsMessage<std::runtime_error>("cuBLASLt failed: multiplying: CUBLAS_STATUS_NOT_SUPPORTED"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Formats, LibraryMatmulTest, ::testing::Values(shape, fp8_shape),
+                         [](const auto& tested) { return std::string(kernels::name_of(tested.param.inputs)); });
 
 constexpr TuneOptions few{.rows_max = 160, .candidates_max = 16, .seconds = 0.0, .walked_bytes = 8192, .copied_bytes = 4096, .square = 64};
 
 // "plain" and so on, of a candidate of the emulated library.
 CublasLtAlgorithm kind_of(const MatmulCandidate& candidate) { return static_cast<CublasLtAlgorithm>(candidate.algorithm[0]); }
 
-TEST(MatmulTuner, RefusesWhatDependsOnTheBatchAndTakesTheFastestOfTheRest) {
-    const Tuning tuning = tune_matmuls(std::vector{shape}, few, emulated);
+class MatmulTunerTest : public ::testing::TestWithParam<MatmulShape> {};
+
+TEST_P(MatmulTunerTest, RefusesWhatDependsOnTheBatchAndTakesTheFastestOfTheRest) {
+    const Tuning tuning = tune_matmuls(std::vector{GetParam()}, few, emulated);
     EXPECT_EQ(tuning.device, "emulated");
     EXPECT_EQ(tuning.chip, chip);
     EXPECT_EQ(tuning.library, emulation::cublaslt_version);
@@ -222,23 +270,40 @@ TEST(MatmulTuner, RefusesWhatDependsOnTheBatchAndTakesTheFastestOfTheRest) {
     const TunedMatmul& tuned = tuning.matmuls.front();
     std::map<CublasLtAlgorithm, std::optional<MatmulRefusal>> refusals;
     for (const MatmulCandidate& candidate : tuned.candidates) refusals[kind_of(candidate)] = candidate.refusal;
+    const bool is_asked_to_add = adds_sums(GetParam());
     const std::map<CublasLtAlgorithm, std::optional<MatmulRefusal>> want{
-        {CublasLtAlgorithm::split_by_rows, MatmulRefusal::rows},  {CublasLtAlgorithm::backwards_at_odds, MatmulRefusal::place},
-        {CublasLtAlgorithm::starts_from_out, MatmulRefusal::sum}, {CublasLtAlgorithm::rounded, MatmulRefusal::value},
-        {CublasLtAlgorithm::for_few_rows, std::nullopt},          {CublasLtAlgorithm::plain, std::nullopt},
-        {CublasLtAlgorithm::for_many_rows, std::nullopt},         {CublasLtAlgorithm::halves, std::nullopt}};
+        {CublasLtAlgorithm::split_by_rows, MatmulRefusal::rows},
+        {CublasLtAlgorithm::backwards_at_odds, MatmulRefusal::place},
+        {CublasLtAlgorithm::starts_from_out, is_asked_to_add ? std::optional(MatmulRefusal::sum) : std::nullopt},
+        {CublasLtAlgorithm::rounded, MatmulRefusal::value},
+        {CublasLtAlgorithm::for_few_rows, std::nullopt},
+        {CublasLtAlgorithm::plain, std::nullopt},
+        {CublasLtAlgorithm::for_many_rows, std::nullopt},
+        {CublasLtAlgorithm::halves, std::nullopt}};
     EXPECT_EQ(refusals, want);
     EXPECT_THAT(tuned.buckets, ElementsAre(16, 32, 48, 64, 80, 96, 112, 128, 160));
     EXPECT_EQ(tuned.own_seconds.size(), tuned.buckets.size());
 
     std::vector<std::pair<std::int64_t, CublasLtAlgorithm>> ranges;
     for (const MatmulRow& each : rows_of(tuning, tuned)) {
-        EXPECT_EQ(each.shape, shape);
+        EXPECT_EQ(each.shape, GetParam());
         ranges.emplace_back(each.range.rows_max, static_cast<CublasLtAlgorithm>(each.range.algorithm[0]));
+    }
+    if (!is_asked_to_add) {
+        EXPECT_THAT(ranges, ElementsAre(std::pair(std::int64_t{160}, CublasLtAlgorithm::starts_from_out)));
+        return;
     }
     EXPECT_THAT(ranges, ElementsAre(std::pair(std::int64_t{64}, CublasLtAlgorithm::for_few_rows),
                                     std::pair(std::int64_t{112}, CublasLtAlgorithm::plain),
                                     std::pair(std::int64_t{160}, CublasLtAlgorithm::for_many_rows)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, MatmulTunerTest, ::testing::Values(shape, fp8_shape),
+                         [](const auto& tested) { return std::string(kernels::name_of(tested.param.inputs)); });
+
+TEST(MatmulTuner, OfFp8NeedsAVersionThatHasScalesForRows) {
+    EXPECT_THAT([] { tune_matmuls(std::vector{fp8_shape}, few, older_library); },
+                ::testing::ThrowsMessage<std::runtime_error>("cuBLASLt 12.8.0 has no scales for each row of fp8: install 12.9.0 or later"));
 }
 
 TEST(MatmulTuner, MeasuresTheChipAlone) {

@@ -44,10 +44,28 @@ Tuning tuning() {
 TEST(MatmulReport, EachShapeOfTheModelsIsMeasuredOnceAndOnlyWhatTheTableCanHold) {
     const std::vector configs = {random_model_config("smollm2-135m"), random_model_config("smollm2-135m"), random_model_config("gpt2")};
     const auto bfloat16 = [](std::int64_t out, std::int64_t in) { return MatmulShape{Format::bfloat16, out, in}; };
-    EXPECT_THAT(matmul_shapes(configs),
+    EXPECT_THAT(matmul_shapes(configs, Format::bfloat16),
                 ElementsAre(bfloat16(960, 576), bfloat16(576, 576), bfloat16(3072, 576), bfloat16(576, 1536), bfloat16(49152, 576),
                             bfloat16(2304, 768), bfloat16(768, 768), bfloat16(3072, 768), bfloat16(768, 3072)))
         << "GPT-2's head has 50,257 outputs";
+    const auto fp8 = [](std::int64_t out, std::int64_t in) { return MatmulShape{Format::fp8_rows, out, in}; };
+    EXPECT_THAT(matmul_shapes(std::vector{configs.front()}, Format::fp8_rows),
+                ElementsAre(fp8(960, 576), fp8(576, 576), fp8(3072, 576), fp8(576, 1536)))
+        << "heads stay wide";
+}
+
+// Pins: what fp8 is measured against is twice the rate, which the same time is half a share of.
+TEST(MatmulReport, Fp8IsMeasuredAgainstItsOwnLimits) {
+    const auto share = [](Tuning of) {
+        of.rates.copied_per_second = 1e15;  // operations take longer
+        const schema::Json json = matmuls_json(of);
+        return json.find("matmuls")->as_array()->at(0).find("buckets")->as_array()->at(1).find("share_of_limit")->as_number().value();
+    };
+    Tuning narrow = tuning();
+    narrow.matmuls.front().shape.inputs = Format::fp8_rows;
+    EXPECT_NEAR(share(narrow), share(tuning()) / 2.0, 1e-9);
+    EXPECT_THAT(table_rows(narrow)[1], HasSubstr("{Format::fp8_rows, 1000, 500}"));
+    EXPECT_THAT(show_matmuls(narrow), HasSubstr("\n1000 x 500 fp8: 2 of 4 candidates refused"));
 }
 
 TEST(MatmulReport, RowsAreReadyToCommit) {

@@ -27,6 +27,10 @@ struct LtMatmulDescriptor {
     Compute compute;
     Type scale;
     Operation transpose_a = Operation::plain;
+    std::int32_t scale_mode_a = 0;
+    std::int32_t scale_mode_b = 0;
+    const void* scale_a = nullptr;
+    const void* scale_b = nullptr;
 };
 struct LtPreference {
     std::uint64_t workspace_bytes = 0;
@@ -69,12 +73,19 @@ double microseconds_of(Kind kind, std::uint64_t rows) {
     return 2.0;
 }
 
-// a, b and d as a matmul of this library takes them: a' b, of bfloat16 into float32.
+bool is_fp8(lt::Layout layout) { return layout->type == lt::Type::e4m3; }
+
+// a, b and d as a matmul of this library takes them: a' b, of bfloat16, or of e4m3 with a scale for each column of a and b, into float32.
 Status check(lt::Matmul matmul, lt::Layout a, lt::Layout b, lt::Layout c, lt::Layout d) {
+    constexpr auto by_columns = static_cast<std::int32_t>(lt::ScaleMode::outer_vector);
+    const std::int32_t scales = is_fp8(a) ? by_columns : 0;
     const bool is_supported = matmul->compute == lt::Compute::float32 && matmul->scale == lt::Type::float32 &&
-                              matmul->transpose_a == lt::Operation::transposed && a->type == lt::Type::bfloat16 &&
-                              b->type == lt::Type::bfloat16 && c->type == lt::Type::float32 && d->type == lt::Type::float32;
+                              matmul->transpose_a == lt::Operation::transposed && a->type == b->type &&
+                              (is_fp8(a) || a->type == lt::Type::bfloat16) && c->type == lt::Type::float32 &&
+                              d->type == lt::Type::float32 && matmul->scale_mode_a == scales && matmul->scale_mode_b == scales;
     if (!is_supported) return Status::not_supported;
+    const bool is_cut = is_fp8(a) && (a->rows % alignment != 0 || a->columns % alignment != 0 || b->columns % alignment != 0);
+    if (is_cut) return Status::not_supported;
     const bool fits = a->rows == b->rows && a->columns == d->rows && b->columns == d->columns && c->rows == d->rows &&
                       c->columns == d->columns && c->stride == d->stride;
     return fits ? Status::success : Status::invalid_value;
@@ -108,13 +119,15 @@ Status get_heuristic(lt::Handle handle, lt::Matmul matmul, lt::Layout a, lt::Lay
 }
 
 float rounded(float x) { return to_float(to_bfloat16(x)); }
+float widened(Bfloat16 x) { return to_float(x); }
+float widened(Fp8 x) { return float_of(x); }
 
 // The sum over `features` products of one row and one output, begun with `start`.
-float sum_of(Kind kind, const Bfloat16* in, const Bfloat16* weight, std::int64_t features, std::uint64_t row, std::uint64_t rows,
-             float start) {
+template <class T>
+float sum_of(Kind kind, const T* in, const T* weight, std::int64_t features, std::uint64_t row, std::uint64_t rows, float start) {
     const auto chain = [&](std::int64_t begin, std::int64_t end, float sum) {
         for (std::int64_t k = begin; k < end; ++k) {
-            sum = std::fmaf(to_float(in[k]), to_float(weight[k]), sum);
+            sum = std::fmaf(widened(in[k]), widened(weight[k]), sum);
             if (kind == Kind::rounded) sum = rounded(sum);
         }
         return sum;
@@ -124,12 +137,41 @@ float sum_of(Kind kind, const Bfloat16* in, const Bfloat16* weight, std::int64_t
     if (kind == Kind::split_by_rows) parts = 1 + static_cast<std::int64_t>(256 / std::max<std::uint64_t>(rows, 32));
     if (kind == Kind::backwards_at_odds && row % 2 == 1) {
         float sum = 0.0F;
-        for (std::int64_t k = features; k-- > 0;) sum = std::fmaf(to_float(in[k]), to_float(weight[k]), sum);
+        for (std::int64_t k = features; k-- > 0;) sum = std::fmaf(widened(in[k]), widened(weight[k]), sum);
         return sum;
     }
     float sum = chain(0, features / parts, kind == Kind::starts_from_out ? start : 0.0F);
     for (std::int64_t part = 1; part < parts; ++part) sum += chain(features * part / parts, features * (part + 1) / parts, 0.0F);
     return sum;
+}
+
+struct Product {
+    Kind kind;
+    lt::LtLayout weights;
+    const void* weight;
+    const float* weight_scales;  // null: none, as the next
+    lt::LtLayout ins;
+    const void* in;
+    const float* in_scales;
+    lt::LtLayout outs;
+    float* out;
+    bool accumulates;
+};
+template <class T>
+void multiply_all(const Product& product) {
+    const auto features = static_cast<std::int64_t>(product.weights.rows);
+    for (std::uint64_t row = 0; row < product.outs.columns; ++row) {
+        const T* const in = static_cast<const T*>(product.in) + static_cast<std::int64_t>(row) * product.ins.stride;
+        float* const out = product.out + static_cast<std::int64_t>(row) * product.outs.stride;
+        for (std::uint64_t i = 0; i < product.outs.rows; ++i) {
+            const T* const weight = static_cast<const T*>(product.weight) + static_cast<std::int64_t>(i) * product.weights.stride;
+            const float scale = product.in_scales == nullptr ? 1.0F : product.in_scales[row] * product.weight_scales[i];
+            const float before = product.accumulates ? out[i] : 0.0F;
+            const bool goes_on = product.kind == Kind::starts_from_out;
+            const float sum = sum_of(product.kind, in, weight, features, row, product.outs.columns, goes_on ? before / scale : 0.0F);
+            out[i] = goes_on ? sum * scale : before + sum * scale;
+        }
+    }
 }
 
 Status multiply(lt::Handle handle, lt::Matmul matmul, const void* alpha, const void* a, lt::Layout a_layout, const void* b,
@@ -138,27 +180,28 @@ Status multiply(lt::Handle handle, lt::Matmul matmul, const void* alpha, const v
     Heuristic needs;
     const Status status = algo_check(handle, matmul, a_layout, b_layout, c_layout, d_layout, algorithm, &needs);
     if (status != Status::success) return status;
-    const auto is_aligned = [](const void* data, std::int64_t stride, std::size_t element) {
-        return reinterpret_cast<std::uintptr_t>(data) % alignment == 0 && static_cast<std::size_t>(stride) * element % alignment == 0;
+    const std::size_t element = is_fp8(a_layout) ? sizeof(Fp8) : sizeof(Bfloat16);
+    const auto is_aligned = [](const void* data, std::int64_t stride, std::size_t element_bytes) {
+        return reinterpret_cast<std::uintptr_t>(data) % alignment == 0 && static_cast<std::size_t>(stride) * element_bytes % alignment == 0;
     };
-    const bool is_callable = is_aligned(a, a_layout->stride, 2) && is_aligned(b, b_layout->stride, 2) &&
-                             is_aligned(d, d_layout->stride, 4) && c == d && workspace_bytes >= needs.workspace_bytes &&
-                             (needs.workspace_bytes == 0 || workspace != nullptr);
+    const bool is_callable = is_aligned(a, a_layout->stride, element) && is_aligned(b, b_layout->stride, element) &&
+                             is_aligned(d, d_layout->stride, sizeof(float)) && c == d && workspace_bytes >= needs.workspace_bytes &&
+                             (needs.workspace_bytes == 0 || workspace != nullptr) &&
+                             (!is_fp8(a_layout) || (matmul->scale_a != nullptr && matmul->scale_b != nullptr));
     if (!is_callable || *static_cast<const float*>(alpha) != 1.0F) return Status::invalid_value;
-    const bool accumulates = *static_cast<const float*>(beta) != 0.0F;
-    queue(stream, [=, kind = kind_of(*algorithm), weights = *a_layout, ins = *b_layout, outs = *d_layout] {
-        const auto features = static_cast<std::int64_t>(weights.rows);
-        for (std::uint64_t row = 0; row < outs.columns; ++row) {
-            const auto* const in = static_cast<const Bfloat16*>(b) + static_cast<std::int64_t>(row) * ins.stride;
-            auto* const out = static_cast<float*>(d) + static_cast<std::int64_t>(row) * outs.stride;
-            for (std::uint64_t i = 0; i < outs.rows; ++i) {
-                const auto* const weight = static_cast<const Bfloat16*>(a) + static_cast<std::int64_t>(i) * weights.stride;
-                const float start = accumulates ? out[i] : 0.0F;
-                const float sum = sum_of(kind, in, weight, features, row, outs.columns, start);
-                out[i] = accumulates && kind != Kind::starts_from_out ? start + sum : sum;
-            }
-        }
-        pass(microseconds_of(kind, outs.columns));
+    const Product product{.kind = kind_of(*algorithm),
+                          .weights = *a_layout,
+                          .weight = a,
+                          .weight_scales = static_cast<const float*>(matmul->scale_a),
+                          .ins = *b_layout,
+                          .in = b,
+                          .in_scales = static_cast<const float*>(matmul->scale_b),
+                          .outs = *d_layout,
+                          .out = static_cast<float*>(d),
+                          .accumulates = *static_cast<const float*>(beta) != 0.0F};
+    queue(stream, [product] {
+        product.weights.type == lt::Type::e4m3 ? multiply_all<Fp8>(product) : multiply_all<Bfloat16>(product);
+        pass(microseconds_of(product.kind, product.outs.columns));
     });
     ++matmuls;
     return Status::success;
@@ -169,6 +212,17 @@ Status set(T& to, const void* value, std::size_t bytes) {
     if (value == nullptr || bytes != sizeof(T)) return Status::invalid_value;
     std::memcpy(&to, value, bytes);
     return Status::success;
+}
+
+Status set_attribute(lt::Matmul matmul, lt::MatmulAttribute attribute, const void* value, std::size_t bytes) {
+    switch (attribute) {
+        case lt::MatmulAttribute::transpose_a: return set(matmul->transpose_a, value, bytes);
+        case lt::MatmulAttribute::scale_a: return set(matmul->scale_a, value, bytes);
+        case lt::MatmulAttribute::scale_b: return set(matmul->scale_b, value, bytes);
+        case lt::MatmulAttribute::scale_mode_a: return set(matmul->scale_mode_a, value, bytes);
+        case lt::MatmulAttribute::scale_mode_b: return set(matmul->scale_mode_b, value, bytes);
+    }
+    return Status::invalid_value;
 }
 
 Status set_preference(lt::Preference preference, lt::PreferenceAttribute attribute, const void* value, std::size_t bytes) {
@@ -227,9 +281,7 @@ lt::Functions cublaslt() {
         return Status::success;
     };
     functions.matmul_desc_destroy = &destroy<lt::LtMatmulDescriptor>;
-    functions.matmul_desc_set_attribute = [](lt::Matmul matmul, lt::MatmulAttribute attribute, const void* value, std::size_t bytes) {
-        return attribute == lt::MatmulAttribute::transpose_a ? set(matmul->transpose_a, value, bytes) : Status::invalid_value;
-    };
+    functions.matmul_desc_set_attribute = &set_attribute;
     functions.matmul_preference_create = [](lt::Preference* preference) {
         *preference = new lt::LtPreference;
         return Status::success;
