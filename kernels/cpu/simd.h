@@ -1,9 +1,9 @@
 // Vectors of floats, written once for every instruction set; included by the kernels only.
 //
 // Kernels are templates over an instruction set `Isa` (Scalar, Avx2, Avx512 in kernels_*.cpp), which says how many lanes a vector has
-// and how to do the few things that GCC's generic vectors lack or make much of. Files that include this one are compiled with different flags, so
-// everything here and in the kernels is a template over Isa or always inlined, and nothing inline is taken from the standard library:
-// otherwise the linker might keep the AVX-512 copy of a function that the scalar path calls as well.
+// and how to do the few things that GCC's generic vectors lack or make much of. Files that include this one are compiled with different
+// flags, so everything here and in the kernels is a template over Isa or always inlined, and nothing inline is taken from the standard
+// library: otherwise the linker might keep the AVX-512 copy of a function that the scalar path calls as well.
 #pragma once
 
 #include <cstddef>

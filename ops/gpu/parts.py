@@ -228,5 +228,5 @@ def baselines_adapters(work: Work) -> dict:
 
 PARTS = {part.__name__: part
          for part in (device, kernels, goldens, invariance, memcheck, racecheck, example, loss, matmul, matmul_fp8, attention,
-                      attention_fp8_kv, decode, decode_plain, decode_fp8_kv, offline, offline_fp8, adapters, adapters_loop, loading, baselines,
-                      baselines_adapters)}  # fmt: skip
+                      attention_fp8_kv, decode, decode_plain, decode_fp8_kv, offline, offline_fp8, adapters, adapters_loop, loading,
+                      baselines, baselines_adapters)}  # fmt: skip
