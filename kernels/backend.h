@@ -5,7 +5,7 @@
 // - Batch invariance: a row's result depends on its own inputs, the weights and the chip, never on which or how many rows run
 //   beside it, nor on how a sequence was cut into steps.
 // - Launchers check shapes (CHECK), kernels compute. Ops may run asynchronously, in the order of the calls; read_back() and finish_step()
-//   wait. Freeing memory, or having a later op write to it, never takes it from ops that were called before.
+//   wait. Having a later op write to memory, or freeing it behind a step's ops, never takes it from ops that were called before.
 // - A step is begin_step, its ops, sample if rows of logits are wanted, and finish_step. Up to steps_in_flight_max() steps may be begun
 //   and not finished; they finish in order.
 // - One thread, the engine's, calls everything, except that any one other thread may meanwhile call pack_weight and pack_lora, and

@@ -130,8 +130,11 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     model_ = engine::Model::load(settings.model, *backend_, options_.step_rows_max, options_.sample_rows_max());
     const kernels::DeviceInfo device = backend_->info();
     options_.graph_bytes = graph_bytes_of(settings, device);
-    const std::size_t available =
-        device.has_own_memory ? device.memory_free - std::min(device.memory_free, options_.graph_bytes) : memory_available();
+    if (options_.graph_bytes > 0 && options_.graph_bytes >= device.memory_free) {
+        throw std::runtime_error(
+            fmt::format("--graph-memory {}: only {} are free now", show_bytes(options_.graph_bytes), show_bytes(device.memory_free)));
+    }
+    const std::size_t available = device.has_own_memory ? device.memory_free - options_.graph_bytes : memory_available();
     const std::int64_t positions = model_->config().max_positions;
     // A sequence's last block may be used in part.
     const std::int64_t sequence_tokens = wishes.sequence_tokens ? *wishes.sequence_tokens + backend_->block_size() : positions;

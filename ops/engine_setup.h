@@ -19,7 +19,7 @@ namespace lorry::ops {
 
 // How memory is divided, for engine options and for people.
 struct MemoryPlan {
-    std::size_t available = 0;  // before the KV cache and the adapters
+    std::size_t available = 0;  // before the KV cache and the adapters, and without what graphs may take
     std::size_t kv_bytes = 0;
     std::size_t adapter_bytes = 0;
 };

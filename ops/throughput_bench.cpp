@@ -121,6 +121,7 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
     engine::StepOutput output;
     engine::EngineStats last = before;
     double idle_before = 0.0;
+    const std::uint64_t graph_steps_before = setup.device().graph_steps;
     while (arrived < arrivals.size() || engine.has_work()) {
         for (; arrived < arrivals.size() && arrivals[arrived] <= since_begin(engine::Clock::now()); ++arrived) {
             engine.submit(request_of(setup, shape, shared_number, arrived));
@@ -159,7 +160,9 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
         }
     }
     result.seconds = since_begin(engine::Clock::now());
-    result.idle_seconds = setup.device().idle_seconds - idle_before;
+    const kernels::DeviceInfo device_after = setup.device();
+    result.idle_seconds = device_after.idle_seconds - idle_before;
+    result.graph_steps = device_after.graph_steps - graph_steps_before;
     for (auto* values : {&result.first_token, &result.end, &result.per_token}) std::ranges::sort(*values);
     const engine::EngineStats after = engine.stats();
     result.steps = after.steps - before.steps;

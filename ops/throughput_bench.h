@@ -64,7 +64,8 @@ struct ThroughputResult {
     std::vector<Work> base_steps;      // of the base model in each step: every weight in use once, what the rows attend to
     std::vector<Work> adapter_steps;   // of each step's adapters, on top of it
     DecodeSteps decode;
-    double idle_seconds = 0.0;  // of a GPU between its steps
+    double idle_seconds = 0.0;      // of a GPU between its steps
+    std::uint64_t graph_steps = 0;  // of `steps`, that were launched as graphs
     // Of each request in seconds, ascending: from its arrival to its first token and to its end, and per token after the first.
     std::vector<double> first_token;
     std::vector<double> end;

@@ -153,6 +153,7 @@ Json throughput_json(const ThroughputReport& report) {
     json.set("operations_per_second", figures.rate.operations);
     json.set("decode", decode_json(result.decode));
     json.set("idle_seconds", result.idle_seconds);
+    json.set("graph_steps", result.graph_steps);
     json.set("memory_peak_bytes", report.memory_peak);
     if (report.limits) {
         json.set("bytes_share", figures.rate.bytes / report.limits->bytes);

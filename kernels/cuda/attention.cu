@@ -169,9 +169,11 @@ __device__ constexpr int dim_at(int place) {
 // Fragments of `keys`: of each eight of 32 tokens from `token` on, 16 dimensions from `dim` on.
 template <std::size_t stride>
 __device__ void load_keys(std::uint32_t (&b)[4][2], const Bfloat16 (&keys)[page][stride], int token, int dim) {
+#pragma unroll
     for (int half = 0; half < 2; ++half) {
         std::uint32_t r[4];
         load_matrices(r, &keys[token + half * 16 + lane() / 16 * 8 + lane() % 8][dim + lane() / 8 % 2 * 8]);
+#pragma unroll
         for (int i = 0; i < 4; ++i) b[2 * half + i / 2][i % 2] = r[i];
     }
 }
@@ -179,15 +181,18 @@ template <std::size_t stride>
 __device__ void load_keys(std::uint32_t (&b)[4][2], const Fp8 (&keys)[page][stride], int token, int dim) {
     std::uint32_t r[4];
     load_matrices(r, &keys[token + lane()][dim]);
+#pragma unroll
     for (int i = 0; i < 4; ++i) widen(r[i], b[i][0], b[i][1]);
 }
 
 // Fragments of `values`: of each 16 of 32 tokens from `token` on, of each eight of 16 dimensions from `dim` on.
 template <std::size_t stride>
 __device__ void load_values(std::uint32_t (&b)[2][2][2], const Bfloat16 (&values)[page][stride], int token, int dim) {
+#pragma unroll
     for (int half = 0; half < 2; ++half) {
         std::uint32_t r[4];
         load_matrices_transposed(r, &values[token + half * 16 + lane() % 16][dim + lane() / 16 * 8]);
+#pragma unroll
         for (int i = 0; i < 4; ++i) b[half][i / 2][i % 2] = r[i];
     }
 }
@@ -195,6 +200,7 @@ template <std::size_t stride>
 __device__ void load_values(std::uint32_t (&b)[2][2][2], const Fp8 (&values)[page][stride], int token, int dim) {
     std::uint32_t r[4];
     load_matrices_transposed(r, &values[token + lane()][dim]);
+#pragma unroll
     for (int i = 0; i < 4; ++i) widen(r[i], b[i / 2][0][i % 2], b[i / 2][1][i % 2]);
 }
 
@@ -229,6 +235,7 @@ __device__ void add_page(Shared<T, head_dim, warps>& shared, const Page<T, head_
         for (int n = 0; n < page / 8; n += 4) {
             std::uint32_t b[4][2];
             load_keys(b, from.keys, n * 8, dim_begin + k);
+#pragma unroll
             for (int i = 0; i < 4; ++i) multiply_add(scores[n + i], a, b[i]);
         }
     }
@@ -280,12 +287,15 @@ __device__ void add_page(Shared<T, head_dim, warps>& shared, const Page<T, head_
 #pragma unroll
     for (int k = 0; k < page / 8; k += 4) {
         std::uint32_t a[2][4];
+#pragma unroll
         for (int i = 0; i < 8; ++i) a[i / 4][i % 4] = pack(scores[k + i / 2][i % 2 * 2], scores[k + i / 2][i % 2 * 2 + 1]);
 #pragma unroll
         for (int n = 0; n < dims / 8; n += 2) {
             std::uint32_t b[2][2][2];
             load_values(b, from.values, k * 8, dim_begin + n * 8);
+#pragma unroll
             for (int half = 0; half < 2; ++half) {
+#pragma unroll
                 for (int i = 0; i < 2; ++i) multiply_add(sums.values[n + i], a[half], b[half][i]);
             }
         }

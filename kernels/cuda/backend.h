@@ -125,6 +125,7 @@ private:
     // Launches go through launch(): one that the step's graph makes as well waits until the graph is complete and launched, or left.
     std::size_t make_graphs_of(std::int64_t rows, const GraphArgs& args);  // bytes
     const StepGraph* graph_for(const StepInputs& inputs);
+    Multiplier multiplier() { return {matmuls_.library.get(), makes_graphs_ ? graph_scratch_ : matmul_scratch_}; }
     bool has_works() const { return graph_ != nullptr || taken_down_ != nullptr; }
     std::int64_t rows_of(const Matrix& a, const Matrix& b);  // that an op is launched for: those of the graph, where memory is spare
     std::int64_t step_rows() { return graph_ != nullptr ? graph_->rows() : step().rows; }
@@ -162,6 +163,8 @@ private:
     std::size_t graph_bytes_ = 0;
     std::uint64_t graph_steps_ = 0;
     std::vector<PlannedAttention> planned_;
+    MatmulScratch matmul_scratch_;
+    MatmulScratch graph_scratch_;  // of what graphs launch: prefills, which take more, leave it where it is
     Scratch lora_scratch_;
     Scratch widened_scratch_;
     Scratch weight_scratch_;

@@ -2,7 +2,8 @@
 // bits, no infinity, largest 448, steps of 2^-9 around zero. Weights are made of them on the host, rows of inputs on the device.
 //
 // A row of fp8 stands in the place of a row of float32: its elements, then, at the next multiple of 4 bytes, a float32 scale for all of
-// them. What is not finite shows: the scale of a row that has an infinity or NaN is none either.
+// them. Of a head's keys or values in a block all scales stand behind all elements (shapes.h). What is not finite shows: the scale of a row
+// that has an infinity or NaN is none either.
 #pragma once
 
 #include <bit>

@@ -13,13 +13,14 @@ namespace lorry::kernels::cuda {
 namespace {
 
 struct Run {
-    LibraryMatmul* library;
+    const Multiplier& multiplier;
     cudaStream_t stream;
 
     void operator()(const EmbedTask& task) const { run_embed(task, stream); }
     void operator()(const NormTask& task) const { run_norm(task, stream); }
     void operator()(const MatmulTask& task) const {
-        if (library == nullptr || !library->multiply(task, stream)) run_matmul(task, stream);
+        const bool is_done = multiplier.library != nullptr && multiplier.library->multiply(task, multiplier.scratch, stream);
+        if (!is_done) run_matmul(task, stream);
     }
     void operator()(const LoraTask& task) const { run_lora(task, stream); }
     void operator()(const GroupBiasTask& task) const { run_group_bias(task, stream); }
@@ -65,20 +66,19 @@ std::size_t memory_free() {
 
 }  // namespace
 
-void run(const Task& task, LibraryMatmul* library, cudaStream_t stream) {
-    std::visit(Run{library, stream}, task);
+void run(const Task& task, const Multiplier& multiplier, cudaStream_t stream) {
+    std::visit(Run{multiplier, stream}, task);
     check(cudaGetLastError(), names.at(task.index()));
 }
 
-void StepGraph::capture(LibraryMatmul* library, const Stream& stream) {
+void StepGraph::capture(const Multiplier& multiplier, const Stream& stream) {
     for (const bool with_adapters : {false, true}) {
         graphs_.emplace_back(stream, [&] {
             for (const Task& task : tasks_) {
-                if (with_adapters || !is_of_adapters(task)) run(task, library, stream.get());
+                if (with_adapters || !is_of_adapters(task)) run(task, multiplier, stream.get());
             }
         });
     }
-    library_places_ = places_of(library);
 }
 
 bool StepGraph::follow(const Task& task, Follower& follower) const {
@@ -103,8 +103,8 @@ const LoraWork* StepGraph::place_of(LoraTask task, const Follower& follower) con
 
 void StepGraph::launch(const Follower& follower, const Stream& stream) const { graphs_[follower.has_adapters ? 1 : 0].launch(stream); }
 
-void StepGraph::run_made(const Follower& follower, LibraryMatmul* library, const Stream& stream) const {
-    for (const std::size_t at : follower.made) run(tasks_[at], library, stream.get());
+void StepGraph::run_made(const Follower& follower, const Multiplier& multiplier, const Stream& stream) const {
+    for (const std::size_t at : follower.made) run(tasks_[at], multiplier, stream.get());
 }
 
 void CudaBackend::make_graphs(const GraphArgs& args) {
@@ -142,7 +142,7 @@ std::size_t CudaBackend::make_graphs_of(std::int64_t rows, const GraphArgs& args
         args.ops(blank.inputs());
         taken_down_ = nullptr;
         const std::size_t free = memory_free();
-        step().graphs.emplace_back(rows, std::move(tasks)).capture(matmuls_.library.get(), stream_);
+        step().graphs.emplace_back(rows, std::move(tasks)).capture(multiplier(), stream_);
         bytes += free - std::min(free, memory_free());
         finish_step();
     }
@@ -156,7 +156,9 @@ const StepGraph* CudaBackend::graph_for(const StepInputs& inputs) {
     if (makes_graphs_ || inputs.rows == 0 || found == graphs.end()) return nullptr;
     const bool decodes = std::ranges::all_of(inputs.sequences, [](const StepSequence& sequence) { return sequence.row_count == 1; }) &&
                          std::ssize(inputs.sample_rows) == inputs.rows;
-    return decodes && found->holds(matmuls_.library.get()) ? &*found : nullptr;
+    // With the tables that a graph reads: a caller may leave out positions of a rope that there is not.
+    const bool has_tables = std::ssize(inputs.rope_rows) == inputs.rows;
+    return decodes && has_tables ? &*found : nullptr;
 }
 
 std::int64_t CudaBackend::rows_of(const Matrix& a, const Matrix& b) {
@@ -176,7 +178,7 @@ void CudaBackend::launch(const Task& task) {
     }
     open_step();
     step().tables.copy();
-    run(task, matmuls_.library.get(), stream_.get());
+    run(task, multiplier(), stream_.get());
 }
 
 void CudaBackend::launch_graph() {
@@ -187,7 +189,7 @@ void CudaBackend::launch_graph() {
 
 void CudaBackend::leave_graph() {
     open_step();
-    std::exchange(graph_, nullptr)->run_made(follower_, matmuls_.library.get(), stream_);
+    std::exchange(graph_, nullptr)->run_made(follower_, multiplier(), stream_);
 }
 
 void CudaBackend::settle() {

@@ -15,18 +15,21 @@ namespace lorry::kernels::cuda {
 
 using Task = std::variant<EmbedTask, NormTask, MatmulTask, LoraTask, GroupBiasTask, RopeTask, AttentionTask, ActivationTask, GatherTask,
                           QuantizeTask, WidenTask>;
-// library: null: our own kernel multiplies everything.
-void run(const Task& task, LibraryMatmul* library, cudaStream_t stream);
+// What multiplies.
+struct Multiplier {
+    LibraryMatmul* library = nullptr;  // null: our own kernel multiplies everything
+    MatmulScratch& scratch;
+};
+void run(const Task& task, const Multiplier& multiplier, cudaStream_t stream);
 
 class StepGraph {
 public:
     // `rows`: of the step that it was taken down from, and the most that one which follows it may have.
     StepGraph(std::int64_t rows, std::vector<Task> tasks) : rows_(rows), tasks_(std::move(tasks)) {}
-    void capture(LibraryMatmul* library, const Stream& stream);
+    // The multiplier's scratch is the graph's from here on: it does not grow any more.
+    void capture(const Multiplier& multiplier, const Stream& stream);
 
     std::int64_t rows() const { return rows_; }
-    // What was captured is what would be launched now.
-    bool holds(const LibraryMatmul* library) const { return library_places_ == places_of(library); }
 
     // How far a step has come.
     struct Follower {
@@ -41,20 +44,16 @@ public:
     const LoraWork* place_of(LoraTask task, const Follower& follower) const;
     void launch(const Follower& follower, const Stream& stream) const;
     // What the step made so far, one by one.
-    void run_made(const Follower& follower, LibraryMatmul* library, const Stream& stream) const;
+    void run_made(const Follower& follower, const Multiplier& multiplier, const Stream& stream) const;
 
 private:
     // A step whose rows have no adapters at all, or none for this projection, leaves it out. In the graph it then finds no work.
     static bool is_of_adapters(const Task& task) {
         return std::holds_alternative<LoraTask>(task) || std::holds_alternative<WidenTask>(task);
     }
-    static LibraryMatmul::Places places_of(const LibraryMatmul* library) {
-        return library == nullptr ? LibraryMatmul::Places{} : library->places();
-    }
 
     std::int64_t rows_;
     std::vector<Task> tasks_;
-    LibraryMatmul::Places library_places_{};
     std::vector<Graph> graphs_;  // without adapters, with them
 };
 

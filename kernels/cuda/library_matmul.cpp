@@ -34,7 +34,7 @@ View rows_from(const View& view, int row) {
 
 LibraryMatmul::LibraryMatmul(const lt::Functions& functions, MatmulTable table) : library_(functions), table_(std::move(table)) {}
 
-bool LibraryMatmul::multiply(const MatmulTask& task, cudaStream_t stream) {
+bool LibraryMatmul::multiply(const MatmulTask& task, MatmulScratch& scratch, cudaStream_t stream) {
     const MatmulShape shape{task.weight.format, task.out_features, task.in_features};
     const auto [known, is_new] = ranges_.try_emplace(shape);
     if (is_new) known->second = table_.ranges_of(shape);
@@ -44,12 +44,13 @@ bool LibraryMatmul::multiply(const MatmulTask& task, cudaStream_t stream) {
         piece.out = rows_from(task.out, begin);
         piece.in = rows_from(task.in, begin);
         piece.rows = std::min(task.rows - begin, static_cast<int>(matmul_rows_max));
-        multiply_piece(piece, known->second, stream);
+        multiply_piece(piece, known->second, scratch, stream);
     }
     return true;
 }
 
-void LibraryMatmul::multiply_piece(const MatmulTask& task, std::span<const MatmulRange> ranges, cudaStream_t stream) {
+void LibraryMatmul::multiply_piece(const MatmulTask& task, std::span<const MatmulRange> ranges, MatmulScratch& scratch,
+                                   cudaStream_t stream) {
     const std::int64_t bucket = matmul_bucket(task.rows);
     const MatmulAlgorithm& algorithm = range_of(ranges, bucket).algorithm;
     CublasLtTask product{.shape = {task.weight.format, task.out_features, task.in_features},
@@ -74,7 +75,7 @@ void LibraryMatmul::multiply_piece(const MatmulTask& task, std::span<const Matmu
         const std::size_t row = used_bytes(task.in, task.in_features);
         View in = task.in;
         in.stride = round_up(static_cast<std::int64_t>(row / in.element_bytes()), in_features_multiple);
-        in.data = in_scratch_.of<std::byte>(static_cast<std::size_t>(bucket) * in.row_bytes());
+        in.data = scratch.in.of<std::byte>(static_cast<std::size_t>(bucket) * in.row_bytes());
         check(cudaMemcpy2DAsync(in.data, in.row_bytes(), task.in.data, task.in.row_bytes(), row, static_cast<std::size_t>(task.rows),
                                 cudaMemcpyDeviceToDevice, stream),
               "copying a matmul's inputs");
@@ -82,7 +83,7 @@ void LibraryMatmul::multiply_piece(const MatmulTask& task, std::span<const Matmu
         product.in_stride = in.stride;
     }
     product.out_stride = round_up(task.out_features, alignment / sizeof(float));
-    product.out = sums_scratch_.of<float>(static_cast<std::size_t>(bucket * product.out_stride));
+    product.out = scratch.sums.of<float>(static_cast<std::size_t>(bucket * product.out_stride));
     product.accumulate = false;
     library_.multiply(product, algorithm, stream);
     rest.sums = {product.out, Format::float32, product.out_stride};
@@ -94,10 +95,7 @@ namespace {
 
 // Why projections of fp8 are multiplied by our own kernel where the library multiplies other shapes; empty: they are not.
 std::string fp8_note(std::span<const MatmulRow> rows, const MatmulChip& chip, std::size_t version) {
-    if (version < fp8_library_least) {
-        return fmt::format("; fp8 by own kernels, as it takes cuBLASLt {}, which has scales for each row: install that or a later one",
-                           version_text(fp8_library_least));
-    }
+    if (const auto obstacle = fp8_obstacle(chip, version)) return "; fp8 by own kernels, as " + *obstacle;
     const auto is_its = [&](const MatmulRow& row) {
         return row.chip == chip && row.library == version && row.shape.inputs == Format::fp8_rows;
     };

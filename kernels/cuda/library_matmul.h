@@ -6,7 +6,6 @@
 // one rounding.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,26 +20,27 @@
 
 namespace lorry::kernels::cuda {
 
+// Memory that is multiplied in: rows that were padded, and sums to which something is added.
+struct MatmulScratch {
+    Scratch in;
+    Scratch sums;
+};
+
 class LibraryMatmul {
 public:
     // Throws std::runtime_error when the library does not start on this thread's device.
     LibraryMatmul(const lt::Functions& functions, MatmulTable table);
 
     // Queues it and says true, or does nothing: the table has no row for the shape.
-    bool multiply(const MatmulTask& task, cudaStream_t stream);
+    bool multiply(const MatmulTask& task, MatmulScratch& scratch, cudaStream_t stream);
     const std::string& fingerprint() const { return table_.fingerprint; }
-    // Memory that it multiplies in: of graphs with other places nothing is left.
-    using Places = std::array<const std::byte*, 2>;
-    Places places() const { return {in_scratch_.data(), sums_scratch_.data()}; }
 
 private:
-    void multiply_piece(const MatmulTask& task, std::span<const MatmulRange> ranges, cudaStream_t stream);
+    void multiply_piece(const MatmulTask& task, std::span<const MatmulRange> ranges, MatmulScratch& scratch, cudaStream_t stream);
 
     const CublasLt library_;
     const MatmulTable table_;
     std::map<MatmulShape, std::vector<MatmulRange>> ranges_;  // of the shapes that were asked for
-    Scratch in_scratch_;
-    Scratch sums_scratch_;
 };
 
 // What a backend multiplies with, and why, for people.

@@ -42,7 +42,7 @@ void CudaBackend::lora(const LoraArgs& args) {
     const std::int64_t split_features = lora_split_features(args.in.columns);
     LoraPlan& plan = lora_plan_;
     const std::int64_t splits = weights_ == Format::float32 ? 1 : ceil_div(args.in.columns, split_features);
-    plan_lora(args.groups, lora_shapes_, splits, plan);
+    plan_lora(args.groups, lora_shapes_, splits, has_works(), plan);
     if (plan.shrink.empty()) return;
     const View in = args.in.format == Format::fp8_rows ? widened(args.in) : view_of(args.in);
     const auto tables_of = [&](const std::vector<LoraPiece>& pieces) {
@@ -93,6 +93,7 @@ bool CudaBackend::put_in_place(LoraTask& task, const LoraWork& work, const LoraS
         placed.work = graph_->place_of(placed, follower_);
     }
     if (placed.work == nullptr) return false;
+    CHECK(placed.work >= works.device && placed.work - works.device < step().lora_places, "a graph's tables are the step's");
     works.host[placed.work - works.device] = work;
     task = placed;
     return true;

@@ -54,6 +54,14 @@ const MatmulRange& range_of(std::span<const MatmulRange> ranges, std::int64_t ro
     return *found;
 }
 
+std::optional<std::string> fp8_obstacle(const MatmulChip& chip, std::size_t library) {
+    constexpr std::size_t library_least = 120900;
+    if (chip.capability != 90) return "cuBLASLt has scales for each row of fp8 on compute capability 9.0 only";
+    if (library >= library_least) return std::nullopt;
+    return fmt::format("cuBLASLt {} has no scales for each row of fp8: install {} or later", version_text(library),
+                       version_text(library_least));
+}
+
 std::optional<std::string> fault_of(std::span<const MatmulRow> rows) {
     std::set<std::tuple<int, int, std::size_t, MatmulShape>> done;
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -70,8 +78,8 @@ std::optional<std::string> fault_of(std::span<const MatmulRow> rows) {
         const std::int64_t multiple = features_multiple(row.shape.inputs);
         if (row.shape.out_features % multiple != 0 || row.shape.in_features % multiple != 0)
             return fmt::format("{} has features that are no multiples of {}", name, multiple);
-        if (row.shape.inputs == Format::fp8_rows && row.library < fp8_library_least)
-            return fmt::format("{} is fp8 for cuBLASLt {}, which has no scales for it", name, version_text(row.library));
+        const auto obstacle = row.shape.inputs == Format::fp8_rows ? fp8_obstacle(row.chip, row.library) : std::nullopt;
+        if (obstacle) return fmt::format("{} is fp8, but {}", name, *obstacle);
         if (!begins && row.range.rows_max <= rows[i - 1].range.rows_max) return name + " has ranges that do not ascend";
         if (matmul_bucket(row.range.rows_max) != row.range.rows_max) return name + " has a range that ends within a bucket";
         if (ends && row.range.rows_max != matmul_rows_max)

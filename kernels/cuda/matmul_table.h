@@ -64,11 +64,11 @@ const MatmulRange& range_of(std::span<const MatmulRange> ranges, std::int64_t ro
 constexpr std::int64_t features_multiple(Format inputs) { return inputs == Format::fp8_rows ? 16 : 8; }
 // Whether the library may add the sums of such a shape to what is there.
 constexpr bool adds_sums(const MatmulShape& shape) { return shape.inputs != Format::fp8_rows; }
-// The first version that multiplies fp8 with a scale for each row and output.
-constexpr std::size_t fp8_library_least = 120900;
+// Why this version does not multiply fp8 with a scale for each row and output on this chip, for people; nullopt: it does.
+std::optional<std::string> fp8_obstacle(const MatmulChip& chip, std::size_t library);
 
 // What is wrong with the table, for people: a shape twice, ranges that do not ascend to matmul_rows_max, a range that ends within a bucket,
-// features that are no multiples, fp8 by a version that has no scales for it. nullopt: nothing.
+// features that are no multiples, fp8 where there is an obstacle. nullopt: nothing.
 std::optional<std::string> fault_of(std::span<const MatmulRow> rows);
 
 std::string version_text(std::size_t library);  // "13.1.0"

@@ -36,7 +36,11 @@ void Graph::end_capture(const Stream& stream) {
     const cudaError_t error = cudaGraphInstantiate(&graph_, captured, 0);
     static_cast<void>(cudaGraphDestroy(captured));
     check(error, "making a graph");
-    check(cudaGraphUpload(graph_, stream.get()), "copying a graph");
+    static_cast<void>(cudaGraphUpload(graph_, stream.get()));  // else the first launch does
+}
+void Graph::drop_capture(const Stream& stream) {
+    cudaGraph_t captured = nullptr;
+    if (cudaStreamEndCapture(stream.get(), &captured) == cudaSuccess) static_cast<void>(cudaGraphDestroy(captured));
 }
 Graph::~Graph() {
     if (graph_ != nullptr) static_cast<void>(cudaGraphExecDestroy(graph_));

@@ -49,7 +49,12 @@ public:
     template <class Queue>
     Graph(const Stream& stream, const Queue& queue) {
         check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal), "beginning a graph");
-        queue();
+        try {
+            queue();
+        } catch (...) {
+            drop_capture(stream);
+            throw;
+        }
         end_capture(stream);
     }
     Graph(Graph&& other) noexcept : graph_(std::exchange(other.graph_, nullptr)) {}
@@ -59,6 +64,7 @@ public:
 
 private:
     void end_capture(const Stream& stream);
+    static void drop_capture(const Stream& stream);
 
     cudaGraphExec_t graph_ = nullptr;
 };

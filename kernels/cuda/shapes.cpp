@@ -133,7 +133,7 @@ std::int64_t lora_split_features(std::int64_t in_features) {
     return round_up(std::max<std::int64_t>(1, ceil_div(in_features, splits)), lora_depth);
 }
 
-void plan_lora(std::span<const LoraGroup> groups, std::span<const LoraShape> shapes, std::int64_t splits, LoraPlan& plan) {
+void plan_lora(std::span<const LoraGroup> groups, std::span<const LoraShape> shapes, std::int64_t splits, bool fixed_grid, LoraPlan& plan) {
     plan.shrink.clear();
     plan.expand.clear();
     plan.slots = 0;
@@ -141,7 +141,7 @@ void plan_lora(std::span<const LoraGroup> groups, std::span<const LoraShape> sha
     for (std::size_t i = 0; i < groups.size(); ++i) {
         if (shapes[i].parts > 0) blocks += ceil_div(groups[i].row_count, lora_rows) * ceil_div(shapes[i].rank_sum, lora_ranks);
     }
-    const std::int64_t shares = blocks < lora_blocks_enough ? splits : 1;
+    const std::int64_t shares = fixed_grid || blocks < lora_blocks_enough ? splits : 1;
     for (std::size_t i = 0; i < groups.size(); ++i) {
         if (shapes[i].parts == 0) continue;
         for (std::int64_t row = 0; row < groups[i].row_count; row += lora_rows) {

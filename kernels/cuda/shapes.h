@@ -119,7 +119,8 @@ struct LoraPlan {
     std::int64_t slots = 0;
 };
 // shapes: of each group's adapter. splits: of in_features; 1 for a kernel that does not split.
-void plan_lora(std::span<const LoraGroup> groups, std::span<const LoraShape> shapes, std::int64_t splits, LoraPlan& plan);
+// fixed_grid: shrink is launched over a grid that does not grow with the pieces: each split has a block of its own in any case.
+void plan_lora(std::span<const LoraGroup> groups, std::span<const LoraShape> shapes, std::int64_t splits, bool fixed_grid, LoraPlan& plan);
 
 // Blocks for the pieces of shrink and expand, and for what each of them has: ranks, outputs and splits.
 struct LoraSize {

@@ -329,10 +329,8 @@ Tuning tune_matmuls(std::span<const MatmulShape> shapes, const TuneOptions& opti
     const CublasLt library(*functions);
     tuning.library = library.version();
     const auto is_fp8 = [](const MatmulShape& shape) { return shape.inputs == Format::fp8_rows; };
-    if (tuning.library < fp8_library_least && std::ranges::any_of(shapes, is_fp8)) {
-        throw std::runtime_error("cuBLASLt " + version_text(tuning.library) + " has no scales for each row of fp8: install " +
-                                 version_text(fp8_library_least) + " or later");
-    }
+    const auto obstacle = fp8_obstacle(tuning.chip, tuning.library);
+    if (obstacle && std::ranges::any_of(shapes, is_fp8)) throw std::runtime_error(*obstacle);
     tuning.rates = rates_of(library, stream, options);
     for (const MatmulShape& shape : shapes) tuning.matmuls.push_back(ShapeTuner(library, stream, shape, options).tune());
     return tuning;

@@ -87,6 +87,8 @@ def decode_rows(parts: dict) -> list[Row]:
         gap = result["idle_seconds"] / result["steps"]
         rows.append(Row(f"GPU without work between steps, {name}", milliseconds(gap), "", f"{percent(gap / step)} of a step", "< 3 %",
                         gap / step < 0.03))  # fmt: skip
+        graphs = result["graph_steps"]
+        rows.append(Row(f"steps that were graphs, {name}", str(graphs), "", f"of {result['steps']}", "some", graphs > 0))
     return rows
 
 

@@ -1,8 +1,12 @@
 // Graphs of decoding steps cost what they may and nothing while the engine runs, on the emulated GPU, which counts.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "engine/engine.h"
 #include "engine/text/tokenizer.h"
+#include "kernels/cuda/backend.h"
+#include "kernels/cuda/emulation/cublaslt.h"
 #include "kernels/cuda/emulation/runtime.h"
 #include "tests/support/golden_model.h"
 
@@ -12,8 +16,8 @@ namespace {
 namespace emulation = kernels::cuda::emulation;
 
 struct Rig {
-    explicit Rig(std::size_t graph_bytes, std::int64_t sequences_max = 40)
-        : backend(kernels::make_cuda_backend({.weights = kernels::Format::bfloat16})) {
+    explicit Rig(std::size_t graph_bytes, std::int64_t sequences_max = 40, std::unique_ptr<kernels::Backend> own_backend = nullptr)
+        : backend(own_backend != nullptr ? std::move(own_backend) : kernels::make_cuda_backend({.weights = kernels::Format::bfloat16})) {
         EngineOptions options{
             .sequences_max = sequences_max, .step_rows_max = 64, .adapter_bytes = std::size_t{64} << 20, .graph_bytes = graph_bytes};
         model = Model::load(tests::golden_folder() / "checkpoints/llama-gqa-linear", *backend, options.step_rows_max,
@@ -21,8 +25,8 @@ struct Rig {
         options.kv_bytes = 64 * backend->kv_block_bytes(model->kv_shape());
         engine = std::make_unique<Engine>(*model, *backend, tokenizer, options);
     }
-    // So many sequences beside each other, with an adapter or without.
-    void run(RequestId count, bool with_adapter = false, std::int64_t tokens = 4) {
+    // So many sequences beside each other, with an adapter or without; their tokens.
+    std::vector<std::vector<TokenId>> run(RequestId count, bool with_adapter = false, std::int64_t tokens = 4) {
         const auto folder = tests::golden_folder() / "adapters/plain";
         for (RequestId i = 0; i < count; ++i) {
             Request request{.id = ++last, .prompt = {1, static_cast<TokenId>(2 + i), 3}, .max_tokens = tokens};
@@ -32,10 +36,15 @@ struct Rig {
             request.sampling.repetition_penalty = i % 3 == 0 ? 1.3 : 1.0;
             engine->submit(std::move(request));
         }
+        std::map<RequestId, std::vector<TokenId>> drawn;
         StepOutput output;
         while (engine->has_work()) {
             if (!engine->step(output)) engine->wait_for_adapters(std::chrono::milliseconds(50));
+            for (const Result& result : output.results) drawn[result.id] = result.tokens;
         }
+        std::vector<std::vector<TokenId>> all;
+        for (auto& [id, sequence] : drawn) all.push_back(std::move(sequence));
+        return all;
     }
     const Tokenizer tokenizer = Tokenizer::load(tests::data_folder() / "text/gpt2");
     std::unique_ptr<kernels::Backend> backend;
@@ -83,6 +92,33 @@ TEST(Graphs, AreMadeAtStartAndNotLater) {
     EXPECT_EQ(emulation::device_wide_waits(), waits);
     // Of four tokens the first comes of the prefill; a step in flight has no more rows than are wanted.
     EXPECT_GE(rig.backend->info().graph_steps - steps, 4U * 2 * 2);
+}
+
+// With cuBLASLt for every shape that it may have.
+std::unique_ptr<kernels::Backend> library_backend(kernels::Quantization quantize) {
+    namespace cuda = kernels::cuda;
+    const auto ranges_of = [](const cuda::MatmulShape& shape) -> std::vector<cuda::MatmulRange> {
+        const std::int64_t multiple = cuda::features_multiple(shape.inputs);
+        if (shape.out_features % multiple != 0 || shape.in_features % multiple != 0) return {};
+        return {{cuda::matmul_rows_max, emulation::words_of(emulation::CublasLtAlgorithm::plain)}};
+    };
+    cuda::MatmulChoice choice{std::make_unique<cuda::LibraryMatmul>(emulation::cublaslt(), cuda::MatmulTable{ranges_of, "every shape"}),
+                              "emulated cuBLASLt"};
+    return std::make_unique<cuda::CudaBackend>(kernels::CudaOptions{.quantize = quantize}, std::move(choice));
+}
+
+// Pins: a prefill takes more memory to multiply in than any graph; what graphs multiply in stays where it is.
+TEST(Graphs, AreLaunchedAfterPrefillsThatTakeMoreMemory) {
+    for (const kernels::Quantization quantize : {kernels::Quantization::none, kernels::Quantization::fp8}) {
+        SCOPED_TRACE(kernels::name_of(quantize));
+        Rig plain(0, 20, library_backend(quantize));
+        Rig rig(std::size_t{1} << 30, 20, library_backend(quantize));
+        for (const RequestId count : std::initializer_list<RequestId>{1, 20, 2}) {
+            const std::uint64_t before = rig.backend->info().graph_steps;
+            EXPECT_EQ(rig.run(count), plain.run(count));
+            EXPECT_GT(rig.backend->info().graph_steps, before) << count << " sequences";
+        }
+    }
 }
 
 }  // namespace

@@ -124,7 +124,7 @@ TEST(CudaShapes, LoraRowsAreCutPerGroupAndExpandedPerPart) {
         {.row_begin = 2, .row_count = 40}, {.row_begin = 42, .row_count = 3}, {.row_begin = 45, .row_count = 1}};
     const std::vector<LoraShape> shapes{{.rank_sum = 24, .parts = 2}, {}, {.rank_sum = 8, .parts = 1}};
     LoraPlan plan;
-    plan_lora(groups, shapes, 3, plan);
+    plan_lora(groups, shapes, 3, false, plan);
     EXPECT_EQ(told(plan.shrink), "0.0:2+32 at 0 x 3, 0.0:34+8 at 96 x 3, 2.0:45+1 at 120 x 3, ");
     EXPECT_EQ(told(plan.expand), "0.0:2+32 at 0 x 3, 0.1:2+32 at 0 x 3, 0.0:34+8 at 96 x 3, 0.1:34+8 at 96 x 3, 2.0:45+1 at 120 x 3, ");
     EXPECT_EQ(plan.slots, 123);
@@ -136,12 +136,14 @@ TEST(CudaShapes, BlocksThatFillAChipWalkTheirSplits) {
     const std::vector<LoraShape> narrow{{.rank_sum = 64, .parts = 1}};
     const std::vector<LoraShape> wide{{.rank_sum = 65, .parts = 1}};
     LoraPlan plan;
-    plan_lora(few, narrow, 8, plan);
+    plan_lora(few, narrow, 8, false, plan);
     EXPECT_EQ(plan.slots, 263 * 32 * 8);
-    plan_lora(enough, wide, 8, plan);
+    plan_lora(enough, wide, 8, false, plan);
     EXPECT_EQ(plan.slots, 132 * 32);
     EXPECT_EQ(plan.shrink.size(), 132U);
     EXPECT_EQ(plan.shrink.back().splits, 1);
+    plan_lora(enough, wide, 8, true, plan);
+    EXPECT_EQ(plan.slots, 132 * 32 * 8) << "the grid is there anyhow";
 }
 
 TEST(CudaShapes, SplitsAreAFewHundredFeaturesAndAtMostSixteen) {

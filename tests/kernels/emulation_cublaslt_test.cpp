@@ -75,7 +75,10 @@ TEST(MatmulTable, WhatIsWrongWithOneIsNamed) {
     MatmulRow narrow = row(2048, CublasLtAlgorithm::plain, fp8_shape);
     EXPECT_EQ(fault({row(2048), narrow}), "none");
     narrow.library = 120800;
-    EXPECT_THAT(fault({narrow}), HasSubstr("32 x 48 is fp8 for cuBLASLt 12.8.0, which has no scales for it"));
+    EXPECT_THAT(fault({narrow}), HasSubstr("32 x 48 is fp8, but cuBLASLt 12.8.0 has no scales for each row of fp8"));
+    narrow.library = 130100;
+    narrow.chip.capability = 80;
+    EXPECT_THAT(fault({narrow}), HasSubstr("32 x 48 is fp8, but cuBLASLt has scales for each row of fp8 on compute capability 9.0 only"));
     narrow.shape.in_features = 40;
     EXPECT_THAT(fault({narrow}), HasSubstr("32 x 40 has features that are no multiples of 16"));
 }
@@ -139,7 +142,7 @@ TEST(MatmulChoice, ProjectionsOfFp8SayWhyTheLibraryDoesNotMultiplyThem) {
     EXPECT_THAT(note({row(2048)}, emulated), HasSubstr("; fp8 by own kernels, as there are no rows of it: `lorry bench tune"));
     MatmulRow older = row(2048);
     older.library = 120800;
-    EXPECT_THAT(note({older}, older_library), HasSubstr("; fp8 by own kernels, as it takes cuBLASLt 12.9.0"));
+    EXPECT_THAT(note({older}, older_library), HasSubstr("; fp8 by own kernels, as cuBLASLt 12.8.0 has no scales for each row of fp8"));
     EXPECT_EQ(choose_matmuls(std::vector{older}, chip, Quantization::none, older_library).note.find("fp8"), std::string::npos);
 }
 

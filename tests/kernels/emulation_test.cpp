@@ -443,7 +443,6 @@ TEST(Emulation, WhatIsQueuedRunsInOrderWhenItIsWaitedForAndNotBefore) {
     EXPECT_EQ(value(back), 4);
 }
 
-// Pins: what is longer than the pinned memory it passes through arrives whole.
 __global__ void add_one(int* to) {
     if (thread_in_block() == 0) ++*to;
 }
@@ -470,6 +469,7 @@ TEST(Emulation, AGraphRunsAsOftenAsItIsLaunchedAndNotWhenItIsMade) {
     EXPECT_EQ(*value, 5);
 }
 
+// Pins: what is longer than the pinned memory it passes through arrives whole.
 TEST(Emulation, UploadsOfAnyLengthArrive) {
     const auto backend = make_cuda_backend({});
     for (const std::size_t bytes : {std::size_t{1}, std::size_t{4} << 20, (std::size_t{4} << 20) + 1, (std::size_t{12} << 20) + 7}) {
