@@ -284,7 +284,7 @@ class Rehearsal(unittest.TestCase):
         work = rehearsal(self.lorry)
         rows = rows_of(entries)
         self.assertEqual(len(rows["attention"]), len(work.batches) + len(work.prompts))
-        self.assertEqual(len(rows["decode"]), 2 * len(work.batches))
+        self.assertEqual(len(rows["decode"]), 3 * len(work.batches))
         self.assertEqual([row.what for row in rows["adapters_loop"]][1], "the same 2 in one batch")
         self.assertTrue(all(row.measured for part in rows.values() for row in part))
         self.assertGreater(entries["loading"]["facts"]["loading_steps"], 0)
