@@ -1,6 +1,5 @@
 // Attention's work lists, made once per step and window; attention.cu computes them.
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <utility>
 
@@ -26,22 +25,22 @@ const CudaBackend::PlannedAttention& CudaBackend::planned_attention(const Attent
     Tables& tables = step().tables;
     plan_attention(args.step.sequences, group, args.window, planned->plan);
     const std::size_t bytes = attention_workspace_bytes(plan, args.kv_heads, padded_head_dim);
-    const std::array work{AttentionWork{.blocks = step().blocks,
-                                        .narrow = tables.put(plan.narrow),
-                                        .wide = tables.put(plan.wide),
-                                        .merges = tables.put(plan.merges),
-                                        .narrow_count = int_of(std::ssize(plan.narrow)),
-                                        .wide_count = int_of(std::ssize(plan.wide)),
-                                        .merge_count = int_of(std::ssize(plan.merges)),
-                                        .workspace = planned->workspace.of<float>(bytes / sizeof(float))}};
+    const AttentionWork work{.blocks = step().blocks,
+                             .narrow = tables.put(plan.narrow),
+                             .wide = tables.put(plan.wide),
+                             .merges = tables.put(plan.merges),
+                             .narrow_count = int_of(std::ssize(plan.narrow)),
+                             .wide_count = int_of(std::ssize(plan.wide)),
+                             .merge_count = int_of(std::ssize(plan.merges)),
+                             .workspace = planned->workspace.of<float>(bytes / sizeof(float))};
     const std::int64_t index = planned - planned_.begin();
     if (has_works() && index < attention_works_most) {
-        step().attention_works.host[index] = work.front();
+        step().attention_works.host[index] = work;
         planned->work = step().attention_works.device + index;
         planned->size = attention_size(step_rows(), group, args.kv_heads, processors_);
     } else {
-        planned->work = tables.put(std::span<const AttentionWork>(work));
-        planned->size = {work.front().narrow_count, work.front().wide_count, work.front().merge_count};
+        planned->work = tables.put_one(work);
+        planned->size = {work.narrow_count, work.wide_count, work.merge_count};
     }
     return *planned;
 }

@@ -57,13 +57,6 @@ struct BlankStep {
     std::vector<StepSequence> sequences;
 };
 
-std::size_t memory_free() {
-    std::size_t free = 0;
-    std::size_t total = 0;
-    check(cudaMemGetInfo(&free, &total), "asking for its memory");
-    return free;
-}
-
 }  // namespace
 
 void run(const Task& task, const Multiplier& multiplier, cudaStream_t stream) {
@@ -141,9 +134,9 @@ std::size_t CudaBackend::make_graphs_of(std::int64_t rows, const GraphArgs& args
         begin_step(blank.inputs());
         args.ops(blank.inputs());
         taken_down_ = nullptr;
-        const std::size_t free = memory_free();
+        const std::size_t free = info().memory_free;
         step().graphs.emplace_back(rows, std::move(tasks)).capture(multiplier(), stream_);
-        bytes += free - std::min(free, memory_free());
+        bytes += free - std::min(free, info().memory_free);
         finish_step();
     }
     return bytes;

@@ -1,6 +1,5 @@
 // Work lists of the low-rank updates; lora.cu computes them.
 #include <algorithm>
-#include <array>
 
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/views.h"
@@ -58,22 +57,22 @@ void CudaBackend::lora(const LoraArgs& args) {
         }
         return step().tables.put(tables);
     };
-    const std::array work{LoraWork{.shrink = tables_of(plan.shrink),
-                                   .expand = tables_of(plan.expand),
-                                   .shrink_count = int_of(std::ssize(plan.shrink)),
-                                   .expand_count = int_of(std::ssize(plan.expand)),
-                                   .rank_sum_max = int_of(rank_sum_max),
-                                   .scratch = lora_scratch_.of<float>(static_cast<std::size_t>(plan.slots * rank_sum_max))}};
+    const LoraWork work{.shrink = tables_of(plan.shrink),
+                        .expand = tables_of(plan.expand),
+                        .shrink_count = int_of(std::ssize(plan.shrink)),
+                        .expand_count = int_of(std::ssize(plan.expand)),
+                        .rank_sum_max = int_of(rank_sum_max),
+                        .scratch = lora_scratch_.of<float>(static_cast<std::size_t>(plan.slots * rank_sum_max))};
     LoraTask task{.out = float32_view_of(args.out),
                   .in = in,
                   .weights = weights_,
                   .in_features = int_of(args.in.columns),
                   .a_stride = int_of(round_up(args.in.columns, lora_multiple)),
                   .split_features = int_of(split_features)};
-    if (!put_in_place(task, work.front(), lora_size(step_rows(), args.out.columns, splits))) {
-        task.work = step().tables.put(std::span<const LoraWork>(work));
-        task.size = {.shrink = work.front().shrink_count,
-                     .expand = work.front().expand_count,
+    if (!put_in_place(task, work, lora_size(step_rows(), args.out.columns, splits))) {
+        task.work = step().tables.put_one(work);
+        task.size = {.shrink = work.shrink_count,
+                     .expand = work.expand_count,
                      .rank_sum = int_of(rank_sum_max),
                      .out_features = int_of(out_features_max),
                      .splits = plan.shrink.front().splits};

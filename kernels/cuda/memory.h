@@ -113,7 +113,6 @@ public:
         }
         return reinterpret_cast<T*>(memory_.data());
     }
-    const std::byte* data() const { return memory_.data(); }
 
 private:
     Memory memory_;
@@ -148,6 +147,10 @@ public:
     template <class T>
     T* put(const std::vector<T>& table) {
         return put(std::span<const T>(table));
+    }
+    template <class T>
+    T* put_one(const T& entry) {
+        return put(std::span(&entry, 1));
     }
     // Queues the copy of what is new.
     void copy();

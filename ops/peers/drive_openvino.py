@@ -7,6 +7,7 @@ from driver import Options, Request, serve
 
 KV_BLOCK_TOKENS = 32  # on CPUs
 
+
 class OpenVino:
     def __init__(self, options: Options) -> None:
         self.options = options
