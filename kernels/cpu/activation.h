@@ -21,8 +21,9 @@ struct Activate {
         } else if constexpr (kind == Activation::gelu) {
             return x * 0.5F * (Math::erf(x * 0.707106781F) + 1.0F);
         } else if constexpr (kind == Activation::gelu_tanh) {
+            // (1 + tanh(y)) / 2 = 1 / (1 + exp(-2 y)), with y = sqrt(2 / pi) (x + 0.044715 x^3)
             const Floats cubic = V::fma(x * x * x, V::all(0.044715F), x);
-            return x * 0.5F * (Math::tanh(cubic * 0.797884561F) + 1.0F);
+            return x / (Math::exp(cubic * -1.59576912F) + 1.0F);
         } else {
             return x < 0.0F ? Floats{} : x;  // NaN stays
         }

@@ -1,4 +1,4 @@
-// exp, tanh and erf on vectors, with errors of a few units in the last place; included by the activation, attention and sampling kernels.
+// exp and erf on vectors, with errors of a few units in the last place; included by the activation, attention and sampling kernels.
 // The polynomials were fitted at Chebyshev nodes; the intervals and their errors stand beside them.
 #pragma once
 
@@ -33,16 +33,6 @@ struct VectorMath {
         Floats power;
         __builtin_memcpy(&power, &power_bits, sizeof power);
         return x < -87.0F ? Floats{} : value * power;
-    }
-
-    [[gnu::always_inline]] static inline Floats tanh(Floats x) {
-        constexpr float terms[] = {-0.33333333F, 0.13333291F,    -0.053956349F,
-                                   0.021746187F, -0.0082724567F, 0.0022149027F};  // |x| <= 0.65: 1e-9
-        const Floats squared = x * x;
-        const Floats near = V::fma(x * squared, polynomial(squared, terms), x);
-        const Floats size = V::magnitude(x);
-        const Floats far = 1.0F - 2.0F / (exp(size + size) + 1.0F);
-        return size < 0.65F ? near : x < 0.0F ? -far : far;
     }
 
     [[gnu::always_inline]] static inline Floats erf(Floats x) {

@@ -97,7 +97,7 @@ void CudaBackend::read_back(std::span<std::byte> to, const void* from) {
 
 std::unique_ptr<PackedWeight> CudaBackend::pack_weight(std::span<const WeightPart> parts, WeightRole role) {
     const bool narrow = fp8_ && role == WeightRole::projection;
-    return std::make_unique<CudaWeight>(parts, narrow ? Format::fp8_rows : weights_, loads_);
+    return std::make_unique<CudaWeight>(parts, narrow ? Format::fp8_rows : weights_, pool_);
 }
 
 std::unique_ptr<PackedLora> CudaBackend::pack_lora(std::span<const LoraPart> parts) {

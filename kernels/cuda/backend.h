@@ -6,6 +6,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -123,7 +124,7 @@ private:
     void put_drawn_tokens(const StepInputs& inputs);
 
     // Launches go through launch(): one that the step's graph makes as well waits until the graph is complete and launched, or left.
-    std::size_t make_graphs_of(std::int64_t rows, const GraphArgs& args);  // bytes
+    std::optional<std::size_t> make_graphs_of(std::int64_t rows, const GraphArgs& args);  // bytes; none: the device has no more
     const StepGraph* graph_for(const StepInputs& inputs);
     Multiplier multiplier() { return {matmuls_.library.get(), makes_graphs_ ? graph_scratch_ : matmul_scratch_}; }
     bool has_works() const { return graph_ != nullptr || taken_down_ != nullptr; }

@@ -109,34 +109,39 @@ void CudaBackend::make_graphs(const GraphArgs& args) {
     makes_graphs_ = true;
     // The largest first, which full batches take.
     for (const std::int64_t rows : graph_rows(args.rows_max)) {
-        const std::size_t bytes = make_graphs_of(rows, args);
-        graph_bytes_ += bytes;
-        if (graph_bytes_ <= args.bytes) continue;
-        for (Step& step : steps_) step.graphs.pop_back();
-        graph_bytes_ -= bytes;
+        const std::optional<std::size_t> bytes = make_graphs_of(rows, args);
+        if (bytes && graph_bytes_ + *bytes <= args.bytes) {
+            graph_bytes_ += *bytes;
+            continue;
+        }
+        for (Step& step : steps_) std::erase_if(step.graphs, [&](const StepGraph& graph) { return graph.rows() == rows; });
         break;
     }
     makes_graphs_ = false;
     for (Step& step : steps_) std::ranges::reverse(step.graphs);
 }
 
-std::size_t CudaBackend::make_graphs_of(std::int64_t rows, const GraphArgs& args) {
+std::optional<std::size_t> CudaBackend::make_graphs_of(std::int64_t rows, const GraphArgs& args) {
     const BlankStep blank(rows);
     // Once for real: kernels are loaded and scratch grows before a capture, which allows neither.
     begin_step(blank.inputs());
     args.ops(blank.inputs());
     lora_places_ = step().loras;
     finish_step();
-    std::size_t bytes = 0;
-    for (std::size_t i = 0; i < steps_.size(); ++i) {
+    std::optional<std::size_t> bytes = 0;
+    for (std::size_t i = 0; bytes && i < steps_.size(); ++i) {
         std::vector<Task> tasks;
         taken_down_ = &tasks;
         begin_step(blank.inputs());
         args.ops(blank.inputs());
         taken_down_ = nullptr;
         const std::size_t free = info().memory_free;
-        step().graphs.emplace_back(rows, std::move(tasks)).capture(multiplier(), stream_);
-        bytes += free - std::min(free, info().memory_free);
+        try {
+            step().graphs.emplace_back(rows, std::move(tasks)).capture(multiplier(), stream_);
+            *bytes += free - std::min(free, info().memory_free);
+        } catch (const OutOfMemory&) {
+            bytes.reset();
+        }
         finish_step();
     }
     return bytes;

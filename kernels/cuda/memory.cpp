@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <stdexcept>
-#include <string>
 
 namespace lorry::kernels::cuda {
 
@@ -58,12 +56,7 @@ void PinnedMemory::Free::operator()(std::byte* memory) const { static_cast<void>
 DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
     void* memory = nullptr;
-    const cudaError_t error = cudaMalloc(&memory, bytes);
-    if (error != cudaSuccess) static_cast<void>(cudaGetLastError());  // it is reported here, not by the next launch
-    if (error == cudaErrorMemoryAllocation) {
-        throw std::runtime_error("the GPU has no " + std::to_string(bytes) + " bytes of memory left: lower kv_memory or adapter_memory");
-    }
-    check(error, "allocating memory");
+    check_allocation(cudaMalloc(&memory, bytes), bytes);
     data_ = static_cast<std::byte*>(memory);
 }
 

@@ -88,7 +88,7 @@ private:
 class DeviceMemory {
 public:
     DeviceMemory() = default;
-    // Throws std::runtime_error saying how much was asked for when the device has no more. Zero bytes are fine.
+    // Throws OutOfMemory saying how much was asked for when the device has no more. Zero bytes are fine.
     explicit DeviceMemory(std::size_t bytes);
     DeviceMemory(DeviceMemory&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
     DeviceMemory& operator=(DeviceMemory&& other) noexcept;

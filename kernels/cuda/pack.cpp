@@ -18,8 +18,13 @@ cpu::Panels row_major(std::span<const WeightPart> parts, Format format, float sc
     return cpu::pack_panels(parts, {.storage = storage_of(format), .width = 1, .group = 1}, {.scale = scale});
 }
 
-void upload(std::byte* to, const std::byte* from, std::size_t bytes, const Stream& stream) {
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream.get()), "copying weights");
+// Rows of `row` bytes, each filled up with zeros to `stride`, behind what `image` holds; returns where they begin.
+std::size_t append_rows(std::vector<std::byte>& image, std::span<const std::byte> rows, std::size_t row, std::size_t stride) {
+    const std::size_t begin = image.size();
+    const std::size_t count = rows.size() / row;
+    image.resize(begin + count * stride);
+    for (std::size_t i = 0; i < count; ++i) std::memcpy(image.data() + begin + i * stride, rows.data() + i * row, row);
+    return begin;
 }
 
 // One output's weights [in_features]; returns their scale.
@@ -34,12 +39,13 @@ float quantize_fp8(std::span<const float> weights, Fp8* codes) {
 
 }  // namespace
 
-CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, const Stream& stream) : format_(format) {
+CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, DevicePool& pool) : format_(format) {
     const cpu::Panels panels = row_major(parts, format);
     out_features_ = panels.out_features;
     in_features_ = panels.in_features;
     if (format != Format::fp8_rows) {
-        upload_rows(panels.memory.data(), bytes_of(format), stream);
+        const std::size_t bytes = static_cast<std::size_t>(out_features_ * in_features_) * bytes_of(format);
+        upload_rows({panels.memory.data(), bytes}, bytes_of(format), pool);
         return;
     }
     const auto* const weights = reinterpret_cast<const float*>(panels.memory.data());
@@ -49,23 +55,19 @@ CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, const S
         const auto row = i * static_cast<std::size_t>(in_features_);
         scales[i] = quantize_fp8({weights + row, static_cast<std::size_t>(in_features_)}, codes.data() + row);
     }
-    scales_ = DeviceMemory(scales.size() * sizeof(float));
-    upload(scales_.data(), reinterpret_cast<const std::byte*>(scales.data()), scales_.bytes(), stream);
-    upload_rows(reinterpret_cast<const std::byte*>(codes.data()), sizeof(Fp8), stream);
+    scales_ = pool.allocate(scales.size() * sizeof(float));
+    pool.upload(scales_.data(), std::as_bytes(std::span(scales)));
+    upload_rows(std::as_bytes(std::span(codes)), sizeof(Fp8), pool);
 }
 
-void CudaWeight::upload_rows(const std::byte* rows, std::size_t element_bytes, const Stream& stream) {
+void CudaWeight::upload_rows(std::span<const std::byte> rows, std::size_t element_bytes, DevicePool& pool) {
     const auto row = static_cast<std::size_t>(in_features_) * element_bytes;
     const auto stride = static_cast<std::size_t>(view().stride) * element_bytes;
-    const auto count = static_cast<std::size_t>(out_features_);
-    memory_ = DeviceMemory(count * stride);
-    if (row == stride) {
-        upload(memory_.data(), rows, count * row, stream);
-    } else {
-        check(cudaMemsetAsync(memory_.data(), 0, memory_.bytes(), stream.get()), "clearing a weight");
-        for (std::size_t i = 0; i < count; ++i) upload(memory_.data() + i * stride, rows + i * row, row, stream);
-    }
-    stream.wait();
+    memory_ = pool.allocate(static_cast<std::size_t>(out_features_) * stride);
+    if (row == stride) return pool.upload(memory_.data(), rows);
+    std::vector<std::byte> image;
+    append_rows(image, rows, row, stride);
+    pool.upload(memory_.data(), image);
 }
 
 CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, DevicePool& pool) {
@@ -75,12 +77,7 @@ CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, DevicePool& p
     const auto append = [&](const cpu::Panels& matrix) {
         const std::size_t row = static_cast<std::size_t>(matrix.in_features) * bytes_of(format);
         const std::size_t stride = static_cast<std::size_t>(round_up(matrix.in_features, lora_multiple)) * bytes_of(format);
-        const std::size_t begin = image.size();
-        image.resize(begin + static_cast<std::size_t>(matrix.out_features) * stride);
-        for (std::size_t i = 0; i < static_cast<std::size_t>(matrix.out_features); ++i) {
-            std::memcpy(image.data() + begin + i * stride, matrix.memory.data() + i * row, row);
-        }
-        return begin;
+        return append_rows(image, {matrix.memory.data(), static_cast<std::size_t>(matrix.out_features) * row}, row, stride);
     };
     std::vector<WeightPart> a;
     for (const LoraPart& part : parts) {

@@ -15,7 +15,7 @@ namespace lorry::kernels::cuda {
 // scales of all outputs in a vector of their own.
 class CudaWeight final : public PackedWeight {
 public:
-    CudaWeight(std::span<const WeightPart> parts, Format format, const Stream& stream);
+    CudaWeight(std::span<const WeightPart> parts, Format format, DevicePool& pool);
     std::int64_t out_features() const override { return out_features_; }
     std::int64_t in_features() const override { return in_features_; }
     std::size_t bytes() const override { return memory_.bytes() + scales_.bytes(); }
@@ -24,13 +24,13 @@ public:
     const float* scales() const { return reinterpret_cast<const float*>(scales_.data()); }  // null unless fp8
 
 private:
-    void upload_rows(const std::byte* rows, std::size_t element_bytes, const Stream& stream);
+    void upload_rows(std::span<const std::byte> rows, std::size_t element_bytes, DevicePool& pool);
 
     Format format_;
     std::int64_t out_features_ = 0;
     std::int64_t in_features_ = 0;
-    DeviceMemory memory_;
-    DeviceMemory scales_;
+    PooledMemory memory_;  // of the pool, as an adapter may bring a head of its own
+    PooledMemory scales_;
 };
 
 // The A matrices of all parts as the rows of one matrix, each true rank after the other, and the B of each part, as LoraTable says; one

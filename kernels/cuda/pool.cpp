@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <stdexcept>
-#include <string>
 
 namespace lorry::kernels::cuda {
 
@@ -45,12 +43,7 @@ void DevicePool::reserve(std::size_t bytes) {
 PooledMemory DevicePool::allocate(std::size_t bytes) {
     if (bytes == 0) return {};
     void* memory = nullptr;
-    const cudaError_t error = cudaMallocAsync(&memory, bytes, loads_.get());
-    if (error != cudaSuccess) static_cast<void>(cudaGetLastError());  // it is reported here, not by the next launch
-    if (error == cudaErrorMemoryAllocation) {
-        throw std::runtime_error("the GPU has no " + std::to_string(bytes) + " bytes of memory left: lower kv_memory or adapter_memory");
-    }
-    check(error, "allocating memory from the pool");
+    check_allocation(cudaMallocAsync(&memory, bytes, loads_.get()), bytes);
     loads_.wait();  // so that it may be used on any stream
     return {memory, bytes, ops_};
 }

@@ -34,7 +34,7 @@ class DevicePool {
 public:
     DevicePool(const Stream& loads, const Stream& ops);
 
-    // Memory for `bytes` bytes stays with the pool from now on. Throws std::runtime_error when the device has no more.
+    // Memory for `bytes` bytes stays with the pool from now on. Throws OutOfMemory when the device has no more.
     void reserve(std::size_t bytes);
     // Throws as reserve() does. Zero bytes are fine.
     PooledMemory allocate(std::size_t bytes);

@@ -1,13 +1,24 @@
 // CUDA's errors as exceptions; see runtime.h.
 #include "kernels/cuda/runtime.h"
 
-#include <stdexcept>
 #include <string>
 
 namespace lorry::kernels::cuda {
 
 void check(cudaError_t error, const char* what) {
-    if (error != cudaSuccess) throw std::runtime_error(std::string("the GPU failed: ") + what + ": " + cudaGetErrorString(error));
+    if (error == cudaSuccess) return;
+    static_cast<void>(cudaGetLastError());  // it is reported here, not by the next launch
+    const std::string message = std::string("the GPU failed: ") + what + ": " + cudaGetErrorString(error);
+    if (error == cudaErrorMemoryAllocation) throw OutOfMemory(message);
+    throw std::runtime_error(message);
+}
+
+void check_allocation(cudaError_t error, std::size_t bytes) {
+    try {
+        check(error, "allocating memory");
+    } catch (const OutOfMemory&) {
+        throw OutOfMemory("the GPU has no " + std::to_string(bytes) + " bytes of memory left: lower kv_memory or adapter_memory");
+    }
 }
 
 }  // namespace lorry::kernels::cuda

@@ -1,6 +1,9 @@
 // CUDA's runtime for host code: the real one, or the emulated device's when LORRY_CUDA_EMULATED is defined. Errors become exceptions here.
 #pragma once
 
+#include <cstddef>
+#include <stdexcept>
+
 #if defined(LORRY_CUDA_EMULATED)
 #include "kernels/cuda/emulation/runtime.h"
 #else
@@ -9,7 +12,13 @@
 
 namespace lorry::kernels::cuda {
 
-// Throws std::runtime_error "the GPU failed: WHAT: ERROR" unless the call succeeded.
+class OutOfMemory : public std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+// Throws std::runtime_error "the GPU failed: WHAT: ERROR" unless the call succeeded: OutOfMemory where that is the error.
 void check(cudaError_t error, const char* what);
+// Of a call that was to allocate `bytes` bytes on the device: OutOfMemory then says how much was asked for, and what to do.
+void check_allocation(cudaError_t error, std::size_t bytes);
 
 }  // namespace lorry::kernels::cuda

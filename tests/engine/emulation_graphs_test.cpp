@@ -67,6 +67,19 @@ TEST(Graphs, AreMadeForTheLargestBatchesThatFitTheBudget) {
     EXPECT_EQ(Rig(two_thirds - 1).backend->info().graphs, 1);
 }
 
+// Pins: the device runs out of memory before the budget does, which is no reason not to start.
+TEST(Graphs, ThatTheDeviceHasNoMemoryForAreLeftOut) {
+    const std::size_t whole = Rig(std::size_t{1} << 30).backend->info().graph_bytes;
+    for (const std::int64_t wanted : {0, 1, 2}) {
+        emulation::limit_graphs(whole / 3 * static_cast<std::size_t>(wanted) + whole / 6 + emulation::graph_launch_bytes);
+        Rig rig(std::size_t{1} << 30);
+        EXPECT_EQ(rig.backend->info().graphs, wanted);
+        EXPECT_EQ(rig.backend->info().graph_bytes, whole / 3 * static_cast<std::size_t>(wanted));
+        EXPECT_FALSE(rig.run(17).empty());
+    }
+    emulation::limit_graphs(std::size_t{1} << 30);
+}
+
 TEST(Graphs, AreNotThereWithoutABudget) {
     const std::uint64_t made = emulation::graphs_made();
     Rig rig(0);

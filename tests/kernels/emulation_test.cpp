@@ -405,6 +405,8 @@ TEST(Emulation, AnAdapterIsLoadedAndDroppedWithoutWaitingForTheDevice) {
         const auto bias = backend->allocate(400);
         backend->upload(bias->data(), std::as_bytes(std::span(values).first(100)));
         EXPECT_EQ(lora->bytes(), (8 * 104 + 100 * 8) * sizeof(Bfloat16));
+        const auto head = backend->pack_weight({&b, 1}, WeightRole::embedding);
+        EXPECT_EQ(head->bytes(), 100 * 64 * sizeof(Bfloat16));
     }
     EXPECT_EQ(emulation::device_wide_waits(), before);
 }

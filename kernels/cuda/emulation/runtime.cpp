@@ -28,6 +28,7 @@ constexpr std::size_t filled_bytes_most = std::size_t{64} << 20;
 std::atomic<std::uint64_t> waits{0};
 std::atomic<std::uint64_t> graphs{0};
 std::atomic<std::size_t> graph_bytes{0};
+std::atomic<std::size_t> graph_bytes_most{memory_bytes};
 
 std::atomic<double> microseconds_passed{0.0};
 
@@ -154,9 +155,11 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+    const std::size_t bytes = graph->launches.size() * lorry::kernels::cuda::emulation::graph_launch_bytes;
+    if (graph_bytes + bytes > graph_bytes_most) return cudaErrorMemoryAllocation;
     *exec = new EmulatedGraphExec{{graph->launches}};
     ++graphs;
-    graph_bytes += graph->launches.size() * lorry::kernels::cuda::emulation::graph_launch_bytes;
+    graph_bytes += bytes;
     return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
@@ -210,6 +213,7 @@ namespace lorry::kernels::cuda::emulation {
 
 std::uint64_t device_wide_waits() { return waits; }
 std::uint64_t graphs_made() { return graphs; }
+void limit_graphs(std::size_t bytes) { graph_bytes_most = bytes; }
 
 void pass(double microseconds) {
     microseconds_passed = microseconds_passed + microseconds;  // launches wait for each other

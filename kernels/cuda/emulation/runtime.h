@@ -70,6 +70,8 @@ std::uint64_t device_wide_waits();
 // Graphs that were made since the program started. Each takes so much of the device's memory for each of its launches.
 std::uint64_t graphs_made();
 constexpr std::size_t graph_launch_bytes = 4096;
+// From now on graphs may take no more than that, together.
+void limit_graphs(std::size_t bytes);
 // The device's clock, which events read: a kernel takes a microsecond, emulated cuBLASLt what its algorithm says, all else no time.
 void pass(double microseconds);
 
