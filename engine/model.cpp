@@ -104,7 +104,7 @@ private:
         Matrix out;
         Matrix in;
         bool accumulate = false;
-        kernels::Upcoming next{};
+        const kernels::PackedWeight* next = nullptr;
     };
     Matrix attend(const Layer& layer, const Site& site, const kernels::StepInputs& step, const Matrix& residual, kernels::KvCache& cache);
     Matrix activate(const Layer& layer, const Site& site, const Matrix& residual);
@@ -162,7 +162,7 @@ Matrix Transformer::forward(const ForwardArgs& args, kernels::KvCache& cache) {
                  .out = residual,
                  .in = attended,
                  .accumulate = true,
-                 .next = {.weight = layer.gate_up.weight.get(), .gated = config().gated}});
+                 .next = layer.gate_up.weight.get()});
 
         const Matrix activated = activate(layer, site, residual);
         project({.site = site,
@@ -172,7 +172,7 @@ Matrix Transformer::forward(const ForwardArgs& args, kernels::KvCache& cache) {
                  .out = residual,
                  .in = activated,
                  .accumulate = true,
-                 .next = {.weight = is_last ? &head : (&layer + 1)->qkv.weight.get()}});
+                 .next = is_last ? &head : (&layer + 1)->qkv.weight.get()});
         ++site.layer;
     }
 
@@ -197,7 +197,7 @@ Matrix Transformer::attend(const Layer& layer, const Site& site, const kernels::
              .bias = layer.qkv.bias,
              .out = qkv,
              .in = in,
-             .next = {.weight = layer.output.weight.get()}});
+             .next = layer.output.weight.get()});
     backend_.rope_store({.qkv = qkv,
                          .heads = config().heads,
                          .kv_heads = config().kv_heads,
@@ -232,7 +232,13 @@ Matrix Transformer::activate(const Layer& layer, const Site& site, const Matrix&
     // An adapter's change comes between the two.
     const auto is_changed = [&](const AdapterRows& group) { return group.adapter->at(site.layer, Projection::gate_up) != nullptr; };
     if (std::ranges::any_of(site.adapters, is_changed)) {
-        project({.site = site, .projection = Projection::gate_up, .weight = *linear.weight, .bias = linear.bias, .out = gate_up, .in = in});
+        project({.site = site,
+                 .projection = Projection::gate_up,
+                 .weight = *linear.weight,
+                 .bias = linear.bias,
+                 .out = gate_up,
+                 .in = in,
+                 .next = layer.down.weight.get()});
         backend_.activation({.kind = config().activation, .gated = config().gated, .out = activated, .in = gate_up});
     } else {
         backend_.activated_matmul({.kind = config().activation,
@@ -242,7 +248,7 @@ Matrix Transformer::activate(const Layer& layer, const Site& site, const Matrix&
                                    .in = in,
                                    .weight = *linear.weight,
                                    .bias = linear.bias,
-                                   .next = {.weight = layer.down.weight.get()}});
+                                   .next = layer.down.weight.get()});
     }
     return activated;
 }

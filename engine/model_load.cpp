@@ -82,7 +82,9 @@ private:
                 bias.insert(bias.end(), part.begin(), part.end());
             }
         }
-        Linear linear{.weight = pack(parts, role_of(first.projection)), .bias = out.vectors.add(bias)};
+        const bool is_gate_up = first.projection == Projection::gate_up && config_.gated;
+        const kernels::WeightRole role = is_gate_up ? kernels::WeightRole::gate_up : role_of(first.projection);
+        Linear linear{.weight = pack(parts, role), .bias = out.vectors.add(bias)};
         Layer& layer = out.layers[static_cast<std::size_t>(first.layer)];
         switch (first.projection) {
             case Projection::qkv: layer.qkv = std::move(linear); break;

@@ -44,9 +44,10 @@ struct WeightPart {
     bool transposed = false;  // false: [out, in] as nn.Linear; true: [in, out] as GPT-2's Conv1D and PEFT's fan_in_fan_out
 };
 
-// What a weight is for, where that decides how narrow it may be stored. embedding: a table of tokens or positions, or the head, which may
-// be one: what it loses shows in every token, so that int4 leaves it int8.
-enum class WeightRole : std::uint8_t { projection, embedding };
+// What a weight is for, where that decides how it is stored. gate_up: two parts of one size, which a gated activated_matmul reads side by
+// side. embedding: a table of tokens or positions, or the head, which may be one: what it loses shows in every token, so that int4 leaves
+// it int8.
+enum class WeightRole : std::uint8_t { projection, gate_up, embedding };
 
 // y = W x with W [out_features, in_features], in the layout and format the backend's matmul reads; made by pack_weight.
 class PackedWeight {
@@ -131,19 +132,13 @@ struct NormArgs {
     float epsilon = 0.0F;
 };
 
-// The weight that is multiplied after this one: a hint, to ask memory for it early.
-struct Upcoming {
-    const PackedWeight* weight = nullptr;  // null: unknown
-    bool gated = false;                    // by activated_matmul, as gate | up
-};
-
 struct MatmulArgs {
     Matrix out;  // [rows, out_features] float32
     Matrix in;   // [rows, in_features] in weight.input_format()
     const PackedWeight& weight;
     Vector bias;              // [out_features] or empty
     bool accumulate = false;  // out += instead of out =
-    Upcoming next{};
+    const PackedWeight* next = nullptr;  // multiplied after this one, where that is known: a hint, to ask memory for it early
 };
 
 // A row group: consecutive rows that share an adapter. Rows of no group have none.
@@ -215,7 +210,7 @@ struct ActivatedMatmulArgs {
     Matrix in;    // [rows, in_features] in weight.input_format()
     const PackedWeight& weight;
     Vector bias;  // as matmul's
-    Upcoming next{};
+    const PackedWeight* next = nullptr;  // multiplied after this one, where that is known: a hint, to ask memory for it early
 };
 
 struct GatherRowsArgs {
@@ -286,12 +281,12 @@ struct GraphArgs {
 };
 
 struct DeviceInfo {
-    std::string name;              // "cpu (avx512, 2 threads)"
+    std::string name;              // "cpu (avx512bf16, int8 matmuls, 2 threads)"
     std::string fingerprint;       // kernels and chip kind: part of system_fingerprint
     std::string matmuls;           // what multiplies and why, for people; empty: there is no choice
-    std::size_t memory_total = 0;  // bytes
-    std::size_t memory_free = 0;   // bytes, now
-    bool has_own_memory = false;   // a GPU's; else these are the machine's
+    bool has_own_memory = false;   // a GPU; else it uses the machine's
+    std::size_t memory_total = 0;  // bytes of its own
+    std::size_t memory_free = 0;   // bytes of them, now
     double idle_seconds = 0.0;     // so far, in which a GPU had no work between steps whose results were read
     std::int64_t graphs = 0;
     std::size_t graph_bytes = 0;    // of device memory that they take
@@ -333,7 +328,7 @@ public:
     virtual void gather_rows(const GatherRowsArgs& args) = 0;
     virtual void sample(const SampleArgs& args) = 0;
     virtual void activated_matmul(const ActivatedMatmulArgs& args) {
-        matmul({.out = args.sums, .in = args.in, .weight = args.weight, .bias = args.bias});
+        matmul({.out = args.sums, .in = args.in, .weight = args.weight, .bias = args.bias, .next = args.next});
         activation({.kind = args.kind, .gated = args.gated, .out = args.out, .in = args.sums});
     }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/backend.h"
+#include "kernels/cpu/views.h"
 #include "schema/check.h"
 
 namespace lorry::kernels::cpu {
@@ -34,7 +35,8 @@ void CpuBackend::attention(const AttentionArgs& args) {
     CHECK(args.qkv.rows == args.step.rows, "attention: qkv has the step's rows");
     CHECK(cache.shape().kv_heads == args.kv_heads && cache.shape().head_dim == args.head_dim, "attention: the cache has this shape");
     CHECK(args.layer >= 0 && args.layer < cache.shape().layers, "attention: the cache has this layer");
-    CHECK(args.qkv.format == Format::float32, "attention: qkv is float32");
+    const float* const q = floats(args.qkv);
+    check_memory(args.out);
     CHECK(!args.window || *args.window > 0, "attention: a window shows at least the token itself");
     cut_attention(args);
     const std::int64_t group = args.heads / args.kv_heads;
@@ -49,18 +51,36 @@ void CpuBackend::attention(const AttentionArgs& args) {
     const std::int64_t query_floats = std::max((args.head_dim + 1) / 2, int8_query_bytes(args.head_dim) / 4);
     float* const scores_of_all = score_scratch_.floats(pool_.threads() * rows * (score_stride + query_floats));
     float* const queries_of_all = scores_of_all + pool_.threads() * rows * score_stride;
-    const auto attend = int8_attention_ != nullptr ? int8_attention_ : kernels_.attention;
+    const auto attend = int8_attention_ != nullptr ? int8_attention_->run : kernels_.attention;
 
-    const auto* const q = static_cast<const float*>(args.qkv.data);
-    const bool narrow = args.out.format != Format::float32;
-    auto* const out = narrow ? attended_scratch_.floats(args.out.rows * args.out.columns) : static_cast<float*>(args.out.data);
-    const std::int64_t out_stride = narrow ? args.out.columns : args.out.stride;
+    // What becomes bfloat16 does so piece by piece; the scale of an int8 row is known when all heads are.
+    const bool narrows_pieces = args.out.format == Format::bfloat16;
+    const bool narrows_rows = args.out.format == Format::int8_rows;
+    const std::int64_t piece_columns = group * args.head_dim;
+    const std::int64_t piece_floats = rows * args.head_dim;
+    Matrix attended = args.out;
+    if (narrows_rows) {
+        attended = {.data = attended_scratch_.floats(args.out.rows * args.out.columns),
+                    .format = Format::float32,
+                    .rows = args.out.rows,
+                    .columns = args.out.columns,
+                    .stride = args.out.columns};
+    } else if (narrows_pieces) {
+        attended_scratch_.floats(pool_.threads() * piece_floats);
+    }
     const auto pieces = static_cast<std::int64_t>(attention_pieces_.size());
     pool_.run(pieces, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
         for (std::int64_t index = begin; index < end; ++index) {
             const AttentionPiece& piece = attention_pieces_[static_cast<std::size_t>(index)];
             const std::int64_t row = piece.sequence->row_begin + piece.row_begin;
-            const std::int64_t column = piece.kv_head * group * args.head_dim;
+            const std::int64_t column = piece.kv_head * piece_columns;
+            const Matrix place = attended.slice_rows(row, piece.rows).slice_columns(column, piece_columns);
+            const Matrix out = narrows_pieces ? Matrix{.data = reinterpret_cast<float*>(attended_scratch_.data()) + thread * piece_floats,
+                                                       .format = Format::float32,
+                                                       .rows = piece.rows,
+                                                       .columns = piece_columns,
+                                                       .stride = piece_columns}
+                                              : place;
             attend({.q = q + row * args.qkv.stride + column,
                     .q_stride = args.qkv.stride,
                     .keys = cache.layer(args.layer) + piece.kv_head * cache.head_bytes(),
@@ -75,16 +95,18 @@ void CpuBackend::attention(const AttentionArgs& args) {
                     .head_dim = args.head_dim,
                     .value_stride = cache.value_stride(),
                     .scale = args.scale,
-                    .out = out + row * out_stride + column,
-                    .out_stride = out_stride,
+                    .out = floats(out),
+                    .out_stride = out.stride,
                     .scores = scores_of_all + thread * rows * score_stride,
                     .score_stride = score_stride,
                     .queries = reinterpret_cast<std::byte*>(queries_of_all + thread * rows * query_floats)});
+            if (!narrows_pieces) continue;
+            for (std::int64_t i = 0; i < piece.rows; ++i) store_row(place, i, floats(out) + i * out.stride);
         }
     });
-    if (!narrow) return;
+    if (!narrows_rows) return;
     pool_.run(args.out.rows, piece_rows, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t row = begin; row < end; ++row) store_row(args.out, row, out + row * out_stride);
+        for (std::int64_t row = begin; row < end; ++row) store_row(args.out, row, floats(attended) + row * attended.stride);
     });
 }
 

@@ -1,4 +1,4 @@
-// make_cpu_backend, and the launchers that need no more than a loop; attention.cpp, lora.cpp and sample.cpp hold the others.
+// make_cpu_backend, and the launchers that need no more than a loop; attention.cpp, lora.cpp, matmul.cpp and sample.cpp hold the others.
 #include "kernels/cpu/backend.h"
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 #include <stdexcept>
 
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/matmul_cut.h"
 #include "kernels/cpu/processors.h"
+#include "kernels/cpu/views.h"
 #include "schema/check.h"
 
 namespace lorry::kernels {
@@ -25,7 +25,7 @@ std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
     if (options.quantize == Quantization::int8) dot = &cpu::int8_kernels_of(isa);
     if (options.quantize == Quantization::int4) dot = &cpu::int4_kernels_of(isa);
     return std::make_unique<cpu::CpuBackend>(kernels, threads, options.weights, dot,
-                                             options.kv == KvFormat::int8 ? cpu::int8_attention_of(isa) : nullptr);
+                                             options.kv == KvFormat::int8 ? &cpu::int8_attention_of(isa) : nullptr);
 }
 
 namespace cpu {
@@ -34,12 +34,6 @@ namespace {
 
 // Changes whenever a kernel's results do; part of the fingerprint.
 constexpr const char* kernels_version = "5";
-// What a piece of work must be worth to be handed to another thread: some microseconds of a core.
-constexpr std::int64_t piece_elements = 20'000;
-// Rows of an activation that one thread makes from end to end, and what they may take of the second-level cache.
-constexpr std::int64_t whole_rows_max = 64;
-constexpr std::int64_t whole_rows_least = 32;
-constexpr std::int64_t whole_rows_bytes = std::int64_t{400} << 10;
 // Of the KV cache, whose blocks are handed out low numbers first.
 constexpr std::int64_t kv_touched_bytes = std::int64_t{512} << 20;
 constexpr std::int64_t page_bytes = 4096;
@@ -54,49 +48,10 @@ private:
     Memory memory_;
 };
 
-void check_memory(const Matrix& matrix) {
-    CHECK(matrix.rows == 0 || (matrix.data != nullptr && matrix.stride >= matrix.columns), "a matrix has memory for its rows");
-}
-
-float* floats(const Matrix& matrix) {
-    CHECK(matrix.format == Format::float32, "this matrix is float32");
-    check_memory(matrix);
-    return static_cast<float*>(matrix.data);
-}
-
-std::int64_t stride_bytes(const Matrix& matrix) { return matrix.stride * static_cast<std::int64_t>(bytes_of(matrix.format)); }
-
-std::byte* row_of(const Matrix& matrix, std::int64_t row) { return static_cast<std::byte*>(matrix.data) + row * stride_bytes(matrix); }
-
-const float* floats(const Vector& vector) { return vector.empty() ? nullptr : vector.data; }
-
-void check_matmul(const Matrix& in, const PackedWeight& weight, const Vector& bias, const Matrix& out) {
-    CHECK(in.columns == weight.in_features(), "matmul: in is [rows, in_features]");
-    CHECK(in.format == weight.input_format(), "matmul: in is in the weight's input format");
-    CHECK(out.columns == weight.out_features() && out.rows == in.rows, "matmul: out is [rows, out_features]");
-    CHECK(bias.empty() || bias.size == weight.out_features(), "matmul: one bias per output");
-    check_memory(in);
-}
-
-// Bytes of a panel once it is unpacked, where it is.
-std::int64_t unpacked_bytes(const CpuWeight& weight) {
-    return weight.dot()->unpacked == nullptr ? 0 : weight.panels().stretches() * int4_stretch * weight.panels().width;
-}
-
-Activation kind_of(ActivationKind kind) {
-    switch (kind) {
-        case ActivationKind::silu: return Activation::silu;
-        case ActivationKind::gelu: return Activation::gelu;
-        case ActivationKind::gelu_tanh: return Activation::gelu_tanh;
-        case ActivationKind::relu: return Activation::relu;
-    }
-    return Activation::relu;
-}
-
 }  // namespace
 
 CpuBackend::CpuBackend(const Kernels& kernels, int threads, Format weights, const DotKernels* dot,
-                       void (*int8_attention)(const AttentionTask&))
+                       const Int8AttentionKernel* int8_attention)
     : kernels_(kernels),
       weights_(weights),
       dot_(dot),
@@ -108,11 +63,10 @@ CpuBackend::CpuBackend(const Kernels& kernels, int threads, Format weights, cons
 DeviceInfo CpuBackend::info() const {
     const std::string threads = std::to_string(pool_.threads()) + (pool_.threads() == 1 ? " thread" : " threads");
     const std::string matmuls = dot_ == nullptr ? "widened" : dot_->name;
+    const std::string kv = int8_attention_ == nullptr ? "" : "-int8kv" + std::to_string(int8_attention_->lanes);
     return {.name = std::string("cpu (") + kernels_.name + ", " + matmuls + " matmuls, " + threads + ")",
-            .fingerprint = std::string("cpu-") + kernels_version + "-" + kernels_.name + "-" + name_of(weights_) + "-" + matmuls +
-                           (int8_attention_ == nullptr ? "" : "-int8kv") + "-" + chip_name(),
-            .memory_total = machine_memory_total(),
-            .memory_free = machine_memory_free()};
+            .fingerprint = std::string("cpu-") + kernels_version + "-" + kernels_.name + "-" + name_of(weights_) + "-" + matmuls + kv + "-" +
+                           chip_name()};
 }
 
 std::unique_ptr<Buffer> CpuBackend::allocate(std::size_t bytes) { return std::make_unique<CpuBuffer>(bytes); }
@@ -129,7 +83,7 @@ std::unique_ptr<PackedWeight> CpuBackend::pack_weight(std::span<const WeightPart
     const Storage stored = weights_ == Format::float32 ? Storage::float32 : Storage::bfloat16;
     // Where an input row would not have room for its scale, int8 is not worth it either.
     const bool narrow = dot_ != nullptr && parts.front().in_features >= dot_->group;
-    const PackOptions options{.arena = &weight_arena_};
+    const PackOptions options{.arena = &weight_arena_, .apart = role == WeightRole::gate_up};
     if (!narrow)
         return std::make_unique<CpuWeight>(pack_panels(parts, {.storage = stored, .width = kernels_.panel_width}, options), nullptr);
     const DotKernels* const dot = role == WeightRole::embedding && dot_->unpacked != nullptr ? dot_->unpacked : dot_;
@@ -198,13 +152,6 @@ void CpuBackend::begin_step(const StepInputs& step) {
         }
     }
     CHECK(static_cast<std::int64_t>(row) == step.rows, "sequences cover a step's rows");
-}
-
-template <class Work>
-void CpuBackend::run_rows(std::int64_t rows, std::int64_t row_cost, const Work& work) {
-    const std::int64_t piece =
-        std::clamp<std::int64_t>(piece_elements / std::max<std::int64_t>(row_cost, 1), 1, std::max<std::int64_t>(rows, 1));
-    pool_.run(rows, piece, work);
 }
 
 template <class Task>
@@ -287,85 +234,6 @@ void CpuBackend::norm(const NormArgs& args) {
     run_row_kernel(kernels_.norm, task, args.out, args.in.columns);
 }
 
-template <class Work>
-void CpuBackend::cut_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, const Work& work) {
-    const MatmulCut cut = cut_of_matmul(rows, panels, panels_together, pool_.threads());
-    pool_.run(cut.chunks * cut.runs, cut.piece, [&](std::int64_t begin, std::int64_t end, int thread) {
-        while (begin < end) {
-            const std::int64_t chunk = begin / cut.runs;
-            const std::int64_t chunk_end = std::min(end, (chunk + 1) * cut.runs);
-            const std::int64_t row_begin = rows * chunk / cut.chunks;
-            work(MatmulPiece{.row_begin = row_begin,
-                             .rows = rows * (chunk + 1) / cut.chunks - row_begin,
-                             .begin = begin - chunk * cut.runs,
-                             .end = chunk_end - chunk * cut.runs,
-                             .thread = thread,
-                             .ends_share = cut.chunks == 1 && chunk_end == ThreadPool::share_begin(cut.runs, thread + 1, pool_.threads())});
-            begin = chunk_end;
-        }
-    });
-}
-
-const std::byte* CpuBackend::first_weights(const Upcoming& next, int thread) const {
-    if (next.weight == nullptr) return nullptr;
-    const Panels& panels = static_cast<const CpuWeight&>(*next.weight).panels();
-    return panels.panel(ThreadPool::share_begin(panels.count() / (next.gated ? 2 : 1), thread, pool_.threads()));
-}
-
-void CpuBackend::make_unpacked_scratch(const CpuWeight& weight) {
-    unpacked_scratch_.make(static_cast<std::size_t>(pool_.threads() * unpacked_bytes(weight)));
-}
-
-DotTask CpuBackend::dot_task(const CpuWeight& weight, const Matrix& in, const Vector& bias, std::int64_t panel, int thread) const {
-    const Panels& panels = weight.panels();
-    const std::int64_t output = panel * panels.width;
-    return {.in = row_of(in, 0),
-            .in_stride = stride_bytes(in),
-            .panels = panels.panel(panel),
-            .scales = panels.scales.empty() ? nullptr : panels.scales.data() + output,
-            .offsets = panels.offsets.empty() ? nullptr : panels.offsets.data() + output,
-            .scratch = unpacked_scratch_.data() + thread * unpacked_bytes(weight),
-            .bias = bias.empty() ? nullptr : bias.data + output,
-            .rows = in.rows,
-            .in_features = panels.in_features,
-            .out_features = panels.out_features - output};
-}
-
-void CpuBackend::matmul(const MatmulArgs& args) {
-    const auto& weight = static_cast<const CpuWeight&>(args.weight);
-    const Panels& panels = weight.panels();
-    check_matmul(args.in, weight, args.bias, args.out);
-    float* const out = floats(args.out);
-    if (args.in.rows == 0) return;
-    if (const DotKernels* const dot = weight.dot()) {
-        make_unpacked_scratch(weight);
-        cut_matmul(args.in.rows, panels, 1, [&](const MatmulPiece& piece) {
-            DotTask task = dot_task(weight, args.in.slice_rows(piece.row_begin, piece.rows), args.bias, 0, piece.thread);
-            if (piece.ends_share) task.next = first_weights(args.next, piece.thread);
-            task.out = out + piece.row_begin * args.out.stride;
-            task.out_stride = args.out.stride;
-            task.accumulate = args.accumulate;
-            dot->matmul(task, piece.begin, piece.end);
-        });
-        return;
-    }
-    const float* const in = floats(args.in);
-    cut_matmul(args.in.rows, panels, 1, [&](const MatmulPiece& piece) {
-        kernels_.matmul({.in = in + piece.row_begin * args.in.stride,
-                         .in_stride = args.in.stride,
-                         .panels = panels.memory.data(),
-                         .bfloat16 = panels.storage == Storage::bfloat16,
-                         .bias = floats(args.bias),
-                         .out = out + piece.row_begin * args.out.stride,
-                         .out_stride = args.out.stride,
-                         .accumulate = args.accumulate,
-                         .rows = piece.rows,
-                         .in_features = panels.in_features,
-                         .out_features = panels.out_features},
-                        piece.begin, piece.end);
-    });
-}
-
 void CpuBackend::group_bias(const GroupBiasArgs& args) {
     float* const out = floats(args.out);
     for (const BiasGroup& group : args.groups) {
@@ -424,103 +292,6 @@ void CpuBackend::activation(const ActivationArgs& args) {
     const ActivationTask task{
         .kind = kind_of(args.kind), .gated = args.gated, .in = floats(args.in), .in_stride = args.in.stride, .width = args.out.columns};
     run_row_kernel(kernels_.activation, task, args.out, args.in.columns * 2);
-}
-
-void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
-    const auto& weight = static_cast<const CpuWeight&>(args.weight);
-    const Panels& panels = weight.panels();
-    const DotKernels* const dot = weight.dot();
-    const std::int64_t width = args.out.columns;
-    // A gate's panel and that of the same columns of `up` are multiplied in turn: neither may hold parts of both.
-    if (dot == nullptr || (args.gated && width % panels.width != 0)) return Backend::activated_matmul(args);
-    const std::int64_t parts = args.gated ? 2 : 1;
-    check_matmul(args.in, weight, args.bias, args.sums);
-    CHECK(panels.out_features == parts * width && args.out.rows == args.in.rows, "activated_matmul: out is [rows, width]");
-    check_memory(args.out);
-    if (args.in.rows == 0) return;
-
-    make_unpacked_scratch(weight);
-    sums_scratch_.floats(pool_.threads() * row_chunk * parts * panels.width);
-    if (args.out.format != Format::int8_rows) {
-        cut_matmul(args.in.rows, panels, parts,
-                   [&](const MatmulPiece& piece) { run_activated_piece(args, piece, args.out.slice_rows(piece.row_begin, piece.rows)); });
-        return;
-    }
-    // The scale of an int8 row is known when all of it is: until then it is float32. Where a thread has rows of its own, and some of them
-    // fit into its cache, it makes all of these; but weights that are unpacked first should meet more rows at a time than that.
-    const std::int64_t rows_max = std::min(whole_rows_max, whole_rows_bytes / (width * static_cast<std::int64_t>(sizeof(float))));
-    if (rows_max >= whole_rows_least && dot->unpacked == nullptr && cut_of_matmul(args.in.rows, panels, parts, pool_.threads()).own_rows) {
-        run_activated_rows(args, rows_max);
-        return;
-    }
-    const Matrix activated = args.sums.slice_columns(0, width);
-    cut_matmul(args.in.rows, panels, parts,
-               [&](const MatmulPiece& piece) { run_activated_piece(args, piece, activated.slice_rows(piece.row_begin, piece.rows)); });
-    run_rows(args.out.rows, width * 2, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t row = begin; row < end; ++row) store_row(args.out, row, reinterpret_cast<const float*>(row_of(activated, row)));
-    });
-}
-
-// Panel by panel, so that what the activation reads never leaves the cache.
-void CpuBackend::run_activated_piece(const ActivatedMatmulArgs& args, const MatmulPiece& piece, const Matrix& out) {
-    const auto& weight = static_cast<const CpuWeight&>(args.weight);
-    const Panels& panels = weight.panels();
-    const std::int64_t parts = args.gated ? 2 : 1;
-    const std::int64_t part_panels = panels.count() / parts;
-    const std::int64_t sums_stride = parts * panels.width;
-    const Matrix in = args.in.slice_rows(piece.row_begin, piece.rows);
-    float* const sums = reinterpret_cast<float*>(sums_scratch_.data()) + piece.thread * row_chunk * sums_stride;
-    for (std::int64_t panel = piece.begin; panel < piece.end; ++panel) {
-        const std::int64_t column = panel * panels.width;
-        const std::int64_t columns = std::min(panels.width, out.columns - column);
-        for (std::int64_t part = 0; part < parts; ++part) {
-            const std::int64_t index = part * part_panels + panel;
-            DotTask task = dot_task(weight, in, args.bias, index, piece.thread);
-            task.next = panels.panel(part + 1 < parts ? index + part_panels : (panel + 1) % part_panels);
-            if (part + 1 == parts && panel + 1 == piece.end && piece.ends_share) task.next = first_weights(args.next, piece.thread);
-            task.out = sums + part * panels.width;
-            task.out_stride = sums_stride;
-            task.out_features = columns;
-            weight.dot()->matmul(task, 0, 1);
-        }
-        const Matrix to = out.slice_columns(column, columns);
-        ActivationTask task{.kind = kind_of(args.kind),
-                            .gated = args.gated,
-                            .in = sums,
-                            .in_stride = sums_stride,
-                            .out = sums,
-                            .out_stride = sums_stride,
-                            .width = columns};
-        if (to.format == Format::float32) {
-            task.out = floats(to);
-            task.out_stride = to.stride;
-        }
-        kernels_.activation(task, 0, piece.rows);
-        if (to.format == Format::float32) continue;
-        for (std::int64_t i = 0; i < piece.rows; ++i) store_row(to, i, sums + i * sums_stride);
-    }
-}
-
-void CpuBackend::run_activated_rows(const ActivatedMatmulArgs& args, std::int64_t rows_max) {
-    const std::int64_t rows = args.in.rows;
-    const std::int64_t width = args.out.columns;
-    const std::int64_t panels = static_cast<const CpuWeight&>(args.weight).panels().count() / (args.gated ? 2 : 1);
-    const std::int64_t blocks = (rows + rows_max * pool_.threads() - 1) / (rows_max * pool_.threads()) * pool_.threads();
-    float* const activated_of_all = activated_scratch_.floats(pool_.threads() * rows_max * width);
-    pool_.run(blocks, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-        for (std::int64_t block = begin; block < end; ++block) {
-            const std::int64_t row = rows * block / blocks;
-            const Matrix activated{.data = activated_of_all + thread * rows_max * width,
-                                   .format = Format::float32,
-                                   .rows = rows * (block + 1) / blocks - row,
-                                   .columns = width,
-                                   .stride = width};
-            run_activated_piece(args, {.row_begin = row, .rows = activated.rows, .begin = 0, .end = panels, .thread = thread}, activated);
-            for (std::int64_t i = 0; i < activated.rows; ++i) {
-                store_row(args.out, row + i, reinterpret_cast<const float*>(row_of(activated, i)));
-            }
-        }
-    });
 }
 
 void CpuBackend::gather_rows(const GatherRowsArgs& args) {

@@ -2,6 +2,7 @@
 // Made by make_cpu_backend; tests make it with a table of their own.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/pack.h"
+#include "kernels/cpu/panel_product.h"
 #include "kernels/cpu/sample.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -17,10 +19,10 @@ namespace lorry::kernels::cpu {
 
 class CpuBackend final : public Backend {
 public:
-    // `kernels` and `dot` outlive the backend. weights: float32 or bfloat16. dot: with it, matmul weights are as narrow as it reads them.
+    // `kernels`, `dot` and `int8_attention` outlive the backend. weights: float32 or bfloat16. dot: with it, matmul weights are as narrow as it reads them.
     // int8_attention: with it, the KV cache is int8.
     CpuBackend(const Kernels& kernels, int threads, Format weights, const DotKernels* dot,
-               void (*int8_attention)(const AttentionTask&) = nullptr);
+               const Int8AttentionKernel* int8_attention = nullptr);
 
     DeviceInfo info() const override;
     std::unique_ptr<Buffer> allocate(std::size_t bytes) override;
@@ -78,7 +80,12 @@ private:
 
     // Calls work(begin, end, thread) for pieces of rows that are worth a thread; row_cost is in elements touched.
     template <class Work>
-    void run_rows(std::int64_t rows, std::int64_t row_cost, const Work& work);
+    void run_rows(std::int64_t rows, std::int64_t row_cost, const Work& work) {
+        constexpr std::int64_t piece_elements = 20'000;  // some microseconds of a core
+        const std::int64_t piece =
+            std::clamp<std::int64_t>(piece_elements / std::max<std::int64_t>(row_cost, 1), 1, std::max<std::int64_t>(rows, 1));
+        pool_.run(rows, piece, work);
+    }
     // Runs a kernel that makes rows of `out` as float32; where out is narrower, beside it, row by row.
     template <class Task>
     void run_row_kernel(void (*kernel)(const Task&, std::int64_t, std::int64_t), Task task, const Matrix& out, std::int64_t row_cost);
@@ -92,10 +99,11 @@ private:
     void shrink(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next, int thread);
     void expand(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next) const;
     // Where the thread's own part of the weight begins, or null.
-    const std::byte* first_weights(const Upcoming& next, int thread) const;
+    const std::byte* first_weights(const PackedWeight* next, int thread) const;
     void make_unpacked_scratch(const CpuWeight& weight);
-    // Panel `panel` of the weight and those behind it, with all rows of `in`; where the outputs go is the caller's to say.
-    DotTask dot_task(const CpuWeight& weight, const Matrix& in, const Vector& bias, std::int64_t panel, int thread) const;
+    std::byte* unpacked_scratch(const CpuWeight& weight, int thread) const;
+    // dot: null where inputs are float32.
+    void multiply(const PanelProduct& product, const DotKernels* dot) const;
     // A piece of activated_matmul. out: [piece.rows, width] float32 or bfloat16.
     void run_activated_piece(const ActivatedMatmulArgs& args, const MatmulPiece& piece, const Matrix& out);
     // activated_matmul into int8 rows: a thread makes up to rows_max of them from end to end.
@@ -110,7 +118,7 @@ private:
     const Kernels& kernels_;
     const Format weights_;
     const DotKernels* const dot_;
-    void (*const int8_attention_)(const AttentionTask&);  // null: the KV cache is as wide as weights_
+    const Int8AttentionKernel* const int8_attention_;  // null: the KV cache is as wide as weights_
     const bool lora_by_pairs_;  // adapters are read by the kernels of bfloat16 pairs, whatever the base's weights are
     ThreadPool pool_;
     Sampler sampler_;
@@ -127,7 +135,7 @@ private:
     Scratch lora_inputs_;   // [threads, rows of a piece, in_features] or bfloat16 in its place
     std::vector<AttentionPiece> attention_pieces_;
     Scratch row_scratch_;        // [threads, a row]
-    Scratch attended_scratch_;   // [rows, heads * head_dim], where attention's output is narrower
+    Scratch attended_scratch_;   // what becomes bfloat16: [threads, a piece]; what becomes int8 rows: [rows, heads * head_dim]
     Scratch score_scratch_;      // [threads, rows of a piece, longest context]
     Scratch unpacked_scratch_;   // [threads, a panel] int8
     Scratch sums_scratch_;       // [threads, rows of a piece, one or two panels] what an activation reads

@@ -169,6 +169,7 @@ struct Int8Attention {
     }
 
     static void run(const AttentionTask& task) { TiledAttention<Int8Attention, Isa>::run(task); }
+    static constexpr Int8AttentionKernel table{.lanes = lanes, .run = run};
 };
 
 }  // namespace lorry::kernels::cpu

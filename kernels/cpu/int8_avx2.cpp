@@ -47,6 +47,6 @@ struct Int8Avx2 : Avx2 {
 
 const DotKernels& avx2_int4_kernels() { return DotMatmul<Int4Dot<Int8Avx2>>::table; }
 
-void avx2_int8_attention(const AttentionTask& task) { Int8Attention<Int8Avx2>::run(task); }
+const Int8AttentionKernel& avx2_int8_attention() { return Int8Attention<Int8Avx2>::table; }
 
 }  // namespace lorry::kernels::cpu

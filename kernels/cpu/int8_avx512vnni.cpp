@@ -10,6 +10,6 @@ namespace lorry::kernels::cpu {
 
 const DotKernels& avx512vnni_int4_kernels() { return DotMatmul<Int4Dot<Int8Avx512>>::table; }
 
-void avx512vnni_int8_attention(const AttentionTask& task) { Int8Attention<Int8Avx512>::run(task); }
+const Int8AttentionKernel& avx512vnni_int8_attention() { return Int8Attention<Int8Avx512>::table; }
 
 }  // namespace lorry::kernels::cpu

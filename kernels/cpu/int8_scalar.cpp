@@ -36,6 +36,6 @@ struct Int8Scalar : Int8Lanes<Scalar> {
 
 const DotKernels& scalar_int4_kernels() { return DotMatmul<Int4Dot<Int8Scalar>>::table; }
 
-void scalar_int8_attention(const AttentionTask& task) { Int8Attention<Int8Scalar>::run(task); }
+const Int8AttentionKernel& scalar_int8_attention() { return Int8Attention<Int8Scalar>::table; }
 
 }  // namespace lorry::kernels::cpu

@@ -13,8 +13,8 @@ namespace lorry::kernels::cpu {
 
 namespace {
 
-// Chips on which `lorry bench tune` measured the choice; it prints the row for a chip that has none. The first row that fits counts. Models
-// are a range, as vendors number the variants of one core.
+// Chips on which `lorry bench tune` measured the choice, and others with the same core; it prints the row for a chip that has none. The
+// first row that fits counts. Models are a range, as vendors number the variants of one core.
 struct Row {
     const char* vendor;
     unsigned family;
@@ -25,6 +25,8 @@ struct Row {
 constexpr std::array rows = {
     Row{"AuthenticAMD", 0x19, 0x01, 0x01, CpuIsa::avx2},        // Zen 3 servers: no AVX-512
     Row{"AuthenticAMD", 0x19, 0x10, 0x1F, CpuIsa::avx512bf16},  // Zen 4 servers: bfloat16 dot does twice what fp32 does
+    Row{"AuthenticAMD", 0x19, 0x60, 0x7F, CpuIsa::avx512bf16},  // Zen 4 desktops and notebooks
+    Row{"AuthenticAMD", 0x19, 0xA0, 0xAF, CpuIsa::avx512bf16},  // Zen 4c servers
     Row{"GenuineIntel", 0x06, 0xCF, 0xCF, CpuIsa::avx512},      // Emerald Rapids: bfloat16 dot does half of what fp32 does
 };
 
@@ -152,14 +154,14 @@ const DotKernels& int4_kernels_of(CpuIsa isa) {
 
 const DotKernels& int8_kernels_of(CpuIsa isa) { return *int4_kernels_of(isa).unpacked; }
 
-void (*int8_attention_of(CpuIsa isa))(const AttentionTask&) {
+const Int8AttentionKernel& int8_attention_of(CpuIsa isa) {
     switch (int8_isa_of(isa)) {
         case Int8Isa::scalar: break;
-        case Int8Isa::avx2: return avx2_int8_attention;
+        case Int8Isa::avx2: return avx2_int8_attention();
         case Int8Isa::avx512vnni:
-        case Int8Isa::avx512amx: return avx512vnni_int8_attention;
+        case Int8Isa::avx512amx: return avx512vnni_int8_attention();
     }
-    return scalar_int8_attention;
+    return scalar_int8_attention();
 }
 
 std::string chip_name() {

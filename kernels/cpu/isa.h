@@ -36,8 +36,8 @@ const Kernels& kernels_of(CpuIsa isa);
 // The fastest int8 or int4 kernels among those that `isa` allows and the processor supports; all give the same results.
 const DotKernels& int4_kernels_of(CpuIsa isa);
 const DotKernels& int8_kernels_of(CpuIsa isa);
-// Likewise; weights of a softmax may differ in their last bits, as in any other attention.
-void (*int8_attention_of(CpuIsa isa))(const AttentionTask&);
+// Likewise, but weights of a softmax may differ in their last bits, as in any other attention: its lanes are part of the fingerprint.
+const Int8AttentionKernel& int8_attention_of(CpuIsa isa);
 
 // The kind of chip, as "AuthenticAMD-25-1" (vendor, family, model); part of the fingerprint.
 std::string chip_name();

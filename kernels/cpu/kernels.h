@@ -1,5 +1,5 @@
 // The table of CPU kernels of one instruction set, and the plain arguments they take. Filled by kernels_*.cpp, called by the launchers
-// in backend.cpp, lora.cpp and sample.cpp, which checked the shapes and split the work over threads.
+// in attention.cpp, backend.cpp, lora.cpp, matmul.cpp and sample.cpp, which checked the shapes and split the work over threads.
 // Plain data only: files with different instruction sets share this header (simd.h says why that matters).
 #pragma once
 
@@ -211,9 +211,13 @@ const DotKernels& avx2_int4_kernels();
 const DotKernels& avx512vnni_int4_kernels();
 const DotKernels& avx512amx_int4_kernels();
 
-// Attention over an int8 cache.
-void scalar_int8_attention(const AttentionTask& task);
-void avx2_int8_attention(const AttentionTask& task);
-void avx512vnni_int8_attention(const AttentionTask& task);
+// Attention over an int8 cache. Its scores and weighted values are exact; a softmax's weights are added up over so many lanes.
+struct Int8AttentionKernel {
+    int lanes = 0;
+    void (*run)(const AttentionTask&) = nullptr;
+};
+const Int8AttentionKernel& scalar_int8_attention();
+const Int8AttentionKernel& avx2_int8_attention();
+const Int8AttentionKernel& avx512vnni_int8_attention();
 
 }  // namespace lorry::kernels::cpu

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/cpu/backend.h"
+#include "kernels/cpu/views.h"
 #include "schema/check.h"
 
 namespace lorry::kernels::cpu {
@@ -18,48 +19,6 @@ constexpr std::int64_t expand_rows = 12;
 constexpr std::int64_t expand_rows_of_pairs = 8;
 constexpr std::int64_t shrink_multiply_adds = 800'000;  // of a piece: inputs may have to be made for each
 constexpr std::int64_t expand_multiply_adds = 200'000;
-
-std::byte* row_of(const Matrix& matrix, std::int64_t row) { return static_cast<std::byte*>(matrix.slice_rows(row, 1).data); }
-
-// out (+)= in W' for all rows of `in`, over panels [panel_begin, panel_end).
-struct Product {
-    const Panels& panels;
-    Matrix in;
-    float* out = nullptr;
-    std::int64_t out_stride = 0;
-    bool accumulate = false;
-    std::int64_t panel_begin = 0;
-    std::int64_t panel_end = 0;
-    const std::byte* next = nullptr;
-};
-
-void run(void (*kernel)(const MatmulTask&, std::int64_t, std::int64_t), const Product& product) {
-    kernel({.in = static_cast<const float*>(product.in.data),
-            .in_stride = product.in.stride,
-            .panels = product.panels.memory.data(),
-            .bfloat16 = product.panels.storage == Storage::bfloat16,
-            .out = product.out,
-            .out_stride = product.out_stride,
-            .accumulate = product.accumulate,
-            .rows = product.in.rows,
-            .in_features = product.panels.in_features,
-            .out_features = product.panels.out_features},
-           product.panel_begin, product.panel_end);
-}
-
-void run(const DotKernels& kernels, const Product& product) {
-    kernels.matmul({.in = static_cast<const std::byte*>(product.in.data),
-                    .in_stride = product.in.stride * static_cast<std::int64_t>(bytes_of(product.in.format)),
-                    .panels = product.panels.memory.data(),
-                    .next = product.next,
-                    .out = product.out,
-                    .out_stride = product.out_stride,
-                    .accumulate = product.accumulate,
-                    .rows = product.in.rows,
-                    .in_features = product.panels.in_features,
-                    .out_features = product.panels.out_features},
-                   product.panel_begin, product.panel_end);
-}
 
 }  // namespace
 
@@ -110,14 +69,19 @@ void CpuBackend::shrink(const LoraPiece& piece, const Matrix& in, const Matrix& 
     const Panels& a = *piece.panels;
     const Matrix rows = in.slice_rows(piece.row_begin, piece.rows);
     float* const sums = reinterpret_cast<float*>(lora_sums_.data()) + thread * shrink_rows * out.columns;
-    const Product product{.panels = a,
-                          .in = shrink_inputs(rows, thread),
-                          .out = sums,
-                          .out_stride = out.columns,
-                          .panel_begin = piece.panel_begin,
-                          .panel_end = piece.panel_end,
-                          .next = next};
-    lora_by_pairs_ ? run(*kernels_.bfloat16_shrink, product) : run(kernels_.shrink, product);
+    const PanelProduct product{.panels = a,
+                               .begin = piece.panel_begin,
+                               .end = piece.panel_end,
+                               .in = shrink_inputs(rows, thread),
+                               .out = sums + piece.panel_begin * a.width,
+                               .out_stride = out.columns,
+                               .next = next};
+    const std::int64_t count = piece.panel_end - piece.panel_begin;
+    if (lora_by_pairs_) {
+        kernels_.bfloat16_shrink->matmul(dot_task(product), 0, count);
+    } else {
+        kernels_.shrink(matmul_task(product), 0, count);
+    }
 
     const std::int64_t column = piece.panel_begin * a.width;
     const std::int64_t columns = std::min(a.out_features, piece.panel_end * a.width) - column;
@@ -134,15 +98,15 @@ void CpuBackend::shrink(const LoraPiece& piece, const Matrix& in, const Matrix& 
 
 void CpuBackend::expand(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next) const {
     const Panels& b = *piece.panels;
-    const Product product{.panels = b,
-                          .in = in.slice_rows(piece.row_begin, piece.rows).slice_columns(piece.part->rank_begin, b.in_features),
-                          .out = reinterpret_cast<float*>(row_of(out, piece.row_begin)) + piece.part->out_begin,
-                          .out_stride = out.stride,
-                          .accumulate = true,
-                          .panel_begin = piece.panel_begin,
-                          .panel_end = piece.panel_end,
-                          .next = next};
-    lora_by_pairs_ ? run(*kernels_.bfloat16_dot, product) : run(kernels_.matmul, product);
+    multiply({.panels = b,
+              .begin = piece.panel_begin,
+              .end = piece.panel_end,
+              .in = in.slice_rows(piece.row_begin, piece.rows).slice_columns(piece.part->rank_begin, b.in_features),
+              .out = floats(out) + piece.row_begin * out.stride + piece.part->out_begin + piece.panel_begin * b.width,
+              .out_stride = out.stride,
+              .accumulate = true,
+              .next = next},
+             lora_by_pairs_ ? kernels_.bfloat16_dot : nullptr);
 }
 
 // Calls work(piece, weights of the next one or null, thread) for all pieces.

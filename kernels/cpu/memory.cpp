@@ -3,12 +3,10 @@
 
 #include <sanitizer/asan_interface.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -54,7 +52,7 @@ Memory::Memory(std::size_t bytes) : bytes_(bytes) {
     const std::size_t before = (huge_page - reinterpret_cast<std::uintptr_t>(map) % huge_page) % huge_page;
     std::byte* const data = static_cast<std::byte*>(map) + before;
     if (before > 0) munmap(map, before);
-    if (before < huge_page) munmap(data + size, huge_page - before);
+    munmap(data + size, huge_page - before);
     // Only a hint: without huge pages everything works, somewhat slower.
     madvise(data, size, MADV_HUGEPAGE);
     data_ = std::unique_ptr<std::byte, Free>(data, Free(bytes));
@@ -126,22 +124,6 @@ void Arena::give_back(std::byte* data, std::size_t bytes) {
     if (end - begin < map->memory.bytes()) return;
     ASAN_UNPOISON_MEMORY_REGION(map->memory.data(), map->memory.bytes());
     maps_.erase(map);
-}
-
-std::size_t machine_memory_total() {
-    return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
-}
-
-std::size_t machine_memory_free() {
-    std::ifstream file("/proc/meminfo");
-    std::string key;
-    std::size_t kibibytes = 0;
-    std::string unit;
-    while (file >> key >> kibibytes) {
-        std::getline(file, unit);
-        if (key == "MemAvailable:") return kibibytes * 1024;
-    }
-    return static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
 }
 
 }  // namespace lorry::kernels::cpu

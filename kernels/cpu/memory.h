@@ -67,7 +67,10 @@ class Scratch {
 public:
     // At least so many bytes.
     std::byte* make(std::size_t bytes) {
-        if (memory_.bytes() < bytes) memory_ = Memory(std::max(bytes, memory_.bytes() * 2));
+        if (memory_.bytes() >= bytes) return memory_.data();
+        const std::size_t grown = std::max(bytes, memory_.bytes() * 2);
+        memory_ = Memory();  // given back first
+        memory_ = Memory(grown);
         return memory_.data();
     }
     float* floats(std::int64_t count) { return reinterpret_cast<float*>(make(static_cast<std::size_t>(count) * sizeof(float))); }
@@ -76,9 +79,5 @@ public:
 private:
     Memory memory_;
 };
-
-// Bytes of memory in this machine, and how much of it is free for this process.
-std::size_t machine_memory_total();
-std::size_t machine_memory_free();
 
 }  // namespace lorry::kernels::cpu

@@ -57,6 +57,9 @@ struct WriteBfloat16 {
     static Half write(float x) { return to_bfloat16(x); }
 };
 
+// 255 * 127 for each of them, in 31 bits.
+constexpr std::int64_t int8_inputs_most = 66'311;
+
 std::int64_t panel_bytes(const Panels& panels) {
     switch (panels.storage) {
         case Storage::float32: return panels.panel_elements() * 4;
@@ -95,7 +98,7 @@ void read_any_part(const WeightPart& part, const Take& take) {
     CHECK(false, "a checkpoint's weights are floating-point numbers");
 }
 
-// Packs one part, whose first output is output `first` of the panels.
+// Packs one part, whose first output has place `first` in the panels.
 template <class Write>
 void pack_part(const WeightPart& part, std::int64_t first, float scale, const Panels& panels) {
     auto* const to = reinterpret_cast<typename Write::Element*>(panels.memory.data());
@@ -168,12 +171,15 @@ Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, c
     for (const WeightPart& part : parts) {
         CHECK(part.in_features == panels.in_features, "parts of a weight have equal in_features");
         CHECK(part.in_features > 0 && part.out_features > 0 && part.data != nullptr, "a part of a weight holds something");
+        CHECK(!options.apart || part.out_features == parts.front().out_features, "parts with panels of their own are of one size");
         panels.out_features += part.out_features;
     }
+    if (options.apart) panels.parts = std::ssize(parts);
     const std::size_t outputs = static_cast<std::size_t>(panels.count() * panels.width);
     const auto bytes = static_cast<std::size_t>(panels.count() * panel_bytes(panels));
     panels.memory = options.arena == nullptr ? Memory(bytes) : Memory(bytes, *options.arena);
     if (shape.storage == Storage::int8 || shape.storage == Storage::int4) {
+        CHECK(panels.in_features <= int8_inputs_most, "sums of int8 products fit into 32 bits");
         panels.scales.resize(outputs);
         panels.offsets.resize(outputs);
     }
@@ -185,33 +191,34 @@ Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, c
             case Storage::int8: pack_int8_part(part, first, options.scale, panels); break;
             case Storage::int4: pack_int4_part(part, first, options.scale, panels); break;
         }
-        first += part.out_features;
+        first += options.apart ? panels.part_count() * panels.width : part.out_features;
     }
     return panels;
 }
 
 void unpack_row(const Panels& panels, std::int64_t output, float* to, bool accumulate) {
+    const std::int64_t place = panels.place_of(output);
     const auto each_input = [&](auto read) {
         for (std::int64_t i = 0; i < panels.in_features; ++i) {
             const float value = read(i);
             to[i] = accumulate ? to[i] + value : value;
         }
     };
-    const auto each = [&](auto* from, auto read) { each_input([&](std::int64_t i) { return read(from[panels.at(output, i)]); }); };
+    const auto each = [&](auto* from, auto read) { each_input([&](std::int64_t i) { return read(from[panels.at(place, i)]); }); };
     switch (panels.storage) {
         case Storage::float32: return each(reinterpret_cast<const float*>(panels.memory.data()), ReadFloat32::read);
         case Storage::bfloat16: return each(reinterpret_cast<const Half*>(panels.memory.data()), ReadBfloat16::read);
         case Storage::int8: {
-            const float scale = panels.scales[static_cast<std::size_t>(output)];
+            const float scale = panels.scales[static_cast<std::size_t>(place)];
             return each(reinterpret_cast<const std::int8_t*>(panels.memory.data()),
                         [&](std::int8_t value) { return static_cast<float>(value) * scale; });
         }
         case Storage::int4: {
-            const float scale = panels.scales[static_cast<std::size_t>(output)];
+            const float scale = panels.scales[static_cast<std::size_t>(place)];
             const auto* const from = reinterpret_cast<const std::uint8_t*>(panels.memory.data());
             return each_input([&](std::int64_t i) {
-                const auto nibble = static_cast<std::uint8_t>(from[panels.nibble_at(output, i)] >> (i & 4) & 0xF);
-                return static_cast<float>(int4_value(nibble, from[panels.factors_at(output, i)])) * scale;
+                const auto nibble = static_cast<std::uint8_t>(from[panels.nibble_at(place, i)] >> (i & 4) & 0xF);
+                return static_cast<float>(int4_value(nibble, from[panels.factors_at(place, i)])) * scale;
             });
         }
     }

@@ -2,7 +2,8 @@
 //
 // A weight is cut into panels of `width` outputs; a panel holds, for each group of input features, one row of its outputs' weights. The
 // last panel and the last group are filled up with zeros. Groups are of 1 where inputs are float32, else as the dot kernels take them.
-// int4 is laid out as kernels.h says.
+// int4 is laid out as kernels.h says. Of gate | up each has panels of its own, so that a gate's panel and that of the same columns of `up`
+// can be multiplied in turn, whatever their width: outputs lie in the panels with a gap where the gate's last one is not full.
 #pragma once
 
 #include <span>
@@ -20,7 +21,8 @@ struct PanelShape {
     std::int64_t group = 1;
 };
 
-// Weights in panels: outputs [0, out_features) of in_features inputs each.
+// Weights in panels: outputs [0, out_features) of in_features inputs each. `place`: of an output in the panels, all of which have `width`
+// places; without gaps it is the output itself.
 struct Panels {
     Memory memory;
     Storage storage = Storage::float32;
@@ -28,27 +30,35 @@ struct Panels {
     std::int64_t group = 1;
     std::int64_t out_features = 0;
     std::int64_t in_features = 0;
+    std::int64_t parts = 1;  // of one size, that have panels of their own
     std::vector<float> scales;          // int8, int4: [count * width] a weight is its int8 times the scale of its output
     std::vector<std::int32_t> offsets;  // int8, int4: [count * width] -128 times the sum of an output's int8
 
-    std::int64_t count() const { return (out_features + width - 1) / width; }
+    std::int64_t part_features() const { return out_features / parts; }
+    std::int64_t part_count() const { return (part_features() + width - 1) / width; }  // panels
+    std::int64_t count() const { return parts * part_count(); }
+    // The first output of a panel.
+    std::int64_t output_of(std::int64_t panel) const { return panel / part_count() * part_features() + panel % part_count() * width; }
+    // Outputs of this panel and those behind it in its part.
+    std::int64_t outputs_from(std::int64_t panel) const { return part_features() - panel % part_count() * width; }
     std::int64_t groups() const { return (in_features + group - 1) / group; }
     std::int64_t stretches() const { return (in_features + int4_stretch - 1) / int4_stretch; }
-    // Where W[output, input] is, in elements. Groups are powers of two. Not of int4.
-    std::int64_t at(std::int64_t output, std::int64_t input) const {
-        return output / width * panel_elements() + (input & -group) * width + output % width * group + (input & (group - 1));
+    std::int64_t place_of(std::int64_t output) const { return output / part_features() * part_count() * width + output % part_features(); }
+    // Where W[place, input] is, in elements. Groups are powers of two. Not of int4.
+    std::int64_t at(std::int64_t place, std::int64_t input) const {
+        return place / width * panel_elements() + (input & -group) * width + place % width * group + (input & (group - 1));
     }
     const std::byte* panel(std::int64_t index) const {
         return memory.data() + memory.bytes() / static_cast<std::size_t>(count()) * static_cast<std::size_t>(index);
     }
     std::int64_t panel_elements() const { return groups() * group * width; }
-    // Of int4: where the factors of W[output, input] are, and the byte whose low or high half is its nibble.
-    std::int64_t factors_at(std::int64_t output, std::int64_t input) const { return stretch_at(output, input) + output % width; }
-    std::int64_t nibble_at(std::int64_t output, std::int64_t input) const {
-        return stretch_at(output, input) + width + input % int4_stretch / 8 * width * 4 + output % width * 4 + input % 4;
+    // Of int4: where the factors of W[place, input] are, and the byte whose low or high half is its nibble.
+    std::int64_t factors_at(std::int64_t place, std::int64_t input) const { return stretch_at(place, input) + place % width; }
+    std::int64_t nibble_at(std::int64_t place, std::int64_t input) const {
+        return stretch_at(place, input) + width + input % int4_stretch / 8 * width * 4 + place % width * 4 + input % 4;
     }
-    std::int64_t stretch_at(std::int64_t output, std::int64_t input) const {
-        return (output / width * stretches() + input / int4_stretch) * int4_stretch_bytes(width);
+    std::int64_t stretch_at(std::int64_t place, std::int64_t input) const {
+        return (place / width * stretches() + input / int4_stretch) * int4_stretch_bytes(width);
     }
     std::size_t bytes() const { return memory.bytes() + (scales.size() + offsets.size()) * 4; }
 };
@@ -56,6 +66,7 @@ struct Panels {
 struct PackOptions {
     float scale = 1.0F;      // weights are multiplied by it
     Arena* arena = nullptr;  // where the memory comes from; null: it is its own
+    bool apart = false;      // parts, of one size, have panels of their own
 };
 
 // Concatenates the parts along out_features.

@@ -2,7 +2,7 @@
 //
 // run() cuts the items into one range per thread. A thread claims pieces of its own range, then of the others': who lags, because a
 // neighbour keeps its core busy, is helped. Which thread computes an item never changes a result. Threads without work spin for some
-// microseconds, so that the next op of a step finds them awake, then sleep.
+// tens of microseconds, so that the next op of a step finds them awake, then sleep.
 #pragma once
 
 #include <atomic>

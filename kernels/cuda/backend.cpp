@@ -68,9 +68,9 @@ DeviceInfo CudaBackend::info() const {
             .fingerprint = std::string("cuda-") + kernels_version + "-" + kernels::name_of(weights_) + (fp8_ ? "-fp8" : "") +
                            (kv_ == Format::fp8_rows ? "-fp8kv-" : "-") + name_ + library,
             .matmuls = matmuls_.note,
+            .has_own_memory = true,
             .memory_total = total,
             .memory_free = free,
-            .has_own_memory = true,
             .idle_seconds = idle_seconds_,
             .graphs = std::ssize(steps_.front().graphs),
             .graph_bytes = graph_bytes_,
@@ -96,7 +96,7 @@ void CudaBackend::read_back(std::span<std::byte> to, const void* from) {
 }
 
 std::unique_ptr<PackedWeight> CudaBackend::pack_weight(std::span<const WeightPart> parts, WeightRole role) {
-    const bool narrow = fp8_ && role == WeightRole::projection;
+    const bool narrow = fp8_ && role != WeightRole::embedding;
     return std::make_unique<CudaWeight>(parts, narrow ? Format::fp8_rows : weights_, pool_);
 }
 

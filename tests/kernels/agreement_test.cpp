@@ -29,18 +29,20 @@ TEST_P(Agreement, MatmulOfAnyShapeSourceFormatAndNumberOfParts) {
                                               << (biased ? " bias" : ""));
             const double deviation = 1.0 / std::sqrt(static_cast<double>(shape.in));
             const Part first(normal(shape.out, shape.in, deviation), format, transposed);
-            const Part second(normal(5, shape.in, deviation), Format::float32, false);
+            const auto role = number(0, 1) == 1 ? WeightRole::projection : WeightRole::gate_up;
+            const std::int64_t others = role == WeightRole::gate_up ? shape.out : 5;
+            const Part second(normal(others, shape.in, deviation), Format::float32, false);
             const WeightPart views[] = {first.view(), second.view()};
-            const auto weight = backend_->pack_weight(views, WeightRole::projection);
-            ASSERT_EQ(weight->out_features(), shape.out + 5);
+            const auto weight = backend_->pack_weight(views, role);
+            ASSERT_EQ(weight->out_features(), shape.out + others);
             ASSERT_EQ(weight->in_features(), shape.in);
 
-            Table stored(shape.out + 5, shape.in);
+            Table stored(shape.out + others, shape.in);
             std::copy(first.stored.data.begin(), first.stored.data.end(), stored.data.begin());
             std::copy(second.stored.data.begin(), second.stored.data.end(), stored.data.begin() + std::ssize(first.stored.data));
             const Table x = reference::rounded(normal(shape.rows, shape.in), input());
-            const Table bias = normal(1, shape.out + 5);
-            const Table before = normal(shape.rows, shape.out + 5);
+            const Table bias = normal(1, shape.out + others);
+            const Table before = normal(shape.rows, shape.out + others);
             const Memory in(*backend_, x, weight->input_format());
             const Memory out(*backend_, before);
             const Memory bias_memory(*backend_, bias);
@@ -163,13 +165,15 @@ TEST_P(Agreement, ActivatedMatmulIsAMatmulAndThenAnActivation) {
     };
     for (const Shape& shape :
          {Shape{67, 35, false, {1, 9, 500}}, Shape{67, 35, true, {1, 9, 500}}, Shape{67, 96, false, {1, 9, 500}, 1},
-          Shape{67, 96, true, {1, 9, 480, 500}}, Shape{67, 144, false, {1, 9, 500}}, Shape{67, 144, true, {1, 9, 500}, 3},
+          Shape{67, 96, true, {1, 9, 480, 500}}, Shape{67, 144, false, {1, 9, 500}}, Shape{67, 144, true, {1, 9, 500}, 3}, Shape{67, 100, true, {1, 9, 500}},
           Shape{9, 96, true, {500}, 3}, Shape{67, 35, false, {9}, 2, ActivationKind::gelu_tanh}}) {
         const auto backend = GetParam().make(shape.threads);
         const std::int64_t out_features = shape.gated ? 2 * shape.width : shape.width;
-        const Part part(normal(out_features, shape.in_features, 0.2), Format::float32, false);
-        const WeightPart view = part.view();
-        const auto weight = backend->pack_weight({&view, 1}, WeightRole::projection);
+        const Part gate(normal(shape.width, shape.in_features, 0.2), Format::float32, false);
+        const Part up(normal(shape.width, shape.in_features, 0.2), Format::float32, false);
+        const WeightPart views[] = {gate.view(), up.view()};
+        const auto weight = backend->pack_weight(std::span(views).first(shape.gated ? 2 : 1),
+                                                 shape.gated ? WeightRole::gate_up : WeightRole::projection);
         const Memory bias(*backend, normal(1, out_features));
         for (const std::int64_t rows : shape.rows) {
             const Memory in(*backend, reference::rounded(normal(rows, shape.in_features), input()), weight->input_format());

@@ -59,14 +59,15 @@ TEST_P(Invariance, MatmulRowsAreTheSameAmongAnyNumberOfOthers) {
 // Pins: as many rows as chunks of each thread's share hold at most, and as the scratch of an activated matmul has room for.
 TEST_P(Invariance, RowsThatFillTheirChunksAreTheSameOnOneThread) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
-    const Part part(normal(192, 77, 0.1), Format::float32, false);
-    const WeightPart view = part.view();
+    const Part gate(normal(96, 77, 0.1), Format::float32, false);
+    const Part up(normal(96, 77, 0.1), Format::float32, false);
+    const WeightPart views[] = {gate.view(), up.view()};
     const Table x = reference::rounded(normal(480, 77), input());
     std::vector<std::vector<double>> sums;
     std::vector<std::vector<double>> activated;
     for (const int threads : {1, 2}) {
         const auto backend = GetParam().make(threads);
-        const auto weight = backend->pack_weight({&view, 1}, WeightRole::projection);
+        const auto weight = backend->pack_weight(views, WeightRole::gate_up);
         const Memory in(*backend, x, weight->input_format());
         const Memory out(*backend, 480, 192);
         const Memory gated(*backend, 480, 96, weight->input_format());

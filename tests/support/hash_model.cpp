@@ -33,7 +33,7 @@ std::uint64_t& hash_at(const kernels::Matrix& logits, std::size_t row) { return 
 class HashBackend final : public kernels::Backend {
 public:
     explicit HashBackend(std::int64_t steps_in_flight) : steps_(static_cast<std::size_t>(steps_in_flight)) {}
-    kernels::DeviceInfo info() const override { return {.name = "hash", .fingerprint = "hash", .memory_total = 0, .memory_free = 0}; }
+    kernels::DeviceInfo info() const override { return {.name = "hash", .fingerprint = "hash"}; }
     std::int64_t block_size() const override { return hash_block_size; }
     std::size_t kv_block_bytes(const kernels::KvShape&) const override { return hash_block_size; }
     std::unique_ptr<kernels::KvCache> make_kv_cache(const kernels::KvShape&, std::int64_t blocks) override {

@@ -1,0 +1,202 @@
+// Launches matmuls, plain ones and those whose outputs are activated: cuts rows and panels into pieces for threads.
+#include <algorithm>
+
+#include "kernels/cpu/backend.h"
+#include "kernels/cpu/matmul_cut.h"
+#include "kernels/cpu/panel_product.h"
+#include "kernels/cpu/views.h"
+#include "schema/check.h"
+
+namespace lorry::kernels::cpu {
+
+namespace {
+
+// Rows of an activation that one thread makes from end to end, and what they may take of the second-level cache.
+constexpr std::int64_t whole_rows_max = 64;
+constexpr std::int64_t whole_rows_least = 32;
+constexpr std::int64_t whole_rows_bytes = std::int64_t{400} << 10;
+// Fewer rows of float32 take several panels side by side, which are then activated together.
+constexpr std::int64_t activated_rows_least = 8;
+
+void check_matmul(const Matrix& in, const PackedWeight& weight, const Vector& bias, const Matrix& out) {
+    CHECK(in.columns == weight.in_features(), "matmul: in is [rows, in_features]");
+    CHECK(in.format == weight.input_format(), "matmul: in is in the weight's input format");
+    CHECK(out.columns == weight.out_features() && out.rows == in.rows, "matmul: out is [rows, out_features]");
+    CHECK(bias.empty() || bias.size == weight.out_features(), "matmul: one bias per output");
+    check_memory(in);
+}
+
+// Bytes of a panel once it is unpacked, where it is.
+std::int64_t unpacked_bytes(const CpuWeight& weight) {
+    if (weight.dot() == nullptr || weight.dot()->unpacked == nullptr) return 0;
+    return weight.panels().stretches() * int4_stretch * weight.panels().width;
+}
+
+}  // namespace
+
+template <class Work>
+void CpuBackend::cut_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, const Work& work) {
+    const MatmulCut cut = cut_of_matmul(rows, panels, panels_together, pool_.threads());
+    pool_.run(cut.chunks * cut.runs, cut.piece, [&](std::int64_t begin, std::int64_t end, int thread) {
+        while (begin < end) {
+            const std::int64_t chunk = begin / cut.runs;
+            const std::int64_t chunk_end = std::min(end, (chunk + 1) * cut.runs);
+            const std::int64_t row_begin = rows * chunk / cut.chunks;
+            work(MatmulPiece{.row_begin = row_begin,
+                             .rows = rows * (chunk + 1) / cut.chunks - row_begin,
+                             .begin = begin - chunk * cut.runs,
+                             .end = chunk_end - chunk * cut.runs,
+                             .thread = thread,
+                             .ends_share = cut.chunks == 1 && chunk_end == ThreadPool::share_begin(cut.runs, thread + 1, pool_.threads())});
+            begin = chunk_end;
+        }
+    });
+}
+
+const std::byte* CpuBackend::first_weights(const PackedWeight* next, int thread) const {
+    if (next == nullptr) return nullptr;
+    const Panels& panels = static_cast<const CpuWeight&>(*next).panels();
+    return panels.panel(ThreadPool::share_begin(panels.part_count(), thread, pool_.threads()));
+}
+
+void CpuBackend::make_unpacked_scratch(const CpuWeight& weight) {
+    unpacked_scratch_.make(static_cast<std::size_t>(pool_.threads() * unpacked_bytes(weight)));
+}
+
+std::byte* CpuBackend::unpacked_scratch(const CpuWeight& weight, int thread) const {
+    return unpacked_scratch_.data() + thread * unpacked_bytes(weight);
+}
+
+void CpuBackend::multiply(const PanelProduct& product, const DotKernels* dot) const {
+    if (dot != nullptr) {
+        dot->matmul(dot_task(product), 0, product.end - product.begin);
+    } else {
+        kernels_.matmul(matmul_task(product), 0, product.end - product.begin);
+    }
+}
+
+void CpuBackend::matmul(const MatmulArgs& args) {
+    const auto& weight = static_cast<const CpuWeight&>(args.weight);
+    const Panels& panels = weight.panels();
+    check_matmul(args.in, weight, args.bias, args.out);
+    float* const out = floats(args.out);
+    if (args.in.rows == 0) return;
+    make_unpacked_scratch(weight);
+    cut_matmul(args.in.rows, panels, 1, [&](const MatmulPiece& piece) {
+        for (std::int64_t begin = piece.begin; begin < piece.end;) {
+            const std::int64_t end = std::min(piece.end, (begin / panels.part_count() + 1) * panels.part_count());
+            multiply({.panels = panels,
+                      .begin = begin,
+                      .end = end,
+                      .in = args.in.slice_rows(piece.row_begin, piece.rows),
+                      .bias = floats(args.bias),
+                      .out = out + piece.row_begin * args.out.stride + panels.output_of(begin),
+                      .out_stride = args.out.stride,
+                      .accumulate = args.accumulate,
+                      .next = piece.ends_share && end == piece.end ? first_weights(args.next, piece.thread) : nullptr,
+                      .scratch = unpacked_scratch(weight, piece.thread)},
+                     weight.dot());
+            begin = end;
+        }
+    });
+}
+
+void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
+    const auto& weight = static_cast<const CpuWeight&>(args.weight);
+    const Panels& panels = weight.panels();
+    const DotKernels* const dot = weight.dot();
+    const std::int64_t width = args.out.columns;
+    const std::int64_t parts = args.gated ? 2 : 1;
+    if (panels.parts != parts || (dot == nullptr && args.in.rows < activated_rows_least)) return Backend::activated_matmul(args);
+    check_matmul(args.in, weight, args.bias, args.sums);
+    CHECK(panels.out_features == parts * width && args.out.rows == args.in.rows, "activated_matmul: out is [rows, width]");
+    check_memory(args.out);
+    if (args.in.rows == 0) return;
+
+    make_unpacked_scratch(weight);
+    sums_scratch_.floats(pool_.threads() * row_chunk * parts * panels.width);
+    if (args.out.format != Format::int8_rows) {
+        cut_matmul(args.in.rows, panels, parts,
+                   [&](const MatmulPiece& piece) { run_activated_piece(args, piece, args.out.slice_rows(piece.row_begin, piece.rows)); });
+        return;
+    }
+    // The scale of an int8 row is known when all of it is: until then it is float32. Where a thread has rows of its own, and some of them
+    // fit into its cache, it makes all of these; but weights that are unpacked first should meet more rows at a time than that.
+    const std::int64_t rows_max = std::min(whole_rows_max, whole_rows_bytes / (width * static_cast<std::int64_t>(sizeof(float))));
+    const bool unpacks = unpacked_bytes(weight) > 0;
+    if (rows_max >= whole_rows_least && !unpacks && cut_of_matmul(args.in.rows, panels, parts, pool_.threads()).own_rows) {
+        run_activated_rows(args, rows_max);
+        return;
+    }
+    const Matrix activated = args.sums.slice_columns(0, width);
+    cut_matmul(args.in.rows, panels, parts,
+               [&](const MatmulPiece& piece) { run_activated_piece(args, piece, activated.slice_rows(piece.row_begin, piece.rows)); });
+    run_rows(args.out.rows, width * 2, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t row = begin; row < end; ++row) store_row(args.out, row, floats(activated) + row * activated.stride);
+    });
+}
+
+// Panel by panel, so that what the activation reads never leaves the cache.
+void CpuBackend::run_activated_piece(const ActivatedMatmulArgs& args, const MatmulPiece& piece, const Matrix& out) {
+    const auto& weight = static_cast<const CpuWeight&>(args.weight);
+    const Panels& panels = weight.panels();
+    const std::int64_t sums_stride = panels.parts * panels.width;
+    float* const sums = reinterpret_cast<float*>(sums_scratch_.data()) + piece.thread * row_chunk * sums_stride;
+    for (std::int64_t panel = piece.begin; panel < piece.end; ++panel) {
+        const std::int64_t column = panel * panels.width;
+        const std::int64_t columns = std::min(panels.width, out.columns - column);
+        for (std::int64_t part = 0; part < panels.parts; ++part) {
+            const std::int64_t index = part * panels.part_count() + panel;
+            const bool is_last = part + 1 == panels.parts;
+            const std::byte* next = panels.panel(is_last ? (panel + 1) % panels.part_count() : index + panels.part_count());
+            if (is_last && panel + 1 == piece.end && piece.ends_share) next = first_weights(args.next, piece.thread);
+            multiply({.panels = panels,
+                      .begin = index,
+                      .end = index + 1,
+                      .in = args.in.slice_rows(piece.row_begin, piece.rows),
+                      .bias = floats(args.bias),
+                      .out = sums + part * columns,
+                      .out_stride = sums_stride,
+                      .next = next,
+                      .scratch = unpacked_scratch(weight, piece.thread)},
+                     weight.dot());
+        }
+        const Matrix to = out.slice_columns(column, columns);
+        ActivationTask task{.kind = kind_of(args.kind),
+                            .gated = args.gated,
+                            .in = sums,
+                            .in_stride = sums_stride,
+                            .out = sums,
+                            .out_stride = sums_stride,
+                            .width = columns};
+        if (to.format == Format::float32) {
+            task.out = floats(to);
+            task.out_stride = to.stride;
+        }
+        kernels_.activation(task, 0, piece.rows);
+        if (to.format == Format::float32) continue;
+        for (std::int64_t i = 0; i < piece.rows; ++i) store_row(to, i, sums + i * sums_stride);
+    }
+}
+
+void CpuBackend::run_activated_rows(const ActivatedMatmulArgs& args, std::int64_t rows_max) {
+    const std::int64_t rows = args.in.rows;
+    const std::int64_t width = args.out.columns;
+    const std::int64_t panels = static_cast<const CpuWeight&>(args.weight).panels().part_count();
+    const std::int64_t blocks = (rows + rows_max * pool_.threads() - 1) / (rows_max * pool_.threads()) * pool_.threads();
+    float* const activated_of_all = activated_scratch_.floats(pool_.threads() * rows_max * width);
+    pool_.run(blocks, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+        for (std::int64_t block = begin; block < end; ++block) {
+            const std::int64_t row = rows * block / blocks;
+            const Matrix activated{.data = activated_of_all + thread * rows_max * width,
+                                   .format = Format::float32,
+                                   .rows = rows * (block + 1) / blocks - row,
+                                   .columns = width,
+                                   .stride = width};
+            run_activated_piece(args, {.row_begin = row, .rows = activated.rows, .begin = 0, .end = panels, .thread = thread}, activated);
+            for (std::int64_t i = 0; i < activated.rows; ++i) store_row(args.out, row + i, floats(activated) + i * width);
+        }
+    });
+}
+
+}  // namespace lorry::kernels::cpu

@@ -1,0 +1,35 @@
+// What launchers hand to kernels of a matrix or a vector, checked. Used by the CPU's launchers.
+#pragma once
+
+#include "kernels/backend.h"
+#include "kernels/cpu/kernels.h"
+#include "schema/check.h"
+
+namespace lorry::kernels::cpu {
+
+inline void check_memory(const Matrix& matrix) {
+    CHECK(matrix.rows == 0 || (matrix.data != nullptr && matrix.stride >= matrix.columns), "a matrix has memory for its rows");
+}
+
+inline float* floats(const Matrix& matrix) {
+    CHECK(matrix.format == Format::float32, "this matrix is float32");
+    check_memory(matrix);
+    return static_cast<float*>(matrix.data);
+}
+inline const float* floats(const Vector& vector) { return vector.empty() ? nullptr : vector.data; }
+
+inline std::int64_t stride_bytes(const Matrix& matrix) { return matrix.stride * static_cast<std::int64_t>(bytes_of(matrix.format)); }
+
+inline std::byte* row_of(const Matrix& matrix, std::int64_t row) { return static_cast<std::byte*>(matrix.data) + row * stride_bytes(matrix); }
+
+inline Activation kind_of(ActivationKind kind) {
+    switch (kind) {
+        case ActivationKind::silu: return Activation::silu;
+        case ActivationKind::gelu: return Activation::gelu;
+        case ActivationKind::gelu_tanh: return Activation::gelu_tanh;
+        case ActivationKind::relu: return Activation::relu;
+    }
+    return Activation::relu;
+}
+
+}  // namespace lorry::kernels::cpu
