@@ -1,5 +1,5 @@
-// Line and bar charts as SVG texts that need nothing beside them and can be read on light and on dark screens. Called by course_page.cpp.
-// Pure.
+// Line and bar charts as SVG texts that need nothing beside them and can be read on light and on dark screens. Called by
+// command_bench_course.cpp and experiment.cpp. Pure.
 #pragma once
 
 #include <cstdint>
