@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <random>
 #include <unordered_map>
@@ -15,37 +14,6 @@ namespace {
 
 constexpr std::uint64_t draw_seed = 1;
 
-engine::Request request_of(const EngineSetup& setup, engine::RequestId id, std::int64_t input, std::int64_t output) {
-    engine::Request request{.id = id, .prompt = made_up_prompt(setup.model().config(), id, input)};
-    request.sampling.temperature = 0.0;
-    request.max_tokens = output;
-    return request;
-}
-
-// Keeps `window` requests with the engine until `next` has no more and all are done; tells of each that ends.
-void keep_full(engine::Engine& engine, std::int64_t window, const std::function<std::optional<engine::Request>()>& next,
-               const std::function<void(const engine::Result&)>& ended) {
-    engine::StepOutput output;
-    std::int64_t active = 0;
-    bool more = true;
-    for (;;) {
-        while (more && active < window) {
-            std::optional<engine::Request> request = next();
-            more = request.has_value();
-            if (!more) break;
-            engine.submit(*std::move(request));
-            ++active;
-        }
-        if (active == 0) return;
-        if (!engine.step(output)) engine.wait_for_adapters(std::chrono::milliseconds(100));
-        for (const engine::Result& done : output.results) {
-            if (done.error) throw std::runtime_error("a request failed: " + done.error->message);
-            ended(done);
-            --active;
-        }
-    }
-}
-
 }  // namespace
 
 AdapterResult run_adapters(EngineSetup& setup, const AdapterShape& shape, const AdapterWay& way) {
@@ -54,18 +22,17 @@ AdapterResult run_adapters(EngineSetup& setup, const AdapterShape& shape, const 
     options.group_adapters = way.group;
     engine::Engine& engine = setup.replace_engine(options);
 
-    // The popular ones last, so that they are the ones that stay.
+    const auto made_up_request = [&](engine::RequestId id, std::int64_t input, std::int64_t output, const engine::AdapterSource& adapter) {
+        engine::Request request = greedy_request(id, made_up_prompt(setup.model().config(), id, input), output);
+        request.adapter = adapter;
+        return request;
+    };
     engine::RequestId id = 0;
-    auto cold = shape.adapters.rbegin();
-    keep_full(
-        engine, 1,
-        [&]() -> std::optional<engine::Request> {
-            if (cold == shape.adapters.rend()) return std::nullopt;
-            engine::Request request = request_of(setup, id++, 1, 1);
-            request.adapter = *cold++;
-            return request;
-        },
-        [](const engine::Result&) {});
+    // The popular ones last, so that they are the ones that stay.
+    std::vector<engine::Request> cold;
+    for (auto adapter = shape.adapters.rbegin(); adapter != shape.adapters.rend(); ++adapter, ++id)
+        cold.push_back(made_up_request(id, 1, 1, *adapter));
+    keep_full(engine, 1, cold, [](const engine::Result&) {});
 
     std::vector<double> weights;
     for (std::size_t place = 1; place <= shape.adapters.size(); ++place)
@@ -83,12 +50,13 @@ AdapterResult run_adapters(EngineSetup& setup, const AdapterShape& shape, const 
     const engine::EngineStats before = engine.stats();
     const engine::Clock::time_point begin = engine::Clock::now();
     keep_full(
-        engine, shape.in_flight,
+        engine, static_cast<std::size_t>(shape.in_flight),
         [&]() -> std::optional<engine::Request> {
             if (left-- == 0) return std::nullopt;
             const std::size_t adapter = choose(random);
-            engine::Request request = request_of(setup, id++, shape.input_tokens.draw(random), shape.output_tokens.draw(random));
-            request.adapter = shape.adapters[adapter];
+            const std::int64_t output = shape.output_tokens.draw(random);
+            const std::int64_t input = shape.input_tokens.draw(random);
+            engine::Request request = made_up_request(id++, input, output, shape.adapters[adapter]);
             asked.emplace(request.id, Asked{adapter, engine::Clock::now()});
             return request;
         },

@@ -1,4 +1,4 @@
-// Random numbers, runs, ranks, files.
+// Random numbers, requests, runs, ranks, files.
 #include "ops/bench_requests.h"
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <limits>
 #include <random>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -19,6 +20,54 @@ std::vector<kernels::TokenId> made_up_prompt(const engine::ModelConfig& config, 
         prompt.push_back(static_cast<kernels::TokenId>(random() % static_cast<std::uint64_t>(config.vocabulary)));
     }
     return prompt;
+}
+
+engine::Request greedy_request(engine::RequestId id, std::vector<kernels::TokenId> prompt, std::int64_t output_tokens) {
+    engine::Request request{.id = id, .prompt = std::move(prompt)};
+    request.sampling.temperature = 0.0;
+    request.max_tokens = output_tokens;
+    return request;
+}
+
+bool step_or_wait(engine::Engine& engine, engine::StepOutput& output) {
+    const bool stepped = engine.step(output);
+    if (!stepped) engine.wait_for_adapters(std::chrono::milliseconds(100));
+    for (const engine::Result& done : output.results) {
+        if (done.error) throw std::runtime_error("a request failed: " + done.error->message);
+    }
+    return stepped;
+}
+
+void keep_full(engine::Engine& engine, std::size_t window, const std::function<std::optional<engine::Request>()>& next,
+               const std::function<void(engine::Result&)>& ended) {
+    engine::StepOutput output;
+    std::size_t active = 0;
+    bool more = true;
+    for (;;) {
+        while (more && active < window) {
+            std::optional<engine::Request> request = next();
+            more = request.has_value();
+            if (!more) break;
+            engine.submit(*std::move(request));
+            ++active;
+        }
+        if (active == 0) return;
+        step_or_wait(engine, output);
+        for (engine::Result& done : output.results) {
+            ended(done);
+            --active;
+        }
+    }
+}
+
+void keep_full(engine::Engine& engine, std::size_t window, std::span<engine::Request> requests,
+               const std::function<void(engine::Result&)>& ended) {
+    std::size_t submitted = 0;
+    const auto next = [&]() -> std::optional<engine::Request> {
+        if (submitted == requests.size()) return std::nullopt;
+        return std::move(requests[submitted++]);
+    };
+    keep_full(engine, window, next, ended);
 }
 
 bool Tries::another() {

@@ -1,21 +1,35 @@
-// What the benchmarks of `lorry bench` share: made-up prompts, how often they run, the quantiles of what they measure, and the files that
-// they write.
+// What the benchmarks of `lorry bench` share: made-up prompts, requests and how an engine is kept busy with them, how often they run, the
+// quantiles of what they measure, and the files that they write.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
-#include "engine/model_config.h"
+#include "engine/engine.h"
 
 namespace lorry::ops {
 
 // Pseudo-random tokens, the same for the same number.
 std::vector<kernels::TokenId> made_up_prompt(const engine::ModelConfig& config, std::uint64_t number, std::int64_t tokens);
+
+// Draws so many tokens unless it ends before, each the likeliest.
+engine::Request greedy_request(engine::RequestId id, std::vector<kernels::TokenId> prompt, std::int64_t output_tokens);
+
+// Engine::step; if there was nothing to do, waits for adapters. Throws std::runtime_error for a request that failed.
+bool step_or_wait(engine::Engine& engine, engine::StepOutput& output);
+
+// Keeps `window` requests with the engine until `next` has no more and all are done; tells of each that ends. Throws as step_or_wait does.
+void keep_full(engine::Engine& engine, std::size_t window, const std::function<std::optional<engine::Request>()>& next,
+               const std::function<void(engine::Result&)>& ended);
+// The same with these, in their order.
+void keep_full(engine::Engine& engine, std::size_t window, std::span<engine::Request> requests,
+               const std::function<void(engine::Result&)>& ended);
 
 // Of so many runs the best one counts: `least`, and more until that time is over.
 class Tries {

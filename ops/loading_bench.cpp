@@ -12,10 +12,8 @@ namespace {
 constexpr int warm_up_steps = 8;
 
 engine::Request request_of(const EngineSetup& setup, engine::RequestId id, std::int64_t input_tokens) {
-    engine::Request request{.id = id, .prompt = made_up_prompt(setup.model().config(), id, input_tokens)};
-    request.sampling.temperature = 0.0;
-    request.max_tokens = setup.model().config().max_positions;
-    return request;
+    const engine::ModelConfig& config = setup.model().config();
+    return greedy_request(id, made_up_prompt(config, id, input_tokens), config.max_positions);
 }
 
 double seconds_of_step(engine::Engine& engine) {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "consumer/file_reader.h"
+#include "ops/bench_requests.h"
 #include "ops/bench_setup.h"
 #include "ops/command.h"
 #include "schema/codec.h"
@@ -59,22 +60,17 @@ std::vector<LossRow> measure_loss(const Settings& settings, const std::filesyste
         own.device = own.quantize == fp8 || own.kv_dtype == fp8 ? "cuda" : "cpu";
         EngineSetup setup(own);
         const AdapterFolders adapters(own.adapters, base_name_of(own), setup.model().config());
-        for (engine::Request& request : read_requests(jobs, jobs_max, setup, adapters)) setup.engine().submit(std::move(request));
+        std::vector<engine::Request> requests = read_requests(jobs, jobs_max, setup, adapters);
         LossRow row{.circumstances = circumstances_json(setup), .weights = setup.storage()};
         double log_probability = 0.0;
-        engine::StepOutput output;
-        while (setup.engine().has_work()) {
-            if (!setup.engine().step(output)) setup.engine().wait_for_adapters(std::chrono::milliseconds(100));
-            for (engine::Result& done : output.results) {
-                if (done.error) throw std::runtime_error("a job failed: " + done.error->message);
-                for (const engine::TokenLogprobs& score : done.scores) log_probability += static_cast<double>(score.logprob);
-                row.tokens += static_cast<std::int64_t>(done.scores.size());
-                ++row.answers;
-                const auto place = exact.try_emplace(done.id, std::move(done.tokens)).first;
-                // The first format's own answers were just put there.
-                if (rows.empty() || done.tokens == place->second) ++row.answers_same;
-            }
-        }
+        keep_full(setup.engine(), requests.size(), requests, [&](engine::Result& done) {
+            for (const engine::TokenLogprobs& score : done.scores) log_probability += static_cast<double>(score.logprob);
+            row.tokens += static_cast<std::int64_t>(done.scores.size());
+            ++row.answers;
+            const auto place = exact.try_emplace(done.id, std::move(done.tokens)).first;
+            // The first format's own answers were just put there.
+            if (rows.empty() || done.tokens == place->second) ++row.answers_same;
+        });
         if (row.tokens == 0) throw UsageError("none of the jobs has a prompt of more than one token");
         row.perplexity = std::exp(-log_probability / static_cast<double>(row.tokens));
         rows.push_back(std::move(row));

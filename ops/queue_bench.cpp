@@ -27,11 +27,8 @@ QueueResult run_once(EngineSetup& setup, const QueueShape& shape, QueueWay way) 
     engine::RequestId next_request = 0;
     std::unordered_map<engine::RequestId, std::size_t> job_of;
     const auto submit = [&](std::size_t index) {
-        engine::Request request{.id = next_request, .prompt = jobs[index].tokens};
-        request.sampling.temperature = 0.0;
-        request.max_tokens = way.kv_cache ? jobs[index].missing : 1;
-        job_of.emplace(next_request++, index);
-        engine.submit(std::move(request));
+        job_of.emplace(next_request, index);
+        engine.submit(greedy_request(next_request++, jobs[index].tokens, way.kv_cache ? jobs[index].missing : 1));
     };
 
     QueueResult result{.way = way};

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/bench_requests.h"
 #include "ops/command.h"
 #include "ops/machine.h"
 
@@ -32,16 +33,16 @@ const Json::Array& list(const Json& object, std::string_view key) {
     return *values;
 }
 
-engine::Request request_of(const Json& line, const EngineSetup& setup, const AdapterFolders& folders) {
-    engine::Request request;
-    request.sampling.temperature = 0.0;
-    request.max_tokens = positive(line, "output_tokens");
-    for (const Json& id : list(line, "prompt")) {
-        const auto token = id.as_integer();
+engine::Request request_of(engine::RequestId id, const Json& line, const EngineSetup& setup, const AdapterFolders& folders) {
+    const std::int64_t output_tokens = positive(line, "output_tokens");
+    std::vector<engine::TokenId> prompt;
+    for (const Json& one : list(line, "prompt")) {
+        const auto token = one.as_integer();
         if (!token || *token < 0 || *token >= setup.model().config().vocabulary)
             throw std::runtime_error("a prompt's token that the model's vocabulary does not have");
-        request.prompt.push_back(static_cast<engine::TokenId>(*token));
+        prompt.push_back(static_cast<engine::TokenId>(*token));
     }
+    engine::Request request = greedy_request(id, std::move(prompt), output_tokens);
     const Json* adapter = line.find("adapter");
     if (adapter != nullptr && !adapter->is_null()) {
         const consumer::ModelName found = folders.resolve(adapter->as_string() ? *adapter->as_string() : "", {});
@@ -53,27 +54,14 @@ engine::Request request_of(const Json& line, const EngineSetup& setup, const Ada
 }
 
 Json answer(const Json& line, EngineSetup& setup, const AdapterFolders& folders) {
-    engine::Engine& engine = setup.engine();
     const auto batch = static_cast<std::size_t>(positive(line, "batch"));
     std::vector<engine::Request> requests;
     for (const Json& one : list(line, "requests")) {
-        requests.push_back(request_of(one, setup, folders));
-        requests.back().id = requests.size() - 1;
+        requests.push_back(request_of(requests.size(), one, setup, folders));
     }
     std::vector<std::vector<engine::TokenId>> outputs(requests.size());
-    std::size_t submitted = 0;
-    std::size_t finished = 0;
-    engine::StepOutput output;
     const engine::Clock::time_point begin = engine::Clock::now();
-    while (finished < requests.size()) {
-        for (; submitted < requests.size() && submitted - finished < batch; ++submitted) engine.submit(std::move(requests[submitted]));
-        if (!engine.step(output)) engine.wait_for_adapters(std::chrono::milliseconds(100));
-        for (engine::Result& done : output.results) {
-            if (done.error) throw std::runtime_error("a request failed: " + done.error->message);
-            outputs[done.id] = std::move(done.tokens);
-            ++finished;
-        }
-    }
+    keep_full(setup.engine(), batch, requests, [&](engine::Result& done) { outputs[done.id] = std::move(done.tokens); });
     const double seconds = std::chrono::duration<double>(engine::Clock::now() - begin).count();
     Json tokens = Json::Array();
     for (const auto& drawn : outputs) {

