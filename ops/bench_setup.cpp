@@ -58,15 +58,18 @@ std::vector<engine::AdapterSource> all_adapters(const Settings& settings, const 
     return adapters;
 }
 
+schema::Json circumstances_json(const Circumstances& circumstances) {
+    return schema::Json::object(
+        {{"cpu", cpu_model()}, {"device", circumstances.device}, {"model", circumstances.model}, {"weights", circumstances.weights}});
+}
+
 schema::Json circumstances_json(const EngineSetup& setup) {
+    schema::Json json = circumstances_json({.device = setup.device().name, .model = setup.reply().base_name, .weights = setup.storage()});
     const engine::EngineOptions options = setup.options();
-    return schema::Json::object({{"cpu", cpu_model()},
-                                 {"device", setup.device().name},
-                                 {"model", setup.reply().base_name},
-                                 {"weights", setup.storage()},
-                                 {"max_batch", options.sequences_max},
-                                 {"step_tokens", options.step_rows_max},
-                                 {"prefix_cache", options.prefix_cache}});
+    json.set("max_batch", options.sequences_max);
+    json.set("step_tokens", options.step_rows_max);
+    json.set("prefix_cache", options.prefix_cache);
+    return json;
 }
 
 void MadeUp::declare(CLI::App& app) {

@@ -32,6 +32,13 @@ void check_context(EngineSetup& setup, std::int64_t tokens);
 std::vector<engine::AdapterSource> all_adapters(const Settings& settings, const engine::ModelConfig& config);
 
 // What a benchmark's figures were measured on and with, for scripts: the first members of its JSON.
+struct Circumstances {
+    std::string device;
+    std::string model;
+    std::string weights;  // and KV cache, where it is narrower
+};
+schema::Json circumstances_json(const Circumstances& circumstances);
+// These, and the options of an engine.
 schema::Json circumstances_json(const EngineSetup& setup);
 
 // The flags of what requests, model and adapters are made up of.

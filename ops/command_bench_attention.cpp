@@ -7,11 +7,11 @@
 
 #include "ops/attention_bench.h"
 #include "ops/bench_requests.h"
+#include "ops/bench_setup.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/engine_setup.h"
 #include "ops/limits.h"
-#include "ops/machine.h"
 #include "ops/random_model.h"
 #include "ops/units.h"
 
@@ -111,12 +111,11 @@ ExitCode BenchAttentionCommand::run() {
         std::cout << text_of(all, limits);
         return ExitCode::done;
     }
-    const Json json = Json::object({{"cpu", cpu_model()},
-                                    {"device", device.name},
-                                    {"model", random_weights_.empty() ? base_name_of(settings) : random_weights_},
-                                    {"weights", storage_name(options)},
-                                    {"machine", limits ? limits->machine : Json()},
-                                    {"shapes", shapes_json(all)}});
+    Json json = circumstances_json({.device = device.name,
+                                    .model = random_weights_.empty() ? base_name_of(settings) : random_weights_,
+                                    .weights = storage_name(options)});
+    json.set("machine", limits ? limits->machine : Json());
+    json.set("shapes", shapes_json(all));
     std::cout << json.dump() << '\n';
     return ExitCode::done;
 }
