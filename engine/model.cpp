@@ -75,6 +75,7 @@ public:
     const ModelLayout& layout() const override { return parts_.layout; }
     const Checkpoint& checkpoint() const override { return *parts_.checkpoint; }
     std::size_t weight_bytes() const override;
+    std::size_t step_bytes(std::int64_t rows, std::int64_t sample_rows) const override;
 
     std::int32_t rope_row(std::int64_t position, std::int64_t prompt_tokens) override { return rope_.row(position, prompt_tokens); }
     bool kv_depends_on_prompt_length(std::int64_t prompt_tokens) const override { return rope_.depends_on_prompt_length(prompt_tokens); }
@@ -112,6 +113,7 @@ private:
     void project(const ProjectCall& call);
     Matrix gather(const Activation& to, const Matrix& from, const kernels::StepInputs& step);
     std::span<const AdapterRows> adapters_of_samples(const ForwardArgs& args);
+    const kernels::PackedWeight& head() const { return parts_.weights.head != nullptr ? *parts_.weights.head : *parts_.weights.tokens; }
 
     const ModelParts parts_;
     kernels::Backend& backend_;
@@ -143,7 +145,6 @@ Matrix Transformer::forward(const ForwardArgs& args, kernels::KvCache& cache) {
     Matrix residual = residual_.view(step.rows);
     backend_.embed({.out = residual, .tokens = *weights.tokens, .positions = weights.positions.get(), .step = step});
 
-    const kernels::PackedWeight& head = weights.head != nullptr ? *weights.head : *weights.tokens;
     Site site{.layer = 0, .adapters = args.adapters};
     for (const Layer& layer : weights.layers) {
         const bool is_last = &layer == &weights.layers.back();
@@ -172,15 +173,15 @@ Matrix Transformer::forward(const ForwardArgs& args, kernels::KvCache& cache) {
                  .out = residual,
                  .in = activated,
                  .accumulate = true,
-                 .next = is_last ? &head : (&layer + 1)->qkv.weight.get()});
+                 .next = is_last ? &head() : (&layer + 1)->qkv.weight.get()});
         ++site.layer;
     }
 
     site.layer = 0;
-    const Matrix head_in = normed_.view(residual.rows, head.input_format());
+    const Matrix head_in = normed_.view(residual.rows, head().input_format());
     const Matrix logits = logits_.view(residual.rows);
     normalize({.site = site, .norm_site = NormSite::final, .base = weights.final_norm, .out = head_in, .in = residual});
-    project({.site = site, .projection = Projection::head, .weight = head, .bias = {}, .out = logits, .in = head_in});
+    project({.site = site, .projection = Projection::head, .weight = head(), .bias = {}, .out = logits, .in = head_in});
     return logits;
 }
 
@@ -330,7 +331,27 @@ std::size_t Transformer::weight_bytes() const {
     return total;
 }
 
+std::size_t Transformer::step_bytes(std::int64_t rows, std::int64_t sample_rows) const {
+    if (rows == 0) return 0;
+    const ModelWeights& weights = parts_.weights;
+    const auto rows_of = [&](std::size_t table_bytes, std::int64_t table_rows) {
+        return table_bytes * static_cast<std::size_t>(std::min(rows, table_rows)) / static_cast<std::size_t>(table_rows);
+    };
+    std::size_t total = rows_of(weights.tokens->bytes(), weights.tokens->out_features());
+    if (weights.positions != nullptr) total += rows_of(weights.positions->bytes(), weights.positions->out_features());
+    if (rope_.bytes() > 0) total += rows_of(rope_.bytes(), rope_.matrix().rows);
+    for (const Layer& layer : weights.layers) {
+        total += layer.qkv.weight->bytes();
+        // As in forward: only rows that sample go on behind the last layer's attention.
+        if (&layer == &weights.layers.back() && sample_rows == 0) return total;
+        total += layer.output.weight->bytes() + layer.gate_up.weight->bytes() + layer.down.weight->bytes();
+    }
+    return total + head().bytes();
+}
+
 }  // namespace
+
+std::size_t Model::step_bytes(std::int64_t, std::int64_t) const { CHECK(false, "only a model that was loaded has weights to read"); }
 
 std::unique_ptr<Model> make_model(ModelParts parts, kernels::Backend& backend, std::int64_t rows_max, std::int64_t sample_rows_max) {
     return std::make_unique<Transformer>(std::move(parts), backend, rows_max, sample_rows_max);

@@ -41,6 +41,9 @@ public:
     virtual const ModelConfig& config() const = 0;
     virtual kernels::KvShape kv_shape() const = 0;
     virtual std::size_t weight_bytes() const = 0;
+    // What a step of so many rows, of which so many sample, reads of them at least: what it multiplies with once, and a row of each table
+    // (embeddings, positions, rope) for each of its rows. Norms and biases, a row here and there, are left out.
+    virtual std::size_t step_bytes(std::int64_t rows, std::int64_t sample_rows) const;
     // xxh128 (hex) of config.json, generation_config.json and the weight files' headers and sizes: part of system_fingerprint.
     virtual const std::string& fingerprint() const = 0;
     // What adapters are checked and packed against. Constant: any thread may read. A model of another kind has none and takes no adapters.
