@@ -8,13 +8,10 @@
 #include <fmt/format.h>
 
 #include "engine/model.h"
+#include "engine/request.h"
+#include "ops/units.h"
 
 namespace lorry::ops {
-namespace {
-
-double real(std::int64_t number) { return static_cast<double>(number); }
-
-}  // namespace
 
 std::vector<AttentionShape> attention_shapes(std::span<const std::int64_t> batches, std::int64_t context,
                                              std::span<const std::int64_t> prompts, std::int64_t step_tokens) {

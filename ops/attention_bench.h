@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "engine/model_config.h"
+#include "ops/limits.h"
 #include "ops/noise.h"
-#include "ops/throughput_bench.h"
 
 namespace lorry::ops {
 

@@ -28,20 +28,20 @@ struct Measured {
     double seconds = 0.0;
 };
 
-std::string show_share(double rate, const std::optional<MachineLimits>& limits, double MachineLimits::*limit) {
-    return limits ? fmt::format("{:.0f} %", 100.0 * rate / (*limits).*limit) : "-";
-}
+std::string show_share(double rate, double limit) { return limit > 0.0 ? fmt::format("{:.0f} %", 100.0 * rate / limit) : "-"; }
 
 std::string text_of(const std::vector<Measured>& all, const std::optional<MachineLimits>& limits) {
-    std::vector<std::vector<std::string>> table = {{"sequences x tokens", "ms", "GB/s", "of the limit", "GFLOP/s", "of the limit"}};
+    const MachineLimits most = limits.value_or(MachineLimits{});
+    std::vector<std::vector<std::string>> table = {
+        {"sequences x tokens", "ms", "GB/s", "of the limit", most.attention.unit(), "of the limit"}};
     for (const auto& [shape, work, seconds] : all) {
         const double bytes = work.bytes / seconds;
         const double operations = work.operations / seconds;
         table.push_back({shape.name, fmt::format("{:.3f}", seconds * 1e3), fmt::format("{:.1f}", bytes * 1e-9),
-                         show_share(bytes, limits, &MachineLimits::bytes), fmt::format("{:.1f}", operations * 1e-9),
-                         show_share(operations, limits, &MachineLimits::adapter_operations)});
+                         show_share(bytes, most.bytes), fmt::format("{:.1f}", operations * 1e-9),
+                         show_share(operations, most.attention.per_second)});
     }
-    return show_table(table, 0b111110) + (limits ? limits->seen + "\n" : "");
+    return show_table(table, 0b111110) + (limits ? most.seen + "\n" : "");
 }
 
 Json shapes_json(const std::vector<Measured>& all) {

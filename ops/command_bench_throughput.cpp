@@ -110,7 +110,7 @@ ExitCode BenchThroughputCommand::run() {
     }
     if (!json_) {
         std::cout << throughput_text(report);
-        if (profile_) std::cerr << profile.show(last_seconds);
+        if (profile_) std::cerr << profile.show(last_seconds, report.limits->matmuls.unit());
         return ExitCode::done;
     }
     Json json = throughput_json(report);

@@ -29,7 +29,6 @@ constexpr double percent = 100.0;
 Tries tries_of(const Course& course) { return course.quick ? Tries(1, {}) : Tries(3, std::chrono::milliseconds(500)); }
 
 std::int64_t batch_max(const Course& course) { return course.quick ? 8 : 64; }
-double real(std::int64_t number) { return static_cast<double>(number); }
 
 double tokens_per_second(const ThroughputResult& result) { return static_cast<double>(result.drawn_tokens) / result.seconds; }
 double middle(const std::vector<double>& ascending) { return quantile(ascending, 0.5); }

@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "engine/model_layout.h"
-#include "ops/throughput_bench.h"
+#include "ops/limits.h"
 #include "ops/units.h"
 
 namespace lorry::ops {
@@ -28,7 +28,6 @@ constexpr std::array<std::int64_t, 4> shown_rows = {16, 64, 256, 2048};
 bool is_fp8(const MatmulShape& shape) { return shape.inputs == kernels::Format::fp8_rows; }
 
 Work work_of(const MatmulShape& shape, std::int64_t rows) {
-    const auto real = [](std::int64_t number) { return static_cast<double>(number); };
     const double element = is_fp8(shape) ? 1.0 : 2.0;
     return {.bytes = element * real((shape.out_features + rows) * shape.in_features) + 4.0 * real(rows * shape.out_features),
             .operations = 2.0 * real(rows * shape.out_features * shape.in_features)};

@@ -125,9 +125,9 @@ schema::Json OpProfile::json() const {
     return ops;
 }
 
-std::string OpProfile::show(double seconds) const {
+std::string OpProfile::show(double seconds, const char* unit) const {
     double rest = seconds;
-    std::vector<std::vector<std::string>> rows = {{"op", "calls", "ms", "share", "GFLOP/s"}};
+    std::vector<std::vector<std::string>> rows = {{"op", "calls", "ms", "share", unit}};
     const auto add = [&](const std::string& name, const std::string& calls, double part, const std::string& rate) {
         rows.push_back({name, calls, fmt::format("{:.1f}", part * 1e3), fmt::format("{:.1f} %", 100.0 * part / seconds), rate});
     };

@@ -25,8 +25,8 @@ public:
     // The profile outlives what is returned.
     std::unique_ptr<kernels::Backend> watch(std::unique_ptr<kernels::Backend> backend);
     void clear() { entries_.clear(); }
-    // Ops by the time they took, the rest of `seconds` as what is not an op.
-    std::string show(double seconds) const;
+    // Ops by the time they took, the rest of `seconds` as what is not an op; `unit` is that of matmuls: "GFLOP/s".
+    std::string show(double seconds, const char* unit) const;
     // The same ops for scripts.
     schema::Json json() const;
 

@@ -40,46 +40,53 @@ std::vector<double> arrivals_of(const ThroughputShape& shape, std::uint64_t seed
     return arrivals;
 }
 
-// Of one step.
-Work work_of(const EngineSetup& setup, const engine::EngineStats& before, const engine::EngineStats& after) {
+// What the engine counted in one step.
+struct StepCounts {
+    std::int64_t rows = 0;
+    std::int64_t sampled_rows = 0;
+    std::int64_t attended_tokens = 0;
+    std::int64_t context_tokens = 0;
+    std::int64_t adapter_elements = 0;
+    std::int64_t adapter_products = 0;
+};
+StepCounts counts_between(const engine::EngineStats& before, const engine::EngineStats& after) {
+    const auto count = [&](std::uint64_t engine::EngineStats::*field) { return static_cast<std::int64_t>(after.*field - before.*field); };
+    return {.rows = count(&engine::EngineStats::rows),
+            .sampled_rows = count(&engine::EngineStats::sampled_rows),
+            .attended_tokens = count(&engine::EngineStats::attended_tokens),
+            .context_tokens = count(&engine::EngineStats::context_tokens),
+            .adapter_elements = count(&engine::EngineStats::adapter_elements),
+            .adapter_products = count(&engine::EngineStats::adapter_products)};
+}
+
+Work matmul_work(const engine::Model& model, const StepCounts& step) {
     using enum engine::Projection;
-    const engine::ModelConfig& config = setup.model().config();
+    const engine::ModelConfig& config = model.config();
     const auto matrix = [&](engine::Projection projection, std::int64_t in_features) {
-        return static_cast<double>(engine::out_features_of(config, projection)) * static_cast<double>(in_features);
+        return real(engine::out_features_of(config, projection)) * real(in_features);
     };
-    const auto count = [&](std::uint64_t engine::EngineStats::*field) { return static_cast<double>(after.*field - before.*field); };
-    const auto layers = static_cast<double>(config.layers);
     const double qkv_weights = matrix(qkv, config.hidden);
     const double other_weights =
         matrix(output, config.heads * config.head_dim) + matrix(gate_up, config.hidden) + matrix(down, config.intermediate);
-    const double head_weights = matrix(head, config.hidden);
     // In the last layer only rows that sample go on behind the attention.
-    const double row_weights = layers * qkv_weights + (layers - 1) * other_weights;
-    const double products = count(&engine::EngineStats::rows) * row_weights +
-                            count(&engine::EngineStats::sampled_rows) * (other_weights + head_weights) +
-                            count(&engine::EngineStats::attended_tokens) * layers * static_cast<double>(2 * config.heads * config.head_dim);
+    const double row_weights = real(config.layers) * qkv_weights + real(config.layers - 1) * other_weights;
+    const double sampled_row_weights = other_weights + matrix(head, config.hidden);
+    return {.bytes = static_cast<double>(model.step_bytes(step.rows, step.sampled_rows)),
+            .operations = 2.0 * (real(step.rows) * row_weights + real(step.sampled_rows) * sampled_row_weights)};
+}
 
-    const double sampled_weights = count(&engine::EngineStats::sampled_rows) > 0.0 ? other_weights + head_weights : 0.0;
-    const double read_weights = row_weights + sampled_weights;
-    const double all_weights = layers * (qkv_weights + other_weights) + (config.tied_head ? 1.0 : 2.0) * head_weights;
-    return {.bytes = static_cast<double>(setup.model().weight_bytes()) * read_weights / all_weights +
-                     count(&engine::EngineStats::context_tokens) * static_cast<double>(setup.kv_token_bytes()),
-            .operations = 2.0 * products};
+Work attention_work(const EngineSetup& setup, const StepCounts& step) {
+    const engine::ModelConfig& config = setup.model().config();
+    return {.bytes = real(step.context_tokens) * static_cast<double>(setup.kv_token_bytes()),
+            .operations = 4.0 * real(step.attended_tokens) * real(config.layers * config.heads * config.head_dim)};
+}
+
+Work adapter_work(const EngineSetup& setup, const StepCounts& step) {
+    return {.bytes = real(step.adapter_elements) * static_cast<double>(kernels::bytes_of(setup.adapter_format())),
+            .operations = 2.0 * real(step.adapter_products)};
 }
 
 }  // namespace
-
-Work& Work::operator+=(const Work& other) {
-    bytes += other.bytes;
-    operations += other.operations;
-    return *this;
-}
-
-Work sum_of(std::span<const Work> works) {
-    Work sum;
-    for (const Work& work : works) sum += work;
-    return sum;
-}
 
 void DecodeSteps::add(std::uint64_t step_rows, std::uint64_t step_context_tokens, double step_seconds) {
     if (step_rows < rows) return;
@@ -93,12 +100,6 @@ std::int64_t TokenRange::draw(std::mt19937_64& random) const {
     return low + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(high - low + 1));
 }
 
-double seconds_at_least(std::span<const Work> steps, double bytes_per_second, double operations_per_second) {
-    double seconds = 0.0;
-    for (const Work& step : steps) seconds += std::max(step.bytes / bytes_per_second, step.operations / operations_per_second);
-    return seconds;
-}
-
 std::optional<TokenRange> parse_token_range(std::string_view text) {
     const std::size_t colon = text.find(':');
     const auto low = parse_integer(text.substr(0, colon));
@@ -110,6 +111,7 @@ std::optional<TokenRange> parse_token_range(std::string_view text) {
 ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape, std::uint64_t seed) {
     engine::Engine& engine = setup.engine();
     const engine::EngineStats before = engine.stats();
+    const kernels::DeviceInfo device_before = setup.device();
     const engine::Clock::time_point begin = engine::Clock::now();
     const auto since_begin = [&](engine::Clock::time_point time) { return std::chrono::duration<double>(time - begin).count(); };
     const std::vector<double> arrivals = arrivals_of(shape, seed);
@@ -119,8 +121,6 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
     ThroughputResult result;
     engine::StepOutput output;
     engine::EngineStats last = before;
-    double idle_before = 0.0;
-    const std::uint64_t graph_steps_before = setup.device().graph_steps;
     while (arrived < arrivals.size() || engine.has_work()) {
         for (; arrived < arrivals.size() && arrivals[arrived] <= since_begin(engine::Clock::now()); ++arrived) {
             engine.submit(request_of(setup, shape, shared_number, arrived));
@@ -134,17 +134,14 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
         if (!step_or_wait(engine, output)) continue;
         const engine::Clock::time_point now = engine::Clock::now();
         const engine::EngineStats stepped = engine.stats();
-        // What was idle before this run is counted with its first step.
-        if (last.steps == before.steps) idle_before = setup.device().idle_seconds;
-        const std::uint64_t rows = stepped.rows - last.rows;
-        if (rows == stepped.sampled_rows - last.sampled_rows) {
-            result.decode.add(rows, stepped.context_tokens - last.context_tokens, std::chrono::duration<double>(now - step_begin).count());
+        const StepCounts step = counts_between(std::exchange(last, stepped), stepped);
+        if (step.rows == step.sampled_rows) {
+            result.decode.add(static_cast<std::uint64_t>(step.rows), static_cast<std::uint64_t>(step.context_tokens),
+                              std::chrono::duration<double>(now - step_begin).count());
         }
-        result.base_steps.push_back(work_of(setup, last, stepped));
-        result.adapter_steps.push_back(
-            {.bytes = static_cast<double>((stepped.adapter_elements - last.adapter_elements) * kernels::bytes_of(setup.adapter_format())),
-             .operations = 2.0 * static_cast<double>(stepped.adapter_products - last.adapter_products)});
-        last = stepped;
+        result.matmul_steps.push_back(matmul_work(setup.model(), step));
+        result.attention_steps.push_back(attention_work(setup, step));
+        result.adapter_steps.push_back(adapter_work(setup, step));
         for (const engine::Result& done : output.results) {
             const double arrival = arrivals[done.id - shared_number - 1];
             const double first = since_begin(done.first_token) - arrival;
@@ -156,8 +153,8 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
     }
     result.seconds = since_begin(engine::Clock::now());
     const kernels::DeviceInfo device_after = setup.device();
-    result.idle_seconds = device_after.idle_seconds - idle_before;
-    result.graph_steps = device_after.graph_steps - graph_steps_before;
+    result.idle_seconds = device_after.idle_seconds - device_before.idle_seconds;
+    result.graph_steps = device_after.graph_steps - device_before.graph_steps;
     for (auto* values : {&result.first_token, &result.end, &result.per_token}) std::ranges::sort(*values);
     const engine::EngineStats after = engine.stats();
     result.steps = after.steps - before.steps;

@@ -5,13 +5,12 @@
 #include <cstdint>
 #include <optional>
 #include <random>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/adapter_cache.h"
-#include "kernels/cpu/rates.h"
 #include "ops/engine_setup.h"
+#include "ops/limits.h"
 
 namespace lorry::ops {
 
@@ -35,15 +34,6 @@ struct ThroughputShape {
     bool stream = false;
 };
 
-// What a step takes at least, but for two things that are counted in full: a layer with a sliding window attends to all that came before
-// it, and adapters work on all rows in the last layer too, where only those that sample go on behind the attention.
-struct Work {
-    double bytes = 0.0;
-    double operations = 0.0;
-    Work& operator+=(const Work& other);
-};
-Work sum_of(std::span<const Work> works);
-
 // The steps in which each sequence had one row, of those the ones with the most sequences.
 struct DecodeSteps {
     std::uint64_t rows = 0;         // of each
@@ -61,8 +51,11 @@ struct ThroughputResult {
     std::uint64_t drawn_tokens = 0;
     std::uint64_t preemptions = 0;
     std::uint64_t adapter_groups = 0;  // different adapters of each step, added up
-    std::vector<Work> base_steps;      // of the base model in each step: every weight in use once, what the rows attend to
-    std::vector<Work> adapter_steps;   // of each step's adapters, on top of it
+    // What each step takes at least, but for two things that are counted in full: a layer with a sliding window attends to all that came
+    // before it, and adapters work on all rows in the last layer too, where only those that sample go on behind the attention.
+    std::vector<Work> matmul_steps;     // of the base: every weight in use once
+    std::vector<Work> attention_steps;  // what its sequences keep of keys and values once
+    std::vector<Work> adapter_steps;    // on top of the base
     DecodeSteps decode;
     double idle_seconds = 0.0;      // of a GPU between its steps
     std::uint64_t graph_steps = 0;  // of `steps`, that were launched as graphs
@@ -71,9 +64,6 @@ struct ThroughputResult {
     std::vector<double> end;
     std::vector<double> per_token;
 };
-
-// What a machine of these rates needs at least, each step taking what its bytes or its operations take, whichever is more.
-double seconds_at_least(std::span<const Work> steps, double bytes_per_second, double operations_per_second);
 
 // `seed` makes the prompts, not their lengths: with another one nothing is found in the prefix cache.
 ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape, std::uint64_t seed);

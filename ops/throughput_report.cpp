@@ -25,6 +25,7 @@ struct Figures {
     Work step;                                       // base and adapters
     Work adapters;                                   // of a step
     Work rate;                                       // per second
+    OperationRate most;                              // what the processor does of operations in that mixture
     double adapters_step = 0.0;                      // different ones
     std::optional<double> seconds_at_least;          // each step at the machine's limits
     std::optional<double> adapter_seconds_at_least;  // their part on top of the base
@@ -34,8 +35,11 @@ Figures figures_of(const ThroughputReport& report) {
     const ThroughputResult& result = report.result;
     const auto steps = static_cast<double>(result.steps);
     const auto by = [](const Work& work, double count) { return Work{work.bytes / count, work.operations / count}; };
-    Work all = sum_of(result.base_steps);
+    const Work matmuls = sum_of(result.matmul_steps);
+    const Work attention = sum_of(result.attention_steps);
     const Work adapters = sum_of(result.adapter_steps);
+    Work all = matmuls;
+    all += attention;
     all += adapters;
     Figures figures{.requests = static_cast<double>(result.end.size()) / result.seconds,
                     .tokens_in = static_cast<double>(result.prompt_tokens + result.cached_tokens) / result.seconds,
@@ -46,10 +50,15 @@ Figures figures_of(const ThroughputReport& report) {
                     .rate = by(all, result.seconds),
                     .adapters_step = static_cast<double>(result.adapter_groups) / steps};
     if (report.limits) {
-        const double bytes = report.limits->bytes;
-        figures.adapter_seconds_at_least = seconds_at_least(result.adapter_steps, bytes, report.limits->adapter_operations);
-        figures.seconds_at_least =
-            seconds_at_least(result.base_steps, bytes, report.limits->operations) + *figures.adapter_seconds_at_least;
+        const MachineLimits& limits = *report.limits;
+        const PacedWork paced_matmuls{result.matmul_steps, limits.matmuls.per_second};
+        const PacedWork paced_attention{result.attention_steps, limits.attention.per_second};
+        const PacedWork paced_adapters{result.adapter_steps, limits.adapters.per_second};
+        figures.adapter_seconds_at_least = seconds_at_least({paced_adapters}, limits.bytes);
+        figures.seconds_at_least = seconds_at_least({paced_matmuls, paced_attention}, limits.bytes) + *figures.adapter_seconds_at_least;
+        const double seconds = matmuls.operations / limits.matmuls.per_second + attention.operations / limits.attention.per_second +
+                               adapters.operations / limits.adapters.per_second;
+        figures.most = {.per_second = all.operations / seconds, .of_integers = limits.matmuls.of_integers || limits.attention.of_integers};
     }
     return figures;
 }
@@ -87,14 +96,14 @@ std::string throughput_text(const ThroughputReport& report) {
     const Figures figures = figures_of(report);
     std::string bytes = fmt::format("{} a step: {}", show_bytes(figures.step.bytes), show_giga(figures.rate.bytes, "GB/s"));
     std::string operations =
-        fmt::format("{} a step: {}", show_billions(figures.step.operations), show_giga(figures.rate.operations, "GFLOP/s"));
+        fmt::format("{} a step: {}", show_billions(figures.step.operations), show_giga(figures.rate.operations, figures.most.unit()));
     if (report.limits) {
         const double memory = report.limits->bytes;
-        const double limit = report.limits->operations;
+        const OperationRate limit = figures.most;
         bytes += fmt::format(", {} of the {} that memory was seen to deliver", show_percent(figures.rate.bytes, memory),
                              show_giga(memory, "GB/s"));
-        operations += fmt::format(", {} of the {} that the processor was seen to do", show_percent(figures.rate.operations, limit),
-                                  show_giga(limit, "GFLOP/s"));
+        operations += fmt::format(", {} of the {} that the processor was seen to do",
+                                  show_percent(figures.rate.operations, limit.per_second), show_giga(limit.per_second, limit.unit()));
     }
     std::vector<std::vector<std::string>> rows = {
         {"requests", fmt::format("{} in {:.2f} s: {:.2f}/s", show_count(result.end.size()), result.seconds, figures.requests)},
@@ -157,8 +166,8 @@ Json throughput_json(const ThroughputReport& report) {
     json.set("memory_peak_bytes", report.memory_peak);
     if (report.limits) {
         json.set("bytes_share", figures.rate.bytes / report.limits->bytes);
-        json.set("operations_share", figures.rate.operations / report.limits->operations);
-        json.set("operations_limit_per_second", report.limits->operations);
+        json.set("operations_share", figures.rate.operations / figures.most.per_second);
+        json.set("operations_limit_per_second", figures.most.per_second);
         json.set("seconds_at_least", *figures.seconds_at_least);
         json.set("seconds_at_least_share", *figures.seconds_at_least / result.seconds);
         json.set("machine", report.limits->machine);

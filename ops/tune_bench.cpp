@@ -12,6 +12,8 @@
 #include "kernels/cpu/isa.h"
 #include "ops/attention_bench.h"
 #include "ops/bench_requests.h"
+#include "ops/engine_setup.h"
+#include "ops/units.h"
 
 namespace lorry::ops {
 namespace {
@@ -24,8 +26,6 @@ constexpr std::array<std::int64_t, 4> row_counts = {1, 8, 64, 512};
 // int4 is not among them: it is int8 but for how its weights are read, and what is faster for one is for the other.
 constexpr std::array formats = {CpuOptions{.weights = kernels::Format::float32}, CpuOptions{.weights = kernels::Format::bfloat16},
                                 CpuOptions{.weights = kernels::Format::bfloat16, .quantize = kernels::Quantization::int8}};
-
-double real(std::int64_t number) { return static_cast<double>(number); }
 
 template <class Run>
 double seconds_of(const Run& run) {

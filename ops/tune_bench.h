@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "engine/model_config.h"
-#include "ops/throughput_bench.h"
+#include "kernels/backend.h"
+#include "ops/limits.h"
 
 namespace lorry::ops {
 

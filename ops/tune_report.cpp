@@ -98,7 +98,7 @@ std::string show_tuning(const TunedChip& chip, std::span<const TuneLine> lines, 
     std::vector<std::vector<std::string>> rows = {{"", ""}, {"weights", "work"}};
     for (const CpuIsa isa : chip.isas) {
         rows[0].insert(rows[0].end(), {name_of(isa), "", isa == chip.in_use ? "in use" : ""});
-        rows[1].insert(rows[1].end(), {"GFLOP/s", "GB/s", "speed"});
+        rows[1].insert(rows[1].end(), {"GOP/s", "GB/s", "speed"});
     }
     const auto add_means = [&](const std::string& weights, const std::vector<double>& means) {
         std::vector<std::string>& row = rows.emplace_back(std::vector<std::string>{weights, "geometric mean"});

@@ -32,7 +32,7 @@ struct TuneVerdict {
 // Answers depend on the instruction set, so what is in use changes only for a gain that is no noise.
 TuneVerdict judge_isas(const TunedChip& chip, std::span<const TuneLine> lines);
 
-// The lines, their means by way to store weights and over all, the finding, and the row.
+// The lines (operations are those of integers too), their means by way to store weights and over all, the finding, and the row.
 std::string show_tuning(const TunedChip& chip, std::span<const TuneLine> lines, const TuneVerdict& verdict);
 schema::Json tuning_json(const TunedChip& chip, std::span<const TuneLine> lines, const TuneVerdict& verdict);
 

@@ -20,6 +20,9 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
 // "0.8 s", "3 min 20 s", "2 h 5 min"
 std::string show_duration(std::chrono::milliseconds duration);
 
+// A count, to reckon with.
+inline double real(std::int64_t count) { return static_cast<double>(count); }
+
 // For metrics and logs.
 inline double seconds_of(std::chrono::microseconds duration) { return static_cast<double>(duration.count()) / 1e6; }
 

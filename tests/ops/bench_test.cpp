@@ -14,6 +14,7 @@
 #include "ops/request_bench.h"
 #include "ops/throughput_bench.h"
 #include "ops/throughput_report.h"
+#include "ops/units.h"
 #include "tests/support/program.h"
 #include "tests/support/tiny_model.h"
 
@@ -62,10 +63,13 @@ TEST(Bench, throughput_counts_what_the_shape_asks_for) {
     const double head = static_cast<double>(config.vocabulary * config.hidden);
     const auto layers = static_cast<double>(config.layers);
     // Of each request 10 prompt rows and 4 drawn ones are computed, 5 of them sample; row i sees i tokens.
-    const double products =
-        6.0 * (14.0 * (layers * qkv + (layers - 1.0) * rest) + 5.0 * (rest + head) + 14.0 * 15.0 / 2.0 * layers * 2.0 * width);
-    EXPECT_DOUBLE_EQ(sum_of(result.base_steps).operations, 2.0 * products);
-    EXPECT_EQ(result.base_steps.size(), result.steps);
+    const double products = 6.0 * (14.0 * (layers * qkv + (layers - 1.0) * rest) + 5.0 * (rest + head));
+    EXPECT_DOUBLE_EQ(sum_of(result.matmul_steps).operations, 2.0 * products);
+    EXPECT_DOUBLE_EQ(sum_of(result.attention_steps).operations, 2.0 * 6.0 * 14.0 * 15.0 / 2.0 * layers * 2.0 * width);
+    EXPECT_DOUBLE_EQ(sum_of(result.attention_steps).bytes,
+                     6.0 * (10.0 + 11.0 + 12.0 + 13.0 + 14.0) * static_cast<double>(setup.kv_token_bytes()));
+    EXPECT_EQ(result.matmul_steps.size(), result.steps);
+    EXPECT_EQ(result.attention_steps.size(), result.steps);
 
     EXPECT_EQ(result.decode.rows, 6U);
     EXPECT_EQ(result.decode.seconds.size(), 4U);
@@ -88,12 +92,45 @@ TEST(Bench, a_gpu_is_measured_by_what_it_copies_and_multiplies) {
     const kernels::cuda::ChipRates rates{.copied_per_second = 4e12, .operations_per_second = 8e14};
     const MachineLimits wide = limits_of(rates, kernels::Quantization::none);
     EXPECT_EQ(wide.bytes, 4e12);
-    EXPECT_EQ(wide.operations, 8e14);
+    EXPECT_EQ(wide.matmuls.per_second, 8e14);
     EXPECT_EQ(wide.seen, "copy 4000.0 GB/s, bfloat16 800000.0 GFLOP/s");
     const MachineLimits narrow = limits_of(rates, kernels::Quantization::fp8);
-    EXPECT_EQ(narrow.operations, 16e14);
-    EXPECT_EQ(narrow.adapter_operations, 8e14);
+    EXPECT_EQ(narrow.matmuls.per_second, 16e14);
+    EXPECT_STREQ(narrow.matmuls.unit(), "GFLOP/s");
+    EXPECT_EQ(narrow.attention.per_second, 8e14);
+    EXPECT_EQ(narrow.adapters.per_second, 8e14);
     EXPECT_EQ(narrow.machine.find("copy_bytes_per_second")->as_number(), 4e12);
+}
+
+kernels::cpu::Rates rates_with(std::optional<double> bfloat16_dot, std::optional<double> int8_dot) {
+    return {.threads = 2, .copy = 50e9, .read = 100e9, .float32 = 20e9, .bfloat16_dot = bfloat16_dot, .int8_dot = int8_dot};
+}
+
+// "90.0 GOP/s, …": of each kind of work in turn.
+std::string rates_of(const MachineLimits& limits) {
+    std::string text;
+    for (const OperationRate& rate : {limits.matmuls, limits.attention, limits.adapters})
+        text += (text.empty() ? "" : ", ") + show_giga(rate.per_second, rate.unit());
+    return text;
+}
+
+// Pins: attention over a cache that is not quantized, and adapters, were measured against the rate of the weights' int8.
+TEST(Bench, weights_and_kv_cache_have_the_rates_of_their_own_formats) {
+    using enum kernels::Format;
+    using enum kernels::Quantization;
+    const auto limits = [](const kernels::CpuOptions& options, std::optional<double> int8_dot = 90e9) {
+        return rates_of(limits_of(rates_with(40e9, int8_dot), options));
+    };
+    constexpr auto int8_cache = kernels::KvFormat::int8;
+    EXPECT_EQ(limits({.weights = float32}), "20.0 GFLOP/s, 20.0 GFLOP/s, 20.0 GFLOP/s");
+    EXPECT_EQ(limits({.weights = bfloat16}), "40.0 GFLOP/s, 40.0 GFLOP/s, 40.0 GFLOP/s");
+    EXPECT_EQ(limits({.weights = bfloat16, .quantize = int8}), "90.0 GOP/s, 40.0 GFLOP/s, 40.0 GFLOP/s");
+    EXPECT_EQ(limits({.weights = float32, .quantize = int4}), "90.0 GOP/s, 20.0 GFLOP/s, 20.0 GFLOP/s");
+    // 90 operations of scores take a second, as many of weighed values two: 180 in three.
+    EXPECT_EQ(limits({.weights = bfloat16, .quantize = int8, .kv = int8_cache}), "90.0 GOP/s, 60.0 GOP/s, 40.0 GFLOP/s");
+    EXPECT_EQ(limits({.weights = bfloat16, .kv = int8_cache}), "40.0 GFLOP/s, 60.0 GOP/s, 40.0 GFLOP/s");
+    // Without a rate of int8 they are multiplied as float32 are.
+    EXPECT_EQ(limits({.weights = float32, .quantize = int8, .kv = int8_cache}, std::nullopt), "20.0 GOP/s, 20.0 GOP/s, 20.0 GFLOP/s");
 }
 
 TEST(Bench, a_shared_beginning_is_computed_once) {
@@ -134,12 +171,50 @@ TEST(Bench, a_step_that_samples_nothing_reads_fewer_weights) {
     settings.step_tokens = 8;
     EngineSetup setup(settings);
     const ThroughputResult result = run_throughput(setup, {.requests = 1, .input_tokens = {16, 16}, .output_tokens = {1, 1}}, 1);
-    ASSERT_EQ(result.base_steps.size(), 2U);
-    const auto without_context = [&](std::size_t step) {
-        return result.base_steps[step].bytes - 8.0 * static_cast<double>((step + 1) * setup.kv_token_bytes());
+    ASSERT_EQ(result.matmul_steps.size(), 2U);
+    EXPECT_EQ(result.matmul_steps[0].bytes, static_cast<double>(setup.model().step_bytes(8, 0)));
+    EXPECT_EQ(result.matmul_steps[1].bytes, static_cast<double>(setup.model().step_bytes(8, 1)));
+    EXPECT_LT(result.matmul_steps[0].bytes, result.matmul_steps[1].bytes);
+}
+
+// Pins: the whole table of positions and all embeddings counted.
+TEST(Bench, a_step_reads_what_it_multiplies_with_and_rows_of_tables) {
+    const tests::TinyModel tiny;
+    Settings settings = settings_of(tiny);
+    settings.isa = "scalar";
+    settings.dtype = "float32";
+    const EngineSetup wide(settings);
+    // Outputs in whole panels of 8, times inputs: q|k|v, attention's output, gate|up, down, and the head.
+    const std::size_t qkv = 144 * 60;
+    const std::size_t others = 64 * 72 + 184 * 60 + 64 * 92;
+    const std::size_t head = 136 * 60;
+    const std::size_t embedding = 136 * 60 * 4 / 131;  // 131 tokens
+    const std::size_t position = 12 * 4;
+    EXPECT_EQ(wide.model().step_bytes(1, 1), 4 * (2 * (qkv + others) + head) + embedding + position);
+    EXPECT_EQ(wide.model().step_bytes(1, 0), 4 * (2 * qkv + others) + embedding + position) << "no head, no last layer's end";
+    EXPECT_EQ(wide.model().step_bytes(131, 1), 4 * (2 * (qkv + others) + 2 * head) + 131 * position);
+    EXPECT_EQ(wide.model().step_bytes(999, 1), 4 * (2 * (qkv + others) + 2 * head) + 640 * position) << "no row of a table twice";
+    EXPECT_EQ(wide.model().step_bytes(0, 0), 0U);
+}
+
+// Pins: int4's embeddings, which are int8, were taken to shrink with the projections.
+TEST(Bench, what_a_step_reads_is_counted_in_its_own_format) {
+    const tests::TinyModel tiny;
+    Settings settings = settings_of(tiny);
+    struct Bytes {
+        std::size_t one_row = 0;  // with the layers' weights
+        std::size_t next_row = 0;
     };
-    EXPECT_LT(without_context(0), without_context(1));
-    EXPECT_LE(without_context(1), static_cast<double>(setup.model().weight_bytes()));
+    const auto bytes_of = [&](const char* quantize) -> Bytes {
+        settings.quantize = quantize;
+        const EngineSetup setup(settings);
+        const std::size_t one_row = setup.model().step_bytes(1, 0);
+        return {.one_row = one_row, .next_row = setup.model().step_bytes(2, 0) - one_row};
+    };
+    const Bytes int8 = bytes_of("int8");
+    const Bytes int4 = bytes_of("int4");
+    EXPECT_EQ(int4.next_row, int8.next_row);
+    EXPECT_LT(10 * int4.one_row, 8 * int8.one_row);
 }
 
 // Pins: requests that arrive over time are not submitted ahead of it, and wait from their own arrival on.
@@ -187,13 +262,18 @@ TEST(Bench, the_least_that_adapters_take_is_counted_by_step) {
     const Work all = sum_of(run_throughput(setup, shape, 1).adapter_steps);
     EXPECT_EQ(all.bytes, 2.0 * elements * 2.0) << "two steps of bfloat16";
     EXPECT_EQ(all.operations, 2.0 * elements * 2.0 * 11.0) << "two requests of ten prompt rows and a drawn one";
-    const std::vector<Work> steps = {{.bytes = 100.0, .operations = 10.0}, {.bytes = 1.0, .operations = 40.0}};
-    EXPECT_DOUBLE_EQ(seconds_at_least(steps, 50.0, 20.0), 2.0 + 2.0);
+}
+
+// Pins: each kind of work has a rate of its own, but they share memory and processor in a step.
+TEST(Bench, a_step_takes_what_its_bytes_or_its_operations_take) {
+    const std::vector<Work> matmuls = {{.bytes = 100.0, .operations = 10.0}, {.bytes = 1.0, .operations = 40.0}};
+    EXPECT_DOUBLE_EQ(seconds_at_least({{matmuls, 20.0}}, 50.0), 2.0 + 2.0);
+    const std::vector<Work> attention = {{.bytes = 50.0, .operations = 10.0}, {.bytes = 1.0, .operations = 10.0}};
+    EXPECT_DOUBLE_EQ(seconds_at_least({{matmuls, 20.0}, {attention, 5.0}}, 50.0), 3.0 + (2.0 + 2.0));
 }
 
 // Two steps in two seconds, on a machine that takes 1 s at least for their part of the base and 0.25 s for their adapters.
 ThroughputReport made_up_report() {
-    const kernels::cpu::Rates rates{.threads = 2, .copy = 50e9, .read = 100e9, .float32 = 20e9, .bfloat16_dot = 40e9, .int8_dot = {}};
     return {.circumstances = schema::Json::object({{"model", "tiny"}}),
             .result = {.seconds = 2.0,
                        .steps = 2,
@@ -201,14 +281,15 @@ ThroughputReport made_up_report() {
                        .cached_tokens = 2,
                        .drawn_tokens = 4,
                        .adapter_groups = 3,
-                       .base_steps = {{.bytes = 50e9, .operations = 10e9}, {.bytes = 10e9, .operations = 20e9}},
+                       .matmul_steps = {{.bytes = 40e9, .operations = 8e9}, {.bytes = 8e9, .operations = 16e9}},
+                       .attention_steps = {{.bytes = 10e9, .operations = 2e9}, {.bytes = 2e9, .operations = 4e9}},
                        .adapter_steps = {{.bytes = 25e9, .operations = 1e9}, {}},
                        .decode = {.rows = 2, .context_tokens = 16.0, .seconds = {0.75, 1.0}},
                        .idle_seconds = 0.25,
                        .first_token = {0.5, 1.0},
                        .end = {1.5, 2.0},
                        .per_token = {1.0, 1.0}},
-            .limits = limits_of(rates, {}),
+            .limits = limits_of(rates_with(40e9, {}), {}),
             .base = ThroughputResult{.seconds = 1.5},
             .memory_peak = 1 << 20};
 }
@@ -225,6 +306,24 @@ TEST(Bench, a_report_says_what_a_step_takes_beside_what_the_machine_does) {
           "                 0.75 of the base's throughput: they add 0.50 s, 2.00 times the 0.25 s", "memory at most   1.0 MiB\n",
           "the machine      copy 50.0 GB/s, read 100.0 GB/s, float32 20.0 GFLOP/s, bfl"})
         EXPECT_NE(text.find(line), std::string::npos) << line << "\nin\n" << text;
+}
+
+// Pins: with --quantize int8 attention counted as if it were done in int8 too, and all of it was said to be of floating-point numbers.
+TEST(Bench, a_report_of_mixed_operations_measures_each_against_its_own_rate) {
+    ThroughputReport report = made_up_report();
+    report.limits = limits_of(rates_with(40e9, 80e9), {.quantize = kernels::Quantization::int8});
+    report.result.matmul_steps = {{.bytes = 0.0, .operations = 40e9}, {.bytes = 0.0, .operations = 40e9}};
+    report.result.attention_steps = {{.bytes = 0.0, .operations = 10e9}, {.bytes = 0.0, .operations = 10e9}};
+    report.result.adapter_steps = {{}, {}};
+    // A second of int8 and half a second of bfloat16: 100 in 1.5 s.
+    const std::string text = throughput_text(report);
+    for (const char* line :
+         {"operations       50.00 billion a step: 50.0 GOP/s, 75 % of the 66.7 GOP/s that the processor was seen to do\n",
+          "at least         1.50 s,"})
+        EXPECT_NE(text.find(line), std::string::npos) << line << "\nin\n" << text;
+    const schema::Json json = throughput_json(report);
+    EXPECT_EQ(json.find("seconds_at_least")->as_number(), 1.5);
+    EXPECT_DOUBLE_EQ(*json.find("operations_share")->as_number(), 0.75);
 }
 
 TEST(Bench, a_report_for_scripts_has_the_same_figures) {

@@ -104,13 +104,13 @@ TEST(Tune, the_report_shows_rates_ratios_means_and_the_row) {
     EXPECT_EQ(show_tuning(chip, lines, verdict),
               "A new chip (AuthenticAMD, family 0x1A, model 0x02), 2 threads\n"
               "\n"
-              "                              avx2                avx512        in use  avx512bf16\n"
-              "weights   work             GFLOP/s  GB/s  speed  GFLOP/s  GB/s   speed     GFLOP/s  GB/s  speed\n"
-              "float32   matmuls, 8 rows      2.0   1.0   0.50      4.0   2.0    1.00         4.0   2.0   1.00\n"
-              "float32   geometric mean                   0.50                   1.00                     1.00\n"
-              "bfloat16  matmuls, 8 rows      2.0   1.0   0.50      4.0   2.0    1.00         8.0   4.0   2.00\n"
-              "bfloat16  geometric mean                   0.50                   1.00                     2.00\n"
-              "all       geometric mean                   0.50                   1.00                     1.41\n"
+              "                            avx2               avx512        in use  avx512bf16\n"
+              "weights   work             GOP/s  GB/s  speed   GOP/s  GB/s   speed       GOP/s  GB/s  speed\n"
+              "float32   matmuls, 8 rows    2.0   1.0   0.50     4.0   2.0    1.00         4.0   2.0   1.00\n"
+              "float32   geometric mean                 0.50                  1.00                     1.00\n"
+              "bfloat16  matmuls, 8 rows    2.0   1.0   0.50     4.0   2.0    1.00         8.0   4.0   2.00\n"
+              "bfloat16  geometric mean                 0.50                  1.00                     2.00\n"
+              "all       geometric mean                 0.50                  1.00                     1.41\n"
               "\n" +
                   verdict.finding + "\n\n    " + *verdict.row + "\n");
 }
