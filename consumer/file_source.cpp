@@ -2,6 +2,7 @@
 #include "consumer/file_source.h"
 
 #include <algorithm>
+#include <random>
 #include <thread>
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@ namespace {
 
 // Deliveries of one poll together: large lines come one by one.
 constexpr std::size_t poll_bytes_max = 4 << 20;
+constexpr std::uint64_t sample_seed = 1;
 
 std::optional<std::string> custom_id_of(const schema::JobRecord& record) { return schema::scan_string_member(*record.value, "custom_id"); }
 
@@ -84,11 +86,22 @@ RecordSet spread_sample(const std::filesystem::path& file, RecordFormat format, 
     RecordSet chosen;
     FileReader reader(file, format, 0);
     if (format == RecordFormat::csv) reader.next(std::chrono::seconds(60));
-    for (std::int64_t seen = 0; seen < total; ++seen) {
+    // Any one of each stretch: files often repeat themselves every so many lines.
+    std::mt19937_64 random(sample_seed);
+    const std::int64_t stretches = std::min(count, total);
+    const auto begin_of = [&](std::int64_t stretch) { return stretch * total / stretches; };
+    std::int64_t taken = 0;
+    std::int64_t next = -1;
+    for (std::int64_t seen = 0; taken < stretches; ++seen) {
         const auto record = reader.next(std::chrono::seconds(60));
         if (!record) break;
-        // The record is taken in which the next multiple of total / count falls.
-        if ((seen + 1) * count / total > seen * count / total) chosen.add(record->line - 1);
+        if (seen == begin_of(taken)) {
+            const auto length = static_cast<std::uint64_t>(begin_of(taken + 1) - seen);
+            next = seen + static_cast<std::int64_t>(random() % length);
+        }
+        if (seen != next) continue;
+        chosen.add(record->line - 1);
+        ++taken;
     }
     return chosen;
 }

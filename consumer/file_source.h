@@ -43,7 +43,7 @@ private:
     std::int64_t read_ = 0;  // records
 };
 
-// `count` records spread evenly over the file's, of those that are not blank: for --sample.
+// `count` records spread evenly over the file's `total`, of those that are not blank; always the same ones. For --sample.
 RecordSet spread_sample(const std::filesystem::path& file, RecordFormat format, std::int64_t count, std::int64_t total);
 
 }  // namespace lorry::consumer

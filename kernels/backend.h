@@ -136,8 +136,8 @@ struct MatmulArgs {
     Matrix out;  // [rows, out_features] float32
     Matrix in;   // [rows, in_features] in weight.input_format()
     const PackedWeight& weight;
-    Vector bias;              // [out_features] or empty
-    bool accumulate = false;  // out += instead of out =
+    Vector bias;                         // [out_features] or empty
+    bool accumulate = false;             // out += instead of out =
     const PackedWeight* next = nullptr;  // multiplied after this one, where that is known: a hint, to ask memory for it early
 };
 
@@ -209,7 +209,7 @@ struct ActivatedMatmulArgs {
     Matrix sums;  // [rows, gated ? 2 * width : width] float32
     Matrix in;    // [rows, in_features] in weight.input_format()
     const PackedWeight& weight;
-    Vector bias;  // as matmul's
+    Vector bias;                         // as matmul's
     const PackedWeight* next = nullptr;  // multiplied after this one, where that is known: a hint, to ask memory for it early
 };
 

@@ -247,6 +247,7 @@ consumer::RunIdentity RunCommand::identity_of(const EngineSetup& setup, const Se
                                       {"sample", std::to_string(sample_)}};
     // Left out where it is not asked for: runs that began before there was a choice go on.
     if (settings.kv_dtype != "auto") identity.emplace_back("kv_dtype", settings.kv_dtype);
+    if (settings.isa != "auto") identity.emplace_back("isa", settings.isa);
     if (summary_) {
         identity.insert(identity.begin(),
                         {{"input", topic_}, {"input size", fmt::format("{} bytes", summary_->bytes)}, {"input content", summary_->hash}});

@@ -72,6 +72,7 @@ int run_program(int argc, const char* const* argv) {
         std::cerr << fmt::format("lorry: there is no command '{}'; see lorry --help\n", argv[1]);
         return static_cast<int>(ExitCode::usage);
     }
+    const std::string help = argc > 1 && argv[1][0] != '-' ? fmt::format("lorry {} --help", argv[1]) : "lorry --help";
     try {
         app.parse(argc, argv);
     } catch (const CLI::Success& success) {
@@ -81,10 +82,10 @@ int run_program(int argc, const char* const* argv) {
         const std::vector<std::string> unexpected = app.remaining(true);
         const auto flag = std::ranges::find_if(unexpected, [](const std::string& word) { return word.starts_with("--"); });
         std::cerr << "lorry: " << (flag == unexpected.end() ? std::string(error.what()) : fmt::format("there is no flag {} here", *flag))
-                  << "; see lorry --help\n";
+                  << "; see " << help << '\n';
         return static_cast<int>(ExitCode::usage);
     } catch (const CLI::ParseError& error) {
-        std::cerr << "lorry: " << error.what() << "; see lorry --help\n";
+        std::cerr << "lorry: " << error.what() << "; see " << help << '\n';
         return static_cast<int>(ExitCode::usage);
     }
     for (const auto& [part, command] : commands) {

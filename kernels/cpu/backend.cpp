@@ -65,8 +65,8 @@ DeviceInfo CpuBackend::info() const {
     const std::string matmuls = dot_ == nullptr ? "widened" : dot_->name;
     const std::string kv = int8_attention_ == nullptr ? "" : "-int8kv" + std::to_string(int8_attention_->lanes);
     return {.name = std::string("cpu (") + kernels_.name + ", " + matmuls + " matmuls, " + threads + ")",
-            .fingerprint = std::string("cpu-") + kernels_version + "-" + kernels_.name + "-" + name_of(weights_) + "-" + matmuls + kv + "-" +
-                           chip_name()};
+            .fingerprint = std::string("cpu-") + kernels_version + "-" + kernels_.name + "-" + name_of(weights_) + "-" + matmuls + kv +
+                           "-" + chip_name()};
 }
 
 std::unique_ptr<Buffer> CpuBackend::allocate(std::size_t bytes) { return std::make_unique<CpuBuffer>(bytes); }

@@ -19,8 +19,8 @@ namespace lorry::kernels::cpu {
 
 class CpuBackend final : public Backend {
 public:
-    // `kernels`, `dot` and `int8_attention` outlive the backend. weights: float32 or bfloat16. dot: with it, matmul weights are as narrow as it reads them.
-    // int8_attention: with it, the KV cache is int8.
+    // `kernels`, `dot` and `int8_attention` outlive the backend. weights: float32 or bfloat16. dot: with it, matmul weights are as narrow
+    // as it reads them. int8_attention: with it, the KV cache is int8.
     CpuBackend(const Kernels& kernels, int threads, Format weights, const DotKernels* dot,
                const Int8AttentionKernel* int8_attention = nullptr);
 

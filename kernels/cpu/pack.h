@@ -30,7 +30,7 @@ struct Panels {
     std::int64_t group = 1;
     std::int64_t out_features = 0;
     std::int64_t in_features = 0;
-    std::int64_t parts = 1;  // of one size, that have panels of their own
+    std::int64_t parts = 1;             // of one size, that have panels of their own
     std::vector<float> scales;          // int8, int4: [count * width] a weight is its int8 times the scale of its output
     std::vector<std::int32_t> offsets;  // int8, int4: [count * width] -128 times the sum of an output's int8
 

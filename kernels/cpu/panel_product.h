@@ -10,11 +10,11 @@ struct PanelProduct {
     const Panels& panels;
     std::int64_t begin = 0;  // panels [begin, end), of one part
     std::int64_t end = 0;
-    Matrix in;                     // [rows, in_features] in the format that the kernel reads
-    const float* bias = nullptr;   // [out_features] of the whole weight, or null
-    float* out = nullptr;          // [rows, …] where the outputs of panel `begin` go
-    std::int64_t out_stride = 0;   // elements
-    bool accumulate = false;       // out += instead of out =
+    Matrix in;                        // [rows, in_features] in the format that the kernel reads
+    const float* bias = nullptr;      // [out_features] of the whole weight, or null
+    float* out = nullptr;             // [rows, …] where the outputs of panel `begin` go
+    std::int64_t out_stride = 0;      // elements
+    bool accumulate = false;          // out += instead of out =
     const std::byte* next = nullptr;  // what will be read afterwards; null: what follows in memory
     std::byte* scratch = nullptr;     // of this thread, where weights are unpacked first
 };

@@ -20,7 +20,9 @@ inline const float* floats(const Vector& vector) { return vector.empty() ? nullp
 
 inline std::int64_t stride_bytes(const Matrix& matrix) { return matrix.stride * static_cast<std::int64_t>(bytes_of(matrix.format)); }
 
-inline std::byte* row_of(const Matrix& matrix, std::int64_t row) { return static_cast<std::byte*>(matrix.data) + row * stride_bytes(matrix); }
+inline std::byte* row_of(const Matrix& matrix, std::int64_t row) {
+    return static_cast<std::byte*>(matrix.data) + row * stride_bytes(matrix);
+}
 
 inline Activation kind_of(ActivationKind kind) {
     switch (kind) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include <fmt/format.h>
 
 #include "tests/support/temp_folder.h"
@@ -112,15 +114,31 @@ TEST(FileSource, delivers_nothing_without_room_and_counts_what_is_left) {
     EXPECT_EQ(source.backlog(), 2);
 }
 
-TEST(FileSource, spreads_a_sample_over_the_whole_file) {
+// Pins: a file that repeats itself every 20 lines gave a sample of one kind of line.
+TEST(FileSource, spreads_a_sample_over_the_whole_file_and_over_what_repeats_in_it) {
     const TempFolder folder;
     std::string text;
-    for (int i = 0; i < 100; ++i) text += fmt::format("{}\n", i);
+    for (int i = 0; i < 1000; ++i) text += fmt::format("{}\n", i % 20);
     write_text(folder / "in", text);
-    FileSourceOptions options = options_of(folder / "in");
-    options.chosen = spread_sample(folder / "in", RecordFormat::lines, 4, 100);
-    FileSource source(std::move(options));
-    EXPECT_EQ(shown(read_all(source)), "24:24 49:49 74:74 99:99 ");
+    const auto sample = [&](std::int64_t count) {
+        FileSourceOptions options = options_of(folder / "in");
+        options.chosen = spread_sample(folder / "in", RecordFormat::lines, count, 1000);
+        FileSource source(std::move(options));
+        std::vector<std::pair<std::int64_t, std::string>> lines;
+        for (const Delivery& delivery : read_all(source)) lines.emplace_back(delivery.record.source.offset, *delivery.record.value);
+        return lines;
+    };
+    const auto lines = sample(50);
+    ASSERT_EQ(lines.size(), 50U);
+    std::set<std::string> kinds;
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+        EXPECT_EQ(lines[i].first / 20, static_cast<std::int64_t>(i)) << "one of each 20";
+        kinds.insert(lines[i].second);
+    }
+    EXPECT_GT(kinds.size(), 10U) << "of 20";
+    EXPECT_EQ(sample(50), lines);
+    EXPECT_EQ(sample(1000).size(), 1000U);
+    EXPECT_EQ(sample(2000).size(), 1000U);
 }
 
 TEST(FileReader, keeps_line_ends_and_commas_inside_quotes_together) {

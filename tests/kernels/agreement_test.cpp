@@ -165,15 +165,15 @@ TEST_P(Agreement, ActivatedMatmulIsAMatmulAndThenAnActivation) {
     };
     for (const Shape& shape :
          {Shape{67, 35, false, {1, 9, 500}}, Shape{67, 35, true, {1, 9, 500}}, Shape{67, 96, false, {1, 9, 500}, 1},
-          Shape{67, 96, true, {1, 9, 480, 500}}, Shape{67, 144, false, {1, 9, 500}}, Shape{67, 144, true, {1, 9, 500}, 3}, Shape{67, 100, true, {1, 9, 500}},
-          Shape{9, 96, true, {500}, 3}, Shape{67, 35, false, {9}, 2, ActivationKind::gelu_tanh}}) {
+          Shape{67, 96, true, {1, 9, 480, 500}}, Shape{67, 144, false, {1, 9, 500}}, Shape{67, 144, true, {1, 9, 500}, 3},
+          Shape{67, 100, true, {1, 9, 500}}, Shape{9, 96, true, {500}, 3}, Shape{67, 35, false, {9}, 2, ActivationKind::gelu_tanh}}) {
         const auto backend = GetParam().make(shape.threads);
         const std::int64_t out_features = shape.gated ? 2 * shape.width : shape.width;
         const Part gate(normal(shape.width, shape.in_features, 0.2), Format::float32, false);
         const Part up(normal(shape.width, shape.in_features, 0.2), Format::float32, false);
         const WeightPart views[] = {gate.view(), up.view()};
-        const auto weight = backend->pack_weight(std::span(views).first(shape.gated ? 2 : 1),
-                                                 shape.gated ? WeightRole::gate_up : WeightRole::projection);
+        const auto weight =
+            backend->pack_weight(std::span(views).first(shape.gated ? 2 : 1), shape.gated ? WeightRole::gate_up : WeightRole::projection);
         const Memory bias(*backend, normal(1, out_features));
         for (const std::int64_t rows : shape.rows) {
             const Memory in(*backend, reference::rounded(normal(rows, shape.in_features), input()), weight->input_format());
