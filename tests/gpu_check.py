@@ -213,6 +213,14 @@ class Pack(unittest.TestCase):
 
 
 class Parts(unittest.TestCase):
+    # Pins: with 2,048 tokens a step no more than 117 of 256 sequences ever decoded together, and a decode step of all was waited for.
+    def test_all_sequences_of_a_batch_decode_together(self):
+        for work in (Work(lorry=Path("lorry")), rehearsal(Path("lorry"))):
+            for batch in work.batches:
+                # A step reads what decoding leaves of its tokens.
+                prefills = -(-batch * work.context // (max(work.step_tokens, batch) - batch))
+                self.assertLess(prefills, work.decoded, f"{work.shape}, {batch} sequences")
+
     def play(self, script):
         """A test program that prints this."""
         return [sys.executable, "-c", script]

@@ -13,7 +13,7 @@ class Work:
     context: int = 1024
     decoded: int = 64  # tokens of each sequence in the parts that look at decode steps
     prompts: tuple[int, ...] = (1024, 8192)
-    step_tokens: int = 2048
+    step_tokens: int = 8192  # so many that all prompts of a batch are read before its first sequence has drawn its tokens
     offline: tuple[tuple[int, int, int], ...] = ((128, 128, 1024), (1000, 1000, 256), (512, 128, 768))  # input, output, requests
     few: tuple[int, ...] = (16,) * 8  # ranks
     mixed: tuple[int, ...] = (8, 16, 32, 64) * 16
