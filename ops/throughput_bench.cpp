@@ -111,7 +111,8 @@ std::optional<TokenRange> parse_token_range(std::string_view text) {
 ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape, std::uint64_t seed) {
     engine::Engine& engine = setup.engine();
     const engine::EngineStats before = engine.stats();
-    const kernels::DeviceInfo device_before = setup.device();
+    const std::uint64_t graph_steps_before = setup.device().graph_steps;
+    double idle_before = 0.0;
     const engine::Clock::time_point begin = engine::Clock::now();
     const auto since_begin = [&](engine::Clock::time_point time) { return std::chrono::duration<double>(time - begin).count(); };
     const std::vector<double> arrivals = arrivals_of(shape, seed);
@@ -134,6 +135,8 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
         if (!step_or_wait(engine, output)) continue;
         const engine::Clock::time_point now = engine::Clock::now();
         const engine::EngineStats stepped = engine.stats();
+        // What was idle before this run is counted with its first step.
+        if (last.steps == before.steps) idle_before = setup.device().idle_seconds;
         const StepCounts step = counts_between(std::exchange(last, stepped), stepped);
         if (step.rows == step.sampled_rows) {
             result.decode.add(static_cast<std::uint64_t>(step.rows), static_cast<std::uint64_t>(step.context_tokens),
@@ -153,8 +156,8 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
     }
     result.seconds = since_begin(engine::Clock::now());
     const kernels::DeviceInfo device_after = setup.device();
-    result.idle_seconds = device_after.idle_seconds - device_before.idle_seconds;
-    result.graph_steps = device_after.graph_steps - device_before.graph_steps;
+    result.idle_seconds = device_after.idle_seconds - idle_before;
+    result.graph_steps = device_after.graph_steps - graph_steps_before;
     for (auto* values : {&result.first_token, &result.end, &result.per_token}) std::ranges::sort(*values);
     const engine::EngineStats after = engine.stats();
     result.steps = after.steps - before.steps;

@@ -14,11 +14,9 @@ void check(cudaError_t error, const char* what) {
 }
 
 void check_allocation(cudaError_t error, std::size_t bytes) {
-    try {
-        check(error, "allocating memory");
-    } catch (const OutOfMemory&) {
-        throw OutOfMemory("the GPU has no " + std::to_string(bytes) + " bytes of memory left: lower kv_memory or adapter_memory");
-    }
+    if (error != cudaErrorMemoryAllocation) return check(error, "allocating memory");
+    static_cast<void>(cudaGetLastError());
+    throw OutOfMemory("the GPU has no " + std::to_string(bytes) + " bytes of memory left: lower kv_memory or adapter_memory");
 }
 
 }  // namespace lorry::kernels::cuda
