@@ -61,6 +61,12 @@ private:
         std::int64_t panel_begin = 0;
         std::int64_t panel_end = 0;
     };
+    // A matmul's inputs as the kernel of its weight reads them, and that kernel.
+    struct Factors {
+        Matrix in;                       // the op's own, or made of it
+        DotMatmulKernel dot = nullptr;   // null where inputs are float32
+        std::int64_t scratch_bytes = 0;  // of each thread, for a panel's weights
+    };
     // What one thread multiplies at a time.
     struct MatmulPiece {
         std::int64_t row_begin = 0;
@@ -100,14 +106,14 @@ private:
     void expand(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next) const;
     // Where the thread's own part of the weight begins, or null.
     const std::byte* first_weights(const PackedWeight* next, int thread) const;
-    void make_unpacked_scratch(const CpuWeight& weight);
-    std::byte* unpacked_scratch(const CpuWeight& weight, int thread) const;
+    Factors factors_of(const Matrix& in, const CpuWeight& weight);
+    std::byte* unpacked_scratch(const Factors& factors, int thread) const;
     // dot: null where inputs are float32.
-    void multiply(const PanelProduct& product, const DotKernels* dot) const;
+    void multiply(const PanelProduct& product, DotMatmulKernel dot) const;
     // A piece of activated_matmul. out: [piece.rows, width] float32 or bfloat16.
-    void run_activated_piece(const ActivatedMatmulArgs& args, const MatmulPiece& piece, const Matrix& out);
+    void run_activated_piece(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece, const Matrix& out);
     // activated_matmul into int8 rows: a thread makes up to rows_max of them from end to end.
-    void run_activated_rows(const ActivatedMatmulArgs& args, std::int64_t rows_max);
+    void run_activated_rows(const ActivatedMatmulArgs& args, const Factors& factors, std::int64_t rows_max);
     template <class Work>
     void run_lora(std::span<const LoraPiece> pieces, const Work& work);
     // Rows in the format that A's kernel reads: `in` itself, or made in the thread's scratch memory.
@@ -137,7 +143,8 @@ private:
     Scratch row_scratch_;        // [threads, a row]
     Scratch attended_scratch_;   // what becomes bfloat16: [threads, a piece]; what becomes int8 rows: [rows, heads * head_dim]
     Scratch score_scratch_;      // [threads, rows of a piece, longest context]
-    Scratch unpacked_scratch_;   // [threads, a panel] int8
+    Scratch unpacked_scratch_;   // [threads, a panel] int8, or widened to 16 bits
+    Scratch widened_scratch_;    // [rows, in_features] int8 widened to 16 bits, and the rows' scales
     Scratch sums_scratch_;       // [threads, rows of a piece, one or two panels] what an activation reads
     Scratch activated_scratch_;  // [threads, rows of a piece, width] what becomes int8 rows
 };

@@ -13,10 +13,18 @@
 
 namespace lorry::kernels::cpu {
 
+template <class Narrow>
+struct WideMatmul;
+
 // A stretch of weights that lie as they are multiplied.
 template <class Dot>
 struct PlainStretch {
     const std::byte* from;
+    [[gnu::always_inline]] auto bytes(int, int vector) const {
+        typename Vectors<Dot::Isa::lanes * 4>::Octets bytes;
+        __builtin_memcpy(&bytes, from + vector * Dot::Isa::lanes * 4, sizeof bytes);
+        return bytes;
+    }
     [[gnu::always_inline]] typename Dot::Weights weights(int, int vector) const { return Dot::load(from + vector * Dot::Isa::lanes * 4); }
 };
 
@@ -31,6 +39,8 @@ struct DotMatmul {
     static constexpr std::int64_t width = vectors * lanes;
     static constexpr int group_bytes = 4;  // of one row
     static constexpr bool unpacks = requires { typename Dot::Unpacked; };
+    static constexpr bool is_wide = requires { Dot::is_wide; };  // inputs and weights of 16 bits, in whole stretches: wide_dot.h
+    static constexpr bool widens = !is_wide && requires { Dot::Isa::wide_rows_max; };
     static constexpr bool tiles = requires { typename Dot::Isa::Tiles; } && !unpacks;
     static constexpr std::int64_t tile_rows_least = 8;  // fewer leave most of a tile empty
     static constexpr int steps = Dot::steps;
@@ -97,7 +107,8 @@ struct DotMatmul {
             next += prefetches < lines ? prefetches * 64 : stretch_bytes;
         }
         // The last stretch may be cut short: what lies behind it is not read.
-        if (const std::int64_t rest = task.in_features - whole * stretch; rest > 0) {
+        const std::int64_t rest = is_wide ? 0 : task.in_features - whole * stretch;
+        if (rest > 0) {
             std::byte inputs[extent(rows)][extent(steps * group_bytes)] = {};
             for (int r = 0; r < rows; ++r) {
                 for (std::int64_t i = 0; i < rest * group_bytes / Dot::group; ++i) inputs[r][i] = in[r * task.in_stride + i];
@@ -145,21 +156,27 @@ struct DotMatmul {
         }
     }
 
-    static void unpack(const DotTask& task, const std::byte* weights) {
-        std::byte* to = task.scratch;
+    // Calls take(vector, bytes) for the weights of a panel, in the order in which they are multiplied.
+    template <class Take>
+    [[gnu::always_inline]] static inline void each_bytes(const DotTask& task, const std::byte* weights, const Take& take) {
         for (std::int64_t count = stretches_of(task); count > 0; --count) {
             const typename Dot::Stretch from{weights};
 #pragma GCC unroll 32
             for (int step = 0; step < steps; ++step) {
 #pragma GCC unroll 32
-                for (int i = 0; i < vectors; ++i) {
-                    const auto bytes = from.bytes(step, i);
-                    __builtin_memcpy(to, &bytes, sizeof bytes);
-                    to += sizeof bytes;
-                }
+                for (int i = 0; i < vectors; ++i) take(i, from.bytes(step, i));
             }
             weights += stretch_bytes;
         }
+    }
+
+    static void unpack(const DotTask& task, const std::byte* weights) {
+        std::byte* to = task.scratch;
+        each_bytes(
+            task, weights, [&](int, const auto& bytes) __attribute__((always_inline)) {
+                __builtin_memcpy(to, &bytes, sizeof bytes);
+                to += sizeof bytes;
+            });
     }
 
     // One tile has all rows, and memory is what it waits for.
@@ -204,6 +221,7 @@ struct DotMatmul {
     // As Peak, of the dot instruction.
     static double operations(std::int64_t turns) {
         if constexpr (tiles) return TileMatmul<Dot>::operations(turns);
+        if constexpr (widens) return DotMatmul<typename WideMatmul<Dot>::Wide>::operations(turns);
         constexpr int sums_count = 12;
         Sums start[extent(sums_count)] = {};
         asm volatile("" : "+m"(start));  // else equal sums would be computed once
@@ -212,11 +230,13 @@ struct DotMatmul {
         for (int i = 0; i < sums_count; ++i) sums[i] = start[i];
         std::byte bytes[extent(lanes * 4)];
         for (int i = 0; i < lanes * 4; ++i) bytes[i] = static_cast<std::byte>(i % 3);
-        const auto w = Dot::load(bytes);
+        typename Dot::Weights w[extent(sums_count)];
+        for (int i = 0; i < sums_count; ++i) w[i] = Dot::load(bytes);
         const auto x = Dot::all(0x01010101U);
         for (std::int64_t turn = 0; turn < turns; ++turn) {
+            if constexpr (is_wide) asm volatile("" : "+m"(w));  // products are not made in their sums: once for all turns, else
 #pragma GCC unroll 32
-            for (int i = 0; i < sums_count; ++i) Dot::add(sums[i], w, x);
+            for (int i = 0; i < sums_count; ++i) Dot::add(sums[i], w[i], x);
         }
 #pragma GCC unroll 32
         for (int i = 0; i < sums_count; ++i) start[i] = sums[i];
@@ -228,11 +248,16 @@ struct DotMatmul {
         if constexpr (unpacks) return &DotMatmul<typename Dot::Unpacked>::table;
         return nullptr;
     }
+    static constexpr const WideKernels* wide() {
+        if constexpr (widens) return &WideMatmul<Dot>::table;
+        return nullptr;
+    }
     static constexpr DotKernels table{.name = Dot::name,
                                       .storage = Dot::storage,
                                       .group = Dot::group,
                                       .panel_width = width,
                                       .unpacked = unpacked(),
+                                      .wide = wide(),
                                       .matmul = matmul,
                                       .operations = operations};
 };

@@ -1,8 +1,9 @@
 // int8 and int4 sums, and attention over an int8 cache, with AVX2. Its own instruction for bytes saturates, so products are made of 16
-// bits, and the two halves of a group are added up at the end.
+// bits: of the first and the third of four bytes, and of the second and the fourth, because halves of 16 bits are made by shifts.
 #include "kernels/cpu/int8_attention.h"
 #include "kernels/cpu/int8_dot.h"
 #include "kernels/cpu/isa_avx2.h"
+#include "kernels/cpu/wide_dot.h"
 
 namespace lorry::kernels::cpu {
 
@@ -10,28 +11,28 @@ namespace {
 
 struct Int8Avx2 : Avx2 {
     static constexpr int vectors = 2;
-    static constexpr int rows_max = 2;
-    struct Sums {  // of outputs 0 … 3 and 4 … 7, two for each
-        __m256i low;
-        __m256i high;
+    static constexpr int rows_max = 4;
+    static constexpr int wide_rows_max = 6;
+    using Sums = Ints;
+    struct Weights {  // 16 bits each
+        __m256i even;
+        __m256i odd;
     };
-    using Weights = Sums;  // 16 bits each
-    using Inputs = __m256i;
+    using Inputs = Weights;
 
     [[gnu::always_inline]] static inline Weights weights(Vectors<lanes * 4>::Octets bytes) {
-        const auto both = reinterpret_cast<__m256i>(bytes);
-        return {_mm256_cvtepi8_epi16(_mm256_castsi256_si128(both)), _mm256_cvtepi8_epi16(_mm256_extracti128_si256(both, 1))};
+        const auto fours = reinterpret_cast<__m256i>(bytes);
+        return {_mm256_srai_epi16(_mm256_slli_epi16(fours, 8), 8), _mm256_srai_epi16(fours, 8)};
     }
     [[gnu::always_inline]] static inline Inputs all(std::uint32_t four) {
-        return _mm256_cvtepu8_epi16(_mm_set1_epi32(static_cast<int>(four)));
+        const __m256i fours = _mm256_set1_epi32(static_cast<int>(four));
+        return {_mm256_and_si256(fours, _mm256_set1_epi16(0xFF)), _mm256_srli_epi16(fours, 8)};
     }
     [[gnu::always_inline]] static inline void dot(Sums& sums, Weights w, Inputs x) {
-        sums.low = _mm256_add_epi32(sums.low, _mm256_madd_epi16(w.low, x));
-        sums.high = _mm256_add_epi32(sums.high, _mm256_madd_epi16(w.high, x));
+        dot_pairs(sums, w.even, x.even);
+        dot_pairs(sums, w.odd, x.odd);
     }
-    [[gnu::always_inline]] static inline Ints ints(Sums sums) {
-        return reinterpret_cast<Ints>(_mm256_permute4x64_epi64(_mm256_hadd_epi32(sums.low, sums.high), 0b11011000));
-    }
+    [[gnu::always_inline]] static inline Ints ints(Sums sums) { return sums; }
 
     using Pairs = __m256i;
     [[gnu::always_inline]] static inline Pairs widened_pairs(const std::byte* from) {

@@ -7,10 +7,31 @@
 
 namespace lorry::kernels::cpu {
 
+// A panel's outputs, from the sums of a row's inputs. Dot: says where a row's scale is, and how sums become integers.
+template <class Dot>
+class Int8Outputs {
+    using V = Simd<typename Dot::Isa>;
+
+public:
+    [[gnu::always_inline]] Int8Outputs(const DotTask& task, std::int64_t column) {
+        __builtin_memcpy(offsets_, task.offsets + column, sizeof offsets_);
+        __builtin_memcpy(scales_, task.scales + column, sizeof scales_);
+    }
+    template <class Sums>
+    [[gnu::always_inline]] typename V::Floats value(const DotTask& task, std::int64_t row, int vector, Sums sums) const {
+        float scale;
+        __builtin_memcpy(&scale, task.in + row * task.in_stride + Dot::scale_offset(task.in_features), sizeof scale);
+        return __builtin_convertvector(Dot::ints(sums) + offsets_[vector], typename V::Floats) * scales_[vector] * scale;
+    }
+
+private:
+    typename V::Ints offsets_[extent(Dot::vectors)];
+    typename V::Floats scales_[extent(Dot::vectors)];
+};
+
 template <class IsaOfDot>
 struct Int8Dot {
     using Isa = IsaOfDot;
-    using V = Simd<Isa>;
     using Sums = typename Isa::Sums;
     using Weights = typename Isa::Weights;
     using Bytes = typename Vectors<Isa::lanes * 4>::Octets;
@@ -33,23 +54,9 @@ struct Int8Dot {
     [[gnu::always_inline]] static inline void add(Sums& sums, Weights w, Inputs x) {
         Isa::dot(sums, w, x);
     }
-    // A panel's outputs, from the sums of a row's inputs.
-    class Outputs {
-    public:
-        [[gnu::always_inline]] Outputs(const DotTask& task, std::int64_t column) {
-            __builtin_memcpy(offsets_, task.offsets + column, sizeof offsets_);
-            __builtin_memcpy(scales_, task.scales + column, sizeof scales_);
-        }
-        [[gnu::always_inline]] typename V::Floats value(const DotTask& task, std::int64_t row, int vector, Sums sums) const {
-            float scale;
-            __builtin_memcpy(&scale, task.in + row * task.in_stride + int8_scale_offset(task.in_features), sizeof scale);
-            return __builtin_convertvector(Isa::ints(sums) + offsets_[vector], typename V::Floats) * scales_[vector] * scale;
-        }
-
-    private:
-        typename V::Ints offsets_[extent(vectors)];
-        typename V::Floats scales_[extent(vectors)];
-    };
+    [[gnu::always_inline]] static inline typename Isa::Ints ints(Sums sums) { return Isa::ints(sums); }
+    static constexpr std::int64_t scale_offset(std::int64_t in_features) { return int8_scale_offset(in_features); }
+    using Outputs = Int8Outputs<Int8Dot>;
 };
 
 // kernels.h says how a stretch is laid out.

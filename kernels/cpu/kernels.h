@@ -36,7 +36,7 @@ struct DotTask {
     const std::byte* next = nullptr;        // what will be read after the last of them, to prefetch; null: what follows it in memory
     const float* scales = nullptr;          // int8, int4: [panels * width] of the outputs' weights
     const std::int32_t* offsets = nullptr;  // int8, int4: [panels * width] what the 128 of the inputs adds to an output, negated
-    std::byte* scratch = nullptr;           // int4: [stretches * int4_stretch][width] bytes, of this thread
+    std::byte* scratch = nullptr;           // int4, wide: [stretches * int4_stretch][width] weights of 1 byte, of 2; of this thread
     const float* bias = nullptr;            // [out_features] or null
     float* out = nullptr;                   // [rows, out_features]
     std::int64_t out_stride = 0;
@@ -56,14 +56,25 @@ constexpr std::int64_t int8_scale_offset(std::int64_t size) { return (size + 3) 
 inline constexpr std::int64_t int4_stretch = 16;
 constexpr std::int64_t int4_stretch_bytes(std::int64_t width) { return width * (1 + int4_stretch / 2); }
 
+// As Kernels::matmul.
+using DotMatmulKernel = void (*)(const DotTask&, std::int64_t panel_begin, std::int64_t panel_end);
+
+// For many rows over int8 or int4 panels: the same results from inputs of 16 bits, with weights widened to as many in `scratch`.
+struct WideKernels {
+    std::int64_t rows_least = 0;  // fewer are not worth widening a panel
+    // An int8 row of `size` elements as these kernels read it: size rounded up to 4 elements of 16 bits, then the scale.
+    void (*widen)(const std::byte* from, std::byte* to, std::int64_t size) = nullptr;
+    DotMatmulKernel matmul = nullptr;
+};
+
 struct DotKernels {
     const char* name = nullptr;
     Storage storage = Storage::int8;
     std::int64_t group = 0;  // elements that are multiplied and added up at a time: 2 bfloat16 or 4 int8
     std::int64_t panel_width = 0;
     const DotKernels* unpacked = nullptr;  // int4: the kernels of the weights that they unpack, in panels of the same width
-    // As Kernels::matmul.
-    void (*matmul)(const DotTask&, std::int64_t panel_begin, std::int64_t panel_end) = nullptr;
+    const WideKernels* wide = nullptr;     // null: the processor multiplies bytes
+    DotMatmulKernel matmul = nullptr;
     // As Kernels::multiply_adds.
     double (*operations)(std::int64_t turns) = nullptr;
 };

@@ -106,7 +106,7 @@ void CpuBackend::expand(const LoraPiece& piece, const Matrix& in, const Matrix& 
               .out_stride = out.stride,
               .accumulate = true,
               .next = next},
-             lora_by_pairs_ ? kernels_.bfloat16_dot : nullptr);
+             lora_by_pairs_ ? kernels_.bfloat16_dot->matmul : nullptr);
 }
 
 // Calls work(piece, weights of the next one or null, thread) for all pieces.

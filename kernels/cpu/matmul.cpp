@@ -15,6 +15,7 @@ namespace {
 constexpr std::int64_t whole_rows_max = 64;
 constexpr std::int64_t whole_rows_least = 32;
 constexpr std::int64_t whole_rows_bytes = std::int64_t{400} << 10;
+constexpr std::int64_t line_bytes = 64;  // of the cache
 // Fewer rows of float32 take several panels side by side, which are then activated together.
 constexpr std::int64_t activated_rows_least = 8;
 
@@ -24,12 +25,6 @@ void check_matmul(const Matrix& in, const PackedWeight& weight, const Vector& bi
     CHECK(out.columns == weight.out_features() && out.rows == in.rows, "matmul: out is [rows, out_features]");
     CHECK(bias.empty() || bias.size == weight.out_features(), "matmul: one bias per output");
     check_memory(in);
-}
-
-// Bytes of a panel once it is unpacked, where it is.
-std::int64_t unpacked_bytes(const CpuWeight& weight) {
-    if (weight.dot() == nullptr || weight.dot()->unpacked == nullptr) return 0;
-    return weight.panels().stretches() * int4_stretch * weight.panels().width;
 }
 
 }  // namespace
@@ -59,17 +54,33 @@ const std::byte* CpuBackend::first_weights(const PackedWeight* next, int thread)
     return panels.panel(ThreadPool::share_begin(panels.part_count(), thread, pool_.threads()));
 }
 
-void CpuBackend::make_unpacked_scratch(const CpuWeight& weight) {
-    unpacked_scratch_.make(static_cast<std::size_t>(pool_.threads() * unpacked_bytes(weight)));
+CpuBackend::Factors CpuBackend::factors_of(const Matrix& in, const CpuWeight& weight) {
+    const DotKernels* const dot = weight.dot();
+    if (dot == nullptr) return {.in = in};
+    const std::int64_t panel_weights = weight.panels().stretches() * int4_stretch * weight.panels().width;
+    Factors factors{.in = in, .dot = dot->matmul, .scratch_bytes = dot->unpacked == nullptr ? 0 : panel_weights};
+    if (dot->wide != nullptr && in.rows >= dot->wide->rows_least) {
+        const std::int64_t row_bytes = int8_scale_offset(in.columns) * 2 + static_cast<std::int64_t>(sizeof(float));
+        const std::int64_t stride = (row_bytes + line_bytes - 1) / line_bytes * line_bytes / static_cast<std::int64_t>(bytes_of(in.format));
+        factors.in.stride = stride;
+        factors.in.data = widened_scratch_.make(static_cast<std::size_t>(in.rows * stride_bytes(factors.in)));
+        run_rows(in.rows, in.columns, [&](std::int64_t begin, std::int64_t end, int) {
+            for (std::int64_t row = begin; row < end; ++row) dot->wide->widen(row_of(in, row), row_of(factors.in, row), in.columns);
+        });
+        factors.dot = dot->wide->matmul;
+        factors.scratch_bytes = panel_weights * 2;
+    }
+    unpacked_scratch_.make(static_cast<std::size_t>(pool_.threads() * factors.scratch_bytes));
+    return factors;
 }
 
-std::byte* CpuBackend::unpacked_scratch(const CpuWeight& weight, int thread) const {
-    return unpacked_scratch_.data() + thread * unpacked_bytes(weight);
+std::byte* CpuBackend::unpacked_scratch(const Factors& factors, int thread) const {
+    return unpacked_scratch_.data() + thread * factors.scratch_bytes;
 }
 
-void CpuBackend::multiply(const PanelProduct& product, const DotKernels* dot) const {
+void CpuBackend::multiply(const PanelProduct& product, DotMatmulKernel dot) const {
     if (dot != nullptr) {
-        dot->matmul(dot_task(product), 0, product.end - product.begin);
+        dot(dot_task(product), 0, product.end - product.begin);
     } else {
         kernels_.matmul(matmul_task(product), 0, product.end - product.begin);
     }
@@ -81,21 +92,21 @@ void CpuBackend::matmul(const MatmulArgs& args) {
     check_matmul(args.in, weight, args.bias, args.out);
     float* const out = floats(args.out);
     if (args.in.rows == 0) return;
-    make_unpacked_scratch(weight);
+    const Factors factors = factors_of(args.in, weight);
     cut_matmul(args.in.rows, panels, 1, [&](const MatmulPiece& piece) {
         for (std::int64_t begin = piece.begin; begin < piece.end;) {
             const std::int64_t end = std::min(piece.end, (begin / panels.part_count() + 1) * panels.part_count());
             multiply({.panels = panels,
                       .begin = begin,
                       .end = end,
-                      .in = args.in.slice_rows(piece.row_begin, piece.rows),
+                      .in = factors.in.slice_rows(piece.row_begin, piece.rows),
                       .bias = floats(args.bias),
                       .out = out + piece.row_begin * args.out.stride + panels.output_of(begin),
                       .out_stride = args.out.stride,
                       .accumulate = args.accumulate,
                       .next = piece.ends_share && end == piece.end ? first_weights(args.next, piece.thread) : nullptr,
-                      .scratch = unpacked_scratch(weight, piece.thread)},
-                     weight.dot());
+                      .scratch = unpacked_scratch(factors, piece.thread)},
+                     factors.dot);
             begin = end;
         }
     });
@@ -113,31 +124,33 @@ void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
     check_memory(args.out);
     if (args.in.rows == 0) return;
 
-    make_unpacked_scratch(weight);
+    const Factors factors = factors_of(args.in, weight);
     sums_scratch_.floats(pool_.threads() * row_chunk * parts * panels.width);
     if (args.out.format != Format::int8_rows) {
-        cut_matmul(args.in.rows, panels, parts,
-                   [&](const MatmulPiece& piece) { run_activated_piece(args, piece, args.out.slice_rows(piece.row_begin, piece.rows)); });
+        cut_matmul(args.in.rows, panels, parts, [&](const MatmulPiece& piece) {
+            run_activated_piece(args, factors, piece, args.out.slice_rows(piece.row_begin, piece.rows));
+        });
         return;
     }
     // The scale of an int8 row is known when all of it is: until then it is float32. Where a thread has rows of its own, and some of them
     // fit into its cache, it makes all of these; but weights that are unpacked first should meet more rows at a time than that.
     const std::int64_t rows_max = std::min(whole_rows_max, whole_rows_bytes / (width * static_cast<std::int64_t>(sizeof(float))));
-    const bool unpacks = unpacked_bytes(weight) > 0;
+    const bool unpacks = factors.scratch_bytes > 0;
     if (rows_max >= whole_rows_least && !unpacks && cut_of_matmul(args.in.rows, panels, parts, pool_.threads()).own_rows) {
-        run_activated_rows(args, rows_max);
+        run_activated_rows(args, factors, rows_max);
         return;
     }
     const Matrix activated = args.sums.slice_columns(0, width);
-    cut_matmul(args.in.rows, panels, parts,
-               [&](const MatmulPiece& piece) { run_activated_piece(args, piece, activated.slice_rows(piece.row_begin, piece.rows)); });
+    cut_matmul(args.in.rows, panels, parts, [&](const MatmulPiece& piece) {
+        run_activated_piece(args, factors, piece, activated.slice_rows(piece.row_begin, piece.rows));
+    });
     run_rows(args.out.rows, width * 2, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t row = begin; row < end; ++row) store_row(args.out, row, floats(activated) + row * activated.stride);
     });
 }
 
 // Panel by panel, so that what the activation reads never leaves the cache.
-void CpuBackend::run_activated_piece(const ActivatedMatmulArgs& args, const MatmulPiece& piece, const Matrix& out) {
+void CpuBackend::run_activated_piece(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece, const Matrix& out) {
     const auto& weight = static_cast<const CpuWeight&>(args.weight);
     const Panels& panels = weight.panels();
     const std::int64_t sums_stride = panels.parts * panels.width;
@@ -153,13 +166,13 @@ void CpuBackend::run_activated_piece(const ActivatedMatmulArgs& args, const Matm
             multiply({.panels = panels,
                       .begin = index,
                       .end = index + 1,
-                      .in = args.in.slice_rows(piece.row_begin, piece.rows),
+                      .in = factors.in.slice_rows(piece.row_begin, piece.rows),
                       .bias = floats(args.bias),
                       .out = sums + part * columns,
                       .out_stride = sums_stride,
                       .next = next,
-                      .scratch = unpacked_scratch(weight, piece.thread)},
-                     weight.dot());
+                      .scratch = unpacked_scratch(factors, piece.thread)},
+                     factors.dot);
         }
         const Matrix to = out.slice_columns(column, columns);
         ActivationTask task{.kind = kind_of(args.kind),
@@ -179,7 +192,7 @@ void CpuBackend::run_activated_piece(const ActivatedMatmulArgs& args, const Matm
     }
 }
 
-void CpuBackend::run_activated_rows(const ActivatedMatmulArgs& args, std::int64_t rows_max) {
+void CpuBackend::run_activated_rows(const ActivatedMatmulArgs& args, const Factors& factors, std::int64_t rows_max) {
     const std::int64_t rows = args.in.rows;
     const std::int64_t width = args.out.columns;
     const std::int64_t panels = static_cast<const CpuWeight&>(args.weight).panels().part_count();
@@ -193,7 +206,8 @@ void CpuBackend::run_activated_rows(const ActivatedMatmulArgs& args, std::int64_
                                    .rows = rows * (block + 1) / blocks - row,
                                    .columns = width,
                                    .stride = width};
-            run_activated_piece(args, {.row_begin = row, .rows = activated.rows, .begin = 0, .end = panels, .thread = thread}, activated);
+            run_activated_piece(args, factors, {.row_begin = row, .rows = activated.rows, .begin = 0, .end = panels, .thread = thread},
+                                activated);
             for (std::int64_t i = 0; i < activated.rows; ++i) store_row(args.out, row + i, floats(activated) + i * width);
         }
     });
