@@ -1,4 +1,6 @@
-// act(x), or act(gate) * up. Threads walk the columns of a row.
+// act(x), or act(gate) * up. Blocks take parts of a row; for fp8 a block takes all of it.
+#include <type_traits>
+
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/row.h"
@@ -6,8 +8,6 @@
 namespace lorry::kernels::cuda {
 
 namespace {
-
-constexpr int threads_most = row_threads_max;
 
 __device__ float activate(ActivationKind kind, float x) {
     constexpr float half_root = 0.70710678118654752F;   // sqrt(1 / 2)
@@ -21,29 +21,47 @@ __device__ float activate(ActivationKind kind, float x) {
     return x;
 }
 
-template <class Out>
+// Columns [i, i + 4) of a row of the output.
+template <bool aligned>
+__device__ Floats activated(const ActivationTask& task, std::int64_t row, int i) {
+    const auto* const in = static_cast<const float*>(task.in.data) + row * task.in.stride;
+    Floats x = load_four<aligned>(in, i, task.width);
+    Floats factor{{1.0F, 1.0F, 1.0F, 1.0F}};
+    if (task.gated) factor = load_four<aligned>(in + task.width, i, task.width);
+    for (int k = 0; k < row_four; ++k) x.at[k] = activate(task.kind, x.at[k]) * factor.at[k];
+    return x;
+}
+
+template <class Out, bool aligned>
 __global__ void activation(ActivationTask task) {
     const std::int64_t row = block().x;
-    const auto* const in = static_cast<const float*>(task.in.data) + row * task.in.stride;
-    auto* const out = static_cast<Out*>(task.out.data) + row * task.out.stride;
-    store_row(out, task.width, shared_memory<RowScratch>(), [&](int i) {
-        const float x = activate(task.kind, in[i]);
-        return task.gated ? x * in[task.width + i] : x;
-    });
+    const int i = part_column();
+    if (i >= task.width) return;
+    store_four<aligned>(static_cast<Out*>(task.out.data) + row * task.out.stride, i, task.width, activated<aligned>(task, row, i));
+}
+
+// A block per row, which has one scale.
+template <bool aligned>
+__global__ void __launch_bounds__(row_threads_max) activation_fp8(ActivationTask task) {
+    const std::int64_t row = block().x;
+    const RowFours fours(task.width, [&](int i) { return activated<aligned>(task, row, i); });
+    store_row<aligned>(static_cast<Fp8*>(task.out.data) + row * task.out.stride, task.width, fours, shared_memory<RowScratch>(),
+                       Unchanged{});
 }
 
 }  // namespace
 
 void run_activation(const ActivationTask& task, cudaStream_t stream) {
-    const Launch how{
-        .blocks = {task.rows}, .threads = threads_for(task.width, threads_most), .shared_bytes = sizeof(RowScratch), .stream = stream};
-    if (task.out.format == Format::float32) {
-        launch(activation<float>, how, task);
-    } else if (task.out.format == Format::fp8_rows) {
-        launch(activation<Fp8>, how, task);
-    } else {
-        launch(activation<Bfloat16>, how, task);
-    }
+    const RowParts parts = row_parts(task.width);
+    const Launch by_parts{.blocks = {task.rows, parts.blocks}, .threads = parts.threads, .shared_bytes = 0, .stream = stream};
+    const Launch by_rows{.blocks = {task.rows}, .threads = row_threads(task.width), .shared_bytes = sizeof(RowScratch), .stream = stream};
+    choose_kernel<float, Bfloat16, Fp8>(task.out.format, are_aligned(task.width, task.in, task.out), [&](auto out, auto aligned) {
+        if constexpr (std::is_same_v<decltype(out), Fp8>) {
+            launch(activation_fp8<aligned.value>, by_rows, task);
+        } else {
+            launch(activation<decltype(out), aligned.value>, by_parts, task);
+        }
+    });
 }
 
 }  // namespace lorry::kernels::cuda

@@ -13,6 +13,7 @@
 //   load_matrices(r, row), ..._transposed(r, row)        ldmatrix x4: lane 8 m + i names row i of matrix m; two e4m3 count as one
 //   copy_async(to, from, wanted)                         16 bytes, global to shared memory; zeros if not wanted: `from` is then not read
 //   copy_async_commit(), copy_async_wait<groups>()       closes a group; waits until at most that many groups are in flight
+//   load_whole(from), store_whole(to, x)                 a T of 2 to 16 bytes in global memory, at a multiple of its size, in one access
 //   atomic_add(to, x), atomic_or(to, x)                  on 32-bit words in global memory, by any threads; nothing is returned
 //   pack(low, high), to_bfloat16(x), to_float(x)         float32 to bfloat16 rounds to nearest even
 //   to_fp8(x)                                            as fp8_of
@@ -84,10 +85,16 @@ __device__ T block_combined(T x, T* scratch, const Combine& combine) {
     for (int distance = warp_size / 2; distance > 0; distance /= 2) x = combine(x, shuffle_xor(x, distance));
     if (lane() == 0) scratch[warp()] = x;
     barrier();
-    T all = scratch[0];
-    for (int i = 1; i < block_threads() / warp_size; ++i) all = combine(all, scratch[i]);
+    // Each warp combines what all have: what lane 0 has in the end is everything.
+    const int warps = block_threads() / warp_size;
+    x = scratch[lane() < warps ? lane() : 0];
+    for (int distance = warp_size / 2; distance > 0; distance /= 2) {
+        if (distance >= warps) continue;
+        const T other = shuffle_xor(x, distance);
+        if ((lane() ^ distance) < warps) x = combine(x, other);
+    }
     barrier();
-    return all;
+    return shuffle_from(x, 0);
 }
 template <class T>
 __device__ T block_sum(T x, T* scratch) {
@@ -123,6 +130,7 @@ __device__ inline void multiply_add_fp8(float (&d)[4], const std::uint32_t (&a)[
 // Elements of a matrix, and of a KV cache.
 __device__ inline float load(const float* from) { return *from; }
 __device__ inline float load(const Bfloat16* from) { return to_float(*from); }
+__device__ inline float load(const Fp8* from) { return float_of(*from); }
 __device__ inline void store(float* to, float x) { *to = x; }
 __device__ inline void store(Bfloat16* to, float x) { *to = to_bfloat16(x); }
 __device__ inline void store(Fp8* to, float x) { *to = to_fp8(x); }

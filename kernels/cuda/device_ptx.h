@@ -88,6 +88,17 @@ __device__ void copy_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory");
 }
 
+template <class T>
+__device__ T load_whole(const T* from) {
+    static_assert(alignof(T) == sizeof(T) && sizeof(T) <= 16);
+    return *from;
+}
+template <class T>
+__device__ void store_whole(T* to, const T& x) {
+    static_assert(alignof(T) == sizeof(T) && sizeof(T) <= 16);
+    *to = x;
+}
+
 __device__ inline void atomic_add(std::uint32_t* to, std::uint32_t x) { atomicAdd(to, x); }
 __device__ inline void atomic_or(std::uint32_t* to, std::uint32_t x) { atomicOr(to, x); }
 

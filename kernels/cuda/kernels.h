@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/fp8.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/shapes.h"
 #include "kernels/tensor.h"
@@ -19,9 +20,15 @@ struct View {
     std::int64_t stride = 0;
     bool operator==(const View&) const = default;
 
-    std::size_t element_bytes() const { return format == Format::fp8_rows ? 1 : bytes_of(format); }
-    std::size_t row_bytes() const { return static_cast<std::size_t>(stride) * element_bytes(); }
+    constexpr std::size_t element_bytes() const { return format == Format::fp8_rows ? 1 : bytes_of(format); }
+    constexpr std::size_t row_bytes() const { return static_cast<std::size_t>(stride) * element_bytes(); }
 };
+
+// Of a row of so many columns: its elements, and of fp8 what stands behind them.
+inline std::size_t used_bytes(const View& view, std::int64_t columns) {
+    if (view.format == Format::fp8_rows) return static_cast<std::size_t>(fp8_scale_offset(columns)) + sizeof(float);
+    return static_cast<std::size_t>(columns) * view.element_bytes();
+}
 
 struct EmbedTask {
     View out;  // [rows, hidden] float32

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "kernels/cuda/fp8.h"
 #include "kernels/cuda/shapes.h"
 
 namespace lorry::kernels::cuda {
@@ -16,12 +15,6 @@ constexpr std::size_t alignment = 16;  // bytes, of each row
 
 bool is_aligned(const View& view) {
     return reinterpret_cast<std::uintptr_t>(view.data) % alignment == 0 && view.row_bytes() % alignment == 0;
-}
-
-// Of a row: its elements, and of fp8 what stands behind them.
-std::size_t used_bytes(const View& view, std::int64_t columns) {
-    if (view.format == Format::fp8_rows) return static_cast<std::size_t>(fp8_scale_offset(columns)) + sizeof(float);
-    return static_cast<std::size_t>(columns) * view.element_bytes();
 }
 
 View rows_from(const View& view, int row) {

@@ -1,4 +1,4 @@
-// RMSNorm and LayerNorm of float32 rows. A block per row, sums in an order that depends on the row's width alone.
+// RMSNorm and LayerNorm of float32 rows. A block per row, which reads it once; sums in an order that depends on the row's width alone.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/row.h"
@@ -7,47 +7,54 @@ namespace lorry::kernels::cuda {
 
 namespace {
 
-constexpr int threads_most = row_threads_max;
 struct Shared {
-    float sums[threads_most / warp_size];
+    float sums[row_threads_max / warp_size];
     RowScratch row;
 };
 
-template <class Out>
-__global__ void norm(NormTask task) {
+template <class Out, bool aligned>
+__global__ void __launch_bounds__(row_threads_max) norm(NormTask task) {
     auto& shared = shared_memory<Shared>();
+    const int columns = task.columns;
     const std::int64_t row = block().x;
     const auto* const in = static_cast<const float*>(task.in.data) + row * task.in.stride;
     auto* const out = static_cast<Out*>(task.out.data) + row * task.out.stride;
-    const auto columns = static_cast<float>(task.columns);
+    const RowFours fours(columns, [&](int i) { return load_four<aligned>(in, i, columns); });
 
     float mean = 0.0F;
     if (task.subtract_mean) {
         float sum = 0.0F;
-        for (int i = thread_in_block(); i < task.columns; i += block_threads()) sum += in[i];
-        mean = block_sum(sum, shared.sums) / columns;
+        fours.for_each([&](int i, const Floats& x) {
+            for (int k = 0; k < row_four; ++k) {
+                if (has_column<aligned>(i + k, columns)) sum += x.at[k];
+            }
+        });
+        mean = block_sum(sum, shared.sums) / static_cast<float>(columns);
     }
     float squares = 0.0F;
-    for (int i = thread_in_block(); i < task.columns; i += block_threads()) squares = fmaf(in[i] - mean, in[i] - mean, squares);
-    const float factor = 1.0F / sqrtf(block_sum(squares, shared.sums) / columns + task.epsilon);
-    store_row(out, task.columns, shared.row, [&](int i) {
-        const float scaled = (in[i] - mean) * factor * task.weight[i];
-        return task.bias == nullptr ? scaled : scaled + task.bias[i];
+    fours.for_each([&](int i, const Floats& x) {
+        for (int k = 0; k < row_four; ++k) {
+            if (has_column<aligned>(i + k, columns)) squares = fmaf(x.at[k] - mean, x.at[k] - mean, squares);
+        }
+    });
+    const float factor = 1.0F / sqrtf(block_sum(squares, shared.sums) / static_cast<float>(columns) + task.epsilon);
+    store_row<aligned>(out, columns, fours, shared.row, [&](int i, Floats x) {
+        const Floats weight = load_four<aligned>(task.weight, i, columns);
+        for (int k = 0; k < row_four; ++k) x.at[k] = (x.at[k] - mean) * factor * weight.at[k];
+        if (task.bias == nullptr) return x;
+        const Floats bias = load_four<aligned>(task.bias, i, columns);
+        for (int k = 0; k < row_four; ++k) x.at[k] += bias.at[k];
+        return x;
     });
 }
 
 }  // namespace
 
 void run_norm(const NormTask& task, cudaStream_t stream) {
-    const Launch how{
-        .blocks = {task.rows}, .threads = threads_for(task.columns, threads_most), .shared_bytes = sizeof(Shared), .stream = stream};
-    if (task.out.format == Format::float32) {
-        launch(norm<float>, how, task);
-    } else if (task.out.format == Format::fp8_rows) {
-        launch(norm<Fp8>, how, task);
-    } else {
-        launch(norm<Bfloat16>, how, task);
-    }
+    const Launch how{.blocks = {task.rows}, .threads = row_threads(task.columns), .shared_bytes = sizeof(Shared), .stream = stream};
+    const bool are_whole = are_aligned(task.columns, task.in, task.out, task.weight, task.bias);
+    choose_kernel<float, Bfloat16, Fp8>(task.out.format, are_whole,
+                                        [&](auto out, auto aligned) { launch(norm<decltype(out), aligned.value>, how, task); });
 }
 
 }  // namespace lorry::kernels::cuda

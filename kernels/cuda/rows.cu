@@ -1,57 +1,48 @@
 // What only moves, adds or converts rows: embedding, the rows that sample, biases of row groups, sums and biases after a matmul, fp8 and
-// back. A block per row, but a thread for its scale.
-#include <type_traits>
-
+// back. Several blocks per row, but one where a row becomes fp8.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/row.h"
+#include "schema/check.h"
 
 namespace lorry::kernels::cuda {
 
 namespace {
 
-constexpr int threads_most = row_threads_max;
+constexpr int threads_most = 256;  // of blocks that do not walk rows in fours
 
-template <class T>
+template <class T, bool aligned>
 __global__ void embed(EmbedTask task) {
     const std::int64_t row = block().x;
-    auto* const out = static_cast<float*>(task.out.data) + row * task.out.stride;
+    const int i = part_column();
+    if (i >= task.hidden) return;
     const auto* const token = static_cast<const T*>(task.tokens.data) + task.token_of_row[row] * task.tokens.stride;
-    const auto* const position = task.positions.data == nullptr
-                                     ? nullptr
-                                     : static_cast<const T*>(task.positions.data) + task.position_of_row[row] * task.positions.stride;
-    for (int i = thread_in_block(); i < task.hidden; i += block_threads()) {
-        out[i] = position == nullptr ? load(token + i) : load(token + i) + load(position + i);
+    Floats x = load_four<aligned>(token, i, task.hidden);
+    if (task.positions.data != nullptr) {
+        const auto* const position = static_cast<const T*>(task.positions.data) + task.position_of_row[row] * task.positions.stride;
+        const Floats more = load_four<aligned>(position, i, task.hidden);
+        for (int k = 0; k < row_four; ++k) x.at[k] += more.at[k];
     }
+    store_four<aligned>(static_cast<float*>(task.out.data) + row * task.out.stride, i, task.hidden, x);
 }
 
-template <class T>
-__global__ void gather(GatherTask task) {
+// Rows are as many Units.
+template <class Unit>
+__global__ void gather(GatherTask task, int units) {
     const std::int64_t row = block().x;
-    const std::int64_t from_row = task.row_of[row];
-    auto* const out = static_cast<T*>(task.out.data) + row * task.out.stride;
-    const auto* const in = static_cast<const T*>(task.in.data) + from_row * task.in.stride;
-    for (int i = thread_in_block(); i < task.columns; i += block_threads()) out[i] = in[i];
-    if constexpr (std::is_same_v<T, Fp8>) {
-        if (thread_in_block() == 0) *scale_of(out, task.columns) = *scale_of(in, task.columns);
-    }
+    const int i = block().y * block_threads() + thread_in_block();
+    if (i >= units) return;
+    const auto row_units = [](const View& rows) { return static_cast<std::int64_t>(rows.row_bytes() / sizeof(Unit)); };
+    const auto* const in = static_cast<const Unit*>(task.in.data) + task.row_of[row] * row_units(task.in);
+    store_whole(static_cast<Unit*>(task.out.data) + row * row_units(task.out) + i, load_whole(in + i));
 }
 
-__global__ void quantize(QuantizeTask task) {
-    auto& scratch = shared_memory<RowScratch>();
+template <bool aligned>
+__global__ void __launch_bounds__(row_threads_max) quantize(QuantizeTask task) {
     auto* const codes = static_cast<Fp8*>(task.rows.data) + block().x * task.rows.stride;
     const auto* const wide = reinterpret_cast<const float*>(codes);
-    std::uint32_t largest = 0;
-    for (int i = thread_in_block(); i < task.columns; i += block_threads()) largest = larger(largest, magnitude_bits(wide[i]));
-    const float scale = fp8_scale(block_largest(largest, scratch.largest));
-    const float inverse = 1.0F / scale;
-    for (int begin = 0; begin < task.columns; begin += block_threads()) {
-        const int i = begin + thread_in_block();
-        const float x = i < task.columns ? wide[i] : 0.0F;
-        barrier();  // what is written next lies where this round and those before it have read
-        if (i < task.columns) codes[i] = to_fp8(x * inverse);
-    }
-    if (thread_in_block() == 0) *scale_of(codes, task.columns) = scale;
+    const RowFours fours(task.columns, [&](int i) { return load_four<aligned>(wide, i, task.columns); });
+    store_row<aligned>(codes, task.columns, fours, shared_memory<RowScratch>(), Unchanged{});
 }
 
 __global__ void gather_scales(GatherScalesTask task) {
@@ -59,63 +50,89 @@ __global__ void gather_scales(GatherScalesTask task) {
     if (row < task.row_count) task.scales[row] = *scale_of(static_cast<const Fp8*>(task.rows.data) + row * task.rows.stride, task.columns);
 }
 
-template <class T>
+template <class T, bool aligned>
 __global__ void widen_rows(WidenTask task) {
     const std::int64_t row = block().x;
-    auto* const out = static_cast<T*>(task.out.data) + row * task.out.stride;
+    const int i = part_column();
+    if (i >= task.columns) return;
     const auto* const in = static_cast<const Fp8*>(task.in.data) + row * task.in.stride;
     const float scale = *scale_of(in, task.columns);
-    for (int i = thread_in_block(); i < task.columns; i += block_threads()) store(out + i, float_of(in[i]) * scale);
+    Floats x = load_four<aligned>(in, i, task.columns);
+    for (int k = 0; k < row_four; ++k) x.at[k] *= scale;
+    store_four<aligned>(static_cast<T*>(task.out.data) + row * task.out.stride, i, task.columns, x);
 }
+
+// Blocks that share the rows of a group.
+constexpr int group_bias_blocks = 16;
 
 __global__ void group_bias(GroupBiasTask task) {
     const BiasTable group = task.groups[block().x];
-    for (std::int64_t row = group.row_begin; row < group.row_begin + group.row_count; ++row) {
-        auto* const out = static_cast<float*>(task.out.data) + row * task.out.stride;
-        for (int i = thread_in_block(); i < task.columns; i += block_threads()) out[i] += group.bias[i];
-    }
+    const int i = block().y * block_threads() + thread_in_block();
+    if (i >= task.columns) return;
+    auto* const out = static_cast<float*>(task.out.data) + group.row_begin * task.out.stride + i;
+    for (int row = block().z; row < group.row_count; row += grid().z) out[row * task.out.stride] += group.bias[i];
 }
 
+template <bool aligned>
 __global__ void add_sums(AddSumsTask task) {
     const std::int64_t row = block().x;
+    const int i = part_column();
+    if (i >= task.columns) return;
     auto* const out = static_cast<float*>(task.out.data) + row * task.out.stride;
-    const auto* const sums = task.sums.data == nullptr ? nullptr : static_cast<const float*>(task.sums.data) + row * task.sums.stride;
-    for (int i = thread_in_block(); i < task.columns; i += block_threads()) {
-        float x = sums == nullptr ? out[i] : task.accumulate ? out[i] + sums[i] : sums[i];
-        if (task.bias != nullptr) x += task.bias[i];
-        out[i] = x;
-    }
+    const bool has_sums = task.sums.data != nullptr;
+    Floats x = load_four<aligned>(has_sums ? static_cast<const float*>(task.sums.data) + row * task.sums.stride : out, i, task.columns);
+    const auto add = [&](const float* from) {
+        const Floats more = load_four<aligned>(from, i, task.columns);
+        for (int k = 0; k < row_four; ++k) x.at[k] += more.at[k];
+    };
+    if (has_sums && task.accumulate) add(out);
+    if (task.bias != nullptr) add(task.bias);
+    store_four<aligned>(out, i, task.columns, x);
+}
+
+// A launch over parts of rows.
+Launch by_parts(int rows, int columns, cudaStream_t stream) {
+    const RowParts parts = row_parts(columns);
+    return {.blocks = {rows, parts.blocks}, .threads = parts.threads, .shared_bytes = 0, .stream = stream};
 }
 
 }  // namespace
 
 void run_embed(const EmbedTask& task, cudaStream_t stream) {
-    const Launch how{.blocks = {task.rows}, .threads = threads_for(task.hidden, threads_most), .shared_bytes = 0, .stream = stream};
-    if (task.tokens.format == Format::float32) {
-        launch(embed<float>, how, task);
-    } else {
-        launch(embed<Bfloat16>, how, task);
-    }
+    const bool are_whole = are_aligned(task.hidden, task.out, task.tokens, task.positions);
+    choose_kernel<float, Bfloat16>(task.tokens.format, are_whole, [&](auto token, auto aligned) {
+        launch(embed<decltype(token), aligned.value>, by_parts(task.rows, task.hidden, stream), task);
+    });
 }
 
 void run_gather(const GatherTask& task, cudaStream_t stream) {
-    const Launch how{.blocks = {task.rows}, .threads = threads_for(task.columns, threads_most), .shared_bytes = 0, .stream = stream};
-    if (task.out.format == Format::float32) {
-        launch(gather<float>, how, task);
-    } else if (task.out.format == Format::fp8_rows) {
-        launch(gather<Fp8>, how, task);
-    } else {
-        launch(gather<Bfloat16>, how, task);
-    }
+    const std::size_t bytes = used_bytes(task.in, task.columns);
+    const auto by_units = [&]<class Unit>(Unit) {
+        const auto units = static_cast<int>(bytes / sizeof(Unit));
+        const int threads = threads_for(units, threads_most);
+        const Blocks blocks{task.rows, static_cast<int>(ceil_div(units, threads))};
+        launch(gather<Unit>, {.blocks = blocks, .threads = threads, .shared_bytes = 0, .stream = stream}, task, units);
+    };
+    // All places and lengths are multiples of this power of two.
+    const std::size_t all = reinterpret_cast<std::uintptr_t>(task.in.data) | reinterpret_cast<std::uintptr_t>(task.out.data) |
+                            task.in.row_bytes() | task.out.row_bytes() | bytes;
+    using Four32 = Four<std::uint32_t>;
+    if (all % sizeof(Four32) == 0) return by_units(Four32{});
+    if (all % sizeof(std::uint32_t) == 0) return by_units(std::uint32_t{});
+    by_units(std::uint16_t{});
 }
 
 void run_quantize(const QuantizeTask& task, cudaStream_t stream) {
-    launch(quantize,
-           {.blocks = {task.row_count},
-            .threads = threads_for(task.columns, threads_most),
-            .shared_bytes = sizeof(RowScratch),
-            .stream = stream},
-           task);
+    // The codes of a row overwrite what its threads have kept, and nothing else.
+    CHECK(fp8_scale_offset(task.columns) + static_cast<std::int64_t>(sizeof(float)) <= row_columns_kept * std::int64_t{sizeof(float)},
+          "a row is narrow enough to become fp8 in its own place");
+    const Launch how{
+        .blocks = {task.row_count}, .threads = row_threads(task.columns), .shared_bytes = sizeof(RowScratch), .stream = stream};
+    if (are_aligned(task.columns, View{task.rows.data, Format::float32, task.rows.stride / std::int64_t{sizeof(float)}})) {
+        launch(quantize<true>, how, task);
+    } else {
+        launch(quantize<false>, how, task);
+    }
 }
 
 void run_gather_scales(const GatherScalesTask& task, cudaStream_t stream) {
@@ -126,22 +143,24 @@ void run_gather_scales(const GatherScalesTask& task, cudaStream_t stream) {
 }
 
 void run_widen(const WidenTask& task, cudaStream_t stream) {
-    const Launch how{.blocks = {task.rows}, .threads = threads_for(task.columns, threads_most), .shared_bytes = 0, .stream = stream};
-    if (task.out.format == Format::float32) {
-        launch(widen_rows<float>, how, task);
-    } else {
-        launch(widen_rows<Bfloat16>, how, task);
-    }
+    choose_kernel<float, Bfloat16>(task.out.format, are_aligned(task.columns, task.out, task.in), [&](auto out, auto aligned) {
+        launch(widen_rows<decltype(out), aligned.value>, by_parts(task.rows, task.columns, stream), task);
+    });
 }
 
 void run_group_bias(const GroupBiasTask& task, cudaStream_t stream) {
-    launch(group_bias,
-           {.blocks = {task.group_count}, .threads = threads_for(task.columns, threads_most), .shared_bytes = 0, .stream = stream}, task);
+    const int threads = threads_for(task.columns, threads_most);
+    const Blocks blocks{task.group_count, static_cast<int>(ceil_div(task.columns, threads)), group_bias_blocks};
+    launch(group_bias, {.blocks = blocks, .threads = threads, .shared_bytes = 0, .stream = stream}, task);
 }
 
 void run_add_sums(const AddSumsTask& task, cudaStream_t stream) {
-    launch(add_sums, {.blocks = {task.rows}, .threads = threads_for(task.columns, threads_most), .shared_bytes = 0, .stream = stream},
-           task);
+    const Launch how = by_parts(task.rows, task.columns, stream);
+    if (are_aligned(task.columns, task.out, task.sums, task.bias)) {
+        launch(add_sums<true>, how, task);
+    } else {
+        launch(add_sums<false>, how, task);
+    }
 }
 
 }  // namespace lorry::kernels::cuda

@@ -20,6 +20,9 @@ constexpr std::int64_t lora_split_least = 512;
 constexpr std::int64_t lora_splits_most = 16;
 constexpr std::int64_t lora_blocks_enough = 264;
 
+// A block of a row that has several: small enough that few rows fill a chip, large enough that many are not many blocks.
+constexpr int row_part_threads = 256;
+
 // Of the launches that do not know how much there is to do: enough to fill a chip, and few enough that starting those which have nothing
 // to do takes no time to speak of.
 constexpr int attention_blocks_per_processor = 16;
@@ -36,6 +39,14 @@ std::int32_t narrow(std::int64_t x) {
 }  // namespace
 
 int threads_for(std::int64_t columns, int most) { return static_cast<int>(std::min<std::int64_t>(round_up(columns, 32), most)); }
+
+int row_threads(std::int64_t columns) { return threads_for(ceil_div(columns, row_four), row_threads_max); }
+
+RowParts row_parts(std::int64_t columns) {
+    const std::int64_t fours = ceil_div(columns, row_four);
+    const int threads = threads_for(fours, row_part_threads);
+    return {.blocks = static_cast<int>(ceil_div(fours, threads)), .threads = threads};
+}
 
 std::optional<int> padded_head_dim(std::int64_t head_dim) {
     for (const int padded : padded_head_dims) {

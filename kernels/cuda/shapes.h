@@ -22,6 +22,17 @@ constexpr std::int64_t round_up(std::int64_t a, std::int64_t multiple) { return 
 // Threads of a block that walks rows of this many columns: a multiple of 32 up to `most`, by the columns alone.
 int threads_for(std::int64_t columns, int most);
 
+// Ops over rows move them in fours of neighbours, a thread one at a time. By the columns alone: a block for a row, where something is
+// computed of all of it, or several blocks, where nothing is.
+constexpr std::int64_t row_four = 4;
+constexpr int row_threads_max = 1024;
+int row_threads(std::int64_t columns);
+struct RowParts {
+    int blocks = 1;
+    int threads = 0;
+};
+RowParts row_parts(std::int64_t columns);
+
 // The width at which the attention kernels keep a head of this size: the next of those that are compiled. nullopt: too wide.
 std::optional<int> padded_head_dim(std::int64_t head_dim);
 

@@ -110,6 +110,19 @@ TEST(CudaShapes, BlocksHaveWholeWarps) {
     EXPECT_EQ(threads_for(5000, 256), 256);
 }
 
+// Pins: 64 rows of a model's width keep every processor of a large chip busy.
+TEST(CudaShapes, RowsAreMovedInFoursByOneBlockOrSeveral) {
+    const auto parts = [](std::int64_t columns) { return std::pair(row_parts(columns).blocks, row_parts(columns).threads); };
+    EXPECT_EQ(row_threads(1), 32);
+    EXPECT_EQ(row_threads(129), 64);
+    EXPECT_EQ(row_threads(4096), 1024);
+    EXPECT_EQ(row_threads(14336), 1024);
+    EXPECT_EQ(parts(1), std::pair(1, 32));
+    EXPECT_EQ(parts(1024), std::pair(1, 256));
+    EXPECT_EQ(parts(1025), std::pair(2, 256));
+    EXPECT_EQ(parts(14336), std::pair(14, 256));
+}
+
 std::string told(const std::vector<LoraPiece>& pieces) {
     std::string text;
     for (const LoraPiece& piece : pieces) {

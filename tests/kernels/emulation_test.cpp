@@ -178,6 +178,38 @@ __global__ void load_misaligned(std::uint32_t* out) {
     out[thread_in_block()] = r[0];
 }
 
+struct alignas(16) FourFloats {
+    float at[4];
+};
+__global__ void reverse_fours(float* out, const float* in, int offset) {
+    const FourFloats x = load_whole(reinterpret_cast<const FourFloats*>(in + thread_in_block() * 4));
+    store_whole(reinterpret_cast<FourFloats*>(out + thread_in_block() * 4 + offset), {x.at[3], x.at[2], x.at[1], x.at[0]});
+}
+
+TEST(Emulation, FoursMoveAtOnceFromMultiplesOfTheirSizeAlone) {
+    const Launch how{.blocks = {}, .threads = threads, .shared_bytes = 0, .stream = nullptr};
+    alignas(16) std::array<float, threads * 4> in{};
+    alignas(16) std::array<float, threads * 4 + 4> out{};
+    std::iota(in.begin(), in.end(), 1.0F);
+    launch(reverse_fours, how, out.data(), in.data(), 0);
+    EXPECT_EQ(out[0], 4.0F);
+    EXPECT_EQ(out[threads * 4 - 1], in[threads * 4 - 4]);
+    EXPECT_NE(fault_of(reverse_fours, how, out.data(), in.data(), 1).find("an access of 16 bytes at an address"), std::string::npos);
+    EXPECT_NE(fault_of(reverse_fours, how, out.data(), in.data() + 2, 0).find("an access of 16 bytes at an address"), std::string::npos);
+}
+
+__global__ void sum_of_block(int* out) { out[thread_in_block()] = block_sum(1 << warp(), &shared_memory<Neighbours>().values[0]); }
+
+// Pins: blocks of any number of warps, a power of two or not.
+TEST(Emulation, ABlocksSumIsThatOfAllItsWarpsInEachThread) {
+    for (const int warps : {1, 2, 3, 5, 8, 13, 25}) {
+        std::vector<int> out(static_cast<std::size_t>(warps * warp_size));
+        launch(sum_of_block, {.blocks = {}, .threads = warps * warp_size, .shared_bytes = sizeof(Neighbours), .stream = nullptr},
+               out.data());
+        EXPECT_EQ(out, std::vector<int>(out.size(), warp_size * ((1 << warps) - 1)));
+    }
+}
+
 TEST(Emulation, SharedMemoryBeyondTheLaunchAndMisalignedRowsAreFaults) {
     std::vector<int> out(threads);
     EXPECT_NE(

@@ -81,6 +81,33 @@ TEST_P(Invariance, RowsThatFillTheirChunksAreTheSameOnOneThread) {
     EXPECT_EQ(activated[0], activated[1]);
 }
 
+// Pins: a GPU moves four elements at once only where they stand at a multiple of their size.
+TEST_P(Invariance, NormedAndActivatedRowsAreTheSameWhereverTheyStand) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    const std::int64_t columns = 300;
+    const Table x = normal(5, 2 * columns);
+    const Memory weight(*backend_, normal(1, columns));
+    std::vector<Format> formats = GetParam().narrow_formats();
+    formats.push_back(Format::float32);
+    for (const Format format : formats) {
+        const auto both = [&](const Table& rows, std::int64_t padding) {
+            const Memory in(*backend_, rows, Format::float32, padding);
+            const Memory normed(*backend_, rows.rows, columns, format, padding);
+            const Memory activated(*backend_, rows.rows, columns, format, padding);
+            backend_->norm({.kind = NormKind::layer,
+                            .out = normed.matrix(),
+                            .in = in.matrix().slice_columns(0, columns),
+                            .weight = weight.vector(),
+                            .bias = weight.vector(),
+                            .epsilon = 1e-5F});
+            backend_->activation({.kind = ActivationKind::silu, .gated = true, .out = activated.matrix(), .in = in.matrix()});
+            return std::pair(normed.read().data, activated.read().data);
+        };
+        EXPECT_EQ(both(x, 3), both(x, 4)) << kernels::name_of(format);
+        EXPECT_EQ(both(row_of(x, 0), 0), both(row_of(x, 0), 1)) << kernels::name_of(format);
+    }
+}
+
 TEST_P(Invariance, LoraRowsAreTheSameAloneAndBesideOtherAdapters) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const Table x = reference::rounded(normal(64, 90), input());

@@ -233,6 +233,29 @@ void copy_async_wait() {
     emulation::copy_async_wait(groups);
 }
 
+namespace emulation {
+
+template <class T>
+void check_whole(const T* at, const Where& where) {
+    static_assert(alignof(T) == sizeof(T) && sizeof(T) <= 16);
+    if (reinterpret_cast<std::uintptr_t>(at) % sizeof(T) != 0) {
+        fault("an access of " + std::to_string(sizeof(T)) + " bytes at an address that is not a multiple of them", where);
+    }
+}
+
+}  // namespace emulation
+
+template <class T>
+T load_whole(const T* from, const Where& where = Where::current()) {
+    emulation::check_whole(from, where);
+    return *from;
+}
+template <class T>
+void store_whole(T* to, const T& x, const Where& where = Where::current()) {
+    emulation::check_whole(to, where);
+    *to = x;
+}
+
 inline void atomic_add(std::uint32_t* to, std::uint32_t x) { __atomic_fetch_add(to, x, __ATOMIC_RELAXED); }
 inline void atomic_or(std::uint32_t* to, std::uint32_t x) { __atomic_fetch_or(to, x, __ATOMIC_RELAXED); }
 

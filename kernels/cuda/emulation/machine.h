@@ -4,7 +4,8 @@
 //
 // Checked, and thrown as a Fault: threads that wait for each other for ever, a barrier or warp operation that only some reach, a shuffle
 // that reads a lane outside the mask, shared memory beyond what the launch asked for, copies that are never waited for, misaligned
-// ldmatrix rows and cp.async. Shared memory is an allocation of exactly the wanted size filled with NaN, for the address sanitizer.
+// ldmatrix rows, cp.async and accesses of several elements. Shared memory is an allocation of exactly the wanted size filled with NaN, for
+// the address sanitizer.
 // Under the thread sanitizer, accesses that no barrier, warp operation or launch orders are races: between threads of a block, and between
 // blocks, which run on one of several sets of fibers by chance, as only what two sets did is unordered (fiber.h).
 // Not modelled: blocks that wait for other blocks, weak memory order, registers, speed; the rounding inside an mma is not the hardware's.
