@@ -72,12 +72,11 @@ struct MatmulTask {
 };
 void run_matmul(const MatmulTask& task, cudaStream_t stream);
 
-// out (+)= sums, then += bias: what is left to do where something else has multiplied.
+// out = sums + bias: what is left to do where something else has multiplied.
 struct AddSumsTask {
     View out;                     // float32
     View sums;                    // float32; data null: out holds them already
     const float* bias = nullptr;  // null: none
-    bool accumulate = false;
     int rows = 0;
     int columns = 0;
 };

@@ -17,6 +17,12 @@ bool is_aligned(const View& view) {
     return reinterpret_cast<std::uintptr_t>(view.data) % alignment == 0 && view.row_bytes() % alignment == 0;
 }
 
+void copy_rows(const View& to, const View& from, std::int64_t columns, int rows, cudaStream_t stream) {
+    check(cudaMemcpy2DAsync(to.data, to.row_bytes(), from.data, from.row_bytes(), used_bytes(from, columns), static_cast<std::size_t>(rows),
+                            cudaMemcpyDeviceToDevice, stream),
+          "copying a matmul's rows");
+}
+
 View rows_from(const View& view, int row) {
     View rows = view;
     rows.data = static_cast<std::byte*>(view.data) + static_cast<std::size_t>(row) * view.row_bytes();
@@ -46,42 +52,32 @@ void LibraryMatmul::multiply_piece(const MatmulTask& task, std::span<const Matmu
                                    cudaStream_t stream) {
     const std::int64_t bucket = matmul_bucket(task.rows);
     const MatmulAlgorithm& algorithm = range_of(ranges, bucket).algorithm;
-    CublasLtTask product{.shape = {task.weight.format, task.out_features, task.in_features},
-                         .rows = bucket,
-                         .out = static_cast<float*>(task.out.data),
-                         .out_stride = task.out.stride,
-                         .in = task.in.data,
-                         .in_stride = task.in.stride,
-                         .weight = task.weight.data,
-                         .weight_stride = task.weight.stride,
-                         .weight_scales = task.weight_scales,
-                         .accumulate = task.accumulate};
-    AddSumsTask rest{.out = task.out, .bias = task.bias, .rows = task.rows, .columns = task.out_features};
     const bool has_room = bucket - task.rows <= task.spare_rows && is_aligned(task.in) && is_aligned(task.out);
-    if (has_room && (!task.accumulate || adds_sums(product.shape))) {
-        library_.multiply(product, algorithm, stream);
-        if (task.bias != nullptr) run_add_sums(rest, stream);
-        return;
-    }
+    View in = task.in;
+    View out = task.out;
     if (!has_room) {
         // What the padding's rows hold shows in no other row.
-        const std::size_t row = used_bytes(task.in, task.in_features);
-        View in = task.in;
-        in.stride = round_up(static_cast<std::int64_t>(row / in.element_bytes()), in_features_multiple);
+        in.stride = round_up(static_cast<std::int64_t>(used_bytes(in, task.in_features) / in.element_bytes()), in_features_multiple);
         in.data = scratch.in.of<std::byte>(static_cast<std::size_t>(bucket) * in.row_bytes());
-        check(cudaMemcpy2DAsync(in.data, in.row_bytes(), task.in.data, task.in.row_bytes(), row, static_cast<std::size_t>(task.rows),
-                                cudaMemcpyDeviceToDevice, stream),
-              "copying a matmul's inputs");
-        product.in = in.data;
-        product.in_stride = in.stride;
+        out.stride = round_up(task.out_features, alignment / sizeof(float));
+        out.data = scratch.sums.of<std::byte>(static_cast<std::size_t>(bucket) * out.row_bytes());
+        copy_rows(in, task.in, task.in_features, task.rows, stream);
+        if (task.accumulate) copy_rows(out, task.out, task.out_features, task.rows, stream);
     }
-    product.out_stride = round_up(task.out_features, alignment / sizeof(float));
-    product.out = scratch.sums.of<float>(static_cast<std::size_t>(bucket * product.out_stride));
-    product.accumulate = false;
-    library_.multiply(product, algorithm, stream);
-    rest.sums = {product.out, Format::float32, product.out_stride};
-    rest.accumulate = task.accumulate;
-    run_add_sums(rest, stream);
+    library_.multiply({.shape = {task.weight.format, task.out_features, task.in_features},
+                       .rows = bucket,
+                       .out = static_cast<float*>(out.data),
+                       .out_stride = out.stride,
+                       .in = in.data,
+                       .in_stride = in.stride,
+                       .weight = task.weight.data,
+                       .weight_stride = task.weight.stride,
+                       .weight_scales = task.weight_scales,
+                       .accumulate = task.accumulate},
+                      algorithm, stream);
+    if (has_room && task.bias == nullptr) return;
+    run_add_sums({.out = task.out, .sums = has_room ? View{} : out, .bias = task.bias, .rows = task.rows, .columns = task.out_features},
+                 stream);
 }
 
 namespace {

@@ -1,9 +1,8 @@
 // cuBLASLt in the place of our own matmul, for the shapes that the table of this chip has rows for: pads the rows to a bucket, takes the
 // algorithm of the table, adds biases. Used by CudaBackend on the engine's thread.
 //
-// A row's bits are the same whether it was padded in place or in a copy: the library adds its sum to what is there as add_sums does (the
-// table's algorithms were tried for that), and the bias comes after both. Of fp8 it is not asked to, as a scale and what is added may share
-// one rounding.
+// A row's bits are the same whether it was padded in place or in a copy: what the sum is added to is copied with it, so that the library
+// always adds (the table's algorithms were tried for that), and the bias comes after both.
 #pragma once
 
 #include <functional>
@@ -20,7 +19,7 @@
 
 namespace lorry::kernels::cuda {
 
-// Memory that is multiplied in: rows that were padded, and sums to which something is added.
+// Memory that is multiplied in: rows that were padded, and their sums.
 struct MatmulScratch {
     Scratch in;
     Scratch sums;

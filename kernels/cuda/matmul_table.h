@@ -62,8 +62,6 @@ const MatmulRange& range_of(std::span<const MatmulRange> ranges, std::int64_t ro
 
 // Of which the features of a shape are multiples: a row then begins at 16 bytes.
 constexpr std::int64_t features_multiple(Format inputs) { return inputs == Format::fp8_rows ? 16 : 8; }
-// Whether the library may add the sums of such a shape to what is there.
-constexpr bool adds_sums(const MatmulShape& shape) { return shape.inputs != Format::fp8_rows; }
 // Why this version does not multiply fp8 with a scale for each row and output on this chip, for people; nullopt: it does.
 std::optional<std::string> fp8_obstacle(const MatmulChip& chip, std::size_t library);
 

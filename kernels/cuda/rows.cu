@@ -79,14 +79,12 @@ __global__ void add_sums(AddSumsTask task) {
     const int i = part_column();
     if (i >= task.columns) return;
     auto* const out = static_cast<float*>(task.out.data) + row * task.out.stride;
-    const bool has_sums = task.sums.data != nullptr;
-    Floats x = load_four<aligned>(has_sums ? static_cast<const float*>(task.sums.data) + row * task.sums.stride : out, i, task.columns);
-    const auto add = [&](const float* from) {
-        const Floats more = load_four<aligned>(from, i, task.columns);
-        for (int k = 0; k < row_four; ++k) x.at[k] += more.at[k];
-    };
-    if (has_sums && task.accumulate) add(out);
-    if (task.bias != nullptr) add(task.bias);
+    const auto* const sums = task.sums.data == nullptr ? out : static_cast<const float*>(task.sums.data) + row * task.sums.stride;
+    Floats x = load_four<aligned>(sums, i, task.columns);
+    if (task.bias != nullptr) {
+        const Floats bias = load_four<aligned>(task.bias, i, task.columns);
+        for (int k = 0; k < row_four; ++k) x.at[k] += bias.at[k];
+    }
     store_four<aligned>(out, i, task.columns, x);
 }
 

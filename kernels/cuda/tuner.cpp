@@ -165,27 +165,29 @@ private:
 
     // A hash of the probes' outputs.
     std::uint64_t try_bits(std::int64_t rows, const MatmulAlgorithm& algorithm, std::optional<MatmulRefusal>& refusal) {
-        arrange(rows, 1);
-        library_.multiply(task(rows, 0, false), algorithm, stream_.get());
-        const std::vector<float> elsewhere = read_probes();
-        arrange(rows, 2);
-        library_.multiply(task(rows, 0, false), algorithm, stream_.get());
-        const std::vector<float> outputs = read_probes();
+        const std::vector<float> elsewhere = outputs_of(rows, algorithm, 1);
+        const std::vector<float> outputs = outputs_of(rows, algorithm, 2);
         const std::size_t bytes = outputs.size() * sizeof(float);
         for (std::size_t i = 0; i < outputs.size() && !refusal; ++i) {
+            const float want = i < own_.size() ? own_[i] : 2.0F * own_[i - own_.size()];
             // The other way round, a NaN would pass.
-            const float off = std::abs(outputs[i] - own_[i]);
-            if (!(off <= tolerance_of(shape_.inputs) * std::max(1.0F, std::abs(own_[i])))) refusal = MatmulRefusal::value;
+            const float off = std::abs(outputs[i] - want);
+            if (!(off <= tolerance_of(shape_.inputs) * std::max(1.0F, std::abs(want)))) refusal = MatmulRefusal::value;
         }
         if (!refusal && std::memcmp(outputs.data(), elsewhere.data(), bytes) != 0) refusal = MatmulRefusal::place;
-        if (!adds_sums(shape_)) return XXH3_64bits(outputs.data(), bytes);
-        library_.multiply(task(rows, 0, true), algorithm, stream_.get());
-        library_.multiply(task(rows, 0, true), algorithm, stream_.get());
-        const std::vector<float> tripled = read_probes();
-        for (std::size_t i = 0; i < outputs.size() && !refusal; ++i) {
-            if (tripled[i] != outputs[i] + outputs[i] + outputs[i]) refusal = MatmulRefusal::sum;
-        }
         return XXH3_64bits(outputs.data(), bytes);
+    }
+
+    // Of the probes among rows in an order of this seed; behind them, what becomes of them when the same is added to them.
+    std::vector<float> outputs_of(std::int64_t rows, const MatmulAlgorithm& algorithm, std::uint64_t seed) {
+        arrange(rows, seed);
+        std::vector<float> outputs;
+        for (const bool accumulate : {false, true}) {
+            library_.multiply(task(rows, 0, accumulate), algorithm, stream_.get());
+            const std::vector<float> probed = read_probes();
+            outputs.insert(outputs.end(), probed.begin(), probed.end());
+        }
+        return outputs;
     }
 
     // The first `rows` rows of the pool in an order of this seed as inputs; the probes are the pool's first rows.

@@ -2,8 +2,8 @@
 // own.
 //
 // A candidate is refused unless each of 16 rows gets the same bits in all buckets of rows that it takes and at any place among any
-// neighbours, it adds its sum to an output as add_sums does (if it may be asked to), and it agrees with our own kernel. Candidates with the
-// same bits may share a shape's buckets; of those that serve all buckets together, the fastest win.
+// neighbours, alone and added to what is there, and it agrees with our own kernel. Candidates with the same bits may share a shape's
+// buckets; of those that serve all buckets together, the fastest win.
 #pragma once
 
 #include <cstdint>

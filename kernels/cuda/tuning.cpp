@@ -18,7 +18,6 @@ const char* reason_of(MatmulRefusal refusal) {
     switch (refusal) {
         case MatmulRefusal::place: return "its bits depend on a row's place or neighbours";
         case MatmulRefusal::rows: return "its bits depend on the number of rows";
-        case MatmulRefusal::sum: return "it does not add a finished sum to what is there";
         case MatmulRefusal::value: return "it disagrees with our own kernel";
     }
     return "";

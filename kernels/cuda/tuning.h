@@ -15,7 +15,7 @@
 namespace lorry::kernels::cuda {
 
 // Why a candidate may not serve.
-enum class MatmulRefusal : std::uint8_t { place, rows, sum, value };
+enum class MatmulRefusal : std::uint8_t { place, rows, value };
 const char* reason_of(MatmulRefusal refusal);  // "its bits depend on a row's place"
 
 struct MatmulCandidate {

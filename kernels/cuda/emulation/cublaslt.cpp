@@ -67,7 +67,7 @@ std::size_t workspace_bytes_of(Kind kind, const lt::LtLayout& out) {
 }
 
 double microseconds_of(Kind kind, std::uint64_t rows) {
-    if (kind == Kind::halves) return 9.0;
+    if (kind == Kind::halves || kind == Kind::starts_from_out) return 9.0;
     if (kind == Kind::plain) return 5.0;
     if (kind == Kind::for_many_rows) return rows < many_rows ? 8.0 : 3.0;
     return 2.0;

@@ -15,12 +15,12 @@ constexpr std::size_t cublaslt_version = 130100;
 enum class CublasLtAlgorithm : std::uint64_t {
     split_by_rows = 1,  // cuts the sum into more parts the fewer rows there are
     backwards_at_odds,  // adds from the end in odd rows
-    starts_from_out,    // begins the sum with what it accumulates to
     rounded,            // keeps its sum in bfloat16
     for_few_rows,       // the order of `plain`; takes up to 64 rows
     plain,              // one chain over all input features
     for_many_rows,      // the order of `plain`; slow below 128 rows
     halves,             // two chains, added at the end, whatever the rows
+    starts_from_out,    // begins the sum with what it accumulates to
     in_place,           // counts who comes first: proposed only to those that do not rule it out
 };
 MatmulAlgorithm words_of(CublasLtAlgorithm algorithm);
