@@ -89,8 +89,8 @@ struct RowScratch {
     std::uint32_t largest[row_threads_max / warp_size];
 };
 
-// Called by all threads of a block: of the row's four x at column i, change(i, x) is stored; of fp8 it is computed twice. Nothing is stored
-// before all threads have made their `fours`.
+// Called by all threads of a block: of the row's four x at column i, change(i, x) is stored. Of fp8 it is computed twice, and nothing is
+// stored before all threads have made their `fours`.
 template <bool aligned, class T, class Fours, class Change>
 __device__ void store_row(T* row, int columns, const Fours& fours, RowScratch& scratch, const Change& change) {
     if constexpr (std::is_same_v<T, Fp8>) {

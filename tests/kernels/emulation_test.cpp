@@ -3,14 +3,17 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdlib>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/kernels.h"
 #include "kernels/cuda/memory.h"
 
 namespace lorry::kernels::cuda {
@@ -207,6 +210,34 @@ TEST(Emulation, ABlocksSumIsThatOfAllItsWarpsInEachThread) {
         launch(sum_of_block, {.blocks = {}, .threads = warps * warp_size, .shared_bytes = sizeof(Neighbours), .stream = nullptr},
                out.data());
         EXPECT_EQ(out, std::vector<int>(out.size(), warp_size * ((1 << warps) - 1)));
+    }
+}
+
+// Pins: codes are stored where others still read, up to the widest row that is taken, whether its fours stand at multiples of 16 or not.
+TEST(Emulation, RowsBecomeFp8InTheirOwnPlaceHoweverWideTheyAre) {
+    for (const std::int64_t columns : {4, 35, 600, 16'404, 65'532}) {
+        for (const std::int64_t padding : {1, 4}) {
+            const std::int64_t stride = columns + padding;
+            std::vector<float> rows(static_cast<std::size_t>(2 * stride));
+            for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = std::sin(static_cast<float>(i));
+            const std::vector<float> before = rows;
+            run_quantize({.rows = {rows.data(), Format::fp8_rows, stride * std::int64_t{sizeof(float)}},
+                          .row_count = 2,
+                          .columns = static_cast<int>(columns)},
+                         nullptr);
+            for (std::int64_t row = 0; row < 2; ++row) {
+                const std::span wide(before.data() + row * stride, static_cast<std::size_t>(columns));
+                std::uint32_t largest = 0;
+                for (const float x : wide) largest = std::max(largest, magnitude_bits(x));
+                const float scale = fp8_scale(largest);
+                const auto* const codes = reinterpret_cast<const Fp8*>(rows.data() + row * stride);
+                EXPECT_EQ(*scale_of(codes, columns), scale);
+                const auto wrong = [&](std::size_t i) { return codes[i].bits != fp8_of(wide[i] * (1.0F / scale)).bits; };
+                std::vector<std::size_t> all(wide.size());
+                std::iota(all.begin(), all.end(), std::size_t{0});
+                EXPECT_EQ(std::ranges::count_if(all, wrong), 0) << columns << " columns";
+            }
+        }
     }
 }
 
