@@ -10,21 +10,18 @@
 namespace lorry::kernels::cuda {
 
 const CudaBackend::PlannedAttention& CudaBackend::planned_attention(const AttentionArgs& args, int padded_head_dim) {
-    const std::int64_t group = args.heads / args.kv_heads;
-    const auto is_it = [&](const PlannedAttention& planned) {
-        return planned.group == group && planned.kv_heads == args.kv_heads && planned.padded_head_dim == padded_head_dim &&
-               planned.window == args.window;
-    };
+    const AttentionHeads heads{.group = args.heads / args.kv_heads, .kv_heads = args.kv_heads, .padded_head_dim = padded_head_dim};
+    const auto is_it = [&](const PlannedAttention& planned) { return planned.heads == heads && planned.window == args.window; };
     auto planned = std::ranges::find_if(planned_, is_it);
     if (planned == planned_.end()) {
-        planned_.push_back({.group = group, .kv_heads = args.kv_heads, .padded_head_dim = padded_head_dim, .window = args.window});
+        planned_.push_back({.heads = heads, .window = args.window});
         planned = std::prev(planned_.end());
     }
     if (std::exchange(planned->step, steps_begun_) == steps_begun_) return *planned;
     const AttentionPlan& plan = planned->plan;
     Tables& tables = step().tables;
-    plan_attention(args.step.sequences, group, args.window, planned->plan);
-    const std::size_t bytes = attention_workspace_bytes(plan, args.kv_heads, padded_head_dim);
+    plan_attention(args.step.sequences, heads, args.window, planned->plan);
+    const std::size_t bytes = attention_workspace_bytes(plan.slots, heads);
     const AttentionWork work{.blocks = step().blocks,
                              .narrow = tables.put(plan.narrow),
                              .wide = tables.put(plan.wide),
@@ -37,7 +34,7 @@ const CudaBackend::PlannedAttention& CudaBackend::planned_attention(const Attent
     if (has_works() && index < attention_works_most) {
         step().attention_works.host[index] = work;
         planned->work = step().attention_works.device + index;
-        planned->size = attention_size(step_rows(), group, args.kv_heads, processors_);
+        planned->size = attention_size(step_rows(), heads, processors_);
     } else {
         planned->work = tables.put_one(work);
         planned->size = {work.narrow_count, work.wide_count, work.merge_count};

@@ -1,6 +1,9 @@
 // Causal attention over the paged cache, one arithmetic for prefill, chunks and decoding. A context is cut into spans of kv_span tokens at
-// fixed places; the softmax of a span is a sum of its own, and sums are merged in order of spans, whether one block walked them or many.
-// So a row's result depends on its context alone. The method is FlashAttention's (Dao 2023) with split keys.
+// fixed places; the softmax of a span is a sum of its own, and sums are merged in order of spans. So a row's result depends on its context
+// alone. The method is FlashAttention's (Dao 2023) with split keys.
+//
+// Few rows (narrow): each span is a block's, whose sums go through memory to the kernel that merges them. Many (wide): one block walks all
+// spans, merges them in registers as it goes, and writes results.
 //
 // bfloat16: tensor cores, 16 packed rows per warp (shapes.h); of heads wider than 128, two warps share the rows: each computes the scores
 // of its half of the dimensions, they exchange and add them, and each adds up its half of the values. fp8: the same products, of elements
@@ -8,87 +11,11 @@
 // float32: one warp per row.
 #include <type_traits>
 
-#include "kernels/cuda/device.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/attention.h"
 
 namespace lorry::kernels::cuda {
 
 namespace {
-
-constexpr int page = static_cast<int>(kv_block_size);
-constexpr int span_pages = static_cast<int>(kv_span) / page;
-constexpr int head_dim_max = 256;
-constexpr float nothing = -INFINITY;
-constexpr float log2_e = 1.44269504088896341F;
-
-// The largest score of a sum, in units of log 2, and the sum of its weights 2^(score - largest).
-struct Softmax {
-    float largest = nothing;
-    float sum = 0.0F;
-};
-// By what each side's sums are multiplied when they are added. Nothing plus nothing is nothing.
-struct Factors {
-    float largest;
-    float first;
-    float second;
-};
-__device__ Factors factors(float first, float second) {
-    const float largest = larger(first, second);
-    return {largest, first == nothing ? 0.0F : exp2f(first - largest), second == nothing ? 0.0F : exp2f(second - largest)};
-}
-
-// The pieces of a launch; a block takes every grid().x-th.
-struct Pieces {
-    const AttentionPiece* first;
-    int count;
-};
-__device__ Pieces pieces_of(const AttentionTask& task, bool wide) {
-    return wide ? Pieces{task.work->wide, task.work->wide_count} : Pieces{task.work->narrow, task.work->narrow_count};
-}
-
-// What the rows of a piece see of the context.
-struct Sight {
-    int group;       // query heads per kv head
-    int page_begin;  // pages that any row of the piece sees
-    int page_end;
-    int token_end;  // tokens that were written
-};
-__device__ int position_of(const AttentionPiece& piece, int group, int packed) { return piece.position + packed / group; }
-__device__ Sight sight_of(const AttentionTask& task, const AttentionPiece& piece) {
-    const int group = task.heads / task.cache.kv_heads;
-    const int first = position_of(piece, group, piece.packed_begin);
-    const int last = position_of(piece, group, piece.packed_begin + piece.packed_count - 1);
-    const int first_seen = first - task.window + 1 > 0 ? first - task.window + 1 : 0;
-    const int begin = piece.span_begin * span_pages;
-    const int end = piece.span_end * span_pages;
-    return {group, first_seen / page > begin ? first_seen / page : begin, last / page + 1 < end ? last / page + 1 : end, last + 1};
-}
-__device__ bool is_seen(int token, int position, int window) { return token <= position && token > position - window; }
-
-// Keys of one page and kv head, and how far behind them its values stand.
-template <class T>
-__device__ const T* keys_of(const AttentionTask& task, const AttentionPiece& piece, int page_index, int kv_head) {
-    const std::int64_t block_index = task.work->blocks[piece.blocks_begin + page_index];
-    return reinterpret_cast<const T*>(task.cache.data + (block_index * 2 * task.cache.kv_heads + kv_head) * task.cache.head_bytes);
-}
-template <class T>
-__device__ std::int64_t values_after_keys(const AttentionTask& task) {
-    return task.cache.kv_heads * task.cache.head_bytes / static_cast<std::int64_t>(sizeof(T));
-}
-__device__ const float* scales_of(const AttentionTask& task, const Fp8* head) {
-    return reinterpret_cast<const float*>(head + kv_scales_offset(task.cache.padded_head_dim));
-}
-
-__device__ const float* query_of(const AttentionTask& task, const AttentionPiece& piece, int group, int packed, int kv_head) {
-    const std::int64_t row = piece.row_begin + packed / group;
-    const int head = kv_head * group + packed % group;
-    return static_cast<const float*>(task.qkv.data) + row * task.qkv.stride + static_cast<std::int64_t>(head) * task.head_dim;
-}
-
-// The partial result of a slot: [padded_head_dim] weighted values, largest score, sum of weights.
-__device__ float* partial_of(const AttentionTask& task, std::int64_t slot, int kv_head) {
-    return task.work->workspace + (slot * task.cache.kv_heads + kv_head) * (task.cache.padded_head_dim + 2);
-}
 
 // How many warps share 16 rows, and the dimensions of each.
 template <int head_dim>
@@ -104,28 +31,36 @@ constexpr int stride_of = (head_dim / chunk<T> | 1) * chunk<T>;
 template <class T>
 constexpr bool has_scales = std::is_same_v<T, Fp8>;
 
-template <class T, int head_dim>
-struct Page {
-    alignas(16) T keys[page][std::size_t{stride_of<T, head_dim>}];
-    alignas(16) T values[page][std::size_t{stride_of<T, head_dim>}];
-    alignas(16) float key_scales[has_scales<T> ? page : 1];
-    alignas(16) float value_scales[has_scales<T> ? page : 1];
+// Of the page whose scores are weighed, and of the one whose keys are being loaded.
+template <class T>
+struct PageScales {
+    __device__ float key_scale(int, int) const { return 1.0F; }
+    __device__ float value_scale(int, int, int) const { return 1.0F; }
+};
+template <>
+struct PageScales<Fp8> {
+    alignas(16) float keys[2][page];
+    alignas(16) float values[page];
 
-    __device__ float key_scale(int token) const { return has_scales<T> ? key_scales[token] : 1.0F; }
+    __device__ float key_scale(int index, int token) const { return keys[index % 2][token]; }
     // What was never written may be anything, and nothing times anything may be NaN.
-    __device__ float value_scale(int token, int written) const {
-        return !has_scales<T> ? 1.0F : token < written ? value_scales[token] : 0.0F;
-    }
+    __device__ float value_scale(int begin, int token, int written) const { return token < written - begin ? values[begin + token] : 0.0F; }
+};
+
+// What a warp computed of its rows' scores, for the one that has the other half of the dimensions. It takes the place of the keys.
+template <class T, int head_dim, int warps>
+union KeysOrScores {
+    alignas(16) T keys[page][std::size_t{stride_of<T, head_dim>}];
+    float scores[std::size_t{halves_of<head_dim> == 1 ? 1 : warps}][std::size_t{halves_of<head_dim> == 1 ? 1 : page / 2}][warp_size];
 };
 
 template <class T, int head_dim, int warps>
-struct Shared {
-    static constexpr int stages = head_dim * sizeof(T) <= 256 ? 2 : 1;
-    static constexpr std::size_t rows = std::size_t{warps / halves_of<head_dim>} * 16;
-    alignas(16) Bfloat16 queries[rows][std::size_t{stride_of<Bfloat16, head_dim>}];
-    Page<T, head_dim> pages[std::size_t{stages}];
-    // What a warp computed of its rows' scores, for the one that has the other half.
-    float scores[std::size_t{halves_of<head_dim> == 1 ? 1 : warps}][std::size_t{halves_of<head_dim> == 1 ? 1 : page / 2}][warp_size];
+struct Shared : PageScales<T> {
+    static constexpr bool is_wide = warps > halves_of<head_dim>;
+    static constexpr int rows = warps / halves_of<head_dim> * 16;
+    alignas(16) Bfloat16 queries[std::size_t{rows}][std::size_t{stride_of<Bfloat16, head_dim>}];
+    KeysOrScores<T, head_dim, warps> either;
+    alignas(16) T page_values[page][std::size_t{stride_of<T, head_dim>}];
 };
 
 // The running warp's share of its block.
@@ -138,26 +73,33 @@ __device__ int dim_begin_of_warp() {
     return warp() % halves_of<head_dim> * dims_of<head_dim>;
 }
 
-template <class T, int head_dim>
-__device__ void load_page(const AttentionTask& task, const AttentionPiece& piece, const Sight& sight, int page_index, int kv_head,
-                          Page<T, head_dim>& to) {
+template <int head_dim>
+__device__ WarpRows rows_of_warp(const AttentionPiece& piece, int group) {
+    const int begin = row_begin_of_warp<head_dim>();
+    if (begin >= piece.packed_count) return {0, -1, {-1, -1}};
+    const int last = begin + 15 < piece.packed_count ? begin + 15 : piece.packed_count - 1;
+    WarpRows rows{position_of(piece, group, piece.packed_begin + begin), position_of(piece, group, piece.packed_begin + last), {-1, -1}};
+    for (int half = 0; half < 2; ++half) {
+        const int row = begin + half * 8 + lane() / 4;
+        if (row < piece.packed_count) rows.own[half] = position_of(piece, group, piece.packed_begin + row);
+    }
+    return rows;
+}
+
+// Keys or values of a page, of which `written` tokens were; the others become zeros.
+template <int threads, int head_dim, class T, std::size_t stride>
+__device__ void load_tokens(T (&to)[page][stride], const T* from, int written) {
     constexpr int chunks = head_dim / chunk<T>;
-    const T* const keys = keys_of<T>(task, piece, page_index, kv_head);
-    const T* const values = keys + values_after_keys<T>(task);
-    const int written = sight.token_end - page_index * page;
-    for (int i = thread_in_block(); i < page * chunks; i += block_threads()) {
+#pragma unroll 4
+    for (int i = thread_in_block(); i < page * chunks; i += threads) {
         const int token = i / chunks;
         const int d = i % chunks * chunk<T>;
-        copy_async(&to.keys[token][d], keys + token * head_dim + d, token < written);
-        copy_async(&to.values[token][d], values + token * head_dim + d, token < written);
+        copy_async(&to[token][d], from + token * head_dim + d, token < written);
     }
-    if constexpr (has_scales<T>) {
-        for (int token = thread_in_block() * 4; token < page; token += block_threads() * 4) {
-            copy_async(&to.key_scales[token], scales_of(task, keys) + token, token < written);
-            copy_async(&to.value_scales[token], scales_of(task, values) + token, token < written);
-        }
-    }
-    copy_async_commit();
+}
+__device__ inline void load_scales(float (&to)[page], const float* from, int written) {
+    const int token = thread_in_block() * 4;
+    if (token < page) copy_async(&to[token], from + token, token < written);
 }
 
 // Which dimension stands at a place of the tensor cores' operands and sums: of 16 that are widened from fp8, even ones before odd ones.
@@ -204,10 +146,54 @@ __device__ void load_values(std::uint32_t (&b)[2][2][2], const Fp8 (&values)[pag
     for (int i = 0; i < 4; ++i) widen(r[i], b[i / 2][0][i % 2], b[i / 2][1][i % 2]);
 }
 
-// The sums of a warp's 16 rows over the current span, of its dimensions. A lane holds, of rows lane / 4 and that + 8, two neighbours of
-// every eight columns.
+// The scores of a warp's 16 rows and a page, before they become weights and after. A lane holds, of rows lane / 4 and that + 8, two
+// neighbours of every eight tokens.
+using Scores = float[page / 8][4];
+// Tokens of the page: scores[n][i] is of token_of(n, i) + the lane's first. What a lane compares tokens with is reduced by that, once.
+__device__ constexpr int token_of(int n, int i) { return n * 8 + i % 2; }
+__device__ int token_begin_of_lane() { return lane() % 4 * 2; }
+
+// queries · keys, over the warp's dimensions.
+template <class T, int head_dim, int warps>
+__device__ void multiply_keys(const Shared<T, head_dim, warps>& shared, Scores& scores) {
+    const int row_begin = row_begin_of_warp<head_dim>();
+    const int dim_begin = dim_begin_of_warp<head_dim>();
+    for (auto& part : scores) {
+        for (float& x : part) x = 0.0F;
+    }
+#pragma unroll
+    for (int k = 0; k < dims_of<head_dim>; k += 16) {
+        std::uint32_t a[4];
+        load_matrices(a, &shared.queries[row_begin + lane() % 16][dim_begin + k + lane() / 16 * 8]);
+#pragma unroll
+        for (int n = 0; n < page / 8; n += 4) {
+            std::uint32_t b[4][2];
+            load_keys(b, shared.either.keys, n * 8, dim_begin + k);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) multiply_add(scores[n + i], a, b[i]);
+        }
+    }
+}
+
+// Adds what the warp of the other dimensions has. All threads of the block come here; the keys are gone.
+template <class T, int head_dim, int warps>
+__device__ void add_other_half(Shared<T, head_dim, warps>& shared, bool is_seen, Scores& scores) {
+    barrier();
+    if (is_seen) {
+#pragma unroll
+        for (int i = 0; i < page / 2; ++i) shared.either.scores[warp()][i][lane()] = scores[i / 4][i % 4];
+    }
+    barrier();
+    if (is_seen) {
+#pragma unroll
+        for (int i = 0; i < page / 2; ++i) scores[i / 4][i % 4] += shared.either.scores[warp() ^ 1][i][lane()];
+    }
+}
+
+// The sums of a warp's 16 rows, of its dimensions, laid out as the scores. `rows` are those of the lane's two: of all their tokens, or of
+// the current span the lane's own.
 template <int dims>
-struct SpanSums {
+struct Sums {
     float values[std::size_t{dims} / 8][4];
     Softmax rows[2];
 
@@ -219,171 +205,210 @@ struct SpanSums {
     }
 };
 
-// scores = 2-based scaled queries · keys of one page; then sums over the page.
-template <class T, int head_dim, int warps>
-__device__ void add_page(Shared<T, head_dim, warps>& shared, const Page<T, head_dim>& from, int page_begin, const Sight& sight,
-                         const int (&positions)[2], int window, float scale, SpanSums<dims_of<head_dim>>& sums) {
-    constexpr int dims = dims_of<head_dim>;
-    const int row_begin = row_begin_of_warp<head_dim>();
-    const int dim_begin = dim_begin_of_warp<head_dim>();
-    float scores[page / 8][4] = {};
+// Makes scores weights, and the span's sums such that the page's can be added.
+template <class T, int dims>
+__device__ void weigh(Scores& scores, const PageScales<T>& scales, int index, const WarpRows& rows, int window, float scale,
+                      Sums<dims>& span) {
 #pragma unroll
-    for (int k = 0; k < dims; k += 16) {
-        std::uint32_t a[4];
-        load_matrices(a, &shared.queries[row_begin + lane() % 16][dim_begin + k + lane() / 16 * 8]);
+    for (int n = 0; n < page / 8; ++n) {
 #pragma unroll
-        for (int n = 0; n < page / 8; n += 4) {
-            std::uint32_t b[4][2];
-            load_keys(b, from.keys, n * 8, dim_begin + k);
+        for (int i = 0; i < 4; ++i) scores[n][i] = scores[n][i] * scales.key_scale(index, token_begin_of_lane() + token_of(n, i)) * scale;
+    }
+    if (!rows.see_all_of(index * page, window)) {
 #pragma unroll
-            for (int i = 0; i < 4; ++i) multiply_add(scores[n + i], a, b[i]);
+        for (int i = 0; i < 4; ++i) {
+            const int position = rows.own[i / 2] - index * page - token_begin_of_lane();
+#pragma unroll
+            for (int n = 0; n < page / 8; ++n) {
+                if (!is_seen(token_of(n, i), position, window)) scores[n][i] = nothing;
+            }
         }
     }
-
-    if constexpr (halves_of<head_dim> == 2) {
-#pragma unroll
-        for (int i = 0; i < page / 2; ++i) shared.scores[warp()][i][lane()] = scores[i / 4][i % 4];
-        barrier();
-#pragma unroll
-        for (int i = 0; i < page / 2; ++i) scores[i / 4][i % 4] += shared.scores[warp() ^ 1][i][lane()];
-    }
-
     float largest[2] = {nothing, nothing};
 #pragma unroll
     for (int n = 0; n < page / 8; ++n) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const int token = n * 8 + lane() % 4 * 2 + i % 2;
-            scores[n][i] = is_seen(page_begin + token, positions[i / 2], window) ? scores[n][i] * from.key_scale(token) * scale : nothing;
-            largest[i / 2] = larger(largest[i / 2], scores[n][i]);
-        }
+        for (int i = 0; i < 4; ++i) largest[i / 2] = larger(largest[i / 2], scores[n][i]);
     }
     float kept[2];
+    float shift[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         // The four lanes of a row.
         largest[half] = larger(largest[half], shuffle_xor(largest[half], 1));
         largest[half] = larger(largest[half], shuffle_xor(largest[half], 2));
-        const Factors f = factors(sums.rows[half].largest, largest[half]);
+        const Factors f = factors(span.rows[half].largest, largest[half]);
         kept[half] = f.first;
-        sums.rows[half].largest = f.largest;
-        sums.rows[half].sum *= f.first;
+        shift[half] = f.largest == nothing ? 0.0F : f.largest;
+        span.rows[half] = {f.largest, span.rows[half].sum * f.first};
     }
 #pragma unroll
     for (int n = 0; n < page / 8; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            Softmax& row = sums.rows[i / 2];
-            const float weight = row.largest == nothing ? 0.0F : exp2f(scores[n][i] - row.largest);
-            row.sum += weight;
-            scores[n][i] = weight * from.value_scale(n * 8 + lane() % 4 * 2 + i % 2, sight.token_end - page_begin);
+            scores[n][i] = exp2f(scores[n][i] - shift[i / 2]);
+            span.rows[i / 2].sum += scores[n][i];
         }
     }
 #pragma unroll
     for (int n = 0; n < dims / 8; ++n) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) sums.values[n][i] *= kept[i / 2];
+        for (int i = 0; i < 4; ++i) span.values[n][i] *= kept[i / 2];
+    }
+}
+
+// weights · values, over the warp's dimensions.
+template <class T, int head_dim, int warps>
+__device__ void add_values(const Shared<T, head_dim, warps>& shared, Scores& weights, int written, Sums<dims_of<head_dim>>& span) {
+    const int dim_begin = dim_begin_of_warp<head_dim>();
+#pragma unroll
+    for (int n = 0; n < page / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) weights[n][i] *= shared.value_scale(token_begin_of_lane(), token_of(n, i), written);
     }
 #pragma unroll
     for (int k = 0; k < page / 8; k += 4) {
         std::uint32_t a[2][4];
 #pragma unroll
-        for (int i = 0; i < 8; ++i) a[i / 4][i % 4] = pack(scores[k + i / 2][i % 2 * 2], scores[k + i / 2][i % 2 * 2 + 1]);
+        for (int i = 0; i < 8; ++i) a[i / 4][i % 4] = pack(weights[k + i / 2][i % 2 * 2], weights[k + i / 2][i % 2 * 2 + 1]);
 #pragma unroll
-        for (int n = 0; n < dims / 8; n += 2) {
+        for (int n = 0; n < dims_of<head_dim> / 8; n += 2) {
             std::uint32_t b[2][2][2];
-            load_values(b, from.values, k * 8, dim_begin + n * 8);
+            load_values(b, shared.page_values, k * 8, dim_begin + n * 8);
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
 #pragma unroll
-                for (int i = 0; i < 2; ++i) multiply_add(sums.values[n + i], a[half], b[half][i]);
+                for (int i = 0; i < 2; ++i) multiply_add(span.values[n + i], a[half], b[half][i]);
             }
         }
     }
 }
 
-// Adds a finished span to the rows' partial results; `before` are their sums so far.
-template <class T, int head_dim>
-__device__ void end_span(const AttentionTask& task, const AttentionPiece& piece, int kv_head, SpanSums<dims_of<head_dim>>& sums,
-                         Softmax (&before)[2]) {
+// The rows' sums of weights are then those of all lanes.
+template <int dims>
+__device__ void end_span(Sums<dims>& span) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        float sum = sums.rows[half].sum;
-        sum += shuffle_xor(sum, 1);
-        sum += shuffle_xor(sum, 2);
-        const int packed = row_begin_of_warp<head_dim>() + half * 8 + lane() / 4;
-        const Factors f = factors(before[half].largest, sums.rows[half].largest);
-        if (packed < piece.packed_count) {
-            float* const partial = partial_of(task, piece.slot + packed, kv_head) + dim_begin_of_warp<head_dim>();
-#pragma unroll
-            for (int n = 0; n < dims_of<head_dim> / 8; ++n) {
-#pragma unroll
-                for (int i = 0; i < 2; ++i) {
-                    float& to = partial[dim_at<T>(n * 8 + lane() % 4 * 2 + i)];
-                    const float old = f.first == 0.0F ? 0.0F : to;  // the first span finds anything there
-                    to = old * f.first + sums.values[n][half * 2 + i] * f.second;
-                }
-            }
-        }
-        before[half] = {f.largest, before[half].sum * f.first + sum * f.second};
+        span.rows[half].sum += shuffle_xor(span.rows[half].sum, 1);
+        span.rows[half].sum += shuffle_xor(span.rows[half].sum, 2);
     }
-    sums.clear();
 }
 
+// As merge_piece does.
+template <int dims>
+__device__ void add_span(const Sums<dims>& span, Sums<dims>& total) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const Factors f = factors(total.rows[half].largest, span.rows[half].largest);
+#pragma unroll
+        for (int n = 0; n < dims / 8; ++n) {
+#pragma unroll
+            for (int i = 2 * half; i < 2 * half + 2; ++i) total.values[n][i] = total.values[n][i] * f.first + span.values[n][i] * f.second;
+        }
+        total.rows[half] = {f.largest, total.rows[half].sum * f.first + span.rows[half].sum * f.second};
+    }
+}
+
+// write(packed row of the piece, half, dimension, sum of its weighted values), for what the lane has of the piece's rows.
+template <class T, int head_dim, class Write>
+__device__ void write_sums(const AttentionPiece& piece, const Sums<dims_of<head_dim>>& sums, const Write& write) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int row = row_begin_of_warp<head_dim>() + half * 8 + lane() / 4;
+        if (row >= piece.packed_count) continue;
+#pragma unroll
+        for (int n = 0; n < dims_of<head_dim> / 8; ++n) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                write(row, half, dim_begin_of_warp<head_dim>() + dim_at<T>(n * 8 + lane() % 4 * 2 + i), sums.values[n][half * 2 + i]);
+            }
+        }
+    }
+}
+
+// Keys are loaded while the page before is weighed and its values are added up, values while the scores are computed: of each there is one
+// page in shared memory.
 template <class T, int head_dim, int warps>
 __device__ void attend_piece(const AttentionTask& task, const AttentionPiece& piece, Shared<T, head_dim, warps>& shared) {
-    constexpr int stages = Shared<T, head_dim, warps>::stages;
+    constexpr int threads = warps * warp_size;
+    constexpr int dims = dims_of<head_dim>;
     const int kv_head = block().y;
     const Sight sight = sight_of(task, piece);
+    const auto load_page_keys = [&](const T* keys, int index) {
+        load_tokens<threads, head_dim>(shared.either.keys, keys, sight.token_end - index * page);
+        if constexpr (has_scales<T>) load_scales(shared.keys[index % 2], scales_of(task, keys), sight.token_end - index * page);
+        copy_async_commit();
+    };
+    const auto load_page_values = [&](const T* values, int index) {
+        load_tokens<threads, head_dim>(shared.page_values, values, sight.token_end - index * page);
+        if constexpr (has_scales<T>) load_scales(shared.values, scales_of(task, values), sight.token_end - index * page);
+        copy_async_commit();
+    };
 
-    load_page(task, piece, sight, sight.page_begin, kv_head, shared.pages[sight.page_begin % stages]);
-    constexpr int rows = static_cast<int>(Shared<T, head_dim, warps>::rows);
-    for (int i = thread_in_block(); i < rows * head_dim; i += warps * warp_size) {
+    const T* keys = keys_of<T>(task, piece, sight.page_begin, kv_head);
+    load_page_keys(keys, sight.page_begin);
+    for (int i = thread_in_block(); i < Shared<T, head_dim, warps>::rows * head_dim; i += threads) {
         const int row = i / head_dim;
         const int d = dim_at<T>(i % head_dim);
         const bool exists = row < piece.packed_count && d < task.head_dim;
         shared.queries[row][i % head_dim] =
             exists ? to_bfloat16(query_of(task, piece, sight.group, piece.packed_begin + row, kv_head)[d]) : Bfloat16{};
     }
-    int positions[2];
-    for (int half = 0; half < 2; ++half) {
-        const int packed = row_begin_of_warp<head_dim>() + half * 8 + lane() / 4;
-        positions[half] = packed < piece.packed_count ? position_of(piece, sight.group, piece.packed_begin + packed) : -1;
-    }
-
-    SpanSums<dims_of<head_dim>> sums;
-    sums.clear();
-    Softmax before[2];
+    const WarpRows rows = rows_of_warp<head_dim>(piece, sight.group);
+    Sums<dims> span;
+    span.clear();
+    Sums<dims> total;
+    total.clear();
     for (int index = sight.page_begin; index < sight.page_end; ++index) {
         const bool another = index + 1 < sight.page_end;
-        if (stages == 2 && another) {
-            load_page(task, piece, sight, index + 1, kv_head, shared.pages[(index + 1) % stages]);
-            copy_async_wait<1>();
-        } else {
-            copy_async_wait<0>();
+        const bool is_seen = rows.see_any_of(index * page, task.window);
+        copy_async_wait<0>();
+        barrier();  // the keys are there, and the values before them are no longer read
+        load_page_values(keys + values_after_keys<T>(task), index);
+        if (another) keys = keys_of<T>(task, piece, index + 1, kv_head);
+        Scores scores;
+        if (is_seen) multiply_keys(shared, scores);
+        if constexpr (halves_of<head_dim> == 2) add_other_half(shared, is_seen, scores);
+        copy_async_wait<0>();
+        barrier();  // the values are there, and the keys are no longer read
+        if (another) load_page_keys(keys, index + 1);
+        if (is_seen) {
+            weigh<T>(scores, shared, index, rows, task.window, task.scale * log2_e, span);
+            add_values(shared, scores, sight.token_end - index * page, span);
         }
-        barrier();
-        add_page(shared, shared.pages[index % stages], index * page, sight, positions, task.window, task.scale * log2_e, sums);
-        barrier();  // the next page's loads overwrite what was read here
-        if (stages == 1 && another) load_page(task, piece, sight, index + 1, kv_head, shared.pages[0]);
-        if ((index + 1) % span_pages == 0 || !another) end_span<T, head_dim>(task, piece, kv_head, sums, before);
+        if (Shared<T, head_dim, warps>::is_wide && ((index + 1) % span_pages == 0 || !another)) {
+            end_span(span);
+            add_span(span, total);
+            span.clear();
+        }
     }
-    for (int half = 0; half < 2; ++half) {
-        const int packed = row_begin_of_warp<head_dim>() + half * 8 + lane() / 4;
-        if (packed >= piece.packed_count || lane() % 4 != 0 || dim_begin_of_warp<head_dim>() != 0) continue;
-        float* const partial = partial_of(task, piece.slot + packed, kv_head);
-        partial[head_dim] = before[half].largest;
-        partial[head_dim + 1] = before[half].sum;
+    if constexpr (Shared<T, head_dim, warps>::is_wide) {
+        const float inverses[2] = {total.rows[0].inverse(), total.rows[1].inverse()};
+        write_sums<T, head_dim>(piece, total, [&](int row, int half, int d, float sum) {
+            if (d >= task.head_dim) return;
+            const std::int64_t place = result_of(task, piece.row_begin, sight.group, piece.packed_begin + row, kv_head);
+            store_result(task.out, place + d, sum * inverses[half]);
+        });
+    } else {
+        end_span(span);
+        write_sums<T, head_dim>(piece, span, [&](int row, int half, int d, float sum) {
+            float* const partial = partial_of(task, piece.slot + row, kv_head);
+            partial[d] = sum;
+            if (d != 0) return;
+            partial[head_dim] = span.rows[half].largest;
+            partial[head_dim + 1] = span.rows[half].sum;
+        });
     }
 }
 
 template <class T, int head_dim, int warps>
-__global__ void __launch_bounds__(warps* warp_size) attend_tiles(AttentionTask task, bool wide) {
-    const Pieces pieces = pieces_of(task, wide);
-    // The barrier behind a piece's last page keeps the next one from overwriting what is yet to be read.
+__global__ void __launch_bounds__(warps* warp_size) attend_tiles(AttentionTask task) {
+    using Memory = Shared<T, head_dim, warps>;
+    const Pieces pieces = pieces_of(task, Memory::is_wide);
     for (int i = block().x; i < pieces.count; i += grid().x) {
         const AttentionPiece piece = pieces.first[i];
-        attend_piece(task, piece, shared_memory<Shared<T, head_dim, warps>>());
+        attend_piece(task, piece, shared_memory<Memory>());
+        barrier();  // the next piece's loads overwrite what was read here
     }
 }
 
@@ -394,7 +419,7 @@ struct PlainShared {
 };
 
 // The same sums in float32, a row per warp: lanes share a page's tokens for the scores and the dimensions for the values.
-__device__ void attend_plain_piece(const AttentionTask& task, const AttentionPiece& piece, PlainShared& shared) {
+__device__ void attend_plain_piece(const AttentionTask& task, const AttentionPiece& piece, bool wide, PlainShared& shared) {
     constexpr int dims = head_dim_max / warp_size;
     constexpr int tokens = page / warp_size;
     float* const query = shared.queries[warp()];
@@ -453,10 +478,14 @@ __device__ void attend_plain_piece(const AttentionTask& task, const AttentionPie
             total = {merged.largest, total.sum * merged.first + span.sum * merged.second};
             span = Softmax{};
         }
-        float* const partial = partial_of(task, piece.slot + row, kv_head);
-        for (int i = 0; i < dims; ++i) {
-            if (lane() + i * warp_size < head_dim) partial[lane() + i * warp_size] = values[i];
+        if (wide) {
+            const std::int64_t place = result_of(task, piece.row_begin, sight.group, piece.packed_begin + row, kv_head);
+            const float inverse = total.inverse();
+            for (int d = lane(), i = 0; d < task.head_dim; d += warp_size, ++i) store_result(task.out, place + d, values[i] * inverse);
+            continue;
         }
+        float* const partial = partial_of(task, piece.slot + row, kv_head);
+        for (int d = lane(), i = 0; d < head_dim; d += warp_size, ++i) partial[d] = values[i];
         if (lane() == 0) {
             partial[head_dim] = total.largest;
             partial[head_dim + 1] = total.sum;
@@ -468,12 +497,11 @@ __global__ void __launch_bounds__(plain_warps* warp_size) attend_float32(Attenti
     const Pieces pieces = pieces_of(task, wide);
     for (int i = block().x; i < pieces.count; i += grid().x) {
         const AttentionPiece piece = pieces.first[i];
-        attend_plain_piece(task, piece, shared_memory<PlainShared>());
+        attend_plain_piece(task, piece, wide, shared_memory<PlainShared>());
     }
 }
 
-// Merges the partial results of each row's spans in order and divides by the sum of weights. A warp per row.
-template <class Out>
+// Merges the partial results of each row's spans in order, as add_span does. A warp per row.
 __device__ void merge_piece(const AttentionTask& task, const AttentionMerge& piece) {
     constexpr int dims = head_dim_max / warp_size;
     const int kv_head = block().y;
@@ -491,42 +519,33 @@ __device__ void merge_piece(const AttentionTask& task, const AttentionMerge& pie
             }
             total = {f.largest, total.sum * f.first + partial[head_dim + 1] * f.second};
         }
-        const int packed = piece.packed_begin + row;
-        auto* const out = static_cast<Out*>(task.out.data) + (piece.row_begin + packed / group) * task.out.stride +
-                          static_cast<std::int64_t>(kv_head * group + packed % group) * task.head_dim;
-        for (int j = 0; j < dims; ++j) {
-            const int d = lane() + j * warp_size;
-            if (d < task.head_dim) store(out + d, values[j] / total.sum);
-        }
+        const std::int64_t place = result_of(task, piece.row_begin, group, piece.packed_begin + row, kv_head);
+        const float inverse = total.inverse();
+        for (int d = lane(), j = 0; d < task.head_dim; d += warp_size, ++j) store_result(task.out, place + d, values[j] * inverse);
     }
 }
 
-template <class Out>
 __global__ void __launch_bounds__(plain_warps* warp_size) merge(AttentionTask task) {
     for (int i = block().x; i < task.work->merge_count; i += grid().x) {
         const AttentionMerge piece = task.work->merges[i];
-        merge_piece<Out>(task, piece);
+        merge_piece(task, piece);
     }
 }
 
 template <class T, int head_dim, int warps>
-void run_pieces(const AttentionTask& task, bool wide, cudaStream_t stream) {
-    const int blocks = wide ? task.size.wide : task.size.narrow;
+void run_pieces(const AttentionTask& task, int blocks, cudaStream_t stream) {
+    using Memory = Shared<T, head_dim, warps>;
+    static_assert(Memory::rows == (Memory::is_wide ? wide_rows(head_dim) : narrow_rows));
+    static_assert(sizeof(Memory) <= std::size_t{99} << 10, "what a block may have on compute capability 8.6, 8.9 and 12.0");
     if (blocks == 0) return;
     launch(attend_tiles<T, head_dim, warps>,
-           {.blocks = {blocks, task.cache.kv_heads},
-            .threads = warps * warp_size,
-            .shared_bytes = sizeof(Shared<T, head_dim, warps>),
-            .stream = stream},
-           task, wide);
+           {.blocks = {blocks, task.cache.kv_heads}, .threads = warps * warp_size, .shared_bytes = sizeof(Memory), .stream = stream}, task);
 }
 
 template <class T, int head_dim>
 void run_heads(const AttentionTask& task, cudaStream_t stream) {
-    constexpr int halves = halves_of<head_dim>;
-    static_assert(Shared<T, head_dim, halves>::rows == narrow_rows && Shared<T, head_dim, 4 * halves>::rows == wide_rows);
-    run_pieces<T, head_dim, halves>(task, false, stream);
-    run_pieces<T, head_dim, 4 * halves>(task, true, stream);
+    run_pieces<T, head_dim, halves_of<head_dim>>(task, task.size.narrow, stream);
+    run_pieces<T, head_dim, 8>(task, task.size.wide, stream);
 }
 
 template <class T>
@@ -564,13 +583,10 @@ void run_attention(const AttentionTask& task, cudaStream_t stream) {
     } else {
         run_tiles<Bfloat16>(task, stream);
     }
-    const Launch how{
-        .blocks = {task.size.merges, task.cache.kv_heads}, .threads = plain_warps * warp_size, .shared_bytes = 0, .stream = stream};
-    if (task.out.format == Format::float32) {
-        launch(merge<float>, how, task);
-    } else {
-        launch(merge<Bfloat16>, how, task);
-    }
+    if (task.size.merges == 0) return;
+    launch(merge,
+           {.blocks = {task.size.merges, task.cache.kv_heads}, .threads = plain_warps * warp_size, .shared_bytes = 0, .stream = stream},
+           task);
 }
 
 }  // namespace lorry::kernels::cuda

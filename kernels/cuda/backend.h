@@ -60,9 +60,7 @@ private:
 
     // Attention's work list, which all layers of one window share.
     struct PlannedAttention {
-        std::int64_t group = 0;
-        std::int64_t kv_heads = 0;
-        int padded_head_dim = 0;
+        AttentionHeads heads;
         std::optional<std::int64_t> window;
         std::optional<std::int64_t> step;  // whose it is
         AttentionPlan plan;

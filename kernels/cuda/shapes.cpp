@@ -7,6 +7,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 
 #include "schema/check.h"
 
@@ -85,58 +86,68 @@ std::vector<std::int64_t> graph_rows(std::int64_t rows_max) {
     return rows;
 }
 
-void plan_attention(std::span<const StepSequence> sequences, std::int64_t group, std::optional<std::int64_t> window, AttentionPlan& plan) {
+void plan_attention(std::span<const StepSequence> sequences, const AttentionHeads& heads, std::optional<std::int64_t> window,
+                    AttentionPlan& plan) {
     plan.narrow.clear();
     plan.wide.clear();
     plan.merges.clear();
     plan.slots = 0;
     std::int64_t blocks_begin = 0;
     for (const StepSequence& sequence : sequences) {
-        const std::int64_t packed = sequence.row_count * group;
+        const std::int64_t packed = sequence.row_count * heads.group;
         const bool few = packed <= narrow_rows;
-        const std::int64_t tile = few ? narrow_rows : wide_rows;
+        const std::int64_t tile = few ? narrow_rows : wide_rows(heads.padded_head_dim);
         for (std::int64_t begin = 0; begin < packed; begin += tile) {
             const std::int64_t count = std::min(tile, packed - begin);
             // The tokens that any of these rows sees.
-            const std::int64_t first_row = sequence.position + begin / group;
-            const std::int64_t last_row = sequence.position + (begin + count - 1) / group;
+            const std::int64_t first_row = sequence.position + begin / heads.group;
+            const std::int64_t last_row = sequence.position + (begin + count - 1) / heads.group;
             const std::int64_t first_seen = window ? std::max<std::int64_t>(0, first_row - *window + 1) : 0;
-            const std::int64_t span_begin = first_seen / kv_span;
-            const std::int64_t span_end = last_row / kv_span + 1;
-            const std::int64_t pieces = few ? span_end - span_begin : 1;
-            plan.merges.push_back({.row_begin = narrow(sequence.row_begin),
-                                   .packed_begin = narrow(begin),
-                                   .packed_count = narrow(count),
+            AttentionPiece piece{.row_begin = narrow(sequence.row_begin),
+                                 .position = narrow(sequence.position),
+                                 .packed_begin = narrow(begin),
+                                 .packed_count = narrow(count),
+                                 .blocks_begin = narrow(blocks_begin),
+                                 .span_begin = narrow(first_seen / kv_span),
+                                 .span_end = narrow(last_row / kv_span + 1)};
+            if (!few) {
+                plan.wide.push_back(piece);
+                continue;
+            }
+            const std::int32_t spans = piece.span_end - piece.span_begin;
+            plan.merges.push_back({.row_begin = piece.row_begin,
+                                   .packed_begin = piece.packed_begin,
+                                   .packed_count = piece.packed_count,
                                    .slot = narrow(plan.slots),
-                                   .spans = narrow(pieces)});
-            for (std::int64_t i = 0; i < pieces; ++i) {
-                (few ? plan.narrow : plan.wide)
-                    .push_back({.row_begin = narrow(sequence.row_begin),
-                                .position = narrow(sequence.position),
-                                .packed_begin = narrow(begin),
-                                .packed_count = narrow(count),
-                                .blocks_begin = narrow(blocks_begin),
-                                .span_begin = narrow(span_begin + i),
-                                .span_end = narrow(few ? span_begin + i + 1 : span_end),
-                                .slot = narrow(plan.slots)});
+                                   .spans = spans});
+            for (std::int32_t i = 0; i < spans; ++i) {
+                piece.slot = narrow(plan.slots);
+                piece.span_end = piece.span_begin + 1;
+                plan.narrow.push_back(piece);
+                ++piece.span_begin;
                 plan.slots += count;
             }
         }
         blocks_begin += static_cast<std::int64_t>(sequence.blocks.size());
     }
+    // A chip that begins with what takes longest has little left to wait for at the end. Of equals a sequence's later rows, which see more
+    // of their last span.
+    const auto order = [](const AttentionPiece& piece) {
+        return std::tuple(piece.span_begin - piece.span_end, piece.row_begin, -piece.packed_begin);
+    };
+    std::ranges::sort(plan.wide, {}, order);
 }
 
-AttentionSize attention_size(std::int64_t rows, std::int64_t group, std::int64_t kv_heads, int processors) {
-    if (group > narrow_rows) {
-        const auto tiles = static_cast<int>(rows * ceil_div(group, wide_rows));
-        return {.narrow = 0, .wide = tiles, .merges = tiles};
+AttentionSize attention_size(std::int64_t rows, const AttentionHeads& heads, int processors) {
+    if (heads.group > narrow_rows) {
+        return {.narrow = 0, .wide = static_cast<int>(rows * ceil_div(heads.group, wide_rows(heads.padded_head_dim))), .merges = 0};
     }
-    const std::int64_t enough = ceil_div(std::int64_t{attention_blocks_per_processor} * processors, kv_heads);
+    const std::int64_t enough = ceil_div(std::int64_t{attention_blocks_per_processor} * processors, heads.kv_heads);
     return {.narrow = static_cast<int>(std::max(rows, enough)), .wide = 0, .merges = static_cast<int>(rows)};
 }
 
-std::size_t attention_workspace_bytes(const AttentionPlan& plan, std::int64_t kv_heads, int padded_head_dim) {
-    return static_cast<std::size_t>(plan.slots * kv_heads * (padded_head_dim + 2)) * sizeof(float);
+std::size_t attention_workspace_bytes(std::int64_t slots, const AttentionHeads& heads) {
+    return static_cast<std::size_t>(slots * heads.kv_heads * (heads.padded_head_dim + 2)) * sizeof(float);
 }
 
 std::int64_t lora_split_features(std::int64_t in_features) {

@@ -55,7 +55,7 @@ std::vector<std::int64_t> matmul_buckets();     // all of them, ascending
 std::vector<std::int64_t> graph_rows(std::int64_t rows_max);
 
 // Attention's rows: row r of a sequence's packed rows is query token r / group, query head r % group of the kv head's group.
-// One block of the kernel computes up to `rows_of` packed rows over the spans [span_begin, span_end), one after the other.
+// One block of the kernel computes up to narrow_rows or wide_rows packed rows over the spans [span_begin, span_end), one after the other.
 struct AttentionPiece {
     std::int32_t row_begin = 0;     // the sequence's first row of the step
     std::int32_t position = 0;      // of that row
@@ -64,7 +64,7 @@ struct AttentionPiece {
     std::int32_t blocks_begin = 0;  // the sequence's first entry of the step's block table
     std::int32_t span_begin = 0;
     std::int32_t span_end = 0;
-    std::int32_t slot = 0;  // of the first packed row's partial result; one slot per packed row
+    std::int32_t slot = 0;  // narrow: of the first packed row's partial result; one slot per packed row
 };
 // The partial results of the same packed rows, `spans` times packed_count slots from `slot` on, merged in order.
 struct AttentionMerge {
@@ -74,16 +74,24 @@ struct AttentionMerge {
     std::int32_t slot = 0;
     std::int32_t spans = 0;
 };
-constexpr std::int64_t narrow_rows = 16;  // packed rows of a block of one warp: decoding
-constexpr std::int64_t wide_rows = 64;    // of four warps: prefill
+constexpr std::int64_t narrow_rows = 16;  // packed rows of a block: decoding. 16 of a warp, or of two where heads are wider than 128
+// Of eight warps: prefill.
+constexpr std::int64_t wide_rows(std::int64_t padded_head_dim) { return padded_head_dim <= 128 ? 128 : 64; }
 struct AttentionPlan {
-    std::vector<AttentionPiece> narrow;
-    std::vector<AttentionPiece> wide;
+    std::vector<AttentionPiece> narrow;  // of one span each
+    std::vector<AttentionPiece> wide;    // of all that their rows see, the longest first; they need no merge
     std::vector<AttentionMerge> merges;
     std::int64_t slots = 0;
 };
-// group: query heads per kv head. Few rows: each span gets a block of its own; many: a block walks all of its rows' spans.
-void plan_attention(std::span<const StepSequence> sequences, std::int64_t group, std::optional<std::int64_t> window, AttentionPlan& plan);
+struct AttentionHeads {
+    std::int64_t group = 0;  // query heads per kv head
+    std::int64_t kv_heads = 0;
+    int padded_head_dim = 0;
+    bool operator==(const AttentionHeads&) const = default;
+};
+// Few rows: each span gets a block of its own; many: a block walks all of its rows' spans.
+void plan_attention(std::span<const StepSequence> sequences, const AttentionHeads& heads, std::optional<std::int64_t> window,
+                    AttentionPlan& plan);
 
 // Blocks for the pieces and merges of a plan, for each kv head. None: there are no such pieces.
 struct AttentionSize {
@@ -93,10 +101,10 @@ struct AttentionSize {
     bool operator==(const AttentionSize&) const = default;
 };
 // For any plan of up to `rows` sequences of one row each on a chip of so many processors.
-AttentionSize attention_size(std::int64_t rows, std::int64_t group, std::int64_t kv_heads, int processors);
+AttentionSize attention_size(std::int64_t rows, const AttentionHeads& heads, int processors);
 
 // Bytes of attention's partial results: a sum per dimension, the largest score and the sum of weights for each slot and kv head.
-std::size_t attention_workspace_bytes(const AttentionPlan& plan, std::int64_t kv_heads, int padded_head_dim);
+std::size_t attention_workspace_bytes(std::int64_t slots, const AttentionHeads& heads);
 
 // Low-rank updates. A row's A x is cut over the input features into splits at fixed places; each split is one sum, and splits are added in
 // order. Whether one block of shrink walks them (many rows) or each has its own (few) is the plan's choice and changes no bit.

@@ -253,19 +253,32 @@ TEST_P(AttentionTest, ARowIsTheSameBitForBitAloneBatchedChunkedAndDecoded) {
     }
 }
 
-// Pins: a context of several of the GPU's spans, walked by one block of threads in the prefill and by one each when decoding.
+// Pins: a context of several of the GPU's spans, walked by one block of threads in the prefill and by one each when decoding; of each way
+// in which warps share heads. Rows of the prefill's last block see pages whole, in part and not at all.
 TEST_P(AttentionTest, LongContextsAgreeAndAreTheSameBitForBitAtOnceAndDecoded) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
-    for (const std::optional<std::int64_t> window : {std::optional<std::int64_t>(), std::optional<std::int64_t>(300)}) {
-        make({{.heads = 4, .kv_heads = 2, .head_dim = 16, .scale = 0.25, .window = window}}, {530});
+    struct Case {
+        Shape shape;
+        std::int64_t tokens;
+        std::int64_t decoded;
+    };
+    const std::vector<Case> cases{
+        {{{.heads = 4, .kv_heads = 2, .head_dim = 16, .scale = 0.25, .window = {}}}, 530, 21},
+        {{{.heads = 4, .kv_heads = 2, .head_dim = 16, .scale = 0.25, .window = 300}}, 530, 21},
+        {{{.heads = 3, .kv_heads = 1, .head_dim = 120, .scale = 0.09, .window = {}}}, 300, 3},
+        {{{.heads = 2, .kv_heads = 1, .head_dim = 256, .scale = 0.06, .window = 270}}, 300, 3},
+    };
+    for (const auto& [shape, tokens, decodes] : cases) {
+        SCOPED_TRACE(::testing::Message() << "heads of " << shape.heads.head_dim << ", window " << shape.heads.window.value_or(0));
+        make(shape, {tokens});
         std::vector<std::vector<std::vector<float>>> at_once;
         const auto cache = poisoned_cache(*backend_);
-        step(*backend_, *cache, {{0, 0, 530}}, at_once);
+        step(*backend_, *cache, {{0, 0, tokens}}, at_once);
         expect_close(table_of(at_once[0]), expected(sequences_[0]), tolerance(kind_of(*cache), weights()));
         std::vector<std::vector<std::vector<float>>> decoded;
         poison(*backend_, *cache);
-        step(*backend_, *cache, {{0, 0, 509}}, decoded);
-        for (std::int64_t token = 509; token < 530; ++token) step(*backend_, *cache, {{0, token, 1}}, decoded);
+        step(*backend_, *cache, {{0, 0, tokens - decodes}}, decoded);
+        for (std::int64_t token = tokens - decodes; token < tokens; ++token) step(*backend_, *cache, {{0, token, 1}}, decoded);
         EXPECT_EQ(decoded, at_once);
     }
 }

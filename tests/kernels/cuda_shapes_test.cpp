@@ -22,10 +22,11 @@ std::string told(const std::vector<AttentionPiece>& pieces) {
 }
 
 struct Planned {
-    explicit Planned(std::int64_t position, std::int64_t rows, std::int64_t group, std::optional<std::int64_t> window = {}) {
+    explicit Planned(std::int64_t position, std::int64_t rows, std::int64_t group, std::optional<std::int64_t> window = {},
+                     int head_dim = 64) {
         const std::vector<BlockId> blocks(static_cast<std::size_t>(ceil_div(position + rows, kv_block_size)));
         const StepSequence sequence{.row_begin = 0, .row_count = rows, .position = position, .blocks = blocks};
-        plan_attention({&sequence, 1}, group, window, plan);
+        plan_attention({&sequence, 1}, {.group = group, .kv_heads = 2, .padded_head_dim = head_dim}, window, plan);
     }
     AttentionPlan plan;
 };
@@ -62,7 +63,7 @@ TEST(CudaShapes, ADecodedRowGetsABlockPerSpanAndOneMerge) {
     ASSERT_EQ(planned.plan.merges.size(), 1U);
     EXPECT_EQ(planned.plan.merges[0].spans, 3);
     EXPECT_EQ(planned.plan.slots, 12);
-    EXPECT_EQ(attention_workspace_bytes(planned.plan, 2, 64), 12U * 2 * 66 * 4);
+    EXPECT_EQ(attention_workspace_bytes(planned.plan.slots, {.group = 4, .kv_heads = 2, .padded_head_dim = 64}), 12U * 2 * 66 * 4);
 }
 
 TEST(CudaShapes, SpansBeginAndEndExactlyWithTheContext) {
@@ -73,13 +74,26 @@ TEST(CudaShapes, SpansBeginAndEndExactlyWithTheContext) {
     EXPECT_EQ(told(Planned(511, 1, 1, 257).plan.narrow), "rows 0+1 spans 0-1 slot 0, rows 0+1 spans 1-2 slot 1");
 }
 
-TEST(CudaShapes, PrefilledRowsWalkTheirSpansInBlocksOfSixtyFourPackedRows) {
+TEST(CudaShapes, PrefilledRowsWalkTheirSpansInBlocksOfManyPackedRows) {
     const Planned planned(200, 50, 3);
     // Packed row 128 is query token 42, at position 242; the last, token 49, at 249.
-    EXPECT_EQ(told(planned.plan.wide), "rows 0+64 spans 0-1 slot 0, rows 64+64 spans 0-1 slot 64, rows 128+22 spans 0-1 slot 128");
+    EXPECT_EQ(told(planned.plan.wide), "rows 128+22 spans 0-1 slot 0, rows 0+128 spans 0-1 slot 0");
     EXPECT_TRUE(planned.plan.narrow.empty());
-    EXPECT_EQ(told(Planned(240, 20, 4).plan.wide), "rows 0+64 spans 0-1 slot 0, rows 64+16 spans 0-2 slot 64");
-    EXPECT_EQ(Planned(240, 20, 4).plan.merges.size(), 2U);
+    EXPECT_EQ(told(Planned(240, 20, 4, {}, 256).plan.wide), "rows 64+16 spans 0-2 slot 0, rows 0+64 spans 0-1 slot 0");
+}
+
+// Pins: partial results of prefills, which took gigabytes and were written and read back for every span.
+TEST(CudaShapes, PrefilledRowsHaveNoPartialResults) {
+    const Planned planned(0, 4096, 4);
+    EXPECT_EQ(planned.plan.slots, 0);
+    EXPECT_TRUE(planned.plan.merges.empty());
+}
+
+// Pins: the longest piece of a causal prefill begun last, which the whole chip then waits for.
+TEST(CudaShapes, TheLongestPiecesOfAPrefillComeFirst) {
+    EXPECT_EQ(told(Planned(0, 768, 1, 300).plan.wide),
+              "rows 512+128 spans 0-3 slot 0, rows 640+128 spans 1-3 slot 0, rows 384+128 spans 0-2 slot 0, "
+              "rows 256+128 spans 0-2 slot 0, rows 128+128 spans 0-1 slot 0, rows 0+128 spans 0-1 slot 0");
 }
 
 TEST(CudaShapes, SequencesFollowEachOtherInRowsAndBlocks) {
@@ -88,7 +102,7 @@ TEST(CudaShapes, SequencesFollowEachOtherInRowsAndBlocks) {
     const std::vector<StepSequence> sequences{{.row_begin = 0, .row_count = 1, .position = 130, .blocks = first},
                                               {.row_begin = 1, .row_count = 2, .position = 0, .blocks = second}};
     AttentionPlan plan;
-    plan_attention(sequences, 1, std::nullopt, plan);
+    plan_attention(sequences, {.group = 1, .kv_heads = 1, .padded_head_dim = 16}, std::nullopt, plan);
     ASSERT_EQ(plan.narrow.size(), 2U);
     EXPECT_EQ(plan.narrow[1].blocks_begin, 3);
     EXPECT_EQ(plan.narrow[1].row_begin, 1);
@@ -195,15 +209,15 @@ TEST(CudaShapes, GraphsAreForTheSizesThatMatmulsArePaddedToAndForTheWholeBatch) 
 
 // Pins: a graph's grids that leave out a piece, or that have none of a kind which its steps have.
 TEST(CudaShapes, GridsThatDoNotKnowTheWorkHaveBlocksForEveryKindOfIt) {
-    for (const std::int64_t group : {1, 4, 16, 17, 71}) {
+    for (const std::int64_t group : {1, 4, 16, 17, 71, 130}) {
         const Planned step(5000, 1, group);
-        const AttentionSize size = attention_size(3, group, 2, 132);
+        const AttentionSize size = attention_size(3, {.group = group, .kv_heads = 2, .padded_head_dim = 64}, 132);
         EXPECT_EQ(size.narrow > 0, !step.plan.narrow.empty());
         EXPECT_EQ(size.wide, 3 * std::ssize(step.plan.wide));
         EXPECT_EQ(size.merges, 3 * std::ssize(step.plan.merges));
     }
-    EXPECT_EQ(attention_size(3, 4, 8, 132).narrow, 16 * 132 / 8);
-    EXPECT_EQ(attention_size(512, 4, 8, 132).narrow, 512);
+    EXPECT_EQ(attention_size(3, {.group = 4, .kv_heads = 8, .padded_head_dim = 64}, 132).narrow, 16 * 132 / 8);
+    EXPECT_EQ(attention_size(512, {.group = 4, .kv_heads = 8, .padded_head_dim = 64}, 132).narrow, 512);
     EXPECT_EQ(lora_size(3, 1000, 7), (LoraSize{.shrink = 3, .expand = 3, .rank_sum = 128, .out_features = 500, .splits = 7}));
     EXPECT_EQ(lora_size(300, 1000, 7).shrink, 32);
 }
