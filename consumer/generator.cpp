@@ -81,6 +81,8 @@ void Generator::step() {
         if (place != active_.end() && !place->second.started) {
             place->second.started = Clock::now();
             place->second.job.run.started = wall_now();
+            const PreparedJob& prepared = place->second.job.prepared;
+            in_flight_.start(prepared.job.source, prepared.epoch);
         }
     }
     for (engine::Delta& delta : output_.deltas) take(std::move(delta));

@@ -20,11 +20,17 @@ void InFlight::weigh(const schema::Source& source, Epoch epoch, std::int64_t tok
     place->second.tokens = tokens;
 }
 
+void InFlight::start(const schema::Source& source, Epoch epoch) {
+    const std::lock_guard lock(mutex_);
+    const auto place = jobs_.find(key(source, epoch));
+    if (place != jobs_.end() && place->second.stage == Stage::waiting) place->second.stage = Stage::started;
+}
+
 bool InFlight::end(const schema::Source& source, Epoch epoch) {
     const std::lock_guard lock(mutex_);
     const auto place = jobs_.find(key(source, epoch));
     if (place == jobs_.end()) return false;
-    place->second.ended = true;
+    place->second.stage = Stage::ended;
     return true;
 }
 
@@ -41,14 +47,22 @@ bool InFlight::contains(const schema::Source& source, Epoch epoch) const {
     return jobs_.contains(key(source, epoch));
 }
 
-void InFlight::forget(const std::vector<PartitionEpoch>& partitions) { forget(partitions, true); }
-void InFlight::forget_unfinished(const std::vector<PartitionEpoch>& partitions) { forget(partitions, false); }
+void InFlight::forget(const std::vector<PartitionEpoch>& partitions) {
+    forget_if(partitions, [](Stage) { return true; });
+}
+void InFlight::forget_unfinished(const std::vector<PartitionEpoch>& partitions) {
+    forget_if(partitions, [](Stage stage) { return stage != Stage::ended; });
+}
+void InFlight::forget_waiting(const std::vector<PartitionEpoch>& partitions) {
+    forget_if(partitions, [](Stage stage) { return stage == Stage::waiting; });
+}
 
-void InFlight::forget(const std::vector<PartitionEpoch>& partitions, bool ended_too) {
+template <typename Goes>
+void InFlight::forget_if(const std::vector<PartitionEpoch>& partitions, const Goes& goes) {
     const std::lock_guard lock(mutex_);
     for (const PartitionEpoch& partition : partitions) {
         const auto [begin, end] = range(partition);
-        for (auto place = begin; place != end;) place = ended_too || !place->second.ended ? erase(place) : std::next(place);
+        for (auto place = begin; place != end;) place = goes(place->second.stage) ? erase(place) : std::next(place);
     }
     ++times_forgotten_;
     changed_.notify_all();

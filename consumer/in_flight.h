@@ -16,21 +16,24 @@
 
 namespace lorry::consumer {
 
-// A job is added when it is delivered, weighed when its tokens are known, ended when nothing more is computed for it, and removed when its
-// outcome is committed. A job that was forgotten on the way belongs to somebody else: nothing more of it is computed or published.
+// A job is added when it is delivered, weighed when its tokens are known, started with its first step, ended when nothing more is computed
+// for it, and removed when its outcome is committed. A job that was forgotten on the way belongs to somebody else: nothing more of it is computed or published.
 class InFlight {
 public:
     void add(const schema::Source& source, Epoch epoch, std::string job_id, Clock::time_point delivered);
     // The memory it may come to take, in tokens; nothing happens to a forgotten one.
     void weigh(const schema::Source& source, Epoch epoch, std::int64_t tokens);
+    // Nothing happens to a forgotten one.
+    void start(const schema::Source& source, Epoch epoch);
     // False: it was forgotten, its end is to be dropped.
     bool end(const schema::Source& source, Epoch epoch);
     void remove(const schema::Source& source, Epoch epoch);
     bool contains(const schema::Source& source, Epoch epoch) const;
 
-    // Partitions that go: all of their jobs, or those that have not ended.
+    // Partitions that go: all of their jobs, those that have not ended, or those that have not even started.
     void forget(const std::vector<PartitionEpoch>& partitions);
     void forget_unfinished(const std::vector<PartitionEpoch>& partitions);
+    void forget_waiting(const std::vector<PartitionEpoch>& partitions);
     // Grows whenever jobs were forgotten.
     std::uint64_t times_forgotten() const;
 
@@ -53,11 +56,12 @@ public:
 private:
     // Topic, partition, epoch, offset: the jobs of a partition are a range.
     using Key = std::tuple<std::string, std::int32_t, Epoch, std::int64_t>;
+    enum class Stage : std::uint8_t { waiting, started, ended };
     struct Job {
         std::string id;
         Clock::time_point delivered;
         std::int64_t tokens = 0;
-        bool ended = false;
+        Stage stage = Stage::waiting;
     };
     using Jobs = std::map<Key, Job>;
 
@@ -66,7 +70,8 @@ private:
     std::pair<Jobs::iterator, Jobs::iterator> range(const PartitionEpoch& partition);
     bool holds_any(const std::vector<PartitionEpoch>& partitions);
     Jobs::iterator erase(Jobs::iterator place);
-    void forget(const std::vector<PartitionEpoch>& partitions, bool ended_too);
+    template <typename Goes>
+    void forget_if(const std::vector<PartitionEpoch>& partitions, const Goes& goes);
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;

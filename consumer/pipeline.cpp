@@ -306,12 +306,12 @@ void Pipeline::State::refuse(const Delivery& delivery, const schema::BadRecord& 
     refuse(job, delivery.epoch, bad.error);
 }
 
-// Takes until the deadline for what may still finish, then release_timeout at most for the commit of what has ended; both together stay far
+// Takes until the deadline for what runs, as what only waits costs its next owner nothing; then release_timeout at most for the commit of what has ended; both together stay far
 // below the time after which the group throws a silent member out. Whether the engine answers plays no part: what it still works on is
 // forgotten, and it finds that out by itself.
 void Pipeline::State::drain(const std::vector<PartitionEpoch>& partitions, Clock::time_point deadline) {
-    // Parked jobs will hardly finish in a drain; they are left to the next owner at once.
     drop_parked(partitions);
+    in_flight.forget_waiting(partitions);
     const auto has_failed = [&] { return failed.load(); };
     if (in_flight.wait_until_none(partitions, deadline, has_failed)) return;
     in_flight.forget_unfinished(partitions);

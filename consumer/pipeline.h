@@ -53,7 +53,7 @@ public:
     // went wrong in the world, in whichever thread; nothing is committed then that was not published. Aborts the process when the
     // engine's last step or a commit hangs: its thread cannot be ended otherwise.
     void run();
-    // Any thread, async-signal-safe: no more jobs are taken, those inside are finished within drain_timeout.
+    // Any thread, async-signal-safe: no more jobs are taken, those that run are finished within drain_timeout.
     void request_stop() { stop_.store(true); }
 
 private:

@@ -330,7 +330,7 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
                                 pipeline_options(settings, setup.engine(), "run"));
     {
         const SignalWatcher::Armed armed(signals, [&] {
-            std::cerr << "\nstopping: running jobs are finished first (once more to end at once; nothing is lost)\n";
+            std::cerr << "\nstopping: jobs that run are finished, those that wait are left for later (once more to end at once; nothing is lost)\n";
             pipeline.request_stop();
         });
         try {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <future>
+#include <semaphore>
 #include <thread>
 
 #include "schema/codec.h"
@@ -298,6 +299,29 @@ TEST(Pipeline, AbandonsWhatADrainLeavesNoTimeFor) {
     rig.run();
     EXPECT_LT(rig.sink.committed.size(), 50U) << "150 tokens each are not drawn at once";
     EXPECT_TRUE(rig.sink.pending.empty()) << "what had ended was committed before the drain returned";
+}
+
+// Pins: somebody who ends a worker waits for the batch, not for all that it had read ahead.
+TEST(Pipeline, FinishesInADrainWhatRunsAndLeavesWhatWaits) {
+    Rig rig;
+    rig.engine_options.sequences_max = 2;
+    for (int i = 0; i < 50; ++i) rig.source.add(job("job-" + std::to_string(i), R"(,"max_tokens":150)"));
+    std::binary_semaphore running(0);
+    std::binary_semaphore draining(0);
+    rig.observer.at_step = [&](const engine::EngineStats& stats) {
+        if (stats.steps != 3) return;
+        running.release();
+        draining.acquire();
+    };
+    rig.source.after(50, [&](RevocationHandler& handler) {
+        running.acquire();
+        draining.release();
+        handler.drain({partition}, Clock::now() + std::chrono::seconds(60));
+    });
+    rig.run();
+    EXPECT_GE(rig.sink.committed.size(), 2U);
+    EXPECT_LT(rig.sink.committed.size(), 20U);
+    EXPECT_TRUE(rig.sink.pending.empty());
 }
 
 // The publisher holds a job that has ended, others stand behind it, and the engine hangs in a step: neither is waited for.
