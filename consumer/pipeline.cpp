@@ -306,9 +306,9 @@ void Pipeline::State::refuse(const Delivery& delivery, const schema::BadRecord& 
     refuse(job, delivery.epoch, bad.error);
 }
 
-// Takes until the deadline for what runs, as what only waits costs its next owner nothing; then release_timeout at most for the commit of what has ended; both together stay far
-// below the time after which the group throws a silent member out. Whether the engine answers plays no part: what it still works on is
-// forgotten, and it finds that out by itself.
+// Takes until the deadline for what runs, as what only waits costs its next owner nothing; then release_timeout at most for the commit of
+// what has ended. Both together stay far below the time after which the group throws a silent member out. Whether the engine answers plays
+// no part: what it still works on is forgotten, and it finds that out by itself.
 void Pipeline::State::drain(const std::vector<PartitionEpoch>& partitions, Clock::time_point deadline) {
     drop_parked(partitions);
     in_flight.forget_waiting(partitions);

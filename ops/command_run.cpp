@@ -187,6 +187,10 @@ void RunCommand::check_flags() const {
     if (!from_stdin && std::filesystem::exists(output_) && std::filesystem::equivalent(input_, output_)) {
         throw UsageError("input and output are the same file");
     }
+    const std::filesystem::path folder = std::filesystem::path(output_).parent_path();
+    if (!dry_run_ && !folder.empty() && !std::filesystem::is_directory(folder)) {
+        throw UsageError(fmt::format("-o {}: there is no folder {}: make it first", output_, folder.string()));
+    }
     if (from_stdin && sample_ > 0) throw UsageError("--sample spreads over a file: standard input cannot be read twice");
     if (is_table() && template_.empty()) throw UsageError("--id makes the input a table, which needs a prompt: give --template FILE");
     if (!is_table() && !(template_ + choices_ + system_ + adapter_column_ + endpoint_ + table_format_ + result_prefix_).empty()) {
@@ -309,7 +313,7 @@ ExitCode RunCommand::run_dry(consumer::FileSource& source, const AdapterFolders&
 ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, const consumer::Table* table, RunOutput output,
                           const Settings& settings, SignalWatcher& signals) const {
     const std::int64_t done_before = output.done.size();
-    if (output.retried > 0) std::cerr << fmt::format("{} failed jobs are run again\n", show_count(output.retried));
+    if (output.retried > 0) std::cerr << fmt::format("{} that failed run again\n", show_count(output.retried, "job"));
     if (done_before > 0) {
         std::cerr << fmt::format("going on: {} of {} jobs are in {} already\n", show_count(done_before), show_count(summary_->records),
                                  output_);
@@ -330,7 +334,8 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
                                 pipeline_options(settings, setup.engine(), "run"));
     {
         const SignalWatcher::Armed armed(signals, [&] {
-            std::cerr << "\nstopping: jobs that run are finished, those that wait are left for later (once more to end at once; nothing is lost)\n";
+            std::cerr << "\nstopping: jobs that run are finished, those that wait are left for later (once more to end at once; nothing is "
+                         "lost)\n";
             pipeline.request_stop();
         });
         try {
@@ -352,7 +357,7 @@ ExitCode RunCommand::sum_up(const RunProgress& progress, const RunOutput& output
     const std::int64_t jobs = total.jobs + done_before;
     const std::int64_t failed = total.failed + output.failed_before;
     if (done_before > 0) {
-        std::cerr << fmt::format("with what earlier calls did: {} jobs, {} ok, {} failed\n", show_count(jobs), show_count(jobs - failed),
+        std::cerr << fmt::format("with what earlier calls did: {}, {} ok, {} failed\n", show_count(jobs, "job"), show_count(jobs - failed),
                                  show_count(failed));
     }
     if (json_) {
@@ -363,18 +368,18 @@ ExitCode RunCommand::sum_up(const RunProgress& progress, const RunOutput& output
         std::cout << json.dump() << '\n';
     }
     if (stopped) {
-        std::cerr << fmt::format("stopped after {} jobs in {}", show_count(total.jobs),
+        std::cerr << fmt::format("stopped after {} in {}", show_count(total.jobs, "job"),
                                  show_duration(std::chrono::milliseconds(static_cast<std::int64_t>(progress.seconds() * 1000.0))));
         std::cerr << (output.journal ? "; to go on:\n  " + resume_command() + "\n" : "; without an input file there is no going on\n");
         return ExitCode::failed;
     }
-    std::cerr << fmt::format("{} jobs in {}: {}\n", show_count(total.jobs),
+    std::cerr << fmt::format("{} in {}: {}\n", show_count(total.jobs, "job"),
                              show_duration(std::chrono::milliseconds(static_cast<std::int64_t>(progress.seconds() * 1000.0))), output_);
     if (failed == 0) return ExitCode::done;
     std::cerr << fmt::format(
-        "{} jobs failed; their results say why. Once that is cured, run them again with --retry-failed:\n  {} --retry-failed\n"
+        "{} failed; the results say why. Once that is cured, --retry-failed runs such jobs again:\n  {} --retry-failed\n"
         "Lines that must be changed themselves go into a file of their own, which is run with another -o.\n",
-        show_count(failed), resume_command());
+        show_count(failed, "job"), resume_command());
     return ExitCode::failed;
 }
 

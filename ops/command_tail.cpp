@@ -80,7 +80,7 @@ private:
             // Chunks were there before the result was; so when all is read, all chunks of an ended job were seen.
             if (result_ && reader.has_read_all()) return end_of_job(printer);
             if (!result_ && !seen_ && !waiting_said) {
-                std::cerr << fmt::format("nothing of job {} yet; waiting for it\n", job_id_);
+                std::cerr << fmt::format("nothing of job {} yet; waiting for it (Ctrl-C ends that, as does --timeout)\n", job_id_);
                 waiting_said = true;
             }
         }

@@ -110,6 +110,10 @@ std::string show_count(std::int64_t count) {
     return count < 0 ? "-" + text : text;
 }
 
+std::string show_count(std::int64_t count, std::string_view noun) {
+    return fmt::format("{} {}{}", show_count(count), noun, count == 1 ? "" : "s");
+}
+
 std::string show_table(const std::vector<std::vector<std::string>>& rows, std::uint32_t right_aligned) {
     std::vector<std::size_t> widths;
     for (const auto& row : rows) {

@@ -31,6 +31,8 @@ std::string show_giga(double per_second, std::string_view unit);
 
 // "1,234,567"
 std::string show_count(std::int64_t count);
+// "1 job", "1,234 jobs"
+std::string show_count(std::int64_t count, std::string_view noun);
 
 std::optional<std::int64_t> parse_integer(std::string_view text);
 std::optional<double> parse_number(std::string_view text);

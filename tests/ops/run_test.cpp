@@ -388,6 +388,7 @@ TEST_F(RunProgram, ends_with_2_when_the_call_is_wrong) {
     const std::string in = (tiny.folder / "in.jsonl").string();
     EXPECT_NE(fails({"run", in}).find("-o OUT"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", in}).find("same file"), std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", tiny.folder / "nowhere" / "out.jsonl"}).find("make it first"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out()}).find("--model"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--retry-failed"}).find("no run has written"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--template", in}).find("--id"), std::string::npos);
