@@ -382,12 +382,14 @@ struct CudaOptions {
     Format weights = Format::bfloat16;  // storage of packed weights, adapters and KV; float32 is strict parity
     Quantization quantize = Quantization::none;
     KvFormat kv = KvFormat::as_weights;
+    std::string matmul_table = {};  // a file of rows (kernels/cuda/matmul_table.h) in the place of those that are committed; empty: these
 };
 
 // What stands in the way of using a GPU, for people (built without CUDA, no driver, no device); nullopt when one can be used.
 std::optional<std::string> cuda_obstacle();
 
-// The first GPU. Throws std::runtime_error with the obstacle when there is none, or what to choose instead of options it lacks.
+// The first GPU. Throws std::runtime_error with the obstacle when there is none, what to choose instead of options it lacks, or what is
+// wrong with the table.
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options);
 
 }  // namespace lorry::kernels

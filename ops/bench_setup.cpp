@@ -30,12 +30,12 @@ void add_count(CLI::App& app, const char* flag, std::int64_t& value, const char*
     app.add_option(flag, value, help)->check(CLI::PositiveNumber)->capture_default_str();
 }
 
-void make_up_model(const std::string& shape, const std::filesystem::path& folder, Settings& settings) {
+void make_up_model(const RandomModel& model, const std::filesystem::path& folder, Settings& settings) {
     if (!settings.model.empty()) throw UsageError("give --model or --random-weights, not both");
-    settings.model = (folder / shape).string();
-    std::cerr << fmt::format("writing {} of random weights below {} …\n", show_bytes(static_cast<std::size_t>(random_model_bytes(shape))),
+    settings.model = (folder / model.name).string();
+    std::cerr << fmt::format("writing {} of random weights below {} …\n", show_bytes(static_cast<std::size_t>(random_model_bytes(model))),
                              folder.string());
-    write_random_model(shape, settings.model);
+    write_random_model(model, settings.model);
 }
 
 void check_context(EngineSetup& setup, std::int64_t tokens) {
@@ -65,6 +65,7 @@ schema::Json circumstances_json(const Circumstances& circumstances) {
 
 schema::Json circumstances_json(const EngineSetup& setup) {
     schema::Json json = circumstances_json({.device = setup.device().name, .model = setup.reply().base_name, .weights = setup.storage()});
+    if (const std::string matmuls = setup.device().matmuls; !matmuls.empty()) json.set("matmuls", matmuls);
     const engine::EngineOptions options = setup.options();
     json.set("max_batch", options.sequences_max);
     json.set("step_tokens", options.step_rows_max);
@@ -79,8 +80,12 @@ void MadeUp::declare(CLI::App& app) {
 }
 
 void MadeUp::declare_weights(CLI::App& app) {
-    app.add_option("--random-weights", random_weights_, "instead of --model: a model of this shape that was never trained")
-        ->check(CLI::IsMember(random_model_names()));
+    CLI::Option* const random_weights =
+        app.add_option("--random-weights", random_weights_, "instead of --model: a model of this shape that was never trained")
+            ->check(CLI::IsMember(random_model_names()));
+    app.add_option("--layers", layers_, "of the random model (default: as many as the shape has)")
+        ->check(CLI::Range(1, 1000))
+        ->needs(random_weights);
     CLI::Option* const random_adapters =
         app.add_option("--random-adapters", random_adapters_, "instead of --adapters: so many that were never trained")
             ->check(CLI::NonNegativeNumber)
@@ -109,7 +114,7 @@ void MadeUp::describe_weights(schema::Json& json) const {
 bool MadeUp::has_adapters(const Settings& settings) const { return random_adapters_ > 0 || !settings.adapters.empty(); }
 
 void MadeUp::write(Settings& settings, const std::filesystem::path& folder) const {
-    if (!random_weights_.empty()) make_up_model(random_weights_, folder, settings);
+    if (!random_weights_.empty()) make_up_model({random_weights_, layers_}, folder, settings);
     if (random_adapters_ == 0) return;
     if (!settings.adapters.empty()) throw UsageError("give --adapters or --random-adapters, not both");
     if (settings.model.empty()) throw UsageError("--random-adapters needs --model or --random-weights");

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/adapter_cache.h"
 #include "ops/engine_setup.h"
+#include "ops/random_model.h"
 #include "ops/throughput_bench.h"
 #include "schema/json.h"
 
@@ -23,7 +25,7 @@ void add_count(CLI::App& app, const char* flag, std::int64_t& value, const char*
 
 // Writes a random model of this shape into `folder`, says so to people, and names it in the settings. Throws UsageError when they name one
 // already.
-void make_up_model(const std::string& shape, const std::filesystem::path& folder, Settings& settings);
+void make_up_model(const RandomModel& model, const std::filesystem::path& folder, Settings& settings);
 
 // Throws UsageError unless one sequence can have so many tokens.
 void check_context(EngineSetup& setup, std::int64_t tokens);
@@ -64,6 +66,7 @@ private:
     std::string input_tokens_ = "128";
     std::string output_tokens_ = "64";
     std::string random_weights_;
+    std::optional<std::int64_t> layers_;
     std::int64_t random_adapters_ = 0;
     std::vector<std::int64_t> ranks_ = {16};
 };

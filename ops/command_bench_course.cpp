@@ -53,7 +53,7 @@ ExitCode BenchCourseCommand::run() {
     std::filesystem::create_directories(out);
     const TemporaryFolder scratch;
     if (!random_weights_.empty() || settings.model.empty())
-        make_up_model(random_weights_.empty() ? "stories42m" : random_weights_, scratch.path(), settings);
+        make_up_model({random_weights_.empty() ? "stories42m" : random_weights_}, scratch.path(), settings);
     EngineSetup setup(settings);
     check_context(setup, course_context);
     const std::string machine =

@@ -33,14 +33,43 @@ public:
     }
 
     ExitCode run() override {
-        const kernels::CpuOptions options = cpu_options(configuration_.load());
+        const Settings settings = configuration_.load();
+        uses_gpu(settings) ? show_gpu() : show_cpu(cpu_options(settings));
+        return ExitCode::done;
+    }
+
+private:
+    // Throws UsageError saying what stands in the way of using a GPU.
+    void show_gpu() const {
+        if (const auto obstacle = kernels::cuda_obstacle()) throw UsageError("--device cuda: " + *obstacle);
+        const kernels::cuda::ChipDescription chip = kernels::cuda::describe_chip();
+        const auto rates = kernels::cuda::measure_chip();
+        if (json_) {
+            std::cout << Json::object({{"gpu", chip.device},
+                                       {"capability", chip.chip.capability},
+                                       {"processors", chip.chip.processors},
+                                       {"driver", chip.driver},
+                                       {"cudart", chip.cudart},
+                                       {"cublaslt", chip.cublaslt},
+                                       {"rates", rates ? rates_json(*rates) : Json()}})
+                             .dump()
+                      << '\n';
+            return;
+        }
+        std::cout << fmt::format("{} (compute capability {}.{}, {} processors), driver for CUDA {}, cudart {}, cuBLASLt {}\n{}\n",
+                                 chip.device, chip.chip.capability / 10, chip.chip.capability % 10, chip.chip.processors, chip.driver,
+                                 chip.cudart, chip.cublaslt.value_or("none"),
+                                 rates ? limits_of(*rates, kernels::Quantization::none).seen : "no rates: " + rates.error());
+    }
+
+    void show_cpu(const kernels::CpuOptions& options) const {
         const Rates one = kernels::cpu::measure_rates(1, options.isa);
         const Rates all = kernels::cpu::measure_rates(options.threads, options.isa);
         const std::string isa = kernels::cpu::name_of(kernels::cpu::usable_isa(options.isa));
         if (json_) {
             const Json rates = Json::array({rates_json(one), rates_json(all)});
             std::cout << Json::object({{"cpu", cpu_model()}, {"isa", isa}, {"rates", rates}}).dump() << '\n';
-            return ExitCode::done;
+            return;
         }
         std::cout << cpu_model() << ", " << isa << "\n\n";
         std::cout << show_table({{"", "1 thread", fmt::format("{} threads", all.threads)},
@@ -50,10 +79,8 @@ public:
                                  rate_row("bfloat16 dot", "GFLOP/s", one.bfloat16_dot, all.bfloat16_dot),
                                  rate_row("int8 dot", "GOP/s", one.int8_dot, all.int8_dot)},
                                 0b110);
-        return ExitCode::done;
     }
 
-private:
     Configuration configuration_;
     bool json_ = false;
 };

@@ -1,8 +1,11 @@
 // `lorry bench tune`: asks the chip, measures, judges, prints; the CPU's instruction sets, or the GPU's matmuls.
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <iostream>
 
+#include "engine/files.h"
 #include "kernels/cpu/processors.h"
+#include "ops/bench_requests.h"
 #include "ops/command.h"
 #include "ops/machine.h"
 #include "ops/matmul_report.h"
@@ -23,9 +26,11 @@ private:
     void tune_cuda() const;
 
     std::string device_ = "cpu";
-    std::string model_;  // whose shapes the GPU multiplies; empty: those of random_weights_
+    std::vector<std::string> models_;  // whose shapes the GPU multiplies; empty: those of random_weights_
     std::vector<std::string> random_weights_ = {"llama-3.1-8b"};
     std::string quantize_ = "none";
+    std::string table_;        // a file; empty: the rows are printed only
+    bool slower_too_ = false;  // rows of shapes that our own kernel multiplies faster
     TuneShape shape_;
     bool json_ = false;
 };
@@ -34,7 +39,7 @@ void BenchTuneCommand::declare(CLI::App& app) {
     app.add_option("--device", device_, "cpu: instruction sets; cuda: the matmuls that cuBLASLt has for the shapes of a model")
         ->check(CLI::IsMember({"cpu", "cuda"}))
         ->capture_default_str();
-    app.add_option("--model", model_, "cuda: the folder of a model");
+    app.add_option("--model", models_, "cuda: the folder of a model, or of several")->delimiter(',');
     app.add_option("--random-weights", random_weights_, "cuda: instead of --model, models of these shapes")
         ->delimiter(',')
         ->check(CLI::IsMember(random_model_names()))
@@ -42,6 +47,10 @@ void BenchTuneCommand::declare(CLI::App& app) {
     app.add_option("--quantize", quantize_, "cuda: fp8: what --quantize fp8 multiplies, instead of bfloat16")
         ->check(CLI::IsMember({"none", "fp8"}))
         ->capture_default_str();
+    CLI::Option* const table =
+        app.add_option("--table", table_, "cuda: a file for --matmul-table: the rows take the place of those of the same shapes in it");
+    app.add_flag("--slower-too", slower_too_, "with --table: also rows of shapes that Lorry's own kernel multiplies faster, for tests")
+        ->needs(table);
     app.add_option("--threads", shape_.threads, "0: as many as this process may use")->check(CLI::Range(0, 1024))->capture_default_str();
     app.add_option("--seconds", shape_.seconds, "for each line of the table; of all runs in that time the fastest counts")
         ->check(CLI::NonNegativeNumber)
@@ -74,14 +83,19 @@ void BenchTuneCommand::tune_cpu() const {
 void BenchTuneCommand::tune_cuda() const {
     if (const auto obstacle = kernels::cuda_obstacle()) throw UsageError("--device cuda: " + *obstacle);
     std::vector<engine::ModelConfig> configs;
-    if (!model_.empty()) {
-        configs.push_back(engine::ModelConfig::load(model_));
-    } else {
+    for (const std::string& folder : models_) configs.push_back(engine::ModelConfig::load(folder));
+    if (models_.empty()) {
         for (const std::string& name : random_weights_) configs.push_back(random_model_config(name));
+    }
+    std::string table;
+    if (!table_.empty() && std::filesystem::exists(table_)) {
+        static_cast<void>(kernels::cuda::read_matmul_rows(table_));  // what is wrong with it is told before the minutes
+        table = *engine::read_text(table_);
     }
     const kernels::Format inputs = quantize_ == "fp8" ? kernels::Format::fp8_rows : kernels::Format::bfloat16;
     std::cerr << "some minutes, in which nothing else should use the GPU …\n";
     const kernels::cuda::Tuning tuning = kernels::cuda::tune_matmuls(matmul_shapes(configs, inputs));
+    if (!table_.empty()) write_text(table_, with_rows(table, tuning, slower_too_ ? RowsOf::all : RowsOf::gains));
     std::cout << (json_ ? matmuls_json(tuning).dump() + "\n" : show_matmuls(tuning));
 }
 

@@ -102,7 +102,10 @@ std::unique_ptr<kernels::Backend> make_backend(const Settings& settings) {
             throw UsageError("--quantize " + settings.quantize + ": the GPU has no such weights; it has fp8, or add --device cpu");
         if (!obstacle && settings.kv_dtype != "auto" && !is_gpus_cache)
             throw UsageError("--kv-dtype " + settings.kv_dtype + ": the GPU has no such cache; it has fp8, or add --device cpu");
-        if (!obstacle) return kernels::make_cuda_backend({.weights = options.weights, .quantize = options.quantize, .kv = options.kv});
+        if (!obstacle) {
+            return kernels::make_cuda_backend(
+                {.weights = options.weights, .quantize = options.quantize, .kv = options.kv, .matmul_table = settings.matmul_table});
+        }
         no_gpu = "; and " + *obstacle;
     }
     if (is_gpus) throw UsageError("--quantize fp8: the CPU has no such weights; it has int8 and int4" + no_gpu);

@@ -87,11 +87,12 @@ MachineLimits limits_of(const kernels::cuda::ChipRates& rates, kernels::Quantiza
     const double bfloat16 = rates.operations_per_second;
     return {
         .bytes = rates.copied_per_second,
-        .matmuls = {.per_second = quantize == kernels::Quantization::fp8 ? 2.0 * bfloat16 : bfloat16},
+        .matmuls = {.per_second = quantize == kernels::Quantization::fp8 ? rates.fp8_rate() : bfloat16},
         .attention = {.per_second = bfloat16},
         .adapters = {.per_second = bfloat16},
-        .seen = fmt::format("copy {}, bfloat16 {}", show_giga(rates.copied_per_second, "GB/s"), show_giga(bfloat16, "GFLOP/s")),
-        .machine = Json::object({{"copy_bytes_per_second", rates.copied_per_second}, {"bfloat16_dot_operations_per_second", bfloat16}})};
+        .seen = fmt::format("copy {}, bfloat16 {}, fp8 {}{}", show_giga(rates.copied_per_second, "GB/s"), show_giga(bfloat16, "GFLOP/s"),
+                            show_giga(rates.fp8_rate(), "GFLOP/s"), rates.fp8_operations_per_second ? "" : " (assumed)"),
+        .machine = rates_json(rates)};
 }
 
 std::optional<MachineLimits> gpu_limits(kernels::Quantization quantize) {
@@ -99,6 +100,12 @@ std::optional<MachineLimits> gpu_limits(kernels::Quantization quantize) {
     if (rates) return limits_of(*rates, quantize);
     std::cerr << "no limits beside these figures: " << rates.error() << '\n';
     return std::nullopt;
+}
+
+Json rates_json(const kernels::cuda::ChipRates& rates) {
+    return Json::object({{"copy_bytes_per_second", rates.copied_per_second},
+                         {"bfloat16_dot_operations_per_second", rates.operations_per_second},
+                         {"fp8_dot_operations_per_second", rates.fp8_operations_per_second}});
 }
 
 Json rates_json(const Rates& rates) {

@@ -47,11 +47,12 @@ struct PacedWork {
 double seconds_at_least(std::initializer_list<PacedWork> kinds, double bytes_per_second);
 
 MachineLimits limits_of(const kernels::cpu::Rates& rates, const kernels::CpuOptions& options);
-// fp8 is taken to multiply twice as fast as bfloat16, which the chips that have it promise; attention widens an fp8 cache to bfloat16.
+// Attention widens an fp8 cache to bfloat16.
 MachineLimits limits_of(const kernels::cuda::ChipRates& rates, kernels::Quantization quantize);
 // Measures. Without cuBLASLt it says so on stderr: there is nothing then that multiplies as fast as the chip can.
 std::optional<MachineLimits> gpu_limits(kernels::Quantization quantize);
 
 schema::Json rates_json(const kernels::cpu::Rates& rates);
+schema::Json rates_json(const kernels::cuda::ChipRates& rates);
 
 }  // namespace lorry::ops

@@ -1,4 +1,4 @@
-// A line per shape and size, refusals counted by reason, rows as C++; see matmul_report.h.
+// A line per shape and size, refusals counted by reason, rows as the table has them; see matmul_report.h.
 #include "ops/matmul_report.h"
 
 #include <algorithm>
@@ -7,7 +7,6 @@
 #include <map>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "engine/model_layout.h"
 #include "ops/limits.h"
@@ -33,9 +32,9 @@ Work work_of(const MatmulShape& shape, std::int64_t rows) {
             .operations = 2.0 * real(rows * shape.out_features * shape.in_features)};
 }
 
-// Of the time that the chip's memory or its arithmetic takes at least; fp8 is multiplied twice as fast, as chips that have it promise.
+// Of the time that the chip's memory or its arithmetic takes at least.
 double share_of_limit(const Tuning& tuning, const MatmulShape& shape, const Work& work, double seconds) {
-    const double operations_per_second = tuning.rates.operations_per_second * (is_fp8(shape) ? 2.0 : 1.0);
+    const double operations_per_second = is_fp8(shape) ? tuning.rates.fp8_rate() : tuning.rates.operations_per_second;
     return std::max(work.bytes / tuning.rates.copied_per_second, work.operations / operations_per_second) / seconds;
 }
 
@@ -71,14 +70,6 @@ std::string finding_of(const TunedMatmul& matmul) {
     return text + fmt::format("; {:.2f} times our own kernel{}", *gain, *gain > 1.0 ? "" : ", which stays");
 }
 
-std::string row_text(const MatmulRow& row) {
-    auto words = row.range.algorithm;
-    const auto end = std::find_if(words.rbegin(), words.rend(), [](std::uint64_t word) { return word != 0; }).base();
-    return fmt::format("MatmulRow{{{{{}, {}}}, {}, {{Format::{}, {}, {}}}, {{{}, {{{:#x}}}}}}},", row.chip.capability, row.chip.processors,
-                       row.library, kernels::name_of(row.shape.inputs), row.shape.out_features, row.shape.in_features, row.range.rows_max,
-                       fmt::join(words.begin(), end, ", "));
-}
-
 }  // namespace
 
 std::vector<MatmulShape> matmul_shapes(std::span<const engine::ModelConfig> configs, kernels::Format inputs) {
@@ -103,17 +94,31 @@ std::optional<double> gain_of(const TunedMatmul& matmul) {
     return std::exp(logarithms / static_cast<double>(matmul.buckets.size()));
 }
 
-std::vector<std::string> table_rows(const Tuning& tuning) {
+std::vector<std::string> table_rows(const Tuning& tuning, RowsOf which) {
     std::vector<std::string> lines;
     for (const TunedMatmul& matmul : tuning.matmuls) {
-        if (gain_of(matmul).value_or(0.0) <= 1.0) continue;
+        if (which == RowsOf::gains && gain_of(matmul).value_or(0.0) <= 1.0) continue;
         for (const MatmulRow& row : kernels::cuda::rows_of(tuning, matmul)) {
             const auto is_its = [&](const auto& candidate) { return candidate.algorithm == row.range.algorithm; };
-            lines.push_back("// " + tuning.device + ", " + std::ranges::find_if(matmul.candidates, is_its)->name);
-            lines.push_back(row_text(row));
+            lines.push_back(text_of(row) + "  # " + tuning.device + ", " + std::ranges::find_if(matmul.candidates, is_its)->name);
         }
     }
     return lines;
+}
+
+std::string with_rows(std::string_view table, const Tuning& tuning, RowsOf which) {
+    std::string text;
+    while (!table.empty()) {
+        const std::size_t end = std::min(table.find('\n'), table.size());
+        const auto row = kernels::cuda::parse_matmul_row(table.substr(0, end));
+        CHECK(row.has_value(), "the table was read before");
+        const bool is_measured_again = *row && (*row)->chip == tuning.chip && (*row)->library == tuning.library &&
+                                       std::ranges::find(tuning.matmuls, (*row)->shape, &TunedMatmul::shape) != tuning.matmuls.end();
+        if (!is_measured_again) text.append(table.substr(0, end)).append("\n");
+        table.remove_prefix(std::min(end + 1, table.size()));
+    }
+    for (const std::string& line : table_rows(tuning, which)) text += line + "\n";
+    return text;
 }
 
 std::string show_matmuls(const Tuning& tuning) {
@@ -138,8 +143,9 @@ std::string show_matmuls(const Tuning& tuning) {
         tuning.chip.capability / 10, tuning.chip.capability % 10, tuning.chip.processors, kernels::cuda::version_text(tuning.library),
         tuning.rates.copied_per_second * 1e-9, tuning.rates.operations_per_second * 1e-12, show_table(rows, 0b01111110), findings);
     const std::vector<std::string> lines = table_rows(tuning);
-    if (!lines.empty()) text += "\nRows for kernels/cuda/matmul_table.cpp, in the place of the same shapes' on this chip:\n\n";
-    for (const std::string& line : lines) text += "    " + line + "\n";
+    if (!lines.empty())
+        text += "\nRows for kernels/cuda/matmul_table.cpp, in the place of the same shapes' on this chip, or for --table FILE:\n\n";
+    for (const std::string& line : lines) text += line + "\n";
     return text;
 }
 

@@ -1,10 +1,11 @@
-// What the GPU's matmuls were seen to do, and the rows that kernels/cuda/matmul_table.cpp should have for it, as text and as JSON. Called
-// by command_bench_tune.cpp. Pure.
+// What the GPU's matmuls were seen to do, and the rows that a table should have for it (kernels/cuda/matmul_table.h), as text and as JSON.
+// Called by command_bench_tune.cpp. Pure.
 #pragma once
 
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/model_config.h"
@@ -20,8 +21,12 @@ std::vector<kernels::cuda::MatmulShape> matmul_shapes(std::span<const engine::Mo
 // How many times as fast as our own kernel: the geometric mean over the buckets. nullopt: no candidate serves the shape.
 std::optional<double> gain_of(const kernels::cuda::TunedMatmul& matmul);
 
-// Ready to commit, a comment and a row for each range; only of shapes that gain.
-std::vector<std::string> table_rows(const kernels::cuda::Tuning& tuning);
+// Which shapes get rows: those that gain, or all that any candidate serves, as tests want them.
+enum class RowsOf : std::uint8_t { gains, all };
+// A line for each range, ready to commit.
+std::vector<std::string> table_rows(const kernels::cuda::Tuning& tuning, RowsOf which = RowsOf::gains);
+// The table with these rows in the place of those that it has of the same shapes on this chip with this library. Its lines are whole.
+std::string with_rows(std::string_view table, const kernels::cuda::Tuning& tuning, RowsOf which);
 
 // A few sizes of each shape against the chip's limits and our own kernel, what was refused and why, and the rows.
 std::string show_matmuls(const kernels::cuda::Tuning& tuning);

@@ -1,4 +1,4 @@
-// The table of shapes, and a writer of safetensors.
+// The table of shapes, and a writer of safetensors that uses all processors: whoever measures a large model waits for it.
 #include "ops/random_model.h"
 
 #include <algorithm>
@@ -11,6 +11,8 @@
 #include <fmt/format.h>
 
 #include "engine/model_layout.h"
+#include "kernels/cpu/processors.h"
+#include "kernels/cpu/thread_pool.h"
 #include "ops/bench_requests.h"
 #include "ops/command.h"
 #include "schema/json.h"
@@ -59,6 +61,12 @@ struct NamedTensor {
     std::string name;
     std::vector<std::int64_t> shape;
     Fill fill = Fill::random;
+    std::uint64_t seed = 0;  // its own, so that it is the same whoever writes it beside what
+};
+// Safetensors; the name lies in the model's folder.
+struct WeightFile {
+    std::filesystem::path path;
+    std::vector<NamedTensor> tensors;
 };
 
 std::int64_t elements_of(const NamedTensor& tensor) {
@@ -76,10 +84,11 @@ std::uint16_t random_weight(std::uint16_t bits) {
     return static_cast<std::uint16_t>((bits & 0x8000U) | static_cast<unsigned>(exponent << 7) | (bits & 0x7FU));
 }
 
-void write_safetensors(const std::filesystem::path& file, const std::vector<NamedTensor>& tensors, std::uint64_t seed) {
+// False: not all of it could be written.
+bool write_safetensors(const WeightFile& file) {
     Json::Object header;
     std::int64_t bytes = 0;
-    for (const NamedTensor& tensor : tensors) {
+    for (const NamedTensor& tensor : file.tensors) {
         Json shape = Json::Array();
         for (const std::int64_t extent : tensor.shape) shape.push(extent);
         const std::int64_t end = bytes + bytes_of(tensor);
@@ -88,16 +97,16 @@ void write_safetensors(const std::filesystem::path& file, const std::vector<Name
     }
     std::string text = Json(std::move(header)).dump();
     text.resize((text.size() + 7) / 8 * 8, ' ');
-    std::ofstream out(file, std::ios::binary);
+    std::ofstream out(file.path, std::ios::binary);
     std::array<char, 8> length{};
     for (std::size_t i = 0; i < length.size(); ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
     out.write(length.data(), length.size());
     out.write(text.data(), static_cast<std::streamsize>(text.size()));
 
-    std::mt19937_64 random(seed);
     std::vector<std::uint16_t> piece;
-    constexpr std::int64_t piece_max = 1 << 20;
-    for (const NamedTensor& tensor : tensors) {
+    constexpr std::int64_t piece_max = 1 << 18;
+    for (const NamedTensor& tensor : file.tensors) {
+        std::mt19937_64 random(tensor.seed);
         for (std::int64_t left = elements_of(tensor); left > 0; left -= std::ssize(piece)) {
             piece.resize(static_cast<std::size_t>(std::min(left, piece_max)));
             std::uint64_t bits = 0;
@@ -109,7 +118,39 @@ void write_safetensors(const std::filesystem::path& file, const std::vector<Name
         }
     }
     out.close();
-    if (!out) throw std::runtime_error(fmt::format("{}: {} bytes cannot be written; is the disk full?", file.string(), bytes));
+    return !out.fail();
+}
+
+// Throws std::runtime_error naming a file that could not be written.
+void write_all(std::span<const WeightFile> files) {
+    std::vector<char> written(files.size());
+    kernels::cpu::ThreadPool threads(kernels::cpu::usable_processors());
+    threads.run(std::ssize(files), 1, [&](std::int64_t begin, std::int64_t end, int) {
+        for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i)
+            written[i] = write_safetensors(files[i]) ? 1 : 0;
+    });
+    for (std::size_t i = 0; i < files.size(); ++i) {
+        if (written[i] == 0) throw std::runtime_error(files[i].path.string() + ": cannot be written; is the disk full?");
+    }
+}
+
+// Whole tensors in files of about the same size, enough of them for many processors, and the index that names them.
+void write_shards(const std::filesystem::path& folder, std::vector<NamedTensor> tensors) {
+    constexpr std::int64_t shard_bytes = std::int64_t{64} << 20;
+    std::vector<WeightFile> shards;
+    Json::Object places;
+    std::int64_t room = 0;
+    for (NamedTensor& tensor : tensors) {
+        if (room <= 0) {
+            shards.push_back({.path = folder / fmt::format("model-{:05}.safetensors", shards.size() + 1), .tensors = {}});
+            room = shard_bytes;
+        }
+        room -= bytes_of(tensor);
+        places.emplace_back(tensor.name, shards.back().path.filename().string());
+        shards.back().tensors.push_back(std::move(tensor));
+    }
+    write_all(shards);
+    write_text(folder / "model.safetensors.index.json", Json::object({{"weight_map", std::move(places)}}).dump());
 }
 
 // One word per id, so that texts have a length.
@@ -136,19 +177,32 @@ const Shape& shape_of(std::string_view name) {
     return *shape;
 }
 
+// config.json
+std::string config_of(const RandomModel& model) {
+    const Shape& shape = shape_of(model.name);
+    if (!model.layers) return shape.config;
+    Json config = *Json::parse(shape.config);
+    config.set(config.find("n_layer") != nullptr ? "n_layer" : "num_hidden_layers", *model.layers);
+    return config.dump();
+}
+
 std::vector<NamedTensor> tensors_of(const engine::ModelConfig& config, const engine::ModelLayout& layout) {
-    std::vector<NamedTensor> tensors = {{layout.tokens + ".weight", {config.vocabulary, config.hidden}}};
-    if (!layout.positions.empty()) tensors.push_back({layout.positions + ".weight", {config.max_positions, config.hidden}});
+    std::vector<NamedTensor> tensors;
+    const auto add = [&](std::string name, std::vector<std::int64_t> shape, Fill fill = Fill::random) {
+        tensors.push_back({std::move(name), std::move(shape), fill, tensors.size()});
+    };
+    add(layout.tokens + ".weight", {config.vocabulary, config.hidden});
+    if (!layout.positions.empty()) add(layout.positions + ".weight", {config.max_positions, config.hidden});
     for (const engine::NormModule& norm : layout.norms) {
-        tensors.push_back({norm.path + ".weight", {config.hidden}, Fill::ones});
-        if (norm.bias) tensors.push_back({norm.path + ".bias", {config.hidden}});
+        add(norm.path + ".weight", {config.hidden}, Fill::ones);
+        if (norm.bias) add(norm.path + ".bias", {config.hidden});
     }
-    for (const engine::HeadNormModule& norm : layout.head_norms) tensors.push_back({norm.path + ".weight", {config.head_dim}, Fill::ones});
+    for (const engine::HeadNormModule& norm : layout.head_norms) add(norm.path + ".weight", {config.head_dim}, Fill::ones);
     for (const engine::LinearModule& linear : layout.linears) {
         if (linear.projection == engine::Projection::head && config.tied_head) continue;
-        tensors.push_back({linear.path + ".weight", linear.transposed ? std::vector{linear.in_features, linear.out_features}
-                                                                      : std::vector{linear.out_features, linear.in_features}});
-        if (linear.bias) tensors.push_back({linear.path + ".bias", {linear.out_features}});
+        add(linear.path + ".weight", linear.transposed ? std::vector{linear.in_features, linear.out_features}
+                                                       : std::vector{linear.out_features, linear.in_features});
+        if (linear.bias) add(linear.path + ".bias", {linear.out_features});
     }
     return tensors;
 }
@@ -165,19 +219,20 @@ engine::ModelConfig random_model_config(std::string_view name) {
     return engine::ModelConfig::parse(shape_of(name).config, "", std::string(name));
 }
 
-std::int64_t random_model_bytes(std::string_view name) {
-    const engine::ModelConfig config = random_model_config(name);
+std::int64_t random_model_bytes(const RandomModel& model) {
+    const engine::ModelConfig config = engine::ModelConfig::parse(config_of(model), "", model.name);
     std::int64_t bytes = 0;
     for (const NamedTensor& tensor : tensors_of(config, engine::layout_of(config))) bytes += bytes_of(tensor);
     return bytes;
 }
 
-void write_random_model(std::string_view name, const std::filesystem::path& folder) {
-    const engine::ModelConfig config = random_model_config(name);
+void write_random_model(const RandomModel& model, const std::filesystem::path& folder) {
+    const std::string config_text = config_of(model);
+    const engine::ModelConfig config = engine::ModelConfig::parse(config_text, "", model.name);
     std::filesystem::create_directories(folder);
-    write_text(folder / "config.json", shape_of(name).config);
+    write_text(folder / "config.json", config_text);
     write_text(folder / "tokenizer.json", made_up_tokenizer(config.vocabulary));
-    write_safetensors(folder / "model.safetensors", tensors_of(config, engine::layout_of(config)), 1);
+    write_shards(folder, tensors_of(config, engine::layout_of(config)));
 }
 
 void write_random_adapters(const std::filesystem::path& model_folder, std::int64_t count, std::int64_t distinct,
@@ -187,6 +242,8 @@ void write_random_adapters(const std::filesystem::path& model_folder, std::int64
 
     const engine::ModelConfig config = engine::ModelConfig::load(model_folder);
     const engine::ModelLayout layout = engine::layout_of(config);
+    constexpr const char* weights = "adapter_model.safetensors";
+    std::vector<WeightFile> files;
     for (std::int64_t i = 0; i < count; ++i) {
         const std::int64_t rank = ranks[static_cast<std::size_t>(i) % ranks.size()];
         const std::filesystem::path place = place_of(i);
@@ -199,20 +256,22 @@ void write_random_adapters(const std::filesystem::path& model_folder, std::int64
                                                                 {"bias", "none"},
                                                                 {"target_modules", "all-linear"}})
                                                       .dump());
-        constexpr const char* weights = "adapter_model.safetensors";
-        if (i >= distinct) {
-            std::filesystem::create_hard_link(place_of(i % distinct) / weights, place / weights);
-            continue;
-        }
-        std::vector<NamedTensor> tensors;
+        if (i >= distinct) continue;
+        WeightFile& file = files.emplace_back(WeightFile{.path = place / weights, .tensors = {}});
         for (const engine::LinearModule& linear : layout.linears) {
             if (linear.projection == engine::Projection::head) continue;
             const std::string path = "base_model.model." + linear.path;
-            tensors.push_back({path + ".lora_A.weight", {rank, linear.in_features}});
-            tensors.push_back({path + ".lora_B.weight", {linear.out_features, rank}});
+            const auto add = [&](const char* name, std::vector<std::int64_t> shape) {
+                const std::uint64_t seed = (static_cast<std::uint64_t>(i) + 1) << 32 | file.tensors.size();
+                file.tensors.push_back({path + name, std::move(shape), Fill::random, seed});
+            };
+            add(".lora_A.weight", {rank, linear.in_features});
+            add(".lora_B.weight", {linear.out_features, rank});
         }
-        write_safetensors(place / weights, tensors, static_cast<std::uint64_t>(i) + 2);
     }
+    write_all(files);
+    for (std::int64_t i = distinct; i < count; ++i)
+        std::filesystem::create_hard_link(place_of(i % distinct) / weights, place_of(i) / weights);
 }
 
 TemporaryFolder::TemporaryFolder() {

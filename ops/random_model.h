@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,12 +20,18 @@ std::vector<std::string> random_model_names();
 // Throws UsageError for a name that is not known.
 engine::ModelConfig random_model_config(std::string_view name);
 
-// Of its weights.
-std::int64_t random_model_bytes(std::string_view name);
+// What is asked for besides a shape's name. layers: of the model; nullopt: as many as the shape has.
+struct RandomModel {
+    std::string name;
+    std::optional<std::int64_t> layers = {};
+};
 
-// Writes config.json, tokenizer.json (made-up words) and model.safetensors (bfloat16). Throws UsageError for a name that is not known,
-// std::runtime_error when the folder cannot be written.
-void write_random_model(std::string_view name, const std::filesystem::path& folder);
+// Of its weights.
+std::int64_t random_model_bytes(const RandomModel& model);
+
+// Writes config.json, tokenizer.json (made-up words) and weights (bfloat16, in files with an index), the same on any number of processors.
+// Throws UsageError for a name that is not known, std::runtime_error when the folder cannot be written.
+void write_random_model(const RandomModel& model, const std::filesystem::path& folder);
 
 // Writes `count` PEFT LoRAs on all linear modules of the model in `model_folder`, of these ranks in turn, as folder/lora-0 … . From the
 // `distinct`th on they share earlier ones' weights (as hard links, so that thousands fit on a disk), with configs that tell them apart.

@@ -37,6 +37,8 @@ constexpr std::array settings_of_all = {
             "memory for adapters (default: an eighth of what is free, 2 GiB at most)"},
     Setting{"graph_memory", model, &Settings::graph_memory, "SIZE",
             "memory for CUDA graphs of decoding steps (default: a 32nd of a GPU's that is free, 512 MiB at most; 0: none)"},
+    Setting{"matmul_table", model, &Settings::matmul_table, "FILE",
+            "which of cuBLASLt's algorithms multiplies what on a GPU, as bench tune --table writes it (default: the program's own table)"},
     Setting{"max_batch", model, &Settings::max_batch, "N", "sequences that run at a time", 1},
     Setting{"step_tokens", model, &Settings::step_tokens, "N", "tokens computed in one step; longer prompts are cut into chunks", 1},
     Setting{"prefix_cache", model, &Settings::prefix_cache, "true|false", "compute equal beginnings of prompts once"},

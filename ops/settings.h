@@ -32,6 +32,7 @@ struct Settings {
     std::optional<Bytes> kv_memory;
     std::optional<Bytes> adapter_memory;
     std::optional<Bytes> graph_memory;
+    std::string matmul_table;
     std::int64_t max_batch = 64;
     std::int64_t step_tokens = 512;
     bool prefix_cache = true;

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "ops" / "gpu"))
 
 import floors  # noqa: E402
+import ncu  # noqa: E402
 import pack  # noqa: E402
 import parts  # noqa: E402
 import process  # noqa: E402
@@ -63,8 +64,11 @@ def measured():
     }  # fmt: skip
 
 
+STAMP = {"commit": "abc1234", "GPU": "NVIDIA H200", "driver": "580.1", "cudart": "13.1", "cuBLASLt": "13.1.0"}
+
+
 def entries_of(facts):
-    return {name: {"passed": True, "date": "2026-11-23", "seconds": 1.5, "facts": value} for name, value in facts.items()}
+    return {name: {"passed": True, "date": "2026-11-23", "of": STAMP, "seconds": 1.5, "facts": value} for name, value in facts.items()}
 
 
 def verdicts(facts):
@@ -92,6 +96,17 @@ class Floors(unittest.TestCase):
         alone = floors.matmul_seconds(floors.LLAMA_8B, H200, 1, 1)
         narrow = floors.matmul_seconds(floors.LLAMA_8B, H200, 1, 1, fp8=True)
         self.assertAlmostEqual((alone - 2 * head / H200.copy) / (narrow - 2 * head / H200.copy), 2.0)
+
+    def test_fp8_is_taken_to_be_twice_as_fast_where_it_was_not_measured(self):
+        seconds = [floors.matmul_seconds(floors.LLAMA_8B, limits, 4096, 0, fp8=True)
+                   for limits in (H200, floors.Limits(4.3e12, 790e12, 1580e12), floors.Limits(4.3e12, 790e12, 1185e12))]  # fmt: skip
+        self.assertEqual(seconds[0], seconds[1])
+        head = 2 * floors.LLAMA_8B.head_weights() / H200.copy
+        self.assertAlmostEqual((seconds[2] - head) / (seconds[0] - head), 1 / 0.75)
+        facts = {"offline_fp8": {"128/128": output(30500)}}
+        self.assertIn("assumed", rows_of(entries_of(facts))["offline_fp8"][0].floor)
+        facts["offline_fp8"]["128/128"]["machine"] = MACHINE | {"fp8_dot_operations_per_second": 1500e12}
+        self.assertNotIn("assumed", rows_of(entries_of(facts))["offline_fp8"][0].floor)
 
     def test_an_fp8_cache_has_a_byte_for_each_element_and_a_word_for_each_head(self):
         self.assertEqual(floors.LLAMA_8B.token_bytes(), 131072)
@@ -166,12 +181,32 @@ class Report(unittest.TestCase):
 
     def test_parts_that_failed_or_did_not_run_have_no_figures(self):
         entries = entries_of({"kernels": {"tests passed": 812}, "matmul": {"device": "x", "rows for the table": ["// a", "{1},"]}})
-        entries["decode"] = {"passed": False, "date": "2026-11-23", "seconds": 0.1, "why": "no GPU\nat all"}
+        entries["decode"] = {"passed": False, "date": "2026-11-23", "of": STAMP, "seconds": 0.1, "why": "no GPU\nat all"}
         text = markdown(entries, "What was seen")
         for line in ("| decode | all of it | not measured |", "| loading | all of it | not measured |", "## decode: FAILED",
                      "    no GPU\n    at all", "| tests passed | 812 |", "rows for the table:\n\n    // a\n    {1},"):  # fmt: skip
             self.assertIn(line, text)
         self.assertNotIn("device:", text)
+
+    # Pins: a part that an earlier build or another card had passed stood beside new ones as if it were theirs.
+    def test_parts_of_different_runs_are_told_apart(self):
+        facts = measured()
+        facts["decode"]["batch 256"]["matmuls"] = "cuBLASLt 13.1.0 for the shapes in build/gpu-check/matmul-table"
+        entries = entries_of(facts)
+        text = markdown(entries, "What was seen")
+        self.assertIn("commit abc1234, GPU NVIDIA H200, driver 580.1, cudart 13.1, cuBLASLt 13.1.0.", text)
+        self.assertIn("2026-11-23, 1.5 s; commit abc1234, GPU NVIDIA H200, driver 580.1, cudart 13.1, cuBLASLt 13.1.0; matmuls by cuBLASLt "
+                      "13.1.0 for the shapes in build/gpu-check/matmul-table", text)  # fmt: skip
+        self.assertNotIn("different runs", text)
+        entries["loading"]["of"] = STAMP | {"commit": "def5678"}
+        text = markdown(entries, "What was seen")
+        self.assertIn("**These parts are of different runs", text)
+        self.assertIn("- commit def5678, GPU NVIDIA H200, driver 580.1, cudart 13.1, cuBLASLt 13.1.0: loading", text)
+
+    def test_without_a_gpu_the_stamp_says_so(self):
+        with mock.patch.object(parts, "run", side_effect=process.Failure("nvidia-smi is not there")), \
+                mock.patch.object(parts, "program", return_value=mock.Mock(read_text=lambda encoding: "abc1234")):  # fmt: skip
+            self.assertEqual(parts.stamp(Work(lorry=Path("lorry"))), {"commit": "abc1234", "GPU": "none"})
 
     def test_every_part_with_goals_is_a_part(self):
         self.assertLessEqual(set(ROWS), set(parts.PARTS))
@@ -212,7 +247,118 @@ class Pack(unittest.TestCase):
             self.assertEqual(pack.program("lorry").read_text(encoding="utf-8"), "kept")
 
 
+# As `ncu --csv --print-units base --metrics …` prints it, between what the program itself prints.
+def ncu_line(launch, kernel, metric, unit, value):
+    return (f'"{launch}","4021","lorry","127.0.0.1","{kernel}","1","7","(256, 1, 1)","(64, 1, 1)","0","9.0",'
+            f'"Command line profiler metrics","{metric}","{unit}","{value}"')  # fmt: skip
+
+
+def ncu_output():
+    names = "void lorry::kernels::cuda::<unnamed>::embed<lorry::Bfloat16>(EmbedTask)", "sm90_xmma_gemm_bf16", "void sample(SampleTask)"
+    lines = ["==PROF== Connected to process 4021 (/x/lorry)", '==PROF== Profiling "embed" - 0: 0%....50%....100% - 1 pass', "requests  2",
+             '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC",'
+             '"Section Name","Metric Name","Metric Unit","Metric Value"']  # fmt: skip
+    kernels = [names[1], *names, *names[:2], *names[1:], names[1]]  # one before the steps, two steps, one behind them
+    for launch, kernel in enumerate(kernels):
+        lines += [ncu_line(launch, kernel, "dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", 10 * launch),
+                  ncu_line(launch, kernel, "gpu__time_duration.sum", "ns", "1,000" if kernel == names[0] else "4,000"),
+                  ncu_line(launch, kernel, "sm__throughput.avg.pct_of_peak_sustained_elapsed", "%", "5.50")]  # fmt: skip
+    return "\n".join(lines)
+
+
+class Ncu(unittest.TestCase):
+    def test_its_launches_are_cut_into_steps(self):
+        steps = ncu.steps_of(ncu.launches_of(ncu_output()))
+        gemm = "sm90_xmma_gemm_bf16"
+        self.assertEqual([[launch.kernel for launch in step] for step in steps],
+                         [["embed", gemm, "sample"], ["embed", gemm, gemm, "sample"]])  # fmt: skip
+        self.assertEqual({name: round(figure, 9) for name, figure in steps[0][0].figures.items()},
+                         {"memory": 10.0, "time": 1e-6, "compute": 5.5})  # fmt: skip
+
+    def test_kernels_have_short_names(self):
+        for kernel, name in (("void lorry::kernels::cuda::(anonymous namespace)::norm<float>(NormTask)", "norm"), ("attend(int)", "attend"),
+                             ("void cutlass::Kernel2<cutlass_80_tensorop>(T1::Params)", "Kernel2"), ("nvjet", "nvjet")):  # fmt: skip
+            self.assertEqual(ncu.short_name(kernel), name)
+
+    def test_the_slowest_kernels_have_their_shares(self):
+        steps = ncu.steps_of(ncu.launches_of(ncu_output()))
+        self.assertEqual(list(ncu.slowest(steps[1]).items()), [
+            ("sm90_xmma_gemm_bf16", "62 % of 0.01 ms in 2 launches, memory 55 %, compute 6 %"),
+            ("sample", "31 % of 0.01 ms in 1 launches, memory 70 %, compute 6 %"),
+            ("embed", "8 % of 0.01 ms in 1 launches, memory 40 %, compute 6 %")])  # fmt: skip
+
+    def profile(self, output, code=0):
+        with mock.patch.object(parts.shutil, "which", return_value="ncu"), mock.patch.object(parts, "run", return_value=(output, code)):
+            return parts.profile(Work(lorry=Path("lorry")))
+
+    def test_the_part_names_kernels_of_both_kinds_of_step(self):
+        facts = self.profile(ncu_output())
+        self.assertEqual(list(facts)[0], "prefill: sm90_xmma_gemm_bf16")
+        self.assertEqual(len(facts), 6)
+
+    def test_where_it_is_not_there_or_not_permitted_the_part_says_so(self):
+        with mock.patch.object(parts.shutil, "which", return_value=None):
+            self.assertEqual(parts.profile(Work(lorry=Path("lorry"))), {"ncu": "is not installed: nothing was profiled"})
+        self.assertIn("is not permitted", self.profile("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", 1)["ncu"])
+        with self.assertRaisesRegex(process.Failure, "exit code 1, 0 steps"):
+            self.profile("out of memory", 1)
+
+
 class Parts(unittest.TestCase):
+    # Pins: nvidia-smi and torch's Python loaded the pack's libraries in the place of their own.
+    def test_only_the_packs_programs_get_its_surroundings(self):
+        show = "import os; print(os.environ.get('LD_LIBRARY_PATH', 'none'))"
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(process, "PACK", Path(folder)), \
+                mock.patch.dict(os.environ, clear=False):  # fmt: skip
+            os.environ.pop("LD_LIBRARY_PATH", None)
+            self.assertEqual(process.run(self.play(show))[0], "none\n")
+            own = Path(folder) / "lorry"
+            own.symlink_to(sys.executable)
+            self.assertTrue(process.run([own, "-c", show])[0].startswith(folder))
+
+    def test_memory_holds_what_is_made_up_where_there_is_enough(self):
+        for free, expected in ((2**40, "/dev/shm"), (64 * 2**20, None)):
+            with mock.patch.object(process.shutil, "disk_usage", return_value=mock.Mock(free=free)):
+                self.assertEqual(process.surroundings().get("TMPDIR"), expected)
+
+    # Pins: 64 adapters of 4 ranks were 64 files of 21 GB together, made for minutes.
+    def test_ranks_that_repeat_are_named_once(self):
+        work = Work(lorry=Path("lorry"))
+        for ranks, named in ((work.few, "16"), (work.mixed, "8,16,32,64"), ((8, 16, 16), "8,16,16")):
+            self.assertEqual(parts.adapter_flags(ranks)[:4], ("--random-adapters", len(ranks), "--ranks", named))
+
+    # Pins: what was tuned had to be compiled into the program before anything multiplied with it.
+    def test_what_matmul_found_is_what_later_parts_multiply_with(self):
+        work = Work(lorry=Path("lorry"))
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(parts, "TABLE", Path(folder) / "table"), \
+                mock.patch.object(parts, "last_json", return_value=output(1.0)) as call:  # fmt: skip
+            parts.throughput(work, 256, 256, 128, 128)
+            self.assertNotIn("--matmul-table", call.call_args.args[0])
+            parts.TABLE.touch()
+            parts.throughput(work, 256, 256, 128, 128)
+            words = call.call_args.args[0]
+            self.assertEqual(words[words.index("--matmul-table") + 1], parts.TABLE)
+
+    def test_cublaslt_must_multiply_something(self):
+        tuning = {"matmuls": [{"buckets": [1]}, {"buckets": []}]}
+        machine = {"rates": {"fp8_dot_operations_per_second": 1e15}}
+
+        def check(verb, tuning):
+            told = f"cuBLASLt multiplies 32 x 48 bfloat16\ncuBLASLt {verb} 32 x 48 fp8_rows\n"
+            with contextlib.ExitStack() as patches:
+                for name, value in (("chip", machine), ("last_json", tuning), ("tested", ({"tests passed": 7}, told))):
+                    patches.enter_context(mock.patch.object(parts, name, return_value=value))
+                patches.enter_context(mock.patch.object(parts, "program", side_effect=Path))
+                return parts.cublaslt(Work(lorry=Path("lorry")))
+
+        facts = check("multiplies", tuning)
+        self.assertEqual(facts["goldens' shapes that it multiplies, fp8"], "1 of 2")
+        self.assertEqual(facts["their shapes that it multiplies, fp8_rows"], "1 of 1")
+        with self.assertRaisesRegex(process.Failure, "multiplied nothing"):
+            check("does not multiply", tuning)
+        with self.assertRaisesRegex(process.Failure, "no algorithm with the same bits"):
+            check("multiplies", {"matmuls": [{"buckets": []}]})
+
     # Pins: with 2,048 tokens a step no more than 117 of 256 sequences ever decoded together, and a decode step of all was waited for.
     def test_all_sequences_of_a_batch_decode_together(self):
         for work in (Work(lorry=Path("lorry")), rehearsal(Path("lorry"))):
@@ -277,8 +423,8 @@ class Rehearsal(unittest.TestCase):
     lorry = Path()
 
     def test_the_benchmarks_run_and_are_judged(self):
-        names = ["attention", "attention_fp8_kv", "decode", "decode_plain", "decode_fp8_kv", "offline", "offline_fp8", "adapters",
-                 "adapters_loop", "loading"]  # fmt: skip
+        names = ["decode", "attention", "offline", "offline_fp8", "adapters", "loading", "adapters_loop", "decode_plain", "decode_fp8_kv",
+                 "attention_fp8_kv"]  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "report"
             command = [str(ROOT / "ops" / "gpu-check"), "--rehearse", str(self.lorry), "--report", str(report)]

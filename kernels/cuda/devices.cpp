@@ -7,6 +7,7 @@
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/cublaslt_library.h"
 #include "kernels/cuda/runtime.h"
+#include "kernels/cuda/tuning.h"
 
 namespace lorry::kernels {
 
@@ -55,6 +56,17 @@ MatmulChip chip_of_device() {
     return {.capability = 10 * properties.major + properties.minor, .processors = properties.multiProcessorCount};
 }
 
+ChipDescription describe_chip() {
+    ChipDescription description{.device = choose_device(), .chip = chip_of_device()};
+    int version = 0;
+    check(cudaDriverGetVersion(&version), "asking for the driver's version");
+    description.driver = version_text(version);
+    check(cudaRuntimeGetVersion(&version), "asking for the runtime's version");
+    description.cudart = version_text(version);
+    if (const auto library = open_cublaslt(cublaslt_places())) description.cublaslt = version_text(library->get_version());
+    return description;
+}
+
 }  // namespace cuda
 
 std::optional<std::string> cuda_obstacle() { return cuda::obstacle(); }
@@ -70,8 +82,9 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
     // The float32 weights of strict parity are multiplied by our own kernel alone.
     if (options.weights == Format::float32) return std::make_unique<cuda::CudaBackend>(options);
     static_cast<void>(cuda::choose_device());
-    auto matmuls = cuda::choose_matmuls(cuda::committed_rows(), cuda::chip_of_device(), options.quantize,
-                                        [] { return cuda::open_cublaslt(cuda::cublaslt_places()); });
+    const cuda::MatmulRows rows = options.matmul_table.empty() ? cuda::committed_rows() : cuda::read_matmul_rows(options.matmul_table);
+    auto matmuls =
+        cuda::choose_matmuls(rows, cuda::chip_of_device(), options.quantize, [] { return cuda::open_cublaslt(cuda::cublaslt_places()); });
     return std::make_unique<cuda::CudaBackend>(options, std::move(matmuls));
 }
 

@@ -94,27 +94,28 @@ std::string fp8_note(std::span<const MatmulRow> rows, const MatmulChip& chip, st
 
 }  // namespace
 
-MatmulChoice choose_matmuls(std::span<const MatmulRow> rows, const MatmulChip& chip, Quantization quantize, const OpenLibrary& open) {
+MatmulChoice choose_matmuls(const MatmulRows& measured, const MatmulChip& chip, Quantization quantize, const OpenLibrary& open) {
     constexpr const char* own = "own kernels, as ";
     const auto has_chip = [&](const MatmulRow& row) { return row.chip == chip; };
-    const auto first = std::ranges::find_if(rows, has_chip);
-    if (first == rows.end()) {
-        return {nullptr, fmt::format("{}kernels/cuda/matmul_table.cpp has no rows for compute capability {}.{} with {} processors: "
-                                     "`lorry bench tune --device cuda` measures them",
-                                     own, chip.capability / 10, chip.capability % 10, chip.processors)};
+    const auto first = std::ranges::find_if(measured.rows, has_chip);
+    if (first == measured.rows.end()) {
+        return {nullptr, fmt::format("{}{} has no rows for compute capability {}.{} with {} processors: `lorry bench tune --device cuda` "
+                                     "measures them",
+                                     own, measured.from, chip.capability / 10, chip.capability % 10, chip.processors)};
     }
     const auto functions = open();
     if (!functions) return {nullptr, own + functions.error()};
     const std::size_t version = functions->get_version();
-    auto table = table_of(rows, chip, version);
+    auto table = table_of(measured.rows, chip, version);
     if (!table) {
-        return {nullptr, fmt::format("{}kernels/cuda/matmul_table.cpp has rows for cuBLASLt {}, and {} is installed: install that one, or "
-                                     "measure this one with `lorry bench tune --device cuda`",
-                                     own, version_text(first->library), version_text(version))};
+        return {nullptr,
+                fmt::format("{}{} has rows for cuBLASLt {}, and {} is installed: install that one, or measure this one with `lorry "
+                            "bench tune --device cuda`",
+                            own, measured.from, version_text(first->library), version_text(version))};
     }
     return {std::make_unique<LibraryMatmul>(*functions, *std::move(table)),
-            fmt::format("cuBLASLt {} for the shapes in kernels/cuda/matmul_table.cpp, own kernels for others{}", version_text(version),
-                        quantize == Quantization::fp8 ? fp8_note(rows, chip, version) : "")};
+            fmt::format("cuBLASLt {} for the shapes in {}, own kernels for others{}", version_text(version), measured.from,
+                        quantize == Quantization::fp8 ? fp8_note(measured.rows, chip, version) : "")};
 }
 
 }  // namespace lorry::kernels::cuda

@@ -49,6 +49,6 @@ struct MatmulChoice {
 };
 // `open` is called only if the chip has rows. quantize: what projections are, for the note.
 using OpenLibrary = std::function<Expected<lt::Functions, std::string>()>;
-MatmulChoice choose_matmuls(std::span<const MatmulRow> rows, const MatmulChip& chip, Quantization quantize, const OpenLibrary& open);
+MatmulChoice choose_matmuls(const MatmulRows& measured, const MatmulChip& chip, Quantization quantize, const OpenLibrary& open);
 
 }  // namespace lorry::kernels::cuda

@@ -1,5 +1,9 @@
-// Which algorithm of cuBLASLt's multiplies which shape on which chip: measured rows, committed, so that answers do not change from start to
-// start. Used by library_matmul.cpp; tuner.cpp finds the rows. Pure.
+// Which algorithm of cuBLASLt's multiplies which shape on which chip: measured rows, committed or in a file, so that answers do not change
+// from start to start. Used by library_matmul.cpp; tuner.cpp finds the rows. Pure, but for read_matmul_rows.
+//
+// A row is a line of text wherever it is written: chip, version of the library, shape, range, words of the algorithm, zeros at the end left
+// out; behind '#' is what people may want to know.
+//     90 132 130100 bfloat16 6144 4096 64 0x42 0x0 0x7  # NVIDIA H200, algorithm 66, tile 393
 //
 // All ranges of a shape give the same bits: `lorry bench tune --device cuda` takes no others. An algorithm is the library's own eight
 // words, which mean something to one version of it only; so a row holds for one version.
@@ -8,13 +12,16 @@
 #include <array>
 #include <compare>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/tensor.h"
+#include "schema/check.h"
 
 namespace lorry::kernels::cuda {
 
@@ -43,6 +50,13 @@ struct MatmulRow {
     std::size_t library = 0;  // 130100: cuBLASLt 13.1.0
     MatmulShape shape;
     MatmulRange range;
+    bool operator==(const MatmulRow&) const = default;
+};
+
+// Rows of which all of a shape's stand together, by ascending rows_max.
+struct MatmulRows {
+    std::vector<MatmulRow> rows;
+    std::string from = "kernels/cuda/matmul_table.cpp";  // for people
 };
 
 // The rows that hold on one machine.
@@ -51,8 +65,17 @@ struct MatmulTable {
     std::string fingerprint;                                                      // of version and rows: "cublaslt-130100-…"
 };
 
-// Measured rows. All of a shape's stand together, by ascending rows_max.
-std::span<const MatmulRow> committed_rows();
+// Those that the program comes with.
+MatmulRows committed_rows();
+// Throws std::runtime_error naming file and line.
+MatmulRows read_matmul_rows(const std::filesystem::path& file);
+
+// A line, without what is for people.
+std::string text_of(const MatmulRow& row);
+// The error says what is wrong with the line; nullopt: it has no row.
+Expected<std::optional<MatmulRow>, std::string> parse_matmul_row(std::string_view line);
+// Of all lines. The error names the line, also of what fault_of says.
+Expected<std::vector<MatmulRow>, std::string> parse_matmul_rows(std::string_view text);
 
 // Those of this machine; nullopt: there are none.
 std::optional<MatmulTable> table_of(std::span<const MatmulRow> rows, const MatmulChip& chip, std::size_t library);
@@ -65,9 +88,13 @@ constexpr std::int64_t features_multiple(Format inputs) { return inputs == Forma
 // Why this version does not multiply fp8 with a scale for each row and output on this chip, for people; nullopt: it does.
 std::optional<std::string> fp8_obstacle(const MatmulChip& chip, std::size_t library);
 
-// What is wrong with the table, for people: a shape twice, ranges that do not ascend to matmul_rows_max, a range that ends within a bucket,
-// features that are no multiples, fp8 where there is an obstacle. nullopt: nothing.
-std::optional<std::string> fault_of(std::span<const MatmulRow> rows);
+// What is wrong with the table: a shape twice, ranges that do not ascend to matmul_rows_max, a range that ends within a bucket, features
+// that are no multiples, fp8 where there is an obstacle. nullopt: nothing.
+struct MatmulFault {
+    std::size_t row = 0;
+    std::string what;  // for people
+};
+std::optional<MatmulFault> fault_of(std::span<const MatmulRow> rows);
 
 std::string version_text(std::size_t library);  // "13.1.0"
 

@@ -1,10 +1,14 @@
-// Lays weights out as the kernels read them and copies them to the device; see pack.h. Formats are converted as for the CPU.
+// Lays weights out as the kernels read them and copies them to the device; see pack.h. Formats are converted as for the CPU, rows on all
+// processors; what a checkpoint holds as it is wanted travels as it lies there.
 #include "kernels/cuda/pack.h"
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "kernels/cpu/pack.h"
+#include "kernels/cpu/processors.h"
+#include "kernels/cpu/thread_pool.h"
 #include "kernels/cuda/fp8.h"
 #include "schema/check.h"
 
@@ -14,8 +18,15 @@ namespace {
 
 // Panels of width 1 are a row-major matrix [out, in].
 cpu::Storage storage_of(Format format) { return format == Format::bfloat16 ? cpu::Storage::bfloat16 : cpu::Storage::float32; }
-cpu::Panels row_major(std::span<const WeightPart> parts, Format format, float scale = 1.0F) {
-    return cpu::pack_panels(parts, {.storage = storage_of(format), .width = 1, .group = 1}, {.scale = scale});
+cpu::Panels row_major(const WeightPart& part, Format format, float scale = 1.0F) {
+    return cpu::pack_panels({&part, 1}, {.storage = storage_of(format), .width = 1, .group = 1}, {.scale = scale});
+}
+
+// Whether the rows are what the checkpoint holds, byte for byte.
+bool is_row_major(const WeightPart& part, Format format) { return part.format == format && !part.transposed; }
+
+std::span<const std::byte> bytes_of_rows(const void* rows, const WeightPart& part, Format format) {
+    return {static_cast<const std::byte*>(rows), static_cast<std::size_t>(part.out_features * part.in_features) * bytes_of(format)};
 }
 
 // Rows of `row` bytes, each filled up with zeros to `stride`, behind what `image` holds; returns where they begin.
@@ -37,57 +48,101 @@ float quantize_fp8(std::span<const float> weights, Fp8* codes) {
     return scale;
 }
 
+// Few rows of a part, and where they begin in the weight.
+struct Piece {
+    WeightPart rows;
+    std::int64_t first = 0;
+};
+
+// A transposed part, whose rows lie across each other, stays whole.
+std::vector<Piece> pieces_of(std::span<const WeightPart> parts) {
+    constexpr std::int64_t rows_at_once = 64;
+    std::vector<Piece> pieces;
+    std::int64_t first = 0;
+    for (const WeightPart& part : parts) {
+        const std::int64_t step = part.transposed ? part.out_features : rows_at_once;
+        for (std::int64_t begin = 0; begin < part.out_features; begin += step) {
+            WeightPart rows = part;
+            rows.data =
+                static_cast<const std::byte*>(part.data) + static_cast<std::size_t>(begin * part.in_features) * bytes_of(part.format);
+            rows.out_features = std::min(step, part.out_features - begin);
+            pieces.push_back({rows, first + begin});
+        }
+        first += part.out_features;
+    }
+    return pieces;
+}
+
 }  // namespace
 
 CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, DevicePool& pool) : format_(format) {
-    const cpu::Panels panels = row_major(parts, format);
-    out_features_ = panels.out_features;
-    in_features_ = panels.in_features;
-    if (format != Format::fp8_rows) {
-        const std::size_t bytes = static_cast<std::size_t>(out_features_ * in_features_) * bytes_of(format);
-        upload_rows({panels.memory.data(), bytes}, bytes_of(format), pool);
+    CHECK(!parts.empty(), "a weight has at least one part");
+    in_features_ = parts.front().in_features;
+    for (const WeightPart& part : parts) {
+        CHECK(part.in_features == in_features_, "parts of a weight have equal in_features");
+        CHECK(part.in_features > 0 && part.out_features > 0 && part.data != nullptr, "a part of a weight holds something");
+        out_features_ += part.out_features;
+    }
+    const std::size_t element_bytes = format == Format::fp8_rows ? sizeof(Fp8) : bytes_of(format);
+    const std::size_t row = static_cast<std::size_t>(in_features_) * element_bytes;
+    const std::size_t stride = static_cast<std::size_t>(view().stride) * element_bytes;
+    memory_ = pool.allocate(static_cast<std::size_t>(out_features_) * stride);
+    if (row == stride && std::ranges::all_of(parts, [&](const WeightPart& part) { return is_row_major(part, format); })) {
+        std::byte* to = memory_.data();
+        for (const WeightPart& part : parts) {
+            const auto rows = bytes_of_rows(part.data, part, format);
+            pool.upload(to, rows);
+            to += rows.size();
+        }
         return;
     }
-    const auto* const weights = reinterpret_cast<const float*>(panels.memory.data());
-    std::vector<Fp8> codes(static_cast<std::size_t>(out_features_ * in_features_));
-    std::vector<float> scales(static_cast<std::size_t>(out_features_));
-    for (std::size_t i = 0; i < scales.size(); ++i) {
-        const auto row = i * static_cast<std::size_t>(in_features_);
-        scales[i] = quantize_fp8({weights + row, static_cast<std::size_t>(in_features_)}, codes.data() + row);
-    }
+    const auto image = std::make_unique_for_overwrite<std::byte[]>(memory_.bytes());
+    std::vector<float> scales(format == Format::fp8_rows ? static_cast<std::size_t>(out_features_) : 0);
+    const auto convert = [&](const Piece& piece) {
+        const cpu::Panels panels = row_major(piece.rows, format);
+        for (std::int64_t i = 0; i < piece.rows.out_features; ++i) {
+            const auto output = static_cast<std::size_t>(piece.first + i);
+            std::byte* const to = image.get() + output * stride;
+            const std::byte* const from = panels.memory.data() + static_cast<std::size_t>(i * in_features_) * bytes_of(format);
+            if (scales.empty()) {
+                std::memcpy(to, from, row);
+            } else {
+                scales[output] = quantize_fp8({reinterpret_cast<const float*>(from), static_cast<std::size_t>(in_features_)},
+                                              reinterpret_cast<Fp8*>(to));
+            }
+            std::memset(to + row, 0, stride - row);
+        }
+    };
+    constexpr std::size_t bytes_of_one_thread = std::size_t{1} << 20;  // starting others would take as long
+    const std::vector<Piece> pieces = pieces_of(parts);
+    cpu::ThreadPool threads(memory_.bytes() > bytes_of_one_thread ? cpu::usable_processors() : 1);
+    threads.run(std::ssize(pieces), 1, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t i = begin; i < end; ++i) convert(pieces[static_cast<std::size_t>(i)]);
+    });
+    pool.upload(memory_.data(), {image.get(), memory_.bytes()});
+    if (scales.empty()) return;
     scales_ = pool.allocate(scales.size() * sizeof(float));
     pool.upload(scales_.data(), std::as_bytes(std::span(scales)));
-    upload_rows(std::as_bytes(std::span(codes)), sizeof(Fp8), pool);
-}
-
-void CudaWeight::upload_rows(std::span<const std::byte> rows, std::size_t element_bytes, DevicePool& pool) {
-    const auto row = static_cast<std::size_t>(in_features_) * element_bytes;
-    const auto stride = static_cast<std::size_t>(view().stride) * element_bytes;
-    memory_ = pool.allocate(static_cast<std::size_t>(out_features_) * stride);
-    if (row == stride) return pool.upload(memory_.data(), rows);
-    std::vector<std::byte> image;
-    append_rows(image, rows, row, stride);
-    pool.upload(memory_.data(), image);
 }
 
 CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, DevicePool& pool) {
     CHECK(!parts.empty(), "an adapter adds at least one part to a projection");
     // All matrices as the device will hold them, rows filled up with zeros to lora_multiple, so that they come in one copy.
     std::vector<std::byte> image;
-    const auto append = [&](const cpu::Panels& matrix) {
-        const std::size_t row = static_cast<std::size_t>(matrix.in_features) * bytes_of(format);
-        const std::size_t stride = static_cast<std::size_t>(round_up(matrix.in_features, lora_multiple)) * bytes_of(format);
-        return append_rows(image, {matrix.memory.data(), static_cast<std::size_t>(matrix.out_features) * row}, row, stride);
+    const auto append = [&](const WeightPart& part, float scale) {
+        const std::size_t row = static_cast<std::size_t>(part.in_features) * bytes_of(format);
+        const std::size_t stride = static_cast<std::size_t>(round_up(part.in_features, lora_multiple)) * bytes_of(format);
+        if (scale == 1.0F && is_row_major(part, format)) return append_rows(image, bytes_of_rows(part.data, part, format), row, stride);
+        const cpu::Panels converted = row_major(part, format, scale);
+        return append_rows(image, bytes_of_rows(converted.memory.data(), part, format), row, stride);
     };
-    std::vector<WeightPart> a;
     for (const LoraPart& part : parts) {
         CHECK(part.a.out_features == part.b.in_features, "A and B of a part have the same rank");
-        a.push_back(part.a);
         parts_.push_back({.out_begin = part.out_begin,
                           .out_features = part.b.out_features,
                           .rank_begin = rank_sum_,
                           .rank = part.a.out_features,
-                          .b_offset = append(row_major({&part.b, 1}, format, part.scale))});
+                          .b_offset = append(part.b, part.scale)});
         rank_sum_ += part.a.out_features;
     }
     // Parts are added by different blocks at the same time.
@@ -97,9 +152,12 @@ CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, DevicePool& p
                   "parts of an adapter's projection do not overlap");
         }
     }
-    const cpu::Panels stacked = row_major(a, format);
-    in_features_ = stacked.in_features;
-    a_offset_ = append(stacked);
+    in_features_ = parts.front().a.in_features;
+    a_offset_ = image.size();
+    for (const LoraPart& part : parts) {
+        CHECK(part.a.in_features == in_features_, "all parts of an adapter's projection read the same inputs");
+        append(part.a, 1.0F);
+    }
     memory_ = pool.allocate(image.size());
     pool.upload(memory_.data(), image);
 }

@@ -24,8 +24,6 @@ public:
     const float* scales() const { return reinterpret_cast<const float*>(scales_.data()); }  // null unless fp8
 
 private:
-    void upload_rows(std::span<const std::byte> rows, std::size_t element_bytes, DevicePool& pool);
-
     Format format_;
     std::int64_t out_features_ = 0;
     std::int64_t in_features_ = 0;

@@ -136,6 +136,17 @@ public:
         return tuned;
     }
 
+    // Of what the library itself would choose for rows_max rows; nullopt: nothing.
+    std::optional<double> operations_per_second() {
+        arrange(options_.rows_max, 0);
+        const std::vector<MatmulAlgorithm> choice = library_.candidates(task(options_.rows_max, 0, false), 1);
+        if (choice.empty()) return std::nullopt;
+        const double seconds = seconds_per_run(
+            stream_, 50e-3, [&](int run) { library_.multiply(task(options_.rows_max, run, false), choice.front(), stream_.get()); });
+        return 2.0 * static_cast<double>(options_.rows_max) * static_cast<double>(shape_.out_features) *
+               static_cast<double>(shape_.in_features) / seconds;
+    }
+
 private:
     // Of all buckets, each once.
     std::vector<MatmulAlgorithm> candidates() const {
@@ -286,28 +297,22 @@ double copied_per_second(const Stream& stream, std::size_t bytes) {
     return 2.0 * static_cast<double>(bytes) / seconds;
 }
 
-double operations_per_second(const CublasLt& library, const Stream& stream, std::int64_t size) {
-    const auto elements = static_cast<std::size_t>(size * size);
-    const DeviceMemory in = noise(Format::bfloat16, elements * bytes_of(Format::bfloat16), 1.0F, 3, stream);
-    const DeviceMemory weight = noise(Format::bfloat16, elements * bytes_of(Format::bfloat16), 1.0F, 4, stream);
-    const DeviceMemory out(elements * sizeof(float));
-    const CublasLtTask task{.shape = {Format::bfloat16, size, size},
-                            .rows = size,
-                            .out = reinterpret_cast<float*>(out.data()),
-                            .out_stride = size,
-                            .in = in.data(),
-                            .in_stride = size,
-                            .weight = weight.data(),
-                            .weight_stride = size};
-    const std::vector<MatmulAlgorithm> choice = library.candidates(task, 1);
-    if (choice.empty()) throw std::runtime_error("cuBLASLt has no algorithm for a plain bfloat16 matmul on this GPU");
-    const double seconds = seconds_per_run(stream, 50e-3, [&](int) { library.multiply(task, choice.front(), stream.get()); });
-    return 2.0 * std::pow(static_cast<double>(size), 3.0) / seconds;
+// Of the library's own choice for a large matmul; nullopt: it has none.
+std::optional<double> operations_per_second(const CublasLt& library, const Stream& stream, Format inputs, TuneOptions options) {
+    const std::int64_t size = options.square;
+    options.walked_bytes = 0;
+    options.rows_max = inputs == Format::fp8_rows ? std::min(size, matmul_rows_max) : size;
+    return ShapeTuner(library, stream, {inputs, size, size}, options).operations_per_second();
 }
 
 ChipRates rates_of(const CublasLt& library, const Stream& stream, const TuneOptions& options) {
-    return {.copied_per_second = copied_per_second(stream, options.copied_bytes),
-            .operations_per_second = operations_per_second(library, stream, options.square)};
+    ChipRates rates{.copied_per_second = copied_per_second(stream, options.copied_bytes)};
+    const auto bfloat16 = operations_per_second(library, stream, Format::bfloat16, options);
+    if (!bfloat16) throw std::runtime_error("cuBLASLt has no algorithm for a plain bfloat16 matmul on this GPU");
+    rates.operations_per_second = *bfloat16;
+    if (!fp8_obstacle(chip_of_device(), library.version()))
+        rates.fp8_operations_per_second = operations_per_second(library, stream, Format::fp8_rows, options);
+    return rates;
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // What `lorry bench tune --device cuda` found: cuBLASLt's candidates for each shape, which of them serve it, and the rows of
-// matmul_table.cpp that say so. Filled by tuner.cpp, printed by ops/matmul_report.cpp. Pure, but for tune_matmuls
-// and measure_chip.
+// matmul_table.cpp that say so. Filled by tuner.cpp, printed by ops/matmul_report.cpp. Pure, but for tune_matmuls,
+// measure_chip and describe_chip.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,20 @@ struct TunedMatmul {
 
 // What the chip was seen to do.
 struct ChipRates {
-    double copied_per_second = 0.0;      // bytes read and written
-    double operations_per_second = 0.0;  // of cuBLASLt's own choice for a large bfloat16 matmul
+    double copied_per_second = 0.0;                     // bytes read and written
+    double operations_per_second = 0.0;                 // of cuBLASLt's own choice for a large bfloat16 matmul
+    std::optional<double> fp8_operations_per_second{};  // the same of fp8, where the library multiplies it
+    // Where it was not measured, what chips that have fp8 promise.
+    double fp8_rate() const { return fp8_operations_per_second.value_or(2.0 * operations_per_second); }
+};
+
+// The first GPU and what drives it, for people and for reports. Versions as "13.1".
+struct ChipDescription {
+    std::string device;
+    MatmulChip chip;
+    std::string driver;  // the newest CUDA that it drives
+    std::string cudart;
+    std::optional<std::string> cublaslt;  // "13.1.0"; nullopt: not found
 };
 
 struct Tuning {
@@ -60,5 +72,7 @@ Tuning tune_matmuls(std::span<const MatmulShape> shapes);
 
 // Throws std::runtime_error when there is no GPU; the error says that there is no cuBLASLt, and what to do.
 Expected<ChipRates, std::string> measure_chip();
+// Throws std::runtime_error when there is no GPU.
+ChipDescription describe_chip();
 
 }  // namespace lorry::kernels::cuda

@@ -40,8 +40,7 @@ def pack() -> str:
             raise Failure(f"{built} is missing: ops/setup --cuda, then ops/build release lorry gpu_tests")
         subprocess.run(["strip", "-o", PACK / built.name, built], check=True)
         for library, path in re.findall(r"(\S+) => (/\S+)", run(["ldd", built])[0]):
-            # The next program may already find what was taken along for the one before.
-            if not LEFT_OUT.match(library) and not Path(path).is_relative_to(PACK):
+            if not LEFT_OUT.match(library):
                 subprocess.run(["strip", "-o", PACK / "lib" / library, path], check=True)
     commit = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     (PACK / "commit").write_text(commit.stdout.strip() or "unknown", encoding="utf-8")

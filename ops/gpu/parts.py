@@ -1,24 +1,38 @@
 """The parts of ops/gpu-check: each runs programs and returns what they said, or raises Failure. goals.py judges the figures."""
 
+import functools
 import importlib.metadata
 import json
 import re
+import shutil
 import sys
 import time
+from pathlib import Path
 
+from ncu import METRICS, launches_of, slowest, steps_of
 from pack import program
 from process import PACK, ROOT, Failure, last_json, run
 from work import Work
 
+# What `matmul` measures and later parts multiply with; and the same for the shapes of tests.
+TABLE = PACK / "matmul-table"
+TEST_TABLE = PACK / "matmul-table-of-tests"
+GOLDENS = "*Golden*"
+INVARIANCE = "*/Invariance.Holds*:*/Invariance.Forks*"
 
-def tests(command: list, environment: dict | None = None) -> dict:
+
+def tested(command: list, environment: dict | None = None) -> tuple[dict, str]:
     """Runs a test program; every skipped test counts as one that was not proved."""
     output, code = run(command, environment)
     passed, skipped, failed = (len(re.findall(rf"^\[ +{word} +\] \S+ \(\d", output, re.M)) for word in ("OK", "SKIPPED", "FAILED"))
     if code != 0 or failed or skipped or not passed:
         why = "\n".join([line for line in output.splitlines() if not re.match(r"\[ +(RUN|OK) ", line)][-40:])
         raise Failure(f"{passed} tests passed, {failed} failed, {skipped} were skipped, exit code {code}:\n{why}")
-    return {"tests passed": passed}
+    return {"tests passed": passed}, output
+
+
+def tests(command: list, environment: dict | None = None) -> dict:
+    return tested(command, environment)[0]
 
 
 def version_of(package: str) -> str:
@@ -28,33 +42,90 @@ def version_of(package: str) -> str:
         return "not there"
 
 
-def device(_: Work) -> dict:
+@functools.cache
+def chip(lorry: Path) -> dict:
+    """The GPU, what drives it and what it was seen to do."""
+    return last_json([lorry, "bench", "machine", "--device", "cuda", "--json"])
+
+
+def stamp(work: Work) -> dict:
+    """What a part's figures hold for: parts that differ in it are of different runs."""
+    if work.device != "cuda":
+        return {"commit": "of a rehearsal"}
+    facts = {"commit": program("commit").read_text(encoding="utf-8")}
+    try:
+        output, code = run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
+        if code != 0:
+            raise Failure(output)
+        facts["GPU"], facts["driver"] = (field.strip() for field in output.splitlines()[0].split(","))
+        facts["cudart"], facts["cuBLASLt"] = chip(work.lorry)["cudart"], chip(work.lorry)["cublaslt"] or "not there"
+    except Failure:
+        facts["GPU"] = facts.get("GPU", "none")  # what is wrong with it, each part says
+    return facts
+
+
+def device(work: Work) -> dict:
     fields = "name,driver_version,memory.total,compute_cap,clocks.max.sm,clocks.max.mem"
     output, code = run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"])
     if code != 0:
         raise Failure(output.strip())
-    commit = program("commit").read_text(encoding="utf-8")
-    facts = {"Lorry": f"built at commit {commit}", "Python": sys.version.split()[0]}
+    machine = chip(work.lorry)
+    rates = machine["rates"] or {}
+    facts = {"processors": machine["processors"], "Python": sys.version.split()[0],
+             "fp8's rate": "measured" if rates.get("fp8_dot_operations_per_second") else "assumed to be twice bf16's"}  # fmt: skip
+    facts |= {name: f"{value:.3g}" for name, value in rates.items() if value}
     facts |= {package: version_of(package) for package in ("torch", "transformers", "peft")}
     return dict(zip(fields.split(","), [field.strip() for field in output.splitlines()[0].split(",")], strict=True)) | facts
 
 
 def kernels(_: Work) -> dict:
-    return tests([program("test_kernels_gpu"), "--gtest_filter=Op/*/cuda_*"])
+    return tests([program("test_kernels_gpu"), "--gtest_filter=Op/*/cuda_*-*/cuda_library_*"])
 
 
 def goldens(_: Work) -> dict:
-    return tests([program("test_engine_gpu"), "--gtest_filter=*Golden*"], {"LORRY_TEST_DEVICE": "cuda"})
+    return tests([program("test_engine_gpu"), f"--gtest_filter={GOLDENS}"], {"LORRY_TEST_DEVICE": "cuda"})
 
 
 def invariance(_: Work) -> dict:
-    return tests([program("test_engine_gpu"), "--gtest_filter=*/Invariance.Holds*:*/Invariance.Forks*"], {"LORRY_TEST_DEVICE": "cuda"})
+    return tests([program("test_engine_gpu"), f"--gtest_filter={INVARIANCE}"], {"LORRY_TEST_DEVICE": "cuda"})
+
+
+def has_fp8(work: Work) -> bool:
+    """Whether cuBLASLt multiplies it here."""
+    return bool((chip(work.lorry)["rates"] or {}).get("fp8_dot_operations_per_second"))
+
+
+def cublaslt(work: Work) -> dict:
+    """Kernels, goldens and invariance with cuBLASLt multiplying every shape that it can, whether it gains or not: kernels' shapes by rows
+    that their tests make, goldens' by a table."""
+    checkpoints = ",".join(map(str, sorted((ROOT / "tests" / "data" / "models" / "checkpoints").iterdir())))
+    TEST_TABLE.unlink(missing_ok=True)
+    facts = {}
+    for more in ((), ("--quantize", "fp8")) if has_fp8(work) else ((),):
+        tuning = last_json([work.lorry, "bench", "tune", "--device", "cuda", "--model", checkpoints, "--table", TEST_TABLE, "--slower-too",
+                            *more, "--json"])  # fmt: skip
+        served = sum(bool(shape["buckets"]) for shape in tuning["matmuls"])
+        facts[f"goldens' shapes that it multiplies, {more[-1] if more else 'bf16'}"] = f"{served} of {len(tuning['matmuls'])}"
+        if served == 0:
+            raise Failure(f"cuBLASLt has no algorithm with the same bits for all rows: {facts}")
+    passed, output = tested([program("test_kernels_gpu"), "--gtest_filter=Op/Agreement.*/cuda_library_*:Op/Invariance.*/cuda_library_*"])
+    facts["kernel tests passed"] = passed["tests passed"]
+    for inputs in ("bfloat16", "fp8_rows"):
+        served, missed = (set(re.findall(rf"^cuBLASLt {verb} (\d+ x \d+) {inputs}$", output, re.M))
+                          for verb in ("multiplies", "does not multiply"))  # fmt: skip
+        facts[f"their shapes that it multiplies, {inputs}"] = f"{len(served)} of {len(served | missed)}"
+        if not served and (inputs == "bfloat16" or has_fp8(work)):
+            raise Failure(f"cuBLASLt multiplied nothing: {facts}")
+    environment = {"LORRY_TEST_DEVICE": "cuda", "LORRY_TEST_MATMUL_TABLE": str(TEST_TABLE)}
+    facts["golden and invariance tests passed"] = tests([program("test_engine_gpu"), f"--gtest_filter={GOLDENS}:{INVARIANCE}"],
+                                                        environment)["tests passed"]  # fmt: skip
+    return facts
 
 
 def sanitized(tool: str) -> dict:
-    # Statistics of draws say nothing about memory and take most of the time.
+    # Statistics of draws say nothing about memory and take most of the time; and cuBLASLt is for others to check.
     return tests(["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", program("test_kernels_gpu"),
-                  "--gtest_filter=Op/*/cuda_*-*SampleTest.Draws*:*SampleTest.Top*:*SampleTest.Penalties*"])  # fmt: skip
+                  "--gtest_filter=Op/*/cuda_*-*/cuda_library_*:*SampleTest.Draws*:*SampleTest.Top*:*SampleTest.Penalties*"])  # fmt: skip
 
 
 def memcheck(_: Work) -> dict:
@@ -101,10 +172,10 @@ def loss(work: Work) -> dict:
     return facts
 
 
-def matmul(work: Work, more: tuple = ()) -> dict:
-    """cuBLASLt's algorithms for the shapes of four models against our own kernel, and the rows for kernels/cuda/matmul_table.cpp."""
-    tuning = last_json([work.lorry, "bench", "tune", "--device", "cuda", "--random-weights",
-                        "llama-3.1-8b,llama-3.2-1b,qwen2.5-0.5b,smollm2-135m", *more, "--json"])  # fmt: skip
+def matmul(work: Work, more: tuple = (), models: str = "") -> dict:
+    """cuBLASLt's algorithms against our own kernel, and the rows for kernels/cuda/matmul_table.cpp, which later parts multiply with."""
+    tuning = last_json([work.lorry, "bench", "tune", "--device", "cuda", "--random-weights", models or work.shape, "--table", TABLE, *more,
+                        "--json"])  # fmt: skip
     facts = {"device": tuning["device"], "cuBLASLt": tuning["library"], "copies": f"{tuning['copied_bytes_per_second'] / 1e9:.0f} GB/s",
              "multiplies": f"{tuning['operations_per_second'] / 1e12:.0f} TFLOP/s"}  # fmt: skip
     for shape in tuning["matmuls"]:
@@ -124,6 +195,15 @@ def matmul_fp8(work: Work) -> dict:
     return matmul(work, ("--quantize", "fp8"))
 
 
+def matmul_others(work: Work) -> dict:
+    return matmul(work, models="llama-3.2-1b,qwen2.5-0.5b,smollm2-135m")
+
+
+def table(work: Work) -> tuple:
+    """The flags that name what `matmul` found, once it has."""
+    return ("--matmul-table", TABLE) if work.device == "cuda" and TABLE.exists() else ()
+
+
 def with_limits(command: list) -> dict:
     result = last_json([*command, "--json"])
     if not result.get("machine"):
@@ -135,7 +215,7 @@ def throughput(work: Work, requests: int, batch: int, prompt: int, output: int, 
     result = with_limits([
         work.lorry, "bench", "throughput", "--random-weights", work.shape, "--device", work.device, "--requests", requests, "--max-batch",
         batch, "--input-tokens", prompt, "--output-tokens", output, "--step-tokens", max(work.step_tokens, batch), "--repeat", 2,
-        *work.memory, *more,
+        *work.memory, *table(work), *more,
     ])  # fmt: skip
     if result["decode"]["rows"] != batch:
         raise Failure(f"no step decoded {batch} sequences, at most {result['decode']['rows']} did")
@@ -179,7 +259,9 @@ def offline_fp8(work: Work) -> dict:
 
 
 def adapter_flags(ranks: tuple[int, ...]) -> tuple:
-    return ("--random-adapters", len(ranks), "--ranks", ",".join(map(str, ranks)), "--no-base")
+    # Given in turn, so that few different adapters are written.
+    period = next(count for count in range(1, len(ranks) + 1) if ranks == (ranks[:count] * len(ranks))[: len(ranks)])
+    return ("--random-adapters", len(ranks), "--ranks", ",".join(map(str, ranks[:period])), "--no-base")
 
 
 def adapters(work: Work) -> dict:
@@ -205,7 +287,7 @@ def adapters_loop(work: Work) -> dict:
 def loading(work: Work) -> dict:
     return last_json([work.lorry, "bench", "loading", "--random-weights", work.shape, "--device", work.device, "--requests",
                       work.batches[0], "--input-tokens", work.context // 4, "--random-adapters", len(work.few), "--ranks",
-                      max(work.mixed), *work.memory, "--json"])  # fmt: skip
+                      max(work.mixed), *work.memory, *table(work), "--json"])  # fmt: skip
 
 
 def beside(work: Work, ways: dict[str, str], more: tuple = ()) -> dict:
@@ -226,7 +308,27 @@ def baselines_adapters(work: Work) -> dict:
     return beside(work, {"transformers with peft": "peft"}, adapter_flags(work.few))
 
 
+def profile(work: Work) -> dict:
+    """The slowest kernels of a step that reads a batch of prompts and of one that decodes it, in few layers, as Nsight Compute saw it."""
+    ncu = shutil.which("ncu") or shutil.which("/usr/local/cuda/bin/ncu")
+    if ncu is None:
+        return {"ncu": "is not installed: nothing was profiled"}
+    batch, context = work.batches[0], work.context
+    output, code = run([ncu, "--csv", "--print-units", "base", "--metrics", ",".join(METRICS), work.lorry, "bench", "throughput",
+                        "--random-weights", work.shape, "--layers", work.profiled_layers, "--device", work.device, "--requests", batch,
+                        "--max-batch", batch, "--input-tokens", context, "--output-tokens", 3, "--step-tokens", batch * (context + 1),
+                        "--repeat", 1, "--graph-memory", 0, *table(work)])  # fmt: skip
+    if "ERR_NVGPUCTRPERM" in output:
+        return {"ncu": "is not permitted to read the GPU's counters here (ERR_NVGPUCTRPERM): nothing was profiled"}
+    steps = steps_of(launches_of(output))
+    if code != 0 or len(steps) < 2:
+        raise Failure(f"exit code {code}, {len(steps)} steps were profiled:\n{output[-3000:]}")
+    return {f"{what}: {kernel}": figures for what, step in (("prefill", steps[0]), ("decode", steps[-1]))
+            for kernel, figures in slowest(step).items()}  # fmt: skip
+
+
+# What a loan of half an hour should show comes first.
 PARTS = {part.__name__: part
-         for part in (device, kernels, goldens, invariance, memcheck, racecheck, example, loss, matmul, matmul_fp8, attention,
-                      attention_fp8_kv, decode, decode_plain, decode_fp8_kv, offline, offline_fp8, adapters, adapters_loop, loading,
-                      baselines, baselines_adapters)}  # fmt: skip
+         for part in (device, kernels, goldens, invariance, matmul, decode, attention, cublaslt, offline, matmul_fp8, offline_fp8, adapters,
+                      loading, adapters_loop, profile, decode_plain, decode_fp8_kv, attention_fp8_kv, example, memcheck, baselines,
+                      baselines_adapters, loss, matmul_others, racecheck)}  # fmt: skip

@@ -4,6 +4,7 @@ import glob
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACK = ROOT / "build" / "gpu-check"
 PART_SECONDS = 590
+IN_MEMORY = Path("/dev/shm")
+MADE_UP_BYTES_MAX = 32 * 2**30  # a model's weights and its adapters'
 
 
 class Failure(Exception):
@@ -32,13 +35,24 @@ class PartTime:
         return None if cls.end == math.inf else max(0.0, cls.end - time.monotonic())
 
 
-def run(command: list, environment: dict | None = None) -> tuple[str, int]:
-    """Output of both streams and the exit code; a command that is missing or too slow is a Failure."""
+def surroundings() -> dict[str, str]:
+    """What the pack's programs need: libraries, test data, and memory for the weights that they make up, where it holds them."""
     # cuBLASLt may be this Python's, as it comes with torch.
     pip = [folder for path in sys.path for folder in sorted(glob.glob(os.path.join(path, "nvidia", "*", "lib")))]
-    libraries = ":".join([str(PACK / "lib"), os.environ.get("LD_LIBRARY_PATH", ""), *pip])
-    variables = dict(os.environ, LD_LIBRARY_PATH=libraries, LORRY_TEST_DATA=str(ROOT / "tests" / "data"), **(environment or {}))
+    variables = {"LD_LIBRARY_PATH": ":".join([str(PACK / "lib"), os.environ.get("LD_LIBRARY_PATH", ""), *pip]),
+                 "LORRY_TEST_DATA": str(ROOT / "tests" / "data")}  # fmt: skip
+    if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > MADE_UP_BYTES_MAX:
+        variables["TMPDIR"] = str(IN_MEMORY)
+    return variables
+
+
+def run(command: list, environment: dict | None = None) -> tuple[str, int]:
+    """Output of both streams and the exit code; a command that is missing or too slow is a Failure."""
     words = [str(word) for word in command]
+    variables = dict(os.environ, **(environment or {}))
+    # Nobody else's programs, such as nvidia-smi or torch's Python, are to find these.
+    if any(Path(word).is_relative_to(PACK) for word in words):
+        variables |= surroundings()
     try:
         done = subprocess.run(words, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               timeout=PartTime.left(), text=True, errors="replace", check=False)  # fmt: skip

@@ -34,8 +34,30 @@ def goal_rows(entries: dict) -> list[list[str]]:
     return rows
 
 
+def stamp_text(entry: dict) -> str:
+    return ", ".join(f"{key} {value}" for key, value in entry["of"].items())
+
+
+def stamp_lines(entries: dict) -> list[str]:
+    """What the parts were measured of, and which of what where they differ."""
+    parts: dict[str, list[str]] = {}
+    for name, entry in entries.items():
+        parts.setdefault(stamp_text(entry), []).append(name)
+    if len(parts) == 1:
+        return [f"{next(iter(parts))}.", ""]
+    warning = "**These parts are of different runs: what one says beside another's figures may be the difference between the runs.**"
+    return [warning, "", *(f"- {text}: {', '.join(names)}" for text, names in parts.items()), ""]
+
+
+def matmuls_of(facts: dict) -> list[str]:
+    """What multiplied, where programs say it: the table in use, or why there is none."""
+    found = {value["matmuls"] for value in (facts, *facts.values()) if isinstance(value, dict) and isinstance(value.get("matmuls"), str)}
+    return [f"matmuls by {text}" for text in sorted(found)]
+
+
 def part_lines(name: str, entry: dict, rows: list[Row] | None) -> list[str]:
-    lines = [f"## {name}: {'passed' if entry['passed'] else 'FAILED'}", "", f"{entry['date']}, {entry['seconds']} s", ""]
+    seen = [f"{entry['date']}, {entry['seconds']} s", stamp_text(entry), *matmuls_of(entry.get("facts", {}))]
+    lines = [f"## {name}: {'passed' if entry['passed'] else 'FAILED'}", "", "; ".join(seen), ""]
     if not entry["passed"]:
         return [*lines, *("    " + line for line in entry["why"].splitlines()), ""]
     if rows is not None:
@@ -51,7 +73,7 @@ def part_lines(name: str, entry: dict, rows: list[Row] | None) -> list[str]:
 
 def markdown(entries: dict, title: str) -> str:
     measured = rows_of(entries)
-    lines = [f"# {title}", ""]
+    lines = [f"# {title}", "", *stamp_lines(entries)]
     if "device" in facts_of(entries):
         lines += [", ".join(f"{key} {value}" for key, value in entries["device"]["facts"].items()) + ".", ""]
     lines += [

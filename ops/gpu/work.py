@@ -17,6 +17,7 @@ class Work:
     offline: tuple[tuple[int, int, int], ...] = ((128, 128, 1024), (1000, 1000, 256), (512, 128, 768))  # input, output, requests
     few: tuple[int, ...] = (16,) * 8  # ranks
     mixed: tuple[int, ...] = (8, 16, 32, 64) * 16
+    profiled_layers: int = 2
     memory: tuple[str, ...] = ("--kv-memory", "80GiB", "--adapter-memory", "24GiB")
     baseline: tuple[str, ...] = ()  # flags of ops/gpu/baselines.py
 

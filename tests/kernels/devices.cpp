@@ -8,11 +8,17 @@
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cuda/backend.h"
+#include "kernels/cuda/devices.h"
 #include "kernels/cuda/fp8.h"
 #include "kernels/cuda/pack.h"
 #if defined(LORRY_CUDA_EMULATED)
-#include "kernels/cuda/backend.h"
 #include "kernels/cuda/emulation/cublaslt.h"
+#else
+#include <iostream>
+
+#include "kernels/cuda/cublaslt_library.h"
+#include "kernels/cuda/tuner.h"
 #endif
 
 namespace lorry::kernels::testing {
@@ -25,6 +31,8 @@ std::byte untouched_byte(std::size_t index) { return static_cast<std::byte>(std:
 constexpr Tolerance tolerances[] = {
     {"matmul", 2e-5, 2e-5,
      "sums of up to 600 products of order 1/sqrt(600), each rounded to 24 bits; weights and inputs are rounded beforehand"},
+    {"library_matmul", 1e-4, 1e-4, "as matmul; the library cuts its sums as it likes"},
+    {"library_fp8_matmul", 4e-3, 4e-3, "as matmul; tensor cores of 9.0 add up 13 bits of fp8's products for a while"},
     {"norm", 1e-5, 1e-5, "one sum of up to 600 squares, a root and a division"},
     {"activation", 2e-6, 2e-6, "a polynomial of a few terms; values beyond 1 count relatively"},
     {"attention", 2e-5, 1e-2, "two sums and an exponential; with bfloat16, rounding a key that lies between two values may go either way"},
@@ -44,26 +52,57 @@ std::int64_t scale_offset(Format format, std::int64_t columns) {
 }
 
 #if defined(LORRY_CUDA_EMULATED)
-// Three algorithms with the same order over the input features serve every shape.
-std::unique_ptr<Backend> make_library_backend() {
+Expected<cuda::lt::Functions, std::string> open_library() { return cuda::emulation::cublaslt(); }
+
+// Three algorithms with the same order over the input features.
+std::vector<cuda::MatmulRange> algorithms_for(const cuda::MatmulShape&) {
     using cuda::emulation::CublasLtAlgorithm;
-    const auto ranges_of = [](const cuda::MatmulShape&) {
-        return std::vector<cuda::MatmulRange>{{64, cuda::emulation::words_of(CublasLtAlgorithm::for_few_rows)},
-                                              {112, cuda::emulation::words_of(CublasLtAlgorithm::plain)},
-                                              {cuda::matmul_rows_max, cuda::emulation::words_of(CublasLtAlgorithm::for_many_rows)}};
-    };
-    return std::make_unique<cuda::CudaBackend>(
-        CudaOptions{},
-        cuda::MatmulChoice{std::make_unique<cuda::LibraryMatmul>(cuda::emulation::cublaslt(), cuda::MatmulTable{ranges_of, "every shape"}),
-                           "emulated cuBLASLt"});
+    return {{64, cuda::emulation::words_of(CublasLtAlgorithm::for_few_rows)},
+            {112, cuda::emulation::words_of(CublasLtAlgorithm::plain)},
+            {cuda::matmul_rows_max, cuda::emulation::words_of(CublasLtAlgorithm::for_many_rows)}};
+}
+#else
+Expected<cuda::lt::Functions, std::string> open_library() { return cuda::open_cublaslt(cuda::cublaslt_places()); }
+
+// As `lorry bench tune` finds them, whether they gain or not. ops/gpu-check counts the lines that say so.
+std::vector<cuda::MatmulRange> algorithms_for(const cuda::MatmulShape& shape) {
+    constexpr cuda::TuneOptions quick{.seconds = 0.0, .walked_bytes = 1, .copied_bytes = 4096, .square = 256};
+    const cuda::Tuning tuning = cuda::tune_matmuls({&shape, 1}, quick, open_library);
+    std::vector<cuda::MatmulRange> ranges;
+    for (const cuda::MatmulRow& row : cuda::rows_of(tuning, tuning.matmuls.front())) ranges.push_back(row.range);
+    std::cout << "cuBLASLt " << (ranges.empty() ? "does not multiply " : "multiplies ") << shape.out_features << " x " << shape.in_features
+              << ' ' << kernels::name_of(shape.inputs) << '\n';
+    return ranges;
 }
 #endif
+
+std::unique_ptr<Backend> make_library_backend(const CudaOptions& options) {
+    static_cast<void>(cuda::choose_device());
+    const cuda::lt::Functions library = *open_library();
+    const bool has_fp8 = !cuda::fp8_obstacle(cuda::chip_of_device(), library.get_version());
+    const auto ranges_of = [=](const cuda::MatmulShape& shape) {
+        const std::int64_t multiple = cuda::features_multiple(shape.inputs);
+        const bool may_be_in_a_table =
+            shape.out_features % multiple == 0 && shape.in_features % multiple == 0 && (has_fp8 || shape.inputs != Format::fp8_rows);
+        return may_be_in_a_table ? algorithms_for(shape) : std::vector<cuda::MatmulRange>{};
+    };
+    return std::make_unique<cuda::CudaBackend>(
+        options, cuda::MatmulChoice{std::make_unique<cuda::LibraryMatmul>(library, cuda::MatmulTable{ranges_of, "every shape"}),
+                                    "cuBLASLt for every shape"});
+}
 
 }  // namespace
 
 std::string Device::lacks() const {
-    if (is_gpu()) return cuda_obstacle().value_or("");
+    if (is_gpu() && cuda_obstacle()) return *cuda_obstacle();
+    if (has_library && !open_library()) return open_library().error();
+    if (is_gpu()) return "";
     return cpu::supported(*needs) ? "" : std::string("this processor does not support ") + cpu::name_of(*needs);
+}
+
+const char* Device::matmul() const {
+    if (!has_library) return "matmul";
+    return quantize == Quantization::fp8 ? "library_fp8_matmul" : "library_matmul";
 }
 
 bool Device::multiplies_pairs() const {
@@ -79,9 +118,7 @@ bool Device::multiplies_by_tiles() const {
 
 std::unique_ptr<Backend> Device::make(int threads) const {
     if (!lacks().empty()) return nullptr;
-#if defined(LORRY_CUDA_EMULATED)
-    if (has_library) return make_library_backend();
-#endif
+    if (has_library) return make_library_backend({.weights = weights, .quantize = quantize});
     if (is_gpu()) return make_cuda_backend({.weights = weights, .quantize = quantize, .kv = kv});
     if (kernels != nullptr) {
         const cpu::DotKernels* dot = weights == Format::bfloat16 ? kernels->bfloat16_dot : nullptr;
@@ -109,9 +146,8 @@ std::vector<Device> devices() {
     }
     result.push_back({.name = "cuda_fp8", .weights = Format::bfloat16, .quantize = Quantization::fp8});
     result.push_back({.name = "cuda_fp8_kv", .weights = Format::bfloat16, .kv = KvFormat::fp8});
-#if defined(LORRY_CUDA_EMULATED)
     result.push_back({.name = "cuda_library_bfloat16", .weights = Format::bfloat16, .has_library = true});
-#endif
+    result.push_back({.name = "cuda_library_fp8", .weights = Format::bfloat16, .quantize = Quantization::fp8, .has_library = true});
     result.push_back({.name = "emulated_avx512bf16_bfloat16",
                       .weights = Format::bfloat16,
                       .needs = CpuIsa::avx2,

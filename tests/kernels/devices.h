@@ -32,9 +32,11 @@ struct Device {
     const cpu::Kernels* kernels = nullptr;          // null: made by make_cpu_backend
     const cpu::DotKernels* int4_kernels = nullptr;  // with `kernels`: null: the scalar ones
     KvFormat kv = KvFormat::as_weights;
-    bool has_library = false;  // a GPU on which cuBLASLt multiplies every shape: emulated, as no table has all
+    bool has_library = false;  // a GPU on which cuBLASLt multiplies every shape that a table may have
 
     bool is_gpu() const { return !needs; }
+    // The tolerance's name.
+    const char* matmul() const;
     // Whether adapters are multiplied as pairs of bfloat16, A x rounded in between.
     bool multiplies_pairs() const;
     // Whether matmuls of bfloat16 go by matrix tiles, which add products up in an order of their own.

@@ -11,6 +11,7 @@
 #include "kernels/cuda/emulation/cublaslt.h"
 #include "kernels/cuda/tuner.h"
 #include "tests/kernels/devices.h"
+#include "tests/support/temp_folder.h"
 
 namespace lorry::kernels::cuda {
 namespace {
@@ -58,10 +59,13 @@ TEST(CublasLtLibrary, ThatIsAnotherLibraryIsNamed) {
               "libm.so.6 is not cuBLASLt 12 or 13: it lacks cublasLtGetVersion");
 }
 
-TEST(MatmulTable, TheCommittedOneIsWhole) { EXPECT_EQ(fault_of(committed_rows()), std::nullopt); }
+TEST(MatmulTable, TheCommittedOneIsWhole) { EXPECT_FALSE(fault_of(committed_rows().rows)); }
 
 TEST(MatmulTable, WhatIsWrongWithOneIsNamed) {
-    const auto fault = [](std::vector<MatmulRow> rows) { return fault_of(rows).value_or("none"); };
+    const auto fault = [](std::vector<MatmulRow> rows) {
+        const auto found = fault_of(rows);
+        return found ? found->what : "none";
+    };
     EXPECT_EQ(fault({row(64), row(2048)}), "none");
     EXPECT_THAT(fault({row(64), row(1024)}), HasSubstr("24 x 40 ends at 1024 rows, not at 2048"));
     EXPECT_THAT(fault({row(64), row(64), row(2048)}), HasSubstr("ranges that do not ascend"));
@@ -83,6 +87,58 @@ TEST(MatmulTable, WhatIsWrongWithOneIsNamed) {
     EXPECT_THAT(fault({narrow}), HasSubstr("32 x 40 has features that are no multiples of 16"));
 }
 
+TEST(MatmulTable, ARowIsWrittenAsItIsRead) {
+    MatmulRow wide = row(64);
+    wide.range.algorithm = {0x42, 0, 7};
+    EXPECT_EQ(text_of(wide), "90 1 130100 bfloat16 24 40 64 0x42 0x0 0x7");
+    const MatmulRow narrow = row(2048, CublasLtAlgorithm::plain, fp8_shape);
+    MatmulRow zeros = row(2048);
+    zeros.range.algorithm = {};
+    const auto rows = parse_matmul_rows("# chips\n\n" + text_of(wide) + "  # algorithm 66\r\n" + text_of(zeros) + "\n" + text_of(narrow));
+    ASSERT_TRUE(rows) << rows.error();
+    EXPECT_EQ(*rows, (std::vector{wide, zeros, narrow}));
+}
+
+// Pins: a table that is cut or mistyped is refused before it multiplies anything, with its place.
+TEST(MatmulTable, WhatIsWrongWithAFileIsNamedWithItsLine) {
+    const std::string good = text_of(row(2048));
+    const auto fault = [](const std::string& text) {
+        const auto rows = parse_matmul_rows(text);
+        return rows ? "none" : rows.error();
+    };
+    EXPECT_EQ(fault(good + "\n\n90 1 130100 bfloat16 24 40 2048"),
+              "line 3: 7 words, where a row has CAPABILITY PROCESSORS LIBRARY bfloat16|fp8_rows OUTPUTS INPUTS ROWS_MAX WORDS, one to 8 of "
+              "these");
+    EXPECT_THAT(fault(good + " 1 2 3 4 5 6 7 8"), HasSubstr("line 1: 16 words"));
+    EXPECT_THAT(fault("90 x 130100 bfloat16 24 40 2048 0x1"), HasSubstr("line 1: 'x' in the place of one of CAPABILITY"));
+    EXPECT_THAT(fault("90 -1 130100 bfloat16 24 40 2048 0x1"), HasSubstr("line 1: '-1'"));
+    EXPECT_THAT(fault("90 1 130100 float32 24 40 2048 0x1"), HasSubstr("line 1: 'float32'"));
+    EXPECT_THAT(fault("90 1 130100 bfloat16 24 40 4096 0x1"), HasSubstr("line 1: '4096'"));
+    EXPECT_THAT(fault("90 1 130100 bfloat16 24 40 2048 17"), HasSubstr("line 1: '17'"));
+    EXPECT_EQ(fault("# a chip\n" + text_of(row(64)) + "\n"),
+              "line 2: compute capability 90, 1 processors, 24 x 40 ends at 64 rows, not at 2048");
+    EXPECT_THAT([] { read_matmul_rows("/nowhere/table"); }, ::testing::ThrowsMessage<std::runtime_error>("/nowhere/table: cannot be read"));
+}
+
+// Pins: what is measured on a machine multiplies there, and shows in the fingerprint as a committed row would.
+TEST(MatmulTable, AFileStandsInThePlaceOfTheCommittedRows) {
+    const tests::TempFolder folder;
+    const std::filesystem::path file = folder / "table";
+    tests::write_text(file, text_of(row(2048)) + "\n");
+    const MatmulRows rows = read_matmul_rows(file);
+    EXPECT_EQ(rows.rows, std::vector{row(2048)});
+    const MatmulChoice choice = choose_matmuls(rows, chip, Quantization::none, emulated);
+    EXPECT_EQ(choice.note, "cuBLASLt 13.1.0 for the shapes in " + file.string() + ", own kernels for others");
+    EXPECT_EQ(choice.library->fingerprint(), choose_matmuls({{row(2048)}}, chip, Quantization::none, emulated).library->fingerprint());
+    MatmulRow elsewhere = row(2048);
+    elsewhere.chip.processors = 132;
+    tests::write_text(file, text_of(elsewhere) + "\n");
+    EXPECT_THAT(make_cuda_backend({.matmul_table = file})->info().matmuls, HasSubstr("own kernels, as " + file.string() + " has no rows"));
+    tests::write_text(file, "90\n");
+    EXPECT_THAT([&] { make_cuda_backend({.matmul_table = file}); },
+                ::testing::ThrowsMessage<std::runtime_error>(HasSubstr(file.string() + ": line 1: 1 words")));
+}
+
 // Pins: a row that is added, changed or taken away changes the fingerprint, and one of another chip does not.
 TEST(MatmulTable, ItsFingerprintIsThatOfTheRowsOfThisChipAndVersion) {
     MatmulRow elsewhere = row(2048);
@@ -99,17 +155,16 @@ TEST(MatmulTable, ItsFingerprintIsThatOfTheRowsOfThisChipAndVersion) {
 
 TEST(MatmulChoice, AChipWithoutRowsUsesOurKernelAndOpensNothing) {
     const MatmulChip unknown{.capability = 80, .processors = 108};
-    const MatmulChoice choice =
-        choose_matmuls(std::vector{row(2048)}, unknown, Quantization::none, []() -> Expected<lt::Functions, std::string> {
-            ADD_FAILURE() << "opened";
-            return emulation::cublaslt();
-        });
+    const MatmulChoice choice = choose_matmuls({{row(2048)}}, unknown, Quantization::none, []() -> Expected<lt::Functions, std::string> {
+        ADD_FAILURE() << "opened";
+        return emulation::cublaslt();
+    });
     EXPECT_EQ(choice.library, nullptr);
     EXPECT_THAT(choice.note, HasSubstr("has no rows for compute capability 8.0 with 108 processors"));
 }
 
 TEST(MatmulChoice, WithoutTheLibraryOurKernelServesAndTheReasonIsTold) {
-    const MatmulChoice choice = choose_matmuls(std::vector{row(2048)}, chip, Quantization::none, not_found);
+    const MatmulChoice choice = choose_matmuls({{row(2048)}}, chip, Quantization::none, not_found);
     EXPECT_EQ(choice.library, nullptr);
     EXPECT_THAT(choice.note, HasSubstr("own kernels, as cuBLASLt (libcublasLt.so.13 or .12) was not found"));
     EXPECT_THAT(CudaBackend(CudaOptions{}).info().fingerprint, ::testing::Not(HasSubstr("cublaslt")));
@@ -118,13 +173,13 @@ TEST(MatmulChoice, WithoutTheLibraryOurKernelServesAndTheReasonIsTold) {
 TEST(MatmulChoice, RowsOfAnotherVersionAreNotUsed) {
     MatmulRow older = row(2048);
     older.library = 130000;
-    const MatmulChoice choice = choose_matmuls(std::vector{older}, chip, Quantization::none, emulated);
+    const MatmulChoice choice = choose_matmuls({{older}}, chip, Quantization::none, emulated);
     EXPECT_EQ(choice.library, nullptr);
     EXPECT_THAT(choice.note, HasSubstr("has rows for cuBLASLt 13.0.0, and 13.1.0 is installed"));
 }
 
 TEST(MatmulChoice, RowsOfThisChipAndVersionAreUsedAndShowInTheFingerprint) {
-    MatmulChoice choice = choose_matmuls(std::vector{row(2048)}, chip_of_device(), Quantization::none, emulated);
+    MatmulChoice choice = choose_matmuls({{row(2048)}}, chip_of_device(), Quantization::none, emulated);
     ASSERT_NE(choice.library, nullptr);
     const std::string fingerprint = choice.library->fingerprint();
     const CudaBackend backend(CudaOptions{}, std::move(choice));
@@ -135,7 +190,7 @@ TEST(MatmulChoice, RowsOfThisChipAndVersionAreUsedAndShowInTheFingerprint) {
 // Pins: what multiplies fp8 is told, and what would have to be done for the library to do it.
 TEST(MatmulChoice, ProjectionsOfFp8SayWhyTheLibraryDoesNotMultiplyThem) {
     const auto note = [](std::vector<MatmulRow> rows, const OpenLibrary& open) {
-        return choose_matmuls(rows, chip, Quantization::fp8, open).note;
+        return choose_matmuls({rows}, chip, Quantization::fp8, open).note;
     };
     const MatmulRow narrow = row(2048, CublasLtAlgorithm::plain, fp8_shape);
     EXPECT_THAT(note({row(2048), narrow}, emulated), ::testing::EndsWith("own kernels for others"));
@@ -143,7 +198,7 @@ TEST(MatmulChoice, ProjectionsOfFp8SayWhyTheLibraryDoesNotMultiplyThem) {
     MatmulRow older = row(2048);
     older.library = 120800;
     EXPECT_THAT(note({older}, older_library), HasSubstr("; fp8 by own kernels, as cuBLASLt 12.8.0 has no scales for each row of fp8"));
-    EXPECT_EQ(choose_matmuls(std::vector{older}, chip, Quantization::none, older_library).note.find("fp8"), std::string::npos);
+    EXPECT_EQ(choose_matmuls({{older}}, chip, Quantization::none, older_library).note.find("fp8"), std::string::npos);
 }
 
 class LibraryMatmulTest : public ::testing::TestWithParam<MatmulShape> {
@@ -161,7 +216,7 @@ protected:
         return table;
     }
     MatmulRow own_row(std::int64_t rows_max, CublasLtAlgorithm algorithm) const { return row(rows_max, algorithm, shape_); }
-    MatmulChoice choice(const std::vector<MatmulRow>& rows) const { return choose_matmuls(rows, chip, options_.quantize, emulated); }
+    MatmulChoice choice(const std::vector<MatmulRow>& rows) const { return choose_matmuls({rows}, chip, options_.quantize, emulated); }
 
     static constexpr std::uint64_t seed = 20261122;  // of every run
     const MatmulShape shape_ = GetParam();
@@ -304,6 +359,10 @@ TEST(MatmulTuner, OfFp8NeedsAVersionThatHasScalesForRows) {
 
 TEST(MatmulTuner, MeasuresTheChipAlone) {
     EXPECT_GT(measure_chip(few, emulated)->operations_per_second, 0.0);
+    EXPECT_GT(measure_chip(few, emulated)->fp8_operations_per_second, 0.0);
+    EXPECT_EQ(measure_chip(few, older_library)->fp8_operations_per_second, std::nullopt);
+    EXPECT_EQ(describe_chip().chip, chip);
+    EXPECT_EQ(describe_chip().cudart, describe_chip().driver);
     EXPECT_THAT(measure_chip(few, not_found).error(), HasSubstr("was not found: install CUDA's cuBLAS"));
 }
 

@@ -13,6 +13,8 @@ using reference::Table;
 
 class Invariance : public OnEachDevice {
 protected:
+    // An odd number, where that needs no row of a table.
+    static std::int64_t in_features() { return GetParam().has_library ? 80 : 77; }
     static Table row_of(const Table& table, std::int64_t row) {
         Table one(1, table.columns);
         for (std::int64_t i = 0; i < table.columns; ++i) one.at(0, i) = table.at(row, i);
@@ -29,12 +31,12 @@ protected:
 
 TEST_P(Invariance, MatmulRowsAreTheSameAmongAnyNumberOfOthers) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
-    const Part part(normal(150, 77, 0.1), Format::float32, false);
+    const Part part(normal(160, in_features(), 0.1), Format::float32, false);
     const WeightPart view = part.view();
-    const Table x = reference::rounded(normal(300, 77), input());
+    const Table x = reference::rounded(normal(300, in_features()), input());
     const auto one_thread = GetParam().make(1);
     const auto weight = one_thread->pack_weight({&view, 1}, WeightRole::projection);
-    const Memory all_out(*one_thread, 300, 150);
+    const Memory all_out(*one_thread, 300, 160);
     const Memory all_in(*one_thread, x, weight->input_format());
     one_thread->matmul({.out = all_out.matrix(), .in = all_in.matrix(), .weight = *weight});
 
@@ -43,7 +45,7 @@ TEST_P(Invariance, MatmulRowsAreTheSameAmongAnyNumberOfOthers) {
     std::int64_t begin = 0;
     for (const std::int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 24, 171}) {
         const Memory in(*three_threads, rows_of(x, begin, rows), weight->input_format());
-        const Memory out(*three_threads, rows, 150);
+        const Memory out(*three_threads, rows, 160);
         three_threads->matmul({.out = out.matrix(), .in = in.matrix(), .weight = *same_weight});
         for (std::int64_t row = 0; row < rows; ++row)
             ASSERT_EQ(out.read_row(row), all_out.read_row(begin + row)) << "one of " << rows << " rows";
@@ -51,7 +53,7 @@ TEST_P(Invariance, MatmulRowsAreTheSameAmongAnyNumberOfOthers) {
     }
     ASSERT_EQ(begin, 300);
     const Memory in(*three_threads, x, same_weight->input_format());
-    const Memory out(*three_threads, 300, 150);
+    const Memory out(*three_threads, 300, 160);
     three_threads->matmul({.out = out.matrix(), .in = in.matrix(), .weight = *same_weight});
     EXPECT_EQ(out.read().data, all_out.read().data);
 }
@@ -59,10 +61,10 @@ TEST_P(Invariance, MatmulRowsAreTheSameAmongAnyNumberOfOthers) {
 // Pins: as many rows as chunks of each thread's share hold at most, and as the scratch of an activated matmul has room for.
 TEST_P(Invariance, RowsThatFillTheirChunksAreTheSameOnOneThread) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
-    const Part gate(normal(96, 77, 0.1), Format::float32, false);
-    const Part up(normal(96, 77, 0.1), Format::float32, false);
+    const Part gate(normal(96, in_features(), 0.1), Format::float32, false);
+    const Part up(normal(96, in_features(), 0.1), Format::float32, false);
     const WeightPart views[] = {gate.view(), up.view()};
-    const Table x = reference::rounded(normal(480, 77), input());
+    const Table x = reference::rounded(normal(480, in_features()), input());
     std::vector<std::vector<double>> sums;
     std::vector<std::vector<double>> activated;
     for (const int threads : {1, 2}) {

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "engine/adapter.h"
+#include "engine/model.h"
 #include "ops/adapter_bench.h"
 #include "ops/bench_requests.h"
 #include "ops/limits.h"
@@ -16,6 +17,7 @@
 #include "ops/throughput_report.h"
 #include "ops/units.h"
 #include "tests/support/program.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/tiny_model.h"
 
 namespace lorry::ops {
@@ -93,7 +95,10 @@ TEST(Bench, a_gpu_is_measured_by_what_it_copies_and_multiplies) {
     const MachineLimits wide = limits_of(rates, kernels::Quantization::none);
     EXPECT_EQ(wide.bytes, 4e12);
     EXPECT_EQ(wide.matmuls.per_second, 8e14);
-    EXPECT_EQ(wide.seen, "copy 4000.0 GB/s, bfloat16 800000.0 GFLOP/s");
+    EXPECT_EQ(wide.seen, "copy 4000.0 GB/s, bfloat16 800000.0 GFLOP/s, fp8 1600000.0 GFLOP/s (assumed)");
+    const kernels::cuda::ChipRates fp8_too{.copied_per_second = 4e12, .operations_per_second = 8e14, .fp8_operations_per_second = 15e14};
+    EXPECT_EQ(limits_of(fp8_too, kernels::Quantization::fp8).matmuls.per_second, 15e14);
+    EXPECT_EQ(limits_of(fp8_too, kernels::Quantization::none).seen, "copy 4000.0 GB/s, bfloat16 800000.0 GFLOP/s, fp8 1500000.0 GFLOP/s");
     const MachineLimits narrow = limits_of(rates, kernels::Quantization::fp8);
     EXPECT_EQ(narrow.matmuls.per_second, 16e14);
     EXPECT_STREQ(narrow.matmuls.unit(), "GFLOP/s");
@@ -457,14 +462,26 @@ TEST(Bench, figures_for_scripts_say_what_they_were_measured_on_and_with) {
               R"(model="tiny" weights="float32" max_batch=2 prefix_cache=false jobs=4 repeats=1)");
     EXPECT_EQ(queue.find("ways")->as_array()->size(), 4U);
 
-    const schema::Json machine = json_of({"machine", "--threads", "2", "--isa", "scalar"});
+    const schema::Json machine = json_of({"machine", "--device", "cpu", "--threads", "2", "--isa", "scalar"});
     EXPECT_EQ(members(machine, {"isa"}), R"(isa="scalar")");
     EXPECT_EQ(machine.find("rates")->as_array()->size(), 2U);
     for (const schema::Json& json : {throughput, adapters, loading, attention, queue, machine})
         EXPECT_FALSE(json.find("cpu")->as_string()->empty());
 }
 
-TEST(Bench, a_random_models_size_is_known_before_it_is_written) { EXPECT_EQ(random_model_bytes("gpt2"), 2 * 124'439'808); }
+TEST(Bench, a_random_models_size_is_known_before_it_is_written) {
+    EXPECT_EQ(random_model_bytes({"gpt2"}), 2 * 124'439'808);
+    EXPECT_EQ(random_model_bytes({.name = "gpt2", .layers = 1}), 2 * (124'439'808 - 11 * 7'087'872));
+}
+
+// Pins: a model in several files, which several threads write at a time, is read as one.
+TEST(Bench, a_random_model_has_the_layers_that_were_asked_for) {
+    const tests::TempFolder folder;
+    write_random_model({.name = "stories42m", .layers = 2}, folder.path());
+    const engine::ModelReport report = engine::inspect_model(folder.path());
+    EXPECT_EQ(report.config.layers, 2);
+    EXPECT_EQ(2 * report.parameters, random_model_bytes({.name = "stories42m", .layers = 2}));
+}
 
 TEST(Bench, a_cache_smaller_than_the_adapters_is_loaded_again_and_all_requests_end) {
     const tests::TinyModel tiny;

@@ -64,15 +64,36 @@ TEST(MatmulReport, Fp8IsMeasuredAgainstItsOwnLimits) {
     Tuning narrow = tuning();
     narrow.matmuls.front().shape.inputs = Format::fp8_rows;
     EXPECT_NEAR(share(narrow), share(tuning()) / 2.0, 1e-9);
-    EXPECT_THAT(table_rows(narrow)[1], HasSubstr("{Format::fp8_rows, 1000, 500}"));
+    EXPECT_THAT(table_rows(narrow)[1], HasSubstr(" fp8_rows 1000 500 "));
     EXPECT_THAT(show_matmuls(narrow), HasSubstr("\n1000 x 500 fp8: 2 of 4 candidates refused"));
 }
 
 TEST(MatmulReport, RowsAreReadyToCommit) {
-    EXPECT_THAT(
-        table_rows(tuning()),
-        ElementsAre("// A card, algorithm 66", "MatmulRow{{90, 132}, 130100, {Format::bfloat16, 1000, 500}, {16, {0x42, 0x0, 0x7}}},",
-                    "// A card, algorithm 67", "MatmulRow{{90, 132}, 130100, {Format::bfloat16, 1000, 500}, {2048, {0x43}}},"));
+    EXPECT_THAT(table_rows(tuning()), ElementsAre("90 132 130100 bfloat16 1000 500 16 0x42 0x0 0x7  # A card, algorithm 66",
+                                                  "90 132 130100 bfloat16 1000 500 2048 0x43  # A card, algorithm 67"));
+}
+
+TEST(MatmulReport, RowsTakeThePlaceOfTheSameShapesInATable) {
+    const std::string others =
+        "# measured in spring\n"
+        "90 132 130100 fp8_rows 1008 512 2048 0x9\n"
+        "90 132 130000 bfloat16 1000 500 2048 0x9\n"
+        "90 114 130100 bfloat16 1000 500 2048 0x9\n";
+    const std::string rows =
+        "90 132 130100 bfloat16 1000 500 16 0x42 0x0 0x7  # A card, algorithm 66\n"
+        "90 132 130100 bfloat16 1000 500 2048 0x43  # A card, algorithm 67\n";
+    EXPECT_EQ(
+        with_rows("90 132 130100 bfloat16 1000 500 2048 0x9\n" + others + "90 132 130100 bfloat16 8 16 2048 0x9", tuning(), RowsOf::gains),
+        others + rows);
+    EXPECT_EQ(with_rows("", tuning(), RowsOf::gains), rows);
+    EXPECT_EQ(*kernels::cuda::parse_matmul_row(table_rows(tuning())[0]), kernels::cuda::rows_of(tuning(), tuning().matmuls.front())[0]);
+}
+
+TEST(MatmulReport, AShapeThatGainsNothingHasRowsWhereTheyAreAskedFor) {
+    Tuning slow = tuning();
+    slow.matmuls.front().own_seconds = {1e-7, 1e-7};
+    EXPECT_EQ(with_rows("", slow, RowsOf::gains), "");
+    EXPECT_EQ(with_rows("", slow, RowsOf::all), with_rows("", tuning(), RowsOf::gains));
 }
 
 TEST(MatmulReport, AShapeThatOurOwnKernelMultipliesFasterGetsNoRow) {
@@ -94,12 +115,10 @@ TEST(MatmulReport, TheTableShowsRatesShareOfTheLimitAndWhatWasRefused) {
               "8 x 16: 1 of 1 candidates refused (1 as its bits depend on a row's place or neighbours); no bits serve all rows, so that "
               "our own kernel stays\n"
               "\n"
-              "Rows for kernels/cuda/matmul_table.cpp, in the place of the same shapes' on this chip:\n"
+              "Rows for kernels/cuda/matmul_table.cpp, in the place of the same shapes' on this chip, or for --table FILE:\n"
               "\n"
-              "    // A card, algorithm 66\n"
-              "    MatmulRow{{90, 132}, 130100, {Format::bfloat16, 1000, 500}, {16, {0x42, 0x0, 0x7}}},\n"
-              "    // A card, algorithm 67\n"
-              "    MatmulRow{{90, 132}, 130100, {Format::bfloat16, 1000, 500}, {2048, {0x43}}},\n");
+              "90 132 130100 bfloat16 1000 500 16 0x42 0x0 0x7  # A card, algorithm 66\n"
+              "90 132 130100 bfloat16 1000 500 2048 0x43  # A card, algorithm 67\n");
 }
 
 TEST(MatmulReport, JsonHasAllSizesAndTheRows) {
@@ -109,7 +128,7 @@ TEST(MatmulReport, JsonHasAllSizesAndTheRows) {
     EXPECT_EQ(matmuls[0].find("buckets")->as_array()->size(), 2U);
     EXPECT_NEAR(matmuls[0].find("gain")->as_number().value_or(0.0), 4.0, 1e-9);
     EXPECT_EQ(matmuls[1].find("buckets")->as_array()->size(), 0U);
-    EXPECT_EQ(json.find("rows")->as_array()->size(), 4U);
+    EXPECT_EQ(json.find("rows")->as_array()->size(), 2U);
     EXPECT_EQ(json.find("library")->as_number(), 130100.0);
 }
 

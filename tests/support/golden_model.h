@@ -35,7 +35,7 @@ struct Golden {
 Golden read_golden(const std::filesystem::path& folder);
 
 // On the CPU, or on the GPU (the emulated one, if the program is linked with that) for fp8 and when the environment says
-// LORRY_TEST_DEVICE=cuda, which then does not quantize to integers.
+// LORRY_TEST_DEVICE=cuda, which then does not quantize to integers. LORRY_TEST_MATMUL_TABLE names a file of rows for cuBLASLt.
 std::unique_ptr<kernels::Backend> make_backend(kernels::Format weights, kernels::Quantization quantize = kernels::Quantization::none,
                                                kernels::KvFormat kv = kernels::KvFormat::as_weights);
 std::unique_ptr<kernels::Backend> float32_backend();

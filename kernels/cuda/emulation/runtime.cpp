@@ -65,6 +65,7 @@ cudaError_t cudaDriverGetVersion(int* version) {
     *version = cuda_version;
     return cudaSuccess;
 }
+cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
 cudaError_t cudaGetDeviceCount(int* count) {
     *count = 1;
     return cudaSuccess;

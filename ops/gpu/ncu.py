@@ -1,0 +1,74 @@
+"""What Nsight Compute's command line (`ncu --csv`) says of the kernels that a program launched. Pure.
+
+Of each launch and metric it prints a line of CSV, between what the program itself prints:
+    "ID",…,"Kernel Name",…,"Metric Name","Metric Unit","Metric Value"
+    "7",…,"void norm<float>(NormTask)",…,"gpu__time_duration.sum","ns","5,120"
+"""
+
+import csv
+import re
+from dataclasses import dataclass, field
+
+# Time, and the shares of what memory and processors could have done in it.
+METRICS = {"gpu__time_duration.sum": "time", "dram__throughput.avg.pct_of_peak_sustained_elapsed": "memory",
+           "sm__throughput.avg.pct_of_peak_sustained_elapsed": "compute"}  # fmt: skip
+SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "nsecond": 1e-9, "usecond": 1e-6, "msecond": 1e-3, "second": 1.0}
+FIRST_OF_A_STEP = "embed"
+LAST_OF_A_STEP = "sample"
+
+
+@dataclass
+class Launch:
+    kernel: str
+    figures: dict[str, float] = field(default_factory=dict)  # by METRICS' names; seconds and per cent
+
+
+def short_name(kernel: str) -> str:
+    """Without namespaces, template arguments and parameters."""
+    found = re.match(r"(?:void )?([\w:]+)", re.sub(r"\(anonymous namespace\)|<unnamed>", "", kernel))
+    return found.group(1).split("::")[-1] if found else kernel
+
+
+def launches_of(output: str) -> list[Launch]:
+    """In their order."""
+    lines = [line for line in output.splitlines() if line.startswith('"')]
+    header = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
+    launches: dict[str, Launch] = {}
+    for row in csv.DictReader(lines[header:]):
+        name = METRICS.get(row["Metric Name"] or "")
+        if name is None:
+            continue
+        scale = SECONDS[row["Metric Unit"]] if name == "time" else 1.0
+        launch = launches.setdefault(row["ID"], Launch(short_name(row["Kernel Name"])))
+        launch.figures[name] = scale * float(row["Metric Value"].replace(",", ""))
+    return list(launches.values())
+
+
+def steps_of(launches: list[Launch]) -> list[list[Launch]]:
+    """What was launched from a step's first kernel to its last; what no step launches is left out."""
+    steps: list[list[Launch]] = []
+    for launch in launches:
+        if launch.kernel == FIRST_OF_A_STEP:
+            steps.append([])
+        if steps and not any(done.kernel == LAST_OF_A_STEP for done in steps[-1]):
+            steps[-1].append(launch)
+    return steps
+
+
+def slowest(step: list[Launch], count: int = 3) -> dict[str, str]:
+    """Kernels that take the most of a step, all launches of a kernel together."""
+    kernels: dict[str, list[Launch]] = {}
+    for launch in step:
+        kernels.setdefault(launch.kernel, []).append(launch)
+
+    def seconds(launches: list[Launch]) -> float:
+        return sum(launch.figures["time"] for launch in launches)
+
+    def share(launches: list[Launch], of: str) -> float:
+        return sum(launch.figures[of] * launch.figures["time"] for launch in launches) / max(seconds(launches), 1e-12)
+
+    total = seconds(step)
+    ranked = sorted(kernels.items(), key=lambda item: -seconds(item[1]))[:count]
+    return {name: f"{100 * seconds(launches) / total:.0f} % of {1e3 * total:.2f} ms in {len(launches)} launches, memory "
+                  f"{share(launches, 'memory'):.0f} %, compute {share(launches, 'compute'):.0f} %"
+            for name, launches in ranked}  # fmt: skip
