@@ -108,7 +108,7 @@ Settings Configuration::load() const {
     for (const auto& [key, text] : flags_) {
         const Setting* setting = find_setting(key);
         CHECK(setting != nullptr, "flags are made from the table");
-        if (auto set = set_setting(settings, *setting, text); !set) throw UsageError("--" + set.error());
+        if (auto set = set_setting(settings, *setting, text); !set) throw UsageError(fmt::format("{} {}", flag_of(*setting), set.error()));
     }
     for (const std::string& pair : kafka_flags_) {
         const std::size_t mark = pair.find('=');
@@ -136,7 +136,7 @@ void read_configuration(const std::filesystem::path& file, Settings& settings) {
         if (setting == nullptr) fail(file, node, fmt::format("unknown key '{}'; the nearest known one is '{}'", key, nearest_key(key)));
         const auto text = text_of(node);
         if (!text) fail(file, node, fmt::format("{} must be a text, number or boolean", key));
-        if (auto set = set_setting(settings, *setting, *text); !set) fail(file, node, set.error());
+        if (auto set = set_setting(settings, *setting, *text); !set) fail(file, node, fmt::format("{} {}", key, set.error()));
     }
 }
 

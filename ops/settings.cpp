@@ -66,8 +66,8 @@ constexpr std::array settings_of_all = {
     Setting{"log_level", service, &Settings::log_level, "debug|info|warn|error", "of the log on stderr"},
 };
 
-std::string wrong(const Setting& setting, std::string_view text, std::string_view allowed) {
-    return fmt::format("{} is '{}'; allowed is {}", setting.key, text, allowed);
+std::string wrong(std::string_view text, std::string_view allowed) {
+    return fmt::format("is '{}'; allowed is {}", text, allowed);
 }
 
 // "a|b|c" in capitals names kinds of values, in small letters the values themselves.
@@ -91,36 +91,36 @@ struct Reader {
     using Result = Expected<void, std::string>;
 
     Result operator()(std::string Settings::*field) const {
-        if (lists_words(setting.value) && !is_word_of(setting.value, text)) return unexpected(wrong(setting, text, setting.value));
+        if (lists_words(setting.value) && !is_word_of(setting.value, text)) return unexpected(wrong(text, setting.value));
         settings.*field = text;
         return {};
     }
     Result operator()(std::int64_t Settings::*field) const {
         const auto value = parse_integer(text);
-        if (!value || *value < setting.minimum) return unexpected(wrong(setting, text, fmt::format("an integer from {}", setting.minimum)));
+        if (!value || *value < setting.minimum) return unexpected(wrong(text, fmt::format("an integer from {}", setting.minimum)));
         settings.*field = *value;
         return {};
     }
     Result operator()(bool Settings::*field) const {
-        if (text != "true" && text != "false") return unexpected(wrong(setting, text, "true or false"));
+        if (text != "true" && text != "false") return unexpected(wrong(text, "true or false"));
         settings.*field = text == "true";
         return {};
     }
     Result operator()(Bytes Settings::*field) const {
         const auto value = parse_bytes(text);
-        if (!value) return unexpected(wrong(setting, text, "a size such as 512MiB or 4GiB"));
+        if (!value) return unexpected(wrong(text, "a size such as 512MiB or 4GiB"));
         (settings.*field).count = *value;
         return {};
     }
     Result operator()(std::optional<Bytes> Settings::*field) const {
         const auto value = parse_bytes(text);
-        if (!value) return unexpected(wrong(setting, text, "a size such as 512MiB or 4GiB"));
+        if (!value) return unexpected(wrong(text, "a size such as 512MiB or 4GiB"));
         settings.*field = Bytes{*value};
         return {};
     }
     Result operator()(std::chrono::milliseconds Settings::*field) const {
         const auto value = parse_duration(text);
-        if (!value) return unexpected(wrong(setting, text, "a time such as 200ms, 20s or 5min"));
+        if (!value) return unexpected(wrong(text, "a time such as 200ms, 20s or 5min"));
         settings.*field = *value;
         return {};
     }

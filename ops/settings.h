@@ -81,7 +81,7 @@ std::span<const Setting> setting_table();
 const Setting* find_setting(std::string_view key);
 std::string flag_of(const Setting& setting);
 
-// Reads a value's text into its field. The error says what is allowed.
+// Reads a value's text into its field. The error goes behind the name that the value was given by: "is '0'; allowed is …".
 Expected<void, std::string> set_setting(Settings& settings, const Setting& setting, std::string_view text);
 // The value as text, as set_setting reads it.
 std::string show_setting(const Settings& settings, const Setting& setting);

@@ -392,7 +392,7 @@ TEST_F(RunProgram, ends_with_2_when_the_call_is_wrong) {
     EXPECT_NE(fails({"run", in, "-o", out()}).find("--model"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--retry-failed"}).find("no run has written"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--template", in}).find("--id"), std::string::npos);
-    EXPECT_NE(fails({"run", in, "-o", out(), "--threads", "many"}).find("threads is 'many'"), std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", out(), "--max-batch", "many"}).find("--max-batch is 'many'"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--device", "cpu", "--quantize", "fp8"}).find("it has int8 and int4"),
               std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--device", "cpu", "--kv-dtype", "fp8"}).find("it has int8"),
