@@ -334,8 +334,9 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
                                 pipeline_options(settings, setup.engine(), "run"));
     {
         const SignalWatcher::Armed armed(signals, [&] {
-            std::cerr << "\nstopping: jobs that run are finished, those that wait are left for later (once more to end at once; nothing is "
-                         "lost)\n";
+            std::cerr << (summary_ ? "\nstopping: jobs that run are finished, those that wait are left for later (once more to end at "
+                                     "once; nothing is lost)\n"
+                                   : "\nstopping: jobs that run are finished, those that wait have no result (once more to end at once)\n");
             pipeline.request_stop();
         });
         try {
