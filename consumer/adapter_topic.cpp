@@ -1,13 +1,12 @@
 // Registrations and tombstones of the adapters topic, and what a job's model name means by them.
 #include "consumer/adapter_topic.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <system_error>
 #include <utility>
 
 #include "consumer/kafka_follower.h"
+#include "consumer/log.h"
 #include "schema/codec.h"
 
 namespace lorry::consumer {
@@ -52,7 +51,7 @@ void AdapterTopic::apply(const schema::JobRecord& record) {
 
 bool AdapterTopic::take(const schema::JobRecord& record) {
     const auto complain = [&](std::string_view why) {
-        spdlog::warn("{} [{}] offset {}: not a registration: {}", record.source.topic, record.source.partition, record.source.offset, why);
+        log_warning("{} [{}] offset {}: not a registration: {}", record.source.topic, record.source.partition, record.source.offset, why);
         return false;
     };
     if (!record.key) return complain("it has no key; the key is the adapter's name");

@@ -3,10 +3,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <limits>
+
+#include "consumer/log.h"
 
 namespace lorry::consumer {
 
@@ -30,8 +31,8 @@ void CarefulStarts::take(Delivery delivery, std::vector<Delivery>& out, Clock::t
     const schema::Source& source = delivery.record.source;
     const std::uint32_t deaths = tracker_.starts(source);
     if (deaths >= deaths_max) {
-        spdlog::error("{} [{}] offset {}: it was running when {} workers died and is not tried again", source.topic, source.partition,
-                      source.offset, deaths);
+        log_error("{} [{}] offset {}: it was running when {} workers died and is not tried again", source.topic, source.partition,
+                  source.offset, deaths);
         delivery.refusal = schema::JobError{
             .status_code = 500,
             .code = "worker_crashed",
@@ -62,8 +63,8 @@ bool CarefulStarts::may_start(Waiting& waiting, std::size_t at_once) {
     // No room for it, also none in the metadata: again when other jobs have finished.
     if (!waiting.counted) waiting.counted = tracker_.started() < at_once && tracker_.start(record.source, epoch).has_value();
     if (!waiting.counted && tracker_.started() == 0 && tracker_.incomplete() <= this->waiting()) {
-        spdlog::warn("{} [{}] offset {}: starts without being listed, as the commit metadata is full and nothing else runs",
-                     record.source.topic, record.source.partition, record.source.offset);
+        log_warning("{} [{}] offset {}: starts without being listed, as the commit metadata is full and nothing else runs",
+                    record.source.topic, record.source.partition, record.source.offset);
         return true;
     }
     return waiting.counted && tracker_.start_is_committed(record.source, epoch);
@@ -89,8 +90,8 @@ bool CarefulStarts::is_quiet(Clock::time_point now) {
     const std::size_t others = incomplete - waiting() - group_.size();
     overdue_ = std::min(overdue_, others);
     if (now >= quiet_until_ && others + group_.size() > overdue_) {
-        spdlog::warn("{} jobs did not end within {} s: what waited for them starts beside them", others + group_.size() - overdue_,
-                     std::chrono::duration_cast<std::chrono::seconds>(options_.quiet_max).count());
+        log_warning("{} jobs did not end within {} s: what waited for them starts beside them", others + group_.size() - overdue_,
+                    std::chrono::duration_cast<std::chrono::seconds>(options_.quiet_max).count());
         overdue_ = others + group_.size();
         group_.clear();
     }
@@ -119,8 +120,8 @@ void CarefulStarts::release_suspects(std::vector<Delivery>& out, std::size_t max
     }
     if (names.empty()) return;
     quiet_until_ = now + options_.quiet_max;
-    spdlog::warn("these were running when {} died, and run now with no others beside them ({} more wait): {}",
-                 deaths == 1 ? "a worker" : "two workers", suspects_.size(), fmt::join(names, ", "));
+    log_warning("these were running when {} died, and run now with no others beside them ({} more wait): {}",
+                deaths == 1 ? "a worker" : "two workers", suspects_.size(), fmt::join(names, ", "));
 }
 
 }  // namespace lorry::consumer

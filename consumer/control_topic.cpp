@@ -1,13 +1,12 @@
 // Cancels of the control topic.
 #include "consumer/control_topic.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "consumer/kafka_follower.h"
+#include "consumer/log.h"
 #include "schema/codec.h"
 
 namespace lorry::consumer {
@@ -25,8 +24,8 @@ void ControlTopic::apply(const schema::JobRecord& record) {
     const auto parsed = schema::parse_cancel(record.value.value_or(""), record.timestamp.value_or(schema::Timestamp{}));
     if (!parsed || !record.timestamp) {
         ++counters_.refused;
-        spdlog::warn("{} [{}] offset {}: {}", record.source.topic, record.source.partition, record.source.offset,
-                     parsed ? "the message has no time" : parsed.error());
+        log_warning("{} [{}] offset {}: {}", record.source.topic, record.source.partition, record.source.offset,
+                    parsed ? "the message has no time" : parsed.error());
         return;
     }
     auto& latest = parsed->is_batch ? batches_ : jobs_;
@@ -47,8 +46,8 @@ void ControlTopic::forget_older_half() {
     for (auto* latest : {&jobs_, &batches_}) {
         std::erase_if(*latest, [&](const auto& entry) { return entry.second <= *middle; });
     }
-    spdlog::warn("{}: more than {} cancels are kept; those from before {} ms since 1970 are forgotten", options_.topic,
-                 options_.cancels_max, middle->time_since_epoch().count());
+    log_warning("{}: more than {} cancels are kept; those from before {} ms since 1970 are forgotten", options_.topic, options_.cancels_max,
+                middle->time_since_epoch().count());
 }
 
 bool ControlTopic::is_cancelled(std::string_view job_id, std::string_view batch_id, std::optional<schema::Timestamp> submitted) const {

@@ -2,13 +2,13 @@
 #include "consumer/kafka_committer.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
 
 #include "consumer/fault_point.h"
 #include "consumer/kafka_producer.h"
+#include "consumer/log.h"
 
 namespace lorry::consumer {
 
@@ -89,8 +89,7 @@ private:
             consumer_.check_fatal();
             if (is_configuration_error(error)) throw consumer_.refused("committing offsets", error, commits.front().topic);
             if (is_rebalancing(error) && std::chrono::steady_clock::now() > patience_end) {
-                spdlog::info("offsets could not be committed during a rebalance ({}); they go with the next commit",
-                             rd_kafka_err2str(error));
+                log_info("offsets could not be committed during a rebalance ({}); they go with the next commit", rd_kafka_err2str(error));
                 return;
             }
             retry.again(explain(error, commits.front().topic));

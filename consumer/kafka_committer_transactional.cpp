@@ -1,6 +1,5 @@
 // Exactly once: results, statuses, dead letters and offsets in one transaction, tried until it is known to be committed.
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,6 +12,7 @@
 #include "consumer/fault_point.h"
 #include "consumer/kafka_committer.h"
 #include "consumer/kafka_transactions.h"
+#include "consumer/log.h"
 
 namespace lorry::consumer {
 
@@ -21,8 +21,8 @@ namespace {
 using std::chrono::milliseconds;
 using Timer = std::chrono::steady_clock;
 
-constexpr milliseconds backoff_first{10};
-constexpr milliseconds backoff_max{1'000};
+constexpr milliseconds open_backoff_first{10};
+constexpr milliseconds open_backoff_max{1'000};
 constexpr milliseconds open_timeout{10'000};  // of one try: between them it is seen that this worker has no partitions any more
 // For the brokers to notice that a transaction of somebody else has timed out, and to end it.
 constexpr milliseconds others_end_wait{2'000};
@@ -195,13 +195,13 @@ private:
     // After this the next transaction can begin, and what of this one was committed is known and taken out: if all was, `result` becomes
     // done.
     void settle(Transaction& transaction, StepResult& result) {
-        spdlog::log(result.end == StepEnd::aborting ? spdlog::level::info : spdlog::level::warn,
-                    "a transaction with {} results was not committed: {}", transaction.entries.size(), result.reason);
+        log_at(result.end == StepEnd::aborting ? LogLevel::info : LogLevel::warning, "a transaction with {} results was not committed: {}",
+               transaction.entries.size(), result.reason);
         if (result.end == StepEnd::aborting) {
             ++aborts_;
             const StepResult aborted = producer_->abort();
             if (aborted.end == StepEnd::done) return;
-            spdlog::warn("it could not be aborted either: {}", aborted.reason);
+            log_warning("it could not be aborted either: {}", aborted.reason);
             if (aborted.end == StepEnd::fenced) result.end = StepEnd::fenced;
         }
         if (result.end == StepEnd::fenced) count_fence(result.reason);
@@ -209,7 +209,7 @@ private:
         reopen(config_.deadline_later);
         const std::size_t sent = transaction.entries.size();
         take_out_committed(transaction);
-        if (transaction.entries.size() < sent) spdlog::info("the brokers had committed {} of them", sent - transaction.entries.size());
+        if (transaction.entries.size() < sent) log_info("the brokers had committed {} of them", sent - transaction.entries.size());
         if (sent > 0 && transaction.entries.empty()) result.end = StepEnd::done;
     }
 
@@ -242,7 +242,7 @@ private:
             is_open_ = result.end == StepEnd::done;
             if (is_open_) return;
             if (result.end == StepEnd::fenced) count_fence(result.reason);
-            spdlog::warn("a transactional producer could not be opened: {}", result.reason);
+            log_warning("a transactional producer could not be opened: {}", result.reason);
             retry.again(result.reason);
         }
     }
@@ -285,7 +285,7 @@ private:
     std::size_t entries_max_;     // of the next transaction
     // Since the last one that was committed, over several calls: a transaction of starts alone is tried again with the next.
     std::optional<Timer::time_point> failing_since_;
-    Backoff backoff_{backoff_first, backoff_max};
+    Backoff backoff_{open_backoff_first, open_backoff_max};
     std::vector<Timer::time_point> recent_fences_;
     std::atomic<std::uint64_t> transactions_ = 0, aborts_ = 0, fences_ = 0, unknown_ = 0;
     std::unique_ptr<TransactionalProducer> producer_;

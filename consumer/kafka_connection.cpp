@@ -2,12 +2,14 @@
 #include "consumer/kafka_connection.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
 #include <string_view>
 #include <thread>
+
+#include "consumer/kafka_times.h"
+#include "consumer/log.h"
 
 namespace lorry::consumer {
 
@@ -15,10 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds request_timeout{5'000};
 constexpr milliseconds try_timeout{1'000};
-constexpr milliseconds backoff_first{20};
-constexpr milliseconds backoff_max{500};
 
 // socket.nagle.disable and reconnect.backoff.max.ms: a broker that restarts is found again in less than a second instead of twenty.
 // allow.auto.create.topics: a typing error in the prefix must not make topics.
@@ -59,11 +58,11 @@ void on_log(const rd_kafka_t* client, int level, const char* facility, const cha
     auto* context = static_cast<KafkaContext*>(rd_kafka_opaque(client));
     if (std::string_view(facility) == "CONFWARN") return;  // a producer's key in the table that consumers read too
     if (context != nullptr && level <= syslog_error) {
-        if (context->complaints.note(text)) spdlog::warn("kafka: {}", text);
+        if (context->complaints.note(text)) log_warning("kafka: {}", text);
     } else if (level <= syslog_warning) {
-        spdlog::info("kafka: {}", text);
+        log_info("kafka: {}", text);
     } else {
-        spdlog::debug("kafka: {}", text);
+        log_debug("kafka: {}", text);
     }
 }
 
@@ -71,7 +70,7 @@ void on_error(rd_kafka_t*, int error, const char* reason, void* opaque) {
     auto* context = static_cast<KafkaContext*>(opaque);
     // All others are logged as well, or end a call of ours.
     if (error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) context->all_down = true;
-    spdlog::debug("kafka: {}", reason);
+    log_debug("kafka: {}", reason);
 }
 
 // Empty: none.
@@ -334,7 +333,7 @@ void KafkaConnection::check_reachable() {
     const auto error = rd_kafka_metadata(handle(), 0, nullptr, &raw, static_cast<int>(try_timeout.count()));
     const MetadataHandle metadata(raw);
     if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
-        spdlog::info("kafka: {} answers again", config_.brokers);
+        log_info("kafka: {} answers again", config_.brokers);
         down_since_.reset();
         return;
     }

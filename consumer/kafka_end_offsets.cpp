@@ -5,6 +5,7 @@
 #include <chrono>
 #include <limits>
 
+#include "consumer/kafka_times.h"
 #include "schema/check.h"
 
 namespace lorry::consumer {
@@ -13,9 +14,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-
-constexpr milliseconds turn{50};
-constexpr milliseconds request_timeout{5'000};
 
 }  // namespace
 
@@ -35,7 +33,7 @@ Expected<EndOffsets, NoEndOffsets> end_offsets(const KafkaConnection& connection
     EventHandle event;
     const auto deadline = Clock::now() + 2 * request_timeout;
     while (!event && !stop.stop_requested() && Clock::now() < deadline) {
-        event.reset(rd_kafka_queue_poll(queue.get(), static_cast<int>(turn.count())));
+        event.reset(rd_kafka_queue_poll(queue.get(), static_cast<int>(poll_turn.count())));
     }
     const auto error = event ? rd_kafka_event_error(event.get()) : RD_KAFKA_RESP_ERR__TIMED_OUT;
     if (error != RD_KAFKA_RESP_ERR_NO_ERROR) return tl::unexpected(NoEndOffsets{error, partitions.front().first});

@@ -5,14 +5,15 @@
 
 #include <utility>
 
+#include "consumer/kafka_times.h"
+
 namespace lorry::consumer {
 
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds turn{100};
-constexpr std::chrono::seconds refresh_interval{60};
+constexpr milliseconds follow_turn{100};
 constexpr std::size_t records_per_turn = 1000;
 
 }  // namespace
@@ -33,7 +34,7 @@ TopicFollower::~TopicFollower() = default;
 void TopicFollower::follow(const std::stop_token& stop) {
     auto refresh_next = Clock::now() + refresh_interval;
     while (!stop.stop_requested()) {
-        for (const schema::JobRecord& record : reader_.poll(turn, records_per_turn)) apply_(record);
+        for (const schema::JobRecord& record : reader_.poll(follow_turn, records_per_turn)) apply_(record);
         const auto now = Clock::now();
         if (now >= refresh_next) {
             reader_.refresh();

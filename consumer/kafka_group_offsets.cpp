@@ -10,14 +10,13 @@
 #include "consumer/kafka_committer.h"
 #include "consumer/kafka_connection.h"
 #include "consumer/kafka_past_results.h"
+#include "consumer/kafka_times.h"
 
 namespace lorry::consumer {
 
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr milliseconds request_timeout{5'000};
 
 KafkaSettings settings_of(const std::string& group) { return {{"group.id", group}, {"enable.auto.commit", "false"}}; }
 

@@ -2,7 +2,6 @@
 #include "consumer/kafka_leftovers.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <iterator>
@@ -14,6 +13,8 @@
 
 #include "consumer/kafka_committed_offsets.h"
 #include "consumer/kafka_reader.h"
+#include "consumer/kafka_times.h"
+#include "consumer/log.h"
 #include "schema/codec.h"
 
 namespace lorry::consumer {
@@ -23,8 +24,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds backoff_first{20};
-constexpr milliseconds backoff_max{500};
 constexpr milliseconds committed_timeout{5'000};
 
 const StepResult left_group{.end = StepEnd::unknown, .reason = "this worker has left its group"};
@@ -43,12 +42,12 @@ public:
         look_at_undecided();
         wait_for_others();
         if (is_nothing_left()) return {};
-        spdlog::warn("{} partitions and the offsets of {} hold a transaction that does not end by itself: ending it, in case it is ours",
-                     open_.size(), undecided_.size());
+        log_warning("{} partitions and the offsets of {} hold a transaction that does not end by itself: ending it, in case it is ours",
+                    open_.size(), undecided_.size());
         const TopicPartitions committed = committed_ones();
         if (is_worker_ending()) return left_group;
         if (!committed.empty()) {
-            spdlog::warn("in {} of them it was committed, by what is known of it: committing it there too", committed.size());
+            log_warning("in {} of them it was committed, by what is known of it: committing it there too", committed.size());
             if (auto result = commit_over(committed); result.end != StepEnd::done) return result;
             for (const auto& partition : committed) open_.erase(partition);
         }

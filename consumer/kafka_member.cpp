@@ -2,13 +2,13 @@
 #include "consumer/kafka_member.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <charconv>
 #include <utility>
 
 #include "consumer/kafka_sink.h"
 #include "consumer/kafka_source.h"
+#include "consumer/log.h"
 #include "consumer/offset_tracker.h"
 #include "consumer/stable_offsets.h"
 
@@ -72,8 +72,8 @@ struct KafkaMember::State {
                                         .dlq_partitions = ends.dead_letters};
         connection.required_partition_count(topics.chunks());
         if (jobs != sink_options.results_partitions) {
-            spdlog::warn("{} has {} partitions and {} has {}: give them the same number, so that a take-over finds results in one place",
-                         topics.jobs(), jobs, topics.results(), sink_options.results_partitions);
+            log_warning("{} has {} partitions and {} has {}: give them the same number, so that a take-over finds results in one place",
+                        topics.jobs(), jobs, topics.results(), sink_options.results_partitions);
         }
         const ProducerLimits limits = producer_limits({sink_options.limits.results, sink_options.limits.status, sink_options.limits.dlq});
         const std::int32_t status = connection.required_partition_count(topics.status());

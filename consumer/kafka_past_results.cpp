@@ -2,13 +2,13 @@
 #include "consumer/kafka_past_results.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 
 #include "consumer/kafka_reader.h"
+#include "consumer/log.h"
 
 namespace lorry::consumer {
 
@@ -18,10 +18,10 @@ using std::chrono::milliseconds;
 using TopicPartition = TopicPartitions::value_type;
 using Question = PastResults::Question;
 
-constexpr milliseconds poll_timeout{200};
+constexpr milliseconds read_turn{200};
 // How far the clocks of producers, workers and brokers may be apart: brokers refuse records that come from over an hour ahead.
 constexpr std::chrono::minutes clocks_apart{70};
-constexpr std::chrono::seconds telling_interval{30};
+constexpr std::chrono::seconds progress_interval{30};
 
 // A kind of log that ends of jobs stand in, and its headers that name the job.
 struct Kind {
@@ -37,7 +37,7 @@ struct Kind {
 std::optional<schema::JobRecord> first_record(const KafkaConfig& config, const TopicOffset& from, const std::stop_token& stop) {
     RecordReader reader(config, {.positions = {from}, .positions_only = true});
     while (!stop.stop_requested()) {
-        auto records = reader.poll(poll_timeout, 1);
+        auto records = reader.poll(read_turn, 1);
         if (!records.empty()) return std::move(records.front());
         if (reader.at_end()) return std::nullopt;
     }
@@ -88,7 +88,7 @@ public:
         RecordReader::Options options{.positions_only = true};
         for (const auto& [place, start] : starts_) options.positions.push_back({place.first, place.second, start});
         RecordReader reader(connection_.config(), std::move(options));
-        auto next_telling = std::chrono::steady_clock::now() + telling_interval;
+        auto next_telling = std::chrono::steady_clock::now() + progress_interval;
         const auto may_go_on = [&](const RecordReader::Behind& behind) {
             const auto& [topic, partition, next] = behind.position;
             if (patience && behind.quiet > *patience) {
@@ -105,8 +105,8 @@ public:
             }
             const auto now = std::chrono::steady_clock::now();
             if (now > next_telling) {
-                next_telling = now + telling_interval;
-                spdlog::info("{} [{}]: reading what has ended is at offset {} of {}", topic, partition, next, behind.end);
+                next_telling = now + progress_interval;
+                log_info("{} [{}]: reading what has ended is at offset {} of {}", topic, partition, next, behind.end);
             }
             return !stop.stop_requested();
         };
@@ -126,8 +126,8 @@ private:
     static void leave_out_foreign(std::int64_t& mark, const TopicPartition& place, const EndOffsets& written) {
         const std::int64_t end = written.at(place);
         if (mark <= end) return;
-        spdlog::warn("{} [{}] ends at offset {}, but its records were seen up to {}: it was truncated or made anew, and is read whole",
-                     place.first, place.second, end, mark);
+        log_warning("{} [{}] ends at offset {}, but its records were seen up to {}: it was truncated or made anew, and is read whole",
+                    place.first, place.second, end, mark);
         mark = 0;
     }
 

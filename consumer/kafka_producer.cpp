@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "consumer/kafka_times.h"
+
 namespace lorry::consumer {
 
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr milliseconds turn{50};
 
 KafkaSettings settings_of(const KafkaConfig& config, const KafkaProducer::Options& options) {
     KafkaSettings settings = producer_settings(options.limits);
@@ -72,7 +72,7 @@ Expected<void, rd_kafka_resp_err_t> KafkaProducer::send(const Produce& record) {
         }
         // The client learns that it is there again by asking.
         if (is_missing_topic(error)) connection_.try_partition_count(std::string(record.topic));
-        poll(turn);
+        poll(poll_turn);
     }
 }
 
@@ -85,7 +85,7 @@ void KafkaProducer::wait_all(std::string_view what) {
     const auto start = std::chrono::steady_clock::now();
     while (in_flight_ > 0) {
         // flush sends what lingers, serves reports and returns when all are in.
-        rd_kafka_flush(connection_.handle(), static_cast<int>(turn.count()));
+        rd_kafka_flush(connection_.handle(), static_cast<int>(poll_turn.count()));
         dispatch();
         connection_.check_fatal();
         // Records time out by themselves at the same deadline; this is for the case that they do not.

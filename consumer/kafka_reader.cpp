@@ -2,7 +2,6 @@
 #include "consumer/kafka_reader.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 
 #include "consumer/kafka_connection.h"
 #include "consumer/kafka_end_offsets.h"
+#include "consumer/log.h"
 #include "schema/check.h"
 
 namespace lorry::consumer {

@@ -2,10 +2,10 @@
 #include "consumer/kafka_sink.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 
+#include "consumer/log.h"
 #include "schema/codec.h"
 
 namespace lorry::consumer {
@@ -194,8 +194,8 @@ void KafkaSink::commit_outbox() {
 void KafkaSink::put_back(RejectedEntry rejected) {
     OutboxEntry& entry = rejected.entry;
     ++counters_.rejected;
-    spdlog::warn("{} [{}] offset {}: a record of its end was refused ({}), for the {}. time", entry.source.topic, entry.source.partition,
-                 entry.source.offset, rejected.reason, entry.rejections);
+    log_warning("{} [{}] offset {}: a record of its end was refused ({}), for the {}. time", entry.source.topic, entry.source.partition,
+                entry.source.offset, rejected.reason, entry.rejections);
     if (entry.rejections > rejections_max) {
         throw KafkaError(fmt::format("{} [{}] offset {}: its end cannot be published: {}. Check max.message.bytes of {} and {}",
                                      entry.source.topic, entry.source.partition, entry.source.offset, rejected.reason,

@@ -2,10 +2,12 @@
 #include "consumer/kafka_source.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <thread>
+
+#include "consumer/kafka_times.h"
+#include "consumer/log.h"
 
 namespace lorry::consumer {
 
@@ -13,8 +15,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long one wait inside librdkafka may be: a finished take-over is noticed after it.
-constexpr milliseconds turn{50};
 constexpr milliseconds short_turn{5};  // while jobs wait for the commit of their start
 constexpr milliseconds commit_patience{1'000};
 constexpr std::chrono::seconds hold_log_interval{30};
@@ -43,7 +43,7 @@ PartitionListHandle assigned_of(rd_kafka_t* client, const rd_kafka_topic_partiti
 }
 
 void say_lost(const std::pair<std::string, std::int32_t>& partition, std::int64_t count, std::int64_t first) {
-    spdlog::error(
+    log_error(
         "{} [{}]: up to {} jobs below offset {} are LOST: the topic's retention deleted them before they were finished; raise its "
         "retention.ms or retention.bytes",
         partition.first, partition.second, count, first);
@@ -139,7 +139,7 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
         read(deliveries, max);
         const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
         if (!deliveries.empty() || left <= milliseconds(0)) break;
-        wait = std::min(left, careful_.waiting() > 0 ? short_turn : turn);
+        wait = std::min(left, careful_.waiting() > 0 ? short_turn : poll_turn);
     }
     {
         const std::scoped_lock lock(counters_mutex_);
@@ -212,7 +212,7 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
     const bool lost = rebalance.kind == Rebalance::Kind::lost;
     for (const PartitionEpoch& partition : going) tracker_.drain(partition.topic, partition.partition);
     if (lost) {
-        spdlog::warn(
+        log_warning(
             "{}: {} partitions were lost: Kafka was away, or the group no longer waited for this worker; their unfinished jobs are dropped "
             "here and run again",
             options_.topics.jobs(), going.size());
@@ -224,7 +224,7 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
     for (const PartitionEpoch& partition : going) tracker_.drop(partition.topic, partition.partition);
     if (!going.empty() && lost) handler.lost(going);
     for (const PartitionEpoch& partition : going) readings_.erase({partition.topic, partition.partition});
-    spdlog::info("{}: gave up {} partitions, {} left", options_.topics.jobs(), going.size(), readings_.size());
+    log_info("{}: gave up {} partitions, {} left", options_.topics.jobs(), going.size(), readings_.size());
     check(rd_kafka_incremental_unassign(connection_.handle(), assigned_of(connection_.handle(), *rebalance.list).get()),
           "giving up partitions");
 }
@@ -257,7 +257,7 @@ void KafkaSource::say_undecided() {
     if (now < next_undecided_log_) return;
     next_undecided_log_ = now + undecided_log_interval;
     const auto& [topic, partition] = undecided_.front();
-    spdlog::warn(
+    log_warning(
         "{} [{}]: a transaction holds its committed offset undecided, so its jobs wait ({} such partitions): should that last, "
         "`kafka-transactions.sh find-hanging` of your brokers names the transaction",
         topic, partition, undecided_.size());
@@ -282,8 +282,8 @@ void KafkaSource::begin_reading(const std::vector<TakenOver>& partitions) {
         if (taken.lost > 0) say_lost(key, taken.lost, taken.first);
     }
     check(rd_kafka_incremental_assign(connection_.handle(), list.get()), "taking partitions");
-    spdlog::info("{}: took {} partitions with {} jobs waiting, {} in all", options_.topics.jobs(), partitions.size(), backlog,
-                 readings_.size());
+    log_info("{}: took {} partitions with {} jobs waiting, {} in all", options_.topics.jobs(), partitions.size(), backlog,
+             readings_.size());
 }
 
 // Retention overtook us: on at the log's start. What is in flight goes on and is published; the epoch stays.
@@ -307,7 +307,7 @@ void KafkaSource::go_on_after_resets() {
         if (*position < log->first) {
             say_lost(key, log->first - *position, log->first);
         } else {
-            spdlog::error(
+            log_error(
                 "{} [{}]: the log did not hold offset {} and does now: it was truncated and written again. Going on there; jobs "
                 "that were written again below are not read",
                 topic, partition, *position);
@@ -359,8 +359,8 @@ bool KafkaSource::read_one(const Key& key, Reading& reading, std::vector<Deliver
         return true;
     }
     if (!careful_.is_full() && Clock::now() >= reading.next_hold_log) {
-        spdlog::warn("{} [{}]: too many jobs are finished above the one at offset {}: reading waits at offset {} until it ends", key.first,
-                     key.second, tracker_.finished_below(key.first, key.second).value_or(0), reading.held->source.offset);
+        log_warning("{} [{}]: too many jobs are finished above the one at offset {}: reading waits at offset {} until it ends", key.first,
+                    key.second, tracker_.finished_below(key.first, key.second).value_or(0), reading.held->source.offset);
         reading.next_hold_log = Clock::now() + hold_log_interval;
     }
     return false;
@@ -374,8 +374,8 @@ void KafkaSource::take_error(const rd_kafka_message_t& message) {
         return;
     }
     if (message.err == RD_KAFKA_RESP_ERR__MAX_POLL_EXCEEDED) {
-        spdlog::error("this worker did not poll for {} s and has lost its partitions: it is overloaded or was stopped",
-                      std::chrono::duration_cast<std::chrono::seconds>(options_.poll_interval_max).count());
+        log_error("this worker did not poll for {} s and has lost its partitions: it is overloaded or was stopped",
+                  std::chrono::duration_cast<std::chrono::seconds>(options_.poll_interval_max).count());
         return;
     }
     const std::string jobs = options_.topics.jobs();
@@ -388,7 +388,7 @@ void KafkaSource::take_error(const rd_kafka_message_t& message) {
         connection_.wait_for_topic(jobs);
         past_results_.check_jobs_topic(connection_.config().deadline_start, std::stop_token());
     }
-    if (connection_.complaints().note(text)) spdlog::warn("kafka: {}", text);  // the client tries again by itself
+    if (connection_.complaints().note(text)) log_warning("kafka: {}", text);  // the client tries again by itself
 }
 
 bool KafkaSource::may_deliver(const schema::Source& source) const { return !careful_.is_full() && tracker_.may_admit(source); }

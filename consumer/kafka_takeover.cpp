@@ -2,20 +2,19 @@
 #include "consumer/kafka_takeover.h"
 
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <chrono>
 
 #include "consumer/kafka_committed_offsets.h"
+#include "consumer/kafka_times.h"
+#include "consumer/log.h"
 
 namespace lorry::consumer {
 
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr milliseconds request_timeout{5'000};
 
 // How many unfinished offsets lie below `first`; some of them may never have been jobs.
 std::int64_t unfinished_below(const CommitState& state, std::int64_t first) {
@@ -33,22 +32,22 @@ TakenOver take_over(const std::string& topic, std::int32_t partition, std::optio
         taken.basis = Basis::results;
         taken.state = nothing_finished_above(log.first);
     } else if (*committed > log.end) {
-        spdlog::warn(
+        log_warning(
             "{} [{}]: the committed offset {} lies beyond the log's end {}: the topic was truncated or made anew. Starting at "
             "its beginning, {}; what was finished before is not known",
             topic, partition, *committed, log.end, log.first);
         taken.basis = Basis::nothing;
         taken.state = nothing_finished_above(log.first);
     } else if (auto state = committed_state(topic, partition, *committed, metadata); state && is_of_other_topic(*state, topic_id)) {
-        spdlog::warn("{} [{}]: the committed offset {} is of an earlier topic of that name. Starting at the beginning, {}", topic,
-                     partition, *committed, log.first);
+        log_warning("{} [{}]: the committed offset {} is of an earlier topic of that name. Starting at the beginning, {}", topic, partition,
+                    *committed, log.first);
         taken.basis = Basis::results;
         taken.state = nothing_finished_above(log.first);
     } else if (state) {
         taken.state = *std::move(state);
     } else {
-        spdlog::warn("{} [{}]: {}; what is finished above the committed offset {} is looked up in the results", topic, partition,
-                     state.error().text, *committed);
+        log_warning("{} [{}]: {}; what is finished above the committed offset {} is looked up in the results", topic, partition,
+                    state.error().text, *committed);
         taken.basis = Basis::results;
         taken.state = nothing_finished_above(*committed);
     }
@@ -91,9 +90,9 @@ void add_ended(TakenOver& taken, const PastResults::Answer& past) {
     const std::int64_t news = before - unfinished_below(taken.state, taken.end);
     if (news == 0) return;
     taken.recorded = false;
-    spdlog::log(taken.basis == Basis::commit ? spdlog::level::warn : spdlog::level::info,
-                "{} [{}]: by the results topic {} more jobs have ended than the committed offset says, going on at offset {}", taken.topic,
-                taken.partition, news, taken.start);
+    log_at(taken.basis == Basis::commit ? LogLevel::warning : LogLevel::info,
+           "{} [{}]: by the results topic {} more jobs have ended than the committed offset says, going on at offset {}", taken.topic,
+           taken.partition, news, taken.start);
 }
 
 void TakeOver::start(TopicPartitions partitions) {

@@ -10,6 +10,7 @@
 
 #include "consumer/backoff.h"
 #include "consumer/fault_point.h"
+#include "consumer/kafka_times.h"
 
 namespace lorry::consumer {
 
@@ -18,11 +19,8 @@ namespace {
 using std::chrono::milliseconds;
 using Timer = std::chrono::steady_clock;
 
-constexpr milliseconds turn{50};
-constexpr milliseconds request_timeout{5'000};
 constexpr milliseconds socket_timeout_max{10'000};
-constexpr milliseconds backoff_first{5};
-constexpr milliseconds backoff_max{500};
+constexpr milliseconds step_backoff_first{5};
 
 // Kafka's numbers of the requests that change a transaction's state (protocol guide, "Api Keys").
 constexpr std::int16_t end_transaction = 26;
@@ -143,7 +141,7 @@ StepResult TransactionalProducer::result_of(const char* what, const rd_kafka_err
 template <typename Call>
 StepResult TransactionalProducer::step(const char* what, milliseconds deadline, const Call& call) {
     const auto start = Timer::now();
-    for (Backoff backoff(backoff_first, backoff_max);;) {
+    for (Backoff backoff(step_backoff_first, backoff_max);;) {
         const ErrorHandle error(call());
         if (!error) return {};
         if (rd_kafka_error_is_retriable(error.get()) == 0) return result_of(what, *error);
@@ -177,14 +175,14 @@ rd_kafka_resp_err_t TransactionalProducer::send(const Produce& record) {
             return error;
         }
         if (error != RD_KAFKA_RESP_ERR__QUEUE_FULL) return errors_.at(record.tag) = error;
-        rd_kafka_poll(connection_.handle(), static_cast<int>(turn.count()));  // records leave it by their own time-out at the latest
+        rd_kafka_poll(connection_.handle(), static_cast<int>(poll_turn.count()));  // records leave it by their own time-out at the latest
     }
 }
 
 StepResult TransactionalProducer::finish_sending() {
     const auto end = Timer::now() + options_.timeout + request_timeout;
     while (in_flight_ > 0) {
-        rd_kafka_flush(connection_.handle(), static_cast<int>(turn.count()));
+        rd_kafka_flush(connection_.handle(), static_cast<int>(poll_turn.count()));
         if (Timer::now() > end) return {.end = StepEnd::unknown, .reason = "records were not answered", .timed_out = true};
     }
     for (const auto error : errors_) {

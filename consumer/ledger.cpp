@@ -1,8 +1,6 @@
 // The ledger's loop: read a batch, write it with its offsets, again.
 #include "consumer/ledger.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <map>
@@ -14,6 +12,8 @@
 #include "consumer/backoff.h"
 #include "consumer/fault_point.h"
 #include "consumer/kafka_reader.h"
+#include "consumer/kafka_times.h"
+#include "consumer/log.h"
 #include "schema/codec.h"
 #include "schema/file_lease.h"
 #include "schema/store.h"
@@ -25,11 +25,10 @@ namespace {
 using std::chrono::milliseconds;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr milliseconds turn{200};
+constexpr milliseconds batch_turn{200};
 // A batch waits this long for more records, so that a busy topic costs few transactions.
 constexpr milliseconds linger{50};
 constexpr std::size_t records_per_batch = 2'000;
-constexpr std::chrono::seconds refresh_interval{60};
 constexpr std::chrono::seconds forget_interval{60};
 constexpr std::size_t jobs_forgotten_at_once = 1'000;  // a short transaction: readers and the next batch wait for it
 constexpr std::size_t adapter_states_max = 10'000;
@@ -73,7 +72,7 @@ struct Ledger::State {
         const std::string reason = mismatch();
         store.set_cluster_id(reader->cluster_id());
         if (reason.empty()) return;
-        spdlog::warn("ledger {}: {}; rebuilding it from what the topics hold", options.file.string(), reason);
+        log_warning("ledger {}: {}; rebuilding it from what the topics hold", options.file.string(), reason);
         store.reset();
         reader = std::make_unique<RecordReader>(config, RecordReader::Options{.topics = topics()});
     }
@@ -95,7 +94,7 @@ struct Ledger::State {
     void follow(const std::stop_token& stop) {
         auto refresh_next = SteadyClock::now() + refresh_interval;
         while (!stop.stop_requested()) {
-            auto records = reader->poll(turn, records_per_batch);
+            auto records = reader->poll(batch_turn, records_per_batch);
             const auto batch_end = SteadyClock::now() + linger;
             while (!records.empty() && records.size() < records_per_batch && SteadyClock::now() < batch_end) {
                 auto more = reader->poll(linger / 2, records_per_batch - records.size());
@@ -144,7 +143,7 @@ struct Ledger::State {
     // One line per failure, and a pause that grows until a turn succeeds.
     void wait_after(const std::runtime_error& error, const std::stop_token& stop) {
         const milliseconds pause = backoff.next();
-        spdlog::error("ledger {}: {}; trying again in {} ms", options.file.string(), error.what(), pause.count());
+        log_error("ledger {}: {}; trying again in {} ms", options.file.string(), error.what(), pause.count());
         std::unique_lock lock(mutex);
         stats.failing = true;
         wake.wait_for(lock, stop, pause, [] { return false; });
@@ -160,7 +159,7 @@ struct Ledger::State {
 
     bool add(schema::StoreUpdate& update, const schema::JobRecord& record) {
         const auto refuse = [&](std::string_view why) {
-            spdlog::warn("ledger: {} [{}] offset {}: {}", record.source.topic, record.source.partition, record.source.offset, why);
+            log_warning("ledger: {} [{}] offset {}: {}", record.source.topic, record.source.partition, record.source.offset, why);
             return false;
         };
         if (record.source.topic == options.topics.status()) {
@@ -191,7 +190,7 @@ struct Ledger::State {
             try {
                 store.set_adapter_state(one.name, one.hash, one.state, one.error);
             } catch (const std::runtime_error& error) {
-                spdlog::error("ledger {}: the state of adapter {} is not recorded: {}", options.file.string(), one.name, error.what());
+                log_error("ledger {}: the state of adapter {} is not recorded: {}", options.file.string(), one.name, error.what());
             }
         }
     }
@@ -222,7 +221,7 @@ std::unique_ptr<Ledger> Ledger::start(const KafkaConfig& config, const Options& 
         state->connect();
         return std::unique_ptr<Ledger>(new Ledger(std::move(state)));
     } catch (const schema::LeaseHeld& held) {
-        spdlog::info("ledger: {}; it is that process that keeps it, this one does not", held.what());
+        log_info("ledger: {}; it is that process that keeps it, this one does not", held.what());
         return nullptr;
     }
 }

@@ -1,10 +1,10 @@
 // Two lists of offsets per look, one for each kind of reader.
 #include "consumer/stable_offsets.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <condition_variable>
+
+#include "consumer/log.h"
 
 namespace lorry::consumer {
 
@@ -58,7 +58,7 @@ void StableOffsets::compare(const EndOffsets& stable, const EndOffsets& ends) {
         if (stall.offset != offset) stall = {.offset = offset, .since = now};
         if (stall.told || now - stall.since < worth_a_line) continue;
         stall.told = true;
-        spdlog::warn(
+        log_warning(
             "{} [{}]: a transaction has been open for {} s at offset {}, and readers of committed records wait for it. It ends with its "
             "producer's transaction.timeout.ms; `kafka-transactions.sh find-hanging` shows one that does not",
             partition.first, partition.second, std::chrono::duration_cast<std::chrono::seconds>(now - stall.since).count(), offset);

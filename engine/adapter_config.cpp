@@ -18,27 +18,27 @@ using schema::Json;
 constexpr std::int64_t rank_max = 65536;
 
 // Keys that we do not compute, with the value that asks for nothing beside null, false, {} and [].
-struct Refusal {
+struct KeyRefusal {
     std::string_view key;
     std::string_view harmless;  // as JSON text
     const char* advice;
 };
-constexpr std::array refusals = {
-    Refusal{"use_dora", "", "merge it into the base model or train with use_dora = false"},
-    Refusal{"use_qalora", "", "train with use_qalora = false"},
-    Refusal{"qalora_group_size", "16", "train with use_qalora = false"},
-    Refusal{"trainable_token_indices", "", "adapters that change embeddings are not served"},
-    Refusal{"target_parameters", "", "only linear modules can be targets"},
-    Refusal{"layer_replication", "", "replicated layers are not served"},
-    Refusal{"alora_invocation_tokens", "", "activated LoRA is not served"},
-    Refusal{"arrow_config", "", "routed LoRA is not served"},
-    Refusal{"use_bdlora", "", "block-diagonal LoRA is not served"},
-    Refusal{"megatron_config", "", "Megatron layers are not served"},
-    Refusal{"megatron_core", "\"megatron.core\"", "Megatron layers are not served"},
-    Refusal{"loftq_config", "", "its base weights were changed; convert it to plain LoRA"},
-    Refusal{"corda_config", "", "its base weights were changed; convert it to plain LoRA"},
-    Refusal{"lora_ga_config", "", "its base weights were changed; convert it to plain LoRA"},
-    Refusal{"ensure_weight_tying", "", "tied embeddings cannot be adapted"},
+constexpr std::array key_refusals = {
+    KeyRefusal{"use_dora", "", "merge it into the base model or train with use_dora = false"},
+    KeyRefusal{"use_qalora", "", "train with use_qalora = false"},
+    KeyRefusal{"qalora_group_size", "16", "train with use_qalora = false"},
+    KeyRefusal{"trainable_token_indices", "", "adapters that change embeddings are not served"},
+    KeyRefusal{"target_parameters", "", "only linear modules can be targets"},
+    KeyRefusal{"layer_replication", "", "replicated layers are not served"},
+    KeyRefusal{"alora_invocation_tokens", "", "activated LoRA is not served"},
+    KeyRefusal{"arrow_config", "", "routed LoRA is not served"},
+    KeyRefusal{"use_bdlora", "", "block-diagonal LoRA is not served"},
+    KeyRefusal{"megatron_config", "", "Megatron layers are not served"},
+    KeyRefusal{"megatron_core", "\"megatron.core\"", "Megatron layers are not served"},
+    KeyRefusal{"loftq_config", "", "its base weights were changed; convert it to plain LoRA"},
+    KeyRefusal{"corda_config", "", "its base weights were changed; convert it to plain LoRA"},
+    KeyRefusal{"lora_ga_config", "", "its base weights were changed; convert it to plain LoRA"},
+    KeyRefusal{"ensure_weight_tying", "", "tied embeddings cannot be adapted"},
 };
 // Keys that say nothing about the computation at inference.
 constexpr std::array<std::string_view, 9> ignored = {
@@ -127,11 +127,13 @@ public:
     }
     void refuse_unknown() {
         for (const auto& [key, value] : *root_.as_object()) {
-            const auto* refusal = std::find_if(refusals.begin(), refusals.end(), [&](const Refusal& row) { return row.key == key; });
+            const auto* refusal =
+                std::find_if(key_refusals.begin(), key_refusals.end(), [&](const KeyRefusal& row) { return row.key == key; });
             const bool known = std::find(known_.begin(), known_.end(), key) != known_.end() ||
                                std::find(ignored.begin(), ignored.end(), key) != ignored.end();
-            if (known || asks_for_nothing(value) || (refusal != refusals.end() && value.dump() == refusal->harmless)) continue;
-            refuse(key, value, refusal != refusals.end() ? refusal->advice : "this key is unknown, so what it asks for would be dropped");
+            if (known || asks_for_nothing(value) || (refusal != key_refusals.end() && value.dump() == refusal->harmless)) continue;
+            refuse(key, value,
+                   refusal != key_refusals.end() ? refusal->advice : "this key is unknown, so what it asks for would be dropped");
         }
     }
 

@@ -11,9 +11,9 @@ namespace lorry::engine {
 namespace {
 
 // Takes the layout's tensors out of a checked checkpoint and packs them.
-class Loader {
+class ModelLoader {
 public:
-    Loader(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint, kernels::Backend& backend)
+    ModelLoader(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint, kernels::Backend& backend)
         : config_(config), layout_(layout), checkpoint_(checkpoint), backend_(backend) {}
 
     ModelWeights load() {
@@ -160,7 +160,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
     parts.checkpoint->add_to(hash);
     parts.fingerprint = hash.hex();
 
-    parts.weights = Loader(parts.config, parts.layout, *parts.checkpoint, backend).load();
+    parts.weights = ModelLoader(parts.config, parts.layout, *parts.checkpoint, backend).load();
     // Adapters read a tensor now and then; the pages of all others are not needed again.
     parts.checkpoint->release_pages();
     return make_model(std::move(parts), backend, rows_max, sample_rows_max);

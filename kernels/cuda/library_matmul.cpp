@@ -11,10 +11,10 @@ namespace lorry::kernels::cuda {
 
 namespace {
 
-constexpr std::size_t alignment = 16;  // bytes, of each row
+constexpr std::size_t aligned_bytes = 16;  // bytes, of each row
 
 bool is_aligned(const View& view) {
-    return reinterpret_cast<std::uintptr_t>(view.data) % alignment == 0 && view.row_bytes() % alignment == 0;
+    return reinterpret_cast<std::uintptr_t>(view.data) % aligned_bytes == 0 && view.row_bytes() % aligned_bytes == 0;
 }
 
 void copy_rows(const View& to, const View& from, std::int64_t columns, int rows, cudaStream_t stream) {
@@ -59,7 +59,7 @@ void LibraryMatmul::multiply_piece(const MatmulTask& task, std::span<const Matmu
         // What the padding's rows hold shows in no other row.
         in.stride = round_up(static_cast<std::int64_t>(used_bytes(in, task.in_features) / in.element_bytes()), in_features_multiple);
         in.data = scratch.in.of<std::byte>(static_cast<std::size_t>(bucket) * in.row_bytes());
-        out.stride = round_up(task.out_features, alignment / sizeof(float));
+        out.stride = round_up(task.out_features, aligned_bytes / sizeof(float));
         out.data = scratch.sums.of<std::byte>(static_cast<std::size_t>(bucket) * out.row_bytes());
         copy_rows(in, task.in, task.in_features, task.rows, stream);
         if (task.accumulate) copy_rows(out, task.out, task.out_features, task.rows, stream);

@@ -29,7 +29,7 @@ constexpr int runs_max = 200;
 // Codes of fp8, before their scales: hardly one in a million is beyond the largest.
 constexpr float fp8_deviation = 90.0F;
 constexpr std::size_t noise_elements = std::size_t{1} << 20;
-constexpr std::size_t alignment = 256;  // bytes, of one weight among those that are walked through
+constexpr std::size_t weight_alignment = 256;  // bytes, of one weight among those that are walked through
 
 // The device's time for what `queue` queues on the stream.
 template <class Queue>
@@ -101,7 +101,7 @@ public:
         // As ops write them: rows of fp8 in the place of rows of float32.
         in_stride_ = is_fp8 ? shape.in_features * static_cast<std::int64_t>(bytes_of(shape.inputs)) : stride_;
         const std::size_t weight_bytes = static_cast<std::size_t>(shape.out_features) * view(nullptr, stride_).row_bytes();
-        weight_stride_ = (weight_bytes + alignment - 1) / alignment * alignment;
+        weight_stride_ = (weight_bytes + weight_alignment - 1) / weight_alignment * weight_alignment;
         weight_count_ = std::max<std::size_t>(1, options.walked_bytes / weight_stride_);
         const float deviation = 1.0F / std::sqrt(static_cast<float>(shape.in_features));
         weights_ = noise(shape.inputs, weight_count_ * weight_stride_, deviation, 1, stream);

@@ -11,7 +11,7 @@
 namespace lorry::consumer {
 namespace {
 
-using Kind = CommitMetadataError::Kind;
+using ErrorKind = CommitMetadataError::Kind;
 
 CommitState random_state(std::mt19937_64& random) {
     const auto upto = [&](std::int64_t max) { return std::uniform_int_distribution<std::int64_t>(0, max)(random); };
@@ -52,7 +52,7 @@ TEST(CommitMetadata, TellsOurOffsetsFromOnesThatSomebodyElseSet) {
     EXPECT_EQ(*back, nothing);
     const auto empty = decode_commit_metadata(7, "");
     ASSERT_FALSE(empty);
-    EXPECT_EQ(empty.error().kind, Kind::absent);
+    EXPECT_EQ(empty.error().kind, ErrorKind::absent);
 }
 
 TEST(CommitMetadata, SaysThatItSaysNothingWhereTheStateIsTooLong) {
@@ -66,7 +66,7 @@ TEST(CommitMetadata, SaysThatItSaysNothingWhereTheStateIsTooLong) {
     for (const std::string& text : {one, other}) {
         const auto result = decode_commit_metadata(0, text);
         ASSERT_FALSE(result) << text;
-        EXPECT_EQ(result.error().kind, Kind::absent) << text;
+        EXPECT_EQ(result.error().kind, ErrorKind::absent) << text;
     }
 }
 
@@ -85,7 +85,7 @@ TEST(CommitMetadata, TellsTopicsOfOneNameApartByTheirIds) {
 TEST(CommitMetadata, TakesAnEarlierVersionsStringForOneThatSaysNothing) {
     const auto result = decode_commit_metadata(10, "AclDKRAAAAAAAAAAAAAAAAAAAAAAAgIBAQA=");
     ASSERT_FALSE(result);
-    EXPECT_EQ(result.error().kind, Kind::foreign);
+    EXPECT_EQ(result.error().kind, ErrorKind::foreign);
     EXPECT_EQ(result.error().text, "the commit metadata was written by an earlier Lorry");
 }
 
@@ -104,20 +104,20 @@ TEST(CommitMetadata, TellsForeignDamagedAndNewerStringsApart) {
     for (const char* foreign : {"hello world", "AAAA", "x", "host-17:1234", "=====", "AAAAAAA="}) {
         const auto result = decode_commit_metadata(10, foreign);
         ASSERT_FALSE(result) << foreign;
-        EXPECT_EQ(result.error().kind, Kind::foreign) << foreign;
+        EXPECT_EQ(result.error().kind, ErrorKind::foreign) << foreign;
     }
     std::string damaged = text;
     damaged[9] = damaged[9] == 'A' ? 'B' : 'A';
     const auto result = decode_commit_metadata(10, damaged);
     ASSERT_FALSE(result);
-    EXPECT_EQ(result.error().kind, Kind::damaged);
+    EXPECT_EQ(result.error().kind, ErrorKind::damaged);
 }
 
 TEST(CommitMetadata, KnowsAStringOfALaterVersionByItsChecksum) {
     // Version 3, payload 01 02 03, xxh32 of the payload under seed 3, as any later version would write it.
     const auto result = decode_commit_metadata(0, "A3V0basBAgM=");
     ASSERT_FALSE(result);
-    EXPECT_EQ(result.error().kind, Kind::newer) << result.error().text;
+    EXPECT_EQ(result.error().kind, ErrorKind::newer) << result.error().text;
 }
 
 // Whatever stands in the group's offsets must end in a value: a state that makes sense, or an error.
@@ -171,7 +171,7 @@ TEST(CommitMetadata, FitsUpToTheVeryLastCharacter) {
             ASSERT_EQ(*back, state);
         } else {
             ASSERT_FALSE(back) << length;
-            ASSERT_EQ(back.error().kind, Kind::absent);
+            ASSERT_EQ(back.error().kind, ErrorKind::absent);
         }
         for (const std::size_t limit : {length - 1, length, length + 1}) {
             EXPECT_EQ(decode_commit_metadata(state.offset, encode_commit_metadata(state, limit)).has_value(), limit >= length) << limit;

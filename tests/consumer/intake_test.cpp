@@ -4,15 +4,11 @@
 #include <gtest/gtest.h>
 
 #include "schema/codec.h"
+#include "tests/support/gpt2_tokenizer.h"
 #include "tests/support/temp_folder.h"
 
 namespace lorry::consumer {
 namespace {
-
-const engine::Tokenizer& tokenizer() {
-    static const engine::Tokenizer loaded = engine::Tokenizer::load(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text/gpt2");
-    return loaded;
-}
 
 // The first request of a job with these further members of its body.
 engine::Request prepared(const engine::ModelConfig& config, const std::string& members, bool is_chat = false) {
@@ -23,7 +19,7 @@ engine::Request prepared(const engine::ModelConfig& config, const std::string& m
     CHECK(job.has_value(), "the test's job is good");
     const tests::TempFolder folder;
     tests::write_text(folder / "chat_template.jinja", "{{ messages[0].content }}");
-    const Intake intake(tokenizer(), engine::ChatTemplate::load(folder.path()), config, {.context_max = 100});
+    const Intake intake(tests::gpt2_tokenizer(), engine::ChatTemplate::load(folder.path()), config, {.context_max = 100});
     return intake.prepare(std::move(*job), 1, {.kind = ModelName::Kind::base})->requests.front();
 }
 

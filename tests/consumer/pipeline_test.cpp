@@ -13,6 +13,7 @@
 #include "schema/codec.h"
 #include "tests/support/fake_exchange.h"
 #include "tests/support/golden_model.h"
+#include "tests/support/gpt2_tokenizer.h"
 #include "tests/support/hash_model.h"
 #include "tests/support/tiny_model.h"
 
@@ -20,11 +21,6 @@ namespace lorry::consumer {
 namespace {
 
 using schema::JobState;
-
-const engine::Tokenizer& tokenizer() {
-    static const engine::Tokenizer loaded = engine::Tokenizer::load(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text/gpt2");
-    return loaded;
-}
 
 // Does what a test asks for on the thread that tells it.
 struct Watcher : Observer {
@@ -57,8 +53,9 @@ struct Rig {
         model = tests::make_hash_model(200, engine_options.step_rows_max, engine_options.sample_rows_max());
     }
     void start() {
-        engine = std::make_unique<engine::Engine>(*model, *backend, tokenizer(), engine_options);
-        intake = std::make_unique<Intake>(tokenizer(), std::nullopt, model->config(), IntakeLimits{.context_max = engine->context_max()});
+        engine = std::make_unique<engine::Engine>(*model, *backend, tests::gpt2_tokenizer(), engine_options);
+        intake = std::make_unique<Intake>(tests::gpt2_tokenizer(), std::nullopt, model->config(),
+                                          IntakeLimits{.context_max = engine->context_max()});
         pipeline = std::make_unique<Pipeline>(PipelineParts{.source = source,
                                                             .sink = sink,
                                                             .adapters = directory,
@@ -82,7 +79,7 @@ struct Rig {
     tests::FakeSink sink;
     tests::FakeDirectory directory;
     tests::FakeCancels cancels;
-    ReplyContext reply{.tokenizer = tokenizer(), .base_name = "tiny", .system_fingerprint = "fp_test"};
+    ReplyContext reply{.tokenizer = tests::gpt2_tokenizer(), .base_name = "tiny", .system_fingerprint = "fp_test"};
     Watcher observer;
     std::unique_ptr<engine::Engine> engine;
     std::unique_ptr<Intake> intake;
@@ -195,7 +192,7 @@ TEST(Pipeline, EchoesThePromptWithItsLogProbabilities) {
     rig.run();
     const auto& choice = rig.sink.completion(0).body.find("choices")->as_array()->front();
     const std::vector<engine::TokenId> prompt{1, 2, 3, 4, 5};
-    EXPECT_TRUE(choice.find("text")->as_string()->starts_with(tokenizer().decode(prompt, false)));
+    EXPECT_TRUE(choice.find("text")->as_string()->starts_with(tests::gpt2_tokenizer().decode(prompt, false)));
     const auto& logprobs = *choice.find("logprobs")->find("token_logprobs")->as_array();
     ASSERT_EQ(logprobs.size(), 7U);
     EXPECT_TRUE(logprobs[0].is_null());
@@ -211,13 +208,13 @@ TEST(Pipeline, ClassifiesByTheSummedLogProbabilityOfEachChoice) {
     rig.run();
     ASSERT_EQ(ending(rig.sink.completion(0)), "200");
     const auto& data = rig.sink.completion(0).body.find("data")->as_array()->front();
-    const std::vector<engine::TokenId> prompt = *tokenizer().encode("some text", true);
+    const std::vector<engine::TokenId> prompt = *tests::gpt2_tokenizer().encode("some text", true);
     std::vector<std::string> choices{"yes", "no way", "maybe it is"};
     std::vector<double> expected;
     for (const std::string& choice : choices) {
         std::vector<engine::TokenId> all = prompt;
         double sum = 0.0;
-        const std::vector<engine::TokenId> tokens = *tokenizer().encode(choice, false);
+        const std::vector<engine::TokenId> tokens = *tests::gpt2_tokenizer().encode(choice, false);
         for (const engine::TokenId token : tokens) {
             sum += static_cast<double>(tests::hash_logprob(tests::hash_of(all), token));
             all.push_back(token);

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "engine/text/detokenizer.h"
+#include "tests/support/gpt2_tokenizer.h"
 
 namespace lorry::consumer {
 namespace {
@@ -14,24 +15,19 @@ namespace {
 using engine::TokenId;
 using schema::Json;
 
-const engine::Tokenizer& tokenizer() {
-    static const engine::Tokenizer loaded = engine::Tokenizer::load(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text/gpt2");
-    return loaded;
-}
-
 const ReplyContext& context() {
-    static const ReplyContext shared{.tokenizer = tokenizer(), .base_name = "tiny", .system_fingerprint = "fp"};
+    static const ReplyContext shared{.tokenizer = tests::gpt2_tokenizer(), .base_name = "tiny", .system_fingerprint = "fp"};
     return shared;
 }
 
-std::vector<TokenId> ids_of(const std::string& text) { return *tokenizer().encode(text, false); }
+std::vector<TokenId> ids_of(const std::string& text) { return *tests::gpt2_tokenizer().encode(text, false); }
 
 // One answer as the engine gives it: the prompt's scores, and drawn tokens with their places in the drawn text.
 struct Answer {
     Answer(const std::vector<TokenId>& prompt, const std::string& text) {
         result.text = text;
         result.tokens = ids_of(text);
-        engine::Detokenizer detokenizer(tokenizer(), true);
+        engine::Detokenizer detokenizer(tests::gpt2_tokenizer(), true);
         detokenizer.prime(prompt);
         std::int64_t characters = 0;
         for (const TokenId id : result.tokens) {
@@ -87,7 +83,7 @@ std::string cut_by_bytes(const std::vector<TokenId>& ids) {
     std::string bytes;
     for (const TokenId id : ids) {
         (bytes.empty() ? out : waiting) += '|';
-        for (const char byte : tokenizer().token_bytes(id)) {
+        for (const char byte : tests::gpt2_tokenizer().token_bytes(id)) {
             bytes += byte;
             if (!schema::is_valid_utf8(bytes)) continue;
             out += waiting + bytes;
@@ -113,7 +109,7 @@ TEST(Reply, TextOffsetsCountCharactersOfPromptAndAnswer) {
 }
 
 TEST(Reply, SpecialTokensThatThePromptDoesNotSpellStandNowhereInItsText) {
-    const TokenId special = *tokenizer().find("<|endoftext|>");
+    const TokenId special = *tests::gpt2_tokenizer().find("<|endoftext|>");
     std::vector<TokenId> prompt = ids_of("one<|endoftext|>two");
     ASSERT_EQ(std::ranges::count(prompt, special), 1) << "spelled out in the prompt";
     const std::string spelled = cut_by_bytes(prompt);
@@ -141,7 +137,7 @@ TEST(Reply, StreamedChunksAddUpToTheCompletionWithItsOffsets) {
     ASSERT_EQ(chunks.size(), 1U) << "the prompt alone";
     for (const std::int32_t choice : {1, 0}) {
         const engine::Result& result = results[static_cast<std::size_t>(choice)];
-        engine::Detokenizer detokenizer(tokenizer(), true);
+        engine::Detokenizer detokenizer(tests::gpt2_tokenizer(), true);
         detokenizer.prime(prompt);
         engine::Delta delta;
         for (std::size_t i = 0; i < result.tokens.size(); ++i) {

@@ -3,16 +3,11 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/text/tokenizer.h"
+#include "tests/support/gpt2_tokenizer.h"
 #include "tests/support/hash_model.h"
 
 namespace lorry::engine {
 namespace {
-
-const Tokenizer& tokenizer() {
-    static const Tokenizer loaded = Tokenizer::load(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text/gpt2");
-    return loaded;
-}
 
 Request request_of(RequestId id, std::vector<TokenId> prompt) {
     Request request{.id = id, .prompt = std::move(prompt)};
@@ -27,11 +22,11 @@ Request request_of(RequestId id, std::vector<TokenId> prompt) {
 TEST(Batch, TakesFromTheStepBeforeWhatIsNotKnown) {
     const auto model = tests::make_hash_model(100, 32, 8);
     Batch batch(32, 8, 8);
-    Sequence fresh(request_of(1, {1, 2, 3}), 0, {}, tokenizer());
-    Sequence known(request_of(2, {4, 5}), 1, {}, tokenizer());
+    Sequence fresh(request_of(1, {1, 2, 3}), 0, {}, tests::gpt2_tokenizer());
+    Sequence known(request_of(2, {4, 5}), 1, {}, tests::gpt2_tokenizer());
     known.computed = 2;
     known.accept({.token = 6, .logprob = 0.0F});
-    Sequence drawn(request_of(3, {7, 8}), 2, {}, tokenizer());
+    Sequence drawn(request_of(3, {7, 8}), 2, {}, tests::gpt2_tokenizer());
     drawn.in_flight = {.rows = 2, .draws = 1, .draw_row = 5};
     for (Sequence* sequence : {&fresh, &known, &drawn}) sequence->blocks = {0};
     batch.add(fresh, 3);
@@ -61,8 +56,8 @@ TEST(Batch, TakesFromTheStepBeforeWhatIsNotKnown) {
 TEST(Batch, ForgetsWhoLeavesAStepInFlight) {
     const auto model = tests::make_hash_model(100, 32, 8);
     Batch batch(32, 8, 8);
-    Sequence stays(request_of(1, {1}), 0, {}, tokenizer());
-    Sequence leaves(request_of(2, {2}), 1, {}, tokenizer());
+    Sequence stays(request_of(1, {1}), 0, {}, tests::gpt2_tokenizer());
+    Sequence leaves(request_of(2, {2}), 1, {}, tests::gpt2_tokenizer());
     for (Sequence* sequence : {&stays, &leaves}) {
         sequence->blocks = {0};
         batch.add(*sequence, 1);

@@ -4,26 +4,26 @@
 #include <map>
 
 #include "engine/engine.h"
-#include "engine/text/tokenizer.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/emulation/cublaslt.h"
 #include "kernels/cuda/emulation/runtime.h"
 #include "tests/support/golden_model.h"
+#include "tests/support/gpt2_tokenizer.h"
 
 namespace lorry::engine {
 namespace {
 
 namespace emulation = kernels::cuda::emulation;
 
-struct Rig {
-    explicit Rig(std::size_t graph_bytes, std::int64_t sequences_max = 40, std::unique_ptr<kernels::Backend> own_backend = nullptr)
+struct GraphRig {
+    explicit GraphRig(std::size_t graph_bytes, std::int64_t sequences_max = 40, std::unique_ptr<kernels::Backend> own_backend = nullptr)
         : backend(own_backend != nullptr ? std::move(own_backend) : kernels::make_cuda_backend({.weights = kernels::Format::bfloat16})) {
         EngineOptions options{
             .sequences_max = sequences_max, .step_rows_max = 64, .adapter_bytes = std::size_t{64} << 20, .graph_bytes = graph_bytes};
         model = Model::load(tests::golden_folder() / "checkpoints/llama-gqa-linear", *backend, options.step_rows_max,
                             options.sample_rows_max());
         options.kv_bytes = 64 * backend->kv_block_bytes(model->kv_shape());
-        engine = std::make_unique<Engine>(*model, *backend, tokenizer, options);
+        engine = std::make_unique<Engine>(*model, *backend, tests::gpt2_tokenizer(), options);
     }
     // So many sequences beside each other, with an adapter or without; their tokens.
     std::vector<std::vector<TokenId>> run(RequestId count, bool with_adapter = false, std::int64_t tokens = 4) {
@@ -46,7 +46,6 @@ struct Rig {
         for (auto& [id, sequence] : drawn) all.push_back(std::move(sequence));
         return all;
     }
-    const Tokenizer tokenizer = Tokenizer::load(tests::data_folder() / "text/gpt2");
     std::unique_ptr<kernels::Backend> backend;
     std::unique_ptr<Model> model;
     std::unique_ptr<Engine> engine;
@@ -54,25 +53,25 @@ struct Rig {
 };
 
 TEST(Graphs, AreMadeForTheLargestBatchesThatFitTheBudget) {
-    const kernels::DeviceInfo whole = Rig(std::size_t{1} << 30).backend->info();
+    const kernels::DeviceInfo whole = GraphRig(std::size_t{1} << 30).backend->info();
     EXPECT_EQ(whole.graphs, 3) << "40, 32 and 16 rows";
     EXPECT_EQ(whole.graph_bytes % emulation::graph_launch_bytes, 0U);
     const std::size_t two_thirds = whole.graph_bytes / 3 * 2;
 
-    Rig rig(two_thirds);
+    GraphRig rig(two_thirds);
     EXPECT_EQ(rig.backend->info().graphs, 2);
     EXPECT_EQ(rig.backend->info().graph_bytes, two_thirds);
     rig.run(2);
     EXPECT_GT(rig.backend->info().graph_steps, 0U) << "two rows follow the graph of 32";
-    EXPECT_EQ(Rig(two_thirds - 1).backend->info().graphs, 1);
+    EXPECT_EQ(GraphRig(two_thirds - 1).backend->info().graphs, 1);
 }
 
 // Pins: the device runs out of memory before the budget does, which is no reason not to start.
 TEST(Graphs, ThatTheDeviceHasNoMemoryForAreLeftOut) {
-    const std::size_t whole = Rig(std::size_t{1} << 30).backend->info().graph_bytes;
+    const std::size_t whole = GraphRig(std::size_t{1} << 30).backend->info().graph_bytes;
     for (const std::int64_t wanted : {0, 1, 2}) {
         emulation::limit_graphs(whole / 3 * static_cast<std::size_t>(wanted) + whole / 6 + emulation::graph_launch_bytes);
-        Rig rig(std::size_t{1} << 30);
+        GraphRig rig(std::size_t{1} << 30);
         EXPECT_EQ(rig.backend->info().graphs, wanted);
         EXPECT_EQ(rig.backend->info().graph_bytes, whole / 3 * static_cast<std::size_t>(wanted));
         EXPECT_FALSE(rig.run(17).empty());
@@ -82,7 +81,7 @@ TEST(Graphs, ThatTheDeviceHasNoMemoryForAreLeftOut) {
 
 TEST(Graphs, AreNotThereWithoutABudget) {
     const std::uint64_t made = emulation::graphs_made();
-    Rig rig(0);
+    GraphRig rig(0);
     rig.run(5);
     EXPECT_EQ(emulation::graphs_made(), made);
     EXPECT_EQ(rig.backend->info().graphs, 0);
@@ -91,7 +90,7 @@ TEST(Graphs, AreNotThereWithoutABudget) {
 
 // Pins: a graph made, memory allocated or freed while requests run, each of which would stop the device.
 TEST(Graphs, AreMadeAtStartAndNotLater) {
-    Rig rig(std::size_t{1} << 30, 20);
+    GraphRig rig(std::size_t{1} << 30, 20);
     rig.run(2, true);      // the adapter is loaded
     rig.run(20, true, 8);  // scratch of prefills and of what is sampled grows
     const std::uint64_t made = emulation::graphs_made();
@@ -124,8 +123,8 @@ std::unique_ptr<kernels::Backend> library_backend(kernels::Quantization quantize
 TEST(Graphs, AreLaunchedAfterPrefillsThatTakeMoreMemory) {
     for (const kernels::Quantization quantize : {kernels::Quantization::none, kernels::Quantization::fp8}) {
         SCOPED_TRACE(kernels::name_of(quantize));
-        Rig plain(0, 20, library_backend(quantize));
-        Rig rig(std::size_t{1} << 30, 20, library_backend(quantize));
+        GraphRig plain(0, 20, library_backend(quantize));
+        GraphRig rig(std::size_t{1} << 30, 20, library_backend(quantize));
         for (const RequestId count : std::initializer_list<RequestId>{1, 20, 2}) {
             const std::uint64_t before = rig.backend->info().graph_steps;
             EXPECT_EQ(rig.run(count), plain.run(count));

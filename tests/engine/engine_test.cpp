@@ -8,7 +8,7 @@
 #include <map>
 #include <random>
 
-#include "engine/text/tokenizer.h"
+#include "tests/support/gpt2_tokenizer.h"
 #include "tests/support/hash_model.h"
 
 namespace lorry::engine {
@@ -18,18 +18,13 @@ using tests::hash_logprob;
 using tests::hash_of;
 using tests::next_token;
 
-const Tokenizer& tokenizer() {
-    static const Tokenizer loaded = Tokenizer::load(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text/gpt2");
-    return loaded;
-}
-
 // An engine over the hash model with a pool of `blocks` blocks of 4 tokens.
 struct Rig {
     Rig(std::int64_t steps_in_flight, std::int64_t blocks, EngineOptions engine_options = {})
         : backend(tests::make_hash_backend(steps_in_flight)), options(engine_options) {
         options.kv_bytes = static_cast<std::size_t>(blocks * tests::hash_block_size);
         model = tests::make_hash_model(200, options.step_rows_max, options.sample_rows_max());
-        engine = std::make_unique<Engine>(*model, *backend, tokenizer(), options);
+        engine = std::make_unique<Engine>(*model, *backend, tests::gpt2_tokenizer(), options);
     }
     std::map<RequestId, Result> run() {
         std::map<RequestId, Result> results;
@@ -95,7 +90,7 @@ TEST_P(EngineTest, StopsAtAnEndTokenAndLeavesItOutOfTheText) {
     const std::span<const TokenId> before_end(tokens.data(), 4);
     EXPECT_EQ(results.at(1).tokens.size(), 5U);
     EXPECT_EQ(results.at(1).finish, FinishReason::stop);
-    EXPECT_EQ(results.at(1).text, tokenizer().decode(before_end, true));
+    EXPECT_EQ(results.at(1).text, tests::gpt2_tokenizer().decode(before_end, true));
 }
 
 TEST_P(EngineTest, BansEndTokensUntilMinTokensWereDrawn) {
@@ -245,7 +240,7 @@ TEST_P(EngineTest, LeavesTheBackendToTheNextEngineWithNothingInFlight) {
     Rig rig(GetParam(), 50);
     rig.engine->submit(request_of(1, prompt_of(9, 1), 50));
     rig.engine->step(rig.output);
-    rig.engine = std::make_unique<Engine>(*rig.model, *rig.backend, tokenizer(), rig.options);
+    rig.engine = std::make_unique<Engine>(*rig.model, *rig.backend, tests::gpt2_tokenizer(), rig.options);
     rig.engine->submit(request_of(1, prompt_of(6, 2), 9));
     EXPECT_EQ(rig.run().at(1).tokens, expected_tokens(prompt_of(6, 2), 9));
 }

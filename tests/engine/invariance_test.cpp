@@ -8,8 +8,8 @@
 #include <map>
 
 #include "engine/engine.h"
-#include "engine/text/tokenizer.h"
 #include "tests/support/golden_model.h"
+#include "tests/support/gpt2_tokenizer.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/widened.h"
 
@@ -17,11 +17,6 @@ namespace lorry::engine {
 namespace {
 
 using kernels::Format;
-
-const Tokenizer& tokenizer() {
-    static const Tokenizer loaded = Tokenizer::load(tests::data_folder() / "text/gpt2");
-    return loaded;
-}
 
 struct Stored {
     Format weights = Format::float32;
@@ -33,16 +28,16 @@ struct Stored {
     }
 };
 
-struct Rig {
+struct ModelRig {
     // checkpoint: a golden one's name, or a folder.
-    Rig(const Stored& stored, const std::filesystem::path& checkpoint, EngineOptions options, std::int64_t kv_tokens = 3200,
-        std::size_t adapter_bytes = std::size_t{64} << 20) {
+    ModelRig(const Stored& stored, const std::filesystem::path& checkpoint, EngineOptions options, std::int64_t kv_tokens = 3200,
+             std::size_t adapter_bytes = std::size_t{64} << 20) {
         backend = tests::make_backend(stored.weights, stored.quantize, stored.kv);
         model =
             Model::load(tests::golden_folder() / "checkpoints" / checkpoint, *backend, options.step_rows_max, options.sample_rows_max());
         options.kv_bytes = static_cast<std::size_t>(kv_tokens / backend->block_size()) * backend->kv_block_bytes(model->kv_shape());
         options.adapter_bytes = adapter_bytes;
-        engine = std::make_unique<Engine>(*model, *backend, tokenizer(), options);
+        engine = std::make_unique<Engine>(*model, *backend, tests::gpt2_tokenizer(), options);
     }
     std::map<RequestId, Result> run(const std::vector<Request>& requests) {
         for (const Request& request : requests) engine->submit(request);
@@ -122,13 +117,13 @@ protected:
     // Each request in an engine that has nothing else to do, and reads each step before it launches the next.
     std::map<RequestId, std::string> alone(const std::vector<Request>& requests) {
         std::map<RequestId, std::string> expected;
-        Rig rig(GetParam(), checkpoint, {.prefix_cache = false, .steps_in_flight = 1});
+        ModelRig rig(GetParam(), checkpoint, {.prefix_cache = false, .steps_in_flight = 1});
         for (const Request& request : requests) {
             for (const auto& [id, result] : rig.run({request})) expected[id] = told(result);
         }
         return expected;
     }
-    std::map<RequestId, std::string> alone() { return alone(mixed_requests(Rig(GetParam(), checkpoint, {}).model->config())); }
+    std::map<RequestId, std::string> alone() { return alone(mixed_requests(ModelRig(GetParam(), checkpoint, {}).model->config())); }
     static void expect_same(const std::map<RequestId, Result>& results, const std::map<RequestId, std::string>& expected) {
         ASSERT_EQ(results.size(), expected.size());
         for (const auto& [id, result] : results) EXPECT_EQ(told(result), expected.at(id)) << "request " << id;
@@ -136,7 +131,7 @@ protected:
 };
 
 TEST_P(Invariance, HoldsInABatchOfAllAdapters) {
-    Rig rig(GetParam(), checkpoint, {});
+    ModelRig rig(GetParam(), checkpoint, {});
     const std::vector<Request> requests = mixed_requests(rig.model->config());
     // Loaded first, so that it does not depend on the loading thread what runs together.
     for (Request first : requests) {
@@ -152,7 +147,7 @@ TEST_P(Invariance, HoldsInABatchOfAllAdapters) {
 }
 
 TEST_P(Invariance, HoldsWhenPromptsAreCutIntoChunks) {
-    Rig rig(GetParam(), checkpoint, {.sequences_max = 5, .step_rows_max = 7});
+    ModelRig rig(GetParam(), checkpoint, {.sequences_max = 5, .step_rows_max = 7});
     expect_same(rig.run(mixed_requests(rig.model->config())), alone());
 }
 
@@ -161,12 +156,12 @@ TEST_P(Invariance, HoldsWhenPromptsAreCutIntoChunks) {
 TEST_P(Invariance, IsTheSameWhereMatmulAndActivationAreOneOp) {
     const tests::TempFolder folder;
     tests::copy_widened(tests::golden_folder() / "checkpoints" / checkpoint, folder / "wide");
-    std::vector<Request> requests = mixed_requests(Rig(GetParam(), checkpoint, {}).model->config());
-    requests[3].adapter = adapter_named("all-linear", Rig(GetParam(), checkpoint, {}).model->config());
+    std::vector<Request> requests = mixed_requests(ModelRig(GetParam(), checkpoint, {}).model->config());
+    requests[3].adapter = adapter_named("all-linear", ModelRig(GetParam(), checkpoint, {}).model->config());
     const auto expected = alone(requests);
 
-    Rig rig(GetParam(), folder / "wide", {});
-    Rig chunks(GetParam(), folder / "wide", {.sequences_max = 5, .step_rows_max = 7});
+    ModelRig rig(GetParam(), folder / "wide", {});
+    ModelRig chunks(GetParam(), folder / "wide", {.sequences_max = 5, .step_rows_max = 7});
     ASSERT_EQ(rig.model->config().intermediate, tests::widened_intermediate);
     for (Request& request : requests) {
         if (!request.adapter) continue;
@@ -180,7 +175,7 @@ TEST_P(Invariance, IsTheSameWhereMatmulAndActivationAreOneOp) {
 
 TEST_P(Invariance, HoldsUnderPreemption) {
     // A sequence is admitted with one block to grow into; these grow by more, whatever the block size, and the pool holds no others.
-    Rig any(GetParam(), checkpoint, {});
+    ModelRig any(GetParam(), checkpoint, {});
     const std::int64_t block = any.backend->block_size();
     std::vector<Request> requests = mixed_requests(any.model->config());
     requests.erase(requests.begin(), requests.end() - 4);
@@ -189,14 +184,14 @@ TEST_P(Invariance, HoldsUnderPreemption) {
         request.max_tokens = 140;
         blocks += (std::ssize(request.prompt) + block - 1) / block + 1;
     }
-    Rig rig(GetParam(), checkpoint, {.prefix_cache = false}, blocks * block);
+    ModelRig rig(GetParam(), checkpoint, {.prefix_cache = false}, blocks * block);
     const auto results = rig.run(requests);
     EXPECT_GT(rig.engine->stats().preemptions, 0U) << "the pool was too large";
     expect_same(results, alone(requests));
 }
 
 TEST_P(Invariance, HoldsAfterAPrefixHit) {
-    Rig rig(GetParam(), checkpoint, {});
+    ModelRig rig(GetParam(), checkpoint, {});
     rig.run(mixed_requests(rig.model->config()));
     const auto again = rig.run(mixed_requests(rig.model->config()));
     EXPECT_GT(rig.engine->stats().cached_tokens, 0U);
@@ -204,7 +199,7 @@ TEST_P(Invariance, HoldsAfterAPrefixHit) {
 }
 
 TEST_P(Invariance, HoldsForForks) {
-    Rig rig(GetParam(), checkpoint, {});
+    ModelRig rig(GetParam(), checkpoint, {});
     const Request first = mixed_requests(rig.model->config())[9];
     const std::string expected = alone().at(first.id);
     Request fork = first;
@@ -218,10 +213,10 @@ TEST_P(Invariance, HoldsForForks) {
 // Batches that shrink and grow: of the base; of adapters as well; of one that replaces a matrix, so that its steps leave the graph; of one
 // that changes the head, behind the graph; of all.
 TEST_P(Invariance, HoldsWhereStepsAreLaunchedAsGraphs) {
-    std::vector<Request> requests = mixed_requests(Rig(GetParam(), checkpoint, {}).model->config());
+    std::vector<Request> requests = mixed_requests(ModelRig(GetParam(), checkpoint, {}).model->config());
     for (Request& request : requests) request.max_tokens = 2 + static_cast<std::int64_t>(request.id * 5 % 13);
     const auto expected = alone(requests);
-    Rig rig(GetParam(), checkpoint, {.sequences_max = 18, .graph_bytes = std::size_t{64} << 20});
+    ModelRig rig(GetParam(), checkpoint, {.sequences_max = 18, .graph_bytes = std::size_t{64} << 20});
     const bool is_gpu = rig.backend->info().has_own_memory;
     ASSERT_EQ(rig.backend->info().graphs, is_gpu ? 2 : 0);
     for (const std::vector<RequestId>& kinds : std::vector<std::vector<RequestId>>{{0}, {0, 1, 2}, {3}, {4}, {0, 1, 2, 3, 4}}) {
@@ -237,7 +232,7 @@ TEST_P(Invariance, HoldsWhereStepsAreLaunchedAsGraphs) {
 
 // Ends that only the drawn token tells, cancels and forks, each with a step in flight on a device that takes more than one.
 TEST_P(Invariance, HoldsWhenOthersEndForkAndGoInTheMiddle) {
-    const ModelConfig config = Rig(GetParam(), checkpoint, {}).model->config();
+    const ModelConfig config = ModelRig(GetParam(), checkpoint, {}).model->config();
     std::vector<Request> requests = mixed_requests(config);
     for (Request& request : requests) {
         for (TokenId token = static_cast<TokenId>(request.id % 4); request.id % 3 != 0 && token < config.vocabulary; token += 12) {
@@ -254,7 +249,7 @@ TEST_P(Invariance, HoldsWhenOthersEndForkAndGoInTheMiddle) {
     expected.merge(alone(one));
     const std::vector<RequestId> cancelled{4, 11};
 
-    Rig rig(GetParam(), checkpoint, {.sequences_max = 7, .step_rows_max = 40});
+    ModelRig rig(GetParam(), checkpoint, {.sequences_max = 7, .step_rows_max = 40});
     requests.push_back(fork);
     for (const Request& request : requests) rig.engine->submit(request);
     std::map<RequestId, Result> results;
@@ -298,10 +293,10 @@ TEST_P(Invariance, ForksUnderDynamicRopeShareBlocksOnlyWithPromptsOfTheirLength)
     longer.prompt.insert(longer.prompt.end(), {5, 6, 7});
     Request longer_fork = longer;
     longer_fork.fork = Fork{.leader = 1, .tokens = 70};
-    Rig alone(GetParam(), "llama-dynamic", {.prefix_cache = false});
+    ModelRig alone(GetParam(), "llama-dynamic", {.prefix_cache = false});
     const std::string expected = told(alone.run({longer}).at(3));
     const std::string expected_leader = told(alone.run({leader}).at(1));
-    Rig rig(GetParam(), "llama-dynamic", {});
+    ModelRig rig(GetParam(), "llama-dynamic", {});
     const auto results = rig.run({leader, same, longer_fork});
     EXPECT_EQ(told(results.at(1)), expected_leader);
     EXPECT_EQ(told(results.at(2)), expected_leader);
@@ -320,15 +315,15 @@ TEST_P(Invariance, ForksUnderDynamicRopeShareBlocksOnlyWithPromptsOfTheirLength)
     EXPECT_EQ(rig.engine->stats().prompt_tokens, 70U + 1U + 73U + 40U + 3U);
 }
 
-std::size_t bytes_of_adapter(const Rig& rig, const std::string& name) {
+std::size_t bytes_of_adapter(const ModelRig& rig, const std::string& name) {
     return (*Adapter::load(tests::golden_folder() / "adapters" / name, "", *rig.model, *rig.backend))->bytes();
 }
 
 // One adapter fits at a time. The second has a single request behind many of the first's, and more of those keep coming.
 TEST_P(Invariance, AnAdapterWithoutRoomGetsItsTurnAndHoldsUpNobodyElse) {
-    Rig sizes(GetParam(), checkpoint, {});
+    ModelRig sizes(GetParam(), checkpoint, {});
     const std::size_t room = std::max(bytes_of_adapter(sizes, "plain"), bytes_of_adapter(sizes, "patterns"));
-    Rig rig(GetParam(), checkpoint, {.sequences_max = 3, .fairness_patience = 60}, 3200, room);
+    ModelRig rig(GetParam(), checkpoint, {.sequences_max = 3, .fairness_patience = 60}, 3200, room);
     const ModelConfig& config = rig.model->config();
     const auto request = [&](RequestId id, std::optional<AdapterSource> adapter) {
         Request one;
@@ -365,10 +360,10 @@ TEST_P(Invariance, AnAdapterWithoutRoomGetsItsTurnAndHoldsUpNobodyElse) {
 
 // The only request for an adapter that found no room is cancelled while it waits: what was loaded for it goes, and others may load.
 TEST_P(Invariance, AnAdapterWithoutRoomIsGivenUpWithItsLastRequest) {
-    Rig sizes(GetParam(), checkpoint, {});
+    ModelRig sizes(GetParam(), checkpoint, {});
     const std::size_t other = std::min(bytes_of_adapter(sizes, "patterns"), bytes_of_adapter(sizes, "rank12-rslora"));
     const std::size_t room = bytes_of_adapter(sizes, "plain") + other - 1;
-    Rig rig(GetParam(), checkpoint, {.sequences_max = 3}, 3200, room);
+    ModelRig rig(GetParam(), checkpoint, {.sequences_max = 3}, 3200, room);
     const ModelConfig& config = rig.model->config();
     const auto request = [&](RequestId id, const char* adapter, std::int64_t max_tokens) {
         Request one;
@@ -400,7 +395,7 @@ TEST_P(Invariance, AnAdapterWithoutRoomIsGivenUpWithItsLastRequest) {
 
 TEST_P(Invariance, ShowsAdaptersApart) {
     // Else the tests above would pass with adapters that do nothing.
-    Rig rig(GetParam(), checkpoint, {});
+    ModelRig rig(GetParam(), checkpoint, {});
     auto requests = mixed_requests(rig.model->config());
     Request base = requests[1];
     Request adapted = base;
@@ -418,8 +413,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, Invariance,
                                          Stored{Format::bfloat16, kernels::Quantization::int8, kernels::KvFormat::int8}),
                          [](const auto& stored) { return stored.param.name(); });
 INSTANTIATE_TEST_SUITE_P(SlowGpu, Invariance,
-                         testing::Values(Stored{Format::bfloat16, kernels::Quantization::fp8},
-                                         Stored{Format::bfloat16, kernels::Quantization::none, kernels::KvFormat::fp8}),
+                         testing::Values(Stored{Format::bfloat16, kernels::Quantization::fp8, kernels::KvFormat::fp8}),
                          [](const auto& stored) { return stored.param.name(); });
 
 }  // namespace

@@ -5,25 +5,20 @@
 
 #include <algorithm>
 
-#include "engine/text/tokenizer.h"
 #include "schema/json.h"
+#include "tests/support/gpt2_tokenizer.h"
 
 namespace lorry::engine {
 namespace {
 
-const Tokenizer& tokenizer() {
-    static const Tokenizer loaded = Tokenizer::load(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text/gpt2");
-    return loaded;
-}
-
 // Draws `text` token by token; returns whether the last one ended it.
 struct Drawn {
-    Drawn(const std::string& text, schema::Sampling sampling, bool stream) : ids(*tokenizer().encode(text, false)) {
+    Drawn(const std::string& text, schema::Sampling sampling, bool stream) : ids(*tests::gpt2_tokenizer().encode(text, false)) {
         sampling.logprobs = 0;
-        Request request{.id = 1, .prompt = *tokenizer().encode("Say:", false), .sampling = std::move(sampling)};
+        Request request{.id = 1, .prompt = *tests::gpt2_tokenizer().encode("Say:", false), .sampling = std::move(sampling)};
         request.max_tokens = static_cast<std::int64_t>(ids.size());
         request.stream = stream;
-        Sequence sequence(std::move(request), 0, {}, tokenizer());
+        Sequence sequence(std::move(request), 0, {}, tests::gpt2_tokenizer());
         for (const TokenId id : ids) {
             const bool ended = sequence.accept({.token = id, .logprob = -1.0F});
             if (stream) deltas.push_back(sequence.take_delta(ended));
@@ -44,7 +39,7 @@ struct Drawn {
             std::string whole = bytes;
             while (!schema::is_valid_utf8(whole)) whole.pop_back();
             begins.push_back(schema::count_characters(whole));
-            bytes += tokenizer().token_bytes(id);
+            bytes += tests::gpt2_tokenizer().token_bytes(id);
         }
         return begins;
     }
@@ -56,7 +51,7 @@ struct Drawn {
 TEST(Sequence, KeepsItsPromptOnce) {
     Request request{.id = 1, .prompt = {1, 2, 3}};
     request.max_tokens = 4;
-    Sequence sequence(std::move(request), 0, {}, tokenizer());
+    Sequence sequence(std::move(request), 0, {}, tests::gpt2_tokenizer());
     EXPECT_TRUE(sequence.request().prompt.empty());
     EXPECT_EQ(sequence.tokens, (std::vector<TokenId>{1, 2, 3}));
     EXPECT_EQ(sequence.prompt_tokens(), 3);
@@ -70,7 +65,7 @@ TEST(Sequence, KeepsItsPromptOnce) {
 TEST(Sequence, IsSeenAsIfWhatIsInFlightHadBeenRead) {
     Request request{.id = 1, .prompt = {1, 2, 3}};
     request.max_tokens = 2;
-    Sequence sequence(std::move(request), 0, {}, tokenizer());
+    Sequence sequence(std::move(request), 0, {}, tests::gpt2_tokenizer());
     const auto seen = [&] { return std::pair(sequence.view().computed, sequence.view().known); };
     sequence.in_flight = {.rows = 3, .draws = 1, .draw_row = 0};
     EXPECT_EQ(seen(), std::pair(std::int64_t{3}, std::int64_t{4}));
@@ -85,7 +80,7 @@ TEST(Sequence, TellsWhereEachTokenBeginsInCharacters) {
     const Drawn drawn(" größer 😀👍🏽 naïve 中文 end", {}, false);
     EXPECT_EQ(drawn.result.text, " größer 😀👍🏽 naïve 中文 end");
     EXPECT_EQ(drawn.begins(), drawn.expected());
-    EXPECT_TRUE(std::ranges::any_of(drawn.ids, [](TokenId id) { return !schema::is_valid_utf8(tokenizer().token_bytes(id)); }))
+    EXPECT_TRUE(std::ranges::any_of(drawn.ids, [](TokenId id) { return !schema::is_valid_utf8(tests::gpt2_tokenizer().token_bytes(id)); }))
         << "no character was split";
 }
 

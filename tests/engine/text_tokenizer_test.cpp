@@ -23,7 +23,7 @@ std::string word_level_json(std::string_view vocabulary, std::string_view rest =
            std::string(vocabulary) + "}}";
 }
 
-std::string load_error(const ModelFolder& folder) {
+std::string tokenizer_load_error(const ModelFolder& folder) {
     try {
         Tokenizer::load(folder.path());
         return "loaded";
@@ -151,14 +151,14 @@ TEST(TokenizerTest, ManyThreadsMayEncode) {
 
 TEST(TokenizerTest, AMissingFileIsNamed) {
     const ModelFolder folder;
-    EXPECT_THAT(load_error(folder), HasSubstr((folder.path() / "tokenizer.json").string() + " is missing"));
+    EXPECT_THAT(tokenizer_load_error(folder), HasSubstr((folder.path() / "tokenizer.json").string() + " is missing"));
 }
 
 TEST(TokenizerTest, ABrokenFileIsNamedWithTheReason) {
     const ModelFolder folder;
     for (const char* content : {"", "{", "[]", R"({"model":{"type":"Unheard"}})", "\xff"}) {
         folder.write("tokenizer.json", content);
-        EXPECT_THAT(load_error(folder), HasSubstr("tokenizer.json cannot be used: ")) << content;
+        EXPECT_THAT(tokenizer_load_error(folder), HasSubstr("tokenizer.json cannot be used: ")) << content;
     }
 }
 
@@ -166,7 +166,7 @@ TEST(TokenizerTest, WhatCannotBeDoneRightIsRefusedByName) {
     const ModelFolder folder;
     const auto error_of = [&](const std::string& json) {
         folder.write("tokenizer.json", json);
-        return load_error(folder);
+        return tokenizer_load_error(folder);
     };
     EXPECT_THAT(error_of(word_level_json("{}")), HasSubstr("the vocabulary is empty"));
     EXPECT_THAT(error_of(word_level_json(R"({"<unk>":0,"a":4000000000})")), HasSubstr("token id 4000000000 is above the limit"));
@@ -187,10 +187,10 @@ TEST(TokenizerTest, APanicInTheLibraryBecomesAnError) {
     const ModelFolder folder;
     folder.write("tokenizer.json",
                  word_level_json(R"({"<unk>":0,"":1,"b":2})", R"("decoder":{"type":"Strip","content":" ","start":0,"stop":1},)"));
-    EXPECT_THAT(load_error(folder), HasSubstr("the text library failed: "));
+    EXPECT_THAT(tokenizer_load_error(folder), HasSubstr("the text library failed: "));
 
     folder.write("tokenizer.json", word_level_json(R"({"<unk>":0,"b":2})"));
-    EXPECT_EQ(load_error(folder), "loaded");
+    EXPECT_EQ(tokenizer_load_error(folder), "loaded");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "engine/text/detokenizer.h"
 #include "schema/check.h"
+#include "tests/support/gpt2_tokenizer.h"
 #include "tests/support/hash_model.h"
 
 namespace lorry::faults {
@@ -15,7 +16,7 @@ namespace {
 
 using kernels::TokenId;
 
-constexpr std::array kinds = {
+constexpr std::array job_kinds = {
     std::pair{JobKind::plain, "plain"},         std::pair{JobKind::twin, "twin"},           std::pair{JobKind::stream, "stream"},
     std::pair{JobKind::slow, "slow"},           std::pair{JobKind::stuck, "stuck"},         std::pair{JobKind::late, "late"},
     std::pair{JobKind::unknown, "unknown"},     std::pair{JobKind::expired, "expired"},     std::pair{JobKind::cancel, "cancel"},
@@ -26,8 +27,8 @@ constexpr std::array kinds = {
 
 JobKind kind_named(std::string_view custom_id) {
     const std::string_view name = custom_id.substr(0, custom_id.find('-'));
-    const auto found = std::ranges::find_if(kinds, [&](const auto& one) { return one.second == name; });
-    CHECK(found != kinds.end(), "a fault test's job says its kind");
+    const auto found = std::ranges::find_if(job_kinds, [&](const auto& one) { return one.second == name; });
+    CHECK(found != job_kinds.end(), "a fault test's job says its kind");
     return found->first;
 }
 
@@ -43,7 +44,7 @@ std::vector<TokenId> answer_of(std::vector<TokenId> tokens, std::int64_t count) 
 }
 
 std::string text_of(const std::vector<TokenId>& prompt, const std::vector<TokenId>& answer) {
-    engine::Detokenizer detokenizer(fault_tokenizer(), true);
+    engine::Detokenizer detokenizer(tests::gpt2_tokenizer(), true);
     detokenizer.prime(prompt);
     std::string text;
     for (const TokenId token : answer) text += detokenizer.push(token);
@@ -52,13 +53,8 @@ std::string text_of(const std::vector<TokenId>& prompt, const std::vector<TokenI
 
 }  // namespace
 
-const engine::Tokenizer& fault_tokenizer() {
-    static const engine::Tokenizer loaded = engine::Tokenizer::load(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text/gpt2");
-    return loaded;
-}
-
 std::string_view name_of(JobKind kind) {
-    return std::ranges::find_if(kinds, [&](const auto& one) { return one.first == kind; })->second;
+    return std::ranges::find_if(job_kinds, [&](const auto& one) { return one.first == kind; })->second;
 }
 
 JobMix::Weights JobMix::everyday() {

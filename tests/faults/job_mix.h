@@ -13,7 +13,6 @@
 
 #include <fmt/format.h>
 
-#include "engine/text/tokenizer.h"
 #include "schema/codec.h"
 
 namespace lorry::faults {
@@ -52,8 +51,6 @@ struct FaultRules {
 
 // The fake engine ends its process when a prompt begins with this token.
 inline constexpr std::int32_t killer_token = 486;
-// The tokenizer of the fake engine's texts.
-const engine::Tokenizer& fault_tokenizer();
 
 class JobMix {
 public:

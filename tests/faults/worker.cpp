@@ -23,6 +23,7 @@
 #include "tests/faults/counters.h"
 #include "tests/faults/job_mix.h"
 #include "tests/faults/step_time.h"
+#include "tests/support/gpt2_tokenizer.h"
 #include "tests/support/hash_model.h"
 
 namespace lorry::faults {
@@ -167,9 +168,9 @@ void haul(Arguments& arguments, ops::SignalWatcher& signals) {
     const auto backend = tests::make_hash_backend();
     FaultModel model(tests::make_hash_model(32'768, engine_options.step_rows_max, engine_options.sample_rows_max()), std::move(step_time),
                      *counts);
-    engine::Engine engine(model, *backend, fault_tokenizer(), engine_options);
-    const consumer::Intake intake(fault_tokenizer(), std::nullopt, model.config(), {.context_max = engine.context_max()});
-    const consumer::ReplyContext reply{.tokenizer = fault_tokenizer(), .base_name = "hash", .system_fingerprint = "fp_hash"};
+    engine::Engine engine(model, *backend, tests::gpt2_tokenizer(), engine_options);
+    const consumer::Intake intake(tests::gpt2_tokenizer(), std::nullopt, model.config(), {.context_max = engine.context_max()});
+    const consumer::ReplyContext reply{.tokenizer = tests::gpt2_tokenizer(), .base_name = "hash", .system_fingerprint = "fp_hash"};
 
     const auto deadline = consumer::Clock::now() + kafka.deadline_start;
     consumer::AdapterTopic adapters(

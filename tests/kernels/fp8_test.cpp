@@ -16,7 +16,7 @@ using cuda::Fp8;
 using cuda::fp8_of;
 using reference::Table;
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float float_infinity = std::numeric_limits<float>::infinity();
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
 TEST(Fp8, EveryOfItsNumbersIsItself) {
@@ -51,7 +51,7 @@ TEST(Fp8, EveryNumberBecomesTheNearest) {
     std::uniform_int_distribution<std::uint32_t> any(0, 0x7F7FFFFF);  // all that are finite
     for (int i = 0; i < 100'000; ++i) expect_nearest(std::bit_cast<float>(any(random)));
     EXPECT_EQ(float_of(fp8_of(1e9F)), 448.0F);
-    EXPECT_EQ(float_of(fp8_of(-infinity)), -448.0F);
+    EXPECT_EQ(float_of(fp8_of(-float_infinity)), -448.0F);
     EXPECT_TRUE(std::isnan(float_of(fp8_of(not_a_number))));
 }
 
@@ -119,7 +119,7 @@ TEST_P(Fp8Rows, RowsOfAnySizeKeepTheirLargestNumber) {
 // Pins: a broken checkpoint does not become plausible answers, nor does it spoil the outputs beside it.
 TEST_P(Fp8Rows, AnOutputWithAWeightThatIsNotFiniteIsNoNumber) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
-    for (const float broken : {not_a_number, infinity}) {
+    for (const float broken : {not_a_number, float_infinity}) {
         Table values = normal(70, 40);
         values.at(2, 7) = static_cast<double>(broken);
         for (std::int64_t i = 0; i < 40; ++i) values.at(4, i) = 0.0;
@@ -143,7 +143,7 @@ TEST_P(Fp8Rows, ARowThatIsNotFiniteSpoilsItsOwnSumsAlone) {
     const Part part(normal(70, 40), Format::float32, false);
     const WeightPart view = part.view();
     const auto weight = backend_->pack_weight({&view, 1}, WeightRole::projection);
-    for (const float broken : {not_a_number, infinity, -infinity}) {
+    for (const float broken : {not_a_number, float_infinity, -float_infinity}) {
         Table x = normal(5, 40);
         x.at(1, 17) = static_cast<double>(broken);
         const Memory wide(*backend_, x);

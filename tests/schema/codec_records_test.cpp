@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Timestamp at(std::int64_t milliseconds) { return Timestamp(std::chrono::milliseconds(milliseconds)); }
+Timestamp moment(std::int64_t milliseconds) { return Timestamp(std::chrono::milliseconds(milliseconds)); }
 
 Run run_of(const std::string& batch_id) {
     return {.job_id = job_id(batch_id, "job-1"),
@@ -20,8 +20,8 @@ Run run_of(const std::string& batch_id) {
             .worker = "host-1",
             .source = {.topic = "lorry.jobs", .partition = 3, .offset = 42},
             .attempt = 1'700'000'000'123'456,
-            .submitted = at(1000),
-            .started = at(2000),
+            .submitted = moment(1000),
+            .started = moment(2000),
             .finished = std::nullopt};
 }
 
@@ -130,7 +130,7 @@ TEST(CodecRecordsTest, AChunkNamesItsAttemptAndPlace) {
 TEST(CodecRecordsTest, AStatusIsReadBackAsItWasWritten) {
     Status status;
     status.run = run_of("b");
-    status.run.finished = at(3000);
+    status.run.finished = moment(3000);
     status.state = JobState::failed;
     status.usage = {5, 6, 2};
     status.error = "context_length_exceeded: too long";
@@ -180,7 +180,7 @@ TEST(CodecRecordsTest, ARegistrationIsReadBackAndCannotLeaveTheAdaptersRoot) {
                                       .rank_max = 8,
                                       .targets = {"q_proj", "v_proj"},
                                       .bytes = 1234,
-                                      .registered = at(5)};
+                                      .registered = moment(5)};
     const std::string text = encode_adapter(adapter);
     EXPECT_EQ(text, R"({"name":"section","hash":"abc","path":"team/section","base":"tiny","rank":8,)"
                     R"("targets":["q_proj","v_proj"],"bytes":1234,"registered_at":5})");
@@ -202,10 +202,10 @@ TEST(CodecRecordsTest, ARegistrationIsReadBackAndCannotLeaveTheAdaptersRoot) {
 TEST(CodecRecordsTest, CancelsNameAJobOrABatch) {
     EXPECT_EQ(encode_cancel({.id = "b/j", .is_batch = false, .at = {}}), R"({"type":"cancel","job_id":"b/j"})");
     EXPECT_EQ(encode_cancel({.id = "b", .is_batch = true, .at = {}}), R"({"type":"cancel","batch_id":"b"})");
-    const auto cancel = parse_cancel(R"({"type":"cancel","batch_id":"b"})", at(9));
+    const auto cancel = parse_cancel(R"({"type":"cancel","batch_id":"b"})", moment(9));
     EXPECT_EQ(cancel->id, "b");
     EXPECT_TRUE(cancel->is_batch);
-    EXPECT_EQ(cancel->at, at(9));
+    EXPECT_EQ(cancel->at, moment(9));
     EXPECT_THAT(parse_cancel(R"({"type":"pause","job_id":"x"})", {}).error(), HasSubstr("field 'type' is 'pause'"));
     EXPECT_THAT(parse_cancel(R"({"type":"cancel"})", {}).error(), HasSubstr("either 'job_id' or 'batch_id'"));
     EXPECT_THAT(parse_cancel(R"({"type":"cancel","job_id":"x","batch_id":"y"})", {}).error(), HasSubstr("either"));
