@@ -17,9 +17,10 @@ using schema::Json;
 std::string line_of_nameless(const schema::DeadLetter& letter) {
     schema::Completion completion{.id = schema::result_id(letter.source, {}), .custom_id = {}};
     completion.state = schema::JobState::failed;
-    completion.status_code = 400;
-    const std::string message = fmt::format("line {} of {}: {}", letter.source.offset + 1, letter.source.topic, letter.reason);
-    completion.body = schema::error_body({.status_code = 400, .code = "invalid_job", .param = {}, .message = message});
+    completion.status_code = letter.error.status_code;
+    schema::JobError error = letter.error;
+    error.message = fmt::format("line {} of {}: {}", letter.source.offset + 1, letter.source.topic, error.message);
+    completion.body = schema::error_body(error);
     auto line = Json::parse(schema::encode_completion(completion));
     CHECK(line, "what the codec writes, it reads");
     line->set("custom_id", nullptr);

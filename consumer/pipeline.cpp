@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "consumer/admission.h"
 #include "consumer/bounded_queue.h"
 #include "consumer/generator.h"
 #include "consumer/in_flight.h"
@@ -207,14 +208,8 @@ void Pipeline::State::publish_loop() {
 
 void Pipeline::State::receive(Delivery delivery) {
     const Clock::time_point delivered = Clock::now();
-    auto job = schema::parse_job(delivery.record, options.parse);
+    auto job = read_job(delivery, options.parse);
     in_flight.add(delivery.record.source, delivery.epoch, job ? job->id : job.error().job_id, delivered);
-    if (delivery.refusal) {
-        schema::BadRecord bad = job ? schema::BadRecord{job->custom_id, job->id, job->batch_id, job->model, {}} : std::move(job.error());
-        bad.error = *delivery.refusal;
-        refuse(delivery, bad);
-        return;
-    }
     if (!job) {
         refuse(delivery, job.error());
         return;
@@ -230,18 +225,8 @@ void Pipeline::State::admit(schema::Job job, Epoch epoch, Clock::time_point deli
         parked.push_back({std::move(job), epoch, delivered});
         return;
     }
-    if (model.kind == ModelName::Kind::unknown) {
-        refuse(job, epoch,
-               {.status_code = 404,
-                .code = "model_not_found",
-                .param = "model",
-                .message = "'" + job.model +
-                           "' is neither the base model nor a known adapter: a worker knows what `lorry adapters add` registered, a run "
-                           "the sub-folders of its --adapters"});
-        return;
-    }
-    if (model.kind == ModelName::Kind::refused) {
-        refuse(job, epoch, {.status_code = 400, .code = "adapter_refused", .param = "model", .message = model.refusal});
+    if (const auto refusal = refusal_of_model(job, model)) {
+        refuse(job, epoch, *refusal);
         return;
     }
     schema::Run run = run_of(job);
@@ -294,7 +279,7 @@ void Pipeline::State::refuse(const Delivery& delivery, const schema::BadRecord& 
                                   .key = delivery.record.key,
                                   .value = delivery.record.value,
                                   .headers = delivery.record.headers,
-                                  .reason = bad.error.message};
+                                  .error = bad.error};
         in_flight.end(delivery.record.source, delivery.epoch);
         publish(Refused{Outcome{delivery.record.source, delivery.epoch, std::move(letter)}});
         return;

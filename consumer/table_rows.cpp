@@ -230,7 +230,8 @@ std::string Table::output_row(std::string_view row, const schema::DeadLetter& le
     const std::int64_t first = letter.source.offset + 1;
     const auto more = std::ranges::count(row, '\n');  // a stray quote takes following lines into its row
     const std::string where = more == 0 ? fmt::format("line {}", first) : fmt::format("lines {} to {}", first, first + more);
-    return encode(row, {.result = {}, .probability = {}, .error = fmt::format("invalid_row: {}: {}", where, letter.reason)});
+    return encode(row,
+                  {.result = {}, .probability = {}, .error = fmt::format("{}: {}: {}", letter.error.code, where, letter.error.message)});
 }
 
 std::string Table::encode(std::string_view row, const Answer& answer) const {

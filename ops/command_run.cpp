@@ -322,7 +322,7 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
     consumer::FileSink sink({.file = output_, .begin_bytes = output.begin_bytes, .table = table},
                             output.journal ? &*output.journal : nullptr);
     const NoCancels no_cancels;
-    RunProgress progress(source->backlog(), done_before, table != nullptr ? "invalid_row" : "invalid_job");
+    RunProgress progress(source->backlog(), done_before);
     consumer::Pipeline pipeline({.source = *source,
                                  .sink = sink,
                                  .adapters = adapters,

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "consumer/admission.h"
 #include "ops/units.h"
 
 namespace lorry::ops {
@@ -25,22 +26,13 @@ public:
     void lost(const std::vector<consumer::PartitionEpoch>&) override {}
 };
 
-// As the pipeline's intake does it.
+// As the pipeline's intake does it, where no adapter is still to come.
 Expected<PreparedJob, schema::JobError> prepare(const consumer::Delivery& delivery, const AdapterFolders& adapters,
                                                 const consumer::Intake& intake, const schema::ParseLimits& limits) {
-    auto job = schema::parse_job(delivery.record, limits);
-    if (delivery.refusal) return unexpected(*delivery.refusal);
+    auto job = consumer::read_job(delivery, limits);
     if (!job) return unexpected(job.error().error);
     consumer::ModelName model = adapters.resolve(job->model, Clock::now());
-    if (model.kind == consumer::ModelName::Kind::unknown) {
-        return unexpected(schema::JobError{.status_code = 404,
-                                           .code = "model_not_found",
-                                           .param = "model",
-                                           .message = "there is no adapter '" + job->model + "', and it is not the base model"});
-    }
-    if (model.kind == consumer::ModelName::Kind::refused) {
-        return unexpected(schema::JobError{.status_code = 400, .code = "adapter_refused", .param = "model", .message = model.refusal});
-    }
+    if (auto refusal = consumer::refusal_of_model(*job, model)) return unexpected(std::move(*refusal));
     return intake.prepare(std::move(*job), 0, std::move(model));
 }
 
@@ -150,8 +142,8 @@ std::string show(const DryRunReport& report) {
         const auto show_time = [](std::chrono::duration<double> time) {
             return show_duration(std::chrono::duration_cast<std::chrono::milliseconds>(time));
         };
-        text += estimate->at_most ? fmt::format("{} of a sample of {} jobs ended in ", report.sampled, report.sample)
-                                  : fmt::format("a sample of {} jobs took ", report.sample);
+        text += estimate->at_most ? fmt::format("{} of a sample of {} ended in ", report.sampled, show_count(report.sample, "job"))
+                                  : fmt::format("a sample of {} took ", show_count(report.sample, "job"));
         text += fmt::format("{} ({:.0f} tokens/s); all of them would take {} {}\n", show_time(report.sample_time),
                             static_cast<double>(report.sampled_tokens) / report.sample_time.count(),
                             estimate->at_most ? "at most" : "about", show_time(estimate->time));

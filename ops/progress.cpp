@@ -26,12 +26,8 @@ std::string bar(double share) {
 
 }  // namespace
 
-RunProgress::RunProgress(std::optional<std::int64_t> total, std::int64_t done_before, std::string nameless_code)
-    : total_(total),
-      done_before_(done_before),
-      nameless_code_(std::move(nameless_code)),
-      terminal_(isatty(STDERR_FILENO) != 0),
-      begin_(engine::Clock::now()) {
+RunProgress::RunProgress(std::optional<std::int64_t> total, std::int64_t done_before)
+    : total_(total), done_before_(done_before), terminal_(isatty(STDERR_FILENO) != 0), begin_(engine::Clock::now()) {
     printer_ = std::thread([this] { print_loop(); });
 }
 
@@ -44,7 +40,7 @@ void RunProgress::on_finished(const consumer::JobObservation& job) {
 
 void RunProgress::on_dead_letter(const schema::DeadLetter& letter) {
     const std::lock_guard lock(mutex_);
-    tally_.add_nameless(fmt::format("{}: line {}: {}", nameless_code_, letter.source.offset + 1, letter.reason));
+    tally_.add_nameless(fmt::format("{}: line {}: {}", letter.error.code, letter.source.offset + 1, letter.error.message));
 }
 
 void RunProgress::on_step(const engine::EngineStats& stats) {

@@ -13,9 +13,8 @@ namespace lorry::ops {
 
 class RunProgress final : public consumer::Observer {
 public:
-    // total: records of the input, if known; done_before: of those, by earlier runs; nameless_code: of the error of a record that has no
-    // id.
-    RunProgress(std::optional<std::int64_t> total, std::int64_t done_before, std::string nameless_code);
+    // total: records of the input, if known; done_before: of those, by earlier runs.
+    RunProgress(std::optional<std::int64_t> total, std::int64_t done_before);
     ~RunProgress() override;
 
     void on_finished(const consumer::JobObservation& job) override;
@@ -33,7 +32,6 @@ private:
 
     const std::optional<std::int64_t> total_;
     const std::int64_t done_before_;
-    const std::string nameless_code_;
     const bool terminal_;
     const engine::Clock::time_point begin_;
     mutable std::mutex mutex_;

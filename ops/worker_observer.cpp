@@ -37,7 +37,7 @@ void WorkerObserver::on_dead_letter(const schema::DeadLetter& letter) {
     log_event("dead_letter", {{"topic", letter.source.topic},
                               {"partition", letter.source.partition},
                               {"offset", letter.source.offset},
-                              {"reason", schema::repair_utf8(letter.reason)}});
+                              {"reason", schema::repair_utf8(letter.error.message)}});
 }
 
 void WorkerObserver::on_oldest(const std::optional<consumer::OldestJob>& job) {

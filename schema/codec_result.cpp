@@ -134,7 +134,7 @@ std::vector<Header> dead_letter_headers(const DeadLetter& letter) {
     headers.emplace_back("__connect.errors.stage", "VALUE_CONVERTER");
     headers.emplace_back("__connect.errors.class.name", "lorry::schema::parse_job");
     headers.emplace_back("__connect.errors.exception.class.name", "lorry::schema::BadRecord");
-    headers.emplace_back("__connect.errors.exception.message", repair_utf8(letter.reason));
+    headers.emplace_back("__connect.errors.exception.message", repair_utf8(letter.error.message));
     return headers;
 }
 

@@ -77,7 +77,7 @@ struct DeadLetter {
     std::optional<std::string> key;
     std::optional<std::string> value;
     std::vector<Header> headers;
-    std::string reason;  // for __connect.errors.exception.message
+    JobError error;
 };
 
 // One adapter as the adapters topic says it; key = name. A tombstone removes it.

@@ -212,8 +212,12 @@ TEST_F(RealKafkaExactlyOnce, AsksTheResultsWhereTheGroupHasNoOffsets) {
             if (job.record.source.offset % 3 == 1) continue;
             Outcome outcome = completed(job);
             if (job.record.source.offset % 3 == 0) {
-                outcome.record = schema::DeadLetter{
-                    .source = job.record.source, .key = job.record.key, .value = job.record.value, .headers = {}, .reason = "a test"};
+                outcome.record =
+                    schema::DeadLetter{.source = job.record.source,
+                                       .key = job.record.key,
+                                       .value = job.record.value,
+                                       .headers = {},
+                                       .error = {.status_code = 400, .code = "invalid_json", .param = {}, .message = "a test"}};
             }
             member.sink().publish(std::move(outcome));
             ++finished;

@@ -84,7 +84,12 @@ protected:
                 {.source = {},
                  .key = job.key,
                  .value = job.value,
-                 .headers = schema::dead_letter_headers({.source = job.source, .key = {}, .value = {}, .headers = {}, .reason = "bad"}),
+                 .headers =
+                     schema::dead_letter_headers({.source = job.source,
+                                                  .key = {},
+                                                  .value = {},
+                                                  .headers = {},
+                                                  .error = {.status_code = 400, .code = "invalid_json", .param = {}, .message = "bad"}}),
                  .timestamp = {}});
             return;
         }

@@ -59,14 +59,17 @@ TEST(FileSink, names_the_line_of_a_record_without_a_custom_id) {
     const TempFolder folder;
     FileSink sink({.file = folder / "out"}, nullptr);
     const schema::Source source{.topic = "in.jsonl", .partition = 0, .offset = 16};
-    sink.publish(Outcome{.source = source, .epoch = 0, .record = schema::DeadLetter{.source = source, .reason = "the job is not JSON"}});
+    const schema::JobError error{.status_code = 413, .code = "payload_too_large", .param = {}, .message = "the job is large"};
+    sink.publish(Outcome{.source = source, .epoch = 0, .record = schema::DeadLetter{.source = source, .error = error}});
     sink.commit();
     const auto line = schema::Json::parse(read_whole(folder / "out"));
     ASSERT_TRUE(line);
     EXPECT_TRUE(line->find("custom_id")->is_null());
-    EXPECT_EQ(*line->find("response")->find("status_code")->as_integer(), 400);
-    EXPECT_EQ(*line->find("response")->find("body")->find("error")->find("message")->as_string(),
-              "line 17 of in.jsonl: the job is not JSON");
+    const schema::Json& response = *line->find("response");
+    EXPECT_EQ(*response.find("status_code")->as_integer(), 413);
+    const schema::Json& told = *response.find("body")->find("error");
+    EXPECT_EQ(*told.find("code")->as_string(), "payload_too_large");
+    EXPECT_EQ(*told.find("message")->as_string(), "line 17 of in.jsonl: the job is large");
 }
 
 TEST(FileJournal, repeats_nothing_and_loses_nothing_wherever_the_journal_was_torn) {

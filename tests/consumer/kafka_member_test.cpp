@@ -39,13 +39,14 @@ TEST_F(KafkaMemberTest, PublishesResultsStatusesAndDeadLettersOfWhatItPolled) {
     const auto jobs = poll_jobs(member, handler, 9);
     ASSERT_EQ(jobs.size(), 9U);
     for (std::size_t i = 0; i < 8; ++i) member.sink().publish(completed(jobs[i]));
-    member.sink().publish(Outcome{.source = jobs[8].record.source,
-                                  .epoch = jobs[8].epoch,
-                                  .record = schema::DeadLetter{.source = jobs[8].record.source,
-                                                               .key = jobs[8].record.key,
-                                                               .value = jobs[8].record.value,
-                                                               .headers = {{"batch_id", "b"}},
-                                                               .reason = "not JSON"}});
+    member.sink().publish(
+        Outcome{.source = jobs[8].record.source,
+                .epoch = jobs[8].epoch,
+                .record = schema::DeadLetter{.source = jobs[8].record.source,
+                                             .key = jobs[8].record.key,
+                                             .value = jobs[8].record.value,
+                                             .headers = {{"batch_id", "b"}},
+                                             .error = {.status_code = 400, .code = "invalid_json", .param = {}, .message = "not JSON"}}});
     EXPECT_EQ(member.sink().commit(), 9U);
     EXPECT_EQ(member.sink().commit(), 0U);
     EXPECT_EQ(member.source().backlog(), 0);
@@ -182,8 +183,11 @@ TEST_F(KafkaMemberTest, ADeadLetterThatIsTooLargeGoesWithoutItsValue) {
     KafkaMember member(config, member_options("one"));
     const auto jobs = poll_jobs(member, handler, 1);
     ASSERT_EQ(jobs.size(), 1U);
-    schema::DeadLetter letter{
-        .source = jobs[0].record.source, .key = "key", .value = std::string(3'000'000, 'x'), .headers = {}, .reason = "not JSON"};
+    schema::DeadLetter letter{.source = jobs[0].record.source,
+                              .key = "key",
+                              .value = std::string(3'000'000, 'x'),
+                              .headers = {},
+                              .error = {.status_code = 400, .code = "invalid_json", .param = {}, .message = "not JSON"}};
     member.sink().publish({.source = jobs[0].record.source, .epoch = jobs[0].epoch, .record = std::move(letter)});
     EXPECT_EQ(member.sink().commit(), 1U);
     const auto letters = read_all(config, topics.dlq());

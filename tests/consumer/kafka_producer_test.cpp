@@ -32,16 +32,11 @@ protected:
         send();
         producer->wait_all("a test");
     }
-    // Until the client knows of it.
-    void lose_topic() {
-        broker.set_topic_error(topics.chunks(), unknown_topic);
-        std::this_thread::sleep_for(500ms);
-    }
 };
 
 TEST_F(KafkaProducerTest, WaitsForATopicThatWentMissing) {
     send_and_wait();
-    lose_topic();
+    lose(topics.chunks());
     std::jthread bringing_back([&] {
         std::this_thread::sleep_for(1s);
         broker.set_topic_error(topics.chunks(), 0);
@@ -53,7 +48,7 @@ TEST_F(KafkaProducerTest, WaitsForATopicThatWentMissing) {
 
 TEST_F(KafkaProducerTest, NamesTheTopicThatDoesNotComeBack) {
     send_and_wait();
-    lose_topic();
+    lose(topics.chunks());
     try {
         send();
         FAIL() << "the topic is not there";
@@ -70,7 +65,7 @@ TEST_F(KafkaProducerTest, EndsAtOnceWhenARecordWasOnItsWayToTheTopicThatWentMiss
     send_and_wait();
     broker.fail_requests(produce_request, std::vector<int>(1'000, not_leader));
     send();
-    lose_topic();
+    lose(topics.chunks());
     try {
         producer->wait_all("a test");
         FAIL() << "the topic is not there";

@@ -138,9 +138,9 @@ TEST(Pipeline, TurnsEachBadInputIntoItsOwnErrorAndFinishesTheJobsBesideIt) {
     rig.run();
     ASSERT_EQ(rig.sink.committed.size(), 16U);
     EXPECT_EQ(ending(rig.sink.completion(0)), "200");
-    EXPECT_FALSE(rig.sink.dead_letter(1).reason.empty());
+    EXPECT_FALSE(rig.sink.dead_letter(1).error.message.empty());
     EXPECT_EQ(rig.sink.dead_letter(1).value, "not json");
-    EXPECT_FALSE(rig.sink.dead_letter(2).reason.empty());
+    EXPECT_FALSE(rig.sink.dead_letter(2).error.message.empty());
     EXPECT_FALSE(rig.sink.dead_letter(3).value.has_value());
     EXPECT_EQ(ending(rig.sink.completion(4)).substr(0, 3), "400");
     EXPECT_EQ(ending(rig.sink.completion(5)), "404 model_not_found");

@@ -134,10 +134,11 @@ TEST(Table, puts_results_beside_the_columns) {
               "1,\"a,b\",\"two\nlines\",\n");
     schema::Completion failed = completed(R"({"error":{"code":"model_not_found","message":"no"}})");
     failed.state = schema::JobState::failed;
+    const schema::JobError odd{.status_code = 400, .code = "invalid_row", .param = {}, .message = "odd"};
     EXPECT_EQ(csv.output_row("1,a", failed), "1,a,,model_not_found: no\n");
-    const schema::DeadLetter third_line{.source = {.topic = "in.csv", .partition = 0, .offset = 2}, .reason = "odd"};
+    const schema::DeadLetter third_line{.source = {.topic = "in.csv", .partition = 0, .offset = 2}, .error = odd};
     EXPECT_EQ(csv.output_row("1,\"open\n2,b\n3,\"c", third_line), "\"1,\"\"open\",,,invalid_row: lines 3 to 5: odd\n");
-    EXPECT_EQ(csv.output_row("1,a,b,c", schema::DeadLetter{.reason = "odd"}), "1,a,,invalid_row: line 1: odd\n");
+    EXPECT_EQ(csv.output_row("1,a,b,c", schema::DeadLetter{.error = odd}), "1,a,,invalid_row: line 1: odd\n");
 
     TableOptions options = options_of(false);
     options.choices = {"spam", "ham"};
@@ -147,7 +148,7 @@ TEST(Table, puts_results_beside_the_columns) {
     EXPECT_EQ(jsonl.output_row(R"({"id":1,"text":"x"})", completed(R"({"data":[{"label":"ham","probs":[0.25,0.75]}]})")),
               R"({"id":1,"text":"x","lorry_label":"ham","lorry_probability":0.75,"lorry_error":null})"
               "\n");
-    EXPECT_EQ(jsonl.output_row("not json", schema::DeadLetter{.reason = "odd"}),
+    EXPECT_EQ(jsonl.output_row("not json", schema::DeadLetter{.error = odd}),
               R"({"row":"not json","lorry_label":null,"lorry_probability":null,"lorry_error":"invalid_row: line 1: odd"})"
               "\n");
 }

@@ -1,4 +1,5 @@
 // `lorry run` as its users call it: the built program, a tiny model, files.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -123,7 +124,9 @@ TEST_F(RunProgram, answers_every_line_and_names_what_is_wrong_with_the_bad_ones)
     EXPECT_EQ(error_of(results, "huge"), "413 payload_too_large");
     EXPECT_EQ(error_of(results, "good again"), "400 duplicate_custom_id");
     EXPECT_EQ(error_of(results, "broken"), "400 adapter_refused");
-    for (const char* key : {"nameless 0", "nameless 1", "nameless 2"}) EXPECT_EQ(error_of(results, key), "400 invalid_job");
+    EXPECT_EQ(error_of(results, "nameless 0"), "400 invalid_json");
+    EXPECT_EQ(error_of(results, "nameless 1"), "400 invalid_custom_id");
+    EXPECT_EQ(error_of(results, "nameless 2"), "400 invalid_json");
     const std::string whole = read_whole(out());
     for (const char* words : {"line 2 of in.jsonl", "line 3 of in.jsonl", "line 9 of in.jsonl"})
         EXPECT_NE(whole.find(words), std::string::npos) << words;
@@ -303,6 +306,32 @@ TEST_F(RunProgram, checks_everything_and_writes_nothing_in_a_dry_run) {
     EXPECT_EQ(*report->find("first_prompt")->as_string(), "w5 w6");
     EXPECT_FALSE(std::filesystem::exists(out()));
     EXPECT_FALSE(std::filesystem::exists(out().string() + ".lorry"));
+}
+
+// Pins: a dry run had words of its own for a model that is not there, a run a code of its own for lines that are no jobs.
+TEST_F(RunProgram, says_in_a_dry_run_what_the_run_will_write) {
+    write_text(tiny.folder / "in.jsonl", job("unknown", "nobody", "w1") + "this is not JSON\n" + job("broken", "broken", "w1") +
+                                             job("long", "base", prompt_of(1, 20'000)) +
+                                             R"({"custom_id":"url","method":"POST","url":"/v1/images","body":{}})" + "\n");
+    const auto report = Json::parse(run({"--dry-run", "--json"}).out);
+    ASSERT_TRUE(report);
+    run();
+    std::vector<std::string> written;
+    for (const auto& [id, text] : results_in(out())) {
+        const Json line = Json::parse(text).value();
+        const Json& error = *line.find("response")->find("body")->find("error");
+        const std::string& message = *error.find("message")->as_string();
+        // A dry run names the line itself.
+        const std::size_t words = id.starts_with("nameless") ? message.find(": ") + 2 : 0;
+        written.push_back(*error.find("code")->as_string() + ": " + message.substr(words));
+    }
+    std::vector<std::string> said;
+    for (const Json& error : *report->find("first_errors")->as_array()) {
+        const std::string& text = *error.as_string();  // line N (ID): CODE: MESSAGE
+        said.push_back(text.substr(text.find(": ") + 2));
+    }
+    EXPECT_EQ(written.size(), 5U);
+    EXPECT_THAT(said, ::testing::UnorderedElementsAreArray(written));
 }
 
 // Pins: a sample whose jobs share an instruction seemed to have done far less of the work than it had.

@@ -212,8 +212,11 @@ TEST(CodecRecordsTest, CancelsNameAJobOrABatch) {
 }
 
 TEST(CodecRecordsTest, ADeadLetterSaysWhereItCameFromAsKafkaConnectDoes) {
-    const DeadLetter letter{
-        .source = {"lorry.jobs", 3, 42}, .key = "k", .value = std::nullopt, .headers = {{"own", "1"}}, .reason = "no JSON\xff"};
+    const DeadLetter letter{.source = {"lorry.jobs", 3, 42},
+                            .key = "k",
+                            .value = std::nullopt,
+                            .headers = {{"own", "1"}},
+                            .error = {.status_code = 400, .code = "invalid_json", .param = {}, .message = "no JSON\xff"}};
     EXPECT_THAT(dead_letter_headers(letter),
                 ElementsAre(Header{"own", "1"}, Header{"__connect.errors.topic", "lorry.jobs"}, Header{"__connect.errors.partition", "3"},
                             Header{"__connect.errors.offset", "42"}, Header{"__connect.errors.stage", "VALUE_CONVERTER"},

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "consumer/kafka_broker.h"
@@ -121,6 +122,15 @@ protected:
         return {{"topic.metadata.refresh.interval.ms", "100"}, {"topic.metadata.propagation.max.ms", "0"}};
     }
     static constexpr int unknown_topic = 3;  // as EmbeddedBroker::set_topic_error takes it
+    // Until a client that is quick to notice has asked several times more.
+    void lose(const std::string& topic) {
+        constexpr std::int16_t metadata_request = 3;
+        constexpr std::size_t requests = 8;
+        broker.set_topic_error(topic, unknown_topic);
+        broker.count_requests();
+        const auto deadline = Clock::now() + 30s;
+        while (broker.requests(metadata_request) < requests && Clock::now() < deadline) std::this_thread::sleep_for(10ms);
+    }
     void close(KafkaMember& member) { member.source().close(handler, Clock::now() + 5s); }
 };
 

@@ -46,12 +46,19 @@ struct Thread {
     std::array<std::unique_ptr<Fiber>, fiber_sets> fibers;  // one runs, which the block's set says
     bool ended = true;
     Wait waits_for = Wait::nothing;
-    WarpOperation operation = WarpOperation::barrier;
     std::source_location where;
-    void* operands = nullptr;
     std::uint64_t priority = 0;
     std::vector<Copy> copies;
     int copy_group = 0;
+};
+
+// The operation that lanes of a warp have come to.
+struct Meeting {
+    int arrived = 0;     // lanes
+    int first_lane = 0;  // of those that have
+    WarpOperation operation = WarpOperation::barrier;
+    std::source_location where;
+    Operands operands{};
 };
 
 // What a block's barriers order; a barrier must not be mixed up with the next one, which some threads reach before others left this one.
@@ -87,7 +94,8 @@ const char* name_of(WarpOperation operation) {
 std::string place(const std::source_location& where) { return std::string(where.file_name()) + ":" + std::to_string(where.line()); }
 
 bool same_place(const std::source_location& a, const std::source_location& b) {
-    return a.line() == b.line() && a.column() == b.column() && std::strcmp(a.file_name(), b.file_name()) == 0;
+    const bool same_file = a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0;
+    return same_file && a.line() == b.line() && a.column() == b.column();
 }
 
 // The one emulated device of the process. A block's threads find it without an argument, as they find a GPU.
@@ -133,8 +141,9 @@ private:
     int take_ready();
     void go_on(bool ends);
     void release_barrier();
-    std::string waiting_threads() const;
+    std::string waiting_threads();
     static void land(Copy& copy);
+    Meeting& meeting_of(int thread) { return meetings_[static_cast<std::size_t>(thread / warp_size)]; }
     Fiber& fiber() { return *self().fibers[static_cast<std::size_t>(set_)]; }
 
     std::mutex mutex_;  // held by a launch
@@ -155,7 +164,8 @@ private:
     Index3 block_;
     int set_ = 0;
     BlockMemory memory_;
-    std::vector<int> ready_;  // threads that may run; the next one stands last unless the order is drawn
+    std::array<Meeting, threads_max / warp_size> meetings_;  // by warp
+    std::vector<int> ready_;                                 // threads that may run; the next one stands last unless the order is drawn
     int running_ = 0;
     int alive_ = 0;
     int at_barrier_ = 0;
@@ -196,6 +206,7 @@ void Machine::run_block() {
     memory_.marks = std::make_unique<Marks>();
     alive_ = shape_.threads;
     at_barrier_ = 0;
+    for (Meeting& meeting : meetings_) meeting.arrived = 0;
     failure_.reset();
     ready_.clear();
     set_ = finds_races ? static_cast<int>(random_() % fiber_sets) : 0;
@@ -244,7 +255,7 @@ void Machine::body_of_thread() {
 int Machine::take_ready() {
     std::size_t at = ready_.size() - 1;
     if (schedule_.order == Order::random) {
-        at = random_() % ready_.size();
+        at = static_cast<std::size_t>(((random_() >> 32) * ready_.size()) >> 32);
     } else if (schedule_.order == Order::run_ahead) {
         const auto priority = [&](int thread) { return thread_at(thread).priority; };
         const auto first = std::max_element(ready_.begin(), ready_.end(), [&](int a, int b) { return priority(a) < priority(b); });
@@ -271,12 +282,12 @@ void Machine::go_on(bool ends) {
     mine.switch_to(*next);
 }
 
-std::string Machine::waiting_threads() const {
+std::string Machine::waiting_threads() {
     std::string text;
     for (int i = 0; i < shape_.threads; ++i) {
-        const Thread& thread = *threads_[static_cast<std::size_t>(i)];
+        const Thread& thread = thread_at(i);
         if (thread.ended) continue;
-        const char* const what = thread.waits_for == Wait::block ? "the block's barrier" : name_of(thread.operation);
+        const char* const what = thread.waits_for == Wait::block ? "the block's barrier" : name_of(meeting_of(i).operation);
         text += "\n  thread " + std::to_string(i) + " in " + what + " at " + place(thread.where);
     }
     return text;
@@ -319,37 +330,40 @@ void Machine::barrier(const std::source_location& where) {
 
 void Machine::warp_operation(WarpOperation operation, void* operands, void (*compute)(const Operands& all),
                              const std::source_location& where) {
-    Thread& me = self();
-    me.waits_for = Wait::warp;
-    me.operation = operation;
-    me.where = where;
-    me.operands = operands;
     Marks::TwoInTurn& marks = memory_.marks->warps[running_ / warp_size];
     void* const mark = marks.current();
     release(mark);
     const int first = running_ / warp_size * warp_size;
     if (first + warp_size > shape_.threads) fault(std::string(name_of(operation)) + " in a warp that is not full", where);
-    Operands all{};
-    bool complete = true;
-    for (int lane = 0; lane < warp_size; ++lane) {
-        const Thread& other = thread_at(first + lane);
-        if (other.ended) fault(std::string(name_of(operation)) + " after lane " + std::to_string(lane) + " has ended", where);
-        complete = complete && other.waits_for == Wait::warp;
-        if (other.waits_for == Wait::warp && (other.operation != operation || !same_place(other.where, where))) {
-            fault(std::string(name_of(operation)) + " while lane " + std::to_string(lane) + " waits in " + name_of(other.operation) +
-                      " at " + place(other.where),
-                  where);
+    if (alive_ < shape_.threads) {
+        for (int lane = 0; lane < warp_size; ++lane) {
+            if (thread_at(first + lane).ended)
+                fault(std::string(name_of(operation)) + " after lane " + std::to_string(lane) + " has ended", where);
         }
-        all[static_cast<std::size_t>(lane)] = other.operands;
     }
-    if (complete) {
+    Meeting& meeting = meeting_of(running_);
+    if (meeting.arrived == 0) {
+        meeting.first_lane = running_ - first;
+        meeting.operation = operation;
+        meeting.where = where;
+    } else if (meeting.operation != operation || !same_place(meeting.where, where)) {
+        fault(std::string(name_of(operation)) + " while lane " + std::to_string(meeting.first_lane) + " waits in " +
+                  name_of(meeting.operation) + " at " + place(meeting.where),
+              where);
+    }
+    Thread& me = self();
+    me.waits_for = Wait::warp;
+    me.where = where;
+    meeting.operands[static_cast<std::size_t>(running_ - first)] = operands;
+    if (++meeting.arrived == warp_size) {
         acquire(mark);
         if (compute != nullptr) {
             const Watched operands_of_kernel;
-            compute(all);
+            compute(meeting.operands);
         }
         release(mark);
         ++marks.passed;
+        meeting.arrived = 0;
         for (int i = 0; i < warp_size; ++i) {
             const int lane = schedule_.order == Order::ascending ? warp_size - 1 - i : i;
             thread_at(first + lane).waits_for = Wait::nothing;
