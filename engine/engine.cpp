@@ -30,6 +30,12 @@ std::int64_t kv_blocks(const EngineOptions& options, const kernels::Backend& bac
     return static_cast<std::int64_t>(blocks);
 }
 
+// The ops of a step of anybody's rows, for what they take and not for what they give.
+void forward_blank(const kernels::StepInputs& step, const BlankAdapter& blank, Model& model, kernels::KvCache& cache) {
+    const AdapterRows all{.row_begin = 0, .row_count = step.rows, .adapter = &blank};
+    model.forward({.step = step, .adapters = {&all, 1}}, cache);
+}
+
 }  // namespace
 
 std::int64_t EngineOptions::sample_rows_max() const { return std::max<std::int64_t>(sequences_max, 64); }
@@ -137,9 +143,19 @@ void Engine::State::make_graphs() {
     if (options.graph_bytes == 0) return backend.make_graphs({});
     const BlankAdapter blank(model, backend);
     backend.make_graphs({.rows_max = options.sequences_max, .bytes = options.graph_bytes, .ops = [&](const kernels::StepInputs& step) {
-                             const AdapterRows all{.row_begin = 0, .row_count = step.rows, .adapter = &blank};
-                             model.forward({.step = step, .adapters = {&all, 1}}, *cache);
+                             forward_blank(step, blank, model, *cache);
                          }});
+}
+
+void reserve_steps(Model& model, kernels::Backend& backend, const EngineOptions& options) {
+    const BlankAdapter blank(model, backend);
+    const auto cache = backend.make_kv_cache(model.kv_shape(), 1);
+    backend.reserve_steps({.largest = {.rows = options.step_rows_max,
+                                       .sample_rows = std::min(options.step_rows_max, options.sample_rows_max()),
+                                       .sequences = options.sequences_max,
+                                       .context = model.config().max_positions,
+                                       .vocabulary = model.config().vocabulary},
+                           .ops = [&](const kernels::StepInputs& step) { forward_blank(step, blank, model, *cache); }});
 }
 
 bool Engine::step(StepOutput& output) {

@@ -31,6 +31,10 @@ struct EngineOptions {
     std::int64_t sample_rows_max() const;  // rows of logits per step
 };
 
+// Sets aside what steps of an engine with these options compute with, so that what is free afterwards is free. kv_bytes and graph_bytes
+// count for nothing. At start, before an engine is made.
+void reserve_steps(Model& model, kernels::Backend& backend, const EngineOptions& options);
+
 // Counts since start, and the state after the last step; for metrics and benchmarks.
 struct EngineStats {
     std::uint64_t steps = 0;

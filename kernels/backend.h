@@ -271,6 +271,19 @@ struct SampleArgs {
     std::span<SampleResult> results{};  // [rows], written when finish_step returns; vectors keep their capacity between steps
 };
 
+// What a step comes to at most.
+struct LargestStep {
+    std::int64_t rows = 0;
+    std::int64_t sample_rows = 0;
+    std::int64_t sequences = 0;
+    std::int64_t context = 0;  // tokens of a sequence
+    std::int64_t vocabulary = 0;
+};
+struct ReserveArgs {
+    LargestStep largest;
+    std::function<void(const StepInputs&)> ops{};  // as GraphArgs's, and a cache of one block will do
+};
+
 // Decoding steps - one row for each sequence, all of which sample - that are to be launched as graphs.
 struct GraphArgs {
     std::int64_t rows_max = 0;  // of such a step
@@ -307,6 +320,10 @@ public:
     virtual std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) = 0;
     // Adapters will take up to this much: sets it aside, where loading one while ops run would otherwise wait for them. Called at start.
     virtual void reserve_adapters(std::size_t /*bytes*/) {}
+
+    // Sets aside what ops of such steps compute with, where it would be allocated when they first need it. Called at start, with no step
+    // begun.
+    virtual void reserve_steps(const ReserveArgs& /*args*/) {}
 
     virtual std::int64_t block_size() const = 0;  // tokens
     virtual std::size_t kv_block_bytes(const KvShape& shape) const = 0;

@@ -157,7 +157,7 @@ private:
     // From the ledger when it is asked for or nothing else is known, else from the topic itself.
     static std::vector<schema::AdapterRow> read(const Settings& settings, bool ledger) {
         if (!ledger && !settings.brokers.empty()) return read_topic(settings);
-        return schema::Store::open(ledger_file_of(settings), schema::Store::Mode::reader).adapters();
+        return open_ledger(settings).adapters();
     }
 
     static std::vector<schema::AdapterRow> read_topic(const Settings& settings) {

@@ -55,7 +55,7 @@ public:
     ExitCode run() override {
         const Settings settings = configuration_.load();
         const schema::JobFilter filter = read_filter();
-        const schema::Store store = schema::Store::open(ledger_file_of(settings), schema::Store::Mode::reader);
+        const schema::Store store = open_ledger(settings);
         const std::vector<schema::Status> jobs = store.jobs(filter);
         if (json_) {
             for (const schema::Status& status : jobs) std::cout << schema::encode_status(status) << '\n';

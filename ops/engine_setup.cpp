@@ -31,11 +31,14 @@ std::unique_ptr<kernels::Backend> watched(std::unique_ptr<kernels::Backend> back
 
 }  // namespace
 
-MemoryPlan plan_memory(const Settings& settings, std::size_t available, std::size_t kv_token_bytes, std::int64_t context) {
+MemoryPlan plan_memory(const Settings& settings, std::size_t available, std::size_t kv_token_bytes, std::int64_t context, MemoryOf memory) {
+    const std::size_t adapters = settings.adapter_memory ? settings.adapter_memory->count : std::min(available / 8, adapter_bytes_most);
     const std::size_t wanted = static_cast<std::size_t>(settings.max_batch) * static_cast<std::size_t>(context) * kv_token_bytes;
+    const std::size_t left = available - std::min(available, adapters + available / 16);
+    const std::size_t most = memory == MemoryOf::device ? left : available / 2;
     return {.available = available,
-            .kv_bytes = settings.kv_memory ? settings.kv_memory->count : std::min(wanted, available / 2),
-            .adapter_bytes = settings.adapter_memory ? settings.adapter_memory->count : std::min(available / 8, adapter_bytes_most)};
+            .kv_bytes = settings.kv_memory ? settings.kv_memory->count : std::min(wanted, most),
+            .adapter_bytes = adapters};
 }
 
 std::string base_name_of(const Settings& settings) {
@@ -131,7 +134,10 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     options_.step_rows_max = std::max(settings.step_tokens, settings.max_batch);
     options_.prefix_cache = settings.prefix_cache;
     model_ = engine::Model::load(settings.model, *backend_, options_.step_rows_max, options_.sample_rows_max());
+    const std::size_t free_before = backend_->info().memory_free;
+    if (free_before > 0) engine::reserve_steps(*model_, *backend_, options_);
     const kernels::DeviceInfo device = backend_->info();
+    step_bytes_ = free_before - std::min(free_before, device.memory_free);
     options_.graph_bytes = graph_bytes_of(settings, device);
     if (options_.graph_bytes > 0 && options_.graph_bytes >= device.memory_free) {
         throw std::runtime_error(
@@ -141,7 +147,8 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     const std::int64_t positions = model_->config().max_positions;
     // A sequence's last block may be used in part.
     const std::int64_t sequence_tokens = wishes.sequence_tokens ? *wishes.sequence_tokens + backend_->block_size() : positions;
-    memory_ = plan_memory(settings, available, kv_token_bytes(), std::min(positions, sequence_tokens));
+    memory_ = plan_memory(settings, available, kv_token_bytes(), std::min(positions, sequence_tokens),
+                          device.has_own_memory ? MemoryOf::device : MemoryOf::machine);
     const std::size_t block_bytes = backend_->kv_block_bytes(model_->kv_shape());
     const std::size_t limit = device.has_own_memory ? device.memory_total : memory_limit();
     if (settings.kv_memory && (memory_.kv_bytes < block_bytes || memory_.kv_bytes > limit)) {
@@ -207,6 +214,7 @@ std::string EngineSetup::describe() const {
     if (device.has_own_memory) {
         rows.push_back({"  graphs", fmt::format("{} of up to {}, for decoding steps of {} different sizes", show_bytes(device.graph_bytes),
                                                 show_bytes(options_.graph_bytes), device.graphs)});
+        rows.push_back({"  steps", fmt::format("{} to compute with, set aside", show_bytes(step_bytes_))});
         rows.push_back({"  memory", fmt::format("{} of {} are left", show_bytes(device.memory_free), show_bytes(device.memory_total))});
     }
     if (!device.matmuls.empty()) rows.insert(rows.begin() + 2, {"  matmuls", device.matmuls});

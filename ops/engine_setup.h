@@ -19,13 +19,16 @@ namespace lorry::ops {
 
 // How memory is divided, for engine options and for people.
 struct MemoryPlan {
-    std::size_t available = 0;  // before the KV cache and the adapters, and without what graphs may take
+    std::size_t available = 0;  // before the KV cache and the adapters, and without what graphs may take and steps compute with
     std::size_t kv_bytes = 0;
     std::size_t adapter_bytes = 0;
 };
-// kv_token_bytes: of one cached token. Without settings: the KV cache gets what the batch could fill at full context, but at most half of
-// what is available; adapters an eighth of it, 2 GiB at most.
-MemoryPlan plan_memory(const Settings& settings, std::size_t available, std::size_t kv_token_bytes, std::int64_t context);
+enum class MemoryOf : std::uint8_t { machine, device };
+// kv_token_bytes: of one cached token. Without settings: adapters get an eighth of what is available, 2 GiB at most, and the KV cache what
+// the batch could fill at full context, but at most half of a machine's, which others use as well, or what adapters leave of a device's own
+// but a sixteenth.
+MemoryPlan plan_memory(const Settings& settings, std::size_t available, std::size_t kv_token_bytes, std::int64_t context,
+                       MemoryOf memory = MemoryOf::machine);
 
 // The name that jobs call the base model by: the setting, or the folder's name.
 std::string base_name_of(const Settings& settings);
@@ -104,6 +107,7 @@ private:
     engine::Tokenizer tokenizer_;
     std::unique_ptr<engine::Model> model_;
     engine::EngineOptions options_;
+    std::size_t step_bytes_ = 0;  // of a device's own memory, set aside
     MemoryPlan memory_;
     std::unique_ptr<engine::Engine> engine_;
     bool has_chat_template_ = false;

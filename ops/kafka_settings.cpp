@@ -3,6 +3,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include <filesystem>
+
+#include <fmt/format.h>
+
 #include "ops/command.h"
 #include "ops/engine_setup.h"
 
@@ -27,6 +31,15 @@ std::string group_of(const Settings& settings) {
 }
 
 std::string ledger_file_of(const Settings& settings) { return settings.ledger.empty() ? settings.prefix + ".sqlite" : settings.ledger; }
+
+schema::Store open_ledger(const Settings& settings) {
+    const std::filesystem::path file = ledger_file_of(settings);
+    if (!std::filesystem::exists(file)) {
+        throw UsageError(
+            fmt::format("there is no ledger {}: a worker writes it where it was started; --ledger names another file", file.string()));
+    }
+    return schema::Store::open(file, schema::Store::Mode::reader);
+}
 
 std::string repeated_flags(const CLI::App& app) {
     std::string flags;

@@ -6,6 +6,7 @@
 #include "consumer/kafka_config.h"
 #include "ops/settings.h"
 #include "schema/job.h"
+#include "schema/store.h"
 #include "schema/topics.h"
 
 namespace CLI {
@@ -22,6 +23,8 @@ std::string group_of(const Settings& settings);
 
 // Where the ledger lies: the setting, or PREFIX.sqlite in the working folder.
 std::string ledger_file_of(const Settings& settings);
+// It, to read. Throws UsageError when there is none.
+schema::Store open_ledger(const Settings& settings);
 
 // The flags among --config, --brokers and --prefix that a call was given, each with a space before it: for the next command that it
 // tells its user to type.

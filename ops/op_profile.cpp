@@ -40,6 +40,7 @@ public:
     void copy_block(KvCache& cache, BlockId from, BlockId to) override {
         timed("copy_block", [&] { backend_->copy_block(cache, from, to); });
     }
+    void reserve_steps(const ReserveArgs& args) override { backend_->reserve_steps(args); }
     void make_graphs(const GraphArgs& args) override { backend_->make_graphs(args); }
     std::int64_t steps_in_flight_max() const override { return backend_->steps_in_flight_max(); }
     void begin_step(const StepInputs& step) override {

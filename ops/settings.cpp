@@ -31,8 +31,10 @@ constexpr std::array settings_of_all = {
     Setting{"isa", model, &Settings::isa, "auto|avx512amx|avx512bf16|avx512|avx2|scalar", "instruction set of the CPU kernels"},
     Setting{"threads", model, &Settings::threads, "N",
             "threads that compute (0: the cores that this process may use, within its container's CPU quota)"},
-    Setting{"kv_memory", model, &Settings::kv_memory, "SIZE",
-            "memory for the KV cache, such as 4GiB (default: what the batch can use, within half of what is free)"},
+    Setting{
+        "kv_memory", model, &Settings::kv_memory, "SIZE",
+        "memory for the KV cache, such as 4GiB (default: what the batch can use, within half of what is free; of a GPU's own, within what "
+        "adapters leave)"},
     Setting{"adapter_memory", model, &Settings::adapter_memory, "SIZE",
             "memory for adapters (default: an eighth of what is free, 2 GiB at most)"},
     Setting{"graph_memory", model, &Settings::graph_memory, "SIZE",
@@ -66,9 +68,7 @@ constexpr std::array settings_of_all = {
     Setting{"log_level", service, &Settings::log_level, "debug|info|warn|error", "of the log on stderr"},
 };
 
-std::string wrong(std::string_view text, std::string_view allowed) {
-    return fmt::format("is '{}'; allowed is {}", text, allowed);
-}
+std::string wrong(std::string_view text, std::string_view allowed) { return fmt::format("is '{}'; allowed is {}", text, allowed); }
 
 // "a|b|c" in capitals names kinds of values, in small letters the values themselves.
 bool lists_words(std::string_view value) {

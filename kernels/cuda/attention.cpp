@@ -21,7 +21,8 @@ const CudaBackend::PlannedAttention& CudaBackend::planned_attention(const Attent
     const AttentionPlan& plan = planned->plan;
     Tables& tables = step().tables;
     plan_attention(args.step.sequences, heads, args.window, planned->plan);
-    const std::size_t bytes = attention_workspace_bytes(plan.slots, heads);
+    const std::int64_t slots = std::max(plan.slots, attention_slots_most(attention_sequences_, attention_context_, heads));
+    const std::size_t bytes = attention_workspace_bytes(slots, heads);
     const AttentionWork work{.blocks = step().blocks,
                              .narrow = tables.put(plan.narrow),
                              .wide = tables.put(plan.wide),
@@ -31,10 +32,13 @@ const CudaBackend::PlannedAttention& CudaBackend::planned_attention(const Attent
                              .merge_count = int_of(std::ssize(plan.merges)),
                              .workspace = planned->workspace.of<float>(bytes / sizeof(float))};
     const std::int64_t index = planned - planned_.begin();
-    if (has_works() && index < attention_works_most) {
+    const AttentionSize size = attention_size(step_rows(), heads, processors_);
+    // A graph launches one kind of pieces.
+    const bool is_of_its_kind = size.wide > 0 ? plan.narrow.empty() : plan.wide.empty();
+    if (has_works() && index < attention_works_most && is_of_its_kind) {
         step().attention_works.host[index] = work;
         planned->work = step().attention_works.device + index;
-        planned->size = attention_size(step_rows(), heads, processors_);
+        planned->size = size;
     } else {
         planned->work = tables.put_one(work);
         planned->size = {work.narrow_count, work.wide_count, work.merge_count};

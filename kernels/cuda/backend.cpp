@@ -181,7 +181,7 @@ void CudaBackend::put_rows(const StepInputs& inputs) {
     begun.sample_rows = put(inputs.sample_rows).device;
     begun.slot_of_row = put(std::span<const std::int32_t>(row_slots_)).device;
     const auto blocks = put(std::span<const std::int32_t>(row_blocks_));
-    std::fill_n(blocks.host + (makes_graphs_ ? 0 : inputs.rows), makes_graphs_ ? inputs.rows : padding, -1);
+    std::fill_n(blocks.host + (stores_nothing_ ? 0 : inputs.rows), stores_nothing_ ? inputs.rows : padding, -1);
     begun.block_of_row = blocks.device;
     begun.lora_places = has_works() ? lora_places_ : 0;
     begun.lora_works = tables.reserve<LoraWork>(static_cast<std::size_t>(begun.lora_places));

@@ -40,6 +40,7 @@ public:
     std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks) override;
     void copy_block(KvCache& cache, BlockId from, BlockId to) override;
 
+    void reserve_steps(const ReserveArgs& args) override;
     void make_graphs(const GraphArgs& args) override;
     std::int64_t steps_in_flight_max() const override { return std::ssize(steps_); }
     void begin_step(const StepInputs& inputs) override;
@@ -57,6 +58,11 @@ public:
 
 private:
     static constexpr std::int64_t attention_works_most = 8;  // different ones of a model
+    // What is reserved for a step: for the low-rank updates of q, k and v of rank 256; for tables, most of which are those of penalties and
+    // grammars; for a row's answer, which is some 500 log-probabilities.
+    static constexpr std::int64_t reserved_rank_sum = 3 * 256;
+    static constexpr std::size_t reserved_table_bytes = std::size_t{32} << 20;
+    static constexpr std::size_t reserved_answer_bytes = 4096;
 
     // Attention's work list, which all layers of one window share.
     struct PlannedAttention {
@@ -158,13 +164,16 @@ private:
     StepGraph::Follower follower_;
     std::vector<Task>* taken_down_ = nullptr;  // what the step launches, instead of launching it
     bool makes_graphs_ = false;
+    bool stores_nothing_ = false;           // a step's keys and values
+    std::int64_t attention_sequences_ = 0;  // that partial results are reserved for, and their tokens
+    std::int64_t attention_context_ = 0;
     std::int64_t lora_places_ = 0;
     std::size_t graph_bytes_ = 0;
     std::uint64_t graph_steps_ = 0;
     std::vector<PlannedAttention> planned_;
     MatmulScratch matmul_scratch_;
     MatmulScratch graph_scratch_;  // of what graphs launch: prefills, which take more, leave it where it is
-    Scratch lora_scratch_;
+    Scratch lora_sums_;
     Scratch widened_scratch_;
     Scratch weight_scratch_;
     // Kept between steps for their capacity.

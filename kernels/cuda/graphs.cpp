@@ -1,4 +1,4 @@
-// Following and capturing; see graphs.h. And when the backend makes graphs.
+// Following and capturing; see graphs.h. And the steps that the backend runs at start: for their memory, and to make graphs of them.
 #include "kernels/cuda/graphs.h"
 
 #include <algorithm>
@@ -36,10 +36,11 @@ constexpr std::array names = {"embed",     "norm",       "matmul",      "lora", 
                               "attention", "activation", "gather_rows", "attention", "lora"};
 static_assert(names.size() == std::variant_size_v<Task>);
 
-// Rows that each are a sequence's first, whose keys and values are not stored.
+// Rows that each are a sequence's first, whose keys and values are not stored; the first of them sample.
 struct BlankStep {
-    explicit BlankStep(std::int64_t rows) : zeros(static_cast<std::size_t>(rows)), rows_in_order(zeros.size()) {
-        std::iota(rows_in_order.begin(), rows_in_order.end(), 0);
+    BlankStep(std::int64_t rows, std::int64_t sample_rows)
+        : zeros(static_cast<std::size_t>(rows)), rows_that_sample(static_cast<std::size_t>(sample_rows)) {
+        std::iota(rows_that_sample.begin(), rows_that_sample.end(), 0);
         for (std::int64_t row = 0; row < rows; ++row)
             sequences.push_back({.row_begin = row, .row_count = 1, .position = 0, .blocks = block});
     }
@@ -49,10 +50,10 @@ struct BlankStep {
                 .positions = zeros,
                 .rope_rows = zeros,
                 .sequences = sequences,
-                .sample_rows = rows_in_order};
+                .sample_rows = rows_that_sample};
     }
     std::vector<std::int32_t> zeros;
-    std::vector<std::int32_t> rows_in_order;
+    std::vector<std::int32_t> rows_that_sample;
     std::array<BlockId, 1> block{};
     std::vector<StepSequence> sequences;
 };
@@ -100,13 +101,34 @@ void StepGraph::run_made(const Follower& follower, const Multiplier& multiplier,
     for (const std::size_t at : follower.made) run(tasks_[at], multiplier, stream.get());
 }
 
+void CudaBackend::reserve_steps(const ReserveArgs& args) {
+    CHECK(steps_finished_ == steps_begun_, "memory is reserved while no step is in flight");
+    const LargestStep& largest = args.largest;
+    attention_sequences_ = largest.sequences;
+    attention_context_ = largest.context;
+    lora_sums_.of<float>(static_cast<std::size_t>(lora_sums_most(largest.rows, largest.sequences, reserved_rank_sum)));
+    weight_scratch_.of<float>(static_cast<std::size_t>(largest.sample_rows * largest.vocabulary));
+    for (Step& step : steps_) {
+        step.tables.make_room(reserved_table_bytes);
+        step.on_device.of<std::byte>(static_cast<std::size_t>(largest.sample_rows) * reserved_answer_bytes);
+        step.on_host.of<std::byte>(static_cast<std::size_t>(largest.sample_rows) * reserved_answer_bytes);
+    }
+    // What else ops need is known when they are called.
+    stores_nothing_ = true;
+    const BlankStep blank(largest.rows, largest.sample_rows);
+    begin_step(blank.inputs());
+    args.ops(blank.inputs());
+    finish_step();
+    stores_nothing_ = false;
+}
+
 void CudaBackend::make_graphs(const GraphArgs& args) {
     CHECK(steps_finished_ == steps_begun_, "graphs are made while no step is in flight");
     stream_.wait();
     for (Step& step : steps_) step.graphs.clear();
     graph_bytes_ = 0;
     if (args.bytes == 0) return;
-    makes_graphs_ = true;
+    makes_graphs_ = stores_nothing_ = true;
     // The largest first, which full batches take.
     for (const std::int64_t rows : graph_rows(args.rows_max)) {
         const std::optional<std::size_t> bytes = make_graphs_of(rows, args);
@@ -117,12 +139,12 @@ void CudaBackend::make_graphs(const GraphArgs& args) {
         for (Step& step : steps_) std::erase_if(step.graphs, [&](const StepGraph& graph) { return graph.rows() == rows; });
         break;
     }
-    makes_graphs_ = false;
+    makes_graphs_ = stores_nothing_ = false;
     for (Step& step : steps_) std::ranges::reverse(step.graphs);
 }
 
 std::optional<std::size_t> CudaBackend::make_graphs_of(std::int64_t rows, const GraphArgs& args) {
-    const BlankStep blank(rows);
+    const BlankStep blank(rows, rows);
     // Once for real: kernels are loaded and scratch grows before a capture, which allows neither.
     begin_step(blank.inputs());
     args.ops(blank.inputs());
@@ -199,7 +221,7 @@ void CudaBackend::open_step() {
     Step& opened = step();
     if (std::exchange(opened.is_open, true)) return;
     // It may have moved since the first of them was written.
-    for (std::int64_t i = 0; i < opened.lora_places; ++i) opened.lora_works.host[i].scratch = lora_scratch_.of<float>(0);
+    for (std::int64_t i = 0; i < opened.lora_places; ++i) opened.lora_works.host[i].sums = lora_sums_.of<float>(0);
     opened.begin.record(stream_);
     opened.tables.copy();
     if (opened.drawn_count == 0) return;

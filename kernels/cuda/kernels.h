@@ -93,16 +93,15 @@ struct LoraTable {
     std::int32_t out_features = 0;
     std::int32_t row_begin = 0;
     std::int32_t row_count = 0;
-    std::int32_t slot = 0;
     std::int32_t splits = 1;
+    std::int64_t sums_begin = 0;
 };
 struct LoraWork {
     const LoraTable* shrink = nullptr;
     const LoraTable* expand = nullptr;
     std::int32_t shrink_count = 0;
     std::int32_t expand_count = 0;
-    std::int32_t rank_sum_max = 0;
-    float* scratch = nullptr;  // [slots, rank_sum_max]
+    float* sums = nullptr;  // partial ones
 };
 struct LoraTask {
     View out;  // float32

@@ -52,8 +52,8 @@ void CudaBackend::lora(const LoraArgs& args) {
             tables.push_back(lora.table(lora.parts()[static_cast<std::size_t>(piece.part)]));
             tables.back().row_begin = piece.row_begin;
             tables.back().row_count = piece.row_count;
-            tables.back().slot = piece.slot;
             tables.back().splits = piece.splits;
+            tables.back().sums_begin = piece.sums_begin;
         }
         return step().tables.put(tables);
     };
@@ -61,8 +61,7 @@ void CudaBackend::lora(const LoraArgs& args) {
                         .expand = tables_of(plan.expand),
                         .shrink_count = int_of(std::ssize(plan.shrink)),
                         .expand_count = int_of(std::ssize(plan.expand)),
-                        .rank_sum_max = int_of(rank_sum_max),
-                        .scratch = lora_scratch_.of<float>(static_cast<std::size_t>(plan.slots * rank_sum_max))};
+                        .sums = lora_sums_.of<float>(static_cast<std::size_t>(plan.sums))};
     LoraTask task{.out = float32_view_of(args.out),
                   .in = in,
                   .weights = weights_,

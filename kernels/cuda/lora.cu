@@ -150,8 +150,8 @@ __device__ void shrink_tile(const LoraTask& task, const LoraTable& piece, const 
     for (int i = 0; i < rows_max / rows_apart; ++i) {
         const int row = thread_in_block() / ranks_max + i * rows_apart;
         if (row >= piece.row_count) break;
-        const std::int64_t slot = piece.slot + block().z * piece.row_count + row;
-        task.work->scratch[slot * task.work->rank_sum_max + tile.rank_begin + rank] = totals[i];
+        const std::int64_t of_row = (block().z * piece.row_count + row) * piece.rank_sum;
+        task.work->sums[piece.sums_begin + of_row + tile.rank_begin + rank] = totals[i];
     }
 }
 
@@ -187,14 +187,12 @@ __device__ void load_ranks(const LoraTask& task, const LoraTable& piece, int out
     copy_async_commit();
     const int rank = thread_in_block() % ranks_max;
     const bool rank_exists = rank_begin + rank < piece.rank;
-    const float* const from = task.work->scratch + piece.rank_begin + rank_begin + rank;
+    const float* const from = task.work->sums + piece.sums_begin + piece.rank_begin + rank_begin + rank;
     for (int row = thread_in_block() / ranks_max; row < rows_max; row += rows_apart) {
         float sum = 0.0F;
         if (rank_exists && row < piece.row_count) {
-            sum = from[static_cast<std::int64_t>(piece.slot + row) * task.work->rank_sum_max];
-            for (int split = 1; split < piece.splits; ++split) {
-                sum += from[static_cast<std::int64_t>(piece.slot + split * piece.row_count + row) * task.work->rank_sum_max];
-            }
+            sum = from[row * piece.rank_sum];
+            for (int split = 1; split < piece.splits; ++split) sum += from[(split * piece.row_count + row) * piece.rank_sum];
         }
         shared.shrunk[row][rank] = to_bfloat16(sum);
     }
@@ -287,7 +285,7 @@ __device__ void shrink_plain_piece(const LoraTask& task, const LoraTable& piece)
         for (int row = 0; row < rows_max; ++row) {
             if (row >= piece.row_count) break;
             const float sum = warp_sum(sums[row]);
-            if (lane() == 0) task.work->scratch[static_cast<std::int64_t>(piece.slot + row) * task.work->rank_sum_max + rank] = sum;
+            if (lane() == 0) task.work->sums[piece.sums_begin + row * piece.rank_sum + rank] = sum;
         }
     }
 }
@@ -302,14 +300,13 @@ __global__ void __launch_bounds__(threads) shrink_float32(LoraTask task) {
 // A thread per output.
 __device__ void expand_plain_output(const LoraTask& task, const LoraTable& piece, int output) {
     const auto* const b = static_cast<const float*>(piece.b) + output * round_up(piece.rank, lora_multiple);
-    const float* const shrunk = task.work->scratch + static_cast<std::int64_t>(piece.slot) * task.work->rank_sum_max + piece.rank_begin;
+    const float* const shrunk = task.work->sums + piece.sums_begin + piece.rank_begin;
     float sums[rows_max] = {};
     for (int rank = 0; rank < piece.rank; ++rank) {
         const float weight = b[rank];
 #pragma unroll
         for (int row = 0; row < rows_max; ++row) {
-            if (row < piece.row_count)
-                sums[row] = fmaf(shrunk[static_cast<std::int64_t>(row) * task.work->rank_sum_max + rank], weight, sums[row]);
+            if (row < piece.row_count) sums[row] = fmaf(shrunk[row * piece.rank_sum + rank], weight, sums[row]);
         }
     }
     auto* const out = static_cast<float*>(task.out.data) + piece.row_begin * task.out.stride + piece.out_begin + output;

@@ -73,15 +73,20 @@ DeviceMemory::~DeviceMemory() {
 Tables::Place<std::byte> Tables::reserve_bytes(std::size_t wanted) {
     const std::size_t bytes = (wanted + table_alignment - 1) / table_alignment * table_alignment;
     while (current_ < pieces_.size() && pieces_[current_].used + bytes > pieces_[current_].device.bytes()) ++current_;
-    if (current_ == pieces_.size()) {
-        const std::size_t size = std::max(bytes, table_piece_bytes);
-        pieces_.push_back({.host = PinnedMemory(size), .device = DeviceMemory(size)});
-    }
+    if (current_ == pieces_.size()) add_piece(std::max(bytes, table_piece_bytes));
     Piece& piece = pieces_[current_];
     const Place<std::byte> place{piece.host.data() + piece.used, piece.device.data() + piece.used};
     std::memset(place.host, 0, bytes);
     piece.used += bytes;
     return place;
+}
+
+void Tables::add_piece(std::size_t bytes) { pieces_.push_back({.host = PinnedMemory(bytes), .device = DeviceMemory(bytes)}); }
+
+void Tables::make_room(std::size_t bytes) {
+    std::size_t room = 0;
+    for (const Piece& piece : pieces_) room += piece.device.bytes();
+    if (room < bytes) add_piece(bytes - room);
 }
 
 void Tables::copy() {

@@ -152,6 +152,8 @@ public:
     T* put_one(const T& entry) {
         return put(std::span(&entry, 1));
     }
+    // For so many bytes of tables; more are made room for as they come, which stops the device.
+    void make_room(std::size_t bytes);
     // Queues the copy of what is new.
     void copy();
     // The stream must have come to where nothing is left that was put here or reads it.
@@ -165,6 +167,7 @@ private:
         std::size_t copied = 0;
     };
     Place<std::byte> reserve_bytes(std::size_t bytes);
+    void add_piece(std::size_t bytes);
 
     const Stream& stream_;
     std::vector<Piece> pieces_;

@@ -37,6 +37,10 @@ std::int32_t narrow(std::int64_t x) {
     return static_cast<std::int32_t>(x);
 }
 
+std::int64_t slots_that_fit(const AttentionHeads& heads) {
+    return static_cast<std::int64_t>(attention_workspace_most / attention_workspace_bytes(1, heads));
+}
+
 }  // namespace
 
 int threads_for(std::int64_t columns, int most) { return static_cast<int>(std::min<std::int64_t>(round_up(columns, 32), most)); }
@@ -92,10 +96,12 @@ void plan_attention(std::span<const StepSequence> sequences, const AttentionHead
     plan.wide.clear();
     plan.merges.clear();
     plan.slots = 0;
+    const std::int64_t slots_most = slots_that_fit(heads);
     std::int64_t blocks_begin = 0;
     for (const StepSequence& sequence : sequences) {
         const std::int64_t packed = sequence.row_count * heads.group;
-        const bool few = packed <= narrow_rows;
+        const std::int64_t spans_most = (sequence.position + sequence.row_count - 1) / kv_span + 1;
+        const bool few = packed <= narrow_rows && plan.slots + packed * spans_most <= slots_most;
         const std::int64_t tile = few ? narrow_rows : wide_rows(heads.padded_head_dim);
         for (std::int64_t begin = 0; begin < packed; begin += tile) {
             const std::int64_t count = std::min(tile, packed - begin);
@@ -150,6 +156,10 @@ std::size_t attention_workspace_bytes(std::int64_t slots, const AttentionHeads& 
     return static_cast<std::size_t>(slots * heads.kv_heads * (heads.padded_head_dim + 2)) * sizeof(float);
 }
 
+std::int64_t attention_slots_most(std::int64_t sequences, std::int64_t context, const AttentionHeads& heads) {
+    return std::min(slots_that_fit(heads), sequences * narrow_rows * ceil_div(context, kv_span));
+}
+
 std::int64_t lora_split_features(std::int64_t in_features) {
     const std::int64_t splits = std::clamp<std::int64_t>(ceil_div(in_features, lora_split_least), 1, lora_splits_most);
     return round_up(std::max<std::int64_t>(1, ceil_div(in_features, splits)), lora_depth);
@@ -158,7 +168,7 @@ std::int64_t lora_split_features(std::int64_t in_features) {
 void plan_lora(std::span<const LoraGroup> groups, std::span<const LoraShape> shapes, std::int64_t splits, bool fixed_grid, LoraPlan& plan) {
     plan.shrink.clear();
     plan.expand.clear();
-    plan.slots = 0;
+    plan.sums = 0;
     std::int64_t blocks = 0;
     for (std::size_t i = 0; i < groups.size(); ++i) {
         if (shapes[i].parts > 0) blocks += ceil_div(groups[i].row_count, lora_rows) * ceil_div(shapes[i].rank_sum, lora_ranks);
@@ -171,13 +181,20 @@ void plan_lora(std::span<const LoraGroup> groups, std::span<const LoraShape> sha
                             .part = 0,
                             .row_begin = narrow(groups[i].row_begin + row),
                             .row_count = narrow(std::min(lora_rows, groups[i].row_count - row)),
-                            .slot = narrow(plan.slots),
+                            .sums_begin = plan.sums,
                             .splits = narrow(shares)};
-            plan.slots += piece.row_count * shares;
+            plan.sums += piece.row_count * shares * shapes[i].rank_sum;
             plan.shrink.push_back(piece);
             for (; piece.part < shapes[i].parts; ++piece.part) plan.expand.push_back(piece);
         }
     }
+}
+
+std::int64_t lora_sums_most(std::int64_t rows, std::int64_t fixed_grid_rows, std::int64_t rank_sum) {
+    // A split has blocks of lora_rows rows and lora_ranks ranks, fewer than are enough.
+    const std::int64_t split = (lora_blocks_enough - 1) * lora_rows * lora_ranks * lora_splits_most;
+    const std::int64_t rows_split = std::min(rows, lora_blocks_enough * lora_rows) * lora_splits_most * rank_sum;
+    return std::max({rows * rank_sum, fixed_grid_rows * lora_splits_most * rank_sum, std::min(split, rows_split)});
 }
 
 LoraSize lora_size(std::int64_t rows, std::int64_t out_features, std::int64_t splits) {

@@ -89,7 +89,8 @@ struct AttentionHeads {
     int padded_head_dim = 0;
     bool operator==(const AttentionHeads&) const = default;
 };
-// Few rows: each span gets a block of its own; many: a block walks all of its rows' spans.
+// Few rows: each span gets a block of its own, as long as partial results take no more than attention_workspace_most; many, and those
+// beyond: a block walks all of its rows' spans.
 void plan_attention(std::span<const StepSequence> sequences, const AttentionHeads& heads, std::optional<std::int64_t> window,
                     AttentionPlan& plan);
 
@@ -105,6 +106,10 @@ AttentionSize attention_size(std::int64_t rows, const AttentionHeads& heads, int
 
 // Bytes of attention's partial results: a sum per dimension, the largest score and the sum of weights for each slot and kv head.
 std::size_t attention_workspace_bytes(std::int64_t slots, const AttentionHeads& heads);
+// Holds a decoding step over two million tokens of context where four heads of 128 share each of eight kv heads.
+constexpr std::size_t attention_workspace_most = std::size_t{128} << 20;
+// Slots of any plan for so many sequences of up to `context` tokens.
+std::int64_t attention_slots_most(std::int64_t sequences, std::int64_t context, const AttentionHeads& heads);
 
 // Low-rank updates. A row's A x is cut over the input features into splits at fixed places; each split is one sum, and splits are added in
 // order. Whether one block of shrink walks them (many rows) or each has its own (few) is the plan's choice and changes no bit.
@@ -123,23 +128,26 @@ struct LoraShape {
     std::int64_t parts = 0;
 };
 // Up to lora_rows consecutive rows of one group: shrink works on all ranks of its adapter, expand on one of its parts. The partial sums of
-// row r and split s are in slot + s * row_count + r.
+// row r and split s, one for each rank, begin at sums_begin + (s * row_count + r) * rank_sum.
 struct LoraPiece {
     std::int32_t group = 0;  // index into LoraArgs::groups
     std::int32_t part = 0;
     std::int32_t row_begin = 0;
     std::int32_t row_count = 0;
-    std::int32_t slot = 0;
+    std::int64_t sums_begin = 0;
     std::int32_t splits = 1;  // blocks of shrink, and partial sums of a row
 };
 struct LoraPlan {
     std::vector<LoraPiece> shrink;  // one piece per rows
     std::vector<LoraPiece> expand;  // one per rows and part
-    std::int64_t slots = 0;
+    std::int64_t sums = 0;
 };
 // shapes: of each group's adapter. splits: of in_features; 1 for a kernel that does not split.
 // fixed_grid: shrink is launched over a grid that does not grow with the pieces: each split has a block of its own in any case.
 void plan_lora(std::span<const LoraGroup> groups, std::span<const LoraShape> shapes, std::int64_t splits, bool fixed_grid, LoraPlan& plan);
+
+// Partial sums of any plan for up to `rows` rows of adapters of up to rank_sum ranks; a plan of a fixed grid has fixed_grid_rows at most.
+std::int64_t lora_sums_most(std::int64_t rows, std::int64_t fixed_grid_rows, std::int64_t rank_sum);
 
 // Blocks for the pieces of shrink and expand, and for what each of them has: ranks, outputs and splits.
 struct LoraSize {

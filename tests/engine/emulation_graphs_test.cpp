@@ -16,12 +16,14 @@ namespace {
 namespace emulation = kernels::cuda::emulation;
 
 struct GraphRig {
-    explicit GraphRig(std::size_t graph_bytes, std::int64_t sequences_max = 40, std::unique_ptr<kernels::Backend> own_backend = nullptr)
+    explicit GraphRig(std::size_t graph_bytes, std::int64_t sequences_max = 40, std::unique_ptr<kernels::Backend> own_backend = nullptr,
+                      bool reserves = false)
         : backend(own_backend != nullptr ? std::move(own_backend) : kernels::make_cuda_backend({.weights = kernels::Format::bfloat16})) {
         EngineOptions options{
             .sequences_max = sequences_max, .step_rows_max = 64, .adapter_bytes = std::size_t{64} << 20, .graph_bytes = graph_bytes};
         model = Model::load(tests::golden_folder() / "checkpoints/llama-gqa-linear", *backend, options.step_rows_max,
                             options.sample_rows_max());
+        if (reserves) reserve_steps(*model, *backend, options);
         options.kv_bytes = 64 * backend->kv_block_bytes(model->kv_shape());
         engine = std::make_unique<Engine>(*model, *backend, tests::gpt2_tokenizer(), options);
     }
@@ -29,7 +31,8 @@ struct GraphRig {
     std::vector<std::vector<TokenId>> run(RequestId count, bool with_adapter = false, std::int64_t tokens = 4) {
         const auto folder = tests::golden_folder() / "adapters/plain";
         for (RequestId i = 0; i < count; ++i) {
-            Request request{.id = ++last, .prompt = {1, static_cast<TokenId>(2 + i), 3}, .max_tokens = tokens};
+            Request request{.id = ++last, .prompt = std::vector<TokenId>(prompt_tokens, 3), .max_tokens = tokens};
+            request.prompt.front() = static_cast<TokenId>(2 + i);
             if (with_adapter && i % 2 == 0) {
                 request.adapter = AdapterSource{.hash = inspect_adapter(folder, model->config())->hash, .folder = folder};
             }
@@ -50,6 +53,7 @@ struct GraphRig {
     std::unique_ptr<Model> model;
     std::unique_ptr<Engine> engine;
     RequestId last = 0;
+    std::size_t prompt_tokens = 3;
 };
 
 TEST(Graphs, AreMadeForTheLargestBatchesThatFitTheBudget) {
@@ -90,9 +94,7 @@ TEST(Graphs, AreNotThereWithoutABudget) {
 
 // Pins: a graph made, memory allocated or freed while requests run, each of which would stop the device.
 TEST(Graphs, AreMadeAtStartAndNotLater) {
-    GraphRig rig(std::size_t{1} << 30, 20);
-    rig.run(2, true);      // the adapter is loaded
-    rig.run(20, true, 8);  // scratch of prefills and of what is sampled grows
+    GraphRig rig(std::size_t{1} << 30, 20, nullptr, true);
     const std::uint64_t made = emulation::graphs_made();
     const std::uint64_t waits = emulation::device_wide_waits();
     const std::uint64_t steps = rig.backend->info().graph_steps;
@@ -130,6 +132,21 @@ TEST(Graphs, AreLaunchedAfterPrefillsThatTakeMoreMemory) {
             EXPECT_EQ(rig.run(count), plain.run(count));
             EXPECT_GT(rig.backend->info().graph_steps, before) << count << " sequences";
         }
+    }
+}
+
+// Pins: prefills, their padding, low-rank updates of rows in fp8 and long penalties that took memory when they first came.
+TEST(Graphs, AndStepsTakeNoMemoryWhileRequestsRun) {
+    for (const kernels::Quantization quantize : {kernels::Quantization::none, kernels::Quantization::fp8}) {
+        SCOPED_TRACE(kernels::name_of(quantize));
+        GraphRig rig(std::size_t{1} << 30, 20, library_backend(quantize), true);
+        const std::uint64_t waits = emulation::device_wide_waits();
+        for (const std::size_t prompt : {3U, 61U, 62U, 120U}) {
+            rig.prompt_tokens = prompt;
+            rig.run(7, true);
+            rig.run(20);
+        }
+        EXPECT_EQ(emulation::device_wide_waits(), waits);
     }
 }
 

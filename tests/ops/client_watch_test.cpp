@@ -175,6 +175,7 @@ TEST_F(ClientTest, JobsShowsWhatTheLedgerKnowsAndHowManyOfABatchWait) {
     EXPECT_EQ(nojob.code, 1);
     EXPECT_THAT(nojob.err, HasSubstr("no job mine/x is in the ledger"));
     EXPECT_EQ(call({"jobs", "mine/a", "--ledger", file("lorry.sqlite")}).code, 0);
+    EXPECT_EQ(call({"jobs", "--ledger", file("nowhere.sqlite")}).code, 2) << "not the answer to what was asked";
     EXPECT_EQ(call({"jobs", "mine/a", "--state", "failed", "--ledger", file("lorry.sqlite")}).code, 0)
         << "it is known, though not of that kind";
 

@@ -67,6 +67,7 @@ TEST(MemoryPlan, gives_the_cache_what_the_batch_can_use_and_never_more_than_half
     EXPECT_EQ(plan_memory(settings, 16 * gibibyte, 1 << 20, 131072).kv_bytes, 8 * gibibyte);
     EXPECT_EQ(plan_memory(settings, 8 * gibibyte, 1000, 1024).adapter_bytes, gibibyte);
     EXPECT_EQ(plan_memory(settings, 64 * gibibyte, 1000, 1024).adapter_bytes, 2 * gibibyte);
+    EXPECT_EQ(plan_memory(settings, 64 * gibibyte, 1 << 20, 131072, MemoryOf::device).kv_bytes, 58 * gibibyte);
     settings.kv_memory = Bytes{12345};
     settings.adapter_memory = Bytes{678};
     EXPECT_EQ(plan_memory(settings, gibibyte, 1000, 1024).kv_bytes, 12345U);
