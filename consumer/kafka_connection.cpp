@@ -7,6 +7,7 @@
 #include <array>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "consumer/kafka_times.h"
 #include "consumer/log.h"
@@ -18,6 +19,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds try_timeout{1'000};
+constexpr milliseconds told_after{2'000};
+
+std::int64_t whole_seconds(milliseconds time) { return std::chrono::duration_cast<std::chrono::seconds>(time).count(); }
 
 // socket.nagle.disable and reconnect.backoff.max.ms: a broker that restarts is found again in less than a second instead of twenty.
 // allow.auto.create.topics: a typing error in the prefix must not make topics.
@@ -157,7 +161,7 @@ KafkaError KafkaConnection::away(std::string_view what, milliseconds waited) con
     return KafkaError(fmt::format(
         "Kafka at {}: {} did not succeed within {} s; the client's last complaint: {}. Check that the brokers run and can be reached from "
         "here under the addresses they advertise, and that security.protocol, sasl.* and ssl.* in [kafka] are what they ask for",
-        config_.brokers, what, std::chrono::duration_cast<std::chrono::seconds>(waited).count(), complaints().last()));
+        config_.brokers, what, whole_seconds(waited), complaints().last()));
 }
 
 KafkaError KafkaConnection::refused(std::string_view what, rd_kafka_resp_err_t error, std::string_view topic) const {
@@ -351,8 +355,13 @@ milliseconds Retry::time_for_try(milliseconds most) const {
 
 bool Retry::again(std::string_view reason) {
     if (stop_.stop_requested()) return false;
-    if (std::chrono::steady_clock::now() - start_ > deadline_) {
-        throw connection_.away(reason.empty() ? what_ : fmt::format("{} ({})", what_, reason), deadline_);
+    const auto waited = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start_);
+    const std::string what = reason.empty() ? what_ : fmt::format("{} ({})", what_, reason);
+    if (waited > deadline_) throw connection_.away(what, deadline_);
+    if (waited > told_after && !std::exchange(has_told_, true)) {
+        log_error("Kafka at {}: {} has not succeeded for {} s and is tried for up to {} s more; the client's last complaint: {}",
+                  connection_.config().brokers, what, whole_seconds(waited), whole_seconds(deadline_ - waited),
+                  connection_.complaints().last());
     }
     std::this_thread::sleep_for(backoff_.next());
     return !stop_.stop_requested();

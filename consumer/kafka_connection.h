@@ -141,7 +141,8 @@ public:
     // `what` is tried, as the exception says it. `connection` must outlive this.
     Retry(const KafkaConnection& connection, std::string what, std::chrono::milliseconds deadline, std::stop_token stop = {});
 
-    // After a try that failed, for this reason: waits. False: told to stop. Throws KafkaError (away()) when the deadline has passed.
+    // After a try that failed, for this reason: waits, and says so if that takes long. False: told to stop. Throws KafkaError (away()) when
+    // the deadline has passed.
     bool again(std::string_view reason = {});
     // How long a try may take: what is left until the deadline, or `most`; a millisecond at least.
     std::chrono::milliseconds time_for_try(std::chrono::milliseconds most) const;
@@ -153,6 +154,7 @@ private:
     const std::stop_token stop_;
     const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
     Backoff backoff_;
+    bool has_told_ = false;
 };
 
 // The embedded broker says who it is by its cluster id.

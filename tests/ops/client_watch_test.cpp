@@ -175,7 +175,6 @@ TEST_F(ClientTest, JobsShowsWhatTheLedgerKnowsAndHowManyOfABatchWait) {
     EXPECT_EQ(nojob.code, 1);
     EXPECT_THAT(nojob.err, HasSubstr("no job mine/x is in the ledger"));
     EXPECT_EQ(call({"jobs", "mine/a", "--ledger", file("lorry.sqlite")}).code, 0);
-    EXPECT_EQ(call({"jobs", "--ledger", file("nowhere.sqlite")}).code, 2) << "not the answer to what was asked";
     EXPECT_EQ(call({"jobs", "mine/a", "--state", "failed", "--ledger", file("lorry.sqlite")}).code, 0)
         << "it is known, though not of that kind";
 
@@ -184,7 +183,7 @@ TEST_F(ClientTest, JobsShowsWhatTheLedgerKnowsAndHowManyOfABatchWait) {
     EXPECT_EQ(schema::parse_status(trimmed(json.out))->run.job_id, "mine/b");
     EXPECT_EQ(call({"jobs", "--state", "asleep", "--ledger", file("lorry.sqlite")}).code, 2);
     const Call missing = call({"jobs", "--ledger", file("nowhere.sqlite")});
-    EXPECT_EQ(missing.code, 1);
+    EXPECT_EQ(missing.code, 2) << "1 is an answer to what was asked";
     EXPECT_THAT(missing.err, HasSubstr("nowhere.sqlite"));
 }
 
