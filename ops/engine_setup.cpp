@@ -134,32 +134,7 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     options_.step_rows_max = std::max(settings.step_tokens, settings.max_batch);
     options_.prefix_cache = settings.prefix_cache;
     model_ = engine::Model::load(settings.model, *backend_, options_.step_rows_max, options_.sample_rows_max());
-    const std::size_t free_before = backend_->info().memory_free;
-    if (free_before > 0) engine::reserve_steps(*model_, *backend_, options_);
-    const kernels::DeviceInfo device = backend_->info();
-    step_bytes_ = free_before - std::min(free_before, device.memory_free);
-    options_.graph_bytes = graph_bytes_of(settings, device);
-    if (options_.graph_bytes > 0 && options_.graph_bytes >= device.memory_free) {
-        throw std::runtime_error(
-            fmt::format("--graph-memory {}: only {} are free now", show_bytes(options_.graph_bytes), show_bytes(device.memory_free)));
-    }
-    const std::size_t available = device.has_own_memory ? device.memory_free - options_.graph_bytes : memory_available();
-    const std::int64_t positions = model_->config().max_positions;
-    // A sequence's last block may be used in part.
-    const std::int64_t sequence_tokens = wishes.sequence_tokens ? *wishes.sequence_tokens + backend_->block_size() : positions;
-    memory_ = plan_memory(settings, available, kv_token_bytes(), std::min(positions, sequence_tokens),
-                          device.has_own_memory ? MemoryOf::device : MemoryOf::machine);
-    const std::size_t block_bytes = backend_->kv_block_bytes(model_->kv_shape());
-    const std::size_t limit = device.has_own_memory ? device.memory_total : memory_limit();
-    if (settings.kv_memory && (memory_.kv_bytes < block_bytes || memory_.kv_bytes > limit)) {
-        throw UsageError(fmt::format("--kv-memory {}: give at least {}, which is one block, and less than the {} that there are",
-                                     show_bytes(memory_.kv_bytes), show_bytes(block_bytes), show_bytes(limit)));
-    }
-    if (settings.kv_memory && memory_.kv_bytes > available) {
-        throw std::runtime_error(fmt::format("--kv-memory {}: only {} are free now", show_bytes(memory_.kv_bytes), show_bytes(available)));
-    }
-    options_.kv_bytes = memory_.kv_bytes;
-    options_.adapter_bytes = memory_.adapter_bytes;
+    divide_memory(wishes);
     replace_engine(options_);
 
     auto chat_template = engine::ChatTemplate::load(settings.model);
@@ -171,6 +146,38 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     hash.add_text(backend_->info().fingerprint);
     reply_ = std::make_unique<consumer::ReplyContext>(consumer::ReplyContext{
         .tokenizer = tokenizer_, .base_name = base_name_of(settings), .system_fingerprint = "fp_" + hash.hex().substr(0, 16)});
+}
+
+void EngineSetup::divide_memory(const SetupWishes& wishes) {
+    const kernels::DeviceInfo before = backend_->info();
+    if (before.has_own_memory) engine::reserve_steps(*model_, *backend_, options_);
+    const kernels::DeviceInfo device = backend_->info();
+    step_bytes_ = before.memory_free - std::min(before.memory_free, device.memory_free);
+    options_.graph_bytes = graph_bytes_of(settings_, device);
+    if (options_.graph_bytes > 0 && options_.graph_bytes >= device.memory_free) {
+        throw std::runtime_error(
+            fmt::format("--graph-memory {}: only {} are free now", show_bytes(options_.graph_bytes), show_bytes(device.memory_free)));
+    }
+    const std::size_t available = device.has_own_memory ? device.memory_free - options_.graph_bytes : memory_available();
+    const std::int64_t positions = model_->config().max_positions;
+    // A sequence's last block may be used in part.
+    const std::int64_t sequence_tokens = wishes.sequence_tokens ? *wishes.sequence_tokens + backend_->block_size() : positions;
+    memory_ = plan_memory(settings_, available, kv_token_bytes(), std::min(positions, sequence_tokens),
+                          device.has_own_memory ? MemoryOf::device : MemoryOf::machine);
+    const std::size_t block_bytes = backend_->kv_block_bytes(model_->kv_shape());
+    const std::size_t limit = device.has_own_memory ? device.memory_total : memory_limit();
+    if (settings_.kv_memory && (memory_.kv_bytes < block_bytes || memory_.kv_bytes > limit)) {
+        throw UsageError(fmt::format("--kv-memory {}: give at least {}, which is one block, and less than the {} that there are",
+                                     show_bytes(memory_.kv_bytes), show_bytes(block_bytes), show_bytes(limit)));
+    }
+    // A device's are set aside, a machine's taken as adapters come.
+    const std::size_t adapters = device.has_own_memory ? memory_.adapter_bytes : 0;
+    if (memory_.kv_bytes + adapters > available) {
+        throw std::runtime_error(fmt::format("--kv-memory {}{}: only {} are free now", show_bytes(memory_.kv_bytes),
+                                             adapters > 0 ? " and --adapter-memory " + show_bytes(adapters) : "", show_bytes(available)));
+    }
+    options_.kv_bytes = memory_.kv_bytes;
+    options_.adapter_bytes = memory_.adapter_bytes;
 }
 
 std::string EngineSetup::storage() const { return storage_name(cpu_options(settings_)); }

@@ -102,6 +102,8 @@ public:
     std::size_t adapter_bytes(std::span<const engine::AdapterSource> adapters);
 
 private:
+    void divide_memory(const SetupWishes& wishes);
+
     const Settings settings_;
     std::unique_ptr<kernels::Backend> backend_;
     engine::Tokenizer tokenizer_;
