@@ -49,7 +49,7 @@ def measured():
         "attention_fp8_kv": {"machine": MACHINE, "shapes": [
             {"name": "decode, 64 x 1024, fp8", "rows": 1, "bytes_per_second": 0.81 * 4.3e12, "operations_per_second": 1.0}]},
         "decode": {"batch 256": {"machine": MACHINE, "decode": step(0.01600), "idle_seconds": 0.0047, "steps": 10, "graph_steps": 9}},
-        "decode_plain": {"batch 256": {"decode": step(0.0170)}},
+        "decode_plain": {"batch 256": {"machine": MACHINE, "decode": step(0.0170)}},
         "decode_fp8_kv": {"batch 256": {"machine": MACHINE, "decode": step(0.01120)}},
         "offline": {"128/128": output(19000)},
         "offline_fp8": {"128/128": output(30500)},
@@ -167,22 +167,31 @@ class Goals(unittest.TestCase):
 class Report(unittest.TestCase):
     def test_it_has_a_row_for_each_goal_and_a_table_for_each_part(self):
         device = {"name": "NVIDIA H200", "driver_version": "580.1", "torch": "2.11"}
-        text = markdown(entries_of({"device": device} | measured()), "What was seen")
+        text = markdown(entries_of({"device": device} | measured()), "What was seen", {})
         for line in ("name NVIDIA H200, driver_version 580.1, torch 2.11.",
                      "| decode | step of batch 256 at 1024 tokens | 16.00 ms | 12.85 ms | 80.3 % | >= 80 % | reached |",
-                     "| step of batch 256 without graphs | 17.00 ms, 16.00 ms with them |",
+                     "| step of batch 256 without graphs at 1024 tokens | 17.00 ms, 16.00 ms with them | 12.85 ms | 75.6 % |  |  |",
                      "| offline_fp8 | fp8 against bf16, 128/128 | 1.61 times |  |  | >= 1.6 times | reached |",
                      "## loading: passed", "| an adapter is there after | 300.00 ms |",
-                     "| transformers (transformers 5) | 3800 tokens/s, a step 50.00 ms |  | Lorry is 5.00 times as fast |  |  |",
+                     "| transformers (transformers 5) | 3800 tokens/s, a step 50.00 ms | 23596 tokens/s | 16.1 %; Lorry is 5.00 times",
                      "| a torch loop | not there: torch is not installed |",
                      "| Lorry: of its rate without adapters | 94.7 % |"):  # fmt: skip
             self.assertIn(line, text)
         self.assertNotIn("not measured", text)
+        self.assertNotIn("Not reached", text)
+
+    def test_what_was_not_reached_stands_there_with_its_reason(self):
+        facts = measured()
+        facts["decode"]["batch 256"] |= {"decode": step(0.02), "idle_seconds": 0.01}
+        text = markdown(entries_of(facts), "What was seen", {"decode: step of": "the blocks wait for the tables"})
+        self.assertIn("- decode: step of batch 256 at 1024 tokens: 20.00 ms 64.3 % (>= 80 %). Why: the blocks wait for the tables\n", text)
+        self.assertIn("batch 256: 1.00 ms 5.0 % of a step (< 3 %). Why: not found out yet\n", text)
+        self.assertEqual(text.count("Why: "), 2)
 
     def test_parts_that_failed_or_did_not_run_have_no_figures(self):
         entries = entries_of({"kernels": {"tests passed": 812}, "matmul": {"device": "x", "rows for the table": ["// a", "{1},"]}})
         entries["decode"] = {"passed": False, "date": "2026-11-23", "of": STAMP, "seconds": 0.1, "why": "no GPU\nat all"}
-        text = markdown(entries, "What was seen")
+        text = markdown(entries, "What was seen", {})
         for line in ("| decode | all of it | not measured |", "| loading | all of it | not measured |", "## decode: FAILED",
                      "    no GPU\n    at all", "| tests passed | 812 |", "rows for the table:\n\n    // a\n    {1},"):  # fmt: skip
             self.assertIn(line, text)
@@ -193,13 +202,13 @@ class Report(unittest.TestCase):
         facts = measured()
         facts["decode"]["batch 256"]["matmuls"] = "cuBLASLt 13.1.0 for the shapes in build/gpu-check/matmul-table"
         entries = entries_of(facts)
-        text = markdown(entries, "What was seen")
+        text = markdown(entries, "What was seen", {})
         self.assertIn("commit abc1234, GPU NVIDIA H200, driver 580.1, cudart 13.1, cuBLASLt 13.1.0.", text)
         self.assertIn("2026-11-23, 1.5 s; commit abc1234, GPU NVIDIA H200, driver 580.1, cudart 13.1, cuBLASLt 13.1.0; matmuls by cuBLASLt "
                       "13.1.0 for the shapes in build/gpu-check/matmul-table", text)  # fmt: skip
         self.assertNotIn("different runs", text)
         entries["loading"]["of"] = STAMP | {"commit": "def5678"}
-        text = markdown(entries, "What was seen")
+        text = markdown(entries, "What was seen", {})
         self.assertIn("**These parts are of different runs", text)
         self.assertIn("- commit def5678, GPU NVIDIA H200, driver 580.1, cudart 13.1, cuBLASLt 13.1.0: loading", text)
 
@@ -258,7 +267,8 @@ def ncu_output():
     lines = ["==PROF== Connected to process 4021 (/x/lorry)", '==PROF== Profiling "embed" - 0: 0%....50%....100% - 1 pass', "requests  2",
              '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC",'
              '"Section Name","Metric Name","Metric Unit","Metric Value"']  # fmt: skip
-    kernels = [names[1], *names, *names[:2], *names[1:], names[1]]  # one before the steps, two steps, one behind them
+    # One before the steps, one step that draws nothing, two that do, one behind them.
+    kernels = [names[1], *names[:2], *names, *names[:2], *names[1:], names[1]]
     for launch, kernel in enumerate(kernels):
         lines += [ncu_line(launch, kernel, "dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", 10 * launch),
                   ncu_line(launch, kernel, "gpu__time_duration.sum", "ns", "1,000" if kernel == names[0] else "4,000"),
@@ -273,7 +283,7 @@ class Ncu(unittest.TestCase):
         self.assertEqual([[launch.kernel for launch in step] for step in steps],
                          [["embed", gemm, "sample"], ["embed", gemm, gemm, "sample"]])  # fmt: skip
         self.assertEqual({name: round(figure, 9) for name, figure in steps[0][0].figures.items()},
-                         {"memory": 10.0, "time": 1e-6, "compute": 5.5})  # fmt: skip
+                         {"memory": 30.0, "time": 1e-6, "compute": 5.5})  # fmt: skip
 
     def test_kernels_have_short_names(self):
         for kernel, name in (("void lorry::kernels::cuda::(anonymous namespace)::norm<float>(NormTask)", "norm"), ("attend(int)", "attend"),
@@ -283,9 +293,9 @@ class Ncu(unittest.TestCase):
     def test_the_slowest_kernels_have_their_shares(self):
         steps = ncu.steps_of(ncu.launches_of(ncu_output()))
         self.assertEqual(list(ncu.slowest(steps[1]).items()), [
-            ("sm90_xmma_gemm_bf16", "62 % of 0.01 ms in 2 launches, memory 55 %, compute 6 %"),
-            ("sample", "31 % of 0.01 ms in 1 launches, memory 70 %, compute 6 %"),
-            ("embed", "8 % of 0.01 ms in 1 launches, memory 40 %, compute 6 %")])  # fmt: skip
+            ("sm90_xmma_gemm_bf16", "62 % of 0.01 ms in 2 launches, memory 75 %, compute 6 %"),
+            ("sample", "31 % of 0.01 ms in 1 launches, memory 90 %, compute 6 %"),
+            ("embed", "8 % of 0.01 ms in 1 launches, memory 60 %, compute 6 %")])  # fmt: skip
 
     def profile(self, output, code=0):
         with mock.patch.object(parts.shutil, "which", return_value="ncu"), mock.patch.object(parts, "run", return_value=(output, code)):

@@ -1,6 +1,6 @@
 """Measured figures beside their floors and goals: rows of the report's tables, from what the parts of ops/gpu-check measured. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from floors import LLAMA_8B, Limits, adapter_seconds, decode_seconds, output_tokens_per_second
 
@@ -97,7 +97,8 @@ def decode_plain_rows(parts: dict) -> list[Row]:
     for name, result in parts["decode_plain"].items():
         with_graphs = parts.get("decode", {}).get(name)
         beside = "" if with_graphs is None else f", {milliseconds(step_of(with_graphs['decode']))} with them"
-        rows.append(Row(f"step of {name} without graphs", milliseconds(step_of(result["decode"])) + beside))
+        row = step_row(f"{name} without graphs", result)
+        rows.append(replace(row, measured=row.measured + beside, goal="", reached=None))
     return rows
 
 
@@ -185,14 +186,16 @@ def beside_rows(facts: dict) -> list[Row]:
     ours = facts["Lorry"]
     what = f"{ours['input_tokens'][0]}/{ours['output_tokens'][0]}, batch {ours['decode']['rows']}"
     rate = ours["tokens_out_per_second"]
-    rows = [Row(f"Lorry, {what}", f"{rate:.0f} tokens/s, a step {milliseconds(step_of(ours['decode']))}")]
+    floor = output_tokens_per_second(LLAMA_8B, limits_of(ours), ours["input_tokens"][0], ours["output_tokens"][0], ours["decode"]["rows"])
+    rows = [Row(f"Lorry, {what}", f"{rate:.0f} tokens/s, a step {milliseconds(step_of(ours['decode']))}", f"{floor:.0f} tokens/s",
+                percent(rate / floor))]  # fmt: skip
     for name, result in facts.items():
         if "missing" in result:
             rows.append(Row(name, f"not there: {result['missing']}"))
         elif name != "Lorry":
             theirs = result["tokens_per_second"]
-            rows.append(Row(f"{name} ({result['engine']})", f"{theirs:.0f} tokens/s, a step {milliseconds(result['step_seconds'])}", "",
-                            f"Lorry is {rate / theirs:.2f} times as fast"))  # fmt: skip
+            rows.append(Row(f"{name} ({result['engine']})", f"{theirs:.0f} tokens/s, a step {milliseconds(result['step_seconds'])}",
+                            f"{floor:.0f} tokens/s", f"{percent(theirs / floor)}; Lorry is {rate / theirs:.2f} times as fast"))  # fmt: skip
     return rows
 
 

@@ -45,14 +45,15 @@ def launches_of(output: str) -> list[Launch]:
 
 
 def steps_of(launches: list[Launch]) -> list[list[Launch]]:
-    """What was launched from a step's first kernel to its last; what no step launches is left out."""
+    """What was launched from a step's first kernel to its last; what no step launches is left out, and so are steps that draw nothing,
+    such as the blank one of the start."""
     steps: list[list[Launch]] = []
     for launch in launches:
         if launch.kernel == FIRST_OF_A_STEP:
             steps.append([])
         if steps and not any(done.kernel == LAST_OF_A_STEP for done in steps[-1]):
             steps[-1].append(launch)
-    return steps
+    return [step for step in steps if step[-1].kernel == LAST_OF_A_STEP]
 
 
 def slowest(step: list[Launch], count: int = 3) -> dict[str, str]:

@@ -122,9 +122,16 @@ def cublaslt(work: Work) -> dict:
     return facts
 
 
+def tool_of_the_toolkit(name: str) -> str | None:
+    return shutil.which(name) or shutil.which(f"/usr/local/cuda/bin/{name}")
+
+
 def sanitized(tool: str) -> dict:
     # Statistics of draws say nothing about memory and take most of the time; and cuBLASLt is for others to check.
-    return tests(["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", program("test_kernels_gpu"),
+    sanitizer = tool_of_the_toolkit("compute-sanitizer")
+    if sanitizer is None:
+        raise Failure("compute-sanitizer is neither in PATH nor in /usr/local/cuda/bin: it comes with the CUDA toolkit")
+    return tests([sanitizer, "--tool", tool, "--error-exitcode", "9", program("test_kernels_gpu"),
                   "--gtest_filter=Op/*/cuda_*-*/cuda_library_*:*SampleTest.Draws*:*SampleTest.Top*:*SampleTest.Penalties*"])  # fmt: skip
 
 
@@ -310,7 +317,7 @@ def baselines_adapters(work: Work) -> dict:
 
 def profile(work: Work) -> dict:
     """The slowest kernels of a step that reads a batch of prompts and of one that decodes it, in few layers, as Nsight Compute saw it."""
-    ncu = shutil.which("ncu") or shutil.which("/usr/local/cuda/bin/ncu")
+    ncu = tool_of_the_toolkit("ncu")
     if ncu is None:
         return {"ncu": "is not installed: nothing was profiled"}
     batch, context = work.batches[0], work.context

@@ -34,6 +34,18 @@ def goal_rows(entries: dict) -> list[list[str]]:
     return rows
 
 
+def missed_lines(entries: dict, reasons: dict[str, str]) -> list[str]:
+    """The goals that were not reached and why, where somebody has found that out. reasons: by how "PART: WHAT" begins."""
+    lines = []
+    for part, rows in rows_of(entries).items():
+        for row in rows:
+            if row.reached is False:
+                name = f"{part}: {row.what}"
+                why = next((reason for beginning, reason in reasons.items() if name.startswith(beginning)), "not found out yet")
+                lines.append(f"- {name}: {row.measured} {row.share} ({row.goal}). Why: {why}")
+    return ["Not reached:", "", *lines, ""] if lines else []
+
+
 def stamp_text(entry: dict) -> str:
     return ", ".join(f"{key} {value}" for key, value in entry["of"].items())
 
@@ -71,7 +83,7 @@ def part_lines(name: str, entry: dict, rows: list[Row] | None) -> list[str]:
     return lines
 
 
-def markdown(entries: dict, title: str) -> str:
+def markdown(entries: dict, title: str, reasons: dict[str, str]) -> str:
     measured = rows_of(entries)
     lines = [f"# {title}", "", *stamp_lines(entries)]
     if "device" in facts_of(entries):
@@ -82,6 +94,7 @@ def markdown(entries: dict, title: str) -> str:
         "",
         *table([["part", *HEADER], *goal_rows(entries)]),
         "",
+        *missed_lines(entries, reasons),
     ]
     for name, entry in entries.items():
         lines += part_lines(name, entry, measured.get(name))
