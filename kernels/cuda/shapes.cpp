@@ -157,6 +157,7 @@ std::size_t attention_workspace_bytes(std::int64_t slots, const AttentionHeads& 
 }
 
 std::int64_t attention_slots_most(std::int64_t sequences, std::int64_t context, const AttentionHeads& heads) {
+    if (heads.group > narrow_rows) return 0;  // even a single token's rows are many
     return std::min(slots_that_fit(heads), sequences * narrow_rows * ceil_div(context, kv_span));
 }
 

@@ -86,6 +86,7 @@ TEST(CudaShapes, RowsWhosePartialResultsWouldTakeTooMuchWalkTheirSpans) {
     EXPECT_LE(plan.slots, attention_slots_most(sequences, context, heads));
     EXPECT_EQ(attention_slots_most(3, 257, heads), 3 * narrow_rows * 2);
     EXPECT_EQ(attention_slots_most(0, 0, heads), 0);
+    EXPECT_EQ(attention_slots_most(sequences, context, {.group = 17, .kv_heads = 1, .padded_head_dim = 64}), 0);
 }
 
 TEST(CudaShapes, SpansBeginAndEndExactlyWithTheContext) {
