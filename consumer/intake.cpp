@@ -17,6 +17,12 @@ JobError bad_request(std::string code, std::string param, std::string message) {
     return {.status_code = 400, .code = std::move(code), .param = std::move(param), .message = std::move(message)};
 }
 
+// The field of the body that holds what the tokens are made of.
+const char* prompt_field(const schema::Job& job) {
+    if (std::holds_alternative<schema::ChatPrompt>(job.prompt)) return "messages";
+    return job.endpoint == Endpoint::classify ? "input" : "prompt";
+}
+
 // The same job gives the same tokens however often it is delivered.
 std::uint64_t seed_of(const schema::Job& job, std::uint64_t index) {
     const std::uint64_t seed = job.sampling.seed ? *job.sampling.seed : XXH3_64bits(job.id.data(), job.id.size());
@@ -52,9 +58,11 @@ Expected<PreparedJob, JobError> Intake::prepare(schema::Job job, Epoch epoch, Mo
         const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
         const bool draws = prepared.job.endpoint != Endpoint::classify && sampling.max_tokens.value_or(1) > 0;
         const std::int64_t wanted = draws ? sampling.max_tokens.value_or(1) : static_cast<std::int64_t>(longest_choice);
-        if (tokens == 0) return unexpected(bad_request("empty_prompt", "prompt", "the prompt has no tokens; give at least one character"));
+        if (tokens == 0)
+            return unexpected(
+                bad_request("empty_prompt", prompt_field(prepared.job), "the prompt has no tokens; give at least one character"));
         if (tokens + wanted > limits_.context_max) {
-            return unexpected(bad_request("context_length_exceeded", "messages",
+            return unexpected(bad_request("context_length_exceeded", prompt_field(prepared.job),
                                           "this model and its KV cache hold " + std::to_string(limits_.context_max) +
                                               " tokens; the prompt has " + std::to_string(tokens) + " and " + std::to_string(wanted) +
                                               " more were asked for: shorten the prompt or ask for less"));
@@ -94,7 +102,8 @@ Expected<std::string, JobError> Intake::render(const schema::ChatPrompt& chat) c
 
 Expected<std::vector<Intake::Prompt>, JobError> Intake::tokenize(const schema::Job& job) const {
     std::vector<Prompt> prompts;
-    const auto add_text = [&](std::string text, bool add_special_tokens, const char* field) -> Expected<void, JobError> {
+    const char* const field = prompt_field(job);
+    const auto add_text = [&](std::string text, bool add_special_tokens) -> Expected<void, JobError> {
         auto tokens = tokenizer_.encode(text, add_special_tokens);
         if (!tokens) return unexpected(bad_request("invalid_text", field, tokens.error()));
         // A tokenizer may know more tokens than the model.
@@ -106,16 +115,16 @@ Expected<std::vector<Intake::Prompt>, JobError> Intake::tokenize(const schema::J
         auto text = render(*chat);
         if (!text) return unexpected(text.error());
         // The template has written the special tokens already.
-        if (auto added = add_text(std::move(*text), false, "messages"); !added) return unexpected(added.error());
+        if (auto added = add_text(std::move(*text), false); !added) return unexpected(added.error());
         return prompts;
     }
     const auto& texts = std::get<std::vector<schema::TextPrompt>>(job.prompt);
     for (const schema::TextPrompt& prompt : texts) {
         if (const auto* text = std::get_if<std::string>(&prompt)) {
-            if (auto added = add_text(*text, true, "prompt"); !added) return unexpected(added.error());
+            if (auto added = add_text(*text, true); !added) return unexpected(added.error());
         } else {
             const auto& ids = std::get<std::vector<std::int32_t>>(prompt);
-            if (auto valid = check_tokens(ids, "prompt"); !valid) return unexpected(valid.error());
+            if (auto valid = check_tokens(ids, field); !valid) return unexpected(valid.error());
             prompts.push_back({job.echo ? tokenizer_.decode(ids, false) : std::string(), ids});
         }
     }

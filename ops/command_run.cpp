@@ -192,6 +192,9 @@ void RunCommand::check_flags() const {
         throw UsageError(fmt::format("-o {}: there is no folder {}: make it first", output_, folder.string()));
     }
     if (from_stdin && sample_ > 0) throw UsageError("--sample spreads over a file: standard input cannot be read twice");
+    if (!choices_.empty() && (max_tokens_ || temperature_ > 0.0)) {
+        throw UsageError("--choices takes the most probable label and draws no tokens: leave --max-tokens and --temperature out");
+    }
     if (is_table() && template_.empty()) throw UsageError("--id makes the input a table, which needs a prompt: give --template FILE");
     if (!is_table() && !(template_ + choices_ + system_ + adapter_column_ + endpoint_ + table_format_ + result_prefix_).empty()) {
         throw UsageError("the flags for tables need --id COLUMN, which names the rows");
@@ -248,7 +251,7 @@ consumer::RunIdentity RunCommand::identity_of(const EngineSetup& setup, const Se
                                       {"dtype", settings.dtype},
                                       {"quantize", settings.quantize},
                                       {"job_bytes_max", std::to_string(settings.job_bytes_max.count)},
-                                      {"sample", std::to_string(sample_)}};
+                                      {"sample", sample_ > 0 ? show_count(sample_, "job") : "none"}};
     // Left out where it is not asked for: runs that began before there was a choice go on.
     if (settings.kv_dtype != "auto") identity.emplace_back("kv_dtype", settings.kv_dtype);
     if (settings.isa != "auto") identity.emplace_back("isa", settings.isa);
@@ -334,9 +337,9 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
                                 pipeline_options(settings, setup.engine(), "run"));
     {
         const SignalWatcher::Armed armed(signals, [&] {
-            std::cerr << (summary_ ? "\nstopping: jobs that run are finished, those that wait are left for later (once more to end at "
-                                     "once; nothing is lost)\n"
-                                   : "\nstopping: jobs that run are finished, those that wait have no result (once more to end at once)\n");
+            std::cerr << fmt::format("\nstopping: what runs is finished ({}), {}\n", show_count(progress.running(), "request"),
+                                     summary_ ? "what waits is left for later (once more to end at once; nothing is lost)"
+                                              : "what waits has no result (once more to end at once)");
             pipeline.request_stop();
         });
         try {

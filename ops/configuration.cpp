@@ -123,7 +123,10 @@ void read_configuration(const std::filesystem::path& file, Settings& settings) {
     try {
         table = toml::parse_file(file.string());
     } catch (const toml::parse_error& error) {
-        throw UsageError(fmt::format("{}, line {}: {}", file.string(), error.source().begin.line, error.description()));
+        const std::string_view what = error.description();
+        const bool bare = what.find("could not determine value type") != what.npos;
+        throw UsageError(fmt::format("{}, line {}: {}{}", file.string(), error.source().begin.line, what,
+                                     bare ? " (a text stands in quotes: key = \"text\")" : ""));
     }
     for (const auto& [name, node] : table) {
         const std::string key(name.str());

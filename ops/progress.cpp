@@ -59,6 +59,11 @@ void RunProgress::finish() {
     if (printer_.joinable()) printer_.join();
 }
 
+std::int64_t RunProgress::running() const {
+    const std::lock_guard lock(mutex_);
+    return running_;
+}
+
 double RunProgress::seconds() const { return std::chrono::duration<double>(ended_.value_or(engine::Clock::now()) - begin_).count(); }
 
 void RunProgress::print_loop() {

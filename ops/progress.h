@@ -24,6 +24,8 @@ public:
     // Ends the printing; the tally is final when the pipeline has ended.
     void finish();
     const Tally& tally() const { return tally_; }
+    // Requests that the last step computed; from any thread.
+    std::int64_t running() const;
     double seconds() const;
 
 private:

@@ -75,6 +75,7 @@ void Tally::add_error(const std::string& text) {
 }
 
 std::string Tally::table(double seconds) const {
+    if (models_.empty()) return {};
     std::vector<std::vector<std::string>> rows = {{"  model", "jobs", "ok", "failed", "tokens in", "tokens out", "tokens/s"}};
     for (const auto& [name, tally] : models_) rows.push_back(row_of(name, tally, seconds));
     if (models_.size() > 1) rows.push_back(row_of("all", total_, seconds));

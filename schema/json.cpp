@@ -15,6 +15,12 @@ namespace {
 constexpr std::size_t depth_max = 100;
 constexpr std::size_t error_bytes_max = 200;  // nlohmann quotes what it read last, which may be the whole text
 
+// Drops what leads up to `last` from a text that begins with `first`.
+void drop_start(std::string_view& text, std::string_view first, std::string_view last) {
+    const std::size_t end = text.starts_with(first) ? text.find(last) : text.npos;
+    if (end != text.npos) text.remove_prefix(end + last.size());
+}
+
 // Keeps one member per name, the last, in the place of the first. A body may have as many members as its bytes allow, and names chosen to
 // collide in a hash table: sorted, all cost the same.
 void drop_repeated_keys(Json::Object& members) {
@@ -62,10 +68,11 @@ public:
         return true;
     }
     bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
-        // nlohmann's text starts with its own exception number, which says nothing to our reader.
+        // nlohmann's text starts with its own exception number, which says nothing to our reader. Nor does the first line's number: a text
+        // of one line is often itself a line of a file, whose number is told beside it.
         std::string_view text = error.what();
-        const std::size_t start = text.find("] ");
-        if (start != text.npos) text.remove_prefix(start + 2);
+        drop_start(text, "[", "] ");
+        drop_start(text, "parse error at line 1,", ": ");
         error_ = repair_utf8(text.substr(0, error_bytes_max));
         if (text.size() > error_bytes_max) error_ += " …";
         error_ += " (at byte " + std::to_string(position) + ")";

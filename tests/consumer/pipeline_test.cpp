@@ -146,6 +146,7 @@ TEST(Pipeline, TurnsEachBadInputIntoItsOwnErrorAndFinishesTheJobsBesideIt) {
     EXPECT_EQ(ending(rig.sink.completion(5)), "404 model_not_found");
     EXPECT_EQ(ending(rig.sink.completion(6)).substr(0, 3), "400");
     EXPECT_EQ(ending(rig.sink.completion(7)), "400 context_length_exceeded");
+    EXPECT_EQ(*rig.sink.completion(7).body.find("error")->find("param")->as_string(), "prompt");
     EXPECT_EQ(ending(rig.sink.completion(8)), "400 unknown_token");
     EXPECT_EQ(ending(rig.sink.completion(9)).substr(0, 3), "413");
     EXPECT_TRUE(std::holds_alternative<schema::DeadLetter>(rig.sink.committed.at(10).record)) << "bytes that are no UTF-8 are no JSON";

@@ -56,6 +56,8 @@ TEST(Configuration, names_file_line_and_nearest_key_of_an_unknown_one) {
     EXPECT_EQ(load({"--config", file}).error, file + ", line 2: threads is 'many'; allowed is an integer from 0");
     write_text(file, "device = \"tpu\"\n");
     EXPECT_EQ(load({"--config", file}).error, file + ", line 1: device is 'tpu'; allowed is auto|cpu|cuda");
+    write_text(file, "model = some/folder\n");
+    EXPECT_TRUE(load({"--config", file}).error.ends_with("(a text stands in quotes: key = \"text\")"));
     write_text(file, "model = [1]\n");
     EXPECT_EQ(load({"--config", file}).error, file + ", line 1: model must be a text, number or boolean");
     write_text(file, "model = \n");

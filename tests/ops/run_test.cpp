@@ -169,7 +169,7 @@ TEST_F(RunProgram, refuses_to_go_on_with_another_input_model_or_option) {
         return result.err;
     };
     EXPECT_NE(refused({"--dtype", "float32"}).find("another dtype"), std::string::npos);
-    EXPECT_NE(refused({"--sample", "1"}).find("another sample"), std::string::npos);
+    EXPECT_NE(refused({"--sample", "1"}).find("another sample (then: none, now: 1 job)"), std::string::npos);
     std::filesystem::rename(tiny.adapters / "plain", tiny.folder / "kept");
     EXPECT_NE(refused({}).find("another content of the adapter 'plain'"), std::string::npos);
     std::filesystem::rename(tiny.folder / "kept", tiny.adapters / "plain");
@@ -255,6 +255,7 @@ TEST_F(RunProgram, refuses_what_would_fail_for_every_row_before_it_touches_the_o
     EXPECT_EQ(refused("in.csv", rows, table({"--adapter", "broken"})).find("register"), std::string::npos);
     EXPECT_NE(refused("in.csv", rows, table({"--choices", (tiny.folder / "twice.txt").string()})).find("'w20' stands there twice"),
               std::string::npos);
+    EXPECT_NE(refused("in.csv", rows, table({"--choices", prompt, "--max-tokens", "3"})).find("draws no tokens"), std::string::npos);
     EXPECT_NE(refused("in.csv", "id;text\n1;w5\n", table({})).find("separated by semicolons"), std::string::npos);
     EXPECT_NE(refused("in.csv", "id, text\n1,w5\n", table({})).find("with spaces around it"), std::string::npos);
     EXPECT_NE(refused("in.csv", "\xFF\xFEi", table({})).find("not UTF-8"), std::string::npos);

@@ -83,7 +83,8 @@ TEST(JsonTest, NestingIsBoundedAtAHundredLevels) {
 TEST(JsonTest, WhatIsNoJsonIsRefusedWithItsPlace) {
     EXPECT_THAT(error_of(""), HasSubstr("at byte 1"));
     EXPECT_THAT(error_of("{\"a\":\n nul}"), HasSubstr("line 2, column 5"));
-    EXPECT_THAT(error_of("{\"a\":1} x"), HasSubstr("at byte 9"));
+    EXPECT_THAT(error_of("{\"a\":1} x"),
+                ::testing::AllOf(::testing::StartsWith("syntax error while parsing value"), HasSubstr("at byte 9")));
     EXPECT_THAT(error_of("{\"a\":1,}"), HasSubstr("at byte 8"));
     for (const char* text :
          {"NaN", "[Infinity]", "-Infinity", "01", "1.", "+1", "'a'", "{a:1}", "[1 2]", "\"\\x\"", "\"\t\"", "\"\\ud800\"", "nu"}) {
