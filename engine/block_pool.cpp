@@ -52,6 +52,8 @@ BlockId BlockPool::allocate() {
         Block& dropped = at(block);
         index_.erase(*dropped.hash);
         dropped.hash.reset();
+        const auto latest = latest_.find(dropped.parent);
+        if (latest != latest_.end() && latest->second == block) latest_.erase(latest);
     }
     at(block).references = 1;
     return block;
@@ -77,19 +79,28 @@ void BlockPool::release(BlockId block) {
     }
 }
 
-void BlockPool::index(BlockId block, const BlockHash& hash, std::span<const TokenId> tokens) {
+void BlockPool::index(BlockId block, const BlockHash& parent, const BlockHash& hash, std::span<const TokenId> tokens) {
     Block& indexed = at(block);
     CHECK(indexed.references > 0, "only a held block is indexed");
     CHECK(static_cast<std::int64_t>(tokens.size()) == block_size_, "only full blocks are indexed");
     if (indexed.hash || !index_.emplace(hash, block).second) return;
     indexed.hash = hash;
+    indexed.parent = parent;
     indexed.tokens.assign(tokens.begin(), tokens.end());
+    latest_[parent] = block;
 }
 
 std::optional<BlockId> BlockPool::find(const BlockHash& hash, std::span<const TokenId> tokens) const {
     const auto found = index_.find(hash);
     if (found == index_.end()) return std::nullopt;
     return std::ranges::equal(at(found->second).tokens, tokens) ? std::optional(found->second) : std::nullopt;
+}
+
+std::optional<BlockPool::Start> BlockPool::find_start(const BlockHash& parent, std::span<const TokenId> tokens) const {
+    const auto latest = latest_.find(parent);
+    if (latest == latest_.end()) return std::nullopt;
+    const auto equal = std::ranges::mismatch(at(latest->second).tokens, tokens).in2 - tokens.begin();
+    return equal > 0 ? std::optional(Start{latest->second, equal}) : std::nullopt;
 }
 
 void BlockPool::check_integrity(std::span<const std::span<const BlockId>> tables) const {
@@ -111,6 +122,9 @@ void BlockPool::check_integrity(std::span<const std::span<const BlockId>> tables
     }
     CHECK(idle == idle_.size() && free == free_.size(), "every block nobody holds is in exactly one list");
     CHECK(indexed == index_.size(), "the index names only indexed blocks");
+    for (const auto& [parent, block] : latest_) {
+        CHECK(at(block).hash && at(block).parent == parent, "the latest block behind another is an indexed one");
+    }
     for (const BlockId block : idle_) CHECK(at(block).references == 0 && at(block).hash, "idle blocks are unheld and indexed");
     for (const BlockId block : free_) CHECK(at(block).references == 0 && !at(block).hash, "free blocks are unheld and not indexed");
 }

@@ -45,10 +45,19 @@ public:
     // Gives up one reference. Release a sequence's blocks last to first, so that the ends of prefixes are dropped before their starts.
     void release(BlockId block);
 
-    // Makes a held, completely written block findable. If another block has that content already, nothing happens.
-    void index(BlockId block, const BlockHash& hash, std::span<const TokenId> tokens);
+    // Makes a held, completely written block findable: its tokens follow what `parent` names, and `hash` names both. If another block has
+    // that content already, nothing happens.
+    void index(BlockId block, const BlockHash& parent, const BlockHash& hash, std::span<const TokenId> tokens);
     // The block with that content; the tokens are compared. It is not held for the caller: share() it.
     std::optional<BlockId> find(const BlockHash& hash, std::span<const TokenId> tokens) const;
+
+    // A block that begins as a sequence goes on, in so many tokens.
+    struct Start {
+        BlockId block = 0;
+        std::int64_t tokens = 0;
+    };
+    // Of the blocks behind `parent`, the one that was indexed last, if it begins with any of these tokens. Not held for the caller.
+    std::optional<Start> find_start(const BlockHash& parent, std::span<const TokenId> tokens) const;
 
     // CHECKs that counts, lists and index agree, and that references equal what the given tables hold.
     void check_integrity(std::span<const std::span<const BlockId>> tables) const;
@@ -60,6 +69,7 @@ private:
     struct Block {
         std::int64_t references = 0;
         std::optional<BlockHash> hash;      // set while indexed
+        BlockHash parent;                   // of an indexed block
         std::vector<TokenId> tokens;        // of an indexed block
         std::list<BlockId>::iterator idle;  // position in idle_ while idle
     };
@@ -72,6 +82,7 @@ private:
     std::vector<BlockId> free_;
     std::list<BlockId> idle_;  // least recently released first; nodes are spliced, not allocated, in the steady state
     std::unordered_map<BlockHash, BlockId, HashOfHash> index_;
+    std::unordered_map<BlockHash, BlockId, HashOfHash> latest_;  // of the indexed blocks behind each parent, unless it is gone
 };
 
 }  // namespace lorry::engine

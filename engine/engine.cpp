@@ -20,6 +20,9 @@ namespace {
 // What fairness charges for an answer at most: limits are often the whole context, answers hardly ever.
 constexpr std::int64_t expected_output_max = 256;
 
+// Fewer tokens than this part of a block are computed sooner than a block is copied.
+constexpr std::int64_t copied_share_least = 8;
+
 std::int64_t kv_blocks(const EngineOptions& options, const kernels::Backend& backend, const kernels::KvShape& shape) {
     const std::size_t block_bytes = backend.kv_block_bytes(shape);
     const std::size_t blocks = options.kv_bytes / block_bytes;
@@ -45,6 +48,14 @@ void StepOutput::clear() {
     deltas.clear();
     results.clear();
 }
+
+// What the prefix index has for the start of a sequence.
+struct SharedPrefix {
+    std::vector<BlockId> blocks;            // full ones, which it shares
+    std::optional<BlockPool::Start> start;  // of the next one, which it copies
+
+    std::int64_t tokens(std::int64_t block_size) const { return std::ssize(blocks) * block_size + (start ? start->tokens : 0); }
+};
 
 struct Engine::State {
     State(Model& the_model, kernels::Backend& the_backend, const Tokenizer& the_tokenizer, const EngineOptions& the_options)
@@ -84,15 +95,17 @@ struct Engine::State {
 
     Sequence& at(RequestId id) { return sequences.at(id); }
     void wait(Sequence& sequence);
-    void admit(Sequence& sequence, StepOutput& output);
+    void admit(Sequence& sequence, const SharedPrefix& prefix, StepOutput& output);
     void leave_batch(Sequence& sequence);
     void preempt(Sequence& sequence);
     void finish(Sequence& sequence, StepOutput& output);
     void forget(RequestId id);
 
-    SequenceView view_waiting(Sequence& sequence);
-    std::int64_t find_prefix(Sequence& sequence) const;
+    SequenceView view_waiting(Sequence& sequence, SharedPrefix& prefix) const;
+    SharedPrefix find_prefix(Sequence& sequence) const;
+    const BlockHash& parent_of(Sequence& sequence, std::int64_t block) const;
     void allocate(Sequence& sequence, std::int64_t blocks);
+    void copy_start(const Sequence& sequence, const SharedPrefix& prefix);
     void release_blocks(Sequence& sequence);
     bool release_blocks_of_waiting();
     void index_full_blocks(Sequence& sequence);
@@ -113,6 +126,7 @@ struct Engine::State {
     std::unordered_map<RequestId, Sequence> sequences;  // all unfinished; nodes do not move
     std::vector<Sequence*> running;
     std::vector<Sequence*> candidates;                               // waiting ones in this step's order of admission
+    std::vector<SharedPrefix> prefixes;                              // of each of them
     std::map<std::string, std::int64_t, std::less<>> live_adapters;  // running sequences per adapter
     std::vector<RequestId> complete_at_submit;                       // nothing is to be computed for them
     std::uint64_t arrivals = 0;
@@ -214,7 +228,8 @@ bool Engine::State::plan() {
             view.blocks_ahead = sequence->blocks_between(view.computed, view.known, pool.block_size());
             view.blocks_in_flight = sequence->blocks_between(sequence->computed, view.computed, pool.block_size());
         }
-        for (Sequence* sequence : candidates) waiting_views.push_back(view_waiting(*sequence));
+        prefixes.clear();
+        for (Sequence* sequence : candidates) waiting_views.push_back(view_waiting(*sequence, prefixes.emplace_back()));
         plan_step(running_views, waiting_views, pool.available(), limits, step_plan);
     };
     plan_once();
@@ -229,7 +244,7 @@ void Engine::State::form_batch(Batch& batch, StepOutput& output) {
     batch.clear();
     // Victims first, their blocks are what the others get; then the shared prefixes are held, before allocation could drop them.
     for (const std::size_t index : step_plan.preempt) preempt(*running[index]);
-    for (const PlannedRows& planned : step_plan.admissions) admit(*candidates[planned.index], output);
+    for (const PlannedRows& planned : step_plan.admissions) admit(*candidates[planned.index], prefixes[planned.index], output);
     for (const PlannedRows& planned : step_plan.running) {
         allocate(*running[planned.index], planned.new_blocks);
         batch.add(*running[planned.index], planned.rows);
@@ -237,6 +252,7 @@ void Engine::State::form_batch(Batch& batch, StepOutput& output) {
     for (const PlannedRows& planned : step_plan.admissions) {
         Sequence& sequence = *candidates[planned.index];
         allocate(sequence, planned.new_blocks);
+        copy_start(sequence, prefixes[planned.index]);
         batch.add(sequence, planned.rows);
         running.push_back(&sequence);
     }
@@ -378,19 +394,14 @@ void Engine::State::wait(Sequence& sequence) {
                   .cost = sequence.known() + std::min(request.max_tokens, expected_output_max)});
 }
 
-// Takes a waiting sequence into the batch with what its prefix shares.
-void Engine::State::admit(Sequence& sequence, StepOutput& output) {
+// Takes a waiting sequence into the batch with what its prefix shares. What is to be copied is held until copy_start().
+void Engine::State::admit(Sequence& sequence, const SharedPrefix& prefix, StepOutput& output) {
     if (sequence.blocks.empty()) {
-        const std::int64_t shared = find_prefix(sequence);
-        for (std::int64_t i = 0; i < shared; ++i) {
-            const auto block = static_cast<std::size_t>(i);
-            const auto tokens = std::span(sequence.tokens).subspan(block * static_cast<std::size_t>(pool.block_size()));
-            sequence.blocks.push_back(
-                *pool.find(sequence.chain(shared, pool.block_size())[block], tokens.first(static_cast<std::size_t>(pool.block_size()))));
-            pool.share(sequence.blocks.back());
-        }
-        sequence.computed = shared * pool.block_size();
-        sequence.indexed = shared;
+        sequence.blocks = prefix.blocks;
+        for (const BlockId block : prefix.blocks) pool.share(block);
+        if (prefix.start) pool.share(prefix.start->block);
+        sequence.computed = prefix.tokens(pool.block_size());
+        sequence.indexed = std::ssize(prefix.blocks);
     }
     const std::int64_t of_prompt = std::min(sequence.computed, sequence.prompt_tokens());
     if (sequence.result.started == Clock::time_point{}) {
@@ -446,37 +457,58 @@ void Engine::State::forget(RequestId id) {
     sequences.erase(place);
 }
 
-// Full blocks that the prefix index has for the start of this sequence.
-std::int64_t Engine::State::find_prefix(Sequence& sequence) const {
-    if (!options.prefix_cache) return 0;
-    const std::int64_t usable = sequence.reusable_tokens() / pool.block_size();
-    const auto size = static_cast<std::size_t>(pool.block_size());
-    std::int64_t found = 0;
-    for (const BlockHash& hash : sequence.chain(usable, pool.block_size())) {
-        if (!pool.find(hash, std::span(sequence.tokens).subspan(static_cast<std::size_t>(found) * size, size))) break;
-        ++found;
-    }
-    return found;
+// Names what stands before a block of the sequence.
+const BlockHash& Engine::State::parent_of(Sequence& sequence, std::int64_t block) const {
+    return block == 0 ? sequence.root() : sequence.chain(block, pool.block_size()).back();
 }
 
-SequenceView Engine::State::view_waiting(Sequence& sequence) {
+SharedPrefix Engine::State::find_prefix(Sequence& sequence) const {
+    SharedPrefix prefix;
+    if (!options.prefix_cache) return prefix;
+    auto left = std::span(sequence.tokens).first(static_cast<std::size_t>(sequence.reusable_tokens()));
+    const auto size = static_cast<std::size_t>(pool.block_size());
+    for (const BlockHash& hash : sequence.chain(std::ssize(left) / pool.block_size(), pool.block_size())) {
+        const auto block = pool.find(hash, left.first(size));
+        if (!block) break;
+        prefix.blocks.push_back(*block);
+        left = left.subspan(size);
+    }
+    prefix.start = pool.find_start(parent_of(sequence, std::ssize(prefix.blocks)), left.first(std::min(left.size(), size)));
+    if (prefix.start && prefix.start->tokens * copied_share_least < pool.block_size()) prefix.start.reset();
+    return prefix;
+}
+
+SequenceView Engine::State::view_waiting(Sequence& sequence, SharedPrefix& prefix) const {
     SequenceView view = sequence.view();
     if (!sequence.blocks.empty()) return view;  // a fork brings its blocks
-    view.blocks = find_prefix(sequence);
-    view.computed = view.blocks * pool.block_size();
-    if (options.prefix_cache) view.blocks_ahead = sequence.blocks_between(view.computed, view.known, pool.block_size());
-    view.next_is_reusable = options.prefix_cache && sequence.reusable_tokens() >= view.computed + pool.block_size();
-    const auto size = static_cast<std::size_t>(pool.block_size());
-    const auto chain = sequence.chain(view.blocks, pool.block_size());
-    for (std::size_t i = 0; i < chain.size(); ++i) {
-        const BlockId block = *pool.find(chain[i], std::span(sequence.tokens).subspan(i * size, size));
-        if (pool.references(block) == 0) ++view.blocks_idle;
+    prefix = find_prefix(sequence);
+    const auto is_idle = [&](BlockId block) { return pool.references(block) == 0; };
+    view.blocks = std::ssize(prefix.blocks);
+    view.blocks_idle = std::ranges::count_if(prefix.blocks, is_idle);
+    if (prefix.start && is_idle(prefix.start->block)) {
+        // A place for the copied block beside all that the sequence will need; without one it would wait for ever.
+        const std::int64_t needed = (view.known + pool.block_size() - 1) / pool.block_size() - view.blocks + view.blocks_idle;
+        if (needed < pool.available()) {
+            ++view.blocks_idle;
+        } else {
+            prefix.start.reset();
+        }
     }
+    view.computed = prefix.tokens(pool.block_size());
+    if (!options.prefix_cache) return view;
+    view.blocks_ahead = sequence.blocks_between(view.computed, view.known, pool.block_size());
+    view.next_is_reusable = sequence.reusable_tokens() >= (view.blocks + 1) * pool.block_size();
     return view;
 }
 
 void Engine::State::allocate(Sequence& sequence, std::int64_t blocks) {
     for (std::int64_t i = 0; i < blocks; ++i) sequence.blocks.push_back(pool.allocate());
+}
+
+void Engine::State::copy_start(const Sequence& sequence, const SharedPrefix& prefix) {
+    if (!prefix.start) return;
+    backend.copy_block(*cache, prefix.start->block, sequence.blocks[prefix.blocks.size()]);
+    pool.release(prefix.start->block);
 }
 
 void Engine::State::release_blocks(Sequence& sequence) {
@@ -505,7 +537,7 @@ void Engine::State::index_full_blocks(Sequence& sequence) {
     const auto chain = sequence.chain(full, pool.block_size());
     for (; sequence.indexed < full; ++sequence.indexed) {
         const auto i = static_cast<std::size_t>(sequence.indexed);
-        pool.index(sequence.blocks[i], chain[i], std::span(sequence.tokens).subspan(i * size, size));
+        pool.index(sequence.blocks[i], parent_of(sequence, sequence.indexed), chain[i], std::span(sequence.tokens).subspan(i * size, size));
     }
 }
 

@@ -14,7 +14,7 @@ TEST(BlockPool, KeepsAReleasedIndexedBlockUntilItsSpaceIsNeeded) {
     BlockPool pool(2, 4);
     const BlockHash hash = chain_hash(root_hash("", 0), tokens_of(1));
     const BlockId block = pool.allocate();
-    pool.index(block, hash, tokens_of(1));
+    pool.index(block, root_hash("", 0), hash, tokens_of(1));
     pool.release(block);
     EXPECT_EQ(pool.available(), 2);
     EXPECT_EQ(pool.find(hash, tokens_of(1)), block);
@@ -30,8 +30,8 @@ TEST(BlockPool, DropsTheEndOfAReleasedPrefixBeforeItsStart) {
     const BlockHash first = chain_hash(root_hash("", 0), tokens_of(1));
     const BlockHash second = chain_hash(first, tokens_of(5));
     const std::vector<BlockId> table{pool.allocate(), pool.allocate()};
-    pool.index(table[0], first, tokens_of(1));
-    pool.index(table[1], second, tokens_of(5));
+    pool.index(table[0], root_hash("", 0), first, tokens_of(1));
+    pool.index(table[1], first, second, tokens_of(5));
     pool.release(table[1]);
     pool.release(table[0]);
     pool.allocate();
@@ -42,9 +42,39 @@ TEST(BlockPool, DropsTheEndOfAReleasedPrefixBeforeItsStart) {
 TEST(BlockPool, ComparesTokensSoThatACollidingHashIsNoHit) {
     BlockPool pool(1, 4);
     const BlockHash hash{.low = 1, .high = 2};
-    pool.index(pool.allocate(), hash, tokens_of(1));
+    pool.index(pool.allocate(), root_hash("", 0), hash, tokens_of(1));
     EXPECT_TRUE(pool.find(hash, tokens_of(1)));
     EXPECT_FALSE(pool.find(hash, tokens_of(2)));
+}
+
+TEST(BlockPool, FindsTheLatestBlockThatBeginsAsASequenceGoesOn) {
+    BlockPool pool(2, 4);
+    const BlockHash root = root_hash("", 0);
+    const auto add = [&](const std::vector<TokenId>& tokens) {
+        const BlockId block = pool.allocate();
+        pool.index(block, root, chain_hash(root, tokens), tokens);
+        pool.release(block);
+        return block;
+    };
+    const auto start = [&](const std::vector<TokenId>& tokens) {
+        const auto found = pool.find_start(root, tokens);
+        return found ? std::pair(found->block, found->tokens) : std::pair(BlockId{-1}, std::int64_t{0});
+    };
+    const auto none = std::pair(BlockId{-1}, std::int64_t{0});
+    EXPECT_EQ(start({1, 2, 3, 4}), none);
+    const BlockId first = add({1, 2, 3, 4});
+    EXPECT_EQ(start({1, 2, 3, 9}), std::pair(first, std::int64_t{3}));
+    EXPECT_EQ(start({1, 2}), std::pair(first, std::int64_t{2})) << "no more tokens than are asked for";
+    EXPECT_EQ(start({9, 2, 3, 4}), none);
+    EXPECT_EQ(start({}), none);
+    EXPECT_FALSE(pool.find_start(root_hash("another", 0), tokens_of(1)));
+    const BlockId second = add({1, 5, 6, 7});
+    EXPECT_EQ(start({1, 2, 3, 4}), std::pair(second, std::int64_t{1}));
+    pool.allocate();  // what was released first goes first
+    EXPECT_EQ(start({1, 5, 6, 9}), std::pair(second, std::int64_t{3}));
+    pool.allocate();
+    EXPECT_EQ(start({1, 5, 6, 9}), none);
+    pool.check_integrity(std::vector<std::span<const BlockId>>{std::vector<BlockId>{first}, std::vector<BlockId>{second}});
 }
 
 TEST(BlockPool, NamesContentByAdapterAndRopeLengthToo) {
@@ -74,7 +104,7 @@ TEST(BlockPool, StaysIntactUnderRandomUse) {
                 }
                 break;
             case 2:
-                if (!table.empty()) pool.index(table.back(), hash, tokens_of(content));
+                if (!table.empty()) pool.index(table.back(), root_hash("", 0), hash, tokens_of(content));
                 break;
             default:
                 while (!table.empty()) {

@@ -140,6 +140,35 @@ TEST_P(EngineTest, TakesASharedPrefixFromTheIndex) {
     EXPECT_EQ(results.at(2).tokens, expected_tokens(longer, 3));
 }
 
+// Prompts whose equal tokens end in mid-block: what most jobs of one instruction are.
+TEST_P(EngineTest, CopiesTheStartOfABlockThatAnotherPromptBeganInTheSameWay) {
+    for (const std::int64_t equal : {3, 9, 10, 11, 12}) {
+        SCOPED_TRACE(equal);
+        Rig rig(GetParam(), 50);
+        rig.engine->submit(request_of(1, prompt_of(40, 5), 3));
+        rig.run();
+        std::vector<TokenId> prompt = prompt_of(equal, 5);
+        prompt.push_back((prompt_of(equal + 1, 5).back() + 1) % tests::hash_vocabulary);
+        for (std::int32_t i = 0; i < 5; ++i) prompt.push_back(i);
+        rig.engine->submit(request_of(2, prompt, 3));
+        const auto results = rig.run();
+        EXPECT_EQ(results.at(2).cached_tokens, equal);
+        EXPECT_EQ(results.at(2).tokens, expected_tokens(prompt, 3));
+    }
+}
+
+TEST_P(EngineTest, ComputesAPromptAgainWhereAPoolHasNoRoomForItBesideWhatItWouldCopy) {
+    Rig rig(GetParam(), 4);
+    rig.engine->submit(request_of(1, prompt_of(12, 5), 1));
+    rig.run();
+    std::vector<TokenId> prompt = prompt_of(6, 5);
+    for (std::int32_t i = 0; i < 8; ++i) prompt.push_back(i);
+    rig.engine->submit(request_of(2, prompt, 2));
+    const auto results = rig.run();
+    EXPECT_EQ(results.at(2).cached_tokens, 4);
+    EXPECT_EQ(results.at(2).tokens, expected_tokens(prompt, 2));
+}
+
 TEST_P(EngineTest, ComputesThePromptOfForksOnce) {
     Rig rig(GetParam(), 50);
     rig.engine->submit(request_of(1, prompt_of(22, 6), 5));

@@ -198,6 +198,26 @@ TEST_P(Invariance, HoldsAfterAPrefixHit) {
     expect_same(again, alone());
 }
 
+TEST_P(Invariance, HoldsWhereTheStartOfABlockIsCopied) {
+    ModelRig rig(GetParam(), checkpoint, {});
+    const std::int64_t block = rig.backend->block_size();
+    const std::int64_t equal = block + block / 2 + 1;
+    std::vector<Request> requests = mixed_requests(rig.model->config());
+    requests = {requests[4], requests[10]};  // of the base and of an adapter
+    std::vector<Request> before = requests;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+        for (std::vector<TokenId>* const prompt : {&requests[i].prompt, &before[i].prompt}) {
+            prompt->clear();
+            for (std::int64_t token = 0; token < 2 * block + 2; ++token) prompt->push_back(static_cast<TokenId>(token * token % 50));
+        }
+        for (std::int64_t token = equal; token < 2 * block + 2; ++token) ++requests[i].prompt[static_cast<std::size_t>(token)];
+    }
+    rig.run(before);
+    const auto results = rig.run(requests);
+    for (const auto& [id, result] : results) EXPECT_EQ(result.cached_tokens, equal) << "request " << id;
+    expect_same(results, alone(requests));
+}
+
 TEST_P(Invariance, HoldsForForks) {
     ModelRig rig(GetParam(), checkpoint, {});
     const Request first = mixed_requests(rig.model->config())[9];
@@ -412,8 +432,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, Invariance,
                                          Stored{Format::bfloat16, kernels::Quantization::int4},
                                          Stored{Format::bfloat16, kernels::Quantization::int8, kernels::KvFormat::int8}),
                          [](const auto& stored) { return stored.param.name(); });
-INSTANTIATE_TEST_SUITE_P(SlowGpu, Invariance,
-                         testing::Values(Stored{Format::bfloat16, kernels::Quantization::fp8, kernels::KvFormat::fp8}),
+INSTANTIATE_TEST_SUITE_P(SlowGpu, Invariance, testing::Values(Stored{Format::bfloat16, kernels::Quantization::fp8, kernels::KvFormat::fp8}),
                          [](const auto& stored) { return stored.param.name(); });
 
 }  // namespace
