@@ -47,7 +47,7 @@ public:
 
     // The next records, ascending within a partition, without fillers; waits up to `timeout` for the first. Throws KafkaError when the
     // brokers were away for longer than deadline_later, or a right is missing. A topic that goes missing is waited for without end.
-    std::vector<schema::JobRecord> poll(std::chrono::milliseconds timeout, std::size_t max);
+    std::vector<schema::JobRecord> poll(std::chrono::milliseconds timeout = std::chrono::milliseconds(100), std::size_t max = 2000);
 
     // A partition that has not reached its end yet.
     struct Behind {

@@ -8,7 +8,7 @@
 namespace lorry::consumer {
 namespace {
 
-const char* explain(schema::BatchFailure failure) {
+const char* message_of(schema::BatchFailure failure) {
     switch (failure) {
         case schema::BatchFailure::expired: return "the job's deadline passed before it was finished";
         case schema::BatchFailure::cancelled: return "the job was cancelled";
@@ -32,7 +32,7 @@ schema::Completion completion_of(const ReplyContext& context, const JobEnded& en
         .id = schema::result_id(job.source, job.custom_id), .custom_id = job.custom_id, .run = ended.job.run, .headers = job.headers};
     if (ended.failure) {
         completion.failure = ended.failure;
-        completion.failure_message = explain(*ended.failure);
+        completion.failure_message = message_of(*ended.failure);
         completion.state = state_of(*ended.failure);
     } else if (ended.error) {
         completion.state = schema::JobState::failed;

@@ -11,6 +11,7 @@
 #include "engine/blank_adapter.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
+#include "engine/shared_prefix.h"
 #include "engine/waiting_queue.h"
 #include "schema/check.h"
 
@@ -19,9 +20,6 @@ namespace {
 
 // What fairness charges for an answer at most: limits are often the whole context, answers hardly ever.
 constexpr std::int64_t expected_output_max = 256;
-
-// Fewer tokens than this part of a block are computed sooner than a block is copied.
-constexpr std::int64_t copied_share_least = 8;
 
 std::int64_t kv_blocks(const EngineOptions& options, const kernels::Backend& backend, const kernels::KvShape& shape) {
     const std::size_t block_bytes = backend.kv_block_bytes(shape);
@@ -48,14 +46,6 @@ void StepOutput::clear() {
     deltas.clear();
     results.clear();
 }
-
-// What the prefix index has for the start of a sequence.
-struct SharedPrefix {
-    std::vector<BlockId> blocks;            // full ones, which it shares
-    std::optional<BlockPool::Start> start;  // of the next one, which it copies
-
-    std::int64_t tokens(std::int64_t block_size) const { return std::ssize(blocks) * block_size + (start ? start->tokens : 0); }
-};
 
 struct Engine::State {
     State(Model& the_model, kernels::Backend& the_backend, const Tokenizer& the_tokenizer, const EngineOptions& the_options)
@@ -101,14 +91,10 @@ struct Engine::State {
     void finish(Sequence& sequence, StepOutput& output);
     void forget(RequestId id);
 
-    SequenceView view_waiting(Sequence& sequence, SharedPrefix& prefix) const;
-    SharedPrefix find_prefix(Sequence& sequence) const;
-    const BlockHash& parent_of(Sequence& sequence, std::int64_t block) const;
     void allocate(Sequence& sequence, std::int64_t blocks);
     void copy_start(const Sequence& sequence, const SharedPrefix& prefix);
     void release_blocks(Sequence& sequence);
     bool release_blocks_of_waiting();
-    void index_full_blocks(Sequence& sequence);
     void fork_followers(Sequence& leader);
     void fork(const Sequence& leader, Sequence& follower);
     void hand_out_delta(Sequence& sequence, bool ended, StepOutput& output);
@@ -229,7 +215,8 @@ bool Engine::State::plan() {
             view.blocks_in_flight = sequence->blocks_between(sequence->computed, view.computed, pool.block_size());
         }
         prefixes.clear();
-        for (Sequence* sequence : candidates) waiting_views.push_back(view_waiting(*sequence, prefixes.emplace_back()));
+        for (Sequence* sequence : candidates)
+            waiting_views.push_back(view_waiting(*sequence, pool, options.prefix_cache, prefixes.emplace_back()));
         plan_step(running_views, waiting_views, pool.available(), limits, step_plan);
     };
     plan_once();
@@ -317,7 +304,7 @@ void Engine::State::advance(const Batch& batch, StepOutput& output) {
             continue;
         }
         take_log_probabilities(batch, entry);
-        index_full_blocks(sequence);
+        if (options.prefix_cache) index_full_blocks(sequence, pool);
         fork_followers(sequence);
         bool ended = sequence.is_complete();
         if (entry.draws) {
@@ -457,50 +444,6 @@ void Engine::State::forget(RequestId id) {
     sequences.erase(place);
 }
 
-// Names what stands before a block of the sequence.
-const BlockHash& Engine::State::parent_of(Sequence& sequence, std::int64_t block) const {
-    return block == 0 ? sequence.root() : sequence.chain(block, pool.block_size()).back();
-}
-
-SharedPrefix Engine::State::find_prefix(Sequence& sequence) const {
-    SharedPrefix prefix;
-    if (!options.prefix_cache) return prefix;
-    auto left = std::span(sequence.tokens).first(static_cast<std::size_t>(sequence.reusable_tokens()));
-    const auto size = static_cast<std::size_t>(pool.block_size());
-    for (const BlockHash& hash : sequence.chain(std::ssize(left) / pool.block_size(), pool.block_size())) {
-        const auto block = pool.find(hash, left.first(size));
-        if (!block) break;
-        prefix.blocks.push_back(*block);
-        left = left.subspan(size);
-    }
-    prefix.start = pool.find_start(parent_of(sequence, std::ssize(prefix.blocks)), left.first(std::min(left.size(), size)));
-    if (prefix.start && prefix.start->tokens * copied_share_least < pool.block_size()) prefix.start.reset();
-    return prefix;
-}
-
-SequenceView Engine::State::view_waiting(Sequence& sequence, SharedPrefix& prefix) const {
-    SequenceView view = sequence.view();
-    if (!sequence.blocks.empty()) return view;  // a fork brings its blocks
-    prefix = find_prefix(sequence);
-    const auto is_idle = [&](BlockId block) { return pool.references(block) == 0; };
-    view.blocks = std::ssize(prefix.blocks);
-    view.blocks_idle = std::ranges::count_if(prefix.blocks, is_idle);
-    if (prefix.start && is_idle(prefix.start->block)) {
-        // A place for the copied block beside all that the sequence will need; without one it would wait for ever.
-        const std::int64_t needed = (view.known + pool.block_size() - 1) / pool.block_size() - view.blocks + view.blocks_idle;
-        if (needed < pool.available()) {
-            ++view.blocks_idle;
-        } else {
-            prefix.start.reset();
-        }
-    }
-    view.computed = prefix.tokens(pool.block_size());
-    if (!options.prefix_cache) return view;
-    view.blocks_ahead = sequence.blocks_between(view.computed, view.known, pool.block_size());
-    view.next_is_reusable = sequence.reusable_tokens() >= (view.blocks + 1) * pool.block_size();
-    return view;
-}
-
 void Engine::State::allocate(Sequence& sequence, std::int64_t blocks) {
     for (std::int64_t i = 0; i < blocks; ++i) sequence.blocks.push_back(pool.allocate());
 }
@@ -528,17 +471,6 @@ bool Engine::State::release_blocks_of_waiting() {
         released = true;
     }
     return released;
-}
-
-void Engine::State::index_full_blocks(Sequence& sequence) {
-    if (!options.prefix_cache) return;
-    const std::int64_t full = sequence.computed / pool.block_size();
-    const auto size = static_cast<std::size_t>(pool.block_size());
-    const auto chain = sequence.chain(full, pool.block_size());
-    for (; sequence.indexed < full; ++sequence.indexed) {
-        const auto i = static_cast<std::size_t>(sequence.indexed);
-        pool.index(sequence.blocks[i], parent_of(sequence, sequence.indexed), chain[i], std::span(sequence.tokens).subspan(i * size, size));
-    }
 }
 
 // Once a leader's shared tokens are computed, its forks take them over and wait for a place of their own.

@@ -16,15 +16,13 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds poll_timeout{100};
 constexpr milliseconds standing_interval{300};
 // A result and its status are published together, but may be read this long after each other.
 constexpr std::chrono::seconds news_patience{3};
 // A submit that is alive sends something within this time.
 constexpr std::chrono::seconds submit_patience{30};
-constexpr std::size_t poll_records_max = 2000;
-constexpr std::size_t error_kinds_max = 100;
-constexpr std::size_t error_kinds_shown = 5;
+constexpr std::size_t failures_max = 100;
+constexpr std::size_t failures_shown = 5;
 
 consumer::RecordReader::Options reader_options(const schema::Topics& topics, const BatchFollower::Options& options) {
     consumer::RecordReader::Options reader{.topics = {topics.jobs()}, .start = start_of_batch(options.batch_id)};
@@ -53,9 +51,9 @@ void BatchFollower::know(const schema::ResultSummary& summary) {
     if (!summary.ok) known_failures_.emplace(summary.id, summary.error);
 }
 
-std::vector<BatchResult> BatchFollower::poll(milliseconds timeout) {
+std::vector<BatchResult> BatchFollower::poll() {
     std::vector<BatchResult> results;
-    for (schema::JobRecord& record : reader_.poll(timeout, poll_records_max)) {
+    for (schema::JobRecord& record : reader_.poll()) {
         const std::string* batch = schema::find_header(record.headers, schema::batch_id_header);
         if (batch == nullptr || *batch != options_.batch_id) continue;
         counts_.announced = std::max(counts_.announced, announced_by(record));
@@ -118,7 +116,7 @@ void BatchFollower::count(const schema::ResultSummary& summary) {
 
 void BatchFollower::count_failure(const std::string& error) {
     ++counts_.failed;
-    if (errors_.size() < error_kinds_max || errors_.contains(error)) ++errors_[error];
+    if (errors_.size() < failures_max || errors_.contains(error)) ++errors_[error];
 }
 
 BatchFollower::Standing BatchFollower::standing() {
@@ -141,7 +139,7 @@ bool BatchFollower::is_rest_lost() {
     }
     const auto until = Clock::now() + standing_interval;
     while (Clock::now() < until) {
-        const auto records = statuses_->poll(poll_timeout, poll_records_max);
+        const auto records = statuses_->poll();
         for (const schema::JobRecord& record : records) take_status(record);
         if (records.empty() && statuses_->at_end()) break;
     }
@@ -180,7 +178,7 @@ FollowEnd follow_to_end(BatchFollower& batch, ProgressBar& progress, const Follo
     auto next_standing = begin;
     bool caught_up = false;
     while (!options.stop.load()) {
-        for (const BatchResult& result : batch.poll(poll_timeout)) {
+        for (const BatchResult& result : batch.poll()) {
             if (options.on_result) options.on_result(result);
         }
         if (options.after_poll) options.after_poll();
@@ -219,10 +217,10 @@ std::string show_counts(const BatchFollower& batch) {
     std::vector<std::pair<std::int64_t, std::string>> errors;
     for (const auto& [error, count] : batch.errors()) errors.emplace_back(count, error);
     std::ranges::sort(errors, [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
-    for (std::size_t i = 0; i < std::min(errors.size(), error_kinds_shown); ++i) {
+    for (std::size_t i = 0; i < std::min(errors.size(), failures_shown); ++i) {
         text += fmt::format("\n  {} × {}", show_count(errors[i].first), errors[i].second);
     }
-    if (errors.size() > error_kinds_shown) text += fmt::format("\n  and {} other kinds of errors", errors.size() - error_kinds_shown);
+    if (errors.size() > failures_shown) text += fmt::format("\n  and {} other kinds of errors", errors.size() - failures_shown);
     return text;
 }
 

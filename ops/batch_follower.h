@@ -55,7 +55,7 @@ public:
     BatchFollower(const consumer::KafkaConfig& config, const schema::Topics& topics, Options options);
 
     // The results that came since; each of the batch's once, however often it was published.
-    std::vector<BatchResult> poll(std::chrono::milliseconds timeout);
+    std::vector<BatchResult> poll();
     const BatchCounts& counts() const { return counts_; }
     // Called for each job of the batch, with the value of its record (perhaps empty); before the first poll().
     void on_job(std::function<void(const std::string& value)> call) { on_job_ = std::move(call); }

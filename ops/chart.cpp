@@ -44,9 +44,9 @@ constexpr double line_height = 22.0;
 constexpr double label_gap = 18.0;       // from the y axis' label to the plot
 constexpr double character_width = 7.0;  // of most fonts at this size; a guess that leaves room
 
-double width_of(std::string_view text) { return character_width * static_cast<double>(schema::count_characters(text)); }
+double pixels_of(std::string_view text) { return character_width * static_cast<double>(schema::count_characters(text)); }
 
-std::string show_number(double value) { return std::abs(value) >= 1000.0 ? show_count(std::llround(value)) : fmt::format("{:.4g}", value); }
+std::string show_number(double value) { return std::abs(value) >= 1000.0 ? show_count(std::lround(value)) : fmt::format("{:.4g}", value); }
 
 std::vector<double> linear_ticks(double low, double high) {
     constexpr double steps_wanted = 6.0;
@@ -157,13 +157,13 @@ void Drawing::measure() {
     const bool from_zero = chart_.y.scale == AxisScale::linear;
     y_ticks_ = round_ticks(chart_.y.scale, from_zero ? std::min(0.0, std::ranges::min(ys)) : std::ranges::min(ys),
                            std::ranges::max(ys) * (chart_.categories.empty() ? 1.0 : 1.08));  // room for the values on bars
-    for (const double tick : y_ticks_) left_ = std::max(left_, width_of(show_number(tick)));
+    for (const double tick : y_ticks_) left_ = std::max(left_, pixels_of(show_number(tick)));
     left_ += edge + 8.0;
 
     Point place{.x = edge, .y = edge + 14.0 + line_height};
     if (chart_.series.size() > 1) {
         for (const Series& series : chart_.series) {
-            const double entry = 38.0 + width_of(series.name);
+            const double entry = 38.0 + pixels_of(series.name);
             if (place.x > edge && place.x + entry > width - edge) place = {.x = edge, .y = place.y + line_height};
             legend_.push_back(place);
             place.x += entry;
@@ -201,7 +201,7 @@ void Drawing::draw_x_axis() {
     for (const double tick : x_ticks_) {
         add("<line class=\"axis\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n", x_of(tick), bottom_, bottom_ + 5.0);
         // The last label would leave the picture if it were long and centred.
-        const bool last = tick == x_ticks_.back() && width_of(show_number(tick)) > 2.0 * edge;
+        const bool last = tick == x_ticks_.back() && pixels_of(show_number(tick)) > 2.0 * edge;
         text(last ? width - edge : x_of(tick), y, last ? "end" : "middle", show_number(tick));
     }
     for (std::size_t i = 0; i < chart_.categories.size(); ++i)

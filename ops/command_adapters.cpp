@@ -24,8 +24,6 @@ namespace lorry::ops {
 namespace {
 
 constexpr std::size_t hash_digits_shown = 12;
-constexpr std::size_t records_max = 1000;
-constexpr std::chrono::milliseconds poll_timeout{100};
 
 std::string joined(const std::vector<std::string>& words, const char* separator) {
     std::string text;
@@ -166,7 +164,7 @@ private:
         std::map<std::string, schema::AdapterRow> by_name;
         const auto deadline = consumer::Clock::now() + kafka.deadline_start;
         do {
-            for (const schema::JobRecord& record : reader.poll(poll_timeout, records_max)) {
+            for (const schema::JobRecord& record : reader.poll()) {
                 if (!record.key) continue;
                 by_name.erase(*record.key);
                 if (!record.value) continue;

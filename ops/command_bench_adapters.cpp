@@ -90,9 +90,8 @@ ExitCode BenchAdaptersCommand::run() {
         const double longest = result.waits.back();
         const double share = best.front().seconds / result.seconds;
         rows.push_back({adapter_ways[way].name, show_bytes(result.adapter_bytes), fmt::format("{:.0f}", result.tokens_per_second()),
-                        fmt::format("{:.2f}", share), show_count(static_cast<std::int64_t>(result.loads)),
-                        fmt::format("{:.1f}", result.adapters_per_step), fmt::format("{:.2f}", middle),
-                        fmt::format("{:.2f}", quantile(result.waits, 0.99)), fmt::format("{:.2f}", longest),
+                        fmt::format("{:.2f}", share), show_count(result.loads), fmt::format("{:.1f}", result.adapters_per_step),
+                        fmt::format("{:.2f}", middle), fmt::format("{:.2f}", quantile(result.waits, 0.99)), fmt::format("{:.2f}", longest),
                         fmt::format("{:.1f}", longest / middle)});
         ways.push(Json::object({{"way", adapter_ways[way].name},
                                 {"grouped", adapter_ways[way].group},

@@ -52,7 +52,7 @@ ExitCode BenchLoadingCommand::run() {
     const LoadingResult result = run_loading(setup, shape);
     if (!json_) {
         const auto milliseconds = [](double seconds) { return fmt::format("{:.2f} ms", seconds * 1e3); };
-        const std::string steps = show_count(static_cast<std::int64_t>(result.loading_steps));
+        const std::string steps = show_count(result.loading_steps);
         std::cout << show_table({{"a step", milliseconds(result.step_seconds)},
                                  {"longest delay", milliseconds(result.quiet_delay) + " without loading"},
                                  {"", milliseconds(result.loading_delay) + " in the " + steps + " steps while an adapter was loaded"},

@@ -62,8 +62,8 @@ ExitCode BenchQueueCommand::run() {
         const double middle = quantile(best.latencies, 0.5);
         const double last = quantile(best.latencies, 0.99);
         rows.push_back({way.continuous ? "continuous" : "static", way.kv_cache ? "on" : "off", fmt::format("{:.3f}", best.seconds),
-                        fmt::format("{:.0f}", best.tokens_per_second()), show_count(static_cast<std::int64_t>(best.steps)),
-                        fmt::format("{:.3f}", middle), fmt::format("{:.3f}", last)});
+                        fmt::format("{:.0f}", best.tokens_per_second()), show_count(best.steps), fmt::format("{:.3f}", middle),
+                        fmt::format("{:.3f}", last)});
         ways.push(Json::object({{"continuous", way.continuous},
                                 {"kv_cache", way.kv_cache},
                                 {"seconds", best.seconds},

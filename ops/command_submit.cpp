@@ -231,11 +231,10 @@ private:
         const auto counts = producer.counts();
         sent_ = static_cast<std::int64_t>(counts.delivered);
         const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin);
-        std::cerr << fmt::format(
-            "batch {}: {} for {} sent to {} in {}{}{}\n", batch_id_, show_count(sent_, "job"),
-            show_count(std::ssize(model_bytes_), "model"), topics_of(settings_).jobs(), show_duration(time),
-            skipped > 0 ? fmt::format(", {} were there already", show_count(skipped)) : "",
-            counts.failed > 0 ? fmt::format(", {} could not be sent", show_count(static_cast<std::int64_t>(counts.failed))) : "");
+        std::cerr << fmt::format("batch {}: {} for {} sent to {} in {}{}{}\n", batch_id_, show_count(sent_, "job"),
+                                 show_count(std::ssize(model_bytes_), "model"), topics_of(settings_).jobs(), show_duration(time),
+                                 skipped > 0 ? fmt::format(", {} were there already", show_count(skipped)) : "",
+                                 counts.failed > 0 ? fmt::format(", {} could not be sent", show_count(counts.failed)) : "");
         return counts.failed == 0 && !stop_;
     }
 

@@ -22,9 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr milliseconds poll_timeout{50};
-constexpr milliseconds end_check_interval{200};
-constexpr std::size_t poll_records_max = 1000;
+constexpr milliseconds ended_check_interval{200};
 
 class TailCommand final : public Command {
 public:
@@ -72,11 +70,11 @@ private:
         auto next_check = begin;
         bool waiting_said = false;
         while (!stop_) {
-            for (const schema::JobRecord& record : reader.poll(poll_timeout, poll_records_max)) take(record, printer);
+            for (const schema::JobRecord& record : reader.poll()) take(record, printer);
             const auto time = Clock::now();
             if (timeout && time - begin >= *timeout) return timed_out();
             if (job_id_.empty() || time < next_check || !reader.at_end()) continue;
-            next_check = time + end_check_interval;
+            next_check = time + ended_check_interval;
             // Chunks were there before the result was; so when all is read, all chunks of an ended job were seen.
             if (result_ && reader.has_read_all()) return end_of_job(printer);
             if (!result_ && !seen_ && !waiting_said) {

@@ -67,7 +67,7 @@ void kv_cache(Course& course, Experiment& experiment) {
     const std::size_t last = table.rows.size() - 1;
     experiment.finding = fmt::format(
         "Without a KV cache a token computes all tokens before it again: in a sequence of {} that takes {:.1f} times as long as with one.",
-        show_count(std::llround(table.number(last, 0))), table.number(last, 3));
+        show_count(std::lround(table.number(last, 0))), table.number(last, 3));
     experiment.charts.push_back({.name = "kv-cache",
                                  .title = "Time per token",
                                  .x = {"sequence length, tokens", AxisScale::log2},

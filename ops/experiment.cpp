@@ -35,7 +35,7 @@ th{text-align:right;vertical-align:bottom}
 std::string show_cell(const Column& column, const Cell& cell) {
     if (const auto* const words = std::get_if<std::string>(&cell)) return *words;
     const double value = std::get<double>(cell) * column.scale;
-    return column.digits == 0 ? show_count(std::llround(value)) : fmt::format("{:.{}f}", value, column.digits);
+    return column.digits == 0 ? show_count(std::lround(value)) : fmt::format("{:.{}f}", value, column.digits);
 }
 
 std::string table_html(const Table& table) {

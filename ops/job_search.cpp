@@ -17,11 +17,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds poll_timeout{100};
 constexpr milliseconds end_check_interval{200};
 // How far clocks of producers and of this machine may differ.
 constexpr std::chrono::minutes clock_slack{10};
-constexpr std::size_t poll_records_max = 2000;
 
 std::string name_of(const std::vector<SoughtJob>& sought) {
     if (sought.size() > 1) return fmt::format("{} jobs", sought.size());
@@ -59,7 +57,7 @@ void search(consumer::RecordReader& reader, std::vector<SoughtJob>& sought, cons
     std::int64_t read = 0;
     auto next_check = Clock::now();
     while (!stop && !sought.empty()) {
-        for (const schema::JobRecord& record : reader.poll(poll_timeout, poll_records_max)) {
+        for (const schema::JobRecord& record : reader.poll()) {
             leave_out(record, sought);
             ++read;
         }

@@ -50,7 +50,7 @@ std::string show_starts(std::span<const consumer::StartCount> starts) {
         ++count;
         if (shown++ < ranges_shown) again += fmt::format("{}{} ({}×)", again.empty() ? "" : ", ", start.offset, start.count);
     }
-    std::string text = fmt::format("{} started", show_count(static_cast<std::int64_t>(starts.size())));
+    std::string text = fmt::format("{} started", show_count(starts.size()));
     if (count > 0) text += fmt::format(", {} of them again: {}{}", show_count(count), again, shown > ranges_shown ? ", …" : "");
     return text;
 }
@@ -99,7 +99,7 @@ std::string show_ranges(std::span<const OffsetRange> ranges, std::size_t most) {
         text += text.empty() ? "" : ", ";
         text += range.first == range.last ? fmt::format("{}", range.first) : fmt::format("{}-{}", range.first, range.last);
     }
-    if (ranges.size() > most) text += fmt::format(", … ({} ranges)", show_count(static_cast<std::int64_t>(ranges.size())));
+    if (ranges.size() > most) text += fmt::format(", … ({} ranges)", show_count(ranges.size()));
     return text;
 }
 

@@ -133,7 +133,7 @@ std::string OpProfile::show(double seconds, const char* unit) const {
         rows.push_back({name, calls, fmt::format("{:.1f}", part * 1e3), fmt::format("{:.1f} %", 100.0 * part / seconds), rate});
     };
     for (const auto& [name, entry] : sorted()) {
-        add(name, show_count(static_cast<std::int64_t>(entry.calls)), entry.seconds,
+        add(name, show_count(entry.calls), entry.seconds,
             entry.operations > 0.0 ? fmt::format("{:.0f}", entry.operations / entry.seconds * 1e-9) : "");
         rest -= entry.seconds;
     }

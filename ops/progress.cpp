@@ -1,33 +1,21 @@
-// The bar and the lines.
+// See progress.h.
 #include "ops/progress.h"
-
-#include <unistd.h>
-
-#include <iostream>
 
 #include <fmt/format.h>
 
+#include "ops/progress_bar.h"
 #include "ops/units.h"
 
 namespace lorry::ops {
 namespace {
 
-constexpr std::chrono::milliseconds terminal_interval{200};
-constexpr std::chrono::milliseconds line_interval{5'000};
-constexpr std::int64_t bar_width = 24;
-constexpr const char* line_start = "\r\x1b[K";  // back to the first column, and clear
-
-std::string bar(double share) {
-    const auto full = static_cast<std::int64_t>(share * static_cast<double>(bar_width));
-    std::string text;
-    for (std::int64_t i = 0; i < bar_width; ++i) text += i < full ? "█" : "░";
-    return text;
-}
+// Often enough for a bar, which draws no more often than it should.
+constexpr std::chrono::milliseconds look_interval{100};
 
 }  // namespace
 
 RunProgress::RunProgress(std::optional<std::int64_t> total, std::int64_t done_before)
-    : total_(total), done_before_(done_before), terminal_(isatty(STDERR_FILENO) != 0), begin_(engine::Clock::now()) {
+    : total_(total), done_before_(done_before), begin_(engine::Clock::now()) {
     printer_ = std::thread([this] { print_loop(); });
 }
 
@@ -45,7 +33,7 @@ void RunProgress::on_dead_letter(const schema::DeadLetter& letter) {
 
 void RunProgress::on_step(const engine::EngineStats& stats) {
     const std::lock_guard lock(mutex_);
-    tokens_ = stats.prompt_tokens + stats.drawn_tokens;
+    tokens_ = static_cast<std::int64_t>(stats.prompt_tokens + stats.drawn_tokens);
     running_ = stats.running;
 }
 
@@ -67,38 +55,21 @@ std::int64_t RunProgress::running() const {
 double RunProgress::seconds() const { return std::chrono::duration<double>(ended_.value_or(engine::Clock::now()) - begin_).count(); }
 
 void RunProgress::print_loop() {
+    ProgressBar bar("running");
+    ProgressRate tokens_rate;
+    tokens_rate.restart(begin_, 0);
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, terminal_ ? terminal_interval : line_interval, [this] { return finished_; })) {
-        const std::string text = line();
+    do {
+        const double rate = tokens_rate.update(engine::Clock::now(), tokens_);
+        const ProgressState state{.done = done_before_ + tally_.total().jobs,
+                                  .failed = tally_.total().failed,
+                                  .total = total_,
+                                  .more = {fmt::format("{} tokens/s", show_count(static_cast<std::int64_t>(rate))),
+                                           fmt::format("{} at once", show_count(running_))}};
         lock.unlock();
-        std::cerr << (terminal_ ? line_start : "") << text << (terminal_ ? "" : "\n") << std::flush;
+        bar.show(state);
         lock.lock();
-    }
-    if (terminal_) std::cerr << line_start << std::flush;
-}
-
-std::string RunProgress::line() const {
-    const double elapsed = seconds();
-    const std::int64_t here = tally_.total().jobs;
-    const std::int64_t done = done_before_ + here;
-    const double rate = elapsed > 0.0 ? static_cast<double>(here) / elapsed : 0.0;
-    std::string text;
-    if (total_ && *total_ > 0) {
-        const double share = static_cast<double>(done) / static_cast<double>(*total_);
-        if (terminal_) text += bar(share) + " ";
-        text += fmt::format("{:3.0f} %  {} of {} jobs", 100.0 * share, show_count(done), show_count(*total_));
-    } else {
-        text += fmt::format("{} jobs", show_count(done));
-    }
-    if (tally_.total().failed > 0) text += fmt::format(", {} failed", show_count(tally_.total().failed));
-    text += fmt::format("  {:.1f} jobs/s  {} tokens/s  {} running", rate,
-                        show_count(elapsed > 0.0 ? static_cast<std::int64_t>(static_cast<double>(tokens_) / elapsed) : 0), running_);
-    if (total_ && rate > 0.0) {
-        text += "  " +
-                show_duration(std::chrono::milliseconds(static_cast<std::int64_t>(static_cast<double>(*total_ - done) / rate * 1000.0))) +
-                " left";
-    }
-    return text;
+    } while (!changed_.wait_for(lock, look_interval, [this] { return finished_; }));
 }
 
 }  // namespace lorry::ops

@@ -1,5 +1,4 @@
-// How far a `lorry run` is: a bar on a terminal, a line now and then elsewhere. An Observer of the pipeline; prints from a thread of its
-// own to stderr.
+// How far a `lorry run` is, as a ProgressBar of a thread of its own. An Observer of the pipeline.
 #pragma once
 
 #include <condition_variable>
@@ -30,16 +29,14 @@ public:
 
 private:
     void print_loop();
-    std::string line() const;
 
     const std::optional<std::int64_t> total_;
     const std::int64_t done_before_;
-    const bool terminal_;
     const engine::Clock::time_point begin_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     Tally tally_;               // guarded by mutex_
-    std::uint64_t tokens_ = 0;  // guarded by mutex_: computed and drawn
+    std::int64_t tokens_ = 0;   // guarded by mutex_: computed and drawn
     std::int64_t running_ = 0;  // guarded by mutex_
     bool finished_ = false;     // guarded by mutex_
     std::optional<engine::Clock::time_point> ended_;

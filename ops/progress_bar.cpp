@@ -46,9 +46,9 @@ std::optional<double> share_of(const ProgressState& state) {
 }
 
 // Rounded down, so that 100 % is said only when all is done.
-int percent(double share) { return static_cast<int>(std::floor(share * 100.0)); }
+int whole_percent(double share) { return static_cast<int>(std::floor(share * 100.0)); }
 
-// Rate, failures and time left, or what is in the way: what both forms end with.
+// Rate, failures and time left, or what is in the way, and what else there is: what both forms end with.
 std::vector<std::string> figures_of(const ProgressState& state, double rate) {
     std::vector<std::string> figures;
     if (!state.trouble.empty()) rate = 0.0;
@@ -59,6 +59,7 @@ std::vector<std::string> figures_of(const ProgressState& state, double rate) {
         figures.push_back(show_duration(milliseconds(static_cast<std::int64_t>(seconds * 1000.0))) + " left");
     }
     if (!state.trouble.empty()) figures.push_back(state.trouble);
+    figures.insert(figures.end(), state.more.begin(), state.more.end());
     return figures;
 }
 
@@ -74,7 +75,7 @@ std::string bar_of(double share) {
 std::string progress_bar(const std::string& label, const ProgressState& state, double rate, std::size_t width) {
     const auto share = share_of(state);
     const std::string count = state.total ? fmt::format("{}/{}", show_count(state.done), show_count(*state.total)) : show_count(state.done);
-    std::vector<std::string> parts = {share ? fmt::format("{} {} %", count, percent(*share)) : count};
+    std::vector<std::string> parts = {share ? fmt::format("{} {} %", count, whole_percent(*share)) : count};
     for (const std::string& figure : figures_of(state, rate)) parts.push_back("· " + figure);
     std::string line = label;
     std::size_t columns = label.size();
@@ -94,7 +95,7 @@ std::string progress_bar(const std::string& label, const ProgressState& state, d
 
 std::string progress_line(const std::string& label, const ProgressState& state, double rate) {
     std::string line = fmt::format("{}: {}", label, show_count(state.done));
-    if (const auto share = share_of(state)) line += fmt::format(" of {} ({} %)", show_count(*state.total), percent(*share));
+    if (const auto share = share_of(state)) line += fmt::format(" of {} ({} %)", show_count(*state.total), whole_percent(*share));
     for (const std::string& figure : figures_of(state, rate)) line += ", " + figure;
     return line;
 }

@@ -1,5 +1,5 @@
-// How far a command is that waits for Kafka, on stderr: a bar that is redrawn in place on a terminal, now and then a plain line
-// elsewhere. One thread. (`lorry run` has RunProgress, which watches the pipeline.)
+// How far a command is, on stderr: a bar that is redrawn in place on a terminal, now and then a plain line
+// elsewhere. One thread.
 #pragma once
 
 #include <chrono>
@@ -7,6 +7,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace lorry::ops {
 
@@ -16,7 +17,8 @@ struct ProgressState {
     std::optional<std::int64_t> total;  // nullopt: not known (yet)
     // What was done before is only read in: that is no part of the rate.
     bool is_catching_up = false;
-    std::string trouble = {};  // stands for rate and time left: "Kafka does not answer"
+    std::string trouble = {};            // stands for rate and time left: "Kafka does not answer"
+    std::vector<std::string> more = {};  // what else there is to say: "5,120 tokens/s"
 };
 
 // How many per second, over the last ten. One thread.

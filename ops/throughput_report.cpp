@@ -85,7 +85,6 @@ std::string show_quantiles(const std::vector<double>& ascending) {
 }
 
 std::string show_percent(double part, double whole) { return fmt::format("{:.0f} %", 100.0 * part / whole); }
-std::string show_count(std::uint64_t count) { return ops::show_count(static_cast<std::int64_t>(count)); }
 std::string show_bytes(double bytes) { return ops::show_bytes(static_cast<std::size_t>(bytes)); }
 std::string show_billions(double operations) { return fmt::format("{:.2f} billion", operations * 1e-9); }
 

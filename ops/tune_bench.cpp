@@ -28,7 +28,7 @@ constexpr std::array formats = {CpuOptions{.weights = kernels::Format::float32},
                                 CpuOptions{.weights = kernels::Format::bfloat16, .quantize = kernels::Quantization::int8}};
 
 template <class Run>
-double seconds_of(const Run& run) {
+double time_run(const Run& run) {
     const engine::Clock::time_point begin = engine::Clock::now();
     run();
     return std::chrono::duration<double>(engine::Clock::now() - begin).count();
@@ -60,7 +60,7 @@ public:
 
     // Of one layer, in seconds.
     double run(std::size_t layer, std::int64_t rows) {
-        return seconds_of([&] {
+        return time_run([&] {
             for (const Site& site : sites_)
                 backend_->matmul({.out = site.out.slice_rows(0, rows), .in = site.in.slice_rows(0, rows), .weight = *site.weights[layer]});
         });

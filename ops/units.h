@@ -31,6 +31,7 @@ std::string show_giga(double per_second, std::string_view unit);
 
 // "1,234,567"
 std::string show_count(std::int64_t count);
+inline std::string show_count(std::uint64_t count) { return show_count(static_cast<std::int64_t>(count)); }
 // "1 job", "1,234 jobs"
 std::string show_count(std::int64_t count, std::string_view noun);
 

@@ -10,7 +10,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-const std::string topic = "lorry.jobs";
+const std::string jobs_topic = "lorry.jobs";
 constexpr std::chrono::seconds quiet{60};
 
 // One owner of partition 0 after the other.
@@ -26,12 +26,12 @@ protected:
         Clock::time_point now{};
         Owner(const CommitState& state, std::size_t jobs)
             : careful(tracker, {.jobs = jobs, .at_once = 3, .suspects_at_once = 2, .quiet_max = quiet}),
-              epoch(tracker.assign(topic, 0, state)) {
-            careful.assigned(topic, 0);
+              epoch(tracker.assign(jobs_topic, 0, state)) {
+            careful.assigned(jobs_topic, 0);
         }
         void poll(std::int64_t offset) {
-            ASSERT_TRUE(tracker.polled({topic, 0, offset}));
-            careful.take({.record = {.source = {topic, 0, offset}}, .epoch = epoch, .refusal = std::nullopt}, out, now);
+            ASSERT_TRUE(tracker.polled({jobs_topic, 0, offset}));
+            careful.take({.record = {.source = {jobs_topic, 0, offset}}, .epoch = epoch, .refusal = std::nullopt}, out, now);
         }
         std::vector<std::int64_t> delivered(std::size_t max = 100) {
             careful.release(out, max, now);
@@ -39,7 +39,7 @@ protected:
             for (const Delivery& delivery : std::exchange(out, {})) offsets.push_back(delivery.record.source.offset);
             return offsets;
         }
-        void finish(std::int64_t offset) { ASSERT_TRUE(tracker.finish({topic, 0, offset}, epoch)); }
+        void finish(std::int64_t offset) { ASSERT_TRUE(tracker.finish({jobs_topic, 0, offset}, epoch)); }
     };
     void commit(Owner& owner) {
         const auto commits = owner.tracker.snapshot(true);
@@ -228,7 +228,7 @@ TEST_F(CarefulStartsTest, AWorkerThatLeavesInOrderLeavesNoSuspects) {
         EXPECT_THAT(owner.delivered(), IsEmpty());
         commit(owner);
         EXPECT_THAT(owner.delivered(), ElementsAre(0));
-        owner.tracker.drain(topic, 0);
+        owner.tracker.drain(jobs_topic, 0);
         commit(owner);
         EXPECT_THAT(committed.starts, IsEmpty());
     }
@@ -242,7 +242,7 @@ TEST_F(CarefulStartsTest, ForgetsWhatWaitsWhenThePartitionGoes) {
     Owner owner(committed, 8);
     owner.poll(0);
     owner.poll(1);
-    owner.careful.gone(topic, 0);
+    owner.careful.gone(jobs_topic, 0);
     EXPECT_EQ(owner.careful.waiting(), 0U);
 }
 

@@ -24,13 +24,13 @@ enum Api : std::int16_t {
 };
 
 // What the worker does about it.
-enum class Answer : std::uint8_t { inside, abort, fence, ask, abort_or_ask, reject, end };
+enum class Reaction : std::uint8_t { inside, abort, fence, ask, abort_or_ask, reject, end };
 
 struct Row {
     const char* name;
     Api api;
     std::vector<int> codes;
-    Answer answer;
+    Reaction reaction;
     const char* says = "";  // the exception's text, where it ends
 };
 
@@ -68,7 +68,7 @@ TEST_P(ExactlyOnceErrors, EndAsTheTableSays) {
     ASSERT_EQ(entries.size(), 1U);
     broker.count_requests();
     broker.fail_requests(row.api, row.codes);
-    if (row.answer == Answer::end) {
+    if (row.reaction == Reaction::end) {
         try {
             committer->commit(std::move(entries));
             FAIL() << "the worker went on";
@@ -80,69 +80,69 @@ TEST_P(ExactlyOnceErrors, EndAsTheTableSays) {
     }
     const auto rejected = committer->commit(std::move(entries));
     const CommitCounters counters = committer->counters();
-    if (row.answer == Answer::inside) {
+    if (row.reaction == Reaction::inside) {
         EXPECT_GT(broker.requests(row.api), row.codes.size());
     }
-    EXPECT_EQ(rejected.size(), row.answer == Answer::reject ? 1U : 0U);
+    EXPECT_EQ(rejected.size(), row.reaction == Reaction::reject ? 1U : 0U);
     EXPECT_EQ(tracker.incomplete(), rejected.size());
-    EXPECT_EQ(counters.transactions, row.answer == Answer::reject ? 0U : 1U);
-    EXPECT_EQ(counters.fences, row.answer == Answer::fence ? 1U : 0U);
+    EXPECT_EQ(counters.transactions, row.reaction == Reaction::reject ? 0U : 1U);
+    EXPECT_EQ(counters.fences, row.reaction == Reaction::fence ? 1U : 0U);
     // A lost sequence is fatal to the client or not, depending on what it knows at that moment.
-    if (row.answer == Answer::abort_or_ask) {
+    if (row.reaction == Reaction::abort_or_ask) {
         EXPECT_EQ(counters.aborts + counters.unknown, 1U);
         return;
     }
-    EXPECT_EQ(counters.aborts, row.answer == Answer::abort || row.answer == Answer::reject ? 1U : 0U);
-    EXPECT_EQ(counters.unknown, row.answer == Answer::ask ? 1U : 0U);
+    EXPECT_EQ(counters.aborts, row.reaction == Reaction::abort || row.reaction == Reaction::reject ? 1U : 0U);
+    EXPECT_EQ(counters.unknown, row.reaction == Reaction::ask ? 1U : 0U);
 }
 
 // The numbers are Kafka's ("Error Codes" of the protocol guide).
 const std::vector<Row> table = {
-    {"EndNotCoordinator", end_transaction, {16, 16}, Answer::inside},
-    {"EndCoordinatorLoading", end_transaction, {14, 14}, Answer::inside},
-    {"AddPartitionsConcurrentTransactions", add_partitions, {51, 51}, Answer::inside},
-    {"AddOffsetsCoordinatorNotAvailable", add_offsets, {15}, Answer::inside},
-    {"OffsetsCoordinatorLoading", commit_offsets, {14, 14}, Answer::inside},
-    {"AddPartitionsNoTopic", add_partitions, {3}, Answer::inside},
-    {"OffsetsNoTopic", commit_offsets, {3}, Answer::inside},
-    {"ProduceNotLeader", produce, {6}, Answer::inside},
-    {"ProduceNotEnoughReplicas", produce, {19, 19}, Answer::inside},
-    {"ProduceNotEnoughReplicasAfterAppend", produce, {20}, Answer::inside},
-    {"ProduceStorageError", produce, {56}, Answer::inside},
-    {"OffsetsTimedOut", commit_offsets, {7}, Answer::inside},
-    {"AddOffsetsTimedOut", add_offsets, {7}, Answer::inside},
-    {"ProduceTimedOut", produce, {7}, Answer::inside},
-    {"OffsetsIllegalGeneration", commit_offsets, {22}, Answer::abort},
-    {"OffsetsUnknownMember", commit_offsets, {25}, Answer::abort},
-    {"OffsetsRebalance", commit_offsets, {27}, Answer::abort},
-    {"OffsetsStaleMemberEpoch", commit_offsets, {113}, Answer::abort},
-    {"OffsetsFencedMemberEpoch", commit_offsets, {110}, Answer::abort},
-    {"EndTransactionAbortable", end_transaction, {120}, Answer::abort},
-    {"OffsetsFencedInstance", commit_offsets, {82}, Answer::abort},
-    {"AddPartitionsNoProducerId", add_partitions, {49}, Answer::abort},
-    {"EndNoProducerId", end_transaction, {49}, Answer::abort},
-    {"AddOffsetsNoProducerId", add_offsets, {49}, Answer::abort},
-    {"AddPartitionsTimedOut", add_partitions, {7}, Answer::abort},
-    {"EndTimedOut", end_transaction, {7}, Answer::abort},
-    {"OffsetsUnknownError", commit_offsets, {-1}, Answer::abort},
-    {"ProduceOutOfOrder", produce, {45}, Answer::abort_or_ask},
-    {"ProduceUnknownProducer", produce, {59}, Answer::abort_or_ask},
-    {"EndInvalidState", end_transaction, {48}, Answer::ask},
-    {"OffsetsNoProducerId", commit_offsets, {49}, Answer::ask},
-    {"OffsetsUnsupportedFormat", commit_offsets, {43}, Answer::ask},
-    {"EndProducerFenced", end_transaction, {90}, Answer::fence},
-    {"EndInvalidProducerEpoch", end_transaction, {47}, Answer::fence},
-    {"AddOffsetsProducerFenced", add_offsets, {90}, Answer::fence},
-    {"ProduceTooLarge", produce, {10}, Answer::reject},
-    {"ProduceInvalidRecord", produce, {87}, Answer::reject},
-    {"OffsetsMetadataTooLarge", commit_offsets, {12}, Answer::end, "offset.metadata.max.bytes"},
-    {"AddPartitionsForbidden", add_partitions, {29}, Answer::end, "lacks the right"},
-    {"AddOffsetsForbiddenGroup", add_offsets, {30}, Answer::end, "lacks the right"},
-    {"EndForbiddenTransactionalId", end_transaction, {53}, Answer::end, "lacks the right"},
-    {"ProduceForbiddenCluster", produce, {31}, Answer::end, "lacks the right"},
-    {"AddPartitionsUnsupported", add_partitions, {35}, Answer::end, "too old"},
-    {"ProduceInvalidTopic", produce, {17}, Answer::end, "Invalid topic"},
-    {"OffsetsForbiddenTopic", commit_offsets, {29}, Answer::end, "lacks the right"},
+    {"EndNotCoordinator", end_transaction, {16, 16}, Reaction::inside},
+    {"EndCoordinatorLoading", end_transaction, {14, 14}, Reaction::inside},
+    {"AddPartitionsConcurrentTransactions", add_partitions, {51, 51}, Reaction::inside},
+    {"AddOffsetsCoordinatorNotAvailable", add_offsets, {15}, Reaction::inside},
+    {"OffsetsCoordinatorLoading", commit_offsets, {14, 14}, Reaction::inside},
+    {"AddPartitionsNoTopic", add_partitions, {3}, Reaction::inside},
+    {"OffsetsNoTopic", commit_offsets, {3}, Reaction::inside},
+    {"ProduceNotLeader", produce, {6}, Reaction::inside},
+    {"ProduceNotEnoughReplicas", produce, {19, 19}, Reaction::inside},
+    {"ProduceNotEnoughReplicasAfterAppend", produce, {20}, Reaction::inside},
+    {"ProduceStorageError", produce, {56}, Reaction::inside},
+    {"OffsetsTimedOut", commit_offsets, {7}, Reaction::inside},
+    {"AddOffsetsTimedOut", add_offsets, {7}, Reaction::inside},
+    {"ProduceTimedOut", produce, {7}, Reaction::inside},
+    {"OffsetsIllegalGeneration", commit_offsets, {22}, Reaction::abort},
+    {"OffsetsUnknownMember", commit_offsets, {25}, Reaction::abort},
+    {"OffsetsRebalance", commit_offsets, {27}, Reaction::abort},
+    {"OffsetsStaleMemberEpoch", commit_offsets, {113}, Reaction::abort},
+    {"OffsetsFencedMemberEpoch", commit_offsets, {110}, Reaction::abort},
+    {"EndTransactionAbortable", end_transaction, {120}, Reaction::abort},
+    {"OffsetsFencedInstance", commit_offsets, {82}, Reaction::abort},
+    {"AddPartitionsNoProducerId", add_partitions, {49}, Reaction::abort},
+    {"EndNoProducerId", end_transaction, {49}, Reaction::abort},
+    {"AddOffsetsNoProducerId", add_offsets, {49}, Reaction::abort},
+    {"AddPartitionsTimedOut", add_partitions, {7}, Reaction::abort},
+    {"EndTimedOut", end_transaction, {7}, Reaction::abort},
+    {"OffsetsUnknownError", commit_offsets, {-1}, Reaction::abort},
+    {"ProduceOutOfOrder", produce, {45}, Reaction::abort_or_ask},
+    {"ProduceUnknownProducer", produce, {59}, Reaction::abort_or_ask},
+    {"EndInvalidState", end_transaction, {48}, Reaction::ask},
+    {"OffsetsNoProducerId", commit_offsets, {49}, Reaction::ask},
+    {"OffsetsUnsupportedFormat", commit_offsets, {43}, Reaction::ask},
+    {"EndProducerFenced", end_transaction, {90}, Reaction::fence},
+    {"EndInvalidProducerEpoch", end_transaction, {47}, Reaction::fence},
+    {"AddOffsetsProducerFenced", add_offsets, {90}, Reaction::fence},
+    {"ProduceTooLarge", produce, {10}, Reaction::reject},
+    {"ProduceInvalidRecord", produce, {87}, Reaction::reject},
+    {"OffsetsMetadataTooLarge", commit_offsets, {12}, Reaction::end, "offset.metadata.max.bytes"},
+    {"AddPartitionsForbidden", add_partitions, {29}, Reaction::end, "lacks the right"},
+    {"AddOffsetsForbiddenGroup", add_offsets, {30}, Reaction::end, "lacks the right"},
+    {"EndForbiddenTransactionalId", end_transaction, {53}, Reaction::end, "lacks the right"},
+    {"ProduceForbiddenCluster", produce, {31}, Reaction::end, "lacks the right"},
+    {"AddPartitionsUnsupported", add_partitions, {35}, Reaction::end, "too old"},
+    {"ProduceInvalidTopic", produce, {17}, Reaction::end, "Invalid topic"},
+    {"OffsetsForbiddenTopic", commit_offsets, {29}, Reaction::end, "lacks the right"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Table, ExactlyOnceErrors, ::testing::ValuesIn(table), [](const auto& row) { return std::string(row.param.name); });

@@ -148,7 +148,7 @@ TEST_P(EngineTest, CopiesTheStartOfABlockThatAnotherPromptBeganInTheSameWay) {
         rig.engine->submit(request_of(1, prompt_of(40, 5), 3));
         rig.run();
         std::vector<TokenId> prompt = prompt_of(equal, 5);
-        prompt.push_back((prompt_of(equal + 1, 5).back() + 1) % tests::hash_vocabulary);
+        prompt.push_back(static_cast<TokenId>((prompt_of(equal + 1, 5).back() + 1) % tests::hash_vocabulary));
         for (std::int32_t i = 0; i < 5; ++i) prompt.push_back(i);
         rig.engine->submit(request_of(2, prompt, 3));
         const auto results = rig.run();

@@ -301,7 +301,7 @@ TEST_F(ClientTest, ABatchIsFollowedThroughTheBrokersAbsence) {
     BatchFollower batch(config, topics, {.batch_id = "mine", .since = {}});
     const auto poll_until = [&](bool away) {
         const auto deadline = std::chrono::steady_clock::now() + 15s;
-        while (batch.is_away() != away && std::chrono::steady_clock::now() < deadline) batch.poll(50ms);
+        while (batch.is_away() != away && std::chrono::steady_clock::now() < deadline) batch.poll();
         return batch.is_away() == away;
     };
     EXPECT_TRUE(poll_until(false));

@@ -102,7 +102,7 @@ TEST(Units, read_sizes_and_times_as_people_write_them) {
     for (const char* wrong : {"", "soon", "-1s", "1d"}) EXPECT_FALSE(parse_duration(wrong)) << wrong;
     EXPECT_EQ(show_bytes(1536), "1.5 KiB");
     EXPECT_EQ(show_duration(std::chrono::seconds(200)), "3 min 20 s");
-    EXPECT_EQ(show_count(-1234567), "-1,234,567");
+    EXPECT_EQ(show_count(std::int64_t{-1234567}), "-1,234,567");
     EXPECT_EQ(show_count(1, "job") + ", " + show_count(1234, "job"), "1 job, 1,234 jobs");
     EXPECT_EQ(show_table({{"name", "n"}, {"é", "1,000"}}, 0b10), "name      n\né     1,000\n");
 }

@@ -1,0 +1,69 @@
+// See shared_prefix.h.
+#include "engine/shared_prefix.h"
+
+#include <algorithm>
+
+namespace lorry::engine {
+namespace {
+
+// Fewer tokens than this part of a block are computed sooner than a block is copied.
+constexpr std::int64_t copied_share_least = 8;
+
+// Names what stands before a block of the sequence.
+const BlockHash& parent_of(Sequence& sequence, std::int64_t block, std::int64_t block_size) {
+    return block == 0 ? sequence.root() : sequence.chain(block, block_size).back();
+}
+
+SharedPrefix find_prefix(Sequence& sequence, const BlockPool& pool) {
+    SharedPrefix prefix;
+    auto left = std::span<const TokenId>(sequence.tokens).first(static_cast<std::size_t>(sequence.reusable_tokens()));
+    const auto size = static_cast<std::size_t>(pool.block_size());
+    for (const BlockHash& hash : sequence.chain(std::ssize(left) / pool.block_size(), pool.block_size())) {
+        const auto block = pool.find(hash, left.first(size));
+        if (!block) break;
+        prefix.blocks.push_back(*block);
+        left = left.subspan(size);
+    }
+    const BlockHash& parent = parent_of(sequence, std::ssize(prefix.blocks), pool.block_size());
+    prefix.start = pool.find_start(parent, left.first(std::min(left.size(), size)));
+    if (prefix.start && prefix.start->tokens * copied_share_least < pool.block_size()) prefix.start.reset();
+    return prefix;
+}
+
+}  // namespace
+
+SequenceView view_waiting(Sequence& sequence, const BlockPool& pool, bool prefix_cache, SharedPrefix& prefix) {
+    SequenceView view = sequence.view();
+    if (!sequence.blocks.empty() || !prefix_cache) return view;
+    prefix = find_prefix(sequence, pool);
+    const auto is_idle = [&](BlockId block) { return pool.references(block) == 0; };
+    view.blocks = std::ssize(prefix.blocks);
+    view.blocks_idle = std::ranges::count_if(prefix.blocks, is_idle);
+    if (prefix.start && is_idle(prefix.start->block)) {
+        // It is held while it is copied, which takes a block more than the sequence does: where a pool has no such block, it would wait
+        // for ever.
+        const std::int64_t needed = (view.known + pool.block_size() - 1) / pool.block_size() - view.blocks + view.blocks_idle;
+        if (needed < pool.available()) {
+            ++view.blocks_idle;
+        } else {
+            prefix.start.reset();
+        }
+    }
+    view.computed = prefix.tokens(pool.block_size());
+    view.blocks_ahead = sequence.blocks_between(view.computed, view.known, pool.block_size());
+    view.next_is_reusable = sequence.reusable_tokens() >= (view.blocks + 1) * pool.block_size();
+    return view;
+}
+
+void index_full_blocks(Sequence& sequence, BlockPool& pool) {
+    const std::int64_t full = sequence.computed / pool.block_size();
+    const auto size = static_cast<std::size_t>(pool.block_size());
+    const auto chain = sequence.chain(full, pool.block_size());
+    for (; sequence.indexed < full; ++sequence.indexed) {
+        const auto i = static_cast<std::size_t>(sequence.indexed);
+        pool.index(sequence.blocks[i], parent_of(sequence, sequence.indexed, pool.block_size()), chain[i],
+                   std::span(sequence.tokens).subspan(i * size, size));
+    }
+}
+
+}  // namespace lorry::engine
