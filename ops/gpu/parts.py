@@ -143,28 +143,32 @@ def racecheck(_: Work) -> dict:
     return sanitized("racecheck")
 
 
+def answers_of_example(work: Work, device: str, dtype: str) -> tuple[dict, int, float]:
+    """The texts of the jobs that succeeded, how many jobs there were, and the seconds of the run."""
+    out = PACK / f"results-{device}-{dtype}.jsonl"
+    for left in PACK.glob(f"{out.stem}.*"):
+        left.unlink()
+    began = time.monotonic()
+    output, code = run([work.lorry, "run", "ops/example/jobs/section.jsonl", "-o", out, "--model", "ops/example/model",
+                        "--adapters", "ops/example/adapters", "--device", device, "--dtype", dtype])  # fmt: skip
+    if code != 0:
+        raise Failure(f"--device {device} --dtype {dtype}: exit code {code}:\n" + output[-3000:])
+    lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    texts = {line["custom_id"]: line["response"]["body"]["choices"][0]["message"]["content"] for line in lines
+             if line["response"] and line["response"]["status_code"] == 200}  # fmt: skip
+    return texts, len(lines), time.monotonic() - began
+
+
 def example(work: Work) -> dict:
     """The example's held-out jobs on both devices: all must succeed, and nearly all greedy answers must be the same."""
-    answers = {}
-    for name in ("cpu", "cuda"):
-        out = PACK / f"results-{name}.jsonl"
-        for left in PACK.glob(f"results-{name}.*"):
-            left.unlink()
-        began = time.monotonic()
-        output, code = run([work.lorry, "run", "ops/example/jobs/section.jsonl", "-o", out, "--model", "ops/example/model",
-                            "--adapters", "ops/example/adapters", "--device", name, "--dtype", "float32"])  # fmt: skip
-        if code != 0:
-            raise Failure(f"--device {name}: exit code {code}:\n" + output[-3000:])
-        lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-        texts = {line["custom_id"]: line["response"]["body"]["choices"][0]["message"]["content"] for line in lines
-                 if line["response"] and line["response"]["status_code"] == 200}  # fmt: skip
-        answers[name] = (texts, time.monotonic() - began, len(lines))
-    same = sum(answers["cuda"][0].get(key) == text for key, text in answers["cpu"][0].items())
-    jobs = answers["cpu"][2]
-    facts = {"jobs": jobs, "same answers": same, "seconds on the GPU": round(answers["cuda"][1], 1),
-             "seconds on the CPU": round(answers["cpu"][1], 1)}  # fmt: skip
-    if len(answers["cuda"][0]) != jobs or same < 0.99 * jobs:
-        raise Failure(f"the devices do not agree: {facts}")
+    facts = {}
+    for dtype in ("float32", "bfloat16"):
+        on_cpu, jobs, cpu_seconds = answers_of_example(work, "cpu", dtype)
+        on_gpu, _, gpu_seconds = answers_of_example(work, "cuda", dtype)
+        same = sum(on_gpu.get(key) == text for key, text in on_cpu.items())
+        facts[dtype] = f"{same} of {jobs} answers the same; {gpu_seconds:.1f} s on the GPU, {cpu_seconds:.1f} s on the CPU"
+        if len(on_gpu) != jobs or same < 0.99 * jobs:
+            raise Failure(f"the devices do not agree in {dtype}: {facts[dtype]}; on the GPU {len(on_gpu)} succeeded")
     return facts
 
 
