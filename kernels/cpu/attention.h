@@ -8,9 +8,9 @@
 //
 // A `Way` says how a cache's layout is multiplied (plain_attention.h, paired_attention.h, int8_attention.h). It has rows_max and
 //   two_blocks_rows                                           up to so many rows meet the keys of two blocks at a time
-//   narrow_queries(task, row)                                 makes a row's queries, where they are not read as they are
+//   narrow_queries(task, row, from)                           makes a row's queries, where they are not read as they are
 //   block_scores<rows, blocks>(task, span, block, row)        makes the scores of `rows` rows and `blocks` blocks
-//   weigh(task, span, row)                                    turns a row's scores into weights, in their place
+//   weigh_rows, weigh<rows>(task, span, row)                  turns the scores of so many rows into weights, in their place
 //   weighted_values<rows, vectors>(task, span, row, d)        makes the outputs from dimension `d` on
 #pragma once
 
@@ -41,9 +41,23 @@ struct AttentionPlan {
         return {first / kv_block_size, (end + kv_block_size - 1) / kv_block_size, first, end};
     }
 
-    static const float* query(const AttentionTask& task, std::int64_t row) {
-        return task.q + row / task.group * task.q_stride + row % task.group * task.head_dim;
-    }
+    // A row of the task, and how to the next one: dividing for each would take longer than most of what is done with it.
+    class RowWalk {
+    public:
+        RowWalk(const AttentionTask& task, std::int64_t row) : task_(task), position_(row / task.group), head_(row % task.group) {}
+        void advance() {
+            if (++head_ < task_.group) return;
+            head_ = 0;
+            ++position_;
+        }
+        const float* query() const { return task_.q + position_ * task_.q_stride + head_ * task_.head_dim; }
+        float* out() const { return task_.out + position_ * task_.out_stride + head_ * task_.head_dim; }
+
+    private:
+        const AttentionTask& task_;
+        std::int64_t position_;
+        std::int64_t head_;
+    };
     static const std::byte* keys_of(const AttentionTask& task, std::int64_t block) {
         return task.keys + task.blocks[block] * task.block_bytes;
     }
@@ -94,8 +108,7 @@ struct AttentionPlan {
 
     // Stores the dimensions from `d` on that a row has.
     template <int vectors>
-    [[gnu::always_inline]] static inline void store_row(const AttentionTask& task, std::int64_t row, std::int64_t d, const Floats* sums) {
-        float* const out = task.out + row / task.group * task.out_stride + row % task.group * task.head_dim;
+    [[gnu::always_inline]] static inline void store_row(const AttentionTask& task, float* out, std::int64_t d, const Floats* sums) {
 #pragma GCC unroll 32
         for (int i = 0; i < vectors; ++i) {
             const std::int64_t dims = task.head_dim - d - i * lanes;
@@ -160,13 +173,16 @@ struct TiledAttention {
     static void run(const AttentionTask& task) {
         const Span span = Plan::span_of(task);
         const std::int64_t rows = task.positions * task.group;
-        for (std::int64_t row = 0; row < rows; ++row) Way::narrow_queries(task, row);
+        typename Plan::RowWalk walk(task, 0);
+        for (std::int64_t row = 0; row < rows; ++row, walk.advance()) Way::narrow_queries(task, row, walk.query());
         std::int64_t block = span.block_first;
         if (rows <= Way::two_blocks_rows) {
             for (; block + 2 <= span.block_end; block += 2) all_scores<2>(task, span, block, rows);
         }
         for (; block < span.block_end; ++block) all_scores<1>(task, span, block, rows);
-        for (std::int64_t row = 0; row < rows; ++row) Way::weigh(task, span, row);
+        std::int64_t weighed = 0;
+        for (; weighed + Way::weigh_rows <= rows; weighed += Way::weigh_rows) Way::template weigh<Way::weigh_rows>(task, span, weighed);
+        for (; weighed < rows; ++weighed) Way::template weigh<1>(task, span, weighed);
         each_tile(rows, [&](std::int64_t row, std::int64_t count) { weighted_values_of<Way::rows_max>(count, task, span, row); });
     }
 };

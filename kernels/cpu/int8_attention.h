@@ -20,6 +20,8 @@ struct Int8Attention {
     static constexpr int lanes = Isa::lanes;
     static constexpr int block_vectors = Plan::block_vectors;
     static constexpr int rows_max = Isa::registers == 32 ? 12 : 2;
+    // One row waits for its maxima and sums as long as several do.
+    static constexpr int weigh_rows = Isa::registers == 32 ? 4 : 1;
     static constexpr std::int64_t two_blocks_rows = INT64_MAX;
     static constexpr std::int64_t group_bytes = kv_block_size * 4;  // four dimensions of a block's keys
     static constexpr std::int64_t pair_bytes = 2;
@@ -35,10 +37,10 @@ struct Int8Attention {
     }
 
     // A row's queries. Behind the last of them stand zeros, which whatever keys are there are multiplied with.
-    static void narrow_queries(const AttentionTask& task, std::int64_t row) {
+    static void narrow_queries(const AttentionTask& task, std::int64_t row, const float* from) {
         std::byte* const to = task.queries + row * int8_query_bytes(task.head_dim);
         __builtin_memset(to + int8_scale_offset(task.head_dim) - 4, 0, 4);
-        Narrow<Isa>::to_int8(Plan::query(task, row), to, task.head_dim);
+        Narrow<Isa>::to_int8(from, to, task.head_dim);
     }
 
     // scores[row, 16 tokens of each of `blocks` blocks] = q . k for `rows` rows from `row` on; asks for the values of these blocks and the
@@ -95,33 +97,49 @@ struct Int8Attention {
         }
     }
 
-    // Turns one row's scores into integer weights of the values; behind them, what their sums are multiplied with.
-    static void weigh(const AttentionTask& task, const Span& span, std::int64_t row) {
-        float* const scores = task.scores + row * task.score_stride;
+    // Turns scores into integer weights of the values; behind them, what a row's sums are multiplied with.
+    template <int rows>
+    [[gnu::noinline]] static void weigh(const AttentionTask& task, const Span& span, std::int64_t row) {
         const std::int64_t size = span.scores();
-        const Floats most = V::all(Plan::hide_unseen(task, span, row));
-        Floats sum{};
-        Floats heaviest{};
-        Floats defect{};  // what is no number shall show
-        for (std::int64_t i = 0; i < size; i += lanes) {
-            const std::byte* const block = Plan::keys_of(task, span.block_first + i / kv_block_size);
-            const std::byte* const scales = block + task.value_offset + kv_block_size * task.value_stride + i % kv_block_size * 4;
-            const Floats share = VectorMath<Isa>::exp(V::load(scores + i) - most);
-            // A token that is not seen may have any scale.
-            const Floats weight = share > 0.0F ? share * load<Floats>(scales) : Floats{};
-            sum += share;
-            defect += weight - weight;
-            heaviest = V::larger(weight, heaviest);
-            V::store(scores + i, weight);
+        float* scores[extent(rows)];
+        Floats most[extent(rows)];
+        Floats sums[extent(rows)] = {};
+        Floats heaviest[extent(rows)] = {};
+        Floats defects[extent(rows)] = {};  // what is no number shall show
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; ++r) {
+            scores[r] = task.scores + (row + r) * task.score_stride;
+            most[r] = V::all(Plan::hide_unseen(task, span, row + r));
         }
-        const float heavy = V::largest(heaviest);
-        const Floats inverse = V::all(heavy > 0.0F ? weight_most / heavy : 0.0F);
-        // Each vector is read before it is overwritten, half as far on.
-        for (std::int64_t i = 0; i < size; i += lanes) {
-            const auto halves = __builtin_convertvector(Narrow<Isa>::rounded(V::load(scores + i) * inverse), typename V::Halves);
-            __builtin_memcpy(reinterpret_cast<std::byte*>(scores) + i * 2, &halves, sizeof halves);
+        std::int64_t i = 0;
+        for (std::int64_t block = span.block_first; block < span.block_end; ++block) {
+            const std::byte* const scales = Plan::keys_of(task, block) + task.value_offset + kv_block_size * task.value_stride;
+#pragma GCC unroll 4
+            for (int vector = 0; vector < block_vectors; ++vector, i += lanes) {
+                const auto scale = load<Floats>(scales + vector * lanes * 4);
+#pragma GCC unroll 4
+                for (int r = 0; r < rows; ++r) {
+                    const Floats share = VectorMath<Isa>::exp(V::load(scores[r] + i) - most[r]);
+                    // A token that is not seen may have any scale.
+                    const Floats weight = share > 0.0F ? share * scale : Floats{};
+                    sums[r] += share;
+                    defects[r] = V::fma(weight, Floats{}, defects[r]);
+                    heaviest[r] = V::larger(weight, heaviest[r]);
+                    V::store(scores[r] + i, weight);
+                }
+            }
         }
-        scores[size / 2] = heavy / weight_most / V::sum(sum) + V::sum(defect);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; ++r) {
+            const float heavy = V::largest(heaviest[r]);
+            const Floats inverse = V::all(heavy > 0.0F ? weight_most / heavy : 0.0F);
+            // Each vector is read before it is overwritten, half as far on.
+            for (i = 0; i < size; i += lanes) {
+                const auto halves = __builtin_convertvector(Narrow<Isa>::rounded(V::load(scores[r] + i) * inverse), typename V::Halves);
+                __builtin_memcpy(reinterpret_cast<std::byte*>(scores[r]) + i * 2, &halves, sizeof halves);
+            }
+            scores[r][size / 2] = heavy / weight_most / V::sum(sums[r]) + V::sum(defects[r]);
+        }
     }
 
     // out[row, dims d … d + vectors * lanes) = sum over tokens of weight * value, for `rows` rows from `row` on.
@@ -159,12 +177,13 @@ struct Int8Attention {
                 for (int i = 0; i < vectors; ++i) totals[r][i] += __builtin_convertvector(sums[r][i], Floats);
             }
         }
+        typename Plan::RowWalk walk(task, row);
 #pragma GCC unroll 32
-        for (int r = 0; r < rows; ++r) {
+        for (int r = 0; r < rows; ++r, walk.advance()) {
             const float scale = task.scores[(row + r) * task.score_stride + span.scores() / 2];
 #pragma GCC unroll 4
             for (int i = 0; i < vectors; ++i) totals[r][i] *= scale;
-            Plan::template store_row<vectors>(task, row + r, d, totals[r]);
+            Plan::template store_row<vectors>(task, walk.out(), d, totals[r]);
         }
     }
 

@@ -38,17 +38,15 @@ struct Narrow {
         Floats inverse;
     };
     [[gnu::always_inline]] static inline Int8Scale int8_scale(const float* from, std::int64_t size) {
-        Floats most{};
-        Floats defect{};
-        const auto look = [&](Floats x) __attribute__((always_inline)) {
-            most = V::larger(V::magnitude(x), most);
-            defect += x - x;
-        };
+        // As integers magnitudes have the same order, and those that are not finite are larger than all others.
+        typename V::Ints most{};
         std::int64_t i = 0;
-        for (; i + lanes <= size; i += lanes) look(V::load(from + i));
-        if (i < size) look(V::load_part(from + i, size - i));
-        const float largest = V::largest(most);
-        return {largest / 127.0F + V::sum(defect), V::all(largest > 0.0F ? 127.0F / largest : 0.0F)};
+        for (; i + lanes <= size; i += lanes) most = V::larger(V::magnitude_bits(V::load(from + i)), most);
+        if (i < size) most = V::larger(V::magnitude_bits(V::load_part(from + i, size - i)), most);
+        const std::int32_t bits = V::largest(most);
+        float largest;
+        __builtin_memcpy(&largest, &bits, sizeof bits);
+        return {largest / 127.0F, V::all(largest > 0.0F ? 127.0F / largest : 0.0F)};
     }
 
     // round(x * 127 / largest) + 128

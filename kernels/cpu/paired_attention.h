@@ -16,6 +16,8 @@ struct PairedAttention {
     static constexpr int lanes = Isa::lanes;
     static_assert(lanes == kv_block_size, "a vector holds a pair of each token of a block");
     static constexpr int rows_max = 12;
+    // One row waits for its maximum and its sum as long as several do.
+    static constexpr int weigh_rows = 4;
     static constexpr std::int64_t two_blocks_rows = INT64_MAX;
     static constexpr std::int64_t pair_bytes = 4;
     static constexpr std::int64_t line_bytes = lanes * pair_bytes;
@@ -44,8 +46,7 @@ struct PairedAttention {
     }
 
     // A row's queries, scaled as its scores are to be.
-    static void narrow_queries(const AttentionTask& task, std::int64_t row) {
-        const float* const from = Plan::query(task, row);
+    static void narrow_queries(const AttentionTask& task, std::int64_t row, const float* from) {
         auto* const to = reinterpret_cast<Bf16*>(task.queries) + row * task.head_dim;
         std::int64_t d = 0;
         for (; d + lanes <= task.head_dim; d += lanes) V::store(to + d, V::load(from + d) * task.scale);
@@ -95,20 +96,29 @@ struct PairedAttention {
         }
     }
 
-    // Turns one row's scores into bfloat16 weights, the largest of which is 1; behind them, what makes them add up to 1.
-    static void weigh(const AttentionTask& task, const Span& span, std::int64_t row) {
-        float* const scores = task.scores + row * task.score_stride;
+    // Turns scores into bfloat16 weights, the largest of which is 1; behind them, what makes a row's add up to 1.
+    template <int rows>
+    [[gnu::noinline]] static void weigh(const AttentionTask& task, const Span& span, std::int64_t row) {
         const std::int64_t size = span.scores();
-        const Floats most = V::all(Plan::hide_unseen(task, span, row));
-        // Each vector is read before it is overwritten, half as far on.
-        auto* const weights = reinterpret_cast<Bf16*>(scores);
-        Floats sum{};
-        for (std::int64_t i = 0; i < size; i += lanes) {
-            const Floats weight = VectorMath<Isa>::exp(V::load(scores + i) - most);
-            sum += weight;
-            V::store(weights + i, weight);
+        float* scores[extent(rows)];
+        Floats most[extent(rows)];
+        Floats sums[extent(rows)] = {};
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; ++r) {
+            scores[r] = task.scores + (row + r) * task.score_stride;
+            most[r] = V::all(Plan::hide_unseen(task, span, row + r));
         }
-        scores[size / 2] = 1.0F / V::sum(sum);
+        // Each vector is read before it is overwritten, half as far on.
+        for (std::int64_t i = 0; i < size; i += lanes) {
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; ++r) {
+                const Floats weight = VectorMath<Isa>::exp(V::load(scores[r] + i) - most[r]);
+                sums[r] += weight;
+                V::store(reinterpret_cast<Bf16*>(scores[r]) + i, weight);
+            }
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; ++r) scores[r][size / 2] = 1.0F / V::sum(sums[r]);
     }
 
     // out[row, dims d … d + vectors * lanes) = sum over tokens of weight * value, for `rows` rows from `row` on.
@@ -150,12 +160,13 @@ struct PairedAttention {
                 add(
                     token, [](const std::byte* from) __attribute__((always_inline)) { return masked(from, 0xFFFFU); });
         }
+        typename Plan::RowWalk walk(task, row);
 #pragma GCC unroll 32
-        for (int r = 0; r < rows; ++r) {
+        for (int r = 0; r < rows; ++r, walk.advance()) {
             const float inverse = task.scores[(row + r) * task.score_stride + span.scores() / 2];
 #pragma GCC unroll 4
             for (int i = 0; i < vectors; ++i) sums[r][i] *= inverse;
-            Plan::template store_row<vectors>(task, row + r, d, sums[r]);
+            Plan::template store_row<vectors>(task, walk.out(), d, sums[r]);
         }
     }
 

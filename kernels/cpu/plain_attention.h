@@ -17,7 +17,7 @@ struct PlainAttention {
     static constexpr int rows_max = Isa::registers == 32 ? 12 : lanes == 8 ? 6 : 3;
     static constexpr std::int64_t two_blocks_rows = rows_max / 2;
 
-    static void narrow_queries(const AttentionTask&, std::int64_t) {}
+    static void narrow_queries(const AttentionTask&, std::int64_t, const float*) {}
 
     // scores[row, 16 tokens of each of `blocks` blocks] = q . k for `rows` rows from `row` on; asks for the values of these blocks and the
     // keys of the next ones meanwhile.
@@ -33,8 +33,9 @@ struct PlainAttention {
             ahead[blocks + i] = reinterpret_cast<const Storage*>(Plan::next_keys_of(task, span, block + i, blocks));
         }
         const float* q[extent(rows)];
+        typename Plan::RowWalk walk(task, row);
 #pragma GCC unroll 32
-        for (int r = 0; r < rows; ++r) q[r] = Plan::query(task, row + r);
+        for (int r = 0; r < rows; ++r, walk.advance()) q[r] = walk.query();
         Floats sums[extent(rows)][extent(vectors)];
 #pragma GCC unroll 32
         for (int r = 0; r < rows; ++r) {
@@ -63,7 +64,9 @@ struct PlainAttention {
         }
     }
 
-    // Turns one row's scores into weights that add up to 1.
+    // Turns a row's scores into weights that add up to 1.
+    static constexpr int weigh_rows = 1;
+    template <int>
     static void weigh(const AttentionTask& task, const Span& span, std::int64_t row) {
         float* const scores = task.scores + row * task.score_stride;
         const Floats most = V::all(Plan::hide_unseen(task, span, row));
@@ -104,8 +107,9 @@ struct PlainAttention {
                 }
             }
         }
+        typename Plan::RowWalk walk(task, row);
 #pragma GCC unroll 32
-        for (int r = 0; r < rows; ++r) Plan::template store_row<vectors>(task, row + r, d, sums[r]);
+        for (int r = 0; r < rows; ++r, walk.advance()) Plan::template store_row<vectors>(task, walk.out(), d, sums[r]);
     }
 };
 

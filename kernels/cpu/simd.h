@@ -80,10 +80,14 @@ struct Simd {
             return a < b ? a : b;
         }
     }
-    [[gnu::always_inline]] static inline Floats magnitude(Floats x) {
-        Bits bits;
+    [[gnu::always_inline]] static inline Ints larger(Ints a, Ints b) { return a > b ? a : b; }
+    [[gnu::always_inline]] static inline Ints magnitude_bits(Floats x) {
+        Ints bits;
         __builtin_memcpy(&bits, &x, sizeof x);
-        bits &= 0x7FFF'FFFFU;
+        return bits & 0x7FFF'FFFF;
+    }
+    [[gnu::always_inline]] static inline Floats magnitude(Floats x) {
+        const Ints bits = magnitude_bits(x);
         __builtin_memcpy(&x, &bits, sizeof x);
         return x;
     }
@@ -97,7 +101,14 @@ struct Simd {
             x, [](Floats a, Floats b) __attribute__((always_inline)) { return a + b; });
     }
     // Of lanes that are numbers.
-    [[gnu::always_inline]] static inline float largest(Floats x) { return fold<lanes / 2>(x, larger); }
+    [[gnu::always_inline]] static inline float largest(Floats x) {
+        return fold<lanes / 2>(
+            x, [](Floats a, Floats b) __attribute__((always_inline)) { return larger(a, b); });
+    }
+    [[gnu::always_inline]] static inline std::int32_t largest(Ints x) {
+        return fold<lanes / 2>(
+            x, [](Ints a, Ints b) __attribute__((always_inline)) { return larger(a, b); });
+    }
     // 0, 1, 2, … in the lanes.
     [[gnu::always_inline]] static inline Ints ramp() {
         std::int32_t part[width];
@@ -120,9 +131,9 @@ private:
         }
     }
     // Lanes [0, half) combined with lanes [half, 2 * half), and so on. The shuffle leaves the lanes in their registers.
-    template <int half, class Combine>
-    [[gnu::always_inline]] static inline float fold(Floats x, const Combine& combine) {
-        const Floats combined = combine(x, __builtin_shuffle(x, (ramp() + half) & (lanes - 1)));
+    template <int half, class Vector, class Combine>
+    [[gnu::always_inline]] static inline auto fold(Vector x, const Combine& combine) {
+        const Vector combined = combine(x, __builtin_shuffle(x, (ramp() + half) & (lanes - 1)));
         if constexpr (half == 1) {
             return combined[0];
         } else {

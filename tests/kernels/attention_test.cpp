@@ -252,6 +252,27 @@ TEST_P(AttentionTest, ARowIsTheSameBitForBitAloneBatchedChunkedAndDecoded) {
     }
 }
 
+// Pins: many weights that each round to nothing beside the heaviest, and are as much as it together.
+TEST_P(AttentionTest, ManyLightTokensCountBesideAHeavyOne) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    constexpr std::int64_t tokens = 600;
+    constexpr std::int64_t heavy = 301;
+    make({.heads = {.heads = 1, .kv_heads = 1, .head_dim = 32, .scale = 1.0, .window = {}}, .rotates = false}, {tokens});
+    Table& qkv = sequences_.front().qkv;
+    for (std::int64_t token = 0; token < tokens; ++token) {
+        for (std::int64_t i = 0; i < 32; ++i) {
+            qkv.at(token, i) = 1.0;
+            qkv.at(token, 32 + i) = token == heavy ? std::log(static_cast<double>(tokens)) / 32 : 0.0;
+            qkv.at(token, 64 + i) = token == heavy ? -1.0 : 1.0;
+        }
+    }
+    for (double& value : qkv.data) value = reference::rounded(value, weights());
+    const auto cache = poisoned_cache(*backend_);
+    std::vector<std::vector<std::vector<float>>> outputs;
+    step(*backend_, *cache, {{0, 0, tokens}}, outputs);
+    expect_close(table_of(outputs.front()), expected(sequences_.front()), tolerance(kind_of(*cache), weights()));
+}
+
 // Pins: a context of several of the GPU's spans, walked by one block of threads in the prefill and by one each when decoding; of each way
 // in which warps share heads. Rows of the prefill's last block see pages whole, in part and not at all.
 TEST_P(AttentionTest, LongContextsAgreeAndAreTheSameBitForBitAtOnceAndDecoded) {
