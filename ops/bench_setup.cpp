@@ -8,7 +8,6 @@
 
 #include "ops/adapter_folders.h"
 #include "ops/command.h"
-#include "ops/machine.h"
 #include "ops/random_model.h"
 #include "ops/units.h"
 
@@ -59,8 +58,7 @@ std::vector<engine::AdapterSource> all_adapters(const Settings& settings, const 
 }
 
 schema::Json circumstances_json(const Circumstances& circumstances) {
-    return schema::Json::object(
-        {{"cpu", cpu_model()}, {"device", circumstances.device}, {"model", circumstances.model}, {"weights", circumstances.weights}});
+    return schema::Json::object({{"device", circumstances.device}, {"model", circumstances.model}, {"weights", circumstances.weights}});
 }
 
 schema::Json circumstances_json(const EngineSetup& setup) {

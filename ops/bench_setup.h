@@ -33,7 +33,7 @@ void check_context(EngineSetup& setup, std::int64_t tokens);
 // All in the folder that the settings name. Throws UsageError for one that cannot be used, and where there are none.
 std::vector<engine::AdapterSource> all_adapters(const Settings& settings, const engine::ModelConfig& config);
 
-// What a benchmark's figures were measured on and with, for scripts: the first members of its JSON.
+// What a benchmark's figures were measured with, for scripts: the first members of its JSON behind its provenance.
 struct Circumstances {
     std::string device;
     std::string model;

@@ -38,8 +38,12 @@ struct CommandRow {
 // All subcommands, in the order in which help shows them.
 std::span<const CommandRow> command_table();
 
-// Of the program, such as "0.1.0".
+// Of the program, such as "0.1.0"; and the commit it was built from, "b8114b8" or, where files had been changed, "b8114b8-dirty"; "" where
+// the build knew none. ops/build_source.cmake writes both.
 const char* program_version();
+const char* program_commit();
+// Both: "lorry 0.1.0, commit b8114b8".
+std::string program_name();
 
 // What runs a whole call: parses the arguments, runs the command, prints errors. The return value is the exit code.
 int run_program(int argc, const char* const* argv);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "ops/adapter_bench.h"
+#include "ops/bench_output.h"
 #include "ops/bench_requests.h"
 #include "ops/bench_setup.h"
 #include "ops/command.h"
@@ -30,7 +31,7 @@ private:
     AdapterShape shape_;
     std::int64_t cached_ = 100;
     std::int64_t repeat_ = 3;
-    bool json_ = false;
+    BenchOutput output_;
 };
 
 void BenchAdaptersCommand::declare(CLI::App& app) {
@@ -42,7 +43,7 @@ void BenchAdaptersCommand::declare(CLI::App& app) {
         ->check(CLI::Range(0.0, 4.0))
         ->capture_default_str();
     add_count(app, "--repeat", repeat_, "the best of so many runs counts");
-    app.add_flag("--json", json_, "print JSON");
+    output_.declare(app);
     configuration_.declare(app, {SettingScope::model});
 }
 
@@ -109,7 +110,7 @@ ExitCode BenchAdaptersCommand::run() {
                                 {"wait_longest_by_p50", longest / middle}}));
     }
     results.set("ways", std::move(ways));
-    std::cout << (json_ ? results.dump() + "\n" : show_table(rows, 0b1111111110));
+    output_.print(show_table(rows, 0b1111111110), results, cpu_options(settings).isa);
     return ExitCode::done;
 }
 

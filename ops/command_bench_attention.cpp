@@ -1,11 +1,11 @@
 // `lorry bench attention`: its flags, and its table.
 #include <CLI/CLI.hpp>
 #include <chrono>
-#include <iostream>
 
 #include <fmt/format.h>
 
 #include "ops/attention_bench.h"
+#include "ops/bench_output.h"
 #include "ops/bench_requests.h"
 #include "ops/bench_setup.h"
 #include "ops/command.h"
@@ -69,7 +69,7 @@ private:
     std::vector<std::int64_t> batches_ = {64, 256};
     std::vector<std::int64_t> prompts_ = {1024};
     std::int64_t context_ = 1024;
-    bool json_ = false;
+    BenchOutput output_;
 };
 
 void BenchAttentionCommand::declare(CLI::App& app) {
@@ -81,7 +81,7 @@ void BenchAttentionCommand::declare(CLI::App& app) {
     numbers("--batch", batches_, "sequences that each draw a token");
     app.add_option("--context", context_, "tokens of each of them")->check(CLI::PositiveNumber)->capture_default_str();
     numbers("--prompt", prompts_, "tokens of prompts, as many of them as --step-tokens holds");
-    app.add_flag("--json", json_, "print JSON");
+    output_.declare(app);
     configuration_.declare(app, {SettingScope::model});
 }
 
@@ -107,16 +107,12 @@ ExitCode BenchAttentionCommand::run() {
     const std::optional<MachineLimits> limits = device.has_own_memory
                                                     ? gpu_limits(kernels::Quantization::none)
                                                     : limits_of(kernels::cpu::measure_rates(options.threads, options.isa), options);
-    if (!json_) {
-        std::cout << text_of(all, limits);
-        return ExitCode::done;
-    }
     Json json = circumstances_json({.device = device.name,
                                     .model = random_weights_.empty() ? base_name_of(settings) : random_weights_,
                                     .weights = storage_name(options)});
     json.set("machine", limits ? limits->machine : Json());
     json.set("shapes", shapes_json(all));
-    std::cout << json.dump() << '\n';
+    output_.print(text_of(all, limits), json, options.isa);
     return ExitCode::done;
 }
 

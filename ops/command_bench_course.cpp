@@ -5,12 +5,12 @@
 
 #include <fmt/format.h>
 
+#include "ops/bench_output.h"
 #include "ops/bench_requests.h"
 #include "ops/bench_setup.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/course_bench.h"
-#include "ops/machine.h"
 #include "ops/random_model.h"
 
 namespace lorry::ops {
@@ -57,7 +57,7 @@ ExitCode BenchCourseCommand::run() {
     EngineSetup setup(settings);
     check_context(setup, course_context);
     const std::string machine =
-        fmt::format("{}, {}; {}, weights in {}", cpu_model(), setup.device().name, setup.reply().base_name, setup.storage());
+        fmt::format("{}, weights in {}, {}", setup.reply().base_name, setup.storage(), show_provenance(cpu_options(settings).isa));
     std::cerr << machine << '\n';
 
     Course course{.settings = settings, .setup = setup, .scratch = scratch.path(), .quick = quick_};
@@ -75,7 +75,7 @@ ExitCode BenchCourseCommand::run() {
     Json all = circumstances_json(setup);
     all.set("quick", quick_);
     all.set("experiments", std::move(results));
-    write_text(out / "course.json", all.dump() + "\n");
+    write_text(out / "course.json", with_provenance(all, cpu_options(settings).isa).dump() + "\n");
     std::cerr << "charts: " << (out / "course.html").string() << '\n';
     return ExitCode::done;
 }

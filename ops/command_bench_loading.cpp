@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/bench_output.h"
 #include "ops/bench_setup.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
@@ -25,7 +26,7 @@ private:
     Configuration configuration_;
     MadeUp made_up_;
     LoadingShape shape_;
-    bool json_ = false;
+    BenchOutput output_;
 };
 
 void BenchLoadingCommand::declare(CLI::App& app) {
@@ -33,7 +34,7 @@ void BenchLoadingCommand::declare(CLI::App& app) {
     add_count(app, "--input-tokens", shape_.input_tokens, "of each prompt");
     add_count(app, "--quiet-steps", shape_.quiet_steps, "before each adapter, to compare with");
     made_up_.declare_weights(app);
-    app.add_flag("--json", json_, "print JSON");
+    output_.declare(app);
     configuration_.declare(app, {SettingScope::model});
 }
 
@@ -50,15 +51,13 @@ ExitCode BenchLoadingCommand::run() {
     std::cerr << setup.describe();
     check_context(setup, shape.input_tokens);
     const LoadingResult result = run_loading(setup, shape);
-    if (!json_) {
-        const auto milliseconds = [](double seconds) { return fmt::format("{:.2f} ms", seconds * 1e3); };
-        const std::string steps = show_count(result.loading_steps);
-        std::cout << show_table({{"a step", milliseconds(result.step_seconds)},
-                                 {"longest delay", milliseconds(result.quiet_delay) + " without loading"},
-                                 {"", milliseconds(result.loading_delay) + " in the " + steps + " steps while an adapter was loaded"},
-                                 {"an adapter", milliseconds(result.load_seconds) + " until it is there"}});
-        return ExitCode::done;
-    }
+    const auto milliseconds = [](double seconds) { return fmt::format("{:.2f} ms", seconds * 1e3); };
+    const std::string steps = show_count(result.loading_steps);
+    const std::string text =
+        show_table({{"a step", milliseconds(result.step_seconds)},
+                    {"longest delay", milliseconds(result.quiet_delay) + " without loading"},
+                    {"", milliseconds(result.loading_delay) + " in the " + steps + " steps while an adapter was loaded"},
+                    {"an adapter", milliseconds(result.load_seconds) + " until it is there"}});
     Json json = circumstances_json(setup);
     json.set("adapter_count", std::ssize(shape.adapters));
     made_up_.describe_weights(json);
@@ -70,7 +69,7 @@ ExitCode BenchLoadingCommand::run() {
     json.set("loading_delay_seconds", result.loading_delay);
     json.set("loading_steps", result.loading_steps);
     json.set("load_seconds", result.load_seconds);
-    std::cout << json.dump() << '\n';
+    output_.print(text, json, cpu_options(settings).isa);
     return ExitCode::done;
 }
 

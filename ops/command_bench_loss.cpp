@@ -1,9 +1,9 @@
 // `lorry bench loss`: its flags, and its table.
 #include <CLI/CLI.hpp>
-#include <iostream>
 
 #include <fmt/format.h>
 
+#include "ops/bench_output.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/loss_bench.h"
@@ -20,14 +20,15 @@ public:
     void declare(CLI::App& app) override {
         app.add_option("--jobs", jobs_, "FILE of jobs, as for `lorry run`")->required();
         app.add_option("--jobs-max", jobs_max_, "take the first so many")->check(CLI::PositiveNumber)->capture_default_str();
-        app.add_flag("--json", json_, "print JSON");
+        output_.declare(app);
         configuration_.declare(app, {SettingScope::model});
     }
 
     ExitCode run() override {
+        const Settings settings = configuration_.load();
         std::vector<std::vector<std::string>> table = {{"weights", "perplexity", "of tokens", "answers as float32"}};
-        Json results = Json::Array();
-        for (const LossRow& row : measure_loss(configuration_.load(), jobs_, jobs_max_)) {
+        Json rows = Json::Array();
+        for (const LossRow& row : measure_loss(settings, jobs_, jobs_max_)) {
             table.push_back({row.weights, fmt::format("{:.4f}", row.perplexity), show_count(row.tokens),
                              fmt::format("{} of {}", row.answers_same, row.answers)});
             Json json = row.circumstances;
@@ -35,9 +36,9 @@ public:
             json.set("tokens", row.tokens);
             json.set("answers", row.answers);
             json.set("answers_same", row.answers_same);
-            results.push(std::move(json));
+            rows.push(std::move(json));
         }
-        std::cout << (json_ ? results.dump() + "\n" : show_table(table, 0b1110));
+        output_.print(show_table(table, 0b1110), Json::object({{"rows", std::move(rows)}}), cpu_options(settings).isa);
         return ExitCode::done;
     }
 
@@ -45,7 +46,7 @@ private:
     Configuration configuration_;
     std::string jobs_;
     std::int64_t jobs_max_ = 500;
-    bool json_ = false;
+    BenchOutput output_;
 };
 
 }  // namespace

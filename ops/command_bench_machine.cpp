@@ -1,16 +1,14 @@
 // `lorry bench machine`: what benchmarks measure the kernels against.
 #include <CLI/CLI.hpp>
-#include <iostream>
 
 #include <fmt/format.h>
 
-#include "kernels/cpu/isa.h"
 #include "kernels/cpu/rates.h"
+#include "ops/bench_output.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/engine_setup.h"
 #include "ops/limits.h"
-#include "ops/machine.h"
 #include "ops/units.h"
 
 namespace lorry::ops {
@@ -28,61 +26,51 @@ std::vector<std::string> rate_row(const char* what, const char* unit, const std:
 class BenchMachineCommand final : public Command {
 public:
     void declare(CLI::App& app) override {
-        app.add_flag("--json", json_, "print JSON");
+        output_.declare(app);
         configuration_.declare(app, {SettingScope::model});
     }
 
     ExitCode run() override {
         const Settings settings = configuration_.load();
-        uses_gpu(settings) ? show_gpu() : show_cpu(cpu_options(settings));
+        uses_gpu(settings) ? show_gpu(cpu_options(settings)) : show_cpu(cpu_options(settings));
         return ExitCode::done;
     }
 
 private:
     // Throws UsageError saying what stands in the way of using a GPU.
-    void show_gpu() const {
+    void show_gpu(const kernels::CpuOptions& options) const {
         if (const auto obstacle = kernels::cuda_obstacle()) throw UsageError("--device cuda: " + *obstacle);
         const kernels::cuda::ChipDescription chip = kernels::cuda::describe_chip();
         const auto rates = kernels::cuda::measure_chip();
-        if (json_) {
-            std::cout << Json::object({{"gpu", chip.device},
-                                       {"capability", chip.chip.capability},
-                                       {"processors", chip.chip.processors},
-                                       {"driver", chip.driver},
-                                       {"cudart", chip.cudart},
-                                       {"cublaslt", chip.cublaslt},
-                                       {"rates", rates ? rates_json(*rates) : Json()}})
-                             .dump()
-                      << '\n';
-            return;
-        }
-        std::cout << fmt::format("{} (compute capability {}.{}, {} processors), driver for CUDA {}, cudart {}, cuBLASLt {}\n{}\n",
-                                 chip.device, chip.chip.capability / 10, chip.chip.capability % 10, chip.chip.processors, chip.driver,
-                                 chip.cudart, chip.cublaslt.value_or("none"),
-                                 rates ? limits_of(*rates, kernels::Quantization::none).seen : "no rates: " + rates.error());
+        output_.print(fmt::format("{} (compute capability {}.{}, {} processors), driver for CUDA {}, cudart {}, cuBLASLt {}\n{}\n",
+                                  chip.device, chip.chip.capability / 10, chip.chip.capability % 10, chip.chip.processors, chip.driver,
+                                  chip.cudart, chip.cublaslt.value_or("none"),
+                                  rates ? limits_of(*rates, kernels::Quantization::none).seen : "no rates: " + rates.error()),
+                      Json::object({{"gpu", chip.device},
+                                    {"capability", chip.chip.capability},
+                                    {"processors", chip.chip.processors},
+                                    {"driver", chip.driver},
+                                    {"cudart", chip.cudart},
+                                    {"cublaslt", chip.cublaslt},
+                                    {"rates", rates ? rates_json(*rates) : Json()}}),
+                      options.isa);
     }
 
     void show_cpu(const kernels::CpuOptions& options) const {
         const Rates one = kernels::cpu::measure_rates(1, options.isa);
         const Rates all = kernels::cpu::measure_rates(options.threads, options.isa);
-        const std::string isa = kernels::cpu::name_of(kernels::cpu::usable_isa(options.isa));
-        if (json_) {
-            const Json rates = Json::array({rates_json(one), rates_json(all)});
-            std::cout << Json::object({{"cpu", cpu_model()}, {"isa", isa}, {"rates", rates}}).dump() << '\n';
-            return;
-        }
-        std::cout << cpu_model() << ", " << isa << "\n\n";
-        std::cout << show_table({{"", "1 thread", fmt::format("{} threads", all.threads)},
-                                 rate_row("copy", "GB/s", one.copy, all.copy),
-                                 rate_row("read", "GB/s", one.read, all.read),
-                                 rate_row("float32 multiply-adds", "GFLOP/s", one.float32, all.float32),
-                                 rate_row("bfloat16 dot", "GFLOP/s", one.bfloat16_dot, all.bfloat16_dot),
-                                 rate_row("int8 dot", "GOP/s", one.int8_dot, all.int8_dot)},
-                                0b110);
+        output_.print(show_table({{"", "1 thread", fmt::format("{} threads", all.threads)},
+                                  rate_row("copy", "GB/s", one.copy, all.copy),
+                                  rate_row("read", "GB/s", one.read, all.read),
+                                  rate_row("float32 multiply-adds", "GFLOP/s", one.float32, all.float32),
+                                  rate_row("bfloat16 dot", "GFLOP/s", one.bfloat16_dot, all.bfloat16_dot),
+                                  rate_row("int8 dot", "GOP/s", one.int8_dot, all.int8_dot)},
+                                 0b110),
+                      Json::object({{"rates", Json::array({rates_json(one), rates_json(all)})}}), options.isa);
     }
 
     Configuration configuration_;
-    bool json_ = false;
+    BenchOutput output_;
 };
 
 }  // namespace

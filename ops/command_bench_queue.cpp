@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "ops/bench_output.h"
 #include "ops/bench_requests.h"
 #include "ops/bench_setup.h"
 #include "ops/command.h"
@@ -26,7 +27,7 @@ private:
     Configuration configuration_;
     QueueShape shape_;
     std::int64_t repeat_ = 3;
-    bool json_ = false;
+    BenchOutput output_;
 };
 
 void BenchQueueCommand::declare(CLI::App& app) {
@@ -37,7 +38,7 @@ void BenchQueueCommand::declare(CLI::App& app) {
     add_count(app, "--output-tokens-long", shape_.output_tokens_long, "of a long job");
     add_count(app, "--long-every", shape_.long_every, "one job in so many is long");
     add_count(app, "--repeat", repeat_, "the best of so many runs counts");
-    app.add_flag("--json", json_, "print JSON");
+    output_.declare(app);
     configuration_.declare(app, {SettingScope::model});
 }
 
@@ -73,7 +74,7 @@ ExitCode BenchQueueCommand::run() {
                                 {"latency_p99_seconds", last}}));
     }
     results.set("ways", std::move(ways));
-    std::cout << (json_ ? results.dump() + "\n" : show_table(rows, 0b1111100));
+    output_.print(show_table(rows, 0b1111100), results, cpu_options(settings).isa);
     return ExitCode::done;
 }
 

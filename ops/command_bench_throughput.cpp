@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "kernels/cpu/rates.h"
+#include "ops/bench_output.h"
 #include "ops/bench_setup.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
@@ -40,7 +41,7 @@ private:
     bool against_base_ = false;
     std::int64_t repeat_ = 3;
     bool profile_ = false;
-    bool json_ = false;
+    BenchOutput output_;
 };
 
 void BenchThroughputCommand::declare(CLI::App& app) {
@@ -51,7 +52,7 @@ void BenchThroughputCommand::declare(CLI::App& app) {
     app.add_flag("--against-base", against_base_, "in turn with the same requests all for the base: what adapters cost");
     add_count(app, "--repeat", repeat_, "the best of so many runs counts");
     app.add_flag("--profile", profile_, "of the last run: where the time goes, op by op");
-    app.add_flag("--json", json_, "print JSON");
+    output_.declare(app);
     configuration_.declare(app, {SettingScope::model});
 }
 
@@ -108,14 +109,13 @@ ExitCode BenchThroughputCommand::run() {
     } else {
         report.limits = gpu_limits(options.quantize);
     }
-    if (!json_) {
-        std::cout << throughput_text(report);
-        if (profile_) std::cerr << profile.show(last_seconds, report.limits->matmuls.unit());
-        return ExitCode::done;
-    }
+    std::string text = throughput_text(report);
     Json json = throughput_json(report);
-    if (profile_) json.set("profile", Json::object({{"seconds", last_seconds}, {"ops", profile.json()}}));
-    std::cout << json.dump() << '\n';
+    if (profile_) {
+        text += "\n" + profile.show(last_seconds, report.limits->matmuls.unit());
+        json.set("profile", Json::object({{"seconds", last_seconds}, {"ops", profile.json()}}));
+    }
+    output_.print(text, json, options.isa);
     return ExitCode::done;
 }
 

@@ -5,6 +5,7 @@
 
 #include "engine/files.h"
 #include "kernels/cpu/processors.h"
+#include "ops/bench_output.h"
 #include "ops/bench_requests.h"
 #include "ops/command.h"
 #include "ops/machine.h"
@@ -32,7 +33,7 @@ private:
     std::string table_;        // a file; empty: the rows are printed only
     bool slower_too_ = false;  // rows of shapes that our own kernel multiplies faster
     TuneShape shape_;
-    bool json_ = false;
+    BenchOutput output_;
 };
 
 void BenchTuneCommand::declare(CLI::App& app) {
@@ -56,7 +57,7 @@ void BenchTuneCommand::declare(CLI::App& app) {
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
     app.add_flag("--quick", shape_.quick, "one layer and one run: to see that it works");
-    app.add_flag("--json", json_, "print JSON");
+    output_.declare(app);
 }
 
 ExitCode BenchTuneCommand::run() {
@@ -77,7 +78,7 @@ void BenchTuneCommand::tune_cpu() const {
     std::cerr << "a minute or so, in which nothing else should run …\n";
     const std::vector<TuneLine> lines = measure_isas(shape, tuned.isas);
     const TuneVerdict verdict = judge_isas(tuned, lines);
-    std::cout << (json_ ? tuning_json(tuned, lines, verdict).dump() + "\n" : show_tuning(tuned, lines, verdict));
+    output_.print(show_tuning(tuned, lines, verdict), tuning_json(tuned, lines, verdict), tuned.in_use);
 }
 
 void BenchTuneCommand::tune_cuda() const {
@@ -96,7 +97,7 @@ void BenchTuneCommand::tune_cuda() const {
     std::cerr << "some minutes, in which nothing else should use the GPU …\n";
     const kernels::cuda::Tuning tuning = kernels::cuda::tune_matmuls(matmul_shapes(configs, inputs));
     if (!table_.empty()) write_text(table_, with_rows(table, tuning, slower_too_ ? RowsOf::all : RowsOf::gains));
-    std::cout << (json_ ? matmuls_json(tuning).dump() + "\n" : show_matmuls(tuning));
+    output_.print(show_matmuls(tuning), matmuls_json(tuning), {});
 }
 
 }  // namespace

@@ -51,12 +51,15 @@ int run_reporting(Command& command) {
 
 }  // namespace
 
-const char* program_version() { return LORRY_VERSION; }
+std::string program_name() {
+    const std::string commit = program_commit();
+    return fmt::format("lorry {}{}{}", program_version(), commit.empty() ? "" : ", commit ", commit);
+}
 
 int run_program(int argc, const char* const* argv) {
     CLI::App app(description, "lorry");
     app.footer(footer);
-    app.set_version_flag("--version", fmt::format("lorry {}", program_version()));
+    app.set_version_flag("--version", program_name());
     app.require_subcommand(1);
     app.get_formatter()->column_width(34);
     std::vector<std::pair<CLI::App*, std::unique_ptr<Command>>> commands;

@@ -175,7 +175,7 @@ def example(work: Work) -> dict:
 def loss(work: Work) -> dict:
     """What fp8 changes in the example's answers, beside what the CPU's formats change."""
     rows = last_json([work.lorry, "bench", "loss", "--model", "ops/example/model", "--adapters", "ops/example/adapters",
-                      "--jobs", "ops/example/jobs/heldout.jsonl", "--json"])  # fmt: skip
+                      "--jobs", "ops/example/jobs/heldout.jsonl", "--json"])["rows"]  # fmt: skip
     facts = {row["weights"]: f"perplexity {row['perplexity']:.4f}, {row['answers_same']} of {row['answers']} answers as in float32"
              for row in rows}  # fmt: skip
     if "fp8" not in facts:

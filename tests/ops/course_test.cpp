@@ -42,6 +42,7 @@ TEST(Course, writes_figures_charts_and_a_page) {
     const Json all = Json::parse(tests::read_whole(out / "course.json")).value();
     EXPECT_EQ(*all.find("model")->as_string(), "tiny");
     EXPECT_EQ(*all.find("weights")->as_string(), "bfloat16");
+    EXPECT_FALSE(all.find("date")->as_string()->empty());
     EXPECT_EQ(column(all, "kv-cache", "tokens"), "16.0 32.0 64.0 128.0");
     EXPECT_EQ(column(all, "batch", "batch"), "1.0 2.0 4.0 8.0");
     std::string formats;

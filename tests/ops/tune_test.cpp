@@ -145,6 +145,8 @@ TEST(Tune, runs_with_every_instruction_set_of_this_machine) {
     ASSERT_EQ(result.exit_code, 0) << result.err;
     const Json all = Json::parse(result.out).value();
     EXPECT_EQ(*all.find("in_use")->as_string(), kernels::cpu::name_of(kernels::cpu::choose_isa()));
+    EXPECT_EQ(*all.find("isa")->as_string(), *all.find("in_use")->as_string());
+    EXPECT_FALSE(all.find("date")->as_string()->empty());
     const auto& lines = *all.find("lines")->as_array();
     EXPECT_EQ(lines.size(), 16 * tune_isas().size());
     for (const Json& one : lines) {

@@ -1,0 +1,51 @@
+// One line and one object.
+#include "ops/bench_output.h"
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <iostream>
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "kernels/cpu/isa.h"
+#include "ops/command.h"
+#include "ops/machine.h"
+
+namespace lorry::ops {
+namespace {
+
+const char* used_isa(std::optional<kernels::CpuIsa> isa) { return kernels::cpu::name_of(kernels::cpu::usable_isa(isa)); }
+
+std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::chrono::system_clock::now())); }
+
+}  // namespace
+
+std::string show_provenance(std::optional<kernels::CpuIsa> isa) {
+    const kernels::cpu::Chip chip = kernels::cpu::this_chip();
+    return fmt::format("on {}, family {} model {}, {}, with {}, on {}", cpu_model(), chip.family, chip.model, used_isa(isa), program_name(),
+                       today());
+}
+
+schema::Json with_provenance(const schema::Json& results, std::optional<kernels::CpuIsa> isa) {
+    const std::string commit = program_commit();
+    schema::Json json = schema::Json::object({{"cpu", cpu_model()},
+                                              {"chip", kernels::cpu::chip_name()},
+                                              {"isa", used_isa(isa)},
+                                              {"lorry", program_version()},
+                                              {"commit", commit.empty() ? schema::Json() : schema::Json(commit)},
+                                              {"date", today()}});
+    for (const auto& [key, value] : *results.as_object()) json.set(key, value);
+    return json;
+}
+
+void BenchOutput::declare(CLI::App& app) {
+    app.add_flag("--json", json_, "print JSON instead of the text");
+}
+
+void BenchOutput::print(const std::string& text, const schema::Json& results, std::optional<kernels::CpuIsa> isa) const {
+    const std::string json = with_provenance(results, isa).dump() + "\n";
+    std::cout << (json_ ? json : fmt::format("{}measured {}\n", text, show_provenance(isa))) << std::flush;
+}
+
+}  // namespace lorry::ops
