@@ -3,17 +3,26 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <filesystem>
 #include <iostream>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "kernels/cpu/isa.h"
+#include "ops/bench_requests.h"
 #include "ops/command.h"
 #include "ops/machine.h"
 
 namespace lorry::ops {
 namespace {
+
+// What would be found out only when the benchmark is over. CLI11 prints what is wrong, nothing if it is empty.
+std::string refuse_file(const std::string& file) {
+    const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
+    if (!std::filesystem::is_directory(folder)) return fmt::format("{}: there is no folder {}", file, folder.string());
+    return std::filesystem::is_directory(file) ? file + " is a folder" : "";
+}
 
 const char* used_isa(std::optional<kernels::CpuIsa> isa) { return kernels::cpu::name_of(kernels::cpu::usable_isa(isa)); }
 
@@ -41,11 +50,13 @@ schema::Json with_provenance(const schema::Json& results, std::optional<kernels:
 
 void BenchOutput::declare(CLI::App& app) {
     app.add_flag("--json", json_, "print JSON instead of the text");
+    app.add_option("--json-file", file_, "FILE for the JSON, beside what is printed")->check(refuse_file);
 }
 
 void BenchOutput::print(const std::string& text, const schema::Json& results, std::optional<kernels::CpuIsa> isa) const {
     const std::string json = with_provenance(results, isa).dump() + "\n";
     std::cout << (json_ ? json : fmt::format("{}measured {}\n", text, show_provenance(isa))) << std::flush;
+    if (!file_.empty()) write_text(file_, json);
 }
 
 }  // namespace lorry::ops

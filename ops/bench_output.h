@@ -22,13 +22,15 @@ schema::Json with_provenance(const schema::Json& results, std::optional<kernels:
 
 class BenchOutput {
 public:
-    // --json.
+    // --json and --json-file.
     void declare(CLI::App& app);
-    // To standard output the text and a line of where it comes from, or with --json the JSON. `isa` as above.
+    // To standard output the text and a line of where it comes from, or with --json the JSON; to the file of --json-file the JSON, in any
+    // case. `isa` as above. Throws std::runtime_error naming the file.
     void print(const std::string& text, const schema::Json& results, std::optional<kernels::CpuIsa> isa) const;
 
 private:
     bool json_ = false;
+    std::string file_;  // empty: none
 };
 
 }  // namespace lorry::ops

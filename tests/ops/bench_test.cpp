@@ -333,6 +333,34 @@ TEST(Bench, figures_for_scripts_say_what_they_were_measured_on_and_with) {
     }
 }
 
+// Pins: JSON took the text's place, so that a benchmark had to run twice for both; and neither told what it was measured on.
+TEST(Bench, figures_are_printed_as_text_or_json_and_a_file_holds_the_json_beside_either) {
+    const tests::TempFolder folder;
+    const std::string file = (folder / "machine.json").string();
+    const auto machine = [&](std::vector<std::string> more) {
+        std::vector<std::string> command = {LORRY_PROGRAM, "bench", "machine", "--device", "cpu", "--isa", "scalar", "--threads", "1"};
+        command.insert(command.end(), more.begin(), more.end());
+        return tests::run_program_of(std::move(command));
+    };
+    const tests::ProgramResult text = machine({"--json-file", file});
+    ASSERT_EQ(text.exit_code, 0) << text.err;
+    EXPECT_TRUE(text.out.find("float32 multiply-adds") != std::string::npos) << text.out;
+    const std::string build = std::string(", scalar, with lorry ") + program_version();
+    EXPECT_NE(text.out.find(build), std::string::npos) << text.out;
+    const schema::Json kept = schema::Json::parse(tests::read_whole(file)).value();
+    EXPECT_EQ(members(kept, {"isa"}), R"(isa="scalar")");
+    EXPECT_EQ(kept.find("rates")->as_array()->size(), 2U);
+
+    const tests::ProgramResult json = machine({"--json", "--json-file", file});
+    ASSERT_EQ(json.exit_code, 0) << json.err;
+    EXPECT_EQ(json.out, tests::read_whole(file));
+
+    const tests::ProgramResult nowhere = machine({"--json-file", (folder / "no" / "machine.json").string()});
+    EXPECT_EQ(nowhere.exit_code, 2);
+    EXPECT_EQ(nowhere.out, "");
+    EXPECT_NE(nowhere.err.find("there is no folder"), std::string::npos) << nowhere.err;
+}
+
 TEST(Bench, a_random_models_size_is_known_before_it_is_written) {
     EXPECT_EQ(random_model_bytes({"gpt2"}), 2 * 124'439'808);
     EXPECT_EQ(random_model_bytes({.name = "gpt2", .layers = 1}), 2 * (124'439'808 - 11 * 7'087'872));
