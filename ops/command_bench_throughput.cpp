@@ -112,8 +112,8 @@ ExitCode BenchThroughputCommand::run() {
     std::string text = throughput_text(report);
     Json json = throughput_json(report);
     if (profile_) {
-        text += "\n" + profile.show(last_seconds, report.limits->matmuls.unit());
-        json.set("profile", Json::object({{"seconds", last_seconds}, {"ops", profile.json()}}));
+        text += "\n" + profile.show(last_seconds, *report.limits);
+        json.set("profile", Json::object({{"seconds", last_seconds}, {"ops", profile.json(*report.limits)}}));
     }
     output_.print(text, json, options.isa);
     return ExitCode::done;

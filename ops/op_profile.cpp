@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -62,7 +63,9 @@ public:
         timed_matmul("activated matmul", args, [&] { backend_->activated_matmul(args); });
     }
     void lora(const LoraArgs& args) override {
-        timed("lora", [&] { backend_->lora(args); });
+        OpProfile::Entry& entry = timed("lora", [&] { backend_->lora(args); });
+        entry.kind = OpProfile::Kind::adapters;
+        for (const LoraGroup& group : args.groups) entry.work.bytes += static_cast<double>(group.lora->bytes());
     }
     void group_bias(const GroupBiasArgs& args) override {
         timed("group_bias", [&] { backend_->group_bias(args); });
@@ -71,7 +74,9 @@ public:
         timed("rope_store", [&] { backend_->rope_store(args); });
     }
     void attention(const AttentionArgs& args) override {
-        timed("attention", [&] { backend_->attention(args); });
+        OpProfile::Entry& entry = timed("attention", [&] { backend_->attention(args); });
+        entry.kind = OpProfile::Kind::attention;
+        entry.work += attention_work(args);
     }
     void activation(const ActivationArgs& args) override {
         timed("activation", [&] { backend_->activation(args); });
@@ -84,26 +89,70 @@ public:
     }
 
 private:
-    template <class Args, class Work>
-    void timed_matmul(const char* op, const Args& args, const Work& work) {
-        const std::string name = fmt::format("{} {} from {}", op, args.weight.out_features(), args.weight.in_features());
-        timed(name, work);
-        const std::int64_t products = args.in.rows * args.weight.out_features() * args.weight.in_features();
-        entry_(name).operations += 2.0 * static_cast<double>(products);
+    // Of one layer: row i of a sequence sees all tokens up to its own, or a window's.
+    Work attention_work(const AttentionArgs& args) const {
+        const KvShape layer{.layers = 1, .kv_heads = args.kv_heads, .head_dim = args.head_dim};
+        const double token_bytes = static_cast<double>(backend_->kv_block_bytes(layer)) / real(backend_->block_size());
+        std::int64_t kept = 0;
+        std::int64_t seen = 0;
+        for (const StepSequence& sequence : args.step.sequences) {
+            const std::int64_t tokens = sequence.position + sequence.row_count;
+            const std::int64_t window = args.window.value_or(tokens);
+            kept += std::min(tokens, window + sequence.row_count - 1);
+            for (std::int64_t row = 1; row <= sequence.row_count; ++row) seen += std::min(sequence.position + row, window);
+        }
+        return {.bytes = real(kept) * token_bytes, .operations = 4.0 * real(seen * args.heads * args.head_dim)};
     }
 
-    template <class Work>
-    void timed(const std::string& name, const Work& work) {
+    template <class Args, class Call>
+    void timed_matmul(const char* op, const Args& args, const Call& call) {
+        const std::int64_t outputs = args.weight.out_features();
+        const std::int64_t inputs = args.weight.in_features();
+        OpProfile::Entry& entry = timed(fmt::format("{} {} from {}", op, outputs, inputs), call);
+        entry.kind = OpProfile::Kind::matmul;
+        entry.work += {.bytes = static_cast<double>(args.weight.bytes()), .operations = 2.0 * real(args.in.rows * outputs * inputs)};
+    }
+
+    template <class Call>
+    OpProfile::Entry& timed(const std::string& name, const Call& call) {
         const Clock::time_point begin = Clock::now();
-        work();
+        call();
         OpProfile::Entry& entry = entry_(name);
         ++entry.calls;
         entry.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+        return entry;
     }
 
     const std::unique_ptr<Backend> backend_;
     const Take entry_;
 };
+
+// Operations per second that the machine does at most of what an op of that kind computes; nullopt where none are counted.
+std::optional<double> operations_limit(OpProfile::Kind kind, const MachineLimits& limits) {
+    switch (kind) {
+        case OpProfile::Kind::matmul: return limits.matmuls.per_second;
+        case OpProfile::Kind::attention: return limits.attention.per_second;
+        case OpProfile::Kind::adapters:
+        case OpProfile::Kind::other: break;
+    }
+    return std::nullopt;
+}
+
+// A rate in an op's time, and its share of what the machine was seen to do.
+struct Rate {
+    double per_second = 0.0;
+    double share = 0.0;
+};
+std::optional<Rate> rate_of(double amount, double seconds, std::optional<double> limit) {
+    if (amount == 0.0 || !limit) return std::nullopt;
+    return Rate{.per_second = amount / seconds, .share = amount / seconds / *limit};
+}
+std::optional<Rate> operation_rate(const OpProfile::Entry& entry, const MachineLimits& limits) {
+    return rate_of(entry.work.operations, entry.seconds, operations_limit(entry.kind, limits));
+}
+std::optional<Rate> byte_rate(const OpProfile::Entry& entry, const MachineLimits& limits) {
+    return rate_of(entry.work.bytes, entry.seconds, limits.bytes);
+}
 
 }  // namespace
 
@@ -117,28 +166,43 @@ std::vector<std::pair<std::string, OpProfile::Entry>> OpProfile::sorted() const 
     return entries;
 }
 
-schema::Json OpProfile::json() const {
+schema::Json OpProfile::json(const MachineLimits& limits) const {
     schema::Json ops = schema::Json::Array();
     for (const auto& [name, entry] : sorted()) {
-        ops.push(schema::Json::object(
-            {{"op", name}, {"calls", entry.calls}, {"seconds", entry.seconds}, {"matmul_operations", entry.operations}}));
+        schema::Json op = schema::Json::object({{"op", name}, {"calls", entry.calls}, {"seconds", entry.seconds}});
+        if (const auto rate = operation_rate(entry, limits)) {
+            op.set("operations", entry.work.operations);
+            op.set("operations_per_second", rate->per_second);
+            op.set("operations_share", rate->share);
+        }
+        if (const auto rate = byte_rate(entry, limits)) {
+            op.set("bytes", entry.work.bytes);
+            op.set("bytes_per_second", rate->per_second);
+            op.set("bytes_share", rate->share);
+        }
+        ops.push(std::move(op));
     }
     return ops;
 }
 
-std::string OpProfile::show(double seconds, const char* unit) const {
+std::string OpProfile::show(double seconds, const MachineLimits& limits) const {
     double rest = seconds;
-    std::vector<std::vector<std::string>> rows = {{"op", "calls", "ms", "share", unit}};
-    const auto add = [&](const std::string& name, const std::string& calls, double part, const std::string& rate) {
-        rows.push_back({name, calls, fmt::format("{:.1f}", part * 1e3), fmt::format("{:.1f} %", 100.0 * part / seconds), rate});
+    std::vector<std::vector<std::string>> rows = {{"op", "calls", "ms", "share", "GOP/s", "of limit", "GB/s", "of limit"}};
+    const auto add = [&](const std::string& name, const Entry& entry) {
+        std::vector<std::string>& row =
+            rows.emplace_back(std::vector{name, entry.calls > 0 ? show_count(entry.calls) : "", fmt::format("{:.1f}", entry.seconds * 1e3),
+                                          fmt::format("{:.1f} %", 100.0 * entry.seconds / seconds)});
+        for (const auto& rate : {operation_rate(entry, limits), byte_rate(entry, limits)}) {
+            row.push_back(rate ? fmt::format("{:.1f}", rate->per_second * 1e-9) : "");
+            row.push_back(rate ? fmt::format("{:.0f} %", 100.0 * rate->share) : "");
+        }
     };
     for (const auto& [name, entry] : sorted()) {
-        add(name, show_count(entry.calls), entry.seconds,
-            entry.operations > 0.0 ? fmt::format("{:.0f}", entry.operations / entry.seconds * 1e-9) : "");
+        add(name, entry);
         rest -= entry.seconds;
     }
-    add("not an op", "", rest, "");
-    return show_table(rows, 0b11110);
+    add("not an op", {.seconds = rest});
+    return show_table(rows, 0b11111110);
 }
 
 }  // namespace lorry::ops

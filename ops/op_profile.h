@@ -1,5 +1,5 @@
-// Where the time of a run goes, op by op: a Backend that hands every call on and takes its time. For backends whose ops are done when they
-// return. Called by `lorry bench throughput --profile`.
+// Where the time of a run goes, op by op, and what share of the machine's limits each op reached: a Backend that hands every call on and
+// takes its time. For backends whose ops are done when they return. Called by `lorry bench throughput --profile`.
 #pragma once
 
 #include <cstdint>
@@ -10,25 +10,31 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "ops/limits.h"
 #include "schema/json.h"
 
 namespace lorry::ops {
 
 class OpProfile {
 public:
+    // What an op computes; each has a limit of its own.
+    enum class Kind : std::uint8_t { matmul, attention, adapters, other };
     struct Entry {
+        Kind kind = Kind::other;
         std::uint64_t calls = 0;
         double seconds = 0.0;
-        double operations = 0.0;  // of matmuls
+        // Bytes of weights, of what sequences keep in the KV cache, or of adapters, each once a call; the operations of matmuls and
+        // attention.
+        Work work;
     };
 
     // The profile outlives what is returned.
     std::unique_ptr<kernels::Backend> watch(std::unique_ptr<kernels::Backend> backend);
     void clear() { entries_.clear(); }
-    // Ops by the time they took, the rest of `seconds` as what is not an op; `unit` is that of matmuls: "GFLOP/s".
-    std::string show(double seconds, const char* unit) const;
+    // Ops by the time they took, the rest of `seconds` as what is not an op.
+    std::string show(double seconds, const MachineLimits& limits) const;
     // The same ops for scripts.
-    schema::Json json() const;
+    schema::Json json(const MachineLimits& limits) const;
 
 private:
     std::vector<std::pair<std::string, Entry>> sorted() const;  // the longest first
