@@ -19,7 +19,8 @@ constexpr std::int64_t different_weights = 4;  // of each rank
 
 TokenRange token_range(const char* flag, const std::string& text) {
     const auto range = parse_token_range(text);
-    if (!range) throw UsageError(fmt::format("{} {}: a number from 1, or LOW:HIGH", flag, text));
+    if (!range)
+        throw UsageError(fmt::format("{} {}: a number from 1, LOW:HIGH, or lognormal:MEDIAN:P90 with P90 above MEDIAN", flag, text));
     return *range;
 }
 
@@ -72,7 +73,11 @@ schema::Json circumstances_json(const EngineSetup& setup) {
 }
 
 void MadeUp::declare(CLI::App& app) {
-    app.add_option("--input-tokens", input_tokens_, "of each prompt: a number, or LOW:HIGH for any between")->capture_default_str();
+    app.add_option(
+           "--input-tokens", input_tokens_,
+           "of each prompt: a number; LOW:HIGH for any between; or lognormal:MEDIAN:P90, where most are short, one in ten is longer "
+           "than P90, and what is rarer than one in a thousand is cut off. The same lengths in each run")
+        ->capture_default_str();
     app.add_option("--output-tokens", output_tokens_, "drawn by each, in the same way")->capture_default_str();
     declare_weights(app);
 }
@@ -99,7 +104,13 @@ TokenRange MadeUp::input_tokens() const { return token_range("--input-tokens", i
 TokenRange MadeUp::output_tokens() const { return token_range("--output-tokens", output_tokens_); }
 
 void MadeUp::describe(schema::Json& json) const {
-    const auto range_json = [](const TokenRange& range) { return schema::Json::array({range.low, range.high}); };
+    const auto range_json = [](const TokenRange& range) {
+        if (!range.long_tail) return schema::Json::array({range.low, range.high});
+        return schema::Json::object({{"lognormal_median", range.long_tail->median},
+                                     {"lognormal_p90", range.long_tail->p90},
+                                     {"low", range.low},
+                                     {"high", range.high}});
+    };
     json.set("input_tokens", range_json(input_tokens()));
     json.set("output_tokens", range_json(output_tokens()));
     describe_weights(json);

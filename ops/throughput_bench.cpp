@@ -2,6 +2,7 @@
 #include "ops/throughput_bench.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <thread>
 #include <utility>
@@ -86,6 +87,27 @@ Work adapter_work(const EngineSetup& setup, const StepCounts& step) {
             .operations = 2.0 * real(step.adapter_products)};
 }
 
+// Deviations from the middle of a normal distribution, which nine of ten and 999 of a thousand do not exceed.
+constexpr double decile_deviations = 1.2815515655446004;
+constexpr double cut_deviations = 3.090232306167813;
+
+// The standard deviation of the lengths' logarithms.
+double deviation_of(const LongTail& tail) { return std::log(real(tail.p90) / real(tail.median)) / decile_deviations; }
+
+std::optional<TokenRange> parse_long_tail(std::string_view text) {
+    constexpr double high_most = 1e9;  // far more than any context holds
+    const std::size_t colon = text.find(':');
+    if (colon == std::string_view::npos) return std::nullopt;
+    const auto median = parse_integer(text.substr(0, colon));
+    const auto p90 = parse_integer(text.substr(colon + 1));
+    if (!median || !p90 || *median < 1 || *p90 <= *median) return std::nullopt;
+    const LongTail tail{.median = *median, .p90 = *p90};
+    const double cut = std::exp(cut_deviations * deviation_of(tail));
+    const double high = real(tail.median) * cut;
+    if (high > high_most) return std::nullopt;
+    return TokenRange{std::max<std::int64_t>(std::llround(real(tail.median) / cut), 1), std::llround(high), tail};
+}
+
 }  // namespace
 
 void DecodeSteps::add(std::uint64_t step_rows, std::uint64_t step_context_tokens, double step_seconds) {
@@ -97,10 +119,16 @@ void DecodeSteps::add(std::uint64_t step_rows, std::uint64_t step_context_tokens
 }
 
 std::int64_t TokenRange::draw(std::mt19937_64& random) const {
+    if (long_tail) {
+        std::lognormal_distribution<double> tail(std::log(real(long_tail->median)), deviation_of(*long_tail));
+        return std::clamp(std::llround(tail(random)), static_cast<long long>(low), static_cast<long long>(high));
+    }
     return low + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(high - low + 1));
 }
 
 std::optional<TokenRange> parse_token_range(std::string_view text) {
+    constexpr std::string_view lognormal = "lognormal:";
+    if (text.starts_with(lognormal)) return parse_long_tail(text.substr(lognormal.size()));
     const std::size_t colon = text.find(':');
     const auto low = parse_integer(text.substr(0, colon));
     const auto high = colon == std::string_view::npos ? low : parse_integer(text.substr(colon + 1));

@@ -14,13 +14,21 @@
 
 namespace lorry::ops {
 
-// From `low` to `high`, each as likely as the others.
+// Lengths whose logarithms are normally distributed, as those of what people write and of answers to it nearly are: most are short and a
+// few very long.
+struct LongTail {
+    std::int64_t median = 0;
+    std::int64_t p90 = 0;  // nine of ten are no longer
+};
+
+// From `low` to `high`: each as likely as the others, or in a long tail, of which one in a thousand is cut off at either end.
 struct TokenRange {
     std::int64_t low = 0;
     std::int64_t high = 0;
+    std::optional<LongTail> long_tail{};
     std::int64_t draw(std::mt19937_64& random) const;
 };
-// "128" or "64:256", from 1 up.
+// "128", "64:256" or "lognormal:128:512" (median and ninth decile), from 1 up.
 std::optional<TokenRange> parse_token_range(std::string_view text);
 
 struct ThroughputShape {

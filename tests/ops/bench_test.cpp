@@ -41,7 +41,25 @@ TEST(Bench, a_token_range_is_a_number_or_two) {
     EXPECT_EQ(parse_token_range("7")->high, 7);
     EXPECT_EQ(parse_token_range("7:9")->low, 7);
     EXPECT_EQ(parse_token_range("7:9")->high, 9);
-    for (const char* wrong : {"", "0", "9:7", "7:", ":7", "7-9"}) EXPECT_FALSE(parse_token_range(wrong)) << wrong;
+    for (const char* wrong : {"", "0", "9:7", "7:", ":7", "7-9", "lognormal:", "lognormal:100", "lognormal:100:100", "lognormal:0:9",
+                              "lognormal:9:100:1", "lognormal:1:999999999999", "normal:9:100"})
+        EXPECT_FALSE(parse_token_range(wrong)) << wrong;
+}
+
+// Pins: a benchmark knew lengths only of which each is as likely as the others, where a few long ones are what holds a batch up.
+TEST(Bench, a_long_tail_has_the_median_and_the_ninth_decile_that_were_asked_for) {
+    const TokenRange range = parse_token_range("lognormal:100:400").value();
+    std::mt19937_64 random(1);
+    std::vector<double> lengths(20'000);
+    std::ranges::generate(lengths, [&] { return static_cast<double>(range.draw(random)); });
+    std::ranges::sort(lengths);
+    EXPECT_NEAR(quantile(lengths, 0.5), 100.0, 5.0);
+    EXPECT_NEAR(quantile(lengths, 0.9), 400.0, 20.0);
+    // Four times the median is 1.28 deviations away, the cut 3.09.
+    EXPECT_EQ(range.high, 2830);
+    EXPECT_EQ(range.low, 4);
+    EXPECT_EQ(lengths.back(), 2830.0);
+    EXPECT_EQ(lengths.front(), 4.0);
 }
 
 // Pins: tokens, rows and operations are counted, not estimated.
@@ -103,7 +121,7 @@ TEST(Bench, a_shared_beginning_is_computed_once) {
 TEST(Bench, other_prompts_are_as_long) {
     const tests::TinyModel tiny;
     EngineSetup setup(settings_of(tiny));
-    const ThroughputShape shape{.requests = 5, .input_tokens = {1, 40}, .output_tokens = {1, 20}};
+    const ThroughputShape shape{.requests = 5, .input_tokens = {1, 40}, .output_tokens = *parse_token_range("lognormal:5:9")};
     const ThroughputResult first = run_throughput(setup, shape, 1);
     const ThroughputResult second = run_throughput(setup, shape, 2);
     EXPECT_EQ(second.cached_tokens, 0U) << "the prompts are others";
@@ -238,8 +256,9 @@ TEST(Bench, wrong_calls_are_refused_before_anything_is_loaded) {
           Case{{"throughput", "--model", model, "--ranks", "8"}, "--random-adapters"},
           Case{{"throughput", "--model", model, "--adapters", empty}, "there is no adapter in it"},
           Case{{"throughput", "--model", model, "--device", "cuda", "--profile"}, "--profile: a GPU's ops"},
-          Case{{"throughput", "--model", model, "--output-tokens", "0"}, "--output-tokens 0"}, Case{{"throughput"}, "no model is given"},
-          Case{{"throughput", "--random-adapters", "2"}, "--random-adapters needs --model"},
+          Case{{"throughput", "--model", model, "--output-tokens", "0"}, "--output-tokens 0"},
+          Case{{"throughput", "--model", model, "--input-tokens", "lognormal:9:9"}, "lognormal:MEDIAN:P90 with P90 above MEDIAN"},
+          Case{{"throughput"}, "no model is given"}, Case{{"throughput", "--random-adapters", "2"}, "--random-adapters needs --model"},
           Case{{"throughput", "--model", model, "--random-weights", "gpt2"}, "not both"},
           Case{{"adapters", "--model", model}, "there are no adapters"}, Case{{"loading", "--model", model}, "there are no adapters"},
           Case{{"attention"}, "no model is given"}, Case{{"attention", "--model", model, "--random-weights", "gpt2"}, "not both"},
