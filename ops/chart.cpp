@@ -1,4 +1,4 @@
-// From the top down: title, legend, the y axis' label, the plot, tick labels, the x axis' label.
+// From the top down: title, legend, the y axis' label, the plot, tick labels, the x axis' label, the note.
 #include "ops/chart.h"
 
 #include <algorithm>
@@ -23,12 +23,14 @@ constexpr const char* style =
     R"(<style>
 .chart text{font:13px system-ui,sans-serif;fill:#1f2328}
 .chart .title{font-size:16px;font-weight:600}
+.chart .note{font-size:11px;fill:#6e7781}
 .chart .value{paint-order:stroke;stroke:#ffffff;stroke-width:4px}
 .chart .paper{fill:#ffffff}
 .chart .grid{stroke:#d8dee4}
 .chart .axis{stroke:#6e7781}
 @media (prefers-color-scheme:dark){
 .chart text{fill:#e6edf3}
+.chart .note{fill:#8b949e}
 .chart .value{stroke:#0d1117}
 .chart .paper{fill:#0d1117}
 .chart .grid{stroke:#30363d}
@@ -41,12 +43,28 @@ constexpr double width = 720.0;
 constexpr double edge = 16.0;
 constexpr double plot_height = 240.0;
 constexpr double line_height = 22.0;
+constexpr double note_gap = 4.0;
+constexpr double note_height = 15.0;  // of a line
+constexpr std::size_t note_characters = 115;
 constexpr double label_gap = 18.0;       // from the y axis' label to the plot
 constexpr double character_width = 7.0;  // of most fonts at this size; a guess that leaves room
 
 double pixels_of(std::string_view text) { return character_width * static_cast<double>(schema::count_characters(text)); }
 
-std::string show_number(double value) { return std::abs(value) >= 1000.0 ? show_count(std::lround(value)) : fmt::format("{:.4g}", value); }
+std::string show_number(double value) { return std::abs(value) >= 1000.0 ? show_count(std::lround(value)) : fmt::format("{:.3g}", value); }
+
+// Lines of so many bytes at most, broken between words.
+std::vector<std::string> wrapped(std::string_view text, std::size_t most) {
+    std::vector<std::string> lines;
+    while (text.size() > most) {
+        const std::size_t space = text.rfind(' ', most);
+        if (space == std::string_view::npos) break;
+        lines.emplace_back(text.substr(0, space));
+        text.remove_prefix(space + 1);
+    }
+    if (!text.empty()) lines.emplace_back(text);
+    return lines;
+}
 
 std::vector<double> linear_ticks(double low, double high) {
     constexpr double steps_wanted = 6.0;
@@ -103,6 +121,7 @@ private:
     void draw_x_axis();
     void draw_lines();
     void draw_bars();
+    void draw_note(double top);
     void text(double x, double y, const char* anchor, std::string_view words, const char* kind = nullptr);
     double x_of(double value) const { return left_ + (width - edge - left_) * share_of(chart_.x.scale, x_ticks_, value); }
     double y_of(double value) const { return bottom_ - plot_height * share_of(chart_.y.scale, y_ticks_, value); }
@@ -116,16 +135,18 @@ private:
     const Chart& chart_;
     std::vector<double> x_ticks_;
     std::vector<double> y_ticks_;
-    std::vector<Point> legend_;  // where each series' entry begins
+    std::vector<Point> legend_;      // where each series' entry begins
+    std::vector<std::string> note_;  // its lines
     double left_ = 0.0;
     double bottom_ = 0.0;
     std::string out_;
 };
 
-Drawing::Drawing(const Chart& chart) : chart_(chart) {
+Drawing::Drawing(const Chart& chart) : chart_(chart), note_(wrapped(chart.note, note_characters)) {
     CHECK(!chart.series.empty() && chart.series.size() <= colours.size(), "a chart has a series at least, and a colour for each");
     measure();
-    const double height = bottom_ + (chart.x.label.empty() ? 1.0 : 2.0) * line_height + edge;
+    const double note_top = bottom_ + (chart.x.label.empty() ? 1.0 : 2.0) * line_height + note_gap;
+    const double height = note_top + static_cast<double>(note_.size()) * note_height + edge;
     add("<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\" "
         "aria-label=\"{2}\">\n",
         width, height, escape_xml(chart.title));
@@ -140,6 +161,7 @@ Drawing::Drawing(const Chart& chart) : chart_(chart) {
     } else {
         draw_bars();
     }
+    draw_note(note_top);
     out_ += "</svg>\n";
 }
 
@@ -236,6 +258,10 @@ void Drawing::draw_bars() {
             text(x, y - 5.0, "middle", show_number(point.y), "value");
         }
     }
+}
+
+void Drawing::draw_note(double top) {
+    for (const std::string& line : note_) text(edge, top += note_height, "start", line, "note");
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ struct Chart {
     Axis y;                               // a linear one begins at 0
     std::vector<std::string> categories;  // not empty: bars, and a point's x is the index of its category; else lines
     std::vector<Series> series;           // at most as many as there are colours: 6
+    std::string note;                     // small, below: what was measured on what
 };
 
 // Ascending round numbers, the first at most `low` and the last at least `high`: multiples of 1, 2 or 5 times a power of ten; powers of two

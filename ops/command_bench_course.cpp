@@ -66,10 +66,13 @@ ExitCode BenchCourseCommand::run() {
     for (const CourseRow& row : course_table()) {
         if (!only_.empty() && std::ranges::find(only_, row.name) == only_.end()) continue;
         std::cerr << row.name << " …\n";
-        const Experiment& experiment = experiments.emplace_back(run_experiment(row, course));
+        Experiment& experiment = experiments.emplace_back(run_experiment(row, course));
         std::cout << (experiments.size() > 1 ? "\n" : "") << show_experiment(experiment) << std::flush;
         results.push(experiment_json(experiment));
-        for (const Chart& chart : experiment.charts) write_text(out / (chart.name + ".svg"), svg_of(chart));
+        for (Chart& chart : experiment.charts) {
+            chart.note = machine;
+            write_text(out / (chart.name + ".svg"), svg_of(chart));
+        }
     }
     write_text(out / "course.html", experiments_page(experiments, machine));
     Json all = circumstances_json(setup);

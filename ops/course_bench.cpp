@@ -69,7 +69,7 @@ void kv_cache(Course& course, Experiment& experiment) {
         "Without a KV cache a token computes all tokens before it again: in a sequence of {} that takes {:.1f} times as long as with one.",
         show_count(std::lround(table.number(last, 0))), table.number(last, 3));
     experiment.charts.push_back({.name = "kv-cache",
-                                 .title = "Time per token",
+                                 .title = "Time per token, with and without a KV cache",
                                  .x = {"sequence length, tokens", AxisScale::log2},
                                  .y = {"ms per token", AxisScale::log10},
                                  .series = {table.series("with KV cache", 0, 1), table.series("without", 0, 2)}});
@@ -93,11 +93,14 @@ void batch_size(Course& course, Experiment& experiment) {
         "wait {:.1f} times as long for each of theirs.",
         table.number(last, 0), table.number(last, 1) / table.number(0, 1), table.number(last, 2) / table.number(0, 2));
     const Axis x{"batch size, requests", AxisScale::log2};
-    experiment.charts.push_back(
-        {.name = "batch-throughput", .title = "Throughput", .x = x, .y = {"tokens/s"}, .series = {table.series("tokens/s", 0, 1)}});
+    experiment.charts.push_back({.name = "batch-throughput",
+                                 .title = "Throughput against batch size",
+                                 .x = x,
+                                 .y = {"tokens/s"},
+                                 .series = {table.series("tokens/s", 0, 1)}});
     experiment.charts.push_back(
         {.name = "batch-latency",
-         .title = "Latency (median)",
+         .title = "Latency against batch size (median)",
          .x = x,
          .y = {"ms", AxisScale::log10},
          .series = {table.series("per token", 0, 2), table.series("first token", 0, 3), table.series("whole request", 0, 4)}});
@@ -114,15 +117,23 @@ void queue(Course& course, Experiment& experiment) {
                               result.seconds, result.tokens_per_second(), static_cast<double>(result.steps),
                               quantile(result.latencies, 0.5), quantile(result.latencies, 0.99)});
     }
+    const auto bars = [&](const char* name, bool continuous) {
+        Series series{.name = name};
+        for (std::size_t way = 0; way < queue_ways.size(); ++way) {
+            if (queue_ways[way].continuous == continuous)
+                series.points.push_back({.x = queue_ways[way].kv_cache ? 1.0 : 0.0, .y = table.number(way, 2)});
+        }
+        return series;
+    };
     experiment.finding = fmt::format(
         "{} jobs, {} at a time, one in {} writes {} tokens and the others {}: static batching waits for the slowest of a batch, continuous "
         "batching gives its place to the next job at once and makes {:.2f} times the tokens per second, with the KV cache.",
         shape.jobs, shape.batch, shape.long_every, shape.output_tokens_long, shape.output_tokens, table.number(3, 2) / table.number(2, 2));
     experiment.charts.push_back({.name = "queue",
-                                 .title = fmt::format("A queue of {} jobs", shape.jobs),
+                                 .title = fmt::format("A queue of {} short and long jobs, {} at a time", shape.jobs, shape.batch),
                                  .y = {"tokens/s"},
-                                 .categories = table.words(0),
-                                 .series = {table.series("tokens/s", 0, 2)}});
+                                 .categories = {"without KV cache", "with KV cache"},
+                                 .series = {bars("static batching", false), bars("continuous batching", true)}});
 }
 
 void memory(Course& course, Experiment& experiment) {
@@ -176,7 +187,8 @@ void multi_lora(Course& course, Experiment& experiment) {
         }
         experiment.charts.push_back(
             {.name = most == few ? "multi-lora" : "multi-lora-distinct",
-             .title = most == few ? fmt::format("{} adapters at most", few) : "An adapter for each row",
+             .title = most == few ? fmt::format("Low-rank updates of a batch with {} adapters", few)
+                                  : "Low-rank updates of a batch with an adapter for each row",
              .x = {"batch size, rows", AxisScale::log2},
              .y = {"ms", AxisScale::log10},
              .series = {part.series("a call per adapter", 0, 2), part.series("gathered per row", 0, 3), part.series("segments", 0, 4)}});

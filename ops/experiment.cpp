@@ -102,12 +102,12 @@ Json experiment_json(const Experiment& experiment) {
 
 std::string experiments_page(std::span<const Experiment> experiments, std::string_view machine) {
     std::string page = page_begin;
+    page += fmt::format("<p class=\"machine\">{}</p>\n", escape_xml(machine));
     for (const Experiment& experiment : experiments) {
         page += fmt::format("<section id=\"{}\">\n<h2>{}</h2>\n<p>{}</p>\n", escape_xml(experiment.name), escape_xml(experiment.title),
                             escape_xml(experiment.finding));
         for (const Chart& chart : experiment.charts) page += svg_of(chart);
-        page += table_html(experiment.table);
-        page += fmt::format("<p class=\"machine\">{}</p>\n</section>\n", escape_xml(machine));
+        page += table_html(experiment.table) + "</section>\n";
     }
     return page + "</body>\n</html>\n";
 }
