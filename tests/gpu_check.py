@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "ops" / "gpu"))
 
 import floors  # noqa: E402
+import memory  # noqa: E402
 import ncu  # noqa: E402
 import pack  # noqa: E402
 import parts  # noqa: E402
@@ -147,9 +148,9 @@ class Goals(unittest.TestCase):
                          ["step of batch 256, fp8 cache at 1024 tokens", "fp8 cache against bf16, batch 256"])  # fmt: skip
         self.assertEqual(missed(lambda facts: facts["offline"].update({"128/128": output(18800)})), ["bf16 128/128, batch 256"])
         self.assertEqual(missed(lambda facts: facts["offline_fp8"].update({"128/128": output(30300)})), ["fp8 against bf16, 128/128"])
-        few = "8 of rank 16: added to a step of 16.00 ms"
+        few = "8 of rank 16, batch 256: added to a step of 16.00 ms"
         self.assertEqual(missed(lambda facts: facts["adapters"].update(few=adapters([16] * 8, 0.0160, 0.01681))), [few])
-        mixed = "64 of ranks 8 to 64: added to a step of 16.00 ms"
+        mixed = "64 of ranks 8 to 64, batch 256: added to a step of 16.00 ms"
         self.assertEqual(missed(lambda facts: facts["adapters"].update(mixed=adapters([8, 16, 32, 64] * 16, 0.0160, 0.01952))), [mixed])
         self.assertEqual(missed(lambda facts: facts["adapters"].update(padded=adapters([64] * 64, 0.0160, 0.01949))),
                          ["true ranks instead of padded ones save"])  # fmt: skip
@@ -254,6 +255,74 @@ class Pack(unittest.TestCase):
             (place / "lorry").write_text("kept", encoding="utf-8")
             pack.unpack()
             self.assertEqual(pack.program("lorry").read_text(encoding="utf-8"), "kept")
+
+
+class Memory(unittest.TestCase):
+    """Cards by the MiB that nvidia-smi says they have."""
+
+    H100, H200 = 81559, 143771
+    TAKEN_BEFORE = 5.5 * 2**30  # at least 2.1 GiB of it are a step's activations
+
+    def commands_on(self, mebibytes):
+        """Of every part that gives an engine work, by part and number."""
+        work = Work(lorry=Path("lorry"), card_bytes=mebibytes * 2**20)
+        commands = {}
+        for name in ("decode", "decode_fp8_kv", "offline", "offline_fp8", "adapters", "adapters_loop", "loading", "baselines_adapters"):
+            def call(command, name=name):
+                words = [str(word) for word in command]
+                if "bench" not in words:
+                    return {}
+                commands[f"{name} {len(commands)}"] = {flag: value for flag, value in zip(words, words[1:]) if flag.startswith("--")}
+                batch = int(words[words.index("--max-batch") + 1]) if "--max-batch" in words else 0
+                return {"machine": MACHINE, "decode": {"rows": batch}}
+
+            with mock.patch.object(parts, "last_json", side_effect=call):
+                getattr(parts, name)(work)
+        return commands
+
+    # Pins: --kv-memory 80GiB was more than an H100 has, so that ten parts ended before they began.
+    def test_every_batch_fits_the_card(self):
+        for mebibytes in (self.H100, self.H200):
+            commands = self.commands_on(mebibytes)
+            self.assertEqual(len(commands), 17)
+            for name, flags in commands.items():
+                self.assertNotIn("--kv-memory", flags)
+                if "--max-batch" not in flags:
+                    continue
+                # As ops/engine_setup.cpp divides it: adapters, a sixteenth for nobody, the rest for keys and values.
+                available = mebibytes * 2**20 - 2 * 8_030_000_000 - self.TAKEN_BEFORE
+                given = flags.get("--adapter-memory", "2048MiB")
+                cache = available * 15 / 16 - int(given.removesuffix("MiB")) * 2**20
+                tokens = int(flags["--input-tokens"]) + int(flags["--output-tokens"]) + 64
+                self.assertGreaterEqual(cache, int(flags["--max-batch"]) * tokens * 131072, f"{name} in {mebibytes} MiB: {flags}")
+
+    def test_adapters_get_what_they_take(self):
+        self.assertEqual(memory.adapter_bytes((16,) * 8), round(1.05 * 128 * 5242880))
+        flags = [flags for name, flags in self.commands_on(self.H200).items() if name.startswith(("adapters ", "loading"))]
+        self.assertEqual([each["--adapter-memory"] for each in flags], ["672MiB", "10080MiB", "21504MiB", "2688MiB"])
+
+    def test_only_what_does_not_fit_is_smaller(self):
+        def batches(mebibytes):
+            return {name: flags["--max-batch"] for name, flags in self.commands_on(mebibytes).items() if "--max-batch" in flags}
+
+        large, small = batches(self.H200), batches(self.H100)
+        self.assertEqual({value for name, value in large.items() if "loop" not in name}, {"64", "256"})
+        self.assertEqual({name: (large[name], value) for name, value in small.items() if value != large[name]},
+                         {"offline 5": ("256", "208"), "offline_fp8 8": ("256", "208"), "adapters 10": ("256", "192"),
+                          "adapters 11": ("256", "192"), "adapters 12": ("256", "192"), "adapters_loop 13": ("32", "24"),
+                          "adapters_loop 14": ("4", "3")})  # fmt: skip
+
+    def test_a_card_without_room_for_the_model_says_so(self):
+        with self.assertRaisesRegex(process.Failure, "the card's 24 GiB hold no batch of sequences of 1088 tokens beside the model"):
+            self.commands_on(24 * 1024)
+
+    def test_the_card_is_asked_once_and_may_not_answer(self):
+        line = "NVIDIA H100 80GB HBM3, 580.1, 81559 MiB, 9.0, 1980 MHz, 2619 MHz\n"
+        for output, code, expected in ((line, 0, 81559 * 2**20), ("no devices", 6, None), (line.replace("81559 MiB", "[N/A]"), 0, None)):
+            parts.card.cache_clear()
+            with mock.patch.object(parts, "run", return_value=(output, code)):
+                self.assertEqual(parts.card_bytes(), expected)
+        parts.card.cache_clear()
 
 
 # As `ncu --csv --print-units base --metrics …` prints it, between what the program itself prints.

@@ -151,7 +151,8 @@ def adapters_rows(parts: dict) -> list[Row]:
         # Few and small ones cost launches rather than bytes; padded ones are there to compare with.
         goal, reached = {"few": ("<= 5 % of the step", added <= 0.05 * base), "mixed": ("<= 1.5 times the floor", added <= 1.5 * floor),
                          "padded": ("", None)}[name]  # fmt: skip
-        rows.append(Row(f"{ranks_text(ranks)}: added to a step of {milliseconds(base)}", f"{milliseconds(added)}, {percent(added / base)}",
+        rows.append(Row(f"{ranks_text(ranks)}, batch {result['decode']['rows']}: added to a step of {milliseconds(base)}",
+                        f"{milliseconds(added)}, {percent(added / base)}",
                         milliseconds(floor), f"{added / floor:.2f} times", goal, reached))  # fmt: skip
     saved = added_seconds(facts["padded"]) - added_seconds(facts["mixed"])
     rows.append(Row("true ranks instead of padded ones save", milliseconds(saved), "", "", "> 0", saved > 0))

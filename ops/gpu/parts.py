@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+from memory import adapter_bytes
 from ncu import METRICS, launches_of, slowest, steps_of
 from pack import program
 from process import PACK, ROOT, Failure, last_json, run
@@ -43,6 +44,25 @@ def version_of(package: str) -> str:
 
 
 @functools.cache
+def card() -> dict[str, str]:
+    """What nvidia-smi says of the first GPU."""
+    fields = "name,driver_version,memory.total,compute_cap,clocks.max.sm,clocks.max.mem"
+    output, code = run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"])
+    if code != 0 or not output.strip():
+        raise Failure(output.strip() or "nvidia-smi names no GPU")
+    return dict(zip(fields.split(","), [field.strip() for field in output.splitlines()[0].split(",")], strict=True))
+
+
+def card_bytes() -> int | None:
+    """Of its memory; None: it does not say, and what is wrong, each part says."""
+    try:
+        mebibytes = re.fullmatch(r"(\d+) MiB", card()["memory.total"])
+    except Failure:
+        return None
+    return int(mebibytes.group(1)) * 2**20 if mebibytes else None
+
+
+@functools.cache
 def chip(lorry: Path) -> dict:
     """The GPU, what drives it and what it was seen to do."""
     return last_json([lorry, "bench", "machine", "--device", "cuda", "--json"])
@@ -54,10 +74,7 @@ def stamp(work: Work) -> dict:
         return {"commit": "of a rehearsal"}
     facts = {"commit": program("commit").read_text(encoding="utf-8")}
     try:
-        output, code = run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
-        if code != 0:
-            raise Failure(output)
-        facts["GPU"], facts["driver"] = (field.strip() for field in output.splitlines()[0].split(","))
+        facts["GPU"], facts["driver"] = card()["name"], card()["driver_version"]
         facts["cudart"], facts["cuBLASLt"] = chip(work.lorry)["cudart"], chip(work.lorry)["cublaslt"] or "not there"
     except Failure:
         facts["GPU"] = facts.get("GPU", "none")  # what is wrong with it, each part says
@@ -65,17 +82,13 @@ def stamp(work: Work) -> dict:
 
 
 def device(work: Work) -> dict:
-    fields = "name,driver_version,memory.total,compute_cap,clocks.max.sm,clocks.max.mem"
-    output, code = run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"])
-    if code != 0:
-        raise Failure(output.strip())
+    facts = dict(card())
     machine = chip(work.lorry)
     rates = machine["rates"] or {}
-    facts = {"processors": machine["processors"], "Python": sys.version.split()[0],
-             "fp8's rate": "measured" if rates.get("fp8_dot_operations_per_second") else "assumed to be twice bf16's"}  # fmt: skip
+    facts |= {"processors": machine["processors"], "Python": sys.version.split()[0],
+              "fp8's rate": "measured" if rates.get("fp8_dot_operations_per_second") else "assumed to be twice bf16's"}  # fmt: skip
     facts |= {name: f"{value:.3g}" for name, value in rates.items() if value}
-    facts |= {package: version_of(package) for package in ("torch", "transformers", "peft")}
-    return dict(zip(fields.split(","), [field.strip() for field in output.splitlines()[0].split(",")], strict=True)) | facts
+    return facts | {package: version_of(package) for package in ("torch", "transformers", "peft")}
 
 
 def kernels(_: Work) -> dict:
@@ -226,7 +239,7 @@ def throughput(work: Work, requests: int, batch: int, prompt: int, output: int, 
     result = with_limits([
         work.lorry, "bench", "throughput", "--random-weights", work.shape, "--device", work.device, "--requests", requests, "--max-batch",
         batch, "--input-tokens", prompt, "--output-tokens", output, "--step-tokens", max(work.step_tokens, batch), "--repeat", 2,
-        *work.memory, *table(work), *more,
+        *table(work), *more,
     ])  # fmt: skip
     if result["decode"]["rows"] != batch:
         raise Failure(f"no step decoded {batch} sequences, at most {result['decode']['rows']} did")
@@ -248,7 +261,8 @@ def attention_fp8_kv(work: Work) -> dict:
 
 
 def decode(work: Work, more: tuple = ()) -> dict:
-    return {f"batch {batch}": throughput(work, batch, batch, work.context, work.decoded, more) for batch in work.batches}
+    batches = [work.batch(work.context + work.decoded, batch) for batch in work.batches]
+    return {f"batch {batch}": throughput(work, batch, batch, work.context, work.decoded, more) for batch in batches}
 
 
 def decode_fp8_kv(work: Work) -> dict:
@@ -261,8 +275,11 @@ def decode_plain(work: Work) -> dict:
 
 
 def offline(work: Work, more: tuple = ()) -> dict:
-    return {f"{prompt}/{output}": throughput(work, requests, work.batch(), prompt, output, more)
-            for prompt, output, requests in work.offline}  # fmt: skip
+    facts = {}
+    for prompt, output, batches in work.offline:
+        batch = work.batch(prompt + output)
+        facts[f"{prompt}/{output}"] = throughput(work, batches * batch, batch, prompt, output, more)
+    return facts
 
 
 def offline_fp8(work: Work) -> dict:
@@ -272,16 +289,18 @@ def offline_fp8(work: Work) -> dict:
 def adapter_flags(ranks: tuple[int, ...]) -> tuple:
     # Given in turn, so that few different adapters are written.
     period = next(count for count in range(1, len(ranks) + 1) if ranks == (ranks[:count] * len(ranks))[: len(ranks)])
-    return ("--random-adapters", len(ranks), "--ranks", ",".join(map(str, ranks[:period])), "--no-base")
+    return ("--random-adapters", len(ranks), "--ranks", ",".join(map(str, ranks[:period])), "--adapter-memory",
+            f"{-(-adapter_bytes(ranks) // 2**20)}MiB")  # fmt: skip
 
 
 def adapters(work: Work) -> dict:
     """What they add to a decode step, in turn with the same requests for the base."""
-    cases = {"few": work.few, "mixed": work.mixed, "padded": (max(work.mixed),) * len(work.mixed)}
+    cases = {"few": work.few, "mixed": work.mixed, "padded": work.padded()}
+    batch = work.adapters_batch()
     facts = {}
     for name, ranks in cases.items():
-        more = (*adapter_flags(ranks), "--against-base")
-        facts[name] = throughput(work, work.batch(), work.batch(), work.context, work.decoded, more) | {"ranks": ranks}
+        more = (*adapter_flags(ranks), "--no-base", "--against-base")
+        facts[name] = throughput(work, batch, batch, work.context, work.decoded, more) | {"ranks": ranks}
     return facts
 
 
@@ -289,24 +308,26 @@ def adapters_loop(work: Work) -> dict:
     """A decode step of one adapter's share of the batch: a loop over all adapters takes it as often as there are adapters."""
     facts = {}
     for name, ranks in {"few": work.few, "mixed": work.mixed}.items():
-        rows = work.batch() // len(ranks)
+        rows = work.adapters_batch() // len(ranks)
         mean = round(sum(ranks) / len(ranks))
-        facts[name] = throughput(work, rows, rows, work.context, work.decoded, adapter_flags((mean,))) | {"turns": len(ranks)}
+        more = (*adapter_flags((mean,)), "--no-base")
+        facts[name] = throughput(work, rows, rows, work.context, work.decoded, more) | {"turns": len(ranks)}
     return facts
 
 
 def loading(work: Work) -> dict:
     return last_json([work.lorry, "bench", "loading", "--random-weights", work.shape, "--device", work.device, "--requests",
-                      work.batches[0], "--input-tokens", work.context // 4, "--random-adapters", len(work.few), "--ranks",
-                      max(work.mixed), *work.memory, *table(work), "--json"])  # fmt: skip
+                      work.batches[0], "--input-tokens", work.context // 4, *adapter_flags((max(work.mixed),) * len(work.few)),
+                      *table(work), "--json"])  # fmt: skip
 
 
 def beside(work: Work, ways: dict[str, str], more: tuple = ()) -> dict:
     """Lorry and torch at the first of the offline works, in one run."""
-    prompt, output, requests = work.offline[0]
-    facts = {"Lorry": throughput(work, requests, work.batch(), prompt, output, more)}
+    prompt, output, batches = work.offline[0]
+    batch = work.batch(prompt + output)
+    facts = {"Lorry": throughput(work, batches * batch, batch, prompt, output, more)}
     for name, way in ways.items():
-        facts[name] = last_json([sys.executable, ROOT / "ops" / "gpu" / "baselines.py", way, "--batch", work.batch(), "--prompt", prompt,
+        facts[name] = last_json([sys.executable, ROOT / "ops" / "gpu" / "baselines.py", way, "--batch", batch, "--prompt", prompt,
                                  "--output", output, *work.baseline])  # fmt: skip
     return facts
 
@@ -316,7 +337,7 @@ def baselines(work: Work) -> dict:
 
 
 def baselines_adapters(work: Work) -> dict:
-    return beside(work, {"transformers with peft": "peft"}, adapter_flags(work.few))
+    return beside(work, {"transformers with peft": "peft"}, (*adapter_flags(work.few), "--no-base"))
 
 
 def profile(work: Work) -> dict:
