@@ -91,10 +91,12 @@ double quantile(std::span<const double> ascending, double share) {
 }
 
 void write_text(const std::filesystem::path& file, std::string_view text) {
-    std::ofstream out(file, std::ios::binary);
+    const std::filesystem::path unfinished = file.string() + ".part";
+    std::ofstream out(unfinished, std::ios::binary);
     out.write(text.data(), static_cast<std::streamsize>(text.size()));
     out.close();
     if (!out) throw std::runtime_error(fmt::format("{}: cannot be written; is the disk full?", file.string()));
+    std::filesystem::rename(unfinished, file);
 }
 
 }  // namespace lorry::ops

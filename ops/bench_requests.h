@@ -51,7 +51,7 @@ std::vector<double> least_in_turn(Tries tries, std::size_t ways, const std::func
 // The least of the ascending values that `share` of them do not exceed.
 double quantile(std::span<const double> ascending, double share);
 
-// Throws std::runtime_error naming the file.
+// All of it, or the file stays as it was. Throws std::runtime_error naming the file.
 void write_text(const std::filesystem::path& file, std::string_view text);
 
 }  // namespace lorry::ops

@@ -1,5 +1,6 @@
 // `lorry bench tune`: asks the chip, measures, judges, prints; the CPU's instruction sets, or the GPU's matmuls.
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 
@@ -30,7 +31,8 @@ private:
     std::vector<std::string> models_;  // whose shapes the GPU multiplies; empty: those of random_weights_
     std::vector<std::string> random_weights_ = {"llama-3.1-8b"};
     std::string quantize_ = "none";
-    std::string table_;        // a file; empty: the rows are printed only
+    std::string table_;  // a file; empty: the rows are printed only
+    std::optional<double> seconds_max_;
     bool slower_too_ = false;  // rows of shapes that our own kernel multiplies faster
     TuneShape shape_;
     BenchOutput output_;
@@ -50,6 +52,8 @@ void BenchTuneCommand::declare(CLI::App& app) {
         ->capture_default_str();
     CLI::Option* const table =
         app.add_option("--table", table_, "cuda: a file for --matmul-table: the rows take the place of those of the same shapes in it");
+    app.add_option("--seconds-max", seconds_max_, "cuda: begin nothing after so long; shapes not come to stay with Lorry's own kernel")
+        ->check(CLI::PositiveNumber);
     app.add_flag("--slower-too", slower_too_, "with --table: also rows of shapes that Lorry's own kernel multiplies faster, for tests")
         ->needs(table);
     app.add_option("--threads", shape_.threads, "0: as many as this process may use")->check(CLI::Range(0, 1024))->capture_default_str();
@@ -95,8 +99,13 @@ void BenchTuneCommand::tune_cuda() const {
     }
     const kernels::Format inputs = quantize_ == "fp8" ? kernels::Format::fp8_rows : kernels::Format::bfloat16;
     std::cerr << "some minutes, in which nothing else should use the GPU …\n";
-    const kernels::cuda::Tuning tuning = kernels::cuda::tune_matmuls(matmul_shapes(configs, inputs));
-    if (!table_.empty()) write_text(table_, with_rows(table, tuning, slower_too_ ? RowsOf::all : RowsOf::gains));
+    std::optional<std::chrono::duration<double>> time_max;
+    if (seconds_max_) time_max = std::chrono::duration<double>(*seconds_max_);
+    const kernels::cuda::Tuning tuning =
+        kernels::cuda::tune_matmuls(matmul_shapes(configs, inputs), time_max, [&](const kernels::cuda::Tuning& so_far) {
+            std::cerr << finding_of(so_far.matmuls.back()) << '\n';
+            if (!table_.empty()) write_text(table_, with_rows(table, so_far, slower_too_ ? RowsOf::all : RowsOf::gains));
+        });
     output_.print(show_matmuls(tuning), matmuls_json(tuning), {});
 }
 

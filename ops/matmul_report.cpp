@@ -56,20 +56,6 @@ std::map<std::string, std::int64_t> refusals_of(const TunedMatmul& matmul) {
     return counts;
 }
 
-std::string finding_of(const TunedMatmul& matmul) {
-    std::int64_t refused = 0;
-    std::string reasons;
-    for (const auto& [reason, count] : refusals_of(matmul)) {
-        refused += count;
-        reasons += fmt::format("{}{} as {}", reasons.empty() ? "" : ", ", count, reason);
-    }
-    const std::string text = fmt::format("{}: {} of {} candidates refused{}", name_of(matmul.shape), refused, matmul.candidates.size(),
-                                         refused == 0 ? "" : " (" + reasons + ")");
-    const auto gain = gain_of(matmul);
-    if (!gain) return text + "; no bits serve all rows, so that our own kernel stays";
-    return text + fmt::format("; {:.2f} times our own kernel{}", *gain, *gain > 1.0 ? "" : ", which stays");
-}
-
 }  // namespace
 
 std::vector<MatmulShape> matmul_shapes(std::span<const engine::ModelConfig> configs, kernels::Format inputs) {
@@ -94,6 +80,22 @@ std::optional<double> gain_of(const TunedMatmul& matmul) {
     return std::exp(logarithms / static_cast<double>(matmul.buckets.size()));
 }
 
+std::string finding_of(const TunedMatmul& matmul) {
+    if (!matmul.is_complete && matmul.candidates.empty()) return name_of(matmul.shape) + ": no time was left, so that our own kernel stays";
+    std::int64_t refused = 0;
+    std::string reasons;
+    for (const auto& [reason, count] : refusals_of(matmul)) {
+        refused += count;
+        reasons += fmt::format("{}{} as {}", reasons.empty() ? "" : ", ", count, reason);
+    }
+    const std::string text =
+        fmt::format("{}: {} of {} candidates refused{}{}", name_of(matmul.shape), refused, matmul.candidates.size(),
+                    refused == 0 ? "" : " (" + reasons + ")", matmul.is_complete ? "" : "; no time was left for the others");
+    const auto gain = gain_of(matmul);
+    if (!gain) return text + "; no bits serve all rows, so that our own kernel stays";
+    return text + fmt::format("; {:.2f} times our own kernel{}", *gain, *gain > 1.0 ? "" : ", which stays");
+}
+
 std::vector<std::string> table_rows(const Tuning& tuning, RowsOf which) {
     std::vector<std::string> lines;
     for (const TunedMatmul& matmul : tuning.matmuls) {
@@ -112,8 +114,11 @@ std::string with_rows(std::string_view table, const Tuning& tuning, RowsOf which
         const std::size_t end = std::min(table.find('\n'), table.size());
         const auto row = kernels::cuda::parse_matmul_row(table.substr(0, end));
         CHECK(row.has_value(), "the table was read before");
-        const bool is_measured_again = *row && (*row)->chip == tuning.chip && (*row)->library == tuning.library &&
-                                       std::ranges::find(tuning.matmuls, (*row)->shape, &TunedMatmul::shape) != tuning.matmuls.end();
+        const auto is_its = [&](const TunedMatmul& matmul) {
+            return matmul.shape == (*row)->shape && (matmul.is_complete || !matmul.chosen.empty());
+        };
+        const bool is_measured_again =
+            *row && (*row)->chip == tuning.chip && (*row)->library == tuning.library && std::ranges::any_of(tuning.matmuls, is_its);
         if (!is_measured_again) text.append(table.substr(0, end)).append("\n");
         table.remove_prefix(std::min(end + 1, table.size()));
     }
@@ -173,6 +178,7 @@ Json matmuls_json(const Tuning& tuning) {
                                    {"candidates", static_cast<std::int64_t>(matmul.candidates.size())},
                                    {"refused", std::move(refused)},
                                    {"gain", gain ? Json(*gain) : Json()},
+                                   {"complete", matmul.is_complete},
                                    {"finding", finding_of(matmul)},
                                    {"buckets", std::move(buckets)}}));
     }

@@ -25,9 +25,12 @@ std::optional<double> gain_of(const kernels::cuda::TunedMatmul& matmul);
 enum class RowsOf : std::uint8_t { gains, all };
 // A line for each range, ready to commit.
 std::vector<std::string> table_rows(const kernels::cuda::Tuning& tuning, RowsOf which = RowsOf::gains);
-// The table with these rows in the place of those that it has of the same shapes on this chip with this library. Its lines are whole.
+// The table with these rows in the place of those that it has of the same shapes on this chip with this library, but for shapes that time
+// ran out for. Its lines are whole.
 std::string with_rows(std::string_view table, const kernels::cuda::Tuning& tuning, RowsOf which);
 
+// What was refused and why, what time was not left for, and the gain, in a line.
+std::string finding_of(const kernels::cuda::TunedMatmul& matmul);
 // A few sizes of each shape against the chip's limits and our own kernel, what was refused and why, and the rows.
 std::string show_matmuls(const kernels::cuda::Tuning& tuning);
 // All sizes.

@@ -418,6 +418,16 @@ class Parts(unittest.TestCase):
             words = call.call_args.args[0]
             self.assertEqual(words[words.index("--matmul-table") + 1], parts.TABLE)
 
+    # Pins: a part that was ended while it tuned left no table, and every part behind it multiplied without one.
+    def test_tuning_ends_before_its_part_does(self):
+        self.addCleanup(setattr, process.PartTime, "end", process.PartTime.end)
+        for left, expected in ((590, 300), (100, 70), (10, 1)):
+            process.PartTime.end = parts.time.monotonic() + left
+            with mock.patch.object(parts, "last_json", return_value={}) as call:
+                parts.tune(Work(lorry=Path("lorry")), Path("table"), 300, ("--quantize", "fp8"))
+            words = call.call_args.args[0]
+            self.assertEqual(words[words.index("--seconds-max") + 1], expected)
+
     def test_cublaslt_must_multiply_something(self):
         tuning = {"matmuls": [{"buckets": [1]}, {"buckets": []}]}
         machine = {"rates": {"fp8_dot_operations_per_second": 1e15}}

@@ -14,7 +14,9 @@ std::unique_ptr<Backend> make_cuda_backend(const CudaOptions&) { throw std::runt
 
 namespace cuda {
 
-Tuning tune_matmuls(std::span<const MatmulShape>) { throw std::runtime_error("no GPU can be used: " + *cuda_obstacle()); }
+Tuning tune_matmuls(std::span<const MatmulShape>, std::optional<std::chrono::duration<double>>, const OnTunedShape&) {
+    throw std::runtime_error("no GPU can be used: " + *cuda_obstacle());
+}
 ChipDescription describe_chip() { throw std::runtime_error("no GPU can be used: " + *cuda_obstacle()); }
 Expected<ChipRates, std::string> measure_chip() { throw std::runtime_error("no GPU can be used: " + *cuda_obstacle()); }
 

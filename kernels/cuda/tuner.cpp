@@ -4,8 +4,10 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <random>
 #include <stdexcept>
@@ -26,35 +28,43 @@ constexpr std::int64_t probes = 16;  // rows that are in each bucket: as many as
 // fp8 they round coarser: 9.0 adds up 13 bits for a while.
 float tolerance_of(Format inputs) { return inputs == Format::fp8_rows ? 4e-3F : 1e-3F; }
 constexpr int runs_max = 200;
+constexpr std::array<std::uint64_t, 2> trial_seeds = {1, 2};  // of the two orders in which each bucket's rows are tried
 // Codes of fp8, before their scales: hardly one in a million is beyond the largest.
 constexpr float fp8_deviation = 90.0F;
 constexpr std::size_t noise_elements = std::size_t{1} << 20;
 constexpr std::size_t weight_alignment = 256;  // bytes, of one weight among those that are walked through
 
-// The device's time for what `queue` queues on the stream.
-template <class Queue>
-double seconds_of(const Stream& stream, const Queue& queue) {
-    Event begin;
-    Event end;
-    begin.record(stream);
-    queue();
-    end.record(stream);
-    end.wait();
-    return end.seconds_since(begin);
-}
+// The device's time for what is queued on the stream.
+class Timer {
+public:
+    explicit Timer(const Stream& stream) : stream_(stream) {}
 
-// Per run, of as many as fit into the time; the first is not counted.
-template <class Run>
-double seconds_per_run(const Stream& stream, double seconds, const Run& run) {
-    run(0);
-    const double first = seconds_of(stream, [&] { run(1); });
-    const int runs = static_cast<int>(std::clamp(seconds / std::max(first, 1e-7), 3.0, static_cast<double>(runs_max)));
-    return seconds_of(stream,
-                      [&] {
-                          for (int i = 0; i < runs; ++i) run(i);
-                      }) /
-           runs;
-}
+    // Per run, of as many as fit into the time; the first is not counted.
+    template <class Run>
+    double seconds_per_run(double seconds, const Run& run) {
+        run(0);
+        const double first = seconds_of([&] { run(1); });
+        const int runs = static_cast<int>(std::clamp(seconds / std::max(first, 1e-7), 3.0, static_cast<double>(runs_max)));
+        return seconds_of([&] {
+                   for (int i = 0; i < runs; ++i) run(i);
+               }) /
+               runs;
+    }
+
+private:
+    template <class Queue>
+    double seconds_of(const Queue& queue) {
+        begin_.record(stream_);
+        queue();
+        end_.record(stream_);
+        end_.wait();
+        return end_.seconds_since(begin_);
+    }
+
+    const Stream& stream_;
+    Event begin_;
+    Event end_;
+};
 
 std::uint16_t bfloat16_bits(float x) {
     std::uint32_t bits = 0;
@@ -92,11 +102,17 @@ DeviceMemory uploaded(const std::vector<T>& table, const Stream& stream) {
     return memory;
 }
 
-// Weights, inputs and outputs of one shape, and what is tried with them.
+// Weights, inputs and outputs of one shape, and what is tried with them. What trials need is allocated before them: a call that waits for
+// the device would take longer than most of what is timed.
 class ShapeTuner {
 public:
     ShapeTuner(const CublasLt& library, const Stream& stream, const MatmulShape& shape, const TuneOptions& options)
-        : library_(library), stream_(stream), shape_(shape), options_(options), stride_(round_up(shape.in_features, in_features_multiple)) {
+        : library_(library),
+          stream_(stream),
+          timer_(stream),
+          shape_(shape),
+          options_(options),
+          stride_(round_up(shape.in_features, in_features_multiple)) {
         const bool is_fp8 = shape.inputs == Format::fp8_rows;
         // As ops write them: rows of fp8 in the place of rows of float32.
         in_stride_ = is_fp8 ? shape.in_features * static_cast<std::int64_t>(bytes_of(shape.inputs)) : stride_;
@@ -117,20 +133,25 @@ public:
         }
         in_ = DeviceMemory(pool_.bytes());
         out_ = DeviceMemory(static_cast<std::size_t>(options.rows_max * shape.out_features) * sizeof(float));
-        probed_ = DeviceMemory(static_cast<std::size_t>(probes * shape.out_features) * sizeof(float));
         for (const std::int64_t rows : matmul_buckets()) {
             if (rows <= options.rows_max) buckets_.push_back(rows);
         }
     }
 
-    TunedMatmul tune() {
+    // Until `end`, where there is one: a candidate is tried in all buckets or not at all.
+    TunedMatmul tune(std::optional<TuneClock::time_point> end) {
         TunedMatmul tuned{.shape = shape_, .buckets = buckets_};
-        arrange(probes, 0);
-        run_own(probes, 0);
-        own_ = read_probes();
-        for (const MatmulAlgorithm& algorithm : candidates()) tuned.candidates.push_back(try_out(algorithm));
+        probed_ = DeviceMemory(probed_elements() * sizeof(float));
+        trials_ = PinnedMemory(2 * trial_elements() * sizeof(float));
+        first_bits_.resize(trial_elements());
         for (const std::int64_t rows : buckets_) {
-            tuned.own_seconds.push_back(seconds_per_run(stream_, options_.seconds, [&](int i) { run_own(rows, i); }));
+            for (const std::uint64_t seed : trial_seeds) arrange(rows, seed);
+        }
+        measure_own(tuned);
+        for (const MatmulAlgorithm& algorithm : candidates()) {
+            tuned.is_complete = !end || options_.now() < *end;
+            if (!tuned.is_complete) break;
+            tuned.candidates.push_back(try_out(algorithm));
         }
         tuned.chosen = choose_candidates(tuned.candidates, buckets_.size());
         return tuned;
@@ -141,19 +162,42 @@ public:
         arrange(options_.rows_max, 0);
         const std::vector<MatmulAlgorithm> choice = library_.candidates(task(options_.rows_max, 0, false), 1);
         if (choice.empty()) return std::nullopt;
-        const double seconds = seconds_per_run(
-            stream_, 50e-3, [&](int run) { library_.multiply(task(options_.rows_max, run, false), choice.front(), stream_.get()); });
+        const double seconds = timer_.seconds_per_run(
+            50e-3, [&](int run) { library_.multiply(task(options_.rows_max, run, false), choice.front(), stream_.get()); });
         return 2.0 * static_cast<double>(options_.rows_max) * static_cast<double>(shape_.out_features) *
                static_cast<double>(shape_.in_features) / seconds;
     }
 
 private:
-    // Of all buckets, each once.
+    // What lies where among so many rows: each once.
+    struct Arrangement {
+        DeviceMemory pool_rows;   // [rows] of the pool
+        DeviceMemory probe_rows;  // [probes] where these, the pool's first rows, are
+    };
+
+    std::size_t probed_elements() const { return static_cast<std::size_t>(probes * shape_.out_features); }
+    // The probes' outputs; behind them, what becomes of them when the same is added to them.
+    std::size_t trial_elements() const { return 2 * probed_elements(); }
+
+    void measure_own(TunedMatmul& tuned) {
+        const Arrangement& few = arrange(probes, 0);
+        run_own(probes, 0);
+        read_probes(few, trials());
+        stream_.wait();
+        own_.assign(trials(), trials() + probed_elements());
+        arrange(buckets_.back(), 0);
+        for (const std::int64_t rows : buckets_)
+            tuned.own_seconds.push_back(timer_.seconds_per_run(options_.seconds, [&](int i) { run_own(rows, i); }));
+    }
+
+    // Of all buckets, each once: the library's first choices, then its second ones, for there may not be time for all.
     std::vector<MatmulAlgorithm> candidates() const {
+        std::vector<std::vector<MatmulAlgorithm>> choices;
+        for (const std::int64_t rows : buckets_) choices.push_back(library_.candidates(task(rows, 0, false), options_.candidates_max));
         std::vector<MatmulAlgorithm> all;
-        for (const std::int64_t rows : buckets_) {
-            for (const MatmulAlgorithm& algorithm : library_.candidates(task(rows, 0, false), options_.candidates_max)) {
-                if (std::ranges::find(all, algorithm) == all.end()) all.push_back(algorithm);
+        for (std::size_t place = 0; place < static_cast<std::size_t>(options_.candidates_max); ++place) {
+            for (const auto& of_bucket : choices) {
+                if (place < of_bucket.size() && std::ranges::find(all, of_bucket[place]) == all.end()) all.push_back(of_bucket[place]);
             }
         }
         return all;
@@ -164,45 +208,66 @@ private:
         for (const std::int64_t rows : buckets_) {
             candidate.seconds.emplace_back();
             if (candidate.refusal || !library_.takes(task(rows, 0, false), algorithm)) continue;
-            const std::uint64_t bits = try_bits(rows, algorithm, candidate.refusal);
-            if (!candidate.refusal && candidate.bits.value_or(bits) != bits) candidate.refusal = MatmulRefusal::rows;
-            candidate.bits = bits;
+            candidate.refusal = try_bits(rows, candidate);
             if (candidate.refusal) continue;
-            candidate.seconds.back() = seconds_per_run(stream_, options_.seconds,
-                                                       [&](int i) { library_.multiply(task(rows, i, false), algorithm, stream_.get()); });
+            candidate.seconds.back() =
+                timer_.seconds_per_run(options_.seconds, [&](int i) { library_.multiply(task(rows, i, false), algorithm, stream_.get()); });
         }
         return candidate;
     }
 
-    // A hash of the probes' outputs.
-    std::uint64_t try_bits(std::int64_t rows, const MatmulAlgorithm& algorithm, std::optional<MatmulRefusal>& refusal) {
-        const std::vector<float> elsewhere = outputs_of(rows, algorithm, 1);
-        const std::vector<float> outputs = outputs_of(rows, algorithm, 2);
-        const std::size_t bytes = outputs.size() * sizeof(float);
-        for (std::size_t i = 0; i < outputs.size() && !refusal; ++i) {
+    // Of the probes' outputs in this bucket, at two places each. The first bucket's are compared with our own kernel's, the others' with
+    // the first's.
+    std::optional<MatmulRefusal> try_bits(std::int64_t rows, MatmulCandidate& candidate) {
+        float* const outputs = trials();
+        float* const elsewhere = outputs + trial_elements();
+        queue_trial(rows, candidate.algorithm, trial_seeds[0], outputs);
+        queue_trial(rows, candidate.algorithm, trial_seeds[1], elsewhere);
+        stream_.wait();
+        const std::size_t bytes = trial_elements() * sizeof(float);
+        if (!candidate.bits && !agrees_with_own({outputs, trial_elements()})) return MatmulRefusal::value;
+        if (std::memcmp(outputs, elsewhere, bytes) != 0) return MatmulRefusal::place;
+        if (candidate.bits && std::memcmp(outputs, first_bits_.data(), bytes) != 0) return MatmulRefusal::rows;
+        if (candidate.bits) return std::nullopt;
+        std::memcpy(first_bits_.data(), outputs, bytes);
+        candidate.bits = XXH3_64bits(outputs, bytes);
+        return std::nullopt;
+    }
+
+    bool agrees_with_own(std::span<const float> outputs) const {
+        for (std::size_t i = 0; i < outputs.size(); ++i) {
             const float want = i < own_.size() ? own_[i] : 2.0F * own_[i - own_.size()];
             // The other way round, a NaN would pass.
             const float off = std::abs(outputs[i] - want);
-            if (!(off <= tolerance_of(shape_.inputs) * std::max(1.0F, std::abs(want)))) refusal = MatmulRefusal::value;
+            if (!(off <= tolerance_of(shape_.inputs) * std::max(1.0F, std::abs(want)))) return false;
         }
-        if (!refusal && std::memcmp(outputs.data(), elsewhere.data(), bytes) != 0) refusal = MatmulRefusal::place;
-        return XXH3_64bits(outputs.data(), bytes);
+        return true;
     }
 
-    // Of the probes among rows in an order of this seed; behind them, what becomes of them when the same is added to them.
-    std::vector<float> outputs_of(std::int64_t rows, const MatmulAlgorithm& algorithm, std::uint64_t seed) {
-        arrange(rows, seed);
-        std::vector<float> outputs;
+    // The probes' outputs among rows in an order of this seed, to pinned memory.
+    void queue_trial(std::int64_t rows, const MatmulAlgorithm& algorithm, std::uint64_t seed, float* to) {
+        const Arrangement& arrangement = arrange(rows, seed);
         for (const bool accumulate : {false, true}) {
             library_.multiply(task(rows, 0, accumulate), algorithm, stream_.get());
-            const std::vector<float> probed = read_probes();
-            outputs.insert(outputs.end(), probed.begin(), probed.end());
+            read_probes(arrangement, to + (accumulate ? probed_elements() : 0));
         }
-        return outputs;
     }
 
-    // The first `rows` rows of the pool in an order of this seed as inputs; the probes are the pool's first rows.
-    void arrange(std::int64_t rows, std::uint64_t seed) {
+    // The first `rows` rows of the pool in an order of this seed as inputs; the probes are the pool's first rows. Allocates where the two
+    // are new.
+    const Arrangement& arrange(std::int64_t rows, std::uint64_t seed) {
+        const auto [known, is_new] = arrangements_.try_emplace({rows, seed});
+        if (is_new) known->second = arrangement_of(rows, seed);
+        run_gather({.out = view(in_.data(), in_stride_),
+                    .in = view(pool_.data(), in_stride_),
+                    .row_of = reinterpret_cast<const std::int32_t*>(known->second.pool_rows.data()),
+                    .rows = static_cast<int>(rows),
+                    .columns = static_cast<int>(shape_.in_features)},
+                   stream_.get());
+        return known->second;
+    }
+
+    Arrangement arrangement_of(std::int64_t rows, std::uint64_t seed) const {
         std::vector<std::int32_t> pool_row(static_cast<std::size_t>(rows));
         std::iota(pool_row.begin(), pool_row.end(), 0);
         std::shuffle(pool_row.begin(), pool_row.end(), std::mt19937_64(seed * 10'000 + static_cast<std::uint64_t>(rows)));
@@ -210,30 +275,20 @@ private:
         for (std::size_t row = 0; row < pool_row.size(); ++row) {
             if (pool_row[row] < probes) probe_row[static_cast<std::size_t>(pool_row[row])] = static_cast<std::int32_t>(row);
         }
-        probe_rows_ = uploaded(probe_row, stream_);
-        const DeviceMemory order = uploaded(pool_row, stream_);
-        run_gather({.out = view(in_.data(), in_stride_),
-                    .in = view(pool_.data(), in_stride_),
-                    .row_of = reinterpret_cast<const std::int32_t*>(order.data()),
-                    .rows = static_cast<int>(rows),
-                    .columns = static_cast<int>(shape_.in_features)},
-                   stream_.get());
-        stream_.wait();
+        return {.pool_rows = uploaded(pool_row, stream_), .probe_rows = uploaded(probe_row, stream_)};
     }
 
-    // [probes, out_features]
-    std::vector<float> read_probes() const {
+    // Queues it: [probes, out_features] to pinned memory.
+    void read_probes(const Arrangement& arrangement, float* to) const {
         run_gather({.out = {probed_.data(), Format::float32, shape_.out_features},
                     .in = {out_.data(), Format::float32, shape_.out_features},
-                    .row_of = reinterpret_cast<const std::int32_t*>(probe_rows_.data()),
+                    .row_of = reinterpret_cast<const std::int32_t*>(arrangement.probe_rows.data()),
                     .rows = static_cast<int>(probes),
                     .columns = static_cast<int>(shape_.out_features)},
                    stream_.get());
-        std::vector<float> outputs(static_cast<std::size_t>(probes * shape_.out_features));
-        check(cudaMemcpyAsync(outputs.data(), probed_.data(), probed_.bytes(), cudaMemcpyDeviceToHost, stream_.get()), "reading outputs");
-        stream_.wait();
-        return outputs;
+        check(cudaMemcpyAsync(to, probed_.data(), probed_.bytes(), cudaMemcpyDeviceToHost, stream_.get()), "reading outputs");
     }
+    float* trials() const { return reinterpret_cast<float*>(trials_.data()); }
 
     View view(void* data, std::int64_t stride) const { return {data, shape_.inputs, stride}; }
     // Of codes of fp8, so that they end at this deviation; some twice as large as others.
@@ -271,6 +326,7 @@ private:
 
     const CublasLt& library_;
     const Stream& stream_;
+    Timer timer_;
     const MatmulShape shape_;
     const TuneOptions options_;
     const std::int64_t stride_;   // elements, of weights
@@ -283,17 +339,18 @@ private:
     DeviceMemory in_;
     DeviceMemory out_;
     DeviceMemory probed_;
-    DeviceMemory probe_rows_;
+    PinnedMemory trials_;                                                         // [2 places][trial_elements()]
+    std::map<std::pair<std::int64_t, std::uint64_t>, Arrangement> arrangements_;  // by rows and seed
     std::vector<std::int64_t> buckets_;
-    std::vector<float> own_;  // the probes' outputs by our own kernel
+    std::vector<float> own_;         // the probes' outputs by our own kernel
+    std::vector<float> first_bits_;  // of the candidate that is tried, in the first bucket that it takes
 };
 
 double copied_per_second(const Stream& stream, std::size_t bytes) {
     const DeviceMemory from(bytes);
     const DeviceMemory to(bytes);
-    const double seconds = seconds_per_run(stream, 20e-3, [&](int) {
-        check(cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice, stream.get()), "copying");
-    });
+    const double seconds = Timer(stream).seconds_per_run(
+        20e-3, [&](int) { check(cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice, stream.get()), "copying"); });
     return 2.0 * static_cast<double>(bytes) / seconds;
 }
 
@@ -328,7 +385,9 @@ Expected<ChipRates, std::string> measure_chip() {
     return measure_chip({}, [] { return open_cublaslt(cublaslt_places()); });
 }
 
-Tuning tune_matmuls(std::span<const MatmulShape> shapes, const TuneOptions& options, const OpenLibrary& open) {
+Tuning tune_matmuls(std::span<const MatmulShape> shapes, const TuneOptions& options, const OpenLibrary& open,
+                    const OnTunedShape& on_shape) {
+    const TuneClock::time_point begin = options.now();
     Tuning tuning{.device = choose_device(), .chip = chip_of_device()};
     const auto functions = open();
     if (!functions) throw std::runtime_error(functions.error());
@@ -339,12 +398,30 @@ Tuning tune_matmuls(std::span<const MatmulShape> shapes, const TuneOptions& opti
     const auto obstacle = fp8_obstacle(tuning.chip, tuning.library);
     if (obstacle && std::ranges::any_of(shapes, is_fp8)) throw std::runtime_error(*obstacle);
     tuning.rates = rates_of(library, stream, options);
-    for (const MatmulShape& shape : shapes) tuning.matmuls.push_back(ShapeTuner(library, stream, shape, options).tune());
+    // The largest, a head, takes as long as all others; it comes last.
+    std::vector<MatmulShape> ascending(shapes.begin(), shapes.end());
+    std::ranges::stable_sort(ascending, {}, [](const MatmulShape& shape) { return shape.out_features * shape.in_features; });
+    for (std::size_t i = 0; i < ascending.size(); ++i) {
+        std::optional<TuneClock::time_point> end;
+        bool has_begun = true;
+        if (options.time_max) {
+            // What one shape leaves of its share, the ones behind it have.
+            const TuneClock::time_point now = options.now();
+            const TuneClock::time_point last = begin + std::chrono::duration_cast<TuneClock::duration>(*options.time_max);
+            has_begun = now < last;
+            end = now + (last - now) / static_cast<std::int64_t>(ascending.size() - i);
+        }
+        tuning.matmuls.push_back(has_begun ? ShapeTuner(library, stream, ascending[i], options).tune(end)
+                                           : TunedMatmul{.shape = ascending[i], .is_complete = false});
+        if (on_shape) on_shape(tuning);
+    }
     return tuning;
 }
 
-Tuning tune_matmuls(std::span<const MatmulShape> shapes) {
-    return tune_matmuls(shapes, {}, [] { return open_cublaslt(cublaslt_places()); });
+Tuning tune_matmuls(std::span<const MatmulShape> shapes, std::optional<std::chrono::duration<double>> time_max,
+                    const OnTunedShape& on_shape) {
+    return tune_matmuls(
+        shapes, {.time_max = time_max}, [] { return open_cublaslt(cublaslt_places()); }, on_shape);
 }
 
 }  // namespace lorry::kernels::cuda

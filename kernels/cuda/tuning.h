@@ -3,7 +3,9 @@
 // measure_chip and describe_chip.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,6 +34,7 @@ struct TunedMatmul {
     std::vector<MatmulCandidate> candidates;
     std::vector<double> own_seconds;  // [buckets], of our own kernel
     std::vector<std::size_t> chosen;  // [buckets], of candidates; empty: none serve all buckets with the same bits
+    bool is_complete = true;          // false: there was no time for more candidates, or for any
 };
 
 // What the chip was seen to do.
@@ -57,8 +60,10 @@ struct Tuning {
     MatmulChip chip;
     std::size_t library = 0;
     ChipRates rates;
-    std::vector<TunedMatmul> matmuls;
+    std::vector<TunedMatmul> matmuls;  // ascending by their number of weights
 };
+// Told of each shape, with all that came before it: what was found is not lost to what comes later.
+using OnTunedShape = std::function<void(const Tuning& so_far)>;
 
 // For each bucket the candidate that serves it, all with the same bits: the least geometric mean of seconds. A bucket keeps the candidate
 // of the one below where that is less than 3 % slower. Empty: no bits serve all buckets.
@@ -67,8 +72,10 @@ std::vector<std::size_t> choose_candidates(std::span<const MatmulCandidate> cand
 // The table's rows: one range for consecutive buckets with the same candidate.
 std::vector<MatmulRow> rows_of(const Tuning& tuning, const TunedMatmul& matmul);
 
-// On this machine's GPU with this machine's library. Throws std::runtime_error when there is no GPU or no cuBLASLt, saying what to do.
-Tuning tune_matmuls(std::span<const MatmulShape> shapes);
+// On this machine's GPU with this machine's library, the largest shape last, each with its share of the time that is left. Throws
+// std::runtime_error when there is no GPU or no cuBLASLt, saying what to do.
+Tuning tune_matmuls(std::span<const MatmulShape> shapes, std::optional<std::chrono::duration<double>> time_max,
+                    const OnTunedShape& on_shape);
 
 // Throws std::runtime_error when there is no GPU; the error says that there is no cuBLASLt, and what to do.
 Expected<ChipRates, std::string> measure_chip();

@@ -12,12 +12,13 @@ from pathlib import Path
 from memory import adapter_bytes
 from ncu import METRICS, launches_of, slowest, steps_of
 from pack import program
-from process import PACK, ROOT, Failure, last_json, run
+from process import PACK, ROOT, Failure, PartTime, last_json, run
 from work import Work
 
 # What `matmul` measures and later parts multiply with; and the same for the shapes of tests.
 TABLE = PACK / "matmul-table"
 TEST_TABLE = PACK / "matmul-table-of-tests"
+TUNING_MARGIN_SECONDS = 30
 GOLDENS = "*Golden*"
 INVARIANCE = "*/Invariance.Holds*:*/Invariance.Forks*"
 
@@ -108,6 +109,12 @@ def has_fp8(work: Work) -> bool:
     return bool((chip(work.lorry)["rates"] or {}).get("fp8_dot_operations_per_second"))
 
 
+def tune(work: Work, table: Path, seconds_max: int, more: tuple) -> dict:
+    """In a part's time, with some of it left to end in: shapes that it does not come to stay with our own kernel."""
+    seconds = max(1, min(seconds_max, round(PartTime.left() - TUNING_MARGIN_SECONDS)))
+    return last_json([work.lorry, "bench", "tune", "--device", "cuda", "--table", table, "--seconds-max", seconds, *more, "--json"])
+
+
 def cublaslt(work: Work) -> dict:
     """Kernels, goldens and invariance with cuBLASLt multiplying every shape that it can, whether it gains or not: kernels' shapes by rows
     that their tests make, goldens' by a table."""
@@ -115,8 +122,7 @@ def cublaslt(work: Work) -> dict:
     TEST_TABLE.unlink(missing_ok=True)
     facts = {}
     for more in ((), ("--quantize", "fp8")) if has_fp8(work) else ((),):
-        tuning = last_json([work.lorry, "bench", "tune", "--device", "cuda", "--model", checkpoints, "--table", TEST_TABLE, "--slower-too",
-                            *more, "--json"])  # fmt: skip
+        tuning = tune(work, TEST_TABLE, 120, ("--model", checkpoints, "--slower-too", *more))
         served = sum(bool(shape["buckets"]) for shape in tuning["matmuls"])
         facts[f"goldens' shapes that it multiplies, {more[-1] if more else 'bf16'}"] = f"{served} of {len(tuning['matmuls'])}"
         if served == 0:
@@ -198,8 +204,7 @@ def loss(work: Work) -> dict:
 
 def matmul(work: Work, more: tuple = (), models: str = "") -> dict:
     """cuBLASLt's algorithms against our own kernel, and the rows for kernels/cuda/matmul_table.cpp, which later parts multiply with."""
-    tuning = last_json([work.lorry, "bench", "tune", "--device", "cuda", "--random-weights", models or work.shape, "--table", TABLE, *more,
-                        "--json"])  # fmt: skip
+    tuning = tune(work, TABLE, 300, ("--random-weights", models or work.shape, *more))
     facts = {"device": tuning["device"], "cuBLASLt": tuning["library"], "copies": f"{tuning['copied_bytes_per_second'] / 1e9:.0f} GB/s",
              "multiplies": f"{tuning['operations_per_second'] / 1e12:.0f} TFLOP/s"}  # fmt: skip
     for shape in tuning["matmuls"]:

@@ -2,7 +2,6 @@
 
 import glob
 import json
-import math
 import os
 import shutil
 import subprocess
@@ -22,17 +21,17 @@ class Failure(Exception):
 
 
 class PartTime:
-    """What the running part has left; parts run one after the other."""
+    """What the running part has left; parts run one after the other. What runs before the first has a part's time each."""
 
-    end = math.inf
+    end: float | None = None
 
     @classmethod
     def begin(cls) -> None:
         cls.end = time.monotonic() + PART_SECONDS
 
     @classmethod
-    def left(cls) -> float | None:
-        return None if cls.end == math.inf else max(0.0, cls.end - time.monotonic())
+    def left(cls) -> float:
+        return PART_SECONDS if cls.end is None else max(0.0, cls.end - time.monotonic())
 
 
 def surroundings() -> dict[str, str]:

@@ -66,7 +66,7 @@ Expected<cuda::lt::Functions, std::string> open_library() { return cuda::open_cu
 
 // As `lorry bench tune` finds them, whether they gain or not. ops/gpu-check counts the lines that say so.
 std::vector<cuda::MatmulRange> algorithms_for(const cuda::MatmulShape& shape) {
-    constexpr cuda::TuneOptions quick{.seconds = 0.0, .walked_bytes = 1, .copied_bytes = 4096, .square = 256};
+    const cuda::TuneOptions quick{.seconds = 0.0, .walked_bytes = 1, .copied_bytes = 4096, .square = 256};
     const cuda::Tuning tuning = cuda::tune_matmuls({&shape, 1}, quick, open_library);
     std::vector<cuda::MatmulRange> ranges;
     for (const cuda::MatmulRow& row : cuda::rows_of(tuning, tuning.matmuls.front())) ranges.push_back(row.range);

@@ -310,7 +310,7 @@ TEST_P(LibraryMatmulTest, AnAlgorithmThatTheLibraryRefusesEndsTheProgram) {
 INSTANTIATE_TEST_SUITE_P(Formats, LibraryMatmulTest, ::testing::Values(shape, fp8_shape),
                          [](const auto& tested) { return std::string(kernels::name_of(tested.param.inputs)); });
 
-constexpr TuneOptions few{.rows_max = 160, .candidates_max = 16, .seconds = 0.0, .walked_bytes = 8192, .copied_bytes = 4096, .square = 64};
+const TuneOptions few{.rows_max = 160, .candidates_max = 16, .seconds = 0.0, .walked_bytes = 8192, .copied_bytes = 4096, .square = 64};
 
 // "plain" and so on, of a candidate of the emulated library.
 CublasLtAlgorithm kind_of(const MatmulCandidate& candidate) { return static_cast<CublasLtAlgorithm>(candidate.algorithm[0]); }
@@ -351,6 +351,81 @@ TEST_P(MatmulTunerTest, RefusesWhatDependsOnTheBatchAndTakesTheFastestOfTheRest)
 
 INSTANTIATE_TEST_SUITE_P(Formats, MatmulTunerTest, ::testing::Values(shape, fp8_shape),
                          [](const auto& tested) { return std::string(kernels::name_of(tested.param.inputs)); });
+
+// Pins: each trial took and gave back memory, for which the host waits for the device, 24 times for each candidate.
+TEST_P(MatmulTunerTest, ATrialAllocatesNothing) {
+    const auto waits_of = [&](int candidates_max) {
+        TuneOptions options = few;
+        options.candidates_max = candidates_max;
+        const std::uint64_t before = emulation::device_wide_waits();
+        const Tuning tuning = tune_matmuls(std::vector{GetParam()}, options, emulated);
+        return std::pair(tuning.matmuls.front().candidates.size(), emulation::device_wide_waits() - before);
+    };
+    const auto [few_candidates, few_waits] = waits_of(1);
+    const auto [all_candidates, all_waits] = waits_of(16);
+    EXPECT_LT(few_candidates, all_candidates);
+    EXPECT_EQ(few_waits, all_waits);
+}
+
+constexpr MatmulShape small_shape{Format::bfloat16, 16, 24};
+
+// Pins: a run that was ended before its last shape had written nothing.
+TEST(MatmulTuner, TellsOfEachShapeAndTakesTheLargestLast) {
+    std::vector<MatmulShape> told;
+    const Tuning tuning = tune_matmuls(std::vector{shape, small_shape}, few, emulated, [&](const Tuning& so_far) {
+        told.push_back(so_far.matmuls.back().shape);
+        EXPECT_EQ(so_far.matmuls.size(), told.size());
+        EXPECT_FALSE(rows_of(so_far, so_far.matmuls.back()).empty());
+    });
+    EXPECT_THAT(told, ElementsAre(small_shape, shape));
+    EXPECT_TRUE(tuning.matmuls.front().is_complete && tuning.matmuls.back().is_complete);
+}
+
+// How many candidates each shape had, "3" or "3, incomplete", where each look at the clock is a second after the last one.
+std::vector<std::string> tried_within(double seconds) {
+    TuneOptions options = few;
+    options.time_max = std::chrono::duration<double>(seconds);
+    TuneClock::time_point time;
+    options.now = [&] { return time += std::chrono::seconds(1); };
+    std::vector<std::string> tried;
+    for (const TunedMatmul& matmul : tune_matmuls(std::vector{shape, small_shape}, options, emulated).matmuls)
+        tried.push_back(std::to_string(matmul.candidates.size()) + (matmul.is_complete ? "" : ", incomplete"));
+    return tried;
+}
+
+// Pins: the tuner took what time it wanted, and whoever ended it lost everything.
+TEST(MatmulTuner, EndsInItsTimeOfWhichEachShapeHasAShare) {
+    EXPECT_THAT(tried_within(1000.0), ElementsAre("8", "8"));
+    EXPECT_THAT(tried_within(0.5), ElementsAre("0, incomplete", "0, incomplete"));
+    // The first has half of what is left after two looks at the clock, the other the rest.
+    EXPECT_THAT(tried_within(8.0), ElementsAre("3, incomplete", "1, incomplete"));
+    // What the first leaves, the other has.
+    EXPECT_THAT(tried_within(20.0), ElementsAre("8", "8"));
+}
+
+// The library with another first choice each time that it is asked.
+Expected<lt::Functions, std::string> fickle_library() {
+    lt::Functions functions = emulation::cublaslt();
+    functions.matmul_algo_get_heuristic = [](auto... task_and_results) {
+        static int asked = 0;
+        const auto results = std::get<8>(std::tuple(task_and_results...));
+        const auto found = std::get<9>(std::tuple(task_and_results...));
+        const lt::Status status = emulation::cublaslt().matmul_algo_get_heuristic(task_and_results...);
+        std::rotate(results, results + asked++ % *found, results + *found);
+        return status;
+    };
+    return functions;
+}
+
+// Pins: of a shape that time ran out for all choices for few rows came first, and none of those for many.
+TEST(MatmulTuner, TheLibrarysFirstChoicesForAllBucketsComeBeforeItsOthers) {
+    const Tuning tuning = tune_matmuls(std::vector{shape}, few, fickle_library);
+    std::vector<CublasLtAlgorithm> order;
+    for (const MatmulCandidate& candidate : tuning.matmuls.front().candidates) order.push_back(kind_of(candidate));
+    using enum CublasLtAlgorithm;
+    // It was asked twice before, for the chip's rates.
+    EXPECT_THAT(order, ElementsAre(rounded, for_few_rows, plain, for_many_rows, starts_from_out, split_by_rows, backwards_at_odds, halves));
+}
 
 TEST(MatmulTuner, OfFp8NeedsAVersionThatHasScalesForRows) {
     EXPECT_THAT([] { tune_matmuls(std::vector{fp8_shape}, few, older_library); },

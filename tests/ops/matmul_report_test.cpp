@@ -89,6 +89,23 @@ TEST(MatmulReport, RowsTakeThePlaceOfTheSameShapesInATable) {
     EXPECT_EQ(*kernels::cuda::parse_matmul_row(table_rows(tuning())[0]), kernels::cuda::rows_of(tuning(), tuning().matmuls.front())[0]);
 }
 
+// Pins: a shape that time ran out for lost the rows that an earlier run had found.
+TEST(MatmulReport, ShapesThatTimeRanOutForKeepTheirRowsAndSaySo) {
+    Tuning stopped = tuning();
+    TunedMatmul& begun = stopped.matmuls.front();
+    begun.is_complete = false;
+    stopped.matmuls.back() = {.shape = {Format::bfloat16, 8, 16}, .is_complete = false};
+    const std::string before = "90 132 130100 bfloat16 1000 500 2048 0x9\n90 132 130100 bfloat16 8 16 2048 0x9\n";
+    EXPECT_EQ(with_rows(before, stopped, RowsOf::gains), "90 132 130100 bfloat16 8 16 2048 0x9\n" + with_rows("", tuning(), RowsOf::gains));
+    EXPECT_EQ(
+        finding_of(begun),
+        "1000 x 500: 2 of 4 candidates refused (2 as its bits depend on the number of rows); no time was left for the others; 4.00 times "
+        "our own kernel");
+    EXPECT_EQ(finding_of(stopped.matmuls.back()), "8 x 16: no time was left, so that our own kernel stays");
+    begun.chosen.clear();
+    EXPECT_EQ(with_rows(before, stopped, RowsOf::gains), before);
+}
+
 TEST(MatmulReport, AShapeThatGainsNothingHasRowsWhereTheyAreAskedFor) {
     Tuning slow = tuning();
     slow.matmuls.front().own_seconds = {1e-7, 1e-7};
