@@ -21,7 +21,7 @@ import pack  # noqa: E402
 import parts  # noqa: E402
 import process  # noqa: E402
 from goals import ROWS  # noqa: E402
-from report import markdown, rows_of  # noqa: E402
+from report import NOT_TUNED, markdown, rows_of  # noqa: E402
 from work import Work, rehearsal  # noqa: E402
 
 H200 = floors.Limits(copy=4.3e12, multiply=790e12)
@@ -212,6 +212,23 @@ class Report(unittest.TestCase):
         text = markdown(entries, "What was seen", {})
         self.assertIn("**These parts are of different runs", text)
         self.assertIn("- commit def5678, GPU NVIDIA H200, driver 580.1, cudart 13.1, cuBLASLt 13.1.0: loading", text)
+
+    # Pins: where the tuner had left nothing, figures of another matmul stood there as if they were Lorry's.
+    def test_what_our_own_kernel_multiplied_says_so_at_each_figure(self):
+        facts = measured()
+        why = "own kernels, as kernels/cuda/matmul_table.cpp has no rows for compute capability 9.0 with 132 processors"
+        facts["decode"]["batch 256"]["matmuls"] = why
+        facts["offline_fp8"]["128/128"]["matmuls"] = "cuBLASLt 13.1.0 for the shapes in x, own kernels for others; fp8 by own kernels, as …"
+        facts["offline"]["128/128"]["matmuls"] = "cuBLASLt 13.1.0 for the shapes in x, own kernels for others"
+        facts["matmul_fp8"] = {NOT_TUNED: ["28672 x 4096", "4096 x 14336"]}
+        entries = {"matmul": {"passed": False, "date": "2026-11-23", "of": STAMP, "seconds": 590.0, "why": "too slow"}} | entries_of(facts)
+        text = markdown(entries, "What was seen", {})
+        for line in ("| decode | step of batch 256 at 1024 tokens | 16.00 ms (OWN MATMUL) | 12.85 ms |", f"**Multiplied by {why}.**",
+                     "**part matmul failed; part matmul_fp8 had no time for 28672 x 4096, 4096 x 14336, which our own kernel multiplies in "
+                     "all parts; without a table of cuBLASLt's algorithms our own kernel multiplied in decode, offline_fp8: these figures"):  # fmt: skip
+            self.assertIn(line, text)
+        self.assertNotIn("bf16 128/128, batch 256 | 19000 tokens/s (OWN", text)
+        self.assertNotIn("OWN", markdown(entries_of(measured()), "What was seen", {}))
 
     def test_without_a_gpu_the_stamp_says_so(self):
         with mock.patch.object(parts, "run", side_effect=process.Failure("nvidia-smi is not there")), \

@@ -13,6 +13,7 @@ from memory import adapter_bytes
 from ncu import METRICS, launches_of, slowest, steps_of
 from pack import program
 from process import PACK, ROOT, Failure, PartTime, last_json, run
+from report import NOT_TUNED
 from work import Work
 
 # What `matmul` measures and later parts multiply with; and the same for the shapes of tests.
@@ -215,6 +216,10 @@ def matmul(work: Work, more: tuple = (), models: str = "") -> dict:
         name, finding = shape["finding"].split(": ", 1)
         facts[name] = "; ".join([finding, *sizes])
     facts["rows for the table"] = tuning["rows"]
+    left = [f"{shape['out_features']} x {shape['in_features']}" for shape in tuning["matmuls"]
+            if not shape["complete"] and not shape["buckets"]]  # fmt: skip
+    if left:
+        facts[NOT_TUNED] = left
     if not any(shape["buckets"] for shape in tuning["matmuls"]):
         raise Failure("cuBLASLt has no algorithm with the same bits for all rows:\n" + json.dumps(facts, indent=1))
     return facts

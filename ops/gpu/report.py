@@ -1,8 +1,11 @@
 """What ops/gpu-check saw, as Markdown. Pure."""
 
+from dataclasses import replace
+
 from goals import ROWS, Row
 
 HEADER = ["what", "measured", "floor", "of it", "goal", "verdict"]
+NOT_TUNED = "no time was left for"  # what matmul calls these shapes
 VERDICT = {True: "reached", False: "**not reached**", None: ""}
 
 
@@ -11,9 +14,22 @@ def facts_of(entries: dict) -> dict:
     return {name: entry["facts"] for name, entry in entries.items() if entry["passed"]}
 
 
+def matmuls_of(facts: dict) -> list[str]:
+    """What multiplied, where programs say it: the table in use, or why there is none."""
+    found = {value["matmuls"] for value in (facts, *facts.values()) if isinstance(value, dict) and isinstance(value.get("matmuls"), str)}
+    return sorted(found)
+
+
+def without_table(facts: dict) -> list[str]:
+    """Why our own kernel multiplied where cuBLASLt was to: figures are then not those that Lorry is for."""
+    return [text for text in matmuls_of(facts) if "own kernels, as" in text]
+
+
 def rows_of(entries: dict) -> dict[str, list[Row]]:
+    """Each figure says of itself if it was multiplied without a table."""
     facts = facts_of(entries)
-    return {part: rows(facts) for part, rows in ROWS.items() if part in facts}
+    marks = {part: " (OWN MATMUL)" if without_table(facts[part]) else "" for part in ROWS if part in facts}
+    return {part: [replace(row, measured=row.measured + mark) for row in ROWS[part](facts)] for part, mark in marks.items()}
 
 
 def table(rows: list[list[str]]) -> list[str]:
@@ -61,17 +77,28 @@ def stamp_lines(entries: dict) -> list[str]:
     return [warning, "", *(f"- {text}: {', '.join(names)}" for text, names in parts.items()), ""]
 
 
-def matmuls_of(facts: dict) -> list[str]:
-    """What multiplied, where programs say it: the table in use, or why there is none."""
-    found = {value["matmuls"] for value in (facts, *facts.values()) if isinstance(value, dict) and isinstance(value.get("matmuls"), str)}
-    return [f"matmuls by {text}" for text in sorted(found)]
+def own_kernel_lines(entries: dict) -> list[str]:
+    """Loudly, what was multiplied by our own kernel that cuBLASLt was to multiply."""
+    facts = facts_of(entries)
+    lines = []
+    for part in ("matmul", "matmul_fp8"):
+        if part in entries and part not in facts:
+            lines.append(f"part {part} failed")
+        if facts.get(part, {}).get(NOT_TUNED):
+            lines.append(f"part {part} had no time for {', '.join(facts[part][NOT_TUNED])}, which our own kernel multiplies in all parts")
+    parts = [part for part in ROWS if part in facts and without_table(facts[part])]
+    if parts:
+        lines.append(f"without a table of cuBLASLt's algorithms our own kernel multiplied in {', '.join(parts)}")
+    return [f"**{'; '.join(lines)}: these figures are not what cuBLASLt would give.**", ""] if lines else []
 
 
 def part_lines(name: str, entry: dict, rows: list[Row] | None) -> list[str]:
-    seen = [f"{entry['date']}, {entry['seconds']} s", stamp_text(entry), *matmuls_of(entry.get("facts", {}))]
+    matmuls = [f"matmuls by {text}" for text in matmuls_of(entry.get("facts", {}))]
+    seen = [f"{entry['date']}, {entry['seconds']} s", stamp_text(entry), *matmuls]
     lines = [f"## {name}: {'passed' if entry['passed'] else 'FAILED'}", "", "; ".join(seen), ""]
     if not entry["passed"]:
         return [*lines, *("    " + line for line in entry["why"].splitlines()), ""]
+    lines += [f"**Multiplied by {text}.**\n" for text in without_table(entry["facts"])]
     if rows is not None:
         return [*lines, *table([HEADER, *([row.what, row.measured, row.floor, row.share, row.goal, VERDICT[row.reached]] for row in rows)]),
                 ""]  # fmt: skip
@@ -94,6 +121,7 @@ def markdown(entries: dict, title: str, reasons: dict[str, str]) -> str:
         "",
         *table([["part", *HEADER], *goal_rows(entries)]),
         "",
+        *own_kernel_lines(entries),
         *missed_lines(entries, reasons),
     ]
     for name, entry in entries.items():
