@@ -13,12 +13,14 @@ from memory import adapter_bytes
 from ncu import METRICS, launches_of, slowest, steps_of
 from pack import program
 from process import PACK, ROOT, Failure, PartTime, last_json, run
+from progress import Part
 from report import NOT_TUNED
 from work import Work
 
 # What `matmul` measures and later parts multiply with; and the same for the shapes of tests.
 TABLE = PACK / "matmul-table"
 TEST_TABLE = PACK / "matmul-table-of-tests"
+SHARDS = 4  # of a sanitizer's tests
 TUNING_MARGIN_SECONDS = 30
 GOLDENS = "*Golden*"
 INVARIANCE = "*/Invariance.Holds*:*/Invariance.Forks*"
@@ -146,21 +148,19 @@ def tool_of_the_toolkit(name: str) -> str | None:
     return shutil.which(name) or shutil.which(f"/usr/local/cuda/bin/{name}")
 
 
-def sanitized(tool: str) -> dict:
+def sanitized(tool: str, shard: int) -> dict:
     # Statistics of draws say nothing about memory and take most of the time; and cuBLASLt is for others to check.
     sanitizer = tool_of_the_toolkit("compute-sanitizer")
     if sanitizer is None:
         raise Failure("compute-sanitizer is neither in PATH nor in /usr/local/cuda/bin: it comes with the CUDA toolkit")
     return tests([sanitizer, "--tool", tool, "--error-exitcode", "9", program("test_kernels_gpu"),
-                  "--gtest_filter=Op/*/cuda_*-*/cuda_library_*:*SampleTest.Draws*:*SampleTest.Top*:*SampleTest.Penalties*"])  # fmt: skip
+                  "--gtest_filter=Op/*/cuda_*-*/cuda_library_*:*SampleTest.Draws*:*SampleTest.Top*:*SampleTest.Penalties*"],
+                 {"GTEST_TOTAL_SHARDS": str(SHARDS), "GTEST_SHARD_INDEX": str(shard)})  # fmt: skip
 
 
-def memcheck(_: Work) -> dict:
-    return sanitized("memcheck")
-
-
-def racecheck(_: Work) -> dict:
-    return sanitized("racecheck")
+def sanitizers(tool: str, seconds: int) -> dict[str, Part]:
+    """Each a share of the tests, so that one that takes too long loses no other."""
+    return {f"{tool}_{shard + 1}": Part(lambda _, shard=shard: sanitized(tool, shard), seconds) for shard in range(SHARDS)}
 
 
 def answers_of_example(work: Work, device: str, dtype: str) -> tuple[dict, int, float]:
@@ -215,7 +215,6 @@ def matmul(work: Work, more: tuple = (), models: str = "") -> dict:
                  for bucket in shape["buckets"] if bucket["rows"] in (16, 64, 256, 2048)]  # fmt: skip
         name, finding = shape["finding"].split(": ", 1)
         facts[name] = "; ".join([finding, *sizes])
-    facts["rows for the table"] = tuning["rows"]
     left = [f"{shape['out_features']} x {shape['in_features']}" for shape in tuning["matmuls"]
             if not shape["complete"] and not shape["buckets"]]  # fmt: skip
     if left:
@@ -231,6 +230,17 @@ def matmul_fp8(work: Work) -> dict:
 
 def matmul_others(work: Work) -> dict:
     return matmul(work, models="llama-3.2-1b,qwen2.5-0.5b,smollm2-135m")
+
+
+def table_rows() -> list[str]:
+    """Of the table that parts multiply with; none where there is no such file."""
+    return TABLE.read_text(encoding="utf-8").splitlines() if TABLE.exists() else []
+
+
+def write_table(rows: list[str]) -> None:
+    """As an earlier run left it, on a machine that does not have it."""
+    if rows and not TABLE.exists() and TABLE.parent.is_dir():
+        TABLE.write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
 def table(work: Work) -> tuple:
@@ -369,8 +379,15 @@ def profile(work: Work) -> dict:
             for kernel, figures in slowest(step).items()}  # fmt: skip
 
 
-# What a loan of half an hour should show comes first.
-PARTS = {part.__name__: part
-         for part in (device, kernels, goldens, invariance, matmul, decode, attention, cublaslt, offline, matmul_fp8, offline_fp8, adapters,
-                      loading, adapters_loop, profile, decode_plain, decode_fp8_kv, attention_fp8_kv, example, memcheck, baselines,
-                      baselines_adapters, loss, matmul_others, racecheck)}  # fmt: skip
+# What tells the most comes first, for there may not be time for all; `matmul` comes before what multiplies with its table. Seconds are
+# estimates until a part has run.
+PARTS = {
+    "device": Part(device, 20), "kernels": Part(kernels, 60), "goldens": Part(goldens, 60), "invariance": Part(invariance, 90),
+    "matmul": Part(matmul, 200), "decode": Part(decode, 120), "attention": Part(attention, 40), "offline": Part(offline, 200),
+    "cublaslt": Part(cublaslt, 300), "adapters": Part(adapters, 270), "matmul_fp8": Part(matmul_fp8, 150),
+    "offline_fp8": Part(offline_fp8, 150), "loading": Part(loading, 60), **sanitizers("memcheck", 120), "profile": Part(profile, 150),
+    "adapters_loop": Part(adapters_loop, 80), "decode_plain": Part(decode_plain, 110), "decode_fp8_kv": Part(decode_fp8_kv, 110),
+    "attention_fp8_kv": Part(attention_fp8_kv, 40), "example": Part(example, 60), "baselines": Part(baselines, 150),
+    "baselines_adapters": Part(baselines_adapters, 150), "loss": Part(loss, 120), "matmul_others": Part(matmul_others, 300),
+    **sanitizers("racecheck", 200),
+}  # fmt: skip

@@ -4,6 +4,7 @@ import glob
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -24,10 +25,12 @@ class PartTime:
     """What the running part has left; parts run one after the other. What runs before the first has a part's time each."""
 
     end: float | None = None
+    seconds: float = PART_SECONDS
 
     @classmethod
-    def begin(cls) -> None:
-        cls.end = time.monotonic() + PART_SECONDS
+    def begin(cls, seconds_max: float = PART_SECONDS) -> None:
+        cls.seconds = min(PART_SECONDS, seconds_max)
+        cls.end = time.monotonic() + cls.seconds
 
     @classmethod
     def left(cls) -> float:
@@ -53,13 +56,22 @@ def run(command: list, environment: dict | None = None) -> tuple[str, int]:
     if any(Path(word).is_relative_to(PACK) for word in words):
         variables |= surroundings()
     try:
-        done = subprocess.run(words, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              timeout=PartTime.left(), text=True, errors="replace", check=False)  # fmt: skip
+        # With a group of its own, so that what it starts ends with it: a profiler's or a sanitizer's program would go on using the GPU.
+        process = subprocess.Popen(words, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, errors="replace", process_group=0)  # fmt: skip
     except FileNotFoundError as error:
         raise Failure(f"{words[0]} is not there: {error.strerror}") from error
-    except subprocess.TimeoutExpired as error:
-        raise Failure(f"{' '.join(words)} did not end within the {PART_SECONDS} s that a part has") from error
-    return done.stdout, done.returncode
+    with process:
+        try:
+            return process.communicate(timeout=PartTime.left())[0], process.returncode
+        except subprocess.TimeoutExpired as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            said = process.communicate()[0][-1000:]
+            raise Failure(f"{' '.join(words)} did not end within the {PartTime.seconds:.0f} s that the part had; it said:\n"
+                          f"{said}") from error  # fmt: skip
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
 
 
 def last_json(command: list) -> dict:

@@ -110,7 +110,8 @@ def part_lines(name: str, entry: dict, rows: list[Row] | None) -> list[str]:
     return lines
 
 
-def markdown(entries: dict, title: str, reasons: dict[str, str]) -> str:
+def markdown(entries: dict, algorithms: list[str], title: str, reasons: dict[str, str]) -> str:
+    """algorithms: the rows of the table that was multiplied with."""
     measured = rows_of(entries)
     lines = [f"# {title}", "", *stamp_lines(entries)]
     if "device" in facts_of(entries):
@@ -126,4 +127,6 @@ def markdown(entries: dict, title: str, reasons: dict[str, str]) -> str:
     ]
     for name, entry in entries.items():
         lines += part_lines(name, entry, measured.get(name))
+    if algorithms:
+        lines += ["## Rows for kernels/cuda/matmul_table.cpp", "", *("    " + row for row in algorithms), ""]
     return "\n".join(lines)
