@@ -1,7 +1,12 @@
 // Asks the driver; see devices.h. cudart opens the driver at the first call, so a machine without one gets here too.
 #include "kernels/cuda/devices.h"
 
+#include <fstream>
+#include <iterator>
+#include <sstream>
 #include <stdexcept>
+
+#include <fmt/format.h>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/backend.h"
@@ -19,7 +24,34 @@ constexpr int major_min = 8;
 
 std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
 
+// The first driver for a major version of CUDA on Linux, by the table in CUDA's release notes.
+const char* first_driver(int major) {
+    if (major == 12) return "525.60.13";
+    return major == 13 ? "580.65.06" : nullptr;
+}
+
+std::optional<std::string> installed_module() {
+    std::ifstream stream("/proc/driver/nvidia/version");
+    return module_version(std::string((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>()));
+}
+
 }  // namespace
+
+std::optional<std::string> module_version(std::string_view text) {
+    std::istringstream words{std::string(text.substr(0, text.find('\n')))};
+    for (std::string word; words >> word;) {
+        if (word.find_first_not_of("0123456789.") == std::string::npos && word.find('.') != std::string::npos) return word;
+    }
+    return std::nullopt;
+}
+
+std::string driver_too_old(const DriverVersions& versions) {
+    const int major = versions.runtime / 1000;
+    const char* const needed = first_driver(major);
+    return fmt::format("the NVIDIA driver {}is for CUDA {}, and this program needs one for CUDA {}.0 or later{}: update the driver",
+                       versions.module ? *versions.module + " " : "", version_text(versions.driver), major,
+                       needed != nullptr ? fmt::format(", which is driver {} or later", needed) : "");
+}
 
 std::optional<std::string> obstacle() {
     int driver = 0;
@@ -30,6 +62,11 @@ std::optional<std::string> obstacle() {
     const cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess) {
         static_cast<void>(cudaGetLastError());
+        if (error == cudaErrorInsufficientDriver) {
+            int runtime = 0;
+            check(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
+            return driver_too_old({.driver = driver, .runtime = runtime, .module = installed_module()});
+        }
         return "the NVIDIA driver (for CUDA " + version_text(driver) + ") gives no device: " + cudaGetErrorString(error);
     }
     if (count == 0) return "the NVIDIA driver sees no GPU: look at nvidia-smi and CUDA_VISIBLE_DEVICES";
