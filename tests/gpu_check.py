@@ -30,27 +30,40 @@ from work import Work, rehearsal  # noqa: E402
 
 class Pack(unittest.TestCase):
     def test_what_is_too_large_to_travel_is_refused(self):
-        pack.check_size(49_999_999, 10 * 2**20)
-        with self.assertRaisesRegex(process.Failure, "below 50 MB"):
-            pack.check_size(50_000_000, 0)
-        with self.assertRaisesRegex(process.Failure, "below 64 MiB"):
-            pack.check_size(40_000_000, 26 * 2**20)
+        pack.check_sizes(49_999_999, 40 * 2**20, 23 * 2**20)
+        with self.assertRaisesRegex(process.Failure, "the programs take 50.0 MB; they must be below 50 MB"):
+            pack.check_sizes(50_000_000, 0, 0)
+        with self.assertRaisesRegex(process.Failure, "takes 41.0 MiB and the checkout 23.0 MiB; they must be below 64 MiB together"):
+            pack.check_sizes(1, 41 * 2**20, 23 * 2**20)
 
-    def test_what_the_repository_holds_of_it_leaves_the_archive_its_room(self):
-        beside = sum(pack.size_of(ROOT / name) for name in pack.BESIDE)
-        self.assertLess(beside + 40_000_000, pack.TRAVEL_BYTES_MAX)
+    # Pins: three folders were counted, and the checkout holds more.
+    def test_all_that_git_would_take_along_counts(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(pack, "ROOT", Path(folder)):
+            with self.assertRaisesRegex(process.Failure, "git does not say what the checkout holds"):
+                pack.checkout_bytes()
+            subprocess.run(["git", "init", "-q", folder], check=True)
+            for name, size in (("kept", 100), ("new", 20), ("left/out", 3000), (".gitignore", 6)):
+                (Path(folder) / name).parent.mkdir(exist_ok=True)
+                (Path(folder) / name).write_text("/left\n" if name == ".gitignore" else size * "x", encoding="utf-8")
+            subprocess.run(["git", "-C", folder, "add", "kept"], check=True)
+            self.assertEqual(pack.checkout_bytes(), 126)
+
+    def test_the_checkout_leaves_the_archive_its_room(self):
+        self.assertLess(pack.checkout_bytes() + 40_000_000, pack.TRAVEL_BYTES_MAX)
 
     def test_programs_travel_stripped_with_their_libraries_and_are_unpacked_once(self):
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as patches:
             root = Path(folder)
-            for name in ("build/lorry", "build/tests/test_kernels_gpu", "build/tests/test_engine_gpu", *pack.BESIDE):
+            subprocess.run(["git", "init", "-q", folder], check=True)
+            (root / ".gitignore").write_text("/build\n", encoding="utf-8")
+            for name in ("build/lorry", "build/tests/test_gpu"):
                 (root / name).parent.mkdir(parents=True, exist_ok=True)
-                (root / name).write_bytes(Path(sys.executable).resolve().read_bytes() if name.startswith("build") else b"x")
+                (root / name).write_bytes(Path(sys.executable).resolve().read_bytes())
             place = root / "build" / "gpu-check"
             for module, name, value in ((pack, "ROOT", root), (pack, "PACK", place), (process, "PACK", place), (process, "ROOT", root),
                                         (pack, "ARCHIVE", root / "build" / "gpu-check.tar.gz")):  # fmt: skip
                 patches.enter_context(mock.patch.object(module, name, value))
-            self.assertIn("build/gpu-check.tar.gz holds", pack.pack())
+            self.assertRegex(pack.pack(), r"^build/gpu-check.tar.gz holds [\d.]+ MB: programs of [\d.]+ MB and libraries of [\d.]+ MB; ")
             libraries = sorted(file.name for file in (place / "lib").iterdir())
             self.assertFalse([name for name in libraries if name.startswith("libc.so")])
             (place / "lorry").write_text("older", encoding="utf-8")

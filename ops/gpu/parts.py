@@ -96,15 +96,15 @@ def device(work: Work) -> dict:
 
 
 def kernels(_: Work) -> dict:
-    return tests([program("test_kernels_gpu"), "--gtest_filter=Op/*/cuda_*-*/cuda_library_*"])
+    return tests([program("test_gpu"), "--gtest_filter=Op/*/cuda_*-*/cuda_library_*"])
 
 
 def goldens(_: Work) -> dict:
-    return tests([program("test_engine_gpu"), f"--gtest_filter={GOLDENS}"], {"LORRY_TEST_DEVICE": "cuda"})
+    return tests([program("test_gpu"), f"--gtest_filter={GOLDENS}"], {"LORRY_TEST_DEVICE": "cuda"})
 
 
 def invariance(_: Work) -> dict:
-    return tests([program("test_engine_gpu"), f"--gtest_filter={INVARIANCE}"], {"LORRY_TEST_DEVICE": "cuda"})
+    return tests([program("test_gpu"), f"--gtest_filter={INVARIANCE}"], {"LORRY_TEST_DEVICE": "cuda"})
 
 
 def has_fp8(work: Work) -> bool:
@@ -130,7 +130,7 @@ def cublaslt(work: Work) -> dict:
         facts[f"goldens' shapes that it multiplies, {more[-1] if more else 'bf16'}"] = f"{served} of {len(tuning['matmuls'])}"
         if served == 0:
             raise Failure(f"cuBLASLt has no algorithm with the same bits for all rows: {facts}")
-    passed, output = tested([program("test_kernels_gpu"), "--gtest_filter=Op/Agreement.*/cuda_library_*:Op/Invariance.*/cuda_library_*"])
+    passed, output = tested([program("test_gpu"), "--gtest_filter=Op/Agreement.*/cuda_library_*:Op/RowInvariance.*/cuda_library_*"])
     facts["kernel tests passed"] = passed["tests passed"]
     for inputs in ("bfloat16", "fp8_rows"):
         served, missed = (set(re.findall(rf"^cuBLASLt {verb} (\d+ x \d+) {inputs}$", output, re.M))
@@ -139,7 +139,7 @@ def cublaslt(work: Work) -> dict:
         if not served and (inputs == "bfloat16" or has_fp8(work)):
             raise Failure(f"cuBLASLt multiplied nothing: {facts}")
     environment = {"LORRY_TEST_DEVICE": "cuda", "LORRY_TEST_MATMUL_TABLE": str(TEST_TABLE)}
-    facts["golden and invariance tests passed"] = tests([program("test_engine_gpu"), f"--gtest_filter={GOLDENS}:{INVARIANCE}"],
+    facts["golden and invariance tests passed"] = tests([program("test_gpu"), f"--gtest_filter={GOLDENS}:{INVARIANCE}"],
                                                         environment)["tests passed"]  # fmt: skip
     return facts
 
@@ -153,7 +153,7 @@ def sanitized(tool: str, shard: int) -> dict:
     sanitizer = tool_of_the_toolkit("compute-sanitizer")
     if sanitizer is None:
         raise Failure("compute-sanitizer is neither in PATH nor in /usr/local/cuda/bin: it comes with the CUDA toolkit")
-    return tests([sanitizer, "--tool", tool, "--error-exitcode", "9", program("test_kernels_gpu"),
+    return tests([sanitizer, "--tool", tool, "--error-exitcode", "9", program("test_gpu"),
                   "--gtest_filter=Op/*/cuda_*-*/cuda_library_*:*SampleTest.Draws*:*SampleTest.Top*:*SampleTest.Penalties*"],
                  {"GTEST_TOTAL_SHARDS": str(SHARDS), "GTEST_SHARD_INDEX": str(shard)})  # fmt: skip
 
@@ -383,11 +383,11 @@ def profile(work: Work) -> dict:
 # estimates until a part has run.
 PARTS = {
     "device": Part(device, 20), "kernels": Part(kernels, 60), "goldens": Part(goldens, 60), "invariance": Part(invariance, 90),
-    "matmul": Part(matmul, 200), "decode": Part(decode, 120), "attention": Part(attention, 40), "offline": Part(offline, 200),
-    "cublaslt": Part(cublaslt, 300), "adapters": Part(adapters, 270), "matmul_fp8": Part(matmul_fp8, 150),
+    "matmul": Part(matmul, 120), "decode": Part(decode, 120), "attention": Part(attention, 40), "offline": Part(offline, 200),
+    "cublaslt": Part(cublaslt, 300), "adapters": Part(adapters, 270), "matmul_fp8": Part(matmul_fp8, 100),
     "offline_fp8": Part(offline_fp8, 150), "loading": Part(loading, 60), **sanitizers("memcheck", 120), "profile": Part(profile, 150),
     "adapters_loop": Part(adapters_loop, 80), "decode_plain": Part(decode_plain, 110), "decode_fp8_kv": Part(decode_fp8_kv, 110),
     "attention_fp8_kv": Part(attention_fp8_kv, 40), "example": Part(example, 60), "baselines": Part(baselines, 150),
-    "baselines_adapters": Part(baselines_adapters, 150), "loss": Part(loss, 120), "matmul_others": Part(matmul_others, 300),
+    "baselines_adapters": Part(baselines_adapters, 150), "loss": Part(loss, 120), "matmul_others": Part(matmul_others, 200),
     **sanitizers("racecheck", 200),
 }  # fmt: skip

@@ -11,7 +11,7 @@ namespace {
 
 using reference::Table;
 
-class Invariance : public OnEachDevice {
+class RowInvariance : public OnEachDevice {
 protected:
     // An odd number, where that needs no row of a table.
     static std::int64_t in_features() { return GetParam().has_library ? 80 : 77; }
@@ -29,7 +29,7 @@ protected:
     }
 };
 
-TEST_P(Invariance, MatmulRowsAreTheSameAmongAnyNumberOfOthers) {
+TEST_P(RowInvariance, MatmulRowsAreTheSameAmongAnyNumberOfOthers) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const Part part(normal(160, in_features(), 0.1), Format::float32, false);
     const WeightPart view = part.view();
@@ -59,7 +59,7 @@ TEST_P(Invariance, MatmulRowsAreTheSameAmongAnyNumberOfOthers) {
 }
 
 // Pins: as many rows as chunks of each thread's share hold at most, and as the scratch of an activated matmul has room for.
-TEST_P(Invariance, RowsThatFillTheirChunksAreTheSameOnOneThread) {
+TEST_P(RowInvariance, RowsThatFillTheirChunksAreTheSameOnOneThread) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const Part gate(normal(96, in_features(), 0.1), Format::float32, false);
     const Part up(normal(96, in_features(), 0.1), Format::float32, false);
@@ -84,7 +84,7 @@ TEST_P(Invariance, RowsThatFillTheirChunksAreTheSameOnOneThread) {
 }
 
 // Pins: a GPU moves four elements at once only where they stand at a multiple of their size.
-TEST_P(Invariance, NormedAndActivatedRowsAreTheSameWhereverTheyStand) {
+TEST_P(RowInvariance, NormedAndActivatedRowsAreTheSameWhereverTheyStand) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const std::int64_t columns = 300;
     const Table x = normal(5, 2 * columns);
@@ -110,7 +110,7 @@ TEST_P(Invariance, NormedAndActivatedRowsAreTheSameWhereverTheyStand) {
     }
 }
 
-TEST_P(Invariance, LoraRowsAreTheSameAloneAndBesideOtherAdapters) {
+TEST_P(RowInvariance, LoraRowsAreTheSameAloneAndBesideOtherAdapters) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const Table x = reference::rounded(normal(64, 90), input());
     const Table before = normal(64, 60);
@@ -139,7 +139,7 @@ TEST_P(Invariance, LoraRowsAreTheSameAloneAndBesideOtherAdapters) {
 
 // Pins: a row's sums are the same whether its adapter's rows fill one tile or many, and whether the inputs are cut into pieces that are
 // added up later or in the same place.
-TEST_P(Invariance, LoraRowsAreTheSameInGroupsOfAnySize) {
+TEST_P(RowInvariance, LoraRowsAreTheSameInGroupsOfAnySize) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const std::int64_t in_features = 1104;  // three pieces
     const Part a(normal(72, in_features, 0.03), Format::float32, false);
@@ -284,7 +284,7 @@ TEST(SameBits, BfloatMatmulsByTilesAreAsTheManualSays) {
     EXPECT_GE(tested, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Op, Invariance, ::testing::ValuesIn(devices()), name_of);
+INSTANTIATE_TEST_SUITE_P(Op, RowInvariance, ::testing::ValuesIn(devices()), name_of);
 
 }  // namespace
 
