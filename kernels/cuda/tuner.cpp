@@ -13,7 +13,6 @@
 #include <stdexcept>
 
 #include "kernels/cuda/cublaslt.h"
-#include "kernels/cuda/cublaslt_library.h"
 #include "kernels/cuda/devices.h"
 #include "kernels/cuda/fp8.h"
 #include "kernels/cuda/kernels.h"
@@ -381,10 +380,6 @@ Expected<ChipRates, std::string> measure_chip(const TuneOptions& options, const 
     return rates_of(CublasLt(*functions), Stream(), options);
 }
 
-Expected<ChipRates, std::string> measure_chip() {
-    return measure_chip({}, [] { return open_cublaslt(cublaslt_places()); });
-}
-
 Tuning tune_matmuls(std::span<const MatmulShape> shapes, const TuneOptions& options, const OpenLibrary& open,
                     const OnTunedShape& on_shape) {
     const TuneClock::time_point begin = options.now();
@@ -416,12 +411,6 @@ Tuning tune_matmuls(std::span<const MatmulShape> shapes, const TuneOptions& opti
         if (on_shape) on_shape(tuning);
     }
     return tuning;
-}
-
-Tuning tune_matmuls(std::span<const MatmulShape> shapes, std::optional<std::chrono::duration<double>> time_max,
-                    const OnTunedShape& on_shape) {
-    return tune_matmuls(
-        shapes, {.time_max = time_max}, [] { return open_cublaslt(cublaslt_places()); }, on_shape);
 }
 
 }  // namespace lorry::kernels::cuda

@@ -1,6 +1,7 @@
 // CUDA's runtime for the emulated device; see runtime.h. New memory is filled with NaN, as memory nobody wrote may be.
 #include "kernels/cuda/emulation/runtime.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +22,7 @@ namespace {
 
 constexpr std::size_t alignment = 256;  // as cudaMalloc's
 constexpr std::size_t memory_bytes = std::size_t{1} << 30;
+constexpr double copied_per_microsecond = 1e4;  // bytes
 constexpr int cuda_version = 13000;
 // A larger piece of the pool is not written: it was asked for to be kept, not to be used.
 constexpr std::size_t filled_bytes_most = std::size_t{64} << 20;
@@ -48,10 +50,46 @@ bool is_pinned(const void* memory) {
     return after != pinned().pieces.begin() && at < std::prev(after)->second;
 }
 
-cudaError_t allocate(void** memory, std::size_t bytes) {
+// The device's: bytes of each piece.
+struct DeviceMemory {
+    std::mutex mutex;
+    std::map<const void*, std::size_t> pieces;
+    std::size_t bytes = 0;
+};
+DeviceMemory& device_memory() {
+    static DeviceMemory instance;
+    return instance;
+}
+std::size_t bytes_free() {
+    const std::lock_guard lock(device_memory().mutex);
+    return memory_bytes - std::min(memory_bytes, graph_bytes + device_memory().bytes);
+}
+
+enum class Fill : std::uint8_t { none, nan };
+cudaError_t allocate(void** memory, std::size_t bytes, Fill fill) {
     if (posix_memalign(memory, alignment, bytes) != 0) return cudaErrorMemoryAllocation;
-    std::memset(*memory, 0xFF, bytes);
+    if (fill == Fill::nan) std::memset(*memory, 0xFF, bytes);
     return cudaSuccess;
+}
+cudaError_t allocate_device(void** memory, std::size_t bytes, Fill fill) {
+    if (bytes > bytes_free()) return cudaErrorMemoryAllocation;
+    const cudaError_t error = allocate(memory, bytes, fill);
+    if (error != cudaSuccess) return error;
+    const std::lock_guard lock(device_memory().mutex);
+    device_memory().pieces.emplace(*memory, bytes);
+    device_memory().bytes += bytes;
+    return cudaSuccess;
+}
+void free_device(void* memory) {
+    {
+        const std::lock_guard lock(device_memory().mutex);
+        const auto piece = device_memory().pieces.find(memory);
+        if (piece != device_memory().pieces.end()) {
+            device_memory().bytes -= piece->second;
+            device_memory().pieces.erase(piece);
+        }
+    }
+    std::free(memory);
 }
 
 }  // namespace
@@ -77,7 +115,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
     *total = memory_bytes;
-    *free = memory_bytes - graph_bytes;
+    *free = bytes_free();
     return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
@@ -87,21 +125,20 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
     if (is_capturing()) return cudaErrorStreamCaptureUnsupported;
     ++waits;
-    return allocate(memory, bytes);
+    return allocate_device(memory, bytes, Fill::nan);
 }
 cudaError_t cudaFree(void* memory) {
     if (is_capturing()) return cudaErrorStreamCaptureUnsupported;
     ++waits;
     run_all_queued();
-    std::free(memory);
+    free_device(memory);
     return cudaSuccess;
 }
 cudaError_t cudaMallocAsync(void** memory, std::size_t bytes, cudaStream_t) {
-    if (bytes <= filled_bytes_most) return allocate(memory, bytes);
-    return posix_memalign(memory, alignment, bytes) == 0 ? cudaSuccess : cudaErrorMemoryAllocation;
+    return allocate_device(memory, bytes, bytes <= filled_bytes_most ? Fill::nan : Fill::none);
 }
 cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
-    queue(stream, [memory] { std::free(memory); });
+    queue(stream, [memory] { free_device(memory); });
     return cudaSuccess;
 }
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
@@ -110,7 +147,9 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
 }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
-    const cudaError_t error = cudaMalloc(memory, bytes);
+    if (is_capturing()) return cudaErrorStreamCaptureUnsupported;
+    ++waits;
+    const cudaError_t error = allocate(memory, bytes, Fill::nan);
     const auto* const begin = static_cast<const std::byte*>(*memory);
     const std::lock_guard lock(pinned().mutex);
     if (error == cudaSuccess) pinned().pieces.emplace(begin, begin + bytes);
@@ -122,10 +161,16 @@ cudaError_t cudaFreeHost(void* memory) {
         const std::lock_guard lock(pinned().mutex);
         pinned().pieces.erase(static_cast<const std::byte*>(memory));
     }
-    return cudaFree(memory);
+    if (is_capturing()) return cudaErrorStreamCaptureUnsupported;
+    ++waits;
+    std::free(memory);
+    return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
-    queue(stream, [=] { std::memcpy(to, from, bytes); });
+    queue(stream, [=] {
+        std::memcpy(to, from, bytes);
+        lorry::kernels::cuda::emulation::pass(static_cast<double>(bytes) / copied_per_microsecond);
+    });
     // The device cannot reach other memory of the host by itself.
     const bool runs_alone = kind == cudaMemcpyDeviceToDevice || is_pinned(kind == cudaMemcpyHostToDevice ? from : to);
     return runs_alone ? cudaSuccess : cudaStreamSynchronize(stream);

@@ -78,7 +78,8 @@ std::uint64_t graphs_made();
 constexpr std::size_t graph_launch_bytes = 4096;
 // From now on graphs may take no more than that, together.
 void limit_graphs(std::size_t bytes);
-// The device's clock, which events read: a kernel takes a microsecond, emulated cuBLASLt what its algorithm says, all else no time.
+// The device's clock, which events read: a kernel takes a microsecond, emulated cuBLASLt what its algorithm says, a copy a time by its
+// bytes, all else none.
 void pass(double microseconds);
 
 }  // namespace lorry::kernels::cuda::emulation

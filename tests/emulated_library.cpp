@@ -1,0 +1,37 @@
+// What the emulated `lorry` has in the place of kernels/cuda/cublaslt_library.cpp and tuner_of_machine.cpp: the emulated cuBLASLt, which is
+// always found, and tuning at a length that an emulation can bear. Linked into lorry_emulated alone, before the archive with the others.
+#include "kernels/cuda/cublaslt_library.h"
+#include "kernels/cuda/emulation/cublaslt.h"
+#include "kernels/cuda/tuner.h"
+
+namespace lorry::kernels::cuda {
+
+namespace {
+
+// The emulated library's algorithms for so many rows take any number.
+const TuneOptions short_tuning{.rows_max = 80, .seconds = 0.0, .walked_bytes = 1, .copied_bytes = 4096, .square = 32};
+
+constexpr double own_slowness = 10.0;  // the emulated clock gives our own kernel a microsecond, so that nothing would gain
+
+Tuning of_all_rows(Tuning tuning) {
+    for (TunedMatmul& matmul : tuning.matmuls) {
+        if (!matmul.buckets.empty()) matmul.buckets.back() = matmul_rows_max;
+        for (double& seconds : matmul.own_seconds) seconds *= own_slowness;
+    }
+    return tuning;
+}
+
+}  // namespace
+
+std::vector<std::string> cublaslt_places() { return {}; }
+Expected<lt::Functions, std::string> open_cublaslt(std::span<const std::string>) { return emulation::cublaslt(); }
+
+Expected<ChipRates, std::string> measure_chip() { return measure_chip(short_tuning, emulation::cublaslt); }
+Tuning tune_matmuls(std::span<const MatmulShape> shapes, std::optional<std::chrono::duration<double>> time_max,
+                    const OnTunedShape& on_shape) {
+    TuneOptions options = short_tuning;
+    options.time_max = time_max;
+    return of_all_rows(tune_matmuls(shapes, options, emulation::cublaslt, [&](const Tuning& so_far) { on_shape(of_all_rows(so_far)); }));
+}
+
+}  // namespace lorry::kernels::cuda
