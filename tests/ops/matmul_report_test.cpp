@@ -157,5 +157,19 @@ TEST(MatmulReport, WithoutAGpuTheCommandSaysWhatIsMissing) {
     EXPECT_THAT(result.err, HasSubstr("--device cuda: " + *obstacle));
 }
 
+// Pins: a program as it is built without nvcc, which ops/demo and the container image are, that did not link.
+TEST(WithoutCuda, TheProgramComputesOnTheCpuAndSaysWhatAGpuNeeds) {
+    const std::vector<std::string> bench = {
+        LORRY_PROGRAM_WITHOUT_CUDA, "bench", "throughput", "--random-weights", "stories260k", "--requests", "1", "--repeat", "1", "--json"};
+    EXPECT_EQ(tests::run_program_of(bench).exit_code, 0);
+    for (std::vector<std::string> command :
+         {std::vector<std::string>{LORRY_PROGRAM_WITHOUT_CUDA, "bench", "tune"}, {LORRY_PROGRAM_WITHOUT_CUDA, "bench", "machine"}, bench}) {
+        command.insert(command.end(), {"--device", "cuda"});
+        const tests::ProgramResult result = tests::run_program_of(command);
+        EXPECT_EQ(result.exit_code, 2);
+        EXPECT_THAT(result.err, HasSubstr("--device cuda: this program was built without CUDA: run ops/setup --cuda"));
+    }
+}
+
 }  // namespace
 }  // namespace lorry::ops
