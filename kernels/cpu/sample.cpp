@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/cpu/philox.h"
+#include "kernels/philox.h"
 #include "schema/check.h"
 
 namespace lorry::kernels::cpu {

@@ -233,7 +233,8 @@ void run_widen(const WidenTask& task, cudaStream_t stream);
 
 // What the device must know of one SampleRow.
 struct DrawTable {
-    double chance = 0.0;  // the random number of (seed, position)
+    std::uint64_t seed = 0;
+    std::uint64_t position = 0;
     float temperature = 0.0F;
     float top_p = 1.0F;
     float min_p = 0.0F;

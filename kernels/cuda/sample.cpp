@@ -1,7 +1,6 @@
 // What each row asks of the draw goes to the device in tables, results come back in one copy each; sample.cu computes them.
 #include <algorithm>
 
-#include "kernels/cpu/philox.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/views.h"
 #include "schema/check.h"
@@ -35,7 +34,8 @@ void CudaBackend::sample(const SampleArgs& args) {
         CHECK(!row.ends_with_drawn || std::ssize(args.rows) == sampled.rows_sampled, "sample: a drawn token is that of a row of the step");
         const std::span<const std::uint32_t> mask = row.allowed.first(std::min(row.allowed.size(), mask_words));
         const auto top_count = std::clamp<std::int64_t>(row.top_logprobs, 0, vocabulary);
-        draws.push_back({.chance = cpu::uniform(row.seed, row.position),
+        draws.push_back({.seed = row.seed,
+                         .position = row.position,
                          .temperature = row.temperature,
                          .top_p = row.top_p,
                          .min_p = row.min_p,

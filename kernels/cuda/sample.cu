@@ -2,10 +2,12 @@
 // in an order given by the vocabulary's size, the random number is a function of (seed, position), so a row's result does not depend on the
 // rows beside it.
 //
-// What top_k and top_p keep is found by bisecting the weights' bits (weights are not negative, so bits order as values): the cut is the
-// lightest kept weight and, among its equals, the highest kept id.
+// What top_k and top_p keep is found by narrowing the range in which the lightest kept weight lies to a sixteenth with each pass: weights
+// are not negative, so their bits order as they do. The cut is the lightest kept weight and, among its equals, the highest kept id. The
+// draw walks what is kept in the order of ids, as the CPU does: first pieces of the vocabulary, then pieces of the piece.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/philox.h"
 
 namespace lorry::kernels::cuda {
 
@@ -16,12 +18,16 @@ constexpr int tokens_per_thread = 32;  // at least, while there are fewer thread
 
 using Key = unsigned long long;
 
+constexpr int warps_most = threads_most / warp_size;
+
+// A key's bits are found four at a time: in each pass over the row, what is still in question is summed by its next digit.
+constexpr int digit_bits = 4;
+constexpr int digits = 1 << digit_bits;
+
 struct Shared {
-    double sums[threads_most];
-    double doubles[threads_most / warp_size];
-    Key keys[threads_most / warp_size];
-    int ints[threads_most / warp_size];
-    TokenId token;
+    double doubles[warps_most * digits];
+    int ints[warps_most * digits];
+    Key keys[warps_most];
 };
 
 __device__ std::uint32_t bits_of(float x) {
@@ -131,96 +137,183 @@ struct Cut {
     __device__ bool keeps(float weight, int i) const { return bits_of(weight) > bits || (bits_of(weight) == bits && i <= id); }
 };
 
-// How much of the row has a property: tokens, or their weight.
+// How much tokens are: their number, or their weight. is_one: no more than one token, of those that weigh this much at least.
 struct CountTokens {
     using Sum = int;
     static __device__ int of(float) { return 1; }
+    static __device__ bool is_one(int sum, float) { return sum == 1; }
     static __device__ int* scratch(Shared& shared) { return shared.ints; }
 };
 struct AddWeights {
     using Sum = double;
     static __device__ double of(float weight) { return static_cast<double>(weight); }
+    static __device__ bool is_one(double sum, float lightest) { return sum < 2.0 * static_cast<double>(lightest); }
     static __device__ double* scratch(Shared& shared) { return shared.doubles; }
 };
-template <class Measure, class Property>
-__device__ typename Measure::Sum measure(const Row& row, Shared& shared, const Property& property) {
-    typename Measure::Sum sum = 0;
+
+// Lanes that differ in this bit exchange halves of their values and add what they keep. A template, not a loop: values stay in registers.
+template <int half, class T>
+__device__ void exchange_halves(T (&values)[digits]) {
+    const bool is_upper = (lane() & half) != 0;
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+        const T lower = values[i];
+        const T upper = values[i + half];
+        values[i] = (is_upper ? upper : lower) + shuffle_xor(is_upper ? lower : upper, half);
+    }
+    if constexpr (half > 1) exchange_halves<half / 2>(values);
+}
+
+// The block's sums of sixteen values of each thread: lane i gets that of value i % 16, in an order that does not depend on the values.
+template <class T>
+__device__ T block_sums(T (&values)[digits], T* scratch) {
+    exchange_halves<digits / 2>(values);
+    values[0] += shuffle_xor(values[0], digits);
+    if (lane() < digits) scratch[warp() * digits + lane()] = values[0];
+    barrier();
+    T sum = 0;
+    for (int i = 0; i < block_threads() / warp_size; ++i) sum += scratch[i * digits + lane() % digits];
+    barrier();
+    return sum;
+}
+
+// What the row's tokens measure by the digit that `digit_of` (weight, id) gives them, as block_sums; of no digit: none.
+template <class Measure, class DigitOf>
+__device__ typename Measure::Sum measure_digits(const Row& row, Shared& shared, const DigitOf& digit_of) {
+    typename Measure::Sum sums[digits] = {};
     row.each_token([&](int i) {
-        if (property(row.weights[i], i)) sum += Measure::of(row.weights[i]);
+        const int digit = digit_of(row.weights[i], i);
+        if (digit < 0) return;
+        const auto measured = Measure::of(row.weights[i]);
+#pragma unroll
+        for (int j = 0; j < digits; ++j) sums[j] += j == digit ? measured : typename Measure::Sum{0};
     });
-    return block_sum(sum, Measure::scratch(shared));
+    return block_sums(sums, Measure::scratch(shared));
+}
+
+// Of the tokens that weigh `bits` and that `kept` keeps: the id of number `wanted`, from 1, in the order of ids.
+__device__ int id_of_equal(const Row& row, Shared& shared, const Cut& kept, std::uint32_t bits, int wanted) {
+    int id = 0;
+    int shift = 0;
+    while ((row.vocabulary - 1) >> shift >= digits) shift += digit_bits;
+    for (; shift >= 0; shift -= digit_bits) {
+        const int sum = measure_digits<CountTokens>(row, shared, [&](float weight, int i) {
+            const bool is_in_question = bits_of(weight) == bits && kept.keeps(weight, i) && i >> shift >> digit_bits == id;
+            return is_in_question ? i >> shift & (digits - 1) : -1;
+        });
+        int digit = 0;
+        for (int there = shuffle_from(sum, 0); there < wanted && digit < digits - 1; there = shuffle_from(sum, digit)) {
+            wanted -= there;
+            ++digit;
+        }
+        id = id << digit_bits | digit;
+    }
+    return id;
+}
+
+// How many equals of this weight have to join what measures `above`, which falls short, so that it measures `target`.
+__device__ int equals_wanted(int above, float, int target) { return target - above; }
+__device__ int equals_wanted(double above, float weight, double target) {
+    const auto falls_short = [&](int count) { return above + count * static_cast<double>(weight) < target; };
+    int wanted = larger(static_cast<int>((target - above) / static_cast<double>(weight)), 1);
+    while (wanted > 1 && !falls_short(wanted - 1)) --wanted;  // the quotient was rounded
+    while (falls_short(wanted)) ++wanted;
+    return wanted;
 }
 
 // The shortest prefix (heaviest first, lowest id among equals) of what `kept` keeps that measures at least `target`.
 template <class Measure>
 __device__ Cut prefix(const Row& row, Shared& shared, const Cut& kept, typename Measure::Sum target) {
-    // No weight is above 1, whose bits are 0x3F800000.
-    std::uint32_t bits = 0;
-    for (std::uint32_t bit = 1U << 29U; bit != 0; bit >>= 1U) {
-        const std::uint32_t with = bits | bit;
-        const auto sum =
-            measure<Measure>(row, shared, [&](float weight, int i) { return bits_of(weight) >= with && kept.keeps(weight, i); });
-        if (sum >= target) bits = with;
-    }
-    const auto above = measure<Measure>(row, shared, [&](float weight, int i) { return bits_of(weight) > bits && kept.keeps(weight, i); });
-    const auto equal = [&](float weight, int i) { return bits_of(weight) == bits && kept.keeps(weight, i); };
-    const int equals = measure<CountTokens>(row, shared, equal);
-    // How many of the equals it takes: at least one, as what is above falls short.
-    int wanted = 1;
-    while (wanted < equals && above + static_cast<typename Measure::Sum>(wanted) * Measure::of(float_of(bits)) < target) ++wanted;
-    if (wanted >= equals) return {bits, kept.bits == bits ? kept.id : 0x7FFFFFFF};
-    int low = 0;
-    int high = row.vocabulary - 1;
-    while (low < high) {
-        const int middle = low + (high - low) / 2;
-        if (measure<CountTokens>(row, shared, [&](float weight, int i) { return i <= middle && equal(weight, i); }) >= wanted) {
-            high = middle;
-        } else {
-            low = middle + 1;
+    using Sum = typename Measure::Sum;
+    std::uint32_t key = 0;  // the digits found
+    Sum above = 0;          // of what is heavier than all in question
+    std::uint32_t lightest = 0;
+    for (int shift = 32 - digit_bits; shift >= 0; shift -= digit_bits) {
+        const Sum of_digit = measure_digits<Measure>(row, shared, [&](float weight, int i) {
+            // No weight is above 1, whose bits are 0x3F800000: the two highest say nothing.
+            const std::uint32_t its = bits_of(weight) << 2U;
+            return its >> shift >> digit_bits == key && kept.keeps(weight, i) ? static_cast<int>(its >> shift & (digits - 1)) : -1;
+        });
+        int digit = digits - 1;
+        Sum sum = shuffle_from(of_digit, digit);
+        for (; digit > 0 && above + sum < target; sum = shuffle_from(of_digit, digit)) {
+            above += sum;
+            --digit;
         }
+        key = key << digit_bits | static_cast<std::uint32_t>(digit);
+        lightest = key << shift >> 2U;
+        // All in question are wanted, so the lightest that there could be is as good a cut as the lightest that there is.
+        if (above + sum <= target || Measure::is_one(sum, float_of(lightest))) return lightest > kept.bits ? Cut{lightest} : kept;
     }
-    return {bits, low};
+    return {lightest, id_of_equal(row, shared, kept, lightest, equals_wanted(above, float_of(lightest), target))};
 }
 
 __device__ Cut cut_of(const Row& row, Shared& shared) {
     Cut cut;
     if (row.draw.top_k > 0 && row.draw.top_k < row.vocabulary) cut = prefix<CountTokens>(row, shared, cut, row.draw.top_k);
     if (row.draw.top_p < 1.0F) {
-        const double mass = measure<AddWeights>(row, shared, [&](float weight, int i) { return cut.keeps(weight, i); });
+        double mass = 0.0;
+        row.each_token([&](int i) { mass += cut.keeps(row.weights[i], i) ? static_cast<double>(row.weights[i]) : 0.0; });
+        mass = block_sum(mass, shared.doubles);
         cut = prefix<AddWeights>(row, shared, cut, static_cast<double>(row.draw.top_p) * mass);
     }
     if (float_of(cut.bits) < row.draw.min_p) cut = {bits_of(row.draw.min_p), 0x7FFFFFFF};
     return cut;
 }
 
-// Walks the kept tokens, those of thread 0 first, until `chance` of their weight has passed.
-__device__ TokenId draw_kept(const Row& row, Shared& shared, const Cut& cut, TokenId otherwise) {
-    double sum = 0.0;
-    row.each_token([&](int i) { sum += cut.keeps(row.weights[i], i) ? static_cast<double>(row.weights[i]) : 0.0; });
-    shared.sums[thread_in_block()] = sum;
-    barrier();
-    if (thread_in_block() == 0) {
-        double total = 0.0;
-        for (int i = 0; i < block_threads(); ++i) total += shared.sums[i];
-        double rest = row.draw.chance * total;
-        // The last thread that has any weight takes what rounding leaves.
-        int last = 0;
-        for (int i = 0; i < block_threads(); ++i) {
-            if (shared.sums[i] > 0.0) last = i;
-        }
-        int thread = 0;
-        while (thread < last && rest >= shared.sums[thread]) rest -= shared.sums[thread++];
-        TokenId drawn = otherwise;
-        for (int i = thread; i < row.vocabulary; i += block_threads()) {
-            if (row.weights[i] <= 0.0F || !cut.keeps(row.weights[i], i)) continue;
-            drawn = i;
-            rest -= static_cast<double>(row.weights[i]);
-            if (rest < 0.0) break;
-        }
-        shared.token = drawn;
+// Which of the pieces `chance` falls into, if they weigh this much: `rest` loses what those before it weigh. The last that weighs anything
+// takes what rounding leaves.
+__device__ int piece_of(const double* weights, int pieces, double& rest) {
+    int last = 0;
+    for (int i = 0; i < pieces; ++i) {
+        if (weights[i] > 0.0) last = i;
     }
-    barrier();
-    return shared.token;
+    int piece = 0;
+    while (piece < last && rest >= weights[piece]) rest -= weights[piece++];
+    return piece;
+}
+
+// Walks the kept tokens in the order of their ids until a random share of their weight has passed.
+__device__ TokenId draw_kept(const Row& row, Shared& shared, const Cut& cut, TokenId otherwise) {
+    const auto weight_of = [&](int i) { return cut.keeps(row.weights[i], i) ? static_cast<double>(row.weights[i]) : 0.0; };
+    const int warps = block_threads() / warp_size;
+    int begin = 0;
+    int end = row.vocabulary;
+    double rest = 0.0;
+    for (bool is_whole = true; is_whole || (warps > 1 && end - begin > warp_size); is_whole = false) {
+        const int piece_size = (end - begin + block_threads() - 1) / block_threads() * warp_size;
+        const int piece_begin = begin + warp() * piece_size;
+        double sum = 0.0;
+        for (int i = piece_begin + lane(); i < end && i < piece_begin + piece_size; i += warp_size) sum += weight_of(i);
+        sum = warp_sum(sum);
+        if (lane() == 0) shared.doubles[warp()] = sum;
+        barrier();
+        if (is_whole) {
+            for (int i = 0; i < warps; ++i) rest += shared.doubles[i];
+            rest *= uniform(row.draw.seed, row.draw.position);
+        }
+        begin += piece_of(shared.doubles, warps, rest) * piece_size;
+        end = end - begin < piece_size ? end : begin + piece_size;
+        barrier();
+    }
+    // Each warp finds the same token.
+    TokenId drawn = otherwise;
+    for (int first = begin; first < end; first += warp_size) {
+        const double weight = first + lane() < end ? weight_of(first + lane()) : 0.0;
+        double through = weight;  // of the lanes up to this one
+        for (int distance = 1; distance < warp_size; distance *= 2) {
+            const double before = shuffle_from(through, larger(lane() - distance, 0));
+            if (lane() >= distance) through += before;
+        }
+        const std::uint32_t weighs = ballot(weight > 0.0);
+        const std::uint32_t passes = ballot(weight > 0.0 && rest < through);
+        for (int i = 0; i < warp_size; ++i) {
+            if ((weighs >> i & 1U) != 0) drawn = first + i;
+            if ((passes >> i & 1U) != 0) return drawn;
+        }
+        rest -= shuffle_from(through, warp_size - 1);
+    }
+    return drawn;
 }
 
 __device__ TokenId draw_token(const SampleTask& task, const Row& row, Key largest, Shared& shared) {

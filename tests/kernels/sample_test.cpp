@@ -6,7 +6,7 @@
 #include <numeric>
 #include <set>
 
-#include "kernels/cpu/philox.h"
+#include "kernels/philox.h"
 #include "tests/kernels/devices.h"
 
 namespace lorry::kernels::testing {
@@ -319,6 +319,38 @@ TEST_P(SampleTest, ADrawDependsOnSeedAndPositionAloneNotOnItsNeighbours) {
     EXPECT_GT(distinct.size(), 15U);
 }
 
+// Pins: a vocabulary for which a GPU's block has all of its threads; draws that differ from device to device.
+TEST_P(SampleTest, OfALargeVocabularyTheTokenIsDrawnThatChanceFallsOnInTheOrderOfIds) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    constexpr std::int64_t vocabulary = 33'001;
+    const std::vector<TokenId> often{7, 32'999, 7, 20'000};
+    const std::vector<TokenId> banned{33'000, 12};
+    const std::vector<SampleRow> rows{
+        {.seed = 1},
+        {.temperature = 0.7F, .seed = 2},
+        {.top_k = 50, .seed = 3},
+        {.top_k = 20'000, .seed = 4},
+        {.top_p = 0.9F, .seed = 5},
+        {.top_p = 0.2F, .seed = 6},
+        {.min_p = 0.05F, .seed = 7},
+        {.temperature = 0.8F, .top_k = 1000, .top_p = 0.95F, .min_p = 0.01F, .seed = 8},
+        {.top_k = 400, .frequency_penalty = 0.5F, .output = often, .banned = banned, .seed = 9},
+    };
+    const std::vector<float> equal(vocabulary, -0.25F);
+    for (const std::vector<float>& logits : {random_logits(vocabulary, 2.0), equal}) {
+        const auto results = sample(logits, rows);
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            const std::vector<double> probabilities = reference::probabilities(doubles(logits), rows[i]);
+            const auto drawn = probabilities.begin() + results[i].token;
+            const double before = std::accumulate(probabilities.begin(), drawn, 0.0);
+            const double chance = uniform(rows[i].seed, rows[i].position);
+            EXPECT_GT(*drawn, 0.0) << "row " << i;
+            // The weights are float32.
+            EXPECT_NEAR(chance, before + *drawn / 2.0, *drawn / 2.0 + 1e-5) << "row " << i << ", token " << results[i].token;
+        }
+    }
+}
+
 std::vector<Device> float32_devices() {
     std::vector<Device> result;
     for (const Device& device : devices()) {
@@ -332,9 +364,9 @@ INSTANTIATE_TEST_SUITE_P(Op, SampleTest, ::testing::ValuesIn(float32_devices()),
 // The known answers published with the generator (Random123's kat_vectors).
 TEST(Philox, GivesThePublishedNumbers) {
     using Words = std::array<std::uint32_t, 4>;
-    EXPECT_EQ(cpu::philox({0, 0, 0, 0}, 0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-    EXPECT_EQ(cpu::philox({~0U, ~0U, ~0U, ~0U}, ~std::uint64_t{0}), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
-    EXPECT_EQ(cpu::philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0'a4093822),
+    EXPECT_EQ(philox({0, 0, 0, 0}, 0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+    EXPECT_EQ(philox({~0U, ~0U, ~0U, ~0U}, ~std::uint64_t{0}), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+    EXPECT_EQ(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0'a4093822),
               (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 

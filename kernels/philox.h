@@ -1,9 +1,14 @@
-// Ten rounds of Philox; see philox.h.
-#include "kernels/cpu/philox.h"
+// Philox4x32-10, the counter-based random numbers of sampling (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). The
+// same on every device: the GPU's compiler reads it too.
+#pragma once
 
-namespace lorry::kernels::cpu {
+#include <array>
+#include <cstdint>
 
-std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::uint64_t key) {
+namespace lorry::kernels {
+
+// The four random words of a counter under a key.
+constexpr std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::uint64_t key) {
     auto key_low = static_cast<std::uint32_t>(key);
     auto key_high = static_cast<std::uint32_t>(key >> 32);
     for (int round = 0; round < 10; ++round) {
@@ -17,10 +22,11 @@ std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::u
     return counter;
 }
 
-double uniform(std::uint64_t seed, std::uint64_t position) {
+// A number in [0, 1) with 53 random bits: from the first two words of counter (position, 0) under key `seed`.
+constexpr double uniform(std::uint64_t seed, std::uint64_t position) {
     const auto words = philox({static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), 0, 0}, seed);
     const std::uint64_t bits = (std::uint64_t{words[0]} << 21) ^ (words[1] >> 11);
     return static_cast<double>(bits & ((std::uint64_t{1} << 53) - 1)) * 0x1p-53;
 }
 
-}  // namespace lorry::kernels::cpu
+}  // namespace lorry::kernels
