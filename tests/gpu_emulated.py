@@ -125,6 +125,7 @@ class Emulated(unittest.TestCase):
         throughput = ("bench", "throughput", "--device", "cuda", "--random-weights", SHAPE, "--layers", "1", "--requests", "1")
         for words, code, why in ((("--kv-memory", "2GiB"), 2, "less than the 1.0 GiB that there are"),
                                  (("--kv-memory", "900MiB", "--adapter-memory", "200MiB"), 1, "are free now"),
+                                 (("--adapter-memory", "2GiB"), 1, "no memory is left for a KV cache"),
                                  (("--graph-memory", "2GiB"), 1, "are free now"),
                                  (("--quantize", "int8"), 2, "the GPU has no such weights"),
                                  (("--kv-dtype", "int8"), 2, "the GPU has no such cache")):  # fmt: skip
