@@ -19,12 +19,21 @@ namespace {
 
 // What would be found out only when the benchmark is over. CLI11 prints what is wrong, nothing if it is empty.
 std::string refuse_file(const std::string& file) {
-    const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
-    if (!std::filesystem::is_directory(folder)) return fmt::format("{}: there is no folder {}", file, folder.string());
-    return std::filesystem::is_directory(file) ? file + " is a folder" : "";
+    if (file.empty()) return "a file's name is empty";
+    std::error_code error;
+    const std::filesystem::path folder = std::filesystem::absolute(file, error).parent_path();
+    if (!std::filesystem::is_directory(folder, error)) return fmt::format("{}: there is no folder {}", file, folder.string());
+    return std::filesystem::is_directory(file, error) ? file + " is a folder" : "";
 }
 
 const char* used_isa(std::optional<kernels::CpuIsa> isa) { return kernels::cpu::name_of(kernels::cpu::usable_isa(isa)); }
+
+// Where the results name one, which the processor's name would hide.
+std::string gpu_of(const schema::Json& results) {
+    const schema::Json* const device = results.find("device");
+    if (device == nullptr || !device->is_string() || device->as_string()->starts_with("cpu")) return "";
+    return fmt::format("on {}; the host ", *device->as_string());
+}
 
 std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::chrono::system_clock::now())); }
 
@@ -55,7 +64,7 @@ void BenchOutput::declare(CLI::App& app) {
 
 void BenchOutput::print(const std::string& text, const schema::Json& results, std::optional<kernels::CpuIsa> isa) const {
     const std::string json = with_provenance(results, isa).dump() + "\n";
-    std::cout << (json_ ? json : fmt::format("{}measured {}\n", text, show_provenance(isa))) << std::flush;
+    std::cout << (json_ ? json : fmt::format("{}measured {}{}\n", text, gpu_of(results), show_provenance(isa))) << std::flush;
     if (!file_.empty()) write_text(file_, json);
 }
 

@@ -91,12 +91,14 @@ double quantile(std::span<const double> ascending, double share) {
 }
 
 void write_text(const std::filesystem::path& file, std::string_view text) {
-    const std::filesystem::path unfinished = file.string() + ".part";
+    const std::filesystem::file_status there = std::filesystem::symlink_status(file);
+    const bool in_place = std::filesystem::exists(there) && !std::filesystem::is_regular_file(there);  // /dev/stdout, a pipe
+    const std::filesystem::path unfinished = in_place ? file : std::filesystem::path(file.string() + ".part");
     std::ofstream out(unfinished, std::ios::binary);
     out.write(text.data(), static_cast<std::streamsize>(text.size()));
     out.close();
     if (!out) throw std::runtime_error(fmt::format("{}: cannot be written; is the disk full?", file.string()));
-    std::filesystem::rename(unfinished, file);
+    if (!in_place) std::filesystem::rename(unfinished, file);
 }
 
 }  // namespace lorry::ops

@@ -2,7 +2,7 @@
 # Run at every build by ops/CMakeLists.txt; it leaves the file alone while it stays the same, so that nothing is compiled again.
 set(commit "")
 if(GIT)
-    execute_process(COMMAND "${GIT}" -C "${SOURCE}" describe --always --dirty
+    execute_process(COMMAND "${GIT}" --no-optional-locks -C "${SOURCE}" describe --always --dirty
                     OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 endif()
 file(CONFIGURE OUTPUT "${FILE}" CONTENT [[

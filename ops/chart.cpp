@@ -51,7 +51,7 @@ constexpr double character_width = 7.0;  // of most fonts at this size; a guess 
 
 double pixels_of(std::string_view text) { return character_width * static_cast<double>(schema::count_characters(text)); }
 
-std::string show_number(double value) { return std::abs(value) >= 1000.0 ? show_count(std::lround(value)) : fmt::format("{:.3g}", value); }
+std::string show_number(double value) { return std::abs(value) >= 999.5 ? show_count(std::lround(value)) : fmt::format("{:.3g}", value); }
 
 // Lines of so many bytes at most, broken between words.
 std::vector<std::string> wrapped(std::string_view text, std::size_t most) {

@@ -81,7 +81,7 @@ std::optional<double> gain_of(const TunedMatmul& matmul) {
 }
 
 std::string finding_of(const TunedMatmul& matmul) {
-    if (!matmul.is_complete && matmul.candidates.empty()) return name_of(matmul.shape) + ": no time was left, so that our own kernel stays";
+    if (!matmul.is_complete && matmul.candidates.empty()) return name_of(matmul.shape) + ": no time was left";
     std::int64_t refused = 0;
     std::string reasons;
     for (const auto& [reason, count] : refusals_of(matmul)) {
@@ -96,10 +96,14 @@ std::string finding_of(const TunedMatmul& matmul) {
     return text + fmt::format("; {:.2f} times our own kernel{}", *gain, *gain > 1.0 ? "" : ", which stays");
 }
 
+bool gets_rows(const TunedMatmul& matmul, RowsOf which) {
+    return which == RowsOf::all ? !matmul.chosen.empty() : gain_of(matmul).value_or(0.0) > 1.0;
+}
+
 std::vector<std::string> table_rows(const Tuning& tuning, RowsOf which) {
     std::vector<std::string> lines;
     for (const TunedMatmul& matmul : tuning.matmuls) {
-        if (which == RowsOf::gains && gain_of(matmul).value_or(0.0) <= 1.0) continue;
+        if (!gets_rows(matmul, which)) continue;
         for (const MatmulRow& row : kernels::cuda::rows_of(tuning, matmul)) {
             const auto is_its = [&](const auto& candidate) { return candidate.algorithm == row.range.algorithm; };
             lines.push_back(text_of(row) + "  # " + tuning.device + ", " + std::ranges::find_if(matmul.candidates, is_its)->name);
@@ -115,7 +119,7 @@ std::string with_rows(std::string_view table, const Tuning& tuning, RowsOf which
         const auto row = kernels::cuda::parse_matmul_row(table.substr(0, end));
         CHECK(row.has_value(), "the table was read before");
         const auto is_its = [&](const TunedMatmul& matmul) {
-            return matmul.shape == (*row)->shape && (matmul.is_complete || !matmul.chosen.empty());
+            return matmul.shape == (*row)->shape && (matmul.is_complete || gets_rows(matmul, which));
         };
         const bool is_measured_again =
             *row && (*row)->chip == tuning.chip && (*row)->library == tuning.library && std::ranges::any_of(tuning.matmuls, is_its);

@@ -23,10 +23,11 @@ std::optional<double> gain_of(const kernels::cuda::TunedMatmul& matmul);
 
 // Which shapes get rows: those that gain, or all that any candidate serves, as tests want them.
 enum class RowsOf : std::uint8_t { gains, all };
+bool gets_rows(const kernels::cuda::TunedMatmul& matmul, RowsOf which);
 // A line for each range, ready to commit.
 std::vector<std::string> table_rows(const kernels::cuda::Tuning& tuning, RowsOf which = RowsOf::gains);
 // The table with these rows in the place of those that it has of the same shapes on this chip with this library, but for shapes that time
-// ran out for. Its lines are whole.
+// ran out for before they had any. Its lines are whole.
 std::string with_rows(std::string_view table, const kernels::cuda::Tuning& tuning, RowsOf which);
 
 // What was refused and why, what time was not left for, and the gain, in a line.

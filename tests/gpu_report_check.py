@@ -212,8 +212,8 @@ class Report(unittest.TestCase):
         entries = {"matmul": {"passed": False, "date": "2026-11-23", "of": STAMP, "seconds": 590.0, "why": "too slow"}} | entries_of(facts)
         text = markdown(entries, [], "What was seen", {})
         for line in ("| decode | step of batch 256 at 1024 tokens | 16.00 ms (OWN MATMUL) | 12.85 ms |", f"**Multiplied by {why}.**",
-                     "**part matmul failed; part matmul_fp8 had no time for 28672 x 4096, 4096 x 14336, which our own kernel multiplies in "
-                     "all parts; without a table of cuBLASLt's algorithms our own kernel multiplied in decode, offline_fp8: these "
+                     "**part matmul failed; part matmul_fp8 had no time for 28672 x 4096, 4096 x 14336, for which there are no new "
+                     "rows; without a table of cuBLASLt's algorithms our own kernel multiplied in decode, offline_fp8: these "
                      "figures"):  # fmt: skip
             self.assertIn(line, text)
         self.assertNotIn("bf16 128/128, batch 256 | 19000 tokens/s (OWN", text)

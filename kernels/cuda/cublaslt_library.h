@@ -1,5 +1,5 @@
 // Finds cuBLASLt on this machine and opens it while the program runs, so that one program serves machines with and without it. Called by
-// devices.cpp and tuner.cpp.
+// devices.cpp and tuner_of_machine.cpp.
 #pragma once
 
 #include <span>

@@ -220,7 +220,9 @@ def matmul(work: Work, more: tuple = (), models: str = "") -> dict:
     if left:
         facts[NOT_TUNED] = left
     if not any(shape["buckets"] for shape in tuning["matmuls"]):
-        raise Failure("cuBLASLt has no algorithm with the same bits for all rows:\n" + json.dumps(facts, indent=1))
+        nothing_ran = len(left) == len(tuning["matmuls"])
+        why = "there was time for no shape" if nothing_ran else "cuBLASLt has no algorithm with the same bits for all rows"
+        raise Failure(f"{why}:\n" + json.dumps(facts, indent=1))
     return facts
 
 

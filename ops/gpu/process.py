@@ -58,7 +58,7 @@ def run(command: list, environment: dict | None = None) -> tuple[str, int]:
     try:
         # With a group of its own, so that what it starts ends with it: a profiler's or a sanitizer's program would go on using the GPU.
         process = subprocess.Popen(words, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, text=True, errors="replace", process_group=0)  # fmt: skip
+                                   stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)  # fmt: skip
     except FileNotFoundError as error:
         raise Failure(f"{words[0]} is not there: {error.strerror}") from error
     with process:

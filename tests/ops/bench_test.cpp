@@ -378,6 +378,19 @@ TEST(Bench, figures_are_printed_as_text_or_json_and_a_file_holds_the_json_beside
     EXPECT_EQ(nowhere.exit_code, 2);
     EXPECT_EQ(nowhere.out, "");
     EXPECT_NE(nowhere.err.find("there is no folder"), std::string::npos) << nowhere.err;
+    const tests::ProgramResult nameless = machine({"--json-file", ""});
+    EXPECT_EQ(nameless.exit_code, 2);
+    EXPECT_NE(nameless.err.find("name is empty"), std::string::npos) << nameless.err;
+}
+
+// Pins: /dev/stdout became a file.
+TEST(Bench, what_is_no_plain_file_is_written_to_and_not_replaced) {
+    const tests::TempFolder folder;
+    write_text(folder / "file", "old");
+    std::filesystem::create_symlink(folder / "file", folder / "link");
+    write_text(folder / "link", "new");
+    EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+    EXPECT_EQ(tests::read_whole((folder / "file").string()), "new");
 }
 
 TEST(Bench, a_random_models_size_is_known_before_it_is_written) {

@@ -40,9 +40,9 @@ TEST(Chart, bars_show_their_values_above_their_categories) {
     const std::string svg = svg_of({.name = "bars",
                                     .title = "Bars",
                                     .y = {"MiB"},
-                                    .categories = {"float32", "<int8>"},
-                                    .series = {{.name = "weights", .points = {{0, 1234.4}, {1, 308.6}}}}});
-    for (const char* part : {">MiB</text>", ">float32</text>", ">&lt;int8&gt;</text>", ">1,234</text>", ">309</text>"})
+                                    .categories = {"float32", "<int8>", "int4"},
+                                    .series = {{.name = "weights", .points = {{0, 1234.4}, {1, 308.6}, {2, 999.7}}}}});
+    for (const char* part : {">MiB</text>", ">float32</text>", ">&lt;int8&gt;</text>", ">1,234</text>", ">309</text>", ">1,000</text>"})
         EXPECT_NE(svg.find(part), std::string::npos) << part << " is not in\n" << svg;
 }
 

@@ -261,8 +261,6 @@ std::uint64_t device_wide_waits() { return waits; }
 std::uint64_t graphs_made() { return graphs; }
 void limit_graphs(std::size_t bytes) { graph_bytes_most = bytes; }
 
-void pass(double microseconds) {
-    microseconds_passed = microseconds_passed + microseconds;  // launches wait for each other
-}
+void pass(double microseconds) { microseconds_passed.fetch_add(microseconds); }
 
 }  // namespace lorry::kernels::cuda::emulation
