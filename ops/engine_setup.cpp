@@ -160,8 +160,10 @@ void EngineSetup::divide_memory(const SetupWishes& wishes) {
     }
     const std::size_t available = device.has_own_memory ? device.memory_free - options_.graph_bytes : memory_available();
     const std::int64_t positions = model_->config().max_positions;
-    // A sequence's last block may be used in part.
-    const std::int64_t sequence_tokens = wishes.sequence_tokens ? *wishes.sequence_tokens + backend_->block_size() : positions;
+    // Whole blocks; and one more, which is kept free for each sequence that runs while another is admitted.
+    const std::int64_t block_size = backend_->block_size();
+    const auto with_room = [&](std::int64_t tokens) { return ((tokens + block_size - 1) / block_size + 1) * block_size; };
+    const std::int64_t sequence_tokens = wishes.sequence_tokens ? with_room(*wishes.sequence_tokens) : positions;
     memory_ = plan_memory(settings_, available, kv_token_bytes(), std::min(positions, sequence_tokens),
                           device.has_own_memory ? MemoryOf::device : MemoryOf::machine);
     const std::size_t block_bytes = backend_->kv_block_bytes(model_->kv_shape());

@@ -3,7 +3,7 @@ by it, so that a smaller card measures smaller ones."""
 
 from floors import BFLOAT16_BYTES, LLAMA_8B, Shape
 
-BLOCK_TOKENS = 64  # of the KV cache; a sequence's last block may be used in part
+BLOCK_TOKENS = 64  # of the KV cache; a sequence has whole blocks, and one more is kept free for it
 FLOAT32_BYTES = 4
 # The driver's context, cuBLASLt, graphs, and what attention and drawing compute with.
 BESIDE_BYTES = 3 * 2**30
@@ -33,7 +33,7 @@ def adapter_bytes(ranks: tuple[int, ...], shape: Shape = LLAMA_8B) -> int:
 
 def taken_bytes(sequences: int, tokens: int, step_tokens: int, ranks: tuple[int, ...] = (), shape: Shape = LLAMA_8B) -> int:
     """Of a card by so many sequences of up to `tokens` tokens under adapters of these ranks."""
-    cache = sequences * (tokens + BLOCK_TOKENS) * shape.token_bytes()
+    cache = sequences * (-(-tokens // BLOCK_TOKENS) + 1) * BLOCK_TOKENS * shape.token_bytes()
     fixed = weight_bytes(shape) + step_bytes(shape, step_tokens, sequences) + BESIDE_BYTES
     return fixed + round((cache + adapter_bytes(ranks, shape)) / (1 - LEFT_FREE))
 
