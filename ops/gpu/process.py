@@ -22,7 +22,7 @@ class Failure(Exception):
 
 
 class PartTime:
-    """What the running part has left; parts run one after the other. What runs before the first has a part's time each."""
+    """What the running part has left; parts run one after the other."""
 
     end: float | None = None
     seconds: float = PART_SECONDS
