@@ -64,7 +64,6 @@ public:
     }
     void lora(const LoraArgs& args) override {
         OpProfile::Entry& entry = timed("lora", [&] { backend_->lora(args); });
-        entry.kind = OpProfile::Kind::adapters;
         for (const LoraGroup& group : args.groups) entry.work.bytes += static_cast<double>(group.lora->bytes());
     }
     void group_bias(const GroupBiasArgs& args) override {
@@ -99,7 +98,8 @@ private:
             const std::int64_t tokens = sequence.position + sequence.row_count;
             const std::int64_t window = args.window.value_or(tokens);
             kept += std::min(tokens, window + sequence.row_count - 1);
-            for (std::int64_t row = 1; row <= sequence.row_count; ++row) seen += std::min(sequence.position + row, window);
+            const std::int64_t full = std::clamp<std::int64_t>(window - sequence.position, 0, sequence.row_count);  // rows that see all
+            seen += full * (2 * sequence.position + full + 1) / 2 + (sequence.row_count - full) * window;
         }
         return {.bytes = real(kept) * token_bytes, .operations = 4.0 * real(seen * args.heads * args.head_dim)};
     }
@@ -132,7 +132,6 @@ std::optional<double> operations_limit(OpProfile::Kind kind, const MachineLimits
     switch (kind) {
         case OpProfile::Kind::matmul: return limits.matmuls.per_second;
         case OpProfile::Kind::attention: return limits.attention.per_second;
-        case OpProfile::Kind::adapters:
         case OpProfile::Kind::other: break;
     }
     return std::nullopt;

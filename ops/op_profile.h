@@ -17,8 +17,8 @@ namespace lorry::ops {
 
 class OpProfile {
 public:
-    // What an op computes; each has a limit of its own.
-    enum class Kind : std::uint8_t { matmul, attention, adapters, other };
+    // What an op computes; whose operations are counted, has a limit of its own.
+    enum class Kind : std::uint8_t { matmul, attention, other };
     struct Entry {
         Kind kind = Kind::other;
         std::uint64_t calls = 0;

@@ -135,6 +135,7 @@ struct Cut {
     std::uint32_t bits = 0;
     int id = 0x7FFFFFFF;
     __device__ bool keeps(float weight, int i) const { return bits_of(weight) > bits || (bits_of(weight) == bits && i <= id); }
+    __device__ double kept(float weight, int i) const { return keeps(weight, i) ? static_cast<double>(weight) : 0.0; }
 };
 
 // How much tokens are: their number, or their weight. is_one: no more than one token, of those that weigh this much at least.
@@ -253,7 +254,7 @@ __device__ Cut cut_of(const Row& row, Shared& shared) {
     if (row.draw.top_k > 0 && row.draw.top_k < row.vocabulary) cut = prefix<CountTokens>(row, shared, cut, row.draw.top_k);
     if (row.draw.top_p < 1.0F) {
         double mass = 0.0;
-        row.each_token([&](int i) { mass += cut.keeps(row.weights[i], i) ? static_cast<double>(row.weights[i]) : 0.0; });
+        row.each_token([&](int i) { mass += cut.kept(row.weights[i], i); });
         mass = block_sum(mass, shared.doubles);
         cut = prefix<AddWeights>(row, shared, cut, static_cast<double>(row.draw.top_p) * mass);
     }
@@ -275,7 +276,7 @@ __device__ int piece_of(const double* weights, int pieces, double& rest) {
 
 // Walks the kept tokens in the order of their ids until a random share of their weight has passed.
 __device__ TokenId draw_kept(const Row& row, Shared& shared, const Cut& cut, TokenId otherwise) {
-    const auto weight_of = [&](int i) { return cut.keeps(row.weights[i], i) ? static_cast<double>(row.weights[i]) : 0.0; };
+    const auto weight_of = [&](int i) { return cut.kept(row.weights[i], i); };
     const int warps = block_threads() / warp_size;
     int begin = 0;
     int end = row.vocabulary;

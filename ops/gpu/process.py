@@ -64,14 +64,13 @@ def run(command: list, environment: dict | None = None) -> tuple[str, int]:
     with process:
         try:
             return process.communicate(timeout=PartTime.left())[0], process.returncode
-        except subprocess.TimeoutExpired as error:
+        except BaseException as error:
             os.killpg(process.pid, signal.SIGKILL)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
             said = process.communicate()[0][-1000:]
             raise Failure(f"{' '.join(words)} did not end within the {PartTime.seconds:.0f} s that the part had; it said:\n"
                           f"{said}") from error  # fmt: skip
-        except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
 
 
 def last_json(command: list) -> dict:

@@ -6,6 +6,7 @@ from goals import ROWS, Row
 
 HEADER = ["what", "measured", "floor", "of it", "goal", "verdict"]
 NOT_TUNED = "no time was left for"  # what matmul calls these shapes
+TUNING_PARTS = ("matmul", "matmul_fp8")  # what they find, later parts multiply with
 VERDICT = {True: "reached", False: "**not reached**", None: ""}
 
 
@@ -81,7 +82,7 @@ def own_kernel_lines(entries: dict) -> list[str]:
     """Loudly, what was multiplied by our own kernel that cuBLASLt was to multiply."""
     facts = facts_of(entries)
     lines = []
-    for part in ("matmul", "matmul_fp8"):
+    for part in TUNING_PARTS:
         if part in entries and part not in facts:
             lines.append(f"part {part} failed")
         if facts.get(part, {}).get(NOT_TUNED):

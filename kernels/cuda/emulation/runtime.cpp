@@ -34,6 +34,13 @@ std::atomic<std::size_t> graph_bytes_most{memory_bytes};
 
 std::atomic<double> microseconds_passed{0.0};
 
+// Begins what waits for the whole device, and what a stream that captures refuses.
+cudaError_t begin_waiting() {
+    if (is_capturing()) return cudaErrorStreamCaptureUnsupported;
+    ++waits;
+    return cudaSuccess;
+}
+
 // What the device copies from and to by itself: begin and end of each piece.
 struct PinnedMemory {
     std::mutex mutex;
@@ -123,13 +130,11 @@ cudaError_t cudaGetDevice(int* device) {
     return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
-    if (is_capturing()) return cudaErrorStreamCaptureUnsupported;
-    ++waits;
+    if (const cudaError_t error = begin_waiting(); error != cudaSuccess) return error;
     return allocate_device(memory, bytes, Fill::nan);
 }
 cudaError_t cudaFree(void* memory) {
-    if (is_capturing()) return cudaErrorStreamCaptureUnsupported;
-    ++waits;
+    if (const cudaError_t error = begin_waiting(); error != cudaSuccess) return error;
     run_all_queued();
     free_device(memory);
     return cudaSuccess;
@@ -147,8 +152,7 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
 }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
-    if (is_capturing()) return cudaErrorStreamCaptureUnsupported;
-    ++waits;
+    if (const cudaError_t error = begin_waiting(); error != cudaSuccess) return error;
     const cudaError_t error = allocate(memory, bytes, Fill::nan);
     const auto* const begin = static_cast<const std::byte*>(*memory);
     const std::lock_guard lock(pinned().mutex);
@@ -161,8 +165,7 @@ cudaError_t cudaFreeHost(void* memory) {
         const std::lock_guard lock(pinned().mutex);
         pinned().pieces.erase(static_cast<const std::byte*>(memory));
     }
-    if (is_capturing()) return cudaErrorStreamCaptureUnsupported;
-    ++waits;
+    if (const cudaError_t error = begin_waiting(); error != cudaSuccess) return error;
     std::free(memory);
     return cudaSuccess;
 }
