@@ -64,16 +64,15 @@ AdapterInfo describe(const AdapterConfig& config, const AdapterMatch& match) {
 
 class PackedAdapter final : public Adapter {
 public:
-    PackedAdapter(AdapterInfo info, const Model& model, kernels::Backend& backend)
+    PackedAdapter(AdapterInfo info, const Model& model, kernels::Packer& packer)
         : info_(std::move(info)),
           model_(model),
-          backend_(backend),
+          packer_(packer),
           projections_(static_cast<std::size_t>(model.config().layers) * projections),
           norms_(static_cast<std::size_t>(model.config().layers) * norm_sites),
-          vectors_(backend) {}
+          vectors_(packer) {}
 
     const AdapterInfo& info() const override { return info_; }
-    std::size_t bytes() const override { return bytes_; }
     const AdapterProjection* at(std::int64_t layer, Projection projection) const override {
         return projections_[static_cast<std::size_t>(layer) * projections + static_cast<std::size_t>(projection)].get();
     }
@@ -90,7 +89,6 @@ public:
         pack_loras(match.loras);
         pack_biases(match);
         for (const SavedNormMatch& norm : match.norms) add_norm(norm);
-        bytes_ += vectors_.bytes();
     }
 
 private:
@@ -115,9 +113,8 @@ private:
         std::vector<std::unique_ptr<std::byte[]>> aligned;
         const kernels::WeightPart part = weight_part(weight, module.out_features, module.in_features, module.transposed, aligned);
         ReplacedLinear replaced{
-            .weight = backend_.pack_weight({&part, 1}, role_of(module.projection)), .bias = {}, .out_begin = module.out_begin};
+            .weight = packer_.pack_weight({&part, 1}, role_of(module.projection)), .bias = {}, .out_begin = module.out_begin};
         if (bias != nullptr) replaced.bias = vectors_.add(to_float(*bias));
-        bytes_ += replaced.weight->bytes();
         AdapterProjection& projection = projection_of(module);
         if (module.out_features == out_features_of(model_.config(), module.projection)) {
             projection.whole = std::move(replaced);
@@ -146,8 +143,7 @@ private:
             const LinearModule* next = i + 1 < loras.size() ? loras[i + 1].module : nullptr;
             if (next != nullptr && next->layer == module.layer && next->projection == module.projection) continue;
             AdapterProjection& projection = projection_of(module);
-            projection.lora = backend_.pack_lora(parts);
-            bytes_ += projection.lora->bytes();
+            projection.lora = packer_.pack_lora(parts);
             parts.clear();
             aligned.clear();
         }
@@ -197,11 +193,40 @@ private:
 
     const AdapterInfo info_;
     const Model& model_;
-    kernels::Backend& backend_;
+    kernels::Packer& packer_;
     std::vector<std::unique_ptr<AdapterProjection>> projections_;  // [layers · projections]
     std::vector<std::optional<Norm>> norms_;                       // [layers · norm_sites]
     VectorStore vectors_;
-    std::size_t bytes_ = 0;
+};
+
+class CheckedFiles final : public AdapterFiles {
+public:
+    CheckedFiles(std::unique_ptr<std::byte[]> bytes, std::vector<Tensor> tensors, const Model& model)
+        : model_(model), bytes_(std::move(bytes)), tensors_(std::move(tensors)) {}
+
+    // Of these tensors.
+    Expected<void, std::string> match(const AdapterConfig& config) {
+        auto matched = match_adapter(config, model_.layout(), model_.config(), tensors_);
+        if (!matched) return unexpected(matched.error());
+        match_ = std::move(*matched);
+        info_ = describe(config, match_);
+        return {};
+    }
+    std::span<const Tensor> tensors() const { return tensors_; }
+    AdapterInfo& info() { return info_; }
+
+    std::unique_ptr<Adapter> pack(kernels::Packer& packer) const override {
+        auto packed = std::make_unique<PackedAdapter>(info_, model_, packer);
+        packed->pack(match_);
+        return packed;
+    }
+
+private:
+    const Model& model_;
+    const std::unique_ptr<std::byte[]> bytes_;  // of the weights' file
+    const std::vector<Tensor> tensors_;         // in them
+    AdapterMatch match_;                        // to tensors_
+    AdapterInfo info_;
 };
 
 // An adapter's folder with its config read and its weights open at their start.
@@ -262,11 +287,11 @@ Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& 
     return info;
 }
 
-Expected<std::unique_ptr<Adapter>, AdapterError> Adapter::load(const std::filesystem::path& folder, const std::string& expected_hash,
-                                                               const Model& model, kernels::Backend& backend) {
+Expected<std::unique_ptr<AdapterFiles>, AdapterError> AdapterFiles::read(const std::filesystem::path& folder,
+                                                                         const std::string& expected_hash, const Model& model) {
     auto files = open_adapter(folder);
     if (!files) return unexpected(AdapterError{files.error(), true});
-    const auto file = std::make_unique_for_overwrite<std::byte[]>(files->weights_bytes);
+    auto file = std::make_unique_for_overwrite<std::byte[]>(files->weights_bytes);
     if (!files->weights.read(reinterpret_cast<char*>(file.get()), static_cast<std::streamsize>(files->weights_bytes))) {
         return unexpected(AdapterError{in_file(weights_name, "the file became shorter while it was read"), true});
     }
@@ -276,7 +301,7 @@ Expected<std::unique_ptr<Adapter>, AdapterError> Adapter::load(const std::filesy
     hash.add(bytes);
     const bool has_changed = !expected_hash.empty() && hash.hex() != expected_hash;
 
-    const auto tensors = parse_safetensors(bytes);
+    auto tensors = parse_safetensors(bytes);
     if (!tensors) return unexpected(AdapterError{in_file(weights_name, tensors.error()), has_changed});
     if (has_changed) {
         return unexpected(AdapterError{
@@ -284,19 +309,22 @@ Expected<std::unique_ptr<Adapter>, AdapterError> Adapter::load(const std::filesy
                         folder.string(), hash.hex(), expected_hash),
             true});
     }
-    const auto match = match_adapter(files->config, model.layout(), model.config(), *tensors);
-    if (!match) return unexpected(AdapterError{match.error()});
-    for (const Tensor& tensor : *tensors) {
+    auto checked = std::make_unique<CheckedFiles>(std::move(file), std::move(*tensors), model);
+    if (const auto matched = checked->match(files->config); !matched) return unexpected(AdapterError{matched.error()});
+    for (const Tensor& tensor : checked->tensors()) {
         if (is_finite(tensor)) continue;
         return unexpected(
             AdapterError{in_file(weights_name, fmt::format("tensor {} has values that are not finite numbers", tensor.name))});
     }
-    AdapterInfo info = describe(files->config, *match);
-    info.hash = hash.hex();
-    info.bytes = files->text.size() + files->weights_bytes;
-    auto packed = std::make_unique<PackedAdapter>(std::move(info), model, backend);
-    packed->pack(*match);
-    return std::unique_ptr<Adapter>(std::move(packed));
+    checked->info().hash = hash.hex();
+    checked->info().bytes = files->text.size() + files->weights_bytes;
+    return checked;
+}
+
+std::size_t AdapterFiles::slot_bytes(kernels::Backend& backend) const {
+    const auto measure = backend.make_measuring_slot();
+    static_cast<void>(pack(*measure));
+    return kernels::slot_aligned(measure->used());
 }
 
 }  // namespace lorry::engine

@@ -1,5 +1,5 @@
 // One PEFT LoRA adapter: what its folder says (AdapterInfo), and its weights packed for a model (Adapter). Identified by the hash of its
-// content; a name is only a label. Loading runs on the adapter cache's thread; a loaded Adapter never changes.
+// content; a name is only a label. Reading and packing run on the adapter cache's thread; a packed Adapter never changes.
 #pragma once
 
 #include <filesystem>
@@ -52,16 +52,25 @@ struct AdapterError {
 
 class Adapter {
 public:
-    // Checks as inspect_adapter and the values too (NaN and infinities are refused), then packs. The folder's content must still hash to
-    // expected_hash, unless that is empty. Calls pack_weight, pack_lora, allocate and upload of the backend, and nothing else.
-    static Expected<std::unique_ptr<Adapter>, AdapterError> load(const std::filesystem::path& folder, const std::string& expected_hash,
-                                                                 const Model& model, kernels::Backend& backend);
     virtual ~Adapter() = default;
     virtual const AdapterInfo& info() const = 0;
-    virtual std::size_t bytes() const = 0;  // of packed weights on the device
     // What this adapter does there, or nullptr for nothing. The head and the final norm stand at layer 0.
     virtual const AdapterProjection* at(std::int64_t layer, Projection projection) const = 0;
     virtual const Norm* norm_at(std::int64_t layer, NormSite site) const = 0;  // instead of the base's
+};
+
+// An adapter's files in the host's memory, read and found good, before it is known where on the device it will be.
+class AdapterFiles {
+public:
+    // Checks as inspect_adapter and the values too (NaN and infinities are refused). The folder's content must still hash to expected_hash,
+    // unless that is empty. The model outlives the files.
+    static Expected<std::unique_ptr<AdapterFiles>, AdapterError> read(const std::filesystem::path& folder, const std::string& expected_hash,
+                                                                      const Model& model);
+    virtual ~AdapterFiles() = default;
+    // The packer's memory outlives the adapter. Of a measuring slot nothing but the slot's size means anything.
+    virtual std::unique_ptr<Adapter> pack(kernels::Packer& packer) const = 0;
+    // What a slot for it takes, slot_aligned.
+    std::size_t slot_bytes(kernels::Backend& backend) const;
 };
 
 }  // namespace lorry::engine

@@ -10,18 +10,30 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
+
+#include "engine/model.h"
+#include "engine/slot_choice.h"
 
 namespace lorry::engine {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using LoadResult = Expected<std::unique_ptr<Adapter>, AdapterError>;
+
+// An adapter's files, and what a slot for it has to hold.
+struct ReadAdapter {
+    AdapterSource source;
+    std::unique_ptr<AdapterFiles> files;
+    std::size_t bytes = 0;
+};
+using ReadResult = Expected<ReadAdapter, AdapterError>;
+using PackResult = Expected<std::unique_ptr<Adapter>, AdapterError>;
 
 constexpr std::size_t queue_max = 64;       // loads asked for, not yet with the loader
-constexpr std::size_t loading_max = 4;      // with the loader, or loaded and not yet taken: more than a step's worth of small adapters
+constexpr std::size_t reading_max = 4;      // at a time, or read and without a slot: more than a step's worth of small adapters
 constexpr std::size_t failures_max = 4096;  // remembered for their reason and pause
 
-// Loads one adapter after the other. begin() and take() are called by the engine's thread.
+// Reads and packs one adapter after the other. Its thread is run()'s, the others are called by the engine's.
 class Loader {
 public:
     Loader(const Model& model, kernels::Backend& backend) : model_(model), backend_(backend), thread_([this] { run(); }) {}
@@ -36,51 +48,76 @@ public:
     Loader(const Loader&) = delete;
     Loader& operator=(const Loader&) = delete;
 
-    void begin(AdapterSource source) {
-        {
-            const std::lock_guard lock(mutex_);
-            requests_.push_back(std::move(source));
-        }
-        changed_.notify_all();
-    }
-    // The next result, in the order of begin(), if it is there.
-    std::optional<LoadResult> take() {
-        const std::lock_guard lock(mutex_);
-        if (results_.empty()) return std::nullopt;
-        LoadResult next = std::move(results_.front());
-        results_.pop_front();
-        return next;
-    }
-    // Until there is a result; where results cannot be taken at the moment, until there is one more.
-    void wait(std::chrono::milliseconds timeout, bool can_take) {
+    void read(AdapterSource source) { put(to_read_, std::move(source)); }
+    // What was read and the slot for it, which outlives its packing.
+    void pack(ReadAdapter files, kernels::Slot& slot) { put(to_pack_, {std::move(files), &slot}); }
+    // The next result, in the order of read() or pack(), if it is there.
+    std::optional<ReadResult> take_read() { return take(read_); }
+    std::optional<PackResult> take_packed() { return take(packed_); }
+    // Until there is a result; where what was read cannot be taken at the moment, until there is another.
+    void wait(std::chrono::milliseconds timeout, bool can_take_read) {
         std::unique_lock lock(mutex_);
-        const std::size_t known = can_take ? 0 : results_.size();
-        changed_.wait_for(lock, timeout, [&] { return results_.size() > known; });
+        const std::size_t known = can_take_read ? 0 : read_.size();
+        changed_.wait_for(lock, timeout, [&] { return !packed_.empty() || read_.size() > known; });
     }
 
 private:
+    struct Packing {
+        ReadAdapter files;
+        kernels::Slot* slot = nullptr;
+    };
+    template <class T>
+    void put(std::deque<T>& queue, T entry) {
+        {
+            const std::lock_guard lock(mutex_);
+            queue.push_back(std::move(entry));
+        }
+        changed_.notify_all();
+    }
+    template <class T>
+    std::optional<T> take(std::deque<T>& queue) {
+        const std::lock_guard lock(mutex_);
+        if (queue.empty()) return std::nullopt;
+        std::optional<T> first(std::move(queue.front()));
+        queue.pop_front();
+        return first;
+    }
+
     void run() {
-        std::unique_lock lock(mutex_);
         for (;;) {
-            changed_.wait(lock, [&] { return stopping_ || !requests_.empty(); });
-            if (stopping_) return;
-            const AdapterSource source = std::move(requests_.front());
-            requests_.pop_front();
-            lock.unlock();
-            LoadResult loaded = load(source);
-            lock.lock();
-            results_.push_back(std::move(loaded));
-            changed_.notify_all();
+            {
+                std::unique_lock lock(mutex_);
+                changed_.wait(lock, [&] { return stopping_ || !to_pack_.empty() || !to_read_.empty(); });
+                if (stopping_) return;
+            }
+            if (const auto next = take(to_pack_)) {
+                put(packed_, pack_now(*next));
+            } else if (const auto source = take(to_read_)) {
+                put(read_, read_now(*source));
+            }
         }
     }
-    // A device without memory for it fails this adapter's jobs, nothing else.
-    LoadResult load(const AdapterSource& source) const {
+    ReadResult read_now(const AdapterSource& source) const {
+        return guarded<ReadAdapter>(source.folder, [&]() -> ReadResult {
+            auto files = AdapterFiles::read(source.folder, source.hash, model_);
+            if (!files) return unexpected(files.error());
+            const std::size_t bytes = (*files)->slot_bytes(backend_);
+            return ReadAdapter{source, std::move(*files), bytes};
+        });
+    }
+    static PackResult pack_now(const Packing& packing) {
+        return guarded<std::unique_ptr<Adapter>>(packing.files.source.folder,
+                                                 [&]() -> PackResult { return packing.files.files->pack(*packing.slot); });
+    }
+    // A machine without memory for it fails this adapter's jobs, nothing else.
+    template <class T, class Work>
+    static Expected<T, AdapterError> guarded(const std::filesystem::path& folder, const Work& work) {
         try {
-            return Adapter::load(source.folder, source.hash, model_, backend_);
+            return work();
         } catch (const std::bad_alloc&) {
-            return unexpected(AdapterError{fmt::format("{}: not enough memory to load the adapter", source.folder.string()), true});
+            return unexpected(AdapterError{fmt::format("{}: not enough memory to load the adapter", folder.string()), true});
         } catch (const std::exception& error) {
-            return unexpected(AdapterError{fmt::format("{}: {}", source.folder.string(), error.what()), true});
+            return unexpected(AdapterError{fmt::format("{}: {}", folder.string(), error.what()), true});
         }
     }
 
@@ -88,18 +125,25 @@ private:
     kernels::Backend& backend_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::deque<AdapterSource> requests_;  // guarded by mutex_
-    std::deque<LoadResult> results_;      // guarded by mutex_
-    bool stopping_ = false;               // guarded by mutex_
-    std::thread thread_;                  // last: it uses all of the above
+    std::deque<AdapterSource> to_read_;  // all of these: guarded by mutex_
+    std::deque<ReadResult> read_;
+    std::deque<Packing> to_pack_;
+    std::deque<PackResult> packed_;
+    bool stopping_ = false;
+    std::thread thread_;  // last: it uses all of the above
 };
 
 struct Resident {
-    std::unique_ptr<Adapter> adapter;
+    kernels::SlotRange range;
+    std::unique_ptr<kernels::Slot> slot;
+    std::unique_ptr<Adapter> adapter;  // null while it is packed
     std::int64_t pins = 0;
     std::uint64_t last_use = 0;
     std::optional<Clock::time_point> keep_until;  // until its first pin
+
+    bool is_in_use() const { return pins > 0 || adapter == nullptr; }
 };
+using Residents = std::map<std::string, Resident, std::less<>>;
 
 struct Failure {
     std::string reason;
@@ -112,76 +156,140 @@ struct Failure {
 }  // namespace
 
 struct AdapterCache::Implementation {
-    Implementation(const Model& model, kernels::Backend& backend, const Options& wanted) : options(wanted), loader(model, backend) {}
+    Implementation(const Model& model, kernels::Backend& the_backend, kernels::KvCache& the_memory, BlockPool& the_blocks,
+                   const Options& wanted)
+        : backend(the_backend),
+          memory(the_memory),
+          blocks(the_blocks),
+          block_bytes(backend.kv_block_bytes(model.kv_shape())),
+          options(wanted),
+          loader(model, backend) {}
 
-    bool take_result();
-    void find_place();
-    bool evict_one();
+    bool take_packed();
+    bool take_read();
+    void begin_reading();
+    void find_slot(bool may_borrow);
+    kernels::SlotRange area(bool may_borrow) const;
+    void evict(Residents::iterator victim);
+    BlockId first_block_under(std::size_t begin) const;
+    void settle_lending();
     void fail(const std::string& hash, AdapterError error);
     bool is_asked_for(std::string_view hash) const {
         const auto is_it = [&](const AdapterSource& source) { return source.hash == hash; };
-        return std::ranges::any_of(loading, is_it) || std::ranges::any_of(queue, is_it);
+        return std::ranges::any_of(reading, is_it) || std::ranges::any_of(queue, is_it) || (homeless && is_it(homeless->source));
     }
 
+    kernels::Backend& backend;
+    kernels::KvCache& memory;
+    BlockPool& blocks;
+    const std::size_t block_bytes;
     const Options options;
-    std::map<std::string, Resident, std::less<>> residents;
+    Residents residents;
     std::map<std::string, Failure, std::less<>> failures;
     std::deque<AdapterSource> queue;
-    std::deque<AdapterSource> loading;  // with the loader; the first of them also while it is loaded and without a place
-    std::unique_ptr<Adapter> homeless;  // loaded, but the others are in use
-    std::uint64_t uses = 0;             // orders residents by last use
+    std::deque<AdapterSource> reading;    // by the loader
+    std::optional<ReadAdapter> homeless;  // read, but the others are in use
+    std::deque<std::string> packing;      // by the loader
+    std::uint64_t uses = 0;               // orders residents by last use
     Stats stats;
     Loader loader;  // last: its thread ends before the rest goes
 };
 
-// False when there is none.
-bool AdapterCache::Implementation::take_result() {
-    std::optional<LoadResult> result = loader.take();
+// These two: false when there is none.
+bool AdapterCache::Implementation::take_packed() {
+    std::optional<PackResult> result = loader.take_packed();
     if (!result) return false;
-    CHECK(!loading.empty() && homeless == nullptr, "a result answers the oldest request");
+    const std::string hash = std::move(packing.front());
+    packing.pop_front();
+    const auto resident = residents.find(hash);
     if (!*result) {
-        fail(loading.front().hash, std::move(result->error()));
-        loading.pop_front();
+        evict(resident);
+        fail(hash, std::move(result->error()));
         return true;
     }
-    const std::size_t bytes = (**result)->bytes();
-    if (bytes > options.budget_bytes) {
-        fail(loading.front().hash, {fmt::format("the adapter takes {} bytes, but all adapters together may take {}; raise that budget",
-                                                bytes, options.budget_bytes)});
-        loading.pop_front();
-        return true;
-    }
-    homeless = std::move(**result);
-    return true;
-}
-
-void AdapterCache::Implementation::find_place() {
-    if (homeless == nullptr) return;
-    while (stats.resident_bytes + homeless->bytes() > options.budget_bytes) {
-        if (!evict_one()) return;
-    }
-    stats.resident_bytes += homeless->bytes();
     ++stats.loads;
-    failures.erase(loading.front().hash);
-    residents[loading.front().hash] = {
-        .adapter = std::move(homeless), .pins = 0, .last_use = ++uses, .keep_until = Clock::now() + options.unpinned_grace};
-    loading.pop_front();
+    failures.erase(hash);
+    resident->second.adapter = std::move(**result);
+    resident->second.keep_until = Clock::now() + options.unpinned_grace;
+    return true;
 }
 
-// The least recently used of those that nobody uses or is about to use; false if there is none.
-bool AdapterCache::Implementation::evict_one() {
-    const auto now = Clock::now();
-    auto oldest = residents.end();
-    for (auto it = residents.begin(); it != residents.end(); ++it) {
-        const Resident& resident = it->second;
-        if (resident.pins > 0 || (resident.keep_until && now < *resident.keep_until)) continue;
-        if (oldest == residents.end() || resident.last_use < oldest->second.last_use) oldest = it;
+bool AdapterCache::Implementation::take_read() {
+    std::optional<ReadResult> result = loader.take_read();
+    if (!result) return false;
+    CHECK(!reading.empty() && !homeless, "a result answers the oldest request");
+    const std::string hash = std::move(reading.front().hash);
+    reading.pop_front();
+    const std::size_t most = memory.slots().end - memory.slots().begin;
+    if (!*result) {
+        fail(hash, std::move(result->error()));
+    } else if ((*result)->bytes > most) {
+        fail(hash,
+             {fmt::format("the adapter takes {} bytes, but all adapters together may take {}; raise that budget", (*result)->bytes, most)});
+    } else {
+        homeless = std::move(**result);
     }
-    if (oldest == residents.end()) return false;
-    stats.resident_bytes -= oldest->second.adapter->bytes();
-    ++stats.evictions;
-    residents.erase(oldest);
     return true;
+}
+
+void AdapterCache::Implementation::begin_reading() {
+    for (; reading.size() < reading_max && !queue.empty(); queue.pop_front()) {
+        loader.read(queue.front());
+        reading.push_back(std::move(queue.front()));
+    }
+}
+
+void AdapterCache::Implementation::find_slot(bool may_borrow) {
+    if (!homeless) return;
+    const auto now = Clock::now();
+    std::vector<TakenSlot> taken;
+    for (const auto& [hash, resident] : residents) {
+        const bool stays = resident.is_in_use() || (resident.keep_until && now < *resident.keep_until);
+        taken.push_back({resident.range, stays ? std::nullopt : std::optional(resident.last_use)});
+    }
+    std::ranges::sort(taken, {}, [](const TakenSlot& slot) { return slot.range.begin; });
+    const auto choice = choose_slot(homeless->bytes, area(may_borrow), taken);
+    if (!choice) return;
+    for (const TakenSlot& victim : choice->victims) {
+        evict(std::ranges::find_if(residents, [&](const auto& entry) { return entry.second.range == victim.range; }));
+    }
+    const std::string hash = homeless->source.hash;
+    Resident& resident = residents[hash];
+    resident.range = choice->range;
+    resident.last_use = ++uses;
+    settle_lending();
+    resident.slot = backend.make_slot(memory, resident.range);
+    stats.resident_bytes += homeless->bytes;
+    packing.push_back(hash);
+    loader.pack(std::move(*homeless), *resident.slot);
+    homeless.reset();
+}
+
+// Where slots may be: their own memory, and before it what is lent and what may be.
+kernels::SlotRange AdapterCache::Implementation::area(bool may_borrow) const {
+    const kernels::SlotRange own = memory.slots();
+    if (!may_borrow || !memory.lends_blocks()) return own;
+    const std::int64_t unheld = blocks.total() - blocks.held();
+    const std::int64_t first = std::max<std::int64_t>(blocks.total() - unheld / 2, blocks.unheld_from());
+    return {kernels::slot_aligned(std::min(own.begin, static_cast<std::size_t>(first) * block_bytes)), own.end};
+}
+
+void AdapterCache::Implementation::evict(Residents::iterator victim) {
+    stats.resident_bytes -= victim->second.range.end - victim->second.range.begin;
+    if (victim->second.adapter != nullptr) ++stats.evictions;
+    residents.erase(victim);
+    settle_lending();
+}
+
+BlockId AdapterCache::Implementation::first_block_under(std::size_t begin) const {
+    return static_cast<BlockId>(begin < memory.slots().begin ? begin / block_bytes : static_cast<std::size_t>(blocks.total()));
+}
+
+// Lent is what slots lie over, and what lies behind it.
+void AdapterCache::Implementation::settle_lending() {
+    std::size_t begin = memory.slots().begin;
+    for (const auto& [hash, resident] : residents) begin = std::min(begin, resident.range.begin);
+    blocks.lend_from(first_block_under(begin));
 }
 
 void AdapterCache::Implementation::fail(const std::string& hash, AdapterError error) {
@@ -199,36 +307,32 @@ void AdapterCache::Implementation::fail(const std::string& hash, AdapterError er
     if (failure.is_final) ++stats.failures;
 }
 
-AdapterCache::AdapterCache(const Model& model, kernels::Backend& backend, std::size_t budget_bytes)
-    : AdapterCache(model, backend, Options{.budget_bytes = budget_bytes}) {}
-
-AdapterCache::AdapterCache(const Model& model, kernels::Backend& backend, const Options& options)
-    : implementation_(std::make_unique<Implementation>(model, backend, options)) {
-    backend.reserve_adapters(options.budget_bytes);
-}
+AdapterCache::AdapterCache(const Model& model, kernels::Backend& backend, kernels::KvCache& memory, BlockPool& blocks,
+                           const Options& options)
+    : implementation_(std::make_unique<Implementation>(model, backend, memory, blocks, options)) {}
 
 AdapterCache::~AdapterCache() = default;
 
-void AdapterCache::poll() {
+void AdapterCache::poll(bool may_borrow) {
     Implementation& my = *implementation_;
-    my.find_place();
-    while (my.homeless == nullptr && my.take_result()) my.find_place();
-    for (; my.loading.size() < loading_max && !my.queue.empty(); my.queue.pop_front()) {
-        my.loader.begin(my.queue.front());
-        my.loading.push_back(std::move(my.queue.front()));
+    while (my.take_packed()) {
     }
+    my.find_slot(may_borrow);
+    while (!my.homeless && my.take_read()) my.find_slot(may_borrow);
+    my.begin_reading();
 }
 
 void AdapterCache::prefetch(const AdapterSource& source) {
     Implementation& my = *implementation_;
     if (state(source.hash) != State::absent || my.queue.size() >= queue_max) return;
     my.queue.push_back(source);
-    poll();
+    my.begin_reading();
 }
 
 AdapterCache::State AdapterCache::state(std::string_view hash) const {
     const Implementation& my = *implementation_;
-    if (my.residents.contains(hash)) return State::ready;
+    const auto resident = my.residents.find(hash);
+    if (resident != my.residents.end()) return resident->second.adapter != nullptr ? State::ready : State::loading;
     if (my.is_asked_for(hash)) return State::loading;
     const auto failure = my.failures.find(hash);
     if (failure == my.failures.end() || Clock::now() >= failure->second.retry_at) return State::absent;
@@ -237,14 +341,13 @@ AdapterCache::State AdapterCache::state(std::string_view hash) const {
 
 std::optional<std::string_view> AdapterCache::needs_room() const {
     const Implementation& my = *implementation_;
-    return my.homeless != nullptr ? std::optional<std::string_view>(my.loading.front().hash) : std::nullopt;
+    return my.homeless ? std::optional<std::string_view>(my.homeless->source.hash) : std::nullopt;
 }
 
 void AdapterCache::give_up_room() {
     Implementation& my = *implementation_;
-    CHECK(my.homeless != nullptr, "only a loaded adapter without room is given up");
+    CHECK(my.homeless.has_value(), "only an adapter without room is given up");
     my.homeless.reset();
-    my.loading.pop_front();
 }
 
 std::string AdapterCache::failure(std::string_view hash) const {
@@ -254,7 +357,7 @@ std::string AdapterCache::failure(std::string_view hash) const {
 
 const Adapter* AdapterCache::pin(std::string_view hash) {
     const auto found = implementation_->residents.find(hash);
-    if (found == implementation_->residents.end()) return nullptr;
+    if (found == implementation_->residents.end() || found->second.adapter == nullptr) return nullptr;
     Resident& resident = found->second;
     ++resident.pins;
     resident.last_use = ++implementation_->uses;
@@ -269,12 +372,31 @@ void AdapterCache::unpin(std::string_view hash) {
     found->second.last_use = ++implementation_->uses;
 }
 
-void AdapterCache::wait(std::chrono::milliseconds timeout) { implementation_->loader.wait(timeout, implementation_->homeless == nullptr); }
+std::int64_t AdapterCache::blocks_to_take_back(const std::function<bool(std::string_view hash)>& is_wanted) const {
+    const Implementation& my = *implementation_;
+    std::size_t begin = my.memory.slots().begin;
+    for (const auto& [hash, resident] : my.residents) {
+        if (resident.is_in_use() || is_wanted(hash)) begin = std::min(begin, resident.range.begin);
+    }
+    return my.first_block_under(begin) - (my.blocks.total() - my.blocks.lent());
+}
+
+void AdapterCache::take_back(std::int64_t blocks) {
+    Implementation& my = *implementation_;
+    const auto end = static_cast<std::size_t>(my.blocks.total() - my.blocks.lent() + blocks) * my.block_bytes;
+    for (auto it = my.residents.begin(); it != my.residents.end();) {
+        const auto each = it++;
+        if (each->second.range.begin < end && !each->second.is_in_use()) my.evict(each);
+    }
+}
+
+void AdapterCache::wait(std::chrono::milliseconds timeout) { implementation_->loader.wait(timeout, !implementation_->homeless); }
 
 AdapterCache::Stats AdapterCache::stats() const {
     Stats stats = implementation_->stats;
     stats.resident = implementation_->residents.size();
-    stats.budget_bytes = implementation_->options.budget_bytes;
+    const kernels::SlotRange own = implementation_->memory.slots();
+    stats.budget_bytes = own.end - own.begin;
     return stats;
 }
 

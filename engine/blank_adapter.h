@@ -12,7 +12,6 @@ class BlankAdapter final : public Adapter {
 public:
     BlankAdapter(const Model& model, kernels::Backend& backend);
     const AdapterInfo& info() const override { return info_; }
-    std::size_t bytes() const override { return 0; }
     const AdapterProjection* at(std::int64_t layer, Projection projection) const override;
     const Norm* norm_at(std::int64_t, NormSite) const override { return nullptr; }
 

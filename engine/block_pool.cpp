@@ -34,29 +34,53 @@ BlockHash chain_hash(const BlockHash& parent, std::span<const TokenId> tokens) {
 }
 
 BlockPool::BlockPool(std::int64_t blocks, std::int64_t block_size)
-    : block_size_(block_size), blocks_(static_cast<std::size_t>(blocks)), free_(static_cast<std::size_t>(blocks)) {
+    : block_size_(block_size), blocks_(static_cast<std::size_t>(blocks)), end_(blocks) {
     CHECK(blocks > 0 && block_size > 0, "a pool has blocks");
-    // Handed out from the back: low numbers first.
-    for (std::size_t i = 0; i < free_.size(); ++i) free_[i] = static_cast<BlockId>(free_.size() - 1 - i);
+    for (BlockId id = 0; id < end_; ++id) free_.insert(free_.end(), id);
 }
 
 BlockId BlockPool::allocate() {
     CHECK(available() > 0, "the scheduler plans no more blocks than there are");
     BlockId block = 0;
     if (!free_.empty()) {
-        block = free_.back();
-        free_.pop_back();
+        block = *free_.begin();
+        free_.erase(free_.begin());
     } else {
         block = idle_.front();
         idle_.pop_front();
-        Block& dropped = at(block);
-        index_.erase(*dropped.hash);
-        dropped.hash.reset();
-        const auto latest = latest_.find(dropped.parent);
-        if (latest != latest_.end() && latest->second == block) latest_.erase(latest);
+        drop_content(at(block), block);
     }
     at(block).references = 1;
     return block;
+}
+
+void BlockPool::drop_content(Block& block, BlockId id) {
+    index_.erase(*block.hash);
+    block.hash.reset();
+    const auto latest = latest_.find(block.parent);
+    if (latest != latest_.end() && latest->second == id) latest_.erase(latest);
+}
+
+void BlockPool::lend_from(BlockId first) {
+    CHECK(first >= 0 && first <= total(), "blocks of the pool are lent");
+    for (; end_ > first; --end_) {
+        const auto id = static_cast<BlockId>(end_ - 1);
+        Block& block = at(id);
+        CHECK(block.references == 0, "a block that is held is not lent");
+        if (block.hash) {
+            idle_.erase(block.idle);
+            drop_content(block, id);
+        } else {
+            free_.erase(id);
+        }
+    }
+    for (; end_ < first; ++end_) free_.insert(free_.end(), static_cast<BlockId>(end_));
+}
+
+BlockId BlockPool::unheld_from() const {
+    std::int64_t first = end_;
+    while (first > 0 && blocks_[static_cast<std::size_t>(first - 1)].references == 0) --first;
+    return static_cast<BlockId>(first);
 }
 
 void BlockPool::share(BlockId block) {
@@ -75,7 +99,7 @@ void BlockPool::release(BlockId block) {
     if (released.hash) {
         released.idle = idle_.insert(idle_.end(), block);
     } else {
-        free_.push_back(block);
+        free_.insert(block);
     }
 }
 
@@ -114,6 +138,10 @@ void BlockPool::check_integrity(std::span<const std::span<const BlockId>> tables
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
         const Block& block = blocks_[i];
         CHECK(block.references == held[i], "a block is held as often as tables name it");
+        if (static_cast<std::int64_t>(i) >= end_) {
+            CHECK(block.references == 0 && !block.hash, "nobody has a block that is lent");
+            continue;
+        }
         if (block.references == 0) ++(block.hash ? idle : free);
         if (!block.hash) continue;
         ++indexed;
@@ -127,6 +155,7 @@ void BlockPool::check_integrity(std::span<const std::span<const BlockId>> tables
     }
     for (const BlockId block : idle_) CHECK(at(block).references == 0 && at(block).hash, "idle blocks are unheld and indexed");
     for (const BlockId block : free_) CHECK(at(block).references == 0 && !at(block).hash, "free blocks are unheld and not indexed");
+    CHECK(free_.empty() || *free_.rbegin() < end_, "free blocks are not lent");
 }
 
 }  // namespace lorry::engine

@@ -1,12 +1,14 @@
 // KV blocks by number: who holds which, and which hold the tokens of a known prefix (vLLM's automatic prefix caching, by chain hash).
 // Knows no device and no requests; used by the engine's thread only.
 // A block is free (nobody holds it, content meaningless), held (reference count > 0) or idle (nobody holds it, content indexed and
-// kept until the space is needed, least recently released first).
+// kept until the space is needed, least recently released first). Low numbers are handed out first, so that the last blocks stay free the
+// longest: these may be lent, and are then in none of these states.
 #pragma once
 
 #include <cstdint>
 #include <list>
 #include <optional>
+#include <set>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -34,13 +36,19 @@ public:
     BlockPool(std::int64_t blocks, std::int64_t block_size);
 
     std::int64_t block_size() const { return block_size_; }
-    std::int64_t total() const { return static_cast<std::int64_t>(blocks_.size()); }
+    std::int64_t total() const { return static_cast<std::int64_t>(blocks_.size()); }  // lent ones included
     // Blocks that allocate() can still give: free and idle ones.
     std::int64_t available() const { return static_cast<std::int64_t>(free_.size() + idle_.size()); }
+    std::int64_t lent() const { return total() - end_; }
+    std::int64_t held() const { return end_ - available(); }
     std::int64_t references(BlockId block) const { return at(block).references; }
 
     // A block with one reference and no content; available() must not be 0.
     BlockId allocate();
+    // Lends the blocks from this one on and no others; what idle ones of them held is forgotten, held ones must not be among them.
+    void lend_from(BlockId first);
+    // The first block from which on nobody holds any.
+    BlockId unheld_from() const;
     void share(BlockId block);
     // Gives up one reference. Release a sequence's blocks last to first, so that the ends of prefixes are dropped before their starts.
     void release(BlockId block);
@@ -77,9 +85,12 @@ private:
     Block& at(BlockId block) { return blocks_[static_cast<std::size_t>(block)]; }
     const Block& at(BlockId block) const { return blocks_[static_cast<std::size_t>(block)]; }
 
+    void drop_content(Block& block, BlockId id);
+
     const std::int64_t block_size_;
     std::vector<Block> blocks_;
-    std::vector<BlockId> free_;
+    std::int64_t end_;  // of the blocks that are not lent
+    std::set<BlockId> free_;
     std::list<BlockId> idle_;  // least recently released first; nodes are spliced, not allocated, in the steady state
     std::unordered_map<BlockHash, BlockId, HashOfHash> index_;
     std::unordered_map<BlockHash, BlockId, HashOfHash> latest_;  // of the indexed blocks behind each parent, unless it is gone

@@ -53,9 +53,9 @@ struct Engine::State {
           backend(the_backend),
           tokenizer(the_tokenizer),
           options(the_options),
-          cache(backend.make_kv_cache(model.kv_shape(), kv_blocks(options, backend, model.kv_shape()))),
+          cache(backend.make_kv_cache(model.kv_shape(), kv_blocks(options, backend, model.kv_shape()), options.adapter_bytes)),
           pool(cache->blocks(), backend.block_size()),
-          adapters(model, backend, options.adapter_bytes),
+          adapters(model, backend, *cache, pool, {}),
           waiting(options.fairness_patience),
           context_max(std::min(model.config().max_positions, pool.total() * pool.block_size())) {
         const std::int64_t count = std::clamp<std::int64_t>(options.steps_in_flight, 1, backend.steps_in_flight_max());
@@ -91,6 +91,7 @@ struct Engine::State {
     void finish(Sequence& sequence, StepOutput& output);
     void forget(RequestId id);
 
+    std::int64_t blocks_to_take_back() const;
     void allocate(Sequence& sequence, std::int64_t blocks);
     void copy_start(const Sequence& sequence, const SharedPrefix& prefix);
     void release_blocks(Sequence& sequence);
@@ -149,7 +150,7 @@ void Engine::State::make_graphs() {
 
 void reserve_steps(Model& model, kernels::Backend& backend, const EngineOptions& options) {
     const BlankAdapter blank(model, backend);
-    const auto cache = backend.make_kv_cache(model.kv_shape(), 1);
+    const auto cache = backend.make_kv_cache(model.kv_shape(), 1, 0);
     backend.reserve_steps({.largest = {.rows = options.step_rows_max,
                                        .sample_rows = std::min(options.step_rows_max, options.sample_rows_max()),
                                        .sequences = options.sequences_max,
@@ -217,14 +218,24 @@ bool Engine::State::plan() {
         prefixes.clear();
         for (Sequence* sequence : candidates)
             waiting_views.push_back(view_waiting(*sequence, pool, options.prefix_cache, prefixes.emplace_back()));
-        plan_step(running_views, waiting_views, pool.available(), limits, step_plan);
+        plan_step(running_views, waiting_views, pool.available() + blocks_to_take_back(), limits, step_plan);
     };
     plan_once();
     // Steps in flight may end sequences, which gives room back: they are read before anybody is preempted for it.
     if (in_flight() > 0) return !step_plan.empty() && step_plan.preempt.empty();
     // Forks that wait hold blocks; when these are all that keeps the step empty, they start without.
     if (step_plan.empty() && step_plan.preempt.empty() && !candidates.empty() && release_blocks_of_waiting()) plan_once();
+    // And when it is blocks lent to the adapters that are to run: these are loaded again, with nothing lent.
+    if (step_plan.empty() && running.empty() && !candidates.empty() && pool.lent() > 0) adapters.take_back(pool.lent());
     return !step_plan.empty() || !step_plan.preempt.empty();
+}
+
+// Lent blocks that the plan may count on: adapters that it may admit stay.
+std::int64_t Engine::State::blocks_to_take_back() const {
+    if (pool.lent() == 0) return 0;
+    return adapters.blocks_to_take_back([&](std::string_view hash) {
+        return std::ranges::any_of(candidates, [&](const Sequence* sequence) { return sequence->adapter_hash() == hash; });
+    });
 }
 
 void Engine::State::form_batch(Batch& batch, StepOutput& output) {
@@ -346,7 +357,7 @@ void Engine::State::take_log_probabilities(const Batch& batch, const BatchEntry&
 }
 
 void Engine::State::tend_adapters(StepOutput& output) {
-    adapters.poll();
+    adapters.poll(options.lend_blocks && !running.empty());
     if (const auto homeless = adapters.needs_room(); homeless && !waiting.waits_for(*homeless)) adapters.give_up_room();
     std::int64_t ahead = 0;
     std::vector<std::string> failed;
@@ -445,6 +456,7 @@ void Engine::State::forget(RequestId id) {
 }
 
 void Engine::State::allocate(Sequence& sequence, std::int64_t blocks) {
+    if (blocks > pool.available()) adapters.take_back(blocks - pool.available());
     for (std::int64_t i = 0; i < blocks; ++i) sequence.blocks.push_back(pool.allocate());
 }
 
@@ -542,7 +554,8 @@ EngineStats Engine::stats() const {
     stats.running = static_cast<std::int64_t>(state_->running.size());
     stats.waiting = static_cast<std::int64_t>(state_->sequences.size() - state_->running.size());
     stats.kv_blocks = state_->pool.total();
-    stats.kv_blocks_used = state_->pool.total() - state_->pool.available();
+    stats.kv_blocks_used = state_->pool.held();
+    stats.kv_blocks_lent = state_->pool.lent();
     stats.adapters = state_->adapters.stats();
     return stats;
 }

@@ -20,12 +20,13 @@ struct EngineOptions {
     std::int64_t sequences_max = 64;         // that run at a time
     std::int64_t step_rows_max = 512;        // tokens per step; longer prompts are computed in chunks
     std::size_t kv_bytes = 0;                // memory for the KV cache
-    std::size_t adapter_bytes = 0;           // memory for adapters
+    std::size_t adapter_bytes = 0;           // memory for adapters; a GPU's may also borrow blocks of the KV cache that nobody needs
     std::size_t graph_bytes = 0;             // memory for graphs of decoding steps, on a device that has them; 0: none
     std::int64_t fairness_patience = 16384;  // tokens of others that may pass a waiting adapter by
     std::int64_t prefetch_max = 8;           // adapters loaded ahead of their turn
     bool prefix_cache = true;
     std::int64_t steps_in_flight = 2;  // at most, on a device that takes more than one; 1 is for comparison
+    bool lend_blocks = true;           // to adapters, on a device that can; false is for comparison
     bool group_adapters = true;        // requests whose adapter is in the batch go first; false is for comparison
 
     std::int64_t sample_rows_max() const;  // rows of logits per step
@@ -57,6 +58,7 @@ struct EngineStats {
     std::int64_t last_adapters = 0;  // different adapters in the last step
     std::int64_t kv_blocks = 0;
     std::int64_t kv_blocks_used = 0;
+    std::int64_t kv_blocks_lent = 0;  // to adapters
     AdapterCache::Stats adapters;
 };
 

@@ -116,8 +116,8 @@ private:
 
 kernels::Vector VectorStore::add(std::span<const float> values) {
     if (values.empty()) return {};
-    buffers_.push_back(backend_->allocate(values.size_bytes()));
-    backend_->upload(buffers_.back()->data(), std::as_bytes(values));
+    buffers_.push_back(packer_->allocate(values.size_bytes()));
+    packer_->upload(buffers_.back()->data(), std::as_bytes(values));
     return {.data = static_cast<const float*>(buffers_.back()->data()), .size = static_cast<std::int64_t>(values.size())};
 }
 

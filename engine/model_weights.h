@@ -38,12 +38,12 @@ struct Layer {
 // Vectors on the device and the memory that holds them.
 class VectorStore {
 public:
-    explicit VectorStore(kernels::Backend& backend) : backend_(&backend) {}
+    explicit VectorStore(kernels::Packer& packer) : packer_(&packer) {}
     kernels::Vector add(std::span<const float> values);
     std::size_t bytes() const;
 
 private:
-    kernels::Backend* backend_;
+    kernels::Packer* packer_;
     std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
 };
 

@@ -8,8 +8,7 @@
 //   wait. Having a later op write to memory, or freeing it behind a step's ops, never takes it from ops that were called before.
 // - A step is begin_step, its ops, sample if rows of logits are wanted, and finish_step. Up to steps_in_flight_max() steps may be begun
 //   and not finished; they finish in order.
-// - One thread, the engine's, calls everything, except that any one other thread may meanwhile call pack_weight and pack_lora, and
-//   allocate and upload for memory that no op uses yet.
+// - One thread, the engine's, calls everything, except that any one other thread may meanwhile pack into slots.
 // - Running out of device memory throws std::bad_alloc or std::runtime_error saying what was asked for.
 #pragma once
 
@@ -82,12 +81,43 @@ struct KvShape {
     std::int64_t head_dim = 0;
 };
 
-// KV memory of `blocks` blocks of block_size() tokens for all layers; made by make_kv_cache.
+inline constexpr std::size_t slot_alignment = 256;
+constexpr std::size_t slot_aligned(std::size_t bytes) { return (bytes + slot_alignment - 1) / slot_alignment * slot_alignment; }
+// Bytes [begin, end) of a KV cache's memory, both slot_aligned. Block b lies from b * kv_block_bytes() on, where blocks are lent.
+struct SlotRange {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    bool operator==(const SlotRange&) const = default;
+};
+
+// One piece of memory: `blocks` blocks of block_size() tokens for all layers, and behind them the memory for adapters' slots. Made by
+// make_kv_cache.
 class KvCache {
 public:
     virtual ~KvCache() = default;
     virtual std::int64_t blocks() const = 0;
-    virtual std::size_t bytes() const = 0;
+    virtual std::size_t bytes() const = 0;  // of all of it
+    virtual SlotRange slots() const = 0;    // what lies behind the blocks
+    // Whether a slot may lie over blocks as well: they are then as good as not there.
+    virtual bool lends_blocks() const { return false; }
+};
+
+// Puts weights into device memory, laid out as ops read them.
+class Packer {
+public:
+    virtual ~Packer() = default;
+    virtual std::unique_ptr<Buffer> allocate(std::size_t bytes) = 0;
+    virtual void upload(void* to, std::span<const std::byte> from) = 0;
+    // Concatenates the parts along out_features (all of equal in_features) and packs them.
+    virtual std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts, WeightRole role) = 0;
+    virtual std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) = 0;
+};
+
+// Packs one piece behind the other into an adapter's own part of a KV cache's memory, which outlives what was packed. A slot that only
+// measures puts nothing anywhere.
+class Slot : public Packer {
+public:
+    virtual std::size_t used() const = 0;  // bytes, what aligns the next piece included
 };
 
 // Consecutive rows of one sequence in this step. Row i stands at position `position + i` and sees positions 0 … position + i.
@@ -306,20 +336,11 @@ struct DeviceInfo {
     std::uint64_t graph_steps = 0;  // so far, that were launched as one of them
 };
 
-class Backend {
+// As a Packer it gives each piece memory of its own.
+class Backend : public Packer {
 public:
-    virtual ~Backend() = default;
-
     virtual DeviceInfo info() const = 0;
-    virtual std::unique_ptr<Buffer> allocate(std::size_t bytes) = 0;
-    virtual void upload(void* to, std::span<const std::byte> from) = 0;
     virtual void read_back(std::span<std::byte> to, const void* from) = 0;
-
-    // Concatenates the parts along out_features (all of equal in_features) and packs them.
-    virtual std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts, WeightRole role) = 0;
-    virtual std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) = 0;
-    // Adapters will take up to this much: sets it aside, where loading one while ops run would otherwise wait for them. Called at start.
-    virtual void reserve_adapters(std::size_t /*bytes*/) {}
 
     // Sets aside what ops of such steps compute with, where it would be allocated when they first need it. Called at start, with no step
     // begun.
@@ -327,8 +348,11 @@ public:
 
     virtual std::int64_t block_size() const = 0;  // tokens
     virtual std::size_t kv_block_bytes(const KvShape& shape) const = 0;
-    virtual std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks) = 0;
+    virtual std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) = 0;
     virtual void copy_block(KvCache& cache, BlockId from, BlockId to) = 0;  // all layers
+    // The range is of the cache's slots() or of lent blocks. Ops that were called before may still read what lay there.
+    virtual std::unique_ptr<Slot> make_slot(KvCache& cache, const SlotRange& range) = 0;
+    virtual std::unique_ptr<Slot> make_measuring_slot() = 0;
 
     virtual std::int64_t steps_in_flight_max() const { return 1; }
     virtual void begin_step(const StepInputs& step) = 0;

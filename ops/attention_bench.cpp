@@ -32,7 +32,7 @@ LayerAttention::LayerAttention(const engine::ModelConfig& config, std::unique_pt
       out_(backend_.make(rows_max(), config.heads * config.head_dim)),
       zeros_(static_cast<std::size_t>(rows_max())) {
     const std::int64_t blocks = (shape.tokens + backend_->block_size() - 1) / backend_->block_size();
-    cache_ = backend_->make_kv_cache(engine::kv_shape_of(config), shape.sequences * blocks);
+    cache_ = backend_->make_kv_cache(engine::kv_shape_of(config), shape.sequences * blocks, 0);
     for (std::int64_t i = 0; i < shape.sequences * blocks; ++i) blocks_.push_back(static_cast<kernels::BlockId>(i));
     for (std::int64_t i = 0; i < shape.sequences; ++i) {
         const std::span<const kernels::BlockId> own = std::span(blocks_).subspan(static_cast<std::size_t>(i * blocks));

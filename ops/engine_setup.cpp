@@ -203,9 +203,9 @@ engine::Engine& EngineSetup::replace_engine(const engine::EngineOptions& options
 std::size_t EngineSetup::adapter_bytes(std::span<const engine::AdapterSource> adapters) {
     std::size_t bytes = 0;
     for (const engine::AdapterSource& source : adapters) {
-        const auto adapter = engine::Adapter::load(source.folder, source.hash, *model_, *backend_);
-        if (!adapter) throw std::runtime_error(adapter.error().reason);
-        bytes += (*adapter)->bytes();
+        const auto files = engine::AdapterFiles::read(source.folder, source.hash, *model_);
+        if (!files) throw std::runtime_error(files.error().reason);
+        bytes += (*files)->slot_bytes(*backend_);
     }
     return bytes;
 }
@@ -223,7 +223,8 @@ std::string EngineSetup::describe() const {
         {"  KV cache", fmt::format("{}{}: {} tokens; one job holds up to {}", show_bytes(memory_.kv_bytes),
                                    settings_.kv_dtype == "auto" ? "" : " in " + settings_.kv_dtype, show_count(tokens),
                                    show_count(engine_->context_max()))},
-        {"  adapters", fmt::format("up to {} in memory{}", show_bytes(memory_.adapter_bytes), device.has_own_memory ? ", set aside" : "")},
+        {"  adapters", fmt::format("up to {} in memory{}", show_bytes(memory_.adapter_bytes),
+                                   device.has_own_memory ? ", and half of what the KV cache has to spare" : "")},
         {"  batch", fmt::format("up to {} sequences, {} tokens a step", options_.sequences_max, options_.step_rows_max)},
     };
     if (device.has_own_memory) {

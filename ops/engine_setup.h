@@ -98,7 +98,7 @@ public:
     engine::EngineOptions options() const { return options_; }
     // Another engine over the same model in the place of the one that was, for benchmarks: there is one KV cache at a time.
     engine::Engine& replace_engine(const engine::EngineOptions& options);
-    // What these take together in memory. Loads each for a moment; throws std::runtime_error for one that cannot be loaded.
+    // What these take together in memory. Reads each; throws std::runtime_error for one that cannot be loaded.
     std::size_t adapter_bytes(std::span<const engine::AdapterSource> adapters);
 
 private:

@@ -75,6 +75,7 @@ struct Metrics::State {
     Gauge& step_adapters = gauge("lorry_engine_step_adapters", "Different adapters in the last step");
     Gauge& kv_blocks = gauge("lorry_kv_blocks", "Blocks of the KV cache");
     Gauge& kv_blocks_used = gauge("lorry_kv_blocks_used", "Blocks that sequences hold");
+    Gauge& kv_blocks_lent = gauge("lorry_kv_blocks_lent", "Blocks that adapters lie in, on a GPU");
     Gauge& kv_ratio = gauge("lorry_kv_usage_ratio", "Blocks that sequences hold, of all");
     Gauge& adapters = gauge("lorry_adapters_resident", "Adapters in the device's memory");
     Gauge& adapter_bytes = gauge("lorry_adapters_resident_bytes", "Memory that they take");
@@ -177,6 +178,7 @@ void Metrics::on_step(const engine::EngineStats& stats) {
     state.step_adapters.Set(static_cast<double>(stats.last_adapters));
     state.kv_blocks.Set(static_cast<double>(stats.kv_blocks));
     state.kv_blocks_used.Set(static_cast<double>(stats.kv_blocks_used));
+    state.kv_blocks_lent.Set(static_cast<double>(stats.kv_blocks_lent));
     if (stats.kv_blocks > 0) state.kv_ratio.Set(static_cast<double>(stats.kv_blocks_used) / static_cast<double>(stats.kv_blocks));
     state.adapters.Set(static_cast<double>(stats.adapters.resident));
     state.adapter_bytes.Set(static_cast<double>(stats.adapters.resident_bytes));

@@ -31,12 +31,13 @@ public:
         return backend_->pack_weight(parts, role);
     }
     std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) override { return backend_->pack_lora(parts); }
-    void reserve_adapters(std::size_t bytes) override { backend_->reserve_adapters(bytes); }
     std::int64_t block_size() const override { return backend_->block_size(); }
     std::size_t kv_block_bytes(const KvShape& shape) const override { return backend_->kv_block_bytes(shape); }
-    std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks) override {
-        return backend_->make_kv_cache(shape, blocks);
+    std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) override {
+        return backend_->make_kv_cache(shape, blocks, slot_bytes);
     }
+    std::unique_ptr<Slot> make_slot(KvCache& cache, const SlotRange& range) override { return backend_->make_slot(cache, range); }
+    std::unique_ptr<Slot> make_measuring_slot() override { return backend_->make_measuring_slot(); }
 
     void copy_block(KvCache& cache, BlockId from, BlockId to) override {
         timed("copy_block", [&] { backend_->copy_block(cache, from, to); });

@@ -40,12 +40,34 @@ constexpr std::int64_t page_bytes = 4096;
 
 class CpuBuffer final : public Buffer {
 public:
-    explicit CpuBuffer(std::size_t bytes) : memory_(bytes) {}
+    explicit CpuBuffer(Memory memory) : memory_(std::move(memory)) {}
     void* data() override { return memory_.data(); }
     std::size_t bytes() const override { return memory_.bytes(); }
 
 private:
     Memory memory_;
+};
+
+void copy_in(void* to, std::span<const std::byte> from) {
+    if (!from.empty()) std::memcpy(to, from.data(), from.size());
+}
+
+class CpuSlot final : public Slot {
+public:
+    CpuSlot(const CpuBackend& backend, std::byte* begin, std::size_t bytes) : backend_(backend), place_(begin, bytes) {}
+    std::unique_ptr<Buffer> allocate(std::size_t bytes) override { return std::make_unique<CpuBuffer>(place_.take_piece(bytes)); }
+    void upload(void* to, std::span<const std::byte> from) override {
+        if (to != nullptr) copy_in(to, from);
+    }
+    std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts, WeightRole role) override {
+        return backend_.pack_weight_at(place_, parts, role);
+    }
+    std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) override { return backend_.pack_lora_at(place_, parts); }
+    std::size_t used() const override { return place_.used(); }
+
+private:
+    const CpuBackend& backend_;
+    SlotPlace place_;
 };
 
 }  // namespace
@@ -69,21 +91,25 @@ DeviceInfo CpuBackend::info() const {
                            "-" + chip_name()};
 }
 
-std::unique_ptr<Buffer> CpuBackend::allocate(std::size_t bytes) { return std::make_unique<CpuBuffer>(bytes); }
+std::unique_ptr<Buffer> CpuBackend::allocate(std::size_t bytes) { return std::make_unique<CpuBuffer>(Memory(bytes)); }
 
-void CpuBackend::upload(void* to, std::span<const std::byte> from) {
-    if (!from.empty()) std::memcpy(to, from.data(), from.size());
-}
+void CpuBackend::upload(void* to, std::span<const std::byte> from) { copy_in(to, from); }
 
 void CpuBackend::read_back(std::span<std::byte> to, const void* from) {
     if (!to.empty()) std::memcpy(to.data(), from, to.size());
 }
 
 std::unique_ptr<PackedWeight> CpuBackend::pack_weight(std::span<const WeightPart> parts, WeightRole role) {
+    return pack_weight_at(weight_arena_, parts, role);
+}
+
+std::unique_ptr<PackedLora> CpuBackend::pack_lora(std::span<const LoraPart> parts) { return pack_lora_at(weight_arena_, parts); }
+
+std::unique_ptr<PackedWeight> CpuBackend::pack_weight_at(Place& place, std::span<const WeightPart> parts, WeightRole role) const {
     const Storage stored = weights_ == Format::float32 ? Storage::float32 : Storage::bfloat16;
     // Where an input row would not have room for its scale, int8 is not worth it either.
     const bool narrow = dot_ != nullptr && parts.front().in_features >= dot_->group;
-    const PackOptions options{.arena = &weight_arena_, .apart = role == WeightRole::gate_up};
+    const PackOptions options{.place = &place, .apart = role == WeightRole::gate_up};
     if (!narrow)
         return std::make_unique<CpuWeight>(pack_panels(parts, {.storage = stored, .width = kernels_.panel_width}, options), nullptr);
     const DotKernels* const dot = role == WeightRole::embedding && dot_->unpacked != nullptr ? dot_->unpacked : dot_;
@@ -91,16 +117,16 @@ std::unique_ptr<PackedWeight> CpuBackend::pack_weight(std::span<const WeightPart
     return std::make_unique<CpuWeight>(pack_panels(parts, shape, options), dot);
 }
 
-std::unique_ptr<PackedLora> CpuBackend::pack_lora(std::span<const LoraPart> parts) {
+std::unique_ptr<PackedLora> CpuBackend::pack_lora_at(Place& place, std::span<const LoraPart> parts) const {
     const Storage stored = weights_ == Format::float32 ? Storage::float32 : Storage::bfloat16;
     if (!lora_by_pairs_) {
         return std::make_unique<CpuLora>(parts, PanelShape{.storage = stored, .width = kernels_.shrink_width},
-                                         PanelShape{.storage = stored, .width = kernels_.panel_width}, lora_arena_);
+                                         PanelShape{.storage = stored, .width = kernels_.panel_width}, place);
     }
     const DotKernels& a = *kernels_.bfloat16_shrink;
     const DotKernels& b = *kernels_.bfloat16_dot;
     return std::make_unique<CpuLora>(parts, PanelShape{.storage = stored, .width = a.panel_width, .group = a.group},
-                                     PanelShape{.storage = stored, .width = b.panel_width, .group = b.group}, lora_arena_);
+                                     PanelShape{.storage = stored, .width = b.panel_width, .group = b.group}, place);
 }
 
 KvLayout CpuBackend::kv_layout(const KvShape& shape) const {
@@ -114,8 +140,8 @@ std::size_t CpuBackend::kv_block_bytes(const KvShape& shape) const {
 }
 
 // What the first jobs fill is the process's own from here on: a system takes its time to give memory out, and would do so in their steps.
-std::unique_ptr<KvCache> CpuBackend::make_kv_cache(const KvShape& shape, std::int64_t blocks) {
-    auto cache = std::make_unique<CpuKvCache>(shape, blocks, kv_layout(shape));
+std::unique_ptr<KvCache> CpuBackend::make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) {
+    auto cache = std::make_unique<CpuKvCache>(shape, blocks, kv_layout(shape), slot_bytes);
     const std::int64_t bytes = std::min(blocks * cache->layer_block_bytes(), kv_touched_bytes / shape.layers);
     pool_.run(shape.layers, 1, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t layer = begin; layer < end; ++layer) {
@@ -124,6 +150,14 @@ std::unique_ptr<KvCache> CpuBackend::make_kv_cache(const KvShape& shape, std::in
     });
     return cache;
 }
+
+std::unique_ptr<Slot> CpuBackend::make_slot(KvCache& cache, const SlotRange& range) {
+    const auto& kv = static_cast<const CpuKvCache&>(cache);
+    CHECK(range.begin <= range.end && range.end <= kv.slots().end, "a slot lies in the slots' memory");
+    return std::make_unique<CpuSlot>(*this, kv.slot(range), range.end - range.begin);
+}
+
+std::unique_ptr<Slot> CpuBackend::make_measuring_slot() { return std::make_unique<CpuSlot>(*this, nullptr, 0); }
 
 void CpuBackend::copy_block(KvCache& cache, BlockId from, BlockId to) {
     auto& kv = static_cast<CpuKvCache&>(cache);

@@ -34,8 +34,14 @@ public:
 
     std::int64_t block_size() const override { return kv_block_size; }
     std::size_t kv_block_bytes(const KvShape& shape) const override;
-    std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks) override;
+    std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) override;
     void copy_block(KvCache& cache, BlockId from, BlockId to) override;
+    std::unique_ptr<Slot> make_slot(KvCache& cache, const SlotRange& range) override;
+    std::unique_ptr<Slot> make_measuring_slot() override;
+
+    // As pack_weight and pack_lora, at a place that outlives what is packed.
+    std::unique_ptr<PackedWeight> pack_weight_at(Place& place, std::span<const WeightPart> parts, WeightRole role) const;
+    std::unique_ptr<PackedLora> pack_lora_at(Place& place, std::span<const LoraPart> parts) const;
 
     void begin_step(const StepInputs& step) override;
     void finish_step() override {}  // all of it has run
@@ -128,9 +134,7 @@ private:
     const bool lora_by_pairs_;  // adapters are read by the kernels of bfloat16 pairs, whatever the base's weights are
     ThreadPool pool_;
     Sampler sampler_;
-    // So weights and adapters do not outlive the backend.
-    Arena weight_arena_;
-    Arena lora_arena_;
+    Arena weight_arena_;  // so weights do not outlive the backend
     // Scratch that keeps its capacity from step to step.
     std::vector<std::int32_t> row_blocks_;  // [rows] the KV block of each row of the step
     std::vector<std::int32_t> row_slots_;   // [rows] its place there

@@ -10,6 +10,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "schema/check.h"
 
@@ -39,7 +40,7 @@ Memory::Memory(std::size_t bytes) : bytes_(bytes) {
     if (bytes < map_least) {
         auto* const data = static_cast<std::byte*>(::operator new(bytes, alignment));
         std::memset(data, 0, bytes);
-        data_ = std::unique_ptr<std::byte, Free>(data, Free(bytes));
+        data_ = std::unique_ptr<std::byte, Free>(data, Free(Owner::self, bytes));
         return;
     }
     // Huge pages start at multiples of their size: map more than is needed and give the rest back.
@@ -55,24 +56,44 @@ Memory::Memory(std::size_t bytes) : bytes_(bytes) {
     munmap(data + size, huge_page - before);
     // Only a hint: without huge pages everything works, somewhat slower.
     madvise(data, size, MADV_HUGEPAGE);
-    data_ = std::unique_ptr<std::byte, Free>(data, Free(bytes));
+    data_ = std::unique_ptr<std::byte, Free>(data, Free(Owner::self, bytes));
 }
 
 Memory::Memory(std::size_t bytes, Arena& arena) {
     if (bytes == 0) return;
-    data_ = std::unique_ptr<std::byte, Free>(arena.take(bytes), Free(bytes, &arena));
+    data_ = std::unique_ptr<std::byte, Free>(arena.take(bytes), Free(Owner::arena, bytes, &arena));
     bytes_ = bytes;
 }
 
 void Memory::Free::operator()(std::byte* data) const {
-    if (arena != nullptr) {
-        arena->give_back(data, bytes);
-    } else if (bytes < map_least) {
+    switch (owner) {
+        case Owner::arena: return arena->give_back(data, bytes);
+        case Owner::other: return;
+        case Owner::self: break;
+    }
+    if (bytes < map_least) {
         ::operator delete(data, alignment);
     } else {
         munmap(data, map_size(bytes));
     }
 }
+
+Memory SlotPlace::take_piece(std::size_t bytes) {
+    if (bytes == 0) return {};
+    const std::size_t at = std::exchange(used_, used_ + cut_size(bytes));
+    if (begin_ == nullptr) return {nullptr, bytes};
+    CHECK(used_ <= bytes_, "a slot is as large as was measured");
+    ASAN_UNPOISON_MEMORY_REGION(begin_ + at, bytes);
+    std::memset(begin_ + at, 0, bytes);
+    return {begin_ + at, bytes};
+}
+
+SlotPlace::~SlotPlace() {
+    if (begin_ != nullptr) ASAN_POISON_MEMORY_REGION(begin_, bytes_);
+}
+
+SlotArea::SlotArea(std::size_t bytes) : memory_(bytes) { ASAN_POISON_MEMORY_REGION(memory_.data(), bytes); }
+SlotArea::~SlotArea() { ASAN_UNPOISON_MEMORY_REGION(memory_.data(), memory_.bytes()); }
 
 Arena::~Arena() { CHECK(maps_.empty(), "an arena outlives its pieces"); }
 

@@ -1,4 +1,5 @@
-// Zeroed, aligned memory for weights, KV and buffers; large pieces ask for huge pages, and those of an arena share some.
+// Zeroed, aligned memory for weights, KV and buffers; large pieces ask for huge pages, and those of an arena share some. An adapter's lie
+// in its slot.
 #pragma once
 
 #include <algorithm>
@@ -20,31 +21,44 @@ public:
     explicit Memory(std::size_t bytes);
     // Comes from the arena, which outlives it.
     Memory(std::size_t bytes, Arena& arena);
+    // Somebody else's, who outlives it. Null: only its size is known.
+    Memory(std::byte* data, std::size_t bytes) : data_(data, Free(Owner::other)), bytes_(bytes) {}
 
     std::byte* data() const { return data_.get(); }
     std::size_t bytes() const { return bytes_; }
 
 private:
+    enum class Owner : std::uint8_t { self, arena, other };
     struct Free {
-        Free() : Free(0) {}
-        explicit Free(std::size_t count, Arena* from = nullptr) : bytes(count), arena(from) {}
+        Free() : Free(Owner::self) {}
+        explicit Free(Owner whose, std::size_t count = 0, Arena* from = nullptr) : owner(whose), bytes(count), arena(from) {}
+        Owner owner;
         std::size_t bytes;
-        Arena* arena;  // null: not from one
+        Arena* arena;  // of Owner::arena
         void operator()(std::byte* data) const;
     };
     std::unique_ptr<std::byte, Free> data_;
     std::size_t bytes_ = 0;
 };
 
-// Huge pages for many pieces that are read one after the other, as a model's weights and an adapter's are: taken in a row, they lie side by
-// side, and none ends in small pages.
+// Where weights are put.
+class Place {
+public:
+    virtual ~Place() = default;
+    // Zeroed. Throws as Memory does.
+    virtual Memory take_piece(std::size_t bytes) = 0;
+};
+
+// Huge pages for many pieces that are read one after the other, as a model's weights are: taken in a row, they lie side by side, and none
+// ends in small pages.
 // Any thread may take, and give back what it likes.
-class Arena {
+class Arena final : public Place {
 public:
     Arena() = default;
-    ~Arena();
+    ~Arena() override;
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;
+    Memory take_piece(std::size_t bytes) override { return Memory(bytes, *this); }
 
     // Zeroed. Throws as Memory does.
     std::byte* take(std::size_t bytes);
@@ -60,6 +74,36 @@ private:
 
     std::mutex mutex_;
     std::vector<Map> maps_;
+};
+
+// A range of somebody else's memory, who outlives it, from its begin to its end: one adapter's. Null: pieces have sizes and no memory.
+class SlotPlace final : public Place {
+public:
+    SlotPlace(std::byte* begin, std::size_t bytes) : begin_(begin), bytes_(bytes) {}
+    ~SlotPlace() override;
+    SlotPlace(const SlotPlace&) = delete;
+    SlotPlace& operator=(const SlotPlace&) = delete;
+    Memory take_piece(std::size_t bytes) override;
+    std::size_t used() const { return used_; }
+
+private:
+    std::byte* const begin_;
+    const std::size_t bytes_;
+    std::size_t used_ = 0;
+};
+
+// Memory for slots. A sanitizer lets nobody touch what is in none of them.
+class SlotArea {
+public:
+    explicit SlotArea(std::size_t bytes);
+    ~SlotArea();
+    SlotArea(const SlotArea&) = delete;
+    SlotArea& operator=(const SlotArea&) = delete;
+    std::byte* data() const { return memory_.data(); }
+    std::size_t bytes() const { return memory_.bytes(); }
+
+private:
+    Memory memory_;
 };
 
 // What an op writes for itself, from step to step: aligned, and lost when it grows.

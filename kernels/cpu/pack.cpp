@@ -177,7 +177,8 @@ Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, c
     if (options.apart) panels.parts = std::ssize(parts);
     const std::size_t outputs = static_cast<std::size_t>(panels.count() * panels.width);
     const auto bytes = static_cast<std::size_t>(panels.count() * panel_bytes(panels));
-    panels.memory = options.arena == nullptr ? Memory(bytes) : Memory(bytes, *options.arena);
+    panels.memory = options.place == nullptr ? Memory(bytes) : options.place->take_piece(bytes);
+    if (panels.memory.data() == nullptr) return panels;
     if (shape.storage == Storage::int8 || shape.storage == Storage::int4) {
         CHECK(panels.in_features <= int8_inputs_most, "sums of int8 products fit into 32 bits");
         panels.scales.resize(outputs);
@@ -224,14 +225,14 @@ void unpack_row(const Panels& panels, std::int64_t output, float* to, bool accum
     }
 }
 
-CpuLora::CpuLora(std::span<const LoraPart> parts, const PanelShape& a, const PanelShape& b, Arena& arena) {
+CpuLora::CpuLora(std::span<const LoraPart> parts, const PanelShape& a, const PanelShape& b, Place& place) {
     CHECK(!parts.empty(), "an adapter adds at least one part to a projection");
     std::vector<WeightPart> a_parts;
     std::int64_t rank_begin = 0;
     for (const LoraPart& part : parts) {
         CHECK(part.a.out_features == part.b.in_features, "A and B of a part have the same rank");
         a_parts.push_back(part.a);
-        parts_.push_back({part.out_begin, rank_begin, pack_panels({&part.b, 1}, b, {.scale = part.scale, .arena = &arena})});
+        parts_.push_back({part.out_begin, rank_begin, pack_panels({&part.b, 1}, b, {.scale = part.scale, .place = &place})});
         rank_begin += part.a.out_features;
     }
     // Parts are added by different threads at the same time.
@@ -241,7 +242,7 @@ CpuLora::CpuLora(std::span<const LoraPart> parts, const PanelShape& a, const Pan
                   "parts of an adapter's projection do not overlap");
         }
     }
-    a_ = pack_panels(a_parts, a, {.arena = &arena});
+    a_ = pack_panels(a_parts, a, {.place = &place});
 }
 
 std::size_t CpuLora::bytes() const {
@@ -250,8 +251,12 @@ std::size_t CpuLora::bytes() const {
     return bytes;
 }
 
-CpuKvCache::CpuKvCache(const KvShape& shape, std::int64_t blocks, KvLayout layout)
-    : shape_(shape), blocks_(blocks), layout_(layout), value_stride_(value_stride_of(shape)) {
+CpuKvCache::CpuKvCache(const KvShape& shape, std::int64_t blocks, KvLayout layout, std::size_t slot_bytes)
+    : shape_(shape),
+      blocks_(blocks),
+      layout_(layout),
+      value_stride_(value_stride_of(shape)),
+      slots_(slot_bytes / slot_alignment * slot_alignment) {
     CHECK(shape.layers > 0 && shape.kv_heads > 0 && shape.head_dim > 0 && blocks > 0, "a KV cache has layers, heads and blocks");
     CHECK(layout != KvLayout::bfloat16_pairs || shape.head_dim % 2 == 0, "pairs of dimensions need an even number of them");
     memory_ = Memory(static_cast<std::size_t>(shape.layers * blocks * layer_block_bytes()));

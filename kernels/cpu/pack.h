@@ -65,11 +65,11 @@ struct Panels {
 
 struct PackOptions {
     float scale = 1.0F;      // weights are multiplied by it
-    Arena* arena = nullptr;  // where the memory comes from; null: it is its own
+    Place* place = nullptr;  // where they are put, which outlives them; null: memory of their own
     bool apart = false;      // parts, of one size, have panels of their own
 };
 
-// Concatenates the parts along out_features.
+// Concatenates the parts along out_features. Where the place has sizes and no memory, so have the panels.
 Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, const PackOptions& options = {});
 
 // Row `output` of the weight, as float32: to[i] (+)= W[output, i] for all in_features.
@@ -103,8 +103,8 @@ public:
         Panels b;                     // [out_features, rank], scale included
     };
 
-    // a, b: how the kernels want A and B. arena: where they lie; outlives them.
-    CpuLora(std::span<const LoraPart> parts, const PanelShape& a, const PanelShape& b, Arena& arena);
+    // a, b: how the kernels want A and B. place: where they lie; outlives them.
+    CpuLora(std::span<const LoraPart> parts, const PanelShape& a, const PanelShape& b, Place& place);
     std::int64_t rank_sum() const override { return a_.out_features; }
     std::size_t bytes() const override;
     const Panels& a() const { return a_; }
@@ -118,13 +118,16 @@ private:
 // [layer][block][kv_head][K | V] with K [head_dim][16 tokens] and V [16 tokens][head_dim rounded up to 16]. Of bfloat16 pairs, for
 // processors that multiply these: K [head_dim / 2][16 tokens][2] and V [8][head_dim rounded up to 16][2 tokens]. Of int8, each token of
 // each head with scales of its own: K [head_dim / 4][16 tokens][4], V as of pairs, and beside them what kernels.h says.
+// A block is in as many places as there are layers, so that none are lent: slots have memory of their own, as touched as they are used.
 class CpuKvCache final : public KvCache {
 public:
     // bfloat16_pairs: head_dim is even.
-    CpuKvCache(const KvShape& shape, std::int64_t blocks, KvLayout layout);
+    CpuKvCache(const KvShape& shape, std::int64_t blocks, KvLayout layout, std::size_t slot_bytes);
     static std::int64_t head_bytes(const KvShape& shape, KvLayout layout);  // of one head in a block
     std::int64_t blocks() const override { return blocks_; }
-    std::size_t bytes() const override { return memory_.bytes(); }
+    std::size_t bytes() const override { return memory_.bytes() + slots_.bytes(); }
+    SlotRange slots() const override { return {0, slots_.bytes()}; }
+    std::byte* slot(const SlotRange& range) const { return slots_.data() + range.begin; }
 
     const KvShape& shape() const { return shape_; }
     KvLayout layout() const { return layout_; }
@@ -140,6 +143,7 @@ private:
     KvLayout layout_ = KvLayout::float32;
     std::int64_t value_stride_ = 0;
     Memory memory_;
+    SlotArea slots_;
 };
 
 }  // namespace lorry::kernels::cpu

@@ -74,7 +74,7 @@ struct WarpRows {
 template <class T>
 __device__ const T* keys_of(const AttentionTask& task, const AttentionPiece& piece, int page_index, int kv_head) {
     const std::int64_t block_index = task.work->blocks[piece.blocks_begin + page_index];
-    return reinterpret_cast<const T*>(task.cache.data + (block_index * 2 * task.cache.kv_heads + kv_head) * task.cache.head_bytes);
+    return reinterpret_cast<const T*>(task.cache.data + block_index * task.cache.block_bytes + kv_head * task.cache.head_bytes);
 }
 template <class T>
 __device__ std::int64_t values_after_keys(const AttentionTask& task) {

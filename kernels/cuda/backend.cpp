@@ -18,12 +18,33 @@ constexpr const char* kernels_version = "5";
 
 class CudaBuffer final : public Buffer {
 public:
-    explicit CudaBuffer(PooledMemory memory) : memory_(std::move(memory)) {}
+    CudaBuffer(Place& place, std::size_t bytes) : memory_(place.take_piece(bytes)) {
+        if (memory_.data() != nullptr) place.uploads().clear(memory_.data(), bytes);
+    }
     void* data() override { return memory_.data(); }
     std::size_t bytes() const override { return memory_.bytes(); }
 
 private:
-    PooledMemory memory_;
+    Piece memory_;
+};
+
+class CudaSlot final : public Slot {
+public:
+    CudaSlot(const CudaBackend& backend, Uploads& uploads, std::byte* begin, std::size_t bytes)
+        : backend_(backend), place_(uploads, begin, bytes) {}
+    std::unique_ptr<Buffer> allocate(std::size_t bytes) override { return std::make_unique<CudaBuffer>(place_, bytes); }
+    void upload(void* to, std::span<const std::byte> from) override {
+        if (to != nullptr) place_.uploads().copy(static_cast<std::byte*>(to), from);
+    }
+    std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts, WeightRole role) override {
+        return backend_.pack_weight_at(place_, parts, role);
+    }
+    std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) override { return backend_.pack_lora_at(place_, parts); }
+    std::size_t used() const override { return place_.used(); }
+
+private:
+    const CudaBackend& backend_;
+    SlotPlace place_;
 };
 
 }  // namespace
@@ -77,16 +98,9 @@ DeviceInfo CudaBackend::info() const {
             .graph_steps = graph_steps_};
 }
 
-std::unique_ptr<Buffer> CudaBackend::allocate(std::size_t bytes) {
-    auto buffer = std::make_unique<CudaBuffer>(pool_.allocate(bytes));
-    if (bytes > 0) {
-        check(cudaMemsetAsync(buffer->data(), 0, bytes, loads_.get()), "clearing a buffer");
-        loads_.wait();
-    }
-    return buffer;
-}
+std::unique_ptr<Buffer> CudaBackend::allocate(std::size_t bytes) { return std::make_unique<CudaBuffer>(own_place_, bytes); }
 
-void CudaBackend::upload(void* to, std::span<const std::byte> from) { pool_.upload(static_cast<std::byte*>(to), from); }
+void CudaBackend::upload(void* to, std::span<const std::byte> from) { uploads_.copy(static_cast<std::byte*>(to), from); }
 
 void CudaBackend::read_back(std::span<std::byte> to, const void* from) {
     if (to.empty()) return;
@@ -96,34 +110,46 @@ void CudaBackend::read_back(std::span<std::byte> to, const void* from) {
 }
 
 std::unique_ptr<PackedWeight> CudaBackend::pack_weight(std::span<const WeightPart> parts, WeightRole role) {
-    const bool narrow = fp8_ && role != WeightRole::embedding;
-    return std::make_unique<CudaWeight>(parts, narrow ? Format::fp8_rows : weights_, pool_);
+    return pack_weight_at(own_place_, parts, role);
 }
 
-std::unique_ptr<PackedLora> CudaBackend::pack_lora(std::span<const LoraPart> parts) {
-    return std::make_unique<CudaLora>(parts, weights_, pool_);
+std::unique_ptr<PackedLora> CudaBackend::pack_lora(std::span<const LoraPart> parts) { return pack_lora_at(own_place_, parts); }
+
+std::unique_ptr<PackedWeight> CudaBackend::pack_weight_at(Place& place, std::span<const WeightPart> parts, WeightRole role) const {
+    const bool narrow = fp8_ && role != WeightRole::embedding;
+    return std::make_unique<CudaWeight>(parts, narrow ? Format::fp8_rows : weights_, place);
+}
+
+std::unique_ptr<PackedLora> CudaBackend::pack_lora_at(Place& place, std::span<const LoraPart> parts) const {
+    return std::make_unique<CudaLora>(parts, weights_, place);
 }
 
 std::size_t CudaBackend::kv_block_bytes(const KvShape& shape) const {
     return static_cast<std::size_t>(shape.layers) * kv_layer_block_bytes(shape, kv_);
 }
 
-std::unique_ptr<KvCache> CudaBackend::make_kv_cache(const KvShape& shape, std::int64_t blocks) {
-    return std::make_unique<CudaKvCache>(shape, blocks, kv_, stream_);
+std::unique_ptr<KvCache> CudaBackend::make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) {
+    return std::make_unique<CudaKvCache>(shape, blocks, kv_, slot_bytes);
 }
 
 void CudaBackend::copy_block(KvCache& cache, BlockId from, BlockId to) {
     const auto& kv = static_cast<const CudaKvCache&>(cache);
     CHECK(from >= 0 && to >= 0 && from < kv.blocks() && to < kv.blocks(), "copied blocks lie in the cache");
     settle();
-    const std::size_t bytes = kv.layer_block_bytes();
-    for (std::int64_t layer = 0; layer < kv.shape().layers; ++layer) {
-        std::byte* const data = kv.layer(layer).data;
-        check(cudaMemcpyAsync(data + static_cast<std::size_t>(to) * bytes, data + static_cast<std::size_t>(from) * bytes, bytes,
-                              cudaMemcpyDeviceToDevice, stream_.get()),
-              "copying a block");
-    }
+    check(cudaMemcpyAsync(kv.block(to), kv.block(from), kv.block_bytes(), cudaMemcpyDeviceToDevice, stream_.get()), "copying a block");
 }
+
+std::unique_ptr<Slot> CudaBackend::make_slot(KvCache& cache, const SlotRange& range) {
+    const auto& kv = static_cast<const CudaKvCache&>(cache);
+    CHECK(range.begin <= range.end && range.end <= kv.bytes(), "a slot lies in the cache's memory");
+    CHECK(range.begin % slot_alignment == 0 && range.end % slot_alignment == 0, "a slot is aligned");
+    settle();
+    slot_is_free_.record(stream_);
+    slot_is_free_.hold_back(loads_);
+    return std::make_unique<CudaSlot>(*this, uploads_, kv.data() + range.begin, range.end - range.begin);
+}
+
+std::unique_ptr<Slot> CudaBackend::make_measuring_slot() { return std::make_unique<CudaSlot>(*this, uploads_, nullptr, 0); }
 
 void CudaBackend::begin_step(const StepInputs& inputs) {
     CHECK(static_cast<std::int64_t>(inputs.tokens.size()) == inputs.rows, "a step has one token per row");

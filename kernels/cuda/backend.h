@@ -16,7 +16,7 @@
 #include "kernels/cuda/library_matmul.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/pack.h"
-#include "kernels/cuda/pool.h"
+#include "kernels/cuda/place.h"
 
 namespace lorry::kernels::cuda {
 
@@ -33,12 +33,17 @@ public:
 
     std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts, WeightRole role) override;
     std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) override;
-    void reserve_adapters(std::size_t bytes) override { pool_.reserve(bytes); }
 
     std::int64_t block_size() const override { return kv_block_size; }
     std::size_t kv_block_bytes(const KvShape& shape) const override;
-    std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks) override;
+    std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) override;
     void copy_block(KvCache& cache, BlockId from, BlockId to) override;
+    std::unique_ptr<Slot> make_slot(KvCache& cache, const SlotRange& range) override;
+    std::unique_ptr<Slot> make_measuring_slot() override;
+
+    // As pack_weight and pack_lora, at a place that outlives what is packed.
+    std::unique_ptr<PackedWeight> pack_weight_at(Place& place, std::span<const WeightPart> parts, WeightRole role) const;
+    std::unique_ptr<PackedLora> pack_lora_at(Place& place, std::span<const LoraPart> parts) const;
 
     void reserve_steps(const ReserveArgs& args) override;
     void make_graphs(const GraphArgs& args) override;
@@ -154,8 +159,10 @@ private:
     const Format kv_;
     const MatmulChoice matmuls_;
     Stream stream_;
+    Event slot_is_free_;  // of the ops, where nothing reads any more what lay in the slot that was made last
     Stream loads_;
-    DevicePool pool_{loads_, stream_};
+    Uploads uploads_{loads_};
+    OwnPlace own_place_{uploads_};
     std::array<Step, 2> steps_{Step(stream_), Step(stream_)};  // in turn
     double idle_seconds_ = 0.0;  // of the device, from the end of a step that sampled to the begin of the next
     std::int64_t steps_begun_ = 0;

@@ -131,10 +131,11 @@ struct GroupBiasTask {
 };
 void run_group_bias(const GroupBiasTask& task, cudaStream_t stream);
 
-// A layer of the KV cache: [block][K | V][kv_head], each of head_bytes as kv_head_bytes says.
+// A layer of the KV cache: of each block, block_bytes behind the one before, [K | V][kv_head], each of head_bytes as kv_head_bytes says.
 struct KvLayer {
     std::byte* data = nullptr;
     Format format = Format::float32;  // or bfloat16, fp8_rows
+    std::int64_t block_bytes = 0;
     int kv_heads = 0;
     int padded_head_dim = 0;
     std::int64_t head_bytes = 0;

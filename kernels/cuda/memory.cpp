@@ -22,6 +22,7 @@ Event::Event() { check(cudaEventCreate(&event_), "making an event"); }
 Event::~Event() { static_cast<void>(cudaEventDestroy(event_)); }
 void Event::record(const Stream& stream) { check(cudaEventRecord(event_, stream.get()), "recording an event"); }
 void Event::wait() const { check(cudaEventSynchronize(event_), "waiting for an event"); }
+void Event::hold_back(const Stream& stream) const { check(cudaStreamWaitEvent(stream.get(), event_, 0), "waiting between streams"); }
 double Event::seconds_since(const Event& begin) const {
     float milliseconds = 0.0F;
     check(cudaEventElapsedTime(&milliseconds, begin.event_, event_), "reading an event");

@@ -36,6 +36,8 @@ public:
     void record(const Stream& stream);
     // Until the device has come to where it was recorded last.
     void wait() const;
+    // What is queued on that stream from here on runs behind where this was recorded last.
+    void hold_back(const Stream& stream) const;
     // The device's time from that one to this one, both of which were waited for.
     double seconds_since(const Event& begin) const;
 

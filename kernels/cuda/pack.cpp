@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "kernels/cpu/pack.h"
 #include "kernels/cpu/processors.h"
@@ -29,15 +30,6 @@ std::span<const std::byte> bytes_of_rows(const void* rows, const WeightPart& par
     return {static_cast<const std::byte*>(rows), static_cast<std::size_t>(part.out_features * part.in_features) * bytes_of(format)};
 }
 
-// Rows of `row` bytes, each filled up with zeros to `stride`, behind what `image` holds; returns where they begin.
-std::size_t append_rows(std::vector<std::byte>& image, std::span<const std::byte> rows, std::size_t row, std::size_t stride) {
-    const std::size_t begin = image.size();
-    const std::size_t count = rows.size() / row;
-    image.resize(begin + count * stride);
-    for (std::size_t i = 0; i < count; ++i) std::memcpy(image.data() + begin + i * stride, rows.data() + i * row, row);
-    return begin;
-}
-
 // One output's weights [in_features]; returns their scale.
 float quantize_fp8(std::span<const float> weights, Fp8* codes) {
     std::uint32_t largest = 0;
@@ -49,15 +41,15 @@ float quantize_fp8(std::span<const float> weights, Fp8* codes) {
 }
 
 // Few rows of a part, and where they begin in the weight.
-struct Piece {
+struct SomeRows {
     WeightPart rows;
     std::int64_t first = 0;
 };
 
 // A transposed part, whose rows lie across each other, stays whole.
-std::vector<Piece> pieces_of(std::span<const WeightPart> parts) {
+std::vector<SomeRows> pieces_of(std::span<const WeightPart> parts) {
     constexpr std::int64_t rows_at_once = 64;
-    std::vector<Piece> pieces;
+    std::vector<SomeRows> pieces;
     std::int64_t first = 0;
     for (const WeightPart& part : parts) {
         const std::int64_t step = part.transposed ? part.out_features : rows_at_once;
@@ -75,7 +67,7 @@ std::vector<Piece> pieces_of(std::span<const WeightPart> parts) {
 
 }  // namespace
 
-CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, DevicePool& pool) : format_(format) {
+CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, Place& place) : format_(format) {
     CHECK(!parts.empty(), "a weight has at least one part");
     in_features_ = parts.front().in_features;
     for (const WeightPart& part : parts) {
@@ -86,19 +78,21 @@ CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, DeviceP
     const std::size_t element_bytes = format == Format::fp8_rows ? sizeof(Fp8) : bytes_of(format);
     const std::size_t row = static_cast<std::size_t>(in_features_) * element_bytes;
     const std::size_t stride = static_cast<std::size_t>(view().stride) * element_bytes;
-    memory_ = pool.allocate(static_cast<std::size_t>(out_features_) * stride);
+    memory_ = place.take_piece(static_cast<std::size_t>(out_features_) * stride);
+    if (format == Format::fp8_rows) scales_ = place.take_piece(static_cast<std::size_t>(out_features_) * sizeof(float));
+    if (memory_.data() == nullptr) return;
     if (row == stride && std::ranges::all_of(parts, [&](const WeightPart& part) { return is_row_major(part, format); })) {
         std::byte* to = memory_.data();
         for (const WeightPart& part : parts) {
             const auto rows = bytes_of_rows(part.data, part, format);
-            pool.upload(to, rows);
+            place.uploads().copy(to, rows);
             to += rows.size();
         }
         return;
     }
     const auto image = std::make_unique_for_overwrite<std::byte[]>(memory_.bytes());
     std::vector<float> scales(format == Format::fp8_rows ? static_cast<std::size_t>(out_features_) : 0);
-    const auto convert = [&](const Piece& piece) {
+    const auto convert = [&](const SomeRows& piece) {
         const cpu::Panels panels = row_major(piece.rows, format);
         for (std::int64_t i = 0; i < piece.rows.out_features; ++i) {
             const auto output = static_cast<std::size_t>(piece.first + i);
@@ -114,35 +108,34 @@ CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, DeviceP
         }
     };
     constexpr std::size_t bytes_of_one_thread = std::size_t{1} << 20;  // starting others would take as long
-    const std::vector<Piece> pieces = pieces_of(parts);
+    const std::vector<SomeRows> pieces = pieces_of(parts);
     cpu::ThreadPool threads(memory_.bytes() > bytes_of_one_thread ? cpu::usable_processors() : 1);
     threads.run(std::ssize(pieces), 1, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t i = begin; i < end; ++i) convert(pieces[static_cast<std::size_t>(i)]);
     });
-    pool.upload(memory_.data(), {image.get(), memory_.bytes()});
-    if (scales.empty()) return;
-    scales_ = pool.allocate(scales.size() * sizeof(float));
-    pool.upload(scales_.data(), std::as_bytes(std::span(scales)));
+    place.uploads().copy(memory_.data(), {image.get(), memory_.bytes()});
+    place.uploads().copy(scales_.data(), std::as_bytes(std::span(scales)));
 }
 
-CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, DevicePool& pool) {
+CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, Place& place) {
     CHECK(!parts.empty(), "an adapter adds at least one part to a projection");
-    // All matrices as the device will hold them, rows filled up with zeros to lora_multiple, so that they come in one copy.
-    std::vector<std::byte> image;
-    const auto append = [&](const WeightPart& part, float scale) {
-        const std::size_t row = static_cast<std::size_t>(part.in_features) * bytes_of(format);
-        const std::size_t stride = static_cast<std::size_t>(round_up(part.in_features, lora_multiple)) * bytes_of(format);
-        if (scale == 1.0F && is_row_major(part, format)) return append_rows(image, bytes_of_rows(part.data, part, format), row, stride);
-        const cpu::Panels converted = row_major(part, format, scale);
-        return append_rows(image, bytes_of_rows(converted.memory.data(), part, format), row, stride);
+    in_features_ = parts.front().a.in_features;
+    // Rows are filled up with zeros to lora_multiple.
+    const auto stride_of = [&](const WeightPart& part) {
+        return static_cast<std::size_t>(round_up(part.in_features, lora_multiple)) * bytes_of(format);
+    };
+    std::size_t bytes = 0;
+    const auto place_behind = [&](const WeightPart& part) {
+        return std::exchange(bytes, bytes + static_cast<std::size_t>(part.out_features) * stride_of(part));
     };
     for (const LoraPart& part : parts) {
         CHECK(part.a.out_features == part.b.in_features, "A and B of a part have the same rank");
+        CHECK(part.a.in_features == in_features_, "all parts of an adapter's projection read the same inputs");
         parts_.push_back({.out_begin = part.out_begin,
                           .out_features = part.b.out_features,
                           .rank_begin = rank_sum_,
                           .rank = part.a.out_features,
-                          .b_offset = append(part.b, part.scale)});
+                          .b_offset = place_behind(part.b)});
         rank_sum_ += part.a.out_features;
     }
     // Parts are added by different blocks at the same time.
@@ -152,14 +145,24 @@ CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, DevicePool& p
                   "parts of an adapter's projection do not overlap");
         }
     }
-    in_features_ = parts.front().a.in_features;
-    a_offset_ = image.size();
-    for (const LoraPart& part : parts) {
-        CHECK(part.a.in_features == in_features_, "all parts of an adapter's projection read the same inputs");
-        append(part.a, 1.0F);
-    }
-    memory_ = pool.allocate(image.size());
-    pool.upload(memory_.data(), image);
+    a_offset_ = bytes;
+    for (const LoraPart& part : parts) place_behind(part.a);
+    memory_ = place.take_piece(bytes);
+    if (memory_.data() == nullptr) return;
+
+    // All matrices as the device will hold them, so that they come in one copy.
+    std::vector<std::byte> image(bytes);
+    std::byte* to = image.data();
+    const auto append = [&](const WeightPart& part, float scale) {
+        const bool as_it_is = scale == 1.0F && is_row_major(part, format);
+        const cpu::Panels converted = as_it_is ? cpu::Panels{} : row_major(part, format, scale);
+        const auto* from = static_cast<const std::byte*>(as_it_is ? part.data : converted.memory.data());
+        const std::size_t row = static_cast<std::size_t>(part.in_features) * bytes_of(format);
+        for (std::int64_t i = 0; i < part.out_features; ++i, from += row, to += stride_of(part)) std::memcpy(to, from, row);
+    };
+    for (const LoraPart& part : parts) append(part.b, part.scale);
+    for (const LoraPart& part : parts) append(part.a, 1.0F);
+    place.uploads().copy(memory_.data(), image);
 }
 
 LoraTable CudaLora::table(const Part& part) const {
@@ -172,17 +175,16 @@ LoraTable CudaLora::table(const Part& part) const {
             .out_features = static_cast<std::int32_t>(part.out_features)};
 }
 
-CudaKvCache::CudaKvCache(const KvShape& shape, std::int64_t blocks, Format format, const Stream& stream)
+CudaKvCache::CudaKvCache(const KvShape& shape, std::int64_t blocks, Format format, std::size_t slot_bytes)
     : shape_(shape), blocks_(blocks), format_(format), layer_block_bytes_(kv_layer_block_bytes(shape, format)) {
     CHECK(shape.layers > 0 && shape.kv_heads > 0 && shape.head_dim > 0 && blocks > 0, "a KV cache has layers, heads and blocks");
-    memory_ = DeviceMemory(static_cast<std::size_t>(shape.layers * blocks) * layer_block_bytes_);
-    check(cudaMemsetAsync(memory_.data(), 0, memory_.bytes(), stream.get()), "clearing the KV cache");
-    stream.wait();
+    memory_ = DeviceMemory(slot_aligned(static_cast<std::size_t>(blocks) * block_bytes()) + slot_bytes / slot_alignment * slot_alignment);
 }
 
 KvLayer CudaKvCache::layer(std::int64_t index) const {
-    return {.data = memory_.data() + static_cast<std::size_t>(index * blocks_) * layer_block_bytes_,
+    return {.data = memory_.data() + static_cast<std::size_t>(index) * layer_block_bytes_,
             .format = format_,
+            .block_bytes = static_cast<std::int64_t>(block_bytes()),
             .kv_heads = static_cast<int>(shape_.kv_heads),
             .padded_head_dim = padded_head_dim(shape_.head_dim).value(),
             .head_bytes = static_cast<std::int64_t>(layer_block_bytes_) / (2 * shape_.kv_heads)};

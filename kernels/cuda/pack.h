@@ -7,7 +7,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/memory.h"
-#include "kernels/cuda/pool.h"
+#include "kernels/cuda/place.h"
 
 namespace lorry::kernels::cuda {
 
@@ -15,7 +15,7 @@ namespace lorry::kernels::cuda {
 // scales of all outputs in a vector of their own.
 class CudaWeight final : public PackedWeight {
 public:
-    CudaWeight(std::span<const WeightPart> parts, Format format, DevicePool& pool);
+    CudaWeight(std::span<const WeightPart> parts, Format format, Place& place);
     std::int64_t out_features() const override { return out_features_; }
     std::int64_t in_features() const override { return in_features_; }
     std::size_t bytes() const override { return memory_.bytes() + scales_.bytes(); }
@@ -27,8 +27,8 @@ private:
     Format format_;
     std::int64_t out_features_ = 0;
     std::int64_t in_features_ = 0;
-    PooledMemory memory_;  // of the pool, as an adapter may bring a head of its own
-    PooledMemory scales_;
+    Piece memory_;
+    Piece scales_;
 };
 
 // The A matrices of all parts as the rows of one matrix, each true rank after the other, and the B of each part, as LoraTable says; one
@@ -42,7 +42,7 @@ public:
         std::int64_t rank = 0;
         std::size_t b_offset = 0;  // bytes into the memory
     };
-    CudaLora(std::span<const LoraPart> parts, Format format, DevicePool& pool);
+    CudaLora(std::span<const LoraPart> parts, Format format, Place& place);
     std::int64_t rank_sum() const override { return rank_sum_; }
     std::size_t bytes() const override { return memory_.bytes(); }
     std::int64_t in_features() const { return in_features_; }
@@ -53,20 +53,24 @@ private:
     std::int64_t rank_sum_ = 0;
     std::int64_t in_features_ = 0;
     std::size_t a_offset_ = 0;
-    PooledMemory memory_;
+    Piece memory_;
     std::vector<Part> parts_;
 };
 
-// [layer] of KvLayer. Throws std::runtime_error when heads are wider than the kernels take.
+// [block][layer] of KvLayer's, so that a block is one piece, which a slot may lie over. Throws std::runtime_error when heads are wider than
+// the kernels take.
 class CudaKvCache final : public KvCache {
 public:
-    CudaKvCache(const KvShape& shape, std::int64_t blocks, Format format, const Stream& stream);
+    CudaKvCache(const KvShape& shape, std::int64_t blocks, Format format, std::size_t slot_bytes);
     std::int64_t blocks() const override { return blocks_; }
     std::size_t bytes() const override { return memory_.bytes(); }
+    SlotRange slots() const override { return {slot_aligned(static_cast<std::size_t>(blocks_) * block_bytes()), memory_.bytes()}; }
+    bool lends_blocks() const override { return true; }
 
     const KvShape& shape() const { return shape_; }
     std::byte* data() const { return memory_.data(); }
-    std::size_t layer_block_bytes() const { return layer_block_bytes_; }
+    std::size_t block_bytes() const { return static_cast<std::size_t>(shape_.layers) * layer_block_bytes_; }
+    std::byte* block(std::int64_t index) const { return memory_.data() + static_cast<std::size_t>(index) * block_bytes(); }
     KvLayer layer(std::int64_t index) const;
 
 private:

@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(threads) rope(RopeTask task) {
         return;
     }
     // Keys of all kv heads stand before their values, as in qkv.
-    std::byte* const keys = cache.data + task.block_of_row[row] * (2 * cache.kv_heads * cache.head_bytes);
+    std::byte* const keys = cache.data + task.block_of_row[row] * cache.block_bytes;
     store_head<T>(cache, keys + (index - task.heads) * cache.head_bytes, task.slot_of_row[row], head, task.head_dim, half);
 }
 

@@ -43,7 +43,7 @@ class GoldenAdapter : public testing::TestWithParam<std::string> {};
 TEST_P(GoldenAdapter, gives_the_logits_and_greedy_tokens_of_peft) {
     const Golden golden = tests::read_golden(adapter_folder(GetParam()));
     const LoadedModel base(golden.base);
-    const auto adapter = Adapter::load(adapter_folder(GetParam()), "", *base.model, *base.backend);
+    const auto adapter = tests::load_adapter(adapter_folder(GetParam()), *base.model, *base.backend);
     if (!adapter && !golden.may_refuse.empty()) {
         EXPECT_EQ(all_words(adapter.error().reason, golden.may_refuse), "");
         return;
@@ -67,7 +67,7 @@ TEST_P(GoldenAdapter, gives_the_logits_and_greedy_tokens_of_peft) {
 TEST_P(GoldenAdapter, is_inspected_as_it_is_loaded) {
     const Golden golden = tests::read_golden(adapter_folder(GetParam()));
     const LoadedModel base(golden.base);
-    const auto adapter = Adapter::load(adapter_folder(GetParam()), "", *base.model, *base.backend);
+    const auto adapter = tests::load_adapter(adapter_folder(GetParam()), *base.model, *base.backend);
     const auto info = engine::inspect_adapter(adapter_folder(GetParam()), base.model->config());
     ASSERT_EQ(adapter.has_value(), info.has_value());
     if (!info) return;
@@ -76,7 +76,29 @@ TEST_P(GoldenAdapter, is_inspected_as_it_is_loaded) {
     EXPECT_EQ(info->bytes, (*adapter)->info().bytes);
     EXPECT_EQ(info->rank_max, (*adapter)->info().rank_max);
     EXPECT_EQ(info->targets, (*adapter)->info().targets);
-    EXPECT_GT((*adapter)->bytes(), 0U);
+}
+
+// Pins: what a slot was measured for is what packing takes of it; and an adapter in a slot is the same.
+TEST_P(GoldenAdapter, fits_into_its_slot_to_the_byte_and_answers_alike_from_there) {
+    const Golden golden = tests::read_golden(adapter_folder(GetParam()));
+    const LoadedModel base(golden.base);
+    const auto files = engine::AdapterFiles::read(adapter_folder(GetParam()), "", *base.model);
+    if (!files) return;  // each refusal has its own test
+    const std::size_t bytes = (*files)->slot_bytes(*base.backend);
+    EXPECT_GT(bytes, 0U);
+    const auto memory = base.backend->make_kv_cache(base.model->kv_shape(), 1, 2 * bytes);
+    const std::size_t begin = memory->slots().begin + bytes;
+    const auto slot = base.backend->make_slot(*memory, {begin, begin + bytes});
+    const auto in_slot = (*files)->pack(*slot);
+    EXPECT_EQ(kernels::slot_aligned(slot->used()), bytes);
+    const auto apart = (*files)->pack(*base.backend);
+    StepDriver driver(*base.model, *base.backend);
+    std::vector<Sequence> sequences;
+    for (const Adapter* adapter : {in_slot.get(), apart.get()}) {
+        Sequence& sequence = sequences.emplace_back(driver.begin(golden.cases.front().prompt, adapter));
+        driver.generate({&sequence}, 8);
+    }
+    EXPECT_EQ(sequences.front().logits, sequences.back().logits);
 }
 
 INSTANTIATE_TEST_SUITE_P(Peft, GoldenAdapter, testing::ValuesIn(tests::golden_names("adapters")), [](const auto& parameter) {
@@ -101,7 +123,7 @@ TEST(Adapter, all_adapters_of_a_base_and_plain_rows_run_in_one_batch_as_alone) {
         std::vector<Sequence*> batch;
         std::vector<const tests::GoldenCase*> cases;
         for (const std::string& name : names) {
-            auto adapter = Adapter::load(adapter_folder(name), "", *base.model, *base.backend);
+            auto adapter = tests::load_adapter(adapter_folder(name), *base.model, *base.backend);
             if (!adapter) continue;  // each refusal has its own test
             adapters.push_back(std::move(*adapter));
             goldens.push_back(tests::read_golden(adapter_folder(name)));
@@ -134,7 +156,7 @@ TEST_P(RefusedAdapter, is_refused_with_the_words_that_help) {
     ASSERT_TRUE(expected.has_value());
     const LoadedModel base(*expected->find("base")->as_string());
     const auto info = engine::inspect_adapter(folder, base.model->config());
-    const auto adapter = Adapter::load(folder, "", *base.model, *base.backend);
+    const auto adapter = tests::load_adapter(folder, *base.model, *base.backend);
     if (expected->find("accepted") != nullptr) {
         EXPECT_TRUE(info.has_value()) << info.error();
         EXPECT_TRUE(adapter.has_value()) << adapter.error().reason;
@@ -162,8 +184,8 @@ TEST(Adapter, files_that_changed_since_registration_are_refused) {
     const LoadedModel base("llama-gqa-linear");
     const auto info = engine::inspect_adapter(adapter_folder("plain"), base.model->config());
     ASSERT_TRUE(info.has_value()) << info.error();
-    EXPECT_TRUE(Adapter::load(adapter_folder("plain"), info->hash, *base.model, *base.backend).has_value());
-    const auto other = Adapter::load(adapter_folder("regex"), info->hash, *base.model, *base.backend);
+    EXPECT_TRUE(engine::AdapterFiles::read(adapter_folder("plain"), info->hash, *base.model).has_value());
+    const auto other = engine::AdapterFiles::read(adapter_folder("regex"), info->hash, *base.model);
     ASSERT_FALSE(other.has_value());
     EXPECT_THAT(other.error().reason, testing::AllOf(testing::HasSubstr("changed"), testing::HasSubstr(info->hash)));
 }

@@ -39,6 +39,34 @@ TEST(BlockPool, DropsTheEndOfAReleasedPrefixBeforeItsStart) {
     EXPECT_FALSE(pool.find(second, tokens_of(5)));
 }
 
+TEST(BlockPool, LendsItsLastBlocksAndForgetsWhatIdleOnesHeld) {
+    BlockPool pool(4, 4);
+    const BlockHash root = root_hash("", 0);
+    const std::vector<BlockId> table{pool.allocate(), pool.allocate(), pool.allocate()};
+    EXPECT_EQ(table, (std::vector<BlockId>{0, 1, 2})) << "low numbers first";
+    const BlockHash hash = chain_hash(root, tokens_of(1));
+    pool.index(table[2], root, hash, tokens_of(1));
+    EXPECT_EQ(pool.unheld_from(), 3);
+    pool.release(table[2]);
+    pool.release(table[0]);
+    EXPECT_EQ(pool.unheld_from(), 2);
+    pool.lend_from(2);
+    EXPECT_EQ(pool.lent(), 2);
+    EXPECT_EQ(pool.available(), 1);
+    EXPECT_EQ(pool.held(), 1);
+    EXPECT_EQ(pool.find(hash, tokens_of(1)), std::nullopt);
+    EXPECT_EQ(pool.find_start(root, tokens_of(1)), std::nullopt);
+    pool.check_integrity(std::vector<std::span<const BlockId>>{std::span(table).subspan(1, 1)});
+
+    pool.lend_from(3);
+    EXPECT_EQ(pool.available(), 2);
+    EXPECT_EQ(pool.allocate(), 0);
+    EXPECT_EQ(pool.allocate(), 2) << "it is the pool's again";
+    pool.lend_from(4);
+    EXPECT_EQ(pool.lent(), 0);
+    EXPECT_EQ(pool.total(), 4);
+}
+
 TEST(BlockPool, ComparesTokensSoThatACollidingHashIsNoHit) {
     BlockPool pool(1, 4);
     const BlockHash hash{.low = 1, .high = 2};

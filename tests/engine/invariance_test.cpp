@@ -336,14 +336,14 @@ TEST_P(Invariance, ForksUnderDynamicRopeShareBlocksOnlyWithPromptsOfTheirLength)
 }
 
 std::size_t bytes_of_adapter(const ModelRig& rig, const std::string& name) {
-    return (*Adapter::load(tests::golden_folder() / "adapters" / name, "", *rig.model, *rig.backend))->bytes();
+    return (*AdapterFiles::read(tests::golden_folder() / "adapters" / name, "", *rig.model))->slot_bytes(*rig.backend);
 }
 
 // One adapter fits at a time. The second has a single request behind many of the first's, and more of those keep coming.
 TEST_P(Invariance, AnAdapterWithoutRoomGetsItsTurnAndHoldsUpNobodyElse) {
     ModelRig sizes(GetParam(), checkpoint, {});
     const std::size_t room = std::max(bytes_of_adapter(sizes, "plain"), bytes_of_adapter(sizes, "patterns"));
-    ModelRig rig(GetParam(), checkpoint, {.sequences_max = 3, .fairness_patience = 60}, 3200, room);
+    ModelRig rig(GetParam(), checkpoint, {.sequences_max = 3, .fairness_patience = 60, .lend_blocks = false}, 3200, room);
     const ModelConfig& config = rig.model->config();
     const auto request = [&](RequestId id, std::optional<AdapterSource> adapter) {
         Request one;
@@ -383,7 +383,7 @@ TEST_P(Invariance, AnAdapterWithoutRoomIsGivenUpWithItsLastRequest) {
     ModelRig sizes(GetParam(), checkpoint, {});
     const std::size_t other = std::min(bytes_of_adapter(sizes, "patterns"), bytes_of_adapter(sizes, "rank12-rslora"));
     const std::size_t room = bytes_of_adapter(sizes, "plain") + other - 1;
-    ModelRig rig(GetParam(), checkpoint, {.sequences_max = 3}, 3200, room);
+    ModelRig rig(GetParam(), checkpoint, {.sequences_max = 3, .lend_blocks = false}, 3200, room);
     const ModelConfig& config = rig.model->config();
     const auto request = [&](RequestId id, const char* adapter, std::int64_t max_tokens) {
         Request one;

@@ -87,7 +87,7 @@ protected:
 
     // A cache full of NaN: whatever was not written must never be read.
     std::unique_ptr<KvCache> poisoned_cache(Backend& backend) const {
-        auto cache = backend.make_kv_cache({layers, shape_.heads.kv_heads, shape_.heads.head_dim}, blocks_total);
+        auto cache = backend.make_kv_cache({layers, shape_.heads.kv_heads, shape_.heads.head_dim}, blocks_total, 0);
         EXPECT_EQ(cache->bytes(), backend.kv_block_bytes({layers, shape_.heads.kv_heads, shape_.heads.head_dim}) * blocks_total);
         poison(backend, *cache);
         return cache;

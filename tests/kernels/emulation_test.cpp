@@ -454,26 +454,6 @@ TEST(Emulation, VotesSumsAndShufflesAreOfTheOwnWarp) {
     EXPECT_EQ(picked[threads - 1], 37);
 }
 
-// Pins: adapters come and go while the batch runs; none of it may stop the device.
-TEST(Emulation, AnAdapterIsLoadedAndDroppedWithoutWaitingForTheDevice) {
-    const auto backend = make_cuda_backend({.weights = Format::bfloat16});
-    backend->reserve_adapters(std::size_t{1} << 30);
-    const std::vector<float> values(1000, 0.5F);
-    const WeightPart a{.data = values.data(), .format = Format::float32, .out_features = 8, .in_features = 100};
-    const WeightPart b{.data = values.data(), .format = Format::float32, .out_features = 100, .in_features = 8};
-    const LoraPart part{a, b, 1.0F, 0};
-    const std::uint64_t before = emulation::device_wide_waits();
-    for (int i = 0; i < 3; ++i) {
-        const auto lora = backend->pack_lora({&part, 1});
-        const auto bias = backend->allocate(400);
-        backend->upload(bias->data(), std::as_bytes(std::span(values).first(100)));
-        EXPECT_EQ(lora->bytes(), (8 * 104 + 100 * 8) * sizeof(Bfloat16));
-        const auto head = backend->pack_weight({&b, 1}, WeightRole::embedding);
-        EXPECT_EQ(head->bytes(), 100 * 64 * sizeof(Bfloat16));
-    }
-    EXPECT_EQ(emulation::device_wide_waits(), before);
-}
-
 // A stream's work runs when it is waited for, so that a host that does not wait sees what it gets.
 TEST(Emulation, WhatIsQueuedRunsInOrderWhenItIsWaitedForAndNotBefore) {
     const Stream stream;

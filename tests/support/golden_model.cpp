@@ -90,8 +90,15 @@ std::unique_ptr<kernels::Backend> make_backend(kernels::Format weights, kernels:
 
 std::unique_ptr<kernels::Backend> float32_backend() { return make_backend(kernels::Format::float32); }
 
+Expected<std::unique_ptr<engine::Adapter>, engine::AdapterError> load_adapter(const std::filesystem::path& folder,
+                                                                              const engine::Model& model, kernels::Backend& backend) {
+    const auto files = engine::AdapterFiles::read(folder, "", model);
+    if (!files) return unexpected(files.error());
+    return (*files)->pack(backend);
+}
+
 StepDriver::StepDriver(engine::Model& model, kernels::Backend& backend, Samples samples)
-    : model_(model), backend_(backend), samples_(samples), cache_(backend.make_kv_cache(model.kv_shape(), 2048)) {}
+    : model_(model), backend_(backend), samples_(samples), cache_(backend.make_kv_cache(model.kv_shape(), 2048, 0)) {}
 
 Sequence StepDriver::begin(std::vector<TokenId> prompt, const Adapter* adapter) const {
     Sequence sequence;

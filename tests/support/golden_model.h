@@ -40,6 +40,10 @@ std::unique_ptr<kernels::Backend> make_backend(kernels::Format weights, kernels:
                                                kernels::KvFormat kv = kernels::KvFormat::as_weights);
 std::unique_ptr<kernels::Backend> float32_backend();
 
+// Read and packed into memory of its own.
+Expected<std::unique_ptr<engine::Adapter>, engine::AdapterError> load_adapter(const std::filesystem::path& folder,
+                                                                              const engine::Model& model, kernels::Backend& backend);
+
 // One token sequence on its way through a model.
 struct Sequence {
     std::vector<kernels::TokenId> tokens;  // prompt, then what was generated

@@ -19,6 +19,7 @@ public:
     explicit TokenCache(std::int64_t blocks) : tokens(static_cast<std::size_t>(blocks * hash_block_size), -1) {}
     std::int64_t blocks() const override { return static_cast<std::int64_t>(tokens.size()) / hash_block_size; }
     std::size_t bytes() const override { return tokens.size() * sizeof(TokenId); }
+    kernels::SlotRange slots() const override { return {}; }
     TokenId& at(std::span<const BlockId> table, std::int64_t position) {
         const BlockId block = table[static_cast<std::size_t>(position / hash_block_size)];
         return tokens[static_cast<std::size_t>(block * hash_block_size + position % hash_block_size)];
@@ -36,7 +37,7 @@ public:
     kernels::DeviceInfo info() const override { return {.name = "hash", .fingerprint = "hash"}; }
     std::int64_t block_size() const override { return hash_block_size; }
     std::size_t kv_block_bytes(const kernels::KvShape&) const override { return hash_block_size; }
-    std::unique_ptr<kernels::KvCache> make_kv_cache(const kernels::KvShape&, std::int64_t blocks) override {
+    std::unique_ptr<kernels::KvCache> make_kv_cache(const kernels::KvShape&, std::int64_t blocks, std::size_t) override {
         auto cache = std::make_unique<TokenCache>(blocks);
         cache_ = cache.get();
         return cache;
@@ -87,6 +88,8 @@ public:
         return unused(), nullptr;
     }
     std::unique_ptr<kernels::PackedLora> pack_lora(std::span<const kernels::LoraPart>) override { return unused(), nullptr; }
+    std::unique_ptr<kernels::Slot> make_slot(kernels::KvCache&, const kernels::SlotRange&) override { return unused(), nullptr; }
+    std::unique_ptr<kernels::Slot> make_measuring_slot() override { return unused(), nullptr; }
     void embed(const kernels::EmbedArgs&) override { unused(); }
     void norm(const kernels::NormArgs&) override { unused(); }
     void matmul(const kernels::MatmulArgs&) override { unused(); }

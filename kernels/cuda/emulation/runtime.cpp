@@ -24,7 +24,7 @@ constexpr std::size_t alignment = 256;  // as cudaMalloc's
 constexpr std::size_t memory_bytes = std::size_t{1} << 30;
 constexpr double copied_per_microsecond = 1e4;  // bytes
 constexpr int cuda_version = 13000;
-// A larger piece of the pool is not written: it was asked for to be kept, not to be used.
+// A larger piece is not written: most of it is asked for to be kept, not to be used.
 constexpr std::size_t filled_bytes_most = std::size_t{64} << 20;
 
 std::atomic<std::uint64_t> waits{0};
@@ -131,7 +131,7 @@ cudaError_t cudaGetDevice(int* device) {
 }
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
     if (const cudaError_t error = begin_waiting(); error != cudaSuccess) return error;
-    return allocate_device(memory, bytes, Fill::nan);
+    return allocate_device(memory, bytes, bytes <= filled_bytes_most ? Fill::nan : Fill::none);
 }
 cudaError_t cudaFree(void* memory) {
     if (const cudaError_t error = begin_waiting(); error != cudaSuccess) return error;
@@ -139,18 +139,6 @@ cudaError_t cudaFree(void* memory) {
     free_device(memory);
     return cudaSuccess;
 }
-cudaError_t cudaMallocAsync(void** memory, std::size_t bytes, cudaStream_t) {
-    return allocate_device(memory, bytes, bytes <= filled_bytes_most ? Fill::nan : Fill::none);
-}
-cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
-    queue(stream, [memory] { free_device(memory); });
-    return cudaSuccess;
-}
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int) {
-    *pool = nullptr;
-    return cudaSuccess;
-}
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
     if (const cudaError_t error = begin_waiting(); error != cudaSuccess) return error;
     const cudaError_t error = allocate(memory, bytes, Fill::nan);
@@ -228,7 +216,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 
 struct EmulatedEvent {
     cudaStream_t stream = nullptr;
-    std::atomic<int> ahead{0};  // times it was recorded and the stream has not come there
+    std::atomic<std::uint64_t> recorded{0};  // times
+    std::atomic<std::uint64_t> reached{0};   // of them, so far
     double microseconds = 0.0;
 };
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
@@ -242,15 +231,21 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     event->stream = stream;
-    ++event->ahead;
+    ++event->recorded;
     queue(stream, [event] {
-        --event->ahead;
+        ++event->reached;
         event->microseconds = microseconds_passed;
     });
     return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-    run_queued(event->stream, [event] { return event->ahead == 0; });
+    run_queued(event->stream, [event] { return event->reached == event->recorded; });
+    return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    queue(stream, [event, from = event->stream, record = event->recorded.load()] {
+        run_queued(from, [&] { return event->reached >= record; });
+    });
     return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {

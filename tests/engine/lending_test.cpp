@@ -1,0 +1,139 @@
+// Adapters and KV cache share a GPU's memory: adapters borrow blocks that nobody holds and give them back, and no request can tell. On the
+// emulated GPU, or on a real one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "tests/support/golden_model.h"
+#include "tests/support/gpt2_tokenizer.h"
+
+namespace lorry::engine {
+namespace {
+
+constexpr const char* names[] = {"plain", "patterns", "regex", "rank12-rslora", "layers-list", "saved-head"};
+
+class Lending : public testing::Test {
+protected:
+    // Room for the largest of the adapters, and so many blocks.
+    Engine& start(std::int64_t blocks, std::int64_t sequences_max, std::size_t adapter_bytes) {
+        engine_.reset();
+        EngineOptions options{.sequences_max = sequences_max, .step_rows_max = rows_max};
+        options.kv_bytes = static_cast<std::size_t>(blocks) * backend_->kv_block_bytes(model_->kv_shape());
+        options.adapter_bytes = adapter_bytes;
+        engine_ = std::make_unique<Engine>(*model_, *backend_, tests::gpt2_tokenizer(), options);
+        lent_most_ = 0;
+        resident_most_ = 0;
+        return *engine_;
+    }
+    std::size_t largest() const {
+        std::size_t bytes = 0;
+        for (const char* name : names) {
+            const auto files = AdapterFiles::read(tests::golden_folder() / "adapters" / name, "", *model_);
+            bytes = std::max(bytes, (*files)->slot_bytes(*backend_));
+        }
+        return bytes;
+    }
+    Request request(RequestId id, std::optional<std::size_t> adapter, std::int64_t prompt_tokens, std::int64_t max_tokens) const {
+        Request one;
+        one.id = id;
+        for (std::int64_t i = 0; i < prompt_tokens; ++i)
+            one.prompt.push_back(static_cast<kernels::TokenId>((static_cast<std::uint64_t>(i * i) + id) % 130));
+        if (adapter) {
+            const auto folder = tests::golden_folder() / "adapters" / names[*adapter];
+            one.adapter = AdapterSource{.hash = inspect_adapter(folder, model_->config())->hash, .folder = folder};
+        }
+        one.max_tokens = max_tokens;
+        return one;
+    }
+    std::map<RequestId, std::vector<kernels::TokenId>> run(const std::vector<Request>& requests) {
+        for (const Request& one : requests) engine_->submit(one);
+        std::map<RequestId, std::vector<kernels::TokenId>> tokens;
+        StepOutput output;
+        for (int idle = 0; engine_->has_work() && idle < 1000;) {
+            const bool went_on = engine_->step(output);
+            if (!went_on) engine_->wait_for_adapters(std::chrono::milliseconds(20));
+            idle = went_on ? 0 : idle + 1;
+            engine_->check_integrity();
+            lent_most_ = std::max(lent_most_, engine_->stats().kv_blocks_lent);
+            resident_most_ = std::max(resident_most_, engine_->stats().adapters.resident_bytes);
+            for (const Result& result : output.results) {
+                EXPECT_FALSE(result.error) << result.error->message;
+                tokens[result.id] = result.tokens;
+            }
+        }
+        EXPECT_FALSE(engine_->has_work()) << "it goes on";
+        return tokens;
+    }
+
+    static constexpr std::int64_t rows_max = 256;
+    const std::unique_ptr<kernels::Backend> backend_ = kernels::make_cuda_backend({.weights = kernels::Format::float32});
+    const std::unique_ptr<Model> model_ = Model::load(tests::golden_folder() / "checkpoints" / "llama-gqa-linear", *backend_, rows_max, 64);
+    std::unique_ptr<Engine> engine_;
+    std::int64_t lent_most_ = 0;
+    std::size_t resident_most_ = 0;
+};
+
+TEST_F(Lending, AdaptersTakeWhatTheKvCacheHasToSpareAndAnswersStayTheSame) {
+    std::vector<Request> requests;
+    for (RequestId id = 0; id < 24; ++id)
+        requests.push_back(request(id, id % 7 == 6 ? std::nullopt : std::optional(id % 7), 5 + static_cast<std::int64_t>(id), 12));
+    start(64, 8, std::size_t{16} << 20);
+    const auto expected = run(requests);
+    EXPECT_EQ(lent_most_, 0) << "there is room enough";
+
+    start(64, 8, largest());
+    EXPECT_EQ(run(requests), expected);
+    EXPECT_GT(lent_most_, 0);
+    EXPECT_LE(lent_most_, 32) << "half of what nobody holds, at most";
+    EXPECT_GT(resident_most_, largest());
+}
+
+// Pins: a plan may count on lent blocks, and what it counts on is there.
+TEST_F(Lending, SequencesGetTheirBlocksBack) {
+    std::vector<Request> few;
+    for (RequestId id = 0; id < 8; ++id) few.push_back(request(id, id % 6, 6, 20));
+    // Each of these comes to three blocks, all together to more than there are.
+    std::vector<Request> many;
+    for (RequestId id = 100; id < 106; ++id) many.push_back(request(id, std::nullopt, 110, 24));
+    start(16, 12, std::size_t{16} << 20);
+    const auto expected_few = run(few);
+    const auto expected_many = run(many);
+
+    start(16, 12, largest());
+    EXPECT_EQ(run(few), expected_few);
+    EXPECT_GT(lent_most_, 0);
+    const std::int64_t lent = engine_->stats().kv_blocks_lent;
+    EXPECT_EQ(run(many), expected_many);
+    EXPECT_LT(engine_->stats().kv_blocks_lent, lent);
+    std::vector<Request> both = few;
+    both.insert(both.end(), many.begin(), many.end());
+    auto expected = expected_few;
+    expected.insert(expected_many.begin(), expected_many.end());
+    EXPECT_EQ(run(both), expected);
+}
+
+// Pins: a request that needs the whole cache, and whose own adapter lies in it.
+TEST_F(Lending, ARequestThatNeedsAllBlocksGetsThemThoughItsAdapterLiesThere) {
+    constexpr std::int64_t blocks = 4;
+    std::vector<Request> requests{request(1, 0, 4, 40)};
+    for (RequestId id = 2; id < 8; ++id) requests.push_back(request(id, (id - 1) % 6, 4, 16));
+    std::vector<Request> whole;
+    for (RequestId id = 10; id < 13; ++id) whole.push_back(request(id, id % 6, blocks * backend_->block_size() - 8, 8));
+    start(blocks, 3, std::size_t{16} << 20);
+    const auto expected = run(requests);
+    const auto expected_whole = run(whole);
+
+    start(blocks, 3, largest());
+    EXPECT_EQ(run(requests), expected);
+    EXPECT_GT(lent_most_, 0);
+    EXPECT_EQ(run(whole), expected_whole);
+}
+
+}  // namespace
+}  // namespace lorry::engine
