@@ -48,7 +48,8 @@ def measured():
         "loading": {"loading_steps": 100, "step_p50_seconds": 0.006, "loading_delay_seconds": 0.0019, "quiet_delay_seconds": 0.0001,
                     "load_seconds": 0.3},
         "baselines": {"Lorry": output(19000), "transformers": {"engine": "transformers 5", "tokens_per_second": 3800, "step_seconds": 0.05},
-                      "a torch loop": {"missing": "torch is not installed"}},
+                      "a paged torch loop": {"engine": "torch 2", "tokens_per_second": 9500, "step_seconds": 0.02},
+                      "a static torch loop": {"missing": "torch is not installed"}},
         "baselines_adapters": {"Lorry": output(18000), "transformers with peft": {"missing": "No module named 'peft'"}},
     }  # fmt: skip
 
@@ -163,7 +164,8 @@ class Report(unittest.TestCase):
                      "| offline_fp8 | fp8 against bf16, 128/128 | 1.61 times |  |  | >= 1.6 times | reached |",
                      "## loading: passed", "| an adapter is there after | 300.00 ms |",
                      "| transformers (transformers 5) | 3800 tokens/s, a step 50.00 ms | 23596 tokens/s | 16.1 %; Lorry is 5.00 times",
-                     "| a torch loop | not there: torch is not installed |",
+                     "| a paged torch loop (torch 2) | 9500 tokens/s, a step 20.00 ms | 23596 tokens/s | 40.3 %; Lorry is 2.00 times",
+                     "| a static torch loop | not there: torch is not installed |",
                      "| Lorry: of its rate without adapters | 94.7 % |"):  # fmt: skip
             self.assertIn(line, text)
         self.assertNotIn("not measured", text)

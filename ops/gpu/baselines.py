@@ -3,7 +3,8 @@
 
     ops/gpu/baselines.py generate    Hugging Face transformers: generate() over one static batch
     ops/gpu/baselines.py peft        the same with adapters mixed in the batch (adapter_names)
-    ops/gpu/baselines.py graphs      a loop in plain torch: static KV cache, each decode step one CUDA graph
+    ops/gpu/baselines.py paged       a loop in plain torch: KV cache in pages, each decode step one CUDA graph
+    ops/gpu/baselines.py static      the same with a KV cache that each sequence has whole from its start
 
 Prints a line of JSON: "engine", the seconds of the best run, its rate, and the seconds of each step after the first; or "missing", and
 why, where a library or the GPU is not there.
@@ -29,6 +30,8 @@ ADAPTERS = 8
 RANK = 16
 EPSILON = 1e-5
 ROPE_BASE = 500000.0
+PAGE_TOKENS = 64
+PROMPT_TOKENS_MAX = 16384  # that are read at a time
 
 
 class Missing(Exception):
@@ -39,7 +42,13 @@ def versions(*packages: str) -> str:
     return ", ".join(f"{package} {importlib.metadata.version(package)}" for package in packages)
 
 
+def whole_pages(tokens: int) -> int:
+    return -(-tokens // PAGE_TOKENS) * PAGE_TOKENS
+
+
 class Generate:
+    """Each way's run answers the tokens that were drawn, [batch, output]."""
+
     def __init__(self, shape: Shape, device: str) -> None:
         from transformers import AutoModelForCausalLM, LlamaConfig
 
@@ -47,7 +56,8 @@ class Generate:
         config = LlamaConfig(
             hidden_size=fields["hidden"], intermediate_size=fields["intermediate"], num_hidden_layers=fields["layers"],
             num_attention_heads=fields["heads"], num_key_value_heads=fields["kv_heads"], head_dim=fields["head_dim"],
-            vocab_size=fields["vocabulary"], max_position_embeddings=8192, attn_implementation="sdpa",
+            vocab_size=fields["vocabulary"], max_position_embeddings=8192, attn_implementation="sdpa", rope_theta=ROPE_BASE,
+            rms_norm_eps=EPSILON,
         )  # fmt: skip
         with torch.device(device):
             # Versions differ in the type that they choose by themselves.
@@ -55,11 +65,12 @@ class Generate:
         self.engine = versions("torch", "transformers")
         self.more: dict = {}
 
-    def run(self, prompts, output: int) -> None:
-        self.model.generate(
+    def run(self, prompts, output: int):
+        sequences = self.model.generate(
             input_ids=prompts, attention_mask=torch.ones_like(prompts), do_sample=False, max_new_tokens=output, min_new_tokens=output,
             pad_token_id=0, **self.more,
         )  # fmt: skip
+        return sequences[:, prompts.shape[1] :]
 
 
 class Peft(Generate):
@@ -77,13 +88,17 @@ class Peft(Generate):
         self.names = names
         self.engine = versions("torch", "transformers", "peft")
 
-    def run(self, prompts, output: int) -> None:
+    def run(self, prompts, output: int):
         self.more = {"adapter_names": [self.names[i % ADAPTERS] for i in range(len(prompts))]}
-        super().run(prompts, output)
+        return super().run(prompts, output)
 
 
-class Graphs:
-    """The model by hand. Sequences are equally long, so that one position serves all; attention reads the whole static cache, masked."""
+class Paged:
+    """The model by hand. Keys and values lie in pages, and a table says which are whose. In a decode step queries go to their pages, not
+    pages to their queries: attention reads each page once, where it lies, and only scores and sums are moved. For each number of pages that
+    sequences get to, the step is one CUDA graph. Prompts are equally long; decoding does not ask that of sequences."""
+
+    name = f"KV cache in pages of {PAGE_TOKENS} tokens"
 
     def __init__(self, shape: Shape, device: str) -> None:
         self.shape = shape
@@ -102,88 +117,134 @@ class Graphs:
              "norm1": torch.ones(shape.hidden, device=device), "norm2": torch.ones(shape.hidden, device=device)}
             for _ in range(shape.layers)
         ]  # fmt: skip
-        self.engine = versions("torch") + ", static KV cache and " + ("CUDA graphs" if device == "cuda" else "no graphs")
-        self.state = None
+        self.engine = f"{versions('torch')}, {self.name}, {'CUDA graphs' if device == 'cuda' else 'no graphs'}"
+        self.allocated = None
 
-    def allocate(self, batch: int, length: int) -> None:
+    def page_tokens_of(self, _length: int) -> int:
+        return PAGE_TOKENS
+
+    def allocate(self, batch: int, prompt: int, output: int) -> None:
         shape = self.shape
-        self.state = (batch, length)
-        caches = [torch.zeros(batch, shape.kv_heads, length, shape.head_dim, device=self.device) for _ in range(2 * shape.layers)]
-        self.caches = list(zip(caches[::2], caches[1::2], strict=True))
+        self.allocated = (batch, prompt, output)
+        length = whole_pages(prompt + output)
+        self.page_tokens = self.page_tokens_of(length)
+        self.sequences = torch.arange(batch, device=self.device)
+        # The n-th pages of all sequences lie beside each other, so that those in use are the first ones.
+        pages = torch.arange(batch * length // self.page_tokens, device=self.device)
+        self.table = pages.view(-1, batch).T.contiguous()  # [batch, pages of a sequence]
+        self.owners, self.turns = pages % batch, pages // batch  # of each page: its sequence, and which of its pages it is
+        self.keys = self.values = None  # what the last work had is free before this one's is asked for
+        self.keys, self.values = (
+            [torch.zeros(len(pages), shape.kv_heads, self.page_tokens, shape.head_dim, device=self.device) for _ in range(shape.layers)]
+            for _ in range(2)
+        )
         frequencies = ROPE_BASE ** (-torch.arange(0, shape.head_dim, 2, device=self.device, dtype=torch.float32) / shape.head_dim)
         angles = torch.outer(torch.arange(length, device=self.device, dtype=torch.float32), frequencies).repeat(1, 2)
         self.cos, self.sin = angles.cos().to(self.head.dtype), angles.sin().to(self.head.dtype)
         self.places = torch.arange(length, device=self.device)
-        self.drawn = torch.zeros(batch, 1, dtype=torch.long, device=self.device)
-        self.position = torch.zeros(1, dtype=torch.long, device=self.device)
-        self.graph = None
+        self.drawn = torch.zeros(batch, dtype=torch.long, device=self.device)
+        self.positions = torch.zeros(batch, dtype=torch.long, device=self.device)
+        # By how many tokens attention looks at; captured while there is nothing yet that warming up could spoil.
+        lengths = {whole_pages(position + 1) for position in range(prompt, prompt + output - 1)}
+        self.graphs = {length: self.captured(length) for length in sorted(lengths)} if self.device == "cuda" else {}
 
-    def rotate(self, x, positions):
-        first, second = x.chunk(2, dim=-1)
-        return x * self.cos[positions] + torch.cat((-second, first), dim=-1) * self.sin[positions]
-
-    def attend(self, q, layer: int, prompt: bool):
-        keys, values = self.caches[layer]
-        batch, heads, rows, size = q.shape
-        if prompt:
-            return functional.scaled_dot_product_attention(q, keys[:, :, :rows], values[:, :, :rows], is_causal=True, enable_gqa=True)
-        grouped = q.view(batch, self.shape.kv_heads, heads // self.shape.kv_heads, size)
-        scores = (grouped @ keys.transpose(2, 3) * size**-0.5).masked_fill(self.places > self.position, float("-inf"))
-        return (scores.softmax(dim=-1) @ values).view(batch, heads, rows, size)
-
-    def forward(self, tokens, positions, prompt: bool):
-        """Greedy tokens of the last rows."""
-        shape = self.shape
-        width, kv_width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        x = self.tokens[tokens]
-        for number, layer in enumerate(self.layers):
-            qkv = functional.rms_norm(x, (shape.hidden,), layer["norm1"], EPSILON) @ layer["qkv"].T
-            q, k, v = (part.unflatten(-1, (-1, shape.head_dim)).transpose(1, 2) for part in qkv.split((width, kv_width, kv_width), dim=-1))
-            self.caches[number][0].index_copy_(2, positions, self.rotate(k, positions))
-            self.caches[number][1].index_copy_(2, positions, v)
-            attended = self.attend(self.rotate(q, positions), number, prompt)
-            x = x + attended.transpose(1, 2).flatten(2) @ layer["out"].T
-            gate, up = (functional.rms_norm(x, (shape.hidden,), layer["norm2"], EPSILON) @ layer["gate_up"].T).chunk(2, dim=-1)
-            x = x + (functional.silu(gate) * up) @ layer["down"].T
-        ones = torch.ones(shape.hidden, device=self.device)
-        return (functional.rms_norm(x[:, -1:], (shape.hidden,), ones, EPSILON) @ self.head.T).argmax(dim=-1)
-
-    def decode(self) -> None:
-        self.drawn.copy_(self.forward(self.drawn, self.position, prompt=False))
-        self.position.add_(1)
-
-    def capture(self) -> None:
+    def captured(self, length: int):
         """Kernels run once on a side stream first, as capture asks for."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
-            self.position.zero_()
-            self.decode()
+            self.positions.zero_()
+            self.decode(length)
         torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.decode()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.decode(length)
+        return graph
 
-    def run(self, prompts, output: int) -> None:
-        batch, length = prompts.shape
-        if self.state != (batch, length + output):
-            self.allocate(batch, length + output)
-        if self.device == "cuda" and self.graph is None:
-            self.capture()
+    def attend(self, q, layer: int, length: int, later):
+        """One query of each sequence, [batch, KV heads, group, size], on its first `length` tokens without those that come later."""
+        pages = self.table[:, : length // self.page_tokens]
+        used = pages.numel()
+        owners, turns = self.owners[:used], self.turns[:used]
+        of_pages = q[owners] @ self.keys[layer][:used].transpose(2, 3)
+        scores = of_pages[pages].permute(0, 2, 3, 1, 4).flatten(3)  # [batch, KV heads, group, length]
+        shares = scores.masked_fill_(later, float("-inf")).softmax(dim=-1).unflatten(3, (-1, self.page_tokens))
+        sums = shares.permute(0, 3, 1, 2, 4)[owners, turns] @ self.values[layer][:used]
+        return sums[pages].sum(dim=1)
+
+    def rotate(self, x, positions):
+        first, second = x.chunk(2, dim=-1)
+        return x * self.cos[positions][:, None] + torch.cat((-second, first), dim=-1) * self.sin[positions][:, None]
+
+    def forward(self, tokens, positions, sequences, attend):
+        """Greedy tokens of the last rows. tokens, positions: [sequences, rows]; attend: q, k, v, [sequences, heads, rows, size], and the
+        layer's number, to what q gets."""
+        shape = self.shape
+        width, kv_width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        pages, slots = self.table[sequences[:, None], positions // self.page_tokens], positions % self.page_tokens
+        x = self.tokens[tokens]
+        for number, layer in enumerate(self.layers):
+            qkv = functional.rms_norm(x, (shape.hidden,), layer["norm1"], EPSILON) @ layer["qkv"].T
+            q, k, v = (part.unflatten(-1, (-1, shape.head_dim)).transpose(1, 2) for part in qkv.split((width, kv_width, kv_width), dim=-1))
+            q, k = self.rotate(q, positions), self.rotate(k, positions)
+            self.keys[number][pages, :, slots] = k.transpose(1, 2)
+            self.values[number][pages, :, slots] = v.transpose(1, 2)
+            x = x + attend(q, k, v, number).transpose(1, 2).flatten(2) @ layer["out"].T
+            gate, up = (functional.rms_norm(x, (shape.hidden,), layer["norm2"], EPSILON) @ layer["gate_up"].T).chunk(2, dim=-1)
+            x = x + (functional.silu(gate) * up) @ layer["down"].T
+        return (functional.rms_norm(x[:, -1], (shape.hidden,), None, EPSILON) @ self.head.T).argmax(dim=-1)
+
+    def read(self, prompts, sequences) -> None:
+        def attend(q, k, v, _layer):
+            return functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+        positions = self.places[: prompts.shape[1]].expand(prompts.shape)
+        self.drawn[sequences] = self.forward(prompts, positions, sequences, attend)
+
+    def decode(self, length: int) -> None:
+        later = (self.places[:length] > self.positions[:, None])[:, None, None]
+
+        def attend(q, _k, _v, layer):
+            grouped = q.reshape(len(q), self.shape.kv_heads, -1, self.shape.head_dim) * self.shape.head_dim**-0.5
+            return self.attend(grouped, layer, length, later).reshape(q.shape)
+
+        self.drawn.copy_(self.forward(self.drawn[:, None], self.positions[:, None], self.sequences, attend))
+        self.positions.add_(1)
+
+    def run(self, prompts, output: int):
+        batch, prompt = prompts.shape
+        if self.allocated != (batch, prompt, output):
+            self.allocate(batch, prompt, output)
         # Prompts in parts: their activations are large.
-        positions = self.places[:length]
-        part = max(1, 16384 // length)
-        whole = self.caches
-        for begin in range(0, batch, part):
-            self.caches = [(keys[begin : begin + part], values[begin : begin + part]) for keys, values in whole]
-            self.drawn[begin : begin + part] = self.forward(prompts[begin : begin + part], positions, prompt=True)
-        self.caches = whole
-        self.position.fill_(length)
-        for _ in range(output - 1):
-            self.graph.replay() if self.graph else self.decode()
+        for sequences in self.sequences.split(max(1, PROMPT_TOKENS_MAX // prompt)):
+            self.read(prompts[sequences], sequences)
+        self.positions.fill_(prompt)
+        drawn = [self.drawn.clone()]
+        for position in range(prompt, prompt + output - 1):
+            length = whole_pages(position + 1)
+            if self.graphs:
+                self.graphs[length].replay()
+            else:
+                self.decode(length)
+            drawn.append(self.drawn.clone())
+        return torch.stack(drawn, dim=1)
 
 
-WAYS = {"generate": Generate, "peft": Peft, "graphs": Graphs}
+class Static(Paged):
+    """The same with one page for each sequence, as long as it ever gets. Every sequence takes the longest one's memory from its start; but
+    where all are equally long, attention reads the same bytes in fewer and larger matmuls and moves nothing: the one to beat."""
+
+    name = "static KV cache"
+
+    def page_tokens_of(self, length: int) -> int:
+        return length
+
+    def attend(self, q, layer: int, length: int, later):
+        keys, values = self.keys[layer][:, :, :length], self.values[layer][:, :, :length]
+        return (q @ keys.transpose(2, 3)).masked_fill_(later, float("-inf")).softmax(dim=-1) @ values
+
+
+WAYS = {"generate": Generate, "peft": Peft, "paged": Paged, "static": Static}
 
 
 def measure(arguments: argparse.Namespace) -> dict:
