@@ -296,12 +296,14 @@ def decode_plain(work: Work) -> dict:
     return decode(work, ("--graph-memory", "0"))
 
 
+def offline_work(work: Work, prompt: int, output: int, batches: int, more: tuple = ()) -> dict:
+    """Batches as large as the card holds, one after the other."""
+    batch = work.batch(prompt + output)
+    return throughput(work, batches * batch, batch, prompt, output, more)
+
+
 def offline(work: Work, more: tuple = ()) -> dict:
-    facts = {}
-    for prompt, output, batches in work.offline:
-        batch = work.batch(prompt + output)
-        facts[f"{prompt}/{output}"] = throughput(work, batches * batch, batch, prompt, output, more)
-    return facts
+    return {f"{prompt}/{output}": offline_work(work, prompt, output, batches, more) for prompt, output, batches in work.offline}
 
 
 def offline_fp8(work: Work) -> dict:
@@ -346,11 +348,10 @@ def loading(work: Work) -> dict:
 def beside(work: Work, ways: dict[str, str], more: tuple = ()) -> dict:
     """Lorry and torch at the first of the offline works, in one run."""
     prompt, output, batches = work.offline[0]
-    batch = work.batch(prompt + output)
-    facts = {"Lorry": throughput(work, batches * batch, batch, prompt, output, more)}
+    facts = {"Lorry": offline_work(work, prompt, output, batches, more)}
     for name, way in ways.items():
-        facts[name] = last_json([sys.executable, ROOT / "ops" / "gpu" / "baselines.py", way, "--batch", batch, "--prompt", prompt,
-                                 "--output", output, *work.baseline])  # fmt: skip
+        facts[name] = last_json([sys.executable, ROOT / "ops" / "gpu" / "baselines.py", way, "--batch", facts["Lorry"]["decode"]["rows"],
+                                 "--prompt", prompt, "--output", output, *work.baseline])  # fmt: skip
     return facts
 
 
