@@ -64,13 +64,18 @@ schema::Json circumstances_json(const Circumstances& circumstances) {
 
 schema::Json circumstances_json(const EngineSetup& setup) {
     schema::Json json = circumstances_json({.device = setup.device().name, .model = setup.reply().base_name, .weights = setup.storage()});
-    if (const std::string matmuls = setup.device().matmuls; !matmuls.empty()) json.set("matmuls", matmuls);
+    if (const std::string matmuls = setup.device().matmuls; !matmuls.empty()) {
+        json.set("matmuls", matmuls);
+        json.set("own_matmul", is_own_matmul(matmuls));
+    }
     const engine::EngineOptions options = setup.options();
     json.set("max_batch", options.sequences_max);
     json.set("step_tokens", options.step_rows_max);
     json.set("prefix_cache", options.prefix_cache);
     return json;
 }
+
+bool is_own_matmul(std::string_view matmuls) { return matmuls.find("own kernels, as ") != std::string_view::npos; }
 
 void MadeUp::declare(CLI::App& app) {
     app.add_option(

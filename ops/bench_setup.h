@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/adapter_cache.h"
@@ -40,8 +41,10 @@ struct Circumstances {
     std::string weights;  // and KV cache, where it is narrower
 };
 schema::Json circumstances_json(const Circumstances& circumstances);
-// These, and the options of an engine.
+// These, what multiplies, and the options of an engine.
 schema::Json circumstances_json(const EngineSetup& setup);
+// Whether that is our own kernel in the place of cuBLASLt, for all shapes or for those of fp8, by what DeviceInfo::matmuls says of it.
+bool is_own_matmul(std::string_view matmuls);
 
 // The flags of what requests, model and adapters are made up of.
 class MadeUp {

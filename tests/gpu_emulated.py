@@ -98,8 +98,14 @@ class Emulated(unittest.TestCase):
         # What was tuned multiplied.
         self.assertRegex(entries["decode"]["facts"]["batch 2"]["matmuls"], "^cuBLASLt ")
         self.assertRegex(entries["offline_fp8"]["facts"]["8/3"]["matmuls"], "^cuBLASLt ")
+        self.assertNotIn("OWN MATMUL", text)
         self.assertGreater(entries["decode"]["facts"]["batch 2"]["graph_steps"], 0)
         self.assertEqual(entries["decode_plain"]["facts"]["batch 2"]["graph_steps"], 0)
+
+    def test_what_our_own_kernel_multiplied_is_marked(self):
+        facts = {"decode": {"batch 2": parts.throughput(self.work, 2, 2, 8, 4)}}
+        entries = {"decode": {"passed": True, "date": "2026-11-23", "of": {}, "seconds": 1.0, "facts": facts["decode"]}}
+        self.assertRegex(rows_of(entries)["decode"][0].measured, r"\(OWN MATMUL\)$")
 
     def lorry_says(self, *words, code=0):
         """Both streams."""

@@ -29,6 +29,10 @@ def output(rate, prompt=128, drawn=128):
             "decode": step(0.01)}  # fmt: skip
 
 
+def multiplied(by, own=False):
+    return {"matmuls": by, "own_matmul": own}
+
+
 def measured():
     """Every part, each goal just reached."""
     return {
@@ -191,7 +195,7 @@ class Report(unittest.TestCase):
     # Pins: a part that an earlier build or another card had passed stood beside new ones as if it were theirs.
     def test_parts_of_different_runs_are_told_apart(self):
         facts = measured()
-        facts["decode"]["batch 256"]["matmuls"] = "cuBLASLt 13.1.0 for the shapes in build/gpu-check/matmul-table"
+        facts["decode"]["batch 256"] |= multiplied("cuBLASLt 13.1.0 for the shapes in build/gpu-check/matmul-table")
         entries = entries_of(facts)
         text = markdown(entries, [], "What was seen", {})
         self.assertIn("commit abc1234, GPU NVIDIA H200, driver 580.1, cudart 13.1, cuBLASLt 13.1.0.", text)
@@ -206,10 +210,10 @@ class Report(unittest.TestCase):
     # Pins: where the tuner had left nothing, figures of another matmul stood there as if they were Lorry's.
     def test_what_our_own_kernel_multiplied_says_so_at_each_figure(self):
         facts = measured()
-        why = "own kernels, as kernels/cuda/matmul_table.cpp has no rows for compute capability 9.0 with 132 processors"
-        facts["decode"]["batch 256"]["matmuls"] = why
-        facts["offline_fp8"]["128/128"]["matmuls"] = "cuBLASLt 13.1.0 for the shapes in x, own kernels for others; fp8 by own kernels, as …"
-        facts["offline"]["128/128"]["matmuls"] = "cuBLASLt 13.1.0 for the shapes in x, own kernels for others"
+        why = "what there is, without rows for compute capability 9.0 with 132 processors"
+        facts["decode"]["batch 256"] |= multiplied(why, own=True)
+        facts["offline_fp8"]["128/128"] |= multiplied("cuBLASLt 13.1.0 for the shapes in x; fp8 otherwise", own=True)
+        facts["offline"]["128/128"] |= multiplied("cuBLASLt 13.1.0 for the shapes in x, own kernels for others")
         facts["matmul_fp8"] = {NOT_TUNED: ["28672 x 4096", "4096 x 14336"]}
         entries = {"matmul": {"passed": False, "date": "2026-11-23", "of": STAMP, "seconds": 590.0, "why": "too slow"}} | entries_of(facts)
         text = markdown(entries, [], "What was seen", {})

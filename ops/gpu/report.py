@@ -15,15 +15,15 @@ def facts_of(entries: dict) -> dict:
     return {name: entry["facts"] for name, entry in entries.items() if entry["passed"]}
 
 
-def matmuls_of(facts: dict) -> list[str]:
-    """What multiplied, where programs say it: the table in use, or why there is none."""
-    found = {value["matmuls"] for value in (facts, *facts.values()) if isinstance(value, dict) and isinstance(value.get("matmuls"), str)}
-    return sorted(found)
+def matmuls_of(facts: dict) -> dict[str, bool]:
+    """What multiplied, where programs say it, and whether that was our own kernel in the place of cuBLASLt."""
+    said = [value for value in (facts, *facts.values()) if isinstance(value, dict) and "own_matmul" in value]
+    return dict(sorted((value["matmuls"], value["own_matmul"]) for value in said))
 
 
 def without_table(facts: dict) -> list[str]:
     """Why our own kernel multiplied where cuBLASLt was to: figures are then not those that Lorry is for."""
-    return [text for text in matmuls_of(facts) if "own kernels, as" in text]
+    return [text for text, own in matmuls_of(facts).items() if own]
 
 
 def rows_of(entries: dict) -> dict[str, list[Row]]:

@@ -9,6 +9,7 @@
 #include "engine/model.h"
 #include "ops/adapter_bench.h"
 #include "ops/bench_requests.h"
+#include "ops/bench_setup.h"
 #include "ops/command.h"
 #include "ops/limits.h"
 #include "ops/loss_bench.h"
@@ -289,6 +290,14 @@ std::string members(const schema::Json& json, std::initializer_list<const char*>
         text += (text.empty() ? "" : " ") + std::string(key) + "=" + (value == nullptr ? "?" : value->dump());
     }
     return text;
+}
+
+// Pins: scripts looked for words in a sentence that is for people.
+TEST(Bench, our_own_matmul_is_told_from_cublaslts) {
+    EXPECT_TRUE(is_own_matmul("own kernels, as matmul_table.cpp has no rows for compute capability 9.0 with 132 processors"));
+    EXPECT_TRUE(is_own_matmul("cuBLASLt 13.1.0 for the shapes in x, own kernels for others; fp8 by own kernels, as there are no rows"));
+    EXPECT_FALSE(is_own_matmul("cuBLASLt 13.1.0 for the shapes in x, own kernels for others"));
+    EXPECT_FALSE(is_own_matmul(""));
 }
 
 // Pins: of figures in a file nobody could tell what machine, formats and shape they were of.
