@@ -37,6 +37,7 @@ private:
     MadeUp made_up_;
     std::optional<std::int64_t> requests_;
     std::int64_t shared_tokens_ = 0;
+    schema::Sampling sampling_ = ThroughputShape{}.sampling;
     bool base_too_ = true;
     bool against_base_ = false;
     std::int64_t repeat_ = 3;
@@ -44,10 +45,23 @@ private:
     BenchOutput output_;
 };
 
+// In the ranges that jobs may ask for.
+void declare_sampling(CLI::App& app, schema::Sampling& sampling) {
+    constexpr double above_zero = 1e-6;
+    app.add_option("--temperature", sampling.temperature, "to draw tokens with (default: 0, the likeliest)")->check(CLI::Range(0.0, 2.0));
+    app.add_option("--top-p", sampling.top_p, "draw from the likeliest tokens that have this probability together (default: 1)")
+        ->check(CLI::Range(above_zero, 1.0));
+    app.add_option("--repetition-penalty", sampling.repetition_penalty, "on what prompt and output have already (default: 1)")
+        ->check(CLI::Range(above_zero, 2.0));
+    app.add_option("--frequency-penalty", sampling.frequency_penalty, "on what the output has already, for each time (default: 0)")
+        ->check(CLI::Range(-2.0, 2.0));
+}
+
 void BenchThroughputCommand::declare(CLI::App& app) {
     app.add_option("--requests", requests_, "how many (default: four times --max-batch)")->check(CLI::PositiveNumber);
     made_up_.declare(app);
     app.add_option("--shared-tokens", shared_tokens_, "that all prompts begin with")->check(CLI::NonNegativeNumber)->capture_default_str();
+    declare_sampling(app, sampling_);
     app.add_flag("--base,!--no-base", base_too_, "with adapters: the base model takes its turn too")->capture_default_str();
     app.add_flag("--against-base", against_base_, "in turn with the same requests all for the base: what adapters cost");
     add_count(app, "--repeat", repeat_, "the best of so many runs counts");
@@ -124,6 +138,10 @@ Json BenchThroughputCommand::circumstances_of(const EngineSetup& setup, const Th
     json.set("requests", shape.requests);
     made_up_.describe(json);
     json.set("shared_tokens", shape.shared_tokens);
+    json.set("sampling", Json::object({{"temperature", shape.sampling.temperature.value_or(1.0)},
+                                       {"top_p", shape.sampling.top_p.value_or(1.0)},
+                                       {"repetition_penalty", shape.sampling.repetition_penalty.value_or(1.0)},
+                                       {"frequency_penalty", shape.sampling.frequency_penalty}}));
     const std::int64_t adapters = std::ranges::count_if(shape.models, [](const auto& model) { return model.has_value(); });
     json.set("adapter_count", adapters);
     json.set("base_too", adapters < std::ssize(shape.models));
@@ -135,7 +153,8 @@ ThroughputShape BenchThroughputCommand::shape_of(const Settings& settings) const
     ThroughputShape shape{.requests = requests_.value_or(4 * settings.max_batch),
                           .input_tokens = made_up_.input_tokens(),
                           .output_tokens = made_up_.output_tokens(),
-                          .shared_tokens = shared_tokens_};
+                          .shared_tokens = shared_tokens_,
+                          .sampling = sampling_};
     if (!made_up_.has_adapters(settings)) return shape;
     shape.models.clear();
     for (engine::AdapterSource& adapter : all_adapters(settings, load_config(settings.model)))

@@ -11,6 +11,7 @@
 #include "engine/adapter_cache.h"
 #include "ops/engine_setup.h"
 #include "ops/limits.h"
+#include "schema/job.h"
 
 namespace lorry::ops {
 
@@ -40,6 +41,7 @@ struct ThroughputShape {
     std::vector<std::optional<engine::AdapterSource>> models{std::nullopt};
     std::optional<double> arrivals_per_second;  // on average, each at its own time; nullopt: all are there at once
     bool stream = false;
+    schema::Sampling sampling{.temperature = 0.0};  // of each token
 };
 
 // The steps in which each sequence had one row, of those the ones with the most sequences.

@@ -64,7 +64,8 @@ class Memory(unittest.TestCase):
         """Of every part that gives an engine work, by part and number."""
         work = Work(lorry=Path("lorry"), card_bytes=mebibytes * 2**20)
         commands = {}
-        for name in ("decode", "decode_fp8_kv", "offline", "offline_fp8", "adapters", "adapters_loop", "loading", "baselines_adapters"):
+        for name in ("decode", "decode_fp8_kv", "offline", "offline_fp8", "adapters", "adapters_loop", "loading", "baselines_adapters",
+                     "decode_sampled"):  # fmt: skip
             def call(command, name=name):
                 words = [str(word) for word in command]
                 if "bench" not in words:
@@ -81,7 +82,7 @@ class Memory(unittest.TestCase):
     def test_every_batch_fits_the_card(self):
         for mebibytes in (self.H100, self.H200):
             commands = self.commands_on(mebibytes)
-            self.assertEqual(len(commands), 17)
+            self.assertEqual(len(commands), 18)
             for name, flags in commands.items():
                 self.assertNotIn("--kv-memory", flags)
                 if "--max-batch" not in flags:
@@ -443,8 +444,8 @@ class Rehearsal(unittest.TestCase):
     lorry = Path()
 
     def test_the_benchmarks_run_and_are_judged(self):
-        names = ["decode", "attention", "offline", "adapters", "offline_fp8", "loading", "adapters_loop", "decode_plain", "decode_fp8_kv",
-                 "attention_fp8_kv"]  # fmt: skip
+        names = ["decode", "attention", "offline", "adapters", "offline_fp8", "loading", "adapters_loop", "decode_plain", "decode_sampled",
+                 "decode_fp8_kv", "attention_fp8_kv"]  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "report"
             command = [str(ROOT / "ops" / "gpu-check"), "--rehearse", str(self.lorry), "--report", str(report)]

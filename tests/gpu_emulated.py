@@ -101,6 +101,8 @@ class Emulated(unittest.TestCase):
         self.assertNotIn("OWN MATMUL", text)
         self.assertGreater(entries["decode"]["facts"]["batch 2"]["graph_steps"], 0)
         self.assertEqual(entries["decode_plain"]["facts"]["batch 2"]["graph_steps"], 0)
+        self.assertEqual(entries["decode_sampled"]["facts"]["batch 4"]["sampling"]["temperature"], 0.8)
+        self.assertEqual(entries["decode"]["facts"]["batch 4"]["sampling"]["temperature"], 0.0)
 
     def test_what_our_own_kernel_multiplied_is_marked(self):
         facts = {"decode": {"batch 2": parts.throughput(self.work, 2, 2, 8, 4)}}

@@ -92,14 +92,24 @@ def decode_rows(parts: dict) -> list[Row]:
     return rows
 
 
-def decode_plain_rows(parts: dict) -> list[Row]:
+def step_rows_beside_decode(parts: dict, part: str, way: str, usual: str) -> list[Row]:
+    """Steps that are slower by what they are there to show, which is no goal: beside those of part decode, which are `usual`."""
     rows = []
-    for name, result in parts["decode_plain"].items():
-        with_graphs = parts.get("decode", {}).get(name)
-        beside = "" if with_graphs is None else f", {milliseconds(step_of(with_graphs['decode']))} with them"
-        row = step_row(f"{name} without graphs", result)
-        rows.append(replace(row, measured=row.measured + beside, goal="", reached=None))
+    for name, result in parts[part].items():
+        row = replace(step_row(f"{name} {way}", result), goal="", reached=None)
+        of_decode = parts.get("decode", {}).get(name)
+        if of_decode:
+            row = replace(row, measured=f"{row.measured}, {milliseconds(step_of(of_decode['decode']))} {usual}")
+        rows.append(row)
     return rows
+
+
+def decode_plain_rows(parts: dict) -> list[Row]:
+    return step_rows_beside_decode(parts, "decode_plain", "without graphs", "with them")
+
+
+def decode_sampled_rows(parts: dict) -> list[Row]:
+    return step_rows_beside_decode(parts, "decode_sampled", "drawn with penalties", "greedy")
 
 
 def output_rows(facts: dict, fp8: bool) -> list[Row]:
@@ -219,6 +229,7 @@ ROWS = {
     "attention_fp8_kv": attention_fp8_kv_rows,
     "decode": decode_rows,
     "decode_plain": decode_plain_rows,
+    "decode_sampled": decode_sampled_rows,
     "decode_fp8_kv": decode_fp8_kv_rows,
     "offline": offline_rows,
     "offline_fp8": offline_fp8_rows,

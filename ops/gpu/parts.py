@@ -23,6 +23,7 @@ TEST_TABLE = PACK / "matmul-table-of-tests"
 SHARDS = 4  # of a sanitizer's tests
 TUNING_MARGIN_SECONDS = 30
 GOLDENS = "*Golden*"
+SAMPLED = ("--temperature", 0.8, "--top-p", 0.95, "--repetition-penalty", 1.1, "--frequency-penalty", 0.2)
 INVARIANCE = "*/Invariance.Holds*:*/Invariance.Forks*"
 
 
@@ -296,6 +297,12 @@ def decode_plain(work: Work) -> dict:
     return decode(work, ("--graph-memory", "0"))
 
 
+def decode_sampled(work: Work) -> dict:
+    """The same with tokens drawn under penalties instead of the likeliest: what that costs, by the largest batch, which draws the most."""
+    batch = work.batch(work.context + work.decoded)
+    return {f"batch {batch}": throughput(work, batch, batch, work.context, work.decoded, SAMPLED)}
+
+
 def offline_work(work: Work, prompt: int, output: int, batches: int, more: tuple = ()) -> dict:
     """Batches as large as the card holds, one after the other."""
     batch = work.batch(prompt + output)
@@ -390,8 +397,8 @@ PARTS = {
     "matmul": Part(matmul, 120), "decode": Part(decode, 120), "attention": Part(attention, 40), "offline": Part(offline, 200),
     "cublaslt": Part(cublaslt, 300), "adapters": Part(adapters, 270), "matmul_fp8": Part(matmul_fp8, 100),
     "offline_fp8": Part(offline_fp8, 150), "loading": Part(loading, 60), **sanitizers("memcheck", 120), "profile": Part(profile, 150),
-    "adapters_loop": Part(adapters_loop, 80), "decode_plain": Part(decode_plain, 110), "decode_fp8_kv": Part(decode_fp8_kv, 110),
-    "attention_fp8_kv": Part(attention_fp8_kv, 40), "example": Part(example, 60), "baselines": Part(baselines, 180),
-    "baselines_adapters": Part(baselines_adapters, 150), "loss": Part(loss, 120), "matmul_others": Part(matmul_others, 200),
-    **sanitizers("racecheck", 200),
+    "adapters_loop": Part(adapters_loop, 80), "decode_plain": Part(decode_plain, 110), "decode_sampled": Part(decode_sampled, 70),
+    "decode_fp8_kv": Part(decode_fp8_kv, 110), "attention_fp8_kv": Part(attention_fp8_kv, 40), "example": Part(example, 60),
+    "baselines": Part(baselines, 180), "baselines_adapters": Part(baselines_adapters, 150), "loss": Part(loss, 120),
+    "matmul_others": Part(matmul_others, 200), **sanitizers("racecheck", 200),
 }  # fmt: skip

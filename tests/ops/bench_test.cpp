@@ -258,6 +258,7 @@ TEST(Bench, wrong_calls_are_refused_before_anything_is_loaded) {
           Case{{"throughput", "--model", model, "--adapters", empty}, "there is no adapter in it"},
           Case{{"throughput", "--model", model, "--device", "cuda", "--profile"}, "--profile: a GPU's ops"},
           Case{{"throughput", "--model", model, "--output-tokens", "0"}, "--output-tokens 0"},
+          Case{{"throughput", "--model", model, "--top-p", "0"}, "--top-p"},
           Case{{"throughput", "--model", model, "--input-tokens", "lognormal:9:9"}, "lognormal:MEDIAN:P90 with P90 above MEDIAN"},
           Case{{"throughput"}, "no model is given"}, Case{{"throughput", "--random-adapters", "2"}, "--random-adapters needs --model"},
           Case{{"throughput", "--model", model, "--random-weights", "gpt2"}, "not both"},
@@ -313,11 +314,14 @@ TEST(Bench, figures_for_scripts_say_what_they_were_measured_on_and_with) {
     };
     const std::string narrow = R"(model="tiny" weights="int8, KV cache too" max_batch=2)";
     const schema::Json throughput =
-        with({"throughput", "--quantize", "int8", "--kv-dtype", "int8", "--against-base", "--profile", "--repeat", "1"});
+        with({"throughput", "--quantize", "int8", "--kv-dtype", "int8", "--against-base", "--profile", "--repeat", "1", "--temperature",
+              "0.5", "--top-p", "0.75", "--repetition-penalty", "1.5", "--frequency-penalty", "0.25"});
     EXPECT_EQ(members(throughput, {"model", "weights", "max_batch"}), narrow);
     EXPECT_EQ(
         members(throughput, {"requests", "input_tokens", "output_tokens", "adapter_count", "ranks", "base_too", "repeats", "step_tokens"}),
         "requests=8 input_tokens=[3,5] output_tokens=[2,2] adapter_count=3 ranks=[2,4] base_too=true repeats=1 step_tokens=512");
+    EXPECT_EQ(members(throughput, {"sampling"}),
+              R"(sampling={"temperature":0.5,"top_p":0.75,"repetition_penalty":1.5,"frequency_penalty":0.25})");
     EXPECT_GT(throughput.find("adapters")->find("throughput_of_base")->as_number(), 0.0);
     EXPECT_FALSE(throughput.find("profile")->find("ops")->as_array()->empty());
 
