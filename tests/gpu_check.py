@@ -152,6 +152,12 @@ class Ncu(unittest.TestCase):
         self.assertEqual({name: round(figure, 9) for name, figure in steps[0][0].figures.items()},
                          {"memory": 30.0, "time": 1e-6, "compute": 5.5})  # fmt: skip
 
+    def test_a_step_is_unfinished_when_its_last_kernel_is_missing(self):
+        launches = ncu.launches_of(ncu_output())
+        self.assertEqual(ncu.unfinished_step(launches), [])
+        self.assertEqual([launch.kernel for launch in ncu.unfinished_step(launches[:5])], ["embed", "sm90_xmma_gemm_bf16"])
+        self.assertEqual(ncu.unfinished_step(launches[:1]), [])
+
     def test_kernels_have_short_names(self):
         for kernel, name in (("void lorry::kernels::cuda::(anonymous namespace)::norm<float>(NormTask)", "norm"), ("attend(int)", "attend"),
                              ("void cutlass::Kernel2<cutlass_80_tensorop>(T1::Params)", "Kernel2"), ("nvjet", "nvjet")):  # fmt: skip
@@ -172,6 +178,33 @@ class Ncu(unittest.TestCase):
         facts = self.profile(ncu_output())
         self.assertEqual(list(facts)[0], "prefill: sm90_xmma_gemm_bf16")
         self.assertEqual(len(facts), 6)
+
+    # Pins: ncu replayed kernels past the time that --for gave, was ended, and all that it had seen was lost.
+    def test_when_the_time_is_over_what_it_has_seen_counts(self):
+        lines = ncu_output().splitlines()
+        # Cut in the second step that draws.
+        seen = "\n".join([line for line in lines if not line.startswith('"') or line.split(",")[0].strip('"') in ("ID", *"01234567")])
+        script = f"""import subprocess, sys
+words = sys.argv[1:]
+code = subprocess.run(words[words.index("--metrics") + 2 :], check=False).returncode
+print({seen!r})
+sys.exit(code)"""
+        self.addCleanup(setattr, process.PartTime, "end", process.PartTime.end)
+        with tempfile.TemporaryDirectory() as folder:
+            ncu, program = Path(folder) / "ncu", Path(folder) / "lorry"
+            ncu.write_text(f"#!{sys.executable}\n{script}\n", encoding="utf-8")
+            program.write_text("#!/bin/sh\nexec sleep 60\n", encoding="utf-8")
+            for file in (ncu, program):
+                file.chmod(0o755)
+            process.PartTime.end = parts.time.monotonic() + parts.PROFILE_MARGIN_SECONDS + 1
+            began = parts.time.monotonic()
+            with mock.patch.object(parts.shutil, "which", return_value=ncu):
+                facts = parts.profile(Work(lorry=program))
+            self.assertLess(parts.time.monotonic() - began, 20)
+        gemm = "sm90_xmma_gemm_bf16"
+        self.assertEqual(list(facts), [f"a step that was cut short: {gemm}", "a step that was cut short: embed", f"prefill: {gemm}",
+                                       "prefill: sample", "prefill: embed", "ended"])  # fmt: skip
+        self.assertEqual(facts["ended"], "after 1 s, with 8 launches profiled")
 
     def test_where_it_is_not_there_or_not_permitted_the_part_says_so(self):
         with mock.patch.object(parts.shutil, "which", return_value=None):

@@ -56,6 +56,13 @@ def steps_of(launches: list[Launch]) -> list[list[Launch]]:
     return [step for step in steps if step[-1].kernel == LAST_OF_A_STEP]
 
 
+def unfinished_step(launches: list[Launch]) -> list[Launch]:
+    """What was launched of a step at whose last kernel no more was profiled; empty: there is no such step."""
+    begin = max((i for i, launch in enumerate(launches) if launch.kernel == FIRST_OF_A_STEP), default=len(launches))
+    ended = any(launch.kernel == LAST_OF_A_STEP for launch in launches[begin:])
+    return [] if ended else launches[begin:]
+
+
 def slowest(step: list[Launch], count: int = 3) -> dict[str, str]:
     """Kernels that take the most of a step, all launches of a kernel together."""
     kernels: dict[str, list[Launch]] = {}

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from memory import adapter_bytes
-from ncu import METRICS, launches_of, slowest, steps_of
+from ncu import METRICS, launches_of, slowest, steps_of, unfinished_step
 from pack import program
 from process import PACK, ROOT, Failure, PartTime, last_json, run
 from progress import Part
@@ -22,6 +22,9 @@ TABLE = PACK / "matmul-table"
 TEST_TABLE = PACK / "matmul-table-of-tests"
 SHARDS = 4  # of a sanitizer's tests
 TUNING_MARGIN_SECONDS = 30
+PROFILE_SECONDS_MAX = 300
+PROFILE_MARGIN_SECONDS = 30  # in which ncu prints
+PROFILED_LAUNCHES_MAX = 2000  # more than three steps and the start make, and none of those that measure the GPU behind them
 GOLDENS = "*Golden*"
 SAMPLED = ("--temperature", 0.8, "--top-p", 0.95, "--repetition-penalty", 1.1, "--frequency-penalty", 0.2)
 INVARIANCE = "*/Invariance.Holds*:*/Invariance.Forks*"
@@ -372,22 +375,31 @@ def baselines_adapters(work: Work) -> dict:
 
 
 def profile(work: Work) -> dict:
-    """The slowest kernels of a step that reads a batch of prompts and of one that decodes it, in few layers, as Nsight Compute saw it."""
+    """The slowest kernels of a step that reads a batch of prompts and of one that decodes it, in few layers, as Nsight Compute saw it. It
+    runs each kernel several times; when the time is over, what it has seen so far counts."""
     ncu = tool_of_the_toolkit("ncu")
     if ncu is None:
         return {"ncu": "is not installed: nothing was profiled"}
     batch, context = work.batches[0], work.context
-    output, code = run([ncu, "--csv", "--print-units", "base", "--metrics", ",".join(METRICS), work.lorry, "bench", "throughput",
-                        "--random-weights", work.shape, "--layers", work.profiled_layers, "--device", work.device, "--requests", batch,
-                        "--max-batch", batch, "--input-tokens", context, "--output-tokens", 3, "--step-tokens", batch * (context + 1),
-                        "--repeat", 1, "--graph-memory", 0, *table(work)])  # fmt: skip
+    seconds = max(1, min(PROFILE_SECONDS_MAX, round(PartTime.left() - PROFILE_MARGIN_SECONDS)))
+    began = time.monotonic()
+    # The program is ended, not ncu, which prints when that has ended; in its own group, so that what ends the part ends it too.
+    output, code = run([ncu, "--target-processes", "all", "--launch-count", PROFILED_LAUNCHES_MAX, "--csv", "--print-units", "base",
+                        "--metrics", ",".join(METRICS), "timeout", "--foreground", "--kill-after", 5, seconds, work.lorry, "bench",
+                        "throughput", "--random-weights", work.shape, "--layers", work.profiled_layers, "--device", work.device,
+                        "--requests", batch, "--max-batch", batch, "--input-tokens", context, "--output-tokens", 3, "--step-tokens",
+                        batch * (context + 1), "--repeat", 1, "--graph-memory", 0, *table(work)])  # fmt: skip
     if "ERR_NVGPUCTRPERM" in output:
         return {"ncu": "is not permitted to read the GPU's counters here (ERR_NVGPUCTRPERM): nothing was profiled"}
-    steps = steps_of(launches_of(output))
-    if code != 0 or len(steps) < 2:
+    launches = launches_of(output)
+    steps = steps_of(launches)
+    was_ended = code != 0 and time.monotonic() - began >= seconds
+    kinds = {"a step that was cut short": unfinished_step(launches) if was_ended else [], "prefill": steps[0] if steps else [],
+             "decode": steps[-1] if len(steps) > 1 else []}  # fmt: skip
+    if not any(kinds.values()) or not was_ended and (code != 0 or len(steps) < 2):
         raise Failure(f"exit code {code}, {len(steps)} steps were profiled:\n{output[-3000:]}")
-    return {f"{what}: {kernel}": figures for what, step in (("prefill", steps[0]), ("decode", steps[-1]))
-            for kernel, figures in slowest(step).items()}  # fmt: skip
+    facts = {f"{what}: {kernel}": figures for what, step in kinds.items() for kernel, figures in slowest(step).items()}
+    return facts | ({"ended": f"after {seconds} s, with {len(launches)} launches profiled"} if was_ended else {})
 
 
 # What tells the most comes first, for there may not be time for all; `matmul` comes before what multiplies with its table. Seconds are
