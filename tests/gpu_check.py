@@ -65,7 +65,7 @@ class Memory(unittest.TestCase):
         work = Work(lorry=Path("lorry"), card_bytes=mebibytes * 2**20)
         commands = {}
         for name in ("decode", "decode_fp8_kv", "offline", "offline_fp8", "adapters", "adapters_loop", "loading", "baselines_adapters",
-                     "decode_sampled"):  # fmt: skip
+                     "decode_sampled", "offline_fp8_kv"):  # fmt: skip
             def call(command, name=name):
                 words = [str(word) for word in command]
                 if "bench" not in words:
@@ -82,7 +82,7 @@ class Memory(unittest.TestCase):
     def test_every_batch_fits_the_card(self):
         for mebibytes in (self.H100, self.H200):
             commands = self.commands_on(mebibytes)
-            self.assertEqual(len(commands), 18)
+            self.assertEqual(len(commands), 21)
             for name, flags in commands.items():
                 self.assertNotIn("--kv-memory", flags)
                 if "--max-batch" not in flags:
@@ -108,7 +108,7 @@ class Memory(unittest.TestCase):
         self.assertEqual({name: (large[name], value) for name, value in small.items() if value != large[name]},
                          {"offline 5": ("256", "208"), "offline_fp8 8": ("256", "208"), "adapters 10": ("256", "192"),
                           "adapters 11": ("256", "192"), "adapters 12": ("256", "192"), "adapters_loop 13": ("32", "24"),
-                          "adapters_loop 14": ("4", "3")})  # fmt: skip
+                          "adapters_loop 14": ("4", "3"), "offline_fp8_kv 19": ("256", "208")})  # fmt: skip
 
     def test_a_card_without_room_for_the_model_says_so(self):
         with self.assertRaisesRegex(process.Failure, "the card's 24 GiB hold no batch of sequences of 1088 tokens beside the model"):
@@ -291,6 +291,12 @@ class Parts(unittest.TestCase):
                 # A step reads what decoding leaves of its tokens.
                 prefills = -(-batch * work.context // (max(work.step_tokens, batch) - batch))
                 self.assertLess(prefills, work.decoded, f"{work.shape}, {batch} sequences")
+
+    def test_goals_are_measured_at_the_sizes_that_they_were_set_for(self):
+        work = Work(lorry=Path("lorry"))
+        self.assertEqual((work.shape, work.batches, work.context, work.prompts), ("llama-3.1-8b", (64, 256), 1024, (1024, 8192)))
+        self.assertEqual([shape[:2] for shape in work.offline], [(128, 128), (1000, 1000), (512, 128)])
+        self.assertEqual((work.few, sorted(set(work.mixed)), len(work.mixed)), ((16,) * 8, [8, 16, 32, 64], 64))
 
     def play(self, script):
         """A test program that prints this."""
@@ -477,8 +483,8 @@ class Rehearsal(unittest.TestCase):
     lorry = Path()
 
     def test_the_benchmarks_run_and_are_judged(self):
-        names = ["decode", "attention", "offline", "adapters", "offline_fp8", "loading", "adapters_loop", "decode_plain", "decode_sampled",
-                 "decode_fp8_kv", "attention_fp8_kv"]  # fmt: skip
+        names = ["decode", "attention", "offline", "adapters", "offline_fp8", "loading", "adapters_loop", "offline_fp8_kv", "decode_plain",
+                 "decode_sampled", "decode_fp8_kv", "attention_fp8_kv"]  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             report = Path(folder) / "report"
             command = [str(ROOT / "ops" / "gpu-check"), "--rehearse", str(self.lorry), "--report", str(report)]

@@ -47,6 +47,7 @@ def measured():
         "decode_fp8_kv": {"batch 256": {"machine": MACHINE, "decode": step(0.01120)}},
         "offline": {"128/128": output(19000)},
         "offline_fp8": {"128/128": output(30500)},
+        "offline_fp8_kv": {"128/128": output(30500)},
         "adapters": {"few": adapters([16] * 8, 0.0160, 0.01679), "mixed": adapters([8, 16, 32, 64] * 16, 0.0160, 0.01950),
                      "padded": adapters([64] * 64, 0.0160, 0.0210)},
         "adapters_loop": {"few": {"turns": 8, "decode": step(0.005, rows=32)}, "mixed": {"turns": 64, "decode": step(0.004, rows=4)}},
@@ -117,7 +118,7 @@ class Goals(unittest.TestCase):
     def test_each_goal_is_reached_when_it_just_is(self):
         found = verdicts(measured())
         self.assertEqual({what: reached for what, reached in found.items() if not reached}, {})
-        self.assertEqual(len(found), 16)
+        self.assertEqual(len(found), 18)
 
     def test_each_goal_is_missed_when_it_just_is(self):
         def missed(change):
@@ -142,10 +143,14 @@ class Goals(unittest.TestCase):
                          ["step of batch 256, fp8 cache at 1024 tokens", "fp8 cache against bf16, batch 256"])  # fmt: skip
         self.assertEqual(missed(lambda facts: facts["offline"].update({"128/128": output(18800)})), ["bf16 128/128, batch 256"])
         self.assertEqual(missed(lambda facts: facts["offline_fp8"].update({"128/128": output(30300)})), ["fp8 against bf16, 128/128"])
+        self.assertEqual(missed(lambda facts: facts["offline_fp8_kv"].update({"128/128": output(30300)})),
+                         ["fp8 with an fp8 cache against bf16, 128/128"])  # fmt: skip
         few = "8 of rank 16, batch 256: added to a step of 16.00 ms"
         self.assertEqual(missed(lambda facts: facts["adapters"].update(few=adapters([16] * 8, 0.0160, 0.01681))), [few])
         mixed = "64 of ranks 8 to 64, batch 256: added to a step of 16.00 ms"
         self.assertEqual(missed(lambda facts: facts["adapters"].update(mixed=adapters([8, 16, 32, 64] * 16, 0.0160, 0.01952))), [mixed])
+        share = "64 of ranks 8 to 64, batch 256: of the step"
+        self.assertEqual(missed(lambda facts: facts["adapters"].update(mixed=adapters([8, 16, 32, 64] * 16, 0.0120, 0.01530))), [share])
         self.assertEqual(missed(lambda facts: facts["adapters"].update(padded=adapters([64] * 64, 0.0160, 0.01949))),
                          ["true ranks instead of padded ones save"])  # fmt: skip
         self.assertEqual(missed(lambda facts: facts["adapters_loop"]["few"].update(turns=3)), ["the same 3 in one batch"])
@@ -157,6 +162,20 @@ class Goals(unittest.TestCase):
         del facts["offline"], facts["adapters"]
         self.assertNotIn("fp8 against bf16, 128/128", verdicts(facts))
         self.assertNotIn("the same 8 in one batch", verdicts(facts))
+        text = markdown(entries_of(facts), [], "What was seen", {})
+        for line in ("| offline_fp8 | fp8 against bf16, 128/128 | not measured: offline has not passed |  |  | >= 1.6 times |  |",
+                     "| adapters_loop | the same 8 in one batch | not measured: adapters has not passed |  |  | faster |  |"):  # fmt: skip
+            self.assertIn(line, text)
+        del facts["decode"]
+        self.assertIn("| decode_fp8_kv | fp8 cache against bf16, batch 256 | not measured: decode has not passed |",
+                      markdown(entries_of(facts), [], "What was seen", {}))  # fmt: skip
+
+    # A card that holds 192 sequences has a shorter step, and the same adapters are a larger share of it.
+    def test_a_share_that_was_worked_out_for_another_batch_is_no_verdict(self):
+        facts = measured()
+        facts["adapters"]["mixed"]["decode"]["rows"] = 192
+        self.assertNotIn("64 of ranks 8 to 64, batch 192: of the step", verdicts(facts))
+        self.assertIn("| adapters | 64 of ranks 8 to 64, batch 192: of the step | 21.9 % |", markdown(entries_of(facts), [], "", {}))
 
 
 class Report(unittest.TestCase):
@@ -167,7 +186,11 @@ class Report(unittest.TestCase):
                      "| decode | step of batch 256 at 1024 tokens | 16.00 ms | 12.85 ms | 80.3 % | >= 80 % | reached |",
                      "| step of batch 256 without graphs at 1024 tokens | 17.00 ms, 16.00 ms with them | 12.85 ms | 75.6 % |  |  |",
                      "| step of batch 256 drawn with penalties at 1024 tokens | 16.80 ms, 16.00 ms greedy | 12.85 ms | 76.5 % |  |  |",
-                     "| offline_fp8 | fp8 against bf16, 128/128 | 1.61 times |  |  | >= 1.6 times | reached |",
+                     "| offline_fp8 | fp8 against bf16, 128/128 | 1.61 times | 1.71 times | 93.9 % | >= 1.6 times | reached |",
+                     "| offline_fp8_kv | fp8 with an fp8 cache against bf16, 128/128 | 1.61 times | 1.93 times | 83.2 % | >= 1.6",
+                     "| 8 adapters in a loop: a step of all | 40.00 ms | 13.01 ms | 32.5 % |  |  |",
+                     "| adapters_loop | the same 8 in one batch | 16.79 ms, 2.4 times as fast | 13.01 ms | 77.5 % | faster | reached |",
+                     "| adapters | 64 of ranks 8 to 64, batch 256: of the step | 21.9 % | 14.6 % |  | <= 27 % in a batch of 256 |",
                      "## loading: passed", "| an adapter is there after | 300.00 ms |",
                      "| transformers (transformers 5) | 3800 tokens/s, a step 50.00 ms | 23596 tokens/s | 16.1 %; Lorry is 5.00 times",
                      "| a paged torch loop (torch 2) | 9500 tokens/s, a step 20.00 ms | 23596 tokens/s | 40.3 %; Lorry is 2.00 times",

@@ -75,9 +75,10 @@ def prefill_seconds(shape: Shape, limits: Limits, tokens: int, prompts: int, fp8
     return matmul_seconds(shape, limits, tokens * prompts, prompts, fp8) + operations / limits.multiply
 
 
-def output_tokens_per_second(shape: Shape, limits: Limits, prompt: int, output: int, batch: int, fp8: bool = False) -> float:
+def output_tokens_per_second(shape: Shape, limits: Limits, prompt: int, output: int, batch: int, fp8: bool = False,
+                             fp8_kv: bool = False) -> float:  # fmt: skip
     """At most, in full batches. A prompt's own step draws the first token."""
-    decode = (output - 1) * decode_seconds(shape, limits, batch, prompt + output / 2, fp8)
+    decode = (output - 1) * decode_seconds(shape, limits, batch, prompt + output / 2, fp8, fp8_kv)
     return batch * output / (prefill_seconds(shape, limits, prompt, batch, fp8) + decode)
 
 

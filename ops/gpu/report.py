@@ -39,14 +39,14 @@ def table(rows: list[list[str]]) -> list[str]:
 
 
 def goal_rows(entries: dict) -> list[list[str]]:
-    """Every goal, part by part; a part that did not pass stands there without figures."""
+    """Every goal, part by part; one that was not measured stands there without a verdict, and so does a part that did not pass."""
     measured = rows_of(entries)
     rows = []
     for part in ROWS:
         if part not in measured:
             rows.append([part, "all of it", "not measured", "", "", "", ""])
         for row in measured.get(part, []):
-            if row.reached is not None:
+            if row.goal:
                 rows.append([part, row.what, row.measured, row.floor, row.share, row.goal, VERDICT[row.reached]])
     return rows
 
