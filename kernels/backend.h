@@ -327,6 +327,7 @@ struct DeviceInfo {
     std::string name;              // "cpu (avx512bf16, int8 matmuls, 2 threads)"
     std::string fingerprint;       // kernels and chip kind: part of system_fingerprint
     std::string matmuls;           // what multiplies and why, for people; empty: there is no choice
+    bool wants_library = false;    // for lack of a library, or of rows for it, our own kernel multiplies what one could
     bool has_own_memory = false;   // a GPU; else it uses the machine's
     std::size_t memory_total = 0;  // bytes of its own
     std::size_t memory_free = 0;   // bytes of them, now

@@ -64,9 +64,9 @@ schema::Json circumstances_json(const Circumstances& circumstances) {
 
 schema::Json circumstances_json(const EngineSetup& setup) {
     schema::Json json = circumstances_json({.device = setup.device().name, .model = setup.reply().base_name, .weights = setup.storage()});
-    if (const std::string matmuls = setup.device().matmuls; !matmuls.empty()) {
-        json.set("matmuls", matmuls);
-        json.set("own_matmul", is_own_matmul(matmuls));
+    if (const kernels::DeviceInfo device = setup.device(); !device.matmuls.empty()) {
+        json.set("matmuls", device.matmuls);
+        json.set("own_matmul", device.wants_library);
     }
     const engine::EngineOptions options = setup.options();
     json.set("max_batch", options.sequences_max);
@@ -74,8 +74,6 @@ schema::Json circumstances_json(const EngineSetup& setup) {
     json.set("prefix_cache", options.prefix_cache);
     return json;
 }
-
-bool is_own_matmul(std::string_view matmuls) { return matmuls.find("own kernels, as ") != std::string_view::npos; }
 
 void MadeUp::declare(CLI::App& app) {
     app.add_option(

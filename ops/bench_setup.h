@@ -43,8 +43,6 @@ struct Circumstances {
 schema::Json circumstances_json(const Circumstances& circumstances);
 // These, what multiplies, and the options of an engine.
 schema::Json circumstances_json(const EngineSetup& setup);
-// Whether that is our own kernel in the place of cuBLASLt, for all shapes or for those of fp8, by what DeviceInfo::matmuls says of it.
-bool is_own_matmul(std::string_view matmuls);
 
 // The flags of what requests, model and adapters are made up of.
 class MadeUp {

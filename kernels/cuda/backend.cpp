@@ -89,6 +89,7 @@ DeviceInfo CudaBackend::info() const {
             .fingerprint = std::string("cuda-") + kernels_version + "-" + kernels::name_of(weights_) + (fp8_ ? "-fp8" : "") +
                            (kv_ == Format::fp8_rows ? "-fp8kv-" : "-") + name_ + library,
             .matmuls = matmuls_.note,
+            .wants_library = matmuls_.wants_library,
             .has_own_memory = true,
             .memory_total = total,
             .memory_free = free,

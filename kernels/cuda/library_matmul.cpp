@@ -95,27 +95,29 @@ std::string fp8_note(std::span<const MatmulRow> rows, const MatmulChip& chip, st
 }  // namespace
 
 MatmulChoice choose_matmuls(const MatmulRows& measured, const MatmulChip& chip, Quantization quantize, const OpenLibrary& open) {
-    constexpr const char* own = "own kernels, as ";
+    const auto without = [](const std::string& reason) { return MatmulChoice{.note = "own kernels, as " + reason, .wants_library = true}; };
     const auto has_chip = [&](const MatmulRow& row) { return row.chip == chip; };
     const auto first = std::ranges::find_if(measured.rows, has_chip);
     if (first == measured.rows.end()) {
-        return {nullptr, fmt::format("{}{} has no rows for compute capability {}.{} with {} processors: `lorry bench tune --device cuda` "
-                                     "measures them",
-                                     own, measured.from, chip.capability / 10, chip.capability % 10, chip.processors)};
+        return without(
+            fmt::format("{} has no rows for compute capability {}.{} with {} processors: `lorry bench tune --device cuda` "
+                        "measures them",
+                        measured.from, chip.capability / 10, chip.capability % 10, chip.processors));
     }
     const auto functions = open();
-    if (!functions) return {nullptr, own + functions.error()};
+    if (!functions) return without(functions.error());
     const std::size_t version = functions->get_version();
     auto table = table_of(measured.rows, chip, version);
     if (!table) {
-        return {nullptr,
-                fmt::format("{}{} has rows for cuBLASLt {}, and {} is installed: install that one, or measure this one with `lorry "
-                            "bench tune --device cuda`",
-                            own, measured.from, version_text(first->library), version_text(version))};
+        return without(
+            fmt::format("{} has rows for cuBLASLt {}, and {} is installed: install that one, or measure this one with `lorry "
+                        "bench tune --device cuda`",
+                        measured.from, version_text(first->library), version_text(version)));
     }
-    return {std::make_unique<LibraryMatmul>(*functions, *std::move(table)),
-            fmt::format("cuBLASLt {} for the shapes in {}, own kernels for others{}", version_text(version), measured.from,
-                        quantize == Quantization::fp8 ? fp8_note(measured.rows, chip, version) : "")};
+    const std::string of_fp8 = quantize == Quantization::fp8 ? fp8_note(measured.rows, chip, version) : "";
+    return {.library = std::make_unique<LibraryMatmul>(*functions, *std::move(table)),
+            .note = fmt::format("cuBLASLt {} for the shapes in {}, own kernels for others{}", version_text(version), measured.from, of_fp8),
+            .wants_library = !of_fp8.empty()};
 }
 
 }  // namespace lorry::kernels::cuda

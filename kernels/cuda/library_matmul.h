@@ -44,8 +44,9 @@ private:
 
 // What a backend multiplies with, and why, for people.
 struct MatmulChoice {
-    std::unique_ptr<LibraryMatmul> library;  // null: our own kernel multiplies everything
-    std::string note;
+    std::unique_ptr<LibraryMatmul> library = nullptr;  // null: our own kernel multiplies everything
+    std::string note = {};
+    bool wants_library = false;  // as DeviceInfo's
 };
 // `open` is called only if the chip has rows. quantize: what projections are, for the note.
 using OpenLibrary = std::function<Expected<lt::Functions, std::string>()>;

@@ -160,12 +160,14 @@ TEST(MatmulChoice, AChipWithoutRowsUsesOurKernelAndOpensNothing) {
         return emulation::cublaslt();
     });
     EXPECT_EQ(choice.library, nullptr);
+    EXPECT_TRUE(choice.wants_library);
     EXPECT_THAT(choice.note, HasSubstr("has no rows for compute capability 8.0 with 108 processors"));
 }
 
 TEST(MatmulChoice, WithoutTheLibraryOurKernelServesAndTheReasonIsTold) {
     const MatmulChoice choice = choose_matmuls({{row(2048)}}, chip, Quantization::none, not_found);
     EXPECT_EQ(choice.library, nullptr);
+    EXPECT_TRUE(choice.wants_library);
     EXPECT_THAT(choice.note, HasSubstr("own kernels, as cuBLASLt (libcublasLt.so.13 or .12) was not found"));
     EXPECT_THAT(CudaBackend(CudaOptions{}).info().fingerprint, ::testing::Not(HasSubstr("cublaslt")));
 }
@@ -175,12 +177,14 @@ TEST(MatmulChoice, RowsOfAnotherVersionAreNotUsed) {
     older.library = 130000;
     const MatmulChoice choice = choose_matmuls({{older}}, chip, Quantization::none, emulated);
     EXPECT_EQ(choice.library, nullptr);
+    EXPECT_TRUE(choice.wants_library);
     EXPECT_THAT(choice.note, HasSubstr("has rows for cuBLASLt 13.0.0, and 13.1.0 is installed"));
 }
 
 TEST(MatmulChoice, RowsOfThisChipAndVersionAreUsedAndShowInTheFingerprint) {
     MatmulChoice choice = choose_matmuls({{row(2048)}}, chip_of_device(), Quantization::none, emulated);
     ASSERT_NE(choice.library, nullptr);
+    EXPECT_FALSE(choice.wants_library);
     const std::string fingerprint = choice.library->fingerprint();
     const CudaBackend backend(CudaOptions{}, std::move(choice));
     EXPECT_THAT(backend.info().fingerprint, ::testing::EndsWith("-" + fingerprint));
@@ -189,11 +193,14 @@ TEST(MatmulChoice, RowsOfThisChipAndVersionAreUsedAndShowInTheFingerprint) {
 
 // Pins: what multiplies fp8 is told, and what would have to be done for the library to do it.
 TEST(MatmulChoice, ProjectionsOfFp8SayWhyTheLibraryDoesNotMultiplyThem) {
-    const auto note = [](std::vector<MatmulRow> rows, const OpenLibrary& open) {
-        return choose_matmuls({rows}, chip, Quantization::fp8, open).note;
+    const auto choice = [](std::vector<MatmulRow> rows, const OpenLibrary& open) {
+        return choose_matmuls({rows}, chip, Quantization::fp8, open);
     };
+    const auto note = [&](const std::vector<MatmulRow>& rows, const OpenLibrary& open) { return choice(rows, open).note; };
     const MatmulRow narrow = row(2048, CublasLtAlgorithm::plain, fp8_shape);
     EXPECT_THAT(note({row(2048), narrow}, emulated), ::testing::EndsWith("own kernels for others"));
+    EXPECT_FALSE(choice({row(2048), narrow}, emulated).wants_library);
+    EXPECT_TRUE(choice({row(2048)}, emulated).wants_library);
     EXPECT_THAT(note({row(2048)}, emulated), HasSubstr("; fp8 by own kernels, as there are no rows of it: `lorry bench tune"));
     MatmulRow older = row(2048);
     older.library = 120800;

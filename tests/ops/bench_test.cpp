@@ -293,14 +293,6 @@ std::string members(const schema::Json& json, std::initializer_list<const char*>
     return text;
 }
 
-// Pins: scripts looked for words in a sentence that is for people.
-TEST(Bench, our_own_matmul_is_told_from_cublaslts) {
-    EXPECT_TRUE(is_own_matmul("own kernels, as matmul_table.cpp has no rows for compute capability 9.0 with 132 processors"));
-    EXPECT_TRUE(is_own_matmul("cuBLASLt 13.1.0 for the shapes in x, own kernels for others; fp8 by own kernels, as there are no rows"));
-    EXPECT_FALSE(is_own_matmul("cuBLASLt 13.1.0 for the shapes in x, own kernels for others"));
-    EXPECT_FALSE(is_own_matmul(""));
-}
-
 // Pins: of figures in a file nobody could tell what machine, formats and shape they were of.
 TEST(Bench, figures_for_scripts_say_what_they_were_measured_on_and_with) {
     const tests::TinyModel tiny;
