@@ -10,9 +10,9 @@
 #include <fmt/format.h>
 
 #include "kernels/cpu/isa.h"
-#include "ops/bench_requests.h"
 #include "ops/command.h"
 #include "ops/machine.h"
+#include "ops/paths.h"
 
 namespace lorry::ops {
 namespace {

@@ -1,15 +1,12 @@
-// Random numbers, requests, runs, ranks, files.
+// Random numbers, requests, runs, ranks.
 #include "ops/bench_requests.h"
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <random>
 #include <stdexcept>
 #include <utility>
-
-#include <fmt/format.h>
 
 namespace lorry::ops {
 
@@ -88,17 +85,6 @@ double quantile(std::span<const double> ascending, double share) {
     CHECK(!ascending.empty(), "a quantile is one of the values");
     const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(ascending.size())));
     return ascending[std::clamp<std::size_t>(rank, 1, ascending.size()) - 1];
-}
-
-void write_text(const std::filesystem::path& file, std::string_view text) {
-    const std::filesystem::file_status there = std::filesystem::symlink_status(file);
-    const bool in_place = std::filesystem::exists(there) && !std::filesystem::is_regular_file(there);  // /dev/stdout, a pipe
-    const std::filesystem::path unfinished = in_place ? file : std::filesystem::path(file.string() + ".part");
-    std::ofstream out(unfinished, std::ios::binary);
-    out.write(text.data(), static_cast<std::streamsize>(text.size()));
-    out.close();
-    if (!out) throw std::runtime_error(fmt::format("{}: cannot be written; is the disk full?", file.string()));
-    if (!in_place) std::filesystem::rename(unfinished, file);
 }
 
 }  // namespace lorry::ops

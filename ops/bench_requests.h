@@ -1,14 +1,12 @@
-// What the benchmarks of `lorry bench` share: made-up prompts, requests and how an engine is kept busy with them, how often they run, the
-// quantiles of what they measure, and the files that they write.
+// What the benchmarks of `lorry bench` share: made-up prompts, requests and how an engine is kept busy with them, how often they run, and
+// the quantiles of what they measure.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "engine/engine.h"
@@ -50,8 +48,5 @@ std::vector<double> least_in_turn(Tries tries, std::size_t ways, const std::func
 
 // The least of the ascending values that `share` of them do not exceed.
 double quantile(std::span<const double> ascending, double share);
-
-// All of it, or the file stays as it was. Throws std::runtime_error naming the file.
-void write_text(const std::filesystem::path& file, std::string_view text);
 
 }  // namespace lorry::ops

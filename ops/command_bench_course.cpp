@@ -6,11 +6,11 @@
 #include <fmt/format.h>
 
 #include "ops/bench_output.h"
-#include "ops/bench_requests.h"
 #include "ops/bench_setup.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/course_bench.h"
+#include "ops/paths.h"
 #include "ops/random_model.h"
 
 namespace lorry::ops {

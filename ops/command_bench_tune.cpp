@@ -7,10 +7,10 @@
 #include "engine/files.h"
 #include "kernels/cpu/processors.h"
 #include "ops/bench_output.h"
-#include "ops/bench_requests.h"
 #include "ops/command.h"
 #include "ops/machine.h"
 #include "ops/matmul_report.h"
+#include "ops/paths.h"
 #include "ops/random_model.h"
 #include "ops/tune_report.h"
 

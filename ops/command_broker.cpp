@@ -2,7 +2,6 @@
 #include <CLI/CLI.hpp>
 #include <condition_variable>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <mutex>
 
@@ -11,23 +10,12 @@
 #include "consumer/kafka_broker.h"
 #include "ops/command.h"
 #include "ops/kafka_settings.h"
+#include "ops/paths.h"
 #include "ops/signals.h"
 #include "ops/units.h"
 
 namespace lorry::ops {
 namespace {
-
-// Whoever waits for the file finds the whole address in it.
-void write_address(const std::string& name, const std::string& address) {
-    const std::string unfinished = name + ".part";
-    {
-        std::ofstream file(unfinished, std::ios::trunc);
-        file << address << '\n';
-        if (!file.flush())
-            throw std::runtime_error(fmt::format("--address-file {}: it cannot be written: check the folder and its rights", name));
-    }
-    std::filesystem::rename(unfinished, name);
-}
 
 class BrokerCommand final : public Command {
 public:
@@ -60,7 +48,8 @@ public:
             changed_.notify_all();
         });
         const consumer::EmbeddedBroker broker(options);
-        if (!address_file_.empty()) write_address(address_file_, broker.address());
+        // Whoever waits for the file finds the whole address in it.
+        if (!address_file_.empty()) write_text(address_file_, broker.address() + "\n");
         std::cout << broker.address() << '\n' << std::flush;
         std::cerr << consumer::EmbeddedBroker::caveat() << '\n'
                   << fmt::format("topics {}.jobs, .results, .chunks, .status, .dlq, .adapters, .control; Ctrl-C ends it\n", topics_.prefix);

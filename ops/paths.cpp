@@ -1,6 +1,8 @@
-// Looks that end in a UsageError.
+// Looks that end in a UsageError, and a file that is there as a whole or not at all.
 #include "ops/paths.h"
 
+#include <fstream>
+#include <stdexcept>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -25,6 +27,19 @@ void require_file(const std::filesystem::path& file) {
     if (status.type() == std::filesystem::file_type::not_found) throw UsageError(fmt::format("{}: there is no such file", file.string()));
     if (error) throw UsageError(fmt::format("{} cannot be read: {}", file.string(), error.message()));
     throw UsageError(fmt::format("{} is no regular file: give the file that holds the jobs, or '-' for standard input", file.string()));
+}
+
+void write_text(const std::filesystem::path& file, std::string_view text) {
+    const std::filesystem::file_status there = std::filesystem::symlink_status(file);
+    const bool in_place = std::filesystem::exists(there) && !std::filesystem::is_regular_file(there);  // /dev/stdout, a pipe
+    const std::filesystem::path unfinished = in_place ? file : std::filesystem::path(file.string() + ".part");
+    std::ofstream out(unfinished, std::ios::binary);
+    out.write(text.data(), static_cast<std::streamsize>(text.size()));
+    out.close();
+    if (!out)
+        throw std::runtime_error(
+            fmt::format("{}: cannot be written: check its folder, its rights and the room on the disk", file.string()));
+    if (!in_place) std::filesystem::rename(unfinished, file);
 }
 
 }  // namespace lorry::ops

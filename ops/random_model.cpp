@@ -13,8 +13,8 @@
 #include "engine/model_layout.h"
 #include "kernels/cpu/processors.h"
 #include "kernels/cpu/thread_pool.h"
-#include "ops/bench_requests.h"
 #include "ops/command.h"
+#include "ops/paths.h"
 #include "schema/json.h"
 
 namespace lorry::ops {

@@ -13,6 +13,7 @@
 #include "ops/command.h"
 #include "ops/limits.h"
 #include "ops/loss_bench.h"
+#include "ops/paths.h"
 #include "ops/random_model.h"
 #include "ops/request_bench.h"
 #include "ops/throughput_bench.h"
@@ -396,6 +397,15 @@ TEST(Bench, what_is_no_plain_file_is_written_to_and_not_replaced) {
     write_text(folder / "link", "new");
     EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
     EXPECT_EQ(tests::read_whole((folder / "file").string()), "new");
+}
+
+// Pins: a broker's address and a benchmark's figures were written by twins that said different things of the same failure.
+TEST(Bench, a_file_that_cannot_be_written_is_named_by_whoever_writes_it) {
+    const tests::TempFolder folder;
+    const std::string nowhere = (folder / "no" / "address").string();
+    const tests::ProgramResult result = tests::run_program_of({LORRY_PROGRAM, "broker", "--address-file", nowhere, "--stop-after", "10s"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_NE(result.err.find(nowhere + ": cannot be written"), std::string::npos) << result.err;
 }
 
 TEST(Bench, a_random_models_size_is_known_before_it_is_written) {
