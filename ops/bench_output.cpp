@@ -28,16 +28,13 @@ std::string refuse_file(const std::string& file) {
 
 const char* used_isa(std::optional<kernels::CpuIsa> isa) { return kernels::cpu::name_of(kernels::cpu::usable_isa(isa)); }
 
-// Where the results name one, which the processor's name would hide.
-std::string gpu_of(const schema::Json& results) {
-    const schema::Json* const device = results.find("device");
-    if (device == nullptr || !device->is_string() || device->as_string()->starts_with("cpu")) return "";
-    return fmt::format("on {}; the host ", *device->as_string());
-}
-
 std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::chrono::system_clock::now())); }
 
 }  // namespace
+
+std::optional<std::string> gpu_of(const kernels::DeviceInfo& device) {
+    return device.has_own_memory ? std::optional(device.name) : std::nullopt;
+}
 
 std::string show_provenance(std::optional<kernels::CpuIsa> isa) {
     const kernels::cpu::Chip chip = kernels::cpu::this_chip();
@@ -62,9 +59,11 @@ void BenchOutput::declare(CLI::App& app) {
     app.add_option("--json-file", file_, "FILE for the JSON, beside what is printed")->check(refuse_file);
 }
 
-void BenchOutput::print(const std::string& text, const schema::Json& results, std::optional<kernels::CpuIsa> isa) const {
+void BenchOutput::print(const std::string& text, const schema::Json& results, std::optional<kernels::CpuIsa> isa,
+                        const std::optional<std::string>& gpu) const {
     const std::string json = with_provenance(results, isa).dump() + "\n";
-    std::cout << (json_ ? json : fmt::format("{}measured {}{}\n", text, gpu_of(results), show_provenance(isa))) << std::flush;
+    const std::string host = gpu ? fmt::format("on {}; the host ", *gpu) : "";
+    std::cout << (json_ ? json : fmt::format("{}measured {}{}\n", text, host, show_provenance(isa))) << std::flush;
     if (!file_.empty()) write_text(file_, json);
 }
 

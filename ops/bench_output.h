@@ -20,13 +20,18 @@ std::string show_provenance(std::optional<kernels::CpuIsa> isa);
 // The same, and then the members of `results`, an object.
 schema::Json with_provenance(const schema::Json& results, std::optional<kernels::CpuIsa> isa);
 
+// The device's name if it is a GPU.
+std::optional<std::string> gpu_of(const kernels::DeviceInfo& device);
+
 class BenchOutput {
 public:
     // --json and --json-file.
     void declare(CLI::App& app);
     // To standard output the text and a line of where it comes from, or with --json the JSON; to the file of --json-file the JSON, in any
-    // case. `isa` as above. Throws std::runtime_error naming the file.
-    void print(const std::string& text, const schema::Json& results, std::optional<kernels::CpuIsa> isa) const;
+    // case. `isa` as above; `gpu`, which the processor's name would hide, where it was measured on one. Throws std::runtime_error naming
+    // the file.
+    void print(const std::string& text, const schema::Json& results, std::optional<kernels::CpuIsa> isa,
+               const std::optional<std::string>& gpu = {}) const;
 
 private:
     bool json_ = false;

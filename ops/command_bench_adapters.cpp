@@ -110,7 +110,7 @@ ExitCode BenchAdaptersCommand::run() {
                                 {"wait_longest_by_p50", longest / middle}}));
     }
     results.set("ways", std::move(ways));
-    output_.print(show_table(rows, 0b1111111110), results, cpu_options(settings).isa);
+    output_.print(show_table(rows, 0b1111111110), results, cpu_options(settings).isa, gpu_of(setup.device()));
     return ExitCode::done;
 }
 

@@ -112,7 +112,7 @@ ExitCode BenchAttentionCommand::run() {
                                     .weights = storage_name(options)});
     json.set("machine", limits ? limits->machine : Json());
     json.set("shapes", shapes_json(all));
-    output_.print(text_of(all, limits), json, options.isa);
+    output_.print(text_of(all, limits), json, options.isa, gpu_of(device));
     return ExitCode::done;
 }
 

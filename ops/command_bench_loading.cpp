@@ -69,7 +69,7 @@ ExitCode BenchLoadingCommand::run() {
     json.set("loading_delay_seconds", result.loading_delay);
     json.set("loading_steps", result.loading_steps);
     json.set("load_seconds", result.load_seconds);
-    output_.print(text, json, cpu_options(settings).isa);
+    output_.print(text, json, cpu_options(settings).isa, gpu_of(setup.device()));
     return ExitCode::done;
 }
 

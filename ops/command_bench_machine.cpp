@@ -53,7 +53,7 @@ private:
                                     {"cudart", chip.cudart},
                                     {"cublaslt", chip.cublaslt},
                                     {"rates", rates ? rates_json(*rates) : Json()}}),
-                      options.isa);
+                      options.isa, chip.device);
     }
 
     void show_cpu(const kernels::CpuOptions& options) const {

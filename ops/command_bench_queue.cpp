@@ -74,7 +74,7 @@ ExitCode BenchQueueCommand::run() {
                                 {"latency_p99_seconds", last}}));
     }
     results.set("ways", std::move(ways));
-    output_.print(show_table(rows, 0b1111100), results, cpu_options(settings).isa);
+    output_.print(show_table(rows, 0b1111100), results, cpu_options(settings).isa, gpu_of(setup.device()));
     return ExitCode::done;
 }
 

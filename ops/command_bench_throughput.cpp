@@ -129,7 +129,7 @@ ExitCode BenchThroughputCommand::run() {
         text += "\n" + profile.show(last_seconds, *report.limits);
         json.set("profile", Json::object({{"seconds", last_seconds}, {"ops", profile.json(*report.limits)}}));
     }
-    output_.print(text, json, options.isa);
+    output_.print(text, json, options.isa, gpu_of(setup.device()));
     return ExitCode::done;
 }
 

@@ -106,7 +106,7 @@ void BenchTuneCommand::tune_cuda() const {
             std::cerr << finding_of(so_far.matmuls.back()) << '\n';
             if (!table_.empty()) write_text(table_, with_rows(table, so_far, slower_too_ ? RowsOf::all : RowsOf::gains));
         });
-    output_.print(show_matmuls(tuning), matmuls_json(tuning), {});
+    output_.print(show_matmuls(tuning), matmuls_json(tuning), {}, tuning.device);
 }
 
 }  // namespace

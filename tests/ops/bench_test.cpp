@@ -8,6 +8,7 @@
 #include "engine/adapter.h"
 #include "engine/model.h"
 #include "ops/adapter_bench.h"
+#include "ops/bench_output.h"
 #include "ops/bench_requests.h"
 #include "ops/bench_setup.h"
 #include "ops/command.h"
@@ -387,6 +388,19 @@ TEST(Bench, figures_are_printed_as_text_or_json_and_a_file_holds_the_json_beside
     const tests::ProgramResult nameless = machine({"--json-file", ""});
     EXPECT_EQ(nameless.exit_code, 2);
     EXPECT_NE(nameless.err.find("name is empty"), std::string::npos) << nameless.err;
+}
+
+// Pins: the GPU was looked for in the JSON, under a name that `bench machine` and `bench tune` do not use.
+TEST(Bench, the_last_line_names_the_gpu_that_was_measured_before_its_host) {
+    const auto printed = [](const std::optional<std::string>& gpu) {
+        testing::internal::CaptureStdout();
+        BenchOutput().print("text\n", schema::Json::Object(), {}, gpu);
+        return testing::internal::GetCapturedStdout();
+    };
+    EXPECT_TRUE(printed("an H100").starts_with("text\nmeasured on an H100; the host on ")) << printed("an H100");
+    EXPECT_TRUE(printed({}).starts_with("text\nmeasured on ")) << printed({});
+    EXPECT_EQ(gpu_of({.name = "an H100", .has_own_memory = true}), "an H100");
+    EXPECT_EQ(gpu_of({.name = "cpu (scalar)"}), std::nullopt);
 }
 
 // Pins: /dev/stdout became a file.
