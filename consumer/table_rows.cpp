@@ -18,6 +18,11 @@ struct Table::Row {
         const auto place = std::ranges::find(fields, column, [](const auto& field) -> std::string_view { return field.first; });
         return place == fields.end() ? nullptr : &place->second;
     }
+    std::vector<std::string> names() const {
+        std::vector<std::string> names;
+        for (const auto& [name, text] : fields) names.push_back(name);
+        return names;
+    }
 };
 
 struct Table::Answer {
@@ -112,14 +117,14 @@ Table::Table(TableOptions options, std::string_view header) : options_(std::move
     for (const std::string& name : header_) {
         if (std::ranges::count(header_, name) > 1) throw TableError(fmt::format("the table has two columns named '{}': rename one", name));
     }
-    std::vector<std::string> needed = template_.columns();
-    needed.push_back(options_.id_column);
-    if (options_.model_column) needed.push_back(*options_.model_column);
-    for (const std::string& name : needed) {
-        if (std::ranges::find(header_, name) == header_.end()) {
-            throw TableError(fmt::format("the table has no column '{}'; it has: {}{}", name, listed(header_), hint_at(header_, name)));
-        }
-    }
+    const auto need = [&](std::string_view who, const std::string& name) {
+        if (std::ranges::find(header_, name) != header_.end()) return;
+        throw TableError(
+            fmt::format("{} the column '{}', which the table has not; it has: {}{}", who, name, listed(header_), hint_at(header_, name)));
+    };
+    need("--id names", options_.id_column);
+    if (options_.model_column) need("--adapter-column names", *options_.model_column);
+    for (const std::string& name : template_.columns()) need("the template asks for", name);
     for (const std::string& name : added_) {
         if (std::ranges::find(header_, name) != header_.end()) {
             throw TableError(fmt::format("the table already has a column '{}': give --result-prefix", name));
@@ -140,7 +145,7 @@ void Table::read_row(std::string row, Delivery& delivery) const {
     } else if (id == nullptr || id->empty()) {
         refuse("invalid_row", options_.id_column, fmt::format("the row has no '{}', which names it: fill that column", options_.id_column));
     } else if (auto prompt = template_.fill([&](const std::string& column) { return parsed->find(column); }); !prompt) {
-        refuse("missing_column", "", prompt.error());
+        refuse("missing_column", "", fmt::format("{}; it has: {}", prompt.error(), schema::repair_utf8(listed(parsed->names()))));
     } else if (!schema::is_valid_utf8(*prompt) || !schema::is_valid_utf8(*id)) {
         refuse("invalid_text", "", "the row is not UTF-8: save the table in that encoding");
     } else {

@@ -102,7 +102,7 @@ TEST(Table, refuses_a_row_it_cannot_use_and_says_why) {
     EXPECT_EQ(reason(csv, "1,\xFF"), "the row is not UTF-8: save the table in that encoding");
     const Table jsonl(options_of(false), "");
     EXPECT_EQ(reason(jsonl, "[1]"), "the row is a JSON array; a row is an object");
-    EXPECT_EQ(reason(jsonl, R"({"id":"1"})"), "the row has no column 'text', which the template asks for");
+    EXPECT_EQ(reason(jsonl, R"({"id":"1"})"), "the row has no column 'text', which the template asks for; it has: id");
     EXPECT_FALSE(read(csv, "1,good").refusal);
 }
 
@@ -116,7 +116,8 @@ TEST(Table, refuses_columns_that_are_not_there_or_there_twice) {
         return "accepted";
     };
     EXPECT_EQ(message_of("id,text"), "accepted");
-    EXPECT_EQ(message_of("id,body"), "the table has no column 'text'; it has: id, body");
+    EXPECT_EQ(message_of("id,body"), "the template asks for the column 'text', which the table has not; it has: id, body");
+    EXPECT_EQ(message_of("text,no"), "--id names the column 'id', which the table has not; it has: text, no");
     EXPECT_EQ(message_of("id,text,id"), "the table has two columns named 'id': rename one");
     EXPECT_EQ(message_of("id,text,result"), "the table already has a column 'result': give --result-prefix");
 }
