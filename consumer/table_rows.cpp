@@ -2,6 +2,7 @@
 #include "consumer/table_rows.h"
 
 #include <algorithm>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -170,7 +171,13 @@ Expected<Table::Row, std::string> Table::parse(std::string_view row) const {
     auto fields = parse_csv_record(row);
     if (!fields) return unexpected(fields.error());
     if (fields->size() != header_.size()) {
-        return unexpected(fmt::format("the row has {} fields, the header {}", fields->size(), header_.size()));
+        std::string message = fmt::format("the row has {} fields, the header {}", fields->size(), header_.size());
+        if (fields->size() > header_.size()) {
+            const std::span<const std::string> beyond = std::span(*fields).subspan(header_.size());
+            message += fmt::format("; beyond the last column stands: {} (a field with a comma in it must be quoted)",
+                                   schema::repair_utf8(encode_csv_record(beyond)));
+        }
+        return unexpected(std::move(message));
     }
     for (std::size_t i = 0; i < header_.size(); ++i) parsed.fields.emplace_back(header_[i], std::move((*fields)[i]));
     return parsed;
@@ -248,7 +255,8 @@ std::string Table::encode(std::string_view row, const Answer& answer) const {
         line.set(added_.back(), answer.error.empty() ? Json() : Json(answer.error));
         return line.dump() + "\n";
     }
-    // A row that is no CSV keeps its text in the first column; of one that took following lines, its own line.
+    // A row that is no CSV keeps its text in the first column; of one that took following lines, its own line. What has no column stands
+    // in the error.
     std::vector<std::string> fields = parse_csv_record(row).value_or(std::vector{std::string(row.substr(0, row.find('\n')))});
     fields.resize(header_.size());
     fields.push_back(answer.result);

@@ -97,7 +97,11 @@ TEST(Table, makes_a_classification_of_a_json_row_when_there_are_choices) {
 TEST(Table, refuses_a_row_it_cannot_use_and_says_why) {
     const Table csv(options_of(true), "id,text");
     const auto reason = [](const Table& table, const std::string& row) { return read(table, row).refusal.value().message; };
-    EXPECT_EQ(reason(csv, "1,a,b"), "the row has 3 fields, the header 2");
+    EXPECT_EQ(reason(csv, "1"), "the row has 1 fields, the header 2");
+    // Pins: what stood beyond the last column was in no output.
+    EXPECT_EQ(reason(csv, "1,a,b,\"c,\xFF\""),
+              "the row has 4 fields, the header 2; beyond the last column stands: b,\"c,\xEF\xBF\xBD\" "
+              "(a field with a comma in it must be quoted)");
     EXPECT_EQ(reason(csv, ",a"), "the row has no 'id', which names it: fill that column");
     EXPECT_EQ(reason(csv, "1,\xFF"), "the row is not UTF-8: save the table in that encoding");
     const Table jsonl(options_of(false), "");
