@@ -23,30 +23,37 @@ bool RecordSet::contains(std::int64_t record) const {
     return word < words_.size() && (words_[word] >> (record % 64) & 1) != 0;
 }
 
-bool TextSet::add(std::string_view text) {
+bool TextSet::add(std::string_view text, std::int64_t place) {
     if ((size_ + 1) * 4 > slots_.size() * 3) {
         std::vector<Slot> larger(slots_.size() * 2);
         for (const Slot& slot : slots_) {
-            if (!slot.is_free()) larger[place_of(larger, slot)] = slot;
+            if (!slot.is_free()) larger[index_of(larger, slot)] = slot;
         }
         slots_ = std::move(larger);
     }
-    const Slot slot = slot_of(text);
-    Slot& place = slots_[place_of(slots_, slot)];
-    if (!place.is_free()) return false;
-    place = slot;
+    Slot slot = slot_of(text);
+    Slot& there = slots_[index_of(slots_, slot)];
+    if (!there.is_free()) return false;
+    slot.place = place;
+    there = slot;
     ++size_;
     return true;
 }
 
-bool TextSet::contains(std::string_view text) const { return !slots_[place_of(slots_, slot_of(text))].is_free(); }
+bool TextSet::contains(std::string_view text) const { return !slots_[index_of(slots_, slot_of(text))].is_free(); }
+
+std::int64_t TextSet::place_of(std::string_view text) const {
+    const Slot& slot = slots_[index_of(slots_, slot_of(text))];
+    CHECK(!slot.is_free(), "only what is in the set has a place");
+    return slot.place;
+}
 
 TextSet::Slot TextSet::slot_of(std::string_view text) {
     const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
-    return {.low = hash.low64 == 0 ? 1 : hash.low64, .high = hash.high64};
+    return {.low = hash.low64 == 0 ? 1 : hash.low64, .high = hash.high64, .place = 0};
 }
 
-std::size_t TextSet::place_of(const std::vector<Slot>& slots, const Slot& slot) {
+std::size_t TextSet::index_of(const std::vector<Slot>& slots, const Slot& slot) {
     const std::size_t mask = slots.size() - 1;
     std::size_t at = slot.low & mask;
     while (!slots[at].is_free() && (slots[at].low != slot.low || slots[at].high != slot.high)) at = (at + 1) & mask;

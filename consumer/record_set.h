@@ -21,24 +21,27 @@ private:
     std::int64_t size_ = 0;
 };
 
-// 16 bytes per text: the xxh128 of each, in an open-addressed table.
+// 24 bytes per text: the xxh128 of each and where it was seen, in an open-addressed table.
 class TextSet {
 public:
     TextSet() : slots_(1024) {}
-    // False: it was in the set before.
-    bool add(std::string_view text);
+    // False: it was in the set before, with the place of then.
+    bool add(std::string_view text, std::int64_t place = 0);
     bool contains(std::string_view text) const;
+    // Of a text that it contains.
+    std::int64_t place_of(std::string_view text) const;
     std::size_t size() const { return size_; }
 
 private:
     struct Slot {
         std::uint64_t low = 0;
         std::uint64_t high = 0;
+        std::int64_t place = 0;  // of the text
         bool is_free() const { return low == 0 && high == 0; }
     };
     static Slot slot_of(std::string_view text);
     // Where the slot is, or would be.
-    static std::size_t place_of(const std::vector<Slot>& slots, const Slot& slot);
+    static std::size_t index_of(const std::vector<Slot>& slots, const Slot& slot);
 
     std::vector<Slot> slots_;  // a power of two, at most three quarters full
     std::size_t size_ = 0;

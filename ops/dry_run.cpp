@@ -103,6 +103,7 @@ DryRunReport dry_run(consumer::JobSource& source, const AdapterFolders& adapters
             auto prepared = prepare(delivery, adapters, setup.intake(), limits);
             if (!prepared) {
                 ++report.refused;
+                ++report.refused_by_code[prepared.error().code];
                 if (report.first_errors.size() < errors_shown) {
                     const auto id = schema::scan_string_member(*delivery.record.value, "custom_id");
                     report.first_errors.push_back(fmt::format("line {}{}: {}: {}", delivery.record.source.offset + 1,
@@ -129,6 +130,7 @@ std::string show(const DryRunReport& report) {
     std::string text = fmt::format("{} jobs: {} good, {} refused; {} prompt tokens, at most {} to be drawn\n", show_count(report.jobs),
                                    show_count(report.jobs - report.refused), show_count(report.refused), show_count(report.prompt_tokens),
                                    show_count(report.output_tokens_max));
+    for (const auto& [code, count] : report.refused_by_code) text += fmt::format("  {} × {}\n", show_count(count), code);
     for (const std::string& error : report.first_errors) text += "  " + error + "\n";
     if (report.refused > static_cast<std::int64_t>(report.first_errors.size())) {
         text += fmt::format("  and {} more\n", show_count(report.refused - static_cast<std::int64_t>(report.first_errors.size())));
@@ -153,8 +155,11 @@ std::string show(const DryRunReport& report) {
 
 schema::Json json_of(const DryRunReport& report) {
     schema::Json::Array errors(report.first_errors.begin(), report.first_errors.end());
+    schema::Json codes = schema::Json::Object();
+    for (const auto& [code, count] : report.refused_by_code) codes.set(code, count);
     schema::Json json = schema::Json::object({{"jobs", report.jobs},
                                               {"refused", report.refused},
+                                              {"refused_by_code", std::move(codes)},
                                               {"prompt_tokens", report.prompt_tokens},
                                               {"output_tokens_max", report.output_tokens_max},
                                               {"first_errors", std::move(errors)},

@@ -2,6 +2,8 @@
 // that does go through the engine. Nothing is written. Called by command_run.
 #pragma once
 
+#include <map>
+
 #include "consumer/file_source.h"
 #include "ops/adapter_folders.h"
 #include "ops/engine_setup.h"
@@ -16,6 +18,7 @@ struct DryRunEstimate {
 struct DryRunReport {
     std::int64_t jobs = 0;
     std::int64_t refused = 0;
+    std::map<std::string, std::int64_t> refused_by_code;  // "duplicate_custom_id": 12
     std::int64_t prompt_tokens = 0;
     std::int64_t output_tokens_max = 0;      // what the jobs may draw at most
     std::int64_t request_tokens_max = 0;     // that, and the prompt of each of their requests, whoever has computed it

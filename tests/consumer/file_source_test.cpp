@@ -175,7 +175,7 @@ TEST(FileSource, numbers_the_rows_of_a_table_by_their_lines_and_names_an_id_that
     EXPECT_EQ(deliveries[0].record.source.offset, 1);
     EXPECT_EQ(deliveries[1].record.source.offset, 3);
     ASSERT_TRUE(deliveries[2].refusal);
-    EXPECT_EQ(deliveries[2].refusal->message, "line 5 has the same id as an earlier line, '1': give each its own");
+    EXPECT_EQ(deliveries[2].refusal->message, "line 5 has the same id as line 2, '1': give each its own");
 }
 
 TEST(FileReader, sums_up_a_file_and_notices_a_changed_byte) {
@@ -200,8 +200,9 @@ TEST(RecordSet, holds_each_record_once) {
 
 TEST(TextSet, tells_new_texts_from_known_ones_through_its_growth) {
     TextSet set;
-    for (int i = 0; i < 20'000; ++i) ASSERT_TRUE(set.add(fmt::format("job-{}", i))) << i;
-    for (int i = 0; i < 20'000; ++i) ASSERT_FALSE(set.add(fmt::format("job-{}", i))) << i;
+    for (int i = 0; i < 20'000; ++i) ASSERT_TRUE(set.add(fmt::format("job-{}", i), i)) << i;
+    for (int i = 0; i < 20'000; ++i) ASSERT_FALSE(set.add(fmt::format("job-{}", i), 0)) << i;
+    for (int i = 0; i < 20'000; ++i) ASSERT_EQ(set.place_of(fmt::format("job-{}", i)), i);
     EXPECT_EQ(set.size(), 20'000U);
 }
 

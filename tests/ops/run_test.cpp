@@ -273,6 +273,36 @@ TEST_F(RunProgram, wants_the_adapters_that_a_column_names) {
     EXPECT_FALSE(std::filesystem::exists(out()));
 }
 
+// Pins: of two rows with one id the second said only that there was another.
+TEST_F(RunProgram, names_both_rows_of_an_id_and_counts_such_rows) {
+    write_text(tiny.folder / "in.csv", "id,text\n1,w5\n2,w6\n1,w7\n2,w8\n");
+    write_text(tiny.folder / "prompt.txt", "{{ text }}");
+    const std::vector<std::string> words = {LORRY_PROGRAM,
+                                            "run",
+                                            tiny.folder / "in.csv",
+                                            "-o",
+                                            tiny.folder / "out.csv",
+                                            "--model",
+                                            tiny.model,
+                                            "--threads",
+                                            "1",
+                                            "--id",
+                                            "id",
+                                            "--template",
+                                            tiny.folder / "prompt.txt",
+                                            "--max-tokens",
+                                            "2"};
+    const ProgramResult result = run_program_of(words);
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    EXPECT_NE(read_whole(tiny.folder / "out.csv").find("1,w7,,\"duplicate_custom_id: line 4 has the same id as line 2, '1': "),
+              std::string::npos)
+        << read_whole(tiny.folder / "out.csv");
+    EXPECT_NE(result.err.find("2 × duplicate_custom_id"), std::string::npos) << result.err;
+    std::vector<std::string> dry = words;
+    dry.push_back("--dry-run");
+    EXPECT_NE(run_program_of(dry).err.find("  2 × duplicate_custom_id\n  line 4 (1): duplicate_custom_id: "), std::string::npos);
+}
+
 TEST_F(RunProgram, labels_a_csv_table_and_keeps_its_columns) {
     write_text(tiny.folder / "in.csv", "id,who,text\n1,plain,\"w5, w6\"\n2,,w7\n,,w8\n3,nobody,w9\n");
     write_text(tiny.folder / "prompt.txt", "w10 {{ text }}\n");
