@@ -48,8 +48,9 @@ std::optional<Delivery> FileSource::delivery_of(FileRecord record) {
     if (options_.chosen && !options_.chosen->contains(offset)) return std::nullopt;
     Delivery delivery;
     delivery.record.source = {.topic = options_.topic, .partition = 0, .offset = offset};
+    std::optional<std::string> empty_column;
     if (options_.table != nullptr) {
-        options_.table->read_row(std::move(record.text), delivery);
+        empty_column = options_.table->read_row(std::move(record.text), delivery);
     } else {
         delivery.record.value = std::move(record.text);
     }
@@ -70,6 +71,10 @@ std::optional<Delivery> FileSource::delivery_of(FileRecord record) {
                                                                    record.line, name, ids_.place_of(*id), *id)};
     }
     if (options_.done.contains(offset)) return std::nullopt;
+    if (empty_column && !delivery.refusal && ++empty_cells_.rows == 1) {
+        empty_cells_.first_line = record.line;
+        empty_cells_.first_column = std::move(*empty_column);
+    }
     return delivery;
 }
 

@@ -24,6 +24,13 @@ struct FileSourceOptions {
     std::optional<std::int64_t> total;        // records that are there, for backlog()
 };
 
+// Rows that have nothing in a column that the template uses.
+struct EmptyCells {
+    std::int64_t rows = 0;
+    std::int64_t first_line = 0;
+    std::string first_column;
+};
+
 class FileSource final : public JobSource {
 public:
     // Throws std::runtime_error when the file cannot be opened.
@@ -33,6 +40,8 @@ public:
     bool exhausted() const override { return reader_.is_at_end(); }
     std::optional<std::int64_t> backlog() override;
     void close(RevocationHandler& handler, Clock::time_point deadline) override;
+    // Of what was delivered so far, and not refused.
+    const EmptyCells& empty_cells() const { return empty_cells_; }
 
 private:
     std::optional<Delivery> delivery_of(FileRecord record);
@@ -40,6 +49,7 @@ private:
     FileSourceOptions options_;
     FileReader reader_;
     TextSet ids_;
+    EmptyCells empty_cells_;
     std::int64_t read_ = 0;  // records
 };
 

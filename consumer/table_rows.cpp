@@ -133,12 +133,13 @@ Table::Table(TableOptions options, std::string_view header) : options_(std::move
     }
 }
 
-void Table::read_row(std::string row, Delivery& delivery) const {
+std::optional<std::string> Table::read_row(std::string row, Delivery& delivery) const {
     const auto refuse = [&](std::string code, std::string param, std::string message) {
         delivery.refusal = bad_row(std::move(code), std::move(param), std::move(message));
     };
     const auto parsed = parse(row);
     const std::string* id = parsed ? parsed->find(options_.id_column) : nullptr;
+    std::optional<std::string> empty;
     Json line = Json::Object();
     if (id != nullptr && schema::is_valid_utf8(*id)) line.set("custom_id", *id);
     if (!parsed) {
@@ -154,9 +155,13 @@ void Table::read_row(std::string row, Delivery& delivery) const {
         line.set("method", "POST");
         line.set("url", classify ? "/classify" : options_.chat ? "/v1/chat/completions" : "/v1/completions");
         line.set("body", body_of(*parsed, std::move(*prompt)));
+        for (const std::string& column : template_.columns()) {
+            if (!empty && trimmed(*parsed->find(column)).empty()) empty = column;
+        }
     }
     delivery.record.value = line.dump();
     delivery.record.headers.emplace_back(row_header, std::move(row));
+    return empty;
 }
 
 Expected<Table::Row, std::string> Table::parse(std::string_view row) const {

@@ -71,8 +71,9 @@ public:
     // column that the table already has, a header that is not UTF-8.
     Table(TableOptions options, std::string_view header);
 
-    // Fills in value, headers and perhaps `refusal` of a delivery whose source is set, from a row's text.
-    void read_row(std::string row, Delivery& delivery) const;
+    // Fills in value, headers and perhaps `refusal` of a delivery whose source is set, from a row's text. Returns a column that the
+    // template uses and that is empty in this row, if it is not refused: a prompt all the same, but hardly the one that was meant.
+    std::optional<std::string> read_row(std::string row, Delivery& delivery) const;
     // The output's first line, with line end; empty for JSONL.
     std::string output_header() const;
     // A row with its result, with line end.

@@ -59,6 +59,13 @@ std::string hash_of(const std::string& text) {
     return hash.hex();
 }
 
+// A warning, or nothing. They were run: an empty cell may be meant.
+std::string show(const consumer::EmptyCells& cells) {
+    if (cells.rows == 0) return {};
+    return fmt::format("warning: {} nothing in a column that the template uses; the first is line {}, with an empty '{}'\n",
+                       cells.rows == 1 ? "1 row has" : show_count(cells.rows) + " rows have", cells.first_line, cells.first_column);
+}
+
 class RunCommand final : public Command {
 public:
     void declare(CLI::App& app) override;
@@ -76,7 +83,8 @@ private:
     ExitCode run_dry(consumer::FileSource& source, const AdapterFolders& adapters, EngineSetup& setup, const Settings& settings) const;
     ExitCode haul(EngineSetup& setup, const AdapterFolders& adapters, const consumer::Table* table, RunOutput output,
                   const Settings& settings, SignalWatcher& signals) const;
-    ExitCode sum_up(const RunProgress& progress, const RunOutput& output, std::int64_t done_before, bool stopped) const;
+    ExitCode sum_up(const RunProgress& progress, const RunOutput& output, const consumer::EmptyCells& empty_cells, std::int64_t done_before,
+                    bool stopped) const;
 
     Configuration configuration_;
     std::string input_;
@@ -308,8 +316,12 @@ ExitCode RunCommand::run() {
 ExitCode RunCommand::run_dry(consumer::FileSource& source, const AdapterFolders& adapters, EngineSetup& setup,
                              const Settings& settings) const {
     const DryRunReport report = dry_run(source, adapters, setup, {.bytes_max = settings.job_bytes_max.count});
-    std::cerr << show(report);
-    if (json_) std::cout << json_of(report).dump() << '\n';
+    std::cerr << show(report) << show(source.empty_cells());
+    if (json_) {
+        schema::Json json = json_of(report);
+        json.set("rows_with_empty_cells", source.empty_cells().rows);
+        std::cout << json.dump() << '\n';
+    }
     return report.refused > 0 ? ExitCode::failed : ExitCode::done;
 }
 
@@ -352,12 +364,13 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
     }
     if (output.journal) output.journal->end();
     progress.finish();
-    return sum_up(progress, output, done_before, signals.has_stopped());
+    return sum_up(progress, output, source->empty_cells(), done_before, signals.has_stopped());
 }
 
-ExitCode RunCommand::sum_up(const RunProgress& progress, const RunOutput& output, std::int64_t done_before, bool stopped) const {
+ExitCode RunCommand::sum_up(const RunProgress& progress, const RunOutput& output, const consumer::EmptyCells& empty_cells,
+                            std::int64_t done_before, bool stopped) const {
     const ModelTally& total = progress.tally().total();
-    std::cerr << progress.tally().table(progress.seconds()) << progress.tally().errors();
+    std::cerr << progress.tally().table(progress.seconds()) << progress.tally().errors() << show(empty_cells);
     const std::int64_t jobs = total.jobs + done_before;
     const std::int64_t failed = total.failed + output.failed_before;
     if (done_before > 0) {
@@ -367,6 +380,7 @@ ExitCode RunCommand::sum_up(const RunProgress& progress, const RunOutput& output
     if (json_) {
         schema::Json json = progress.tally().json(progress.seconds());
         json.set("failed_before", output.failed_before);
+        json.set("rows_with_empty_cells", empty_cells.rows);
         json.set("in_output", schema::Json::object({{"jobs", jobs}, {"ok", jobs - failed}, {"failed", failed}}));
         json.set("stopped", stopped);
         std::cout << json.dump() << '\n';

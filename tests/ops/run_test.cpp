@@ -303,6 +303,37 @@ TEST_F(RunProgram, names_both_rows_of_an_id_and_counts_such_rows) {
     EXPECT_NE(run_program_of(dry).err.find("  2 × duplicate_custom_id\n  line 4 (1): duplicate_custom_id: "), std::string::npos);
 }
 
+// Pins: a row without a text was answered like any other, and nobody was told.
+TEST_F(RunProgram, runs_rows_with_empty_cells_and_warns_of_them) {
+    write_text(tiny.folder / "in.csv", "id,text,note\n1,w5,\n2,,w1\n3, ,w1\n,,w1\n");
+    write_text(tiny.folder / "prompt.txt", "w9 {{ text }}");
+    std::vector<std::string> words = {LORRY_PROGRAM,
+                                      "run",
+                                      tiny.folder / "in.csv",
+                                      "-o",
+                                      tiny.folder / "out.csv",
+                                      "--model",
+                                      tiny.model,
+                                      "--threads",
+                                      "1",
+                                      "--id",
+                                      "id",
+                                      "--template",
+                                      tiny.folder / "prompt.txt",
+                                      "--max-tokens",
+                                      "2",
+                                      "--json"};
+    const std::string warning =
+        "warning: 2 rows have nothing in a column that the template uses; the first is line 3, with an empty 'text'\n";
+    for (const char* flag : {"--overwrite", "--dry-run"}) {
+        words.push_back(flag);
+        const ProgramResult result = run_program_of(words);
+        EXPECT_NE(result.err.find(warning), std::string::npos) << result.err;
+        EXPECT_EQ(Json::parse(result.out).value().find("rows_with_empty_cells")->as_integer(), 2);
+    }
+    EXPECT_EQ(read_whole(tiny.folder / "out.csv").find("2,,w1,,"), std::string::npos) << "it has an answer";
+}
+
 TEST_F(RunProgram, labels_a_csv_table_and_keeps_its_columns) {
     write_text(tiny.folder / "in.csv", "id,who,text\n1,plain,\"w5, w6\"\n2,,w7\n,,w8\n3,nobody,w9\n");
     write_text(tiny.folder / "prompt.txt", "w10 {{ text }}\n");
