@@ -37,6 +37,7 @@ Expected<PreparedJob, schema::JobError> prepare(const consumer::Delivery& delive
 }
 
 void count_tokens(const PreparedJob& job, DryRunReport& report) {
+    report.classifying += job.choices.empty() ? 0 : 1;
     report.prompt_tokens += job.prompt_tokens;
     for (const engine::Request& request : job.requests) {
         report.output_tokens_max += request.max_tokens;
@@ -127,9 +128,16 @@ DryRunReport dry_run(consumer::JobSource& source, const AdapterFolders& adapters
 }
 
 std::string show(const DryRunReport& report) {
-    std::string text = fmt::format("{} jobs: {} good, {} refused; {} prompt tokens, at most {} to be drawn\n", show_count(report.jobs),
-                                   show_count(report.jobs - report.refused), show_count(report.refused), show_count(report.prompt_tokens),
-                                   show_count(report.output_tokens_max));
+    const std::int64_t good = report.jobs - report.refused;
+    std::string text = fmt::format("{} jobs: {} good, {} refused; {} prompt tokens", show_count(report.jobs), show_count(good),
+                                   show_count(report.refused), show_count(report.prompt_tokens));
+    if (report.classifying < good) text += fmt::format(", at most {} to be drawn", show_count(report.output_tokens_max));
+    if (report.classifying > 0) {
+        text += fmt::format(
+            "; {} their choices scored, which draws none",
+            report.classifying == good ? "all have" : show_count(report.classifying, "job") + (report.classifying == 1 ? " has" : " have"));
+    }
+    text += "\n";
     for (const auto& [code, count] : report.refused_by_code) text += fmt::format("  {} × {}\n", show_count(count), code);
     for (const std::string& error : report.first_errors) text += "  " + error + "\n";
     if (report.refused > static_cast<std::int64_t>(report.first_errors.size())) {
@@ -160,6 +168,7 @@ schema::Json json_of(const DryRunReport& report) {
     schema::Json json = schema::Json::object({{"jobs", report.jobs},
                                               {"refused", report.refused},
                                               {"refused_by_code", std::move(codes)},
+                                              {"classifying", report.classifying},
                                               {"prompt_tokens", report.prompt_tokens},
                                               {"output_tokens_max", report.output_tokens_max},
                                               {"first_errors", std::move(errors)},

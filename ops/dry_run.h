@@ -19,6 +19,7 @@ struct DryRunReport {
     std::int64_t jobs = 0;
     std::int64_t refused = 0;
     std::map<std::string, std::int64_t> refused_by_code;  // "duplicate_custom_id": 12
+    std::int64_t classifying = 0;                         // of the good ones: those whose choices are scored, for which nothing is drawn
     std::int64_t prompt_tokens = 0;
     std::int64_t output_tokens_max = 0;      // what the jobs may draw at most
     std::int64_t request_tokens_max = 0;     // that, and the prompt of each of their requests, whoever has computed it

@@ -414,6 +414,17 @@ TEST(DryRun, estimates_from_what_a_stopped_sample_has_of_its_tokens_whoever_comp
     EXPECT_EQ(json_of(report).find("estimate_is_at_most")->as_bool(), true);
 }
 
+// Pins: jobs with choices were said to draw at most 0 tokens.
+TEST(DryRun, says_of_jobs_with_choices_that_these_are_scored) {
+    const auto first_line = [](const DryRunReport& report) { return show(report).substr(0, show(report).find('\n')); };
+    EXPECT_EQ(first_line({.jobs = 9, .refused = 1, .classifying = 8, .prompt_tokens = 80}),
+              "9 jobs: 8 good, 1 refused; 80 prompt tokens; all have their choices scored, which draws none");
+    EXPECT_EQ(first_line({.jobs = 9, .refused = 0, .classifying = 2, .prompt_tokens = 80, .output_tokens_max = 70}),
+              "9 jobs: 9 good, 0 refused; 80 prompt tokens, at most 70 to be drawn; 2 jobs have their choices scored, which draws none");
+    EXPECT_EQ(first_line({.jobs = 9, .refused = 0, .prompt_tokens = 80, .output_tokens_max = 70}),
+              "9 jobs: 9 good, 0 refused; 80 prompt tokens, at most 70 to be drawn");
+}
+
 TEST(DryRun, estimates_from_the_number_of_jobs_once_the_sample_has_ended) {
     const DryRunReport report{.jobs = 1000,
                               .request_tokens_max = 1'000'000,
