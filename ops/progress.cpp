@@ -1,6 +1,8 @@
 // See progress.h.
 #include "ops/progress.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 
 #include "ops/progress_bar.h"
@@ -33,7 +35,6 @@ void RunProgress::on_dead_letter(const schema::DeadLetter& letter) {
 
 void RunProgress::on_step(const engine::EngineStats& stats) {
     const std::lock_guard lock(mutex_);
-    tokens_ = static_cast<std::int64_t>(stats.prompt_tokens + stats.drawn_tokens);
     running_ = stats.running;
 }
 
@@ -60,12 +61,11 @@ void RunProgress::print_loop() {
     tokens_rate.restart(begin_, 0);
     std::unique_lock lock(mutex_);
     do {
-        const double rate = tokens_rate.update(engine::Clock::now(), tokens_);
-        const ProgressState state{.done = done_before_ + tally_.total().jobs,
-                                  .failed = tally_.total().failed,
-                                  .total = total_,
-                                  .more = {fmt::format("{} tokens/s", show_count(static_cast<std::int64_t>(rate))),
-                                           fmt::format("{} at once", show_count(running_))}};
+        const double rate = tokens_rate.update(engine::Clock::now(), tally_.total().tokens());
+        ProgressState state{.done = done_before_ + tally_.total().jobs, .failed = tally_.total().failed, .total = total_};
+        // Before the first job has ended there is no rate yet.
+        if (rate > 0.0) state.more.push_back(fmt::format("{} tokens in + out/s", show_count(std::lround(rate))));
+        state.more.push_back(fmt::format("{} in the batch", show_count(running_, "sequence")));
         lock.unlock();
         bar.show(state);
         lock.lock();

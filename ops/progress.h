@@ -36,7 +36,6 @@ private:
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     Tally tally_;               // guarded by mutex_
-    std::int64_t tokens_ = 0;   // guarded by mutex_: computed and drawn
     std::int64_t running_ = 0;  // guarded by mutex_
     bool finished_ = false;     // guarded by mutex_
     std::optional<engine::Clock::time_point> ended_;

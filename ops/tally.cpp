@@ -2,6 +2,7 @@
 #include "ops/tally.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include <fmt/format.h>
@@ -19,14 +20,13 @@ constexpr std::size_t messages_shown = 4;
 constexpr std::size_t message_bytes_shown = 200;
 
 std::vector<std::string> row_of(const std::string& name, const ModelTally& tally, double seconds) {
-    const std::int64_t tokens = tally.usage.prompt_tokens + tally.usage.completion_tokens;
     return {"  " + name,
             show_count(tally.jobs),
             show_count(tally.jobs - tally.failed),
             show_count(tally.failed),
             show_count(tally.usage.prompt_tokens),
             show_count(tally.usage.completion_tokens),
-            seconds > 0.0 ? fmt::format("{:.0f}", static_cast<double>(tokens) / seconds) : "-"};
+            seconds > 0.0 ? show_count(std::lround(real(tally.tokens()) / seconds)) : "-"};
 }
 
 schema::Json json_of(const ModelTally& tally) {
@@ -76,7 +76,7 @@ void Tally::add_error(const std::string& text) {
 
 std::string Tally::table(double seconds) const {
     if (models_.empty()) return {};
-    std::vector<std::vector<std::string>> rows = {{"  model", "jobs", "ok", "failed", "tokens in", "tokens out", "tokens/s"}};
+    std::vector<std::vector<std::string>> rows = {{"  model", "jobs", "ok", "failed", "tokens in", "tokens out", "in + out/s"}};
     for (const auto& [name, tally] : models_) rows.push_back(row_of(name, tally, seconds));
     if (models_.size() > 1) rows.push_back(row_of("all", total_, seconds));
     return show_table(rows, 0b1111110);

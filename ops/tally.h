@@ -15,6 +15,8 @@ struct ModelTally {
     std::int64_t jobs = 0;
     std::int64_t failed = 0;
     schema::Usage usage;
+    // In and out, those that the prefix cache had included: what users count. Progress, summary and dry run mean these by "tokens/s".
+    std::int64_t tokens() const { return usage.prompt_tokens + usage.completion_tokens; }
 };
 
 class Tally {

@@ -44,8 +44,8 @@ TEST(ProgressBar, FitsItsLineAndSaysWhatMatters) {
 TEST(ProgressBar, SaysWhatIsInTheWayInsteadOfAnOldRate) {
     const ProgressState state{.done = 230, .failed = 3, .total = 400, .trouble = "Kafka does not answer"};
     EXPECT_EQ(progress_line("collecting", state, 41.2), "collecting: 230 of 400 (57 %), 3 failed, Kafka does not answer");
-    EXPECT_EQ(progress_line("running", {.done = 3, .total = 4, .more = {"5,120 tokens/s", "64 at once"}}, 12.0),
-              "running: 3 of 4 (75 %), 12/s, 0.1 s left, 5,120 tokens/s, 64 at once");
+    EXPECT_EQ(progress_line("running", {.done = 3, .total = 4, .more = {"5,120 tokens in + out/s", "64 sequences in the batch"}}, 12.0),
+              "running: 3 of 4 (75 %), 12/s, 0.1 s left, 5,120 tokens in + out/s, 64 sequences in the batch");
 }
 
 // A million results of yesterday were read in a minute, and the rest was promised at that rate.

@@ -12,6 +12,7 @@
 #include "kernels/backend.h"
 #include "ops/dry_run.h"
 #include "ops/machine.h"
+#include "ops/tally.h"
 #include "schema/codec.h"
 #include "tests/support/program.h"
 #include "tests/support/tiny_model.h"
@@ -394,6 +395,20 @@ TEST_F(RunProgram, says_in_a_dry_run_what_the_run_will_write) {
     }
     EXPECT_EQ(written.size(), 5U);
     EXPECT_THAT(said, ::testing::UnorderedElementsAreArray(written));
+}
+
+// Pins: the progress left out what the prefix cache had, which the summary counted, and both said "tokens/s".
+TEST(Tally, counts_tokens_in_and_out_whether_they_were_computed_or_cached) {
+    Tally tally;
+    const schema::Run run{.model = "base"};
+    tally.add({.run = run,
+               .state = schema::JobState::completed,
+               .error = {},
+               .usage = {.prompt_tokens = 3000, .completion_tokens = 1000, .cached_tokens = 2900}});
+    EXPECT_EQ(tally.total().tokens(), 4000);
+    EXPECT_EQ(tally.table(2.0),
+              "  model  jobs  ok  failed  tokens in  tokens out  in + out/s\n"
+              "  base      1   1       0      3,000       1,000       2,000\n");
 }
 
 // Pins: a sample whose jobs share an instruction seemed to have done far less of the work than it had.
