@@ -13,6 +13,7 @@
 #include "consumer/file_source.h"
 #include "consumer/pipeline.h"
 #include "engine/files.h"
+#include "engine/text/chat_template.h"
 #include "ops/adapter_folders.h"
 #include "ops/command.h"
 #include "ops/configuration.h"
@@ -77,7 +78,7 @@ private:
     void check_adapter(const AdapterFolders& adapters) const;
     bool is_table() const { return !id_column_.empty(); }
     RecordFormat format() const { return csv_ ? RecordFormat::csv : RecordFormat::lines; }
-    std::optional<consumer::Table> make_table(const EngineSetup& setup, consumer::RunIdentity& identity) const;
+    std::optional<consumer::Table> make_table(const Settings& settings, consumer::RunIdentity& identity) const;
     consumer::RunIdentity identity_of(const EngineSetup& setup, const Settings& settings) const;
     std::unique_ptr<consumer::FileSource> make_source(const consumer::Table* table, consumer::RecordSet done) const;
     ExitCode run_dry(consumer::FileSource& source, const AdapterFolders& adapters, EngineSetup& setup, const Settings& settings) const;
@@ -195,10 +196,7 @@ void RunCommand::check_flags() const {
     if (!from_stdin && std::filesystem::exists(output_) && std::filesystem::equivalent(input_, output_)) {
         throw UsageError("input and output are the same file");
     }
-    const std::filesystem::path folder = std::filesystem::path(output_).parent_path();
-    if (!dry_run_ && !folder.empty() && !std::filesystem::is_directory(folder)) {
-        throw UsageError(fmt::format("-o {}: there is no folder {}: make it first", output_, folder.string()));
-    }
+    if (!dry_run_ && output_ != "-") require_writable("-o", output_);
     if (from_stdin && sample_ > 0) throw UsageError("--sample spreads over a file: standard input cannot be read twice");
     if (!choices_.empty() && (max_tokens_ || temperature_ > 0.0)) {
         throw UsageError("--choices takes the most probable label and draws no tokens: leave --max-tokens and --temperature out");
@@ -209,9 +207,9 @@ void RunCommand::check_flags() const {
     }
 }
 
-std::optional<consumer::Table> RunCommand::make_table(const EngineSetup& setup, consumer::RunIdentity& identity) const {
+std::optional<consumer::Table> RunCommand::make_table(const Settings& settings, consumer::RunIdentity& identity) const {
     if (!is_table()) return std::nullopt;
-    const bool chat = endpoint_.empty() ? setup.has_chat_template() : endpoint_ == "chat";
+    const bool chat = endpoint_.empty() ? engine::ChatTemplate::load(settings.model).has_value() : endpoint_ == "chat";
     consumer::TableOptions options{.csv = csv_,
                                    .id_column = id_column_,
                                    .prompt_template = without_last_newline(read_file("--template", template_)),
@@ -285,19 +283,24 @@ ExitCode RunCommand::run() {
     csv_ = format_by_name() == RecordFormat::csv;
     if (csv_ && consumer::is_standard_input(input_)) throw UsageError("a CSV table comes from a file: its header is read twice");
     topic_ = consumer::is_standard_input(input_) ? "stdin" : std::filesystem::path(input_).filename().string();
-    if (!consumer::is_standard_input(input_)) summary_ = consumer::summarize_file(input_, format());
-    if (sample_ > 0) chosen_ = consumer::spread_sample(input_, format(), sample_, summary_->records);
-
-    EngineSetup setup(settings);
-    std::cerr << setup.describe();
-    const AdapterFolders adapters(settings.adapters, setup.reply().base_name, setup.model().config());
+    check_folders(settings);
+    const engine::ModelConfig config = load_config(settings.model);
+    const AdapterFolders adapters(settings.adapters, base_name_of(settings), config);
     if (is_table()) check_adapter(adapters);
     if (!adapter_column_.empty() && settings.adapters.empty()) {
         throw UsageError("--adapter-column names adapters: give the folder that holds them with --adapters DIR");
     }
-    consumer::RunIdentity identity = identity_of(setup, settings);
-    const std::optional<consumer::Table> table = make_table(setup, identity);
+    consumer::RunIdentity table_identity;
+    const std::optional<consumer::Table> table = make_table(settings, table_identity);
     const consumer::Table* const rows = table ? &*table : nullptr;
+
+    // What takes its time, now that no slip in the call is left to find.
+    if (!consumer::is_standard_input(input_)) summary_ = consumer::summarize_file(input_, format());
+    if (sample_ > 0) chosen_ = consumer::spread_sample(input_, format(), sample_, summary_->records);
+    EngineSetup setup(settings);
+    std::cerr << setup.describe();
+    consumer::RunIdentity identity = identity_of(setup, settings);
+    identity.insert(identity.end(), table_identity.begin(), table_identity.end());
     if (dry_run_) {
         const auto source = make_source(rows, {});
         return run_dry(*source, adapters, setup, settings);

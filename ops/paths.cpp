@@ -1,6 +1,9 @@
 // Looks that end in a UsageError, and a file that is there as a whole or not at all.
 #include "ops/paths.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <fstream>
 #include <stdexcept>
 #include <system_error>
@@ -27,6 +30,19 @@ void require_file(const std::filesystem::path& file) {
     if (status.type() == std::filesystem::file_type::not_found) throw UsageError(fmt::format("{}: there is no such file", file.string()));
     if (error) throw UsageError(fmt::format("{} cannot be read: {}", file.string(), error.message()));
     throw UsageError(fmt::format("{} is no regular file: give the file that holds the jobs, or '-' for standard input", file.string()));
+}
+
+void require_writable(std::string_view what, const std::filesystem::path& file) {
+    if (std::filesystem::is_directory(file)) throw UsageError(fmt::format("{} {} is a folder: name a file in it", what, file.string()));
+    const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+    if (!std::filesystem::is_directory(folder)) {
+        throw UsageError(fmt::format("{} {}: there is no folder {}: make it first", what, file.string(), folder.string()));
+    }
+    const std::filesystem::path& written = std::filesystem::exists(file) ? file : folder;
+    if (::access(written.c_str(), W_OK) == 0) return;
+    const int error = errno;
+    throw UsageError(
+        fmt::format("{} {}: {} cannot be written: {}", what, file.string(), written.string(), std::generic_category().message(error)));
 }
 
 void write_text(const std::filesystem::path& file, std::string_view text) {

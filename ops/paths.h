@@ -12,6 +12,9 @@ void require_folder(std::string_view what, const std::filesystem::path& folder);
 // The same, "FILE: reason", for a file that is read twice.
 void require_file(const std::filesystem::path& file);
 
+// The same, "WHAT FILE: reason", for a file that is to be written or made. Touches nothing: it may be refused yet.
+void require_writable(std::string_view what, const std::filesystem::path& file);
+
 // All of it, or the file stays as it was. Throws std::runtime_error naming the file.
 void write_text(const std::filesystem::path& file, std::string_view text);
 

@@ -263,6 +263,36 @@ TEST_F(RunProgram, refuses_what_would_fail_for_every_row_before_it_touches_the_o
     EXPECT_NE(refused("in.csv", "id,text\n1,\"w5\n2,w6\n", table({})).find("in line 2 is never closed"), std::string::npos);
 }
 
+// Pins: a slip in the call was told after the model had been loaded, which may take minutes.
+TEST_F(RunProgram, finds_a_slip_in_the_call_before_it_loads_the_model) {
+    for (const auto& entry : std::filesystem::directory_iterator(tiny.model)) {
+        if (entry.path().extension() == ".safetensors") write_text(entry.path(), "no weights");
+    }
+    write_text(tiny.folder / "in.csv", "id,text\n1,w5\n");
+    write_text(tiny.folder / "prompt.txt", "{{ text }}");
+    write_text(tiny.folder / "slip.txt", "{{ texxt }}");
+    write_text(tiny.folder / "open.txt", "{{ text");
+    write_text(tiny.folder / "one.txt", "w20\n");
+    const auto told = [&](const std::string& prompt, int exit_code, const std::vector<std::string>& more) {
+        std::vector<std::string> words = command({"--id", "id", "--template", tiny.folder / prompt});
+        words[2] = tiny.folder / "in.csv";
+        words.insert(words.end(), more.begin(), more.end());
+        const ProgramResult result = run_program_of(words);
+        EXPECT_EQ(result.exit_code, exit_code) << result.err;
+        return result.err;
+    };
+    EXPECT_NE(told("slip.txt", 2, {}).find("the template asks for the column 'texxt', which the table has not; it has: id, text"),
+              std::string::npos);
+    EXPECT_NE(told("open.txt", 2, {}).find("never closes it"), std::string::npos);
+    EXPECT_NE(told("prompt.txt", 2, {"--choices", tiny.folder / "none.txt"}).find("--choices: "), std::string::npos);
+    EXPECT_NE(told("prompt.txt", 2, {"--choices", tiny.folder / "one.txt"}).find("at least two labels"), std::string::npos);
+    EXPECT_NE(told("prompt.txt", 2, {"--adapter", "nobody"}).find("no adapter of that name"), std::string::npos);
+    std::filesystem::create_directory(out());
+    EXPECT_NE(told("prompt.txt", 2, {}).find("is a folder: name a file in it"), std::string::npos);
+    std::filesystem::remove(out());
+    EXPECT_NE(told("prompt.txt", 1, {}).find("safetensors"), std::string::npos) << "the model is loaded last";
+}
+
 TEST_F(RunProgram, wants_the_adapters_that_a_column_names) {
     write_text(tiny.folder / "in.csv", "id,who,text\n1,plain,w5\n");
     write_text(tiny.folder / "prompt.txt", "{{ text }}");
