@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <fstream>
@@ -24,6 +25,9 @@ using schema::Json;
 
 constexpr std::int64_t version = 2;
 constexpr std::size_t read_bytes = 1 << 20;
+constexpr std::size_t shown_bytes_kept = 10'000;
+constexpr std::size_t shown_bytes = 60;
+constexpr std::size_t shown_bytes_before = 20;  // the first difference
 
 std::string sealed(std::string_view line) { return fmt::format("{} #{:08x}\n", line, XXH32(line.data(), line.size(), 0)); }
 
@@ -51,9 +55,11 @@ bool read_header(std::string_view line, JournalContent& content) {
     const Json* number = json ? json->find("lorry_run") : nullptr;
     const Json* identity = json ? json->find("identity") : nullptr;
     if (number == nullptr || number->as_integer() != version || identity == nullptr || !identity->is_object()) return false;
+    const Json* shown = json->find("shown");  // an earlier version wrote none
     for (const auto& [name, value] : *identity->as_object()) {
         if (!value.is_string()) return false;
-        content.identity.emplace_back(name, *value.as_string());
+        const Json* text = shown == nullptr ? nullptr : shown->find(name);
+        content.identity.push_back({name, *value.as_string(), text != nullptr && text->is_string() ? *text->as_string() : ""});
     }
     return true;
 }
@@ -107,6 +113,47 @@ std::unique_ptr<engine::ContentHash> check_output(const std::filesystem::path& o
     return hash;
 }
 
+const RunTrait* trait_of(const RunIdentity& identity, const std::string& name) {
+    const auto place = std::ranges::find(identity, name, &RunTrait::name);
+    return place == identity.end() ? nullptr : &*place;
+}
+
+// What sets it; the input is set by its name alone.
+std::string flag_of(std::string name) {
+    if (name.starts_with("input")) return name;
+    if (name == "id column") return "--id";
+    if (name == "system message") return "--system";
+    std::ranges::replace_if(
+        name, [](char letter) { return letter == ' ' || letter == '_'; }, '-');
+    return "--" + name;
+}
+
+// So much of a text, from `begin` on, as a message has room for.
+std::string excerpt(const std::string& text, std::size_t begin) {
+    const auto boundary = [&](std::size_t at) {
+        while (at > 0 && at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+        return std::min(at, text.size());
+    };
+    const std::size_t from = boundary(begin);
+    const std::size_t to = boundary(from + shown_bytes);
+    std::string cut = (from > 0 ? "…" : "") + text.substr(from, to - from) + (to < text.size() ? "…" : "");
+    std::ranges::replace(cut, '\n', ' ');
+    return cut;
+}
+
+// Both values as a message shows them: the texts where they differ, else the values themselves.
+std::pair<std::string, std::string> told_apart(const RunTrait* was, const RunTrait* is) {
+    const auto value_of = [](const RunTrait* trait) { return trait == nullptr ? std::string("none") : trait->value; };
+    const auto shown_of = [&](const RunTrait* trait) { return trait == nullptr || trait->shown.empty() ? value_of(trait) : trait->shown; };
+    const std::string then = shown_of(was);
+    const std::string today = shown_of(is);
+    const auto kept = [](const std::string& text) { return std::string_view(text).substr(0, shown_bytes_kept); };
+    if (kept(then) == kept(today)) return {value_of(was), value_of(is)};
+    const auto same = static_cast<std::size_t>(std::ranges::mismatch(then, today).in1 - then.begin());
+    const std::size_t begin = same > shown_bytes_before ? same - shown_bytes_before : 0;
+    return {excerpt(then, begin), excerpt(today, begin)};
+}
+
 int open_locked(const std::filesystem::path& file, int flags) {
     const int descriptor = ::open(file.c_str(), flags | O_CLOEXEC, 0644);
     if (descriptor < 0) fail_file(file, "opened for writing");
@@ -146,35 +193,39 @@ JournalContent read_journal(const std::filesystem::path& file) {
 }
 
 void check_same_run(const RunIdentity& before, const RunIdentity& now, const std::filesystem::path& output) {
-    const auto value_in = [](const RunIdentity& identity, const std::string& name) -> std::optional<std::string> {
-        for (const auto& [key, value] : identity) {
-            if (key == name) return value;
-        }
-        return std::nullopt;
+    std::string changes;
+    bool input_changed = false;
+    const auto compare = [&](const std::string& name, const RunTrait* was, const RunTrait* is) {
+        if (was != nullptr && is != nullptr && was->value == is->value) return;
+        const auto [then, today] = told_apart(was, is);
+        changes += fmt::format("{}another {} (then: {}; now: {})", changes.empty() ? "" : ", and ", flag_of(name), then, today);
+        input_changed = input_changed || name.starts_with("input");
     };
-    const auto refuse = [&](const std::string& name, const std::optional<std::string>& was, const std::optional<std::string>& is) {
-        throw ResumeRefused(
-            fmt::format("{} was begun with another {} (then: {}, now: {}) and cannot be continued: call it as before, "
-                        "give another -o, or start over with --overwrite{}",
-                        output.string(), name, was.value_or("none"), is.value_or("none"),
-                        name.starts_with("input") ? ". To run only the lines that were cured, put them into a file of their own, with "
-                                                    "another -o"
-                                                  : ""));
-    };
-    for (const auto& [name, value] : before) {
-        if (const auto is = value_in(now, name); is != value) refuse(name, value, is);
+    for (const RunTrait& trait : before) compare(trait.name, &trait, trait_of(now, trait.name));
+    for (const RunTrait& trait : now) {
+        if (trait_of(before, trait.name) == nullptr) compare(trait.name, nullptr, &trait);
     }
-    for (const auto& [name, value] : now) {
-        if (!value_in(before, name)) refuse(name, std::nullopt, value);
-    }
+    if (changes.empty()) return;
+    throw ResumeRefused(
+        fmt::format("{} was begun with {} and cannot be continued: call it as before, give another -o, or start over with "
+                    "--overwrite{}",
+                    output.string(), changes,
+                    input_changed ? ". To run only the lines that were cured, put them into a file of their own, with "
+                                    "another -o"
+                                  : ""));
 }
 
 FileJournal FileJournal::create(const std::filesystem::path& file, const RunIdentity& identity) {
     FileJournal journal(file, open_locked(file, O_RDWR | O_CREAT));
     if (::ftruncate(journal.descriptor_, 0) != 0) fail_file(file, "emptied");
     Json::Object members;
-    for (const auto& [name, value] : identity) members.emplace_back(name, schema::repair_utf8(value));
-    const std::string header = Json::object({{"lorry_run", version}, {"identity", std::move(members)}}).dump();
+    Json::Object shown;
+    for (const RunTrait& trait : identity) {
+        members.emplace_back(trait.name, schema::repair_utf8(trait.value));
+        if (!trait.shown.empty())
+            shown.emplace_back(trait.name, schema::repair_utf8(std::string_view(trait.shown).substr(0, shown_bytes_kept)));
+    }
+    const std::string header = Json::object({{"lorry_run", version}, {"identity", std::move(members)}, {"shown", std::move(shown)}}).dump();
     write_all(journal.descriptor_, sealed(header) + sealed("done 0 " + engine::ContentHash().hex()), file);
     flush_to_disk(journal.descriptor_, file);
     flush_folder_of(file);

@@ -19,8 +19,14 @@
 
 namespace lorry::consumer {
 
-// What a resumed run must have in common with its beginning: names and values as messages show them.
-using RunIdentity = std::vector<std::pair<std::string, std::string>>;
+// What a resumed run must have in common with its beginning.
+struct RunTrait {
+    std::string name;        // "max tokens"; messages make a flag of it
+    std::string value;       // what is compared
+    std::string shown = {};  // what messages show in the place of a value that is a hash: the text itself
+    bool operator==(const RunTrait&) const = default;
+};
+using RunIdentity = std::vector<RunTrait>;
 
 // The output cannot be continued with this input, model or these options; the message says why and what to do.
 struct ResumeRefused : std::runtime_error {
@@ -48,7 +54,7 @@ std::filesystem::path journal_of(const std::filesystem::path& output);
 // Throws ResumeRefused when the file is damaged before its last line or of another version.
 JournalContent read_journal(const std::filesystem::path& file);
 
-// Throws ResumeRefused naming the first pair that differs.
+// Throws ResumeRefused naming all traits that differ, as flags, and their values then and now, where these begin to differ.
 void check_same_run(const RunIdentity& before, const RunIdentity& now, const std::filesystem::path& output);
 
 // The writing side; holds a lock on the file, so that two runs never share an output. One thread.

@@ -230,10 +230,11 @@ std::optional<consumer::Table> RunCommand::make_table(const Settings& settings, 
     if (!options.system.empty() && !chat) throw UsageError("--system needs --endpoint chat: plain prompts have no roles");
     std::string choices;
     for (const std::string& choice : options.choices) choices += choice + "\n";
+    const auto shown = [](const std::string& text) { return text.empty() ? "none" : text; };
     identity.insert(identity.end(), {{"id column", id_column_},
-                                     {"template", hash_of(options.prompt_template)},
-                                     {"system message", hash_of(options.system)},
-                                     {"choices", hash_of(choices)},
+                                     {"template", hash_of(options.prompt_template), shown(options.prompt_template)},
+                                     {"system message", hash_of(options.system), shown(options.system)},
+                                     {"choices", hash_of(choices), shown(fmt::format("{}", fmt::join(options.choices, ", ")))},
                                      {"endpoint", chat ? "chat" : "completions"},
                                      {"adapter", adapter_},
                                      {"adapter column", adapter_column_},
@@ -252,15 +253,15 @@ std::optional<consumer::Table> RunCommand::make_table(const Settings& settings, 
 }
 
 consumer::RunIdentity RunCommand::identity_of(const EngineSetup& setup, const Settings& settings) const {
-    consumer::RunIdentity identity = {{"model", setup.model_fingerprint()},
+    consumer::RunIdentity identity = {{"model", setup.model_fingerprint(), settings.model},
                                       {"base name", setup.reply().base_name},
                                       {"dtype", settings.dtype},
                                       {"quantize", settings.quantize},
                                       {"job_bytes_max", std::to_string(settings.job_bytes_max.count)},
                                       {"sample", sample_ > 0 ? show_count(sample_, "job") : "none"}};
     // Left out where it is not asked for: runs that began before there was a choice go on.
-    if (settings.kv_dtype != "auto") identity.emplace_back("kv_dtype", settings.kv_dtype);
-    if (settings.isa != "auto") identity.emplace_back("isa", settings.isa);
+    if (settings.kv_dtype != "auto") identity.push_back({"kv_dtype", settings.kv_dtype});
+    if (settings.isa != "auto") identity.push_back({"isa", settings.isa});
     if (summary_) {
         identity.insert(identity.begin(),
                         {{"input", topic_}, {"input size", fmt::format("{} bytes", summary_->bytes)}, {"input content", summary_->hash}});

@@ -112,9 +112,32 @@ TEST(FileJournal, refuses_to_go_on_with_what_the_run_was_not_begun_with) {
         return "accepted";
     };
     EXPECT_EQ(message_of(identity), "accepted");
-    EXPECT_NE(message_of({{"input", "in.jsonl"}, {"model", "xyz"}}).find("another model (then: abc, now: xyz)"), std::string::npos);
-    EXPECT_NE(message_of({{"input", "in.jsonl"}}).find("another model (then: abc, now: none)"), std::string::npos);
-    EXPECT_NE(message_of({{"input", "in.jsonl"}, {"model", "abc"}, {"sample", "5"}}).find("another sample"), std::string::npos);
+    EXPECT_NE(message_of({{"input", "in.jsonl"}, {"model", "xyz"}}).find("another --model (then: abc; now: xyz)"), std::string::npos);
+    EXPECT_NE(message_of({{"input", "in.jsonl"}}).find("another --model (then: abc; now: none)"), std::string::npos);
+    EXPECT_NE(message_of({{"input", "in.jsonl"}, {"model", "abc"}, {"sample", "5"}}).find("another --sample"), std::string::npos);
+}
+
+TEST(FileJournal, shows_two_texts_where_they_begin_to_differ_and_their_hashes_if_that_is_not_kept) {
+    const TempFolder folder;
+    const auto changed = [&](const std::string& then, const std::string& now) -> std::string {
+        FileJournal::create(folder / "out.lorry", {{"system message", "hash 1", then}, {"max tokens", "by default"}});
+        try {
+            check_same_run(read_journal(folder / "out.lorry").identity, {{"system message", "hash 2", now}, {"max tokens", "8"}}, "out");
+        } catch (const ResumeRefused& refused) {
+            const std::string message = refused.what();
+            return message.substr(0, message.find(" and cannot"));
+        }
+        return "accepted";
+    };
+    const std::string tokens = ", and another --max-tokens (then: by default; now: 8)";
+    EXPECT_EQ(changed("Be\nbrief.", "Be rude."), "out was begun with another --system (then: Be brief.; now: Be rude.)" + tokens);
+    EXPECT_EQ(changed(std::string(99, 'x') + "é", std::string(99, 'x') + "è" + std::string(50, 'y')),
+              "out was begun with another --system (then: …xxxxxxxxxxxxxxxxxxxé; now: …xxxxxxxxxxxxxxxxxxxè" + std::string(39, 'y') +
+                  "…)" + tokens);
+    EXPECT_EQ(changed(std::string(20'000, 'x') + "1", std::string(20'000, 'x') + "2"),
+              "out was begun with another --system (then: hash 1; now: hash 2)" + tokens);
+    // Begun by a version that kept no texts.
+    EXPECT_EQ(changed("", "Be rude."), "out was begun with another --system (then: hash 1; now: Be rude.)" + tokens);
 }
 
 TEST(FileJournal, refuses_a_file_that_is_damaged_in_the_middle) {

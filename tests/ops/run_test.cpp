@@ -169,8 +169,8 @@ TEST_F(RunProgram, refuses_to_go_on_with_another_input_model_or_option) {
         EXPECT_EQ(read_whole(out()), before);
         return result.err;
     };
-    EXPECT_NE(refused({"--dtype", "float32"}).find("another dtype"), std::string::npos);
-    EXPECT_NE(refused({"--sample", "1"}).find("another sample (then: none, now: 1 job)"), std::string::npos);
+    EXPECT_NE(refused({"--dtype", "float32"}).find("another --dtype (then: "), std::string::npos);
+    EXPECT_NE(refused({"--sample", "1"}).find("another --sample (then: none; now: 1 job)"), std::string::npos);
     std::filesystem::rename(tiny.adapters / "plain", tiny.folder / "kept");
     EXPECT_NE(refused({}).find("another content of the adapter 'plain'"), std::string::npos);
     std::filesystem::rename(tiny.folder / "kept", tiny.adapters / "plain");
@@ -180,6 +180,29 @@ TEST_F(RunProgram, refuses_to_go_on_with_another_input_model_or_option) {
     EXPECT_NE(refused({}).find("has no journal"), std::string::npos);
     EXPECT_EQ(run({"--overwrite"}).exit_code, 0);
     EXPECT_NE(read_whole(out()), before);
+}
+
+// Pins: other choices were told by their hashes, and only the first of several changed flags was named.
+TEST_F(RunProgram, names_each_changed_flag_with_what_it_was_and_is) {
+    write_text(tiny.folder / "in.csv", "id,text\n1,w5\n");
+    write_text(tiny.folder / "prompt.txt", "{{ text }}");
+    write_text(tiny.folder / "labels.txt", "w20\nw21\n");
+    const auto label = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> words = command({"--id", "id", "--template", tiny.folder / "prompt.txt"});
+        words[2] = tiny.folder / "in.csv";
+        words.insert(words.end(), more.begin(), more.end());
+        return run_program_of(words);
+    };
+    const std::vector<std::string> choices = {"--choices", tiny.folder / "labels.txt"};
+    EXPECT_EQ(label(choices).exit_code, 0);
+    write_text(tiny.folder / "labels.txt", "w20\nw22\n");
+    EXPECT_NE(label(choices).err.find("another --choices (then: w20, w21; now: w20, w22) and cannot"), std::string::npos)
+        << label(choices).err;
+    const std::string err = label({"--max-tokens", "3", "--temperature", "0.5"}).err;
+    EXPECT_NE(err.find("another --choices (then: w20, w21; now: none), and another --max-tokens (then: by default; now: 3), and another "
+                       "--temperature (then: 0; now: 0.5) and cannot"),
+              std::string::npos)
+        << err;
 }
 
 TEST_F(RunProgram, runs_failed_jobs_again_when_asked) {
