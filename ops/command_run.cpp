@@ -319,7 +319,7 @@ ExitCode RunCommand::run() {
 
 ExitCode RunCommand::run_dry(consumer::FileSource& source, const AdapterFolders& adapters, EngineSetup& setup,
                              const Settings& settings) const {
-    const DryRunReport report = dry_run(source, adapters, setup, {.bytes_max = settings.job_bytes_max.count});
+    const DryRunReport report = dry_run(source, adapters, setup, settings);
     std::cerr << show(report) << show(source.empty_cells());
     if (json_) {
         schema::Json json = json_of(report);

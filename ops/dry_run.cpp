@@ -1,12 +1,13 @@
-// Checks everything, runs a little.
+// Checks everything, has a little run.
 #include "ops/dry_run.h"
 
 #include <algorithm>
-#include <random>
+#include <cmath>
 
 #include <fmt/format.h>
 
 #include "consumer/admission.h"
+#include "ops/progress_bar.h"
 #include "ops/units.h"
 
 namespace lorry::ops {
@@ -17,8 +18,12 @@ using consumer::PreparedJob;
 
 constexpr std::size_t errors_shown = 10;
 constexpr std::size_t prompt_bytes_shown = 2000;
-constexpr std::chrono::seconds sample_time_max{10};
-constexpr std::uint64_t sample_seed = 1;
+// Enough for some seconds of a small model, and no more memory than a run takes.
+constexpr std::size_t sample_batches_max = 32;
+constexpr std::size_t sample_bytes_max = 64 << 20;
+// What no sample shows: other prompts than those, and a machine that is not as busy later.
+constexpr double spread_min = 0.1;
+constexpr double spread_of_few = 0.25;  // too few for a full batch
 
 class NobodyDrains final : public consumer::RevocationHandler {
 public:
@@ -45,85 +50,78 @@ void count_tokens(const PreparedJob& job, DryRunReport& report) {
     }
 }
 
-// Runs the jobs through the engine, for at most sample_time_max.
-void measure(std::vector<PreparedJob> sample, engine::Engine& engine, DryRunReport& report) {
-    engine::RequestId first = 0;
-    std::map<engine::RequestId, std::size_t> job_of;  // first request → job
-    std::vector<std::size_t> missing;
-    report.sample = std::ssize(sample);
-    const engine::EngineStats before = engine.stats();
-    const Clock::time_point begin = Clock::now();
-    for (PreparedJob& job : sample) {
-        job_of[first] = missing.size();
-        missing.push_back(job.requests.size());
-        const engine::RequestId base = first;
-        for (engine::Request& request : job.requests) {
-            request.id += base;
-            if (request.fork) request.fork->leader += base;
-            request.stream = false;
-            engine.submit(std::move(request));
-        }
-        first += job.requests.size();
+void refuse(const consumer::Delivery& delivery, const schema::JobError& error, DryRunReport& report) {
+    ++report.refused;
+    ++report.refused_by_code[error.code];
+    if (report.first_errors.size() == errors_shown) return;
+    const auto id = schema::scan_string_member(*delivery.record.value, "custom_id");
+    report.first_errors.push_back(fmt::format("line {}{}: {}: {}", delivery.record.source.offset + 1,
+                                              id && !id->empty() ? fmt::format(" ({})", *id) : std::string(), error.code, error.message));
+}
+
+std::string show_time(Seconds time) { return show_duration(std::chrono::round<std::chrono::milliseconds>(time)); }
+
+// What was tried, and how long all of it takes.
+std::string show(const Sample& sample, const DryRunEstimate& estimate) {
+    const auto full = full_batch(sample);
+    const double tokens = full ? full->tokens_per_second : real(sample.tokens) / sample.time.count();
+    const std::string rate = show_count(std::lround(tokens)) + " tokens in + out/s";
+    if (estimate.at_most) {
+        return fmt::format("{} of a sample of {} ended in {} ({}); all of them would take at most {}\n",
+                           show_count(std::ssize(sample.ended)), show_count(sample.jobs, "job"), show_time(sample.time), rate,
+                           show_time(estimate.time));
     }
-    engine::StepOutput output;
-    while (engine.has_work() && Clock::now() - begin < sample_time_max) {
-        if (!engine.step(output)) engine.wait_for_adapters(std::chrono::milliseconds(20));
-        for (const engine::Result& result : output.results) {
-            if (--missing[std::prev(job_of.upper_bound(result.id))->second] == 0) ++report.sampled;
-        }
-    }
-    for (engine::RequestId id = 0; id < first; ++id) engine.cancel(id);
-    const engine::EngineStats after = engine.stats();
-    report.sample_time = Clock::now() - begin;
-    report.sampled_tokens =
-        static_cast<std::int64_t>(after.prompt_tokens - before.prompt_tokens + after.drawn_tokens - before.drawn_tokens);
-    report.sampled_cached_tokens = static_cast<std::int64_t>(after.cached_tokens - before.cached_tokens);
+    const std::string tried =
+        full ? fmt::format("ran at {:.{}f} jobs/s in full batches", full->jobs_per_second, full->jobs_per_second < 10.0 ? 1 : 0)
+             : fmt::format("took {}", show_time(sample.time));
+    return fmt::format("a sample of {} {} ({}); all of them would take about {} ({} to {} on a machine as busy as now)\n",
+                       show_count(sample.jobs, "job"), tried, rate, show_time(estimate.time),
+                       show_time(estimate.time * (1.0 - estimate.spread)), show_time(estimate.time * (1.0 + estimate.spread)));
 }
 
 }  // namespace
 
 std::optional<DryRunEstimate> DryRunReport::estimate() const {
-    const bool all_ended = sampled == sample;
+    if (sample.jobs == 0) return std::nullopt;
+    const std::int64_t others = jobs - refused - sample.jobs;
+    const auto full = full_batch(sample);
+    if (sample.has_ended() && others == 0) return DryRunEstimate{.time = sample.time, .spread = spread_min};
+    if (full) {
+        // A sample that has ended has filled and emptied its batch as the run will, once.
+        const Seconds time = sample.has_ended() ? sample.time + Seconds(real(others) / full->jobs_per_second)
+                                                : Seconds(real(others + sample.jobs) / full->jobs_per_second);
+        return DryRunEstimate{.time = time, .spread = std::max(full->spread, spread_min)};
+    }
+    if (sample.has_ended())
+        return DryRunEstimate{.time = sample.time * real(others + sample.jobs) / real(sample.jobs), .spread = spread_of_few};
     // Long jobs: what they have of their tokens so far, of the most that all jobs may come to have.
-    const double share = all_ended ? static_cast<double>(sampled) / static_cast<double>(jobs - refused)
-                                   : static_cast<double>(sampled_tokens + sampled_cached_tokens) / static_cast<double>(request_tokens_max);
-    if (sample == 0 || share <= 0.0) return std::nullopt;
-    return DryRunEstimate{.time = sample_time / share, .at_most = !all_ended};
+    if (sample.tokens == 0) return std::nullopt;
+    return DryRunEstimate{.time = sample.time * real(request_tokens_max) / real(sample.tokens), .at_most = true};
 }
 
-DryRunReport dry_run(consumer::JobSource& source, const AdapterFolders& adapters, EngineSetup& setup, const schema::ParseLimits& limits) {
+DryRunReport dry_run(consumer::JobSource& source, const AdapterFolders& adapters, EngineSetup& setup, const Settings& settings) {
     DryRunReport report;
     NobodyDrains nobody;
-    // Every good job is equally likely to be in the sample.
-    std::vector<PreparedJob> sample;
-    const auto sample_size = static_cast<std::size_t>(2 * setup.options().sequences_max);
-    std::mt19937_64 random(sample_seed);
+    Reservoir sample(sample_batches_max * static_cast<std::size_t>(setup.options().sequences_max), sample_bytes_max);
+    const std::optional<std::int64_t> total = source.backlog();
+    ProgressBar bar("checking");
     while (!source.exhausted()) {
-        for (const consumer::Delivery& delivery : source.poll(std::chrono::milliseconds(100), 256, nobody)) {
+        for (consumer::Delivery& delivery : source.poll(std::chrono::milliseconds(100), 256, nobody)) {
             ++report.jobs;
-            auto prepared = prepare(delivery, adapters, setup.intake(), limits);
+            auto prepared = prepare(delivery, adapters, setup.intake(), {.bytes_max = settings.job_bytes_max.count});
             if (!prepared) {
-                ++report.refused;
-                ++report.refused_by_code[prepared.error().code];
-                if (report.first_errors.size() < errors_shown) {
-                    const auto id = schema::scan_string_member(*delivery.record.value, "custom_id");
-                    report.first_errors.push_back(fmt::format("line {}{}: {}: {}", delivery.record.source.offset + 1,
-                                                              id && !id->empty() ? fmt::format(" ({})", *id) : std::string(),
-                                                              prepared.error().code, prepared.error().message));
-                }
+                refuse(delivery, prepared.error(), report);
                 continue;
             }
             if (report.prompt.empty()) report.prompt = setup.intake().prompt_text(prepared->job).value_or("");
             count_tokens(*prepared, report);
-            const auto good = static_cast<std::uint64_t>(report.jobs - report.refused);
-            if (sample.size() < sample_size) {
-                sample.push_back(std::move(*prepared));
-            } else if (const std::uint64_t place = random() % good; place < sample_size) {
-                sample[place] = std::move(*prepared);
-            }
+            sample.offer(std::move(delivery));
         }
+        bar.show({.done = report.jobs, .failed = report.refused, .total = total});
     }
-    if (!sample.empty()) measure(std::move(sample), setup.engine(), report);
+    bar.clear();
+    auto jobs = sample.take();
+    if (!jobs.empty()) report.sample = run_sample(std::move(jobs), adapters, setup, settings);
     return report;
 }
 
@@ -148,16 +146,7 @@ std::string show(const DryRunReport& report) {
         text += fmt::format("the first prompt, as the model sees it:\n---\n{}{}\n---\n",
                             schema::repair_utf8(std::string_view(report.prompt).substr(0, prompt_bytes_shown)), cut ? " …" : "");
     }
-    if (const auto estimate = report.estimate()) {
-        const auto show_time = [](std::chrono::duration<double> time) {
-            return show_duration(std::chrono::duration_cast<std::chrono::milliseconds>(time));
-        };
-        text += estimate->at_most ? fmt::format("{} of a sample of {} ended in ", report.sampled, show_count(report.sample, "job"))
-                                  : fmt::format("a sample of {} took ", show_count(report.sample, "job"));
-        text += fmt::format("{} ({:.0f} tokens/s); all of them would take {} {}\n", show_time(report.sample_time),
-                            static_cast<double>(report.sampled_tokens) / report.sample_time.count(),
-                            estimate->at_most ? "at most" : "about", show_time(estimate->time));
-    }
+    if (const auto estimate = report.estimate()) text += show(report.sample, *estimate);
     return text;
 }
 
@@ -173,13 +162,13 @@ schema::Json json_of(const DryRunReport& report) {
                                               {"output_tokens_max", report.output_tokens_max},
                                               {"first_errors", std::move(errors)},
                                               {"first_prompt", schema::repair_utf8(report.prompt)},
-                                              {"sample_jobs", report.sample},
-                                              {"sampled_jobs", report.sampled},
-                                              {"sampled_tokens", report.sampled_tokens},
-                                              {"sampled_cached_tokens", report.sampled_cached_tokens},
-                                              {"sample_seconds", report.sample_time.count()}});
+                                              {"sample_jobs", report.sample.jobs},
+                                              {"sampled_jobs", std::ssize(report.sample.ended)},
+                                              {"sampled_tokens", report.sample.tokens},
+                                              {"sample_seconds", report.sample.time.count()}});
     const auto estimate = report.estimate();
     json.set("estimated_seconds", estimate ? schema::Json(estimate->time.count()) : schema::Json());
+    json.set("estimate_spread", estimate && !estimate->at_most ? schema::Json(estimate->spread) : schema::Json());
     json.set("estimate_is_at_most", estimate ? schema::Json(estimate->at_most) : schema::Json());
     return json;
 }
