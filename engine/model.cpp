@@ -13,11 +13,13 @@ namespace {
 
 using kernels::Matrix;
 
-// Activations of one step, allocated once for the largest.
+// Activations of one step, allocated once for the largest: rows, then a scale for each, which not every format has.
 class Activation {
 public:
     Activation(kernels::Backend& backend, std::int64_t rows_max, std::int64_t columns)
-        : buffer_(backend.allocate(static_cast<std::size_t>(rows_max * columns) * sizeof(float))), rows_max_(rows_max), columns_(columns) {}
+        : buffer_(backend.allocate(static_cast<std::size_t>(rows_max * (columns + 1)) * sizeof(float))),
+          rows_max_(rows_max),
+          columns_(columns) {}
 
     // The first rows, in the format that the reading op wants.
     Matrix view(std::int64_t rows, kernels::Format format = kernels::Format::float32) const {
@@ -26,7 +28,8 @@ public:
                 .rows = rows,
                 .columns = columns_,
                 .stride = columns_,
-                .spare_rows = rows_max_ - rows};
+                .spare_rows = rows_max_ - rows,
+                .row_scales = static_cast<float*>(buffer_->data()) + rows_max_ * columns_};
     }
 
 private:

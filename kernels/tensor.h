@@ -9,7 +9,8 @@
 namespace lorry::kernels {
 
 // How an element is stored. int8_rows are what int8 matmuls read: a row holds an int8 for each element and a scale for all of them, in
-// the place of a row of float32 (the backend knows where). fp8_rows: the same with 8 bits of floating point (e4m3) for each element.
+// the place of a row of float32 (the backend knows where). fp8_rows: 8 bits of floating point (e4m3) for each element, in the place of a
+// row of float32 as well; the scales of all rows stand in one vector (Matrix::row_scales), as libraries read them.
 enum class Format : std::uint8_t { float32, float16, bfloat16, int8_rows, fp8_rows };
 
 constexpr bool has_row_scales(Format format) { return format == Format::int8_rows || format == Format::fp8_rows; }
@@ -35,6 +36,8 @@ struct Matrix {
     std::int64_t stride = 0;
     // Rows of memory behind the last one that hold nothing anybody needs: an op that computes whole blocks of rows may overwrite them.
     std::int64_t spare_rows = 0;
+    // [rows + spare_rows]: of fp8_rows each row's scale. Other formats have no use for it.
+    float* row_scales = nullptr;
 
     // Rows [begin, begin + count) of this matrix.
     Matrix slice_rows(std::int64_t begin, std::int64_t count) const {
@@ -42,6 +45,7 @@ struct Matrix {
         Matrix part = *this;
         part.data = static_cast<std::byte*>(data) + static_cast<std::size_t>(begin * stride) * bytes_of(format);
         part.rows = count;
+        if (row_scales != nullptr) part.row_scales = row_scales + begin;
         if (begin + count < rows) part.spare_rows = 0;
         return part;
     }

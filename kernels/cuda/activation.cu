@@ -45,8 +45,7 @@ template <bool aligned>
 __global__ void __launch_bounds__(row_threads_max) activation_fp8(ActivationTask task) {
     const std::int64_t row = block().x;
     const RowFours fours(task.width, [&](int i) { return activated<aligned>(task, row, i); });
-    store_row<aligned>(static_cast<Fp8*>(task.out.data) + row * task.out.stride, task.width, fours, shared_memory<RowScratch>(),
-                       Unchanged{});
+    store_row<aligned, Fp8>(task.out, row, task.width, fours, shared_memory<RowScratch>(), Unchanged{});
 }
 
 }  // namespace

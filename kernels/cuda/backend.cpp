@@ -54,9 +54,8 @@ View view_of(const Matrix& matrix) {
           "the GPU's activations are float32, bfloat16 or fp8");
     CHECK(matrix.rows == 0 || (matrix.data != nullptr && matrix.stride >= matrix.columns), "a matrix has memory for its rows");
     if (matrix.format != Format::fp8_rows) return {matrix.data, matrix.format, matrix.stride};
-    const std::int64_t bytes = matrix.stride * static_cast<std::int64_t>(bytes_of(matrix.format));
-    CHECK(fp8_scale_offset(matrix.columns) + static_cast<std::int64_t>(sizeof(float)) <= bytes, "a row of fp8 has room for its scale");
-    return {matrix.data, matrix.format, bytes};
+    CHECK(matrix.rows == 0 || matrix.row_scales != nullptr, "rows of fp8 have memory for their scales");
+    return {matrix.data, matrix.format, matrix.stride * static_cast<std::int64_t>(bytes_of(matrix.format)), matrix.row_scales};
 }
 
 View float32_view_of(const Matrix& matrix) {

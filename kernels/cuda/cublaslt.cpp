@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "kernels/cuda/kernels.h"
 #include "schema/check.h"
 
 namespace lorry::kernels::cuda {
@@ -60,13 +59,12 @@ CublasLt::Descriptors CublasLt::descriptors_of(const CublasLtTask& task) const {
         set(lt::MatmulAttribute::scale_mode_a, lt::ScaleMode::outer_vector);
         set(lt::MatmulAttribute::scale_mode_b, lt::ScaleMode::outer_vector);
         set(lt::MatmulAttribute::scale_a, static_cast<const void*>(task.weight_scales));
-        set(lt::MatmulAttribute::scale_b, static_cast<const void*>(row_scales_.data()));
+        set(lt::MatmulAttribute::scale_b, static_cast<const void*>(task.in_scales));
     }
     return made;
 }
 
-CublasLt::CublasLt(const lt::Functions& functions)
-    : functions_(functions), workspace_(workspace_bytes), row_scales_(static_cast<std::size_t>(matmul_rows_max) * sizeof(float)) {
+CublasLt::CublasLt(const lt::Functions& functions) : functions_(functions), workspace_(workspace_bytes) {
     check(functions_.create(&handle_), "starting it");
 }
 
@@ -88,14 +86,6 @@ bool CublasLt::takes(const CublasLtTask& task, const MatmulAlgorithm& words) con
 
 void CublasLt::multiply(const CublasLtTask& task, const MatmulAlgorithm& words, cudaStream_t stream) const {
     const Descriptors with = descriptors_of(task);
-    if (task.shape.inputs == Format::fp8_rows) {
-        CHECK(task.rows <= matmul_rows_max, "rows of fp8 have room for their scales");
-        run_gather_scales({.scales = reinterpret_cast<float*>(row_scales_.data()),
-                           .rows = {const_cast<void*>(task.in), task.shape.inputs, task.in_stride},
-                           .row_count = static_cast<int>(task.rows),
-                           .columns = static_cast<int>(task.shape.in_features)},
-                          stream);
-    }
     const lt::Algorithm algorithm = algorithm_of(words);
     const float alpha = 1.0F;
     const float beta = task.accumulate ? 1.0F : 0.0F;

@@ -14,8 +14,8 @@
 
 namespace lorry::kernels::cuda {
 
-// out [rows, out_features] = in [rows, in_features] weight', or += that. Device memory; rows begin at multiples of 16 bytes. A row of fp8
-// has its scale behind it (fp8.h), a weight of fp8 one for each output.
+// out [rows, out_features] = in [rows, in_features] weight', or += that. Device memory; rows, and vectors of scales, begin at multiples of
+// 16 bytes.
 struct CublasLtTask {
     MatmulShape shape;
     std::int64_t rows = 0;
@@ -23,7 +23,8 @@ struct CublasLtTask {
     std::int64_t out_stride = 0;  // elements from row to row, as the next two
     const void* in = nullptr;
     std::int64_t in_stride = 0;
-    const void* weight = nullptr;  // [out_features, in_features]
+    const float* in_scales = nullptr;  // fp8: [rows]
+    const void* weight = nullptr;      // [out_features, in_features]
     std::int64_t weight_stride = 0;
     const float* weight_scales = nullptr;  // fp8: [out_features]
     bool accumulate = false;
@@ -40,8 +41,7 @@ public:
     std::size_t version() const { return functions_.get_version(); }
 
     bool takes(const CublasLtTask& task, const MatmulAlgorithm& algorithm) const;
-    // Queues it, of fp8 at most matmul_rows_max rows. Throws std::runtime_error when the library refuses: its caller has asked takes(), or
-    // a row of the table is wrong.
+    // Queues it. Throws std::runtime_error when the library refuses: its caller has asked takes(), or a row of the table is wrong.
     void multiply(const CublasLtTask& task, const MatmulAlgorithm& algorithm, cudaStream_t stream) const;
 
     // The library's choices for this task, at most so many, best first by its own estimate; none that add parts of a sum as they come.
@@ -62,7 +62,6 @@ private:
     const lt::Functions functions_;
     lt::Handle handle_ = nullptr;
     DeviceMemory workspace_;
-    DeviceMemory row_scales_;  // [matmul_rows_max], of the rows of fp8 that are multiplied next
 };
 
 }  // namespace lorry::kernels::cuda

@@ -13,7 +13,7 @@
 //   load_matrices(r, row), ..._transposed(r, row)        ldmatrix x4: lane 8 m + i names row i of matrix m; two e4m3 count as one
 //   copy_async(to, from, wanted)                         16 bytes, global to shared memory; zeros if not wanted: `from` is then not read
 //   copy_async_commit(), copy_async_wait<groups>()       closes a group; waits until at most that many groups are in flight
-//   load_whole(from), store_whole(to, x)                 a T of 2 to 16 bytes in global memory, at a multiple of its size, in one access
+//   load_whole(from), store_whole(to, x)                 a T of up to 16 bytes in global memory, at a multiple of its size, in one access
 //   atomic_add(to, x), atomic_or(to, x)                  on 32-bit words in global memory, by any threads; nothing is returned
 //   pack(low, high), to_bfloat16(x), to_float(x)         float32 to bfloat16 rounds to nearest even
 //   to_fp8(x)                                            as fp8_of
@@ -134,11 +134,5 @@ __device__ inline float load(const Fp8* from) { return float_of(*from); }
 __device__ inline void store(float* to, float x) { *to = x; }
 __device__ inline void store(Bfloat16* to, float x) { *to = to_bfloat16(x); }
 __device__ inline void store(Fp8* to, float x) { *to = to_fp8(x); }
-
-// Where a row of fp8 has its scale.
-__device__ inline float* scale_of(Fp8* row, std::int64_t columns) { return reinterpret_cast<float*>(row + fp8_scale_offset(columns)); }
-__device__ inline const float* scale_of(const Fp8* row, std::int64_t columns) {
-    return reinterpret_cast<const float*>(row + fp8_scale_offset(columns));
-}
 
 }  // namespace lorry::kernels::cuda

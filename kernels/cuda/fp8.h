@@ -1,15 +1,12 @@
 // 8 bits of floating point as e4m3 has them (Micikevicius et al. 2022, "FP8 Formats for Deep Learning"): 1 sign, 4 exponent and 3 fraction
 // bits, no infinity, largest 448, steps of 2^-9 around zero. Weights are made of them on the host, rows of inputs on the device.
 //
-// A row of fp8 stands in the place of a row of float32: its elements, then, at the next multiple of 4 bytes, a float32 scale for all of
-// them. Of a head's keys or values in a block all scales stand behind all elements (shapes.h). What is not finite shows: the scale of a row
-// that has an infinity or NaN is none either.
+// A row of fp8 has a float32 scale, which stands with those of the other rows in a vector of their own, of a head's keys or values in a
+// block behind all elements (shapes.h). What is not finite shows: the scale of a row that has an infinity or NaN is none either.
 #pragma once
 
 #include <bit>
 #include <cstdint>
-
-#include "kernels/cuda/shapes.h"
 
 namespace lorry::kernels::cuda {
 
@@ -52,8 +49,5 @@ constexpr float fp8_scale(std::uint32_t largest_magnitude_bits) {
     const float scale = std::bit_cast<float>(largest_magnitude_bits) / fp8_largest;
     return scale < least ? least : scale;
 }
-
-// Where a row of that many elements has its scale, in bytes.
-constexpr std::int64_t fp8_scale_offset(std::int64_t columns) { return round_up(columns, 4); }
 
 }  // namespace lorry::kernels::cuda

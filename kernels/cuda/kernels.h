@@ -18,17 +18,12 @@ struct View {
     void* data = nullptr;
     Format format = Format::float32;
     std::int64_t stride = 0;
+    float* scales = nullptr;  // of rows of fp8
     bool operator==(const View&) const = default;
 
     constexpr std::size_t element_bytes() const { return format == Format::fp8_rows ? 1 : bytes_of(format); }
     constexpr std::size_t row_bytes() const { return static_cast<std::size_t>(stride) * element_bytes(); }
 };
-
-// Of a row of so many columns: its elements, and of fp8 what stands behind them.
-inline std::size_t used_bytes(const View& view, std::int64_t columns) {
-    if (view.format == Format::fp8_rows) return static_cast<std::size_t>(fp8_scale_offset(columns)) + sizeof(float);
-    return static_cast<std::size_t>(columns) * view.element_bytes();
-}
 
 struct EmbedTask {
     View out;  // [rows, hidden] float32
@@ -55,7 +50,7 @@ struct NormTask {
 };
 void run_norm(const NormTask& task, cudaStream_t stream);
 
-// out (+)= in weight' + bias; weight [out_features, in_features], rows padded with zeros to in_features_multiple. fp8 elements are
+// out (+)= in weight' + bias; weight [out_features, in_features], rows padded with zeros to in_features_multiple. Sums of fp8 are
 // multiplied by the scales of their row and output.
 struct MatmulTask {
     View out;  // float32
@@ -212,15 +207,6 @@ struct QuantizeTask {
     bool operator==(const QuantizeTask&) const = default;
 };
 void run_quantize(const QuantizeTask& task, cudaStream_t stream);
-
-// scales[i] = that of row i.
-struct GatherScalesTask {
-    float* scales = nullptr;
-    View rows;  // fp8
-    int row_count = 0;
-    int columns = 0;
-};
-void run_gather_scales(const GatherScalesTask& task, cudaStream_t stream);
 
 // out = in, rounded once.
 struct WidenTask {

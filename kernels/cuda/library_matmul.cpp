@@ -11,21 +11,26 @@ namespace lorry::kernels::cuda {
 
 namespace {
 
-constexpr std::size_t aligned_bytes = 16;  // bytes, of each row
+constexpr std::size_t aligned_bytes = 16;  // of each row, and of the scales of all
 
 bool is_aligned(const View& view) {
-    return reinterpret_cast<std::uintptr_t>(view.data) % aligned_bytes == 0 && view.row_bytes() % aligned_bytes == 0;
+    const auto begins_aligned = [](const void* memory) { return reinterpret_cast<std::uintptr_t>(memory) % aligned_bytes == 0; };
+    return begins_aligned(view.data) && begins_aligned(view.scales) && view.row_bytes() % aligned_bytes == 0;
 }
 
 void copy_rows(const View& to, const View& from, std::int64_t columns, int rows, cudaStream_t stream) {
-    check(cudaMemcpy2DAsync(to.data, to.row_bytes(), from.data, from.row_bytes(), used_bytes(from, columns), static_cast<std::size_t>(rows),
-                            cudaMemcpyDeviceToDevice, stream),
+    const auto height = static_cast<std::size_t>(rows);
+    check(cudaMemcpy2DAsync(to.data, to.row_bytes(), from.data, from.row_bytes(), static_cast<std::size_t>(columns) * from.element_bytes(),
+                            height, cudaMemcpyDeviceToDevice, stream),
           "copying a matmul's rows");
+    if (from.scales == nullptr) return;
+    check(cudaMemcpyAsync(to.scales, from.scales, height * sizeof(float), cudaMemcpyDeviceToDevice, stream), "copying their scales");
 }
 
 View rows_from(const View& view, int row) {
     View rows = view;
     rows.data = static_cast<std::byte*>(view.data) + static_cast<std::size_t>(row) * view.row_bytes();
+    if (view.scales != nullptr) rows.scales = view.scales + row;
     return rows;
 }
 
@@ -57,8 +62,9 @@ void LibraryMatmul::multiply_piece(const MatmulTask& task, std::span<const Matmu
     View out = task.out;
     if (!has_room) {
         // What the padding's rows hold shows in no other row.
-        in.stride = round_up(static_cast<std::int64_t>(used_bytes(in, task.in_features) / in.element_bytes()), in_features_multiple);
+        in.stride = round_up(task.in_features, in_features_multiple);
         in.data = scratch.in.of<std::byte>(static_cast<std::size_t>(bucket) * in.row_bytes());
+        if (in.scales != nullptr) in.scales = scratch.scales.of<float>(static_cast<std::size_t>(bucket));
         out.stride = round_up(task.out_features, aligned_bytes / sizeof(float));
         out.data = scratch.sums.of<std::byte>(static_cast<std::size_t>(bucket) * out.row_bytes());
         copy_rows(in, task.in, task.in_features, task.rows, stream);
@@ -70,6 +76,7 @@ void LibraryMatmul::multiply_piece(const MatmulTask& task, std::span<const Matmu
                        .out_stride = out.stride,
                        .in = in.data,
                        .in_stride = in.stride,
+                       .in_scales = in.scales,
                        .weight = task.weight.data,
                        .weight_stride = task.weight.stride,
                        .weight_scales = task.weight_scales,

@@ -19,9 +19,10 @@
 
 namespace lorry::kernels::cuda {
 
-// Memory that is multiplied in: rows that were padded, and their sums.
+// Memory that is multiplied in: rows that were padded, their scales, and their sums.
 struct MatmulScratch {
     Scratch in;
+    Scratch scales;
     Scratch sums;
 };
 

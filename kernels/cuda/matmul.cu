@@ -84,7 +84,7 @@ __device__ void multiply_step(const Tile<T>& in, const Tile<T>& weight, int row_
 // By what the sum of elements is to be multiplied.
 __device__ float scale_of_sum(const MatmulTask&, std::int64_t, int, Bfloat16) { return 1.0F; }
 __device__ float scale_of_sum(const MatmulTask& task, std::int64_t row, int output, Fp8) {
-    return *scale_of(static_cast<const Fp8*>(task.in.data) + row * task.in.stride, task.in_features) * task.weight_scales[output];
+    return task.in.scales[row] * task.weight_scales[output];
 }
 
 template <bool aligned, class T>

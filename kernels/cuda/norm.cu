@@ -18,7 +18,6 @@ __global__ void __launch_bounds__(row_threads_max) norm(NormTask task) {
     const int columns = task.columns;
     const std::int64_t row = block().x;
     const auto* const in = static_cast<const float*>(task.in.data) + row * task.in.stride;
-    auto* const out = static_cast<Out*>(task.out.data) + row * task.out.stride;
     const RowFours fours(columns, [&](int i) { return load_four<aligned>(in, i, columns); });
 
     float mean = 0.0F;
@@ -38,7 +37,7 @@ __global__ void __launch_bounds__(row_threads_max) norm(NormTask task) {
         }
     });
     const float factor = 1.0F / sqrtf(block_sum(squares, shared.sums) / static_cast<float>(columns) + task.epsilon);
-    store_row<aligned>(out, columns, fours, shared.row, [&](int i, Floats x) {
+    store_row<aligned, Out>(task.out, row, columns, fours, shared.row, [&](int i, Floats x) {
         const Floats weight = load_four<aligned>(task.weight, i, columns);
         for (int k = 0; k < row_four; ++k) x.at[k] = (x.at[k] - mean) * factor * weight.at[k];
         if (task.bias == nullptr) return x;

@@ -89,10 +89,11 @@ struct RowScratch {
     std::uint32_t largest[row_threads_max / warp_size];
 };
 
-// Called by all threads of a block: of the row's four x at column i, change(i, x) is stored. Of fp8 it is computed twice, and nothing is
-// stored before all threads have made their `fours`.
+// Called by all threads of a block: of the row's four x at column i, change(i, x) is stored, as T. Of fp8 it is computed twice, and
+// nothing is stored before all threads have made their `fours`.
 template <bool aligned, class T, class Fours, class Change>
-__device__ void store_row(T* row, int columns, const Fours& fours, RowScratch& scratch, const Change& change) {
+__device__ void store_row(const View& out, std::int64_t row, int columns, const Fours& fours, RowScratch& scratch, const Change& change) {
+    T* const to = static_cast<T*>(out.data) + row * out.stride;
     if constexpr (std::is_same_v<T, Fp8>) {
         std::uint32_t largest = 0;
         fours.for_each([&](int i, const Floats& four) {
@@ -106,11 +107,11 @@ __device__ void store_row(T* row, int columns, const Fours& fours, RowScratch& s
         fours.for_each([&](int i, const Floats& four) {
             Floats x = change(i, four);
             for (int k = 0; k < row_four; ++k) x.at[k] *= inverse;
-            store_four<aligned>(row, i, columns, x);
+            store_four<aligned>(to, i, columns, x);
         });
-        if (thread_in_block() == 0) *scale_of(row, columns) = scale;
+        if (thread_in_block() == 0) out.scales[row] = scale;
     } else {
-        fours.for_each([&](int i, const Floats& four) { store_four<aligned>(row, i, columns, change(i, four)); });
+        fours.for_each([&](int i, const Floats& four) { store_four<aligned>(to, i, columns, change(i, four)); });
     }
 }
 struct Unchanged {

@@ -26,11 +26,12 @@ __global__ void embed(EmbedTask task) {
     store_four<aligned>(static_cast<float*>(task.out.data) + row * task.out.stride, i, task.hidden, x);
 }
 
-// Rows are as many Units.
+// Rows are as many Units; of fp8 they have a scale beside.
 template <class Unit>
 __global__ void gather(GatherTask task, int units) {
     const std::int64_t row = block().x;
     const int i = block().y * block_threads() + thread_in_block();
+    if (i == 0 && task.in.format == Format::fp8_rows) task.out.scales[row] = task.in.scales[task.row_of[row]];
     if (i >= units) return;
     const auto row_units = [](const View& rows) { return static_cast<std::int64_t>(rows.row_bytes() / sizeof(Unit)); };
     const auto* const in = static_cast<const Unit*>(task.in.data) + task.row_of[row] * row_units(task.in);
@@ -39,15 +40,10 @@ __global__ void gather(GatherTask task, int units) {
 
 template <bool aligned>
 __global__ void __launch_bounds__(row_threads_max) quantize(QuantizeTask task) {
-    auto* const codes = static_cast<Fp8*>(task.rows.data) + block().x * task.rows.stride;
-    const auto* const wide = reinterpret_cast<const float*>(codes);
+    const std::int64_t row = block().x;
+    const auto* const wide = reinterpret_cast<const float*>(static_cast<const Fp8*>(task.rows.data) + row * task.rows.stride);
     const RowFours fours(task.columns, [&](int i) { return load_four<aligned>(wide, i, task.columns); });
-    store_row<aligned>(codes, task.columns, fours, shared_memory<RowScratch>(), Unchanged{});
-}
-
-__global__ void gather_scales(GatherScalesTask task) {
-    const std::int64_t row = block().x * block_threads() + thread_in_block();
-    if (row < task.row_count) task.scales[row] = *scale_of(static_cast<const Fp8*>(task.rows.data) + row * task.rows.stride, task.columns);
+    store_row<aligned, Fp8>(task.rows, row, task.columns, fours, shared_memory<RowScratch>(), Unchanged{});
 }
 
 template <class T, bool aligned>
@@ -56,7 +52,7 @@ __global__ void widen_rows(WidenTask task) {
     const int i = part_column();
     if (i >= task.columns) return;
     const auto* const in = static_cast<const Fp8*>(task.in.data) + row * task.in.stride;
-    const float scale = *scale_of(in, task.columns);
+    const float scale = task.in.scales[row];
     Floats x = load_four<aligned>(in, i, task.columns);
     for (int k = 0; k < row_four; ++k) x.at[k] *= scale;
     store_four<aligned>(static_cast<T*>(task.out.data) + row * task.out.stride, i, task.columns, x);
@@ -104,7 +100,7 @@ void run_embed(const EmbedTask& task, cudaStream_t stream) {
 }
 
 void run_gather(const GatherTask& task, cudaStream_t stream) {
-    const std::size_t bytes = used_bytes(task.in, task.columns);
+    const std::size_t bytes = static_cast<std::size_t>(task.columns) * task.in.element_bytes();
     const auto by_units = [&]<class Unit>(Unit) {
         const auto units = static_cast<int>(bytes / sizeof(Unit));
         const int threads = threads_for(units, threads_most);
@@ -117,13 +113,13 @@ void run_gather(const GatherTask& task, cudaStream_t stream) {
     using Four32 = Four<std::uint32_t>;
     if (all % sizeof(Four32) == 0) return by_units(Four32{});
     if (all % sizeof(std::uint32_t) == 0) return by_units(std::uint32_t{});
-    by_units(std::uint16_t{});
+    if (all % sizeof(std::uint16_t) == 0) return by_units(std::uint16_t{});
+    by_units(std::uint8_t{});
 }
 
 void run_quantize(const QuantizeTask& task, cudaStream_t stream) {
     // The codes of a row overwrite what its threads have kept, and nothing else.
-    CHECK(fp8_scale_offset(task.columns) + static_cast<std::int64_t>(sizeof(float)) <= row_columns_kept * std::int64_t{sizeof(float)},
-          "a row is narrow enough to become fp8 in its own place");
+    CHECK(task.columns <= row_columns_kept * std::int64_t{sizeof(float)}, "a row is narrow enough to become fp8 in its own place");
     const Launch how{
         .blocks = {task.row_count}, .threads = row_threads(task.columns), .shared_bytes = sizeof(RowScratch), .stream = stream};
     if (are_aligned(task.columns, View{task.rows.data, Format::float32, task.rows.stride / std::int64_t{sizeof(float)}})) {
@@ -131,13 +127,6 @@ void run_quantize(const QuantizeTask& task, cudaStream_t stream) {
     } else {
         launch(quantize<false>, how, task);
     }
-}
-
-void run_gather_scales(const GatherScalesTask& task, cudaStream_t stream) {
-    const int threads = threads_for(task.row_count, threads_most);
-    launch(gather_scales,
-           {.blocks = {static_cast<int>(ceil_div(task.row_count, threads))}, .threads = threads, .shared_bytes = 0, .stream = stream},
-           task);
 }
 
 void run_widen(const WidenTask& task, cudaStream_t stream) {

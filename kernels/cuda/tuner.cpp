@@ -115,20 +115,17 @@ public:
         const bool is_fp8 = shape.inputs == Format::fp8_rows;
         // As ops write them: rows of fp8 in the place of rows of float32.
         in_stride_ = is_fp8 ? shape.in_features * static_cast<std::int64_t>(bytes_of(shape.inputs)) : stride_;
-        const std::size_t weight_bytes = static_cast<std::size_t>(shape.out_features) * view(nullptr, stride_).row_bytes();
+        const std::size_t weight_bytes = static_cast<std::size_t>(shape.out_features) * weight_view(nullptr).row_bytes();
         weight_stride_ = (weight_bytes + weight_alignment - 1) / weight_alignment * weight_alignment;
         weight_count_ = std::max<std::size_t>(1, options.walked_bytes / weight_stride_);
         const float deviation = 1.0F / std::sqrt(static_cast<float>(shape.in_features));
         weights_ = noise(shape.inputs, weight_count_ * weight_stride_, deviation, 1, stream);
-        const std::size_t row_bytes = view(nullptr, in_stride_).row_bytes();
+        const std::size_t row_bytes = rows_view(pool_, pool_scales_).row_bytes();
         pool_ = noise(shape.inputs, static_cast<std::size_t>(options.rows_max) * row_bytes, 1.0F, 2, stream);
         if (is_fp8) {
             weight_scales_ = uploaded(scales(shape.out_features, deviation), stream);
-            const std::vector<float> row_scales = scales(options.rows_max, 1.0F);
-            check(cudaMemcpy2DAsync(pool_.data() + fp8_scale_offset(shape.in_features), row_bytes, row_scales.data(), sizeof(float),
-                                    sizeof(float), row_scales.size(), cudaMemcpyHostToDevice, stream.get()),
-                  "copying scales");
-            stream.wait();
+            pool_scales_ = uploaded(scales(options.rows_max, 1.0F), stream);
+            in_scales_ = DeviceMemory(pool_scales_.bytes());
         }
         in_ = DeviceMemory(pool_.bytes());
         out_ = DeviceMemory(static_cast<std::size_t>(options.rows_max * shape.out_features) * sizeof(float));
@@ -257,8 +254,8 @@ private:
     const Arrangement& arrange(std::int64_t rows, std::uint64_t seed) {
         const auto [known, is_new] = arrangements_.try_emplace({rows, seed});
         if (is_new) known->second = arrangement_of(rows, seed);
-        run_gather({.out = view(in_.data(), in_stride_),
-                    .in = view(pool_.data(), in_stride_),
+        run_gather({.out = rows_view(in_, in_scales_),
+                    .in = rows_view(pool_, pool_scales_),
                     .row_of = reinterpret_cast<const std::int32_t*>(known->second.pool_rows.data()),
                     .rows = static_cast<int>(rows),
                     .columns = static_cast<int>(shape_.in_features)},
@@ -289,7 +286,10 @@ private:
     }
     float* trials() const { return reinterpret_cast<float*>(trials_.data()); }
 
-    View view(void* data, std::int64_t stride) const { return {data, shape_.inputs, stride}; }
+    View weight_view(void* data) const { return {data, shape_.inputs, stride_}; }
+    View rows_view(const DeviceMemory& rows, const DeviceMemory& scales) const {
+        return {rows.data(), shape_.inputs, in_stride_, reinterpret_cast<float*>(scales.data())};
+    }
     // Of codes of fp8, so that they end at this deviation; some twice as large as others.
     static std::vector<float> scales(std::int64_t count, float deviation) {
         std::vector<float> all(static_cast<std::size_t>(count));
@@ -305,6 +305,7 @@ private:
                 .out_stride = shape_.out_features,
                 .in = in_.data(),
                 .in_stride = in_stride_,
+                .in_scales = reinterpret_cast<const float*>(in_scales_.data()),
                 .weight = weight(run),
                 .weight_stride = stride_,
                 .weight_scales = reinterpret_cast<const float*>(weight_scales_.data()),
@@ -313,8 +314,8 @@ private:
 
     void run_own(std::int64_t rows, int run) const {
         run_matmul({.out = {out_.data(), Format::float32, shape_.out_features},
-                    .in = view(in_.data(), in_stride_),
-                    .weight = view(weight(run), stride_),
+                    .in = rows_view(in_, in_scales_),
+                    .weight = weight_view(weight(run)),
                     .weight_scales = reinterpret_cast<const float*>(weight_scales_.data()),
                     .rows = static_cast<int>(rows),
                     .in_features = static_cast<int>(shape_.in_features),
@@ -335,7 +336,9 @@ private:
     DeviceMemory weights_;
     DeviceMemory weight_scales_;  // of fp8
     DeviceMemory pool_;
+    DeviceMemory pool_scales_;  // of fp8, as the next but one
     DeviceMemory in_;
+    DeviceMemory in_scales_;
     DeviceMemory out_;
     DeviceMemory probed_;
     PinnedMemory trials_;                                                         // [2 places][trial_elements()]
@@ -357,7 +360,7 @@ double copied_per_second(const Stream& stream, std::size_t bytes) {
 std::optional<double> operations_per_second(const CublasLt& library, const Stream& stream, Format inputs, TuneOptions options) {
     const std::int64_t size = options.square;
     options.walked_bytes = 0;
-    options.rows_max = inputs == Format::fp8_rows ? std::min(size, matmul_rows_max) : size;
+    options.rows_max = size;
     return ShapeTuner(library, stream, {inputs, size, size}, options).operations_per_second();
 }
 

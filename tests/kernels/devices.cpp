@@ -46,11 +46,6 @@ constexpr Tolerance tolerances[] = {
     {"logprob", 1e-5, 1e-5, "one sum of exponentials in pieces"},
 };
 
-// Where a row has its scale, in bytes.
-std::int64_t scale_offset(Format format, std::int64_t columns) {
-    return format == Format::fp8_rows ? cuda::fp8_scale_offset(columns) : cpu::int8_scale_offset(columns);
-}
-
 #if defined(LORRY_CUDA_EMULATED)
 Expected<cuda::lt::Functions, std::string> open_library() { return cuda::emulation::cublaslt(); }
 
@@ -205,17 +200,20 @@ std::int64_t OnEachDevice::number(std::int64_t low, std::int64_t high) { return 
 
 Memory::Memory(Backend& backend, std::int64_t rows, std::int64_t columns, Format format, std::int64_t padding) : backend_(backend) {
     matrix_ = {nullptr, format, rows, columns, columns + padding};
-    std::vector<std::byte> fill(static_cast<std::size_t>(rows) * row_bytes());
+    const std::size_t scales_begin = static_cast<std::size_t>(rows) * row_bytes();
+    std::vector<std::byte> fill(scales_begin + (format == Format::fp8_rows ? static_cast<std::size_t>(rows) * sizeof(float) : 0));
     for (std::size_t i = 0; i < fill.size(); ++i) fill[i] = untouched_byte(i);
     buffer_ = backend.allocate(fill.size());
     backend.upload(buffer_->data(), fill);
     matrix_.data = buffer_->data();
+    if (format == Format::fp8_rows) matrix_.row_scales = reinterpret_cast<float*>(static_cast<std::byte*>(buffer_->data()) + scales_begin);
 }
 
 Memory::Memory(Backend& backend, const reference::Table& from, Format format, std::int64_t padding)
     : Memory(backend, from.rows, from.columns, format, padding) {
     const reference::Table stored = stored_inputs(from, format);
     std::vector<std::byte> bytes = download(0, from.rows);
+    std::vector<float> scales;
     for (std::int64_t row = 0; row < from.rows; ++row) {
         std::byte* const to = bytes.data() + static_cast<std::size_t>(row) * row_bytes();
         const float scale = format == Format::fp8_rows ? reference::fp8_scale(from, row) : reference::input_scale(from, row);
@@ -227,9 +225,11 @@ Memory::Memory(Backend& backend, const reference::Table& from, Format format, st
             if (format == Format::int8_rows) to[i] = static_cast<std::byte>(128 + (scale > 0.0F ? std::lrintf(value / scale) : 0));
             if (format == Format::fp8_rows) to[i] = static_cast<std::byte>(cuda::fp8_of(value / scale).bits);
         }
-        if (has_row_scales(format)) std::memcpy(to + scale_offset(format, from.columns), &scale, 4);
+        if (format == Format::int8_rows) std::memcpy(to + cpu::int8_scale_offset(from.columns), &scale, 4);
+        scales.push_back(scale);
     }
     backend.upload(buffer_->data(), bytes);
+    if (format == Format::fp8_rows) backend.upload(matrix_.row_scales, std::as_bytes(std::span(scales)));
 }
 
 std::vector<std::byte> Memory::download(std::int64_t row_begin, std::int64_t rows) const {
@@ -254,7 +254,8 @@ std::vector<float> Memory::read_row(std::int64_t row) const {
     const std::byte* const from = bytes.data();
     std::vector<float> values(static_cast<std::size_t>(matrix_.columns));
     float scale = 0.0F;
-    if (has_row_scales(matrix_.format)) std::memcpy(&scale, from + scale_offset(matrix_.format, matrix_.columns), 4);
+    if (matrix_.format == Format::int8_rows) std::memcpy(&scale, from + cpu::int8_scale_offset(matrix_.columns), 4);
+    if (matrix_.format == Format::fp8_rows) backend_.read_back(std::as_writable_bytes(std::span(&scale, 1)), matrix_.row_scales + row);
     for (std::size_t i = 0; i < values.size(); ++i) {
         std::uint16_t half = 0;
         if (matrix_.format == Format::float32) std::memcpy(&values[i], from + i * 4, 4);
@@ -269,11 +270,8 @@ std::vector<float> Memory::read_row(std::int64_t row) const {
 bool Memory::padding_is_untouched() const {
     const std::vector<std::byte> bytes = download(0, matrix_.rows);
     std::size_t used = static_cast<std::size_t>(matrix_.columns) * bytes_of(matrix_.format);
-    if (has_row_scales(matrix_.format)) {
-        const std::size_t end = static_cast<std::size_t>(scale_offset(matrix_.format, matrix_.columns)) + sizeof(float);
-        // Attention on the GPU makes rows of fp8 in the place of those of float32.
-        used = matrix_.format == Format::fp8_rows ? std::max(used, end) : end;
-    }
+    // Attention on the GPU makes rows of fp8 in the place of those of float32.
+    if (matrix_.format == Format::int8_rows) used = static_cast<std::size_t>(cpu::int8_scale_offset(matrix_.columns)) + sizeof(float);
     for (std::size_t i = 0; i < bytes.size(); ++i) {
         if (i % row_bytes() >= used && bytes[i] != untouched_byte(i)) return false;
     }

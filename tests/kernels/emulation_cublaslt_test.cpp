@@ -293,6 +293,21 @@ TEST_P(LibraryMatmulTest, MoreRowsThanALibraryMatmulTakesAreCutIntoPieces) {
     }
 }
 
+// Pins: rows that met the scales of others, and scales that begin where the library does not read them.
+TEST_P(LibraryMatmulTest, RowsOfASliceKeepTheirScalesWhereverItBegins) {
+    const Table x = normal(40, shape_.in_features);
+    const Memory in(backend_, x, shape_.inputs, 0);
+    const Memory out(backend_, 40, shape_.out_features, Format::float32, 0);
+    backend_.matmul({.out = out.matrix(), .in = in.matrix(), .weight = *weight_});
+    for (const std::int64_t begin : {0, 1, 2, 4, 7, 24}) {
+        const Memory part(backend_, 16, shape_.out_features, Format::float32, 0);
+        const std::uint64_t matmuls = emulation::cublaslt_matmuls();
+        backend_.matmul({.out = part.matrix(), .in = in.matrix().slice_rows(begin, 16), .weight = *weight_});
+        EXPECT_EQ(emulation::cublaslt_matmuls(), matmuls + 1);
+        for (std::int64_t i = 0; i < 16; ++i) EXPECT_EQ(part.read_row(i), out.read_row(begin + i)) << begin << " + " << i;
+    }
+}
+
 TEST_P(LibraryMatmulTest, AShapeWithoutARowIsMultipliedByOurKernel) {
     const testing::Part part(normal(16, 40), Format::float32, false);
     const WeightPart view = part.view();

@@ -181,13 +181,15 @@ Status multiply(lt::Handle handle, lt::Matmul matmul, const void* alpha, const v
     const Status status = algo_check(handle, matmul, a_layout, b_layout, c_layout, d_layout, algorithm, &needs);
     if (status != Status::success) return status;
     const std::size_t element = is_fp8(a_layout) ? sizeof(Fp8) : sizeof(Bfloat16);
-    const auto is_aligned = [](const void* data, std::int64_t stride, std::size_t element_bytes) {
-        return reinterpret_cast<std::uintptr_t>(data) % alignment == 0 && static_cast<std::size_t>(stride) * element_bytes % alignment == 0;
+    const auto begins_aligned = [](const void* data) { return reinterpret_cast<std::uintptr_t>(data) % alignment == 0; };
+    const auto is_aligned = [&](const void* data, std::int64_t stride, std::size_t element_bytes) {
+        return begins_aligned(data) && static_cast<std::size_t>(stride) * element_bytes % alignment == 0;
     };
+    const auto are_scales = [&](const void* data) { return data != nullptr && begins_aligned(data); };
     const bool is_callable = is_aligned(a, a_layout->stride, element) && is_aligned(b, b_layout->stride, element) &&
                              is_aligned(d, d_layout->stride, sizeof(float)) && c == d && workspace_bytes >= needs.workspace_bytes &&
                              (needs.workspace_bytes == 0 || workspace != nullptr) &&
-                             (!is_fp8(a_layout) || (matmul->scale_a != nullptr && matmul->scale_b != nullptr));
+                             (!is_fp8(a_layout) || (are_scales(matmul->scale_a) && are_scales(matmul->scale_b)));
     if (!is_callable || *static_cast<const float*>(alpha) != 1.0F) return Status::invalid_value;
     const Product product{.kind = kind_of(*algorithm),
                           .weights = *a_layout,
