@@ -61,11 +61,15 @@ void CudaBackend::attention(const AttentionArgs& args) {
     const KvLayer layer = cache.layer(args.layer);
     const PlannedAttention& planned = planned_attention(args, layer.padded_head_dim);
     constexpr std::int64_t window_max = std::numeric_limits<std::int32_t>::max();
-    // Heads end in different blocks, and only a row that is whole has a scale.
-    const bool narrows = args.out.format == Format::fp8_rows;
     Matrix out = args.out;
-    if (narrows) out.format = Format::float32;
+    JointRows joint;
+    if (args.out.format == Format::fp8_rows) {
+        out.format = Format::float32;
+        joint = {
+            .rows = view_of(args.out), .progress = step().row_progress, .parts = int_of(args.heads), .columns = int_of(args.out.columns)};
+    }
     launch(AttentionTask{.out = view_of(out),
+                         .joint = joint,
                          .qkv = float32_view_of(args.qkv),
                          .heads = int_of(args.heads),
                          .head_dim = int_of(args.head_dim),
@@ -74,9 +78,6 @@ void CudaBackend::attention(const AttentionArgs& args) {
                          .cache = layer,
                          .work = planned.work,
                          .size = planned.size});
-    if (!narrows) return;
-    const int rows = int_of(rows_of(args.out, args.out));
-    launch(QuantizeTask{.rows = view_of(args.out), .row_count = rows, .columns = int_of(args.out.columns)});
 }
 
 }  // namespace lorry::kernels::cuda

@@ -3,15 +3,15 @@
 // alone. The method is FlashAttention's (Dao 2023) with split keys.
 //
 // Few rows (narrow): each span is a block's, whose sums go through memory to the kernel that merges them. Many (wide): one block walks all
-// spans, merges them in registers as it goes, and writes results.
+// spans, merges them in registers as it goes, and writes results. Heads of a row end in different blocks; where rows become fp8, the one
+// that ends a row's last head makes it so (joint_rows.h).
 //
 // bfloat16: tensor cores, 16 packed rows per warp (shapes.h); of heads wider than 128, two warps share the rows: each computes the scores
 // of its half of the dimensions, they exchange and add them, and each adds up its half of the values. fp8: the same products, of elements
 // that are widened on their way from shared memory to the tensor cores; a key's scale is multiplied to its score, a value's to its weight.
 // float32: one warp per row.
-#include <type_traits>
-
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_page.h"
 
 namespace lorry::kernels::cuda {
 
@@ -23,30 +23,6 @@ constexpr int halves_of = head_dim <= 128 ? 1 : 2;
 template <int head_dim>
 constexpr int dims_of = head_dim / halves_of<head_dim>;
 
-template <class T>
-constexpr int chunk = 16 / static_cast<int>(sizeof(T));  // elements that are copied at once
-// Rows of an odd number of chunks: ldmatrix finds each in other banks.
-template <class T, int head_dim>
-constexpr int stride_of = (head_dim / chunk<T> | 1) * chunk<T>;
-template <class T>
-constexpr bool has_scales = std::is_same_v<T, Fp8>;
-
-// Of the page whose scores are weighed, and of the one whose keys are being loaded.
-template <class T>
-struct PageScales {
-    __device__ float key_scale(int, int) const { return 1.0F; }
-    __device__ float value_scale(int, int, int) const { return 1.0F; }
-};
-template <>
-struct PageScales<Fp8> {
-    alignas(16) float keys[2][page];
-    alignas(16) float values[page];
-
-    __device__ float key_scale(int index, int token) const { return keys[index % 2][token]; }
-    // What was never written may be anything, and nothing times anything may be NaN.
-    __device__ float value_scale(int begin, int token, int written) const { return token < written - begin ? values[begin + token] : 0.0F; }
-};
-
 // What a warp computed of its rows' scores, for the one that has the other half of the dimensions. It takes the place of the keys.
 template <class T, int head_dim, int warps>
 union KeysOrScores {
@@ -54,11 +30,18 @@ union KeysOrScores {
     float scores[std::size_t{halves_of<head_dim> == 1 ? 1 : warps}][std::size_t{halves_of<head_dim> == 1 ? 1 : page / 2}][warp_size];
 };
 
+// Results become fp8 when nothing of the piece needs its queries any more.
+template <int head_dim, int rows>
+union QueriesOrRows {
+    alignas(16) Bfloat16 queries[std::size_t{rows}][std::size_t{stride_of<Bfloat16, head_dim>}];
+    JointScratch joint;
+};
+
 template <class T, int head_dim, int warps>
 struct Shared : PageScales<T> {
     static constexpr bool is_wide = warps > halves_of<head_dim>;
     static constexpr int rows = warps / halves_of<head_dim> * 16;
-    alignas(16) Bfloat16 queries[std::size_t{rows}][std::size_t{stride_of<Bfloat16, head_dim>}];
+    QueriesOrRows<head_dim, rows> first;
     KeysOrScores<T, head_dim, warps> either;
     alignas(16) T page_values[page][std::size_t{stride_of<T, head_dim>}];
 };
@@ -86,66 +69,6 @@ __device__ WarpRows rows_of_warp(const AttentionPiece& piece, int group) {
     return rows;
 }
 
-// Keys or values of a page, of which `written` tokens were; the others become zeros.
-template <int threads, int head_dim, class T, std::size_t stride>
-__device__ void load_tokens(T (&to)[page][stride], const T* from, int written) {
-    constexpr int chunks = head_dim / chunk<T>;
-#pragma unroll 4
-    for (int i = thread_in_block(); i < page * chunks; i += threads) {
-        const int token = i / chunks;
-        const int d = i % chunks * chunk<T>;
-        copy_async(&to[token][d], from + token * head_dim + d, token < written);
-    }
-}
-__device__ inline void load_scales(float (&to)[page], const float* from, int written) {
-    const int token = thread_in_block() * 4;
-    if (token < page) copy_async(&to[token], from + token, token < written);
-}
-
-// Which dimension stands at a place of the tensor cores' operands and sums: of 16 that are widened from fp8, even ones before odd ones.
-template <class T>
-__device__ constexpr int dim_at(int place) {
-    return has_scales<T> ? place / 16 * 16 + place % 8 * 2 + place % 16 / 8 : place;
-}
-
-// Fragments of `keys`: of each eight of 32 tokens from `token` on, 16 dimensions from `dim` on.
-template <std::size_t stride>
-__device__ void load_keys(std::uint32_t (&b)[4][2], const Bfloat16 (&keys)[page][stride], int token, int dim) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        std::uint32_t r[4];
-        load_matrices(r, &keys[token + half * 16 + lane() / 16 * 8 + lane() % 8][dim + lane() / 8 % 2 * 8]);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) b[2 * half + i / 2][i % 2] = r[i];
-    }
-}
-template <std::size_t stride>
-__device__ void load_keys(std::uint32_t (&b)[4][2], const Fp8 (&keys)[page][stride], int token, int dim) {
-    std::uint32_t r[4];
-    load_matrices(r, &keys[token + lane()][dim]);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) widen(r[i], b[i][0], b[i][1]);
-}
-
-// Fragments of `values`: of each 16 of 32 tokens from `token` on, of each eight of 16 dimensions from `dim` on.
-template <std::size_t stride>
-__device__ void load_values(std::uint32_t (&b)[2][2][2], const Bfloat16 (&values)[page][stride], int token, int dim) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        std::uint32_t r[4];
-        load_matrices_transposed(r, &values[token + half * 16 + lane() % 16][dim + lane() / 16 * 8]);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) b[half][i / 2][i % 2] = r[i];
-    }
-}
-template <std::size_t stride>
-__device__ void load_values(std::uint32_t (&b)[2][2][2], const Fp8 (&values)[page][stride], int token, int dim) {
-    std::uint32_t r[4];
-    load_matrices_transposed(r, &values[token + lane()][dim]);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) widen(r[i], b[i / 2][0][i % 2], b[i / 2][1][i % 2]);
-}
-
 // The scores of a warp's 16 rows and a page, before they become weights and after. A lane holds, of rows lane / 4 and that + 8, two
 // neighbours of every eight tokens.
 using Scores = float[page / 8][4];
@@ -164,7 +87,7 @@ __device__ void multiply_keys(const Shared<T, head_dim, warps>& shared, Scores& 
 #pragma unroll
     for (int k = 0; k < dims_of<head_dim>; k += 16) {
         std::uint32_t a[4];
-        load_matrices(a, &shared.queries[row_begin + lane() % 16][dim_begin + k + lane() / 16 * 8]);
+        load_matrices(a, &shared.first.queries[row_begin + lane() % 16][dim_begin + k + lane() / 16 * 8]);
 #pragma unroll
         for (int n = 0; n < page / 8; n += 4) {
             std::uint32_t b[4][2];
@@ -351,7 +274,7 @@ __device__ void attend_piece(const AttentionTask& task, const AttentionPiece& pi
         const int row = i / head_dim;
         const int d = dim_at<T>(i % head_dim);
         const bool exists = row < piece.packed_count && d < task.head_dim;
-        shared.queries[row][i % head_dim] =
+        shared.first.queries[row][i % head_dim] =
             exists ? to_bfloat16(query_of(task, piece, sight.group, piece.packed_begin + row, kv_head)[d]) : Bfloat16{};
     }
     const WarpRows rows = rows_of_warp<head_dim>(piece, sight.group);
@@ -384,11 +307,24 @@ __device__ void attend_piece(const AttentionTask& task, const AttentionPiece& pi
     }
     if constexpr (Shared<T, head_dim, warps>::is_wide) {
         const float inverses[2] = {total.rows[0].inverse(), total.rows[1].inverse()};
+        std::uint32_t largest[2] = {0, 0};
+        const auto place_of = [&](int row) { return result_of(task, piece.row_begin, sight.group, piece.packed_begin + row, kv_head); };
         write_sums<T, head_dim>(piece, total, [&](int row, int half, int d, float sum) {
             if (d >= task.head_dim) return;
-            const std::int64_t place = result_of(task, piece.row_begin, sight.group, piece.packed_begin + row, kv_head);
-            store_result(task.out, place + d, sum * inverses[half]);
+            const float result = sum * inverses[half];
+            store_result(task.out, place_of(row).begin + d, result);
+            largest[half] = larger(largest[half], magnitude_bits(result));
         });
+        if (task.joint.rows.data == nullptr) return;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            // The four lanes of a row.
+            largest[half] = larger(largest[half], shuffle_xor(largest[half], 1));
+            largest[half] = larger(largest[half], shuffle_xor(largest[half], 2));
+            const int row = row_begin_of_warp<head_dim>() + half * 8 + lane() / 4;
+            if (lane() % 4 == 0 && row < piece.packed_count) note_largest(task.joint, place_of(row).row, largest[half]);
+        }
+        quantize_results<8>(task, piece, sight.group, shared.first.joint);
     } else {
         end_span(span);
         write_sums<T, head_dim>(piece, span, [&](int row, int half, int d, float sum) {
@@ -413,14 +349,33 @@ __global__ void __launch_bounds__(warps* warp_size) attend_tiles(AttentionTask t
 }
 
 constexpr int plain_warps = 4;
+constexpr int plain_dims = head_dim_max / warp_size;  // of a lane: lane(), that + 32 …
 struct PlainShared {
     float queries[plain_warps][head_dim_max];
     float weights[plain_warps][page];
+    JointScratch joint;
 };
+
+// Of a packed row and kv head of which the running warp has all sums.
+__device__ void store_row_of_head(const AttentionTask& task, const Place& place, const float (&values)[plain_dims], const Softmax& total) {
+    const float inverse = total.inverse();
+    std::uint32_t largest = 0;
+#pragma unroll
+    for (int i = 0; i < plain_dims; ++i) {
+        const int d = lane() + i * warp_size;
+        if (d >= task.head_dim) continue;
+        const float result = values[i] * inverse;
+        store_result(task.out, place.begin + d, result);
+        largest = larger(largest, magnitude_bits(result));
+    }
+    if (task.joint.rows.data == nullptr) return;
+    largest = warp_largest(largest);
+    if (lane() == 0) note_largest(task.joint, place.row, largest);
+}
 
 // The same sums in float32, a row per warp: lanes share a page's tokens for the scores and the dimensions for the values.
 __device__ void attend_plain_piece(const AttentionTask& task, const AttentionPiece& piece, bool wide, PlainShared& shared) {
-    constexpr int dims = head_dim_max / warp_size;
+    constexpr int dims = plain_dims;
     constexpr int tokens = page / warp_size;
     float* const query = shared.queries[warp()];
     float* const weights = shared.weights[warp()];
@@ -479,9 +434,7 @@ __device__ void attend_plain_piece(const AttentionTask& task, const AttentionPie
             span = Softmax{};
         }
         if (wide) {
-            const std::int64_t place = result_of(task, piece.row_begin, sight.group, piece.packed_begin + row, kv_head);
-            const float inverse = total.inverse();
-            for (int d = lane(), i = 0; d < task.head_dim; d += warp_size, ++i) store_result(task.out, place + d, values[i] * inverse);
+            store_row_of_head(task, result_of(task, piece.row_begin, sight.group, piece.packed_begin + row, kv_head), values, total);
             continue;
         }
         float* const partial = partial_of(task, piece.slot + row, kv_head);
@@ -491,6 +444,7 @@ __device__ void attend_plain_piece(const AttentionTask& task, const AttentionPie
             partial[head_dim + 1] = total.sum;
         }
     }
+    if (wide && task.joint.rows.data != nullptr) quantize_results<4>(task, piece, sight.group, shared.joint);
 }
 
 __global__ void __launch_bounds__(plain_warps* warp_size) attend_float32(AttentionTask task, bool wide) {
@@ -502,8 +456,8 @@ __global__ void __launch_bounds__(plain_warps* warp_size) attend_float32(Attenti
 }
 
 // Merges the partial results of each row's spans in order, as add_span does. A warp per row.
-__device__ void merge_piece(const AttentionTask& task, const AttentionMerge& piece) {
-    constexpr int dims = head_dim_max / warp_size;
+__device__ void merge_piece(const AttentionTask& task, const AttentionMerge& piece, JointScratch& scratch) {
+    constexpr int dims = plain_dims;
     const int kv_head = block().y;
     const int group = task.heads / task.cache.kv_heads;
     const int head_dim = task.cache.padded_head_dim;
@@ -519,16 +473,16 @@ __device__ void merge_piece(const AttentionTask& task, const AttentionMerge& pie
             }
             total = {f.largest, total.sum * f.first + partial[head_dim + 1] * f.second};
         }
-        const std::int64_t place = result_of(task, piece.row_begin, group, piece.packed_begin + row, kv_head);
-        const float inverse = total.inverse();
-        for (int d = lane(), j = 0; d < task.head_dim; d += warp_size, ++j) store_result(task.out, place + d, values[j] * inverse);
+        store_row_of_head(task, result_of(task, piece.row_begin, group, piece.packed_begin + row, kv_head), values, total);
     }
+    if (task.joint.rows.data != nullptr) quantize_results<4>(task, piece, group, scratch);
 }
 
-__global__ void __launch_bounds__(plain_warps* warp_size) merge(AttentionTask task) {
+// Many blocks of a processor's at once, as they wait for memory.
+__global__ void __launch_bounds__(plain_warps* warp_size, 8) merge(AttentionTask task) {
     for (int i = block().x; i < task.work->merge_count; i += grid().x) {
         const AttentionMerge piece = task.work->merges[i];
-        merge_piece(task, piece);
+        merge_piece(task, piece, shared_memory<JointScratch>());
     }
 }
 
@@ -585,7 +539,10 @@ void run_attention(const AttentionTask& task, cudaStream_t stream) {
     }
     if (task.size.merges == 0) return;
     launch(merge,
-           {.blocks = {task.size.merges, task.cache.kv_heads}, .threads = plain_warps * warp_size, .shared_bytes = 0, .stream = stream},
+           {.blocks = {task.size.merges, task.cache.kv_heads},
+            .threads = plain_warps * warp_size,
+            .shared_bytes = sizeof(JointScratch),
+            .stream = stream},
            task);
 }
 

@@ -1,8 +1,9 @@
 // What attention's kernels share: which tokens a piece's rows see, where these and the results stand, how sums of weighted values are
-// added. Included by attention.cu.
+// added, when results become fp8. Included by attention.cu.
 #pragma once
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/joint_rows.h"
 #include "kernels/cuda/kernels.h"
 
 namespace lorry::kernels::cuda {
@@ -95,9 +96,14 @@ __device__ inline float* partial_of(const AttentionTask& task, std::int64_t slot
     return task.work->workspace + (slot * task.cache.kv_heads + kv_head) * (task.cache.padded_head_dim + 2);
 }
 
-// Where the result of a packed row begins, in elements of task.out.
-__device__ inline std::int64_t result_of(const AttentionTask& task, std::int32_t row_begin, int group, int packed, int kv_head) {
-    return (row_begin + packed / group) * task.out.stride + static_cast<std::int64_t>(kv_head * group + packed % group) * task.head_dim;
+// Where the result of a packed row stands: its row, and where it begins in elements of task.out.
+struct Place {
+    std::int64_t row;
+    std::int64_t begin;
+};
+__device__ inline Place result_of(const AttentionTask& task, std::int32_t row_begin, int group, int packed, int kv_head) {
+    const std::int64_t row = row_begin + packed / group;
+    return {row, row * task.out.stride + static_cast<std::int64_t>(kv_head * group + packed % group) * task.head_dim};
 }
 __device__ inline void store_result(const View& out, std::int64_t place, float x) {
     if (out.format == Format::float32) {
@@ -105,6 +111,21 @@ __device__ inline void store_result(const View& out, std::int64_t place, float x
     } else {
         store(static_cast<Bfloat16*>(out.data) + place, x);
     }
+}
+
+// Called by all threads of a block that has stored the results of a piece, or of a merge, and noted the largest of each.
+template <int at_once, class Piece>
+__device__ void quantize_results(const AttentionTask& task, const Piece& piece, int group, JointScratch& scratch) {
+    static_assert(wide_rows(1) <= joint_rows_most && narrow_rows <= joint_rows_most);
+    const int packed_end = piece.packed_begin + piece.packed_count;
+    const int first = piece.packed_begin / group;
+    const int count = (packed_end - 1) / group + 1 - first;
+    // The first and the last row may go on in other pieces.
+    quantize_whole_rows<at_once>(task.joint, piece.row_begin + first, count, scratch, [&](int i) {
+        const int begin = (first + i) * group;
+        const int end = begin + group;
+        return (end < packed_end ? end : packed_end) - larger(begin, piece.packed_begin);
+    });
 }
 
 }  // namespace lorry::kernels::cuda

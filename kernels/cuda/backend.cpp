@@ -209,6 +209,7 @@ void CudaBackend::put_rows(const StepInputs& inputs) {
     const auto blocks = put(std::span<const std::int32_t>(row_blocks_));
     std::fill_n(blocks.host + (stores_nothing_ ? 0 : inputs.rows), stores_nothing_ ? inputs.rows : padding, -1);
     begun.block_of_row = blocks.device;
+    begun.row_progress = tables.reserve<RowProgress>(row_blocks_.size() + static_cast<std::size_t>(padding)).device;
     begun.lora_places = has_works() ? lora_places_ : 0;
     begun.lora_works = tables.reserve<LoraWork>(static_cast<std::size_t>(begun.lora_places));
     begun.attention_works = tables.reserve<AttentionWork>(has_works() ? static_cast<std::size_t>(attention_works_most) : 0);

@@ -101,6 +101,7 @@ private:
         const std::int32_t* blocks = nullptr;        // of all sequences, one after the other
         const std::int32_t* block_of_row = nullptr;  // that holds the row's own token
         const std::int32_t* slot_of_row = nullptr;   // its place there
+        RowProgress* row_progress = nullptr;
         const DrawnTable* drawn = nullptr;
         int drawn_count = 0;
         // Of a step that follows a graph: what the graph's launches read, zeros where there is nothing to do.

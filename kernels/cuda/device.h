@@ -14,7 +14,9 @@
 //   copy_async(to, from, wanted)                         16 bytes, global to shared memory; zeros if not wanted: `from` is then not read
 //   copy_async_commit(), copy_async_wait<groups>()       closes a group; waits until at most that many groups are in flight
 //   load_whole(from), store_whole(to, x)                 a T of up to 16 bytes in global memory, at a multiple of its size, in one access
-//   atomic_add(to, x), atomic_or(to, x)                  on 32-bit words in global memory, by any threads; nothing is returned
+//   atomic_add(to, x), atomic_or(to, x), atomic_max(to, x)    on 32-bit words in global memory, by any threads; nothing is returned
+//   arrive(count, x)                                     adds x in global memory and returns what was there before: what a thread stored
+//                                                        until a barrier before it is there for who comes later, behind a barrier
 //   pack(low, high), to_bfloat16(x), to_float(x)         float32 to bfloat16 rounds to nearest even
 //   to_fp8(x)                                            as fp8_of
 //

@@ -101,6 +101,13 @@ __device__ void store_whole(T* to, const T& x) {
 
 __device__ inline void atomic_add(std::uint32_t* to, std::uint32_t x) { atomicAdd(to, x); }
 __device__ inline void atomic_or(std::uint32_t* to, std::uint32_t x) { atomicOr(to, x); }
+__device__ inline void atomic_max(std::uint32_t* to, std::uint32_t x) { atomicMax(to, x); }
+__device__ inline std::uint32_t arrive(std::uint32_t* count, std::uint32_t x) {
+    __threadfence();
+    const std::uint32_t before = atomicAdd(count, x);
+    __threadfence();
+    return before;
+}
 
 __device__ inline std::uint32_t pack(float low, float high) {
     std::uint32_t pair;

@@ -28,12 +28,11 @@ struct Run {
     void operator()(const AttentionTask& task) const { run_attention(task, stream); }
     void operator()(const ActivationTask& task) const { run_activation(task, stream); }
     void operator()(const GatherTask& task) const { run_gather(task, stream); }
-    void operator()(const QuantizeTask& task) const { run_quantize(task, stream); }
     void operator()(const WidenTask& task) const { run_widen(task, stream); }
 };
 
-constexpr std::array names = {"embed",     "norm",       "matmul",      "lora",      "group_bias", "rope_store",
-                              "attention", "activation", "gather_rows", "attention", "lora"};
+constexpr std::array names = {"embed",      "norm",      "matmul",     "lora",        "group_bias",
+                              "rope_store", "attention", "activation", "gather_rows", "lora"};
 static_assert(names.size() == std::variant_size_v<Task>);
 
 // Rows that each are a sequence's first, whose keys and values are not stored; the first of them sample.

@@ -13,8 +13,8 @@
 
 namespace lorry::kernels::cuda {
 
-using Task = std::variant<EmbedTask, NormTask, MatmulTask, LoraTask, GroupBiasTask, RopeTask, AttentionTask, ActivationTask, GatherTask,
-                          QuantizeTask, WidenTask>;
+using Task =
+    std::variant<EmbedTask, NormTask, MatmulTask, LoraTask, GroupBiasTask, RopeTask, AttentionTask, ActivationTask, GatherTask, WidenTask>;
 // What multiplies.
 struct Multiplier {
     LibraryMatmul* library = nullptr;  // null: our own kernel multiplies everything

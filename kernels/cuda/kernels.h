@@ -164,9 +164,22 @@ struct AttentionWork {
     std::int32_t merge_count = 0;
     float* workspace = nullptr;  // attention_workspace_bytes
 };
+// What blocks that compute parts of one row tell each other (joint_rows.h). Zeros before a launch, and after it.
+struct RowProgress {
+    std::uint32_t parts = 0;    // that are there
+    std::uint32_t largest = 0;  // magnitude_bits of the largest element so far
+};
+struct JointRows {
+    View rows;  // fp8, each in the place of one of float32; data null: no rows become fp8
+    RowProgress* progress = nullptr;
+    int parts = 0;  // of a whole row
+    int columns = 0;
+    bool operator==(const JointRows&) const = default;
+};
 struct AttentionTask {
-    View out;
-    View qkv;  // float32
+    View out;         // float32 or bfloat16
+    JointRows joint;  // what becomes of rows of `out`, whose parts are heads
+    View qkv;         // float32
     int heads = 0;
     int head_dim = 0;
     float scale = 0.0F;
@@ -198,15 +211,6 @@ struct GatherTask {
     bool operator==(const GatherTask&) const = default;
 };
 void run_gather(const GatherTask& task, cudaStream_t stream);
-
-// Makes rows of fp8 of the rows of float32 that stand in their places.
-struct QuantizeTask {
-    View rows;  // fp8
-    int row_count = 0;
-    int columns = 0;
-    bool operator==(const QuantizeTask&) const = default;
-};
-void run_quantize(const QuantizeTask& task, cudaStream_t stream);
 
 // out = in, rounded once.
 struct WidenTask {

@@ -1,9 +1,8 @@
-// What only moves, adds or converts rows: embedding, the rows that sample, biases of row groups, sums and biases after a matmul, fp8 and
-// back. Several blocks per row, but one where a row becomes fp8.
+// What only moves, adds or converts rows: embedding, the rows that sample, biases of row groups, sums and biases after a matmul, fp8
+// widened. Several blocks per row.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/row.h"
-#include "schema/check.h"
 
 namespace lorry::kernels::cuda {
 
@@ -36,14 +35,6 @@ __global__ void gather(GatherTask task, int units) {
     const auto row_units = [](const View& rows) { return static_cast<std::int64_t>(rows.row_bytes() / sizeof(Unit)); };
     const auto* const in = static_cast<const Unit*>(task.in.data) + task.row_of[row] * row_units(task.in);
     store_whole(static_cast<Unit*>(task.out.data) + row * row_units(task.out) + i, load_whole(in + i));
-}
-
-template <bool aligned>
-__global__ void __launch_bounds__(row_threads_max) quantize(QuantizeTask task) {
-    const std::int64_t row = block().x;
-    const auto* const wide = reinterpret_cast<const float*>(static_cast<const Fp8*>(task.rows.data) + row * task.rows.stride);
-    const RowFours fours(task.columns, [&](int i) { return load_four<aligned>(wide, i, task.columns); });
-    store_row<aligned, Fp8>(task.rows, row, task.columns, fours, shared_memory<RowScratch>(), Unchanged{});
 }
 
 template <class T, bool aligned>
@@ -115,18 +106,6 @@ void run_gather(const GatherTask& task, cudaStream_t stream) {
     if (all % sizeof(std::uint32_t) == 0) return by_units(std::uint32_t{});
     if (all % sizeof(std::uint16_t) == 0) return by_units(std::uint16_t{});
     by_units(std::uint8_t{});
-}
-
-void run_quantize(const QuantizeTask& task, cudaStream_t stream) {
-    // The codes of a row overwrite what its threads have kept, and nothing else.
-    CHECK(task.columns <= row_columns_kept * std::int64_t{sizeof(float)}, "a row is narrow enough to become fp8 in its own place");
-    const Launch how{
-        .blocks = {task.row_count}, .threads = row_threads(task.columns), .shared_bytes = sizeof(RowScratch), .stream = stream};
-    if (are_aligned(task.columns, View{task.rows.data, Format::float32, task.rows.stride / std::int64_t{sizeof(float)}})) {
-        launch(quantize<true>, how, task);
-    } else {
-        launch(quantize<false>, how, task);
-    }
 }
 
 void run_widen(const WidenTask& task, cudaStream_t stream) {

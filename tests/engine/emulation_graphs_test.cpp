@@ -135,6 +135,21 @@ TEST(Graphs, AreLaunchedAfterPrefillsThatTakeMoreMemory) {
     }
 }
 
+// Pins: launches of their own for scales, or for what attention has computed.
+TEST(Graphs, OfFp8LaunchWhatThoseOfBfloat16Do) {
+    std::int64_t layers = 0;
+    const auto launches = [&](kernels::Quantization quantize) {
+        const GraphRig rig(std::size_t{1} << 30, 32, library_backend(quantize));
+        layers = rig.model->config().layers;
+        const kernels::DeviceInfo info = rig.backend->info();
+        EXPECT_EQ(info.graphs, 2) << "32 and 16 rows, which need no padding";
+        return static_cast<std::int64_t>(info.graph_bytes / emulation::graph_launch_bytes) / info.graphs;
+    };
+    const std::int64_t wide = launches(kernels::Quantization::none);
+    // Of each of two steps in flight there is a graph with adapters, for which the inputs of four projections are widened.
+    EXPECT_EQ(launches(kernels::Quantization::fp8), wide + 2 * 4 * layers);
+}
+
 // Pins: prefills, their padding, low-rank updates of rows in fp8 and long penalties that took memory when they first came.
 TEST(Graphs, AndStepsTakeNoMemoryWhileRequestsRun) {
     for (const kernels::Quantization quantize : {kernels::Quantization::none, kernels::Quantization::fp8}) {

@@ -258,6 +258,12 @@ void store_whole(T* to, const T& x, const Where& where = Where::current()) {
 
 inline void atomic_add(std::uint32_t* to, std::uint32_t x) { __atomic_fetch_add(to, x, __ATOMIC_RELAXED); }
 inline void atomic_or(std::uint32_t* to, std::uint32_t x) { __atomic_fetch_or(to, x, __ATOMIC_RELAXED); }
+inline void atomic_max(std::uint32_t* to, std::uint32_t x) {
+    std::uint32_t before = __atomic_load_n(to, __ATOMIC_RELAXED);
+    while (before < x && !__atomic_compare_exchange_n(to, &before, x, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+inline std::uint32_t arrive(std::uint32_t* count, std::uint32_t x) { return __atomic_fetch_add(count, x, __ATOMIC_ACQ_REL); }
 
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const Launch& how, Arguments&&... arguments) {
