@@ -255,7 +255,7 @@ template <class T, int head_dim, int warps>
 __device__ void attend_piece(const AttentionTask& task, const AttentionPiece& piece, Shared<T, head_dim, warps>& shared) {
     constexpr int threads = warps * warp_size;
     constexpr int dims = dims_of<head_dim>;
-    const int kv_head = block().y;
+    const int kv_head = block().x;
     const Sight sight = sight_of(task, piece);
     const auto load_page_keys = [&](const T* keys, int index) {
         load_tokens<threads, head_dim>(shared.either.keys, keys, sight.token_end - index * page);
@@ -341,7 +341,7 @@ template <class T, int head_dim, int warps>
 __global__ void __launch_bounds__(warps* warp_size) attend_tiles(AttentionTask task) {
     using Memory = Shared<T, head_dim, warps>;
     const Pieces pieces = pieces_of(task, Memory::is_wide);
-    for (int i = block().x; i < pieces.count; i += grid().x) {
+    for (int i = block().y; i < pieces.count; i += grid().y) {
         const AttentionPiece piece = pieces.first[i];
         attend_piece(task, piece, shared_memory<Memory>());
         barrier();  // the next piece's loads overwrite what was read here
@@ -379,7 +379,7 @@ __device__ void attend_plain_piece(const AttentionTask& task, const AttentionPie
     constexpr int tokens = page / warp_size;
     float* const query = shared.queries[warp()];
     float* const weights = shared.weights[warp()];
-    const int kv_head = block().y;
+    const int kv_head = block().x;
     const Sight sight = sight_of(task, piece);
     const int head_dim = task.cache.padded_head_dim;
     for (int row = warp(); row < piece.packed_count; row += plain_warps) {
@@ -449,7 +449,7 @@ __device__ void attend_plain_piece(const AttentionTask& task, const AttentionPie
 
 __global__ void __launch_bounds__(plain_warps* warp_size) attend_float32(AttentionTask task, bool wide) {
     const Pieces pieces = pieces_of(task, wide);
-    for (int i = block().x; i < pieces.count; i += grid().x) {
+    for (int i = block().y; i < pieces.count; i += grid().y) {
         const AttentionPiece piece = pieces.first[i];
         attend_plain_piece(task, piece, wide, shared_memory<PlainShared>());
     }
@@ -458,7 +458,7 @@ __global__ void __launch_bounds__(plain_warps* warp_size) attend_float32(Attenti
 // Merges the partial results of each row's spans in order, as add_span does. A warp per row.
 __device__ void merge_piece(const AttentionTask& task, const AttentionMerge& piece, JointScratch& scratch) {
     constexpr int dims = plain_dims;
-    const int kv_head = block().y;
+    const int kv_head = block().x;
     const int group = task.heads / task.cache.kv_heads;
     const int head_dim = task.cache.padded_head_dim;
     for (int row = warp(); row < piece.packed_count; row += plain_warps) {
@@ -480,10 +480,17 @@ __device__ void merge_piece(const AttentionTask& task, const AttentionMerge& pie
 
 // Many blocks of a processor's at once, as they wait for memory.
 __global__ void __launch_bounds__(plain_warps* warp_size, 8) merge(AttentionTask task) {
-    for (int i = block().x; i < task.work->merge_count; i += grid().x) {
+    for (int i = block().y; i < task.work->merge_count; i += grid().y) {
         const AttentionMerge piece = task.work->merges[i];
         merge_piece(task, piece, shared_memory<JointScratch>());
     }
+}
+
+// Heads of a piece run side by side, so that what the last of them does for a row that becomes fp8 does not wait for all pieces, and the
+// longest pieces of all heads come first.
+Blocks blocks_for(const AttentionTask& task, int pieces) {
+    constexpr int grid_pieces_max = 65535;  // what a grid's second dimension holds
+    return {task.cache.kv_heads, pieces < grid_pieces_max ? pieces : grid_pieces_max};
 }
 
 template <class T, int head_dim, int warps>
@@ -493,7 +500,7 @@ void run_pieces(const AttentionTask& task, int blocks, cudaStream_t stream) {
     static_assert(sizeof(Memory) <= std::size_t{99} << 10, "what a block may have on compute capability 8.6, 8.9 and 12.0");
     if (blocks == 0) return;
     launch(attend_tiles<T, head_dim, warps>,
-           {.blocks = {blocks, task.cache.kv_heads}, .threads = warps * warp_size, .shared_bytes = sizeof(Memory), .stream = stream}, task);
+           {.blocks = blocks_for(task, blocks), .threads = warps * warp_size, .shared_bytes = sizeof(Memory), .stream = stream}, task);
 }
 
 template <class T, int head_dim>
@@ -519,10 +526,7 @@ void run_plain_pieces(const AttentionTask& task, bool wide, cudaStream_t stream)
     const int blocks = wide ? task.size.wide : task.size.narrow;
     if (blocks == 0) return;
     launch(attend_float32,
-           {.blocks = {blocks, task.cache.kv_heads},
-            .threads = plain_warps * warp_size,
-            .shared_bytes = sizeof(PlainShared),
-            .stream = stream},
+           {.blocks = blocks_for(task, blocks), .threads = plain_warps * warp_size, .shared_bytes = sizeof(PlainShared), .stream = stream},
            task, wide);
 }
 
@@ -539,7 +543,7 @@ void run_attention(const AttentionTask& task, cudaStream_t stream) {
     }
     if (task.size.merges == 0) return;
     launch(merge,
-           {.blocks = {task.size.merges, task.cache.kv_heads},
+           {.blocks = blocks_for(task, task.size.merges),
             .threads = plain_warps * warp_size,
             .shared_bytes = sizeof(JointScratch),
             .stream = stream},

@@ -33,7 +33,7 @@ __device__ inline Factors factors(float first, float second) {
     return {largest, first == nothing ? 0.0F : exp2f(first - largest), second == nothing ? 0.0F : exp2f(second - largest)};
 }
 
-// The pieces of a launch; a block takes every grid().x-th.
+// The pieces of a launch; a block takes every grid().y-th, of kv head block().x.
 struct Pieces {
     const AttentionPiece* first;
     int count;
