@@ -232,19 +232,42 @@ __device__ void add_span(const Sums<dims>& span, Sums<dims>& total) {
     }
 }
 
-// write(packed row of the piece, half, dimension, sum of its weighted values), for what the lane has of the piece's rows.
-template <class T, int head_dim, class Write>
-__device__ void write_sums(const AttentionPiece& piece, const Sums<dims_of<head_dim>>& sums, const Write& write) {
+// begin(packed row of the piece, half) gives write(dimension, sum of its weighted values), for what the lane has of the piece's rows.
+template <class T, int head_dim, class Begin>
+__device__ void write_sums(const AttentionPiece& piece, const Sums<dims_of<head_dim>>& sums, const Begin& begin) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const int row = row_begin_of_warp<head_dim>() + half * 8 + lane() / 4;
         if (row >= piece.packed_count) continue;
+        const auto write = begin(row, half);
 #pragma unroll
         for (int n = 0; n < dims_of<head_dim> / 8; ++n) {
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                write(row, half, dim_begin_of_warp<head_dim>() + dim_at<T>(n * 8 + lane() % 4 * 2 + i), sums.values[n][half * 2 + i]);
+                write(dim_begin_of_warp<head_dim>() + dim_at<T>(n * 8 + lane() % 4 * 2 + i), sums.values[n][half * 2 + i]);
             }
+        }
+    }
+}
+
+// A warp per row; a row's loads are all in flight before the first is used.
+template <class T, int head_dim, int warps>
+__device__ void load_queries(const AttentionTask& task, const AttentionPiece& piece, int group, int kv_head,
+                             Shared<T, head_dim, warps>& shared) {
+    constexpr int parts = (head_dim + warp_size - 1) / warp_size;
+    for (int row = warp(); row < Shared<T, head_dim, warps>::rows; row += warps) {
+        const bool row_exists = row < piece.packed_count;
+        const float* const from = query_of(task, piece, group, piece.packed_begin + (row_exists ? row : 0), kv_head);
+        float x[std::size_t{parts}];
+#pragma unroll
+        for (int part = 0; part < parts; ++part) {
+            const int d = dim_at<T>(part * warp_size + lane());
+            x[part] = row_exists && d < task.head_dim ? from[d] : 0.0F;
+        }
+#pragma unroll
+        for (int part = 0; part < parts; ++part) {
+            const int place = part * warp_size + lane();
+            if (place < head_dim) shared.first.queries[row][place] = to_bfloat16(x[part]);
         }
     }
 }
@@ -270,13 +293,7 @@ __device__ void attend_piece(const AttentionTask& task, const AttentionPiece& pi
 
     const T* keys = keys_of<T>(task, piece, sight.page_begin, kv_head);
     load_page_keys(keys, sight.page_begin);
-    for (int i = thread_in_block(); i < Shared<T, head_dim, warps>::rows * head_dim; i += threads) {
-        const int row = i / head_dim;
-        const int d = dim_at<T>(i % head_dim);
-        const bool exists = row < piece.packed_count && d < task.head_dim;
-        shared.first.queries[row][i % head_dim] =
-            exists ? to_bfloat16(query_of(task, piece, sight.group, piece.packed_begin + row, kv_head)[d]) : Bfloat16{};
-    }
+    load_queries<T, head_dim, warps>(task, piece, sight.group, kv_head, shared);
     const WarpRows rows = rows_of_warp<head_dim>(piece, sight.group);
     Sums<dims> span;
     span.clear();
@@ -308,12 +325,14 @@ __device__ void attend_piece(const AttentionTask& task, const AttentionPiece& pi
     if constexpr (Shared<T, head_dim, warps>::is_wide) {
         const float inverses[2] = {total.rows[0].inverse(), total.rows[1].inverse()};
         std::uint32_t largest[2] = {0, 0};
-        const auto place_of = [&](int row) { return result_of(task, piece.row_begin, sight.group, piece.packed_begin + row, kv_head); };
-        write_sums<T, head_dim>(piece, total, [&](int row, int half, int d, float sum) {
-            if (d >= task.head_dim) return;
-            const float result = sum * inverses[half];
-            store_result(task.out, place_of(row).begin + d, result);
-            largest[half] = larger(largest[half], magnitude_bits(result));
+        write_sums<T, head_dim>(piece, total, [&](int row, int half) {
+            const std::int64_t begin = result_of(task, piece.row_begin, sight.group, piece.packed_begin + row, kv_head).begin;
+            return [&task, &most = largest[half], begin, inverse = inverses[half]](int d, float sum) {
+                if (d >= task.head_dim) return;
+                const float result = sum * inverse;
+                store_result(task.out, begin + d, result);
+                most = larger(most, magnitude_bits(result));
+            };
         });
         if (task.joint.rows.data == nullptr) return;
 #pragma unroll
@@ -322,17 +341,21 @@ __device__ void attend_piece(const AttentionTask& task, const AttentionPiece& pi
             largest[half] = larger(largest[half], shuffle_xor(largest[half], 1));
             largest[half] = larger(largest[half], shuffle_xor(largest[half], 2));
             const int row = row_begin_of_warp<head_dim>() + half * 8 + lane() / 4;
-            if (lane() % 4 == 0 && row < piece.packed_count) note_largest(task.joint, place_of(row).row, largest[half]);
+            if (lane() % 4 != 0 || row >= piece.packed_count) continue;
+            note_largest(task.joint, result_of(task, piece.row_begin, sight.group, piece.packed_begin + row, kv_head).row, largest[half]);
         }
         quantize_results<8>(task, piece, sight.group, shared.first.joint);
     } else {
         end_span(span);
-        write_sums<T, head_dim>(piece, span, [&](int row, int half, int d, float sum) {
+        write_sums<T, head_dim>(piece, span, [&](int row, int half) {
             float* const partial = partial_of(task, piece.slot + row, kv_head);
-            partial[d] = sum;
-            if (d != 0) return;
-            partial[head_dim] = span.rows[half].largest;
-            partial[head_dim + 1] = span.rows[half].sum;
+            const Softmax of_row = span.rows[half];
+            return [=](int d, float sum) {
+                partial[d] = sum;
+                if (d != 0) return;
+                partial[head_dim] = of_row.largest;
+                partial[head_dim + 1] = of_row.sum;
+            };
         });
     }
 }
@@ -357,7 +380,8 @@ struct PlainShared {
 };
 
 // Of a packed row and kv head of which the running warp has all sums.
-__device__ void store_row_of_head(const AttentionTask& task, const Place& place, const float (&values)[plain_dims], const Softmax& total) {
+__device__ void store_row_of_head(const AttentionTask& task, const ResultPlace& place, const float (&values)[plain_dims],
+                                  const Softmax& total) {
     const float inverse = total.inverse();
     std::uint32_t largest = 0;
 #pragma unroll

@@ -97,11 +97,11 @@ __device__ inline float* partial_of(const AttentionTask& task, std::int64_t slot
 }
 
 // Where the result of a packed row stands: its row, and where it begins in elements of task.out.
-struct Place {
+struct ResultPlace {
     std::int64_t row;
     std::int64_t begin;
 };
-__device__ inline Place result_of(const AttentionTask& task, std::int32_t row_begin, int group, int packed, int kv_head) {
+__device__ inline ResultPlace result_of(const AttentionTask& task, std::int32_t row_begin, int group, int packed, int kv_head) {
     const std::int64_t row = row_begin + packed / group;
     return {row, row * task.out.stride + static_cast<std::int64_t>(kv_head * group + packed % group) * task.head_dim};
 }

@@ -35,11 +35,21 @@ struct PageScales<Fp8> {
 template <int threads, int head_dim, class T, std::size_t stride>
 __device__ void load_tokens(T (&to)[page][stride], const T* from, int written) {
     constexpr int chunks = head_dim / chunk<T>;
+    if constexpr (threads % chunks == 0 && page * chunks % threads == 0) {
+        // A thread's chunks lie below each other: one place, and steps that the compiler knows.
+        constexpr int rows = threads / chunks;
+        const int first = thread_in_block() / chunks;
+        const int d = thread_in_block() % chunks * chunk<T>;
+        const T* const begin = from + first * head_dim + d;
+#pragma unroll
+        for (int row = 0; row < page; row += rows) copy_async(&to[first + row][d], begin + row * head_dim, first + row < written);
+    } else {
 #pragma unroll 4
-    for (int i = thread_in_block(); i < page * chunks; i += threads) {
-        const int token = i / chunks;
-        const int d = i % chunks * chunk<T>;
-        copy_async(&to[token][d], from + token * head_dim + d, token < written);
+        for (int i = thread_in_block(); i < page * chunks; i += threads) {
+            const int token = i / chunks;
+            const int d = i % chunks * chunk<T>;
+            copy_async(&to[token][d], from + token * head_dim + d, token < written);
+        }
     }
 }
 __device__ inline void load_scales(float (&to)[page], const float* from, int written) {

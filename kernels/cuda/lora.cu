@@ -188,14 +188,21 @@ __device__ void load_ranks(const LoraTask& task, const LoraTable& piece, int out
     const int rank = thread_in_block() % ranks_max;
     const bool rank_exists = rank_begin + rank < piece.rank;
     const float* const from = task.work->sums + piece.sums_begin + piece.rank_begin + rank_begin + rank;
-    for (int row = thread_in_block() / ranks_max; row < rows_max; row += rows_apart) {
-        float sum = 0.0F;
-        if (rank_exists && row < piece.row_count) {
-            sum = from[row * piece.rank_sum];
-            for (int split = 1; split < piece.splits; ++split) sum += from[(split * piece.row_count + row) * piece.rank_sum];
+    const int row_begin = thread_in_block() / ranks_max;
+    // Split by split over all rows, whose loads are then in flight together.
+    float sums[rows_max / rows_apart] = {};
+    for (int split = 0; split < piece.splits; ++split) {
+#pragma unroll
+        for (int i = 0; i < rows_max / rows_apart; ++i) {
+            const int row = row_begin + i * rows_apart;
+            if (rank_exists && row < piece.row_count) {
+                const float part = from[(split * piece.row_count + row) * piece.rank_sum];
+                sums[i] = split == 0 ? part : sums[i] + part;
+            }
         }
-        shared.shrunk[row][rank] = to_bfloat16(sum);
     }
+#pragma unroll
+    for (int i = 0; i < rows_max / rows_apart; ++i) shared.shrunk[row_begin + i * rows_apart][rank] = to_bfloat16(sums[i]);
     copy_async_wait<0>();
 }
 
@@ -227,15 +234,21 @@ __device__ void expand_tile(const LoraTask& task, const LoraTable& piece, int ou
     auto* const out = static_cast<float*>(task.out.data) + piece.row_begin * task.out.stride + piece.out_begin;
 #pragma unroll
     for (int m = 0; m < row_tiles; ++m) {
+        // First all loads: no store of this thread's is read by it, which the compiler cannot know.
+        float before[outputs / 8][4];
+        const auto each = [&](const auto& run) {
 #pragma unroll
-        for (int n = 0; n < outputs / 8; ++n) {
+            for (int n = 0; n < outputs / 8; ++n) {
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int row = m * 16 + i / 2 * 8 + lane() / 4;
-                const int output = out_begin + warp() * outputs + n * 8 + lane() % 4 * 2 + i % 2;
-                if (row < piece.row_count && output < piece.out_features) out[row * task.out.stride + output] += sums[m][n][i];
+                for (int i = 0; i < 4; ++i) {
+                    const int row = m * 16 + i / 2 * 8 + lane() / 4;
+                    const int output = out_begin + warp() * outputs + n * 8 + lane() % 4 * 2 + i % 2;
+                    if (row < piece.row_count && output < piece.out_features) run(n, i, out + row * task.out.stride + output);
+                }
             }
-        }
+        };
+        each([&](int n, int i, const float* place) { before[n][i] = *place; });
+        each([&](int n, int i, float* place) { *place = before[n][i] + sums[m][n][i]; });
     }
     barrier();  // the last ranks were read, and the next tile may overwrite them
 }
