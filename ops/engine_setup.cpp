@@ -172,6 +172,10 @@ void EngineSetup::divide_memory(const SetupWishes& wishes) {
         throw UsageError(fmt::format("--kv-memory {}: give at least {}, which is one block, and less than the {} that there are",
                                      show_bytes(memory_.kv_bytes), show_bytes(block_bytes), show_bytes(limit)));
     }
+    if (settings_.adapter_memory && memory_.adapter_bytes > limit) {
+        throw UsageError(
+            fmt::format("--adapter-memory {}: give less than the {} that there are", show_bytes(memory_.adapter_bytes), show_bytes(limit)));
+    }
     if (device.has_own_memory && !settings_.kv_memory && memory_.kv_bytes < block_bytes) {
         throw std::runtime_error(fmt::format(
             "no memory is left for a KV cache, of which a block takes {}: {} are free now, and adapters get {} of them; give less "

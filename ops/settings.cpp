@@ -35,8 +35,9 @@ constexpr std::array settings_of_all = {
         "kv_memory", model, &Settings::kv_memory, "SIZE",
         "memory for the KV cache, such as 4GiB (default: what the batch can use, within half of what is free; of a GPU's own, within what "
         "adapters leave)"},
-    Setting{"adapter_memory", model, &Settings::adapter_memory, "SIZE",
-            "memory for adapters (default: an eighth of what is free, 2 GiB at most)"},
+    Setting{
+        "adapter_memory", model, &Settings::adapter_memory, "SIZE",
+        "memory for adapters (default: an eighth of what is free, 2 GiB at most); on a GPU they also borrow what the KV cache can spare"},
     Setting{"graph_memory", model, &Settings::graph_memory, "SIZE",
             "memory for CUDA graphs of decoding steps (default: a 32nd of a GPU's that is free, 512 MiB at most; 0: none)"},
     Setting{"matmul_table", model, &Settings::matmul_table, "FILE",

@@ -215,6 +215,8 @@ TEST_F(RunProgram, ends_with_2_when_the_call_is_wrong) {
     for (const char* memory : {"100TB", "1"}) {
         EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--kv-memory", memory}).find("that there are"), std::string::npos);
     }
+    EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--adapter-memory", "100TB"}).find("--adapter-memory"),
+              std::string::npos);
     EXPECT_NE(fails({"walk", "--help"}).find("no command 'walk'"), std::string::npos);
     EXPECT_NE(fails({}).find("subcommand"), std::string::npos);
 }
