@@ -89,9 +89,11 @@ void CublasLt::multiply(const CublasLtTask& task, const MatmulAlgorithm& words, 
     const lt::Algorithm algorithm = algorithm_of(words);
     const float alpha = 1.0F;
     const float beta = task.accumulate ? 1.0F : 0.0F;
-    check(functions_.matmul(handle_, with.matmul.get(), &alpha, task.weight, with.weight.get(), task.in, with.in.get(), &beta, task.out,
-                            with.out.get(), task.out, with.out.get(), &algorithm, workspace_.data(), workspace_.bytes(), stream),
-          "multiplying");
+    const lt::Status status =
+        functions_.matmul(handle_, with.matmul.get(), &alpha, task.weight, with.weight.get(), task.in, with.in.get(), &beta, task.out,
+                          with.out.get(), task.out, with.out.get(), &algorithm, workspace_.data(), workspace_.bytes(), stream);
+    if (status != lt::Status::success)
+        throw MatmulRefused(fmt::format("cuBLASLt failed: multiplying: {}", functions_.get_status_name(status)));
 }
 
 std::vector<MatmulAlgorithm> CublasLt::candidates(const CublasLtTask& task, int most) const {

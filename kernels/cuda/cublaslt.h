@@ -30,6 +30,11 @@ struct CublasLtTask {
     bool accumulate = false;
 };
 
+// What multiply() throws when the library refuses a matmul that it said it takes: it is not asked whether sums are added to others.
+class MatmulRefused : public std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
 class CublasLt {
 public:
     // On this thread's device. Throws std::runtime_error when the library does not start.
@@ -41,7 +46,7 @@ public:
     std::size_t version() const { return functions_.get_version(); }
 
     bool takes(const CublasLtTask& task, const MatmulAlgorithm& algorithm) const;
-    // Queues it. Throws std::runtime_error when the library refuses: its caller has asked takes(), or a row of the table is wrong.
+    // Queues it. Throws MatmulRefused when the library refuses: its caller has asked takes(), or a row of the table is wrong.
     void multiply(const CublasLtTask& task, const MatmulAlgorithm& algorithm, cudaStream_t stream) const;
 
     // The library's choices for this task, at most so many, best first by its own estimate; none that add parts of a sum as they come.

@@ -158,10 +158,13 @@ public:
         arrange(options_.rows_max, 0);
         const std::vector<MatmulAlgorithm> choice = library_.candidates(task(options_.rows_max, 0, false), 1);
         if (choice.empty()) return std::nullopt;
-        const double seconds = timer_.seconds_per_run(
-            50e-3, [&](int run) { library_.multiply(task(options_.rows_max, run, false), choice.front(), stream_.get()); });
-        return 2.0 * static_cast<double>(options_.rows_max) * static_cast<double>(shape_.out_features) *
-               static_cast<double>(shape_.in_features) / seconds;
+        const double operations = 2.0 * static_cast<double>(options_.rows_max) * static_cast<double>(shape_.out_features) *
+                                  static_cast<double>(shape_.in_features);
+        return unless_refused([&]() -> std::optional<double> {
+            return operations / timer_.seconds_per_run(50e-3, [&](int run) {
+                library_.multiply(task(options_.rows_max, run, false), choice.front(), stream_.get());
+            });
+        });
     }
 
 private:
@@ -204,12 +207,25 @@ private:
         for (const std::int64_t rows : buckets_) {
             candidate.seconds.emplace_back();
             if (candidate.refusal || !library_.takes(task(rows, 0, false), algorithm)) continue;
-            candidate.refusal = try_bits(rows, candidate);
-            if (candidate.refusal) continue;
-            candidate.seconds.back() =
-                timer_.seconds_per_run(options_.seconds, [&](int i) { library_.multiply(task(rows, i, false), algorithm, stream_.get()); });
+            candidate.seconds.back() = unless_refused([&]() -> std::optional<double> {
+                candidate.refusal = try_bits(rows, candidate);
+                if (candidate.refusal) return std::nullopt;
+                return timer_.seconds_per_run(options_.seconds,
+                                              [&](int i) { library_.multiply(task(rows, i, false), algorithm, stream_.get()); });
+            });
         }
         return candidate;
+    }
+
+    // What the library says it takes and then refuses is as good as what it does not take.
+    template <class Work>
+    std::optional<double> unless_refused(const Work& work) {
+        try {
+            return work();
+        } catch (const MatmulRefused&) {
+            stream_.wait();
+            return std::nullopt;
+        }
     }
 
     // Of the probes' outputs in this bucket, at two places each. The first bucket's are compared with our own kernel's, the others' with

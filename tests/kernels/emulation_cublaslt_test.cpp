@@ -449,6 +449,32 @@ TEST(MatmulTuner, TheLibrarysFirstChoicesForAllBucketsComeBeforeItsOthers) {
     EXPECT_THAT(order, ElementsAre(rounded, for_few_rows, plain, for_many_rows, starts_from_out, split_by_rows, backwards_at_odds, halves));
 }
 
+// The library, which at last refuses to add to what is there by the algorithm that is the fastest for few rows.
+Expected<lt::Functions, std::string> reluctant_library() {
+    lt::Functions functions = emulation::cublaslt();
+    functions.matmul = [](auto... task) {
+        const auto all = std::tuple(task...);
+        const bool adds = *static_cast<const float*>(std::get<7>(all)) != 0.0F;
+        if (adds && static_cast<CublasLtAlgorithm>(std::get<12>(all)->data[0]) == CublasLtAlgorithm::for_few_rows)
+            return lt::Status::not_supported;
+        return emulation::cublaslt().matmul(task...);
+    };
+    return functions;
+}
+
+// Pins: the library is not asked whether it adds to what is there; one such refusal ended the tuning of all shapes.
+TEST(MatmulTuner, WhatTheLibraryRefusesAtLastItDoesNotTake) {
+    const Tuning tuning = tune_matmuls(std::vector{shape}, few, reluctant_library);
+    ASSERT_EQ(tuning.matmuls.size(), 1U);
+    const TunedMatmul& tuned = tuning.matmuls.front();
+    const auto refused = std::ranges::find(tuned.candidates, CublasLtAlgorithm::for_few_rows, kind_of);
+    ASSERT_NE(refused, tuned.candidates.end());
+    EXPECT_THAT(refused->seconds, ::testing::Each(std::optional<double>()));
+    EXPECT_EQ(refused->refusal, std::nullopt);
+    for (const MatmulRow& each : rows_of(tuning, tuned))
+        EXPECT_NE(static_cast<CublasLtAlgorithm>(each.range.algorithm[0]), CublasLtAlgorithm::for_few_rows);
+}
+
 TEST(MatmulTuner, OfFp8NeedsAVersionThatHasScalesForRows) {
     EXPECT_THAT([] { tune_matmuls(std::vector{fp8_shape}, few, older_library); },
                 ::testing::ThrowsMessage<std::runtime_error>("cuBLASLt 12.8.0 has no scales for each row of fp8: install 12.9.0 or later"));
