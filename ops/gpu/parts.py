@@ -1,6 +1,7 @@
 """The parts of ops/gpu-check: each runs programs and returns what they said, or raises Failure. goals.py judges the figures."""
 
 import functools
+import glob
 import importlib.metadata
 import json
 import re
@@ -149,7 +150,8 @@ def cublaslt(work: Work) -> dict:
 
 
 def tool_of_the_toolkit(name: str) -> str | None:
-    return shutil.which(name) or shutil.which(f"/usr/local/cuda/bin/{name}")
+    places = ["/usr/local/cuda/bin", *sorted(glob.glob("/opt/nvidia/nsight-compute/*"), reverse=True)]
+    return shutil.which(name) or shutil.which(name, path=":".join(places))
 
 
 def sanitized(tool: str, shard: int) -> dict:
@@ -157,7 +159,7 @@ def sanitized(tool: str, shard: int) -> dict:
     sanitizer = tool_of_the_toolkit("compute-sanitizer")
     if sanitizer is None:
         raise Failure("compute-sanitizer is neither in PATH nor in /usr/local/cuda/bin: it comes with the CUDA toolkit")
-    return tests([sanitizer, "--tool", tool, "--error-exitcode", "9", program("test_gpu"),
+    return tests([sanitizer, "--tool", tool, "--target-processes", "all", "--error-exitcode", "9", program("test_gpu"),
                   "--gtest_filter=Op/*/cuda_*-*/cuda_library_*:*SampleTest.Draws*:*SampleTest.Top*:*SampleTest.Penalties*"],
                  {"GTEST_TOTAL_SHARDS": str(SHARDS), "GTEST_SHARD_INDEX": str(shard)})  # fmt: skip
 
@@ -389,11 +391,11 @@ def profile(work: Work) -> dict:
     seconds = max(1, min(PROFILE_SECONDS_MAX, round(PartTime.left() - PROFILE_MARGIN_SECONDS)))
     began = time.monotonic()
     # The program is ended, not ncu, which prints when that has ended; in its own group, so that what ends the part ends it too.
-    output, code = run([ncu, "--target-processes", "all", "--launch-count", PROFILED_LAUNCHES_MAX, "--csv", "--print-units", "base",
-                        "--metrics", ",".join(METRICS), "timeout", "--foreground", "--kill-after", 5, seconds, work.lorry, "bench",
-                        "throughput", "--random-weights", work.shape, "--layers", work.profiled_layers, "--device", work.device,
-                        "--requests", batch, "--max-batch", batch, "--input-tokens", context, "--output-tokens", 3, "--step-tokens",
-                        batch * (context + 1), "--repeat", 1, "--graph-memory", 0, *table(work)])  # fmt: skip
+    output, code = run([ncu, "--target-processes", "all", "--clock-control", "none", "--launch-count", PROFILED_LAUNCHES_MAX, "--csv",
+                        "--print-units", "base", "--metrics", ",".join(METRICS), "timeout", "--foreground", "--kill-after", 5, seconds,
+                        work.lorry, "bench", "throughput", "--random-weights", work.shape, "--layers", work.profiled_layers, "--device",
+                        work.device, "--requests", batch, "--max-batch", batch, "--input-tokens", context, "--output-tokens", 3,
+                        "--step-tokens", batch * (context + 1), "--repeat", 1, "--graph-memory", 0, *table(work)])  # fmt: skip
     if "ERR_NVGPUCTRPERM" in output:
         return {"ncu": "is not permitted to read the GPU's counters here (ERR_NVGPUCTRPERM): nothing was profiled"}
     launches = launches_of(output)

@@ -51,10 +51,11 @@ def surroundings() -> dict[str, str]:
 def run(command: list, environment: dict | None = None) -> tuple[str, int]:
     """Output of both streams and the exit code; a command that is missing or too slow is a Failure."""
     words = [str(word) for word in command]
+    # Nobody else's programs, such as nvidia-smi, torch's Python or the profiler that starts one of the pack's, are to find these.
+    packed = next((place for place, word in enumerate(words) if Path(word).is_relative_to(PACK)), None)
+    if packed is not None:
+        words[packed:packed] = ["env", *(f"{name}={value}" for name, value in surroundings().items())]
     variables = dict(os.environ, **(environment or {}))
-    # Nobody else's programs, such as nvidia-smi or torch's Python, are to find these.
-    if any(Path(word).is_relative_to(PACK) for word in words):
-        variables |= surroundings()
     try:
         # With a group of its own, so that what it starts ends with it: a profiler's or a sanitizer's program would go on using the GPU.
         process = subprocess.Popen(words, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
