@@ -291,7 +291,8 @@ __device__ void attend_piece(const AttentionTask& task, const AttentionPiece& pi
         copy_async_commit();
     };
 
-    const T* keys = keys_of<T>(task, piece, sight.page_begin, kv_head);
+    const std::int32_t* const blocks = blocks_of(task, piece);
+    const T* keys = keys_of<T>(task, blocks[sight.page_begin], kv_head);
     load_page_keys(keys, sight.page_begin);
     load_queries<T, head_dim, warps>(task, piece, sight.group, kv_head, shared);
     const WarpRows rows = rows_of_warp<head_dim>(piece, sight.group);
@@ -305,13 +306,16 @@ __device__ void attend_piece(const AttentionTask& task, const AttentionPiece& pi
         copy_async_wait<0>();
         barrier();  // the keys are there, and the values before them are no longer read
         load_page_values(keys + values_after_keys<T>(task), index);
-        if (another) keys = keys_of<T>(task, piece, index + 1, kv_head);
+        const std::int32_t next = another ? blocks[index + 1] : 0;  // asked for long before it is needed
         Scores scores;
         if (is_seen) multiply_keys(shared, scores);
         if constexpr (halves_of<head_dim> == 2) add_other_half(shared, is_seen, scores);
         copy_async_wait<0>();
         barrier();  // the values are there, and the keys are no longer read
-        if (another) load_page_keys(keys, index + 1);
+        if (another) {
+            keys = keys_of<T>(task, next, kv_head);
+            load_page_keys(keys, index + 1);
+        }
         if (is_seen) {
             weigh<T>(scores, shared, index, rows, task.window, task.scale * log2_e, span);
             add_values(shared, scores, sight.token_end - index * page, span);
@@ -416,7 +420,7 @@ __device__ void attend_plain_piece(const AttentionTask& task, const AttentionPie
         Softmax total;
         Softmax span;
         for (int index = sight.page_begin; index < sight.page_end; ++index) {
-            const auto* const keys = keys_of<float>(task, piece, index, kv_head);
+            const auto* const keys = keys_of<float>(task, blocks_of(task, piece)[index], kv_head);
             const float* const page_values = keys + values_after_keys<float>(task);
             float scores[tokens];
             float largest = nothing;

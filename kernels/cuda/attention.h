@@ -71,10 +71,13 @@ struct WarpRows {
     __device__ bool see_all_of(int token_begin, int window) const { return token_begin + page - 1 <= first && token_begin > last - window; }
 };
 
-// Keys of one page and kv head, and how far behind them its values stand.
+// The blocks of a piece's pages.
+__device__ inline const std::int32_t* blocks_of(const AttentionTask& task, const AttentionPiece& piece) {
+    return task.work->blocks + piece.blocks_begin;
+}
+// Keys of a block's page and one kv head, and how far behind them its values stand.
 template <class T>
-__device__ const T* keys_of(const AttentionTask& task, const AttentionPiece& piece, int page_index, int kv_head) {
-    const std::int64_t block_index = task.work->blocks[piece.blocks_begin + page_index];
+__device__ const T* keys_of(const AttentionTask& task, std::int64_t block_index, int kv_head) {
     return reinterpret_cast<const T*>(task.cache.data + block_index * task.cache.block_bytes + kv_head * task.cache.head_bytes);
 }
 template <class T>

@@ -25,8 +25,8 @@ constexpr std::int64_t lora_blocks_enough = 264;
 constexpr int row_part_threads = 256;
 
 // Of the launches that do not know how much there is to do: enough to fill a chip, and few enough that starting those which have nothing
-// to do takes no time to speak of.
-constexpr int attention_blocks_per_processor = 16;
+// to do takes no time to speak of. Of attention: four for each of the five blocks that a processor holds at a time.
+constexpr int attention_blocks_per_processor = 20;
 constexpr std::int64_t lora_pieces_at_once = 32;
 constexpr std::int64_t lora_ranks_at_once = 2 * lora_ranks;
 

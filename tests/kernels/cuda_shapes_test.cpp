@@ -269,7 +269,7 @@ TEST(CudaShapes, GridsThatDoNotKnowTheWorkHaveBlocksForEveryKindOfIt) {
         EXPECT_EQ(size.wide, 3 * std::ssize(step.plan.wide));
         EXPECT_EQ(size.merges, 3 * std::ssize(step.plan.merges));
     }
-    EXPECT_EQ(attention_size(3, {.group = 4, .kv_heads = 8, .padded_head_dim = 64}, 132).narrow, 16 * 132 / 8);
+    EXPECT_EQ(attention_size(3, {.group = 4, .kv_heads = 8, .padded_head_dim = 64}, 132).narrow, 20 * 132 / 8);
     EXPECT_EQ(attention_size(512, {.group = 4, .kv_heads = 8, .padded_head_dim = 64}, 132).narrow, 512);
     EXPECT_EQ(lora_size(3, 1000, 7), (LoraSize{.shrink = 3, .expand = 3, .rank_sum = 128, .out_features = 500, .splits = 7}));
     EXPECT_EQ(lora_size(300, 1000, 7).shrink, 32);
