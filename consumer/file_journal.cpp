@@ -197,6 +197,7 @@ void check_same_run(const RunIdentity& before, const RunIdentity& now, const std
     bool input_changed = false;
     const auto compare = [&](const std::string& name, const RunTrait* was, const RunTrait* is) {
         if (was != nullptr && is != nullptr && was->value == is->value) return;
+        if (input_changed && name.starts_with("input")) return;  // another size is another content, too
         const auto [then, today] = told_apart(was, is);
         changes += fmt::format("{}another {} (then: {}; now: {})", changes.empty() ? "" : ", and ", flag_of(name), then, today);
         input_changed = input_changed || name.starts_with("input");

@@ -41,8 +41,10 @@ std::string_view trimmed(std::string_view text) {
 }
 
 std::string listed(const std::vector<std::string>& names) {
+    constexpr std::size_t names_shown = 20;  // each row of a million may say it
     std::string text;
-    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+    for (std::size_t i = 0; i < std::min(names.size(), names_shown); ++i) text += (i == 0 ? "" : ", ") + names[i];
+    if (names.size() > names_shown) text += fmt::format(" and {} more", names.size() - names_shown);
     return text;
 }
 

@@ -62,6 +62,17 @@ AdapterInfo describe(const AdapterConfig& config, const AdapterMatch& match) {
     return info;
 }
 
+const Tensor& tensor_of(const Model& model, const std::string& name) {
+    const Tensor* tensor = model.checkpoint().find(name, model.layout().prefix);
+    CHECK(tensor != nullptr, "the model was loaded from this checkpoint");
+    return *tensor;
+}
+
+bool equals_base(const Model& model, const LinearModule& module, const Tensor& copy) {
+    const bool tied = module.projection == Projection::head && model.config().tied_head;
+    return to_float(tensor_of(model, (tied ? model.layout().tokens : module.path) + ".weight")) == to_float(copy);
+}
+
 class PackedAdapter final : public Adapter {
 public:
     PackedAdapter(AdapterInfo info, const Model& model, kernels::Packer& packer)
@@ -84,7 +95,7 @@ public:
     void pack(const AdapterMatch& match) {
         for (const SavedLinearMatch& saved : match.linears) replace(*saved.module, *saved.weight, saved.bias);
         for (const LoraMatch& lora : match.loras) {
-            if (lora.base_weight != nullptr && !equals_base(*lora.module, *lora.base_weight)) replace_trained_copy(lora);
+            if (lora.base_weight != nullptr) replace_trained_copy(lora);
         }
         pack_loras(match.loras);
         pack_biases(match);
@@ -96,17 +107,6 @@ private:
         auto& slot = projections_[static_cast<std::size_t>(module.layer) * projections + static_cast<std::size_t>(module.projection)];
         if (slot == nullptr) slot = std::make_unique<AdapterProjection>();
         return *slot;
-    }
-
-    const Tensor& base_tensor(const std::string& name) const {
-        const Tensor* tensor = model_.checkpoint().find(name, model_.layout().prefix);
-        CHECK(tensor != nullptr, "the model was loaded from this checkpoint");
-        return *tensor;
-    }
-
-    bool equals_base(const LinearModule& module, const Tensor& copy) const {
-        const bool tied = module.projection == Projection::head && model_.config().tied_head;
-        return to_float(base_tensor((tied ? model_.layout().tokens : module.path) + ".weight")) == to_float(copy);
     }
 
     void replace(const LinearModule& module, const Tensor& weight, const Tensor* bias) {
@@ -125,7 +125,7 @@ private:
 
     // PEFT's copy of a targeted module's base weight differs from ours: it was trained, too. Its bias is still the base's.
     void replace_trained_copy(const LoraMatch& lora) {
-        const Tensor* bias = lora.module->bias ? &base_tensor(lora.module->path + ".bias") : nullptr;
+        const Tensor* bias = lora.module->bias ? &tensor_of(model_, lora.module->path + ".bias") : nullptr;
         replace(*lora.module, *lora.base_weight, bias);
     }
 
@@ -158,7 +158,7 @@ private:
         std::vector<Change> changes;
         for (const BiasMatch& trained : match.biases) {
             std::vector<float> values = to_float(*trained.bias);
-            const std::vector<float> base = to_float(base_tensor(trained.module->path + ".bias"));
+            const std::vector<float> base = to_float(tensor_of(model_, trained.module->path + ".bias"));
             std::transform(values.begin(), values.end(), base.begin(), values.begin(), std::minus<>());
             changes.push_back({trained.module, std::move(values)});
         }
@@ -185,7 +185,7 @@ private:
 
     void add_norm(const SavedNormMatch& match) {
         const NormModule& module = *match.module;
-        Norm norm{.weight = vectors_.add(to_float(match.weight != nullptr ? *match.weight : base_tensor(module.path + ".weight"))),
+        Norm norm{.weight = vectors_.add(to_float(match.weight != nullptr ? *match.weight : tensor_of(model_, module.path + ".weight"))),
                   .bias = {}};
         if (match.bias != nullptr) norm.bias = vectors_.add(to_float(*match.bias));
         norms_[static_cast<std::size_t>(module.layer) * norm_sites + static_cast<std::size_t>(module.site)] = norm;
@@ -210,6 +210,10 @@ public:
         if (!matched) return unexpected(matched.error());
         match_ = std::move(*matched);
         info_ = describe(config, match_);
+        // PEFT copies the base's weight beside a targeted head; it only counts where it was trained.
+        for (LoraMatch& lora : match_.loras) {
+            if (lora.base_weight != nullptr && equals_base(model_, *lora.module, *lora.base_weight)) lora.base_weight = nullptr;
+        }
         return {};
     }
     std::span<const Tensor> tensors() const { return tensors_; }

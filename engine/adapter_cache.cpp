@@ -169,9 +169,10 @@ struct AdapterCache::Implementation {
     bool take_read();
     void begin_reading();
     void find_slot(bool may_borrow);
-    kernels::SlotRange area(bool may_borrow) const;
+    kernels::SlotRange area() const;
     void evict(Residents::iterator victim);
     BlockId first_block_under(std::size_t begin) const;
+    std::int64_t lent_before(std::size_t begin) const { return first_block_under(begin) - (blocks.total() - blocks.lent()); }
     void settle_lending();
     void fail(const std::string& hash, AdapterError error);
     bool is_asked_for(std::string_view hash) const {
@@ -190,7 +191,8 @@ struct AdapterCache::Implementation {
     std::deque<AdapterSource> reading;    // by the loader
     std::optional<ReadAdapter> homeless;  // read, but the others are in use
     std::deque<std::string> packing;      // by the loader
-    std::uint64_t uses = 0;               // orders residents by last use
+    std::optional<std::string> borrows_nothing;
+    std::uint64_t uses = 0;  // orders residents by last use
     Stats stats;
     Loader loader;  // last: its thread ends before the rest goes
 };
@@ -225,7 +227,7 @@ bool AdapterCache::Implementation::take_read() {
         fail(hash, std::move(result->error()));
     } else if ((*result)->bytes > most) {
         fail(hash,
-             {fmt::format("the adapter takes {} bytes, but all adapters together may take {}; raise that budget", (*result)->bytes, most)});
+             {fmt::format("the adapter takes {} bytes, and may take {} at most: give more --adapter-memory", (*result)->bytes, most)});
     } else {
         homeless = std::move(**result);
     }
@@ -248,7 +250,11 @@ void AdapterCache::Implementation::find_slot(bool may_borrow) {
         taken.push_back({resident.range, stays ? std::nullopt : std::optional(resident.last_use)});
     }
     std::ranges::sort(taken, {}, [](const TakenSlot& slot) { return slot.range.begin; });
-    const auto choice = choose_slot(homeless->bytes, area(may_borrow), taken);
+    auto choice = choose_slot(homeless->bytes, memory.slots(), taken);
+    if ((!choice || !choice->victims.empty()) && may_borrow && memory.lends_blocks() && borrows_nothing != homeless->source.hash) {
+        blocks.spare_from(static_cast<BlockId>(blocks.total() / 2));
+        choice = choose_slot(homeless->bytes, area(), taken);
+    }
     if (!choice) return;
     for (const TakenSlot& victim : choice->victims) {
         evict(std::ranges::find_if(residents, [&](const auto& entry) { return entry.second.range == victim.range; }));
@@ -266,9 +272,8 @@ void AdapterCache::Implementation::find_slot(bool may_borrow) {
 }
 
 // Where slots may be: their own memory, and before it what is lent and what may be.
-kernels::SlotRange AdapterCache::Implementation::area(bool may_borrow) const {
+kernels::SlotRange AdapterCache::Implementation::area() const {
     const kernels::SlotRange own = memory.slots();
-    if (!may_borrow || !memory.lends_blocks()) return own;
     const std::int64_t unheld = blocks.total() - blocks.held();
     const std::int64_t first = std::max<std::int64_t>(blocks.total() - unheld / 2, blocks.unheld_from());
     return {kernels::slot_aligned(std::min(own.begin, static_cast<std::size_t>(first) * block_bytes)), own.end};
@@ -362,6 +367,7 @@ const Adapter* AdapterCache::pin(std::string_view hash) {
     ++resident.pins;
     resident.last_use = ++implementation_->uses;
     resident.keep_until.reset();
+    if (implementation_->borrows_nothing == hash) implementation_->borrows_nothing.reset();
     return resident.adapter.get();
 }
 
@@ -372,13 +378,24 @@ void AdapterCache::unpin(std::string_view hash) {
     found->second.last_use = ++implementation_->uses;
 }
 
-std::int64_t AdapterCache::blocks_to_take_back(const std::function<bool(std::string_view hash)>& is_wanted) const {
+std::int64_t AdapterCache::blocks_to_take_back() const {
     const Implementation& my = *implementation_;
-    std::size_t begin = my.memory.slots().begin;
+    std::int64_t blocks = my.blocks.lent();
     for (const auto& [hash, resident] : my.residents) {
-        if (resident.is_in_use() || is_wanted(hash)) begin = std::min(begin, resident.range.begin);
+        if (resident.is_in_use()) blocks = std::min(blocks, my.lent_before(resident.range.begin));
     }
-    return my.first_block_under(begin) - (my.blocks.total() - my.blocks.lent());
+    return blocks;
+}
+
+std::int64_t AdapterCache::lent_blocks_before(std::string_view hash) const {
+    const Implementation& my = *implementation_;
+    const auto resident = my.residents.find(hash);
+    return resident == my.residents.end() ? my.blocks.lent() : my.lent_before(resident->second.range.begin);
+}
+
+void AdapterCache::take_back_for(const std::string& hash) {
+    implementation_->borrows_nothing = hash;
+    take_back(implementation_->blocks.lent());
 }
 
 void AdapterCache::take_back(std::int64_t blocks) {

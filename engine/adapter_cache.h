@@ -3,7 +3,8 @@
 //
 // An adapter has one slot of the KV cache's memory: behind the blocks, in bytes that are the adapters' own, or over the last blocks, where
 // these can be lent and nobody holds them. At most half of the blocks that nobody holds are lent, and the engine takes back what sequences
-// need. So an adapter waits for reading it, for a slot, which it is given at a poll(), and for being packed there.
+// need, be it from an adapter that was just loaded. So an adapter waits for reading it, for a slot, which it is given at a poll(), and for
+// being packed there.
 //
 // absent -> loading -> ready -> absent (evicted), or loading -> failed -> absent once it may be tried again (the pause doubles with each
 // failure). What may pass (a file that could not be read, a folder that is half copied) is tried again first: loading -> retrying ->
@@ -14,7 +15,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -73,10 +73,14 @@ public:
     // The ready adapter, kept until unpin; nullptr unless state is ready. Pins count.
     const Adapter* pin(std::string_view hash);
     void unpin(std::string_view hash);
-    // Blocks that take_back() can get: those before the first slot of an adapter that is pinned, being packed or wanted.
-    std::int64_t blocks_to_take_back(const std::function<bool(std::string_view hash)>& is_wanted) const;
+    // Blocks that take_back() can get: the lent ones before the first slot of an adapter that is pinned or being packed.
+    std::int64_t blocks_to_take_back() const;
+    // Those before this adapter's slot, which can be got without it; all lent ones where it lies elsewhere.
+    std::int64_t lent_blocks_before(std::string_view hash) const;
     // Has the pool have so many of the lent blocks again, at least; adapters that nobody uses go for it. No more than can be got.
     void take_back(std::int64_t blocks);
+    // All that can be got, for a request of this adapter, to which no blocks are lent any more before it was pinned.
+    void take_back_for(const std::string& hash);
     // Waits until a load finishes or the timeout passes: for an engine that has nothing else to do. Call poll() after it.
     void wait(std::chrono::milliseconds timeout);
     Stats stats() const;

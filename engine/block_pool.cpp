@@ -34,24 +34,37 @@ BlockHash chain_hash(const BlockHash& parent, std::span<const TokenId> tokens) {
 }
 
 BlockPool::BlockPool(std::int64_t blocks, std::int64_t block_size)
-    : block_size_(block_size), blocks_(static_cast<std::size_t>(blocks)), end_(blocks) {
+    : block_size_(block_size), blocks_(static_cast<std::size_t>(blocks)), end_(blocks), spare_from_(blocks) {
     CHECK(blocks > 0 && block_size > 0, "a pool has blocks");
     for (BlockId id = 0; id < end_; ++id) free_.insert(free_.end(), id);
 }
 
 BlockId BlockPool::allocate() {
     CHECK(available() > 0, "the scheduler plans no more blocks than there are");
+    const bool has_free = !free_.empty() && (*free_.begin() < spare_from_ || idle_.empty());
     BlockId block = 0;
-    if (!free_.empty()) {
+    if (has_free) {
         block = *free_.begin();
         free_.erase(free_.begin());
     } else {
-        block = idle_.front();
-        idle_.pop_front();
+        std::list<BlockId>& idle = idle_.empty() ? idle_and_spare_ : idle_;
+        block = idle.front();
+        idle.pop_front();
         drop_content(at(block), block);
     }
     at(block).references = 1;
     return block;
+}
+
+void BlockPool::spare_from(BlockId first) {
+    spare_from_ = first;
+    std::list<BlockId> all;
+    all.swap(idle_);
+    all.splice(all.end(), idle_and_spare_);
+    while (!all.empty()) {
+        std::list<BlockId>& idle = idle_of(all.front());
+        idle.splice(idle.end(), all, all.begin());
+    }
 }
 
 void BlockPool::drop_content(Block& block, BlockId id) {
@@ -68,7 +81,7 @@ void BlockPool::lend_from(BlockId first) {
         Block& block = at(id);
         CHECK(block.references == 0, "a block that is held is not lent");
         if (block.hash) {
-            idle_.erase(block.idle);
+            idle_of(id).erase(block.idle);
             drop_content(block, id);
         } else {
             free_.erase(id);
@@ -87,7 +100,7 @@ void BlockPool::share(BlockId block) {
     Block& shared = at(block);
     if (shared.references == 0) {
         CHECK(shared.hash.has_value(), "a free block has no content to share");
-        idle_.erase(shared.idle);
+        idle_of(block).erase(shared.idle);
     }
     ++shared.references;
 }
@@ -97,7 +110,8 @@ void BlockPool::release(BlockId block) {
     CHECK(released.references > 0, "released more often than held");
     if (--released.references > 0) return;
     if (released.hash) {
-        released.idle = idle_.insert(idle_.end(), block);
+        std::list<BlockId>& idle = idle_of(block);
+        released.idle = idle.insert(idle.end(), block);
     } else {
         free_.insert(block);
     }
@@ -148,12 +162,17 @@ void BlockPool::check_integrity(std::span<const std::span<const BlockId>> tables
         const auto found = index_.find(*block.hash);
         CHECK(found != index_.end() && found->second == static_cast<BlockId>(i), "an indexed block is found by its hash");
     }
-    CHECK(idle == idle_.size() && free == free_.size(), "every block nobody holds is in exactly one list");
+    CHECK(idle == idle_.size() + idle_and_spare_.size() && free == free_.size(), "every block nobody holds is in exactly one list");
     CHECK(indexed == index_.size(), "the index names only indexed blocks");
     for (const auto& [parent, block] : latest_) {
         CHECK(at(block).hash && at(block).parent == parent, "the latest block behind another is an indexed one");
     }
-    for (const BlockId block : idle_) CHECK(at(block).references == 0 && at(block).hash, "idle blocks are unheld and indexed");
+    for (const auto* const list : {&idle_, &idle_and_spare_}) {
+        for (const BlockId block : *list) {
+            CHECK(at(block).references == 0 && at(block).hash, "idle blocks are unheld and indexed");
+            CHECK((list == &idle_) == (block < spare_from_), "spare blocks stand apart");
+        }
+    }
     for (const BlockId block : free_) CHECK(at(block).references == 0 && !at(block).hash, "free blocks are unheld and not indexed");
     CHECK(free_.empty() || *free_.rbegin() < end_, "free blocks are not lent");
 }

@@ -1,8 +1,8 @@
 // KV blocks by number: who holds which, and which hold the tokens of a known prefix (vLLM's automatic prefix caching, by chain hash).
 // Knows no device and no requests; used by the engine's thread only.
 // A block is free (nobody holds it, content meaningless), held (reference count > 0) or idle (nobody holds it, content indexed and
-// kept until the space is needed, least recently released first). Low numbers are handed out first, so that the last blocks stay free the
-// longest: these may be lent, and are then in none of these states.
+// kept until the space is needed, least recently released first). The last blocks may be lent, and are then in none of these states: low
+// numbers are handed out first, and idle blocks with high numbers last once somebody wants to borrow.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ public:
     std::int64_t block_size() const { return block_size_; }
     std::int64_t total() const { return static_cast<std::int64_t>(blocks_.size()); }  // lent ones included
     // Blocks that allocate() can still give: free and idle ones.
-    std::int64_t available() const { return static_cast<std::int64_t>(free_.size() + idle_.size()); }
+    std::int64_t available() const { return static_cast<std::int64_t>(free_.size() + idle_.size() + idle_and_spare_.size()); }
     std::int64_t lent() const { return total() - end_; }
     std::int64_t held() const { return end_ - available(); }
     std::int64_t references(BlockId block) const { return at(block).references; }
@@ -49,6 +49,8 @@ public:
     void lend_from(BlockId first);
     // The first block from which on nobody holds any.
     BlockId unheld_from() const;
+    // From now on blocks from this one on are handed out when nothing else is left, whatever others know of prefixes.
+    void spare_from(BlockId first);
     void share(BlockId block);
     // Gives up one reference. Release a sequence's blocks last to first, so that the ends of prefixes are dropped before their starts.
     void release(BlockId block);
@@ -86,12 +88,15 @@ private:
     const Block& at(BlockId block) const { return blocks_[static_cast<std::size_t>(block)]; }
 
     void drop_content(Block& block, BlockId id);
+    std::list<BlockId>& idle_of(BlockId block) { return block < spare_from_ ? idle_ : idle_and_spare_; }
 
     const std::int64_t block_size_;
     std::vector<Block> blocks_;
-    std::int64_t end_;  // of the blocks that are not lent
+    std::int64_t end_;         // of the blocks that are not lent
+    std::int64_t spare_from_;  // those before it go first
     std::set<BlockId> free_;
-    std::list<BlockId> idle_;  // least recently released first; nodes are spliced, not allocated, in the steady state
+    std::list<BlockId> idle_;  // both: least recently released first
+    std::list<BlockId> idle_and_spare_;
     std::unordered_map<BlockHash, BlockId, HashOfHash> index_;
     std::unordered_map<BlockHash, BlockId, HashOfHash> latest_;  // of the indexed blocks behind each parent, unless it is gone
 };

@@ -91,7 +91,6 @@ struct Engine::State {
     void finish(Sequence& sequence, StepOutput& output);
     void forget(RequestId id);
 
-    std::int64_t blocks_to_take_back() const;
     void allocate(Sequence& sequence, std::int64_t blocks);
     void copy_start(const Sequence& sequence, const SharedPrefix& prefix);
     void release_blocks(Sequence& sequence);
@@ -216,26 +215,28 @@ bool Engine::State::plan() {
             view.blocks_in_flight = sequence->blocks_between(sequence->computed, view.computed, pool.block_size());
         }
         prefixes.clear();
-        for (Sequence* sequence : candidates)
-            waiting_views.push_back(view_waiting(*sequence, pool, options.prefix_cache, prefixes.emplace_back()));
-        plan_step(running_views, waiting_views, pool.available() + blocks_to_take_back(), limits, step_plan);
+        // Lent blocks count as available, as long as nobody who is admitted has its adapter there.
+        const std::int64_t lent = pool.lent() > 0 ? adapters.blocks_to_take_back() : 0;
+        std::int64_t left = lent;
+        for (Sequence* sequence : candidates) {
+            SequenceView& view = waiting_views.emplace_back(view_waiting(*sequence, pool, options.prefix_cache, prefixes.emplace_back()));
+            if (lent > 0) left = std::min(left, adapters.lent_blocks_before(sequence->adapter_hash()));
+            view.blocks_kept = lent - left;
+        }
+        plan_step(running_views, waiting_views, pool.available() + lent, limits, step_plan);
     };
     plan_once();
     // Steps in flight may end sequences, which gives room back: they are read before anybody is preempted for it.
     if (in_flight() > 0) return !step_plan.empty() && step_plan.preempt.empty();
     // Forks that wait hold blocks; when these are all that keeps the step empty, they start without.
     if (step_plan.empty() && step_plan.preempt.empty() && !candidates.empty() && release_blocks_of_waiting()) plan_once();
-    // And when it is blocks lent to the adapters that are to run: these are loaded again, with nothing lent.
-    if (step_plan.empty() && running.empty() && !candidates.empty() && pool.lent() > 0) adapters.take_back(pool.lent());
+    // And when it is blocks in which their own adapters lie, these are loaded again elsewhere.
+    if (step_plan.empty() && running.empty() && !candidates.empty() && pool.lent() > 0) {
+        const std::int64_t lent = pool.lent();
+        adapters.take_back_for(candidates.front()->adapter_hash());
+        if (pool.lent() < lent) return plan();
+    }
     return !step_plan.empty() || !step_plan.preempt.empty();
-}
-
-// Lent blocks that the plan may count on: adapters that it may admit stay.
-std::int64_t Engine::State::blocks_to_take_back() const {
-    if (pool.lent() == 0) return 0;
-    return adapters.blocks_to_take_back([&](std::string_view hash) {
-        return std::ranges::any_of(candidates, [&](const Sequence* sequence) { return sequence->adapter_hash() == hash; });
-    });
 }
 
 void Engine::State::form_batch(Batch& batch, StepOutput& output) {

@@ -72,7 +72,7 @@ public:
             // All its known tokens must fit, and each running sequence keeps a block to grow into: else it would soon be preempted.
             const std::int64_t needed = blocks_for(next.known, limits_.block_size) - next.blocks + next.blocks_idle;
             const std::int64_t in_use = static_cast<std::int64_t>(running_.size() + plan_.admissions.size());
-            if (needed + in_use > budget_.blocks) return;
+            if (needed + in_use > budget_.blocks - next.blocks_kept) return;
             const std::int64_t rows = budget_.rows_for(next, next.computed);
             if (rows == 0) return;
             const std::int64_t new_blocks = blocks_for(next.computed + rows, limits_.block_size) - next.blocks;

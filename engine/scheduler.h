@@ -24,6 +24,7 @@ struct SequenceView {
     std::span<const BlockHash> blocks_ahead;      // names of the full blocks of known tokens from `computed` on, for the prefix index
     std::span<const BlockHash> blocks_in_flight;  // running: names of the full blocks that steps in flight complete
     bool next_is_reusable = false;                // waiting: the first of them may come from the index
+    std::int64_t blocks_kept = 0;                 // waiting: available ones that adapters of it and of those before it then keep
     std::int32_t priority = 0;                    // lower first
     std::uint64_t arrival = 0;
 };

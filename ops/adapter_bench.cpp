@@ -20,6 +20,7 @@ AdapterResult run_adapters(EngineSetup& setup, const AdapterShape& shape, const 
     engine::EngineOptions options = setup.options();
     options.adapter_bytes = way.adapter_bytes;
     options.group_adapters = way.group;
+    options.lend_blocks = way.borrow;
     engine::Engine& engine = setup.replace_engine(options);
 
     const auto made_up_request = [&](engine::RequestId id, std::int64_t input, std::int64_t output, const engine::AdapterSource& adapter) {

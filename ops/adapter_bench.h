@@ -24,6 +24,7 @@ struct AdapterWay {
     const char* name = "";
     std::size_t adapter_bytes = 0;  // what they may take
     bool group = true;              // requests for adapters that are in the batch go first
+    bool borrow = false;            // and what the KV cache has to spare
 };
 
 struct AdapterResult {

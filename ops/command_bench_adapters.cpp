@@ -1,7 +1,6 @@
 // `lorry bench adapters`: its flags, the order of its runs, and its table.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <iostream>
 
 #include <fmt/format.h>
@@ -63,11 +62,12 @@ ExitCode BenchAdaptersCommand::run() {
     check_context(setup, sequence_tokens);
     const std::size_t all = setup.adapter_bytes(shape.adapters);
     const std::size_t cached = all * static_cast<std::size_t>(cached_) / shape.adapters.size();
-    const std::array adapter_ways = {AdapterWay{.name = "all in memory", .adapter_bytes = all},
-                                     AdapterWay{.name = "cached", .adapter_bytes = cached},
-                                     AdapterWay{.name = "cached, by arrival", .adapter_bytes = cached, .group = false}};
+    std::vector<AdapterWay> adapter_ways = {{.name = "all in memory", .adapter_bytes = all},
+                                            {.name = "cached", .adapter_bytes = cached},
+                                            {.name = "cached, by arrival", .adapter_bytes = cached, .group = false}};
+    if (setup.device().has_own_memory) adapter_ways.push_back({.name = "cached, borrowing", .adapter_bytes = cached, .borrow = true});
     // In turn, so that other users of the machine slow all of them down.
-    std::array<AdapterResult, adapter_ways.size()> best;
+    std::vector<AdapterResult> best(adapter_ways.size());
     for (std::int64_t i = 0; i < repeat_; ++i) {
         for (std::size_t way = 0; way < adapter_ways.size(); ++way) {
             AdapterResult again = run_adapters(setup, shape, adapter_ways[way]);
@@ -96,6 +96,7 @@ ExitCode BenchAdaptersCommand::run() {
                         fmt::format("{:.1f}", longest / middle)});
         ways.push(Json::object({{"way", adapter_ways[way].name},
                                 {"grouped", adapter_ways[way].group},
+                                {"borrowing", adapter_ways[way].borrow},
                                 {"adapters_asked_for", std::ssize(result.waits)},
                                 {"adapter_bytes", result.adapter_bytes},
                                 {"seconds", result.seconds},

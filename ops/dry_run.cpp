@@ -146,7 +146,12 @@ std::string show(const DryRunReport& report) {
         text += fmt::format("the first prompt, as the model sees it:\n---\n{}{}\n---\n",
                             schema::repair_utf8(std::string_view(report.prompt).substr(0, prompt_bytes_shown)), cut ? " …" : "");
     }
-    if (const auto estimate = report.estimate()) text += show(report.sample, *estimate);
+    if (const auto estimate = report.estimate()) {
+        text += show(report.sample, *estimate);
+    } else if (report.jobs > report.refused) {
+        text += fmt::format("no estimate: a sample of {} came to no token in {}\n", show_count(report.sample.jobs, "job"),
+                            show_time(report.sample.time));
+    }
     return text;
 }
 

@@ -26,7 +26,7 @@ struct DryRunReport {
     std::vector<std::string> first_errors;  // "line 3 (custom_id): code: message"
     std::string prompt;                     // of the first good job, as it is tokenized
     Sample sample;
-    // For all jobs; nullopt: no job is good.
+    // For all jobs; nullopt: no job is good, or the sample computed nothing in its time.
     std::optional<DryRunEstimate> estimate() const;
 };
 

@@ -138,7 +138,6 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     replace_engine(options_);
 
     auto chat_template = engine::ChatTemplate::load(settings.model);
-    has_chat_template_ = chat_template.has_value();
     intake_ = std::make_unique<consumer::Intake>(tokenizer_, std::move(chat_template), model_->config(),
                                                  consumer::IntakeLimits{.context_max = engine_->context_max()});
     engine::ContentHash hash;

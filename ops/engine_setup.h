@@ -85,7 +85,6 @@ public:
     const engine::Tokenizer& tokenizer() const { return tokenizer_; }
     const consumer::Intake& intake() const { return *intake_; }
     const consumer::ReplyContext& reply() const { return *reply_; }
-    bool has_chat_template() const { return has_chat_template_; }
     // Of the weights alone, as resumed runs compare it.
     const std::string& model_fingerprint() const { return model_->fingerprint(); }
     std::size_t kv_token_bytes() const;  // of one cached token
@@ -112,7 +111,6 @@ private:
     std::size_t step_bytes_ = 0;  // of a device's own memory, set aside
     MemoryPlan memory_;
     std::unique_ptr<engine::Engine> engine_;
-    bool has_chat_template_ = false;
     std::unique_ptr<consumer::Intake> intake_;
     std::unique_ptr<consumer::ReplyContext> reply_;
 };

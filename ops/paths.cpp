@@ -33,12 +33,16 @@ void require_file(const std::filesystem::path& file) {
 }
 
 void require_writable(std::string_view what, const std::filesystem::path& file) {
-    if (std::filesystem::is_directory(file)) throw UsageError(fmt::format("{} {} is a folder: name a file in it", what, file.string()));
+    std::error_code unknown;  // a folder that may not be entered: access() says so
+    if (std::filesystem::is_directory(file, unknown)) {
+        throw UsageError(fmt::format("{} {} is a folder: name a file in it", what, file.string()));
+    }
     const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
-    if (!std::filesystem::is_directory(folder)) {
+    const std::filesystem::file_type there = std::filesystem::status(folder, unknown).type();
+    if (there != std::filesystem::file_type::directory && there != std::filesystem::file_type::none) {
         throw UsageError(fmt::format("{} {}: there is no folder {}: make it first", what, file.string(), folder.string()));
     }
-    const std::filesystem::path& written = std::filesystem::exists(file) ? file : folder;
+    const std::filesystem::path& written = std::filesystem::exists(file, unknown) ? file : folder;
     if (::access(written.c_str(), W_OK) == 0) return;
     const int error = errno;
     throw UsageError(

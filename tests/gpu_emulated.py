@@ -123,8 +123,8 @@ class Emulated(unittest.TestCase):
         short = ("--requests", "2", "--repeat", "1", "--input-tokens", "4", "--output-tokens", "3")
         started = self.lorry_says("bench", "throughput", *with_model, *short)
         for line in (r"device +cuda \(emulated\)", "matmuls +own kernels", "KV cache .* tokens; one job holds up to",
-                     "adapters .*, set aside", "graphs .* for decoding steps of", "steps .* to compute with, set aside",
-                     "memory .* of 1.0 GiB are left"):  # fmt: skip
+                     "adapters .*, and half of what the KV cache has to spare", "graphs .* for decoding steps of",
+                     "steps .* to compute with, set aside", "memory .* of 1.0 GiB are left"):  # fmt: skip
             self.assertRegex(started, line)
         self.lorry_says("bench", "adapters", *with_model, *short, "--random-adapters", "3", "--ranks", "8", "--cached", "2")
 
@@ -132,7 +132,8 @@ class Emulated(unittest.TestCase):
         throughput = ("bench", "throughput", "--device", "cuda", "--random-weights", SHAPE, "--layers", "1", "--requests", "1")
         for words, code, why in ((("--kv-memory", "2GiB"), 2, "less than the 1.0 GiB that there are"),
                                  (("--kv-memory", "900MiB", "--adapter-memory", "200MiB"), 1, "are free now"),
-                                 (("--adapter-memory", "2GiB"), 1, "no memory is left for a KV cache"),
+                                 (("--adapter-memory", "2GiB"), 2, "less than the 1.0 GiB that there are"),
+                                 (("--adapter-memory", "1023MiB"), 1, "no memory is left for a KV cache"),
                                  (("--graph-memory", "2GiB"), 1, "are free now"),
                                  (("--quantize", "int8"), 2, "the GPU has no such weights"),
                                  (("--kv-dtype", "int8"), 2, "the GPU has no such cache")):  # fmt: skip

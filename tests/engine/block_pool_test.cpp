@@ -67,6 +67,27 @@ TEST(BlockPool, LendsItsLastBlocksAndForgetsWhatIdleOnesHeld) {
     EXPECT_EQ(pool.total(), 4);
 }
 
+TEST(BlockPool, HandsOutSpareBlocksWhenNothingElseIsLeft) {
+    BlockPool pool(4, 4);
+    const BlockHash root = root_hash("", 0);
+    std::vector<BlockId> held;
+    for (std::int32_t i = 0; i < 3; ++i) {
+        held.push_back(pool.allocate());
+        pool.index(held.back(), root, chain_hash(root, tokens_of(10 * i)), tokens_of(10 * i));
+    }
+    for (const BlockId block : {2, 0, 1}) pool.release(block);  // block 3 is free, 2 is the one that was idle first
+    pool.spare_from(2);
+    pool.check_integrity({});
+    EXPECT_EQ(pool.allocate(), 0);
+    EXPECT_EQ(pool.allocate(), 1);
+    EXPECT_EQ(pool.allocate(), 3) << "a free one before an idle one";
+    EXPECT_EQ(pool.unheld_from(), 4);
+    EXPECT_EQ(pool.find(chain_hash(root, tokens_of(20)), tokens_of(20)), 2);
+    EXPECT_EQ(pool.allocate(), 2);
+    held.push_back(3);
+    pool.check_integrity(std::vector<std::span<const BlockId>>{held});
+}
+
 TEST(BlockPool, ComparesTokensSoThatACollidingHashIsNoHit) {
     BlockPool pool(1, 4);
     const BlockHash hash{.low = 1, .high = 2};

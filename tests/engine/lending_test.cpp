@@ -118,6 +118,21 @@ TEST_F(Lending, SequencesGetTheirBlocksBack) {
     EXPECT_EQ(run(both), expected);
 }
 
+// Pins: an adapter that nobody runs is sent away before a sequence that does is preempted.
+TEST_F(Lending, ASequenceThatGrowsIsNotPreemptedForAnAdapterThatWaits) {
+    start(8, 4, largest());
+    std::vector<Request> few;
+    for (RequestId id = 0; id < 6; ++id) few.push_back(request(id, id, 6, 30));
+    run(few);
+    EXPECT_GT(engine_->stats().kv_blocks_lent, 0);
+    // Two that grow from one block to four, all there are; the others need three for their prompt.
+    std::vector<Request> growing;
+    for (RequestId id = 10; id < 12; ++id) growing.push_back(request(id, std::nullopt, 50, 180));
+    for (RequestId id = 20; id < 26; ++id) growing.push_back(request(id, id - 20, 180, 4));
+    run(growing);
+    EXPECT_EQ(engine_->stats().preemptions, 0U);
+}
+
 // Pins: a request that needs the whole cache, and whose own adapter lies in it.
 TEST_F(Lending, ARequestThatNeedsAllBlocksGetsThemThoughItsAdapterLiesThere) {
     constexpr std::int64_t blocks = 4;
@@ -133,6 +148,13 @@ TEST_F(Lending, ARequestThatNeedsAllBlocksGetsThemThoughItsAdapterLiesThere) {
     EXPECT_EQ(run(requests), expected);
     EXPECT_GT(lent_most_, 0);
     EXPECT_EQ(run(whole), expected_whole);
+
+    // With others of all adapters beside them, which keep the batch from running empty by itself.
+    std::vector<Request> all = whole;
+    all.insert(all.end(), requests.begin(), requests.end());
+    auto expected_all = expected;
+    expected_all.insert(expected_whole.begin(), expected_whole.end());
+    EXPECT_EQ(run(all), expected_all);
 }
 
 }  // namespace
