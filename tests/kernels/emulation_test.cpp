@@ -228,10 +228,15 @@ TEST(Emulation, SharedMemoryBeyondTheLaunchAndMisalignedRowsAreFaults) {
 #if defined(__SANITIZE_ADDRESS__)
 __global__ void read_beyond(int* out) { out[0] = shared_memory<Neighbours>().values[thread_in_block() + 1]; }
 
-TEST(EmulationDeathTest, ReadingBeyondSharedMemoryIsSeenByTheAddressSanitizer) {
+// The copy is made by the emulation, which is compiled without the sanitizer.
+TEST(EmulationDeathTest, ReadingOrCopyingFromBeyondMemoryIsSeenByTheAddressSanitizer) {
     std::vector<int> out(threads);
-    const Launch how{.blocks = {}, .threads = threads, .shared_bytes = sizeof(Neighbours), .stream = nullptr};
+    Launch how{.blocks = {}, .threads = threads, .shared_bytes = sizeof(Neighbours), .stream = nullptr};
     EXPECT_DEATH(launch(read_beyond, how, out.data()), "heap-buffer-overflow");
+    how.shared_bytes = sizeof(Staged);
+    std::vector<float> copied(threads * 4);
+    const std::vector<float> in(threads * 4 - 4);
+    EXPECT_DEATH((launch(copy_reversed<0, true>, how, copied.data(), in.data())), "heap-buffer-overflow");
 }
 #endif
 

@@ -112,15 +112,22 @@ struct MultiplyOperands {
     const std::uint32_t* b;
 };
 
-// d += a b over all lanes' fragments of d.
+// product += a b. The bulk of what is emulated; for sanitizers to watch there is nothing, as these are local to whoever calls.
 template <std::size_t depth>
-void add_product(const float (&a)[16][depth], const float (&b)[depth][8], const Operands& all) {
-    float product[16][8] = {};
+__attribute__((no_sanitize("address", "undefined", "thread"))) void multiply(const float (&a)[16][depth], const float (&b)[depth][8],
+                                                                             float (&product)[16][8]) {
     for (std::size_t row = 0; row < 16; ++row) {
         for (std::size_t k = 0; k < depth; ++k) {
             for (std::size_t column = 0; column < 8; ++column) product[row][column] += a[row][k] * b[k][column];
         }
     }
+}
+
+// d += a b over all lanes' fragments of d.
+template <std::size_t depth>
+void add_product(const float (&a)[16][depth], const float (&b)[depth][8], const Operands& all) {
+    float product[16][8] = {};
+    multiply(a, b, product);
     for (std::size_t i = 0; i < all.size(); ++i) {
         const auto& operands = *static_cast<const MultiplyOperands*>(all[i]);
         for (std::size_t part = 0; part < 4; ++part) operands.d[part] += product[i / 4 + part / 2 * 8][2 * (i % 4) + part % 2];
