@@ -110,6 +110,10 @@ Table::Table(TableOptions options, std::string_view header) : options_(std::move
     added_ =
         options_.choices.empty() ? std::vector<std::string>{"result", "error"} : std::vector<std::string>{"label", "probability", "error"};
     for (std::string& name : added_) name.insert(0, options_.result_prefix);
+    if (template_.columns().empty()) {
+        throw TableError(
+            "the template uses no column, so that every row would ask the same: write {{ column }} where a row's text belongs");
+    }
     if (!options_.csv) return;
     if (!schema::is_valid_utf8(header) || header.find('\0') != std::string_view::npos) {
         throw TableError("the table is not UTF-8: save it in that encoding");
@@ -183,6 +187,8 @@ Expected<Table::Row, std::string> Table::parse(std::string_view row) const {
             const std::span<const std::string> beyond = std::span(*fields).subspan(header_.size());
             message += fmt::format("; beyond the last column stands: {} (a field with a comma in it must be quoted)",
                                    schema::repair_utf8(encode_csv_record(beyond)));
+        } else {
+            message += "; give it a comma for each field that it lacks (a field with a line break in it must be quoted)";
         }
         return unexpected(std::move(message));
     }

@@ -28,7 +28,7 @@ PROFILE_MARGIN_SECONDS = 30  # in which ncu prints
 PROFILED_LAUNCHES_MAX = 2000  # more than three steps and the start make, and none of those that measure the GPU behind them
 GOLDENS = "*Golden*"
 SAMPLED = ("--temperature", 0.8, "--top-p", 0.95, "--repetition-penalty", 1.1, "--frequency-penalty", 0.2)
-INVARIANCE = "*/Invariance.Holds*:*/Invariance.Forks*"
+INVARIANCE = "*/Invariance.Holds*:*/Invariance.Forks*:Lending.*"
 
 
 def tested(command: list, environment: dict | None = None) -> tuple[dict, str]:

@@ -1,6 +1,7 @@
 // Tables: CSV both ways, templates, rows to jobs, results beside the columns.
 #include "consumer/table_rows.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "consumer/table_csv.h"
@@ -64,6 +65,12 @@ TableOptions options_of(bool csv) {
     return options;
 }
 
+TEST(Table, takes_no_template_that_asks_the_same_of_all_rows) {
+    TableOptions options = options_of(true);
+    options.prompt_template = "{% if text %}{ text }{% endif %}";
+    EXPECT_THAT([&] { Table(options, "id,text"); }, testing::ThrowsMessage<TableError>(testing::HasSubstr("uses no column")));
+}
+
 Delivery read(const Table& table, const std::string& row) {
     Delivery delivery;
     table.read_row(row, delivery);
@@ -97,7 +104,9 @@ TEST(Table, makes_a_classification_of_a_json_row_when_there_are_choices) {
 TEST(Table, refuses_a_row_it_cannot_use_and_says_why) {
     const Table csv(options_of(true), "id,text");
     const auto reason = [](const Table& table, const std::string& row) { return read(table, row).refusal.value().message; };
-    EXPECT_EQ(reason(csv, "1"), "the row has 1 fields, the header 2");
+    EXPECT_EQ(reason(csv, "1"),
+              "the row has 1 fields, the header 2; give it a comma for each field that it lacks (a field with a line break in it must be "
+              "quoted)");
     // Pins: what stood beyond the last column was in no output.
     EXPECT_EQ(reason(csv, "1,a,b,\"c,\xFF\""),
               "the row has 4 fields, the header 2; beyond the last column stands: b,\"c,\xEF\xBF\xBD\" "
