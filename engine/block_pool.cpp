@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include "schema/check.h"
 
@@ -57,7 +58,7 @@ BlockId BlockPool::allocate() {
 }
 
 void BlockPool::spare_from(BlockId first) {
-    spare_from_ = first;
+    if (std::exchange(spare_from_, first) == first) return;
     std::list<BlockId> all;
     all.swap(idle_);
     all.splice(all.end(), idle_and_spare_);
