@@ -93,6 +93,14 @@ protected:
         words.insert(words.end(), more.begin(), more.end());
         return words;
     }
+    // Of the table in.csv by prompt.txt, into out.csv.
+    std::vector<std::string> table_command(const std::vector<std::string>& more) const {
+        std::vector<std::string> words = command({"--id", "id", "--template", (tiny.folder / "prompt.txt").string()});
+        words[2] = (tiny.folder / "in.csv").string();
+        words[4] = (tiny.folder / "out.csv").string();
+        words.insert(words.end(), more.begin(), more.end());
+        return words;
+    }
     ProgramResult run(std::vector<std::string> more = {}) const { return run_program_of(command(std::move(more))); }
     std::filesystem::path out() const { return tiny.folder / "out.jsonl"; }
 

@@ -9,12 +9,7 @@ TEST_F(RunProgram, names_each_changed_flag_with_what_it_was_and_is) {
     write_text(tiny.folder / "in.csv", "id,text\n1,w5\n");
     write_text(tiny.folder / "prompt.txt", "{{ text }}");
     write_text(tiny.folder / "labels.txt", "w20\nw21\n");
-    const auto label = [&](const std::vector<std::string>& more) {
-        std::vector<std::string> words = command({"--id", "id", "--template", tiny.folder / "prompt.txt"});
-        words[2] = tiny.folder / "in.csv";
-        words.insert(words.end(), more.begin(), more.end());
-        return run_program_of(words);
-    };
+    const auto label = [&](const std::vector<std::string>& more) { return run_program_of(table_command(more)); };
     const std::vector<std::string> choices = {"--choices", tiny.folder / "labels.txt"};
     EXPECT_EQ(label(choices).exit_code, 0);
     write_text(tiny.folder / "labels.txt", "w20\nw22\n");
@@ -109,21 +104,7 @@ TEST_F(RunProgram, wants_the_adapters_that_a_column_names) {
 TEST_F(RunProgram, names_both_rows_of_an_id_and_counts_such_rows) {
     write_text(tiny.folder / "in.csv", "id,text\n1,w5\n2,w6\n1,w7\n2,w8\n");
     write_text(tiny.folder / "prompt.txt", "{{ text }}");
-    const std::vector<std::string> words = {LORRY_PROGRAM,
-                                            "run",
-                                            tiny.folder / "in.csv",
-                                            "-o",
-                                            tiny.folder / "out.csv",
-                                            "--model",
-                                            tiny.model,
-                                            "--threads",
-                                            "1",
-                                            "--id",
-                                            "id",
-                                            "--template",
-                                            tiny.folder / "prompt.txt",
-                                            "--max-tokens",
-                                            "2"};
+    const std::vector<std::string> words = table_command({"--max-tokens", "2"});
     const ProgramResult result = run_program_of(words);
     EXPECT_EQ(result.exit_code, 1) << result.err;
     EXPECT_NE(read_whole(tiny.folder / "out.csv").find("1,w7,,\"duplicate_custom_id: line 4 has the same id as line 2, '1': "),
@@ -139,22 +120,7 @@ TEST_F(RunProgram, names_both_rows_of_an_id_and_counts_such_rows) {
 TEST_F(RunProgram, runs_rows_with_empty_cells_and_warns_of_them) {
     write_text(tiny.folder / "in.csv", "id,text,note\n1,w5,\n2,,w1\n3, ,w1\n,,w1\n");
     write_text(tiny.folder / "prompt.txt", "w9 {{ text }}");
-    std::vector<std::string> words = {LORRY_PROGRAM,
-                                      "run",
-                                      tiny.folder / "in.csv",
-                                      "-o",
-                                      tiny.folder / "out.csv",
-                                      "--model",
-                                      tiny.model,
-                                      "--threads",
-                                      "1",
-                                      "--id",
-                                      "id",
-                                      "--template",
-                                      tiny.folder / "prompt.txt",
-                                      "--max-tokens",
-                                      "2",
-                                      "--json"};
+    std::vector<std::string> words = table_command({"--max-tokens", "2", "--json"});
     const std::string warning =
         "warning: 2 rows have nothing in a column that the template uses; the first is line 3, with an empty 'text'\n";
     for (const char* flag : {"--overwrite", "--dry-run"}) {
