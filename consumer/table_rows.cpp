@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "consumer/listed.h"
 #include "consumer/table_csv.h"
 
 namespace lorry::consumer {
@@ -40,13 +41,7 @@ std::string_view trimmed(std::string_view text) {
     return text;
 }
 
-std::string listed(const std::vector<std::string>& names) {
-    constexpr std::size_t names_shown = 20;  // each row of a million may say it
-    std::string text;
-    for (std::size_t i = 0; i < std::min(names.size(), names_shown); ++i) text += (i == 0 ? "" : ", ") + names[i];
-    if (names.size() > names_shown) text += fmt::format(" and {} more", names.size() - names_shown);
-    return text;
-}
+constexpr std::size_t names_shown = 20;  // each row of a million may say it
 
 // What may have gone wrong with a header that lacks a column.
 std::string hint_at(const std::vector<std::string>& header, const std::string& missing) {
@@ -126,8 +121,8 @@ Table::Table(TableOptions options, std::string_view header) : options_(std::move
     }
     const auto need = [&](std::string_view who, const std::string& name) {
         if (std::ranges::find(header_, name) != header_.end()) return;
-        throw TableError(
-            fmt::format("{} the column '{}', which the table has not; it has: {}{}", who, name, listed(header_), hint_at(header_, name)));
+        throw TableError(fmt::format("{} the column '{}', which the table has not; it has: {}{}", who, name, listed(header_, names_shown),
+                                     hint_at(header_, name)));
     };
     need("--id names", options_.id_column);
     if (options_.model_column) need("--adapter-column names", *options_.model_column);
@@ -153,7 +148,8 @@ std::optional<std::string> Table::read_row(std::string row, Delivery& delivery) 
     } else if (id == nullptr || id->empty()) {
         refuse("invalid_row", options_.id_column, fmt::format("the row has no '{}', which names it: fill that column", options_.id_column));
     } else if (auto prompt = template_.fill([&](const std::string& column) { return parsed->find(column); }); !prompt) {
-        refuse("missing_column", "", fmt::format("{}; it has: {}", prompt.error(), schema::repair_utf8(listed(parsed->names()))));
+        refuse("missing_column", "",
+               fmt::format("{}; it has: {}", prompt.error(), schema::repair_utf8(listed(parsed->names(), names_shown))));
     } else if (!schema::is_valid_utf8(*prompt) || !schema::is_valid_utf8(*id)) {
         refuse("invalid_text", "", "the row is not UTF-8: save the table in that encoding");
     } else {

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "consumer/listed.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/cuda/shapes.h"
@@ -47,13 +48,6 @@ std::string attention_of(const ModelConfig& config) {
     return text;
 }
 
-std::string listed(const std::vector<std::string>& names) {
-    std::string text;
-    for (std::size_t i = 0; i < std::min(names.size(), names_shown); ++i) text += (i == 0 ? "" : ", ") + names[i];
-    if (names.size() > names_shown) text += fmt::format(" and {} more", names.size() - names_shown);
-    return text;
-}
-
 void check_text(const std::string& folder, ModelCheck& check) {
     try {
         const engine::Tokenizer tokenizer = engine::Tokenizer::load(folder);
@@ -73,7 +67,8 @@ void check_text(const std::string& folder, ModelCheck& check) {
         check.problems.emplace_back(error.what());
     }
     if (check.model.config.eos_ids.empty()) check.remarks.emplace_back("no end token in its configuration: texts end at max_tokens only");
-    if (!check.model.unused_tensors.empty()) check.remarks.push_back("tensors that are not used: " + listed(check.model.unused_tensors));
+    if (!check.model.unused_tensors.empty())
+        check.remarks.push_back("tensors that are not used: " + consumer::listed(check.model.unused_tensors, names_shown));
 }
 
 std::size_t weight_bytes(const engine::ModelReport& model, const kernels::CpuOptions& options) {
@@ -174,8 +169,8 @@ std::string show(const ModelCheck& check) {
         rows = {{"adapter", "rank", "size", "changes"}};
         for (const AdapterReport& adapter : check.adapters) {
             if (adapter.info) {
-                rows.push_back(
-                    {adapter.name, show_count(adapter.info->rank_max), show_bytes(adapter.info->bytes), listed(adapter.info->targets)});
+                rows.push_back({adapter.name, show_count(adapter.info->rank_max), show_bytes(adapter.info->bytes),
+                                consumer::listed(adapter.info->targets, names_shown)});
             } else {
                 rows.push_back({adapter.name, "-", "-", "refused: " + adapter.problem});
             }
