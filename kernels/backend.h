@@ -424,7 +424,8 @@ struct CudaOptions {
     Format weights = Format::bfloat16;  // storage of packed weights, adapters and KV; float32 is strict parity
     Quantization quantize = Quantization::none;
     KvFormat kv = KvFormat::as_weights;
-    std::string matmul_table = {};  // a file of rows (kernels/cuda/matmul_table.h) in the place of those that are committed; empty: these
+    // A file of rows (kernels/cuda/cublaslt/matmul_table.h) that replaces the committed ones; empty: the committed ones.
+    std::string matmul_table = {};
 };
 
 // What stands in the way of using a GPU, for people (built without CUDA, no driver, no device); nullopt when one can be used.

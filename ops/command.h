@@ -1,4 +1,5 @@
-// A subcommand of `lorry`: one file command_NAME.cpp that defines a Command, and one row in command_table.cpp. Called by main.cpp.
+// A subcommand of `lorry`: one file NAME.cpp that defines a Command, and one row in ops/program/command_table.cpp. Called by
+// ops/program/main.cpp.
 #pragma once
 
 #include <memory>

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "consumer/kafka_config.h"
+#include "consumer/kafka/config.h"
 #include "ops/command.h"
 
 namespace lorry::ops {

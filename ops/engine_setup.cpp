@@ -25,8 +25,8 @@ std::size_t graph_bytes_of(const Settings& settings, const kernels::DeviceInfo& 
     return settings.graph_memory ? settings.graph_memory->count : std::min(device.memory_free / 32, graph_bytes_most);
 }
 
-std::unique_ptr<kernels::Backend> watched(std::unique_ptr<kernels::Backend> backend, OpProfile* profile) {
-    return profile != nullptr ? profile->watch(std::move(backend)) : std::move(backend);
+std::unique_ptr<kernels::Backend> watched(std::unique_ptr<kernels::Backend> backend, const SetupWishes& wishes) {
+    return wishes.watch ? wishes.watch(std::move(backend)) : std::move(backend);
 }
 
 }  // namespace
@@ -128,7 +128,7 @@ std::string storage_name(const kernels::CpuOptions& options) {
 
 EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     : settings_(settings),
-      backend_((check_folders(settings), watched(make_backend(settings), wishes.profile))),
+      backend_((check_folders(settings), watched(make_backend(settings), wishes))),
       tokenizer_(engine::Tokenizer::load(settings.model)) {
     options_.sequences_max = settings.max_batch;
     options_.step_rows_max = std::max(settings.step_tokens, settings.max_batch);

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,7 +13,6 @@
 #include "consumer/intake.h"
 #include "consumer/reply.h"
 #include "engine/engine.h"
-#include "ops/op_profile.h"
 #include "ops/settings.h"
 
 namespace lorry::ops {
@@ -68,7 +68,8 @@ bool uses_gpu(const Settings& settings);
 
 // What benchmarks ask for besides settings.
 struct SetupWishes {
-    OpProfile* profile = nullptr;  // watches the backend and outlives the setup
+    // Puts another backend around the one that is made, such as one that measures it; not called without.
+    std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>)> watch = nullptr;
     // No sequence has more tokens: a KV cache that nothing is said of takes no more than these need, and all of its pages are soon used.
     std::optional<std::int64_t> sequence_tokens;
 };

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "consumer/kafka_config.h"
+#include "consumer/kafka/config.h"
 #include "ops/settings.h"
 #include "schema/job.h"
 #include "schema/store.h"

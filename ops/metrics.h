@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "consumer/kafka_member.h"
-#include "consumer/ledger.h"
+#include "consumer/kafka/follow/ledger.h"
+#include "consumer/kafka/member.h"
 #include "consumer/observer.h"
 
 namespace lorry::ops {

@@ -1,8 +1,8 @@
-// What the emulated `lorry` has in the place of kernels/cuda/cublaslt_library.cpp and tuner_of_machine.cpp: the emulated cuBLASLt, which is
+// What the emulated `lorry` has in the place of kernels/cuda/cublaslt/library.cpp and tuner_of_machine.cpp: the emulated cuBLASLt, which is
 // always found, and tuning at a length that an emulation can bear. Linked into lorry_emulated alone, before the archive with the others.
-#include "kernels/cuda/cublaslt_library.h"
+#include "kernels/cuda/cublaslt/library.h"
+#include "kernels/cuda/cublaslt/tuner.h"
 #include "kernels/cuda/emulation/cublaslt.h"
-#include "kernels/cuda/tuner.h"
 
 namespace lorry::kernels::cuda {
 

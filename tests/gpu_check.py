@@ -451,7 +451,7 @@ class Progress(unittest.TestCase):
         self.table.unlink()
         self.call("--part", "device")
         self.assertEqual(self.table.read_text(encoding="utf-8"), "90 132 a row\n")
-        self.assertIn("## Rows for kernels/cuda/matmul_table.cpp\n\n    90 132 a row\n",
+        self.assertIn("## Rows for kernels/cuda/cublaslt/matmul_table.cpp\n\n    90 132 a row\n",
                       Path(f"{self.report}.md").read_text(encoding="utf-8"))  # fmt: skip
         self.table.write_text("90 132 measured since\n", encoding="utf-8")
         self.call("--part", "device")

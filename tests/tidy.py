@@ -4,12 +4,36 @@
 #
 #   tests/tidy.py ROOT         prints file:line: what is wrong and what to do; exit code 1 if anything is
 #   tests/tidy.py --self-test  proves that each rule fires, and that clean files pass
+import collections
 import os
 import re
 import sys
 
 LAYERS = ["schema", "kernels", "engine", "consumer", "ops"]
 FOLDERS = LAYERS + ["tests", ".ci"]
+# The rooms within a layer. A file may include its own room, those around it and, of others in its layer, those named here.
+ROOMS = {
+    "kernels": [],
+    "kernels/cpu": ["kernels/cpu/simd"],
+    "kernels/cpu/simd": [],
+    "kernels/cuda": ["kernels/cuda/cublaslt", "kernels/cuda/emulation", "kernels/cpu"],
+    "kernels/cuda/cublaslt": [],
+    "kernels/cuda/emulation": ["kernels/cuda/cublaslt"],
+    "engine": ["engine/text"],
+    "engine/text": [],
+    "consumer": [],
+    "consumer/file": [],
+    "consumer/kafka": [],
+    "consumer/kafka/follow": [],
+    "ops": [],
+    "ops/bench": [],
+    "ops/bench/experiments": [],
+    "ops/client": [],
+    "ops/run": [],
+    "ops/worker": [],
+    "ops/program": ["ops/bench", "ops/bench/experiments", "ops/client", "ops/run", "ops/worker"],
+}
+FOLDER_FILES_MAX = 50
 LEFT_OUT = {".git", ".deps", ".peers", ".cache", "build", "course", "target", "__pycache__"}
 LINE_LENGTH_MAX = 140
 FILE_LENGTH_MAX = 600
@@ -22,7 +46,7 @@ HASH_COMMENT = (".py", ".sh", ".toml", ".yaml", ".yml", ".cmake", "CMakeLists.tx
 CONFINED = [
     (r"nlohmann/", r"schema/json\.cpp", "schema/json.h"),
     (r"sqlite3", r"schema/store\w*\.cpp", "schema/store.h"),
-    (r"librdkafka/", r"consumer/kafka_\w+\.(cpp|h)|tests/(consumer|faults|support)/kafka_\w+\.(cpp|h)", "the seams in consumer/"),
+    (r"librdkafka/", r"consumer/kafka/\w+\.(cpp|h)|tests/(consumer/kafka|faults|support)/\w+\.(cpp|h)", "the seams in consumer/"),
     (r"spdlog/", r"(consumer|ops)/.*\.cpp", "a returned value or an exception; only consumer/ and ops/ log, from .cpp files"),
     (r"CLI/", r"ops/.*\.cpp|tests/ops/.*\.cpp", "ops/ for the command line, in .cpp files"),
     (r"toml\+\+/", r"ops/.*\.cpp", "ops/ for configuration, in .cpp files"),
@@ -131,6 +155,10 @@ def check_cpp(tree, path, text):
         if quote == '"' and layer in LAYERS and (target == "tests" or target in LAYERS and LAYERS.index(target) > LAYERS.index(layer)):
             line = " <- ".join(LAYERS)
             tree.complain(path, number, "layers", f"{layer}/ must not know {target}/ ({line}): move the piece left, or pass it in")
+        room, other = os.path.dirname(path), os.path.dirname(header)
+        known = [room, *ROOMS.get(room, [])]
+        if quote == '"' and layer in LAYERS and target == layer and other not in known and not room.startswith(other + "/"):
+            tree.complain(path, number, "rooms", f"{room}/ must not know {other}/: move the piece to a room around both, or pass it in")
         for pattern, allowed, instead in CONFINED:
             if re.match(pattern, header) and not re.fullmatch(allowed, path):
                 tree.complain(path, number, "confined_include", f"<{header}> is not seen here: use {instead}")
@@ -165,6 +193,12 @@ def check_tests(tree):
 
 
 def check_folders(tree):
+    code_files = collections.Counter(os.path.dirname(path) for path in tree.files if path.endswith(CPP))
+    for folder, count in code_files.items():
+        if folder.split("/")[0] in LAYERS and folder not in ROOMS and folder != "schema":
+            tree.complain(folder, 1, "rooms", "a folder of code that ROOMS in tests/tidy.py does not list: say what it may include")
+        if count > FOLDER_FILES_MAX:
+            tree.complain(folder, 1, "folder_size", f"{count} code files, {FOLDER_FILES_MAX} at most: make it two folders")
     for path in tree.files:
         top = path.split("/")[0]
         if "/" in path and top not in FOLDERS:
@@ -202,10 +236,14 @@ def read(root):
 # (rule, path, text): each text breaks that rule and no other.
 BROKEN = [
     ("layers", "schema/a.cpp", '// a\n#include "engine/engine.h"\n'),
+    ("rooms", "consumer/a.cpp", '// a\n#include "consumer/kafka/source.h"\n'),
+    ("rooms", "consumer/file/a.cpp", '// a\n#include "consumer/kafka/source.h"\n'),
+    ("rooms", "ops/worker/a.cpp", '// a\n#include "ops/run/run.h"\n'),
+    ("rooms", "ops/new_room/a.cpp", "// a\n"),
     ("layers", "ops/a.cpp", '// a\n#include "tests/support/fake.h"\n'),
     ("include_path", "schema/a.cpp", '// a\n#include "a.h"\n'),
     ("confined_include", "engine/a.cpp", "// a\n#include <nlohmann/json.hpp>\n"),
-    ("confined_include", "consumer/kafka.h", "// a\n#pragma once\n#include <librdkafka/rdkafka.h>\n"),
+    ("confined_include", "consumer/seams.h", "// a\n#pragma once\n#include <librdkafka/rdkafka.h>\n"),
     ("confined_include", "consumer/a.h", "// a\n#pragma once\n#include <spdlog/spdlog.h>\n"),
     ("confined_include", "engine/a.cpp", "// a\n#include <immintrin.h>\n"),
     ("banned_call", "engine/a.cpp", "// a\nint x = atoi(s);\n"),
@@ -253,7 +291,7 @@ CLEAN = {
     "schema/check.h": "// a\n#pragma once\n#define CHECK(condition, why) f(condition)\n",
     "schema/a.cpp": '// never rand() or atoi(); see assert(\nauto s = "std::cout << rand()"; auto r = R"(sprintf(x)")"; int x = 1\'000;\n',
     "engine/a.cpp": "// a\n#define XXH_INLINE_ALL\n#include <xxhash.h>\nint operand(int x); int y = operand(1); int z = a.rand();\n",
-    "consumer/kafka_source.h": '// a\n#pragma once\n#include <librdkafka/rdkafka.h>\n#include "engine/engine.h"\n',
+    "consumer/kafka/source.h": '// a\n#pragma once\n#include <librdkafka/rdkafka.h>\n#include "engine/engine.h"\n',
     "consumer/a.cpp": "// a\n#include <spdlog/spdlog.h>\nstatic_assert(true);\nstd::this_thread::sleep_for(x);\n",
     "ops/a.cpp": "// a\nstd::cout << 1;\n",
     "ops/run": "#!/usr/bin/env bash\n# a\nmktemp -d .deps/setup.XXXXXX\n",
@@ -266,13 +304,16 @@ CLEAN = {
 
 def self_test():
     failures = [f"clean {path}: {rule}: {message}" for path, _, rule, message in check(Tree(CLEAN))]
+    crowd = {f"schema/a{number}.h": "// a\n#pragma once\n" for number in range(FOLDER_FILES_MAX + 1)}
+    if {complaint[2] for complaint in check(Tree(crowd))} != {"folder_size"}:
+        failures.append("folder_size does not fire")
     for rule, path, text in BROKEN:
         fired = {complaint[2] for complaint in check(Tree({path: text}))}
         if fired != {rule}:
             failures.append(f"{path} {text!r}: expected {rule}, got {sorted(fired) or 'nothing'}")
     with open(__file__, encoding="utf-8") as file:
         rules = set(re.findall(r'complain\([^"\n]*"(\w+)"', file.read()))
-    failures += [f"no sample breaks {rule}" for rule in sorted(rules - {rule for rule, _, _ in BROKEN})]
+    failures += [f"no sample breaks {rule}" for rule in sorted(rules - {rule for rule, _, _ in BROKEN} - {"folder_size"})]
     for pattern, _, _ in BANNED:
         if not any(re.search(pattern, code_of(text)) for rule, _, text in BROKEN if rule == "banned_call"):
             failures.append(f"no sample breaks the ban on {pattern}")

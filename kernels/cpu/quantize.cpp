@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "kernels/cpu/kernels.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd/simd.h"
 #include "schema/check.h"
 
 namespace lorry::kernels::cpu {

@@ -2,7 +2,7 @@
 #include <stdexcept>
 
 #include "kernels/backend.h"
-#include "kernels/cuda/tuning.h"
+#include "kernels/cuda/cublaslt/tuning.h"
 
 namespace lorry::kernels {
 

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/cublaslt/library_matmul.h"
 #include "kernels/cuda/graphs.h"
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/library_matmul.h"
 #include "kernels/cuda/memory.h"
 #include "kernels/cuda/pack.h"
 #include "kernels/cuda/place.h"

@@ -10,9 +10,9 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/backend.h"
-#include "kernels/cuda/cublaslt_library.h"
+#include "kernels/cuda/cublaslt/library.h"
+#include "kernels/cuda/cublaslt/tuning.h"
 #include "kernels/cuda/runtime.h"
-#include "kernels/cuda/tuning.h"
 
 namespace lorry::kernels {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/cuda/matmul_table.h"
+#include "kernels/cuda/cublaslt/matmul_table.h"
 
 namespace lorry::kernels::cuda {
 

@@ -7,8 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/cuda/cublaslt/library_matmul.h"
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/library_matmul.h"
 #include "kernels/cuda/memory.h"
 
 namespace lorry::kernels::cuda {

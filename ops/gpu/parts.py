@@ -210,7 +210,7 @@ def loss(work: Work) -> dict:
 
 
 def matmul(work: Work, more: tuple = (), models: str = "") -> dict:
-    """cuBLASLt's algorithms against our own kernel, and the rows for kernels/cuda/matmul_table.cpp, which later parts multiply with."""
+    """cuBLASLt's algorithms against our own kernel, and the rows for cublaslt/matmul_table.cpp, which later parts multiply with."""
     tuning = tune(work, TABLE, 300, ("--random-weights", models or work.shape, *more))
     facts = {"device": tuning["device"], "cuBLASLt": tuning["library"], "copies": f"{tuning['copied_bytes_per_second'] / 1e9:.0f} GB/s",
              "multiplies": f"{tuning['operations_per_second'] / 1e12:.0f} TFLOP/s"}  # fmt: skip

@@ -129,5 +129,5 @@ def markdown(entries: dict, algorithms: list[str], title: str, reasons: dict[str
     for name, entry in entries.items():
         lines += part_lines(name, entry, measured.get(name))
     if algorithms:
-        lines += ["## Rows for kernels/cuda/matmul_table.cpp", "", *("    " + row for row in algorithms), ""]
+        lines += ["## Rows for kernels/cuda/cublaslt/matmul_table.cpp", "", *("    " + row for row in algorithms), ""]
     return "\n".join(lines)

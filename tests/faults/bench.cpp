@@ -15,9 +15,9 @@
 
 #include <fmt/format.h>
 
-#include "consumer/kafka_admin.h"
-#include "consumer/kafka_client.h"
-#include "consumer/kafka_reader.h"
+#include "consumer/kafka/admin.h"
+#include "consumer/kafka/client.h"
+#include "consumer/kafka/reader.h"
 #include "schema/json.h"
 #include "schema/topics.h"
 #include "tests/faults/arguments.h"

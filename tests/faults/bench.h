@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "consumer/kafka_config.h"
+#include "consumer/kafka/config.h"
 
 namespace lorry::faults {
 

@@ -5,15 +5,15 @@
 #include <functional>
 #include <thread>
 
-#include "consumer/adapter_topic.h"
-#include "consumer/control_topic.h"
-#include "consumer/kafka_member.h"
-#include "consumer/ledger.h"
+#include "consumer/kafka/follow/adapter_topic.h"
+#include "consumer/kafka/follow/control_topic.h"
+#include "consumer/kafka/follow/ledger.h"
+#include "consumer/kafka/member.h"
 #include "consumer/pipeline.h"
 #include "ops/event_log.h"
 #include "ops/metrics.h"
 #include "ops/signals.h"
-#include "ops/worker_observer.h"
+#include "ops/worker/observer.h"
 #include "tests/faults/bench.h"
 #include "tests/support/hash_model.h"
 

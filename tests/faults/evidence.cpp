@@ -5,8 +5,8 @@
 #include <condition_variable>
 #include <utility>
 
-#include "consumer/kafka_reader.h"
-#include "consumer/ledger.h"
+#include "consumer/kafka/follow/ledger.h"
+#include "consumer/kafka/reader.h"
 #include "schema/store.h"
 #include "tests/faults/kafka_probe.h"
 

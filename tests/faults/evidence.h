@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "consumer/kafka_config.h"
+#include "consumer/kafka/config.h"
 #include "tests/faults/checker.h"
 #include "tests/faults/progress_watch.h"
 

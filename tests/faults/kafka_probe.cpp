@@ -3,8 +3,8 @@
 
 #include <array>
 
-#include "consumer/kafka_connection.h"
-#include "consumer/kafka_producer.h"
+#include "consumer/kafka/connection.h"
+#include "consumer/kafka/producer.h"
 
 namespace lorry::faults {
 namespace {

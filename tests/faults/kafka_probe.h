@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "consumer/kafka_config.h"
+#include "consumer/kafka/config.h"
 #include "schema/codec.h"
 #include "tests/faults/checker.h"
 

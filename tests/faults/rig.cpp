@@ -16,8 +16,8 @@
 
 #include <fmt/format.h>
 
-#include "consumer/kafka_admin.h"
-#include "consumer/kafka_client.h"
+#include "consumer/kafka/admin.h"
+#include "consumer/kafka/client.h"
 #include "tests/faults/kafka_probe.h"
 #include "tests/support/program.h"
 

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "consumer/kafka_config.h"
+#include "consumer/kafka/config.h"
 #include "tests/faults/counters.h"
 #include "tests/faults/evidence.h"
 #include "tests/faults/job_mix.h"

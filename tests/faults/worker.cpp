@@ -11,11 +11,11 @@
 #include <string>
 #include <thread>
 
-#include "consumer/adapter_topic.h"
-#include "consumer/control_topic.h"
-#include "consumer/fault_point.h"
-#include "consumer/kafka_member.h"
-#include "consumer/ledger.h"
+#include "consumer/kafka/fault_point.h"
+#include "consumer/kafka/follow/adapter_topic.h"
+#include "consumer/kafka/follow/control_topic.h"
+#include "consumer/kafka/follow/ledger.h"
+#include "consumer/kafka/member.h"
 #include "consumer/pipeline.h"
 #include "ops/machine.h"
 #include "ops/signals.h"
@@ -36,7 +36,7 @@ constexpr std::string_view help =
   --deadline-ms N: how long brokers may be away
   --at-least-once          without transactions
   --careful-starts N       0: a job that kills its worker is not found out (consumer/careful_starts.h)
-  --die-at NAME:COUNT      SIGKILL itself when it passes that fault point for the COUNTth time (consumer/fault_point.h)
+  --die-at NAME:COUNT      SIGKILL itself when it passes that fault point for the COUNTth time (consumer/kafka/fault_point.h)
   --stop-at NAME:COUNT     SIGSTOP itself there
 )";
 

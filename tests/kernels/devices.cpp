@@ -17,8 +17,8 @@
 #else
 #include <iostream>
 
-#include "kernels/cuda/cublaslt_library.h"
-#include "kernels/cuda/tuner.h"
+#include "kernels/cuda/cublaslt/library.h"
+#include "kernels/cuda/cublaslt/tuner.h"
 #endif
 
 namespace lorry::kernels::testing {

@@ -15,9 +15,9 @@
 
 #include <fmt/format.h>
 
-#include "consumer/kafka_group_offsets.h"
+#include "consumer/kafka/group_offsets.h"
 #include "engine/adapter.h"
-#include "tests/ops/client_fixture.h"
+#include "tests/ops/client/fixture.h"
 #include "tests/support/kafka_fixture.h"
 #include "tests/support/program.h"
 #include "tests/support/tiny_model.h"

@@ -11,11 +11,11 @@
 #include <thread>
 #include <vector>
 
-#include "consumer/kafka_broker.h"
-#include "consumer/kafka_client.h"
-#include "consumer/kafka_config.h"
-#include "consumer/kafka_member.h"
-#include "consumer/kafka_reader.h"
+#include "consumer/kafka/broker.h"
+#include "consumer/kafka/client.h"
+#include "consumer/kafka/config.h"
+#include "consumer/kafka/member.h"
+#include "consumer/kafka/reader.h"
 #include "schema/topics.h"
 
 namespace lorry::consumer {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "consumer/kafka_admin.h"
+#include "consumer/kafka/admin.h"
 #include "tests/support/kafka_fixture.h"
 
 namespace lorry::consumer {

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "kernels/cuda/cublaslt_abi.h"
-#include "kernels/cuda/matmul_table.h"
+#include "kernels/cuda/cublaslt/abi.h"
+#include "kernels/cuda/cublaslt/matmul_table.h"
 
 namespace lorry::kernels::cuda::emulation {
 

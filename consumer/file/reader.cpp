@@ -1,0 +1,159 @@
+// Reads in large pieces and cuts them into records.
+#include "consumer/file/reader.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "consumer/file/error.h"
+#include "consumer/file/table_rows.h"
+
+namespace lorry::consumer {
+namespace {
+
+constexpr std::size_t buffer_bytes = 256 << 10;
+constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+
+bool is_blank(char byte) { return byte == ' ' || byte == '\t' || byte == '\r'; }
+
+}  // namespace
+
+bool is_standard_input(const std::filesystem::path& file) { return file == "-"; }
+
+FileReader::FileReader(const std::filesystem::path& file, RecordFormat format, std::size_t record_bytes_max)
+    : name_(is_standard_input(file) ? "standard input" : file.string()),
+      format_(format),
+      record_bytes_max_(record_bytes_max),
+      buffer_(std::make_unique<char[]>(buffer_bytes)) {
+    descriptor_ = is_standard_input(file) ? ::dup(STDIN_FILENO) : ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor_ < 0) fail_file(name_, "opened");
+}
+
+FileReader::~FileReader() { ::close(descriptor_); }
+
+std::optional<FileRecord> FileReader::next(std::chrono::milliseconds timeout) {
+    while (!at_end_) {
+        if (buffer_begin_ == buffer_end_ && !end_seen_ && !fill(timeout)) return std::nullopt;
+        if (scan()) {
+            const bool blank = blank_;
+            FileRecord record = take();
+            if (!blank) return record;
+        } else if (end_seen_ && buffer_begin_ == buffer_end_) {
+            at_end_ = true;
+            if (format_ == RecordFormat::csv && quote_ == Quote::inside) {
+                throw TableError(fmt::format(
+                    "{}: the quote that opens a field in line {} is never closed, so all that follows, to line {}, would be one "
+                    "row: close it, or write it twice in a quoted field if it belongs to the text",
+                    name_, quote_line_, line_));
+            }
+            if (started_ && !blank_) return take();
+        }
+    }
+    return std::nullopt;
+}
+
+// False when nothing came within the timeout.
+bool FileReader::fill(std::chrono::milliseconds timeout) {
+    pollfd waited{.fd = descriptor_, .events = POLLIN, .revents = 0};
+    const int ready = ::poll(&waited, 1, static_cast<int>(timeout.count()));
+    if (ready == 0 || (ready < 0 && errno == EINTR)) return false;
+    const bool at_start = line_ == 1 && !started_ && buffer_end_ == 0;
+    buffer_begin_ = buffer_end_ = 0;
+    do {
+        const ssize_t got = ::read(descriptor_, buffer_.get() + buffer_end_, buffer_bytes - buffer_end_);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) fail_file(name_, "read");
+        if (got == 0) end_seen_ = true;
+        buffer_end_ += static_cast<std::size_t>(got);
+    } while (at_start && !end_seen_ && buffer_end_ < byte_order_mark.size());
+    if (at_start && std::string_view(buffer_.get(), buffer_end_).starts_with(byte_order_mark)) buffer_begin_ = byte_order_mark.size();
+    return true;
+}
+
+// Moves bytes of the buffer into the record; true when the record is complete.
+bool FileReader::scan() {
+    const char* const begin = buffer_.get() + buffer_begin_;
+    const char* const end = buffer_.get() + buffer_end_;
+    const char* at = begin;
+    bool complete = false;
+    if (begin != end && !started_) {
+        started_ = true;
+        record_.line = line_;
+    }
+    if (format_ == RecordFormat::lines) {
+        at = std::find(begin, end, '\n');
+        complete = at != end;
+        if (complete) ++line_;
+    } else {
+        for (; at != end && !complete; ++at) {
+            const char byte = *at;
+            if (byte == '\n') ++line_;
+            if (quote_ == Quote::inside) {
+                if (byte == '"') quote_ = Quote::maybe_closed;
+            } else if (byte == '"' && quote_ != Quote::outside) {
+                if (quote_ == Quote::field_start) quote_line_ = line_;
+                quote_ = Quote::inside;  // opens a field, or the second of a doubled quote
+            } else if (byte == '\n') {
+                complete = true;
+            } else {
+                quote_ = byte == ',' ? Quote::field_start : Quote::outside;
+            }
+        }
+        if (complete) --at;
+    }
+    if (blank_) blank_ = std::all_of(begin, at, is_blank);
+    const std::size_t room = record_bytes_max_ - record_.text.size();
+    const auto length = static_cast<std::size_t>(at - begin);
+    record_.text.append(begin, std::min(room, length));
+    record_.cut = record_.cut || length > room;
+    buffer_begin_ += length + (complete ? 1 : 0);
+    return complete;
+}
+
+FileRecord FileReader::take() {
+    FileRecord record = std::move(record_);
+    if (!record.cut && record.text.ends_with('\r')) record.text.pop_back();
+    record_ = {};
+    blank_ = true;
+    started_ = false;
+    quote_ = Quote::field_start;
+    return record;
+}
+
+FileSummary summarize_file(const std::filesystem::path& file, RecordFormat format) {
+    FileSummary summary;
+    {
+        FileReader reader(file, format, 0);
+        while (const auto record = reader.next(std::chrono::milliseconds(1000))) ++summary.records;
+        if (format == RecordFormat::csv && summary.records > 0) --summary.records;
+    }
+    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) fail_file(file, "opened");
+    const auto state = std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)>(XXH3_createState(), XXH3_freeState);
+    XXH3_128bits_reset(state.get());
+    const auto buffer = std::make_unique<char[]>(buffer_bytes);
+    ssize_t got = 0;
+    while ((got = ::read(descriptor, buffer.get(), buffer_bytes)) > 0 || (got < 0 && errno == EINTR)) {
+        if (got < 0) continue;
+        XXH3_128bits_update(state.get(), buffer.get(), static_cast<std::size_t>(got));
+        summary.bytes += got;
+    }
+    const int error = errno;
+    ::close(descriptor);
+    if (got < 0) {
+        errno = error;
+        fail_file(file, "read");
+    }
+    const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
+    summary.hash = fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+    return summary;
+}
+
+}  // namespace lorry::consumer

@@ -1,0 +1,277 @@
+// Rows in, rows out.
+#include "consumer/file/table_rows.h"
+
+#include <algorithm>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "consumer/file/listed.h"
+#include "consumer/file/table_csv.h"
+
+namespace lorry::consumer {
+
+using schema::Json;
+
+struct Table::Row {
+    std::vector<std::pair<std::string, std::string>> fields;  // column → text
+
+    const std::string* find(std::string_view column) const {
+        const auto place = std::ranges::find(fields, column, [](const auto& field) -> std::string_view { return field.first; });
+        return place == fields.end() ? nullptr : &place->second;
+    }
+    std::vector<std::string> names() const {
+        std::vector<std::string> names;
+        for (const auto& [name, text] : fields) names.push_back(name);
+        return names;
+    }
+};
+
+struct Table::Answer {
+    std::string result;  // text or label
+    std::optional<double> probability;
+    std::string error;
+};
+
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+    while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+    while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+    return text;
+}
+
+constexpr std::size_t names_shown = 20;  // each row of a million may say it
+
+// What may have gone wrong with a header that lacks a column.
+std::string hint_at(const std::vector<std::string>& header, const std::string& missing) {
+    for (const auto& [separator, name] : {std::pair(';', "semicolons"), std::pair('\t', "tabs"), std::pair('|', "vertical bars")}) {
+        if (header.size() == 1 && header.front().find(separator) != std::string::npos) {
+            return fmt::format("; they seem to be separated by {}: save the table with commas", name);
+        }
+    }
+    const bool padded = std::ranges::any_of(header, [&](const std::string& name) { return name != missing && trimmed(name) == missing; });
+    return padded ? "; that name stands there with spaces around it: take them out" : "";
+}
+
+schema::JobError bad_row(std::string code, std::string param, std::string message) {
+    return {.status_code = 400, .code = std::move(code), .param = std::move(param), .message = std::move(message)};
+}
+
+// Text of a JSON field as a template shows it.
+std::string text_of(const Json& value) {
+    if (const std::string* text = value.as_string()) return *text;
+    return value.is_null() ? std::string() : value.dump();
+}
+
+}  // namespace
+
+RowTemplate::RowTemplate(std::string_view text) {
+    Piece piece;
+    std::size_t at = 0;
+    while (at < text.size()) {
+        const std::size_t open = text.find("{{", at);
+        piece.text += text.substr(at, open == std::string_view::npos ? open : open - at);
+        if (open == std::string_view::npos) break;
+        if (text.substr(open).starts_with("{{{{")) {
+            piece.text += "{{";
+            at = open + 4;
+            continue;
+        }
+        const std::size_t close = text.find("}}", open);
+        const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(open), '\n');
+        if (close == std::string_view::npos) {
+            throw TableError(fmt::format("the template opens a placeholder in line {} and never closes it: write {{{{ column }}}}", line));
+        }
+        const std::string_view column = trimmed(text.substr(open + 2, close - open - 2));
+        if (column.empty()) throw TableError(fmt::format("the template has an empty placeholder in line {}: name a column", line));
+        piece.column = column;
+        pieces_.push_back(std::move(piece));
+        piece = {};
+        at = close + 2;
+    }
+    pieces_.push_back(std::move(piece));
+}
+
+std::vector<std::string> RowTemplate::columns() const {
+    std::vector<std::string> columns;
+    for (const Piece& piece : pieces_) {
+        if (piece.column) columns.push_back(*piece.column);
+    }
+    return columns;
+}
+
+Table::Table(TableOptions options, std::string_view header) : options_(std::move(options)), template_(options_.prompt_template) {
+    added_ =
+        options_.choices.empty() ? std::vector<std::string>{"result", "error"} : std::vector<std::string>{"label", "probability", "error"};
+    for (std::string& name : added_) name.insert(0, options_.result_prefix);
+    if (template_.columns().empty()) {
+        throw TableError(
+            "the template uses no column, so that every row would ask the same: write {{ column }} where a row's text belongs");
+    }
+    if (!options_.csv) return;
+    if (!schema::is_valid_utf8(header) || header.find('\0') != std::string_view::npos) {
+        throw TableError("the table is not UTF-8: save it in that encoding");
+    }
+    auto names = parse_csv_record(header);
+    if (!names) throw TableError("the table's first line, its header, is not CSV: " + names.error());
+    header_ = std::move(*names);
+    for (const std::string& name : header_) {
+        if (std::ranges::count(header_, name) > 1) throw TableError(fmt::format("the table has two columns named '{}': rename one", name));
+    }
+    const auto need = [&](std::string_view who, const std::string& name) {
+        if (std::ranges::find(header_, name) != header_.end()) return;
+        throw TableError(fmt::format("{} the column '{}', which the table has not; it has: {}{}", who, name, listed(header_, names_shown),
+                                     hint_at(header_, name)));
+    };
+    need("--id names", options_.id_column);
+    if (options_.model_column) need("--adapter-column names", *options_.model_column);
+    for (const std::string& name : template_.columns()) need("the template asks for", name);
+    for (const std::string& name : added_) {
+        if (std::ranges::find(header_, name) != header_.end()) {
+            throw TableError(fmt::format("the table already has a column '{}': give --result-prefix", name));
+        }
+    }
+}
+
+std::optional<std::string> Table::read_row(std::string row, Delivery& delivery) const {
+    const auto refuse = [&](std::string code, std::string param, std::string message) {
+        delivery.refusal = bad_row(std::move(code), std::move(param), std::move(message));
+    };
+    const auto parsed = parse(row);
+    const std::string* id = parsed ? parsed->find(options_.id_column) : nullptr;
+    std::optional<std::string> empty;
+    Json line = Json::Object();
+    if (id != nullptr && schema::is_valid_utf8(*id)) line.set("custom_id", *id);
+    if (!parsed) {
+        refuse("invalid_row", "", parsed.error());
+    } else if (id == nullptr || id->empty()) {
+        refuse("invalid_row", options_.id_column, fmt::format("the row has no '{}', which names it: fill that column", options_.id_column));
+    } else if (auto prompt = template_.fill([&](const std::string& column) { return parsed->find(column); }); !prompt) {
+        refuse("missing_column", "",
+               fmt::format("{}; it has: {}", prompt.error(), schema::repair_utf8(listed(parsed->names(), names_shown))));
+    } else if (!schema::is_valid_utf8(*prompt) || !schema::is_valid_utf8(*id)) {
+        refuse("invalid_text", "", "the row is not UTF-8: save the table in that encoding");
+    } else {
+        const bool classify = !options_.choices.empty();
+        line.set("method", "POST");
+        line.set("url", classify ? "/classify" : options_.chat ? "/v1/chat/completions" : "/v1/completions");
+        line.set("body", body_of(*parsed, std::move(*prompt)));
+        for (const std::string& column : template_.columns()) {
+            if (!empty && trimmed(*parsed->find(column)).empty()) empty = column;
+        }
+    }
+    delivery.record.value = line.dump();
+    delivery.record.headers.emplace_back(row_header, std::move(row));
+    return empty;
+}
+
+Expected<Table::Row, std::string> Table::parse(std::string_view row) const {
+    Row parsed;
+    if (!options_.csv) {
+        const auto json = Json::parse(row);
+        if (!json) return unexpected("the row is not JSON: " + json.error());
+        if (!json->is_object()) return unexpected(fmt::format("the row is a JSON {}; a row is an object", json->kind()));
+        for (const auto& [name, value] : *json->as_object()) parsed.fields.emplace_back(name, text_of(value));
+        return parsed;
+    }
+    auto fields = parse_csv_record(row);
+    if (!fields) return unexpected(fields.error());
+    if (fields->size() != header_.size()) {
+        std::string message = fmt::format("the row has {} fields, the header {}", fields->size(), header_.size());
+        if (fields->size() > header_.size()) {
+            const std::span<const std::string> beyond = std::span(*fields).subspan(header_.size());
+            message += fmt::format("; beyond the last column stands: {} (a field with a comma in it must be quoted)",
+                                   schema::repair_utf8(encode_csv_record(beyond)));
+        } else {
+            message += "; give it a comma for each field that it lacks (a field with a line break in it must be quoted)";
+        }
+        return unexpected(std::move(message));
+    }
+    for (std::size_t i = 0; i < header_.size(); ++i) parsed.fields.emplace_back(header_[i], std::move((*fields)[i]));
+    return parsed;
+}
+
+Json Table::body_of(const Row& row, std::string prompt) const {
+    const std::string* model = options_.model_column ? row.find(*options_.model_column) : nullptr;
+    Json body = Json::object({{"model", model == nullptr || model->empty() ? options_.model : schema::repair_utf8(*model)}});
+    const bool classify = !options_.choices.empty();
+    if (options_.chat) {
+        Json::Array messages;
+        if (!options_.system.empty()) messages.push_back(Json::object({{"role", "system"}, {"content", options_.system}}));
+        messages.push_back(Json::object({{"role", "user"}, {"content", std::move(prompt)}}));
+        body.set("messages", std::move(messages));
+    } else {
+        body.set(classify ? "input" : "prompt", std::move(prompt));
+    }
+    if (classify) {
+        body.set("choices", Json::Array(options_.choices.begin(), options_.choices.end()));
+    } else {
+        body.set("temperature", options_.temperature);
+        if (options_.max_tokens) body.set("max_tokens", *options_.max_tokens);
+    }
+    return body;
+}
+
+std::string Table::output_header() const {
+    if (!options_.csv) return {};
+    std::vector<std::string> names = header_;
+    names.insert(names.end(), added_.begin(), added_.end());
+    return encode_csv_record(names) + "\n";
+}
+
+std::string Table::output_row(std::string_view row, const schema::Completion& completion) const {
+    Answer answer;
+    const auto text_at = [](const Json* object, std::string_view key) {
+        const Json* value = object == nullptr ? nullptr : object->find(key);
+        return value == nullptr || !value->is_string() ? std::string() : *value->as_string();
+    };
+    if (completion.failure) {
+        answer.error = fmt::format("{}: {}", schema::code_of(*completion.failure), completion.failure_message);
+    } else if (completion.state != schema::JobState::completed) {
+        const Json* error = completion.body.find("error");
+        answer.error = fmt::format("{}: {}", text_at(error, "code"), text_at(error, "message"));
+    } else {
+        const Json* list = completion.body.find(options_.choices.empty() ? "choices" : "data");
+        CHECK(list != nullptr && list->as_array() != nullptr && !list->as_array()->empty(), "a completion has an answer");
+        const Json& first = list->as_array()->front();
+        if (!options_.choices.empty()) {
+            answer.result = text_at(&first, "label");
+            double best = 0.0;
+            for (const Json& probability : *first.find("probs")->as_array()) best = std::max(best, probability.as_number().value_or(0.0));
+            answer.probability = best;
+        } else {
+            answer.result = options_.chat ? text_at(first.find("message"), "content") : text_at(&first, "text");
+        }
+    }
+    return encode(row, answer);
+}
+
+std::string Table::output_row(std::string_view row, const schema::DeadLetter& letter) const {
+    const std::int64_t first = letter.source.offset + 1;
+    const auto more = std::ranges::count(row, '\n');  // a stray quote takes following lines into its row
+    const std::string where = more == 0 ? fmt::format("line {}", first) : fmt::format("lines {} to {}", first, first + more);
+    return encode(row,
+                  {.result = {}, .probability = {}, .error = fmt::format("{}: {}: {}", letter.error.code, where, letter.error.message)});
+}
+
+std::string Table::encode(std::string_view row, const Answer& answer) const {
+    if (!options_.csv) {
+        auto parsed = Json::parse(row);
+        Json line = parsed && parsed->is_object() ? std::move(*parsed) : Json::object({{"row", schema::repair_utf8(row)}});
+        line.set(added_.front(), answer.error.empty() ? Json(answer.result) : Json());
+        if (added_.size() == 3) line.set(added_[1], answer.probability);
+        line.set(added_.back(), answer.error.empty() ? Json() : Json(answer.error));
+        return line.dump() + "\n";
+    }
+    // A row that is no CSV keeps its text in the first column; of one that took following lines, its own line. What has no column stands
+    // in the error.
+    std::vector<std::string> fields = parse_csv_record(row).value_or(std::vector{std::string(row.substr(0, row.find('\n')))});
+    fields.resize(header_.size());
+    fields.push_back(answer.result);
+    if (added_.size() == 3) fields.push_back(answer.probability ? fmt::format("{:.6f}", *answer.probability) : std::string());
+    fields.push_back(answer.error);
+    return encode_csv_record(fields) + "\n";
+}
+
+}  // namespace lorry::consumer

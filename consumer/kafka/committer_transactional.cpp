@@ -1,0 +1,302 @@
+// Exactly once: results, statuses, dead letters and offsets in one transaction, tried until it is known to be committed.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <iterator>
+#include <map>
+#include <thread>
+
+#include "consumer/backoff.h"
+#include "consumer/kafka/committer.h"
+#include "consumer/kafka/fault_point.h"
+#include "consumer/kafka/transactions.h"
+#include "consumer/log.h"
+
+namespace lorry::consumer {
+
+namespace {
+
+using std::chrono::milliseconds;
+using Timer = std::chrono::steady_clock;
+
+constexpr milliseconds open_backoff_first{10};
+constexpr milliseconds open_backoff_max{1'000};
+constexpr milliseconds open_timeout{10'000};  // of one try: between them it is seen that this worker has no partitions any more
+// For the brokers to notice that a transaction of somebody else has timed out, and to end it.
+constexpr milliseconds others_end_wait{2'000};
+// The same where it must be over: as long as brokers take by default (transaction.abort.timed.out.transaction.cleanup.interval.ms).
+constexpr milliseconds others_end_wait_longest{12'000};
+// This often within a minute means that somebody else keeps opening our id.
+constexpr std::size_t fences_max = 3;
+constexpr std::chrono::minutes fences_window{1};
+
+void set_header(std::vector<schema::Header>& headers, std::string_view name, const std::string& value) {
+    const auto place = std::ranges::find(headers, name, &schema::Header::first);
+    if (place == headers.end()) {
+        headers.emplace_back(name, value);
+    } else {
+        place->second = value;
+    }
+}
+
+class TransactionalCommitter : public Committer {
+public:
+    TransactionalCommitter(const KafkaConfig& config, KafkaConnection& consumer, PastResults& past_results, OffsetTracker& tracker,
+                           TransactionOptions options)
+        : config_(config),
+          options_(std::move(options)),
+          consumer_(consumer),
+          past_results_(past_results),
+          tracker_(tracker),
+          entries_max_(options_.entries_max) {
+        reopen(config_.deadline_start);
+    }
+
+    std::vector<RejectedEntry> commit(std::vector<OutboxEntry> entries) override {
+        std::vector<RejectedEntry> rejected;
+        std::deque<OutboxEntry> waiting(std::make_move_iterator(entries.begin()), std::make_move_iterator(entries.end()));
+        do {
+            Transaction transaction{.entries = take_first(waiting), .commits = {}, .rejected = {}};
+            const std::size_t entries_tried = transaction.entries.size();
+            StepResult result = attempt(transaction);
+            if (result.end != StepEnd::done) settle(transaction, result);
+            const bool done = result.end == StepEnd::done;
+            std::move(transaction.rejected.begin(), transaction.rejected.end(), std::back_inserter(rejected));
+            if (done) {
+                if (!transaction.entries.empty()) entries_max_ = std::min(options_.entries_max, entries_max_ * 2);
+                failing_since_.reset();
+                backoff_.reset();
+                continue;
+            }
+            // A second worker under our member name is told to the consumer. Offsets that are refused for it (FENCED_INSTANCE_ID) may as
+            // well be this worker's own, sent as the member that it was before it joined anew.
+            consumer_.check_fatal();
+            if (result.timed_out && entries_tried > 0) entries_max_ = std::max<std::size_t>(1, entries_tried / 2);
+            std::move(transaction.entries.rbegin(), transaction.entries.rend(), std::front_inserter(waiting));
+            if (!failing_since_) failing_since_ = Timer::now();
+            const auto waited = std::chrono::duration_cast<milliseconds>(Timer::now() - *failing_since_);
+            if (waited > config_.deadline_later) throw consumer_.away("publishing results (" + result.reason + ")", waited);
+            std::this_thread::sleep_for(backoff_.next());
+        } while (!waiting.empty());
+        return rejected;
+    }
+
+    CommitCounters counters() const override {
+        return {.transactions = transactions_, .aborts = aborts_, .fences = fences_, .unknown = unknown_};
+    }
+
+private:
+    struct Transaction {
+        std::string name = {};
+        std::vector<OutboxEntry> entries;
+        std::vector<PartitionCommit> commits;  // sent with it
+        std::vector<RejectedEntry> rejected;
+    };
+
+    // As many as one transaction may hold, one at least.
+    std::vector<OutboxEntry> take_first(std::deque<OutboxEntry>& waiting) const {
+        std::vector<OutboxEntry> taken;
+        for (std::size_t bytes = 0; !waiting.empty() && taken.size() < entries_max_; waiting.pop_front()) {
+            bytes += waiting.front().bytes;
+            if (!taken.empty() && bytes > options_.bytes_max) break;
+            taken.push_back(std::move(waiting.front()));
+        }
+        return taken;
+    }
+
+    // One transaction from begin to commit. `done`: its entries are finished and its offsets known as committed. Entries that are of no
+    // use any more, or of which a record was refused, are taken out of it.
+    StepResult attempt(Transaction& transaction) {
+        // Before its first partition and after its last a worker has nothing to commit, and then its consumer may be closed.
+        if (tracker_.partitions().empty()) {
+            transaction.entries.clear();
+            return {};
+        }
+        // Also where there is nothing to commit: readers may be waiting for the last transaction.
+        if (!is_open_ || producer_->has_stray_request() || producer_->has_lost_broker()) reopen(config_.deadline_later);
+        if (!is_open_) {  // its partitions went meanwhile
+            transaction.entries.clear();
+            return {};
+        }
+        // The generation first, the epochs second: a partition that is still ours when the epochs are looked at was ours in that
+        // generation or came later, and offsets sent under an older generation than the group's are refused.
+        const GroupMetadataHandle group(rd_kafka_consumer_group_metadata(consumer_.handle()));
+        auto snapshot = tracker_.snapshot_with(work_of(transaction));
+        transaction.commits = std::move(snapshot.commits);
+        std::size_t index = 0;
+        std::erase_if(transaction.entries, [&](const OutboxEntry&) { return !snapshot.is_current[index++]; });
+        if (transaction.commits.empty()) return {};
+
+        fault_point("outbox.begin");
+        if (auto result = producer_->begin(transaction.entries.size()); result.end != StepEnd::done) return result;
+        const StepResult sent = send(transaction);
+        if (sent.end != StepEnd::done && (sent.end != StepEnd::aborting || !transaction.rejected.empty())) return sent;
+        fault_point("outbox.produced");
+        const PartitionListHandle offsets = offsets_of(consumer_.handle(), transaction.commits);
+        // Also after records that were thrown away: they do not know why, the transaction does (but not always that time was over).
+        auto result = producer_->send_offsets(group.get(), offsets.get());
+        if (result.end != StepEnd::done) {
+            result.timed_out = result.timed_out || sent.timed_out;
+            return result;
+        }
+        if (sent.end != StepEnd::done) return sent;
+        fault_point("outbox.offsets_sent");
+        result = producer_->commit();
+        if (result.end != StepEnd::done) return result;
+        if (!transaction.entries.empty()) last_committed_ = transaction.name;
+        fault_point("outbox.committed");
+        for (const OutboxEntry& entry : transaction.entries) finish(entry);
+        tracker_.committed(transaction.commits);
+        ++transactions_;
+        return {};
+    }
+
+    static std::vector<FinishedWork> work_of(const Transaction& transaction) {
+        std::vector<FinishedWork> work;
+        for (const OutboxEntry& entry : transaction.entries) work.push_back({entry.source, entry.epoch});
+        return work;
+    }
+
+    StepResult send(Transaction& transaction) {
+        transaction.name = name_of_transaction(options_.leftovers.worker, ++transaction_number_);
+        for (std::size_t i = 0; i < transaction.entries.size(); ++i) {
+            for (OutboxRecord& record : transaction.entries[i].records) {
+                set_header(record.headers, schema::transaction_header, transaction.name);
+                const auto error = producer_->send({.topic = record.topic,
+                                                    .partition = record.partition,
+                                                    .key = record.key,
+                                                    .value = record.value,
+                                                    .headers = record.headers,
+                                                    .tag = i});
+                if (error != RD_KAFKA_RESP_ERR_NO_ERROR) break;
+            }
+        }
+        StepResult result = producer_->finish_sending();
+        if (result.end != StepEnd::aborting) return result;
+        std::vector<OutboxEntry> kept;
+        for (std::size_t i = 0; i < transaction.entries.size(); ++i) {
+            OutboxEntry& entry = transaction.entries[i];
+            const auto error = producer_->errors()[i];
+            if (!is_record_error(error)) {
+                kept.push_back(std::move(entry));
+                continue;
+            }
+            ++entry.rejections;
+            transaction.rejected.push_back({std::move(entry), rd_kafka_err2str(error)});
+        }
+        transaction.entries = std::move(kept);
+        return result;
+    }
+
+    void finish(const OutboxEntry& entry) { tracker_.finish(entry.source, entry.epoch, ends_seen(producer_->delivered(), entry)); }
+
+    // After this the next transaction can begin, and what of this one was committed is known and taken out: if all was, `result` becomes
+    // done.
+    void settle(Transaction& transaction, StepResult& result) {
+        log_at(result.end == StepEnd::aborting ? LogLevel::info : LogLevel::warning, "a transaction with {} results was not committed: {}",
+               transaction.entries.size(), result.reason);
+        if (result.end == StepEnd::aborting) {
+            ++aborts_;
+            const StepResult aborted = producer_->abort();
+            if (aborted.end == StepEnd::done) return;
+            log_warning("it could not be aborted either: {}", aborted.reason);
+            if (aborted.end == StepEnd::fenced) result.end = StepEnd::fenced;
+        }
+        if (result.end == StepEnd::fenced) count_fence(result.reason);
+        if (result.end == StepEnd::unknown) ++unknown_;
+        reopen(config_.deadline_later);
+        const std::size_t sent = transaction.entries.size();
+        take_out_committed(transaction);
+        if (transaction.entries.size() < sent) log_info("the brokers had committed {} of them", sent - transaction.entries.size());
+        if (sent > 0 && transaction.entries.empty()) result.end = StepEnd::done;
+    }
+
+    void count_fence(const std::string& reason) {
+        ++fences_;
+        const auto now = Timer::now();
+        recent_fences_.push_back(now);
+        std::erase_if(recent_fences_, [&](Timer::time_point then) { return now - then > fences_window; });
+        if (recent_fences_.size() < fences_max) return;
+        throw KafkaError(
+            fmt::format("Kafka at {}: somebody else opened the transactional id {} {} times within a minute: give each worker "
+                        "a `member` of its own ({})",
+                        config_.brokers, options_.id, recent_fences_.size(), reason));
+    }
+
+    // Under a fresh producer nothing of an old one can change any more. After the start, none is needed by a worker without partitions: it
+    // has nothing to commit, and what stands open is looked at before it has.
+    void reopen(milliseconds deadline) {
+        const bool at_start = producer_ == nullptr;
+        is_open_ = false;
+        for (Retry retry(consumer_, "opening a producer", deadline); at_start || !tracker_.partitions().empty();) {
+            producer_.reset();
+            producer_ = std::make_unique<TransactionalProducer>(
+                config_, TransactionalProducer::Options{.id = options_.id, .timeout = options_.timeout, .limits = options_.limits});
+            StepResult result = producer_->open(retry.time_for_try(open_timeout));
+            if (result.end == StepEnd::done) {
+                const LeftoverLimits limits{.patience = options_.timeout + others_end_wait, .deadline = retry.time_for_try(deadline)};
+                result = end_leftovers(*producer_, consumer_, options_.leftovers, limits, last_committed_);
+            }
+            is_open_ = result.end == StepEnd::done;
+            if (is_open_) return;
+            if (result.end == StepEnd::fenced) count_fence(result.reason);
+            log_warning("a transactional producer could not be opened: {}", result.reason);
+            retry.again(result.reason);
+        }
+    }
+
+    // What readers see is finished. Each result is looked for: the group's offsets could be old ones, and where brokers lost the end of a
+    // transaction in some partitions, not all of it is seen (leftovers.h). Offsets go with the next transaction, perhaps once more.
+    void take_out_committed(Transaction& transaction) {
+        std::map<std::int32_t, PastResults::Question> questions;  // by partition of the jobs topic
+        for (const auto& [source, epoch] : work_of(transaction)) {
+            const auto sent = std::ranges::find_if(transaction.commits, [&](const PartitionCommit& commit) {
+                return commit.topic == source.topic && commit.partition == source.partition && commit.epoch == epoch;
+            });
+            if (sent == transaction.commits.end() || !tracker_.is_current(source, epoch)) continue;
+            const PastResults::Question first{source.partition, source.offset, source.offset + 1, sent->seen};
+            PastResults::Question& question = questions.try_emplace(source.partition, first).first->second;
+            question.first = std::min(question.first, source.offset);
+            question.end = std::max(question.end, source.offset + 1);
+        }
+        if (questions.empty()) return;
+        std::vector<PastResults::Question> all;
+        for (const auto& [partition, question] : questions) all.push_back(question);
+        const auto answers = past_results_.ask(all, std::stop_token(), options_.timeout + others_end_wait_longest);
+        std::erase_if(transaction.entries, [&](const OutboxEntry& entry) {
+            const auto answer = answers->find(entry.source.partition);
+            if (answer == answers->end() || !answer->second.ended.contains(entry.source.offset)) return false;
+            finish(entry);
+            return true;
+        });
+    }
+
+    const KafkaConfig config_;
+    const TransactionOptions options_;
+    KafkaConnection& consumer_;
+    PastResults& past_results_;
+    OffsetTracker& tracker_;
+    // Counts on from the time of start, so that no earlier worker of this name has used a number.
+    std::int64_t transaction_number_ =
+        std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+    std::string last_committed_;  // name of the last transaction with results that the brokers said was committed
+    std::size_t entries_max_;     // of the next transaction
+    // Since the last one that was committed, over several calls: a transaction of starts alone is tried again with the next.
+    std::optional<Timer::time_point> failing_since_;
+    Backoff backoff_{open_backoff_first, open_backoff_max};
+    std::vector<Timer::time_point> recent_fences_;
+    std::atomic<std::uint64_t> transactions_ = 0, aborts_ = 0, fences_ = 0, unknown_ = 0;
+    std::unique_ptr<TransactionalProducer> producer_;
+    bool is_open_ = false;  // the producer, and nothing of an earlier one stands open
+};
+
+}  // namespace
+
+std::unique_ptr<Committer> make_transactional_committer(const KafkaConfig& config, KafkaConnection& consumer, PastResults& past_results,
+                                                        OffsetTracker& tracker, TransactionOptions options) {
+    return std::make_unique<TransactionalCommitter>(config, consumer, past_results, tracker, std::move(options));
+}
+
+}  // namespace lorry::consumer

@@ -1,0 +1,85 @@
+// The follower's loop, and knowing as of when it has read everything.
+#include "consumer/kafka/follow/follower.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "consumer/kafka/times.h"
+
+namespace lorry::consumer {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds follow_turn{100};
+constexpr std::size_t records_per_turn = 1000;
+
+}  // namespace
+
+TopicFollower::TopicFollower(const KafkaConfig& config, const std::string& topic, std::function<void(const schema::JobRecord&)> apply)
+    : topic_(topic), apply_(std::move(apply)), reader_(config, {.topics = {topic}}), thread_([this](const std::stop_token& stop) {
+          try {
+              follow(stop);
+          } catch (...) {
+              const std::scoped_lock lock(mutex_);
+              failure_ = std::current_exception();
+          }
+          changed_.notify_all();
+      }) {}
+
+TopicFollower::~TopicFollower() = default;
+
+void TopicFollower::follow(const std::stop_token& stop) {
+    auto refresh_next = Clock::now() + refresh_interval;
+    while (!stop.stop_requested()) {
+        for (const schema::JobRecord& record : reader_.poll(follow_turn, records_per_turn)) apply_(record);
+        const auto now = Clock::now();
+        if (now >= refresh_next) {
+            reader_.refresh();
+            refresh_next = now + refresh_interval;
+        }
+        bool ask = false;
+        {
+            const std::scoped_lock lock(mutex_);
+            ask = wanted_ > as_of_;
+        }
+        if (ask && reader_.at_end() && reader_.has_read_all()) {
+            const std::scoped_lock lock(mutex_);
+            as_of_ = now;  // the brokers were asked after it
+            changed_.notify_all();
+        }
+    }
+}
+
+void TopicFollower::rethrow_failure() const {
+    if (failure_) std::rethrow_exception(failure_);
+}
+
+void TopicFollower::wait_until_read(Clock::time_point deadline) {
+    const auto asked = Clock::now();
+    std::unique_lock lock(mutex_);
+    wanted_ = std::max(wanted_, asked);
+    const bool read = changed_.wait_until(lock, deadline, [&] { return failure_ != nullptr || as_of_ >= asked; });
+    rethrow_failure();
+    if (read) return;
+    throw KafkaError(
+        fmt::format("topic {} could not be read to its end in time: check that its partitions have leaders, and that no "
+                    "transaction on it was left open",
+                    topic_));
+}
+
+void TopicFollower::check() const {
+    const std::scoped_lock lock(mutex_);
+    rethrow_failure();
+}
+
+bool TopicFollower::has_read_as_of(Clock::time_point time) const {
+    const std::scoped_lock lock(mutex_);
+    rethrow_failure();
+    wanted_ = std::max(wanted_, time);
+    return as_of_ >= time;
+}
+
+}  // namespace lorry::consumer

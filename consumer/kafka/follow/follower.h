@@ -1,0 +1,48 @@
+// Follows one topic from its start on a thread of its own, record by record. Base of the adapters and control topics' readers.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "consumer/kafka/config.h"
+#include "consumer/kafka/reader.h"
+#include "consumer/seams.h"
+
+namespace lorry::consumer {
+
+class TopicFollower {
+public:
+    // `apply` is called on the follower's thread, in order within a partition. The topic must exist.
+    TopicFollower(const KafkaConfig& config, const std::string& topic, std::function<void(const schema::JobRecord&)> apply);
+    ~TopicFollower();
+    TopicFollower(const TopicFollower&) = delete;
+    TopicFollower& operator=(const TopicFollower&) = delete;
+
+    // Waits until all was applied that was in the topic when this was called. Throws KafkaError at the deadline, or what ended the thread.
+    void wait_until_read(Clock::time_point deadline);
+    // True if all was applied that was in the topic at that time; if not, it is looked into soon. Throws what ended the thread.
+    bool has_read_as_of(Clock::time_point time) const;
+    // Throws what ended the thread, if anything did.
+    void check() const;
+
+private:
+    void follow(const std::stop_token& stop);
+    void rethrow_failure() const;  // with mutex_ held
+
+    const std::string topic_;
+    const std::function<void(const schema::JobRecord&)> apply_;
+    RecordReader reader_;  // the thread's
+    mutable std::mutex mutex_;
+    mutable std::condition_variable_any changed_;
+    mutable Clock::time_point wanted_{};  // guarded by mutex_
+    Clock::time_point as_of_{};           // guarded by mutex_
+    std::exception_ptr failure_;          // guarded by mutex_
+    std::jthread thread_;                 // last: it uses all of the above
+};
+
+}  // namespace lorry::consumer

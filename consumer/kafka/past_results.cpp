@@ -1,0 +1,205 @@
+// Reading results for the sources they name.
+#include "consumer/kafka/past_results.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "consumer/kafka/reader.h"
+#include "consumer/log.h"
+
+namespace lorry::consumer {
+
+namespace {
+
+using std::chrono::milliseconds;
+using TopicPartition = TopicPartitions::value_type;
+using Question = PastResults::Question;
+
+constexpr milliseconds read_turn{200};
+// How far the clocks of producers, workers and brokers may be apart: brokers refuse records that come from over an hour ahead.
+constexpr std::chrono::minutes clocks_apart{70};
+constexpr std::chrono::seconds progress_interval{30};
+
+// A kind of log that ends of jobs stand in, and its headers that name the job.
+struct Kind {
+    std::string topic;
+    std::int32_t partitions;
+    std::int64_t EndsSeen::*seen;
+    std::optional<schema::NamedSource> (*source)(std::span<const schema::Header> headers);
+
+    TopicPartition place_of(std::int32_t jobs_partition) const { return {topic, jobs_partition % partitions}; }
+};
+
+// The first record from that offset on; nullopt: there is none, or told to stop.
+std::optional<schema::JobRecord> first_record(const KafkaConfig& config, const TopicOffset& from, const std::stop_token& stop) {
+    RecordReader reader(config, {.positions = {from}, .positions_only = true});
+    while (!stop.stop_requested()) {
+        auto records = reader.poll(read_turn, 1);
+        if (!records.empty()) return std::move(records.front());
+        if (reader.at_end()) return std::nullopt;
+    }
+    return std::nullopt;
+}
+
+// One search: which records answer the questions, and what they say.
+class Search {
+public:
+    Search(const KafkaConnection& connection, const schema::Topics& topics, const EndTopics& ends)
+        : connection_(connection),
+          jobs_(topics.jobs()),
+          jobs_id_(ends.jobs_id),
+          kinds_{Kind{topics.results(), ends.results, &EndsSeen::results, schema::source_of_result},
+                 Kind{topics.dlq(), ends.dead_letters, &EndsSeen::dead_letters, schema::source_of_dead_letter}} {}
+
+    TopicPartitions places_of(const std::vector<Question>& questions) const {
+        std::set<TopicPartition> places;
+        for (const auto& question : questions) {
+            for (const Kind& kind : kinds_) places.insert(kind.place_of(question.partition));
+        }
+        return {places.begin(), places.end()};
+    }
+
+    // `ends`: to where is read; `written`: where the logs end, open transactions included.
+    void add(const Question& question, const EndOffsets& ends, const EndOffsets& written, const std::stop_token& stop) {
+        EndsSeen marks = question.seen.value_or(EndsSeen{});
+        for (const Kind& kind : kinds_) leave_out_foreign(marks.*kind.seen, kind.place_of(question.partition), written);
+        // Never back: behind an open transaction more may be known than readers see, and a replay must not find what was before it.
+        EndsSeen& seen = answers_[question.partition].seen = marks;
+        for (const Kind& kind : kinds_) seen.*kind.seen = std::max(seen.*kind.seen, ends.at(kind.place_of(question.partition)));
+        if (question.first >= question.end) return;
+        Sought& sought = sought_[question.partition] = {question.first, question.end, marks};
+        const auto oldest = question.seen ? std::nullopt : oldest_end(question, stop);
+        for (const Kind& kind : kinds_) {
+            const TopicPartition place = kind.place_of(question.partition);
+            std::int64_t& from = sought.from.*kind.seen;
+            if (oldest) from = first_offset_since(connection_, place, *oldest).value_or(0);
+            if (from >= ends.at(place)) continue;
+            const auto [start, is_new] = starts_.try_emplace(place, from);
+            if (!is_new) start->second = std::min(start->second, from);
+        }
+    }
+
+    // False: told to stop. Throws KafkaError after `patience` without news.
+    bool read(const EndOffsets& ends, const std::stop_token& stop, std::optional<milliseconds> patience) {
+        if (starts_.empty()) return true;
+        RecordReader::Options options{.positions_only = true};
+        for (const auto& [place, start] : starts_) options.positions.push_back({place.first, place.second, start});
+        RecordReader reader(connection_.config(), std::move(options));
+        auto next_telling = std::chrono::steady_clock::now() + progress_interval;
+        const auto may_go_on = [&](const RecordReader::Behind& behind) {
+            const auto& [topic, partition, next] = behind.position;
+            if (patience && behind.quiet > *patience) {
+                throw KafkaError(
+                    fmt::format("{} [{}]: a transaction is open at offset {}, and whether what lies behind it is committed cannot be "
+                                "known: start the worker again",
+                                topic, partition, next));
+            }
+            if (!patience && behind.quiet > connection_.config().deadline_later) {
+                throw KafkaError(
+                    fmt::format("{} [{}]: nothing comes from offset {} on, but the log ended at {}: it was truncated or made "
+                                "anew meanwhile; start the worker again to take what is there now",
+                                topic, partition, next, behind.end));
+            }
+            const auto now = std::chrono::steady_clock::now();
+            if (now > next_telling) {
+                next_telling = now + progress_interval;
+                log_info("{} [{}]: reading what has ended is at offset {} of {}", topic, partition, next, behind.end);
+            }
+            return !stop.stop_requested();
+        };
+        return reader.read_to(ends, may_go_on, [&](const schema::JobRecord& record) { take(record); });
+    }
+
+    std::map<std::int32_t, PastResults::Answer> take_answers() { return std::move(answers_); }
+
+private:
+    // The jobs of a partition that are asked for, ended by records from these offsets on.
+    struct Sought {
+        std::int64_t first = 0;
+        std::int64_t end = 0;
+        EndsSeen from;
+    };
+
+    static void leave_out_foreign(std::int64_t& mark, const TopicPartition& place, const EndOffsets& written) {
+        const std::int64_t end = written.at(place);
+        if (mark <= end) return;
+        log_warning("{} [{}] ends at offset {}, but its records were seen up to {}: it was truncated or made anew, and is read whole",
+                    place.first, place.second, end, mark);
+        mark = 0;
+    }
+
+    // When the first of these jobs can have ended: not before it was written. nullopt: nobody knows.
+    std::optional<schema::Timestamp> oldest_end(const Question& question, const std::stop_token& stop) const {
+        const auto oldest = first_record(connection_.config(), {jobs_, question.partition, question.first}, stop);
+        if (!oldest || !oldest->timestamp) return std::nullopt;
+        return *oldest->timestamp - clocks_apart;
+    }
+
+    // The job of ours that ended with this record; nullopt: it names none.
+    std::optional<schema::Source> ended_job(const schema::JobRecord& record, const Kind& kind) const {
+        auto named = kind.source(record.headers);
+        if (!named || !schema::is_job_of(*named, jobs_, jobs_id_)) return std::nullopt;
+        return std::move(named->source);
+    }
+
+    void take(const schema::JobRecord& record) {
+        const auto kind = std::ranges::find(kinds_, record.source.topic, &Kind::topic);
+        CHECK(kind != kinds_.end(), "only these topics are read");
+        const auto job = ended_job(record, *kind);
+        const auto found = job ? sought_.find(job->partition) : sought_.end();
+        if (found == sought_.end() || job->offset < found->second.first || job->offset >= found->second.end) return;
+        // Another partition's question may begin earlier in the same place.
+        if (record.source.offset >= found->second.from.*kind->seen) answers_[job->partition].ended.insert(job->offset);
+    }
+
+    const KafkaConnection& connection_;
+    const std::string jobs_;
+    const std::string jobs_id_;
+    const std::array<Kind, 2> kinds_;
+    std::map<std::int32_t, PastResults::Answer> answers_;  // by partition of the jobs topic
+    std::map<std::int32_t, Sought> sought_;
+    std::map<TopicPartition, std::int64_t> starts_;  // from where these are read
+};
+
+}  // namespace
+
+EndTopics PastResults::end_topics() {
+    const std::scoped_lock lock(mutex_);
+    if (!end_topics_) {
+        end_topics_ = EndTopics{.results = connection_.required_partition_count(topics_.results()),
+                                .dead_letters = connection_.required_partition_count(topics_.dlq()),
+                                .jobs_id = connection_.topic_id(topics_.jobs())};
+    }
+    return *end_topics_;
+}
+
+// What it was made anew for is not known here: other partitions, perhaps. And results would name the old id.
+bool PastResults::check_jobs_topic(milliseconds deadline, const std::stop_token& stop) {
+    const std::string jobs = topics_.jobs();
+    const auto id = connection_.topic_id(jobs, deadline, stop);
+    if (!id) return false;
+    if (schema::ids_differ(end_topics().jobs_id, *id)) {
+        throw KafkaError(fmt::format("{} was made anew while this worker ran; start the worker again to take what is there now", jobs));
+    }
+    return true;
+}
+
+std::optional<std::map<std::int32_t, PastResults::Answer>> PastResults::ask(const std::vector<Question>& questions,
+                                                                            const std::stop_token& stop,
+                                                                            std::optional<milliseconds> patience) {
+    Search search(connection_, topics_, end_topics());
+    const TopicPartitions places = search.places_of(questions);
+    const milliseconds deadline = connection_.config().deadline_later;
+    const auto committed = wait_for_end_offsets(connection_, places, RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED, deadline, stop);
+    const auto written = wait_for_end_offsets(connection_, places, RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED, deadline, stop);
+    if (!committed || !written) return std::nullopt;
+    const EndOffsets& ends = patience ? *written : *committed;
+    for (const Question& question : questions) search.add(question, ends, *written, stop);
+    if (!search.read(ends, stop, patience)) return std::nullopt;
+    return search.take_answers();
+}
+
+}  // namespace lorry::consumer

@@ -1,0 +1,242 @@
+// RecordReader over librdkafka's simple consumer: no group, so no coordinator and no right to one is needed.
+#include "consumer/kafka/reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <utility>
+
+#include "consumer/kafka/connection.h"
+#include "consumer/kafka/end_offsets.h"
+#include "consumer/log.h"
+#include "schema/check.h"
+
+namespace lorry::consumer {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+using Key = std::pair<std::string, std::int32_t>;
+
+struct Partition {
+    std::int64_t next = 0;  // all below was read or is not there
+    bool at_end = false;    // as of the broker's last answer
+    std::int64_t end = 0;   // as known when reading began
+    std::int64_t begun = 0;
+};
+
+}  // namespace
+
+struct RecordReader::State {
+    Options options;
+    KafkaConnection connection;
+    QueueHandle queue;
+    std::map<std::string, LocalTopicHandle> topics;
+    std::map<Key, Partition> partitions;
+    std::optional<schema::Timestamp> not_before;  // older records are dropped here
+
+    State(const KafkaConfig& config, Options given)
+        : options(std::move(given)),
+          connection(config, KafkaConnection::Kind::consumer,
+                     {{"isolation.level", options.uncommitted ? "read_uncommitted" : "read_committed"},
+                      {"auto.offset.reset", "earliest"},
+                      {"enable.partition.eof", "true"},
+                      {"enable.auto.offset.store", "false"},
+                      {"enable.auto.commit", "false"},
+                      {"queued.min.messages", "1000"},
+                      {"queued.max.messages.kbytes", "16384"},
+                      {"fetch.message.max.bytes", "1048576"}}),
+          queue(rd_kafka_queue_new(connection.handle())) {}
+
+    ~State() {
+        for (const auto& [key, partition] : partitions) rd_kafka_consume_stop(topics.at(key.first).get(), key.second);
+    }
+
+    std::int64_t start_of(const Key& key, const KafkaConnection::Watermarks& marks, const Start& start) {
+        for (const TopicOffset& position : options.positions) {
+            if (position.topic == key.first && position.partition == key.second) return position.next;
+        }
+        if (std::holds_alternative<End>(start)) return marks.end;
+        const auto* time = std::get_if<schema::Timestamp>(&start);
+        if (time == nullptr) return marks.first;
+        // Where the broker does not say, the records' own times must do.
+        return std::min(first_offset_since(connection, key, *time).value_or(marks.first), marks.end);
+    }
+
+    void start_reading(const Key& key, std::int64_t next, std::int64_t end) {
+        LocalTopicHandle& local = topics[key.first];
+        if (!local) local.reset(rd_kafka_topic_new(connection.handle(), key.first.c_str(), nullptr));
+        if (rd_kafka_consume_start_queue(local.get(), key.second, next, queue.get()) != 0) {
+            throw KafkaError(
+                fmt::format("{} [{}]: reading could not be started: {}", key.first, key.second, rd_kafka_err2str(rd_kafka_last_error())));
+        }
+        partitions[key] = {.next = next, .at_end = false, .end = end, .begun = next};
+    }
+
+    // Of topics and their numbers of partitions. Asks about all of them before it reads the first: a broker answers one request of a
+    // connection after the other, so each question would wait for a fetch that finds nothing.
+    void add(const std::vector<std::pair<std::string, std::int32_t>>& counts, const Start& start) {
+        struct Begin {
+            Key key;
+            std::int64_t next = 0;
+            std::int64_t end = 0;
+        };
+        std::vector<Begin> begins;
+        for (const auto& [topic, count] : counts) {
+            for (std::int32_t number = 0; number < count; ++number) {
+                const Key key{topic, number};
+                if (partitions.contains(key)) continue;
+                const auto marks = connection.watermarks(topic, number, connection.config().deadline_start);
+                begins.push_back({key, start_of(key, marks, start), marks.end});
+            }
+        }
+        for (const Begin& begin : begins) start_reading(begin.key, begin.next, begin.end);
+    }
+
+    void take(rd_kafka_message_t& message, std::vector<schema::JobRecord>& records) {
+        if (message.rkt == nullptr) return;
+        const Key key{rd_kafka_topic_name(message.rkt), message.partition};
+        const auto found = partitions.find(key);
+        if (found == partitions.end()) return;
+        Partition& partition = found->second;
+        if (message.err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
+            partition.next = std::max(partition.next, message.offset);
+            partition.at_end = true;
+            return;
+        }
+        if (message.err != RD_KAFKA_RESP_ERR_NO_ERROR) {
+            if (is_configuration_error(message.err)) {
+                throw connection.refused(fmt::format("reading {} [{}]", key.first, key.second), message.err, key.first);
+            }
+            connection.complaints().note(rd_kafka_message_errstr(&message));  // the client tries again by itself
+            return;
+        }
+        partition.next = message.offset + 1;
+        partition.at_end = false;
+        schema::JobRecord record = record_of(message);
+        if (!record.value && record.key == schema::filler_key) return;
+        if (!not_before || !record.timestamp || *record.timestamp >= *not_before) records.push_back(std::move(record));
+    }
+};
+
+RecordReader::RecordReader(const KafkaConfig& config, Options options) : state_(std::make_unique<State>(config, std::move(options))) {
+    if (const auto* time = std::get_if<schema::Timestamp>(&state_->options.start)) state_->not_before = *time;
+    if (state_->options.positions_only) {
+        CHECK(state_->options.topics.empty(), "positions only");
+        for (const auto& [topic, partition, next] : state_->options.positions) state_->start_reading({topic, partition}, next, next);
+    }
+    std::vector<std::pair<std::string, std::int32_t>> counts;
+    for (const std::string& topic : state_->options.topics) counts.emplace_back(topic, state_->connection.required_partition_count(topic));
+    state_->add(counts, state_->options.start);
+}
+
+RecordReader::~RecordReader() = default;
+RecordReader::RecordReader(RecordReader&&) noexcept = default;
+RecordReader& RecordReader::operator=(RecordReader&&) noexcept = default;
+
+std::vector<schema::JobRecord> RecordReader::poll(milliseconds timeout, std::size_t max) {
+    std::vector<schema::JobRecord> records;
+    State& state = *state_;
+    rd_kafka_poll(state.connection.handle(), 0);  // errors come here
+    state.connection.check_fatal();
+    state.connection.check_reachable();
+    MessageHandle message(rd_kafka_consume_queue(state.queue.get(), static_cast<int>(timeout.count())));
+    for (std::size_t taken = 0; message && taken < max; ++taken) {
+        state.take(*message, records);
+        message.reset();
+        if (taken + 1 < max) message.reset(rd_kafka_consume_queue(state.queue.get(), 0));
+    }
+    return records;
+}
+
+bool RecordReader::read_to(const std::map<Key, std::int64_t>& ends, const std::function<bool(const Behind&)>& may_go_on,
+                           const std::function<void(const schema::JobRecord&)>& take) {
+    constexpr milliseconds poll_timeout{200};
+    constexpr std::size_t records_max = 1000;
+    std::vector<TopicOffset> seen;
+    auto last_news = Clock::now();
+    for (;;) {
+        const auto now = Clock::now();
+        const auto positions = this->positions();
+        // Not by the records: fillers are no news to anybody else.
+        if (positions != seen || is_away()) last_news = now;
+        seen = positions;
+        const auto end_of = [&](const TopicOffset& position) { return ends.at({position.topic, position.partition}); };
+        const auto behind = std::ranges::find_if(positions, [&](const TopicOffset& position) { return position.next < end_of(position); });
+        if (behind == positions.end()) return true;
+        const auto quiet = std::chrono::duration_cast<milliseconds>(now - last_news);
+        if (!may_go_on({.position = *behind, .end = end_of(*behind), .quiet = quiet})) return false;
+        for (const schema::JobRecord& record : poll(poll_timeout, records_max)) take(record);
+    }
+}
+
+bool RecordReader::is_away() const { return state_->connection.is_away(); }
+
+bool RecordReader::at_end() const {
+    return std::all_of(state_->partitions.begin(), state_->partitions.end(), [](const auto& entry) { return entry.second.at_end; });
+}
+
+bool RecordReader::has_read_all() {
+    // One try each: the caller asks again.
+    return std::all_of(state_->partitions.begin(), state_->partitions.end(), [&](const auto& entry) {
+        const auto& [key, partition] = entry;
+        const auto marks = state_->connection.try_watermarks(key.first, key.second);
+        return marks && partition.next >= marks->end;
+    });
+}
+
+std::int64_t RecordReader::remaining() const {
+    std::int64_t total = 0;
+    for (const auto& [key, partition] : state_->partitions) {
+        if (partition.at_end) continue;
+        std::int64_t first = 0;
+        std::int64_t end = 0;
+        const auto error = rd_kafka_get_watermark_offsets(state_->connection.handle(), key.first.c_str(), key.second, &first, &end);
+        if (error != RD_KAFKA_RESP_ERR_NO_ERROR || end < 0) end = partition.end;
+        total += std::max<std::int64_t>(0, end - partition.next);
+    }
+    return total;
+}
+
+std::vector<TopicOffset> RecordReader::positions() const {
+    std::vector<TopicOffset> list;
+    for (const auto& [key, partition] : state_->partitions) list.push_back({key.first, key.second, partition.next});
+    return list;
+}
+
+std::vector<TopicOffset> RecordReader::ends_at_start() const {
+    std::vector<TopicOffset> list;
+    for (const auto& [key, partition] : state_->partitions) list.push_back({key.first, key.second, partition.end});
+    return list;
+}
+
+std::vector<RecordReader::Bounds> RecordReader::bounds() {
+    std::vector<Bounds> list;
+    for (const auto& [key, partition] : state_->partitions) {
+        const auto marks = state_->connection.watermarks(key.first, key.second, state_->connection.config().deadline_later);
+        list.push_back({key.first, key.second, marks.first, marks.end, partition.begun});
+    }
+    return list;
+}
+
+std::string RecordReader::cluster_id() const { return state_->connection.cluster_id(); }
+
+std::vector<std::pair<std::string, std::string>> RecordReader::topic_ids() const {
+    std::vector<std::pair<std::string, std::string>> ids;
+    for (const std::string& topic : state_->options.topics) ids.emplace_back(topic, state_->connection.topic_id(topic));
+    return ids;
+}
+
+void RecordReader::refresh() {
+    std::vector<std::pair<std::string, std::int32_t>> counts;
+    for (const std::string& topic : state_->options.topics) {
+        if (const auto count = state_->connection.try_partition_count(topic)) counts.emplace_back(topic, *count);
+    }
+    state_->add(counts, Beginning{});
+}
+
+}  // namespace lorry::consumer

@@ -1,0 +1,224 @@
+// From completions to records of the results, status and dlq topics, and the outbox in which they wait for their commit.
+#include "consumer/kafka/sink.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "consumer/log.h"
+#include "schema/codec.h"
+
+namespace lorry::consumer {
+
+namespace {
+
+// A record refused this often becomes an error; once more may help when the broker's limits just changed.
+constexpr std::uint32_t rejections_max = 2;
+
+schema::Status terminal_status(const schema::Completion& completion) {
+    schema::Status status{.run = completion.run, .state = completion.state, .usage = completion.usage, .error = {}};
+    if (completion.failure) {
+        status.error = fmt::format("{}: {}", schema::code_of(*completion.failure), completion.failure_message);
+        return status;
+    }
+    const schema::Json* error = completion.body.find("error");
+    if (error == nullptr) return status;
+    const auto text = [&](const char* key) {
+        const schema::Json* found = error->find(key);
+        const std::string* value = found == nullptr ? nullptr : found->as_string();
+        return value == nullptr ? std::string() : *value;
+    };
+    status.error = fmt::format("{}: {}", text("code"), text("message"));
+    return status;
+}
+
+}  // namespace
+
+KafkaSink::KafkaSink(const KafkaConfig& config, Options options, std::unique_ptr<Committer> committer)
+    : options_(std::move(options)),
+      committer_(std::move(committer)),
+      producer_(config, {.limits = producer_limits({options_.limits.chunks, options_.limits.status}),
+                         .on_delivery = [this](const KafkaProducer::Delivery& delivery) {
+                             auto event = events_.extract(delivery.tag);
+                             CHECK(!event.empty(), "each event is delivered once");
+                             if (delivery.error == RD_KAFKA_RESP_ERR_NO_ERROR) return;
+                             if (event.mapped()) broken_streams_.insert(std::move(*event.mapped()));
+                         }}) {}
+
+void KafkaSink::publish(Outcome outcome) {
+    OutboxEntry entry = entry_of(std::move(outcome));
+    if (!outbox_.empty() && (outbox_.size() >= options_.outbox_records_max || outbox_bytes_ + entry.bytes > options_.outbox_bytes_max)) {
+        commit_outbox();
+    }
+    put(std::move(entry));
+}
+
+void KafkaSink::put(OutboxEntry entry) {
+    outbox_bytes_ += entry.bytes;
+    outbox_.push_back(std::move(entry));
+    counters_.outbox_records = outbox_.size();
+    counters_.outbox_bytes = outbox_bytes_;
+}
+
+OutboxEntry KafkaSink::entry_of(Outcome outcome) {
+    OutboxEntry entry{
+        .source = std::move(outcome.source), .epoch = outcome.epoch, .records = {}, .bytes = 0, .completion = {}, .rejections = 0};
+    if (auto* letter = std::get_if<schema::DeadLetter>(&outcome.record)) {
+        ++counters_.dead_letters;
+        std::vector<schema::Header> headers = with_topic_id(schema::dead_letter_headers(*letter));
+        entry.records.push_back({.topic = options_.topics.dlq(),
+                                 .partition = letter->source.partition % options_.dlq_partitions,
+                                 .key = std::move(letter->key),
+                                 .value = std::move(letter->value),
+                                 .headers = std::move(headers)});
+        entry.bytes = bytes_of(entry.records.back());
+        if (entry.bytes > options_.limits.dlq) leave_out_value(entry);
+        return entry;
+    }
+    ++counters_.completions;
+    auto& completion = std::get<schema::Completion>(outcome.record);
+    set_records(entry, completion);
+    completion.body = {};  // an error in its place needs the rest only
+    entry.completion = std::move(completion);
+    if (const std::size_t bytes = bytes_of(entry.records.front()); bytes > options_.limits.results) {
+        ++counters_.too_large;
+        turn_into_error(entry, "result_too_large",
+                        fmt::format("the result has {} bytes, topic {} takes {} per record; ask for fewer tokens, logprobs or choices, or "
+                                    "raise the topic's max.message.bytes",
+                                    bytes, options_.topics.results(), options_.limits.results));
+    }
+    return entry;
+}
+
+std::vector<schema::Header> KafkaSink::with_topic_id(std::vector<schema::Header> headers) const {
+    if (!options_.jobs_topic_id.empty()) headers.emplace_back(schema::source_topic_id_header, options_.jobs_topic_id);
+    return headers;
+}
+
+// A dead letter that the topic does not take as it is goes without its value: where it stood and why it was refused is in the headers.
+void KafkaSink::leave_out_value(OutboxEntry& entry) {
+    OutboxRecord& record = entry.records.front();
+    if (record.value) record.headers.emplace_back("lorry.value.bytes_left_out", std::to_string(record.value->size()));
+    record.value.reset();
+    entry.bytes = bytes_of(record);
+}
+
+// If that does not do, without what else its producer gave it.
+void KafkaSink::leave_out_key_and_headers(OutboxEntry& entry) {
+    OutboxRecord& record = entry.records.front();
+    record.key.reset();
+    std::erase_if(record.headers, [](const schema::Header& header) {
+        const std::string& name = header.first;
+        return !name.starts_with("__connect.errors.") && !name.starts_with("lorry.") && name != schema::source_topic_id_header;
+    });
+    entry.bytes = bytes_of(record);
+}
+
+void KafkaSink::set_records(OutboxEntry& entry, const schema::Completion& completion) {
+    entry.records.clear();
+    // The same partition as the job's, so that a worker that takes the jobs over finds their results in one place.
+    entry.records.push_back({.topic = options_.topics.results(),
+                             .partition = entry.source.partition % options_.results_partitions,
+                             .key = completion.run.job_id,
+                             .value = schema::encode_completion(completion),
+                             .headers = with_topic_id(schema::completion_headers(completion))});
+    entry.records.push_back({.topic = options_.topics.status(),
+                             .partition = std::nullopt,
+                             .key = completion.run.job_id,
+                             .value = schema::encode_status(terminal_status(completion)),
+                             .headers = {}});
+    entry.bytes = 0;
+    for (const OutboxRecord& record : entry.records) entry.bytes += bytes_of(record);
+}
+
+void KafkaSink::turn_into_error(OutboxEntry& entry, std::string code, std::string message) {
+    CHECK(entry.completion.has_value(), "a dead letter has no error in its place");
+    schema::Completion& completion = *entry.completion;
+    completion.failure.reset();
+    completion.failure_message.clear();
+    completion.state = schema::JobState::failed;
+    completion.status_code = 500;
+    completion.headers.clear();  // they are part of the size
+    completion.body = schema::error_body({.status_code = 500, .code = std::move(code), .param = {}, .message = std::move(message)});
+    set_records(entry, completion);
+    completion.body = {};
+}
+
+void KafkaSink::publish(const schema::Chunk& chunk) {
+    ++counters_.chunks;
+    send_event(options_.topics.chunks(), chunk.job_id, Attempt(chunk.job_id, chunk.attempt), schema::encode_chunk(chunk));
+}
+
+void KafkaSink::publish(const schema::Status& status) {
+    CHECK(!schema::is_terminal(status.state), "terminal statuses leave with their completion");
+    // Lost, it harms nobody: the terminal status follows.
+    send_event(options_.topics.status(), status.run.job_id, std::nullopt, schema::encode_status(status));
+}
+
+void KafkaSink::send_event(std::string_view topic, const std::string& job_id, std::optional<Attempt> stream, const std::string& value) {
+    const std::uint64_t tag = next_tag_++;
+    events_.emplace(tag, stream);
+    const auto sent = producer_.send({.topic = topic, .partition = std::nullopt, .key = job_id, .value = value, .headers = {}, .tag = tag});
+    if (!sent) {
+        events_.erase(tag);
+        if (stream) broken_streams_.insert(*stream);
+    }
+    producer_.poll(std::chrono::milliseconds(0));
+}
+
+std::size_t KafkaSink::commit() {
+    commit_outbox();
+    return std::exchange(uncounted_, 0);
+}
+
+void KafkaSink::commit_outbox() {
+    producer_.wait_all("publishing chunks and statuses");
+    for (OutboxEntry& entry : outbox_) {
+        if (broken_streams_.empty() || !entry.completion) continue;
+        if (broken_streams_.erase({entry.completion->run.job_id, entry.completion->run.attempt}) == 0) continue;
+        turn_into_error(entry, "chunk_too_large", "a chunk of the streamed answer was refused by the broker; ask without stream");
+    }
+    std::size_t entries = outbox_.size();
+    for (;;) {
+        outbox_bytes_ = 0;
+        auto rejected = committer_->commit(std::exchange(outbox_, {}));
+        for (RejectedEntry& one : rejected) put_back(std::move(one));
+        if (outbox_.empty()) break;
+    }
+    if (entries > 0) ++counters_.commits;
+    uncounted_ += entries;
+    counters_.outbox_records = 0;
+    counters_.outbox_bytes = 0;
+}
+
+void KafkaSink::put_back(RejectedEntry rejected) {
+    OutboxEntry& entry = rejected.entry;
+    ++counters_.rejected;
+    log_warning("{} [{}] offset {}: a record of its end was refused ({}), for the {}. time", entry.source.topic, entry.source.partition,
+                entry.source.offset, rejected.reason, entry.rejections);
+    if (entry.rejections > rejections_max) {
+        throw KafkaError(fmt::format("{} [{}] offset {}: its end cannot be published: {}. Check max.message.bytes of {} and {}",
+                                     entry.source.topic, entry.source.partition, entry.source.offset, rejected.reason,
+                                     options_.topics.results(), options_.topics.dlq()));
+    }
+    if (entry.rejections == rejections_max && !entry.completion) {
+        leave_out_value(entry);
+        leave_out_key_and_headers(entry);
+    } else if (entry.rejections == rejections_max) {
+        turn_into_error(entry, "result_rejected", fmt::format("the broker refused the result: {}", rejected.reason));
+    }
+    put(std::move(entry));
+}
+
+KafkaSink::Counters KafkaSink::counters() const {
+    return {.completions = counters_.completions,
+            .dead_letters = counters_.dead_letters,
+            .chunks = counters_.chunks,
+            .too_large = counters_.too_large,
+            .rejected = counters_.rejected,
+            .commits = counters_.commits,
+            .outbox_records = counters_.outbox_records,
+            .outbox_bytes = counters_.outbox_bytes};
+}
+
+}  // namespace lorry::consumer

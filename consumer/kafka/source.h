@@ -1,0 +1,126 @@
+// Jobs from Kafka: one member of the consumer group. Made by KafkaMember; its poll loop is the intake's.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "consumer/careful_starts.h"
+#include "consumer/kafka/connection.h"
+#include "consumer/kafka/partition_queue.h"
+#include "consumer/kafka/takeover.h"
+#include "consumer/offset_tracker.h"
+#include "consumer/seams.h"
+
+namespace lorry::consumer {
+
+// Partitions arrive in two steps: librdkafka says so, TakeOver finds out where to go on, and only then are they assigned and read. They
+// go in one: revoked partitions are drained and given up before poll returns. All calls from one thread, except where said.
+class KafkaSource : public JobSource {
+public:
+    struct Options {
+        schema::Topics topics;
+        std::string group;
+        std::string member;  // with the classic protocol, group.instance.id: the same after a restart
+        GroupProtocol protocol = GroupProtocol::classic;
+        std::chrono::milliseconds session_timeout{20'000};
+        std::chrono::milliseconds poll_interval_max{300'000};
+        // For finishing what was begun when partitions go; all of this member's partitions pause meanwhile.
+        std::chrono::milliseconds drain_budget{2'000};
+        CarefulStarts::Options careful_starts;
+    };
+
+    // Sends nothing yet. `tracker` must outlive this.
+    KafkaSource(const KafkaConfig& config, Options options, OffsetTracker& tracker);
+    ~KafkaSource() override = default;
+
+    std::vector<Delivery> poll(std::chrono::milliseconds timeout, std::size_t max, RevocationHandler& handler) override;
+    bool exhausted() const override { return false; }
+    std::optional<std::int64_t> backlog() override;
+    void close(RevocationHandler& handler, Clock::time_point deadline) override;
+    void give_up() override;
+
+    // The sink commits through it; its commit calls are safe from any thread.
+    KafkaConnection& connection() { return connection_; }
+    PastResults& past_results() { return past_results_; }
+
+    struct Counters {
+        std::uint64_t polled = 0;    // delivered to the pipeline
+        std::uint64_t skipped = 0;   // finished by an earlier owner
+        std::uint64_t replayed = 0;  // delivered to the pipeline though an earlier owner had taken them: it did not finish them
+        std::uint64_t rebalances = 0;
+        std::uint64_t lost = 0;    // times that partitions were lost
+        std::size_t held = 0;      // partitions that wait because their commit metadata is full
+        std::size_t starting = 0;  // jobs that wait for the commit of their start, or until others have run
+    };
+    // Any thread.
+    Counters counters() const;
+
+private:
+    using Key = std::pair<std::string, std::int32_t>;
+    struct Rebalance {
+        enum class Kind : std::uint8_t { assign, revoke, lost };
+        Kind kind = Kind::assign;
+        PartitionListHandle list;
+    };
+
+    // A partition that is read. Its records stay in librdkafka, in a queue of the partition's own, until they are asked for: where there is
+    // no room for a job nothing is asked for. (A pause instead would throw away what was fetched, and cost up to a second.)
+    struct Reading {
+        Epoch epoch = 0;
+        std::int64_t end = 0;          // of the log, as known at take-over
+        std::int64_t taken_below = 0;  // an earlier owner is known to have taken the jobs below it
+        PartitionQueue queue;
+        std::optional<schema::JobRecord> held;  // asked for, but not admitted: the commit metadata is full, or too many jobs are starting
+        Clock::time_point next_hold_log;
+    };
+
+    static void on_rebalance(rd_kafka_t* client, rd_kafka_resp_err_t error, rd_kafka_topic_partition_list_t* list, void* opaque);
+    void subscribe();
+    void serve_rebalances(RevocationHandler& handler);
+    void serve_undecided();
+    bool may_change_assignment() const;
+    void revoke(const Rebalance& rebalance, RevocationHandler& handler, Clock::time_point deadline);
+    void leave(const std::vector<PartitionEpoch>& partitions, RevocationHandler& handler, Clock::time_point deadline);
+    void answer_assign();
+    void begin_take_over(TopicPartitions partitions);
+    void finish_take_over();
+    void say_undecided();
+    void begin_reading(const std::vector<TakenOver>& partitions);
+    void go_on_after_resets();
+    void read(std::vector<Delivery>& deliveries, std::size_t max);
+    bool read_one(const Key& key, Reading& reading, std::vector<Delivery>& deliveries);
+    void take_error(const rd_kafka_message_t& message);
+    void deliver(schema::JobRecord record, const Reading& reading, std::vector<Delivery>& deliveries);
+    std::optional<Epoch> epoch_of(const Key& key) const;
+    void check(rd_kafka_error_t* error, const char* what) const;
+    bool may_deliver(const schema::Source& source) const;
+
+    const Options options_;
+    OffsetTracker& tracker_;
+    CarefulStarts careful_;
+    bool subscribed_ = false;
+    bool closing_ = false;
+    std::deque<Rebalance> rebalances_;  // told by librdkafka, not yet answered
+    bool is_arriving_ = false;          // an assign is not answered yet: its partitions are being taken over
+    std::vector<Key> undecided_;        // assigned, but a transaction holds their offsets undecided: they are not read yet
+    // Out of range, their position is to be found anew; and the log's bounds, once asked for.
+    std::map<Key, std::optional<KafkaConnection::Watermarks>> resets_;
+    TopicPartitions asked_;             // what the take-over that runs is about
+    Clock::time_point next_take_over_;  // of undecided_
+    Clock::time_point next_resets_;
+    Clock::time_point next_undecided_log_;
+    mutable std::mutex counters_mutex_;
+    Counters counters_;           // guarded by counters_mutex_
+    KafkaConnection connection_;  // its callbacks write to the members above
+    std::map<Key, Reading> readings_;
+    Key read_last_;  // the partition
+    PastResults past_results_;
+    TakeOver take_over_;  // last: its thread uses the connection
+};
+
+}  // namespace lorry::consumer

@@ -1,0 +1,190 @@
+// Paged causal attention that reads KV blocks in place: what all ways of computing it have in common. Instantiated by kernels_*.cpp and
+// int8_*.cpp.
+//
+// Query rows (position, head of the group) share every load of keys and values. Scores of the whole visible context are kept, so that a
+// row's maximum, its sum of weights and its output are each computed in one order, by token position; rows that see less of the context
+// than their neighbours add exact zeros. Decode and prefill are the same code: a row's result does not depend on the rows beside it.
+// Slots that were never written may hold anything: their scores are replaced, and their values are not read, or as zeros.
+//
+// A `Way` says how a cache's layout is multiplied (plain_attention.h, paired_attention.h, int8_attention.h). It has rows_max and
+//   two_blocks_rows                                           up to so many rows meet the keys of two blocks at a time
+//   narrow_queries(task, row, from)                           makes a row's queries, where they are not read as they are
+//   block_scores<rows, blocks>(task, span, block, row)        makes the scores of `rows` rows and `blocks` blocks
+//   weigh_rows, weigh<rows>(task, span, row)                  turns the scores of so many rows into weights, in their place
+//   weighted_values<rows, vectors>(task, span, row, d)        makes the outputs from dimension `d` on
+#pragma once
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/simd/simd.h"
+#include "kernels/cpu/simd/vector_math.h"
+
+namespace lorry::kernels::cpu {
+
+template <class Isa>
+struct AttentionPlan {
+    using V = Simd<Isa>;
+    using Floats = typename V::Floats;
+    static constexpr int lanes = Isa::lanes;
+    static constexpr int block_vectors = static_cast<int>(kv_block_size) / lanes;
+
+    // What the rows of a task have in common, in numbers of tokens and blocks.
+    struct Span {
+        std::int64_t block_first;
+        std::int64_t block_end;
+        std::int64_t token_first;  // the first that any row sees
+        std::int64_t token_end;
+        std::int64_t scores() const { return (block_end - block_first) * kv_block_size; }
+    };
+    static Span span_of(const AttentionTask& task) {
+        const std::int64_t first = task.position + 1 > task.window ? task.position + 1 - task.window : 0;
+        const std::int64_t end = task.position + task.positions;
+        return {first / kv_block_size, (end + kv_block_size - 1) / kv_block_size, first, end};
+    }
+
+    // A row of the task, and how to the next one: dividing for each would take longer than most of what is done with it.
+    class RowWalk {
+    public:
+        RowWalk(const AttentionTask& task, std::int64_t row) : task_(task), position_(row / task.group), head_(row % task.group) {}
+        void advance() {
+            if (++head_ < task_.group) return;
+            head_ = 0;
+            ++position_;
+        }
+        const float* query() const { return task_.q + position_ * task_.q_stride + head_ * task_.head_dim; }
+        float* out() const { return task_.out + position_ * task_.out_stride + head_ * task_.head_dim; }
+
+    private:
+        const AttentionTask& task_;
+        std::int64_t position_;
+        std::int64_t head_;
+    };
+    static const std::byte* keys_of(const AttentionTask& task, std::int64_t block) {
+        return task.keys + task.blocks[block] * task.block_bytes;
+    }
+    // The keys of the block that is `count` after this one, to ask for them; of the last ones their own.
+    static const std::byte* next_keys_of(const AttentionTask& task, const Span& span, std::int64_t block, int count) {
+        return keys_of(task, block + count < span.block_end ? block + count : block);
+    }
+    static float* scores_of(const AttentionTask& task, const Span& span, std::int64_t block, std::int64_t row) {
+        return task.scores + row * task.score_stride + (block - span.block_first) * kv_block_size;
+    }
+
+    // The tokens that one row sees: [first, position].
+    struct Sight {
+        std::int64_t first;
+        std::int64_t position;
+        bool hides(std::int64_t token) const { return token < first || token + lanes - 1 > position; }
+        // The scores of the tokens from `token` on, those that are not seen as -inf.
+        [[gnu::always_inline]] Floats seen(Floats x, std::int64_t token) const {
+            const Floats hidden = V::all(-__builtin_inff());
+            const auto lane = V::ramp();
+            const auto from = static_cast<std::int32_t>(first > token ? (first - token < lanes ? first - token : lanes) : 0);
+            const auto to = static_cast<std::int32_t>(position < token ? -1 : (position - token < lanes ? position - token : lanes));
+            x = lane < V::all(from) ? hidden : x;
+            return lane > V::all(to) ? hidden : x;
+        }
+    };
+    static Sight sight_of(const AttentionTask& task, std::int64_t row) {
+        const std::int64_t position = task.position + row / task.group;
+        return {position + 1 > task.window ? position + 1 - task.window : 0, position};
+    }
+
+    // Replaces the scores of tokens that the row does not see by -inf; returns the largest of the others.
+    static float hide_unseen(const AttentionTask& task, const Span& span, std::int64_t row) {
+        const Sight sight = sight_of(task, row);
+        float* const scores = task.scores + row * task.score_stride;
+        const std::int64_t origin = span.block_first * kv_block_size;
+        Floats largest = V::all(-__builtin_inff());
+        for (std::int64_t i = 0; i < span.scores(); i += lanes) {
+            Floats x = V::load(scores + i);
+            if (sight.hides(origin + i)) {
+                x = sight.seen(x, origin + i);
+                V::store(scores + i, x);
+            }
+            largest = V::larger(x, largest);
+        }
+        return V::largest(largest);
+    }
+
+    // Stores the dimensions from `d` on that a row has.
+    template <int vectors>
+    [[gnu::always_inline]] static inline void store_row(const AttentionTask& task, float* out, std::int64_t d, const Floats* sums) {
+#pragma GCC unroll 32
+        for (int i = 0; i < vectors; ++i) {
+            const std::int64_t dims = task.head_dim - d - i * lanes;
+            if (dims >= lanes) {
+                V::store(out + d + i * lanes, sums[i]);
+            } else if (dims > 0) {
+                V::store_part(out + d + i * lanes, sums[i], dims);
+            }
+        }
+    }
+};
+
+template <class Way, class Isa>
+struct TiledAttention {
+    using Plan = AttentionPlan<Isa>;
+    using Span = typename Plan::Span;
+    static constexpr int lanes = Isa::lanes;
+
+    template <int rows, int blocks>
+    static void block_scores_of(std::int64_t count, const AttentionTask& task, const Span& span, std::int64_t block, std::int64_t row) {
+        if (count == rows) {
+            Way::template block_scores<rows, blocks>(task, span, block, row);
+        } else if constexpr (rows > 1) {
+            block_scores_of<rows - 1, blocks>(count, task, span, block, row);
+        }
+    }
+
+    template <int rows>
+    static void weighted_values_of(std::int64_t count, const AttentionTask& task, const Span& span, std::int64_t row) {
+        if (count == rows) {
+            // Few rows take more dimensions at once, for enough sums in flight. value_stride is a multiple of 16, so of the lanes.
+            constexpr int vectors = rows * 2 <= Way::rows_max ? 4 : 2;
+            std::int64_t d = 0;
+            for (; d + vectors * lanes <= task.value_stride; d += vectors * lanes) {
+                Way::template weighted_values<rows, vectors>(task, span, row, d);
+            }
+            for (; d < task.value_stride; d += lanes) Way::template weighted_values<rows, 1>(task, span, row, d);
+        } else if constexpr (rows > 1) {
+            weighted_values_of<rows - 1>(count, task, span, row);
+        }
+    }
+
+    // Calls work(row, count) for tiles of at most rows_max rows.
+    template <class Work>
+    static void each_tile(std::int64_t rows, const Work& work) {
+        const std::int64_t tiles = (rows + Way::rows_max - 1) / Way::rows_max;
+        for (std::int64_t tile = 0, row = 0; tile < tiles; ++tile) {
+            const std::int64_t row_end = rows * (tile + 1) / tiles;
+            work(row, row_end - row);
+            row = row_end;
+        }
+    }
+
+    template <int blocks>
+    static void all_scores(const AttentionTask& task, const Span& span, std::int64_t block, std::int64_t rows) {
+        constexpr std::int64_t most = blocks == 2 && Way::two_blocks_rows < Way::rows_max ? Way::two_blocks_rows : Way::rows_max;
+        each_tile(rows, [&](std::int64_t row, std::int64_t count) {
+            block_scores_of<static_cast<int>(most), blocks>(count, task, span, block, row);
+        });
+    }
+
+    static void run(const AttentionTask& task) {
+        const Span span = Plan::span_of(task);
+        const std::int64_t rows = task.positions * task.group;
+        typename Plan::RowWalk walk(task, 0);
+        for (std::int64_t row = 0; row < rows; ++row, walk.advance()) Way::narrow_queries(task, row, walk.query());
+        std::int64_t block = span.block_first;
+        if (rows <= Way::two_blocks_rows) {
+            for (; block + 2 <= span.block_end; block += 2) all_scores<2>(task, span, block, rows);
+        }
+        for (; block < span.block_end; ++block) all_scores<1>(task, span, block, rows);
+        std::int64_t weighed = 0;
+        for (; weighed + Way::weigh_rows <= rows; weighed += Way::weigh_rows) Way::template weigh<Way::weigh_rows>(task, span, weighed);
+        for (; weighed < rows; ++weighed) Way::template weigh<1>(task, span, weighed);
+        each_tile(rows, [&](std::int64_t row, std::int64_t count) { weighted_values_of<Way::rows_max>(count, task, span, row); });
+    }
+};
+
+}  // namespace lorry::kernels::cpu

@@ -1,0 +1,15 @@
+// The kernels for AVX2, FMA and F16C: 8 lanes. Compiled with those flags; called only after isa.cpp found them.
+#include "kernels/cpu/simd/isa_avx2.h"
+#include "kernels/cpu/simd/table.h"
+
+namespace lorry::kernels::cpu {
+
+namespace {
+
+constexpr Kernels table = table_of<Avx2>("avx2");
+
+}  // namespace
+
+const Kernels& avx2_kernels() { return table; }
+
+}  // namespace lorry::kernels::cpu

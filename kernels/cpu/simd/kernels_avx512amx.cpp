@@ -1,0 +1,65 @@
+// The kernels for AMX: those of AVX-512 with bfloat16 multiplied by matrix tiles; int8 and int4 sums of AVX-512 VNNI, by tiles where there
+// are rows enough. Called only after isa.cpp found all of these and the system's leave to use the tiles.
+// g++ 12 takes the undefined operand inside its own AVX-512 intrinsics for a use of an uninitialized variable.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+
+#include "kernels/cpu/simd/int8_dot.h"
+#include "kernels/cpu/simd/isa_avx512vnni.h"
+#include "kernels/cpu/simd/table.h"
+
+namespace lorry::kernels::cpu {
+
+namespace {
+
+// The compiler's own intrinsics take a tile's number as text, which no template has.
+struct AmxTiles {
+    [[gnu::always_inline]] static inline void configure(const TileShapes& shapes) { asm volatile("ldtilecfg %0" : : "m"(shapes)); }
+    [[gnu::always_inline]] static inline void release() { asm volatile("tilerelease" : : : "memory"); }
+    template <int tile>
+    [[gnu::always_inline]] static inline void clear() {
+        asm volatile("tilezero %%tmm%c0" : : "i"(tile));
+    }
+    // Rows of the tile from `from` on, `stride` bytes apart.
+    template <int tile>
+    [[gnu::always_inline]] static inline void load(const void* from, std::int64_t stride) {
+        asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(tile) : "memory");
+    }
+    template <int tile>
+    [[gnu::always_inline]] static inline void store(void* to, std::int64_t stride) {
+        asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(tile) : "memory");
+    }
+};
+
+struct Int8Tiles : AmxTiles {
+    // sums += unsigned inputs times signed weights
+    template <int sums, int inputs, int weights>
+    [[gnu::always_inline]] static inline void dot() {
+        asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sums), "i"(inputs), "i"(weights));
+    }
+};
+
+struct Bfloat16Tiles : AmxTiles {
+    template <int sums, int inputs, int weights>
+    [[gnu::always_inline]] static inline void dot() {
+        asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sums), "i"(inputs), "i"(weights));
+    }
+};
+
+struct Int8Amx : Int8Avx512 {
+    using Tiles = Int8Tiles;
+};
+
+struct Bfloat16Amx : Avx512 {
+    using Tiles = Bfloat16Tiles;
+};
+
+}  // namespace
+
+const Kernels& avx512amx_kernels() {
+    static const Kernels table = with_tiles<Bfloat16Amx>("avx512amx", avx512_kernels());
+    return table;
+}
+
+const DotKernels& avx512amx_int4_kernels() { return DotMatmul<Int4Dot<Int8Amx>>::table; }
+
+}  // namespace lorry::kernels::cpu

@@ -1,0 +1,33 @@
+// The kernels for AVX-512 with BF16: those of AVX-512, and sums of bfloat16 products. Compiled with these flags; called only after isa.cpp
+// found them, by default only on chips where they are the faster ones.
+#include <immintrin.h>
+
+// g++ 12 takes the undefined operand inside its own AVX-512 intrinsics for a use of an uninitialized variable.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+
+#include "kernels/cpu/simd/isa_avx512.h"
+#include "kernels/cpu/simd/table.h"
+
+namespace lorry::kernels::cpu {
+
+namespace {
+
+struct Avx512Bf16 : Avx512 {
+    [[gnu::always_inline]] static inline Vectors<lanes>::Halves narrowed(Floats x) {
+        return reinterpret_cast<Vectors<lanes>::Halves>(_mm512_cvtneps_pbh(x));
+    }
+
+    using Pairs = __m512i;
+    [[gnu::always_inline]] static inline Pairs all_pairs(std::uint32_t pair) { return _mm512_set1_epi32(static_cast<int>(pair)); }
+    [[gnu::always_inline]] static inline Floats dot(Floats sums, Pairs w, Pairs x) {
+        return _mm512_dpbf16_ps(sums, reinterpret_cast<__m512bh>(w), reinterpret_cast<__m512bh>(x));
+    }
+};
+
+constexpr Kernels table = table_of<Avx512Bf16>("avx512bf16");
+
+}  // namespace
+
+const Kernels& avx512bf16_kernels() { return table; }
+
+}  // namespace lorry::kernels::cpu

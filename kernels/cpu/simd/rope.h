@@ -1,0 +1,161 @@
+// Rotary positions on q and k, with an optional RMSNorm per head before, and the write of k and v to their cache block.
+// Instantiated by kernels_*.cpp.
+#pragma once
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/simd/narrow.h"
+#include "kernels/cpu/simd/norm.h"
+#include "kernels/cpu/simd/simd.h"
+
+namespace lorry::kernels::cpu {
+
+template <class Isa>
+struct Rope {
+    using V = Simd<Isa>;
+    using Floats = typename V::Floats;
+    static constexpr int lanes = Isa::lanes;
+
+    // Rotates the pairs (i, i + half) of one head.
+    static void rotate(float* head, const float* cosine, const float* sine, std::int64_t half) {
+        std::int64_t i = 0;
+        for (; i + lanes <= half; i += lanes) {
+            const Floats a = V::load(head + i);
+            const Floats b = V::load(head + half + i);
+            const Floats c = V::load(cosine + i);
+            const Floats s = V::load(sine + i);
+            V::store(head + i, a * c - b * s);
+            V::store(head + half + i, b * c + a * s);
+        }
+        for (; i < half; ++i) {
+            const float a = head[i];
+            const float b = head[half + i];
+            head[i] = a * cosine[i] - b * sine[i];
+            head[half + i] = b * cosine[i] + a * sine[i];
+        }
+    }
+
+    template <class Storage>
+    static void store_strided(const float* from, Storage* to, std::int64_t size, std::int64_t step) {
+        std::int64_t i = 0;
+        for (; i + lanes <= size; i += lanes) {
+            Storage part[V::width];
+            V::store(part, V::load(from + i));
+            for (int lane = 0; lane < lanes; ++lane) to[(i + lane) * step] = part[lane];
+        }
+        if (i < size) {
+            Storage part[V::width];
+            V::store(part, V::load_part(from + i, size - i));
+            for (std::int64_t lane = 0; i + lane < size; ++lane) to[(i + lane) * step] = part[lane];
+        }
+    }
+
+    // Keys lie [head_dim][16 tokens], values [16 tokens][value_stride].
+    template <class Storage>
+    static void store_kv(const RopeTask& task, std::int64_t row, const float* k, const float* v) {
+        std::byte* const block = task.keys + task.row_blocks[row] * task.block_bytes;
+        const std::int64_t slot = task.row_slots[row];
+        for (std::int64_t head = 0; head < task.kv_heads; ++head) {
+            auto* const keys = reinterpret_cast<Storage*>(block + head * task.head_bytes);
+            auto* const values = reinterpret_cast<Storage*>(block + head * task.head_bytes + task.value_offset);
+            store_strided<Storage>(k + head * task.head_dim, keys + slot, task.head_dim, kv_block_size);
+            store_strided<Storage>(v + head * task.head_dim, values + slot * task.value_stride, task.head_dim, 1);
+        }
+    }
+
+    // Keys lie [head_dim / 2][16 tokens][2], values [8][value_stride][2 tokens]. A token's neighbour may be stored by another thread, so
+    // nothing beside its own elements is touched.
+    static void store_paired(const RopeTask& task, std::int64_t row, const float* k, const float* v) {
+        std::byte* const block = task.keys + task.row_blocks[row] * task.block_bytes;
+        const std::int64_t slot = task.row_slots[row];
+        for (std::int64_t head = 0; head < task.kv_heads; ++head) {
+            auto* const keys = reinterpret_cast<Bf16*>(block + head * task.head_bytes) + slot * 2;
+            auto* const values =
+                reinterpret_cast<Bf16*>(block + head * task.head_bytes + task.value_offset) + slot / 2 * 2 * task.value_stride + slot % 2;
+            const float* const key = k + head * task.head_dim;
+            for (std::int64_t i = 0; i < task.head_dim; i += lanes) {
+                const std::int64_t count = task.head_dim - i < lanes ? task.head_dim - i : lanes;
+                Bf16 part[V::width];
+                V::store(part, count == lanes ? V::load(key + i) : V::load_part(key + i, count));
+                for (std::int64_t lane = 0; lane < count; lane += 2)
+                    __builtin_memcpy(keys + (i + lane) * kv_block_size, part + lane, 2 * sizeof(Bf16));
+            }
+            store_strided<Bf16>(v + head * task.head_dim, values, task.head_dim, 2);
+        }
+    }
+
+    // Keys lie [head_dim / 4][16 tokens][4], values [8][value_stride][2 tokens]; what stands beside them, kernels.h says.
+    static void store_int8(const RopeTask& task, std::int64_t row, const float* k, const float* v) {
+        std::byte* const block = task.keys + task.row_blocks[row] * task.block_bytes;
+        const std::int64_t slot = task.row_slots[row];
+        for (std::int64_t head = 0; head < task.kv_heads; ++head) {
+            std::byte* const keys = block + head * task.head_bytes;
+            std::int32_t sum = 0;
+            const float key_scale = each_int8(
+                k + head * task.head_dim, task.head_dim, [&](std::int64_t d, const std::int8_t* x) __attribute__((always_inline)) {
+                    for (int i = 0; i < lanes && d + i < task.head_dim; i += 4) __builtin_memcpy(keys + (d + i) * 16 + slot * 4, x + i, 4);
+                    for (int i = 0; i < lanes; ++i) sum += x[i];
+                });
+            const std::int32_t offset = -128 * sum;
+            std::byte* const beside_keys = keys + int8_keys_bytes(task.head_dim) + slot * 4;
+            __builtin_memcpy(beside_keys, &key_scale, sizeof key_scale);
+            __builtin_memcpy(beside_keys + 64, &offset, sizeof offset);
+
+            std::byte* const values = keys + task.value_offset;
+            std::byte* const of_token = values + slot / 2 * 2 * task.value_stride + slot % 2;
+            const float value_scale = each_int8(
+                v + head * task.head_dim, task.head_dim, [&](std::int64_t d, const std::int8_t* x) __attribute__((always_inline)) {
+                    for (int i = 0; i < lanes && d + i < task.head_dim; ++i) of_token[(d + i) * 2] = static_cast<std::byte>(x[i]);
+                });
+            __builtin_memcpy(values + kv_block_size * task.value_stride + slot * 4, &value_scale, sizeof value_scale);
+        }
+    }
+
+    // Calls put(i, x) with `lanes` elements from i on as int8, zeros behind the last; returns their scale.
+    template <class Put>
+    [[gnu::always_inline]] static inline float each_int8(const float* x, std::int64_t size, const Put& put) {
+        const auto scale = Narrow<Isa>::int8_scale(x, size);
+        for (std::int64_t i = 0; i < size; i += lanes) {
+            const auto octets = Narrow<Isa>::int8(i + lanes <= size ? V::load(x + i) : V::load_part(x + i, size - i), scale) ^ 0x80;
+            std::int8_t part[V::width];
+            __builtin_memcpy(part, &octets, sizeof octets);
+            put(i, part);
+        }
+        return scale.scale;
+    }
+
+    // Asks for the cache lines that the row will write, where another row of its block did not just bring them.
+    static void prefetch_block(const RopeTask& task, std::int64_t row) {
+        const std::byte* const block = task.keys + task.row_blocks[row] * task.block_bytes;
+        for (std::int64_t at = 0; at < task.block_bytes; at += 64) __builtin_prefetch(block + at, 1, 2);
+    }
+
+    static void prepare(const RopeTask& task, std::int64_t row, float* heads, std::int64_t count, const float* norm) {
+        for (std::int64_t head = 0; head < count; ++head) {
+            float* const x = heads + head * task.head_dim;
+            if (norm != nullptr) Norm<Isa>::rms(x, x, norm, nullptr, task.head_dim, task.epsilon);
+            if (task.table != nullptr) {
+                const float* const cosine = task.table + task.table_rows[row] * task.table_stride;
+                rotate(x, cosine, cosine + task.head_dim / 2, task.head_dim / 2);
+            }
+        }
+    }
+
+    static void run(const RopeTask& task, std::int64_t row_begin, std::int64_t row_end) {
+        for (std::int64_t row = row_begin; row < row_end; ++row) {
+            if (row + 1 < row_end && task.row_blocks[row + 1] != task.row_blocks[row]) prefetch_block(task, row + 1);
+            float* const q = task.qkv + row * task.stride;
+            float* const k = q + task.heads * task.head_dim;
+            const float* const v = k + task.kv_heads * task.head_dim;
+            prepare(task, row, q, task.heads, task.q_norm);
+            prepare(task, row, k, task.kv_heads, task.k_norm);
+            switch (task.layout) {
+                case KvLayout::float32: store_kv<float>(task, row, k, v); break;
+                case KvLayout::bfloat16: store_kv<Bf16>(task, row, k, v); break;
+                case KvLayout::bfloat16_pairs: store_paired(task, row, k, v); break;
+                case KvLayout::int8: store_int8(task, row, k, v); break;
+            }
+        }
+    }
+};
+
+}  // namespace lorry::kernels::cpu

@@ -1,0 +1,61 @@
+// Makes the table of kernels of one instruction set out of the templates; included by kernels_*.cpp alone.
+#pragma once
+
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/simd/activation.h"
+#include "kernels/cpu/simd/bfloat16_dot.h"
+#include "kernels/cpu/simd/matmul.h"
+#include "kernels/cpu/simd/narrow.h"
+#include "kernels/cpu/simd/norm.h"
+#include "kernels/cpu/simd/paired_attention.h"
+#include "kernels/cpu/simd/peak.h"
+#include "kernels/cpu/simd/plain_attention.h"
+#include "kernels/cpu/simd/rope.h"
+#include "kernels/cpu/simd/scan.h"
+
+namespace lorry::kernels::cpu {
+
+// Of an instruction set that multiplies pairs of bfloat16 (Isa::dot), also what makes use of it.
+template <class Isa>
+constexpr Kernels table_of(const char* name) {
+    Kernels table{
+        .name = name,
+        .panel_width = 2 * Isa::lanes,
+        .shrink_width = Isa::lanes,
+        .matmul = Matmul<Isa>::matmul,
+        .shrink = Matmul<Isa>::shrink,
+        .attention = run_plain_attention<Isa>,
+        .norm = Norm<Isa>::run,
+        .rope = Rope<Isa>::run,
+        .activation = Activate<Isa>::run,
+        .largest = Scan<Isa>::largest,
+        .weights = Scan<Isa>::weights,
+        .at_least = Scan<Isa>::at_least,
+        .to_bfloat16 = Narrow<Isa>::to_bfloat16,
+        .from_bfloat16 = Narrow<Isa>::from_bfloat16,
+        .to_int8 = Narrow<Isa>::to_int8,
+        .from_int8 = Narrow<Isa>::from_int8,
+        .multiply_adds = Peak<Isa>::multiply_adds,
+        .sum = Peak<Isa>::sum,
+    };
+    if constexpr (requires { typename Isa::Pairs; }) {
+        table.bfloat16_dot = &DotMatmul<Bfloat16Dot<Isa, 3>>::table;
+        table.bfloat16_shrink = &DotMatmul<Bfloat16Dot<Isa, 1>>::table;
+        table.int8_to_bfloat16 = Narrow<Isa>::int8_to_bfloat16;
+        table.attention = PairedAttention<Isa>::run;
+        table.attends_pairs = true;
+    }
+    return table;
+}
+
+// `table` where matmuls of bfloat16 go by Isa's tiles; attention stays what it is.
+template <class Isa>
+constexpr Kernels with_tiles(const char* name, Kernels table) {
+    table.name = name;
+    table.bfloat16_dot = &TileMatmul<Bfloat16Panels<Isa, 3>>::table;
+    table.bfloat16_shrink = &TileMatmul<Bfloat16Panels<Isa, 1>>::table;
+    table.int8_to_bfloat16 = Narrow<Isa>::int8_to_bfloat16;
+    return table;
+}
+
+}  // namespace lorry::kernels::cpu

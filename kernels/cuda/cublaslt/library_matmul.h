@@ -1,0 +1,56 @@
+// cuBLASLt in the place of our own matmul, for the shapes that the table of this chip has rows for: pads the rows to a bucket, takes the
+// algorithm of the table, adds biases. Used by CudaBackend on the engine's thread.
+//
+// A row's bits are the same whether it was padded in place or in a copy: what the sum is added to is copied with it, so that the library
+// always adds (the table's algorithms were tried for that), and the bias comes after both.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/cublaslt/cublaslt.h"
+#include "kernels/cuda/cublaslt/matmul_table.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/memory.h"
+
+namespace lorry::kernels::cuda {
+
+// Memory that is multiplied in: rows that were padded, their scales, and their sums.
+struct MatmulScratch {
+    Scratch in;
+    Scratch scales;
+    Scratch sums;
+};
+
+class LibraryMatmul {
+public:
+    // Throws std::runtime_error when the library does not start on this thread's device.
+    LibraryMatmul(const lt::Functions& functions, MatmulTable table);
+
+    // Queues it and says true, or does nothing: the table has no row for the shape.
+    bool multiply(const MatmulTask& task, MatmulScratch& scratch, cudaStream_t stream);
+    const std::string& fingerprint() const { return table_.fingerprint; }
+
+private:
+    void multiply_piece(const MatmulTask& task, std::span<const MatmulRange> ranges, MatmulScratch& scratch, cudaStream_t stream);
+
+    const CublasLt library_;
+    const MatmulTable table_;
+    std::map<MatmulShape, std::vector<MatmulRange>> ranges_;  // of the shapes that were asked for
+};
+
+// What a backend multiplies with, and why, for people.
+struct MatmulChoice {
+    std::unique_ptr<LibraryMatmul> library = nullptr;  // null: our own kernel multiplies everything
+    std::string note = {};
+    bool wants_library = false;  // as DeviceInfo's
+};
+// `open` is called only if the chip has rows. quantize: what projections are, for the note.
+using OpenLibrary = std::function<Expected<lt::Functions, std::string>()>;
+MatmulChoice choose_matmuls(const MatmulRows& measured, const MatmulChip& chip, Quantization quantize, const OpenLibrary& open);
+
+}  // namespace lorry::kernels::cuda

@@ -1,0 +1,208 @@
+// The watching backend and the table.
+#include "ops/bench/op_profile.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "ops/units.h"
+
+namespace lorry::ops {
+namespace {
+
+using namespace kernels;
+using Clock = std::chrono::steady_clock;
+
+class WatchedBackend final : public Backend {
+public:
+    using Take = std::function<OpProfile::Entry&(const std::string&)>;
+    WatchedBackend(std::unique_ptr<Backend> backend, Take entry) : backend_(std::move(backend)), entry_(std::move(entry)) {}
+
+    DeviceInfo info() const override { return backend_->info(); }
+    std::unique_ptr<Buffer> allocate(std::size_t bytes) override { return backend_->allocate(bytes); }
+    void upload(void* to, std::span<const std::byte> from) override { backend_->upload(to, from); }
+    void read_back(std::span<std::byte> to, const void* from) override { backend_->read_back(to, from); }
+    std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts, WeightRole role) override {
+        return backend_->pack_weight(parts, role);
+    }
+    std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) override { return backend_->pack_lora(parts); }
+    std::int64_t block_size() const override { return backend_->block_size(); }
+    std::size_t kv_block_bytes(const KvShape& shape) const override { return backend_->kv_block_bytes(shape); }
+    std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) override {
+        return backend_->make_kv_cache(shape, blocks, slot_bytes);
+    }
+    std::unique_ptr<Slot> make_slot(KvCache& cache, const SlotRange& range) override { return backend_->make_slot(cache, range); }
+    std::unique_ptr<Slot> make_measuring_slot() override { return backend_->make_measuring_slot(); }
+
+    void copy_block(KvCache& cache, BlockId from, BlockId to) override {
+        timed("copy_block", [&] { backend_->copy_block(cache, from, to); });
+    }
+    void reserve_steps(const ReserveArgs& args) override { backend_->reserve_steps(args); }
+    void make_graphs(const GraphArgs& args) override { backend_->make_graphs(args); }
+    std::int64_t steps_in_flight_max() const override { return backend_->steps_in_flight_max(); }
+    void begin_step(const StepInputs& step) override {
+        timed("begin_step", [&] { backend_->begin_step(step); });
+    }
+    void finish_step() override {
+        timed("finish_step", [&] { backend_->finish_step(); });
+    }
+    void embed(const EmbedArgs& args) override {
+        timed("embed", [&] { backend_->embed(args); });
+    }
+    void norm(const NormArgs& args) override {
+        timed("norm", [&] { backend_->norm(args); });
+    }
+    void matmul(const MatmulArgs& args) override {
+        timed_matmul("matmul", args, [&] { backend_->matmul(args); });
+    }
+    void activated_matmul(const ActivatedMatmulArgs& args) override {
+        timed_matmul("activated matmul", args, [&] { backend_->activated_matmul(args); });
+    }
+    void lora(const LoraArgs& args) override {
+        OpProfile::Entry& entry = timed("lora", [&] { backend_->lora(args); });
+        for (const LoraGroup& group : args.groups) entry.work.bytes += static_cast<double>(group.lora->bytes());
+    }
+    void group_bias(const GroupBiasArgs& args) override {
+        timed("group_bias", [&] { backend_->group_bias(args); });
+    }
+    void rope_store(const RopeStoreArgs& args) override {
+        timed("rope_store", [&] { backend_->rope_store(args); });
+    }
+    void attention(const AttentionArgs& args) override {
+        OpProfile::Entry& entry = timed("attention", [&] { backend_->attention(args); });
+        entry.kind = OpProfile::Kind::attention;
+        entry.work += attention_work(args);
+    }
+    void activation(const ActivationArgs& args) override {
+        timed("activation", [&] { backend_->activation(args); });
+    }
+    void gather_rows(const GatherRowsArgs& args) override {
+        timed("gather_rows", [&] { backend_->gather_rows(args); });
+    }
+    void sample(const SampleArgs& args) override {
+        timed("sample", [&] { backend_->sample(args); });
+    }
+
+private:
+    // Of one layer: row i of a sequence sees all tokens up to its own, or a window's.
+    Work attention_work(const AttentionArgs& args) const {
+        const KvShape layer{.layers = 1, .kv_heads = args.kv_heads, .head_dim = args.head_dim};
+        const double token_bytes = static_cast<double>(backend_->kv_block_bytes(layer)) / real(backend_->block_size());
+        std::int64_t kept = 0;
+        std::int64_t seen = 0;
+        for (const StepSequence& sequence : args.step.sequences) {
+            const std::int64_t tokens = sequence.position + sequence.row_count;
+            const std::int64_t window = args.window.value_or(tokens);
+            kept += std::min(tokens, window + sequence.row_count - 1);
+            const std::int64_t full = std::clamp<std::int64_t>(window - sequence.position, 0, sequence.row_count);  // rows that see all
+            seen += full * (2 * sequence.position + full + 1) / 2 + (sequence.row_count - full) * window;
+        }
+        return {.bytes = real(kept) * token_bytes, .operations = 4.0 * real(seen * args.heads * args.head_dim)};
+    }
+
+    template <class Args, class Call>
+    void timed_matmul(const char* op, const Args& args, const Call& call) {
+        const std::int64_t outputs = args.weight.out_features();
+        const std::int64_t inputs = args.weight.in_features();
+        OpProfile::Entry& entry = timed(fmt::format("{} {} from {}", op, outputs, inputs), call);
+        entry.kind = OpProfile::Kind::matmul;
+        entry.work += {.bytes = static_cast<double>(args.weight.bytes()), .operations = 2.0 * real(args.in.rows * outputs * inputs)};
+    }
+
+    template <class Call>
+    OpProfile::Entry& timed(const std::string& name, const Call& call) {
+        const Clock::time_point begin = Clock::now();
+        call();
+        OpProfile::Entry& entry = entry_(name);
+        ++entry.calls;
+        entry.seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+        return entry;
+    }
+
+    const std::unique_ptr<Backend> backend_;
+    const Take entry_;
+};
+
+// Operations per second that the machine does at most of what an op of that kind computes; nullopt where none are counted.
+std::optional<double> operations_limit(OpProfile::Kind kind, const MachineLimits& limits) {
+    switch (kind) {
+        case OpProfile::Kind::matmul: return limits.matmuls.per_second;
+        case OpProfile::Kind::attention: return limits.attention.per_second;
+        case OpProfile::Kind::other: break;
+    }
+    return std::nullopt;
+}
+
+// A rate in an op's time, and its share of what the machine was seen to do.
+struct Rate {
+    double per_second = 0.0;
+    double share = 0.0;
+};
+std::optional<Rate> rate_of(double amount, double seconds, std::optional<double> limit) {
+    if (amount == 0.0 || !limit) return std::nullopt;
+    return Rate{.per_second = amount / seconds, .share = amount / seconds / *limit};
+}
+std::optional<Rate> operation_rate(const OpProfile::Entry& entry, const MachineLimits& limits) {
+    return rate_of(entry.work.operations, entry.seconds, operations_limit(entry.kind, limits));
+}
+std::optional<Rate> byte_rate(const OpProfile::Entry& entry, const MachineLimits& limits) {
+    return rate_of(entry.work.bytes, entry.seconds, limits.bytes);
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> OpProfile::watch(std::unique_ptr<Backend> backend) {
+    return std::make_unique<WatchedBackend>(std::move(backend), [this](const std::string& name) -> Entry& { return entries_[name]; });
+}
+
+std::vector<std::pair<std::string, OpProfile::Entry>> OpProfile::sorted() const {
+    std::vector<std::pair<std::string, Entry>> entries(entries_.begin(), entries_.end());
+    std::ranges::sort(entries, std::greater{}, [](const auto& item) { return item.second.seconds; });
+    return entries;
+}
+
+schema::Json OpProfile::json(const MachineLimits& limits) const {
+    schema::Json ops = schema::Json::Array();
+    for (const auto& [name, entry] : sorted()) {
+        schema::Json op = schema::Json::object({{"op", name}, {"calls", entry.calls}, {"seconds", entry.seconds}});
+        if (const auto rate = operation_rate(entry, limits)) {
+            op.set("operations", entry.work.operations);
+            op.set("operations_per_second", rate->per_second);
+            op.set("operations_share", rate->share);
+        }
+        if (const auto rate = byte_rate(entry, limits)) {
+            op.set("bytes", entry.work.bytes);
+            op.set("bytes_per_second", rate->per_second);
+            op.set("bytes_share", rate->share);
+        }
+        ops.push(std::move(op));
+    }
+    return ops;
+}
+
+std::string OpProfile::show(double seconds, const MachineLimits& limits) const {
+    double rest = seconds;
+    std::vector<std::vector<std::string>> rows = {{"op", "calls", "ms", "share", "GOP/s", "of limit", "GB/s", "of limit"}};
+    const auto add = [&](const std::string& name, const Entry& entry) {
+        std::vector<std::string>& row =
+            rows.emplace_back(std::vector{name, entry.calls > 0 ? show_count(entry.calls) : "", fmt::format("{:.1f}", entry.seconds * 1e3),
+                                          fmt::format("{:.1f} %", 100.0 * entry.seconds / seconds)});
+        for (const auto& rate : {operation_rate(entry, limits), byte_rate(entry, limits)}) {
+            row.push_back(rate ? fmt::format("{:.1f}", rate->per_second * 1e-9) : "");
+            row.push_back(rate ? fmt::format("{:.0f} %", 100.0 * rate->share) : "");
+        }
+    };
+    for (const auto& [name, entry] : sorted()) {
+        add(name, entry);
+        rest -= entry.seconds;
+    }
+    add("not an op", {.seconds = rest});
+    return show_table(rows, 0b11111110);
+}
+
+}  // namespace lorry::ops

@@ -1,0 +1,170 @@
+// `lorry bench throughput`: its flags, and the order of its runs.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+
+#include <fmt/format.h>
+
+#include "kernels/cpu/rates.h"
+#include "ops/bench/limits.h"
+#include "ops/bench/op_profile.h"
+#include "ops/bench/output.h"
+#include "ops/bench/random_model.h"
+#include "ops/bench/setup.h"
+#include "ops/bench/throughput_report.h"
+#include "ops/command.h"
+#include "ops/configuration.h"
+#include "ops/machine.h"
+
+namespace lorry::ops {
+namespace {
+
+using kernels::cpu::Rates;
+using schema::Json;
+
+class BenchThroughputCommand final : public Command {
+public:
+    void declare(CLI::App& app) override;
+    ExitCode run() override;
+
+private:
+    // What can be refused before anything is written, loaded or measured.
+    void check(const Settings& settings) const;
+    ThroughputShape shape_of(const Settings& settings) const;
+    Json circumstances_of(const EngineSetup& setup, const ThroughputShape& shape) const;
+
+    Configuration configuration_;
+    MadeUp made_up_;
+    std::optional<std::int64_t> requests_;
+    std::int64_t shared_tokens_ = 0;
+    schema::Sampling sampling_ = ThroughputShape{}.sampling;
+    bool base_too_ = true;
+    bool against_base_ = false;
+    std::int64_t repeat_ = 3;
+    bool profile_ = false;
+    BenchOutput output_;
+};
+
+// In the ranges that jobs may ask for.
+void declare_sampling(CLI::App& app, schema::Sampling& sampling) {
+    constexpr double above_zero = 1e-6;
+    app.add_option("--temperature", sampling.temperature, "to draw tokens with (default: 0, the likeliest)")->check(CLI::Range(0.0, 2.0));
+    app.add_option("--top-p", sampling.top_p, "draw from the likeliest tokens that have this probability together (default: 1)")
+        ->check(CLI::Range(above_zero, 1.0));
+    app.add_option("--repetition-penalty", sampling.repetition_penalty, "on what prompt and output have already (default: 1)")
+        ->check(CLI::Range(above_zero, 2.0));
+    app.add_option("--frequency-penalty", sampling.frequency_penalty, "on what the output has already, for each time (default: 0)")
+        ->check(CLI::Range(-2.0, 2.0));
+}
+
+void BenchThroughputCommand::declare(CLI::App& app) {
+    app.add_option("--requests", requests_, "how many (default: four times --max-batch)")->check(CLI::PositiveNumber);
+    made_up_.declare(app);
+    app.add_option("--shared-tokens", shared_tokens_, "that all prompts begin with")->check(CLI::NonNegativeNumber)->capture_default_str();
+    declare_sampling(app, sampling_);
+    app.add_flag("--base,!--no-base", base_too_, "with adapters: the base model takes its turn too")->capture_default_str();
+    app.add_flag("--against-base", against_base_, "in turn with the same requests all for the base: what adapters cost");
+    add_count(app, "--repeat", repeat_, "the best of so many runs counts");
+    app.add_flag("--profile", profile_, "of the last run: where the time goes, op by op");
+    output_.declare(app);
+    configuration_.declare(app, {SettingScope::model});
+}
+
+void BenchThroughputCommand::check(const Settings& settings) const {
+    if (profile_ && uses_gpu(settings)) throw UsageError("--profile: a GPU's ops are not done when they return; add --device cpu");
+    if (!made_up_.has_adapters(settings)) {
+        if (against_base_) throw UsageError("--against-base compares adapters with the base: give --adapters or --random-adapters");
+        if (!base_too_) throw UsageError("--no-base leaves nothing to run: give --adapters or --random-adapters");
+    }
+    const std::int64_t shortest = made_up_.input_tokens().low;
+    if (shared_tokens_ > shortest)
+        throw UsageError(fmt::format("--shared-tokens {}: a prompt may have only {} (--input-tokens)", shared_tokens_, shortest));
+    made_up_.output_tokens();  // refuses what is no range
+}
+
+ExitCode BenchThroughputCommand::run() {
+    Settings settings = configuration_.load();
+    check(settings);
+    const TemporaryFolder made_up;
+    made_up_.write(settings, made_up.path());
+    check_folders(settings);
+    const ThroughputShape shape = shape_of(settings);
+    // The machine's limits from the same minutes as the runs: others may be using it.
+    const bool on_cpu = !uses_gpu(settings);
+    const kernels::CpuOptions options = cpu_options(settings);
+    std::optional<Rates> rates;
+    if (on_cpu) rates = kernels::cpu::measure_rates(options.threads, options.isa);
+    forget_memory_peak();
+
+    OpProfile profile;
+    const std::int64_t sequence_tokens = shape.input_tokens.high + shape.output_tokens.high;
+    EngineSetup setup(settings, {.watch = profile_ ? profile.watcher() : nullptr, .sequence_tokens = sequence_tokens});
+    std::cerr << setup.describe();
+    check_context(setup, sequence_tokens);
+    ThroughputShape without = shape;
+    without.models = {std::nullopt};
+    ThroughputReport report{.circumstances = circumstances_of(setup, shape)};
+    double last_seconds = 0.0;
+    std::uint64_t seed = 0;
+    for (std::int64_t i = 0; i < repeat_; ++i) {
+        if (against_base_) {
+            ThroughputResult base = run_throughput(setup, without, ++seed);
+            if (!report.base || base.seconds < report.base->seconds) report.base = std::move(base);
+        }
+        profile.clear();
+        ThroughputResult again = run_throughput(setup, shape, ++seed);
+        last_seconds = again.seconds;
+        if (i == 0 || again.seconds < report.result.seconds) report.result = std::move(again);
+    }
+    report.memory_peak = memory_peak();
+    if (on_cpu) {
+        rates->take_better(kernels::cpu::measure_rates(options.threads, options.isa));
+        report.limits = limits_of(*rates, options);
+    } else {
+        report.limits = gpu_limits(options.quantize);
+    }
+    std::string text = throughput_text(report);
+    Json json = throughput_json(report);
+    if (profile_) {
+        text += "\n" + profile.show(last_seconds, *report.limits);
+        json.set("profile", Json::object({{"seconds", last_seconds}, {"ops", profile.json(*report.limits)}}));
+    }
+    output_.print(text, json, options.isa, gpu_of(setup.device()));
+    return ExitCode::done;
+}
+
+Json BenchThroughputCommand::circumstances_of(const EngineSetup& setup, const ThroughputShape& shape) const {
+    Json json = circumstances_json(setup);
+    json.set("requests", shape.requests);
+    made_up_.describe(json);
+    json.set("shared_tokens", shape.shared_tokens);
+    json.set("sampling", Json::object({{"temperature", shape.sampling.temperature.value_or(1.0)},
+                                       {"top_p", shape.sampling.top_p.value_or(1.0)},
+                                       {"repetition_penalty", shape.sampling.repetition_penalty.value_or(1.0)},
+                                       {"frequency_penalty", shape.sampling.frequency_penalty}}));
+    const std::int64_t adapters = std::ranges::count_if(shape.models, [](const auto& model) { return model.has_value(); });
+    json.set("adapter_count", adapters);
+    json.set("base_too", adapters < std::ssize(shape.models));
+    json.set("repeats", repeat_);
+    return json;
+}
+
+ThroughputShape BenchThroughputCommand::shape_of(const Settings& settings) const {
+    ThroughputShape shape{.requests = requests_.value_or(4 * settings.max_batch),
+                          .input_tokens = made_up_.input_tokens(),
+                          .output_tokens = made_up_.output_tokens(),
+                          .shared_tokens = shared_tokens_,
+                          .sampling = sampling_};
+    if (!made_up_.has_adapters(settings)) return shape;
+    shape.models.clear();
+    for (engine::AdapterSource& adapter : all_adapters(settings, load_config(settings.model)))
+        shape.models.emplace_back(std::move(adapter));
+    if (base_too_) shape.models.emplace_back(std::nullopt);
+    return shape;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_bench_throughput_command() { return std::make_unique<BenchThroughputCommand>(); }
+
+}  // namespace lorry::ops

@@ -1,0 +1,116 @@
+// `lorry bench tune`: asks the chip, measures, judges, prints; the CPU's instruction sets, or the GPU's matmuls.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+
+#include "engine/files.h"
+#include "kernels/cpu/processors.h"
+#include "ops/bench/matmul_report.h"
+#include "ops/bench/output.h"
+#include "ops/bench/random_model.h"
+#include "ops/bench/tune_report.h"
+#include "ops/command.h"
+#include "ops/machine.h"
+#include "ops/paths.h"
+
+namespace lorry::ops {
+namespace {
+
+class BenchTuneCommand final : public Command {
+public:
+    void declare(CLI::App& app) override;
+    ExitCode run() override;
+
+private:
+    void tune_cpu() const;
+    // Throws UsageError saying what stands in the way of using a GPU.
+    void tune_cuda() const;
+
+    std::string device_ = "cpu";
+    std::vector<std::string> models_;  // whose shapes the GPU multiplies; empty: those of random_weights_
+    std::vector<std::string> random_weights_ = {"llama-3.1-8b"};
+    std::string quantize_ = "none";
+    std::string table_;  // a file; empty: the rows are printed only
+    std::optional<double> seconds_max_;
+    bool slower_too_ = false;  // rows of shapes that our own kernel multiplies faster
+    TuneShape shape_;
+    BenchOutput output_;
+};
+
+void BenchTuneCommand::declare(CLI::App& app) {
+    app.add_option("--device", device_, "cpu: instruction sets; cuda: the matmuls that cuBLASLt has for the shapes of a model")
+        ->check(CLI::IsMember({"cpu", "cuda"}))
+        ->capture_default_str();
+    app.add_option("--model", models_, "cuda: the folder of a model, or of several")->delimiter(',');
+    app.add_option("--random-weights", random_weights_, "cuda: instead of --model, models of these shapes")
+        ->delimiter(',')
+        ->check(CLI::IsMember(random_model_names()))
+        ->capture_default_str();
+    app.add_option("--quantize", quantize_, "cuda: fp8: what --quantize fp8 multiplies, instead of bfloat16")
+        ->check(CLI::IsMember({"none", "fp8"}))
+        ->capture_default_str();
+    CLI::Option* const table =
+        app.add_option("--table", table_, "cuda: a file for --matmul-table: the rows take the place of those of the same shapes in it");
+    app.add_option("--seconds-max", seconds_max_, "cuda: begin nothing after so long; shapes not come to stay with Lorry's own kernel")
+        ->check(CLI::PositiveNumber);
+    app.add_flag("--slower-too", slower_too_, "with --table: also rows of shapes that Lorry's own kernel multiplies faster, for tests")
+        ->needs(table);
+    app.add_option("--threads", shape_.threads, "0: as many as this process may use")->check(CLI::Range(0, 1024))->capture_default_str();
+    app.add_option("--seconds", shape_.seconds, "for each line of the table; of all runs in that time the fastest counts")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
+    app.add_flag("--quick", shape_.quick, "one layer and one run: to see that it works");
+    output_.declare(app);
+}
+
+ExitCode BenchTuneCommand::run() {
+    device_ == "cuda" ? tune_cuda() : tune_cpu();
+    return ExitCode::done;
+}
+
+void BenchTuneCommand::tune_cpu() const {
+    TuneShape shape = shape_;
+    shape.config = random_model_config("smollm2-135m");
+    const kernels::cpu::Chip chip = kernels::cpu::this_chip();
+    const TunedChip tuned{.chip = chip,
+                          .name = cpu_model(),
+                          .threads = shape.threads > 0 ? shape.threads : kernels::cpu::usable_processors(),
+                          .isas = tune_isas(),
+                          .in_table = kernels::cpu::measured_isa(chip),
+                          .in_use = kernels::cpu::choose_isa()};
+    std::cerr << "a minute or so, in which nothing else should run …\n";
+    const std::vector<TuneLine> lines = measure_isas(shape, tuned.isas);
+    const TuneVerdict verdict = judge_isas(tuned, lines);
+    output_.print(show_tuning(tuned, lines, verdict), tuning_json(tuned, lines, verdict), tuned.in_use);
+}
+
+void BenchTuneCommand::tune_cuda() const {
+    if (const auto obstacle = kernels::cuda_obstacle()) throw UsageError("--device cuda: " + *obstacle);
+    std::vector<engine::ModelConfig> configs;
+    for (const std::string& folder : models_) configs.push_back(engine::ModelConfig::load(folder));
+    if (models_.empty()) {
+        for (const std::string& name : random_weights_) configs.push_back(random_model_config(name));
+    }
+    std::string table;
+    if (!table_.empty() && std::filesystem::exists(table_)) {
+        static_cast<void>(kernels::cuda::read_matmul_rows(table_));  // what is wrong with it is told before the minutes
+        table = *engine::read_text(table_);
+    }
+    const kernels::Format inputs = quantize_ == "fp8" ? kernels::Format::fp8_rows : kernels::Format::bfloat16;
+    std::cerr << "some minutes, in which nothing else should use the GPU …\n";
+    std::optional<std::chrono::duration<double>> time_max;
+    if (seconds_max_) time_max = std::chrono::duration<double>(*seconds_max_);
+    const kernels::cuda::Tuning tuning =
+        kernels::cuda::tune_matmuls(matmul_shapes(configs, inputs), time_max, [&](const kernels::cuda::Tuning& so_far) {
+            std::cerr << finding_of(so_far.matmuls.back()) << '\n';
+            if (!table_.empty()) write_text(table_, with_rows(table, so_far, slower_too_ ? RowsOf::all : RowsOf::gains));
+        });
+    output_.print(show_matmuls(tuning), matmuls_json(tuning), {}, tuning.device);
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_bench_tune_command() { return std::make_unique<BenchTuneCommand>(); }
+
+}  // namespace lorry::ops

@@ -1,0 +1,231 @@
+// `lorry collect`: the results of one batch, each once, into a file.
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "consumer/kafka/admin.h"
+#include "ops/client/batch_follower.h"
+#include "ops/client/batch_id.h"
+#include "ops/command.h"
+#include "ops/configuration.h"
+#include "ops/kafka_settings.h"
+#include "ops/progress_bar.h"
+#include "ops/signals.h"
+#include "ops/units.h"
+
+namespace lorry::ops {
+namespace {
+
+// How each result's line begins: what else a file ends with is not for us to cut off.
+constexpr std::string_view line_begin = R"({"id":")";
+
+// Where result lines go: a file that an earlier call may have begun, or standard output. If it is_begun(), read_earlier(); then
+// open(), add() and flush().
+class ResultFile {
+public:
+    // Throws UsageError when the name is that of a folder.
+    explicit ResultFile(const std::string& name)
+        : name_(name),
+          to_stdout_(name == "-"),
+          is_new_(!to_stdout_ && !std::filesystem::exists(name_)),
+          is_begun_(!to_stdout_ && std::filesystem::is_regular_file(name_)) {
+        if (!to_stdout_ && std::filesystem::is_directory(name_))
+            throw UsageError(fmt::format("-o {} is a folder: name a file in it", name_));
+    }
+    bool is_begun() const { return is_begun_; }
+    // Of a file that was begun. Throws UsageError when it holds something else, so that nobody's data is appended to.
+    void read_earlier(const std::function<void(const schema::ResultSummary&)>& on_earlier) {
+        std::ifstream file(name_, std::ios::binary);
+        if (!file) throw std::runtime_error(fmt::format("{} cannot be read: check its rights", name_));
+        std::string line;
+        for (std::int64_t number = 1; std::getline(file, line); ++number) {
+            const bool is_cut = file.eof();
+            if (is_cut && line_begin.starts_with(line.substr(0, line_begin.size()))) break;  // by an end in the middle of a write
+            const auto summary = schema::parse_result(line);
+            if (!summary || is_cut) {
+                throw UsageError(fmt::format("{}, line {} is no result ({}); give -o another name: this file is left alone", name_, number,
+                                             summary ? "its line has no end" : summary.error()));
+            }
+            whole_bytes_ += line.size() + 1;
+            written_.add(summary->id.empty() ? line : summary->id);
+            on_earlier(*summary);
+            ++earlier_;
+        }
+    }
+    // Cuts off what was not written to its end, and makes the file where there is none.
+    void open() {
+        if (to_stdout_) return;
+        if (is_begun_ && std::filesystem::file_size(name_) != whole_bytes_) std::filesystem::resize_file(name_, whole_bytes_);
+        file_.open(name_, std::ios::app | std::ios::binary);
+        if (!file_) throw std::runtime_error(fmt::format("{} cannot be written: check the folder and its rights", name_));
+    }
+    // A file without a result would only be in the way.
+    ~ResultFile() {
+        std::error_code ignored;
+        if (is_new_ && file_.is_open() && added_ == 0) std::filesystem::remove(name_, ignored);
+    }
+    ResultFile(const ResultFile&) = delete;
+    ResultFile& operator=(const ResultFile&) = delete;
+
+    void add(const BatchResult& result) {
+        if (!written_.add(result.summary.id.empty() ? result.line : result.summary.id)) return;
+        ++added_;
+        out() << result.line << '\n';
+    }
+    void flush() {
+        if (out().flush()) return;
+        if (to_stdout_) throw std::runtime_error("writing standard output failed: is the disk full?");
+        throw std::runtime_error(
+            fmt::format("writing {} failed: is the disk full? No result is lost: run the same command again to go on", name_));
+    }
+    std::int64_t earlier() const { return earlier_; }
+    std::int64_t added() const { return added_; }
+
+private:
+    std::ostream& out() { return to_stdout_ ? std::cout : file_; }
+
+    const std::string name_;
+    const bool to_stdout_;
+    const bool is_new_;
+    const bool is_begun_;
+    std::ofstream file_;
+    std::uintmax_t whole_bytes_ = 0;  // of earlier lines that have their end
+    consumer::TextSet written_;
+    std::int64_t earlier_ = 0;
+    std::int64_t added_ = 0;
+};
+
+class CollectCommand final : public Command {
+public:
+    void declare(CLI::App& app) override {
+        app_ = &app;
+        app.add_option("--batch", batch_id_, "the batch, as `lorry submit` printed it")->type_name("ID")->required();
+        app.add_option("-o,--output", output_, "where results are appended, one line each; those that it has are not repeated")
+            ->type_name("FILE")
+            ->default_str("standard output");
+        app.add_option("--timeout", timeout_, "gives up waiting after this time; 0 takes what is there")->type_name("TIME");
+        app.add_option("--since", since_, "reads the topics from so long ago, such as 2h (default: the time in the id, else all)")
+            ->type_name("TIME");
+        configuration_.declare(app, {SettingScope::kafka});
+    }
+
+    ExitCode run() override {
+        SignalWatcher signals;
+        const Settings settings = configuration_.load();
+        const consumer::KafkaConfig kafka = kafka_config_of(settings);
+        if (const auto error = batch_id_error(batch_id_)) throw UsageError("--batch: " + *error);
+        const auto timeout = time_of("--timeout", timeout_);
+        const auto since = time_of("--since", since_);
+        const schema::Topics topics = topics_of(settings);
+        ResultFile file(output_);
+        const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
+        BatchFollower batch(kafka, topics, {.batch_id = batch_id_, .since = since ? std::optional(now() - *since) : std::nullopt});
+        if (file.is_begun()) {
+            BatchFollower jobs(kafka, topics, {.batch_id = batch_id_, .since = {}, .results = false});
+            file.read_earlier([&](const schema::ResultSummary& earlier) {
+                batch.know(earlier);
+                jobs.know(earlier);
+            });
+            refuse_other_results(jobs);
+            if (stop_) return report(FollowEnd::stopped, batch, file, topics);
+        }
+        file.open();
+        FollowEnd end = FollowEnd::stopped;
+        {
+            ProgressBar progress("collecting");
+            end = follow_to_end(batch, progress,
+                                {.timeout = timeout,
+                                 .stop = stop_,
+                                 .on_result = [&](const BatchResult& result) { file.add(result); },
+                                 .after_poll = [&] { file.flush(); }});
+        }
+        const ExitCode code = report(end, batch, file, topics);
+        if (end == FollowEnd::lost || end == FollowEnd::cut_short || end == FollowEnd::timed_out) tell_of_vanished(kafka, batch);
+        return code;
+    }
+
+private:
+    static std::optional<std::chrono::milliseconds> time_of(const char* flag, const std::string& text) {
+        if (text.empty()) return std::nullopt;
+        const auto time = parse_duration(text);
+        if (!time) throw UsageError(fmt::format("{} is '{}'; allowed is a time such as 30s or 2h", flag, text));
+        return time;
+    }
+
+    // A result does not say its batch: its id is made of its job's place, so the batch's jobs tell which ids are theirs. Those whose
+    // records are gone could be any that are left; those that are still to be submitted have no results.
+    void refuse_other_results(BatchFollower& jobs) const {
+        ProgressBar progress("looking whose results are there");
+        follow_to_end(jobs, progress, {.timeout = std::chrono::milliseconds(0), .stop = stop_, .on_result = {}, .after_poll = {}});
+        const std::int64_t others = jobs.known() - jobs.counts().finished();
+        if (stop_ || jobs.counts().jobs == 0 || others <= jobs.jobs_gone_max()) return;
+        throw UsageError(
+            fmt::format("{} holds {} results of other jobs than batch {}'s: give -o another name, such as {}.jsonl; this file "
+                        "is left alone",
+                        output_, show_count(others), batch_id_, batch_id_));
+    }
+
+    // Where old records are deleted by age this says nothing; where 5 MiB are too many it explains what is missing.
+    static void tell_of_vanished(const consumer::KafkaConfig& kafka, BatchFollower& batch) {
+        if (!consumer::describe_cluster(kafka).embedded) return;
+        const auto shortened = batch.shortened_topics();
+        if (shortened.empty()) return;
+        std::cerr << fmt::format(
+            "lorry: the embedded broker keeps at most 5 MiB per partition, and the oldest records of {} have vanished. Give `lorry broker` "
+            "more --partitions, take smaller batches or a Kafka of your own; `lorry run` needs no broker\n",
+            fmt::join(shortened, " and of "));
+    }
+
+    ExitCode report(FollowEnd end, BatchFollower& batch, const ResultFile& file, const schema::Topics& topics) const {
+        if (end == FollowEnd::no_such) {
+            throw std::runtime_error(fmt::format("no job of batch {} is in {}: check the id and --prefix{}", batch_id_, topics.jobs(),
+                                                 since_.empty() ? "" : ", and read further back with --since"));
+        }
+        const bool read = batch.is_at_end();
+        std::cerr << fmt::format("batch {}: {}{}\n", batch_id_, show_counts(batch), read ? "" : "; not all that is there was read yet");
+        if (output_ != "-") {
+            std::cerr << fmt::format("{}: {} results added{}\n", output_, show_count(file.added()),
+                                     file.earlier() > 0 ? fmt::format(", {} were there before", show_count(file.earlier())) : "");
+        }
+        const std::string again =
+            fmt::format("lorry collect --batch {}{}{}", batch_id_, output_ == "-" ? "" : " -o " + output_, repeated_flags(*app_));
+        switch (end) {
+            case FollowEnd::complete: return batch.counts().failed == 0 ? ExitCode::done : ExitCode::failed;
+            case FollowEnd::lost:
+                std::cerr << fmt::format(
+                    "lorry: {} more jobs ended, but their results are no longer in {}, and no more are coming: submit those jobs again, as "
+                    "another batch\n",
+                    show_count(batch.counts().total() - batch.counts().finished()), topics.results());
+                break;
+            case FollowEnd::cut_short:
+                std::cerr << fmt::format(
+                    "lorry: only {} of {} jobs were submitted, and no more are coming. To send the rest:\n"
+                    "  lorry submit FILE --batch {} --resume{}\n",
+                    show_count(batch.counts().jobs), show_count(batch.counts().announced), batch_id_, repeated_flags(*app_));
+                break;
+            case FollowEnd::timed_out: std::cerr << fmt::format("lorry: the time is over. To collect the rest:\n  {}\n", again); break;
+            case FollowEnd::stopped: std::cerr << fmt::format("lorry: interrupted. To go on:\n  {}\n", again); break;
+            case FollowEnd::no_such: break;
+        }
+        return ExitCode::failed;
+    }
+
+    std::string batch_id_;
+    std::string output_ = "-";
+    std::string timeout_;
+    std::string since_;
+    const CLI::App* app_ = nullptr;
+    Configuration configuration_;
+    std::atomic<bool> stop_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_collect_command() { return std::make_unique<CollectCommand>(); }
+
+}  // namespace lorry::ops

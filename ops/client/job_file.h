@@ -1,0 +1,51 @@
+// A file of job lines, checked as the workers will check them. Used by `lorry submit`. One thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "consumer/file/record_set.h"
+#include "schema/codec.h"
+
+namespace lorry::consumer {
+class FileReader;
+}
+
+namespace lorry::ops {
+
+struct JobLine {
+    std::int64_t line = 0;  // from 1
+    std::string text;
+    std::string custom_id;
+    std::string model;
+};
+struct BadLine {
+    std::int64_t line = 0;
+    std::string reason;
+};
+
+// Read once to check and again to send, so standard input is kept in a temporary file, which nobody else sees.
+class JobFile {
+public:
+    // "-" is standard input, read to its end here. Throws std::runtime_error when it cannot be read or kept.
+    JobFile(const std::filesystem::path& file, std::size_t job_bytes_max);
+    ~JobFile();
+    JobFile(const JobFile&) = delete;
+    JobFile& operator=(const JobFile&) = delete;
+
+    // The next line that is not blank; nullopt at the end. A custom_id that an earlier line has is bad.
+    std::optional<Expected<JobLine, BadLine>> next();
+    void rewind();
+
+private:
+    const std::size_t job_bytes_max_;
+    int copy_ = -1;  // of standard input
+    std::filesystem::path path_;
+    std::unique_ptr<consumer::FileReader> reader_;
+    consumer::TextSet ids_;
+};
+
+}  // namespace lorry::ops

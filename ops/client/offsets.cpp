@@ -1,0 +1,173 @@
+// `lorry offsets`: how far a consumer group is, out of order; and `lorry offsets reset`, which sets that anew.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+
+#include <fmt/format.h>
+
+#include "consumer/kafka/group_offsets.h"
+#include "ops/client/offset_report.h"
+#include "ops/command.h"
+#include "ops/configuration.h"
+#include "ops/engine_setup.h"
+#include "ops/kafka_settings.h"
+#include "ops/units.h"
+
+namespace lorry::ops {
+namespace {
+
+using consumer::GroupOffsets;
+using consumer::NewOffset;
+using consumer::PartitionOffsets;
+
+std::string joined(const std::vector<std::string>& words) {
+    std::string text;
+    for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+    return text;
+}
+
+class OffsetsCommand final : public Command {
+public:
+    void declare(CLI::App& app) override {
+        app.require_subcommand(0, 1);
+        app.add_flag("--json", json_, "a JSON object per partition, with all lists in full");
+        configuration_.declare(app, {SettingScope::kafka});
+        reset_ = app.add_subcommand("reset", "sets offsets anew; only while the group has no members");
+        reset_
+            ->add_option("--to", to_,
+                         "committed: stay, but find out anew what is finished above; start or end of the log; an offset (with "
+                         "--partition); or a time back from now such as 24h")
+            ->type_name("WHERE")
+            ->capture_default_str();
+        reset_->add_option("--partition", partitions_, "only these (default: all)")->type_name("N");
+        reset_->add_flag("--replay", replay_,
+                         "run all jobs from there on again, each for another result; without it, those that have a result are left out");
+        reset_->add_flag("--dry-run", dry_run_, "shows what would be set, sets nothing");
+        configuration_.declare(*reset_, {SettingScope::kafka});  // the same: a flag counts wherever it stands
+    }
+
+    ExitCode run() override { return reset_->parsed() ? reset() : show(); }
+
+private:
+    ExitCode show() const {
+        const Settings settings = configuration_.load();
+        const std::string group = group_of(settings);
+        const GroupOffsets offsets(kafka_config_of(settings), group, topics_of(settings), GroupOffsets::View::now);
+        const auto members = offsets.members();
+        const std::vector<PartitionOffsets> partitions = offsets.read();
+        std::vector<PartitionReport> reports;
+        for (const PartitionOffsets& partition : partitions) reports.push_back(report_of(partition));
+        const bool unknown = std::ranges::none_of(partitions, [](const auto& one) { return one.committed || one.is_outdated; });
+        if (unknown && members && members->names.empty()) {
+            std::cerr << fmt::format(
+                "lorry: group {} has no members and never committed anything for {}: `lorry worker` says its group "
+                "when it starts; give it as --group\n",
+                group, topics_of(settings).jobs());
+            return ExitCode::failed;
+        }
+        if (json_) {
+            for (const PartitionReport& report : reports) std::cout << json_of(report).dump() << '\n';
+        } else {
+            std::cout << show_reports(reports);
+        }
+        if (members) {
+            std::cerr << fmt::format("group {}, {}: {}\n", group, members->state,
+                                     members->names.empty() ? "no members" : joined(members->names));
+        }
+        return ExitCode::done;
+    }
+
+    ExitCode reset() const {
+        const Settings settings = configuration_.load();
+        const std::string group = group_of(settings);
+        const GroupOffsets offsets(kafka_config_of(settings), group, topics_of(settings), GroupOffsets::View::settled);
+        const auto members = offsets.members();
+        if (!members) throw UsageError("the embedded broker does not say who is in a group: start it anew instead");
+        if (!members->names.empty()) {
+            throw std::runtime_error(
+                fmt::format("group {} has members: {}. Stop them; the group forgets a stopped worker when its session has ended, up to "
+                            "20 s later. Nothing was set",
+                            group, joined(members->names)));
+        }
+        const std::vector<PartitionOffsets> before = offsets.read();
+        const std::vector<NewOffset> wanted = wanted_offsets(offsets, before);
+        std::vector<std::vector<std::string>> rows = {{"PARTITION", "COMMITTED", "NEW", "END", "REMARK"}};
+        for (const NewOffset& place : wanted) {
+            const PartitionOffsets& old = before[static_cast<std::size_t>(place.partition)];
+            rows.push_back({std::to_string(place.partition), old.committed ? std::to_string(*old.committed) : "-",
+                            std::to_string(place.offset), std::to_string(old.end), remark_on(old, place)});
+        }
+        if (!dry_run_) offsets.set(wanted);
+        std::cout << show_table(rows, 0b1111);
+        std::cerr << fmt::format("group {}: {}{}\n", group, dry_run_ ? "nothing was set; this is what would be. " : "set. ",
+                                 replay_ ? "Workers will run all jobs from there on, also those that have a result"
+                                         : "Workers will run those jobs from there on that have no result yet");
+        return ExitCode::done;
+    }
+
+    // A commit that says nothing makes whoever takes over look into the results topic; one that says that nothing above is finished, and
+    // that the results so far are known, makes it run everything.
+    std::vector<NewOffset> wanted_offsets(const GroupOffsets& offsets, const std::vector<PartitionOffsets>& all) const {
+        const auto offset = parse_integer(to_);
+        const auto back = offset ? std::nullopt : parse_duration(to_);
+        if (offset && partitions_.empty()) throw UsageError("--to with an offset needs --partition: offsets differ between partitions");
+        if (!offset && !back && to_ != "committed" && to_ != "start" && to_ != "end") {
+            throw UsageError(
+                fmt::format("--to is '{}'; allowed are committed, start, end, an offset, or a time back from now such as 24h", to_));
+        }
+        for (const std::int32_t partition : partitions_) {
+            if (partition < 0 || partition >= static_cast<std::int32_t>(all.size())) {
+                throw UsageError(fmt::format("--partition is {}; the topic has 0 to {}", partition, all.size() - 1));
+            }
+        }
+        std::vector<std::int64_t> since;
+        if (back) since = offsets.offsets_since(now() - *back);
+        const std::vector<consumer::EndsSeen> ends = replay_ ? offsets.ends_seen() : std::vector<consumer::EndsSeen>();
+        std::vector<NewOffset> wanted;
+        for (const PartitionOffsets& old : all) {
+            const bool named = std::find(partitions_.begin(), partitions_.end(), old.partition) != partitions_.end();
+            if (!partitions_.empty() && !named) continue;
+            std::int64_t place = std::clamp(old.committed.value_or(old.first), old.first, old.end);
+            if (to_ == "start") place = old.first;
+            if (to_ == "end") place = old.end;
+            if (back) place = since[static_cast<std::size_t>(old.partition)];
+            if (offset) {
+                if (*offset < old.first || *offset > old.end) {
+                    throw UsageError(fmt::format("--to is {}; partition {} holds {} to {}", *offset, old.partition, old.first, old.end));
+                }
+                place = *offset;
+            }
+            std::string metadata;
+            if (replay_) {
+                consumer::CommitState state = consumer::nothing_finished_above(place);
+                state.seen = ends[static_cast<std::size_t>(old.partition)];
+                state.topic = offsets.topic_mark();
+                metadata = consumer::encode_commit_metadata(state);
+            }
+            wanted.push_back({.partition = old.partition, .offset = place, .metadata = std::move(metadata)});
+        }
+        return wanted;
+    }
+
+    static std::string remark_on(const PartitionOffsets& old, const NewOffset& place) {
+        const std::int64_t before = std::max(old.committed.value_or(old.first), old.first);
+        if (place.offset > before) return fmt::format("skips up to {} jobs: they get no result", show_count(place.offset - before));
+        if (place.offset < before) return fmt::format("goes back by {}", show_count(before - place.offset));
+        if (old.is_outdated) return "what was committed is of an earlier topic of that name";
+        return {};
+    }
+
+    CLI::App* reset_ = nullptr;
+    std::string to_ = "committed";
+    std::vector<std::int32_t> partitions_;
+    bool replay_ = false;
+    bool dry_run_ = false;
+    bool json_ = false;
+    Configuration configuration_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_offsets_command() { return std::make_unique<OffsetsCommand>(); }
+
+}  // namespace lorry::ops

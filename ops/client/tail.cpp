@@ -1,0 +1,150 @@
+// `lorry tail`: what streaming jobs say, while they say it.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include <fmt/format.h>
+
+#include "consumer/kafka/reader.h"
+#include "ops/client/chunk_printer.h"
+#include "ops/client/job_search.h"
+#include "ops/command.h"
+#include "ops/configuration.h"
+#include "ops/kafka_settings.h"
+#include "ops/signals.h"
+#include "ops/units.h"
+#include "schema/codec.h"
+
+namespace lorry::ops {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds ended_check_interval{200};
+
+class TailCommand final : public Command {
+public:
+    void declare(CLI::App& app) override {
+        app.add_option("--job", job_id_, "one job, live, until it ends: its custom_id, or BATCH/custom_id when it is of a batch")
+            ->type_name("ID");
+        app.add_option("--batch", batch_id_, "the jobs of a batch, line by line, until Ctrl-C")->type_name("ID");
+        app.add_flag("--json", json_, "the records as they are, one per line");
+        app.add_option("--timeout", timeout_, "ends after this time; exit code 1 if the job has not ended then")->type_name("TIME");
+        configuration_.declare(app, {SettingScope::kafka});
+    }
+
+    ExitCode run() override {
+        SignalWatcher signals;
+        if (!job_id_.empty() && !batch_id_.empty()) throw UsageError("tail takes --job or --batch, not both");
+        const Settings settings = configuration_.load();
+        const consumer::KafkaConfig kafka = kafka_config_of(settings);
+        topics_ = topics_of(settings);
+        std::optional<milliseconds> timeout;
+        if (!timeout_.empty()) {
+            timeout = parse_duration(timeout_);
+            if (!timeout) throw UsageError(fmt::format("--timeout is '{}'; allowed is a time such as 30s", timeout_));
+        }
+        const SignalWatcher::Armed armed(signals, [this] { stop_ = true; });
+        ChunkPrinter printer(std::cout, job_id_, isatty(STDOUT_FILENO) == 1);
+        consumer::RecordReader reader(kafka, {.topics = {topics_.chunks(), topics_.results()}, .start = start()});
+        return follow(reader, printer, timeout);
+    }
+
+private:
+    // What was streamed before this call is of use only when one job or batch is asked for.
+    consumer::RecordReader::Start start() const {
+        if (job_id_.empty() && batch_id_.empty()) return consumer::RecordReader::End{};
+        const std::string batch = batch_id_.empty() ? job_id_.substr(0, job_id_.find('/')) : batch_id_;
+        return start_of_batch(batch);
+    }
+
+    bool is_wanted(const std::string& job_id) const {
+        if (!job_id_.empty()) return job_id == job_id_;
+        return batch_id_.empty() || job_id.starts_with(batch_id_ + "/");
+    }
+
+    ExitCode follow(consumer::RecordReader& reader, ChunkPrinter& printer, std::optional<milliseconds> timeout) {
+        const auto begin = Clock::now();
+        auto next_check = begin;
+        bool waiting_said = false;
+        while (!stop_) {
+            for (const schema::JobRecord& record : reader.poll()) take(record, printer);
+            const auto time = Clock::now();
+            if (timeout && time - begin >= *timeout) return timed_out();
+            if (job_id_.empty() || time < next_check || !reader.at_end()) continue;
+            next_check = time + ended_check_interval;
+            // Chunks were there before the result was; so when all is read, all chunks of an ended job were seen.
+            if (result_ && reader.has_read_all()) return end_of_job(printer);
+            if (!result_ && !seen_ && !waiting_said) {
+                std::cerr << fmt::format("nothing of job {} yet; waiting for it (Ctrl-C ends that, as does --timeout)\n", job_id_);
+                waiting_said = true;
+            }
+        }
+        return job_id_.empty() ? ExitCode::done : ExitCode::failed;
+    }
+
+    ExitCode timed_out() const {
+        if (job_id_.empty()) return ExitCode::done;
+        std::cerr << fmt::format("lorry: the time is over, and {}\n",
+                                 seen_
+                                     ? fmt::format("job {} has not ended", job_id_)
+                                     : fmt::format("nothing came of job {}, neither text in {} nor a result in {}: check the id (a batch's "
+                                                   "job is BATCH/custom_id), and whether a worker runs",
+                                                   job_id_, topics_.chunks(), topics_.results()));
+        return ExitCode::failed;
+    }
+
+    void take(const schema::JobRecord& record, ChunkPrinter& printer) {
+        if (!record.key || !record.value || !is_wanted(*record.key)) return;
+        if (record.source.topic == topics_.results()) {
+            result_ = *record.value;
+            // Other chunks of it may be on their way in the other topic: only the single job's end is waited for.
+            return;
+        }
+        seen_ = true;
+        if (json_) {
+            std::cout << *record.value << '\n' << std::flush;
+            return;
+        }
+        const auto chunk = parse_chunk(*record.value);
+        if (!chunk) {
+            std::cerr << fmt::format("{} [{}] offset {}: {}\n", record.source.topic, record.source.partition, record.source.offset,
+                                     chunk.error());
+            return;
+        }
+        if (printer.take(*record.key, *chunk) == ChunkPrinter::Taken::restarted) {
+            std::cerr << fmt::format("{}: begun again, on another worker or after a restart\n", *record.key);
+        }
+    }
+
+    ExitCode end_of_job(ChunkPrinter& printer) {
+        const bool streamed = printer.end(job_id_) || (json_ && seen_);
+        const auto summary = schema::parse_result(*result_);
+        if (summary && summary->ok && !streamed && !json_) {
+            const auto line = schema::Json::parse(*result_);
+            if (line) std::cout << printable(text_of_result(*line)) << '\n';
+            std::cerr << "(the job did not stream: \"stream\": true in its body makes it)\n";
+        }
+        if (summary && summary->ok) return ExitCode::done;
+        std::cerr << fmt::format("lorry: job {} failed: {}\n", job_id_, summary ? summary->error : summary.error());
+        return ExitCode::failed;
+    }
+
+    std::string job_id_;
+    std::string batch_id_;
+    std::string timeout_;
+    bool json_ = false;
+    Configuration configuration_;
+    schema::Topics topics_;
+    std::optional<std::string> result_;  // of the single job
+    bool seen_ = false;                  // a chunk of what was asked for
+    std::atomic<bool> stop_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_tail_command() { return std::make_unique<TailCommand>(); }
+
+}  // namespace lorry::ops

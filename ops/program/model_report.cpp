@@ -1,0 +1,234 @@
+// Looks, computes, tells.
+#include "ops/program/model_report.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "consumer/file/listed.h"
+#include "engine/text/chat_template.h"
+#include "engine/text/tokenizer.h"
+#include "kernels/cuda/shapes.h"
+#include "ops/engine_setup.h"
+#include "ops/machine.h"
+#include "ops/units.h"
+
+namespace lorry::ops {
+namespace {
+
+using engine::ModelConfig;
+
+constexpr std::size_t names_shown = 8;
+constexpr std::int64_t context_least = 256;
+
+std::string rope_of(const ModelConfig& config) {
+    using enum engine::RopeConfig::Kind;
+    switch (config.rope.kind) {
+        case none: return "learned positions";
+        case standard: return fmt::format("rope, theta {}", config.rope.theta);
+        case linear: return fmt::format("rope, linear × {}", config.rope.factor);
+        case dynamic: return fmt::format("rope, dynamic × {}", config.rope.factor);
+        case llama3: return fmt::format("rope, llama3 × {}", config.rope.factor);
+        case yarn: return fmt::format("rope, yarn × {}", config.rope.factor);
+    }
+    CHECK(false, "every kind of rope has a name");
+}
+
+std::string attention_of(const ModelConfig& config) {
+    const char* kind = config.kv_heads == config.heads ? "MHA" : config.kv_heads == 1 ? "MQA" : "GQA";
+    std::string text = fmt::format("{} heads, {} for keys and values ({}), {} wide", config.heads, config.kv_heads, kind, config.head_dim);
+    const auto windowed = std::ranges::count_if(config.windows, [](const auto& window) { return window.has_value(); });
+    if (windowed > 0) {
+        const auto first = std::ranges::find_if(config.windows, [](const auto& window) { return window.has_value(); });
+        text += fmt::format("; sliding window of {} tokens in {} layers", **first, windowed);
+    }
+    return text;
+}
+
+void check_text(const std::string& folder, ModelCheck& check) {
+    try {
+        const engine::Tokenizer tokenizer = engine::Tokenizer::load(folder);
+        check.has_tokenizer = true;
+        if (static_cast<std::int64_t>(tokenizer.vocabulary_size()) > check.model.config.vocabulary) {
+            check.remarks.push_back(fmt::format("the tokenizer knows {} tokens, the model {}: jobs that use the others are refused",
+                                                tokenizer.vocabulary_size(), check.model.config.vocabulary));
+        }
+    } catch (const std::exception& error) {
+        check.problems.emplace_back(error.what());
+    }
+    try {
+        check.has_chat_template = engine::ChatTemplate::load(folder).has_value();
+        if (!check.has_chat_template)
+            check.remarks.emplace_back("no chat template: /v1/chat/completions is refused, /v1/completions works");
+    } catch (const std::exception& error) {
+        check.problems.emplace_back(error.what());
+    }
+    if (check.model.config.eos_ids.empty()) check.remarks.emplace_back("no end token in its configuration: texts end at max_tokens only");
+    if (!check.model.unused_tensors.empty())
+        check.remarks.push_back("tensors that are not used: " + consumer::listed(check.model.unused_tensors, names_shown));
+}
+
+std::size_t weight_bytes(const engine::ModelReport& model, const kernels::CpuOptions& options) {
+    const auto all = static_cast<std::size_t>(model.parameters);
+    const auto embeddings = static_cast<std::size_t>(model.embedding_parameters);
+    switch (options.quantize) {
+        case kernels::Quantization::none: return all * kernels::bytes_of(options.weights);
+        case kernels::Quantization::int8: return all;
+        case kernels::Quantization::int4: return embeddings + (all - embeddings) * 9 / 16;
+        case kernels::Quantization::fp8: return embeddings * kernels::bytes_of(options.weights) + (all - embeddings);
+    }
+    return 0;
+}
+
+// Of one token's keys and values, on the device that has the format: they are the same however weights are stored.
+std::size_t kv_token_bytes(const kernels::KvShape& shape, const kernels::CpuOptions& options) {
+    if (options.kv == kernels::KvFormat::fp8) {
+        const std::size_t layer = kernels::cuda::kv_layer_block_bytes(shape, kernels::Format::fp8_rows);
+        return static_cast<std::size_t>(shape.layers) * layer / static_cast<std::size_t>(kernels::cuda::kv_block_size);
+    }
+    const auto backend =
+        kernels::make_cpu_backend({.threads = options.threads, .isa = options.isa, .weights = options.weights, .kv = options.kv});
+    return backend->kv_block_bytes(shape) / static_cast<std::size_t>(backend->block_size());
+}
+
+void check_memory(const Settings& settings, ModelCheck& check) {
+    const ModelConfig& config = check.model.config;
+    const kernels::CpuOptions options = cpu_options(settings);
+    check.weight_bytes = weight_bytes(check.model, options);
+    check.kv_token_bytes = kv_token_bytes(engine::kv_shape_of(config), options);
+    check.memory_limit = memory_limit();
+    check.memory_available = memory_available();
+    if (check.weight_bytes > check.memory_available) {
+        check.problems.push_back(fmt::format("the weights need {}, this machine has {} free", show_bytes(check.weight_bytes),
+                                             show_bytes(check.memory_available)));
+        return;
+    }
+    check.kv_bytes =
+        plan_memory(settings, check.memory_available - check.weight_bytes, check.kv_token_bytes, config.max_positions).kv_bytes;
+    const auto tokens = static_cast<std::int64_t>(check.kv_bytes / check.kv_token_bytes);
+    for (std::int64_t context = std::min(context_least, config.max_positions);; context = std::min(context * 4, config.max_positions)) {
+        check.fits.push_back({.context = context, .sequences = tokens / context});
+        if (context == config.max_positions) break;
+    }
+}
+
+void check_adapters(const Settings& settings, ModelCheck& check) {
+    if (settings.adapters.empty()) return;
+    for (const auto& entry : std::filesystem::directory_iterator(settings.adapters)) {
+        if (!entry.is_directory()) continue;
+        AdapterReport report{.name = entry.path().filename().string(), .info = {}, .problem = {}};
+        if (auto info = engine::inspect_adapter(entry.path(), check.model.config)) {
+            report.info = std::move(*info);
+        } else {
+            report.problem = std::move(info.error());
+        }
+        check.adapters.push_back(std::move(report));
+    }
+    std::ranges::sort(check.adapters, {}, &AdapterReport::name);
+}
+
+}  // namespace
+
+ModelCheck check_model(const Settings& settings) {
+    ModelCheck check{.folder = settings.model, .model = engine::inspect_model(settings.model)};
+    check_text(settings.model, check);
+    check_memory(settings, check);
+    check_adapters(settings, check);
+    return check;
+}
+
+std::string show(const ModelCheck& check) {
+    const ModelConfig& config = check.model.config;
+    std::vector<std::vector<std::string>> rows = {
+        {"model", check.folder},
+        {"family", engine::name_of(config.family)},
+        {"parameters", show_count(check.model.parameters)},
+        {"layers",
+         fmt::format("{}, hidden {}, MLP {}{}", config.layers, config.hidden, config.intermediate, config.gated ? " (gated)" : "")},
+        {"attention", attention_of(config)},
+        {"positions", fmt::format("{} tokens ({})", show_count(config.max_positions), rope_of(config))},
+        {"vocabulary", fmt::format("{}{}", show_count(config.vocabulary), config.tied_head ? ", head tied to the embedding" : "")},
+        {"stored as", kernels::name_of(config.storage)},
+        {"tokenizer", check.has_tokenizer ? "yes" : "no"},
+        {"chat template", check.has_chat_template ? "yes" : "no"},
+        {"memory", fmt::format("{} of {} free", show_bytes(check.memory_available), show_bytes(check.memory_limit))},
+        {"weights", show_bytes(check.weight_bytes)},
+        {"1,000 tokens", fmt::format("{} of KV cache", show_bytes(1000 * check.kv_token_bytes))},
+        {"KV cache", show_bytes(check.kv_bytes)},
+    };
+    std::string text = show_table(rows);
+    if (!check.fits.empty()) {
+        rows = {{"  tokens each", "sequences that fit"}};
+        for (const ContextFit& fit : check.fits) rows.push_back({"  " + show_count(fit.context), show_count(fit.sequences)});
+        text += show_table(rows, 0b11);
+    }
+    if (!check.adapters.empty()) {
+        rows = {{"adapter", "rank", "size", "changes"}};
+        for (const AdapterReport& adapter : check.adapters) {
+            if (adapter.info) {
+                rows.push_back({adapter.name, show_count(adapter.info->rank_max), show_bytes(adapter.info->bytes),
+                                consumer::listed(adapter.info->targets, names_shown)});
+            } else {
+                rows.push_back({adapter.name, "-", "-", "refused: " + adapter.problem});
+            }
+        }
+        text += show_table(rows, 0b0110);
+    }
+    for (const std::string& remark : check.remarks) text += "note: " + remark + "\n";
+    for (const std::string& problem : check.problems) text += "refused: " + problem + "\n";
+    return text;
+}
+
+schema::Json json_of(const ModelCheck& check) {
+    using schema::Json;
+    const ModelConfig& config = check.model.config;
+    const auto list = [](const std::vector<std::string>& texts) {
+        Json::Array array;
+        for (const std::string& text : texts) array.emplace_back(schema::repair_utf8(text));
+        return Json(std::move(array));
+    };
+    Json json = Json::object({{"family", engine::name_of(config.family)},
+                              {"parameters", check.model.parameters},
+                              {"layers", config.layers},
+                              {"hidden", config.hidden},
+                              {"intermediate", config.intermediate},
+                              {"heads", config.heads},
+                              {"kv_heads", config.kv_heads},
+                              {"head_dim", config.head_dim},
+                              {"vocabulary", config.vocabulary},
+                              {"max_positions", config.max_positions},
+                              {"storage", kernels::name_of(config.storage)},
+                              {"tied_head", config.tied_head},
+                              {"tokenizer", check.has_tokenizer},
+                              {"chat_template", check.has_chat_template},
+                              {"weight_bytes", check.weight_bytes},
+                              {"kv_bytes_per_1000_tokens", 1000 * check.kv_token_bytes},
+                              {"memory_limit", check.memory_limit},
+                              {"memory_available", check.memory_available},
+                              {"kv_bytes", check.kv_bytes}});
+    Json fits = Json::Array();
+    for (const ContextFit& fit : check.fits) fits.push(Json::object({{"context", fit.context}, {"sequences", fit.sequences}}));
+    json.set("fits", std::move(fits));
+    Json adapters = Json::Array();
+    for (const AdapterReport& adapter : check.adapters) {
+        Json one = Json::object({{"name", schema::repair_utf8(adapter.name)}, {"ok", adapter.info.has_value()}});
+        if (adapter.info) {
+            one.set("hash", adapter.info->hash);
+            one.set("rank_max", adapter.info->rank_max);
+            one.set("bytes", adapter.info->bytes);
+            one.set("targets", list(adapter.info->targets));
+        } else {
+            one.set("problem", schema::repair_utf8(adapter.problem));
+        }
+        adapters.push(std::move(one));
+    }
+    json.set("adapters", std::move(adapters));
+    json.set("notes", list(check.remarks));
+    json.set("problems", list(check.problems));
+    return json;
+}
+
+}  // namespace lorry::ops

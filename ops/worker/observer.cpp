@@ -1,0 +1,66 @@
+// Events become log lines and figures.
+#include "ops/worker/observer.h"
+
+#include "ops/event_log.h"
+#include "ops/units.h"
+
+namespace lorry::ops {
+
+using schema::Json;
+
+void WorkerObserver::on_admitted(const schema::Job& job) {
+    metrics_.on_admitted(job);
+    log_event("job_admitted", {{"job_id", schema::repair_utf8(job.id)},
+                               {"model", schema::repair_utf8(job.model)},
+                               {"partition", job.source.partition},
+                               {"offset", job.source.offset}});
+}
+
+void WorkerObserver::on_finished(const consumer::JobObservation& job) {
+    metrics_.on_finished(job);
+    Json::Object members = {{"job_id", schema::repair_utf8(job.run.job_id)},
+                            {"model", schema::repair_utf8(job.run.model)},
+                            {"adapter", job.run.adapter},
+                            {"state", schema::name_of(job.state)},
+                            {"prompt_tokens", job.usage.prompt_tokens},
+                            {"completion_tokens", job.usage.completion_tokens},
+                            {"queued_seconds", seconds_of(job.queued)},
+                            {"first_token_seconds", seconds_of(job.first_token)},
+                            {"total_seconds", seconds_of(job.total)}};
+    if (!job.error.empty()) members.emplace_back("error", schema::repair_utf8(job.error));
+    log_event("job_finished", std::move(members));
+    tell_ledger(job);
+}
+
+void WorkerObserver::on_dead_letter(const schema::DeadLetter& letter) {
+    metrics_.on_dead_letter(letter);
+    log_event("dead_letter", {{"topic", letter.source.topic},
+                              {"partition", letter.source.partition},
+                              {"offset", letter.source.offset},
+                              {"reason", schema::repair_utf8(letter.error.message)}});
+}
+
+void WorkerObserver::on_oldest(const std::optional<consumer::OldestJob>& job) {
+    metrics_.on_oldest(job);
+    if (!job || job->age < stuck_after || told_stuck_ == job->source) return;
+    told_stuck_ = job->source;
+    log_event("job_stuck", {{"job_id", schema::repair_utf8(job->job_id)},
+                            {"partition", job->source.partition},
+                            {"offset", job->source.offset},
+                            {"seconds", seconds_of(job->age)}});
+}
+
+// An adapter's state is told when it changes: at its first job, and when it fails or works again.
+void WorkerObserver::tell_ledger(const consumer::JobObservation& job) {
+    constexpr std::string_view load_failure = "adapter_failed: ";
+    if (ledger_ == nullptr || job.run.adapter.empty()) return;
+    const bool failed = job.error.starts_with(load_failure);
+    if (!failed && job.state != schema::JobState::completed) return;
+    const auto [place, is_new] = works_.try_emplace(job.run.adapter, !failed);
+    if (!is_new && place->second == !failed) return;
+    place->second = !failed;
+    const std::string name = job.run.model.substr(0, job.run.model.find('@'));
+    ledger_->set_adapter_state(name, job.run.adapter, failed ? "failed" : "ready", failed ? job.error.substr(load_failure.size()) : "");
+}
+
+}  // namespace lorry::ops

@@ -1,0 +1,202 @@
+// `lorry worker`: one member of the consumer group, from Kafka to the engine and back, until SIGTERM.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <iostream>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "consumer/kafka/follow/adapter_topic.h"
+#include "consumer/kafka/follow/control_topic.h"
+#include "consumer/kafka/follow/ledger.h"
+#include "consumer/kafka/member.h"
+#include "consumer/pipeline.h"
+#include "ops/command.h"
+#include "ops/configuration.h"
+#include "ops/engine_setup.h"
+#include "ops/event_log.h"
+#include "ops/kafka_settings.h"
+#include "ops/metrics.h"
+#include "ops/pipeline_setup.h"
+#include "ops/signals.h"
+#include "ops/worker/health_server.h"
+#include "ops/worker/observer.h"
+
+namespace lorry::ops {
+namespace {
+
+using schema::Json;
+
+// A pipeline that has not polled for this long hangs: a probe may restart the worker.
+constexpr std::chrono::seconds poll_overdue{120};
+
+std::string host_name() {
+    std::array<char, 256> name{};
+    if (gethostname(name.data(), name.size() - 1) != 0) return "worker";
+    return name.data();
+}
+
+consumer::CarefulStarts::Options careful_starts_of(const Settings& settings) {
+    consumer::CarefulStarts::Options options{.at_once = static_cast<std::size_t>(settings.max_batch)};
+    options.jobs = std::max(options.jobs, options.at_once);
+    return options;
+}
+
+// The ledger reads what was committed last: who asks it after the worker's end shall find it. It is a view, so this may be cut short.
+void catch_up(const consumer::Ledger& ledger) {
+    constexpr std::chrono::milliseconds quiet{400};
+    constexpr std::chrono::seconds patience{4};
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    auto changed = std::chrono::steady_clock::now();
+    std::uint64_t applied = ledger.stats().applied;
+    while (std::chrono::steady_clock::now() < std::min(deadline, changed + quiet)) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        const consumer::Ledger::Stats stats = ledger.stats();
+        if (stats.failing) return;
+        if (stats.applied != applied || stats.behind > 0) changed = std::chrono::steady_clock::now();
+        applied = stats.applied;
+    }
+}
+
+// A second worker on a machine finds the default port taken and goes without; a port that was asked for must be there.
+std::unique_ptr<HealthServer> serve_pages(const HealthServer::Options& options) {
+    if (options.address == "off") return nullptr;
+    try {
+        return std::make_unique<HealthServer>(options);
+    } catch (const std::runtime_error& error) {
+        if (options.address != Settings().metrics_address) throw;
+        log_warning("pages_not_served", {{"message", error.what()}});
+        return nullptr;
+    }
+}
+
+class WorkerCommand final : public Command {
+public:
+    void declare(CLI::App& app) override {
+        configuration_.declare(app,
+                               {SettingScope::model, SettingScope::jobs, SettingScope::kafka, SettingScope::ledger, SettingScope::service});
+    }
+    ExitCode run() override;
+
+private:
+    void haul(const Settings& settings, const consumer::KafkaConfig& kafka, SignalWatcher& signals);
+
+    Configuration configuration_;
+};
+
+ExitCode WorkerCommand::run() {
+    SignalWatcher signals;
+    const Settings settings = configuration_.load();
+    const consumer::KafkaConfig kafka = kafka_config_of(settings);
+    start_event_log(settings.log_level);
+    haul(settings, kafka, signals);
+    return ExitCode::done;
+}
+
+void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& kafka, SignalWatcher& signals) {
+    const schema::Topics topics = topics_of(settings);
+    Metrics metrics(program_version(), settings.max_batch);
+    enum class Phase : std::uint8_t { starting, running, draining };
+    std::atomic<Phase> phase = Phase::starting;
+    // Set before `running`, and read only then.
+    MetricSources sources;
+    const HealthServer::Options pages{.address = settings.metrics_address,
+                                      .metrics = [&] { return metrics.text(phase == Phase::starting ? MetricSources{} : sources); },
+                                      .health = [&]() -> Health {
+                                          switch (phase.load()) {
+                                              case Phase::starting: return {.ok = false, .state = "starting"};
+                                              case Phase::draining: return {.ok = false, .state = "draining"};
+                                              case Phase::running: break;
+                                          }
+                                          if (std::chrono::steady_clock::now() - metrics.last_poll() > poll_overdue)
+                                              return {.ok = false, .state = "jobs are not polled"};
+                                          return {.ok = true, .state = "running"};
+                                      }};
+    std::unique_ptr<HealthServer> server = serve_pages(pages);
+
+    EngineSetup setup(settings);
+    const std::string base_name = setup.reply().base_name;
+    const std::string group = group_of(settings);
+    const std::string member = settings.member.empty() ? host_name() : settings.member;
+    std::cerr << setup.describe() << std::flush;
+
+    const consumer::Clock::time_point deadline = consumer::Clock::now() + settings.deadline_start;
+    consumer::AdapterTopic adapters(kafka,
+                                    {.topic = topics.adapters(), .adapters_root = settings.adapters, .base_names = {"base", base_name}});
+    consumer::ControlTopic cancels(kafka, {.topic = topics.control()});
+    const std::unique_ptr<consumer::Ledger> ledger =
+        consumer::Ledger::start(kafka, {.file = ledger_file_of(settings), .topics = topics, .days = settings.ledger_days});
+    consumer::KafkaMember kafka_member(
+        kafka, {.topics = topics,
+                .group = group,
+                .member = member,
+                .protocol = settings.group_protocol == "consumer" ? consumer::GroupProtocol::consumer : consumer::GroupProtocol::classic,
+                .exactly_once = settings.exactly_once,
+                .careful_starts = careful_starts_of(settings)});
+    adapters.wait_until_read(deadline);
+    cancels.wait_until_read(deadline);
+
+    WorkerObserver observer(metrics, ledger.get());
+    consumer::Pipeline pipeline({.source = kafka_member.source(),
+                                 .sink = kafka_member.sink(),
+                                 .adapters = adapters,
+                                 .cancels = cancels,
+                                 .intake = setup.intake(),
+                                 .engine = setup.engine(),
+                                 .reply = setup.reply(),
+                                 .observer = observer},
+                                pipeline_options(settings, setup.engine(), member));
+    sources.member = [&] { return kafka_member.stats(); };
+    if (ledger) sources.ledger = [&] { return ledger->stats(); };
+    phase = Phase::running;
+    // The pages refer to what is declared after the server: they are told when it goes.
+    struct Ending {
+        std::unique_ptr<HealthServer>& server;
+        ~Ending() { server.reset(); }
+    } const ending{server};
+
+    Json::Object started = {{"member", member},
+                            {"group", group},
+                            {"brokers", kafka.brokers},
+                            {"prefix", topics.prefix},
+                            {"base", base_name},
+                            {"delivery", kafka_member.is_exactly_once() ? "exactly once" : "at least once"},
+                            {"system_fingerprint", setup.reply().system_fingerprint},
+                            {"adapters", static_cast<std::int64_t>(adapters.counters().known)},
+                            {"ledger", ledger ? ledger_file_of(settings) : std::string("kept by another process")}};
+    if (server) started.emplace_back("metrics_port", server->port());
+    log_event("worker_started", std::move(started));
+    if (kafka_member.is_embedded()) {
+        log_event("embedded_broker", {{"message",
+                                       "this broker keeps nothing, holds at most 5 MiB per partition (older jobs and results vanish) and "
+                                       "forgets the offsets of transactions: results are published at least once, for trying out only"}});
+    }
+    {
+        // With the brokers away a client may wait for them for ever while it is closed.
+        constexpr std::chrono::seconds closing_patience{45};
+        const SignalWatcher::Armed armed(
+            signals,
+            [&] {
+                phase = Phase::draining;
+                log_event("worker_stopping", {{"drain_seconds", static_cast<double>(settings.drain_timeout.count()) / 1000.0}});
+                pipeline.request_stop();
+            },
+            settings.drain_timeout + closing_patience);
+        pipeline.run();
+    }
+    if (ledger) catch_up(*ledger);
+    const consumer::KafkaMember::Stats stats = kafka_member.stats();
+    log_event(
+        "drained",
+        {{"completions", stats.completions}, {"dead_letters", stats.dead_letters}, {"commits", stats.commits}, {"aborts", stats.aborts}});
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_worker_command() { return std::make_unique<WorkerCommand>(); }
+
+}  // namespace lorry::ops

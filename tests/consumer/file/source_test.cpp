@@ -1,0 +1,210 @@
+// Reading a run's input: records as they stand in the file, what is passed over, what is refused.
+#include "consumer/file/source.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include <fmt/format.h>
+
+#include "tests/support/temp_folder.h"
+
+namespace lorry::consumer {
+namespace {
+
+using tests::TempFolder;
+using tests::write_text;
+
+class Nobody final : public RevocationHandler {
+public:
+    void drain(const std::vector<PartitionEpoch>&, Clock::time_point) override {}
+    void lost(const std::vector<PartitionEpoch>&) override {}
+};
+
+std::vector<Delivery> read_all(FileSource& source, std::size_t max = 100) {
+    Nobody nobody;
+    std::vector<Delivery> all;
+    while (!source.exhausted()) {
+        for (Delivery& delivery : source.poll(std::chrono::milliseconds(50), max, nobody)) all.push_back(std::move(delivery));
+    }
+    return all;
+}
+
+// "number:text" or "number!code" of each delivery.
+std::string shown(const std::vector<Delivery>& deliveries) {
+    std::string text;
+    for (const Delivery& delivery : deliveries) {
+        text += fmt::format("{}{}{} ", delivery.record.source.offset, delivery.refusal ? "!" : ":",
+                            delivery.refusal ? delivery.refusal->code : *delivery.record.value);
+    }
+    return text;
+}
+
+FileSourceOptions options_of(const std::filesystem::path& file) { return {.file = file, .topic = file.filename().string()}; }
+
+TEST(FileSource, delivers_each_line_with_its_number_whatever_ends_it) {
+    const TempFolder folder;
+    write_text(folder / "in",
+               "\xEF\xBB\xBF"
+               "a\r\n\n  \t\nb\nc");
+    FileSource source(options_of(folder / "in"));
+    EXPECT_EQ(shown(read_all(source)), "0:a 3:b 4:c ");
+    EXPECT_TRUE(source.exhausted());
+}
+
+TEST(FileSource, has_no_records_in_an_empty_file) {
+    const TempFolder folder;
+    write_text(folder / "in", "");
+    FileSource source(options_of(folder / "in"));
+    EXPECT_EQ(shown(read_all(source)), "");
+}
+
+TEST(FileSource, refuses_the_second_line_of_an_id_even_when_the_first_is_done_already) {
+    const TempFolder folder;
+    write_text(folder / "in", R"({"custom_id":"x"})"
+                              "\n"
+                              R"({"custom_id":"y"})"
+                              "\n"
+                              R"({"custom_id":"x"})"
+                              "\n");
+    FileSource fresh(options_of(folder / "in"));
+    EXPECT_EQ(shown(read_all(fresh)), R"(0:{"custom_id":"x"} 1:{"custom_id":"y"} 2!duplicate_custom_id )");
+    FileSourceOptions options = options_of(folder / "in");
+    options.done.add(0);
+    FileSource resumed(std::move(options));
+    EXPECT_EQ(shown(read_all(resumed)), R"(1:{"custom_id":"y"} 2!duplicate_custom_id )");
+}
+
+TEST(FileSource, cuts_a_line_that_is_longer_than_its_limit_and_refuses_it) {
+    const TempFolder folder;
+    write_text(folder / "in", std::string(1'000'000, 'x') + "\nshort\n");
+    FileSourceOptions options = options_of(folder / "in");
+    options.record_bytes_max = 1000;
+    FileSource source(std::move(options));
+    const auto deliveries = read_all(source);
+    EXPECT_EQ(shown(deliveries), "0!payload_too_large 1:short ");
+    EXPECT_EQ(deliveries.front().record.value->size(), 1000U);
+}
+
+TEST(FileSource, hands_over_large_lines_a_few_at_a_time_so_that_memory_stays_bounded) {
+    const TempFolder folder;
+    std::string text;
+    for (int i = 0; i < 8; ++i) text += std::string(3 << 20, 'x') + "\n";
+    write_text(folder / "in", text);
+    FileSource source(options_of(folder / "in"));
+    Nobody nobody;
+    std::size_t seen = 0;
+    while (!source.exhausted()) {
+        const auto deliveries = source.poll(std::chrono::seconds(10), 100, nobody);
+        EXPECT_LE(deliveries.size(), 2U);
+        seen += deliveries.size();
+    }
+    EXPECT_EQ(seen, 8U);
+}
+
+TEST(FileSource, delivers_nothing_without_room_and_counts_what_is_left) {
+    const TempFolder folder;
+    write_text(folder / "in", "a\nb\nc\n");
+    FileSourceOptions options = options_of(folder / "in");
+    options.total = 3;
+    FileSource source(std::move(options));
+    Nobody nobody;
+    EXPECT_TRUE(source.poll(std::chrono::milliseconds(1), 0, nobody).empty());
+    EXPECT_EQ(source.poll(std::chrono::seconds(10), 1, nobody).size(), 1U);
+    EXPECT_EQ(source.backlog(), 2);
+}
+
+// Pins: a file that repeats itself every 20 lines gave a sample of one kind of line.
+TEST(FileSource, spreads_a_sample_over_the_whole_file_and_over_what_repeats_in_it) {
+    const TempFolder folder;
+    std::string text;
+    for (int i = 0; i < 1000; ++i) text += fmt::format("{}\n", i % 20);
+    write_text(folder / "in", text);
+    const auto sample = [&](std::int64_t count) {
+        FileSourceOptions options = options_of(folder / "in");
+        options.chosen = spread_sample(folder / "in", RecordFormat::lines, count, 1000);
+        FileSource source(std::move(options));
+        std::vector<std::pair<std::int64_t, std::string>> lines;
+        for (const Delivery& delivery : read_all(source)) lines.emplace_back(delivery.record.source.offset, *delivery.record.value);
+        return lines;
+    };
+    const auto lines = sample(50);
+    ASSERT_EQ(lines.size(), 50U);
+    std::set<std::string> kinds;
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+        EXPECT_EQ(lines[i].first / 20, static_cast<std::int64_t>(i)) << "one of each 20";
+        kinds.insert(lines[i].second);
+    }
+    EXPECT_GT(kinds.size(), 10U) << "of 20";
+    EXPECT_EQ(sample(50), lines);
+    EXPECT_EQ(sample(1000).size(), 1000U);
+    EXPECT_EQ(sample(2000).size(), 1000U);
+}
+
+TEST(FileReader, keeps_line_ends_and_commas_inside_quotes_together) {
+    const TempFolder folder;
+    write_text(folder / "in.csv", "id,text\r\n1,\"two\nlines, \"\"quoted\"\"\"\r\n2,5\" pipe\n3,last");
+    FileReader reader(folder / "in.csv", RecordFormat::csv, 1000);
+    std::string seen;
+    while (const auto record = reader.next(std::chrono::seconds(1))) seen += fmt::format("[{}:{}]", record->line, record->text);
+    EXPECT_EQ(seen, "[1:id,text][2:1,\"two\nlines, \"\"quoted\"\"\"][4:2,5\" pipe][5:3,last]");
+}
+
+TEST(FileReader, names_the_line_of_a_quote_that_swallows_the_rest_of_the_file) {
+    const TempFolder folder;
+    write_text(folder / "in.csv", "id,text\n1,\"a\nb\"\n2,\"open\n3,c\n4,d\n");
+    try {
+        summarize_file(folder / "in.csv", RecordFormat::csv);
+        ADD_FAILURE() << "accepted";
+    } catch (const TableError& error) {
+        EXPECT_NE(std::string(error.what()).find("in line 4 is never closed"), std::string::npos) << error.what();
+    }
+}
+
+// What is named by its line in a message, and what a sample or a resumed run chooses by it, is the same number.
+TEST(FileSource, numbers_the_rows_of_a_table_by_their_lines_and_names_an_id_that_was_there_before) {
+    const TempFolder folder;
+    write_text(folder / "in.csv", "id,text\n1,\"a\nb\"\n2,c\n1,d\n");
+    const Table table({.csv = true, .id_column = "id", .prompt_template = "{{ text }}"}, "id,text");
+    FileSourceOptions options = options_of(folder / "in.csv");
+    options.format = RecordFormat::csv;
+    options.table = &table;
+    FileSource source(std::move(options));
+    const auto deliveries = read_all(source);
+    ASSERT_EQ(deliveries.size(), 3U);
+    EXPECT_EQ(deliveries[0].record.source.offset, 1);
+    EXPECT_EQ(deliveries[1].record.source.offset, 3);
+    ASSERT_TRUE(deliveries[2].refusal);
+    EXPECT_EQ(deliveries[2].refusal->message, "line 5 has the same id as line 2, '1': give each its own");
+}
+
+TEST(FileReader, sums_up_a_file_and_notices_a_changed_byte) {
+    const TempFolder folder;
+    write_text(folder / "in.csv", "id\n1\n\n2\n");
+    const FileSummary before = summarize_file(folder / "in.csv", RecordFormat::csv);
+    EXPECT_EQ(before.records, 2);
+    EXPECT_EQ(before.bytes, 8);
+    write_text(folder / "in.csv", "id\n1\n\n3\n");
+    EXPECT_NE(summarize_file(folder / "in.csv", RecordFormat::csv).hash, before.hash);
+}
+
+TEST(RecordSet, holds_each_record_once) {
+    RecordSet set;
+    EXPECT_TRUE(set.add(70));
+    EXPECT_FALSE(set.add(70));
+    EXPECT_TRUE(set.contains(70));
+    EXPECT_FALSE(set.contains(6));
+    EXPECT_FALSE(set.contains(1'000'000));
+    EXPECT_EQ(set.size(), 1);
+}
+
+TEST(TextSet, tells_new_texts_from_known_ones_through_its_growth) {
+    TextSet set;
+    for (int i = 0; i < 20'000; ++i) ASSERT_TRUE(set.add(fmt::format("job-{}", i), i)) << i;
+    for (int i = 0; i < 20'000; ++i) ASSERT_FALSE(set.add(fmt::format("job-{}", i), 0)) << i;
+    for (int i = 0; i < 20'000; ++i) ASSERT_EQ(set.place_of(fmt::format("job-{}", i)), i);
+    EXPECT_EQ(set.size(), 20'000U);
+}
+
+}  // namespace
+}  // namespace lorry::consumer

@@ -1,0 +1,171 @@
+// Tables: CSV both ways, templates, rows to jobs, results beside the columns.
+#include "consumer/file/table_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "consumer/file/table_csv.h"
+
+namespace lorry::consumer {
+namespace {
+
+std::string fields_of(std::string_view record) {
+    const auto fields = parse_csv_record(record);
+    if (!fields) return "error: " + fields.error();
+    std::string text;
+    for (const std::string& field : *fields) text += "[" + field + "]";
+    return text;
+}
+
+TEST(Csv, reads_fields_as_rfc_4180_writes_them) {
+    EXPECT_EQ(fields_of("a,b,c"), "[a][b][c]");
+    EXPECT_EQ(fields_of(",,"), "[][][]");
+    EXPECT_EQ(fields_of(R"("a,b","say ""hi""","two
+lines")"),
+              "[a,b][say \"hi\"][two\nlines]");
+    EXPECT_EQ(fields_of(R"("",x)"), "[][x]");
+    EXPECT_EQ(fields_of(R"(5" pipe,x)"), "[5\" pipe][x]");
+    EXPECT_EQ(fields_of(R"(x,"open)"), "error: field 2 begins with a quote that is never closed");
+    EXPECT_EQ(fields_of(R"("a"b,c)"), "error: field 1 goes on after its closing quote; double a quote that belongs to the text");
+}
+
+TEST(Csv, writes_what_it_reads_back_equal) {
+    for (const std::vector<std::string>& fields :
+         std::vector<std::vector<std::string>>{{"a", "b"}, {""}, {"", ""}, {"a,b", "\"", "line\nend", "\r", " spaces "}, {"日本", "é"}}) {
+        EXPECT_EQ(parse_csv_record(encode_csv_record(fields)).value(), fields) << encode_csv_record(fields);
+    }
+}
+
+std::string filled(const std::string& source) {
+    try {
+        const auto text = RowTemplate(source).fill([](const std::string& column) {
+            static const std::string name = "Ada";
+            return column == "name" ? &name : nullptr;
+        });
+        return text ? *text : "error: " + text.error();
+    } catch (const TableError& error) {
+        return std::string("refused: ") + error.what();
+    }
+}
+
+TEST(RowTemplate, puts_fields_where_their_columns_are_named) {
+    EXPECT_EQ(filled("Dear {{ name }}, {{name}}!"), "Dear Ada, Ada!");
+    EXPECT_EQ(filled("no placeholder { } }}"), "no placeholder { } }}");
+    EXPECT_EQ(filled("{{{{ name }}"), "{{ name }}");
+    EXPECT_EQ(filled("{{ age }}"), "error: the row has no column 'age', which the template asks for");
+    EXPECT_EQ(filled("a\n{{ name"), "refused: the template opens a placeholder in line 2 and never closes it: write {{ column }}");
+    EXPECT_EQ(filled("{{ }}"), "refused: the template has an empty placeholder in line 1: name a column");
+}
+
+TableOptions options_of(bool csv) {
+    TableOptions options;
+    options.csv = csv;
+    options.id_column = "id";
+    options.prompt_template = "Sort: {{ text }}";
+    return options;
+}
+
+TEST(Table, takes_no_template_that_asks_the_same_of_all_rows) {
+    TableOptions options = options_of(true);
+    options.prompt_template = "{% if text %}{ text }{% endif %}";
+    EXPECT_THAT([&] { Table(options, "id,text"); }, testing::ThrowsMessage<TableError>(testing::HasSubstr("uses no column")));
+}
+
+Delivery read(const Table& table, const std::string& row) {
+    Delivery delivery;
+    table.read_row(row, delivery);
+    return delivery;
+}
+
+TEST(Table, makes_a_job_of_a_csv_row) {
+    TableOptions options = options_of(true);
+    options.system = "Be brief.";
+    options.max_tokens = 8;
+    options.model = "sorter";
+    options.model_column = "adapter";
+    const Table table(options, "id,adapter,text");
+    EXPECT_EQ(*read(table, R"(7,,"a ""b""")").record.value,
+              R"({"custom_id":"7","method":"POST","url":"/v1/chat/completions","body":{"model":"sorter","messages":[)"
+              R"({"role":"system","content":"Be brief."},{"role":"user","content":"Sort: a \"b\""}],"temperature":0.0,"max_tokens":8}})");
+    EXPECT_NE(read(table, "7,other,x").record.value->find(R"("model":"other")"), std::string::npos);
+}
+
+TEST(Table, makes_a_classification_of_a_json_row_when_there_are_choices) {
+    TableOptions options = options_of(false);
+    options.choices = {"spam", "ham"};
+    options.chat = false;
+    const Table table(options, "");
+    const Delivery delivery = read(table, R"({"id":7,"text":"x"})");
+    EXPECT_EQ(*delivery.record.value,
+              R"({"custom_id":"7","method":"POST","url":"/classify","body":{"model":"base","input":"Sort: x","choices":["spam","ham"]}})");
+    EXPECT_TRUE(schema::parse_job(delivery.record, {}));
+}
+
+TEST(Table, refuses_a_row_it_cannot_use_and_says_why) {
+    const Table csv(options_of(true), "id,text");
+    const auto reason = [](const Table& table, const std::string& row) { return read(table, row).refusal.value().message; };
+    EXPECT_EQ(reason(csv, "1"),
+              "the row has 1 fields, the header 2; give it a comma for each field that it lacks (a field with a line break in it must be "
+              "quoted)");
+    // Pins: what stood beyond the last column was in no output.
+    EXPECT_EQ(reason(csv, "1,a,b,\"c,\xFF\""),
+              "the row has 4 fields, the header 2; beyond the last column stands: b,\"c,\xEF\xBF\xBD\" "
+              "(a field with a comma in it must be quoted)");
+    EXPECT_EQ(reason(csv, ",a"), "the row has no 'id', which names it: fill that column");
+    EXPECT_EQ(reason(csv, "1,\xFF"), "the row is not UTF-8: save the table in that encoding");
+    const Table jsonl(options_of(false), "");
+    EXPECT_EQ(reason(jsonl, "[1]"), "the row is a JSON array; a row is an object");
+    EXPECT_EQ(reason(jsonl, R"({"id":"1"})"), "the row has no column 'text', which the template asks for; it has: id");
+    EXPECT_FALSE(read(csv, "1,good").refusal);
+}
+
+TEST(Table, refuses_columns_that_are_not_there_or_there_twice) {
+    const auto message_of = [](const std::string& header) -> std::string {
+        try {
+            const Table table(options_of(true), header);
+        } catch (const TableError& error) {
+            return error.what();
+        }
+        return "accepted";
+    };
+    EXPECT_EQ(message_of("id,text"), "accepted");
+    EXPECT_EQ(message_of("id,body"), "the template asks for the column 'text', which the table has not; it has: id, body");
+    EXPECT_EQ(message_of("text,no"), "--id names the column 'id', which the table has not; it has: text, no");
+    EXPECT_EQ(message_of("id,text,id"), "the table has two columns named 'id': rename one");
+    EXPECT_EQ(message_of("id,text,result"), "the table already has a column 'result': give --result-prefix");
+}
+
+schema::Completion completed(const char* body) {
+    schema::Completion completion;
+    completion.body = schema::Json::parse(body).value();
+    return completion;
+}
+
+TEST(Table, puts_results_beside_the_columns) {
+    const Table csv(options_of(true), "id,text");
+    EXPECT_EQ(csv.output_header(), "id,text,result,error\n");
+    EXPECT_EQ(csv.output_row("1,\"a,b\"", completed(R"({"choices":[{"message":{"content":"two\nlines"}}]})")),
+              "1,\"a,b\",\"two\nlines\",\n");
+    schema::Completion failed = completed(R"({"error":{"code":"model_not_found","message":"no"}})");
+    failed.state = schema::JobState::failed;
+    const schema::JobError odd{.status_code = 400, .code = "invalid_row", .param = {}, .message = "odd"};
+    EXPECT_EQ(csv.output_row("1,a", failed), "1,a,,model_not_found: no\n");
+    const schema::DeadLetter third_line{.source = {.topic = "in.csv", .partition = 0, .offset = 2}, .error = odd};
+    EXPECT_EQ(csv.output_row("1,\"open\n2,b\n3,\"c", third_line), "\"1,\"\"open\",,,invalid_row: lines 3 to 5: odd\n");
+    EXPECT_EQ(csv.output_row("1,a,b,c", schema::DeadLetter{.error = odd}), "1,a,,invalid_row: line 1: odd\n");
+
+    TableOptions options = options_of(false);
+    options.choices = {"spam", "ham"};
+    options.result_prefix = "lorry_";
+    const Table jsonl(options, "");
+    EXPECT_EQ(jsonl.output_header(), "");
+    EXPECT_EQ(jsonl.output_row(R"({"id":1,"text":"x"})", completed(R"({"data":[{"label":"ham","probs":[0.25,0.75]}]})")),
+              R"({"id":1,"text":"x","lorry_label":"ham","lorry_probability":0.75,"lorry_error":null})"
+              "\n");
+    EXPECT_EQ(jsonl.output_row("not json", schema::DeadLetter{.error = odd}),
+              R"({"row":"not json","lorry_label":null,"lorry_probability":null,"lorry_error":"invalid_row: line 1: odd"})"
+              "\n");
+}
+
+}  // namespace
+}  // namespace lorry::consumer

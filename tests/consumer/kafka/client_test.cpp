@@ -1,0 +1,236 @@
+// What the program's own commands do with Kafka, against the embedded broker: submit, read, create topics, and say what is wrong.
+#include "consumer/kafka/client.h"
+
+#include <set>
+#include <thread>
+
+#include "consumer/kafka/admin.h"
+#include "consumer/kafka/producer.h"
+#include "tests/support/kafka_fixture.h"
+
+namespace lorry::consumer {
+namespace {
+
+TEST(KafkaConfigTable, RefusesTheKeysThatTheProtocolOwnsAndSaysWhy) {
+    const auto problem = [](const std::string& key, const std::string& value) -> std::string {
+        try {
+            check_kafka_config({.brokers = "localhost:1", .passthrough = {{key, value}}});
+        } catch (const KafkaConfigError& error) {
+            return error.what();
+        }
+        return "";
+    };
+    EXPECT_THAT(problem("isolation.level", "read_uncommitted"), ::testing::HasSubstr("must not see what was never committed"));
+    EXPECT_THAT(problem("bootstrap.servers", "x"), ::testing::HasSubstr("--brokers"));
+    EXPECT_THAT(problem("no.such.key", "1"), ::testing::HasSubstr("no.such.key"));
+    EXPECT_THAT(problem("linger.ms", "soon"), ::testing::HasSubstr("linger.ms"));
+    EXPECT_EQ(problem("linger.ms", "7"), "");
+    EXPECT_THROW(check_kafka_config({}), KafkaConfigError);
+}
+
+TEST(KafkaDeadline, NamesTheBrokersAndWhatToDoWhenNobodyAnswers) {
+    // Nothing listens there: the client alone would try for ever.
+    const KafkaConfig config{.brokers = "127.0.0.1:1", .passthrough = {}, .deadline_start = 1500ms, .deadline_later = 2s};
+    const auto start = Clock::now();
+    try {
+        describe_cluster(config);
+        FAIL() << "nobody is there";
+    } catch (const KafkaError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("127.0.0.1:1"));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("Connection refused"));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("Check that the brokers run"));
+    }
+    EXPECT_LT(Clock::now() - start, 8s);
+}
+
+using KafkaClientTest = KafkaTest;
+
+// Pins: a worker ended because "the topic was truncated or made anew" when the brokers had been away, or all that came was of no interest.
+TEST_F(KafkaClientTest, ReadingToAnEndIsQuietOnlyWhereNothingComesThoughBrokersAnswer) {
+    const std::pair<std::string, std::int32_t> place{topics.jobs(), 0};
+    RecordReader reader(config, {.positions = {{place.first, place.second, 0}}, .positions_only = true});
+    std::size_t taken = 0;
+    const auto read_until = [&](const std::function<bool(const RecordReader::Behind&)>& is_enough) {
+        const auto deadline = Clock::now() + 15s;
+        return reader.read_to(
+            {{place, 100}}, [&](const auto& behind) { return Clock::now() < deadline && !is_enough(behind); },
+            [&](const schema::JobRecord&) { ++taken; });
+    };
+    std::chrono::milliseconds quiet{0};
+    EXPECT_FALSE(read_until([&](const RecordReader::Behind& behind) { return (quiet = behind.quiet) > 1s; }));
+    EXPECT_GT(quiet, 1s);
+
+    KafkaProducer producer(config, {});
+    bool is_written = false;
+    EXPECT_FALSE(read_until([&](const RecordReader::Behind& behind) {
+        if (behind.quiet > 500ms && !std::exchange(is_written, true)) {
+            EXPECT_TRUE(producer.send({.topic = place.first,
+                                       .partition = place.second,
+                                       .key = schema::filler_key,
+                                       .value = std::nullopt,
+                                       .headers = {},
+                                       .tag = 0}));
+            producer.wait_all("writing a filler");
+        }
+        quiet = behind.quiet;
+        return behind.position.next > 0;
+    }));
+    EXPECT_TRUE(is_written);
+    EXPECT_EQ(quiet, 0ms) << "a filler is news";
+    EXPECT_EQ(taken, 0U);
+
+    broker.set_down(true);
+    std::optional<Clock::time_point> away_since;
+    EXPECT_FALSE(read_until([&](const RecordReader::Behind& behind) {
+        if (!reader.is_away()) return false;
+        if (!away_since) away_since = Clock::now();
+        quiet = behind.quiet;
+        return quiet > 0ms || Clock::now() > *away_since + 2s;
+    }));
+    EXPECT_TRUE(away_since);
+    EXPECT_EQ(quiet, 0ms) << "nobody was there to say anything";
+    broker.set_down(false);
+}
+
+// librdkafka only logs this, and tries for ever.
+TEST_F(KafkaClientTest, SaysWhatTheBrokerDidNotUnderstandWhenSecurityIsSetWrong) {
+    config.passthrough = {{"security.protocol", "ssl"}};
+    config.deadline_start = 2s;
+    try {
+        describe_cluster(config);
+        FAIL() << "the broker speaks no TLS";
+    } catch (const KafkaError& error) {
+        // The broker may close first, then the client says in which state it was.
+        EXPECT_THAT(error.what(), ::testing::AnyOf(::testing::HasSubstr("SSL handshake failed"), ::testing::HasSubstr("SSL_HANDSHAKE")));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("security.protocol"));
+    }
+}
+
+TEST_F(KafkaClientTest, SubmitsLinesByteForByteUnderTheModelsKey) {
+    const std::string odd = "{\"custom_id\": \"\xc3\xa4\",  \"x\":\t1}";
+    JobProducer producer(config, {.topic = topics.jobs(), .batch_id = "batch-7", .deadline = schema::Timestamp(1234ms)});
+    producer.submit(odd, "tagger", 1);
+    producer.submit("second", "tagger", 2);
+    producer.finish();
+    const auto records = read_all(config, topics.jobs());
+    ASSERT_EQ(records.size(), 2U);
+    EXPECT_EQ(records[0].value, odd);
+    EXPECT_EQ(records[0].key, "tagger");
+    EXPECT_EQ(records[0].headers, (std::vector<schema::Header>{{"batch_id", "batch-7"}, {"deadline", "1234"}}));
+    EXPECT_TRUE(records[0].timestamp.has_value());
+    EXPECT_EQ(records[0].source.partition, records[1].source.partition) << "one model, one partition";
+}
+
+TEST_F(KafkaClientTest, SpreadsAHotModelOverKeys) {
+    JobProducer producer(config, {.topic = topics.jobs(), .spread = 4});
+    for (std::uint64_t i = 0; i < 8; ++i) producer.submit("{}", "hot", i);
+    producer.finish();
+    std::multiset<std::string> keys;
+    for (const auto& record : read_all(config, topics.jobs())) keys.insert(record.key.value());
+    EXPECT_EQ(keys, (std::multiset<std::string>{"hot#0", "hot#0", "hot#1", "hot#1", "hot#2", "hot#2", "hot#3", "hot#3"}));
+}
+
+TEST_F(KafkaClientTest, CountsALineThatIsTooLargeAsFailedAndSendsTheRest) {
+    std::vector<std::string> failures;
+    JobProducer producer(config,
+                         {.topic = topics.jobs(), .message_bytes_max = 100'000, .on_failure = [&](const JobProducer::Failure& failure) {
+                              failures.push_back(fmt::format("line {}: {}", failure.line, failure.reason));
+                          }});
+    producer.submit("first", "base", 1);
+    producer.submit(std::string(200'000, 'x'), "base", 2);
+    producer.submit("third", "base", 3);
+    producer.finish();
+    EXPECT_EQ(failures, std::vector<std::string>{"line 2: larger than topic lorry.jobs takes"});
+    EXPECT_EQ(producer.counts().delivered, 2U);
+    EXPECT_EQ(producer.counts().failed, 1U);
+    EXPECT_EQ(read_all(config, topics.jobs()).size(), 2U);
+}
+
+TEST_F(KafkaClientTest, ReadsFromTheStartFromTheEndAndFromWhereItWas) {
+    submit_jobs(config, topics, 0, 20);
+    RecordReader from_end(config, {.topics = {topics.jobs()}, .start = RecordReader::End{}});
+    RecordReader first(config, {.topics = {topics.jobs()}});
+    EXPECT_EQ(first.remaining(), 20);
+    std::size_t read = 0;
+    while (read < 12) read += first.poll(1s, 12 - read).size();
+    EXPECT_FALSE(first.has_read_all());
+    RecordReader second(config, {.topics = {topics.jobs()}, .positions = first.positions()});
+    std::size_t rest = 0;
+    const auto deadline = Clock::now() + 15s;
+    while (!(second.at_end() && second.has_read_all()) && Clock::now() < deadline) rest += second.poll(100ms, 100).size();
+    EXPECT_EQ(rest, 8U);
+    EXPECT_EQ(second.remaining(), 0);
+
+    submit_jobs(config, topics, 20, 3);
+    std::size_t fresh = 0;
+    while (fresh < 3 && Clock::now() < deadline) fresh += from_end.poll(100ms, 100).size();
+    EXPECT_EQ(fresh, 3U);
+}
+
+// Pins: a broker answers one request of a connection after the other, and a fetch that finds nothing takes 100 ms, so a reader that fetched
+// from one partition before it asked about the next would take 8 s here.
+TEST(KafkaReader, BeginsWithManyPartitionsWithoutWaitingForTheirFetches) {
+    const EmbeddedBroker broker(broker_options(80));
+    const KafkaConfig config{.brokers = broker.address(), .passthrough = {}};
+    const auto begin = Clock::now();
+    const RecordReader reader(config, {.topics = {schema::Topics().jobs()}});
+    EXPECT_EQ(reader.ends_at_start().size(), 80U);
+    EXPECT_LT(Clock::now() - begin, 4s);
+}
+
+TEST_F(KafkaClientTest, LeavesOutRecordsFromBeforeTheTimeAskedFor) {
+    submit_jobs(config, topics, 0, 5);
+    std::this_thread::sleep_for(20ms);
+    const auto now = std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
+    submit_jobs(config, topics, 5, 4);
+    RecordReader reader(config, {.topics = {topics.jobs()}, .start = now});
+    std::size_t read = 0;
+    const auto deadline = Clock::now() + 15s;
+    while (!(reader.at_end() && reader.has_read_all()) && Clock::now() < deadline) read += reader.poll(100ms, 100).size();
+    EXPECT_EQ(read, 4U);
+}
+
+TEST_F(KafkaClientTest, SaysHowToCreateATopicThatIsMissing) {
+    try {
+        RecordReader reader(config, {.topics = {"lorri.results"}});
+        FAIL() << "there is no such topic";
+    } catch (const KafkaError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("has no topic lorri.results"));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("lorry topics create"));
+    }
+}
+
+// Brokers that come up may not know it yet.
+TEST_F(KafkaClientTest, ReadsOnWhenATopicThatWentMissingIsThereAgain) {
+    submit_jobs(config, topics, 0, 5);
+    auto restless = config;
+    restless.passthrough = missing_topics_are_noticed();
+    RecordReader reader(restless, {.topics = {topics.jobs()}});
+    std::size_t read = 0;
+    const auto deadline = Clock::now() + 30s;
+    while (read < 5 && Clock::now() < deadline) read += reader.poll(100ms, 100).size();
+    broker.set_topic_error(topics.jobs(), unknown_topic);
+    std::jthread bringing_back([&] {
+        std::this_thread::sleep_for(1s);
+        broker.set_topic_error(topics.jobs(), 0);
+    });
+    const auto missing_end = Clock::now() + 2s;
+    while (Clock::now() < missing_end) read += reader.poll(100ms, 100).size();
+    bringing_back.join();
+    submit_jobs(config, topics, 5, 3);
+    while (read < 8 && Clock::now() < deadline) read += reader.poll(100ms, 100).size();
+    EXPECT_EQ(read, 8U);
+}
+
+TEST_F(KafkaClientTest, CreatesTopicsOnTheEmbeddedBrokerByAskingForThem) {
+    EXPECT_TRUE(describe_cluster(config).embedded);
+    const auto outcomes = create_topics(
+        config, {{.name = topics.jobs(), .partitions = partitions, .config = {}}, {.name = "fresh", .partitions = 4, .config = {}}});
+    ASSERT_EQ(outcomes.size(), 2U);
+    EXPECT_EQ(outcomes[0].kind, TopicOutcome::Kind::exists);
+    EXPECT_TRUE(outcomes[0].differences.empty());
+    EXPECT_NO_THROW(RecordReader(config, {.topics = {"fresh"}}));
+}
+
+}  // namespace
+}  // namespace lorry::consumer

@@ -1,0 +1,357 @@
+// Each error of a transaction, put into the embedded broker's answers: tried again, taken back with a new producer, or the worker's end.
+// The embedded broker forgets the offsets of transactions and shows what was aborted; what readers see is tested against a real one.
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "consumer/kafka/committer.h"
+#include "consumer/kafka/sink.h"
+#include "consumer/kafka/source.h"
+#include "consumer/kafka/transactions.h"
+#include "tests/support/kafka_fixture.h"
+
+namespace lorry::consumer {
+namespace {
+
+// Of the Kafka protocol.
+enum Api : std::int16_t {
+    produce = 0,
+    init_producer = 22,
+    add_partitions = 24,
+    add_offsets = 25,
+    end_transaction = 26,
+    commit_offsets = 28
+};
+
+// What the worker does about it.
+enum class Reaction : std::uint8_t { inside, abort, fence, ask, abort_or_ask, reject, end };
+
+struct Row {
+    const char* name;
+    Api api;
+    std::vector<int> codes;
+    Reaction reaction;
+    const char* says = "";  // the exception's text, where it ends
+};
+
+std::ostream& operator<<(std::ostream& out, const Row& row) { return out << row.name; }
+
+class ExactlyOnceErrors : public KafkaTest, public ::testing::WithParamInterface<Row> {
+protected:
+    OffsetTracker tracker;
+    KafkaSource source{
+        config,
+        {.topics = topics, .group = "base", .member = "one", .session_timeout = 6s, .drain_budget = 500ms, .careful_starts = {.jobs = 0}},
+        tracker};
+    TransactionOptions options{.id = "lorry/base/one", .timeout = 5s};
+
+    std::vector<OutboxEntry> poll_entries(std::size_t count) {
+        submit_jobs(config, topics, 0, static_cast<int>(count));
+        std::vector<OutboxEntry> entries;
+        const auto deadline = Clock::now() + 20s;
+        while (entries.size() < count && Clock::now() < deadline) {
+            for (const Delivery& job : source.poll(100ms, count, handler)) {
+                OutboxEntry entry{.source = job.record.source, .epoch = job.epoch};
+                entry.records.push_back({.topic = topics.results(), .partition = 0, .key = "key", .value = "{}", .headers = {}});
+                entry.bytes = bytes_of(entry.records.back());
+                entries.push_back(std::move(entry));
+            }
+        }
+        return entries;
+    }
+};
+
+TEST_P(ExactlyOnceErrors, EndAsTheTableSays) {
+    const Row& row = GetParam();
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    auto entries = poll_entries(1);  // one record, so that an undisturbed commit has one request of each kind
+    ASSERT_EQ(entries.size(), 1U);
+    broker.count_requests();
+    broker.fail_requests(row.api, row.codes);
+    if (row.reaction == Reaction::end) {
+        try {
+            committer->commit(std::move(entries));
+            FAIL() << "the worker went on";
+        } catch (const KafkaError& error) {
+            EXPECT_THAT(error.what(), ::testing::HasSubstr(row.says));
+        }
+        EXPECT_EQ(tracker.incomplete(), 1U) << "nothing counts as done that was not committed";
+        return;
+    }
+    const auto rejected = committer->commit(std::move(entries));
+    const CommitCounters counters = committer->counters();
+    if (row.reaction == Reaction::inside) {
+        EXPECT_GT(broker.requests(row.api), row.codes.size());
+    }
+    EXPECT_EQ(rejected.size(), row.reaction == Reaction::reject ? 1U : 0U);
+    EXPECT_EQ(tracker.incomplete(), rejected.size());
+    EXPECT_EQ(counters.transactions, row.reaction == Reaction::reject ? 0U : 1U);
+    EXPECT_EQ(counters.fences, row.reaction == Reaction::fence ? 1U : 0U);
+    // A lost sequence is fatal to the client or not, depending on what it knows at that moment.
+    if (row.reaction == Reaction::abort_or_ask) {
+        EXPECT_EQ(counters.aborts + counters.unknown, 1U);
+        return;
+    }
+    EXPECT_EQ(counters.aborts, row.reaction == Reaction::abort || row.reaction == Reaction::reject ? 1U : 0U);
+    EXPECT_EQ(counters.unknown, row.reaction == Reaction::ask ? 1U : 0U);
+}
+
+// The numbers are Kafka's ("Error Codes" of the protocol guide).
+const std::vector<Row> table = {
+    {"EndNotCoordinator", end_transaction, {16, 16}, Reaction::inside},
+    {"EndCoordinatorLoading", end_transaction, {14, 14}, Reaction::inside},
+    {"AddPartitionsConcurrentTransactions", add_partitions, {51, 51}, Reaction::inside},
+    {"AddOffsetsCoordinatorNotAvailable", add_offsets, {15}, Reaction::inside},
+    {"OffsetsCoordinatorLoading", commit_offsets, {14, 14}, Reaction::inside},
+    {"AddPartitionsNoTopic", add_partitions, {3}, Reaction::inside},
+    {"OffsetsNoTopic", commit_offsets, {3}, Reaction::inside},
+    {"ProduceNotLeader", produce, {6}, Reaction::inside},
+    {"ProduceNotEnoughReplicas", produce, {19, 19}, Reaction::inside},
+    {"ProduceNotEnoughReplicasAfterAppend", produce, {20}, Reaction::inside},
+    {"ProduceStorageError", produce, {56}, Reaction::inside},
+    {"OffsetsTimedOut", commit_offsets, {7}, Reaction::inside},
+    {"AddOffsetsTimedOut", add_offsets, {7}, Reaction::inside},
+    {"ProduceTimedOut", produce, {7}, Reaction::inside},
+    {"OffsetsIllegalGeneration", commit_offsets, {22}, Reaction::abort},
+    {"OffsetsUnknownMember", commit_offsets, {25}, Reaction::abort},
+    {"OffsetsRebalance", commit_offsets, {27}, Reaction::abort},
+    {"OffsetsStaleMemberEpoch", commit_offsets, {113}, Reaction::abort},
+    {"OffsetsFencedMemberEpoch", commit_offsets, {110}, Reaction::abort},
+    {"EndTransactionAbortable", end_transaction, {120}, Reaction::abort},
+    {"OffsetsFencedInstance", commit_offsets, {82}, Reaction::abort},
+    {"AddPartitionsNoProducerId", add_partitions, {49}, Reaction::abort},
+    {"EndNoProducerId", end_transaction, {49}, Reaction::abort},
+    {"AddOffsetsNoProducerId", add_offsets, {49}, Reaction::abort},
+    {"AddPartitionsTimedOut", add_partitions, {7}, Reaction::abort},
+    {"EndTimedOut", end_transaction, {7}, Reaction::abort},
+    {"OffsetsUnknownError", commit_offsets, {-1}, Reaction::abort},
+    {"ProduceOutOfOrder", produce, {45}, Reaction::abort_or_ask},
+    {"ProduceUnknownProducer", produce, {59}, Reaction::abort_or_ask},
+    {"EndInvalidState", end_transaction, {48}, Reaction::ask},
+    {"OffsetsNoProducerId", commit_offsets, {49}, Reaction::ask},
+    {"OffsetsUnsupportedFormat", commit_offsets, {43}, Reaction::ask},
+    {"EndProducerFenced", end_transaction, {90}, Reaction::fence},
+    {"EndInvalidProducerEpoch", end_transaction, {47}, Reaction::fence},
+    {"AddOffsetsProducerFenced", add_offsets, {90}, Reaction::fence},
+    {"ProduceTooLarge", produce, {10}, Reaction::reject},
+    {"ProduceInvalidRecord", produce, {87}, Reaction::reject},
+    {"OffsetsMetadataTooLarge", commit_offsets, {12}, Reaction::end, "offset.metadata.max.bytes"},
+    {"AddPartitionsForbidden", add_partitions, {29}, Reaction::end, "lacks the right"},
+    {"AddOffsetsForbiddenGroup", add_offsets, {30}, Reaction::end, "lacks the right"},
+    {"EndForbiddenTransactionalId", end_transaction, {53}, Reaction::end, "lacks the right"},
+    {"ProduceForbiddenCluster", produce, {31}, Reaction::end, "lacks the right"},
+    {"AddPartitionsUnsupported", add_partitions, {35}, Reaction::end, "too old"},
+    {"ProduceInvalidTopic", produce, {17}, Reaction::end, "Invalid topic"},
+    {"OffsetsForbiddenTopic", commit_offsets, {29}, Reaction::end, "lacks the right"},
+};
+
+INSTANTIATE_TEST_SUITE_P(Table, ExactlyOnceErrors, ::testing::ValuesIn(table), [](const auto& row) { return std::string(row.param.name); });
+
+using ExactlyOnceTest = ExactlyOnceErrors;
+
+TEST_F(ExactlyOnceTest, AFencedProducerGivesUpWhenItHappensAgainAndAgain) {
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    auto entries = poll_entries(1);
+    broker.fail_requests(end_transaction, std::vector<int>(5, 90));
+    try {
+        committer->commit(std::move(entries));
+        FAIL() << "the worker went on";
+    } catch (const KafkaError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr(options.id + " 3 times within a minute"));
+    }
+    EXPECT_EQ(tracker.incomplete(), 1U);
+}
+
+TEST_F(ExactlyOnceTest, SaysAtStartThatTheRightToTransactionsIsMissing) {
+    broker.fail_requests(init_producer, {53});
+    EXPECT_THROW(make_transactional_committer(config, source.connection(), source.past_results(), tracker, options), KafkaError);
+}
+
+TEST_F(ExactlyOnceTest, SaysAtStartThatTheBrokersTakeNoTransactionsOfThisLength) {
+    constexpr int invalid_transaction_timeout = 50;
+    broker.fail_requests(init_producer, {invalid_transaction_timeout});
+    try {
+        make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+        FAIL() << "the worker went on";
+    } catch (const KafkaError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("transaction.max.timeout.ms is below 5000 ms"));
+    }
+}
+
+TEST_F(ExactlyOnceTest, DividesWhatIsTooMuchForOneTransaction) {
+    options.entries_max = 2;
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    EXPECT_EQ(committer->commit(poll_entries(5)).size(), 0U);
+    EXPECT_EQ(committer->counters().transactions, 3U);
+    EXPECT_EQ(tracker.incomplete(), 0U);
+}
+
+// What was too much for the brokers in the time that a transaction has may be too much for ever.
+TEST_F(ExactlyOnceTest, TriesHalfAsManyResultsAfterATimeOut) {
+    constexpr int not_enough_replicas = 19;
+    options.timeout = 1s;
+    options.entries_max = 4;
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    auto entries = poll_entries(4);
+    ASSERT_EQ(entries.size(), 4U);
+    broker.fail_requests(produce, std::vector<int>(1'000, not_enough_replicas));
+    std::thread publishing([&] { EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U); });
+    const auto deadline = Clock::now() + 20s;
+    while (committer->counters().aborts == 0 && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
+    EXPECT_EQ(committer->counters().aborts, 1U);
+    broker.fail_no_more(produce);
+    publishing.join();
+    EXPECT_GE(committer->counters().transactions, 2U) << "all four went into one again";
+    EXPECT_EQ(tracker.incomplete(), 0U);
+}
+
+// Nobody knows what became of them, so they are looked for; these carry no headers by which they could be found.
+TEST_F(ExactlyOnceTest, TriesHalfAsManyResultsAfterACommitThatTimedOut) {
+    options.timeout = 1s;
+    options.entries_max = 4;
+    config.passthrough = {{"socket.max.fails", "0"}};  // the connection stays
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    auto entries = poll_entries(4);
+    ASSERT_EQ(entries.size(), 4U);
+    broker.delay_answer(end_transaction, 5s);
+    EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U);
+    EXPECT_EQ(committer->counters().unknown, 1U);
+    EXPECT_EQ(committer->counters().aborts, 0U);
+    EXPECT_EQ(committer->counters().transactions, 2U) << "all four went into one again";
+    EXPECT_EQ(tracker.incomplete(), 0U);
+}
+
+// The transaction is aborted, but the request may still arrive, and act upon the next one.
+TEST_F(ExactlyOnceTest, BeginsWithANewProducerAfterARequestThatWasNotAnswered) {
+    options.timeout = 1s;                              // of a request as well
+    config.passthrough = {{"socket.max.fails", "0"}};  // the connection stays
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    auto entries = poll_entries(3);
+    broker.delay_answer(commit_offsets, 1500ms);
+    broker.fail_requests(init_producer, {53});
+    EXPECT_THROW(committer->commit(std::move(entries)), KafkaError) << "no new producer was opened";
+    EXPECT_EQ(committer->counters().aborts, 1U);
+    EXPECT_EQ(committer->counters().transactions, 0U);
+}
+
+TEST_F(ExactlyOnceTest, GoesOnWithTheProducerThatItHasAfterAnAnswerThatAskedToTryAgain) {
+    constexpr int request_timed_out = 7;
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    auto entries = poll_entries(3);
+    broker.count_requests();
+    broker.fail_requests(commit_offsets, {request_timed_out});
+    EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U);
+    EXPECT_EQ(broker.requests(commit_offsets), 2U);
+    EXPECT_EQ(committer->counters().transactions, 1U);
+    broker.fail_requests(init_producer, {53});
+    EXPECT_NO_THROW(committer->commit({}));
+}
+
+class AResultsTopicThatGoesMissing : public ExactlyOnceTest {
+protected:
+    std::unique_ptr<Committer> committer;
+
+    // A committer that has written to the topic, and has heard that it is not there any more.
+    void lose_topic() {
+        config.passthrough = missing_topics_are_noticed();
+        committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+        EXPECT_EQ(committer->commit(poll_entries(3)).size(), 0U);
+        lose(topics.results());
+    }
+};
+
+TEST_F(AResultsTopicThatGoesMissing, IsWaitedFor) {
+    lose_topic();
+    auto entries = poll_entries(3);
+    std::jthread bringing_back([&] {
+        const auto deadline = Clock::now() + 10s;
+        while (committer->counters().aborts < 2 && Clock::now() < deadline) std::this_thread::sleep_for(10ms);
+        broker.set_topic_error(topics.results(), 0);
+    });
+    EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U);
+    bringing_back.join();
+    EXPECT_GE(committer->counters().aborts, 2U);
+    EXPECT_EQ(committer->counters().transactions, 2U);
+    EXPECT_EQ(read_all(config, topics.results()).size(), 6U);
+}
+
+TEST_F(AResultsTopicThatGoesMissing, EndsTheWorkerInTheEndWhichNamesIt) {
+    config.deadline_later = 2s;
+    lose_topic();
+    auto entries = poll_entries(3);
+    try {
+        committer->commit(std::move(entries));
+        FAIL() << "the topic is not there";
+    } catch (const KafkaError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr(topics.results()));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("lorry topics create"));
+    }
+    EXPECT_EQ(tracker.incomplete(), 3U);
+}
+
+TEST_F(ExactlyOnceTest, ABrokerThatWasNeverReachedIsNotALostOne) {
+    config.brokers = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3," + broker.address();  // nobody listens at the first three
+    TransactionalProducer producer(config, {.id = options.id, .timeout = options.timeout});
+    ASSERT_EQ(producer.open(10s).end, StepEnd::done);
+    EXPECT_FALSE(producer.has_lost_broker());
+    broker.set_down(true);
+    const auto deadline = Clock::now() + 20s;
+    while (!producer.has_lost_broker() && Clock::now() < deadline) std::this_thread::sleep_for(10ms);
+    EXPECT_TRUE(producer.has_lost_broker());
+}
+
+// After a connection broke, a commit begins with a new producer; a worker that has left its group needs none, and can ask for nothing.
+TEST_F(ExactlyOnceTest, HasNothingToDoWhenTheGroupIsLeftThoughAConnectionBroke) {
+    options.leftovers = {.topics = topics, .jobs_topic_id = {}, .worker = "one", .outputs = {}, .inputs = {{topics.jobs(), 0}}};
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    auto entries = poll_entries(3);
+    EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U);
+    source.close(handler, Clock::now() + 5s);
+    broker.set_down(true);
+    std::this_thread::sleep_for(1s);
+    broker.set_down(false);
+    const auto begin = Clock::now();
+    EXPECT_EQ(committer->commit({}).size(), 0U);
+    EXPECT_LT(Clock::now() - begin, config.deadline_later / 2);
+    EXPECT_EQ(committer->counters().transactions, 1U);
+}
+
+// The group has thrown the worker out, which does not poll any more and so never hears of it.
+TEST_F(ExactlyOnceTest, ACommitThatIsRefusedAgainAndAgainEndsWhenTheWorkerGivesUp) {
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    auto entries = poll_entries(3);
+    broker.fail_requests(commit_offsets, std::vector<int>(1'000, 25));
+    const auto begin = Clock::now();
+    std::thread publishing([&] { EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U); });
+    while (committer->counters().aborts == 0 && Clock::now() < begin + 10s) std::this_thread::sleep_for(10ms);
+    EXPECT_GT(committer->counters().aborts, 0U);
+    source.give_up();
+    publishing.join();
+    EXPECT_LT(Clock::now() - begin, config.deadline_later / 2);
+    EXPECT_EQ(committer->counters().transactions, 0U);
+    EXPECT_EQ(tracker.incomplete(), 0U) << "they are others' jobs";
+}
+
+// Readers may wait for the last transaction, though no other will come.
+TEST_F(ExactlyOnceTest, LooksAfterABrokenConnectionAlsoWithNothingToCommit) {
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    auto entries = poll_entries(3);
+    EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U);
+    broker.set_down(true);
+    std::this_thread::sleep_for(1s);
+    broker.set_down(false);
+    broker.fail_requests(init_producer, {53});
+    EXPECT_THROW(committer->commit({}), KafkaError) << "no new producer was opened";
+}
+
+TEST_F(ExactlyOnceTest, DropsWorkOfAPartitionThatWentMeanwhile) {
+    const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
+    auto entries = poll_entries(3);
+    for (const PartitionEpoch& partition : tracker.partitions()) tracker.drop(partition.topic, partition.partition);
+    EXPECT_EQ(committer->commit(std::move(entries)).size(), 0U);
+    EXPECT_EQ(committer->counters().transactions, 0U);
+    EXPECT_EQ(read_all(config, topics.results()).size(), 0U);
+}
+
+}  // namespace
+}  // namespace lorry::consumer

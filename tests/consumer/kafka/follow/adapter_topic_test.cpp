@@ -1,0 +1,204 @@
+// What a job's model name means by the adapters topic, against the embedded broker.
+#include "consumer/kafka/follow/adapter_topic.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "consumer/kafka/follow/control_topic.h"
+#include "tests/support/kafka_fixture.h"
+
+namespace lorry::consumer {
+namespace {
+
+using Kind = ModelName::Kind;
+
+class AdapterTopicTest : public KafkaTest {
+protected:
+    std::filesystem::path root = std::filesystem::temp_directory_path() / fmt::format("adapters-{}", ::getpid());
+    AdapterTopicTest() { std::filesystem::create_directories(root / "inside"); }
+    ~AdapterTopicTest() override { std::filesystem::remove_all(root); }
+
+    void add(const std::string& name, const std::string& hash, const std::string& path) {
+        register_adapter(
+            config, topics.adapters(),
+            {.name = name, .hash = hash, .path = path, .base = "small", .rank_max = 8, .targets = {}, .bytes = 0, .registered = {}});
+    }
+    AdapterTopic::Options options() {
+        return {.topic = topics.adapters(), .adapters_root = root, .base_names = {"base", "small"}, .grace = 600ms};
+    }
+    static std::string text_of(const ModelName& name) {
+        switch (name.kind) {
+            case Kind::base: return "base";
+            case Kind::adapter: return name.hash + " in " + name.folder.filename().string();
+            case Kind::not_yet: return "not yet";
+            case Kind::unknown: return "unknown";
+            case Kind::refused: return "refused";
+        }
+        return "?";
+    }
+    static std::string eventually(const std::function<std::string()>& ask, const std::string& wanted) {
+        const auto deadline = Clock::now() + 15s;
+        while (ask() != wanted && Clock::now() < deadline) std::this_thread::sleep_for(20ms);
+        return ask();
+    }
+};
+
+TEST_F(AdapterTopicTest, KnowsTheLatestRegistrationAndPinnedOlderOnes) {
+    add("tags", "aaaa", "inside/old");
+    add("tags", "bbbb", "inside/new");
+    AdapterTopic directory(config, options());
+    directory.wait_until_read(Clock::now() + 15s);
+    const auto now = Clock::now();
+    EXPECT_EQ(text_of(directory.resolve("base", now)), "base");
+    EXPECT_EQ(text_of(directory.resolve("small", now)), "base");
+    EXPECT_EQ(text_of(directory.resolve("tags", now)), "bbbb in new");
+    EXPECT_EQ(text_of(directory.resolve("tags@aaaa", now)), "aaaa in old");
+    EXPECT_EQ(text_of(directory.resolve("tags@bbbb", now)), "bbbb in new");
+    EXPECT_EQ(directory.names(), std::vector<std::string>{"tags"});
+    EXPECT_EQ(directory.counters().registered, 2U);
+}
+
+// A job may overtake its adapter's registration: it waits for a moment, and only then is the name wrong.
+TEST_F(AdapterTopicTest, AnUnknownNameIsUnknownOnlyAfterTheTopicWasReadAndTheGraceIsOver) {
+    AdapterTopic directory(config, options());
+    directory.wait_until_read(Clock::now() + 15s);
+    const auto polled = Clock::now();
+    EXPECT_EQ(text_of(directory.resolve("late", polled)), "not yet");
+    add("late", "cccc", "inside");
+    EXPECT_EQ(eventually([&] { return text_of(directory.resolve("late", polled)); }, "cccc in inside"), "cccc in inside");
+    const auto asked = Clock::now();
+    EXPECT_EQ(text_of(directory.resolve("never", asked)), "not yet");
+    EXPECT_EQ(eventually([&] { return text_of(directory.resolve("never", asked)); }, "unknown"), "unknown");
+    EXPECT_GE(Clock::now() - asked, 600ms);
+}
+
+// Pins: thousands of jobs for a mistyped name waited ten seconds each window, and all others behind them.
+TEST_F(AdapterTopicTest, JobsForANameThatWasWaitedForInVainWaitNoMoreUntilTheTopicTellsOfIt) {
+    auto patient = options();
+    patient.grace = 2s;
+    AdapterTopic directory(config, patient);
+    directory.wait_until_read(Clock::now() + 15s);
+    const auto ask = [&](std::string_view model, Clock::time_point polled) { return text_of(directory.resolve(model, polled)); };
+    // How long a job waits that comes now.
+    const auto wait_for_never = [&] {
+        const auto polled = Clock::now();
+        EXPECT_EQ(eventually([&] { return ask("never", polled); }, "unknown"), "unknown");
+        return Clock::now() - polled;
+    };
+    EXPECT_GE(wait_for_never(), 2s);
+    for (int job = 0; job < 3; ++job) EXPECT_LT(wait_for_never(), 1s) << "the topic was read, and that is all";
+    add("other", "aaaa", "inside");
+    EXPECT_EQ(eventually([&] { return ask("other", Clock::now()); }, "aaaa in inside"), "aaaa in inside");
+    EXPECT_LT(wait_for_never(), 1s) << "no news of that name";
+
+    add("never", "bbbb", "inside");
+    EXPECT_EQ(eventually([&] { return ask("never", Clock::now()); }, "bbbb in inside"), "bbbb in inside");
+    remove_adapter(config, topics.adapters(), "never");
+    EXPECT_EQ(eventually([&] { return ask("never", Clock::now()); }, "not yet"), "not yet");
+    EXPECT_GE(wait_for_never(), 1s) << "it was told of: perhaps it comes again";
+    std::this_thread::sleep_for(2100ms);
+    EXPECT_GE(wait_for_never(), 2s) << "nobody has asked for a while: this one's registration may be on the way";
+}
+
+TEST_F(AdapterTopicTest, ATombstoneRemovesTheNameAndBadRecordsAreCountedNotTaken) {
+    add("gone", "aaaa", "inside");
+    remove_adapter(config, topics.adapters(), "gone");
+    add("base", "dddd", "inside");
+    {
+        JobProducer producer(config, {.topic = topics.adapters()});
+        producer.submit("not JSON", "broken", 1);
+        producer.finish();
+    }
+    add("last", "eeee", "inside");
+    AdapterTopic directory(config, options());
+    directory.wait_until_read(Clock::now() + 15s);
+    EXPECT_EQ(directory.names(), std::vector<std::string>{"last"});
+    EXPECT_EQ(directory.counters().removed, 1U);
+    EXPECT_EQ(directory.counters().refused, 2U);
+    EXPECT_EQ(text_of(directory.resolve("base", Clock::now())), "base");
+}
+
+TEST_F(AdapterTopicTest, NoFolderOutsideTheRootIsEverReached) {
+    std::filesystem::create_directory_symlink("/tmp", root / "link");
+    EXPECT_EQ(folder_below(root, "inside"), std::filesystem::weakly_canonical(root) / "inside");
+    EXPECT_TRUE(folder_below(root, "not/there/yet"));
+    EXPECT_TRUE(folder_below(root, "inside/../inside"));
+    EXPECT_FALSE(folder_below(root, "../elsewhere"));
+    EXPECT_FALSE(folder_below(root, ".."));
+    EXPECT_FALSE(folder_below(root, "inside/../../elsewhere"));
+    EXPECT_FALSE(folder_below(root, "/etc"));
+    EXPECT_FALSE(folder_below(root, "link/x"));
+    EXPECT_FALSE(folder_below(root, "."));
+    EXPECT_FALSE(folder_below(root, ""));
+    EXPECT_FALSE(folder_below(root, "../" + root.filename().string() + "-twin"));
+}
+
+// Pins: a start with thousands of adapters must not wait for their folders, which may lie on a network.
+TEST_F(AdapterTopicTest, AFolderIsLookedUpWhenItsFirstJobAsksAndNotBefore) {
+    constexpr std::uint64_t count = 1000;
+    std::vector<schema::AdapterRegistration> many;
+    for (std::uint64_t i = 0; i < count; ++i)
+        many.push_back({.name = fmt::format("a{}", i),
+                        .hash = "aaaa",
+                        .path = fmt::format("later/{}", i),
+                        .base = "small",
+                        .rank_max = 8,
+                        .targets = {},
+                        .bytes = 0,
+                        .registered = {}});
+    register_adapters(config, topics.adapters(), many);
+    AdapterTopic directory(config, options());
+    directory.wait_until_read(Clock::now() + 15s);
+    EXPECT_EQ(directory.counters().known, count);
+    EXPECT_EQ(directory.counters().looked_up, 0U);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(text_of(directory.resolve("a7", Clock::now())), "aaaa in 7");
+    EXPECT_EQ(directory.counters().looked_up, 1U);
+    // What a folder is now counts, not what it was when it was registered.
+    std::filesystem::create_directory_symlink("/tmp", root / "later");
+    EXPECT_EQ(text_of(directory.resolve("a8", Clock::now())), "refused");
+}
+
+TEST_F(AdapterTopicTest, SaysSoWhenTheTopicCannotBeReadInTime) {
+    AdapterTopic directory(config, options());
+    broker.set_down(true);
+    EXPECT_THROW(directory.wait_until_read(Clock::now() + 700ms), KafkaError);
+    broker.set_down(false);
+}
+
+using ControlTopicTest = KafkaTest;
+
+TEST_F(ControlTopicTest, CancelsJobsAndBatchesThatAreOlderThanTheMessage) {
+    const auto before = std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now()) - 1s;
+    send_cancel(config, topics.control(), {.id = "job-1", .is_batch = false});
+    send_cancel(config, topics.control(), {.id = "batch-1", .is_batch = true});
+    ControlTopic cancels(config, {.topic = topics.control()});
+    cancels.wait_until_read(Clock::now() + 15s);
+    const auto after = std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now()) + 1s;
+    EXPECT_TRUE(cancels.is_cancelled("job-1", "", before));
+    EXPECT_FALSE(cancels.is_cancelled("job-1", "", after)) << "submitted again later";
+    EXPECT_FALSE(cancels.is_cancelled("job-2", "", before));
+    EXPECT_TRUE(cancels.is_cancelled("batch-1/job-9", "batch-1", before));
+    EXPECT_FALSE(cancels.is_cancelled("x", "job-1", before)) << "a job's id is no batch's";
+    const auto version = cancels.version();
+    send_cancel(config, topics.control(), {.id = "job-2", .is_batch = false});
+    const auto deadline = Clock::now() + 15s;
+    while (cancels.version() == version && Clock::now() < deadline) std::this_thread::sleep_for(20ms);
+    EXPECT_TRUE(cancels.is_cancelled("job-2", "", before));
+}
+
+TEST_F(ControlTopicTest, ForgetsTheOlderHalfInsteadOfGrowing) {
+    for (int i = 0; i < 9; ++i) {
+        send_cancel(config, topics.control(), {.id = fmt::format("job-{}", i), .is_batch = false});
+        std::this_thread::sleep_for(3ms);
+    }
+    ControlTopic cancels(config, {.topic = topics.control(), .cancels_max = 8});
+    cancels.wait_until_read(Clock::now() + 15s);
+    EXPECT_LE(cancels.counters().known, 8U);
+    EXPECT_TRUE(cancels.is_cancelled("job-8", "", std::nullopt));
+    EXPECT_FALSE(cancels.is_cancelled("job-0", "", std::nullopt));
+    EXPECT_EQ(cancels.version(), 9U);
+}
+
+}  // namespace
+}  // namespace lorry::consumer

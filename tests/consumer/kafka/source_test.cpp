@@ -1,0 +1,301 @@
+// The source by itself against the embedded broker: what a member does not show from outside.
+#include "consumer/kafka/source.h"
+
+#include <set>
+#include <thread>
+
+#include "tests/support/kafka_fixture.h"
+
+namespace lorry::consumer {
+namespace {
+
+class KafkaSourceTest : public KafkaTest {
+protected:
+    KafkaSource::Options source_options() const {
+        return {.topics = topics,
+                .group = "base",
+                .member = "one",
+                .session_timeout = 3s,
+                .drain_budget = 500ms,
+                .careful_starts = {.jobs = 0}};
+    }
+    std::vector<Delivery> poll_for(KafkaSource& source, std::chrono::milliseconds time) {
+        std::vector<Delivery> jobs;
+        const auto end = Clock::now() + time;
+        while (Clock::now() < end) {
+            for (auto& job : source.poll(50ms, 100, handler)) jobs.push_back(std::move(job));
+        }
+        return jobs;
+    }
+    std::vector<Delivery> poll_until(KafkaSource& source, std::size_t count) {
+        std::vector<Delivery> jobs;
+        const auto deadline = Clock::now() + 30s;
+        while (jobs.size() < count && Clock::now() < deadline) {
+            for (auto& job : source.poll(50ms, 100, handler)) jobs.push_back(std::move(job));
+        }
+        return jobs;
+    }
+    // All jobs in one partition; `padding` bytes longer, which no compression makes smaller.
+    void submit_to_one(int count, std::size_t padding = 0) {
+        JobProducer producer(config, {.topic = topics.jobs()});
+        std::uint32_t noise = 1;
+        for (int i = 0; i < count; ++i) {
+            std::string line = job_line(i);
+            for (std::size_t byte = 0; byte < padding; ++byte) {
+                noise = noise * 1'664'525U + 1'013'904'223U;
+                line += static_cast<char>(noise >> 24);
+            }
+            producer.submit(line, "base", static_cast<std::uint64_t>(i));
+        }
+        producer.finish();
+    }
+};
+
+// As the client does at times when a rebalance interrupts it.
+TEST_F(KafkaSourceTest, PassesOverWhatComesASecondTime) {
+    submit_to_one(30);
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    const auto first = poll_for(source, 3s);
+    ASSERT_EQ(first.size(), 30U);
+    const schema::Source& place = first[10].record.source;
+    const PartitionListHandle back = list_of({{place.topic, place.partition}});
+    back->elems[0].offset = place.offset;
+    const ErrorHandle refused(rd_kafka_seek_partitions(source.connection().handle(), back.get(), 5'000));
+    ASSERT_FALSE(refused);
+    submit_to_one(5);
+    EXPECT_EQ(poll_for(source, 3s).size(), 5U);
+    EXPECT_EQ(tracker.incomplete(), 35U);
+    source.close(handler, Clock::now() + 5s);
+}
+
+// A stuck job must not make the commit metadata overflow: reading stops before, names the job, and goes on when there is room.
+TEST_F(KafkaSourceTest, StopsReadingAPartitionBeforeItsMetadataOverflowsAndGoesOnLater) {
+    submit_to_one(60);
+    OffsetTracker tracker(58);
+    KafkaSource source(config, source_options(), tracker);
+    testing::internal::CaptureStdout();
+    auto jobs = poll_for(source, 3s);
+    EXPECT_THAT(testing::internal::GetCapturedStdout(), ::testing::HasSubstr("above the one at offset 0: reading waits at offset"));
+    ASSERT_GT(jobs.size(), 4U);
+    ASSERT_LT(jobs.size(), 30U);
+    EXPECT_EQ(source.counters().held, 1U);
+    // Every second one finishes: the worst for the string.
+    std::set<std::int64_t> finished;
+    const auto deadline = Clock::now() + 30s;
+    std::vector<Delivery> waiting = jobs;
+    while (finished.size() < 60 && Clock::now() < deadline) {
+        for (std::size_t i = waiting.size(); i-- > 0;) {
+            if (i % 2 == 0 && waiting.size() > 1) continue;
+            tracker.finish(waiting[i].record.source, waiting[i].epoch);
+            finished.insert(waiting[i].record.source.offset);
+            waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(i));
+        }
+        ASSERT_LE(tracker.metadata_chars(), 58U);
+        for (auto& job : source.poll(50ms, 100, handler)) waiting.push_back(std::move(job));
+    }
+    EXPECT_EQ(finished.size(), 60U);
+    EXPECT_EQ(source.counters().held, 0U);
+    source.close(handler, Clock::now() + 1s);
+}
+
+TEST_F(KafkaSourceTest, GoesOnAtTheLogsStartWhenRetentionOvertakesIt) {
+    submit_to_one(5);
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    const auto first = poll_for(source, 2s);
+    ASSERT_EQ(first.size(), 5U);
+    // More than the client fetches ahead: of what it did not, most is deleted.
+    submit_to_one(1'500, 2'000);
+    broker.delete_records(topics.jobs(), first[0].record.source.partition, 1'400);
+    const auto rest = poll_for(source, 5s);
+    ASSERT_GE(rest.size(), 105U);
+    EXPECT_LT(rest.size(), 1'500U) << "some were deleted before they were fetched";
+    for (std::size_t i = 0; i < 105; ++i) {
+        const Delivery& job = rest[rest.size() - 105 + i];
+        EXPECT_EQ(job.record.source.offset, 1'400 + static_cast<std::int64_t>(i));
+        EXPECT_EQ(job.epoch, first[0].epoch) << "what is in flight goes on";
+    }
+    for (const auto& job : first) EXPECT_TRUE(tracker.finish(job.record.source, job.epoch));
+    source.close(handler, Clock::now() + 1s);
+}
+
+TEST_F(KafkaSourceTest, DrainsEverythingWhenClosedAndTheEpochsAreOver) {
+    submit_to_one(4);
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    const auto jobs = poll_for(source, 2s);
+    ASSERT_EQ(jobs.size(), 4U);
+    bool counted = false;
+    handler.on_drain = [&] { counted = tracker.finish(jobs[0].record.source, jobs[0].epoch); };
+    source.close(handler, Clock::now() + 1s);
+    EXPECT_EQ(handler.drained.size(), static_cast<std::size_t>(partitions));
+    EXPECT_TRUE(counted) << "during the drain work still counts";
+    EXPECT_FALSE(tracker.finish(jobs[1].record.source, jobs[1].epoch));
+    EXPECT_TRUE(tracker.partitions().empty());
+}
+
+// A member that was stopped while it joined: what it had is somebody else's by the time that it is a member again, under a generation with
+// which it could commit for it.
+TEST_F(KafkaSourceTest, GivesUpWhatItHadWhenTheGroupDoesNotKnowItAnyMore) {
+    constexpr std::int16_t join_group = 11;
+    constexpr int unknown_member = 25;
+    submit_to_one(4);
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    const auto jobs = poll_for(source, 2s);
+    ASSERT_EQ(jobs.size(), 4U);
+    OffsetTracker tracker_two;
+    auto options_two = source_options();
+    options_two.member = "two";
+    KafkaSource second(config, options_two, tracker_two);
+    RecordingHandler handler_two;
+    static_cast<void>(second.poll(500ms, 0, handler_two));  // has asked to join, which makes the first one join again
+    broker.fail_requests(join_group, {unknown_member});
+    const auto deadline = Clock::now() + 30s;
+    while (handler.lost_ones.empty() && Clock::now() < deadline) {
+        static_cast<void>(source.poll(20ms, 0, handler));
+        static_cast<void>(second.poll(20ms, 0, handler_two));
+    }
+    ASSERT_FALSE(handler.lost_ones.empty()) << "it kept its partitions";
+    for (const Delivery& job : jobs) EXPECT_FALSE(tracker.finish(job.record.source, job.epoch)) << "nothing of it is published";
+    source.close(handler, Clock::now() + 1s);
+    second.close(handler_two, Clock::now() + 1s);
+}
+
+// Kafka's newer group protocol: the group has thrown the member out, which joins it anew.
+TEST_F(KafkaSourceTest, GivesUpWhatItHadWhenTheNewerProtocolsGroupHasFencedIt) {
+    constexpr std::int16_t group_heartbeat = 68;
+    constexpr int fenced_member_epoch = 110;
+    submit_to_one(4);
+    OffsetTracker tracker;
+    auto options = source_options();
+    options.protocol = GroupProtocol::consumer;
+    KafkaSource source(config, options, tracker);
+    const auto jobs = poll_until(source, 4);
+    ASSERT_EQ(jobs.size(), 4U);
+    broker.fail_requests(group_heartbeat, {fenced_member_epoch});
+    EXPECT_EQ(poll_until(source, 4).size(), 4U) << "it takes its partitions anew, with all that is not finished";
+    EXPECT_FALSE(handler.lost_ones.empty()) << "it kept its partitions";
+    for (const Delivery& job : jobs) EXPECT_FALSE(tracker.finish(job.record.source, job.epoch)) << "nothing of it is published";
+    source.close(handler, Clock::now() + 1s);
+}
+
+// A refusal for good: a worker that tried again for ever would look healthy and have no partitions.
+struct GroupRefusal {
+    const char* name;
+    GroupProtocol protocol;
+    int code;
+    const char* says;
+};
+std::ostream& operator<<(std::ostream& out, const GroupRefusal& refusal) { return out << refusal.name; }
+
+class KafkaSourceRefusals : public KafkaSourceTest, public ::testing::WithParamInterface<GroupRefusal> {};
+
+TEST_P(KafkaSourceRefusals, EndTheWorkerWhichSaysWhatToDo) {
+    constexpr std::int16_t join_group = 11;
+    constexpr std::int16_t group_heartbeat = 68;
+    const GroupRefusal& refusal = GetParam();
+    OffsetTracker tracker;
+    auto options = source_options();
+    options.protocol = refusal.protocol;
+    KafkaSource source(config, options, tracker);
+    broker.fail_requests(refusal.protocol == GroupProtocol::classic ? join_group : group_heartbeat, {refusal.code});
+    try {
+        poll_for(source, 10s);
+        FAIL() << "the worker went on";
+    } catch (const KafkaError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr(refusal.says));
+    }
+}
+
+// The numbers are Kafka's ("Error Codes" of the protocol guide).
+INSTANTIATE_TEST_SUITE_P(Table, KafkaSourceRefusals,
+                         ::testing::Values(GroupRefusal{"InconsistentGroupProtocol", GroupProtocol::classic, 23, "another `group`"},
+                                           GroupRefusal{"InvalidGroupId", GroupProtocol::classic, 24, "another `group`"},
+                                           GroupRefusal{"InvalidSessionTimeout", GroupProtocol::classic, 26,
+                                                        "group.max.session.timeout.ms"},
+                                           GroupRefusal{"GroupMaxSizeReached", GroupProtocol::classic, 81, "group.max.size"},
+                                           GroupRefusal{"GroupForbidden", GroupProtocol::classic, 30, "lacks the right"},
+                                           GroupRefusal{"NewerGroupMaxSizeReached", GroupProtocol::consumer, 81, "group.max.size"},
+                                           GroupRefusal{"NewerUnsupported", GroupProtocol::consumer, 35, "too old"}),
+                         [](const auto& refusal) { return std::string(refusal.param.name); });
+
+class AJobsTopicThatGoesMissing : public KafkaSourceTest {
+protected:
+    AJobsTopicThatGoesMissing() { config.passthrough = missing_topics_are_noticed(); }
+};
+
+// As brokers do that come up and do not know it yet.
+TEST_F(AJobsTopicThatGoesMissing, IsReadOnWhenItIsThereAgain) {
+    submit_to_one(4);
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    ASSERT_EQ(poll_until(source, 4).size(), 4U);
+    broker.set_topic_error(topics.jobs(), unknown_topic);
+    std::jthread bringing_back([&] {
+        std::this_thread::sleep_for(1s);
+        broker.set_topic_error(topics.jobs(), 0);
+    });
+    poll_for(source, 2s);
+    bringing_back.join();
+    submit_to_one(3);
+    std::set<std::int64_t> offsets;
+    const auto deadline = Clock::now() + 30s;
+    while (!offsets.contains(6) && Clock::now() < deadline) {
+        for (const auto& job : source.poll(50ms, 100, handler)) offsets.insert(job.record.source.offset);
+    }
+    EXPECT_TRUE(offsets.contains(4) && offsets.contains(5) && offsets.contains(6));
+    source.close(handler, Clock::now() + 1s);
+}
+
+TEST_F(AJobsTopicThatGoesMissing, EndsTheWorkerInTheEndWhichNamesIt) {
+    config.deadline_start = 2s;
+    submit_to_one(4);
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    ASSERT_EQ(poll_until(source, 4).size(), 4U);
+    broker.set_topic_error(topics.jobs(), unknown_topic);
+    try {
+        poll_for(source, 15s);
+        FAIL() << "the topic is not there";
+    } catch (const KafkaError& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr(topics.jobs()));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("lorry topics create"));
+    }
+}
+
+// A pipeline without room for a job must not leave the group waiting, nor come back at once and spin.
+TEST_F(KafkaSourceTest, ServesTheGroupForTheWholeTimeoutAlsoWithoutRoomForAJob) {
+    submit_to_one(4);
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    ASSERT_EQ(poll_for(source, 2s).size(), 4U);
+    OffsetTracker tracker_two;
+    auto options_two = source_options();
+    options_two.member = "two";
+    KafkaSource second(config, options_two, tracker_two);
+    RecordingHandler handler_two;
+    const auto deadline = Clock::now() + 30s;
+    while (tracker_two.partitions().empty() && Clock::now() < deadline) {
+        const auto start = Clock::now();
+        EXPECT_EQ(source.poll(50ms, 0, handler).size(), 0U);
+        EXPECT_GE(Clock::now() - start, 50ms);
+        static_cast<void>(second.poll(10ms, 0, handler_two));
+    }
+    EXPECT_FALSE(tracker_two.partitions().empty());
+    EXPECT_FALSE(handler.drained.empty()) << "the revoked partition was drained within poll";
+    source.close(handler, Clock::now() + 1s);
+    second.close(handler_two, Clock::now() + 1s);
+}
+
+TEST_F(KafkaSourceTest, ClosesCleanlyBeforeItEverGotAPartition) {
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    source.poll(0ms, 1, handler);
+    source.close(handler, Clock::now() + 1s);
+    EXPECT_TRUE(handler.drained.empty());
+}
+
+}  // namespace
+}  // namespace lorry::consumer

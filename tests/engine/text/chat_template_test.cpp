@@ -1,0 +1,185 @@
+// ChatTemplate against what transformers renders, where its files are found, and its errors.
+#include <ctime>
+#include <stdexcept>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/text/chat_template.h"
+#include "tests/engine/text/vectors.h"
+
+namespace lorry::engine {
+namespace {
+
+using namespace text_vectors;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+
+constexpr const char* config = R"({"bos_token":"<s>","eos_token":{"content":"</s>","special":true},"pad_token":null})";
+constexpr const char* one_message = R"([{"role":"user","content":"hi"}])";
+
+// A folder with this chat template and special tokens <s> and </s>.
+std::optional<ChatTemplate> load_source(const std::string& source) {
+    const ModelFolder folder;
+    folder.write("chat_template.jinja", source);
+    folder.write("tokenizer_config.json", config);
+    return ChatTemplate::load(folder.path());
+}
+
+std::string rendered(const ChatTemplate& chat_template, const ChatRequest& request) {
+    const auto text = chat_template.render(request);
+    return text ? *text : "error: " + text.error();
+}
+
+std::string rendered(const std::string& source, const ChatRequest& request = {.messages_json = one_message}) {
+    return rendered(load_source(source).value(), request);
+}
+
+std::string load_error(const ModelFolder& folder) {
+    try {
+        ChatTemplate::load(folder.path());
+        return "loaded";
+    } catch (const std::runtime_error& error) {
+        return error.what();
+    }
+}
+
+std::string dump_of(const schema::Json& object, std::string_view key) {
+    const auto* value = object.find(key);
+    return value == nullptr ? "" : value->dump();
+}
+
+TEST(ChatTemplateTest, RendersAsTransformersDoes) {
+    const auto data = folder_of("");
+    const auto vectors = read_json(data / "chat_vectors.json");
+    ASSERT_GE(vectors.as_array()->size(), 20u);
+    for (const auto& entry : *vectors.as_array()) {
+        SCOPED_TRACE(text(entry, "template") + ": " + text(entry, "name"));
+        const auto chat_template = load_source(read(data / "templates" / (text(entry, "template") + ".jinja")));
+        const auto* add = entry.find("add_generation_prompt");
+        const auto actual = chat_template.value().render({.messages_json = dump_of(entry, "messages"),
+                                                          .tools_json = dump_of(entry, "tools"),
+                                                          .add_generation_prompt = add == nullptr || *add->as_bool(),
+                                                          .extra_json = dump_of(entry, "extra")});
+        if (const auto* error = entry.find("error")) {
+            EXPECT_EQ(actual ? *actual : actual.error(), *error->as_string());
+        } else {
+            EXPECT_EQ(actual ? *actual : "error: " + actual.error(), text(entry, "text"));
+        }
+    }
+}
+
+TEST(ChatTemplateTest, StrftimeNowIsLocalTime) {
+    const auto today = [] {
+        const auto now = std::time(nullptr);
+        std::tm calendar{};
+        localtime_r(&now, &calendar);
+        char buffer[64];
+        return std::string(buffer, std::strftime(buffer, sizeof buffer, "%d %b %Y, %A", &calendar));
+    };
+    const auto source = "{{ strftime_now('%d %b %Y, %A') }}";
+    const auto before = today();
+    const auto actual = rendered(source);
+    // Midnight may pass meanwhile.
+    EXPECT_TRUE(actual == before || actual == today()) << actual;
+    EXPECT_THAT(rendered("{{ strftime_now('%H:%M:%S.%f') }}"), MatchesRegex("[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}"));
+}
+
+TEST(ChatTemplateTest, TheJinjaFileComesFirstThenTheJsonFileThenTheConfig) {
+    const ModelFolder folder;
+    EXPECT_FALSE(ChatTemplate::load(folder.path()).has_value());
+    folder.write("tokenizer_config.json", R"({"chat_template":"config {{ bos_token }}","bos_token":"<s>"})");
+    EXPECT_EQ(rendered(ChatTemplate::load(folder.path()).value(), {.messages_json = one_message}), "config <s>");
+    folder.write("chat_template.json", R"({"chat_template":"json {{ bos_token }}"})");
+    EXPECT_EQ(rendered(ChatTemplate::load(folder.path()).value(), {.messages_json = one_message}), "json <s>");
+    folder.write("chat_template.jinja", "jinja {{ bos_token }}\n");
+    EXPECT_EQ(rendered(ChatTemplate::load(folder.path()).value(), {.messages_json = one_message}), "jinja <s>");
+    folder.write("additional_chat_templates/tool_use.jinja", "tools {{ tools | length }}");
+    const auto both = ChatTemplate::load(folder.path()).value();
+    EXPECT_EQ(rendered(both, {.messages_json = one_message}), "jinja <s>");
+    EXPECT_EQ(rendered(both, {.messages_json = one_message, .tools_json = "[{},{}]"}), "tools 2");
+}
+
+TEST(ChatTemplateTest, NamedTemplatesServeRequestsWithAndWithoutTools) {
+    const ModelFolder folder;
+    folder.write("tokenizer_config.json", R"({"chat_template":[{"name":"tool_use","template":"T"},{"name":"default","template":"D"},)"
+                                          R"({"name":"rag","template":"{% unheard %}"}]})");
+    const auto named = ChatTemplate::load(folder.path()).value();
+    EXPECT_EQ(rendered(named, {.messages_json = one_message}), "D");
+    EXPECT_EQ(rendered(named, {.messages_json = one_message, .tools_json = "[]"}), "T");
+
+    folder.write("tokenizer_config.json", R"({"chat_template":[{"name":"tool_use","template":"T"}]})");
+    const auto tools_only = ChatTemplate::load(folder.path()).value();
+    EXPECT_EQ(rendered(tools_only, {.messages_json = one_message, .tools_json = "[{}]"}), "T");
+    EXPECT_THAT(rendered(tools_only, {.messages_json = one_message}), HasSubstr("error: the model has a chat template for tools only"));
+}
+
+TEST(ChatTemplateTest, OldCheckpointsKeepSpecialTokensInAFileOfTheirOwn) {
+    const ModelFolder folder;
+    folder.write("chat_template.jinja", "{{ bos_token }}{{ eos_token }}");
+    folder.write("tokenizer_config.json", R"({"eos_token":"</s>"})");
+    folder.write("special_tokens_map.json", R"({"bos_token":{"content":"<old>"}})");
+    EXPECT_EQ(rendered(ChatTemplate::load(folder.path()).value(), {.messages_json = one_message}), "<old></s>");
+    folder.write("tokenizer_config.json", R"({"eos_token":"</s>","added_tokens_decoder":{}})");
+    EXPECT_EQ(rendered(ChatTemplate::load(folder.path()).value(), {.messages_json = one_message}), "</s>");
+}
+
+TEST(ChatTemplateTest, ABrokenTemplateIsNamedWithItsLine) {
+    const ModelFolder folder;
+    folder.write("chat_template.jinja", "fine\n{% if x %}\n{{ x\n");
+    EXPECT_THAT(load_error(folder), MatchesRegex(".*chat_template[.]jinja cannot be used: chat template: syntax error.*default:[34].*"));
+    folder.write("chat_template.jinja", "{% unheard %}");
+    EXPECT_THAT(load_error(folder), HasSubstr("unheard"));
+}
+
+TEST(ChatTemplateTest, ATemplateCutOffAnywhereIsAnErrorNotAPanic) {
+    const ModelFolder folder;
+    for (const char* source :
+         {"{{", "{{ 'é", "{%", "{%-", "{% generation %}x", "{% endgeneration %}", "{% raw %}", "{% raw %}{% generation %}"}) {
+        folder.write("chat_template.jinja", source);
+        EXPECT_THAT(load_error(folder), HasSubstr("cannot be used: chat template: syntax error")) << source;
+    }
+}
+
+TEST(ChatTemplateTest, BrokenConfigFilesAreNamed) {
+    const ModelFolder folder;
+    folder.write("tokenizer_config.json", "{");
+    EXPECT_THAT(load_error(folder), HasSubstr("tokenizer_config.json is no valid JSON"));
+    folder.write("tokenizer_config.json", "[]");
+    EXPECT_THAT(load_error(folder), HasSubstr("tokenizer_config.json must hold a JSON object, not array"));
+    folder.write("tokenizer_config.json", R"({"chat_template":7})");
+    EXPECT_THAT(load_error(folder), HasSubstr("chat_template must be a string or a list, not integer"));
+    folder.write("tokenizer_config.json", R"({"chat_template":[{"name":"default"}]})");
+    EXPECT_THAT(load_error(folder), HasSubstr("needs the strings \"name\" and \"template\""));
+}
+
+TEST(ChatTemplateTest, AJobsMistakesAreItsErrors) {
+    const auto echo = load_source("{{ messages[0].content }}{{ word }}").value();
+    EXPECT_THAT(rendered(echo, {.messages_json = "{"}), HasSubstr("error: messages: not JSON"));
+    EXPECT_EQ(rendered(echo, {.messages_json = "{}"}), "error: messages must be a list, not an object");
+    EXPECT_EQ(rendered(echo, {.messages_json = "[1]"}), "error: messages[0] must be an object, not a number");
+    EXPECT_EQ(rendered(echo, {.messages_json = "[{\"content\":\"\xff\"}]"}), "error: messages is not valid UTF-8 at byte 13");
+    EXPECT_EQ(rendered(echo, {.messages_json = one_message, .tools_json = "1"}), "error: tools must be a list, not a number");
+    EXPECT_EQ(rendered(echo, {.messages_json = one_message, .extra_json = "[]"}),
+              "error: chat_template_kwargs must be an object, not a list");
+    EXPECT_EQ(rendered(echo, {.messages_json = one_message, .extra_json = R"({"messages":[]})"}),
+              "error: chat_template_kwargs: messages has a field of its own");
+    EXPECT_EQ(rendered(echo, {.messages_json = one_message, .extra_json = R"({"word":" there"})"}), "hi there");
+    EXPECT_THAT(rendered(echo, {.messages_json = std::string(100'000, '[')}), HasSubstr("error: messages: not JSON: recursion limit"));
+}
+
+TEST(ChatTemplateTest, WhatATemplateCannotDoIsAnErrorWithItsLine) {
+    EXPECT_THAT(rendered("\n{{ missing.attribute }}"), HasSubstr("error: chat template: undefined value"));
+    EXPECT_THAT(rendered("\n\n{{ messages[0].content.unheard() }}"), HasSubstr("default:3"));
+    EXPECT_THAT(rendered("{{ missing | tojson }}"), HasSubstr("tojson: a value of kind undefined has no JSON form"));
+    EXPECT_THAT(rendered("{% macro m(x) %}{{ m(x) }}{% endmacro %}{{ m(1) }}"), HasSubstr("error: chat template: "));
+    EXPECT_EQ(rendered("{% macro m() %}{{ raise_exception('no ' ~ 1) }}{% endmacro %}{% for x in [1] %}{{ m() }}{% endfor %}"),
+              "error: no 1");
+}
+
+TEST(ChatTemplateTest, ANulInContentIsKept) {
+    EXPECT_EQ(rendered("{{ messages[0].content }}", {.messages_json = "[{\"content\":\"a\\u0000b\"}]"}), std::string("a\0b", 3));
+}
+
+}  // namespace
+}  // namespace lorry::engine

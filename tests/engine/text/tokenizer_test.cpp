@@ -1,0 +1,197 @@
+// Tokenizer against the vectors of the Python tokenizers library, and its errors.
+#include <array>
+#include <limits>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/text/tokenizer.h"
+#include "tests/engine/text/vectors.h"
+
+namespace lorry::engine {
+namespace {
+
+using namespace text_vectors;
+using testing::HasSubstr;
+
+// A whole tokenizer.json around a word-level model; `rest` is more members, each followed by a comma.
+std::string word_level_json(std::string_view vocabulary, std::string_view rest = "") {
+    return R"({"version":"1.0","added_tokens":[],)" + std::string(rest) + R"("model":{"type":"WordLevel","unk_token":"<unk>","vocab":)" +
+           std::string(vocabulary) + "}}";
+}
+
+std::string tokenizer_load_error(const ModelFolder& folder) {
+    try {
+        Tokenizer::load(folder.path());
+        return "loaded";
+    } catch (const std::runtime_error& error) {
+        return error.what();
+    }
+}
+
+class TokenizerOfKind : public testing::TestWithParam<std::string> {
+protected:
+    const schema::Json vectors_ = vectors_of(GetParam());
+    const Tokenizer tokenizer_ = Tokenizer::load(folder_of(GetParam()));
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerOfKind, testing::ValuesIn(kinds), [](const auto& kind) { return kind.param; });
+
+TEST_P(TokenizerOfKind, EncodesAsThePythonLibraryDoes) {
+    for (const auto& entry : list(vectors_, "encode")) {
+        const auto& input = text(entry, "text");
+        EXPECT_EQ(tokenizer_.encode(input, false).value(), ids(entry, "ids")) << input;
+        EXPECT_EQ(tokenizer_.encode(input, true).value(), ids(entry, "with_special")) << input;
+    }
+}
+
+TEST_P(TokenizerOfKind, DecodesAsThePythonLibraryDoes) {
+    for (const auto& entry : list(vectors_, "decode")) {
+        EXPECT_EQ(tokenizer_.decode(ids(entry, "ids"), false), text(entry, "text")) << entry.dump();
+        EXPECT_EQ(tokenizer_.decode(ids(entry, "ids"), true), text(entry, "skipped")) << entry.dump();
+    }
+}
+
+TEST_P(TokenizerOfKind, KnowsItsVocabulary) {
+    EXPECT_EQ(static_cast<std::int64_t>(tokenizer_.vocabulary_size()), member(vectors_, "vocabulary_size").as_integer());
+    for (const auto& entry : list(vectors_, "tokens")) {
+        EXPECT_EQ(tokenizer_.find(text(entry, "token")), member(entry, "id").as_integer());
+    }
+    EXPECT_EQ(tokenizer_.find("no such token"), std::nullopt);
+    EXPECT_EQ(tokenizer_.find("\xff"), std::nullopt);
+
+    std::vector<TokenId> special;
+    for (TokenId id = -1; id <= static_cast<TokenId>(tokenizer_.vocabulary_size()); ++id) {
+        if (tokenizer_.is_special(id)) special.push_back(id);
+    }
+    EXPECT_EQ(special, ids(vectors_, "special"));
+}
+
+TEST_P(TokenizerOfKind, TokenBytesJoinToTheText) {
+    // After a first token, so that no leading space is dropped.
+    for (const auto& entry : list(vectors_, "encode")) {
+        const auto whole = ids(entry, "ids");
+        std::string joined;
+        for (std::size_t i = 1; i < whole.size(); ++i) joined += tokenizer_.token_bytes(whole[i]);
+        const auto first = whole.empty() ? "" : tokenizer_.decode({whole.data(), 1}, false);
+        const auto both = tokenizer_.decode(whole, false);
+        // Where tokens are no whole characters, the decoded text has lost their bytes.
+        if (both.find("\uFFFD") != std::string::npos || first.find("\uFFFD") != std::string::npos) continue;
+        EXPECT_EQ(first + joined, both);
+    }
+}
+
+TEST_P(TokenizerOfKind, RefusesBytesThatAreNotUtf8) {
+    for (const char* bytes : {"ab\xff", "ab\xE2\x82", "ab\xC0\x80", "ab\xED\xA0\x80"}) {
+        const auto ids = tokenizer_.encode(bytes, false);
+        ASSERT_FALSE(ids.has_value());
+        EXPECT_EQ(ids.error(), "the text is not valid UTF-8 at byte 2");
+    }
+}
+
+TEST_P(TokenizerOfKind, LeavesOutIdsWithoutAToken) {
+    const auto id = *tokenizer_.find(text(list(vectors_, "tokens").back(), "token"));
+    const auto beyond = static_cast<TokenId>(tokenizer_.vocabulary_size());
+    EXPECT_EQ(tokenizer_.decode(std::vector<TokenId>{-1, id, beyond, std::numeric_limits<TokenId>::max()}, false),
+              tokenizer_.decode(std::vector<TokenId>{id}, false));
+    EXPECT_EQ(tokenizer_.token_bytes(-1), "");
+    EXPECT_EQ(tokenizer_.token_bytes(beyond), "");
+}
+
+TEST(TokenizerTest, TokenBytesUndoTheSpellingOfBytes) {
+    const auto byte_level = Tokenizer::load(folder_of("gpt2"));
+    EXPECT_EQ(byte_level.token_bytes(*byte_level.find("Ġthe")), " the");
+    EXPECT_EQ(byte_level.token_bytes(*byte_level.find("Ċ")), "\n");
+    EXPECT_EQ(byte_level.token_bytes(*byte_level.find("ð")), "\xF0");
+    EXPECT_EQ(byte_level.token_bytes(*byte_level.find("<|endoftext|>")), "<|endoftext|>");
+    const auto fallback = Tokenizer::load(folder_of("llama2"));
+    EXPECT_EQ(fallback.token_bytes(*fallback.find("▁the")), " the");
+    EXPECT_EQ(fallback.token_bytes(*fallback.find("<0x0A>")), "\n");
+    EXPECT_EQ(fallback.token_bytes(*fallback.find("<0xF0>")), "\xF0");
+    EXPECT_EQ(fallback.token_bytes(*fallback.find("</s>")), "</s>");
+}
+
+TEST(TokenizerTest, AllBytesOfAByteLevelVocabularyAreCovered) {
+    const auto tokenizer = Tokenizer::load(folder_of("gpt2"));
+    std::set<std::string> bytes;
+    for (TokenId id = 0; id < static_cast<TokenId>(tokenizer.vocabulary_size()); ++id) {
+        if (tokenizer.token_bytes(id).size() == 1) bytes.insert(tokenizer.token_bytes(id));
+    }
+    EXPECT_EQ(bytes.size(), 256u);
+}
+
+TEST(TokenizerTest, IdsMayHaveHoles) {
+    const ModelFolder folder;
+    folder.write("tokenizer.json", word_level_json(R"({"<unk>":0,"b":7})"));
+    const auto tokenizer = Tokenizer::load(folder.path());
+    EXPECT_EQ(tokenizer.vocabulary_size(), 8u);
+    EXPECT_EQ(tokenizer.decode(std::vector<TokenId>{3, 7}, false), "b");
+    EXPECT_EQ(tokenizer.token_bytes(3), "");
+}
+
+TEST(TokenizerTest, ManyThreadsMayEncode) {
+    const auto vectors = vectors_of("llama3");
+    const auto tokenizer = Tokenizer::load(folder_of("llama3"));
+    std::vector<std::jthread> threads;
+    std::array<int, 4> wrong{};
+    for (auto& count : wrong) {
+        threads.emplace_back([&] {
+            for (const auto& entry : list(vectors, "encode")) {
+                const auto encoded = tokenizer.encode(text(entry, "text"), true);
+                if (!encoded || *encoded != ids(entry, "with_special")) ++count;
+            }
+        });
+    }
+    threads.clear();
+    EXPECT_THAT(wrong, testing::Each(0));
+}
+
+TEST(TokenizerTest, AMissingFileIsNamed) {
+    const ModelFolder folder;
+    EXPECT_THAT(tokenizer_load_error(folder), HasSubstr((folder.path() / "tokenizer.json").string() + " is missing"));
+}
+
+TEST(TokenizerTest, ABrokenFileIsNamedWithTheReason) {
+    const ModelFolder folder;
+    for (const char* content : {"", "{", "[]", R"({"model":{"type":"Unheard"}})", "\xff"}) {
+        folder.write("tokenizer.json", content);
+        EXPECT_THAT(tokenizer_load_error(folder), HasSubstr("tokenizer.json cannot be used: ")) << content;
+    }
+}
+
+TEST(TokenizerTest, WhatCannotBeDoneRightIsRefusedByName) {
+    const ModelFolder folder;
+    const auto error_of = [&](const std::string& json) {
+        folder.write("tokenizer.json", json);
+        return tokenizer_load_error(folder);
+    };
+    EXPECT_THAT(error_of(word_level_json("{}")), HasSubstr("the vocabulary is empty"));
+    EXPECT_THAT(error_of(word_level_json(R"({"<unk>":0,"a":4000000000})")), HasSubstr("token id 4000000000 is above the limit"));
+    EXPECT_THAT(error_of(word_level_json(R"({"<unk>":0})", R"("decoder":{"type":"BPEDecoder","suffix":"</w>"},)")),
+                HasSubstr("BPEDecoder"));
+    EXPECT_THAT(
+        error_of(word_level_json(R"({"<unk>":0})", R"("decoder":{"type":"Sequence","decoders":[)"
+                                                   R"({"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":true},)"
+                                                   R"({"type":"Strip","content":" ","start":1,"stop":0}]},)")),
+        HasSubstr("ByteLevel together with other decoders"));
+    EXPECT_THAT(error_of(R"({"version":"1.0","added_tokens":[],"model":{"type":"BPE","dropout":0.1,"unk_token":null,)"
+                         R"("continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":false,"vocab":{"a":0},"merges":[]}})"),
+                HasSubstr("model.dropout"));
+}
+
+// The library's Strip decoder indexes out of bounds on an empty token: a real panic, which must end as an error.
+TEST(TokenizerTest, APanicInTheLibraryBecomesAnError) {
+    const ModelFolder folder;
+    folder.write("tokenizer.json",
+                 word_level_json(R"({"<unk>":0,"":1,"b":2})", R"("decoder":{"type":"Strip","content":" ","start":0,"stop":1},)"));
+    EXPECT_THAT(tokenizer_load_error(folder), HasSubstr("the text library failed: "));
+
+    folder.write("tokenizer.json", word_level_json(R"({"<unk>":0,"b":2})"));
+    EXPECT_EQ(tokenizer_load_error(folder), "loaded");
+}
+
+}  // namespace
+}  // namespace lorry::engine

@@ -1,0 +1,208 @@
+// Instantiates the 16-lane kernels under AVX2 flags; see devices.h. Slow, but the same logic.
+// Vectors wider than the registers are passed in memory: within this file that is consistent.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+#include "kernels/cpu/simd/int8_dot.h"
+#include "kernels/cpu/simd/int8_lanes.h"
+#include "kernels/cpu/simd/table.h"
+
+namespace lorry::kernels::testing {
+
+using namespace cpu;
+
+// The same as devices.h declares; its headers do not belong in a file with these flags.
+const cpu::Kernels& emulated_avx512_kernels();
+const cpu::Kernels& emulated_avx512bf16_kernels();
+const cpu::Kernels& emulated_avx512amx_kernels();
+const cpu::DotKernels& emulated_avx512amx_int4_kernels();
+
+namespace {
+
+struct Emulated {
+    static constexpr int lanes = 16;
+    static constexpr int registers = 32;
+    using Floats = Vectors<lanes>::Floats;
+    using Ints = Vectors<lanes>::Ints;
+
+    [[gnu::always_inline]] static inline Floats fma(Floats a, Floats b, Floats c) {
+        for (int i = 0; i < lanes; ++i) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+        return c;
+    }
+    [[gnu::always_inline]] static inline Floats load_bf16(const Bf16* from) {
+        float values[extent(lanes)];
+        for (int i = 0; i < lanes; ++i) {
+            const std::uint32_t bits = static_cast<std::uint32_t>(from[i]) << 16;
+            __builtin_memcpy(&values[i], &bits, sizeof bits);
+        }
+        Floats result;
+        __builtin_memcpy(&result, values, sizeof result);
+        return result;
+    }
+    // `lanes` bytes.
+    [[gnu::always_inline]] static inline Ints widened(const std::byte* from) {
+        Ints x;
+        for (int i = 0; i < lanes; ++i) x[i] = static_cast<std::int32_t>(from[i]);
+        return x;
+    }
+    [[gnu::always_inline]] static inline bool any(Ints mask) {
+        std::int32_t found = 0;
+        for (int i = 0; i < lanes; ++i) found |= mask[i];
+        return found != 0;
+    }
+};
+
+// Of a pair of bfloat16.
+[[gnu::always_inline]] inline float first(std::uint32_t pair) { return __builtin_bit_cast(float, pair << 16); }
+[[gnu::always_inline]] inline float second(std::uint32_t pair) { return __builtin_bit_cast(float, pair & 0xFFFF0000U); }
+
+struct EmulatedBf16 : Emulated {
+    struct Pairs {
+        std::uint32_t lanes[extent(Emulated::lanes)];
+    };
+    [[gnu::always_inline]] static inline Pairs all_pairs(std::uint32_t pair) {
+        Pairs x;
+        for (std::uint32_t& lane : x.lanes) lane = pair;
+        return x;
+    }
+    [[gnu::always_inline]] static inline Floats dot(Floats sums, const Pairs& w, const Pairs& x) {
+        for (int i = 0; i < Emulated::lanes; ++i) {
+            const float sum = __builtin_fmaf(second(w.lanes[i]), second(x.lanes[i]), sums[i]);
+            sums[i] = __builtin_fmaf(first(w.lanes[i]), first(x.lanes[i]), sum);
+        }
+        return sums;
+    }
+};
+
+// The manual's text for each instruction; what it forbids ends the test.
+struct EmulatedTiles {
+    struct State {
+        bool configured = false;
+        TileShapes shapes;
+        std::uint8_t tiles[8][16][64];
+    };
+    static State& state() {
+        static thread_local State own;
+        return own;
+    }
+    static void demand(bool condition) {
+        if (!condition) __builtin_trap();
+    }
+    static void configure(const TileShapes& shapes) {
+        State& own = state();
+        demand(shapes.palette == 1 && shapes.start_row == 0);
+        for (int tile = 0; tile < 16; ++tile) {
+            demand((shapes.rows[tile] == 0) == (shapes.row_bytes[tile] == 0));
+            demand(shapes.rows[tile] <= (tile < 8 ? 16 : 0) && shapes.row_bytes[tile] <= 64);
+        }
+        own.configured = true;
+        own.shapes = shapes;
+        __builtin_memset(own.tiles, 0, sizeof own.tiles);
+    }
+    static void release() { state().configured = false; }
+    static int rows_of(int tile) {
+        demand(state().configured && state().shapes.rows[tile] > 0);
+        return state().shapes.rows[tile];
+    }
+    template <int tile>
+    static void clear() {
+        rows_of(tile);
+        __builtin_memset(state().tiles[tile], 0, sizeof state().tiles[tile]);
+    }
+    // Rows and bytes that the tile does not have become zeros.
+    template <int tile>
+    static void load(const void* from, std::int64_t stride) {
+        const int rows = rows_of(tile);
+        clear<tile>();
+        for (int row = 0; row < rows; ++row) {
+            __builtin_memcpy(state().tiles[tile][row], static_cast<const std::byte*>(from) + row * stride, state().shapes.row_bytes[tile]);
+        }
+    }
+    template <int tile>
+    static void store(void* to, std::int64_t stride) {
+        const int rows = rows_of(tile);
+        for (int row = 0; row < rows; ++row) {
+            __builtin_memcpy(static_cast<std::byte*>(to) + row * stride, state().tiles[tile][row], state().shapes.row_bytes[tile]);
+        }
+    }
+    // Calls add(sum, inputs, weights) with each sum, the groups of inputs of its row, 4 bytes apart, and those of its column, 64 apart.
+    template <class Sum, class Add>
+    static void multiply(int sums, int inputs, int weights, const Add& add) {
+        State& own = state();
+        demand(rows_of(sums) == rows_of(inputs) && own.shapes.row_bytes[inputs] == rows_of(weights) * 4);
+        demand(own.shapes.row_bytes[sums] == own.shapes.row_bytes[weights]);
+        for (int row = 0; row < rows_of(sums); ++row) {
+            for (int column = 0; column < own.shapes.row_bytes[sums] / 4; ++column) {
+                Sum sum;
+                __builtin_memcpy(&sum, &own.tiles[sums][row][column * 4], sizeof sum);
+                add(sum, own.tiles[inputs][row], &own.tiles[weights][0][column * 4]);
+                __builtin_memcpy(&own.tiles[sums][row][column * 4], &sum, sizeof sum);
+            }
+        }
+    }
+};
+
+struct EmulatedInt8Tiles : EmulatedTiles {
+    template <int sums, int inputs, int weights>
+    static void dot() {
+        const int groups = rows_of(weights);
+        multiply<std::int32_t>(sums, inputs, weights, [&](std::int32_t& sum, const std::uint8_t* x, const std::uint8_t* w) {
+            for (int group = 0; group < groups; ++group) {
+                for (int i = 0; i < 4; ++i) sum += x[group * 4 + i] * static_cast<std::int8_t>(w[group * 64 + i]);
+            }
+        });
+    }
+};
+
+struct EmulatedBfloat16Tiles : EmulatedTiles {
+    // Each instruction adds up the first and the second elements of all pairs, then both, then that to the sum.
+    [[gnu::noipa]] static void add_products(int sums, int inputs, int weights) {
+        const int groups = rows_of(weights);
+        multiply<float>(sums, inputs, weights, [&](float& sum, const std::uint8_t* x, const std::uint8_t* w) {
+            float firsts = 0.0F;
+            float seconds = 0.0F;
+            for (int group = 0; group < groups; ++group) {
+                std::uint32_t inputs_pair;
+                std::uint32_t weights_pair;
+                __builtin_memcpy(&inputs_pair, x + group * 4, sizeof inputs_pair);
+                __builtin_memcpy(&weights_pair, w + group * 64, sizeof weights_pair);
+                firsts = __builtin_fmaf(first(inputs_pair), first(weights_pair), firsts);
+                seconds = __builtin_fmaf(second(inputs_pair), second(weights_pair), seconds);
+            }
+            sum += firsts + seconds;
+        });
+    }
+    // "DAZ=FTZ=1, RNE rounding": the processor has these for its other instructions as well.
+    template <int sums, int inputs, int weights>
+    static void dot() {
+        constexpr unsigned daz_ftz_nearest_no_exceptions = 0x9FC0;
+        const unsigned before = __builtin_ia32_stmxcsr();
+        __builtin_ia32_ldmxcsr(daz_ftz_nearest_no_exceptions);
+        add_products(sums, inputs, weights);
+        __builtin_ia32_ldmxcsr(before);
+    }
+};
+
+// AVX-512 VNNI with matrix tiles.
+struct EmulatedInt8Amx : Int8Lanes<Emulated> {
+    using Tiles = EmulatedInt8Tiles;
+    static constexpr int vectors = 3;
+    static constexpr int rows_max = 8;
+};
+
+struct EmulatedBfloat16Amx : Emulated {
+    using Tiles = EmulatedBfloat16Tiles;
+};
+
+constexpr Kernels table = table_of<Emulated>("emulated_avx512");
+constexpr Kernels table_bf16 = table_of<EmulatedBf16>("emulated_avx512bf16");
+constexpr Kernels table_amx = with_tiles<EmulatedBfloat16Amx>("emulated_avx512amx", table);
+
+}  // namespace
+
+const cpu::Kernels& emulated_avx512_kernels() { return table; }
+const cpu::Kernels& emulated_avx512bf16_kernels() { return table_bf16; }
+
+const cpu::Kernels& emulated_avx512amx_kernels() { return table_amx; }
+const cpu::DotKernels& emulated_avx512amx_int4_kernels() { return DotMatmul<Int4Dot<EmulatedInt8Amx>>::table; }
+
+}  // namespace lorry::kernels::testing

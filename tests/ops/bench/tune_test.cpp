@@ -1,0 +1,162 @@
+// `lorry bench tune`: what it counts, what follows from speeds, what it prints, and that it runs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "ops/bench/tune_report.h"
+#include "tests/support/program.h"
+#include "tests/support/tiny_model.h"
+
+namespace lorry::ops {
+namespace {
+
+using kernels::CpuIsa;
+using schema::Json;
+
+// Zen 5, which has no row, with three instruction sets.
+TunedChip chip_with(std::optional<CpuIsa> in_table, CpuIsa in_use) {
+    return {.chip = {.vendor = "AuthenticAMD", .family = 0x1A, .model = 0x02},
+            .name = "A new chip",
+            .threads = 2,
+            .isas = {CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512bf16},
+            .in_table = in_table,
+            .in_use = in_use};
+}
+
+// The seconds that each instruction set takes for the same work.
+TuneLine line(std::string weights, std::initializer_list<double> seconds) {
+    TuneLine line{.weights = std::move(weights), .work = "matmuls, 8 rows"};
+    for (const double each : seconds) line.speeds.push_back({{.bytes = 4e9, .operations = 8e9}, each});
+    return line;
+}
+
+TEST(Tune, a_chip_without_a_row_gets_the_fastest) {
+    const TuneVerdict verdict = judge_isas(chip_with({}, CpuIsa::avx512), std::vector{line("bfloat16", {4.0, 2.0, 1.0})});
+    EXPECT_EQ(verdict.fastest, CpuIsa::avx512bf16);
+    EXPECT_EQ(verdict.row,
+              "Row{\"AuthenticAMD\", 0x1A, 0x02, 0x02, CpuIsa::avx512bf16},  "
+              "// A new chip: 2.00 times avx512, 4.00 times avx2");
+    EXPECT_EQ(verdict.finding,
+              "avx512bf16 is the fastest: 2.00 times avx512, 4.00 times avx2. This chip has no row in kernels/cpu/isa.cpp, so that avx512 "
+              "is in use. Add:");
+}
+
+TEST(Tune, a_row_that_is_right_stays) {
+    const TuneVerdict verdict =
+        judge_isas(chip_with(CpuIsa::avx512bf16, CpuIsa::avx512bf16), std::vector{line("bfloat16", {4.0, 2.0, 1.0})});
+    EXPECT_EQ(verdict.row, std::nullopt);
+    EXPECT_TRUE(verdict.finding.ends_with("row in kernels/cpu/isa.cpp says so.")) << verdict.finding;
+}
+
+// Pins: half the speed in bfloat16, as on Emerald Rapids, is not made up for by what is equal.
+TEST(Tune, a_row_that_is_wrong_gets_another_above_it) {
+    const TuneVerdict verdict = judge_isas(chip_with(CpuIsa::avx512bf16, CpuIsa::avx512bf16),
+                                           std::vector{line("float32", {1.1, 1.0, 1.0}), line("bfloat16", {1.1, 1.0, 2.0})});
+    EXPECT_EQ(verdict.fastest, CpuIsa::avx512);
+    EXPECT_EQ(verdict.row,
+              "Row{\"AuthenticAMD\", 0x1A, 0x02, 0x02, CpuIsa::avx512},  "
+              "// A new chip: 1.41 times avx512bf16, 1.10 times avx2");
+    EXPECT_TRUE(verdict.finding.ends_with("says avx512bf16. Add above it:")) << verdict.finding;
+}
+
+// Pins: another choice changes answers, so what is in use is kept where the gain may be noise; a chip without a row gets one that says so.
+TEST(Tune, a_gain_that_may_be_noise_changes_nothing) {
+    const std::vector lines = {line("bfloat16", {1.0, 1.02, 1.3})};
+    const TuneVerdict kept = judge_isas(chip_with(CpuIsa::avx512, CpuIsa::avx512), lines);
+    EXPECT_EQ(kept.fastest, CpuIsa::avx2);
+    EXPECT_EQ(kept.row, std::nullopt);
+    EXPECT_TRUE(kept.finding.ends_with("says avx512, and so little is no reason to change it.")) << kept.finding;
+    EXPECT_EQ(judge_isas(chip_with({}, CpuIsa::avx512), lines).row,
+              "Row{\"AuthenticAMD\", 0x1A, 0x02, 0x02, CpuIsa::avx512},  // A new chip: 1.27 times avx512bf16, 0.98 times avx2");
+}
+
+TEST(Tune, all_lines_count_the_same_however_long_they_take) {
+    const TuneVerdict verdict =
+        judge_isas(chip_with({}, CpuIsa::avx512), std::vector{line("bfloat16", {1.0, 4.0, 1.0}), line("int8", {0.4, 0.1, 0.1})});
+    EXPECT_DOUBLE_EQ(verdict.speeds[0], 1.0);
+    EXPECT_DOUBLE_EQ(verdict.speeds[1], 1.0);
+    EXPECT_DOUBLE_EQ(verdict.speeds[2], 2.0);
+}
+
+// Pins: a machine that cannot run what the table says is no witness against it.
+TEST(Tune, what_the_system_hides_is_not_judged) {
+    TunedChip chip = chip_with(CpuIsa::avx512bf16, CpuIsa::avx512);
+    chip.isas.pop_back();
+    const TuneVerdict verdict = judge_isas(chip, std::vector{line("bfloat16", {1.0, 2.0})});
+    EXPECT_EQ(verdict.row, std::nullopt);
+    EXPECT_NE(verdict.finding.find("does not let it use"), std::string::npos) << verdict.finding;
+}
+
+TEST(Tune, one_instruction_set_is_no_choice) {
+    TunedChip chip = chip_with({}, CpuIsa::avx2);
+    chip.isas = {CpuIsa::avx2};
+    const TuneVerdict verdict = judge_isas(chip, std::vector{line("bfloat16", {1.0})});
+    EXPECT_EQ(verdict.row, std::nullopt);
+    EXPECT_EQ(verdict.finding, "There is no choice: avx2 is all that there is.");
+}
+
+TEST(Tune, the_report_shows_rates_ratios_means_and_the_row) {
+    const TunedChip chip = chip_with({}, CpuIsa::avx512);
+    const std::vector lines = {line("float32", {4.0, 2.0, 2.0}), line("bfloat16", {4.0, 2.0, 1.0})};
+    const TuneVerdict verdict = judge_isas(chip, lines);
+    EXPECT_EQ(show_tuning(chip, lines, verdict),
+              "A new chip (AuthenticAMD, family 0x1A, model 0x02), 2 threads\n"
+              "\n"
+              "                            avx2               avx512        in use  avx512bf16\n"
+              "weights   work             GOP/s  GB/s  speed   GOP/s  GB/s   speed       GOP/s  GB/s  speed\n"
+              "float32   matmuls, 8 rows    2.0   1.0   0.50     4.0   2.0    1.00         4.0   2.0   1.00\n"
+              "float32   geometric mean                 0.50                  1.00                     1.00\n"
+              "bfloat16  matmuls, 8 rows    2.0   1.0   0.50     4.0   2.0    1.00         8.0   4.0   2.00\n"
+              "bfloat16  geometric mean                 0.50                  1.00                     2.00\n"
+              "all       geometric mean                 0.50                  1.00                     1.41\n"
+              "\n" +
+                  verdict.finding + "\n\n    " + *verdict.row + "\n");
+}
+
+TEST(Tune, operations_and_bytes_are_counted) {
+    const tests::TinyModel tiny;
+    const TuneShape shape{.config = engine::ModelConfig::load(tiny.model), .threads = 2, .quick = true};
+    const std::vector<CpuIsa> isas = {tune_isas().back()};
+    const std::vector<TuneLine> lines = measure_isas(shape, isas);
+    const auto find = [&](std::string_view weights, std::string_view work) -> Work {
+        const auto found = std::ranges::find_if(lines, [&](const TuneLine& one) { return one.weights == weights && one.work == work; });
+        EXPECT_NE(found, lines.end()) << weights << ' ' << work;
+        return found->speeds.front().work;
+    };
+    const engine::ModelConfig& config = shape.config;
+    const std::int64_t width = config.heads * config.head_dim;
+    const std::int64_t kv_width = config.kv_heads * config.head_dim;
+    const std::int64_t weights = config.hidden * (2 * width + 2 * kv_width + (config.gated ? 3 : 2) * config.intermediate);
+    EXPECT_EQ(find("float32", "matmuls, 1 row").operations, static_cast<double>(2 * weights));
+    EXPECT_EQ(find("int8", "matmuls, 512 rows").operations, static_cast<double>(2 * 512 * weights));
+    EXPECT_GE(find("float32", "matmuls, 8 rows").bytes, static_cast<double>(4 * weights)) << "panels may be filled up";
+    EXPECT_GE(find("bfloat16", "matmuls, 8 rows").bytes, static_cast<double>(2 * weights));
+    EXPECT_GE(find("bfloat16", "attention, 64 rows").bytes, static_cast<double>(64 * 160 * 2 * kv_width * 2)) << "heads may be filled up";
+    EXPECT_LT(find("bfloat16", "attention, 64 rows").bytes, static_cast<double>(64 * 160 * 2 * kv_width * 2) * 1.5);
+    EXPECT_EQ(find("bfloat16", "attention, 64 rows").operations, static_cast<double>(64 * 160 * 4 * width));
+    EXPECT_EQ(find("float32", "attention, 512 rows").operations, static_cast<double>(512 * 513 / 2 * 4 * width));
+}
+
+// Pins: the command measures what this machine has, and what is in use is measured against itself.
+TEST(Tune, runs_with_every_instruction_set_of_this_machine) {
+    const tests::ProgramResult result = tests::run_program_of({LORRY_PROGRAM, "bench", "tune", "--quick", "--threads", "2", "--json"});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const Json all = Json::parse(result.out).value();
+    EXPECT_EQ(*all.find("in_use")->as_string(), kernels::cpu::name_of(kernels::cpu::choose_isa()));
+    EXPECT_EQ(*all.find("isa")->as_string(), *all.find("in_use")->as_string());
+    EXPECT_FALSE(all.find("date")->as_string()->empty());
+    const auto& lines = *all.find("lines")->as_array();
+    EXPECT_EQ(lines.size(), 16 * tune_isas().size());
+    for (const Json& one : lines) {
+        EXPECT_GT(one.find("operations_per_second")->as_number(), 0.0) << one.dump();
+        if (*one.find("isa")->as_string() == *all.find("in_use")->as_string()) {
+            EXPECT_EQ(one.find("speed")->as_number(), 1.0) << one.dump();
+        }
+    }
+    EXPECT_EQ(all.find("speeds")->as_object()->size(), tune_isas().size());
+}
+
+}  // namespace
+}  // namespace lorry::ops

@@ -1,0 +1,88 @@
+// check-model's findings on a tiny model, and the memory rules that run and worker follow too.
+#include "ops/program/model_report.h"
+
+#include <gtest/gtest.h>
+
+#include "ops/engine_setup.h"
+#include "tests/support/tiny_model.h"
+
+namespace lorry::ops {
+namespace {
+
+TEST(ModelReport, tells_shapes_memory_and_which_adapters_would_be_refused) {
+    const tests::TinyModel tiny;
+    Settings settings;
+    settings.model = tiny.model;
+    settings.adapters = tiny.adapters;
+    const ModelCheck check = check_model(settings);
+    EXPECT_TRUE(check.problems.empty());
+    EXPECT_TRUE(check.has_tokenizer);
+    EXPECT_TRUE(check.has_chat_template);
+    const engine::ModelConfig& config = check.model.config;
+    EXPECT_EQ(check.weight_bytes, static_cast<std::size_t>(check.model.parameters) * 2);
+    // int4: 4.5 bits a weight, but a byte for each of the embeddings.
+    settings.quantize = "int4";
+    const auto embeddings = static_cast<std::size_t>(check.model.embedding_parameters);
+    EXPECT_EQ(check_model(settings).weight_bytes, embeddings + (check.weight_bytes / 2 - embeddings) * 9 / 16);
+    // fp8: embeddings stay bfloat16.
+    settings.quantize = "fp8";
+    EXPECT_EQ(check_model(settings).weight_bytes, check.weight_bytes / 2 + embeddings);
+    // As the cache lays it out: values in whole vectors of 16; of int8, three words beside keys and values.
+    const std::int64_t elements = config.head_dim + (config.head_dim + 15) / 16 * 16;
+    EXPECT_EQ(check.kv_token_bytes, static_cast<std::size_t>(config.layers * config.kv_heads * elements * 2));
+    settings.kv_dtype = "int8";
+    EXPECT_EQ(check_model(settings).kv_token_bytes, static_cast<std::size_t>(config.layers * config.kv_heads * (elements + 12)));
+    settings.kv_dtype = "fp8";  // only a GPU has it, in whole pieces of 16 dimensions and one word beside each head's keys and values
+    EXPECT_EQ(check_model(settings).kv_token_bytes,
+              static_cast<std::size_t>(2 * config.layers * config.kv_heads * ((config.head_dim + 15) / 16 * 16 + 4)));
+    ASSERT_EQ(check.adapters.size(), 3U);
+    EXPECT_EQ(check.adapters[0].name, "broken");
+    EXPECT_FALSE(check.adapters[0].problem.empty());
+    EXPECT_EQ(check.adapters[1].info.value().rank_max, 8);
+    EXPECT_EQ(check.adapters[2].info.value().rank_max, 12);
+    const std::string text = show(check);
+    EXPECT_NE(text.find("refused: "), std::string::npos) << text;
+    const schema::Json json = json_of(check);
+    EXPECT_EQ(json.find("adapters")->as_array()->size(), 3U);
+    EXPECT_EQ(json.find("kv_bytes_per_1000_tokens")->as_integer(), static_cast<std::int64_t>(1000 * check.kv_token_bytes));
+}
+
+TEST(ModelReport, names_what_is_missing_from_a_folder) {
+    const tests::TinyModel tiny;
+    std::filesystem::remove(tiny.model / "tokenizer.json");
+    std::filesystem::remove(tiny.model / "chat_template.jinja");
+    Settings settings;
+    settings.model = tiny.model;
+    const ModelCheck check = check_model(settings);
+    ASSERT_EQ(check.problems.size(), 1U);
+    EXPECT_NE(check.problems.front().find("tokenizer.json"), std::string::npos) << check.problems.front();
+    EXPECT_FALSE(check.has_chat_template);
+}
+
+TEST(MemoryPlan, gives_the_cache_what_the_batch_can_use_and_never_more_than_half) {
+    constexpr std::size_t gibibyte = std::size_t{1} << 30;
+    Settings settings;
+    settings.max_batch = 4;
+    EXPECT_EQ(plan_memory(settings, 16 * gibibyte, 1000, 1024).kv_bytes, std::size_t{4 * 1024 * 1000});
+    EXPECT_EQ(plan_memory(settings, 16 * gibibyte, 1 << 20, 131072).kv_bytes, 8 * gibibyte);
+    EXPECT_EQ(plan_memory(settings, 8 * gibibyte, 1000, 1024).adapter_bytes, gibibyte);
+    EXPECT_EQ(plan_memory(settings, 64 * gibibyte, 1000, 1024).adapter_bytes, 2 * gibibyte);
+    EXPECT_EQ(plan_memory(settings, 64 * gibibyte, 1 << 20, 131072, MemoryOf::device).kv_bytes, 58 * gibibyte);
+    settings.kv_memory = Bytes{12345};
+    settings.adapter_memory = Bytes{678};
+    EXPECT_EQ(plan_memory(settings, gibibyte, 1000, 1024).kv_bytes, 12345U);
+    EXPECT_EQ(plan_memory(settings, gibibyte, 1000, 1024).adapter_bytes, 678U);
+}
+
+TEST(BaseName, is_the_folder_s_name_unless_it_is_set) {
+    Settings settings;
+    settings.model = "models/llama/";
+    EXPECT_EQ(base_name_of(settings), "llama");
+    settings.model = "/a/b/../mistral";
+    EXPECT_EQ(base_name_of(settings), "mistral");
+    settings.base_name = "given";
+    EXPECT_EQ(base_name_of(settings), "given");
+}
+
+}  // namespace
+}  // namespace lorry::ops

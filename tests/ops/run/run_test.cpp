@@ -1,0 +1,317 @@
+// `lorry run` on job files: answers, resumption, failures and kills.
+#include <csignal>
+#include <random>
+
+#include "kernels/backend.h"
+#include "ops/machine.h"
+#include "ops/tally.h"
+#include "tests/ops/run/fixture.h"
+
+namespace lorry::ops {
+namespace {
+
+TEST_F(RunProgram, answers_every_line_and_names_what_is_wrong_with_the_bad_ones) {
+    std::string huge = job("huge", "base", "w1");
+    huge.insert(huge.find("w1"), std::string(10 << 20, 'x'));
+    std::string long_prompt = job("long", "base", prompt_of(1, 20'000));
+    write_text(tiny.folder / "in.jsonl",
+               job("good", "base", "w5 w6") + "this is not JSON\n" + R"({"method":"POST","url":"/v1/completions","body":{}})" + "\n" +
+                   R"({"custom_id":"url","method":"POST","url":"/v1/images","body":{}})" + "\n" + job("model", "nobody", "w1") +
+                   R"({"custom_id":"field","method":"POST","url":"/v1/completions","body":{"model":"base","prompt":"w1","best_off":2}})" +
+                   "\n" + long_prompt + huge + job("utf8", "base", "w1 \xFF") + job("good", "base", "w7") +
+                   job("adapter", "plain", "w5 w6") + job("broken", "broken", "w5") + job("named", "tiny", "w5 w6"));
+    const ProgramResult result = run();
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    const auto results = results_in(out());
+    EXPECT_EQ(results.size(), 13U);
+    EXPECT_EQ(error_of(results, "good"), "ok");
+    EXPECT_EQ(error_of(results, "adapter"), "ok");
+    EXPECT_EQ(error_of(results, "named"), "ok");
+    EXPECT_EQ(error_of(results, "url"), "400 unsupported_url");
+    EXPECT_EQ(error_of(results, "model"), "404 model_not_found");
+    EXPECT_EQ(error_of(results, "field"), "400 unsupported_field");
+    EXPECT_EQ(error_of(results, "long"), "400 context_length_exceeded");
+    EXPECT_EQ(error_of(results, "huge"), "413 payload_too_large");
+    EXPECT_EQ(error_of(results, "good again"), "400 duplicate_custom_id");
+    EXPECT_EQ(error_of(results, "broken"), "400 adapter_refused");
+    EXPECT_EQ(error_of(results, "nameless 0"), "400 invalid_json");
+    EXPECT_EQ(error_of(results, "nameless 1"), "400 invalid_custom_id");
+    EXPECT_EQ(error_of(results, "nameless 2"), "400 invalid_json");
+    const std::string whole = read_whole(out());
+    for (const char* words : {"line 2 of in.jsonl", "line 3 of in.jsonl", "line 9 of in.jsonl"})
+        EXPECT_NE(whole.find(words), std::string::npos) << words;
+    EXPECT_NE(result.err.find("--retry-failed"), std::string::npos);
+    EXPECT_EQ((whole + result.err).find("register it"), std::string::npos);  // a folder of a run is registered nowhere
+}
+
+TEST_F(RunProgram, gives_the_same_answers_from_standard_input_to_standard_output) {
+    const std::string jobs = job("a", "base", "w5 w6") + job("b", "plain", "w5 w6");
+    write_text(tiny.folder / "in.jsonl", jobs);
+    EXPECT_EQ(run().exit_code, 0);
+    const ProgramResult piped = run_program_of(
+        {LORRY_PROGRAM, "run", "-", "-o", "-", "--model", tiny.model.string(), "--adapters", tiny.adapters.string(), "--threads", "1"},
+        jobs);
+    EXPECT_EQ(piped.exit_code, 0) << piped.err;
+    const auto text_of = [](const std::string& lines, const std::string& id) {
+        std::istringstream in(lines);
+        for (std::string line; std::getline(in, line);) {
+            const Json json = Json::parse(line).value();
+            if (*json.find("custom_id")->as_string() != id) continue;
+            return *json.find("response")->find("body")->find("choices")->as_array()->front().find("text")->as_string();
+        }
+        return std::string("none");
+    };
+    for (const char* id : {"a", "b"}) EXPECT_EQ(text_of(piped.out, id), text_of(read_whole(out()), id)) << id;
+    EXPECT_NE(text_of(piped.out, "a"), text_of(piped.out, "b"));
+}
+
+TEST_F(RunProgram, refuses_to_go_on_with_another_input_model_or_option) {
+    write_text(tiny.folder / "in.jsonl", job("a", "plain", "w5"));
+    EXPECT_EQ(run().exit_code, 0);
+    const std::string before = read_whole(out());
+    EXPECT_EQ(run().exit_code, 0);  // nothing is left to do
+    EXPECT_EQ(read_whole(out()), before);
+
+    const auto refused = [&](std::vector<std::string> more) {
+        const ProgramResult result = run(std::move(more));
+        EXPECT_EQ(result.exit_code, 2);
+        EXPECT_EQ(read_whole(out()), before);
+        return result.err;
+    };
+    EXPECT_NE(refused({"--dtype", "float32"}).find("another --dtype (then: "), std::string::npos);
+    EXPECT_NE(refused({"--sample", "1"}).find("another --sample (then: none; now: 1 job)"), std::string::npos);
+    std::filesystem::rename(tiny.adapters / "plain", tiny.folder / "kept");
+    EXPECT_NE(refused({}).find("another content of the adapter 'plain'"), std::string::npos);
+    std::filesystem::rename(tiny.folder / "kept", tiny.adapters / "plain");
+    write_text(tiny.folder / "in.jsonl", job("a", "plain", "w6"));
+    EXPECT_NE(refused({}).find("another input content"), std::string::npos);
+    std::filesystem::remove(out().string() + ".lorry");
+    EXPECT_NE(refused({}).find("has no journal"), std::string::npos);
+    EXPECT_EQ(run({"--overwrite"}).exit_code, 0);
+    EXPECT_NE(read_whole(out()), before);
+}
+
+TEST_F(RunProgram, runs_failed_jobs_again_when_asked) {
+    std::filesystem::rename(tiny.adapters / "rank12", tiny.folder / "away");
+    write_text(tiny.folder / "in.jsonl", job("a", "base", "w5") + job("b", "rank12", "w5") + job("c", "base", "w6"));
+    EXPECT_EQ(run().exit_code, 1);
+    EXPECT_EQ(error_of(results_in(out()), "b"), "404 model_not_found");
+    EXPECT_EQ(run().exit_code, 1);  // a plain repetition leaves the failure as it is
+    std::filesystem::rename(tiny.folder / "away", tiny.adapters / "rank12");
+    const ProgramResult result = run({"--retry-failed"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const auto results = results_in(out());
+    EXPECT_EQ(results.size(), 3U);
+    for (const char* id : {"a", "b", "c"}) EXPECT_EQ(error_of(results, id), "ok");
+}
+
+TEST_F(RunProgram, sums_up_the_whole_output_after_a_part_of_it_was_run_again) {
+    write_text(tiny.folder / "in.jsonl", job("a", "base", "w5") + job("b", "nobody", "w5") + job("c", "noone", "w6"));
+    const ProgramResult first = run();
+    EXPECT_NE(first.err.find("2 × model_not_found, such as\n      'nobody' is neither"), std::string::npos) << first.err;
+    EXPECT_NE(first.err.find("'noone'"), std::string::npos) << first.err;
+    const ProgramResult again = run({"--retry-failed", "--json"});
+    EXPECT_NE(again.err.find("with what earlier calls did: 3 jobs, 1 ok, 2 failed"), std::string::npos) << again.err;
+    const auto summary = Json::parse(again.out);
+    ASSERT_TRUE(summary) << again.out;
+    EXPECT_EQ(summary->find("jobs")->as_integer(), 2);
+    EXPECT_EQ(summary->find("in_output")->dump(), R"({"jobs":3,"ok":1,"failed":2})");
+}
+
+TEST_F(RunProgram, replaces_an_adapter_that_was_refused_and_keeps_an_output_that_was_changed) {
+    write_text(tiny.folder / "in.jsonl", job("a", "base", "w5") + job("b", "broken", "w5"));
+    EXPECT_EQ(run().exit_code, 1);
+    std::filesystem::remove_all(tiny.adapters / "broken");
+    std::filesystem::copy(tiny.adapters / "plain", tiny.adapters / "broken", std::filesystem::copy_options::recursive);
+    const std::string before = read_whole(out());
+    for (const std::string& changed : {before + "{}\n", before.substr(before.find('\n') + 1) + before.substr(0, before.find('\n') + 1)}) {
+        write_text(out(), changed);
+        for (const char* flag : {"--retry-failed", "--json"}) EXPECT_EQ(run({flag}).exit_code, 2);
+        EXPECT_EQ(read_whole(out()), changed);
+    }
+    write_text(out(), before);
+    const ProgramResult result = run({"--retry-failed"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(error_of(results_in(out()), "b"), "ok");
+}
+
+// Pins: the progress left out what the prefix cache had, which the summary counted, and both said "tokens/s".
+TEST(Tally, counts_tokens_in_and_out_whether_they_were_computed_or_cached) {
+    Tally tally;
+    const schema::Run run{.model = "base"};
+    tally.add({.run = run,
+               .state = schema::JobState::completed,
+               .error = {},
+               .usage = {.prompt_tokens = 3000, .completion_tokens = 1000, .cached_tokens = 2900}});
+    EXPECT_EQ(tally.total().tokens(), 4000);
+    EXPECT_EQ(tally.table(2.0),
+              "  model  jobs  ok  failed  tokens in  tokens out  in + out/s\n"
+              "  base      1   1       0      3,000       1,000       2,000\n");
+}
+
+TEST_F(RunProgram, runs_a_sample_and_sums_it_up_as_json) {
+    std::string jobs;
+    for (int i = 0; i < 50; ++i) jobs += job(fmt::format("job-{}", i), i % 2 == 0 ? "base" : "plain", prompt_of(i, 5));
+    write_text(tiny.folder / "in.jsonl", jobs);
+    const ProgramResult result = run({"--sample", "6", "--json"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const auto summary = Json::parse(result.out);
+    ASSERT_TRUE(summary) << result.out;
+    EXPECT_EQ(summary->find("jobs")->as_integer(), 6);
+    EXPECT_EQ(summary->find("completion_tokens")->as_integer(), 24);
+    EXPECT_EQ(results_in(out()).size(), 6U);
+}
+
+// Pins: the same program runs where there is no GPU, no driver and even no CUDA in the build, and says which of them is missing.
+TEST_F(RunProgram, says_what_is_missing_when_a_gpu_is_asked_for) {
+    const auto obstacle = kernels::cuda_obstacle();
+    if (!obstacle) GTEST_SKIP() << "this machine has a GPU";
+    write_text(tiny.folder / "in.jsonl", job("a", "base", "w5"));
+    const ProgramResult result = run({"--device", "cuda"});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find("--device cuda: " + *obstacle), std::string::npos) << result.err;
+    EXPECT_FALSE(std::filesystem::exists(out()));
+}
+
+// Pins: a supervisor that does not start a wrong call again gave a worker up because somebody else's memory was not free yet.
+TEST_F(RunProgram, ends_with_1_when_the_model_is_wrong_or_memory_is_not_free_now) {
+    write_text(tiny.folder / "in.jsonl", job("a", "base", "w5"));
+    const auto fails = [&](std::vector<std::string> more) {
+        std::vector<std::string> words = {LORRY_PROGRAM, "run", (tiny.folder / "in.jsonl").string(), "-o", out(), "--model", tiny.model};
+        words.insert(words.end(), more.begin(), more.end());
+        const ProgramResult result = run_program_of(words);
+        EXPECT_EQ(result.exit_code, 1) << result.err;
+        return result.err;
+    };
+    // All that there is at all: some of it is taken.
+    EXPECT_NE(fails({"--kv-memory", std::to_string(memory_limit())}).find("are free now"), std::string::npos);
+    write_text(tiny.model / "config.json", R"({"model_type": "tea"})");
+    EXPECT_NE(fails({}).find("model_type"), std::string::npos);
+}
+
+TEST_F(RunProgram, ends_with_2_when_the_call_is_wrong) {
+    write_text(tiny.folder / "in.jsonl", job("a", "base", "w5"));
+    const auto fails = [&](std::vector<std::string> words) {
+        words.insert(words.begin(), LORRY_PROGRAM);
+        const ProgramResult result = run_program_of(words);
+        EXPECT_EQ(result.exit_code, 2) << result.err;
+        return result.err;
+    };
+    const std::string in = (tiny.folder / "in.jsonl").string();
+    EXPECT_NE(fails({"run", in}).find("-o OUT"), std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", in}).find("same file"), std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", tiny.folder / "nowhere" / "out.jsonl"}).find("make it first"), std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", out()}).find("--model"), std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--retry-failed"}).find("no run has written"), std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--template", in}).find("--id"), std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", out(), "--max-batch", "many"}).find("--max-batch is 'many'"), std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--device", "cpu", "--quantize", "fp8"}).find("it has int8 and int4"),
+              std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--device", "cpu", "--kv-dtype", "fp8"}).find("it has int8"),
+              std::string::npos);
+    EXPECT_NE(fails({"run", tiny.model.string(), "-o", out().string()}).find("no regular file"), std::string::npos);
+    EXPECT_NE(fails({"run", in, "-o", out().string(), "--adapter-columm", "ad"}).find("there is no flag --adapter-columm"),
+              std::string::npos);
+    for (const char* memory : {"100TB", "1"}) {
+        EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--kv-memory", memory}).find("that there are"), std::string::npos);
+    }
+    EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--adapter-memory", "100TB"}).find("--adapter-memory"),
+              std::string::npos);
+    EXPECT_NE(fails({"walk", "--help"}).find("no command 'walk'"), std::string::npos);
+    EXPECT_NE(fails({}).find("subcommand"), std::string::npos);
+}
+
+TEST_F(RunProgram, says_how_to_go_on_when_the_output_cannot_grow) {
+    std::string jobs;
+    for (int i = 0; i < 40; ++i) jobs += job(fmt::format("job-{}", i), "base", "w5");
+    write_text(tiny.folder / "in.jsonl", jobs);
+    std::vector<std::string> words = {"/bin/sh", "-c", "ulimit -f 8; exec \"$0\" \"$@\""};
+    for (const std::string& word : command({})) words.push_back(word);
+    const ProgramResult full = run_program_of(words);
+    EXPECT_EQ(full.exit_code, 1) << full.err;
+    EXPECT_NE(full.err.find("to go on:\n  " + std::string(LORRY_PROGRAM) + " run "), std::string::npos) << full.err;
+    EXPECT_EQ(run().exit_code, 0);
+    EXPECT_EQ(results_in(out()).size(), 40U);
+}
+
+TEST_F(RunProgram, finishes_what_runs_and_says_how_to_go_on_when_it_is_told_to_stop) {
+    std::string jobs;
+    for (int i = 0; i < 3000; ++i) jobs += job(fmt::format("job-{}", i), "base", prompt_of(i, 20), 40);
+    write_text(tiny.folder / "in.jsonl", jobs);
+    Program program(command({"--commit-interval", "20ms"}));
+    while (!std::filesystem::exists(out()) || std::filesystem::file_size(out()) == 0) {
+        ASSERT_FALSE(program.ends_within(std::chrono::milliseconds(5))) << program.err_so_far();
+    }
+    program.signal(SIGTERM);
+    const ProgramResult stopped = program.wait();
+    EXPECT_EQ(stopped.exit_code, 1);
+    EXPECT_NE(stopped.err.find("to go on:\n  " + std::string(LORRY_PROGRAM) + " run "), std::string::npos) << stopped.err;
+    const auto first = results_in(out());
+    EXPECT_LT(first.size(), 3000U);
+    for (const auto& [id, line] : first) EXPECT_EQ(error_of(first, id), "ok");
+}
+
+TEST_F(RunProgram, repeats_and_loses_nothing_however_often_it_is_killed_Slow) {
+    const std::uint64_t seed = std::random_device{}();
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    std::mt19937_64 random(seed);
+    constexpr int count = 3000;
+    const char* const models[] = {"base", "plain", "rank12", "nobody"};
+    std::string jobs;
+    for (int i = 0; i < count; ++i) {
+        jobs += job(fmt::format("job-{}", i), models[random() % 4], prompt_of(i, 1 + static_cast<int>(random() % 30)),
+                    1 + static_cast<int>(random() % 30));
+    }
+    write_text(tiny.folder / "in.jsonl", jobs);
+    EXPECT_EQ(run().exit_code, 1);
+    const auto undisturbed = results_in(out());
+    ASSERT_EQ(undisturbed.size(), static_cast<std::size_t>(count));
+
+    std::filesystem::remove(out());
+    std::filesystem::remove(out().string() + ".lorry");
+    const auto size = [&] { return std::filesystem::exists(out()) ? std::filesystem::file_size(out()) : 0; };
+    int kills = 0;
+    for (bool ended = false; !ended;) {
+        const auto size_before = size();
+        Program program(command({"--commit-interval", "5ms"}));
+        // Most kills come while results are written, some while the run still finds out where it was.
+        if (random() % 4 != 0) {
+            while (!ended && size() == size_before) ended = program.ends_within(std::chrono::milliseconds(1));
+        }
+        if (!ended) ended = program.ends_within(std::chrono::milliseconds(random() % 60));
+        if (!ended) {
+            program.signal(SIGKILL);
+            ++kills;
+        }
+        const ProgramResult result = program.wait();
+        ASSERT_NE(result.exit_code, 2) << result.err;
+    }
+    EXPECT_GE(kills, 3);
+    EXPECT_EQ(results_in(out()), undisturbed);
+}
+
+// Memory is bounded by the window of jobs in flight, whatever the size of the file.
+TEST_F(RunProgram, takes_no_more_memory_for_a_file_ten_times_as_large_Slow) {
+    const auto peak_for = [&](int count) {
+        // 8 KB each, so that keeping the file, or most of it, would show.
+        const std::string padding(8'000, 'x');
+        std::string jobs;
+        for (int i = 0; i < count; ++i) {
+            std::string line = job(fmt::format("job-{}", i), i % 2 == 0 ? "base" : "plain", prompt_of(i, 3), 1);
+            jobs += line.insert(line.rfind("}}"), R"(,"user":")" + padding + "\"");
+        }
+        write_text(tiny.folder / "in.jsonl", jobs);
+        const ProgramResult result = run({"--overwrite"});
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        EXPECT_EQ(results_in(out()).size(), static_cast<std::size_t>(count));
+        EXPECT_GT(result.peak_bytes, 0U);
+        return result.peak_bytes;
+    };
+    constexpr std::size_t bound = 30 << 20;
+    const std::size_t small = peak_for(500);  // 4 MB
+    const std::size_t large = peak_for(5'000);
+    EXPECT_LT(large, small + bound) << small << " bytes for the small file";
+}
+
+}  // namespace
+}  // namespace lorry::ops

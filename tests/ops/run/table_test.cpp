@@ -1,0 +1,156 @@
+// `lorry run` on tables: rows in, rows with results out, and what it says of those that are not as they should be.
+#include "tests/ops/run/fixture.h"
+
+namespace lorry::ops {
+namespace {
+
+// Pins: other choices were told by their hashes, and only the first of several changed flags was named.
+TEST_F(RunProgram, names_each_changed_flag_with_what_it_was_and_is) {
+    write_text(tiny.folder / "in.csv", "id,text\n1,w5\n");
+    write_text(tiny.folder / "prompt.txt", "{{ text }}");
+    write_text(tiny.folder / "labels.txt", "w20\nw21\n");
+    const auto label = [&](const std::vector<std::string>& more) { return run_program_of(table_command(more)); };
+    const std::vector<std::string> choices = {"--choices", tiny.folder / "labels.txt"};
+    EXPECT_EQ(label(choices).exit_code, 0);
+    write_text(tiny.folder / "labels.txt", "w20\nw22\n");
+    EXPECT_NE(label(choices).err.find("another --choices (then: w20, w21; now: w20, w22) and cannot"), std::string::npos)
+        << label(choices).err;
+    const std::string err = label({"--max-tokens", "3", "--temperature", "0.5"}).err;
+    EXPECT_NE(err.find("another --choices (then: w20, w21; now: none), and another --max-tokens (then: by default; now: 3), and another "
+                       "--temperature (then: 0; now: 0.5) and cannot"),
+              std::string::npos)
+        << err;
+}
+
+TEST_F(RunProgram, refuses_what_would_fail_for_every_row_before_it_touches_the_output) {
+    write_text(tiny.folder / "prompt.txt", "{{ text }}");
+    write_text(tiny.folder / "labels.txt", "w20\nw21\n");
+    write_text(tiny.folder / "twice.txt", "w20\nw21\nw20\n");
+    write_text(out(), "good results\n");
+    const auto refused = [&](const std::string& input, const std::string& text, std::vector<std::string> more) {
+        write_text(tiny.folder / input, text);
+        std::vector<std::string> words = command({"--overwrite"});
+        words[2] = (tiny.folder / input).string();
+        words.insert(words.end(), more.begin(), more.end());
+        const ProgramResult result = run_program_of(words);
+        EXPECT_EQ(result.exit_code, 2) << result.err;
+        EXPECT_EQ(read_whole(out()), "good results\n");
+        return result.err;
+    };
+    const std::string prompt = (tiny.folder / "prompt.txt").string();
+    const auto table = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), {"--id", "id", "--template", prompt});
+        return more;
+    };
+    const std::string rows = "id,text\n1,w5\n";
+    EXPECT_NE(refused("in.csv", rows, {}).find("--id COLUMN"), std::string::npos);
+    EXPECT_NE(refused("in.tsv", "id\ttext\n1\tw5\n", table({})).find("tabs"), std::string::npos);
+    EXPECT_NE(refused("in.csv.gz", rows, table({})).find("unpack"), std::string::npos);
+    EXPECT_NE(refused("in.txt", rows, table({})).find("--format csv"), std::string::npos);
+    EXPECT_NE(refused("in.csv", rows, table({"--adapter", "sektion"})).find("no adapter of that name in --adapters, which has: "),
+              std::string::npos);
+    EXPECT_EQ(refused("in.csv", rows, table({"--adapter", "broken"})).find("register"), std::string::npos);
+    EXPECT_NE(refused("in.csv", rows, table({"--choices", (tiny.folder / "twice.txt").string()})).find("'w20' stands there twice"),
+              std::string::npos);
+    EXPECT_NE(refused("in.csv", rows, table({"--choices", prompt, "--max-tokens", "3"})).find("draws no tokens"), std::string::npos);
+    EXPECT_NE(refused("in.csv", "id;text\n1;w5\n", table({})).find("separated by semicolons"), std::string::npos);
+    EXPECT_NE(refused("in.csv", "id, text\n1,w5\n", table({})).find("with spaces around it"), std::string::npos);
+    EXPECT_NE(refused("in.csv", "\xFF\xFEi", table({})).find("not UTF-8"), std::string::npos);
+    EXPECT_NE(refused("in.csv", "id,text\n1,\"w5\n2,w6\n", table({})).find("in line 2 is never closed"), std::string::npos);
+}
+
+// Pins: a slip in the call was told after the model had been loaded, which may take minutes.
+TEST_F(RunProgram, finds_a_slip_in_the_call_before_it_loads_the_model) {
+    for (const auto& entry : std::filesystem::directory_iterator(tiny.model)) {
+        if (entry.path().extension() == ".safetensors") write_text(entry.path(), "no weights");
+    }
+    write_text(tiny.folder / "in.csv", "id,text\n1,w5\n");
+    write_text(tiny.folder / "prompt.txt", "{{ text }}");
+    write_text(tiny.folder / "slip.txt", "{{ texxt }}");
+    write_text(tiny.folder / "open.txt", "{{ text");
+    write_text(tiny.folder / "one.txt", "w20\n");
+    const auto told = [&](const std::string& prompt, int exit_code, const std::vector<std::string>& more) {
+        std::vector<std::string> words = command({"--id", "id", "--template", tiny.folder / prompt});
+        words[2] = tiny.folder / "in.csv";
+        words.insert(words.end(), more.begin(), more.end());
+        const ProgramResult result = run_program_of(words);
+        EXPECT_EQ(result.exit_code, exit_code) << result.err;
+        return result.err;
+    };
+    EXPECT_NE(told("slip.txt", 2, {}).find("the template asks for the column 'texxt', which the table has not; it has: id, text"),
+              std::string::npos);
+    EXPECT_NE(told("open.txt", 2, {}).find("never closes it"), std::string::npos);
+    EXPECT_NE(told("prompt.txt", 2, {"--choices", tiny.folder / "none.txt"}).find("--choices: "), std::string::npos);
+    EXPECT_NE(told("prompt.txt", 2, {"--choices", tiny.folder / "one.txt"}).find("at least two labels"), std::string::npos);
+    EXPECT_NE(told("prompt.txt", 2, {"--adapter", "nobody"}).find("no adapter of that name"), std::string::npos);
+    std::filesystem::create_directory(out());
+    EXPECT_NE(told("prompt.txt", 2, {}).find("is a folder: name a file in it"), std::string::npos);
+    std::filesystem::remove(out());
+    EXPECT_NE(told("prompt.txt", 1, {}).find("safetensors"), std::string::npos) << "the model is loaded last";
+}
+
+TEST_F(RunProgram, wants_the_adapters_that_a_column_names) {
+    write_text(tiny.folder / "in.csv", "id,who,text\n1,plain,w5\n");
+    write_text(tiny.folder / "prompt.txt", "{{ text }}");
+    const ProgramResult result =
+        run_program_of({LORRY_PROGRAM, "run", (tiny.folder / "in.csv").string(), "-o", out().string(), "--model", tiny.model.string(),
+                        "--threads", "1", "--id", "id", "--template", (tiny.folder / "prompt.txt").string(), "--adapter-column", "who"});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find("--adapters DIR"), std::string::npos) << result.err;
+    EXPECT_FALSE(std::filesystem::exists(out()));
+}
+
+// Pins: of two rows with one id the second said only that there was another.
+TEST_F(RunProgram, names_both_rows_of_an_id_and_counts_such_rows) {
+    write_text(tiny.folder / "in.csv", "id,text\n1,w5\n2,w6\n1,w7\n2,w8\n");
+    write_text(tiny.folder / "prompt.txt", "{{ text }}");
+    const std::vector<std::string> words = table_command({"--max-tokens", "2"});
+    const ProgramResult result = run_program_of(words);
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    EXPECT_NE(read_whole(tiny.folder / "out.csv").find("1,w7,,\"duplicate_custom_id: line 4 has the same id as line 2, '1': "),
+              std::string::npos)
+        << read_whole(tiny.folder / "out.csv");
+    EXPECT_NE(result.err.find("2 × duplicate_custom_id"), std::string::npos) << result.err;
+    std::vector<std::string> dry = words;
+    dry.push_back("--dry-run");
+    EXPECT_NE(run_program_of(dry).err.find("  2 × duplicate_custom_id\n  line 4 (1): duplicate_custom_id: "), std::string::npos);
+}
+
+// Pins: a row without a text was answered like any other, and nobody was told.
+TEST_F(RunProgram, runs_rows_with_empty_cells_and_warns_of_them) {
+    write_text(tiny.folder / "in.csv", "id,text,note\n1,w5,\n2,,w1\n3, ,w1\n,,w1\n");
+    write_text(tiny.folder / "prompt.txt", "w9 {{ text }}");
+    std::vector<std::string> words = table_command({"--max-tokens", "2", "--json"});
+    const std::string warning =
+        "warning: 2 rows have nothing in a column that the template uses; the first is line 3, with an empty 'text'\n";
+    for (const char* flag : {"--overwrite", "--dry-run"}) {
+        words.push_back(flag);
+        const ProgramResult result = run_program_of(words);
+        EXPECT_NE(result.err.find(warning), std::string::npos) << result.err;
+        EXPECT_EQ(Json::parse(result.out).value().find("rows_with_empty_cells")->as_integer(), 2);
+    }
+    EXPECT_EQ(read_whole(tiny.folder / "out.csv").find("2,,w1,,"), std::string::npos) << "it has an answer";
+}
+
+TEST_F(RunProgram, labels_a_csv_table_and_keeps_its_columns) {
+    write_text(tiny.folder / "in.csv", "id,who,text\n1,plain,\"w5, w6\"\n2,,w7\n,,w8\n3,nobody,w9\n");
+    write_text(tiny.folder / "prompt.txt", "w10 {{ text }}\n");
+    write_text(tiny.folder / "labels.txt", "w20\nw21 w22\n");
+    const ProgramResult result = run_program_of(
+        {LORRY_PROGRAM, "run", (tiny.folder / "in.csv").string(), "-o", (tiny.folder / "out.csv").string(), "--model", tiny.model.string(),
+         "--adapters", tiny.adapters.string(), "--threads", "1", "--id", "id", "--template", (tiny.folder / "prompt.txt").string(),
+         "--choices", (tiny.folder / "labels.txt").string(), "--adapter-column", "who"});
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    std::istringstream in(read_whole(tiny.folder / "out.csv"));
+    std::map<std::string, std::string> rows;
+    for (std::string line; std::getline(in, line);) rows[line.substr(0, line.find(','))] = line;
+    EXPECT_EQ(rows["id"], "id,who,text,label,probability,error");
+    EXPECT_TRUE(rows["1"].starts_with("1,plain,\"w5, w6\",w2")) << rows["1"];
+    EXPECT_TRUE(rows["2"].starts_with("2,,w7,w2")) << rows["2"];
+    EXPECT_TRUE(rows[""].starts_with(",,w8,,,\"invalid_row: ")) << rows[""];
+    EXPECT_TRUE(rows["3"].starts_with("3,nobody,w9,,,\"model_not_found: ")) << rows["3"];
+    EXPECT_EQ(rows.size(), 5U);
+}
+
+}  // namespace
+}  // namespace lorry::ops

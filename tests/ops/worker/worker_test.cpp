@@ -1,0 +1,391 @@
+// `lorry worker` as it runs in production, against an embedded broker: jobs in, results out, its pages, its log, its end on SIGTERM.
+#include <gtest/gtest.h>
+#include <httplib.h>
+
+#include <csignal>
+#include <map>
+#include <sstream>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "consumer/kafka/broker.h"
+#include "consumer/kafka/client.h"
+#include "consumer/kafka/reader.h"
+#include "engine/adapter.h"
+#include "ops/event_log.h"
+#include "ops/metrics.h"
+#include "ops/pipeline_setup.h"
+#include "ops/worker/health_server.h"
+#include "ops/worker/observer.h"
+#include "schema/store.h"
+#include "schema/topics.h"
+#include "tests/support/program.h"
+#include "tests/support/tiny_model.h"
+
+namespace lorry::ops {
+namespace {
+
+using schema::Json;
+using tests::Program;
+using tests::ProgramResult;
+using tests::TinyModel;
+using namespace std::chrono_literals;
+
+consumer::EmbeddedBroker::Options broker_options() {
+    consumer::EmbeddedBroker::Options options;
+    for (const auto& spec : schema::topic_specs({}, {.partitions = 3})) options.topics.push_back({spec.name, spec.partitions});
+    return options;
+}
+
+std::string job(const std::string& id, const std::string& model, const std::string& more = "") {
+    return fmt::format(
+        R"({{"custom_id":"{}","method":"POST","url":"/v1/completions","body":{{"model":"{}","prompt":"w5 w6","max_tokens":6{}}}}})", id,
+        model, more);
+}
+
+// The log's events of that name.
+std::vector<Json> events_in(const std::string& log, std::string_view name) {
+    std::vector<Json> events;
+    std::istringstream in(log);
+    for (std::string line; std::getline(in, line);) {
+        if (!line.starts_with('{')) continue;  // the table at the start
+        auto json = Json::parse(line);
+        EXPECT_TRUE(json) << line;
+        if (json && *json->find("event")->as_string() == name) events.push_back(std::move(*json));
+    }
+    return events;
+}
+
+class WorkerProgram : public testing::Test {
+protected:
+    WorkerProgram() {
+        const auto info = engine::inspect_adapter(tiny.adapters / "plain", engine::ModelConfig::load(tiny.model));
+        consumer::register_adapter(config, topics.adapters(),
+                                   {.name = "plain", .hash = info.value().hash, .path = "plain", .base = "tiny"});
+        consumer::register_adapter(config, topics.adapters(),
+                                   {.name = "broken", .hash = "00000000000000000000000000000000", .path = "broken", .base = "tiny"});
+    }
+    std::vector<std::string> command() const {
+        return {LORRY_PROGRAM,       "worker",
+                "--model",           tiny.model.string(),
+                "--adapters",        tiny.adapters.string(),
+                "--brokers",         config.brokers,
+                "--member",          "worker-1",
+                "--metrics-address", "127.0.0.1:0",
+                "--threads",         "1",
+                "--ledger",          ledger.string()};
+    }
+    // Values of the results topic once there are that many.
+    std::vector<std::string> results(std::size_t count) const {
+        consumer::RecordReader reader(config, {.topics = {topics.results()}});
+        std::vector<std::string> values;
+        const auto deadline = consumer::Clock::now() + 60s;
+        while (values.size() < count && consumer::Clock::now() < deadline) {
+            for (auto& record : reader.poll(100ms, 1000)) values.push_back(*record.value);
+        }
+        return values;
+    }
+    static int metrics_port(const Program& program) {
+        const auto deadline = consumer::Clock::now() + 60s;
+        while (consumer::Clock::now() < deadline) {
+            const auto started = events_in(program.err_so_far(), "worker_started");
+            if (!started.empty()) return static_cast<int>(*started.front().find("metrics_port")->as_integer());
+            std::this_thread::sleep_for(20ms);
+        }
+        ADD_FAILURE() << "the worker did not start: " << program.err_so_far();
+        return 0;
+    }
+
+    TinyModel tiny;
+    consumer::EmbeddedBroker broker{broker_options()};
+    schema::Topics topics;
+    consumer::KafkaConfig config{.brokers = broker.address(), .passthrough = {}, .deadline_start = 15s, .deadline_later = 20s};
+    std::filesystem::path ledger = tiny.folder / "ledger.sqlite";
+};
+
+TEST_F(WorkerProgram, answers_jobs_serves_its_pages_and_drains_when_told) {
+    {
+        consumer::JobProducer producer(config, {.topic = topics.jobs()});
+        for (int i = 0; i < 20; ++i) producer.submit(job(fmt::format("job-{}", i), i % 2 == 0 ? "base" : "plain"), "base", 1);
+        producer.submit(job("lost", "broken"), "broken", 1);
+        producer.submit(job("twice", "tiny", R"(,"stream":true)"), "base", 1);
+        producer.submit(job("twice", "tiny"), "base", 1);
+        producer.submit("no job at all", "base", 1);
+        producer.finish();
+    }
+    Program program(command());
+    const int port = metrics_port(program);
+    std::map<std::string, int> codes;
+    for (const std::string& value : results(23)) {
+        const auto summary = schema::parse_result(value);
+        ASSERT_TRUE(summary) << value;
+        codes[summary->ok ? "ok" : summary->error.substr(0, summary->error.find(':'))]++;
+    }
+    EXPECT_EQ(codes, (std::map<std::string, int>{{"ok", 22}, {"adapter_failed", 1}}));
+
+    httplib::Client client("127.0.0.1", port);
+    const auto health = client.Get("/healthz");
+    ASSERT_TRUE(health);
+    EXPECT_EQ(health->status, 200);
+    EXPECT_EQ(health->body, "running\n");
+    const auto page = client.Get("/metrics");
+    ASSERT_TRUE(page);
+    for (const char* line :
+         {"lorry_jobs_total{state=\"completed\"} 22\n", "lorry_jobs_total{state=\"failed\"} 1\n", "lorry_dead_letters_total 1\n",
+          "lorry_adapters_resident 1\n", "lorry_partitions 3\n", "lorry_job_seconds_count 22\n", "# TYPE lorry_job_seconds histogram\n"}) {
+        EXPECT_NE(page->body.find(line), std::string::npos) << line << page->body;
+    }
+
+    program.signal(SIGTERM);
+    const ProgramResult result = program.wait(60s);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(*events_in(result.err, "worker_started").at(0).find("delivery")->as_string(), "at least once");
+    EXPECT_EQ(events_in(result.err, "embedded_broker").size(), 1U);
+    EXPECT_EQ(events_in(result.err, "job_admitted").size(), 23U);
+    const auto finished = events_in(result.err, "job_finished");
+    ASSERT_EQ(finished.size(), 23U);
+    EXPECT_FALSE(finished.front().find("job_id")->as_string()->empty());
+    EXPECT_EQ(events_in(result.err, "dead_letter").size(), 1U);
+    EXPECT_EQ(events_in(result.err, "worker_stopping").size(), 1U);
+    EXPECT_EQ(events_in(result.err, "drained").size(), 1U);
+
+    consumer::RecordReader reader(config, {.topics = {topics.chunks(), topics.dlq()}});
+    int chunks = 0;
+    int dead = 0;
+    while (!(reader.at_end() && reader.has_read_all())) {
+        for (const auto& record : reader.poll(100ms, 1000)) ++(record.source.topic == topics.dlq() ? dead : chunks);
+    }
+    EXPECT_GT(chunks, 1);
+    EXPECT_EQ(dead, 1);
+
+    const schema::Store store = schema::Store::open(ledger, schema::Store::Mode::reader);
+    EXPECT_EQ(store.count({}).failed, 1);
+    std::map<std::string, std::string> states;
+    for (const auto& row : store.adapters()) states[row.registration.name] = row.state;
+    EXPECT_EQ(states["plain"], "ready");
+    EXPECT_EQ(states["broken"], "failed");
+}
+
+TEST_F(WorkerProgram, ends_a_cancelled_job_once_and_leaves_the_others_alone) {
+    {
+        consumer::JobProducer producer(config, {.topic = topics.jobs()});
+        for (const char* id : {"first", "dropped", "last"}) producer.submit(job(id, "base"), "base", 1);
+        producer.finish();
+    }
+    consumer::send_cancel(config, topics.control(), {.id = "dropped", .is_batch = false, .at = {}});
+    Program program(command());
+    std::map<std::string, std::string> ends;
+    for (const std::string& value : results(3)) {
+        const auto summary = schema::parse_result(value);
+        ASSERT_TRUE(summary) << value;
+        ends[summary->custom_id] = summary->ok ? "ok" : summary->error.substr(0, summary->error.find(':'));
+    }
+    EXPECT_EQ(ends, (std::map<std::string, std::string>{{"first", "ok"}, {"dropped", "batch_cancelled"}, {"last", "ok"}}));
+    program.signal(SIGTERM);
+    EXPECT_EQ(program.wait(60s).exit_code, 0);
+    EXPECT_EQ(results(3).size(), 3U);
+    EXPECT_EQ(schema::Store::open(ledger, schema::Store::Mode::reader).count({}).cancelled, 1);
+}
+
+TEST(WorkerCommand, ends_with_2_without_brokers_and_with_1_when_none_answer) {
+    const TinyModel tiny;
+    const ProgramResult without = tests::run_program_of({LORRY_PROGRAM, "worker", "--model", tiny.model.string()});
+    EXPECT_EQ(without.exit_code, 2);
+    EXPECT_NE(without.err.find("brokers"), std::string::npos) << without.err;
+    const ProgramResult unreachable =
+        tests::run_program_of({LORRY_PROGRAM, "worker", "--model", tiny.model.string(), "--brokers", "127.0.0.1:1", "--deadline-start",
+                               "1s", "--metrics-address", "off", "--threads", "1"});
+    EXPECT_EQ(unreachable.exit_code, 1);
+    EXPECT_NE(unreachable.err.find("127.0.0.1:1"), std::string::npos) << unreachable.err;
+    EXPECT_EQ(unreachable.err.find("is tried for up to"), std::string::npos) << unreachable.err;
+    // Pins: half a minute without a word.
+    const ProgramResult patient =
+        tests::run_program_of({LORRY_PROGRAM, "cancel", "a", "--brokers", "127.0.0.1:1", "--deadline-start", "7s"});
+    EXPECT_NE(patient.err.find("has not succeeded for 5 s and is tried for up to"), std::string::npos) << patient.err;
+}
+
+// Pins: it started without a word, and every job for an adapter failed.
+TEST(WorkerCommand, does_not_start_without_the_folder_of_its_adapters) {
+    const TinyModel tiny;
+    const std::filesystem::path missing = tiny.folder / "nope";
+    const std::filesystem::path file = tiny.model / "config.json";
+    for (const auto& adapters : {missing, file}) {
+        const ProgramResult refused =
+            tests::run_program_of({LORRY_PROGRAM, "worker", "--model", tiny.model.string(), "--adapters", adapters.string(), "--brokers",
+                                   "127.0.0.1:1", "--deadline-start", "1s", "--metrics-address", "off", "--threads", "1"});
+        EXPECT_EQ(refused.exit_code, 2) << refused.err;
+        EXPECT_NE(refused.err.find(fmt::format("--adapters {}: there is no such folder", adapters.string())), std::string::npos)
+            << refused.err;
+    }
+}
+
+TEST(WorkerCommand, warns_when_another_program_has_the_port_of_its_pages) {
+    const TinyModel tiny;
+    std::unique_ptr<HealthServer> first;
+    try {
+        first = std::make_unique<HealthServer>(HealthServer::Options{.address = Settings().metrics_address, .metrics = {}, .health = {}});
+    } catch (const std::runtime_error&) {
+        // Somebody else has it, which does as well.
+    }
+    const ProgramResult second = tests::run_program_of(
+        {LORRY_PROGRAM, "worker", "--model", tiny.model.string(), "--brokers", "127.0.0.1:1", "--deadline-start", "1s", "--threads", "1"});
+    const auto events = events_in(second.err, "pages_not_served");
+    ASSERT_EQ(events.size(), 1U) << second.err;
+    EXPECT_EQ(*events[0].find("level")->as_string(), "warning");
+}
+
+TEST(HealthServer, tells_probes_what_the_worker_says) {
+    Health health{.ok = false, .state = "starting"};
+    const HealthServer server({.address = "127.0.0.1:0", .metrics = [] { return std::string("a 1\n"); }, .health = [&] { return health; }});
+    httplib::Client client("127.0.0.1", server.port());
+    EXPECT_EQ(client.Get("/healthz")->status, 503);
+    health = {.ok = true, .state = "running"};
+    EXPECT_EQ(client.Get("/healthz")->status, 200);
+    EXPECT_EQ(client.Get("/metrics")->body, "a 1\n");
+    EXPECT_EQ(client.Get("/elsewhere")->status, 404);
+    EXPECT_THROW(HealthServer({.address = fmt::format("127.0.0.1:{}", server.port()), .metrics = {}, .health = {}}), std::runtime_error);
+}
+
+TEST(Metrics, brings_the_engine_s_counts_up_to_date_without_counting_twice) {
+    Metrics metrics("1.2.3", 8);
+    engine::EngineStats stats;
+    stats.steps = 5;
+    stats.running = 4;
+    stats.kv_blocks = 10;
+    stats.kv_blocks_used = 1;
+    metrics.on_step(stats);
+    stats.steps = 7;
+    metrics.on_step(stats);
+    const std::string text = metrics.text({});
+    for (const char* line : {"lorry_engine_steps_total 7\n", "lorry_engine_batch_fill_ratio 0.5\n", "lorry_kv_usage_ratio 0.1\n",
+                             "lorry_build_info{version=\"1.2.3\"} 1\n", "lorry_jobs_total{state=\"expired\"} 0\n"}) {
+        EXPECT_NE(text.find(line), std::string::npos) << line << text;
+    }
+}
+
+// Each number is another one, so that a figure under the wrong name is seen.
+TEST(Metrics, tells_parked_jobs_from_those_that_fill_the_window) {
+    Metrics metrics("1.2.3", 8);
+    metrics.on_gauges({.in_flight = 101, .parked = 102, .in_flight_max = 103, .tokens = 104, .tokens_max = 105, .unpublished = 106});
+    const std::string text = metrics.text({});
+    for (const char* line : {"lorry_jobs_in_flight 101\n", "lorry_jobs_parked 102\n", "lorry_jobs_in_flight_max 103\n",
+                             "lorry_tokens_in_flight 104\n", "lorry_tokens_in_flight_max 105\n", "lorry_publications_waiting 106\n"}) {
+        EXPECT_NE(text.find(line), std::string::npos) << line << text;
+    }
+}
+
+TEST(Metrics, has_what_member_and_ledger_say_each_under_its_name) {
+    Metrics metrics("1.2.3", 8);
+    const auto member = [] {
+        return consumer::KafkaMember::Stats{.jobs_polled = 101,
+                                            .jobs_skipped = 102,
+                                            .jobs_replayed = 103,
+                                            .rebalances = 104,
+                                            .assignments_lost = 105,
+                                            .partitions = 106,
+                                            .partitions_held = 107,
+                                            .jobs_incomplete = 108,
+                                            .metadata_chars = 109,
+                                            .jobs_starting = 110,
+                                            .transactions = 111,
+                                            .aborts = 112,
+                                            .fences = 113,
+                                            .unknown_outcomes = 114,
+                                            .completions = 115,
+                                            .dead_letters = 116,
+                                            .chunks = 117,
+                                            .results_too_large = 118,
+                                            .records_rejected = 119,
+                                            .commits = 120,
+                                            .outbox_records = 121,
+                                            .outbox_bytes = 122,
+                                            .stall_jobs = 123s,
+                                            .stall_results = 124'500ms};
+    };
+    const auto ledger = [] { return consumer::Ledger::Stats{.applied = 125, .refused = 126, .behind = 127, .failing = true}; };
+    const std::string text = metrics.text({.member = member, .ledger = ledger});
+    for (const char* line : {"lorry_jobs_skipped_total 102\n",
+                             "lorry_jobs_replayed_total 103\n",
+                             "lorry_rebalances_total 104\n",
+                             "lorry_assignments_lost_total 105\n",
+                             "lorry_partitions 106\n",
+                             "lorry_partitions_held 107\n",
+                             "lorry_commit_metadata_characters 109\n",
+                             "lorry_jobs_starting 110\n",
+                             "lorry_transactions_total 111\n",
+                             "lorry_transactions_aborted_total 112\n",
+                             "lorry_transactions_fenced_total 113\n",
+                             "lorry_transactions_unknown_total 114\n",
+                             "lorry_chunks_total 117\n",
+                             "lorry_results_too_large_total 118\n",
+                             "lorry_records_rejected_total 119\n",
+                             "lorry_outbox_records 121\n",
+                             "lorry_outbox_bytes 122\n",
+                             "lorry_stable_offset_stall_seconds{topic=\"jobs\"} 123\n",
+                             "lorry_stable_offset_stall_seconds{topic=\"results\"} 124.5\n",
+                             "lorry_ledger_records_total 125\n",
+                             "lorry_ledger_behind_records 127\n",
+                             "lorry_ledger_failing 1\n"}) {
+        EXPECT_NE(text.find(std::string("\n") + line), std::string::npos) << line << text;
+    }
+}
+
+TEST(Metrics, measures_the_time_per_token_by_the_longest_sequence) {
+    Metrics metrics("1.2.3", 8);
+    const schema::Run run;
+    // Two samples of eleven tokens beside each other: ten pauses in five seconds.
+    metrics.on_finished({.run = run,
+                         .state = schema::JobState::completed,
+                         .usage = {.prompt_tokens = 3, .completion_tokens = 22, .cached_tokens = 0},
+                         .first_token = 1s,
+                         .total = 6s,
+                         .longest_output = 11});
+    EXPECT_NE(metrics.text({}).find("lorry_time_per_output_token_seconds_sum 0.5\n"), std::string::npos) << metrics.text({});
+}
+
+TEST(Metrics, forgets_the_backlog_when_no_partitions_are_held) {
+    Metrics metrics("1.2.3", 8);
+    metrics.on_backlog(7);
+    metrics.on_oldest(consumer::OldestJob{.source = {}, .job_id = "a", .age = 90s});
+    EXPECT_NE(metrics.text({}).find("lorry_backlog_jobs 7\n"), std::string::npos);
+    EXPECT_NE(metrics.text({}).find("lorry_oldest_job_seconds 90\n"), std::string::npos);
+    metrics.on_backlog(std::nullopt);
+    metrics.on_oldest(std::nullopt);
+    EXPECT_NE(metrics.text({}).find("lorry_backlog_jobs 0\n"), std::string::npos);
+    EXPECT_NE(metrics.text({}).find("lorry_oldest_job_seconds 0\n"), std::string::npos);
+}
+
+TEST(WorkerObserver, names_each_stuck_job_once) {
+    Metrics metrics("1.2.3", 8);
+    WorkerObserver observer(metrics, nullptr);
+    const auto oldest = [&](const std::string& id, std::int64_t offset, std::chrono::milliseconds age) {
+        const schema::Source source{.topic = "lorry.jobs", .partition = 2, .offset = offset};
+        observer.on_oldest(consumer::OldestJob{.source = source, .job_id = id, .age = age});
+    };
+    testing::internal::CaptureStderr();
+    start_event_log("info");
+    oldest("slow", 7, 9min);
+    oldest("slow", 7, 11min);
+    oldest("slow", 7, 12min);
+    oldest("slower", 9, 10min);
+    const auto events = events_in(testing::internal::GetCapturedStderr(), "job_stuck");
+    ASSERT_EQ(events.size(), 2U);
+    EXPECT_EQ(*events[0].find("job_id")->as_string(), "slow");
+    EXPECT_EQ(*events[0].find("partition")->as_integer(), 2);
+    EXPECT_EQ(*events[0].find("offset")->as_integer(), 7);
+    EXPECT_EQ(*events[0].find("seconds")->as_number(), 660.0);
+    EXPECT_EQ(*events[1].find("job_id")->as_string(), "slower");
+}
+
+TEST(PipelineSetup, bounds_the_tokens_in_flight_by_the_setting_or_two_batches_of_the_longest_jobs) {
+    Settings settings;
+    settings.max_batch = 64;
+    EXPECT_EQ(in_flight_tokens_of(settings, 2'048), 1'000'000);
+    EXPECT_EQ(in_flight_tokens_of(settings, 32'768), 2 * 64 * 32'768);
+    settings.in_flight_tokens = 5'000;
+    EXPECT_EQ(in_flight_tokens_of(settings, 32'768), 5'000);
+}
+
+}  // namespace
+}  // namespace lorry::ops
