@@ -98,7 +98,7 @@ CommitState OffsetTracker::longest_state(const Partition& partition, std::int64_
     return state;
 }
 
-bool OffsetTracker::may_admit(const schema::Source& source) const {
+bool OffsetTracker::has_room_for(const schema::Source& source) const {
     const std::scoped_lock lock(mutex_);
     const Partition* partition = find(source);
     CHECK(partition != nullptr, "an offset of a partition that is not assigned");

@@ -50,7 +50,7 @@ public:
     void drop(const std::string& topic, std::int32_t partition);
 
     // True if, with this offset (above all polled ones) in flight as well, whatever finishes first can still be committed.
-    bool may_admit(const schema::Source& source) const;
+    bool has_room_for(const schema::Source& source) const;
     // The source read this offset. False: an earlier owner finished it already, so it is to be skipped.
     bool polled(const schema::Source& source);
     // Counts a start of a polled job, for the metadata; the number of starts, this one included. nullopt: the epoch is over, or the

@@ -36,7 +36,7 @@ struct PipelineParts {
     CompletionSink& sink;
     const AdapterDirectory& adapters;
     const CancelDirectory& cancels;
-    const Intake& intake;
+    const Preparer& preparer;
     engine::Engine& engine;
     const ReplyContext& reply;
     Observer& observer;

@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "consumer/generator.h"
-#include "consumer/in_flight.h"
+#include "consumer/handover.h"
+#include "consumer/jobs_in_flight.h"
 #include "consumer/observer.h"
 #include "consumer/reply.h"
 #include "consumer/seams.h"
@@ -15,7 +15,7 @@ namespace lorry::consumer {
 
 class Publisher {
 public:
-    Publisher(CompletionSink& sink, const ReplyContext& reply, InFlight& in_flight, Observer& observer);
+    Publisher(CompletionSink& sink, const ReplyContext& reply, JobsInFlight& jobs_in_flight, Observer& observer);
 
     // What is in flight no more is dropped here; what the sink has taken already is the sink's to drop.
     void take(Publication publication);
@@ -31,13 +31,13 @@ private:
     void publish(JobEnded ended);
     void publish(Refused refused);
     void publish(Outcome outcome);
-    bool is_ours(const schema::Source& source, Epoch epoch) const { return in_flight_.contains(source, epoch); }
+    bool is_ours(const schema::Source& source, Epoch epoch) const { return jobs_in_flight_.contains(source, epoch); }
     void end_stream(const JobEnded& ended, const schema::Usage& usage);
     void observe(const JobEnded& ended, const schema::Completion& completion);
 
     CompletionSink& sink_;
     const ReplyContext& reply_;
-    InFlight& in_flight_;
+    JobsInFlight& jobs_in_flight_;
     Observer& observer_;
     struct Stream {
         ChunkWriter chunks;

@@ -13,20 +13,18 @@ namespace {
 
 constexpr std::size_t id_bytes_max = 512;  // of a custom_id or a batch_id: they become keys, headers and rows
 
-constexpr Endpoint endpoints[] = {Endpoint::chat_completions, Endpoint::completions, Endpoint::classify};
-
 std::string supported_urls() {
     std::string urls;
     for (const Endpoint endpoint : endpoints) {
         if (!urls.empty()) urls += ", ";
-        urls += url_of(endpoint);
+        urls += row_of(endpoint).url;
     }
     return urls;
 }
 
 std::optional<Endpoint> endpoint_of(std::string_view url) {
     for (const Endpoint endpoint : endpoints) {
-        if (url == url_of(endpoint)) return endpoint;
+        if (url == row_of(endpoint).url) return endpoint;
     }
     return std::nullopt;
 }
@@ -99,15 +97,6 @@ FieldError read_line(const Json& line, Job& job) {
 bool is_ours(std::string_view header) { return header == batch_id_header || header == deadline_header; }
 
 }  // namespace
-
-const char* url_of(Endpoint endpoint) {
-    switch (endpoint) {
-        case Endpoint::chat_completions: return "/v1/chat/completions";
-        case Endpoint::completions: return "/v1/completions";
-        case Endpoint::classify: return "/classify";
-    }
-    CHECK(false, "an endpoint of no known kind");
-}
 
 void Sampling::fill_in(const Sampling& defaults) {
     const auto fill = [](auto& field, const auto& value) {

@@ -82,9 +82,9 @@ Json encode_usage(const Usage& usage) {
 Json error_body(const JobError& error) {
     const ErrorRow row = row_of(error.code);
     return Json::object({{"error", Json::object({{"message", repair_utf8(error.message)},
-                                                 {"type", std::string(row.type())},
+                                                 {"type", row.type()},
                                                  {"param", error.param.empty() ? Json() : Json(repair_utf8(error.param))},
-                                                 {"code", std::string(row.name)}})}});
+                                                 {"code", row.name}})}});
 }
 
 std::string result_id(const Source& source, std::string_view custom_id) {
@@ -98,7 +98,7 @@ std::string encode_completion(const Completion& completion) {
     Json line = Json::object({{"id", repair_utf8(completion.id)}, {"custom_id", repair_utf8(completion.custom_id)}});
     if (completion.failure) {
         line.set("response", nullptr);
-        line.set("error", Json::object({{"code", std::string(name_of(code_of(*completion.failure)))},
+        line.set("error", Json::object({{"code", name_of(code_of(*completion.failure))},
                                         {"message", repair_utf8(completion.failure_message)}}));
     } else {
         line.set("response", Json::object({{"status_code", completion.status_code},

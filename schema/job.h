@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "schema/check.h"
+#include "schema/endpoint.h"
 #include "schema/error_code.h"
 
 namespace lorry::schema {
@@ -38,8 +39,6 @@ struct JobError {
     int status_code() const;
 };
 std::string text_of(const JobError& error);  // "code: message"
-
-enum class Endpoint : std::uint8_t { chat_completions, completions, classify };
 
 // A chat as the template wants it: JSON texts, passed to the renderer unread.
 struct ChatPrompt {
@@ -95,10 +94,5 @@ struct Job {
     std::vector<Header> headers;         // all others, passed on to the result
     std::optional<Timestamp> submitted;  // the record's timestamp
 };
-
-inline constexpr std::int32_t completions_max_tokens_default = 16;  // as the OpenAI API's /v1/completions
-
-// "/v1/chat/completions" …
-const char* url_of(Endpoint endpoint);
 
 }  // namespace lorry::schema

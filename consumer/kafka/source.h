@@ -75,7 +75,7 @@ private:
         std::int64_t end = 0;          // of the log, as known at take-over
         std::int64_t taken_below = 0;  // an earlier owner is known to have taken the jobs below it
         PartitionQueue queue;
-        std::optional<schema::JobRecord> held;  // asked for, but not admitted: the commit metadata is full, or too many jobs are starting
+        std::optional<schema::JobRecord> held;  // read, but not polled: the commit metadata is full, or too many jobs are starting
         Clock::time_point next_hold_log;
     };
 

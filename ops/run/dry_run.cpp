@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "consumer/admission.h"
+#include "consumer/intake.h"
 #include "ops/progress_bar.h"
 #include "ops/units.h"
 
@@ -14,7 +14,6 @@ namespace lorry::ops {
 namespace {
 
 using consumer::Clock;
-using consumer::PreparedJob;
 
 constexpr std::size_t errors_shown = 10;
 constexpr std::size_t prompt_bytes_shown = 2000;
@@ -31,23 +30,26 @@ public:
     void lost(const std::vector<consumer::PartitionEpoch>&) override {}
 };
 
-// As the pipeline's intake does it, where no adapter is still to come.
-Expected<PreparedJob, schema::JobError> prepare(const consumer::Delivery& delivery, const AdapterFolders& adapters,
-                                                const consumer::Intake& intake, const schema::ParseLimits& limits) {
-    auto job = consumer::read_job(delivery, limits);
-    if (!job) return unexpected(job.error().error);
-    consumer::ModelName model = adapters.resolve(job->model, Clock::now());
-    if (auto refusal = consumer::refusal_of_model(*job, model)) return unexpected(std::move(*refusal));
-    return intake.prepare(std::move(*job), 0, std::move(model));
+// The pipeline's way through intake, where no adapter is still to come and nothing is parked.
+Expected<consumer::Submission, schema::JobError> prepare(const consumer::Delivery& delivery, consumer::Intake& intake) {
+    auto job = intake.admit(delivery);
+    if (!job) return unexpected(std::move(job.error().error));
+    consumer::AdmittedJob admitted{.job = std::move(*job), .epoch = delivery.epoch, .delivered = Clock::now()};
+    consumer::ModelName model = intake.resolve(admitted);
+    auto prepared = intake.prepare(std::move(admitted), std::move(model));
+    if (!prepared) return unexpected(std::move(prepared.error().error));
+    return std::move(*prepared);
 }
 
-void count_tokens(const PreparedJob& job, DryRunReport& report) {
-    report.classifying += job.choices.empty() ? 0 : 1;
-    report.prompt_tokens += job.prompt_tokens;
-    for (const engine::Request& request : job.requests) {
-        report.output_tokens_max += request.max_tokens;
-        report.request_tokens_max += static_cast<std::int64_t>(request.prompt.size()) + request.max_tokens;
+void count_tokens(const consumer::Submission& prepared, DryRunReport& report) {
+    const consumer::ReplyPlan& plan = prepared.job.plan;
+    switch (schema::row_of(plan.job.endpoint).work) {
+        case schema::Work::draw: break;
+        case schema::Work::score_choices: ++report.classifying; break;
     }
+    report.prompt_tokens += plan.prompt_tokens;
+    for (const engine::Request& request : prepared.requests) report.output_tokens_max += request.max_tokens;
+    report.request_tokens_max += consumer::tokens_max_of(prepared.requests);
 }
 
 void refuse(const consumer::Delivery& delivery, const schema::JobError& error, DryRunReport& report) {
@@ -102,18 +104,19 @@ std::optional<DryRunEstimate> DryRunReport::estimate() const {
 DryRunReport dry_run(consumer::JobSource& source, const AdapterFolders& adapters, EngineSetup& setup, const Settings& settings) {
     DryRunReport report;
     NobodyDrains nobody;
+    consumer::Intake intake(adapters, setup.preparer(), {.worker = "dry run", .parse = {.bytes_max = settings.job_bytes_max.count}});
     Reservoir sample(sample_batches_max * static_cast<std::size_t>(setup.options().sequences_max), sample_bytes_max);
     const std::optional<std::int64_t> total = source.backlog();
     ProgressBar bar("checking");
     while (!source.exhausted()) {
         for (consumer::Delivery& delivery : source.poll(std::chrono::milliseconds(100), 256, nobody)) {
             ++report.jobs;
-            auto prepared = prepare(delivery, adapters, setup.intake(), {.bytes_max = settings.job_bytes_max.count});
+            const auto prepared = prepare(delivery, intake);
             if (!prepared) {
                 refuse(delivery, prepared.error(), report);
                 continue;
             }
-            if (report.prompt.empty()) report.prompt = setup.intake().prompt_text(prepared->job).value_or("");
+            if (report.prompt.empty()) report.prompt = setup.preparer().prompt_text(prepared->job.job()).value_or("");
             count_tokens(*prepared, report);
             sample.offer(std::move(delivery));
         }

@@ -346,7 +346,7 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
                                  .sink = sink,
                                  .adapters = adapters,
                                  .cancels = no_cancels,
-                                 .intake = setup.intake(),
+                                 .preparer = setup.preparer(),
                                  .engine = setup.engine(),
                                  .reply = setup.reply(),
                                  .observer = progress},

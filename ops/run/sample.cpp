@@ -188,7 +188,7 @@ Sample run_sample(std::vector<Delivery> jobs, const AdapterFolders& adapters, En
                                  .sink = sink,
                                  .adapters = adapters,
                                  .cancels = no_cancels,
-                                 .intake = setup.intake(),
+                                 .preparer = setup.preparer(),
                                  .engine = setup.engine(),
                                  .reply = setup.reply(),
                                  .observer = clock},

@@ -139,14 +139,14 @@ TEST(OffsetTracker, KeepsCountingWhileAPartitionDrains) {
 TEST(OffsetTracker, RefusesAStartThatWouldNotFitIntoTheMetadata) {
     OffsetTracker tracker(54);
     const Epoch epoch = tracker.assign(topic, 0, nothing_finished_above(0));
-    int admitted = 0;
-    for (std::int64_t offset = 0; offset < 100 && tracker.may_admit(at(offset)); ++offset, ++admitted) tracker.polled(at(offset));
-    EXPECT_GT(admitted, 3);
-    EXPECT_LT(admitted, 15);
+    int polled = 0;
+    for (std::int64_t offset = 0; offset < 100 && tracker.has_room_for(at(offset)); ++offset, ++polled) tracker.polled(at(offset));
+    EXPECT_GT(polled, 3);
+    EXPECT_LT(polled, 15);
     int started = 0;
-    for (std::int64_t offset = 0; offset < admitted; ++offset) started += tracker.start(at(offset), epoch).has_value() ? 1 : 0;
-    EXPECT_LT(started, admitted);
-    tracker.finish(at(admitted - 1), epoch);
+    for (std::int64_t offset = 0; offset < polled; ++offset) started += tracker.start(at(offset), epoch).has_value() ? 1 : 0;
+    EXPECT_LT(started, polled);
+    tracker.finish(at(polled - 1), epoch);
     EXPECT_LE(tracker.metadata_chars(), 54U);
 }
 
@@ -177,7 +177,7 @@ TEST(OffsetTracker, AgreesWithANaiveModelOverCrashesHolesAndAdmission) {
             ASSERT_TRUE(std::all_of(log.begin(), next, [&](std::int64_t offset) { return committed.contains(offset); }));
             const bool last = owner == 11;
             for (int step = 0; last ? next != log.end() || !flying.empty() : step < static_cast<int>(random() % 400); ++step) {
-                const bool poll = random() % 3 != 0 && next != log.end() && tracker.may_admit(at(*next));
+                const bool poll = random() % 3 != 0 && next != log.end() && tracker.has_room_for(at(*next));
                 if (poll) {
                     const bool fresh = tracker.polled(at(*next));
                     ASSERT_EQ(fresh, !committed.contains(*next)) << "offset " << *next << " of owner " << owner;
@@ -190,7 +190,7 @@ TEST(OffsetTracker, AgreesWithANaiveModelOverCrashesHolesAndAdmission) {
                     finished.insert(flying[pick]);
                     flying.erase(flying.begin() + static_cast<std::ptrdiff_t>(pick));
                 } else {
-                    ASSERT_TRUE(next == log.end() || tracker.may_admit(at(*next))) << "nothing in flight and still not admitted";
+                    ASSERT_TRUE(next == log.end() || tracker.has_room_for(at(*next))) << "nothing in flight and still no room";
                 }
                 if (random() % 5 == 0 || (last && flying.empty())) {
                     commit = tracker.snapshot(true).at(0);

@@ -54,13 +54,13 @@ struct Rig {
     }
     void start() {
         engine = std::make_unique<engine::Engine>(*model, *backend, tests::gpt2_tokenizer(), engine_options);
-        intake = std::make_unique<Intake>(tests::gpt2_tokenizer(), std::nullopt, model->config(),
-                                          IntakeLimits{.context_max = engine->context_max()});
+        preparer = std::make_unique<Preparer>(tests::gpt2_tokenizer(), std::nullopt, model->config(),
+                                              PreparerLimits{.context_max = engine->context_max()});
         pipeline = std::make_unique<Pipeline>(PipelineParts{.source = source,
                                                             .sink = sink,
                                                             .adapters = directory,
                                                             .cancels = cancels,
-                                                            .intake = *intake,
+                                                            .preparer = *preparer,
                                                             .engine = *engine,
                                                             .reply = reply,
                                                             .observer = observer},
@@ -82,7 +82,7 @@ struct Rig {
     ReplyContext reply{.tokenizer = tests::gpt2_tokenizer(), .base_name = "tiny", .system_fingerprint = "fp_test"};
     Watcher observer;
     std::unique_ptr<engine::Engine> engine;
-    std::unique_ptr<Intake> intake;
+    std::unique_ptr<Preparer> preparer;
     std::unique_ptr<Pipeline> pipeline;
 };
 
@@ -538,7 +538,7 @@ TEST(Pipeline, EndsTheJobsOfAnAdapterThatOverflowsAndNoOthers) {
     const Folder folder(tiny.adapters, model->config());
     const auto run = [&](const std::vector<std::string>& models) {
         engine::Engine engine(*model, *backend, tiny_tokenizer, engine_options);
-        const Intake intake(tiny_tokenizer, std::nullopt, model->config(), {.context_max = engine.context_max()});
+        const Preparer preparer(tiny_tokenizer, std::nullopt, model->config(), {.context_max = engine.context_max()});
         tests::FakeSource source;
         tests::FakeSink sink;
         const tests::FakeCancels cancels;
@@ -549,7 +549,7 @@ TEST(Pipeline, EndsTheJobsOfAnAdapterThatOverflowsAndNoOthers) {
                            .sink = sink,
                            .adapters = folder,
                            .cancels = cancels,
-                           .intake = intake,
+                           .preparer = preparer,
                            .engine = engine,
                            .reply = reply,
                            .observer = observer},
@@ -578,7 +578,7 @@ TEST(Pipeline, SeedsARequestByItsJobUnlessTheJobNamesASeed) {
     rig.start();
     const auto seed_of = [&](const std::string& id, const std::string& more) {
         auto parsed = schema::parse_job({.source = {.topic = "jobs"}, .value = job(id, more)}, {});
-        return rig.intake->prepare(std::move(*parsed), 0, {.kind = ModelName::Kind::base})->requests.front().seed;
+        return rig.preparer->prepare(std::move(*parsed), {.kind = ModelName::Kind::base})->requests.front().seed;
     };
     EXPECT_EQ(seed_of("a", ""), seed_of("a", ""));
     EXPECT_NE(seed_of("a", ""), seed_of("b", ""));

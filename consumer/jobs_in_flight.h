@@ -19,7 +19,7 @@ namespace lorry::consumer {
 // A job is added when it is delivered, weighed when its tokens are known, started with its first step, ended when nothing more is computed
 // for it, and removed when its outcome is committed. A job that was forgotten on the way belongs to somebody else: nothing more of it is
 // computed or published.
-class InFlight {
+class JobsInFlight {
 public:
     void add(const schema::Source& source, Epoch epoch, std::string job_id, Clock::time_point delivered);
     // The memory it may come to take, in tokens; nothing happens to a forgotten one.
