@@ -1,4 +1,4 @@
-// One thread, poll(), and per connection two descriptors with a buffer for each direction.
+// One thread that polls all connections; a connection is two sockets with a buffer for each direction.
 #include "consumer/kafka/port_relay.h"
 
 #include <arpa/inet.h>
@@ -51,7 +51,7 @@ void send_at_once(int descriptor) {
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-// What was read on one side and is not yet written on the other.
+// Bytes that were read from one side and not yet written to the other.
 struct Flow {
     std::array<char, 1 << 16> bytes;
     std::size_t begin = 0;
