@@ -83,8 +83,8 @@ OutboxEntry KafkaSink::entry_of(Outcome outcome) {
     if (const std::size_t bytes = bytes_of(entry.records.front()); bytes > options_.limits.results) {
         ++counters_.too_large;
         turn_into_error(entry, "result_too_large",
-                        fmt::format("the result has {} bytes, but topic {} accepts {} per record; ask for fewer tokens, logprobs or choices, "
-                                    "or raise the topic's max.message.bytes",
+                        fmt::format("the result has {} bytes, but topic {} accepts {} per record; ask for fewer tokens, logprobs or "
+                                    "choices, or raise the topic's max.message.bytes",
                                     bytes, options_.topics.results(), options_.limits.results));
     }
     return entry;
