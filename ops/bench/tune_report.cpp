@@ -1,4 +1,4 @@
-// Geometric means, one sentence per outcome, and the table.
+// Computes geometric means, writes one sentence per outcome, and renders the table.
 #include "ops/bench/tune_report.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ double ratio(const TunedChip& chip, const TuneLine& line, std::size_t isa) {
     return line.speeds[place_of(chip, chip.in_use)].seconds / line.speeds[isa].seconds;
 }
 
-// Of the lines in one way to store weights, or of all.
+// Mean ratios over the lines of one weight format, or over all.
 std::vector<double> mean_ratios(const TunedChip& chip, std::span<const TuneLine> lines, std::optional<std::string_view> weights) {
     std::vector<double> means;
     for (std::size_t isa = 0; isa < chip.isas.size(); ++isa) {
