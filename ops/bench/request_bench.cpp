@@ -29,7 +29,8 @@ std::int64_t positive(const Json& object, std::string_view key) {
 
 const Json::Array& list(const Json& object, std::string_view key) {
     const Json::Array* values = member(object, key).as_array();
-    if (values == nullptr || values->empty()) throw std::runtime_error(fmt::format("\"{}\" in a line of requests must be a non-empty list", key));
+    if (values == nullptr || values->empty())
+        throw std::runtime_error(fmt::format("\"{}\" in a line of requests must be a list that is not empty", key));
     return *values;
 }
 

@@ -20,7 +20,7 @@ constexpr std::int64_t different_weights = 4;  // per rank
 TokenRange token_range(const char* flag, const std::string& text) {
     const auto range = parse_token_range(text);
     if (!range)
-        throw UsageError(fmt::format("{} {}: allowed are a number from 1, LOW:HIGH, or lognormal:MEDIAN:P90 with P90 > MEDIAN", flag, text));
+        throw UsageError(fmt::format("{} {}: use a number from 1, LOW:HIGH, or lognormal:MEDIAN:P90 with P90 above MEDIAN", flag, text));
     return *range;
 }
 
