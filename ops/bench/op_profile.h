@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -30,7 +31,7 @@ public:
     // Wraps a backend in one that times its calls. The profile must outlive it.
     std::unique_ptr<kernels::Backend> watch(std::unique_ptr<kernels::Backend> backend);
     // The same as a function, for SetupWishes.
-    auto watcher() {
+    std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>)> watcher() {
         return [this](std::unique_ptr<kernels::Backend> backend) { return watch(std::move(backend)); };
     }
     void clear() { entries_.clear(); }
