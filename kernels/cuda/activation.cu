@@ -1,4 +1,4 @@
-// Computes act(x) or act(gate) * up. Each block processes part of a row, for fp8 a whole row. Launched by CudaBackend.
+// Computes act(x) or act(gate) * up. Each block processes part of a row, for fp8 a whole row. Launched by graphs.cpp.
 #include <type_traits>
 
 #include "kernels/cuda/device.h"

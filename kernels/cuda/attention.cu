@@ -1,6 +1,6 @@
 // Causal attention over the paged cache, with the same arithmetic for prefill, chunks and decoding. A context is divided into spans of
 // kv_span tokens at fixed positions. Each span has a softmax sum of its own, and the sums are merged in order of spans, so a row's result
-// depends only on its context. The method is FlashAttention (Dao 2023) with split keys. Launched by CudaBackend.
+// depends only on its context. The method is FlashAttention (Dao 2023) with split keys. Launched by graphs.cpp.
 //
 // Narrow pieces (few rows): one block per span, whose sums go through memory to the kernel that merges them. Wide pieces (many rows): one
 // block processes all spans, merges them in registers, and writes results. The heads of a row finish in different blocks; if rows become

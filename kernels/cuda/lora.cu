@@ -1,6 +1,6 @@
 // The low-rank updates of all row groups: shrink computes A x for every rank of a group's adapter, expand adds B (A x) to one slice of the
 // outputs. Each is one launch for all adapters and ranks. The order of sums depends only on the sizes, and there are no atomics, so a row's
-// result does not depend on how many rows its adapter has. Launched by CudaBackend.
+// result does not depend on how many rows its adapter has. Launched by graphs.cpp.
 //
 // bfloat16: tensor cores. A split of the input features (shapes.h) is four sums, one per warp, each over 16 of every 64 features. The sums
 // are added in order of warps, then the splits in order, and the total is rounded to bfloat16, like the input of every matmul. float32,

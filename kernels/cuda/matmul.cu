@@ -1,6 +1,6 @@
 // out (+)= in weight' + bias. Every output is one sum over the input features, in the same order for any number of rows, so a row's result
 // does not depend on the batch. bfloat16 and fp8 run on tensor cores; float32, which exists for strict parity, is one chain per output.
-// Launched by CudaBackend and tuner.cpp.
+// Launched by graphs.cpp and tuner.cpp.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
 

@@ -1,5 +1,5 @@
 // Normalizes query and key heads, rotates them, and stores keys and values in the cache. One warp per head, which reads it once. Launched
-// by CudaBackend.
+// by graphs.cpp.
 #include <type_traits>
 
 #include "kernels/cuda/device.h"

@@ -1,5 +1,5 @@
 // Kernels that only move, add or convert rows: embedding, gathering the rows that sample, biases of row groups, sums and biases after a
-// matmul, and widening fp8. Several blocks per row. Launched by CudaBackend, library_matmul.cpp and tuner.cpp.
+// matmul, and widening fp8. Several blocks per row. Launched by graphs.cpp, library_matmul.cpp and tuner.cpp.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/row.h"

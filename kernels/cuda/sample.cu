@@ -1,6 +1,6 @@
 // Draws tokens and looks up log-probabilities, one block per row of logits, and copies drawn tokens into the next step. Sums are in float64
 // and in an order given by the vocabulary's size, and the random number is a function of (seed, position), so a row's result does not
-// depend on the other rows. Launched by CudaBackend.
+// depend on the other rows. Launched by sample.cpp and graphs.cpp.
 //
 // top_k and top_p find the lightest kept weight by narrowing its range to a sixteenth with each pass: weights are not negative, so their
 // bits order as they do. The cut is the lightest kept weight and, among tokens of equal weight, the highest kept id. The draw walks the

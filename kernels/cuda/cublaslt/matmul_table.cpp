@@ -1,4 +1,4 @@
-// The table, and how it is read; see matmul_table.h.
+// The built-in table and the parser of table rows; see matmul_table.h.
 #include "kernels/cuda/cublaslt/matmul_table.h"
 
 #include <xxhash.h>
@@ -22,7 +22,7 @@ namespace lorry::kernels::cuda {
 
 namespace {
 
-// As `lorry bench tune --device cuda` prints them. No chip has been measured yet.
+// Rows as `lorry bench tune --device cuda` prints them. No chip has been measured yet.
 constexpr std::string_view measured = R"()";
 
 constexpr const char* columns = "CAPABILITY PROCESSORS LIBRARY bfloat16|fp8_rows OUTPUTS INPUTS ROWS_MAX WORDS";
@@ -40,7 +40,7 @@ std::vector<std::string_view> words_of(std::string_view line) {
     return words;
 }
 
-// All of the word.
+// The number that makes up the whole word, otherwise nullopt.
 template <class Number>
 std::optional<Number> number_of(std::string_view word, int base = 10) {
     Number number = 0;
