@@ -71,8 +71,8 @@ public:
                 backoff_.reset();
                 continue;
             }
-            // The consumer is told of a second worker with our member name. An offset commit that fails with FENCED_INSTANCE_ID does not
-            // prove one: it may be this worker's own, sent as the member it was before it rejoined.
+            // The consumer learns of a second worker with our member name and ends this one. An offset commit that fails with
+            // FENCED_INSTANCE_ID does not prove one: it may be this worker's own, sent as the member it was before it rejoined.
             consumer_.check_fatal();
             if (result.timed_out && entries_tried > 0) entries_max_ = std::max<std::size_t>(1, entries_tried / 2);
             std::move(transaction.entries.rbegin(), transaction.entries.rend(), std::front_inserter(waiting));

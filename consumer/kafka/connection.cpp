@@ -176,8 +176,8 @@ void KafkaConnection::check_fatal() const {
         throw KafkaError(fmt::format("Kafka at {}: another worker runs under this member id: give each worker a `member` of its own ({})",
                                      config_.brokers, text.data()));
     }
-    throw KafkaError(fmt::format("Kafka at {}: the client cannot go on: {} ({}){}", config_.brokers, text.data(), rd_kafka_err2name(error),
-                                 advice_for(error, "the topic")));
+    throw KafkaError(fmt::format("Kafka at {}: the client cannot continue: {} ({}){}", config_.brokers, text.data(),
+                                 rd_kafka_err2name(error), advice_for(error, "the topic")));
 }
 
 MetadataHandle KafkaConnection::metadata(const std::string& topic) const {

@@ -100,13 +100,13 @@ public:
             if (!patience && behind.quiet > connection_.config().deadline_later) {
                 throw KafkaError(
                     fmt::format("{} [{}]: nothing comes from offset {} on, but the log ended at {}: it was truncated or "
-                                "recreated meanwhile; start the worker again to take what is there now",
+                                "recreated meanwhile; restart the worker to read the new contents",
                                 topic, partition, next, behind.end));
             }
             const auto now = std::chrono::steady_clock::now();
             if (now > next_telling) {
                 next_telling = now + progress_interval;
-                log_info("{} [{}]: reading what has ended is at offset {} of {}", topic, partition, next, behind.end);
+                log_info("{} [{}]: reading the results of earlier jobs, at offset {} of {}", topic, partition, next, behind.end);
             }
             return !stop.stop_requested();
         };
@@ -182,7 +182,7 @@ bool PastResults::check_jobs_topic(milliseconds deadline, const std::stop_token&
     const auto id = connection_.topic_id(jobs, deadline, stop);
     if (!id) return false;
     if (schema::ids_differ(end_topics().jobs_id, *id)) {
-        throw KafkaError(fmt::format("{} was recreated while this worker ran; start the worker again to take what is there now", jobs));
+        throw KafkaError(fmt::format("{} was recreated while this worker ran; restart the worker to read the new topic", jobs));
     }
     return true;
 }

@@ -80,7 +80,7 @@ struct Pair {
     Flow up;    // client to server
     Flow down;  // server to client
 
-    // A side is read only when all of it was passed on: the slower side sets the pace.
+    // A side is read only after everything read before was forwarded: the slower side sets the pace.
     static short events(const Flow& from, const Flow& to) {
         return static_cast<short>((from.is_empty() ? POLLIN : 0) | (to.is_empty() ? 0 : POLLOUT));
     }

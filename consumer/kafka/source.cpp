@@ -302,7 +302,7 @@ void KafkaSource::go_on_after_resets() {
         if (*position > log->end) {
             throw KafkaError(
                 fmt::format("{} [{}]: reading was at offset {}, but the log ends at {}: the topic was truncated or recreated "
-                            "while this worker ran; start the worker again to take what is there now",
+                            "while this worker ran; restart the worker to read the new contents",
                             topic, partition, *position, log->end));
         }
         reading->second.held.reset();  // not polled yet: if it is still in the log, it is read again

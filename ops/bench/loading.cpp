@@ -57,7 +57,7 @@ ExitCode BenchLoadingCommand::run() {
         show_table({{"a step", milliseconds(result.step_seconds)},
                     {"longest delay", milliseconds(result.quiet_delay) + " without loading"},
                     {"", milliseconds(result.loading_delay) + " in the " + steps + " steps while an adapter was loaded"},
-                    {"an adapter", milliseconds(result.load_seconds) + " until it is there"}});
+                    {"an adapter", milliseconds(result.load_seconds) + " until it is loaded"}});
     Json json = circumstances_json(setup);
     json.set("adapter_count", std::ssize(shape.adapters));
     made_up_.describe_weights(json);

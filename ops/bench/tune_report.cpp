@@ -73,7 +73,7 @@ TuneVerdict judge_isas(const TunedChip& chip, std::span<const TuneLine> lines) {
         return verdict;
     }
     if (chip.isas.size() == 1) {
-        verdict.finding = fmt::format("There is no choice: {} is all that there is.", name_of(chip.in_use));
+        verdict.finding = fmt::format("There is no choice: this machine has only {}.", name_of(chip.in_use));
         return verdict;
     }
     const bool changes = *best >= gain_min;
@@ -89,7 +89,7 @@ TuneVerdict judge_isas(const TunedChip& chip, std::span<const TuneLine> lines) {
         verdict.finding += fmt::format("This chip's row in {} says so.", table_file);
     } else {
         verdict.finding +=
-            fmt::format("This chip's row in {} says {}, and so little is no reason to change it.", table_file, name_of(right));
+            fmt::format("This chip's row in {} says {}, and the gain is too small to change it.", table_file, name_of(right));
     }
     return verdict;
 }

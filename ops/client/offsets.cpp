@@ -32,7 +32,7 @@ public:
         app.require_subcommand(0, 1);
         app.add_flag("--json", json_, "a JSON object per partition, with all lists in full");
         configuration_.declare(app, {SettingScope::kafka});
-        reset_ = app.add_subcommand("reset", "sets offsets anew; only while the group has no members");
+        reset_ = app.add_subcommand("reset", "sets the group's offsets; only while it has no members");
         reset_
             ->add_option("--to", to_,
                          "committed: stay, but check again what is finished above; start or end of the log; an offset (with "

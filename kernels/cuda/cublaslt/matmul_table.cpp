@@ -180,10 +180,10 @@ std::optional<MatmulFault> fault_of(std::span<const MatmulRow> rows) {
         const bool begins = i == 0 || !is_same(rows[i - 1]);
         const bool ends = i + 1 == rows.size() || !is_same(rows[i + 1]);
         const auto fault = [&](const std::string& what) { return MatmulFault{i, name + what}; };
-        if (begins && !done.insert(key).second) return fault(" is there twice");
+        if (begins && !done.insert(key).second) return fault(" is listed twice");
         const std::int64_t multiple = features_multiple(row.shape.inputs);
         if (row.shape.out_features % multiple != 0 || row.shape.in_features % multiple != 0)
-            return fault(fmt::format(" has features that are no multiples of {}", multiple));
+            return fault(fmt::format(" has features that are not multiples of {}", multiple));
         const auto obstacle = row.shape.inputs == Format::fp8_rows ? fp8_obstacle(row.chip, row.library) : std::nullopt;
         if (obstacle) return fault(" is fp8, but " + *obstacle);
         if (!begins && row.range.rows_max <= rows[i - 1].range.rows_max) return fault(" has ranges that do not ascend");

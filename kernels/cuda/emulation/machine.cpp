@@ -247,7 +247,7 @@ void Machine::body_of_thread() {
         me.ended = true;
         --alive_;
         if (alive_ > 0 && at_barrier_ == alive_) release_barrier();
-        if (ready_.empty() && alive_ > 0) fault("the threads wait for each other for ever:" + waiting_threads(), me.where);
+        if (ready_.empty() && alive_ > 0) fault("the threads wait for each other forever:" + waiting_threads(), me.where);
     } catch (...) {
         failure_ = std::current_exception();
     }
@@ -324,7 +324,7 @@ void Machine::barrier(const std::source_location& where) {
     void* const mark = memory_.marks->block.current();
     release(mark);
     if (++at_barrier_ == alive_) release_barrier();
-    if (ready_.empty()) fault("the threads wait for each other for ever:" + waiting_threads(), where);
+    if (ready_.empty()) fault("the threads wait for each other forever:" + waiting_threads(), where);
     go_on(false);
     acquire(mark);
 }
@@ -371,7 +371,7 @@ void Machine::warp_operation(WarpOperation operation, void* operands, void (*com
             ready_.push_back(first + lane);
         }
     }
-    if (ready_.empty()) fault("the threads wait for each other for ever:" + waiting_threads(), where);
+    if (ready_.empty()) fault("the threads wait for each other forever:" + waiting_threads(), where);
     go_on(false);
     acquire(mark);
 }
