@@ -1,4 +1,4 @@
-// Jobs in, results out.
+// Runs the engine's steps and follows each job from its submission to its end.
 #include "consumer/generator.h"
 
 #include <utility>
@@ -42,14 +42,14 @@ void Generator::submit(Submission submission) {
                                        .started = std::nullopt});
 }
 
-// A cancel that is older than this job's admission, or a deadline that has passed: nothing will tell of them again.
+// A cancel that came before the submission, or a deadline that has passed: tend() reports only later cancels.
 std::optional<schema::BatchFailure> Generator::failure_before_start(const schema::Job& job) const {
     if (cancels_.is_cancelled(job.id, job.batch_id, job.submitted)) return schema::BatchFailure::cancelled;
     if (job.deadline && wall_now() >= *job.deadline) return schema::BatchFailure::expired;
     return std::nullopt;
 }
 
-// Jobs of partitions that went to another member.
+// Drops jobs of partitions that another member owns by now.
 void Generator::drop_forgotten() {
     const std::uint64_t forgotten = jobs_in_flight_.times_forgotten();
     if (std::exchange(forgotten_seen_, forgotten) == forgotten) return;
@@ -88,7 +88,7 @@ void Generator::step() {
     observer_.on_step(engine_.stats());
 }
 
-// Cancels, deadlines, time-outs and running statuses: what the clock or the control topic decides.
+// Ends jobs that were cancelled, expired or timed out, and publishes "running" statuses.
 void Generator::tend(Clock::time_point now) {
     const schema::Timestamp wall = wall_now();
     const std::uint64_t cancels = cancels_.version();
@@ -154,7 +154,7 @@ void Generator::end(Active::iterator place, std::optional<schema::JobError> erro
     publish(std::move(ended));
 }
 
-// A forgotten job ends without a word.
+// A forgotten job's end is not published.
 void Generator::publish(JobEnded ended) {
     if (jobs_in_flight_.end(ended.job.source(), ended.job.epoch)) {
         out_.push(std::move(ended));

@@ -1,5 +1,5 @@
-// The middle stage: jobs go into the engine, what comes out of it goes to the publisher. Folds a job's requests into one end, and
-// looks after cancels, deadlines and "running" statuses. Used by pipeline.cpp's engine thread only.
+// The middle stage: submits jobs to the engine and hands results to the publisher. Joins the results of a job's requests into one end, and
+// handles cancels, deadlines and "running" statuses. Used by pipeline.cpp's engine thread only.
 #pragma once
 
 #include <map>
@@ -26,7 +26,7 @@ public:
               Observer& observer, GeneratorOptions options);
 
     void submit(Submission submission);
-    // One engine step, and what is due by the clock. Jobs that are in flight no more are dropped first.
+    // Runs one engine step and handles what is due. Drops jobs that are no longer in flight first.
     void step();
     bool is_idle() const { return active_.empty(); }
 

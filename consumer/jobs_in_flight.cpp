@@ -1,4 +1,4 @@
-// One table of jobs under one short lock.
+// A table of jobs under one short lock.
 #include "consumer/jobs_in_flight.h"
 
 #include <algorithm>

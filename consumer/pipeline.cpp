@@ -1,4 +1,4 @@
-// intake -> generate -> publish. Read run() first, then the three loops.
+// The way of a job: intake -> generate -> publish. Read run() first, then the three loops, then receive() and prepare().
 #include "consumer/pipeline.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds idle_wait{20};
 constexpr std::chrono::milliseconds idle_commit_interval{20};
 constexpr std::chrono::seconds telling_interval{2};
 constexpr std::size_t publications_max = 4096;
-constexpr std::size_t parked_share_max = 8;  // windows of jobs that may wait for their adapter's registration
+constexpr std::size_t parked_share_max = 8;  // in windows of in_flight_max: jobs that may wait for their adapter's registration
 
 }  // namespace
 
@@ -78,13 +78,14 @@ struct Pipeline::State final : RevocationHandler {
     Publisher publisher;  // publishing thread
 
     std::atomic<bool> failed = false;
-    std::promise<void> generated;  // the engine's thread is through
-    std::promise<void> published;  // the publisher's is
+    std::promise<void> generated;  // the engine thread has ended
+    std::promise<void> published;  // the publishing thread has ended
     mutable std::mutex publishing_mutex;
-    // Guarded by publishing_mutex: since when the publisher has been busy with what it took from its queue. It waits for the sink in there.
+    // Guarded by publishing_mutex: since when the publisher has been working on what it took from its queue, which includes waiting for the
+    // sink.
     std::optional<Clock::time_point> publishing_since;
     std::mutex failure_mutex;
-    std::exception_ptr failure;  // guarded by failure_mutex: the first of any thread
+    std::exception_ptr failure;  // guarded by failure_mutex: the first failure of any thread
 };
 
 Pipeline::Pipeline(const PipelineParts& parts, const PipelineOptions& options) : state_(std::make_unique<State>(parts, options)) {}
@@ -121,7 +122,7 @@ void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
     if (!failed) parts.source.close(*this, Clock::now() + options.drain_timeout);
 }
 
-// Jobs that may go to the engine now. Those that are parked take no room from the others; they have a bound of their own.
+// How many more jobs may be polled. Parked jobs do not count: they have a limit of their own.
 std::size_t Pipeline::State::room() const {
     if (are_tokens_spent()) return 0;
     const std::size_t inside = jobs_in_flight.total();
@@ -129,9 +130,9 @@ std::size_t Pipeline::State::room() const {
     return options.in_flight_max - std::min(options.in_flight_max, working);
 }
 
-// Otherwise this worker would stay in the group, and its partitions would rest for ever.
+// Without this check the worker would stay in the group, and its partitions would never be processed again.
 void Pipeline::State::check_commit() const {
-    if (is_commit_overdue()) throw std::runtime_error("a commit hangs: start the worker again, nothing that was not committed is lost");
+    if (is_commit_overdue()) throw std::runtime_error("a commit hangs: restart the worker; jobs without a committed result run again");
 }
 
 void Pipeline::State::tell_observer() {
@@ -161,7 +162,7 @@ void Pipeline::State::generate_loop() {
 void Pipeline::State::publish_loop() {
     Clock::time_point next_commit = Clock::now() + options.commit_interval;
     while (!failed) {
-        // While nothing else runs, nobody is served by waiting for more: suspects run without others, and start after a commit.
+        // While nothing else runs, waiting for more results only delays: suspects run alone, and start after a commit.
         const auto nothing_runs = [&] { return jobs_in_flight.total() <= publisher.uncommitted(); };
         if (nothing_runs()) next_commit = std::min(next_commit, Clock::now() + idle_commit_interval);
         const auto until_commit = std::chrono::duration_cast<std::chrono::milliseconds>(next_commit - Clock::now());
@@ -169,7 +170,7 @@ void Pipeline::State::publish_loop() {
         set_publishing_since(Clock::now());
         for (Publication& publication : taken) publisher.take(std::move(publication));
         const bool at_end = publications.is_drained();
-        // Small jobs fill the window long before the interval is over.
+        // Small jobs fill the window long before the interval ends.
         const bool window_fills = publisher.uncommitted() * 4 >= options.in_flight_max;
         const bool all_done = publisher.uncommitted() > 0 && nothing_runs();
         if (Clock::now() >= next_commit || window_fills || all_done || at_end) {
@@ -191,7 +192,7 @@ void Pipeline::State::receive(Delivery delivery) {
     prepare({.job = std::move(*job), .epoch = epoch, .delivered = delivered});
 }
 
-// The model's name is resolved, text is tokenized, and the job goes to the engine, is parked or refused.
+// Resolves the model and tokenizes; the job then goes to the engine, or is parked or refused.
 void Pipeline::State::prepare(AdmittedJob admitted) {
     ModelName model = intake.resolve(admitted);
     if (model.kind == ModelName::Kind::not_yet || are_tokens_spent()) return intake.park(std::move(admitted));
@@ -201,21 +202,21 @@ void Pipeline::State::prepare(AdmittedJob admitted) {
     submissions.push(std::move(*prepared));
 }
 
-// A job whose adapter is still not known goes back to the end of the line.
+// A job whose adapter is still unknown goes back to the end of the queue.
 void Pipeline::State::retry_parked() {
     for (std::size_t left = intake.parked(); left > 0 && room() > 0; --left) prepare(intake.unpark());
 }
 
-// While the queue is full, the publisher may be stuck: looks for an overdue commit.
+// While the queue is full, the publisher may be stuck: checks for an overdue commit.
 void Pipeline::State::refuse(Refused refused) {
     jobs_in_flight.end(refused.outcome.source, refused.outcome.epoch);
     Publication publication = std::move(refused);
     while (!publications.push_for(publication, poll_timeout)) check_commit();
 }
 
-// Takes until the deadline for what runs, as what only waits costs its next owner nothing; then release_timeout at most for the commit of
-// what has ended. Both together stay far below the time after which the group throws a silent member out. Whether the engine answers plays
-// no part: what it still works on is forgotten, and it finds that out by itself.
+// Running jobs have until the deadline; jobs that only wait cost the next owner nothing and are forgotten at once. The commit of ended jobs
+// then takes release_timeout at most. Both together stay far below the time after which the group removes a silent member. Does not depend
+// on the engine: the jobs that it still computes are forgotten, and the generator drops them.
 void Pipeline::State::drain(const std::vector<PartitionEpoch>& partitions, Clock::time_point deadline) {
     intake.drop_parked(partitions);
     jobs_in_flight.forget_waiting(partitions);
@@ -223,18 +224,18 @@ void Pipeline::State::drain(const std::vector<PartitionEpoch>& partitions, Clock
     if (jobs_in_flight.wait_until_none(partitions, deadline, has_failed)) return;
     jobs_in_flight.forget_unfinished(partitions);
     if (jobs_in_flight.wait_until_none(partitions, Clock::now() + options.release_timeout, has_failed) || failed) return;
-    throw std::runtime_error("partitions were to be given up, but results of theirs were not committed for " +
+    throw std::runtime_error("partitions were revoked, but results of their jobs were not committed within " +
                              std::to_string(options.release_timeout.count()) +
-                             " ms: a commit hangs; start the worker again, nothing that was not committed is lost");
+                             " ms: a commit hangs; restart the worker; jobs without a committed result run again");
 }
 
-// Waits for nobody: not for the engine, nor for a commit that may be doomed by now.
+// Does not wait: neither for the engine, nor for a commit that may no longer succeed.
 void Pipeline::State::lost(const std::vector<PartitionEpoch>& partitions) {
     intake.drop_parked(partitions);
     jobs_in_flight.forget(partitions);
 }
 
-// Nothing is left for it but to end its step. A thread that hangs cannot be ended, the process can: others take its jobs.
+// The thread only has to end its step. A thread that hangs cannot be ended, but the process can: other workers take over its jobs.
 void Pipeline::State::end_generating(std::thread& generating) {
     const bool has_ended = generated.get_future().wait_for(options.step_timeout) == std::future_status::ready;
     CHECK(has_ended, "a step of the engine hangs" + failure_text());
@@ -258,7 +259,7 @@ bool Pipeline::State::is_commit_overdue() const {
     return publishing_since && Clock::now() - *publishing_since > options.commit_timeout;
 }
 
-// A failure of any thread ends them all; run() throws the first.
+// A failure of any thread ends all of them; run() throws the first failure.
 template <typename Loop>
 void Pipeline::State::guarded(Loop loop) {
     try {

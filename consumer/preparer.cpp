@@ -17,13 +17,13 @@ JobError error_at(ErrorCode code, std::string_view param, std::string message) {
     return {.code = code, .param = std::string(param), .message = std::move(message)};
 }
 
-// The field of the body that holds what the tokens are made of.
+// The field of the body that holds the prompt.
 std::string_view prompt_field(const schema::Job& job) {
     if (std::holds_alternative<schema::ChatPrompt>(job.prompt)) return "messages";
     return schema::row_of(job.endpoint).prompt_field;
 }
 
-// The same job gives the same tokens however often it is delivered.
+// Equal for every delivery of a job, so that each draws the same tokens.
 std::uint64_t seed_of(const schema::Job& job, std::uint64_t index) {
     const std::uint64_t seed = job.sampling.seed ? *job.sampling.seed : XXH3_64bits(job.id.data(), job.id.size());
     return XXH3_64bits_withSeed(&index, sizeof index, seed);
@@ -131,7 +131,7 @@ Expected<std::vector<Preparer::Prompt>, JobError> Preparer::tokenize(const schem
     if (const auto* chat = std::get_if<schema::ChatPrompt>(&job.prompt)) {
         auto text = render(*chat);
         if (!text) return unexpected(text.error());
-        // The template has written the special tokens already.
+        // The template wrote the special tokens already.
         if (auto added = add_text(std::move(*text), false); !added) return unexpected(added.error());
         return prompts;
     }
@@ -217,7 +217,7 @@ void Preparer::add_generation(PreparedJob& prepared, const Prompt& prompt, std::
         one.seed = seed_of(job, static_cast<std::uint64_t>(index) * static_cast<std::uint64_t>(job.n) + static_cast<std::uint64_t>(sample));
         if (sample > 0) {
             one.fork = engine::Fork{.leader = leader, .tokens = tokens - 1};
-            one.score_begin.reset();  // the first sample's scores serve all
+            one.score_begin.reset();  // the first sample's scores are used for all
         }
         prepared.requests.push_back(std::move(one));
         prepared.plan.places.push_back({.prompt = index, .sample = sample, .choice = -1});
@@ -235,7 +235,7 @@ void Preparer::add_classification(PreparedJob& prepared, const Prompt& prompt, s
     const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
     for (std::size_t i = 0; i < prepared.plan.choices.size(); ++i) {
         const auto& choice = prepared.plan.choices[i];
-        if (choice.size() == 1) continue;  // its only token is scored by the prompt's request
+        if (choice.size() == 1) continue;  // the prompt's request scores its only token
         Request rest = base_request(prepared, prompt);
         rest.sampling = {};
         rest.prompt.insert(rest.prompt.end(), choice.begin(), choice.end());

@@ -22,7 +22,7 @@ namespace lorry::consumer {
 struct RequestPlace {
     std::int32_t prompt = 0;   // index of the prompt in the job's list
     std::int32_t sample = 0;   // of n
-    std::int32_t choice = -1;  // classify: which choice it scores; -1 for the request that draws or scores first tokens
+    std::int32_t choice = -1;  // classify: the choice it scores; -1: the request that draws, or scores first tokens
 };
 
 // A choice of a classify job as token ids: the first is scored by the prompt's request, the rest by a fork of it.
@@ -69,9 +69,9 @@ public:
     Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config,
              PreparerLimits limits);
 
-    // The job must be parsed and its model name resolved (base or adapter).
+    // The model must be resolved to the base model or an adapter.
     Expected<PreparedJob, RefusedJob> prepare(schema::Job job, ModelName model) const;
-    // The text that would be tokenized for the first prompt: for --dry-run.
+    // The text of the first prompt as it is tokenized: for --dry-run.
     Expected<std::string, schema::JobError> prompt_text(const schema::Job& job) const;
 
 private:
@@ -96,7 +96,7 @@ private:
     const engine::ModelConfig& config_;
     const PreparerLimits limits_;
 
-    // A million jobs ask for the same choices: the last list is kept. Guarded by choices_mutex_.
+    // The last list of choices, as a million jobs may ask for the same one. Guarded by choices_mutex_.
     mutable std::mutex choices_mutex_;
     mutable std::vector<std::string> last_choices_;
     mutable ChoiceTokens last_choice_tokens_;

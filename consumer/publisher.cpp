@@ -1,4 +1,4 @@
-// From ends of jobs to records.
+// Turns publications into records for the sink.
 #include "consumer/publisher.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The last stage: ends of jobs become completions, deltas become chunks, and everything is committed at intervals. Used by pipeline.cpp's
-// publishing thread only.
+// The last stage: turns ends of jobs into completions and deltas into chunks, and commits at intervals. Used by pipeline.cpp's publishing
+// thread only.
 #pragma once
 
 #include <unordered_map>
@@ -17,9 +17,9 @@ class Publisher {
 public:
     Publisher(CompletionSink& sink, const ReplyContext& reply, JobsInFlight& jobs_in_flight, Observer& observer);
 
-    // What is in flight no more is dropped here; what the sink has taken already is the sink's to drop.
+    // Drops publications of jobs that are no longer in flight. The sink does the same with what it has taken.
     void take(Publication publication);
-    // Commits what was taken since; its jobs are in flight no more.
+    // Commits what was taken since the last commit; those jobs are no longer in flight.
     void commit();
     std::size_t uncommitted() const { return uncommitted_.size(); }
 

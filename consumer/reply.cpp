@@ -1,4 +1,4 @@
-// Bodies and chunks as the OpenAI API and vLLM's /classify shape them.
+// Builds bodies and chunks in the shapes of OpenAI's API and vLLM's /classify.
 #include "consumer/reply.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using schema::Json;
 
 std::int64_t seconds(schema::Timestamp time) { return std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch()).count(); }
 
-// A token's text in JSON. Bytes that are no UTF-8 on their own are spelled out, as the OpenAI API does, so that they stay apart.
+// A token's text in JSON. Bytes that are not UTF-8 by themselves are escaped, as in OpenAI's API, so that different tokens stay different.
 std::string printable(const std::string& bytes) {
     if (schema::is_valid_utf8(bytes)) return bytes;
     static constexpr char hex[] = "0123456789abcdef";
@@ -55,7 +55,7 @@ Json chat_logprobs(const engine::Tokenizer& tokenizer, std::span<const TokenLogp
     return Json::object({{"content", std::move(content)}});
 }
 
-// Where the tokens of an echoed prompt begin in it, in characters.
+// The offsets at which the tokens of an echoed prompt begin in its text, in characters.
 class PromptOffsets {
 public:
     PromptOffsets(const engine::Tokenizer& tokenizer, std::string_view text)
@@ -65,7 +65,7 @@ public:
     std::int64_t next(engine::TokenId token) {
         const std::int64_t begin = std::min(characters_, end_);
         pass(detokenizer_.push(token));
-        // Special tokens that the prompt does not spell out were added to it and stand nowhere in its text.
+        // Special tokens that are not spelled out in the prompt were added to it and have no text.
         if (tokenizer_.is_special(token)) {
             const std::string spelled = tokenizer_.token_bytes(token);
             if (left_.starts_with(spelled)) pass(spelled);
@@ -91,13 +91,13 @@ class TextLogprobs {
 public:
     explicit TextLogprobs(const engine::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-    // An echoed prompt: its first token follows nothing and has no log-probability.
+    // An echoed prompt. Its first token has no predecessor, and thus no log-probability.
     void add_prompt(std::string_view text, engine::TokenId first, std::span<const TokenLogprobs> scores) {
         PromptOffsets offsets(tokenizer_, text);
         add(first, Json(), Json(), offsets.next(first));
         for (const TokenLogprobs& score : scores) add(score, offsets.next(score.token));
     }
-    // echo: the prompt that the returned text begins with, or empty.
+    // echo: the prompt at the start of the returned text, or empty.
     void add_drawn(std::string_view echo, std::span<const TokenLogprobs> entries) {
         const std::int64_t begin = schema::count_characters(echo);
         for (const TokenLogprobs& entry : entries) add(entry, begin + entry.text_begin);

@@ -1,5 +1,5 @@
-// From the engine's results to what leaves: response bodies and stream chunks in the shapes of the OpenAI API and of vLLM's /classify.
-// Called by the pipeline's publishing thread; pure.
+// Turns the engine's results into response bodies and stream chunks, in the shapes of OpenAI's API and of vLLM's /classify. Called by the
+// publisher, and by intake for errors. Pure functions.
 #pragma once
 
 #include <map>
@@ -20,7 +20,7 @@ struct ReplyContext {
     std::string system_fingerprint;
 };
 
-// The body of a finished job and what it used. results stand in the order of plan.places, none with an error.
+// The body of a finished job and its usage. results: in the order of plan.places, none with an error.
 struct Reply {
     schema::Json body;
     schema::Usage usage;
@@ -46,15 +46,16 @@ struct StreamHead {
 };
 StreamHead stream_head_of(const ReplyPlan& plan);
 
-// Chunks of one streaming job; seq counts over all its choices.
+// Writes the chunks of one streaming job; seq counts over all of its choices.
 class ChunkWriter {
 public:
     ChunkWriter(const ReplyContext& context, StreamHead head, schema::Timestamp started, std::int64_t attempt);
 
-    // Text of one choice, opened first by a role (chat) or its prompt (echo).
+    // Text of one choice, after a first chunk with its role (chat) or its prompt (echo).
     std::vector<schema::Chunk> text(std::int32_t choice, const engine::Delta& delta);
-    // The end of one choice; the end of the stream, if usage was asked for.
+    // The end of one choice.
     std::vector<schema::Chunk> end(std::int32_t choice, engine::FinishReason reason);
+    // The usage, if the job asked for it.
     std::vector<schema::Chunk> end_stream(const schema::Usage& usage);
 
 private:

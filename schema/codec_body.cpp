@@ -1,5 +1,5 @@
-// A body's fields: one row of `fields` per name. A field is read, or fixed to what Lorry does anyway, or known to have no effect on the
-// tokens, or refused by name; none is passed over in silence. A null is the same as leaving a known field out.
+// A body's fields: one row of `fields` per name. A field is read, or accepted only with the value that Lorry uses anyway, or known to have
+// no effect on the tokens, or refused by name; no field is ignored silently. A null is the same as leaving a known field out.
 #include "schema/codec_body.h"
 
 #include <algorithm>
@@ -18,9 +18,9 @@ constexpr std::int64_t int32_max = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t model_bytes_max = 512;
 constexpr std::size_t stops_max = 16;
 constexpr std::size_t stop_ids_max = 1024;
-constexpr std::size_t requests_max = 4096;  // prompts × n, or prompts × choices: what one job may ask of the engine
+constexpr std::size_t requests_max = 4096;  // prompts × n, or prompts × choices: the most that one job may ask of the engine
 
-// The job being read, and what only makes sense beside other fields.
+// The job being read, and the fields whose meaning depends on other fields.
 struct Draft {
     explicit Draft(Job& reading) : job(reading) {}
 
@@ -55,7 +55,7 @@ constexpr unsigned generate = endpoints_that([](const EndpointRow& row) { return
 constexpr unsigned converse = endpoints_that([](const EndpointRow& row) { return row.takes_messages; });
 constexpr unsigned all = endpoints_that([](const EndpointRow&) { return true; });
 
-// What a row says of its field.
+// How a row's field is read.
 struct Number {
     double low;
     double high;
@@ -73,7 +73,7 @@ struct Flag {
 struct Custom {
     FieldError (*read)(Draft&, const Json&);
 };
-// Taken when it has this value, which is what Lorry does anyway; nullptr: not supported with any value.
+// Accepted with this value only, which is what Lorry does anyway; nullptr: not supported with any value.
 struct Fixed {
     const char* only;
 };
@@ -164,7 +164,7 @@ FieldError read_logit_bias(Draft& draft, const Json& value) {
     for (const auto& [key, bias] : *members) {
         std::int32_t id = -1;
         const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), id);
-        // Only the canonical form, so that no two keys mean the same token.
+        // Only the canonical form, so that two keys never mean the same token.
         if (failed != std::errc() || id < 0 || std::to_string(id) != key) {
             return invalid("logit_bias", fmt::format("field 'logit_bias' has the key '{}'; allowed are token ids", shortened(key)));
         }
@@ -333,7 +333,7 @@ FieldError read_field(Draft& draft, const std::string& name, const Json& value) 
                                          known_elsewhere ? "is not supported on" : "is unknown on", row_of(draft.job.endpoint).url));
 }
 
-// Checks what concerns more than one field, and moves the draft's parts to their places.
+// Checks fields against each other and completes the job's sampling.
 FieldError finish_sampling(Draft& draft) {
     Job& job = draft.job;
     if (draft.max_tokens && draft.max_completion_tokens && draft.max_tokens != draft.max_completion_tokens) {
@@ -341,7 +341,7 @@ FieldError finish_sampling(Draft& draft) {
                                                  *draft.max_tokens, *draft.max_completion_tokens));
     }
     job.sampling.max_tokens = draft.max_completion_tokens ? draft.max_completion_tokens : draft.max_tokens;
-    // Zero new tokens is how one asks for a text's own log-probabilities.
+    // With echo, zero new tokens asks for the log-probabilities of the prompt itself.
     if (job.sampling.max_tokens == 0 && !job.echo) {
         return invalid("max_tokens", fmt::format("field 'max_tokens' is 0; allowed is 1 or more, or 0 on {} with echo",
                                                  row_of(Endpoint::completions).url));
@@ -388,7 +388,7 @@ FieldError finish_prompt(Draft& draft) {
     Job& job = draft.job;
     const EndpointRow row = row_of(job.endpoint);
     if (draft.messages && draft.prompts) {
-        return invalid(row.prompt_field, fmt::format("fields '{}' and 'messages' are both there; give one of them", row.prompt_field));
+        return invalid(row.prompt_field, fmt::format("fields '{}' and 'messages' are both present; give one of them", row.prompt_field));
     }
     if (!draft.messages && !draft.prompts) return missing(row.prompt_field, row.prompt_advice);
     const auto multiple = sequences_per_prompt(job);

@@ -1,5 +1,5 @@
-// parse_job: from a record's bytes to a checked Job, or to the reason why not. The order of checks decides what is known of a bad
-// record: headers first (its batch), then the custom_id (result or dead letter), then method, url and body.
+// parse_job: turns a record's bytes into a checked Job, or into the reason why it is not one. The order of the checks decides what is known
+// of a bad record: first the headers (its batch), then the custom_id (result or dead letter), then method, url and body.
 #include <algorithm>
 #include <charconv>
 
@@ -58,9 +58,9 @@ FieldError read_deadline(const JobRecord& record, std::optional<Timestamp>& dead
     return {};
 }
 
-// Why this custom_id names no job, or nullopt.
+// Why this is not a valid custom_id, or nullopt.
 std::optional<std::string> custom_id_error(const Json* value) {
-    if (value == nullptr) return "field 'custom_id' is missing; a job without it has no name for its result";
+    if (value == nullptr) return "field 'custom_id' is missing; without it a result could not be named";
     if (!value->is_string()) return fmt::format("field 'custom_id' is {}; allowed is a string", shown(*value));
     if (value->as_string()->empty()) return "field 'custom_id' is empty; allowed is a string of 1 to 512 bytes";
     if (value->as_string()->size() > id_bytes_max) {
@@ -90,7 +90,7 @@ FieldError read_line(const Json& line, Job& job) {
     }
     job.endpoint = *endpoint;
     const Json* body = line.find("body");
-    if (body == nullptr) return missing("body", "it is what would be sent to the url");
+    if (body == nullptr) return missing("body", "it is the request that would be sent to the url");
     return read_body(*body, job);
 }
 

@@ -1,4 +1,4 @@
-// Checks everything, has a little run.
+// Checks every job, runs a sample and reports both.
 #include "ops/run/dry_run.h"
 
 #include <algorithm>
@@ -17,12 +17,12 @@ using consumer::Clock;
 
 constexpr std::size_t errors_shown = 10;
 constexpr std::size_t prompt_bytes_shown = 2000;
-// Enough for some seconds of a small model, and no more memory than a run takes.
+// Enough for some seconds of a small model, in no more memory than a run takes.
 constexpr std::size_t sample_batches_max = 32;
 constexpr std::size_t sample_bytes_max = 64 << 20;
-// What no sample shows: other prompts than those, and a machine that is not as busy later.
+// The least uncertainty: the other prompts differ from the sample's, and the machine's load changes.
 constexpr double spread_min = 0.1;
-constexpr double spread_of_few = 0.25;  // too few for a full batch
+constexpr double spread_of_few = 0.25;  // when the sample is too small for a full batch
 
 class NobodyDrains final : public consumer::RevocationHandler {
 public:
@@ -30,7 +30,7 @@ public:
     void lost(const std::vector<consumer::PartitionEpoch>&) override {}
 };
 
-// The pipeline's way through intake, where no adapter is still to come and nothing is parked.
+// As the pipeline's intake does it, except that nothing is parked: all adapters are known.
 Expected<consumer::Submission, schema::JobError> prepare(const consumer::Delivery& delivery, consumer::Intake& intake) {
     auto job = intake.admit(delivery);
     if (!job) return unexpected(std::move(job.error().error));
@@ -63,7 +63,7 @@ void refuse(const consumer::Delivery& delivery, const schema::JobError& error, D
 
 std::string show_time(Seconds time) { return show_duration(std::chrono::round<std::chrono::milliseconds>(time)); }
 
-// What was tried, and how long all of it takes.
+// What the sample did, and how long all jobs would take.
 std::string show(const Sample& sample, const DryRunEstimate& estimate) {
     const auto full = full_batch(sample);
     const double tokens = full ? full->tokens_per_second : real(sample.tokens) / sample.time.count();
@@ -89,14 +89,14 @@ std::optional<DryRunEstimate> DryRunReport::estimate() const {
     const auto full = full_batch(sample);
     if (sample.has_ended() && others == 0) return DryRunEstimate{.time = sample.time, .spread = spread_min};
     if (full) {
-        // A sample that has ended has filled and emptied its batch as the run will, once.
+        // A sample that has ended filled and emptied its batch once, as the run will.
         const Seconds time = sample.has_ended() ? sample.time + Seconds(real(others) / full->jobs_per_second)
                                                 : Seconds(real(others + sample.jobs) / full->jobs_per_second);
         return DryRunEstimate{.time = time, .spread = std::max(full->spread, spread_min)};
     }
     if (sample.has_ended())
         return DryRunEstimate{.time = sample.time * real(others + sample.jobs) / real(sample.jobs), .spread = spread_of_few};
-    // Long jobs: what they have of their tokens so far, of the most that all jobs may come to have.
+    // Long jobs: scales by the sample's tokens so far and the most that all jobs may have.
     if (sample.tokens == 0) return std::nullopt;
     return DryRunEstimate{.time = sample.time * real(request_tokens_max) / real(sample.tokens), .at_most = true};
 }
@@ -152,7 +152,7 @@ std::string show(const DryRunReport& report) {
     if (const auto estimate = report.estimate()) {
         text += show(report.sample, *estimate);
     } else if (report.jobs > report.refused) {
-        text += fmt::format("no estimate: a sample of {} came to no token in {}\n", show_count(report.sample.jobs, "job"),
+        text += fmt::format("no estimate: a sample of {} computed no token in {}\n", show_count(report.sample.jobs, "job"),
                             show_time(report.sample.time));
     }
     return text;

@@ -1,4 +1,4 @@
-// Intake by itself, as the pipeline and the dry run call it: what is refused, and what is published for it.
+// Intake alone, called as the pipeline and the dry run call it: what is refused, and what is published then.
 #include "consumer/intake.h"
 
 #include <gtest/gtest.h>
@@ -86,7 +86,7 @@ TEST(IntakeTest, ADeliveryThatIsNoJobIsAnErrorWithAnIdAndADeadLetterWithout) {
     EXPECT_EQ(letter.error.code, schema::ErrorCode::invalid_json);
 }
 
-// The source knows more than the record: a job that killed workers is well formed.
+// The source knows more than the record says: a job that killed workers is well formed.
 TEST(IntakeTest, WhatTheSourceSaysComesBeforeTheCodec) {
     Rig rig;
     for (const char* value :

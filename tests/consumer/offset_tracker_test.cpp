@@ -1,4 +1,4 @@
-// Out-of-order finishes against a naive model, and the cases one by one.
+// OffsetTracker: single cases, and out-of-order finishes compared with a naive model.
 #include "consumer/offset_tracker.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ const std::string topic = "lorry.jobs";
 
 schema::Source at(std::int64_t offset, std::int32_t partition = 0) { return {topic, partition, offset}; }
 
-// "offset [holes] highest", readable.
+// "offset [holes] highest".
 std::string text_of(const PartitionCommit& commit) {
     const auto state = decode_commit_metadata(commit.offset, commit.metadata);
     if (!state) return state.error().text;
@@ -103,7 +103,7 @@ TEST(OffsetTracker, SkipsWhatAnEarlierOwnerFinishedAndForgetsWhatTheLogNoLongerH
     tracker.assign(topic, 0, {.offset = 10, .holes = {12, 15}, .highest_finished = 17, .starts = {{12, 2}}});
     EXPECT_TRUE(tracker.polled(at(10)));
     EXPECT_FALSE(tracker.polled(at(11)));
-    // 12 was deleted by retention or compaction: it is not waited for.
+    // 12 was deleted by retention or compaction: nothing waits for it.
     EXPECT_FALSE(tracker.polled(at(14)));
     EXPECT_TRUE(tracker.polled(at(15)));
     EXPECT_FALSE(tracker.polled(at(17)));
@@ -150,7 +150,7 @@ TEST(OffsetTracker, RefusesAStartThatWouldNotFitIntoTheMetadata) {
     EXPECT_LE(tracker.metadata_chars(), 54U);
 }
 
-// One owner after the other crashes at any moment; what the next one reads must be exactly what was not finished at the commit.
+// Successive owners crash at random moments; each must read exactly the jobs that the last commit does not list as finished.
 TEST(OffsetTracker, AgreesWithANaiveModelOverCrashesHolesAndAdmission) {
     const auto seed = std::random_device{}();
     SCOPED_TRACE(fmt::format("seed {}", seed));

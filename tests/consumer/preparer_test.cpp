@@ -1,4 +1,4 @@
-// What a job leaves out: the model's generation_config.json, then the API's own defaults.
+// Fields that a job leaves out: taken from the model's generation_config.json, else the API's defaults.
 #include "consumer/preparer.h"
 
 #include <gtest/gtest.h>

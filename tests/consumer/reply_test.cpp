@@ -22,7 +22,7 @@ const ReplyContext& context() {
 
 std::vector<TokenId> ids_of(const std::string& text) { return *tests::gpt2_tokenizer().encode(text, false); }
 
-// One answer as the engine gives it: the prompt's scores, and drawn tokens with their places in the drawn text.
+// One result of the engine: the prompt's scores, and drawn tokens with their places in the drawn text.
 struct Answer {
     Answer(const std::vector<TokenId>& prompt, const std::string& text) {
         result.text = text;
@@ -115,7 +115,7 @@ TEST(Reply, SpecialTokensThatThePromptDoesNotSpellStandNowhereInItsText) {
     EXPECT_EQ(cut(*choice.find("text")->as_string(), *choice.find("logprobs")), "|" + spelled + cut_by_bytes(answer.result.tokens));
 }
 
-// What a client of a stream puts together, list by list, is what the completion says.
+// Concatenated list by list, the chunks of a stream equal the completion.
 TEST(Reply, StreamedChunksAddUpToTheCompletionWithItsOffsets) {
     const std::string prompt_text = "Grüße 😀";
     const std::vector<TokenId> prompt = ids_of(prompt_text);
