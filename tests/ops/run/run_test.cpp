@@ -81,7 +81,7 @@ TEST_F(RunProgram, refuses_to_go_on_with_another_input_model_or_option) {
     EXPECT_NE(refused({"--dtype", "float32"}).find("another --dtype (then: "), std::string::npos);
     EXPECT_NE(refused({"--sample", "1"}).find("another --sample (then: none; now: 1 job)"), std::string::npos);
     std::filesystem::rename(tiny.adapters / "plain", tiny.folder / "kept");
-    EXPECT_NE(refused({}).find("another content of the adapter 'plain'"), std::string::npos);
+    EXPECT_NE(refused({}).find("other contents of the adapter 'plain'"), std::string::npos);
     std::filesystem::rename(tiny.folder / "kept", tiny.adapters / "plain");
     write_text(tiny.folder / "in.jsonl", job("a", "plain", "w6"));
     EXPECT_NE(refused({}).find("another input content"), std::string::npos);
