@@ -30,7 +30,7 @@ struct PipelineGauges {
     std::size_t in_flight_max = 0;
     std::int64_t tokens = 0;  // that they may come to take
     std::int64_t tokens_max = 0;
-    std::size_t unpublished = 0;  // finished, not yet committed
+    std::size_t unpublished = 0;  // publications that the publisher has not taken yet
 };
 
 // The job in flight that was delivered first.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "consumer/kafka/connection.h"
+#include "consumer/kafka/counters.h"
 #include "consumer/kafka/leftovers.h"
 #include "consumer/kafka/past_results.h"
 #include "consumer/offset_tracker.h"
@@ -43,17 +44,10 @@ struct RejectedEntry {
     std::string reason;
 };
 
-// Any thread.
-struct CommitCounters {
-    std::uint64_t transactions = 0;  // committed
-    std::uint64_t aborts = 0;        // nothing of the transaction was published; it was tried again
-    std::uint64_t fences = 0;        // the transactional id was opened by somebody else, or a transaction timed out
-    std::uint64_t unknown = 0;       // outcomes that had to be asked for
-};
-
 class Committer {
 public:
     virtual ~Committer() = default;
+    // Any thread.
     virtual CommitCounters counters() const { return {}; }
     // Makes the entries' records durable, marks their sources finished and commits the offsets of everything finished so far. Entries of an
     // epoch that is over are dropped. Returns those of which a record was refused; they are neither finished nor committed. Throws

@@ -9,6 +9,7 @@
 
 #include "consumer/careful_starts.h"
 #include "consumer/kafka/config.h"
+#include "consumer/kafka/counters.h"
 #include "consumer/seams.h"
 #include "schema/topics.h"
 
@@ -48,26 +49,13 @@ public:
     bool is_exactly_once() const;
 
     struct Stats {
-        std::uint64_t jobs_polled = 0;
-        std::uint64_t jobs_skipped = 0;   // finished by an earlier owner of the partition
-        std::uint64_t jobs_replayed = 0;  // that an earlier owner had taken and not finished
-        std::uint64_t rebalances = 0;
-        std::uint64_t assignments_lost = 0;
+        SourceCounters source;
+        SinkCounters sink;
+        CommitCounters commits;
         std::size_t partitions = 0;
-        std::size_t partitions_held = 0;  // that wait because their commit metadata is full
         std::size_t jobs_incomplete = 0;
-        std::size_t metadata_chars = 0;  // the longest
-        std::size_t jobs_starting = 0;   // that wait for the commit of their start, or until others have run
-        std::uint64_t transactions = 0, aborts = 0, fences = 0, unknown_outcomes = 0;
-        std::uint64_t completions = 0;
-        std::uint64_t dead_letters = 0;
-        std::uint64_t chunks = 0;
-        std::uint64_t results_too_large = 0;
-        std::uint64_t records_rejected = 0;
-        std::uint64_t commits = 0;
-        std::size_t outbox_records = 0;
-        std::size_t outbox_bytes = 0;
-        // The longest that readers of committed records wait in a partition for a transaction to end (stable_offsets.h).
+        std::size_t metadata_chars = 0;  // of the longest commit metadata
+        // The longest that readers of committed records have waited in a partition for a transaction to end (stable_offsets.h).
         std::chrono::milliseconds stall_jobs{0};
         std::chrono::milliseconds stall_results{0};
     };

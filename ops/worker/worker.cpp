@@ -190,9 +190,10 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     }
     if (ledger) catch_up(*ledger);
     const consumer::KafkaMember::Stats stats = kafka_member.stats();
-    log_event(
-        "drained",
-        {{"completions", stats.completions}, {"dead_letters", stats.dead_letters}, {"commits", stats.commits}, {"aborts", stats.aborts}});
+    log_event("drained", {{"completions", std::uint64_t{stats.sink.completions}},
+                          {"dead_letters", std::uint64_t{stats.sink.dead_letters}},
+                          {"commits", std::uint64_t{stats.sink.commits}},
+                          {"aborts", std::uint64_t{stats.commits.aborts}}});
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ TEST_F(RealKafkaExactlyOnce, TakesItsTransactionalIdBackFromAnother) {
     TransactionalProducer thief(config, {.id = fmt::format("{}/{}/{}", topics.prefix, options.group, options.member)});
     ASSERT_EQ(thief.open(20s).end, StepEnd::done);
     EXPECT_EQ(member.sink().commit(), static_cast<std::size_t>(count));
-    EXPECT_EQ(member.stats().fences, 1U);
+    EXPECT_EQ(member.stats().commits.fences, 1U);
     expect_one_result_each(count);
     member.source().close(handler, Clock::now() + 5s);
 }
