@@ -4,7 +4,7 @@
 
 #include "kernels/backend.h"
 #include "ops/machine.h"
-#include "ops/tally.h"
+#include "ops/run/tally.h"
 #include "tests/ops/run/fixture.h"
 
 namespace lorry::ops {

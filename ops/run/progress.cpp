@@ -1,5 +1,5 @@
 // See progress.h.
-#include "ops/progress.h"
+#include "ops/run/progress.h"
 
 #include <cmath>
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <thread>
 
-#include "ops/tally.h"
+#include "ops/run/tally.h"
 
 namespace lorry::ops {
 

@@ -1,5 +1,5 @@
 // Sums, and how they are shown.
-#include "ops/tally.h"
+#include "ops/run/tally.h"
 
 #include <algorithm>
 #include <cmath>
