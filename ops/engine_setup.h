@@ -83,7 +83,6 @@ public:
 
     engine::Engine& engine() { return *engine_; }
     const engine::Model& model() const { return *model_; }
-    const engine::Tokenizer& tokenizer() const { return tokenizer_; }
     const consumer::Intake& intake() const { return *intake_; }
     const consumer::ReplyContext& reply() const { return *reply_; }
     // Of the weights alone, as resumed runs compare it.

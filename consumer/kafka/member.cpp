@@ -116,7 +116,6 @@ KafkaMember::~KafkaMember() = default;
 
 JobSource& KafkaMember::source() { return state_->source; }
 CompletionSink& KafkaMember::sink() { return *state_->sink; }
-std::string KafkaMember::cluster_id() const { return state_->cluster_id; }
 bool KafkaMember::is_exactly_once() const { return state_->exactly_once; }
 bool KafkaMember::is_embedded() const { return is_embedded_cluster(state_->cluster_id); }
 

@@ -42,7 +42,6 @@ public:
     // To be committed before source().close() returns (the handler's drain does); afterwards nothing can be.
     CompletionSink& sink();
 
-    std::string cluster_id() const;
     // The embedded broker keeps nothing and is no proof of anything.
     bool is_embedded() const;
     // Asked for, and the brokers can do it.

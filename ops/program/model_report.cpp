@@ -2,7 +2,6 @@
 #include "ops/program/model_report.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <utility>
 
