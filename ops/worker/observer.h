@@ -30,12 +30,12 @@ public:
     void on_oldest(const std::optional<consumer::OldestJob>& job) override;
 
 private:
-    void tell_ledger(const consumer::JobObservation& job);
+    void record_adapter_state(const consumer::JobObservation& job);
 
     Metrics& metrics_;
     consumer::Ledger* ledger_;
     std::map<std::string, bool> works_;          // by hash; publishing thread
-    std::optional<schema::Source> told_stuck_;  // the last one that the log names; intake thread
+    std::optional<schema::Source> stuck_logged_;  // the last one that the log names; intake thread
 };
 
 }  // namespace lorry::ops
