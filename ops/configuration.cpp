@@ -82,16 +82,18 @@ void Configuration::declare(CLI::App& app, std::initializer_list<SettingScope> s
     for (const Setting& setting : setting_table()) {
         if (std::find(scopes.begin(), scopes.end(), setting.scope) == scopes.end()) continue;
         const std::string key = setting.key;
+        const std::string_view otherwise = setting.otherwise;
         auto* option = app.add_option_function<std::string>(
-            flag_of(setting), [this, key](const std::string& text) { flags_[key] = text; }, setting.help);
-        option->type_name(setting.value)->group("Settings");
+            flag_of(setting), [this, key](const std::string& text) { flags_[key] = text; },
+            otherwise.empty() ? setting.help : fmt::format("{} (default: {})", setting.help, otherwise));
+        option->type_name(setting.value)->group(settings_option_group);
         const std::string text = show_setting(defaults, setting);
         if (!text.empty()) option->default_str(text);
     }
     if (std::find(scopes.begin(), scopes.end(), SettingScope::kafka) != scopes.end()) {
         app.add_option("--kafka", kafka_flags_, "a setting of librdkafka, as in the [kafka] table")
             ->type_name("KEY=VALUE")
-            ->group("Settings")
+            ->group(settings_option_group)
             ->expected(1)
             ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     }

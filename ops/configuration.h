@@ -16,6 +16,9 @@ class App;
 
 namespace lorry::ops {
 
+// The heading under which --help lists settings.
+inline constexpr const char* settings_option_group = "Settings";
+
 class Configuration {
 public:
     // Adds the flags of these scopes, --config and, for SettingScope::kafka, --kafka KEY=VALUE. This object must outlive the parsing.

@@ -18,6 +18,7 @@ std::unique_ptr<Command> make_adapters_command();
 std::unique_ptr<Command> make_topics_command();
 std::unique_ptr<Command> make_offsets_command();
 std::unique_ptr<Command> make_broker_command();
+std::unique_ptr<Command> make_docs_command();
 
 namespace {
 
@@ -65,6 +66,7 @@ constexpr std::array commands = {
                "  lorry offsets reset --to 24h --replay --group lorry-base --brokers kafka:9092",
                make_offsets_command},
     CommandRow{"broker", "an embedded broker, for trying out", "  lorry broker --port 9092", make_broker_command},
+    CommandRow{"docs", "print a reference page: settings, metrics", "  lorry docs settings > docs/settings.md", make_docs_command},
 };
 
 }  // namespace
