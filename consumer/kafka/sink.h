@@ -55,7 +55,7 @@ private:
     void put(OutboxEntry entry);
     void put_back(RejectedEntry rejected);
     // Replaces the completion by an error of that code.
-    void turn_into_error(OutboxEntry& entry, std::string code, std::string message);
+    void turn_into_error(OutboxEntry& entry, schema::ErrorCode code, std::string message);
     using Attempt = std::pair<std::string, std::int64_t>;  // job id, attempt
 
     std::vector<schema::Header> with_topic_id(std::vector<schema::Header> headers) const;

@@ -218,7 +218,7 @@ TEST_F(RealKafkaExactlyOnce, AsksTheResultsWhereTheGroupHasNoOffsets) {
                                        .key = job.record.key,
                                        .value = job.record.value,
                                        .headers = {},
-                                       .error = {.status_code = 400, .code = "invalid_json", .param = {}, .message = "a test"}};
+                                       .error = {.code = schema::ErrorCode::invalid_json, .param = {}, .message = "a test"}};
             }
             member.sink().publish(std::move(outcome));
             ++finished;
@@ -412,7 +412,7 @@ TEST_F(RealKafkaExactlyOnce, AJobThatKillsItsWorkerBecomesItsErrorAndTheOthersFi
         while (Clock::now() < deadline && results().size() < jobs) {
             for (const Delivery& job : member.source().poll(100ms, 16, handler)) {
                 if (job.refusal) {
-                    EXPECT_EQ(job.refusal->code, "worker_crashed");
+                    EXPECT_EQ(name_of(job.refusal->code), "worker_crashed");
                     EXPECT_EQ(id_of(job), killer);
                     refused = true;
                     member.sink().publish(completed(job, "worker_crashed"));

@@ -46,7 +46,7 @@ TEST_F(KafkaMemberTest, PublishesResultsStatusesAndDeadLettersOfWhatItPolled) {
                                              .key = jobs[8].record.key,
                                              .value = jobs[8].record.value,
                                              .headers = {{"batch_id", "b"}},
-                                             .error = {.status_code = 400, .code = "invalid_json", .param = {}, .message = "not JSON"}}});
+                                             .error = {.code = schema::ErrorCode::invalid_json, .param = {}, .message = "not JSON"}}});
     EXPECT_EQ(member.sink().commit(), 9U);
     EXPECT_EQ(member.sink().commit(), 0U);
     EXPECT_EQ(member.source().backlog(), 0);
@@ -187,7 +187,7 @@ TEST_F(KafkaMemberTest, ADeadLetterThatIsTooLargeGoesWithoutItsValue) {
                               .key = "key",
                               .value = std::string(3'000'000, 'x'),
                               .headers = {},
-                              .error = {.status_code = 400, .code = "invalid_json", .param = {}, .message = "not JSON"}};
+                              .error = {.code = schema::ErrorCode::invalid_json, .param = {}, .message = "not JSON"}};
     member.sink().publish({.source = jobs[0].record.source, .epoch = jobs[0].epoch, .record = std::move(letter)});
     EXPECT_EQ(member.sink().commit(), 1U);
     const auto letters = read_all(config, topics.dlq());
