@@ -66,7 +66,8 @@ constexpr std::array commands = {
                "  lorry offsets reset --to 24h --replay --group lorry-base --brokers kafka:9092",
                make_offsets_command},
     CommandRow{"broker", "an embedded broker, for trying out", "  lorry broker --port 9092", make_broker_command},
-    CommandRow{"docs", "print a reference page: settings, metrics", "  lorry docs settings > docs/settings.md", make_docs_command},
+    CommandRow{"docs", "print a reference page: settings, metrics, error codes", "  lorry docs settings > docs/settings.md",
+               make_docs_command},
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "ops/command.h"
 #include "ops/configuration.h"
 #include "ops/metric_table.h"
+#include "schema/error_code.h"
 
 namespace lorry::ops {
 namespace {
@@ -189,7 +190,26 @@ std::string metrics_page() {
     return page;
 }
 
-constexpr std::array pages = {ReferencePage{"settings", settings_page}, ReferencePage{"metrics", metrics_page}};
+std::string row_of(schema::ErrorCode code) {
+    const schema::ErrorRow row = schema::row_of(code);
+    return fmt::format("| `{}` | {} | {} | {} {} |\n", row.name, row.status_code ? fmt::format("{}", *row.status_code) : "none",
+                       row.status_code ? fmt::format("`{}`", row.type()) : "none", row.meaning, row.remedy);
+}
+
+std::string errors_page() {
+    std::string page =
+        head_of("Error codes", "errors", "schema/error_code.h") +
+        wrapped("Each job that ends without an answer ends with one of these codes. In a result with a status, `response.status_code` is "
+                "that status and `response.body.error` has `type`, `code`, `param` (the field at fault, or null) and `message`. In a "
+                "result without one, `response` is null and `error` has `code` and `message`. A record without a `custom_id` has no "
+                "result: it goes to the dead letter topic, with the message in the header `__connect.errors.exception.message`.") +
+        "\n| code | status | type | what happened, and what to do |\n|---|---|---|---|\n";
+    for (const schema::ErrorCode code : schema::error_codes) page += row_of(code);
+    return page;
+}
+
+constexpr std::array pages = {ReferencePage{"settings", settings_page}, ReferencePage{"metrics", metrics_page},
+                              ReferencePage{"errors", errors_page}};
 
 }  // namespace
 

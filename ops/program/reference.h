@@ -1,5 +1,5 @@
-// The pages of docs/ that are made from the program's own tables: settings, metrics. `lorry docs` prints them, and a test compares them
-// with the files.
+// The pages of docs/ that are made from the program's own tables: settings, metrics, error codes. `lorry docs` prints them, and
+// a test compares them with the files.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 namespace lorry::ops {
 
 struct ReferencePage {
-    const char* name;  // of `lorry docs NAME` and docs/NAME.md
+    const char* name;       // in `lorry docs NAME` and docs/NAME.md
     std::string (*text)();  // Markdown
 };
 
