@@ -1,4 +1,4 @@
-// Sums, and how they are shown.
+// Adds up jobs, and formats the sums.
 #include "ops/run/tally.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Events become log lines and figures.
+// Writes the events to the log, the metrics and the ledger.
 #include "ops/worker/observer.h"
 
 #include "ops/event_log.h"
@@ -50,7 +50,7 @@ void WorkerObserver::on_oldest(const std::optional<consumer::OldestJob>& job) {
                             {"seconds", seconds_of(job->age)}});
 }
 
-// An adapter's state is told when it changes: at its first job, and when it fails or works again.
+// Writes an adapter's state when it changes: at its first job, and when it fails or works again.
 void WorkerObserver::record_adapter_state(const consumer::JobObservation& job) {
     constexpr std::string_view load_failure = "adapter_failed: ";
     if (ledger_ == nullptr || job.run.adapter.empty()) return;
