@@ -92,8 +92,8 @@ public:
                                 .scope = SettingScope::model,
                                 .value = "auto|int8|fp8",
                                 .help = "store the KV cache narrower: int8 on the CPU, fp8 on a GPU; auto is as --dtype says",
-                                .more = "Both keep a scale for each token of each head. With heads of 128, `int8` takes 55 % of the "
-                                        "memory of bfloat16 and `fp8` takes 52 %."});
+                                .more = "Both keep a scale for each token of each head. Of the memory that bfloat16 takes, `int8` takes "
+                                        "55 % in heads of 64, and `fp8` takes 52 % in heads of 128."});
     std::string isa = row(&Settings::isa, "auto",
                           {.key = "isa",
                            .scope = SettingScope::model,
@@ -218,7 +218,7 @@ public:
                              {.key = "prefix",
                               .scope = SettingScope::kafka,
                               .value = "NAME",
-                              .help = "the prefix of the topics: NAME.jobs, NAME.results, …"});
+                              .help = "the prefix of the topics, as in NAME.jobs and NAME.results"});
     std::string group = row(&Settings::group, "",
                             {.key = "group",
                              .scope = SettingScope::kafka,

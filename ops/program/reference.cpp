@@ -49,11 +49,10 @@ std::string sentences(std::string_view help, std::string_view more) {
 }
 
 std::string head_of(std::string_view title, std::string_view page, std::string_view source) {
-    return fmt::format("# {}\n\n", title) +
-           wrapped(fmt::format("This page is generated from [{}](../{}). Edit the table there, then run `build/lorry docs {} > "
-                               "docs/{}.md`.",
-                               source, source, page, page)) +
-           "\n";
+    return fmt::format(
+        "# {}\n\nThis page is generated from [{}](../{}). To change it, edit the table there and run\n\n"
+        "    build/lorry docs {} > docs/{}.md\n\n",
+        title, source, source, page, page);
 }
 
 // Names of `app` and its subcommands that take the setting as a flag; the name of `app` alone where all of them do.
@@ -142,7 +141,8 @@ std::string settings_head() {
            "\n" +
            wrapped("A size is a number with a unit: `4096` (bytes), `512MiB`, `1.5G`, `2GB`. K, M, G and T, alone or followed by iB, count "
                    "by 1024; followed by B they count by 1000. A time is a number with `ms`, `s`, `min` or `h`; without a unit it is in "
-                   "seconds.");
+                   "seconds.") +
+           "\n";
 }
 
 // The settings that are librdkafka's.
@@ -160,7 +160,7 @@ std::string settings_page() {
     const Setting* before = nullptr;
     for (const Setting& setting : setting_table()) {
         if (before == nullptr || before->scope != setting.scope) {
-            page += fmt::format("\n## {}\n\n", title_of(setting.scope)) + wrapped("Flags of: " + commands_with(setting) + ".") + "\n";
+            page += fmt::format("## {}\n\n", title_of(setting.scope)) + wrapped("Flags of: " + commands_with(setting) + ".") + "\n";
         }
         before = &setting;
         page += entry_of(setting);
@@ -168,7 +168,7 @@ std::string settings_page() {
     return page + kafka_table();
 }
 
-std::string row_of(const Metric& metric) {
+std::string line_of(const Metric& metric) {
     const std::string label = *metric.label == '\0' ? "" : fmt::format("{{{}}}", metric.label);
     return fmt::format("| `{}{}` | {} | {} | {} |\n", metric.name, label, name_of(metric.type), metric.unit,
                        sentences(metric.help, metric.watch));
@@ -185,12 +185,12 @@ std::string metrics_page() {
                 "for jobs for two minutes; the body says which.");
     for (const MetricGroup& group : metric_table()) {
         page += fmt::format("\n## {}\n\n| metric | type | unit | meaning, and what to watch |\n|---|---|---|---|\n", group.title);
-        for (const Metric& metric : group.rows) page += row_of(metric);
+        for (const Metric& metric : group.rows) page += line_of(metric);
     }
     return page;
 }
 
-std::string row_of(schema::ErrorCode code) {
+std::string line_of(schema::ErrorCode code) {
     const schema::ErrorRow row = schema::row_of(code);
     return fmt::format("| `{}` | {} | {} | {} {} |\n", row.name, row.status_code ? fmt::format("{}", *row.status_code) : "none",
                        row.status_code ? fmt::format("`{}`", row.type()) : "none", row.meaning, row.remedy);
@@ -204,7 +204,7 @@ std::string errors_page() {
                 "result without one, `response` is null and `error` has `code` and `message`. A record without a `custom_id` has no "
                 "result: it goes to the dead letter topic, with the message in the header `__connect.errors.exception.message`.") +
         "\n| code | status | type | what happened, and what to do |\n|---|---|---|---|\n";
-    for (const schema::ErrorCode code : schema::error_codes) page += row_of(code);
+    for (const schema::ErrorCode code : schema::error_codes) page += line_of(code);
     return page;
 }
 
