@@ -29,7 +29,7 @@ std::string first_difference(const std::string& program, const std::string& file
     }
 }
 
-TEST(Reference, pages_in_docs_are_what_the_program_prints) {
+TEST(Reference, PagesInDocsAreWhatTheProgramPrints) {
     for (const ReferencePage& page : reference_pages()) {
         const std::string file = tests::read_whole(std::filesystem::path(LORRY_SOURCE_DIR) / "docs" / fmt::format("{}.md", page.name));
         const std::string text = page.text();
@@ -38,7 +38,7 @@ TEST(Reference, pages_in_docs_are_what_the_program_prints) {
     }
 }
 
-TEST(Reference, is_printed_by_lorry_docs) {
+TEST(Reference, IsPrintedByLorryDocs) {
     const tests::ProgramResult settings = tests::run_program_of({LORRY_PROGRAM, "docs", "settings"});
     EXPECT_EQ(settings.exit_code, 0);
     EXPECT_TRUE(settings.out.starts_with("# Settings\n")) << settings.out;
@@ -48,7 +48,7 @@ TEST(Reference, is_printed_by_lorry_docs) {
 }
 
 // A second row of one name would be read by nobody.
-TEST(Reference, tables_have_each_name_once) {
+TEST(Reference, TablesHaveEachNameOnce) {
     std::set<std::string> names;
     for (const Setting& setting : setting_table()) EXPECT_TRUE(names.insert(setting.key).second) << setting.key;
     for (const MetricGroup& group : metric_table()) {
