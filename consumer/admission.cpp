@@ -16,15 +16,14 @@ Expected<schema::Job, schema::BadRecord> read_job(const Delivery& delivery, cons
 std::optional<schema::JobError> refusal_of_model(const schema::Job& job, const ModelName& model) {
     if (model.kind == ModelName::Kind::unknown) {
         return schema::JobError{
-            .status_code = 404,
-            .code = "model_not_found",
+            .code = schema::ErrorCode::model_not_found,
             .param = "model",
             .message = "'" + job.model +
                        "' is neither the base model nor a known adapter: a worker knows what `lorry adapters add` registered, a run "
                        "the sub-folders of its --adapters"};
     }
     if (model.kind == ModelName::Kind::refused) {
-        return schema::JobError{.status_code = 400, .code = "adapter_refused", .param = "model", .message = model.refusal};
+        return schema::JobError{.code = schema::ErrorCode::adapter_refused, .param = "model", .message = model.refusal};
     }
     return std::nullopt;
 }

@@ -34,8 +34,7 @@ void CarefulStarts::take(Delivery delivery, std::vector<Delivery>& out, Clock::t
         log_error("{} [{}] offset {}: it was running when {} workers died and is not tried again", source.topic, source.partition,
                   source.offset, deaths);
         delivery.refusal = schema::JobError{
-            .status_code = 500,
-            .code = "worker_crashed",
+            .code = schema::ErrorCode::worker_crashed,
             .param = {},
             .message = fmt::format("{} workers died while they ran this job, so it is not tried again; their logs may say why", deaths)};
         out.push_back(std::move(delivery));

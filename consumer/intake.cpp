@@ -11,10 +11,11 @@ namespace {
 using engine::Request;
 using engine::TokenId;
 using schema::Endpoint;
+using schema::ErrorCode;
 using schema::JobError;
 
-JobError bad_request(std::string code, std::string param, std::string message) {
-    return {.status_code = 400, .code = std::move(code), .param = std::move(param), .message = std::move(message)};
+JobError error_at(ErrorCode code, std::string param, std::string message) {
+    return {.code = code, .param = std::move(param), .message = std::move(message)};
 }
 
 // The field of the body that holds what the tokens are made of.
@@ -60,9 +61,9 @@ Expected<PreparedJob, JobError> Intake::prepare(schema::Job job, Epoch epoch, Mo
         const std::int64_t wanted = draws ? sampling.max_tokens.value_or(1) : static_cast<std::int64_t>(longest_choice);
         if (tokens == 0)
             return unexpected(
-                bad_request("empty_prompt", prompt_field(prepared.job), "the prompt has no tokens; give at least one character"));
+                error_at(ErrorCode::empty_prompt, prompt_field(prepared.job), "the prompt has no tokens; give at least one character"));
         if (tokens + wanted > limits_.context_max) {
-            return unexpected(bad_request("context_length_exceeded", prompt_field(prepared.job),
+            return unexpected(error_at(ErrorCode::context_length_exceeded, prompt_field(prepared.job),
                                           "this model and its KV cache hold " + std::to_string(limits_.context_max) +
                                               " tokens; the prompt has " + std::to_string(tokens) + " and " + std::to_string(wanted) +
                                               " more were asked for: shorten the prompt or ask for less"));
@@ -88,7 +89,7 @@ Expected<std::string, JobError> Intake::prompt_text(const schema::Job& job) cons
 
 Expected<std::string, JobError> Intake::render(const schema::ChatPrompt& chat) const {
     if (!chat_template_) {
-        return unexpected(bad_request("no_chat_template", "messages",
+        return unexpected(error_at(ErrorCode::no_chat_template, "messages",
                                       "this model has no chat template; use /v1/completions, or add chat_template.jinja to its folder"));
     }
     auto text = chat_template_->render({.messages_json = chat.messages,
@@ -96,7 +97,7 @@ Expected<std::string, JobError> Intake::render(const schema::ChatPrompt& chat) c
                                         .add_generation_prompt = chat.add_generation_prompt,
                                         .extra_json = chat.template_options});
     if (!text)
-        return unexpected(bad_request("chat_template_failed", "messages", "the chat template refused the messages: " + text.error()));
+        return unexpected(error_at(ErrorCode::chat_template_failed, "messages", "the chat template refused the messages: " + text.error()));
     return *text;
 }
 
@@ -105,7 +106,7 @@ Expected<std::vector<Intake::Prompt>, JobError> Intake::tokenize(const schema::J
     const char* const field = prompt_field(job);
     const auto add_text = [&](std::string text, bool add_special_tokens) -> Expected<void, JobError> {
         auto tokens = tokenizer_.encode(text, add_special_tokens);
-        if (!tokens) return unexpected(bad_request("invalid_text", field, tokens.error()));
+        if (!tokens) return unexpected(error_at(ErrorCode::invalid_text, field, tokens.error()));
         // A tokenizer may know more tokens than the model.
         if (auto valid = check_tokens(*tokens, field); !valid) return unexpected(valid.error());
         prompts.push_back({std::move(text), std::move(*tokens)});
@@ -134,8 +135,7 @@ Expected<std::vector<Intake::Prompt>, JobError> Intake::tokenize(const schema::J
 Expected<void, JobError> Intake::check_tokens(const std::vector<std::int32_t>& ids, const char* field) const {
     for (const std::int32_t id : ids) {
         if (id < 0 || id >= config_.vocabulary) {
-            return unexpected(bad_request(
-                "unknown_token", field,
+            return unexpected(error_at(ErrorCode::unknown_token, field,
                 "token id " + std::to_string(id) + " is not in the vocabulary of " + std::to_string(config_.vocabulary) + " tokens"));
         }
     }
@@ -148,8 +148,8 @@ Expected<ChoiceTokens, JobError> Intake::choice_tokens(const std::vector<std::st
     ChoiceTokens tokens;
     for (const std::string& choice : choices) {
         auto encoded = tokenizer_.encode(choice, false);
-        if (!encoded) return unexpected(bad_request("invalid_text", "choices", encoded.error()));
-        if (encoded->empty()) return unexpected(bad_request("empty_choice", "choices", "a choice has no tokens"));
+        if (!encoded) return unexpected(error_at(ErrorCode::invalid_text, "choices", encoded.error()));
+        if (encoded->empty()) return unexpected(error_at(ErrorCode::empty_choice, "choices", "a choice has no tokens"));
         if (auto valid = check_tokens(*encoded, "choices"); !valid) return unexpected(valid.error());
         tokens.push_back(std::move(*encoded));
     }

@@ -36,7 +36,7 @@ schema::Completion completion_of(const ReplyContext& context, const JobEnded& en
         completion.state = state_of(*ended.failure);
     } else if (ended.error) {
         completion.state = schema::JobState::failed;
-        completion.status_code = ended.error->status_code;
+        completion.status_code = ended.error->status_code();
         completion.body = schema::error_body(*ended.error);
     } else {
         Reply reply = make_reply(context, ended.job.prepared, ended.results, *ended.job.run.finished);
@@ -47,8 +47,8 @@ schema::Completion completion_of(const ReplyContext& context, const JobEnded& en
 }
 
 std::string error_text(const JobEnded& ended) {
-    if (ended.failure) return schema::code_of(*ended.failure);
-    return ended.error ? ended.error->code + ": " + ended.error->message : std::string();
+    if (ended.failure) return std::string(name_of(schema::code_of(*ended.failure)));
+    return ended.error ? text_of(*ended.error) : std::string();
 }
 
 }  // namespace

@@ -306,8 +306,7 @@ void Engine::State::advance(const Batch& batch, StepOutput& output) {
         sequence.in_flight.rows -= entry.rows;
         if (!has_finite_results(batch, entry)) {
             sequence.result.error = schema::JobError{
-                .status_code = 500,
-                .code = "non_finite_logits",
+                .code = schema::ErrorCode::non_finite_logits,
                 .param = "model",
                 .message = "the model's output overflowed for this prompt: " +
                            (sequence.adapter_hash().empty() ? std::string("the base model") : "adapter " + sequence.adapter_hash()) +
@@ -379,7 +378,7 @@ void Engine::State::tend_adapters(StepOutput& output) {
 void Engine::State::fail_waiting(const std::string& adapter, const std::string& reason, StepOutput& output) {
     for (const RequestId id : waiting.requests_of(adapter)) {
         Sequence& sequence = at(id);
-        sequence.result.error = schema::JobError{.status_code = 500, .code = "adapter_failed", .param = "model", .message = reason};
+        sequence.result.error = schema::JobError{.code = schema::ErrorCode::adapter_failed, .param = "model", .message = reason};
         finish(sequence, output);
     }
 }

@@ -1,4 +1,4 @@
-// From settings to an engine.
+// Makes an engine from settings.
 #include "ops/engine_setup.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t adapter_bytes_most = std::size_t{2} << 30;
 constexpr std::size_t graph_bytes_most = std::size_t{512} << 20;
 
-// What is set aside for graphs of steps.
+// The memory that is set aside for CUDA graphs of steps.
 std::size_t graph_bytes_of(const Settings& settings, const kernels::DeviceInfo& device) {
     if (!device.has_own_memory) return 0;
     return settings.graph_memory ? settings.graph_memory->count : std::min(device.memory_free / 32, graph_bytes_most);
@@ -66,7 +66,7 @@ void check_folders(const Settings& settings) {
 
 bool uses_gpu(const Settings& settings) { return settings.device == "cuda" || (settings.device == "auto" && !kernels::cuda_obstacle()); }
 
-// bfloat16 halves memory and time of what every device is bound by; whoever wants the checkpoint's every bit says float32.
+// bfloat16 halves memory and the time of reading it, which bounds every device. float32 keeps every bit of the checkpoint.
 kernels::Format storage_of(const Settings& settings) {
     return settings.dtype == "float32" ? kernels::Format::float32 : kernels::Format::bfloat16;
 }
@@ -159,7 +159,7 @@ void EngineSetup::divide_memory(const SetupWishes& wishes) {
     }
     const std::size_t available = device.has_own_memory ? device.memory_free - options_.graph_bytes : memory_available();
     const std::int64_t positions = model_->config().max_positions;
-    // Whole blocks; and one more, which is kept free for each sequence that runs while another is admitted.
+    // Whole blocks and one more: while another sequence is admitted, one is kept free for each that runs.
     const std::int64_t block_size = backend_->block_size();
     const auto with_room = [&](std::int64_t tokens) { return ((tokens + block_size - 1) / block_size + 1) * block_size; };
     const std::int64_t sequence_tokens = wishes.sequence_tokens ? with_room(*wishes.sequence_tokens) : positions;
@@ -181,7 +181,7 @@ void EngineSetup::divide_memory(const SetupWishes& wishes) {
             "--adapter-memory or --graph-memory, or store the weights narrower (--quantize fp8)",
             show_bytes(block_bytes), show_bytes(available), show_bytes(memory_.adapter_bytes)));
     }
-    // A device's are set aside, a machine's taken as adapters come.
+    // A device's memory for adapters is set aside; a machine's is taken as adapters are loaded.
     const std::size_t adapters = device.has_own_memory ? memory_.adapter_bytes : 0;
     if (memory_.kv_bytes + adapters > available) {
         throw std::runtime_error(fmt::format("--kv-memory {}{}: only {} are free now", show_bytes(memory_.kv_bytes),

@@ -1,4 +1,4 @@
-// /proc, and what control groups say of memory.
+// Reads /proc and the memory limits of control groups.
 #include "ops/machine.h"
 
 #include <sys/resource.h>
@@ -40,15 +40,15 @@ std::optional<std::size_t> number_in(const std::filesystem::path& file) {
     std::ifstream in(file);
     std::string word;
     if (!(in >> word)) return std::nullopt;
-    const auto value = parse_integer(word);  // "max" is none
+    const auto value = parse_integer(word);  // "max" is not a number: there is no limit
     if (!value) return std::nullopt;
     return static_cast<std::size_t>(*value);
 }
 
-// What a control group may use of memory and uses.
+// A control group's memory.
 struct GroupMemory {
     std::optional<std::size_t> limit;
-    std::size_t used = 0;  // without what the kernel would give back at once
+    std::size_t used = 0;  // without the cache, which the kernel gives back at once
 };
 
 GroupMemory memory_of(const kernels::cpu::ControlGroup& group) {

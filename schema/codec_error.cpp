@@ -19,6 +19,14 @@ const char* with_article(const Json& value) {
 
 }  // namespace
 
+int JobError::status_code() const {
+    const std::optional<int> status = row_of(code).status_code;
+    CHECK(status, "an error that a job gets as its response has an HTTP status");
+    return *status;
+}
+
+std::string text_of(const JobError& error) { return fmt::format("{}: {}", name_of(error.code), error.message); }
+
 std::string shortened(std::string_view text) {
     if (text.size() <= shown_bytes_max) return std::string(text);
     std::size_t end = shown_bytes_max;
@@ -30,8 +38,7 @@ std::string shown(const Json& value) { return shortened(value.dump()); }
 
 JobError wrong_type(std::string_view field, std::string_view expected, const Json& value) {
     const std::string name = shortened(field);
-    return {.status_code = 400,
-            .code = "invalid_type",
+    return {.code = ErrorCode::invalid_type,
             .param = name,
             .message = fmt::format("field '{}' must be {}, not {}", name, expected, with_article(value))};
 }
@@ -41,18 +48,17 @@ JobError wrong_value(std::string_view field, const Json& value, std::string_view
 }
 
 JobError missing(std::string_view field, std::string_view advice) {
-    return {.status_code = 400,
-            .code = "missing_field",
+    return {.code = ErrorCode::missing_field,
             .param = std::string(field),
             .message = fmt::format("field '{}' is missing; {}", field, advice)};
 }
 
 JobError unsupported(std::string_view field, std::string message) {
-    return {.status_code = 400, .code = "unsupported_field", .param = shortened(field), .message = std::move(message)};
+    return {.code = ErrorCode::unsupported_field, .param = shortened(field), .message = std::move(message)};
 }
 
 JobError invalid(std::string_view field, std::string message) {
-    return {.status_code = 400, .code = "invalid_value", .param = shortened(field), .message = std::move(message)};
+    return {.code = ErrorCode::invalid_value, .param = shortened(field), .message = std::move(message)};
 }
 
 }  // namespace lorry::schema

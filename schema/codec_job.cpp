@@ -32,7 +32,7 @@ std::optional<Endpoint> endpoint_of(std::string_view url) {
 }
 
 JobError bad_header(std::string_view name, std::string message) {
-    return {.status_code = 400, .code = "invalid_header", .param = std::string(name), .message = std::move(message)};
+    return {.code = ErrorCode::invalid_header, .param = std::string(name), .message = std::move(message)};
 }
 
 FieldError read_batch_id(const JobRecord& record, std::string& batch_id) {
@@ -86,8 +86,7 @@ FieldError read_line(const Json& line, Job& job) {
     if (!url->is_string()) return wrong_type("url", "a string", *url);
     const auto endpoint = endpoint_of(*url->as_string());
     if (!endpoint) {
-        return JobError{.status_code = 400,
-                        .code = "unsupported_url",
+        return JobError{.code = ErrorCode::unsupported_url,
                         .param = "url",
                         .message = fmt::format("url {} is not supported; supported are {}", shown(*url), supported_urls())};
     }
@@ -146,8 +145,7 @@ Expected<Job, BadRecord> parse_job(const JobRecord& record, const ParseLimits& l
     };
 
     if (!record.value) {
-        return refuse(
-            {.status_code = 400, .code = "null_value", .param = "", .message = "the record has a null value; a job is a JSON object"});
+        return refuse({.code = ErrorCode::null_value, .param = "", .message = "the record has a null value; a job is a JSON object"});
     }
     const std::string& text = *record.value;
     if (text.size() > limits.bytes_max) {
@@ -156,23 +154,21 @@ Expected<Job, BadRecord> parse_job(const JobRecord& record, const ParseLimits& l
             if (custom_id && custom_id->size() <= id_bytes_max) job.custom_id = *custom_id;
         }
         return refuse(
-            {.status_code = 413,
-             .code = "payload_too_large",
+            {.code = ErrorCode::payload_too_large,
              .param = "",
              .message = fmt::format("the job has {} bytes; allowed are up to {}: shorten or split it", text.size(), limits.bytes_max)});
     }
     auto line = Json::parse(text);
-    if (!line) return refuse({.status_code = 400, .code = "invalid_json", .param = "", .message = "the job is not JSON: " + line.error()});
+    if (!line) return refuse({.code = ErrorCode::invalid_json, .param = "", .message = "the job is not JSON: " + line.error()});
     if (!line->is_object()) {
         return refuse(
-            {.status_code = 400,
-             .code = "invalid_json",
+            {.code = ErrorCode::invalid_json,
              .param = "",
              .message = fmt::format("the job is a JSON {}; a job is an object with custom_id, method, url and body", line->kind())});
     }
     const Json* custom_id = line->find("custom_id");
     if (auto reason = custom_id_error(custom_id)) {
-        return refuse({.status_code = 400, .code = "invalid_custom_id", .param = "custom_id", .message = std::move(*reason)});
+        return refuse({.code = ErrorCode::invalid_custom_id, .param = "custom_id", .message = std::move(*reason)});
     }
     job.custom_id = *custom_id->as_string();
     job.id = job_id(job.batch_id, job.custom_id);

@@ -63,11 +63,11 @@ std::string error_text(const Json* error) {
 
 }  // namespace
 
-const char* code_of(BatchFailure failure) {
+ErrorCode code_of(BatchFailure failure) {
     switch (failure) {
-        case BatchFailure::expired: return "batch_expired";
-        case BatchFailure::cancelled: return "batch_cancelled";
-        case BatchFailure::request_timeout: return "request_timeout";
+        case BatchFailure::expired: return ErrorCode::batch_expired;
+        case BatchFailure::cancelled: return ErrorCode::batch_cancelled;
+        case BatchFailure::request_timeout: return ErrorCode::request_timeout;
     }
     CHECK(false, "a batch failure of no known kind");
 }
@@ -80,11 +80,11 @@ Json encode_usage(const Usage& usage) {
 }
 
 Json error_body(const JobError& error) {
-    const auto text_or_null = [](const std::string& text) { return text.empty() ? Json() : Json(repair_utf8(text)); };
+    const ErrorRow row = row_of(error.code);
     return Json::object({{"error", Json::object({{"message", repair_utf8(error.message)},
-                                                 {"type", error.status_code < 500 ? "invalid_request_error" : "server_error"},
-                                                 {"param", text_or_null(error.param)},
-                                                 {"code", text_or_null(error.code)}})}});
+                                                 {"type", std::string(row.type())},
+                                                 {"param", error.param.empty() ? Json() : Json(repair_utf8(error.param))},
+                                                 {"code", std::string(row.name)}})}});
 }
 
 std::string result_id(const Source& source, std::string_view custom_id) {
@@ -98,7 +98,8 @@ std::string encode_completion(const Completion& completion) {
     Json line = Json::object({{"id", repair_utf8(completion.id)}, {"custom_id", repair_utf8(completion.custom_id)}});
     if (completion.failure) {
         line.set("response", nullptr);
-        line.set("error", Json::object({{"code", code_of(*completion.failure)}, {"message", repair_utf8(completion.failure_message)}}));
+        line.set("error", Json::object({{"code", std::string(name_of(code_of(*completion.failure)))},
+                                        {"message", repair_utf8(completion.failure_message)}}));
     } else {
         line.set("response", Json::object({{"status_code", completion.status_code},
                                            {"request_id", repair_utf8(request_id(completion.id))},

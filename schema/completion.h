@@ -25,7 +25,7 @@ bool is_terminal(JobState state);
 
 // The only reasons for a non-null "error" in an OpenAI Batch output line.
 enum class BatchFailure : std::uint8_t { expired, cancelled, request_timeout };
-const char* code_of(BatchFailure failure);  // "batch_expired", "batch_cancelled", "request_timeout"
+ErrorCode code_of(BatchFailure failure);
 
 // Times and identities of a job's run, in completions' headers and in status records.
 struct Run {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "schema/check.h"
+#include "schema/error_code.h"
 
 namespace lorry::schema {
 
@@ -27,13 +28,16 @@ struct Source {
 
 using Header = std::pair<std::string, std::string>;
 
-// Why a job was refused or failed, as OpenAI's error object; `status_code` is HTTP's.
+// Why a job was refused or failed, as OpenAI's error object.
 struct JobError {
-    int status_code = 400;
-    std::string code;     // "unsupported_field", "model_not_found", "context_length_exceeded", …
+    ErrorCode code;       // one that has a response
     std::string param;    // the field at fault, may be empty
     std::string message;  // what was wrong and what to do
+
+    // HTTP's, as the code's row says.
+    int status_code() const;
 };
+std::string text_of(const JobError& error);  // "code: message"
 
 enum class Endpoint : std::uint8_t { chat_completions, completions, classify };
 

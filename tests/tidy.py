@@ -10,7 +10,7 @@ import re
 import sys
 
 LAYERS = ["schema", "kernels", "engine", "consumer", "ops"]
-FOLDERS = LAYERS + ["tests", ".ci"]
+FOLDERS = LAYERS + ["tests", "docs", ".ci"]
 # The rooms within a layer. A file may include its own room, those around it and, of others in its layer, those named here.
 ROOMS = {
     "kernels": [],

@@ -17,7 +17,7 @@ using schema::Json;
 std::string line_of_nameless(const schema::DeadLetter& letter) {
     schema::Completion completion{.id = schema::result_id(letter.source, {}), .custom_id = {}};
     completion.state = schema::JobState::failed;
-    completion.status_code = letter.error.status_code;
+    completion.status_code = letter.error.status_code();
     schema::JobError error = letter.error;
     error.message = fmt::format("line {} of {}: {}", letter.source.offset + 1, letter.source.topic, error.message);
     completion.body = schema::error_body(error);

@@ -56,16 +56,14 @@ std::optional<Delivery> FileSource::delivery_of(FileRecord record) {
     }
     if (record.cut) {
         delivery.refusal =
-            schema::JobError{.status_code = 413,
-                             .code = "payload_too_large",
+            schema::JobError{.code = schema::ErrorCode::payload_too_large,
                              .param = {},
                              .message = fmt::format("the line is longer than {} bytes: shorten or split it", options_.record_bytes_max)};
     }
     const auto id = custom_id_of(delivery.record);
     if (id && !ids_.add(*id, record.line) && !delivery.refusal) {
         const std::string name = options_.table != nullptr ? options_.table->id_column() : "custom_id";
-        delivery.refusal = schema::JobError{.status_code = 400,
-                                            .code = "duplicate_custom_id",
+        delivery.refusal = schema::JobError{.code = schema::ErrorCode::duplicate_custom_id,
                                             .param = name,
                                             .message = fmt::format("line {} has the same {} as line {}, '{}': give each its own",
                                                                    record.line, name, ids_.place_of(*id), *id)};

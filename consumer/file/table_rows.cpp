@@ -54,8 +54,8 @@ std::string hint_at(const std::vector<std::string>& header, const std::string& m
     return padded ? "; that name has spaces around it in the header: remove them" : "";
 }
 
-schema::JobError bad_row(std::string code, std::string param, std::string message) {
-    return {.status_code = 400, .code = std::move(code), .param = std::move(param), .message = std::move(message)};
+schema::JobError bad_row(schema::ErrorCode code, std::string param, std::string message) {
+    return {.code = code, .param = std::move(param), .message = std::move(message)};
 }
 
 // A JSON field as text, as the template inserts it.
@@ -134,8 +134,8 @@ Table::Table(TableOptions options, std::string_view header) : options_(std::move
 }
 
 std::optional<std::string> Table::read_row(std::string row, Delivery& delivery) const {
-    const auto refuse = [&](std::string code, std::string param, std::string message) {
-        delivery.refusal = bad_row(std::move(code), std::move(param), std::move(message));
+    const auto refuse = [&](schema::ErrorCode code, std::string param, std::string message) {
+        delivery.refusal = bad_row(code, std::move(param), std::move(message));
     };
     const auto parsed = parse(row);
     const std::string* id = parsed ? parsed->find(options_.id_column) : nullptr;
@@ -143,14 +143,15 @@ std::optional<std::string> Table::read_row(std::string row, Delivery& delivery) 
     Json line = Json::Object();
     if (id != nullptr && schema::is_valid_utf8(*id)) line.set("custom_id", *id);
     if (!parsed) {
-        refuse("invalid_row", "", parsed.error());
+        refuse(schema::ErrorCode::invalid_row, "", parsed.error());
     } else if (id == nullptr || id->empty()) {
-        refuse("invalid_row", options_.id_column, fmt::format("the row has no '{}', which names it: fill that column", options_.id_column));
+        refuse(schema::ErrorCode::invalid_row, options_.id_column,
+               fmt::format("the row has no '{}', which names it: fill that column", options_.id_column));
     } else if (auto prompt = template_.fill([&](const std::string& column) { return parsed->find(column); }); !prompt) {
-        refuse("missing_column", "",
+        refuse(schema::ErrorCode::missing_column, "",
                fmt::format("{}; it has: {}", prompt.error(), schema::repair_utf8(listed(parsed->names(), names_shown))));
     } else if (!schema::is_valid_utf8(*prompt) || !schema::is_valid_utf8(*id)) {
-        refuse("invalid_text", "", "the row is not UTF-8: save the table in that encoding");
+        refuse(schema::ErrorCode::invalid_text, "", "the row is not UTF-8: save the table in that encoding");
     } else {
         const bool classify = !options_.choices.empty();
         line.set("method", "POST");
@@ -226,7 +227,7 @@ std::string Table::output_row(std::string_view row, const schema::Completion& co
         return value == nullptr || !value->is_string() ? std::string() : *value->as_string();
     };
     if (completion.failure) {
-        answer.error = fmt::format("{}: {}", schema::code_of(*completion.failure), completion.failure_message);
+        answer.error = fmt::format("{}: {}", name_of(schema::code_of(*completion.failure)), completion.failure_message);
     } else if (completion.state != schema::JobState::completed) {
         const Json* error = completion.body.find("error");
         answer.error = fmt::format("{}: {}", text_at(error, "code"), text_at(error, "message"));
@@ -251,7 +252,9 @@ std::string Table::output_row(std::string_view row, const schema::DeadLetter& le
     const auto more = std::ranges::count(row, '\n');  // a stray quote makes the following lines part of this row
     const std::string where = more == 0 ? fmt::format("line {}", first) : fmt::format("lines {} to {}", first, first + more);
     return encode(row,
-                  {.result = {}, .probability = {}, .error = fmt::format("{}: {}: {}", letter.error.code, where, letter.error.message)});
+                  {.result = {},
+                   .probability = {},
+                   .error = fmt::format("{}: {}: {}", name_of(letter.error.code), where, letter.error.message)});
 }
 
 std::string Table::encode(std::string_view row, const Answer& answer) const {

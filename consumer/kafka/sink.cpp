@@ -18,7 +18,7 @@ constexpr std::uint32_t rejections_max = 2;
 schema::Status terminal_status(const schema::Completion& completion) {
     schema::Status status{.run = completion.run, .state = completion.state, .usage = completion.usage, .error = {}};
     if (completion.failure) {
-        status.error = fmt::format("{}: {}", schema::code_of(*completion.failure), completion.failure_message);
+        status.error = fmt::format("{}: {}", name_of(schema::code_of(*completion.failure)), completion.failure_message);
         return status;
     }
     const schema::Json* error = completion.body.find("error");
@@ -82,7 +82,7 @@ OutboxEntry KafkaSink::entry_of(Outcome outcome) {
     entry.completion = std::move(completion);
     if (const std::size_t bytes = bytes_of(entry.records.front()); bytes > options_.limits.results) {
         ++counters_.too_large;
-        turn_into_error(entry, "result_too_large",
+        turn_into_error(entry, schema::ErrorCode::result_too_large,
                         fmt::format("the result has {} bytes, but topic {} accepts {} per record; ask for fewer tokens, logprobs or "
                                     "choices, or raise the topic's max.message.bytes",
                                     bytes, options_.topics.results(), options_.limits.results));
@@ -131,15 +131,16 @@ void KafkaSink::set_records(OutboxEntry& entry, const schema::Completion& comple
     for (const OutboxRecord& record : entry.records) entry.bytes += bytes_of(record);
 }
 
-void KafkaSink::turn_into_error(OutboxEntry& entry, std::string code, std::string message) {
+void KafkaSink::turn_into_error(OutboxEntry& entry, schema::ErrorCode code, std::string message) {
     CHECK(entry.completion.has_value(), "a dead letter is not replaced by an error");
     schema::Completion& completion = *entry.completion;
     completion.failure.reset();
     completion.failure_message.clear();
     completion.state = schema::JobState::failed;
-    completion.status_code = 500;
+    const schema::JobError error{.code = code, .param = {}, .message = std::move(message)};
+    completion.status_code = error.status_code();
     completion.headers.clear();  // they count towards the size
-    completion.body = schema::error_body({.status_code = 500, .code = std::move(code), .param = {}, .message = std::move(message)});
+    completion.body = schema::error_body(error);
     set_records(entry, completion);
     completion.body = {};
 }
@@ -176,7 +177,8 @@ void KafkaSink::commit_outbox() {
     for (OutboxEntry& entry : outbox_) {
         if (broken_streams_.empty() || !entry.completion) continue;
         if (broken_streams_.erase({entry.completion->run.job_id, entry.completion->run.attempt}) == 0) continue;
-        turn_into_error(entry, "chunk_too_large", "a chunk of the streamed answer was refused by the broker; ask without stream");
+        turn_into_error(entry, schema::ErrorCode::chunk_too_large,
+                        "a chunk of the streamed answer was refused by the broker; ask without stream");
     }
     std::size_t entries = outbox_.size();
     for (;;) {
@@ -205,20 +207,9 @@ void KafkaSink::put_back(RejectedEntry rejected) {
         leave_out_value(entry);
         leave_out_key_and_headers(entry);
     } else if (entry.rejections == rejections_max) {
-        turn_into_error(entry, "result_rejected", fmt::format("the broker refused the result: {}", rejected.reason));
+        turn_into_error(entry, schema::ErrorCode::result_rejected, fmt::format("the broker refused the result: {}", rejected.reason));
     }
     put(std::move(entry));
-}
-
-KafkaSink::Counters KafkaSink::counters() const {
-    return {.completions = counters_.completions,
-            .dead_letters = counters_.dead_letters,
-            .chunks = counters_.chunks,
-            .too_large = counters_.too_large,
-            .rejected = counters_.rejected,
-            .commits = counters_.commits,
-            .outbox_records = counters_.outbox_records,
-            .outbox_bytes = counters_.outbox_bytes};
 }
 
 }  // namespace lorry::consumer

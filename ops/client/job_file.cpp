@@ -74,9 +74,11 @@ std::optional<Expected<JobLine, BadLine>> JobFile::next() {
             fmt::format("it has more than {}: shorten it, or raise job_bytes_max here and at the workers", show_bytes(job_bytes_max_)));
     schema::JobRecord job_record{.value = std::move(record->text)};
     const auto job = schema::parse_job(job_record, {.bytes_max = job_bytes_max_});
-    if (!job) return bad(fmt::format("{}: {}", job.error().error.code, job.error().error.message));
+    if (!job) return bad(text_of(job.error().error));
     if (!ids_.add(job->custom_id))
-        return bad(fmt::format("duplicate_custom_id: custom_id '{}' was used by an earlier line", job->custom_id));
+        return bad(schema::text_of({.code = schema::ErrorCode::duplicate_custom_id,
+                                    .param = "custom_id",
+                                    .message = fmt::format("custom_id '{}' was used by an earlier line", job->custom_id)}));
     return JobLine{.line = record->line, .text = *std::move(job_record.value), .custom_id = job->custom_id, .model = job->model};
 }
 

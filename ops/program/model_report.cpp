@@ -1,8 +1,7 @@
-// Looks, computes, tells.
+// Inspects the folders, works out what fits into memory, and formats the report.
 #include "ops/program/model_report.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <utility>
 
@@ -53,7 +52,7 @@ void check_text(const std::string& folder, ModelCheck& check) {
         const engine::Tokenizer tokenizer = engine::Tokenizer::load(folder);
         check.has_tokenizer = true;
         if (static_cast<std::int64_t>(tokenizer.vocabulary_size()) > check.model.config.vocabulary) {
-            check.remarks.push_back(fmt::format("the tokenizer knows {} tokens, the model {}: jobs that use the others are refused",
+            check.remarks.push_back(fmt::format("the tokenizer has {} tokens, the model {}: jobs that use the rest are refused",
                                                 tokenizer.vocabulary_size(), check.model.config.vocabulary));
         }
     } catch (const std::exception& error) {
@@ -66,7 +65,7 @@ void check_text(const std::string& folder, ModelCheck& check) {
     } catch (const std::exception& error) {
         check.problems.emplace_back(error.what());
     }
-    if (check.model.config.eos_ids.empty()) check.remarks.emplace_back("no end token in its configuration: texts end at max_tokens only");
+    if (check.model.config.eos_ids.empty()) check.remarks.emplace_back("no end token in the configuration: answers end only at max_tokens");
     if (!check.model.unused_tensors.empty())
         check.remarks.push_back("tensors that are not used: " + consumer::listed(check.model.unused_tensors, names_shown));
 }
@@ -83,7 +82,7 @@ std::size_t weight_bytes(const engine::ModelReport& model, const kernels::CpuOpt
     return 0;
 }
 
-// Of one token's keys and values, on the device that has the format: they are the same however weights are stored.
+// The size of one token's keys and values, on the device that has the format. It does not depend on how weights are stored.
 std::size_t kv_token_bytes(const kernels::KvShape& shape, const kernels::CpuOptions& options) {
     if (options.kv == kernels::KvFormat::fp8) {
         const std::size_t layer = kernels::cuda::kv_layer_block_bytes(shape, kernels::Format::fp8_rows);

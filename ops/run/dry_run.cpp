@@ -52,11 +52,11 @@ void count_tokens(const PreparedJob& job, DryRunReport& report) {
 
 void refuse(const consumer::Delivery& delivery, const schema::JobError& error, DryRunReport& report) {
     ++report.refused;
-    ++report.refused_by_code[error.code];
+    ++report.refused_by_code[std::string(name_of(error.code))];
     if (report.first_errors.size() == errors_shown) return;
     const auto id = schema::scan_string_member(*delivery.record.value, "custom_id");
-    report.first_errors.push_back(fmt::format("line {}{}: {}: {}", delivery.record.source.offset + 1,
-                                              id && !id->empty() ? fmt::format(" ({})", *id) : std::string(), error.code, error.message));
+    report.first_errors.push_back(fmt::format("line {}{}: {}", delivery.record.source.offset + 1,
+                                              id && !id->empty() ? fmt::format(" ({})", *id) : std::string(), text_of(error)));
 }
 
 std::string show_time(Seconds time) { return show_duration(std::chrono::round<std::chrono::milliseconds>(time)); }

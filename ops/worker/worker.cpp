@@ -31,7 +31,7 @@ namespace {
 
 using schema::Json;
 
-// A pipeline that has not polled for this long hangs: a probe may restart the worker.
+// A pipeline that has not polled for this long counts as hung; a probe may restart the worker.
 constexpr std::chrono::seconds poll_overdue{120};
 
 std::string host_name() {
@@ -46,7 +46,8 @@ consumer::CarefulStarts::Options careful_starts_of(const Settings& settings) {
     return options;
 }
 
-// The ledger reads what was committed last: who asks it after the worker's end shall find it. It is a view, so this may be cut short.
+// Waits until the ledger has read what was committed last, so that it shows the worker's last jobs. Gives up after a few seconds, as the
+// ledger is only a view.
 void catch_up(const consumer::Ledger& ledger) {
     constexpr std::chrono::milliseconds quiet{400};
     constexpr std::chrono::seconds patience{4};
@@ -62,7 +63,7 @@ void catch_up(const consumer::Ledger& ledger) {
     }
 }
 
-// A second worker on a machine finds the default port taken and goes without; a port that was asked for must be there.
+// A second worker on a machine finds the default port taken and goes on without the pages; a port that was set must be free.
 std::unique_ptr<HealthServer> serve_pages(const HealthServer::Options& options) {
     if (options.address == "off") return nullptr;
     try {
@@ -102,7 +103,7 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     Metrics metrics(program_version(), settings.max_batch);
     enum class Phase : std::uint8_t { starting, running, draining };
     std::atomic<Phase> phase = Phase::starting;
-    // Set before `running`, and read only then.
+    // Set before the phase becomes `running`, and read only from then on.
     MetricSources sources;
     const HealthServer::Options pages{.address = settings.metrics_address,
                                       .metrics = [&] { return metrics.text(phase == Phase::starting ? MetricSources{} : sources); },
@@ -153,7 +154,7 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     sources.member = [&] { return kafka_member.stats(); };
     if (ledger) sources.ledger = [&] { return ledger->stats(); };
     phase = Phase::running;
-    // The pages refer to what is declared after the server: they are told when it goes.
+    // The pages refer to objects that are declared after the server, so the server goes first.
     struct Ending {
         std::unique_ptr<HealthServer>& server;
         ~Ending() { server.reset(); }
@@ -172,11 +173,12 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     log_event("worker_started", std::move(started));
     if (kafka_member.is_embedded()) {
         log_event("embedded_broker", {{"message",
-                                       "this broker keeps nothing, holds at most 5 MiB per partition (older jobs and results vanish) and "
-                                       "forgets the offsets of transactions: results are published at least once, for trying out only"}});
+                                       "the embedded broker keeps nothing, holds at most 5 MiB per partition (older jobs and results "
+                                       "vanish) and forgets the offsets of transactions, so results are published at least once: use it "
+                                       "for trying out only"}});
     }
     {
-        // With the brokers away a client may wait for them for ever while it is closed.
+        // A client that is being closed may wait for absent brokers forever.
         constexpr std::chrono::seconds closing_patience{45};
         const SignalWatcher::Armed armed(
             signals,
@@ -190,9 +192,10 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     }
     if (ledger) catch_up(*ledger);
     const consumer::KafkaMember::Stats stats = kafka_member.stats();
-    log_event(
-        "drained",
-        {{"completions", stats.completions}, {"dead_letters", stats.dead_letters}, {"commits", stats.commits}, {"aborts", stats.aborts}});
+    log_event("drained", {{"completions", std::uint64_t{stats.sink.completions}},
+                          {"dead_letters", std::uint64_t{stats.sink.dead_letters}},
+                          {"commits", std::uint64_t{stats.sink.commits}},
+                          {"aborts", std::uint64_t{stats.commits.aborts}}});
 }
 
 }  // namespace

@@ -218,7 +218,7 @@ TEST_F(CarefulStartsTest, WhatWasRunningWhenThreeWorkersDiedIsRefused) {
     owner.careful.release(owner.out, 8, owner.now);
     ASSERT_EQ(owner.out.size(), 1U);
     ASSERT_TRUE(owner.out[0].refusal);
-    EXPECT_EQ(owner.out[0].refusal->code, "worker_crashed");
+    EXPECT_EQ(name_of(owner.out[0].refusal->code), "worker_crashed");
 }
 
 TEST_F(CarefulStartsTest, AWorkerThatLeavesInOrderLeavesNoSuspects) {

@@ -33,13 +33,13 @@ schema::Completion completion_of(const JobRecord& job, const Expectation& expect
         completion.usage.completion_tokens = expected.tokens;
         completion.body = schema::Json::object({{"choices", schema::Json::array({schema::Json::object({{"text", *expected.text}})})},
                                                 {"usage", schema::encode_usage(completion.usage)}});
-    } else if (expected.codes.front() == "batch_expired") {
+    } else if (expected.codes.front() == schema::ErrorCode::batch_expired) {
         completion.state = schema::JobState::expired;
         completion.failure = schema::BatchFailure::expired;
     } else {
         completion.state = schema::JobState::failed;
         completion.status_code = 400;
-        completion.body = schema::error_body({.status_code = 400, .code = expected.codes.front(), .param = {}, .message = "no"});
+        completion.body = schema::error_body({.code = expected.codes.front(), .param = {}, .message = "no"});
     }
     return completion;
 }
@@ -89,7 +89,7 @@ protected:
                                                   .key = {},
                                                   .value = {},
                                                   .headers = {},
-                                                  .error = {.status_code = 400, .code = "invalid_json", .param = {}, .message = "bad"}}),
+                                                  .error = {.code = schema::ErrorCode::invalid_json, .param = {}, .message = "bad"}}),
                  .timestamp = {}});
             return;
         }

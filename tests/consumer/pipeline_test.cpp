@@ -94,7 +94,7 @@ std::string job(const std::string& id, const std::string& more = "", const std::
 
 // "200", "400 unknown_field", "expired" …: how a job ended.
 std::string ending(const schema::Completion& completion) {
-    if (completion.failure) return schema::code_of(*completion.failure);
+    if (completion.failure) return std::string(name_of(schema::code_of(*completion.failure)));
     std::string text = std::to_string(completion.status_code);
     if (const auto* error = completion.body.find("error")) text += " " + *error->find("code")->as_string();
     return text;

@@ -159,16 +159,18 @@ private:
         const Json* body = at(&*value, {"response", "body"});
         const auto text = choice_text(body);
         if (text) {
-            if (!expected.text) return complain(Kind::wrong_end, fmt::format("{}: an answer instead of {}", name, expected.codes.front()));
+            if (!expected.text) {
+                return complain(Kind::wrong_end, fmt::format("{}: an answer instead of {}", name, name_of(expected.codes.front())));
+            }
             if (*text != *expected.text) return complain(Kind::wrong_end, name + ": the answer differs from an undisturbed run's");
             if (expected.stream) check_stream(name, end, *text);
             return;
         }
         std::string code = text_at(&*value, {"error", "code"});
         if (code.empty()) code = text_at(body, {"error", "code"});
-        if (std::ranges::find(expected.codes, code) == expected.codes.end()) {
+        if (std::ranges::find(expected.codes, code, [](schema::ErrorCode one) { return name_of(one); }) == expected.codes.end()) {
             complain(Kind::wrong_end, fmt::format("{}: ended with '{}', not with {}", name, code,
-                                                  expected.text ? "its answer" : fmt::format("'{}'", expected.codes.front())));
+                                                  expected.text ? "its answer" : fmt::format("'{}'", name_of(expected.codes.front()))));
         }
     }
 

@@ -115,21 +115,22 @@ Expectation expectation_of(const schema::JobRecord& record, const FaultRules& ru
         letter.dead_letter = true;
         return letter;
     }
+    using schema::ErrorCode;
     Expectation expected;
     expected.custom_id = parsed ? parsed->custom_id : *parsed.error().custom_id;
     expected.kind = kind_named(expected.custom_id);
     // Also a job that is refused at once can be waiting for the commit of its start when a worker dies.
-    if (rules.crashes_by_chance) expected.codes.emplace_back("worker_crashed");
+    if (rules.crashes_by_chance) expected.codes.push_back(ErrorCode::worker_crashed);
     if (!parsed) {
         expected.codes.push_back(parsed.error().error.code);
         return expected;
     }
     switch (expected.kind) {
-        case JobKind::unknown: expected.codes.emplace_back("model_not_found"); return expected;
-        case JobKind::expired: expected.codes.emplace_back("batch_expired"); return expected;
-        case JobKind::killer: expected.codes = {"worker_crashed"}; return expected;
-        case JobKind::large: expected.codes.emplace_back("result_too_large"); return expected;
-        case JobKind::cancel: expected.codes.emplace_back("batch_cancelled"); break;
+        case JobKind::unknown: expected.codes.push_back(ErrorCode::model_not_found); return expected;
+        case JobKind::expired: expected.codes.push_back(ErrorCode::batch_expired); return expected;
+        case JobKind::killer: expected.codes = {ErrorCode::worker_crashed}; return expected;
+        case JobKind::large: expected.codes.push_back(ErrorCode::result_too_large); return expected;
+        case JobKind::cancel: expected.codes.push_back(ErrorCode::batch_cancelled); break;
         default: break;
     }
     const auto& prompt = std::get<std::vector<std::int32_t>>(std::get<std::vector<schema::TextPrompt>>(parsed->prompt).at(0));

@@ -78,11 +78,11 @@ private:
 struct Expectation {
     JobKind kind = JobKind::plain;
     bool dead_letter = false;
-    std::string custom_id;            // of results
-    std::vector<std::string> codes;   // any of these error codes will do
-    std::optional<std::string> text;  // or this answer
-    bool stream = false;              // the answer is in the chunks too
-    std::int64_t tokens = 0;          // of the answer
+    std::string custom_id;                 // of results
+    std::vector<schema::ErrorCode> codes;  // any of these error codes will do
+    std::optional<std::string> text;       // or this answer
+    bool stream = false;                   // the answer is in the chunks too
+    std::int64_t tokens = 0;               // of the answer
 };
 Expectation expectation_of(const schema::JobRecord& record, const FaultRules& rules);
 

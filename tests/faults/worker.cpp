@@ -94,9 +94,9 @@ public:
         raise_to(counts_.memory_most, ops::memory_peak());
         if (ledger_ != nullptr && ledger_->stats().failing) ++counts_.ledger_failures;
         const auto stats = member_.stats();
-        counts_.rebalances += stats.rebalances - before_.rebalances;
-        counts_.aborts += stats.aborts - before_.aborts;
-        counts_.fences += stats.fences - before_.fences;
+        counts_.rebalances += stats.source.rebalances - before_.source.rebalances;
+        counts_.aborts += stats.commits.aborts - before_.commits.aborts;
+        counts_.fences += stats.commits.fences - before_.commits.fences;
         before_ = stats;
     }
 

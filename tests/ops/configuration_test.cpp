@@ -1,4 +1,4 @@
-// Settings from files and flags, and the units that people write them in.
+// Settings from files and flags, and the units in which they are written.
 #include "ops/configuration.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 using tests::TempFolder;
 using tests::write_text;
 
-// What a command that takes all settings makes of these arguments; the error where they are refused.
+// The settings that these arguments give a command that takes all of them, or the error.
 struct Loaded {
     Settings settings;
     std::string error;
@@ -57,9 +57,9 @@ TEST(Configuration, names_file_line_and_nearest_key_of_an_unknown_one) {
     write_text(file, "device = \"tpu\"\n");
     EXPECT_EQ(load({"--config", file}).error, file + ", line 1: device is 'tpu'; allowed is auto|cpu|cuda");
     write_text(file, "model = some/folder\n");
-    EXPECT_TRUE(load({"--config", file}).error.ends_with("(a text stands in quotes: key = \"text\")"));
+    EXPECT_TRUE(load({"--config", file}).error.ends_with("(a string needs quotes: key = \"text\")"));
     write_text(file, "model = [1]\n");
-    EXPECT_EQ(load({"--config", file}).error, file + ", line 1: model must be a text, number or boolean");
+    EXPECT_EQ(load({"--config", file}).error, file + ", line 1: model must be a string, a number or a boolean");
     write_text(file, "model = \n");
     EXPECT_TRUE(load({"--config", file}).error.starts_with(file + ", line 1: ")) << load({"--config", file}).error;
     EXPECT_EQ(load({"--config", folder / "none"}).error, "--config: there is no file " + (folder / "none").string());
@@ -113,7 +113,7 @@ TEST(Machine, says_how_much_memory_may_be_used) {
     EXPECT_GT(memory_peak(), std::size_t{1} << 20);
 }
 
-// Pins: a benchmark's peak was at least that of measuring the machine.
+// Pins: a benchmark's peak was at least the peak of measuring the machine before it.
 TEST(Machine, forgets_what_memory_it_held_before) {
     constexpr std::size_t large = std::size_t{256} << 20;
     EXPECT_EQ(std::string(large, 'x').back(), 'x');

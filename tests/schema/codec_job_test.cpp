@@ -48,7 +48,7 @@ std::string refusal(const JobRecord& record) {
     const auto job = parse_job(record, {});
     if (job) return "accepted";
     const JobError& error = job.error().error;
-    return fmt::format("{} {} {}: {}", error.status_code, error.code, error.param, error.message);
+    return fmt::format("{} {} {}: {}", error.status_code(), name_of(error.code), error.param, error.message);
 }
 
 std::string refusal_with(const std::string& url, const std::string& members) {
@@ -380,13 +380,13 @@ TEST(ParseJobTest, ATooLargeJobIsA413UnderItsIdAsLongAsItCanBeFound) {
     EXPECT_TRUE(parse_job(record_of(large(limits.bytes_max - 200)), limits).has_value());
     const auto refused = parse_job(record_of(large(10'000'000)), limits).error();
     EXPECT_EQ(refused.custom_id, "job-1");
-    EXPECT_EQ(refused.error.status_code, 413);
-    EXPECT_EQ(refused.error.code, "payload_too_large");
+    EXPECT_EQ(refused.error.status_code(), 413);
+    EXPECT_EQ(name_of(refused.error.code), "payload_too_large");
     EXPECT_THAT(refused.error.message, HasSubstr("allowed are up to 1048576"));
     EXPECT_EQ(parse_job(record_of(large(10'000'000)), {.scanned_bytes_max = 5'000'000}).error().custom_id, std::nullopt);
     const auto broken = parse_job(record_of("{\"custom_id\":\"job-1\"," + std::string(2'000'000, 'x')), limits).error();
     EXPECT_EQ(broken.custom_id, std::nullopt);
-    EXPECT_EQ(broken.error.status_code, 413);
+    EXPECT_EQ(broken.error.status_code(), 413);
 }
 
 TEST(ParseJobTest, HeadersThatMeanSomethingAreChecked) {

@@ -53,7 +53,7 @@ TEST(CodecRecordsTest, ACompletionIsALineOfAnOpenAiBatchOutputFile) {
 }
 
 TEST(CodecRecordsTest, ARefusedJobIsAResponseWithAnErrorBodyAndNullError) {
-    const JobError error{.status_code = 404, .code = "model_not_found", .param = "model", .message = "no adapter 'x'\xff"};
+    const JobError error{.code = ErrorCode::model_not_found, .param = "model", .message = "no adapter 'x'\xff"};
     const std::string line = encode_completion(completion_of(404, error_body(error)));
     EXPECT_EQ(line, R"({"id":"batch_req_0f","custom_id":"job-1","response":{"status_code":404,"request_id":"req_0f","body":{"error":)"
                     "{\"message\":\"no adapter "
@@ -62,8 +62,8 @@ TEST(CodecRecordsTest, ARefusedJobIsAResponseWithAnErrorBodyAndNullError) {
     EXPECT_FALSE(summary->ok);
     EXPECT_EQ(summary->status_code, 404);
     EXPECT_EQ(summary->error, "model_not_found: no adapter 'x'\uFFFD");
-    EXPECT_EQ(error_body({.status_code = 500, .code = "", .param = "", .message = "m"}).dump(),
-              R"({"error":{"message":"m","type":"server_error","param":null,"code":null}})");
+    EXPECT_EQ(error_body({.code = ErrorCode::adapter_failed, .param = "", .message = "m"}).dump(),
+              R"({"error":{"message":"m","type":"server_error","param":null,"code":"adapter_failed"}})");
 }
 
 TEST(CodecRecordsTest, ExpiredAndCancelledJobsHaveAnErrorAndNoResponse) {
@@ -78,8 +78,8 @@ TEST(CodecRecordsTest, ExpiredAndCancelledJobsHaveAnErrorAndNoResponse) {
     EXPECT_FALSE(summary->ok);
     EXPECT_EQ(summary->status_code, 0);
     EXPECT_EQ(summary->error, "batch_cancelled: cancelled by request");
-    EXPECT_STREQ(code_of(BatchFailure::expired), "batch_expired");
-    EXPECT_STREQ(code_of(BatchFailure::request_timeout), "request_timeout");
+    EXPECT_EQ(name_of(code_of(BatchFailure::expired)), "batch_expired");
+    EXPECT_EQ(name_of(code_of(BatchFailure::request_timeout)), "request_timeout");
 }
 
 TEST(CodecRecordsTest, ResultsThatAreNoneAreRefusedWithTheReason) {
@@ -216,7 +216,7 @@ TEST(CodecRecordsTest, ADeadLetterSaysWhereItCameFromAsKafkaConnectDoes) {
                             .key = "k",
                             .value = std::nullopt,
                             .headers = {{"own", "1"}},
-                            .error = {.status_code = 400, .code = "invalid_json", .param = {}, .message = "no JSON\xff"}};
+                            .error = {.code = ErrorCode::invalid_json, .param = {}, .message = "no JSON\xff"}};
     EXPECT_THAT(dead_letter_headers(letter),
                 ElementsAre(Header{"own", "1"}, Header{"__connect.errors.topic", "lorry.jobs"}, Header{"__connect.errors.partition", "3"},
                             Header{"__connect.errors.offset", "42"}, Header{"__connect.errors.stage", "VALUE_CONVERTER"},

@@ -59,7 +59,7 @@ TEST(FileSink, names_the_line_of_a_record_without_a_custom_id) {
     const TempFolder folder;
     FileSink sink({.file = folder / "out"}, nullptr);
     const schema::Source source{.topic = "in.jsonl", .partition = 0, .offset = 16};
-    const schema::JobError error{.status_code = 413, .code = "payload_too_large", .param = {}, .message = "the job is large"};
+    const schema::JobError error{.code = schema::ErrorCode::payload_too_large, .param = {}, .message = "the job is large"};
     sink.publish(Outcome{.source = source, .epoch = 0, .record = schema::DeadLetter{.source = source, .error = error}});
     sink.commit();
     const auto line = schema::Json::parse(read_whole(folder / "out"));

@@ -35,7 +35,7 @@ std::string shown(const std::vector<Delivery>& deliveries) {
     std::string text;
     for (const Delivery& delivery : deliveries) {
         text += fmt::format("{}{}{} ", delivery.record.source.offset, delivery.refusal ? "!" : ":",
-                            delivery.refusal ? delivery.refusal->code : *delivery.record.value);
+                            delivery.refusal ? std::string(name_of(delivery.refusal->code)) : *delivery.record.value);
     }
     return text;
 }

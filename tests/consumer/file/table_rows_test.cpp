@@ -148,7 +148,7 @@ TEST(Table, puts_results_beside_the_columns) {
               "1,\"a,b\",\"two\nlines\",\n");
     schema::Completion failed = completed(R"({"error":{"code":"model_not_found","message":"no"}})");
     failed.state = schema::JobState::failed;
-    const schema::JobError odd{.status_code = 400, .code = "invalid_row", .param = {}, .message = "odd"};
+    const schema::JobError odd{.code = schema::ErrorCode::invalid_row, .param = {}, .message = "odd"};
     EXPECT_EQ(csv.output_row("1,a", failed), "1,a,,model_not_found: no\n");
     const schema::DeadLetter third_line{.source = {.topic = "in.csv", .partition = 0, .offset = 2}, .error = odd};
     EXPECT_EQ(csv.output_row("1,\"open\n2,b\n3,\"c", third_line), "\"1,\"\"open\",,,invalid_row: lines 3 to 5: odd\n");

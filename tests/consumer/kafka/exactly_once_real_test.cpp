@@ -102,7 +102,7 @@ TEST_F(RealKafkaExactlyOnce, TakesItsTransactionalIdBackFromAnother) {
     TransactionalProducer thief(config, {.id = fmt::format("{}/{}/{}", topics.prefix, options.group, options.member)});
     ASSERT_EQ(thief.open(20s).end, StepEnd::done);
     EXPECT_EQ(member.sink().commit(), static_cast<std::size_t>(count));
-    EXPECT_EQ(member.stats().fences, 1U);
+    EXPECT_EQ(member.stats().commits.fences, 1U);
     expect_one_result_each(count);
     member.source().close(handler, Clock::now() + 5s);
 }
@@ -218,7 +218,7 @@ TEST_F(RealKafkaExactlyOnce, AsksTheResultsWhereTheGroupHasNoOffsets) {
                                        .key = job.record.key,
                                        .value = job.record.value,
                                        .headers = {},
-                                       .error = {.status_code = 400, .code = "invalid_json", .param = {}, .message = "a test"}};
+                                       .error = {.code = schema::ErrorCode::invalid_json, .param = {}, .message = "a test"}};
             }
             member.sink().publish(std::move(outcome));
             ++finished;
@@ -412,7 +412,7 @@ TEST_F(RealKafkaExactlyOnce, AJobThatKillsItsWorkerBecomesItsErrorAndTheOthersFi
         while (Clock::now() < deadline && results().size() < jobs) {
             for (const Delivery& job : member.source().poll(100ms, 16, handler)) {
                 if (job.refusal) {
-                    EXPECT_EQ(job.refusal->code, "worker_crashed");
+                    EXPECT_EQ(name_of(job.refusal->code), "worker_crashed");
                     EXPECT_EQ(id_of(job), killer);
                     refused = true;
                     member.sink().publish(completed(job, "worker_crashed"));

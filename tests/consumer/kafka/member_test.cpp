@@ -46,7 +46,7 @@ TEST_F(KafkaMemberTest, PublishesResultsStatusesAndDeadLettersOfWhatItPolled) {
                                              .key = jobs[8].record.key,
                                              .value = jobs[8].record.value,
                                              .headers = {{"batch_id", "b"}},
-                                             .error = {.status_code = 400, .code = "invalid_json", .param = {}, .message = "not JSON"}}});
+                                             .error = {.code = schema::ErrorCode::invalid_json, .param = {}, .message = "not JSON"}}});
     EXPECT_EQ(member.sink().commit(), 9U);
     EXPECT_EQ(member.sink().commit(), 0U);
     EXPECT_EQ(member.source().backlog(), 0);
@@ -93,9 +93,9 @@ TEST_F(KafkaMemberTest, AfterARestartOnlyUnfinishedJobsComeAgain) {
     }
     KafkaMember again(config, member_options("one"));
     EXPECT_EQ(ids_of(poll_all_jobs(again, handler)), unfinished);
-    EXPECT_GT(again.stats().jobs_skipped, 0U);
-    EXPECT_GT(again.stats().jobs_replayed, 0U) << "most of them stand below a finished one";
-    EXPECT_LE(again.stats().jobs_replayed, unfinished.size());
+    EXPECT_GT(again.stats().source.skipped, 0U);
+    EXPECT_GT(again.stats().source.replayed, 0U) << "most of them stand below a finished one";
+    EXPECT_LE(again.stats().source.replayed, unfinished.size());
     close(again);
 }
 
@@ -187,7 +187,7 @@ TEST_F(KafkaMemberTest, ADeadLetterThatIsTooLargeGoesWithoutItsValue) {
                               .key = "key",
                               .value = std::string(3'000'000, 'x'),
                               .headers = {},
-                              .error = {.status_code = 400, .code = "invalid_json", .param = {}, .message = "not JSON"}};
+                              .error = {.code = schema::ErrorCode::invalid_json, .param = {}, .message = "not JSON"}};
     member.sink().publish({.source = jobs[0].record.source, .epoch = jobs[0].epoch, .record = std::move(letter)});
     EXPECT_EQ(member.sink().commit(), 1U);
     const auto letters = read_all(config, topics.dlq());
@@ -270,7 +270,7 @@ TEST_F(KafkaMemberTest, AFullOutboxIsCommittedInsteadOfGrowing) {
     ASSERT_EQ(jobs.size(), 10U);
     for (const Delivery& job : jobs) {
         member.sink().publish(completed(job));
-        EXPECT_LE(member.stats().outbox_records, 3U);
+        EXPECT_LE(member.stats().sink.outbox_records, 3U);
     }
     EXPECT_EQ(member.sink().commit(), 10U);
     close(member);

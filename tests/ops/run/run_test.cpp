@@ -4,7 +4,7 @@
 
 #include "kernels/backend.h"
 #include "ops/machine.h"
-#include "ops/tally.h"
+#include "ops/run/tally.h"
 #include "tests/ops/run/fixture.h"
 
 namespace lorry::ops {
@@ -209,7 +209,7 @@ TEST_F(RunProgram, ends_with_2_when_the_call_is_wrong) {
               std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--device", "cpu", "--kv-dtype", "fp8"}).find("it has int8"),
               std::string::npos);
-    EXPECT_NE(fails({"run", tiny.model.string(), "-o", out().string()}).find("no regular file"), std::string::npos);
+    EXPECT_NE(fails({"run", tiny.model.string(), "-o", out().string()}).find("not a regular file"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out().string(), "--adapter-columm", "ad"}).find("there is no flag --adapter-columm"),
               std::string::npos);
     for (const char* memory : {"100TB", "1"}) {

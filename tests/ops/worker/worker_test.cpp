@@ -278,30 +278,22 @@ TEST(Metrics, tells_parked_jobs_from_those_that_fill_the_window) {
 TEST(Metrics, has_what_member_and_ledger_say_each_under_its_name) {
     Metrics metrics("1.2.3", 8);
     const auto member = [] {
-        return consumer::KafkaMember::Stats{.jobs_polled = 101,
-                                            .jobs_skipped = 102,
-                                            .jobs_replayed = 103,
-                                            .rebalances = 104,
-                                            .assignments_lost = 105,
-                                            .partitions = 106,
-                                            .partitions_held = 107,
-                                            .jobs_incomplete = 108,
-                                            .metadata_chars = 109,
-                                            .jobs_starting = 110,
-                                            .transactions = 111,
-                                            .aborts = 112,
-                                            .fences = 113,
-                                            .unknown_outcomes = 114,
-                                            .completions = 115,
-                                            .dead_letters = 116,
-                                            .chunks = 117,
-                                            .results_too_large = 118,
-                                            .records_rejected = 119,
-                                            .commits = 120,
-                                            .outbox_records = 121,
-                                            .outbox_bytes = 122,
-                                            .stall_jobs = 123s,
-                                            .stall_results = 124'500ms};
+        return consumer::KafkaMember::Stats{
+            .source = {.skipped = 102, .replayed = 103, .rebalances = 104, .lost = 105, .held = 107, .starting = 110},
+            .sink = {.completions = 115,
+                     .dead_letters = 116,
+                     .chunks = 117,
+                     .too_large = 118,
+                     .rejected = 119,
+                     .commits = 120,
+                     .outbox_records = 121,
+                     .outbox_bytes = 122},
+            .commits = {.transactions = 111, .aborts = 112, .fences = 113, .unknown = 114},
+            .partitions = 106,
+            .jobs_incomplete = 108,
+            .metadata_chars = 109,
+            .stall_jobs = 123s,
+            .stall_results = 124'500ms};
     };
     const auto ledger = [] { return consumer::Ledger::Stats{.applied = 125, .refused = 126, .behind = 127, .failing = true}; };
     const std::string text = metrics.text({.member = member, .ledger = ledger});

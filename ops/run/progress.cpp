@@ -1,5 +1,5 @@
-// See progress.h.
-#include "ops/progress.h"
+// Counts what the pipeline reports and redraws the bar.
+#include "ops/run/progress.h"
 
 #include <cmath>
 
@@ -11,7 +11,7 @@
 namespace lorry::ops {
 namespace {
 
-// Often enough for a bar, which draws no more often than it should.
+// The bar itself limits how often it is drawn.
 constexpr std::chrono::milliseconds look_interval{100};
 
 }  // namespace
@@ -30,7 +30,7 @@ void RunProgress::on_finished(const consumer::JobObservation& job) {
 
 void RunProgress::on_dead_letter(const schema::DeadLetter& letter) {
     const std::lock_guard lock(mutex_);
-    tally_.add_nameless(fmt::format("{}: line {}: {}", letter.error.code, letter.source.offset + 1, letter.error.message));
+    tally_.add_nameless(fmt::format("{}: line {}: {}", name_of(letter.error.code), letter.source.offset + 1, letter.error.message));
 }
 
 void RunProgress::on_step(const engine::EngineStats& stats) {
