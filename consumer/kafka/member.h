@@ -54,7 +54,7 @@ public:
         std::size_t partitions = 0;
         std::size_t jobs_incomplete = 0;
         std::size_t metadata_chars = 0;  // of the longest commit metadata
-        // The longest that readers of committed records have waited in a partition for a transaction to end (stable_offsets.h).
+        // The longest time that readers of committed records have waited in a partition for a transaction to end (stable_offsets.h).
         std::chrono::milliseconds stall_jobs{0};
         std::chrono::milliseconds stall_results{0};
     };

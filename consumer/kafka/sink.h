@@ -54,7 +54,7 @@ private:
     void set_records(OutboxEntry& entry, const schema::Completion& completion);
     void put(OutboxEntry entry);
     void put_back(RejectedEntry rejected);
-    // Replaces the completion by an error of that code.
+    // Replaces the completion by an error with that code.
     void turn_into_error(OutboxEntry& entry, schema::ErrorCode code, std::string message);
     using Attempt = std::pair<std::string, std::int64_t>;  // job id, attempt
 
