@@ -1,4 +1,4 @@
-// Pauses for whoever tries again: each twice as long as the one before, up to a limit. Holds no clock: the caller waits.
+// The pauses between retries: each twice as long as the one before, up to a limit. Holds no clock: the caller waits.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ public:
 
     // How long to wait now.
     constexpr std::chrono::milliseconds next() { return std::exchange(pause_, std::min(2 * pause_, most_)); }
-    // It worked: the next failure begins with the first pause.
+    // Call after a success: the next failure begins with the first pause.
     constexpr void reset() { pause_ = first_; }
 
 private:

@@ -1,4 +1,4 @@
-// A queue between two stages: sized at start, closed at the end. Used by pipeline.cpp.
+// A queue between two stages, with a fixed capacity, closed at the end. Used by pipeline.cpp and generator.h.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,8 @@ public:
         return !closed_;
     }
 
-    // Waits up to timeout. False: there was no room, and the value is as it was. True also when the queue is closed and the value dropped.
+    // Waits up to timeout. False: the queue stayed full, and the value is unchanged. True also if the queue is closed and the value
+    // dropped.
     bool push_for(T& value, std::chrono::milliseconds timeout) {
         std::unique_lock lock(mutex_);
         if (!has_room_.wait_for(lock, timeout, [&] { return closed_ || values_.size() < capacity_; })) return false;
@@ -30,7 +31,7 @@ public:
         return true;
     }
 
-    // Everything that is there; waits up to timeout for the first value. Empty when none came or the queue is closed and drained.
+    // Takes all values; waits up to timeout for the first. Empty if none came or the queue is closed and drained.
     std::vector<T> pop_all(std::chrono::milliseconds timeout) {
         std::unique_lock lock(mutex_);
         has_values_.wait_for(lock, timeout, [&] { return closed_ || !values_.empty(); });
@@ -40,7 +41,7 @@ public:
         return values;
     }
 
-    // No more values are taken; those inside can still be popped.
+    // No more values are accepted; those inside can still be popped.
     void close() {
         const std::lock_guard lock(mutex_);
         closed_ = true;
@@ -59,7 +60,7 @@ public:
     }
 
 private:
-    // Under mutex_.
+    // With mutex_ held.
     void put(T& value) {
         if (closed_) return;
         values_.push_back(std::move(value));

@@ -1,4 +1,4 @@
-// Starts after a take-over.
+// Holds back, releases and refuses jobs by how many workers died while they ran.
 #include "consumer/careful_starts.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@ namespace lorry::consumer {
 
 namespace {
 
-// With so many workers dead under it, a job is taken for the reason.
+// After this many deaths, the job itself is taken for the cause.
 constexpr std::uint32_t deaths_max = 3;
 
 }  // namespace
@@ -59,10 +59,10 @@ void CarefulStarts::take(Delivery delivery, std::vector<Delivery>& out, Clock::t
 
 bool CarefulStarts::may_start(Waiting& waiting, std::size_t at_once) {
     const auto& [record, epoch, refusal] = waiting.delivery;
-    // No room for it, also none in the metadata: again when other jobs have finished.
+    // Without room, be it in the metadata, it is tried again when other jobs have finished.
     if (!waiting.counted) waiting.counted = tracker_.started() < at_once && tracker_.start(record.source, epoch).has_value();
     if (!waiting.counted && tracker_.started() == 0 && tracker_.incomplete() <= this->waiting()) {
-        log_warning("{} [{}] offset {}: starts without being listed, as the commit metadata is full and nothing else runs",
+        log_warning("{} [{}] offset {}: starts without being listed, because the commit metadata is full and nothing else runs",
                     record.source.topic, record.source.partition, record.source.offset);
         return true;
     }
@@ -83,13 +83,13 @@ void CarefulStarts::release(std::vector<Delivery>& out, std::size_t max, Clock::
 }
 
 bool CarefulStarts::is_quiet(Clock::time_point now) {
-    const std::size_t incomplete = tracker_.incomplete();  // first: what ends meanwhile counts as one of the others for once, not as none
+    const std::size_t incomplete = tracker_.incomplete();  // read first: a job that ends meanwhile counts as one of the others once more
     std::erase_if(group_, [&](const FinishedWork& running) { return !tracker_.is_incomplete(running.source, running.epoch); });
     if (!wants_quiet()) return true;
     const std::size_t others = incomplete - waiting() - group_.size();
     overdue_ = std::min(overdue_, others);
     if (now >= quiet_until_ && others + group_.size() > overdue_) {
-        log_warning("{} jobs did not end within {} s: what waited for them starts beside them", others + group_.size() - overdue_,
+        log_warning("{} jobs did not end within {} s: the jobs that waited for them start now", others + group_.size() - overdue_,
                     std::chrono::duration_cast<std::chrono::seconds>(options_.quiet_max).count());
         overdue_ = others + group_.size();
         group_.clear();
@@ -97,7 +97,7 @@ bool CarefulStarts::is_quiet(Clock::time_point now) {
     return others <= overdue_;
 }
 
-// Those with the most deaths first, with none of fewer deaths beside them, nor others: a group's end says something about its members only.
+// Suspects with the most deaths come first, and nothing else runs beside them, so that a death incriminates the group's members only.
 void CarefulStarts::release_suspects(std::vector<Delivery>& out, std::size_t max, Clock::time_point now) {
     if (!is_quiet(now) || suspects_.empty() || !out.empty()) return;
     const std::uint32_t deaths = suspects_.begin()->first;
@@ -119,7 +119,7 @@ void CarefulStarts::release_suspects(std::vector<Delivery>& out, std::size_t max
     }
     if (names.empty()) return;
     quiet_until_ = now + options_.quiet_max;
-    log_warning("these were running when {} died, and run now with no others beside them ({} more wait): {}",
+    log_warning("these jobs were running when {} died, and run now with nothing beside them ({} more wait): {}",
                 deaths == 1 ? "a worker" : "two workers", suspects_.size(), fmt::join(names, ", "));
 }
 

@@ -1,4 +1,4 @@
-// Gap-varints and base64 of the commit metadata.
+// Encodes and decodes the commit metadata: gaps as varints, in base64.
 #include "consumer/commit_metadata.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint8_t version_ours = 2;
 constexpr std::size_t head_bytes = 5;
-constexpr char absent_sign = '?';  // no letter of base64
+constexpr char absent_sign = '?';  // not a base64 character
 
 constexpr std::string_view base64_alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -34,7 +34,7 @@ std::string to_base64(std::string_view bytes) {
     return text;
 }
 
-// Strict: only what to_base64 writes.
+// Strict: accepts only what to_base64 writes.
 std::optional<std::string> from_base64(std::string_view text) {
     if (text.size() % 4 != 0) return std::nullopt;
     std::string bytes;
@@ -84,7 +84,7 @@ public:
     explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}
     bool at_end() const { return next_ == bytes_.size(); }
     std::size_t left() const { return bytes_.size() - next_; }
-    // nullopt: no offset.
+    // nullopt: not a valid offset.
     std::optional<std::int64_t> fixed() {
         if (left() < 8) return std::nullopt;
         std::uint64_t value = 0;
@@ -97,7 +97,7 @@ public:
         for (unsigned shift = 0; shift < 63 && next_ < bytes_.size(); shift += 7) {
             const auto byte = static_cast<unsigned char>(bytes_[next_++]);
             value |= std::uint64_t{byte & 0x7FU} << shift;
-            if ((byte & 0x80) == 0) return byte == 0 && shift > 0 ? std::nullopt : std::optional(value);  // one spelling per number
+            if ((byte & 0x80) == 0) return byte == 0 && shift > 0 ? std::nullopt : std::optional(value);  // only the shortest encoding
         }
         return std::nullopt;
     }
@@ -133,7 +133,7 @@ void write(Writer& out, const CommitState& state) {
     }
 }
 
-// The version is the seed, so that it is covered as well.
+// The version is the seed, so that the checksum covers it too.
 std::array<char, 4> checksum(std::uint8_t version, std::string_view payload) {
     const std::uint32_t sum = XXH32(payload.data(), payload.size(), version);
     return {static_cast<char>(sum), static_cast<char>(sum >> 8), static_cast<char>(sum >> 16), static_cast<char>(sum >> 24)};
@@ -143,7 +143,7 @@ tl::unexpected<CommitMetadataError> refuse(CommitMetadataError::Kind kind, std::
     return tl::unexpected(CommitMetadataError{kind, std::move(text)});
 }
 
-// The offset `gap` after `from`, if there is such a one.
+// from + gap; nullopt if that exceeds the largest offset.
 std::optional<std::int64_t> step(std::int64_t from, std::optional<std::uint64_t> gap) {
     if (!gap || *gap > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max() - from)) return std::nullopt;
     return from + static_cast<std::int64_t>(*gap);
@@ -168,7 +168,7 @@ std::optional<CommitState> read(std::int64_t offset, ByteReader& in) {
         state.holes.push_back(last = *hole);
     }
     const auto highest = step(last, in.varint());
-    if (!highest || (*highest == last && !state.holes.empty())) return std::nullopt;  // a hole above all finished is none
+    if (!highest || (*highest == last && !state.holes.empty())) return std::nullopt;  // a hole lies below a finished offset
     state.highest_finished = *highest;
     const auto starts = in.varint();
     if (!starts || *starts > in.left()) return std::nullopt;

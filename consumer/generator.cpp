@@ -1,4 +1,4 @@
-// Jobs in, results out.
+// Runs the engine's steps and follows each job from its submission to its end.
 #include "consumer/generator.h"
 
 #include <utility>
@@ -13,55 +13,54 @@ schema::Timestamp wall_now() { return std::chrono::time_point_cast<std::chrono::
 
 }  // namespace
 
-Generator::Generator(engine::Engine& engine, const CancelDirectory& cancels, InFlight& in_flight, BoundedQueue<Publication>& out,
+Generator::Generator(engine::Engine& engine, const CancelDirectory& cancels, JobsInFlight& jobs_in_flight, BoundedQueue<Publication>& out,
                      Observer& observer, GeneratorOptions options)
-    : engine_(engine), cancels_(cancels), in_flight_(in_flight), out_(out), observer_(observer), options_(options) {}
+    : engine_(engine), cancels_(cancels), jobs_in_flight_(jobs_in_flight), out_(out), observer_(observer), options_(options) {}
 
-void Generator::submit(AdmittedJob job) {
-    if (!in_flight_.contains(job.prepared.job.source, job.prepared.epoch)) return;
-    if (const auto failure = failure_before_start(job.prepared.job)) {
+void Generator::submit(Submission submission) {
+    JobInWork& job = submission.job;
+    if (!jobs_in_flight_.contains(job.source(), job.epoch)) return;
+    if (const auto failure = failure_before_start(job.job())) {
         job.run.finished = wall_now();
         publish({.job = std::move(job), .results = {}, .error = std::nullopt, .failure = failure, .ended = Clock::now()});
         return;
     }
-    const JobKey key = job.key;
-    ActiveJob active{.job = std::move(job), .first_request = next_request_};
-    PreparedJob& prepared = active.job.prepared;
-    active.results.resize(prepared.requests.size());
-    active.missing = prepared.requests.size();
-    if (prepared.job.stream) out_.push(StreamBegun{key, prepared.job, prepared.epoch, prepared.prompts, active.job.run});
-    for (engine::Request& request : prepared.requests) {
-        engine::Request mine = std::move(request);
-        request.prompt = {mine.prompt.front()};  // all that a reply asks for
-        mine.id += active.first_request;
-        if (mine.fork) mine.fork->leader += active.first_request;
-        engine_.submit(std::move(mine));
+    if (job.job().stream) out_.push(StreamBegun{job.key, job.epoch, stream_head_of(job.plan), job.run.attempt});
+    const engine::RequestId first = next_request_;
+    const std::size_t count = submission.requests.size();
+    for (engine::Request& request : submission.requests) {
+        request.id += first;
+        if (request.fork) request.fork->leader += first;
+        engine_.submit(std::move(request));
     }
-    next_request_ += prepared.requests.size();
-    first_requests_.emplace(active.first_request, key);
-    active_.emplace(key, std::move(active));
+    next_request_ += count;
+    first_requests_.emplace(first, job.key);
+    active_.emplace(job.key, ActiveJob{.job = std::move(job),
+                                       .first_request = first,
+                                       .results = std::vector<std::optional<engine::Result>>(count),
+                                       .missing = count,
+                                       .started = std::nullopt});
 }
 
-// A cancel that is older than this job's admission, or a deadline that has passed: nothing will tell of them again.
+// A cancel that came before the submission, or a deadline that has passed: tend() reports only later cancels.
 std::optional<schema::BatchFailure> Generator::failure_before_start(const schema::Job& job) const {
     if (cancels_.is_cancelled(job.id, job.batch_id, job.submitted)) return schema::BatchFailure::cancelled;
     if (job.deadline && wall_now() >= *job.deadline) return schema::BatchFailure::expired;
     return std::nullopt;
 }
 
-// Jobs of partitions that went to another member.
+// Drops jobs of partitions that another member owns by now.
 void Generator::drop_forgotten() {
-    const std::uint64_t forgotten = in_flight_.times_forgotten();
+    const std::uint64_t forgotten = jobs_in_flight_.times_forgotten();
     if (std::exchange(forgotten_seen_, forgotten) == forgotten) return;
     for (auto place = active_.begin(); place != active_.end();) {
         const ActiveJob& active = place->second;
-        const PreparedJob& prepared = active.job.prepared;
-        if (in_flight_.contains(prepared.job.source, prepared.epoch)) {
+        if (jobs_in_flight_.contains(active.job.source(), active.job.epoch)) {
             ++place;
             continue;
         }
         drop_requests(active);
-        if (prepared.job.stream) out_.push(StreamAbandoned{place->first});
+        if (active.job.job().stream) out_.push(StreamAbandoned{place->first});
         first_requests_.erase(active.first_request);
         place = active_.erase(place);
     }
@@ -81,8 +80,7 @@ void Generator::step() {
         if (place != active_.end() && !place->second.started) {
             place->second.started = Clock::now();
             place->second.job.run.started = wall_now();
-            const PreparedJob& prepared = place->second.job.prepared;
-            in_flight_.start(prepared.job.source, prepared.epoch);
+            jobs_in_flight_.start(place->second.job.source(), place->second.job.epoch);
         }
     }
     for (engine::Delta& delta : output_.deltas) take(std::move(delta));
@@ -90,7 +88,7 @@ void Generator::step() {
     observer_.on_step(engine_.stats());
 }
 
-// Cancels, deadlines, time-outs and running statuses: what the clock or the control topic decides.
+// Ends jobs that were cancelled, expired or timed out, and publishes "running" statuses.
 void Generator::tend(Clock::time_point now) {
     const schema::Timestamp wall = wall_now();
     const std::uint64_t cancels = cancels_.version();
@@ -99,7 +97,7 @@ void Generator::tend(Clock::time_point now) {
     for (auto next = active_.begin(); next != active_.end();) {
         const auto place = next++;
         ActiveJob& active = place->second;
-        const schema::Job& job = active.job.prepared.job;
+        const schema::Job& job = active.job.job();
         if (look_for_cancels && cancels_.is_cancelled(job.id, job.batch_id, job.submitted)) {
             end(place, std::nullopt, schema::BatchFailure::cancelled);
         } else if (job.deadline && wall >= *job.deadline) {
@@ -109,7 +107,7 @@ void Generator::tend(Clock::time_point now) {
         } else if (active.started && !active.told_running && now - *active.started >= options_.running_status_after) {
             active.told_running = true;
             out_.push(StillRunning{{.run = active.job.run, .state = schema::JobState::running, .usage = {}, .error = {}},
-                                   active.job.prepared.epoch});
+                                   active.job.epoch});
         }
     }
 }
@@ -125,9 +123,9 @@ Generator::Active::iterator Generator::owner(engine::RequestId request) {
 void Generator::take(engine::Delta delta) {
     const auto place = owner(delta.id);
     if (place == active_.end()) return;
-    const PreparedJob& prepared = place->second.job.prepared;
-    const RequestPlace& where = prepared.places[delta.id - place->second.first_request];
-    out_.push(StreamDelta{place->first, where.prompt * prepared.job.n + where.sample, std::move(delta)});
+    const ReplyPlan& plan = place->second.job.plan;
+    const RequestPlace& where = plan.places[delta.id - place->second.first_request];
+    out_.push(StreamDelta{place->first, where.prompt * plan.job.n + where.sample, std::move(delta)});
 }
 
 void Generator::take(engine::Result result) {
@@ -156,12 +154,11 @@ void Generator::end(Active::iterator place, std::optional<schema::JobError> erro
     publish(std::move(ended));
 }
 
-// A forgotten job ends without a word.
+// A forgotten job's end is not published.
 void Generator::publish(JobEnded ended) {
-    const PreparedJob& prepared = ended.job.prepared;
-    if (in_flight_.end(prepared.job.source, prepared.epoch)) {
+    if (jobs_in_flight_.end(ended.job.source(), ended.job.epoch)) {
         out_.push(std::move(ended));
-    } else if (prepared.job.stream) {
+    } else if (ended.job.job().stream) {
         out_.push(StreamAbandoned{ended.job.key});
     }
 }

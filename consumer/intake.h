@@ -1,80 +1,64 @@
-// From a job to the engine's requests: chat template, tokenization, limits, seeds. Called by the pipeline's intake thread and by
-// `run --dry-run`.
-// All methods may run on any thread at the same time.
+// The first stage: a delivery is admitted as a job or refused, its model is resolved, and it is parked, refused or prepared. The pipeline's
+// intake thread and `lorry run --dry-run` call the same functions in the same order, so that a dry run reports what a run would do.
 #pragma once
 
-#include <cstdint>
-#include <mutex>
+#include <cstddef>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "consumer/handover.h"
+#include "consumer/preparer.h"
 #include "consumer/seams.h"
-#include "engine/model_config.h"
-#include "engine/request.h"
-#include "engine/text/chat_template.h"
-#include "engine/text/tokenizer.h"
+#include "schema/codec.h"
 
 namespace lorry::consumer {
 
-// What a request of a job contributes to the reply.
-struct RequestPlace {
-    std::int32_t prompt = 0;   // index of the prompt in the job's list
-    std::int32_t sample = 0;   // of n
-    std::int32_t choice = -1;  // classify: which choice it scores; -1 for the request that draws or scores first tokens
-};
-
-// A choice of a classify job as token ids: the first is scored by the prompt's request, the rest by a fork of it.
-using ChoiceTokens = std::vector<std::vector<engine::TokenId>>;
-
-struct PreparedJob {
+// A well-formed job that has not been prepared.
+struct AdmittedJob {
     schema::Job job;
     Epoch epoch = 0;
-    ModelName model;
-    std::vector<std::string> prompts;       // texts to echo; empty unless echo
-    ChoiceTokens choices;                   // classify only
-    std::vector<engine::Request> requests;  // ids count from 0: the pipeline adds its own base
-    std::vector<RequestPlace> places;       // one per request
-    std::int64_t prompt_tokens = 0;         // each prompt counted once
+    Clock::time_point delivered;
 };
 
-struct IntakeLimits {
-    std::int64_t context_max = 0;  // prompt and drawn tokens together
+struct IntakeOptions {
+    std::string worker;  // its name, in results and statuses
+    schema::ParseLimits parse;
 };
 
+// For each delivery: admit(), then refusal() or resolve(); then park() or prepare(). One thread.
 class Intake {
 public:
-    // tokenizer and config outlive the intake; chat_template may be absent, then chats are refused.
-    Intake(const engine::Tokenizer& tokenizer, std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config,
-           IntakeLimits limits);
+    // adapters and preparer outlive the intake.
+    Intake(const AdapterDirectory& adapters, const Preparer& preparer, IntakeOptions options)
+        : adapters_(adapters), preparer_(preparer), options_(std::move(options)) {}
 
-    // The job must be parsed and its model name resolved (base or adapter).
-    Expected<PreparedJob, schema::JobError> prepare(schema::Job job, Epoch epoch, ModelName model) const;
-    // The text that would be tokenized for the first prompt: for --dry-run.
-    Expected<std::string, schema::JobError> prompt_text(const schema::Job& job) const;
+    // The job in a delivery's record. An error that its source found comes before those of the codec.
+    Expected<schema::Job, schema::BadRecord> admit(const Delivery& delivery) const;
+    // What is published for a delivery that was not admitted: an error under its custom_id, or a dead letter.
+    Refused refusal(Delivery delivery, schema::BadRecord bad) const;
+
+    // What the job's `model` means now.
+    ModelName resolve(const AdmittedJob& admitted) const { return adapters_.resolve(admitted.job.model, admitted.delivered); }
+    // The job's requests, or why none can run. model: as resolved, not `not_yet`.
+    Expected<Submission, Refused> prepare(AdmittedJob admitted, ModelName model);
+
+    // Jobs that wait for their adapter's registration or for room, first in, first out.
+    void park(AdmittedJob admitted) { parked_.push_back(std::move(admitted)); }
+    std::size_t parked() const { return parked_.size(); }
+    AdmittedJob unpark();
+    void drop_parked(const std::vector<PartitionEpoch>& partitions);
 
 private:
-    struct Prompt {
-        std::string text;
-        std::vector<engine::TokenId> tokens;
-    };
-    Expected<std::string, schema::JobError> render(const schema::ChatPrompt& chat) const;
-    Expected<std::vector<Prompt>, schema::JobError> tokenize(const schema::Job& job) const;
-    Expected<ChoiceTokens, schema::JobError> choice_tokens(const std::vector<std::string>& choices) const;
-    Expected<void, schema::JobError> check_tokens(const std::vector<std::int32_t>& ids, const char* field) const;
-    void add_generation(PreparedJob& prepared, const Prompt& prompt, std::int32_t index) const;
-    void add_classification(PreparedJob& prepared, const Prompt& prompt, std::int32_t index) const;
-    engine::Request base_request(const PreparedJob& prepared, const Prompt& prompt) const;
+    schema::Run run_of(const schema::Job& job) const;
+    Refused refused(const schema::Job& job, Epoch epoch, schema::JobError error) const;
 
-    const engine::Tokenizer& tokenizer_;
-    const std::optional<engine::ChatTemplate> chat_template_;
-    const engine::ModelConfig& config_;
-    const IntakeLimits limits_;
-
-    // A million jobs ask for the same choices: the last list is kept. Guarded by choices_mutex_.
-    mutable std::mutex choices_mutex_;
-    mutable std::vector<std::string> last_choices_;
-    mutable ChoiceTokens last_choice_tokens_;
+    const AdapterDirectory& adapters_;
+    const Preparer& preparer_;
+    const IntakeOptions options_;
+    std::deque<AdmittedJob> parked_;
+    JobKey next_key_ = 0;
 };
 
 }  // namespace lorry::consumer

@@ -1,4 +1,4 @@
-// Hands texts to spdlog: the only file of this layer that knows it.
+// Passes texts to spdlog: the only file of this layer that includes it.
 #include "consumer/log.h"
 
 #include <spdlog/spdlog.h>

@@ -1,5 +1,5 @@
-// What the worker says of its own accord, through spdlog's default logger. A header of our own, as spdlog's functions compile fmt's whole
-// formatting anew in each file that calls them. Any thread.
+// Logging through spdlog's default logger. The functions are Lorry's own, because spdlog's would compile all of fmt's formatting in each
+// file that calls them. Called by consumer/ and ops/. Any thread.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// Bookkeeping of polled and finished offsets.
+// Tracks polled and finished offsets per partition.
 #include "consumer/offset_tracker.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ Epoch OffsetTracker::assign(const std::string& topic, std::int32_t partition, co
     if (state.highest_finished > state.offset) {
         fresh.highest_finished = fresh.taken_over_until = state.highest_finished;
         fresh.expected = {state.holes.begin(), state.holes.end()};
-        fresh.expected.insert(state.offset);  // it is the lowest incomplete one
+        fresh.expected.insert(state.offset);  // which is the lowest incomplete one
     }
     for (const StartCount& start : state.starts) fresh.starts[start.offset] = start.count;
     fresh.seen = state.seen;
@@ -50,7 +50,7 @@ const OffsetTracker::Partition* OffsetTracker::find(const schema::Source& source
 }
 
 std::int64_t OffsetTracker::watermark_of(const Partition& partition) {
-    // Polled ones lie below expected ones. Nothing incomplete: on with what was neither polled nor finished by an earlier owner.
+    // Polled offsets are below expected ones. If none is incomplete: the first that was neither polled nor finished by an earlier owner.
     if (!partition.incomplete.empty()) return *partition.incomplete.begin();
     if (!partition.expected.empty()) return *partition.expected.begin();
     return std::max(partition.position, partition.taken_over_until + 1);
@@ -98,16 +98,16 @@ CommitState OffsetTracker::longest_state(const Partition& partition, std::int64_
     return state;
 }
 
-bool OffsetTracker::may_admit(const schema::Source& source) const {
+bool OffsetTracker::has_room_for(const schema::Source& source) const {
     const std::scoped_lock lock(mutex_);
     const Partition* partition = find(source);
     CHECK(partition != nullptr, "an offset of a partition that is not assigned");
-    // Between an earlier owner's holes: it is one of them, or will be skipped; neither makes the string longer than it was.
+    // Within an earlier owner's range, the offset is one of its holes or will be skipped; neither makes the string longer.
     if (source.offset <= partition->taken_over_until) return true;
     const std::size_t offsets = partition->incomplete.size() + partition->expected.size();
     if (offsets == 0) return true;
-    // No number of the string is larger than the distance from the lowest to the highest offset, nor longer than it; a count has at
-    // most five bytes. Few jobs are in flight mostly, and then this is enough to know.
+    // No number in the string is larger than the distance from the lowest to the highest offset; a count has at most five bytes. With few
+    // unfinished jobs, the usual case, this bound suffices.
     const auto range = static_cast<std::uint64_t>(source.offset - watermark_of(*partition));
     const std::size_t number_bytes = static_cast<std::size_t>(std::bit_width(range | 1) + 6) / 7;
     const std::size_t bytes_max = 54 + offsets * number_bytes + partition->starts.size() * (number_bytes + 5);
@@ -122,7 +122,7 @@ bool OffsetTracker::polled(const schema::Source& source) {
     CHECK(source.offset >= partition.position, "offsets of a partition are polled in ascending order");
     partition.position = source.offset + 1;
     const bool was_expected = partition.expected.contains(source.offset);
-    // What was expected before this one is not in the log any more.
+    // Expected offsets below this one are no longer in the log.
     while (!partition.expected.empty() && *partition.expected.begin() <= source.offset) {
         if (*partition.expected.begin() != source.offset) partition.starts.erase(*partition.expected.begin());
         partition.expected.erase(partition.expected.begin());

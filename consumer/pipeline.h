@@ -1,5 +1,5 @@
-// The way of a job: intake -> generate -> publish, one thread each, bounded queues between them. Knows no Kafka and no files: they are
-// behind JobSource and CompletionSink. Constructed by `lorry worker` and `lorry run`.
+// The pipeline of a worker: intake -> generate -> publish, one thread each, with bounded queues between them. Knows neither Kafka nor
+// files, which implement JobSource and CompletionSink. Constructed by `lorry worker`, `lorry run` and the dry run's sample.
 #pragma once
 
 #include <atomic>
@@ -18,15 +18,16 @@ namespace lorry::consumer {
 struct PipelineOptions {
     std::string worker;               // its name, in results and statuses
     std::size_t in_flight_max = 2048;  // jobs delivered and not yet committed
-    // What those jobs' sequences may come to hold together, prompts and drawn tokens: then intake pauses. A larger job runs alone.
+    // The most tokens, prompts and drawn ones, that the sequences of these jobs may hold together: beyond it intake pauses. A larger job
+    // runs alone.
     std::int64_t in_flight_tokens_max = 1'000'000;
     std::chrono::milliseconds commit_interval{200};
     std::chrono::milliseconds drain_timeout{20'000};    // at the end
-    std::chrono::milliseconds release_timeout{30'000};  // of a drain beyond its deadline: the commit of what has ended
-    std::chrono::milliseconds step_timeout{600'000};    // of the engine's last step, when all else has ended: a longer one hangs
-    std::chrono::milliseconds commit_timeout{360'000};  // longer than the sink itself tries: a commit that takes longer hangs
+    std::chrono::milliseconds release_timeout{30'000};  // after a drain's deadline: for the commit of ended jobs
+    std::chrono::milliseconds step_timeout{600'000};    // of the engine's last step, after all else has ended: a longer one hangs
+    std::chrono::milliseconds commit_timeout{360'000};  // longer than the sink itself tries: a longer commit hangs
     std::chrono::milliseconds running_status_after{1'000};
-    std::chrono::milliseconds job_timeout{0};  // from its first step; 0: none
+    std::chrono::milliseconds job_timeout{0};  // from the first step; 0: no limit
     schema::ParseLimits parse;
 };
 
@@ -36,7 +37,7 @@ struct PipelineParts {
     CompletionSink& sink;
     const AdapterDirectory& adapters;
     const CancelDirectory& cancels;
-    const Intake& intake;
+    const Preparer& preparer;
     engine::Engine& engine;
     const ReplyContext& reply;
     Observer& observer;
@@ -49,11 +50,11 @@ public:
     Pipeline(const Pipeline&) = delete;
     Pipeline& operator=(const Pipeline&) = delete;
 
-    // Works until the source is exhausted and everything is committed, or request_stop() was called and the drain is over. Throws what
-    // went wrong in the world, in whichever thread; nothing is committed then that was not published. Aborts the process when the
-    // engine's last step or a commit hangs: its thread cannot be ended otherwise.
+    // Returns when the source is exhausted and everything is committed, or when the drain after request_stop() has ended. Throws the first
+    // failure of the world, from whichever thread; nothing is committed then that was not published. Aborts the process if the engine's
+    // last step or a commit hangs: a hanging thread cannot be ended otherwise.
     void run();
-    // Any thread, async-signal-safe: no more jobs are taken, those that run are finished within drain_timeout.
+    // Any thread, async-signal-safe. No more jobs are taken; running ones have drain_timeout to finish.
     void request_stop() { stop_.store(true); }
 
 private:

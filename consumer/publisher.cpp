@@ -1,4 +1,4 @@
-// From ends of jobs to records.
+// Turns publications into records for the sink.
 #include "consumer/publisher.h"
 
 #include <algorithm>
@@ -27,19 +27,14 @@ schema::JobState state_of(schema::BatchFailure failure) {
 }
 
 schema::Completion completion_of(const ReplyContext& context, const JobEnded& ended) {
-    const schema::Job& job = ended.job.prepared.job;
-    schema::Completion completion{
-        .id = schema::result_id(job.source, job.custom_id), .custom_id = job.custom_id, .run = ended.job.run, .headers = job.headers};
+    if (ended.error) return error_completion(ended.job.job(), ended.job.run, *ended.error);
+    schema::Completion completion = completion_for(ended.job.job(), ended.job.run);
     if (ended.failure) {
         completion.failure = ended.failure;
         completion.failure_message = message_of(*ended.failure);
         completion.state = state_of(*ended.failure);
-    } else if (ended.error) {
-        completion.state = schema::JobState::failed;
-        completion.status_code = ended.error->status_code();
-        completion.body = schema::error_body(*ended.error);
     } else {
-        Reply reply = make_reply(context, ended.job.prepared, ended.results, *ended.job.run.finished);
+        Reply reply = make_reply(context, ended.job.plan, ended.results, *ended.job.run.finished);
         completion.body = std::move(reply.body);
         completion.usage = reply.usage;
     }
@@ -53,8 +48,8 @@ std::string error_text(const JobEnded& ended) {
 
 }  // namespace
 
-Publisher::Publisher(CompletionSink& sink, const ReplyContext& reply, InFlight& in_flight, Observer& observer)
-    : sink_(sink), reply_(reply), in_flight_(in_flight), observer_(observer) {}
+Publisher::Publisher(CompletionSink& sink, const ReplyContext& reply, JobsInFlight& jobs_in_flight, Observer& observer)
+    : sink_(sink), reply_(reply), jobs_in_flight_(jobs_in_flight), observer_(observer) {}
 
 void Publisher::take(Publication publication) {
     std::visit([this](auto&& one) { publish(std::forward<decltype(one)>(one)); }, std::move(publication));
@@ -63,15 +58,16 @@ void Publisher::take(Publication publication) {
 void Publisher::commit() {
     const Clock::time_point begin = Clock::now();
     const std::size_t outcomes = sink_.commit();
-    for (const auto& [source, epoch] : uncommitted_) in_flight_.remove(source, epoch);
+    for (const auto& [source, epoch] : uncommitted_) jobs_in_flight_.remove(source, epoch);
     uncommitted_.clear();
     if (outcomes > 0) observer_.on_committed(outcomes, std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin));
 }
 
 void Publisher::publish(StreamBegun begun) {
-    const schema::Timestamp started{std::chrono::milliseconds(begun.run.attempt / 1000)};
-    streams_.emplace(begun.key, Stream{.chunks = ChunkWriter(reply_, begun.job, std::move(begun.echo), started, begun.run.attempt),
-                                       .source = begun.job.source,
+    const schema::Timestamp started{std::chrono::milliseconds(begun.attempt / 1000)};
+    schema::Source source = begun.head.source;
+    streams_.emplace(begun.key, Stream{.chunks = ChunkWriter(reply_, std::move(begun.head), started, begun.attempt),
+                                       .source = std::move(source),
                                        .epoch = begun.epoch});
 }
 
@@ -89,20 +85,26 @@ void Publisher::publish(StillRunning running) {
 }
 
 void Publisher::publish(Refused refused) {
-    if (const auto* letter = std::get_if<schema::DeadLetter>(&refused.outcome.record)) observer_.on_dead_letter(*letter);
+    const Outcome& outcome = refused.outcome;
+    if (const auto* letter = std::get_if<schema::DeadLetter>(&outcome.record)) {
+        observer_.on_dead_letter(*letter);
+    } else if (is_ours(outcome.source, outcome.epoch)) {
+        const auto& completion = std::get<schema::Completion>(outcome.record);
+        observer_.on_finished({.run = completion.run, .state = completion.state, .error = text_of(refused.error), .usage = {}});
+    }
     publish(std::move(refused.outcome));
 }
 
 void Publisher::publish(JobEnded ended) {
-    const PreparedJob& prepared = ended.job.prepared;
-    if (!is_ours(prepared.job.source, prepared.epoch)) {
-        streams_.erase(ended.job.key);
+    const JobInWork& job = ended.job;
+    if (!is_ours(job.source(), job.epoch)) {
+        streams_.erase(job.key);
         return;
     }
     schema::Completion completion = completion_of(reply_, ended);
     end_stream(ended, completion.usage);
     observe(ended, completion);
-    publish(Outcome{.source = prepared.job.source, .epoch = prepared.epoch, .record = std::move(completion)});
+    publish(Outcome{.source = job.source(), .epoch = job.epoch, .record = std::move(completion)});
 }
 
 void Publisher::publish(Outcome outcome) {

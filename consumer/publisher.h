@@ -1,12 +1,12 @@
-// The last stage: ends of jobs become completions, deltas become chunks, and everything is committed at intervals. Used by pipeline.cpp's
-// publishing thread only.
+// The last stage: turns ends of jobs into completions and deltas into chunks, and commits at intervals. Used by pipeline.cpp's publishing
+// thread only.
 #pragma once
 
 #include <unordered_map>
 #include <vector>
 
-#include "consumer/generator.h"
-#include "consumer/in_flight.h"
+#include "consumer/handover.h"
+#include "consumer/jobs_in_flight.h"
 #include "consumer/observer.h"
 #include "consumer/reply.h"
 #include "consumer/seams.h"
@@ -15,11 +15,11 @@ namespace lorry::consumer {
 
 class Publisher {
 public:
-    Publisher(CompletionSink& sink, const ReplyContext& reply, InFlight& in_flight, Observer& observer);
+    Publisher(CompletionSink& sink, const ReplyContext& reply, JobsInFlight& jobs_in_flight, Observer& observer);
 
-    // What is in flight no more is dropped here; what the sink has taken already is the sink's to drop.
+    // Drops publications of jobs that are no longer in flight. The sink does the same with what it has taken.
     void take(Publication publication);
-    // Commits what was taken since; its jobs are in flight no more.
+    // Commits what was taken since the last commit; those jobs are no longer in flight.
     void commit();
     std::size_t uncommitted() const { return uncommitted_.size(); }
 
@@ -31,13 +31,13 @@ private:
     void publish(JobEnded ended);
     void publish(Refused refused);
     void publish(Outcome outcome);
-    bool is_ours(const schema::Source& source, Epoch epoch) const { return in_flight_.contains(source, epoch); }
+    bool is_ours(const schema::Source& source, Epoch epoch) const { return jobs_in_flight_.contains(source, epoch); }
     void end_stream(const JobEnded& ended, const schema::Usage& usage);
     void observe(const JobEnded& ended, const schema::Completion& completion);
 
     CompletionSink& sink_;
     const ReplyContext& reply_;
-    InFlight& in_flight_;
+    JobsInFlight& jobs_in_flight_;
     Observer& observer_;
     struct Stream {
         ChunkWriter chunks;

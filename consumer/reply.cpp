@@ -1,4 +1,4 @@
-// Bodies and chunks as the OpenAI API and vLLM's /classify shape them.
+// Builds bodies and chunks in the shapes of OpenAI's API and vLLM's /classify.
 #include "consumer/reply.h"
 
 #include <algorithm>
@@ -12,12 +12,12 @@ namespace {
 
 using engine::Result;
 using engine::TokenLogprobs;
-using schema::Endpoint;
+using schema::AnswerShape;
 using schema::Json;
 
 std::int64_t seconds(schema::Timestamp time) { return std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch()).count(); }
 
-// A token's text in JSON. Bytes that are no UTF-8 on their own are spelled out, as the OpenAI API does, so that they stay apart.
+// A token's text in JSON. Bytes that are not UTF-8 by themselves are escaped, as in OpenAI's API, so that different tokens stay different.
 std::string printable(const std::string& bytes) {
     if (schema::is_valid_utf8(bytes)) return bytes;
     static constexpr char hex[] = "0123456789abcdef";
@@ -55,7 +55,7 @@ Json chat_logprobs(const engine::Tokenizer& tokenizer, std::span<const TokenLogp
     return Json::object({{"content", std::move(content)}});
 }
 
-// Where the tokens of an echoed prompt begin in it, in characters.
+// The offsets at which the tokens of an echoed prompt begin in its text, in characters.
 class PromptOffsets {
 public:
     PromptOffsets(const engine::Tokenizer& tokenizer, std::string_view text)
@@ -65,7 +65,7 @@ public:
     std::int64_t next(engine::TokenId token) {
         const std::int64_t begin = std::min(characters_, end_);
         pass(detokenizer_.push(token));
-        // Special tokens that the prompt does not spell out were added to it and stand nowhere in its text.
+        // Special tokens that are not spelled out in the prompt were added to it and have no text.
         if (tokenizer_.is_special(token)) {
             const std::string spelled = tokenizer_.token_bytes(token);
             if (left_.starts_with(spelled)) pass(spelled);
@@ -91,13 +91,13 @@ class TextLogprobs {
 public:
     explicit TextLogprobs(const engine::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-    // An echoed prompt: its first token follows nothing and has no log-probability.
+    // An echoed prompt. Its first token has no predecessor, and thus no log-probability.
     void add_prompt(std::string_view text, engine::TokenId first, std::span<const TokenLogprobs> scores) {
         PromptOffsets offsets(tokenizer_, text);
         add(first, Json(), Json(), offsets.next(first));
         for (const TokenLogprobs& score : scores) add(score, offsets.next(score.token));
     }
-    // echo: the prompt that the returned text begins with, or empty.
+    // echo: the prompt at the start of the returned text, or empty.
     void add_drawn(std::string_view echo, std::span<const TokenLogprobs> entries) {
         const std::int64_t begin = schema::count_characters(echo);
         for (const TokenLogprobs& entry : entries) add(entry, begin + entry.text_begin);
@@ -131,45 +131,36 @@ private:
     Json::Array offsets_;
 };
 
-const char* id_prefix(Endpoint endpoint) {
-    switch (endpoint) {
-        case Endpoint::chat_completions: return "chatcmpl-";
-        case Endpoint::completions: return "cmpl-";
-        case Endpoint::classify: return "classify-";
-    }
-    CHECK(false, "every endpoint has a prefix");
-}
+std::string shown_model(const ReplyContext& context, const std::string& model) { return model == "base" ? context.base_name : model; }
 
-std::string shown_model(const ReplyContext& context, const schema::Job& job) { return job.model == "base" ? context.base_name : job.model; }
-
-Json chat_choice(const ReplyContext& context, const PreparedJob& prepared, const Result& result, std::int32_t index) {
+Json chat_choice(const ReplyContext& context, const ReplyPlan& plan, const Result& result, std::int32_t index) {
     return Json::object({{"index", index},
                          {"message", Json::object({{"role", "assistant"}, {"content", result.text}})},
-                         {"logprobs", prepared.job.sampling.logprobs ? chat_logprobs(context.tokenizer, result.logprobs) : Json()},
+                         {"logprobs", plan.job.sampling.logprobs ? chat_logprobs(context.tokenizer, result.logprobs) : Json()},
                          {"finish_reason", name_of(result.finish)}});
 }
 
 // first: the result of the prompt's first sample, which carries the prompt's scores for all.
-Json text_choice(const ReplyContext& context, const PreparedJob& prepared, const engine::Request& first_request, const Result& first,
-                 const Result& result, const engine::RequestId request, std::int32_t index) {
-    const RequestPlace& place = prepared.places[request];
-    const std::string echo = prepared.job.echo ? prepared.prompts[static_cast<std::size_t>(place.prompt)] : std::string();
+Json text_choice(const ReplyContext& context, const ReplyPlan& plan, const Result& first, const Result& result, const RequestPlace& place) {
+    const EchoedPrompt echo = plan.job.echo ? plan.echo[static_cast<std::size_t>(place.prompt)] : EchoedPrompt{};
     Json logprobs;
-    if (prepared.job.sampling.logprobs) {
+    if (plan.job.sampling.logprobs) {
         TextLogprobs lists(context.tokenizer);
-        if (prepared.job.echo) lists.add_prompt(echo, first_request.prompt.front(), first.scores);
-        lists.add_drawn(echo, result.logprobs);
+        if (plan.job.echo) lists.add_prompt(echo.text, echo.first, first.scores);
+        lists.add_drawn(echo.text, result.logprobs);
         logprobs = lists.take();
     }
-    return Json::object(
-        {{"index", index}, {"text", echo + result.text}, {"logprobs", std::move(logprobs)}, {"finish_reason", name_of(result.finish)}});
+    return Json::object({{"index", place.prompt * plan.job.n + place.sample},
+                         {"text", echo.text + result.text},
+                         {"logprobs", std::move(logprobs)},
+                         {"finish_reason", name_of(result.finish)}});
 }
 
 // Summed log-probability of each choice of one prompt.
-std::vector<double> choice_scores(const PreparedJob& prepared, std::span<const Result> results, std::int32_t prompt) {
-    std::vector<double> scores(prepared.choices.size(), 0.0);
+std::vector<double> choice_scores(const ReplyPlan& plan, std::span<const Result> results, std::int32_t prompt) {
+    std::vector<double> scores(plan.choices.size(), 0.0);
     for (std::size_t i = 0; i < results.size(); ++i) {
-        const RequestPlace& place = prepared.places[i];
+        const RequestPlace& place = plan.places[i];
         if (place.prompt != prompt) continue;
         if (place.choice < 0) {
             for (std::size_t choice = 0; choice < scores.size(); ++choice) {
@@ -184,8 +175,8 @@ std::vector<double> choice_scores(const PreparedJob& prepared, std::span<const R
     return scores;
 }
 
-Json classification(const PreparedJob& prepared, std::span<const Result> results, std::int32_t prompt) {
-    const std::vector<double> scores = choice_scores(prepared, results, prompt);
+Json classification(const ReplyPlan& plan, std::span<const Result> results, std::int32_t prompt) {
+    const std::vector<double> scores = choice_scores(plan, results, prompt);
     const auto best = std::ranges::max_element(scores);
     double sum = 0.0;
     for (const double score : scores) sum += std::exp(score - *best);
@@ -196,17 +187,17 @@ Json classification(const PreparedJob& prepared, std::span<const Result> results
         logprobs.emplace_back(score);
     }
     return Json::object({{"index", prompt},
-                         {"label", prepared.job.choices[static_cast<std::size_t>(best - scores.begin())]},
+                         {"label", plan.job.choices[static_cast<std::size_t>(best - scores.begin())]},
                          {"probs", std::move(probabilities)},
                          {"num_classes", static_cast<std::int64_t>(scores.size())},
                          {"logprobs", std::move(logprobs)}});
 }
 
-schema::Usage usage_of(const PreparedJob& prepared, std::span<const Result> results) {
-    schema::Usage usage{.prompt_tokens = prepared.prompt_tokens};
+schema::Usage usage_of(const ReplyPlan& plan, std::span<const Result> results) {
+    schema::Usage usage{.prompt_tokens = plan.prompt_tokens};
     for (std::size_t i = 0; i < results.size(); ++i) {
         usage.completion_tokens += static_cast<std::int64_t>(results[i].tokens.size());
-        const RequestPlace& place = prepared.places[i];
+        const RequestPlace& place = plan.places[i];
         if (place.sample == 0 && place.choice < 0) usage.cached_tokens += results[i].cached_tokens;
     }
     return usage;
@@ -214,71 +205,101 @@ schema::Usage usage_of(const PreparedJob& prepared, std::span<const Result> resu
 
 }  // namespace
 
-std::string body_id(Endpoint endpoint, const schema::Source& source, const std::string& custom_id) {
+std::string body_id(schema::Endpoint endpoint, const schema::Source& source, const std::string& custom_id) {
     const std::string id = schema::result_id(source, custom_id);
-    return id_prefix(endpoint) + id.substr(id.rfind('_') + 1);
+    return std::string(schema::row_of(endpoint).id_prefix) + id.substr(id.rfind('_') + 1);
 }
 
-Reply make_reply(const ReplyContext& context, const PreparedJob& prepared, std::span<const Result> results, schema::Timestamp finished) {
-    const schema::Job& job = prepared.job;
-    CHECK(results.size() == prepared.requests.size(), "a reply is made of all of a job's results");
+Reply make_reply(const ReplyContext& context, const ReplyPlan& plan, std::span<const Result> results, schema::Timestamp finished) {
+    const schema::Job& job = plan.job;
+    const schema::EndpointRow endpoint = schema::row_of(job.endpoint);
+    CHECK(results.size() == plan.places.size(), "a reply is made of all of a job's results");
     Json::Array parts;
     for (std::size_t i = 0, first = 0; i < results.size(); ++i) {
-        const RequestPlace& place = prepared.places[i];
+        const RequestPlace& place = plan.places[i];
         if (place.sample == 0) first = i;
-        if (job.endpoint == Endpoint::chat_completions) {
-            parts.push_back(chat_choice(context, prepared, results[i], place.sample));
-        } else if (job.endpoint == Endpoint::completions) {
-            parts.push_back(text_choice(context, prepared, prepared.requests[first], results[first], results[i], i,
-                                        place.prompt * job.n + place.sample));
-        } else if (place.choice < 0) {
-            parts.push_back(classification(prepared, results, place.prompt));
+        switch (endpoint.answer) {
+            case AnswerShape::message: parts.push_back(chat_choice(context, plan, results[i], place.sample)); break;
+            case AnswerShape::text: parts.push_back(text_choice(context, plan, results[first], results[i], place)); break;
+            case AnswerShape::label:
+                if (place.choice < 0) parts.push_back(classification(plan, results, place.prompt));
+                break;
         }
     }
-    Reply reply{.body = Json(), .usage = usage_of(prepared, results)};
-    const bool classify = job.endpoint == Endpoint::classify;
+    Reply reply{.body = Json(), .usage = usage_of(plan, results)};
     reply.body.set("id", body_id(job.endpoint, job.source, job.custom_id));
-    reply.body.set("object", classify ? "list" : job.endpoint == Endpoint::completions ? "text_completion" : "chat.completion");
+    reply.body.set("object", endpoint.object);
     reply.body.set("created", seconds(finished));
-    reply.body.set("model", shown_model(context, job));
-    if (!prepared.model.hash.empty()) reply.body.set("adapter", prepared.model.hash);
+    reply.body.set("model", shown_model(context, job.model));
+    if (!plan.model.hash.empty()) reply.body.set("adapter", plan.model.hash);
     reply.body.set("system_fingerprint", context.system_fingerprint);
-    reply.body.set(classify ? "data" : "choices", std::move(parts));
+    reply.body.set(std::string(endpoint.list_key), std::move(parts));
     reply.body.set("usage", schema::encode_usage(reply.usage));
     return reply;
 }
 
-ChunkWriter::ChunkWriter(const ReplyContext& context, const schema::Job& job, std::vector<std::string> echo, schema::Timestamp started,
-                         std::int64_t attempt)
+schema::Completion completion_for(const schema::Job& job, schema::Run run) {
+    return {.id = schema::result_id(job.source, job.custom_id), .custom_id = job.custom_id, .run = std::move(run), .headers = job.headers};
+}
+
+schema::Completion error_completion(const schema::Job& job, schema::Run run, const schema::JobError& error) {
+    schema::Completion completion = completion_for(job, std::move(run));
+    completion.state = schema::JobState::failed;
+    completion.status_code = error.status_code();
+    completion.body = schema::error_body(error);
+    return completion;
+}
+
+StreamHead stream_head_of(const ReplyPlan& plan) {
+    const schema::Job& job = plan.job;
+    StreamHead head{.endpoint = job.endpoint,
+                    .source = job.source,
+                    .job_id = job.id,
+                    .custom_id = job.custom_id,
+                    .model = job.model,
+                    .echo = {},
+                    .samples = job.n,
+                    .wants_usage = job.stream_usage};
+    for (const EchoedPrompt& prompt : plan.echo) head.echo.push_back(prompt.text);
+    return head;
+}
+
+ChunkWriter::ChunkWriter(const ReplyContext& context, StreamHead head, schema::Timestamp started, std::int64_t attempt)
     : context_(context),
-      endpoint_(job.endpoint),
-      model_(shown_model(context, job)),
-      job_id_(job.id),
-      custom_id_(job.custom_id),
-      body_id_(body_id(job.endpoint, job.source, job.custom_id)),
-      echo_(std::move(echo)),
-      samples_(job.n),
+      head_(std::move(head)),
+      endpoint_(schema::row_of(head_.endpoint)),
+      body_id_(body_id(head_.endpoint, head_.source, head_.custom_id)),
       started_(started),
-      attempt_(attempt),
-      wants_usage_(job.stream_usage) {}
+      attempt_(attempt) {
+    CHECK(endpoint_.chunk_object, "the codec takes no stream where answers are not streamed");
+}
 
 void ChunkWriter::open(std::int32_t choice, std::vector<schema::Chunk>& chunks) {
     const auto index = static_cast<std::size_t>(choice);
     if (opened_.size() <= index) opened_.resize(index + 1, false);
     if (opened_[index]) return;
     opened_[index] = true;
-    if (endpoint_ == Endpoint::chat_completions) {
-        chunks.push_back(wrap(choice_chunk(choice, Json::object({{"role", "assistant"}, {"content", ""}}), Json(), Json())));
-    } else if (!echo_.empty()) {
-        const std::size_t prompt = prompt_of(choice);
-        Json logprobs;
-        if (const auto scored = scored_.find(prompt); scored != scored_.end()) {
-            TextLogprobs lists(context_.tokenizer);
-            lists.add_prompt(echo_[prompt], scored->second.first, scored->second.scores);
-            logprobs = lists.take();
+    switch (endpoint_.answer) {
+        case AnswerShape::message: {
+            Json role = Json::object({{"role", "assistant"}, {"content", ""}});
+            chunks.push_back(wrap(choice_chunk(choice, {"delta", std::move(role)}, Json(), Json())));
+            return;
         }
-        chunks.push_back(wrap(choice_chunk(choice, echo_[prompt], std::move(logprobs), Json())));
+        case AnswerShape::text: {
+            if (head_.echo.empty()) return;
+            const std::size_t prompt = prompt_of(choice);
+            Json logprobs;
+            if (const auto scored = scored_.find(prompt); scored != scored_.end()) {
+                TextLogprobs lists(context_.tokenizer);
+                lists.add_prompt(head_.echo[prompt], scored->second.first, scored->second.scores);
+                logprobs = lists.take();
+            }
+            chunks.push_back(wrap(choice_chunk(choice, part_of(head_.echo[prompt]), std::move(logprobs), Json())));
+            return;
+        }
+        case AnswerShape::label: break;
     }
+    CHECK(false, "labels are not streamed");
 }
 
 std::vector<schema::Chunk> ChunkWriter::text(std::int32_t choice, const engine::Delta& delta) {
@@ -286,56 +307,66 @@ std::vector<schema::Chunk> ChunkWriter::text(std::int32_t choice, const engine::
     if (delta.prompt) scored_.emplace(prompt_of(choice), *delta.prompt);
     open(choice, chunks);
     if (delta.text.empty() && delta.logprobs.empty()) return chunks;
-    Json logprobs;
-    if (!delta.logprobs.empty()) {
-        if (endpoint_ == Endpoint::chat_completions) {
-            logprobs = chat_logprobs(context_.tokenizer, delta.logprobs);
-        } else {
-            TextLogprobs lists(context_.tokenizer);
-            lists.add_drawn(echo_.empty() ? std::string_view() : echo_[prompt_of(choice)], delta.logprobs);
-            logprobs = lists.take();
-        }
-    }
-    Json content = endpoint_ == Endpoint::chat_completions ? Json::object({{"content", delta.text}}) : Json(delta.text);
-    chunks.push_back(wrap(choice_chunk(choice, std::move(content), std::move(logprobs), Json())));
+    chunks.push_back(wrap(choice_chunk(choice, part_of(delta.text), logprobs_of(choice, delta), Json())));
     return chunks;
 }
 
 std::vector<schema::Chunk> ChunkWriter::end(std::int32_t choice, engine::FinishReason reason) {
-    Json content = endpoint_ == Endpoint::chat_completions ? Json(Json::Object()) : Json("");
     std::vector<schema::Chunk> chunks;
     open(choice, chunks);
-    chunks.push_back(wrap(choice_chunk(choice, std::move(content), Json(), name_of(reason))));
+    chunks.push_back(wrap(choice_chunk(choice, part_of(std::nullopt), Json(), name_of(reason))));
     return chunks;
 }
 
 std::vector<schema::Chunk> ChunkWriter::end_stream(const schema::Usage& usage) {
-    if (!wants_usage_) return {};
+    if (!head_.wants_usage) return {};
     Json chunk = envelope();
-    chunk.set("choices", Json::Array());
+    chunk.set(std::string(endpoint_.list_key), Json::Array());
     chunk.set("usage", schema::encode_usage(usage));
     return {wrap(std::move(chunk))};
 }
 
 schema::Chunk ChunkWriter::wrap(Json chunk) {
-    return {.job_id = job_id_, .custom_id = custom_id_, .attempt = attempt_, .seq = seq_++, .chunk = std::move(chunk)};
+    return {.job_id = head_.job_id, .custom_id = head_.custom_id, .attempt = attempt_, .seq = seq_++, .chunk = std::move(chunk)};
 }
 
-Json ChunkWriter::choice_chunk(std::int32_t choice, Json content, Json logprobs, Json finish_reason) const {
+// The member of a chunk's choice that holds its text; nullopt: an answer's end, which has none.
+Json::Member ChunkWriter::part_of(std::optional<std::string_view> text) const {
+    switch (endpoint_.answer) {
+        case AnswerShape::message: return {"delta", text ? Json::object({{"content", *text}}) : Json(Json::Object())};
+        case AnswerShape::text: return {"text", text.value_or("")};
+        case AnswerShape::label: break;
+    }
+    CHECK(false, "labels are not streamed");
+}
+
+Json ChunkWriter::logprobs_of(std::int32_t choice, const engine::Delta& delta) const {
+    if (delta.logprobs.empty()) return {};
+    switch (endpoint_.answer) {
+        case AnswerShape::message: return chat_logprobs(context_.tokenizer, delta.logprobs);
+        case AnswerShape::text: {
+            TextLogprobs lists(context_.tokenizer);
+            lists.add_drawn(head_.echo.empty() ? std::string_view() : head_.echo[prompt_of(choice)], delta.logprobs);
+            return lists.take();
+        }
+        case AnswerShape::label: break;
+    }
+    CHECK(false, "labels are not streamed");
+}
+
+Json ChunkWriter::choice_chunk(std::int32_t choice, Json::Member part, Json logprobs, Json finish_reason) const {
+    Json one = Json::object(
+        {{"index", choice}, std::move(part), {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish_reason)}});
     Json chunk = envelope();
-    const char* field = endpoint_ == Endpoint::chat_completions ? "delta" : "text";
-    chunk.set("choices", Json::array({Json::object({{"index", choice},
-                                                    {field, std::move(content)},
-                                                    {"logprobs", std::move(logprobs)},
-                                                    {"finish_reason", std::move(finish_reason)}})}));
+    chunk.set(std::string(endpoint_.list_key), Json::array({std::move(one)}));
     return chunk;
 }
 
 Json ChunkWriter::envelope() const {
     return Json::object({{"id", body_id_},
-                         {"object", endpoint_ == Endpoint::chat_completions ? "chat.completion.chunk" : "text_completion"},
+                         {"object", *endpoint_.chunk_object},
                          {"created", seconds(started_)},
-                         {"model", model_},
+                         {"model", shown_model(context_, head_.model)},
                          {"system_fingerprint", context_.system_fingerprint}});
 }
 

@@ -1,12 +1,14 @@
-// From the engine's results to what leaves: response bodies and stream chunks in the shapes of the OpenAI API and of vLLM's /classify.
-// Called by the pipeline's publishing thread; pure.
+// Turns the engine's results into response bodies and stream chunks, in the shapes of OpenAI's API and of vLLM's /classify. Called by the
+// publisher, and by intake for errors. Pure functions.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
-#include "consumer/intake.h"
+#include "consumer/preparer.h"
 #include "schema/completion.h"
 
 namespace lorry::consumer {
@@ -18,51 +20,65 @@ struct ReplyContext {
     std::string system_fingerprint;
 };
 
-// The body of a finished job and what it used. results stand in the order of prepared.requests, none with an error.
+// The body of a finished job and its usage. results: in the order of plan.places, none with an error.
 struct Reply {
     schema::Json body;
     schema::Usage usage;
 };
-Reply make_reply(const ReplyContext& context, const PreparedJob& prepared, std::span<const engine::Result> results,
+Reply make_reply(const ReplyContext& context, const ReplyPlan& plan, std::span<const engine::Result> results,
                  schema::Timestamp finished);
 
-// Chunks of one streaming job; seq counts over all its choices.
+// A job's completion so far: whose it is, and of which run.
+schema::Completion completion_for(const schema::Job& job, schema::Run run);
+// The completion of a job that ended with this error.
+schema::Completion error_completion(const schema::Job& job, schema::Run run, const schema::JobError& error);
+
+// What the chunks of a streaming job repeat of it.
+struct StreamHead {
+    schema::Endpoint endpoint = schema::Endpoint::completions;
+    schema::Source source;
+    std::string job_id;
+    std::string custom_id;
+    std::string model;              // as asked for
+    std::vector<std::string> echo;  // the texts of its prompts, if it asked for them: a choice's text starts with its prompt then
+    std::int32_t samples = 1;
+    bool wants_usage = false;
+};
+StreamHead stream_head_of(const ReplyPlan& plan);
+
+// Writes the chunks of one streaming job; seq counts over all of its choices.
 class ChunkWriter {
 public:
-    // echo: the texts of the job's prompts if it asked for them, else empty; a choice's text starts with its prompt then.
-    ChunkWriter(const ReplyContext& context, const schema::Job& job, std::vector<std::string> echo, schema::Timestamp started,
-                std::int64_t attempt);
+    ChunkWriter(const ReplyContext& context, StreamHead head, schema::Timestamp started, std::int64_t attempt);
 
-    // Text of one choice, opened first by a role (chat) or its prompt (echo).
+    // Text of one choice, after a first chunk with its role (chat) or its prompt (echo).
     std::vector<schema::Chunk> text(std::int32_t choice, const engine::Delta& delta);
-    // The end of one choice; the end of the stream, if usage was asked for.
+    // The end of one choice.
     std::vector<schema::Chunk> end(std::int32_t choice, engine::FinishReason reason);
+    // The usage, if the job asked for it.
     std::vector<schema::Chunk> end_stream(const schema::Usage& usage);
 
 private:
     void open(std::int32_t choice, std::vector<schema::Chunk>& chunks);
     schema::Chunk wrap(schema::Json chunk);
-    schema::Json choice_chunk(std::int32_t choice, schema::Json content, schema::Json logprobs, schema::Json finish_reason) const;
+    schema::Json choice_chunk(std::int32_t choice, schema::Json::Member part, schema::Json logprobs, schema::Json finish_reason) const;
+    schema::Json::Member part_of(std::optional<std::string_view> text) const;
+    schema::Json logprobs_of(std::int32_t choice, const engine::Delta& delta) const;
     schema::Json envelope() const;
-    std::size_t prompt_of(std::int32_t choice) const { return static_cast<std::size_t>(choice / samples_); }
+    std::size_t prompt_of(std::int32_t choice) const { return static_cast<std::size_t>(choice / head_.samples); }
 
     const ReplyContext& context_;
-    const schema::Endpoint endpoint_;
-    const std::string model_;
-    const std::string job_id_;
-    const std::string custom_id_;
+    const StreamHead head_;
+    const schema::EndpointRow endpoint_;
     const std::string body_id_;
-    const std::vector<std::string> echo_;
-    const std::int32_t samples_;
     const schema::Timestamp started_;
     const std::int64_t attempt_;
-    const bool wants_usage_;
     std::vector<bool> opened_;
     std::map<std::size_t, engine::Delta::ScoredPrompt> scored_;  // echoed prompts with log-probabilities
     std::int64_t seq_ = 0;
 };
 
-// The "id" inside a response body: "chatcmpl-…", "cmpl-…", "classify-…"; equal for every attempt.
+// The "id" inside a response body, such as "chatcmpl-…"; equal for every attempt.
 std::string body_id(schema::Endpoint endpoint, const schema::Source& source, const std::string& custom_id);
 
 }  // namespace lorry::consumer

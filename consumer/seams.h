@@ -1,5 +1,5 @@
-// Where jobs come from and where their completions go: the seams between the pipeline (pipeline.cpp) and the world. Kafka implements them
-// in kafka_source / kafka_sink, files (`lorry run`) in file_source / file_sink, tests in tests/support.
+// The interfaces between the pipeline and the world: where jobs come from, where completions go, which adapters exist, which jobs were
+// cancelled. Implemented by consumer/kafka (workers), consumer/file (`lorry run`) and tests/support.
 #pragma once
 
 #include <chrono>
@@ -17,16 +17,16 @@ namespace lorry::consumer {
 
 using Clock = std::chrono::steady_clock;
 
-// Counts the assignments of partitions to this member: what was polled under an older epoch must not be published.
+// Counts the assignments of partitions to this member. Jobs that were polled under an older epoch must not be published.
 using Epoch = std::uint64_t;
 
 struct Delivery {
     schema::JobRecord record;
     Epoch epoch = 0;
-    std::optional<schema::JobError> refusal;  // set: the source knows already that this is no job, and why
+    std::optional<schema::JobError> refusal;  // set: the source knows that this job cannot run, and why
 };
 
-// How one delivery ended; exactly one per delivery unless it was abandoned.
+// How a delivery ended. Each delivery has exactly one, unless it was forgotten.
 struct Outcome {
     schema::Source source;
     Epoch epoch = 0;
@@ -39,36 +39,36 @@ struct PartitionEpoch {
     Epoch epoch = 0;
 };
 
-// What a source asks of the pipeline when partitions go. Called from within JobSource::poll or close, on the intake thread.
+// How a source tells the pipeline that partitions are revoked. Called from within JobSource::poll or close, on the intake thread.
 class RevocationHandler {
 public:
     virtual ~RevocationHandler() = default;
-    // Finish what can be finished of these partitions until the deadline, abandon the rest (never a completion) and publish what
-    // finished; returns when that is done. Nothing of these epochs is published after the return.
+    // Finishes jobs of these partitions until the deadline, forgets the rest (they have no completion here), and returns when all that
+    // finished is committed. Nothing of these epochs is published after the return.
     virtual void drain(const std::vector<PartitionEpoch>& partitions, Clock::time_point deadline) = 0;
-    // The partitions belong to somebody else already: drop everything of them, publish nothing.
+    // Another member owns the partitions already: drops all of their jobs and publishes nothing.
     virtual void lost(const std::vector<PartitionEpoch>& partitions) = 0;
 };
 
-// Calls come from one thread, the intake's.
+// Called by the intake thread only.
 class JobSource {
 public:
     virtual ~JobSource() = default;
-    // The next deliveries, at most `max`, in order within a partition; waits up to timeout, may return none, also for max = 0, which serves
-    // the group without taking a job. Throws when the world is bad.
+    // The next deliveries, at most `max`, in order within a partition. Waits up to timeout and may return none. With max = 0 it serves the
+    // group without taking a job. Throws when the world is bad.
     virtual std::vector<Delivery> poll(std::chrono::milliseconds timeout, std::size_t max, RevocationHandler& handler) = 0;
-    // True when no more will come (the end of a file; never for Kafka).
+    // True if no more jobs will come (the end of a file; never for Kafka).
     virtual bool exhausted() const = 0;
-    // Jobs not yet polled, as far as known: for progress and the backlog metric.
+    // Jobs not yet polled, if known: for progress and the backlog metric.
     virtual std::optional<std::int64_t> backlog() = 0;
-    // Leaves the group after draining; no poll afterwards.
+    // Drains, then leaves the group. No poll() afterwards.
     virtual void close(RevocationHandler& handler, Clock::time_point deadline) = 0;
-    // After a failure, in place of close() or after one that threw: all epochs are over, so that a commit that is being tried again and
-    // again, which the group would refuse sooner or later, ends.
+    // After a failure, in place of close() or after a close() that threw: ends all epochs, so that a commit that is being retried, which
+    // the group would refuse in the end, stops.
     virtual void give_up() {}
 };
 
-// Calls come from one thread, the publisher's.
+// Called by the publishing thread only.
 class CompletionSink {
 public:
     virtual ~CompletionSink() = default;
@@ -76,32 +76,33 @@ public:
     virtual void publish(Outcome outcome) = 0;
     virtual void publish(const schema::Chunk& chunk) = 0;
     virtual void publish(const schema::Status& status) = 0;
-    // Makes everything taken so far durable and marks its sources finished; returns the number of outcomes. Throws when the world is bad.
+    // Makes everything taken so far durable and marks its sources as finished; returns the number of outcomes. Throws when the world is
+    // bad.
     virtual std::size_t commit() = 0;
 };
 
-// What a job's `model` means right now.
+// What a job's `model` means now.
 struct ModelName {
     enum class Kind : std::uint8_t {
         base,
         adapter,
-        not_yet,  // unknown, but the registrations were not yet read far enough to say so
+        not_yet,  // unknown, but the registrations have not been read far enough to be sure
         unknown,
-        refused,  // there, and cannot be used
+        refused,  // exists and cannot be used
     };
     Kind kind = Kind::unknown;
     std::string hash;              // adapter: content hash
     std::filesystem::path folder;  // adapter
-    std::string refusal = {};      // refused: what is wrong with it, and where
+    std::string refusal = {};      // refused: what is wrong, and where
 };
 
 // Any thread.
 class AdapterDirectory {
 public:
     virtual ~AdapterDirectory() = default;
-    // `name` or `name@hash`, asked by a job that was polled at `polled`.
+    // model: `name` or `name@hash`; polled: when the job that asks was polled.
     virtual ModelName resolve(std::string_view model, Clock::time_point polled) const = 0;
-    // Names known now, for error messages and metrics.
+    // The names known now, for error messages and metrics.
     virtual std::vector<std::string> names() const = 0;
 };
 
@@ -109,9 +110,9 @@ public:
 class CancelDirectory {
 public:
     virtual ~CancelDirectory() = default;
-    // A cancel for that job (or its batch) that is younger than the job.
+    // Whether there is a cancel for that job or its batch that is newer than the job.
     virtual bool is_cancelled(std::string_view job_id, std::string_view batch_id, std::optional<schema::Timestamp> submitted) const = 0;
-    // Grows with every cancel: running jobs are looked up again when it changed.
+    // Grows with every cancel: when it changes, running jobs are looked up again.
     virtual std::uint64_t version() const = 0;
 };
 

@@ -138,8 +138,8 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     replace_engine(options_);
 
     auto chat_template = engine::ChatTemplate::load(settings.model);
-    intake_ = std::make_unique<consumer::Intake>(tokenizer_, std::move(chat_template), model_->config(),
-                                                 consumer::IntakeLimits{.context_max = engine_->context_max()});
+    preparer_ = std::make_unique<consumer::Preparer>(tokenizer_, std::move(chat_template), model_->config(),
+                                                     consumer::PreparerLimits{.context_max = engine_->context_max()});
     engine::ContentHash hash;
     hash.add_text(model_->fingerprint());
     hash.add_text(backend_->info().fingerprint);

@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-#include "consumer/intake.h"
+#include "consumer/preparer.h"
 #include "consumer/reply.h"
 #include "engine/engine.h"
 #include "ops/settings.h"
@@ -84,7 +84,7 @@ public:
 
     engine::Engine& engine() { return *engine_; }
     const engine::Model& model() const { return *model_; }
-    const consumer::Intake& intake() const { return *intake_; }
+    const consumer::Preparer& preparer() const { return *preparer_; }
     const consumer::ReplyContext& reply() const { return *reply_; }
     // A hash of the weights; a resumed run compares it.
     const std::string& model_fingerprint() const { return model_->fingerprint(); }
@@ -112,7 +112,7 @@ private:
     std::size_t step_bytes_ = 0;  // of a device's own memory, set aside for steps
     MemoryPlan memory_;
     std::unique_ptr<engine::Engine> engine_;
-    std::unique_ptr<consumer::Intake> intake_;
+    std::unique_ptr<consumer::Preparer> preparer_;
     std::unique_ptr<consumer::ReplyContext> reply_;
 };
 

@@ -1,4 +1,4 @@
-// What CHECK does when a condition of ours does not hold.
+// Reports a failed CHECK and aborts.
 #include "schema/check.h"
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// CHECK for our own mistakes and Expected for a bad job: two of the three kinds of failure (the third, a bad world, is an exception).
+// CHECK for Lorry's own mistakes and Expected for a bad job: two of the three kinds of failure (the third, a bad world, is an exception).
 // Included by every layer.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace lorry {
 
-// A value, or the reason why there is none. Bad input is a value, never an exception.
+// A value, or the reason why it is missing. Bad input is a value, never an exception.
 template <typename T, typename E>
 using Expected = tl::expected<T, E>;
 

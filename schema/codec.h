@@ -1,8 +1,7 @@
-// The words on the wire: jobs in, completions, chunks, statuses and registrations out, and the same read back by those who collect
-// and watch. Called by consumer/ (intake, publishing, ledger) and ops/ (run, submit, collect, tail, cancel, adapters). Pure
-// functions, any thread. Encoders write keys in a fixed order and repair text that is not UTF-8; Json bodies are the caller's to keep
-// valid. Behind it: codec_job.cpp reads a line, codec_body.cpp its body (one table row per field), codec_result.cpp and
-// codec_status.cpp write and read what leaves.
+// The wire format: parses jobs, encodes completions, chunks, statuses and registrations, and parses those for the programs that collect and
+// watch. Called by consumer/ (intake, publishing, ledger) and ops/ (run, submit, collect, tail, cancel, adapters). Pure functions, any
+// thread. Encoders write keys in a fixed order and repair text that is not UTF-8; callers keep Json bodies valid. Implemented in
+// codec_job.cpp (a line), codec_body.cpp (its body, one table row per field), codec_result.cpp and codec_status.cpp (what leaves).
 #pragma once
 
 #include <optional>
@@ -23,46 +22,47 @@ struct JobRecord {
     std::optional<Timestamp> timestamp;
 };
 
-// A record that is no valid job. With a custom_id it becomes an error completion, without one a dead letter.
+// A record that is not a valid job. With a custom_id it becomes an error completion, without one a dead letter.
 struct BadRecord {
     std::optional<std::string> custom_id;
     std::string job_id;  // as Job::id; empty without custom_id
     std::string batch_id;
-    std::string model;  // as asked for; empty when it was not read
+    std::string model;  // as asked for; empty if it was not read
     JobError error;
 };
 
 struct ParseLimits {
-    std::size_t bytes_max = 1 << 20;           // of the value; larger is a 413
-    std::size_t scanned_bytes_max = 64 << 20;  // a larger one is not even searched for its custom_id
+    std::size_t bytes_max = 1 << 20;           // of the value; a larger one is payload_too_large
+    std::size_t scanned_bytes_max = 64 << 20;  // a larger one is not searched for its custom_id
 };
 
-// Header names that mean something to us. On results, ours replace a job's own of the same name.
+// Header names that Lorry reads or writes. On results, they replace headers of the same name that the job brought.
 inline constexpr std::string_view batch_id_header = "batch_id";
 inline constexpr std::string_view deadline_header = "deadline";  // ms since epoch, decimal
 inline constexpr std::string_view source_topic_header = "source_topic";
 inline constexpr std::string_view source_partition_header = "source_partition";
 inline constexpr std::string_view source_offset_header = "source_offset";
-inline constexpr std::string_view source_topic_id_header = "source_topic_id";  // tells a topic from a later one of its name
+inline constexpr std::string_view source_topic_id_header = "source_topic_id";  // distinguishes a topic from a later one of the same name
 inline constexpr std::string_view attempt_header = "attempt";
-// Of results, dead letters and terminal statuses: the transaction that they came in, worker/number.
+// Of results, dead letters and terminal statuses: the transaction that they were written in, worker/number.
 inline constexpr std::string_view transaction_header = "transaction";
 // Of dead letters, as Kafka Connect names them.
 inline constexpr std::string_view dead_letter_topic_header = "__connect.errors.topic";
 inline constexpr std::string_view dead_letter_partition_header = "__connect.errors.partition";
 inline constexpr std::string_view dead_letter_offset_header = "__connect.errors.offset";
 
-// Reads and checks a job. Unknown or unsupported fields and urls are a 400 that names them. Never throws, whatever the bytes.
-// Refused without an id (a dead letter): null value, not JSON, no object, custom_id missing, empty, no string or over 512 bytes.
+// Reads and checks a job. Unknown or unsupported fields and urls are errors that name them. Never throws, whatever the bytes.
+// A record is refused without an id (and becomes a dead letter) if its value is null, not JSON or not an object, or if its custom_id is
+// missing, empty, not a string or over 512 bytes.
 Expected<Job, BadRecord> parse_job(const JobRecord& record, const ParseLimits& limits);
 
-// batch_id/custom_id, or custom_id alone where there is no batch_id.
+// batch_id/custom_id, or custom_id alone without a batch_id.
 std::string job_id(std::string_view batch_id, std::string_view custom_id);
 
 // {"prompt_tokens","completion_tokens","total_tokens","prompt_tokens_details":{"cached_tokens"}}, in bodies and statuses.
 Json encode_usage(const Usage& usage);
 
-// {"error":{"message","type","param","code"}} as the OpenAI API answers.
+// {"error":{"message","type","param","code"}}, as in OpenAI's API.
 Json error_body(const JobError& error);
 
 // xxh128 of source and custom_id, hex with prefix "batch_req_": equal for every attempt at the same record.
@@ -79,36 +79,36 @@ std::string encode_cancel(const Cancel& cancel);
 Expected<Status, std::string> parse_status(std::string_view value);
 // Refuses paths that are absolute or leave the root by "..", and names that adapter_name_error refuses.
 Expected<AdapterRegistration, std::string> parse_adapter(std::string_view value);
-// Why this cannot be an adapter's name, or nullopt: 1 to 200 bytes of UTF-8 without control characters, '@' (name@hash pins), '#'
+// Why this cannot be an adapter's name, or nullopt if it can: 1 to 200 bytes of UTF-8 without control characters, '@' (name@hash pins), '#'
 // (spreads keys) and '/', and not "base".
 std::optional<std::string> adapter_name_error(std::string_view name);
 Expected<Cancel, std::string> parse_cancel(std::string_view value, Timestamp at);
 
-// What readers need of a result record (collect, resume, score): custom_id, whether it succeeded, the error's text.
+// A result record as readers need it (collect, resume, score).
 struct ResultSummary {
     std::string id;
     std::string custom_id;
-    int status_code = 0;  // 0: no response, a batch failure
+    int status_code = 0;  // 0: the result has no response (a batch failure)
     bool ok = false;
     std::string error;  // "code: message", empty when ok
     Usage usage;
 };
 Expected<ResultSummary, std::string> parse_result(std::string_view value);
 
-// The value of the last header of that name (Kafka's rule for repeated ones), or nullptr.
+// The value of the last header of that name (Kafka's rule for repeated headers), or nullptr.
 const std::string* find_header(std::span<const Header> headers, std::string_view name);
 
-// The job that a result's or a dead letter's headers name, and the id of its topic (empty: not given). nullopt: they name none.
+// The job that the headers of a result or dead letter name, and the id of its topic (empty: not given). nullopt: they do not name a job.
 struct NamedSource {
     Source source;
     std::string topic_id;
 };
 std::optional<NamedSource> source_of_result(std::span<const Header> headers);
 std::optional<NamedSource> source_of_dead_letter(std::span<const Header> headers);
-// Whether it is a job of this topic, and not of an earlier one of its name.
+// Whether it is a job of this topic, and not of an earlier topic of the same name.
 bool is_job_of(const NamedSource& named, std::string_view topic, std::string_view topic_id);
 
-// The key of a record without value that says nothing: where a transaction must reach a partition and has nothing to write there.
+// The key of a record without content, written where a transaction must reach a partition and has nothing else to write there.
 inline constexpr std::string_view filler_key = "lorry/filler";
 
 }  // namespace lorry::schema

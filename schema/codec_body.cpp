@@ -1,5 +1,5 @@
-// A body's fields: one row of `fields` per name. A field is read, or fixed to what Lorry does anyway, or known to have no effect on the
-// tokens, or refused by name; none is passed over in silence. A null is the same as leaving a known field out.
+// A body's fields: one row of `fields` per name. A field is read, or accepted only with the value that Lorry uses anyway, or known to have
+// no effect on the tokens, or refused by name; no field is ignored silently. A null is the same as leaving a known field out.
 #include "schema/codec_body.h"
 
 #include <algorithm>
@@ -18,9 +18,9 @@ constexpr std::int64_t int32_max = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t model_bytes_max = 512;
 constexpr std::size_t stops_max = 16;
 constexpr std::size_t stop_ids_max = 1024;
-constexpr std::size_t requests_max = 4096;  // prompts × n, or prompts × choices: what one job may ask of the engine
+constexpr std::size_t requests_max = 4096;  // prompts × n, or prompts × choices: the most that one job may ask of the engine
 
-// The job being read, and what only makes sense beside other fields.
+// The job being read, and the fields whose meaning depends on other fields.
 struct Draft {
     explicit Draft(Job& reading) : job(reading) {}
 
@@ -40,23 +40,22 @@ struct Draft {
     bool has_stream_options = false;
 };
 
-// Endpoints, as bits.
-constexpr unsigned chat = 1;
-constexpr unsigned text = 2;
-constexpr unsigned classify = 4;
-constexpr unsigned generate = chat | text;
-constexpr unsigned all = generate | classify;
-
-unsigned bit_of(Endpoint endpoint) {
-    switch (endpoint) {
-        case Endpoint::chat_completions: return chat;
-        case Endpoint::completions: return text;
-        case Endpoint::classify: return classify;
-    }
-    CHECK(false, "an endpoint of no known kind");
+// Sets of endpoints, as bits.
+constexpr unsigned bit_of(Endpoint endpoint) { return 1U << static_cast<unsigned>(endpoint); }
+template <typename Belongs>
+constexpr unsigned endpoints_that(Belongs belongs) {
+    unsigned bits = 0;
+    for (const Endpoint endpoint : endpoints) bits |= belongs(row_of(endpoint)) ? bit_of(endpoint) : 0U;
+    return bits;
 }
+constexpr unsigned chat = bit_of(Endpoint::chat_completions);
+constexpr unsigned text = bit_of(Endpoint::completions);
+constexpr unsigned classify = bit_of(Endpoint::classify);
+constexpr unsigned generate = endpoints_that([](const EndpointRow& row) { return row.work == Work::draw; });
+constexpr unsigned converse = endpoints_that([](const EndpointRow& row) { return row.takes_messages; });
+constexpr unsigned all = endpoints_that([](const EndpointRow&) { return true; });
 
-// What a row says of its field.
+// How a row's field is read.
 struct Number {
     double low;
     double high;
@@ -74,7 +73,7 @@ struct Flag {
 struct Custom {
     FieldError (*read)(Draft&, const Json&);
 };
-// Taken when it has this value, which is what Lorry does anyway; nullptr: not supported with any value.
+// Accepted with this value only, which is what Lorry does anyway; nullptr: not supported with any value.
 struct Fixed {
     const char* only;
 };
@@ -165,7 +164,7 @@ FieldError read_logit_bias(Draft& draft, const Json& value) {
     for (const auto& [key, bias] : *members) {
         std::int32_t id = -1;
         const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), id);
-        // Only the canonical form, so that no two keys mean the same token.
+        // Only the canonical form, so that two keys never mean the same token.
         if (failed != std::errc() || id < 0 || std::to_string(id) != key) {
             return invalid("logit_bias", fmt::format("field 'logit_bias' has the key '{}'; allowed are token ids", shortened(key)));
         }
@@ -194,14 +193,14 @@ FieldError read_stream_options(Draft& draft, const Json& value) {
 constexpr Field fields[] = {
     {"model", all, Custom{read_model}},
 
-    {"messages", chat | classify, Custom{[](Draft& d, const Json& v) { return store(d.messages, read_messages(v)); }}},
+    {"messages", converse, Custom{[](Draft& d, const Json& v) { return store(d.messages, read_messages(v)); }}},
     {"prompt", text, Custom{[](Draft& d, const Json& v) { return store(d.prompts, read_prompts("prompt", v)); }}},
     {"input", classify, Custom{[](Draft& d, const Json& v) { return store(d.prompts, read_prompts("input", v)); }}},
     {"choices", classify, Custom{[](Draft& d, const Json& v) { return store(d.job.choices, read_choices(v)); }}},
     {"tools", chat, Custom{[](Draft& d, const Json& v) { return store(d.tools, read_tools(v)); }}},
     {"tool_choice", chat, Custom{read_tool_choice}},
-    {"chat_template_kwargs", chat | classify, Custom{read_template_options}},
-    {"add_generation_prompt", chat | classify, Flag{[](Draft& d, bool v) { d.add_generation_prompt = v; }}},
+    {"chat_template_kwargs", converse, Custom{read_template_options}},
+    {"add_generation_prompt", converse, Flag{[](Draft& d, bool v) { d.add_generation_prompt = v; }}},
     {"echo", text, Flag{[](Draft& d, bool v) { d.job.echo = v; }}},
 
     {"temperature", generate, Number{0, 2, [](Draft& d, double v) { d.job.sampling.temperature = v; }}},
@@ -265,7 +264,7 @@ constexpr Field fields[] = {
     {"guided_choice", generate, Fixed{nullptr}},
     {"guided_grammar", generate, Fixed{nullptr}},
     {"structural_tag", generate, Fixed{nullptr}},
-    {"chat_template", chat | classify, Fixed{nullptr}},
+    {"chat_template", converse, Fixed{nullptr}},
     {"documents", chat, Fixed{nullptr}},
     {"add_special_tokens", all, Fixed{nullptr}},
     {"truncate_prompt_tokens", all, Fixed{nullptr}},
@@ -331,10 +330,10 @@ FieldError read_field(Draft& draft, const std::string& name, const Json& value) 
         return value.is_null() ? std::nullopt : std::visit(Reader{draft, field, value}, field.kind);
     }
     return unsupported(name, fmt::format("field '{}' {} {}; leave it out", shortened(name),
-                                         known_elsewhere ? "is not supported on" : "is unknown on", url_of(draft.job.endpoint)));
+                                         known_elsewhere ? "is not supported on" : "is unknown on", row_of(draft.job.endpoint).url));
 }
 
-// Checks what concerns more than one field, and moves the draft's parts to their places.
+// Checks fields against each other and completes the job's sampling.
 FieldError finish_sampling(Draft& draft) {
     Job& job = draft.job;
     if (draft.max_tokens && draft.max_completion_tokens && draft.max_tokens != draft.max_completion_tokens) {
@@ -342,13 +341,13 @@ FieldError finish_sampling(Draft& draft) {
                                                  *draft.max_tokens, *draft.max_completion_tokens));
     }
     job.sampling.max_tokens = draft.max_completion_tokens ? draft.max_completion_tokens : draft.max_tokens;
-    // Zero new tokens is how one asks for a text's own log-probabilities.
+    // With echo, zero new tokens asks for the log-probabilities of the prompt itself.
     if (job.sampling.max_tokens == 0 && !job.echo) {
-        return invalid("max_tokens", "field 'max_tokens' is 0; allowed is 1 or more, or 0 on /v1/completions with echo");
+        return invalid("max_tokens", fmt::format("field 'max_tokens' is 0; allowed is 1 or more, or 0 on {} with echo",
+                                                 row_of(Endpoint::completions).url));
     }
     const std::int64_t most =
-        job.sampling.max_tokens.value_or(job.endpoint == Endpoint::completions ? completions_max_tokens_default
-                                                                               : static_cast<std::int32_t>(int32_max));
+        job.sampling.max_tokens.value_or(row_of(job.endpoint).max_tokens_default.value_or(static_cast<std::int32_t>(int32_max)));
     if (job.sampling.min_tokens > most) {
         return invalid("min_tokens",
                        fmt::format("field 'min_tokens' is {}; allowed is 0 to max_tokens, {}", job.sampling.min_tokens, most));
@@ -369,25 +368,35 @@ FieldError finish_sampling(Draft& draft) {
     return {};
 }
 
+// How many sequences each prompt becomes, and the field that says so.
+struct Multiple {
+    const char* field;
+    std::size_t count;
+};
+Expected<Multiple, JobError> sequences_per_prompt(const Job& job) {
+    switch (row_of(job.endpoint).work) {
+        case Work::draw: return Multiple{"n", static_cast<std::size_t>(job.n)};
+        case Work::score_choices:
+            if (!job.choices.empty()) return Multiple{"choices", job.choices.size()};
+            return unexpected(
+                missing("choices", "list the labels to choose from; models with a classification head are not supported yet"));
+    }
+    CHECK(false, "each kind of work has a number of sequences");
+}
+
 FieldError finish_prompt(Draft& draft) {
     Job& job = draft.job;
-    if (draft.messages && draft.prompts) return invalid("input", "fields 'input' and 'messages' are both there; give one of them");
-    if (!draft.messages && !draft.prompts) {
-        switch (job.endpoint) {
-            case Endpoint::chat_completions: return missing("messages", "give the chat as a list of messages");
-            case Endpoint::completions: return missing("prompt", "give a string, a list of strings or token ids");
-            case Endpoint::classify: return missing("input", "give 'input' or 'messages'");
-        }
+    const EndpointRow row = row_of(job.endpoint);
+    if (draft.messages && draft.prompts) {
+        return invalid(row.prompt_field, fmt::format("fields '{}' and 'messages' are both present; give one of them", row.prompt_field));
     }
-    if (job.endpoint == Endpoint::classify && job.choices.empty()) {
-        return missing("choices", "list the labels to choose from; models with a classification head are not supported yet");
-    }
-    std::size_t requests = job.endpoint == Endpoint::classify ? job.choices.size() : static_cast<std::size_t>(job.n);
-    if (draft.prompts) requests *= draft.prompts->size();
+    if (!draft.messages && !draft.prompts) return missing(row.prompt_field, row.prompt_advice);
+    const auto multiple = sequences_per_prompt(job);
+    if (!multiple) return multiple.error();
+    const std::size_t requests = multiple->count * (draft.prompts ? draft.prompts->size() : 1);
     if (requests > requests_max) {
-        const bool chosen = job.endpoint == Endpoint::classify;
-        return invalid(chosen ? "choices" : "n", fmt::format("the job asks for {} sequences (prompts × {}); allowed are up to {}: split it",
-                                                             requests, chosen ? "choices" : "n", requests_max));
+        return invalid(multiple->field, fmt::format("the job asks for {} sequences (prompts × {}); allowed are up to {}: split it",
+                                                    requests, multiple->field, requests_max));
     }
     if (draft.messages) {
         job.prompt = ChatPrompt{.messages = std::move(*draft.messages),

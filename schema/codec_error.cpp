@@ -1,4 +1,4 @@
-// Wording of the codec's errors.
+// Words the codec's errors.
 #include "schema/codec_error.h"
 
 #include <fmt/format.h>

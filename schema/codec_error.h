@@ -1,4 +1,4 @@
-// How the codec says that a field is wrong: one wording for all of them. Used by codec_job.cpp, codec_body.cpp and codec_prompt.cpp.
+// The wording of the codec's errors about fields. Used by codec_job.cpp, codec_body.cpp and codec_prompt.cpp.
 #pragma once
 
 #include <optional>
@@ -10,12 +10,12 @@
 
 namespace lorry::schema {
 
-// nullopt: all is well.
+// nullopt: no error.
 using FieldError = std::optional<JobError>;
 
-// Text that came from outside as messages show it: at most 60 bytes, cut between characters.
+// Text from outside, shortened for a message: at most 60 bytes, cut between characters.
 std::string shortened(std::string_view text);
-// A value as messages show it: its JSON, shortened.
+// A value's JSON, shortened for a message.
 std::string shown(const Json& value);
 
 // "field 'temperature' must be a number, not a string"
@@ -24,9 +24,9 @@ JobError wrong_type(std::string_view field, std::string_view expected, const Jso
 JobError wrong_value(std::string_view field, const Json& value, std::string_view allowed);
 // "field 'url' is missing; it …"
 JobError missing(std::string_view field, std::string_view advice);
-// 400 "unsupported_field": the message names the field.
+// unsupported_field: the message must name the field.
 JobError unsupported(std::string_view field, std::string message);
-// 400 "invalid_value" in the caller's words.
+// invalid_value, with the caller's message.
 JobError invalid(std::string_view field, std::string message);
 
 }  // namespace lorry::schema

@@ -1,5 +1,5 @@
-// parse_job: from a record's bytes to a checked Job, or to the reason why not. The order of checks decides what is known of a bad
-// record: headers first (its batch), then the custom_id (result or dead letter), then method, url and body.
+// parse_job: turns a record's bytes into a checked Job, or into the reason why it is not one. The order of the checks decides what is known
+// of a bad record: first the headers (its batch), then the custom_id (result or dead letter), then method, url and body.
 #include <algorithm>
 #include <charconv>
 
@@ -13,20 +13,18 @@ namespace {
 
 constexpr std::size_t id_bytes_max = 512;  // of a custom_id or a batch_id: they become keys, headers and rows
 
-constexpr Endpoint endpoints[] = {Endpoint::chat_completions, Endpoint::completions, Endpoint::classify};
-
 std::string supported_urls() {
     std::string urls;
     for (const Endpoint endpoint : endpoints) {
         if (!urls.empty()) urls += ", ";
-        urls += url_of(endpoint);
+        urls += row_of(endpoint).url;
     }
     return urls;
 }
 
 std::optional<Endpoint> endpoint_of(std::string_view url) {
     for (const Endpoint endpoint : endpoints) {
-        if (url == url_of(endpoint)) return endpoint;
+        if (url == row_of(endpoint).url) return endpoint;
     }
     return std::nullopt;
 }
@@ -60,9 +58,9 @@ FieldError read_deadline(const JobRecord& record, std::optional<Timestamp>& dead
     return {};
 }
 
-// Why this custom_id names no job, or nullopt.
+// Why this is not a valid custom_id, or nullopt.
 std::optional<std::string> custom_id_error(const Json* value) {
-    if (value == nullptr) return "field 'custom_id' is missing; a job without it has no name for its result";
+    if (value == nullptr) return "field 'custom_id' is missing; without it a result could not be named";
     if (!value->is_string()) return fmt::format("field 'custom_id' is {}; allowed is a string", shown(*value));
     if (value->as_string()->empty()) return "field 'custom_id' is empty; allowed is a string of 1 to 512 bytes";
     if (value->as_string()->size() > id_bytes_max) {
@@ -92,22 +90,13 @@ FieldError read_line(const Json& line, Job& job) {
     }
     job.endpoint = *endpoint;
     const Json* body = line.find("body");
-    if (body == nullptr) return missing("body", "it is what would be sent to the url");
+    if (body == nullptr) return missing("body", "it is the request that would be sent to the url");
     return read_body(*body, job);
 }
 
 bool is_ours(std::string_view header) { return header == batch_id_header || header == deadline_header; }
 
 }  // namespace
-
-const char* url_of(Endpoint endpoint) {
-    switch (endpoint) {
-        case Endpoint::chat_completions: return "/v1/chat/completions";
-        case Endpoint::completions: return "/v1/completions";
-        case Endpoint::classify: return "/classify";
-    }
-    CHECK(false, "an endpoint of no known kind");
-}
 
 void Sampling::fill_in(const Sampling& defaults) {
     const auto fill = [](auto& field, const auto& value) {

@@ -1,4 +1,4 @@
-// Prompts in all the shapes that the endpoints take.
+// Reads prompts in every shape that an endpoint accepts.
 #include "schema/codec_prompt.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace lorry::schema {
 namespace {
 
-// A message's parts of text, joined; other kinds of parts are refused.
+// The text parts of a message, joined; other kinds of parts are refused.
 Expected<std::string, JobError> join_text_parts(const Json::Array& parts, const std::string& field) {
     std::string text;
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -30,7 +30,7 @@ Expected<std::string, JobError> join_text_parts(const Json::Array& parts, const 
     return text;
 }
 
-// OpenAI carries a call's arguments as JSON text, chat templates expect the object.
+// OpenAI's API carries a call's arguments as JSON text; chat templates expect an object.
 Expected<Json, JobError> read_tool_calls(const Json& value, const std::string& field) {
     const auto* calls = value.as_array();
     if (calls == nullptr) return unexpected(wrong_type(field, "an array", value));
@@ -45,7 +45,7 @@ Expected<Json, JobError> read_tool_calls(const Json& value, const std::string& f
             auto parsed = arguments->as_string()->empty() ? Json::object({}) : Json::parse(*arguments->as_string());
             if (!parsed || !parsed->is_object()) {
                 return unexpected(
-                    invalid(name + ".arguments", fmt::format("field '{}.arguments' is no JSON object: {}", name, shown(*arguments))));
+                    invalid(name + ".arguments", fmt::format("field '{}.arguments' is not a JSON object: {}", name, shown(*arguments))));
             }
             read_function.set("arguments", std::move(*parsed));
         }

@@ -1,12 +1,12 @@
-// Reads what a job is about: chats, text or token prompts, choices, tools. Called by codec_body.cpp's field table.
+// Reads prompts: chats, texts, token ids, choices and tools. Called by the field table of codec_body.cpp.
 #pragma once
 
 #include "schema/codec_error.h"
 
 namespace lorry::schema {
 
-// An array of chat messages, as the template wants them: JSON text in which lists of text parts are joined by newlines (as vLLM does
-// for templates that take text) and a tool call's arguments are objects. Members that we do not know are the template's to read.
+// An array of chat messages, converted for the chat template: JSON text in which lists of text parts are joined by newlines (as vLLM does
+// for templates that take text) and a tool call's arguments are objects. Unknown members are passed on to the template.
 Expected<std::string, JobError> read_messages(const Json& value);
 
 // A string, a list of strings, a list of token ids or a list of such lists.

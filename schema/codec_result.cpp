@@ -1,4 +1,4 @@
-// What leaves for the results, chunks and dlq topics, and what readers of results need back.
+// Encodes records of the results, chunks and dlq topics, and parses results.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -20,7 +20,7 @@ bool names_a_run(std::string_view header) {
     return std::find(ours.begin(), ours.end(), header) != ours.end();
 }
 
-// The request's id is the result's under another prefix: equal for every attempt too.
+// The result's id under another prefix; like that one, equal for every attempt.
 std::string request_id(std::string_view result_id) {
     if (result_id.starts_with(result_id_prefix)) result_id.remove_prefix(result_id_prefix.size());
     return fmt::format("req_{}", result_id);
@@ -82,13 +82,13 @@ Json encode_usage(const Usage& usage) {
 Json error_body(const JobError& error) {
     const ErrorRow row = row_of(error.code);
     return Json::object({{"error", Json::object({{"message", repair_utf8(error.message)},
-                                                 {"type", std::string(row.type())},
+                                                 {"type", row.type()},
                                                  {"param", error.param.empty() ? Json() : Json(repair_utf8(error.param))},
-                                                 {"code", std::string(row.name)}})}});
+                                                 {"code", row.name}})}});
 }
 
 std::string result_id(const Source& source, std::string_view custom_id) {
-    // Sizes first, so that no two sources give the same bytes.
+    // The topic's size comes first, so that different sources never give the same bytes.
     const std::string bytes = fmt::format("{}:{}:{}:{}:{}", source.topic.size(), source.topic, source.partition, source.offset, custom_id);
     const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
     return fmt::format("{}{:016x}{:016x}", result_id_prefix, hash.high64, hash.low64);
@@ -98,7 +98,7 @@ std::string encode_completion(const Completion& completion) {
     Json line = Json::object({{"id", repair_utf8(completion.id)}, {"custom_id", repair_utf8(completion.custom_id)}});
     if (completion.failure) {
         line.set("response", nullptr);
-        line.set("error", Json::object({{"code", std::string(name_of(code_of(*completion.failure)))},
+        line.set("error", Json::object({{"code", name_of(code_of(*completion.failure))},
                                         {"message", repair_utf8(completion.failure_message)}}));
     } else {
         line.set("response", Json::object({{"status_code", completion.status_code},

@@ -1,5 +1,5 @@
-// What the status, adapters and control topics carry, both ways. Readers tolerate fields that they do not know: a newer worker may
-// have written them.
+// Encodes and parses records of the status, adapters and control topics. Parsers accept unknown fields: a newer worker may have written
+// them.
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -20,7 +20,7 @@ Json milliseconds(const std::optional<Timestamp>& time) {
     return time ? Json(static_cast<std::int64_t>(time->time_since_epoch().count())) : Json();
 }
 
-// Reads members of one object; the first that has the wrong type is the error.
+// Reads members of one object and keeps the first type error.
 class MemberReader {
 public:
     explicit MemberReader(const Json& object) : object_(object) {}
@@ -89,7 +89,7 @@ const Json& object_at(const Json& object, std::string_view key, const Json& othe
     return value == nullptr ? otherwise : *value;
 }
 
-// A path that stays below the root whatever the root is.
+// Whether the path stays below the root, whatever the root is.
 bool stays_below_root(const std::string& path) {
     const std::filesystem::path normal = std::filesystem::path(path).lexically_normal();
     return !path.empty() && path.find('\0') == std::string::npos && normal.is_relative() && *normal.begin() != "..";
@@ -105,7 +105,7 @@ const char* name_of(JobState state) {
         case JobState::expired: return "expired";
         case JobState::cancelled: return "cancelled";
     }
-    CHECK(false, "a job state of no known kind");
+    CHECK(false, "each job state has a name");
 }
 
 std::optional<JobState> state_named(std::string_view name) {

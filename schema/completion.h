@@ -1,4 +1,4 @@
-// How a job ended, and what is said of it while it runs: the records that leave a worker. Encoded by codec.h.
+// The records that leave a worker: how a job ended, and its status while it runs. Encoded by codec.h.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace lorry::schema {
 struct Usage {
     std::int64_t prompt_tokens = 0;
     std::int64_t completion_tokens = 0;
-    std::int64_t cached_tokens = 0;  // of the prompt's, taken from the prefix index
+    std::int64_t cached_tokens = 0;  // of the prompt's tokens, those taken from the prefix index
 };
 
 enum class JobState : std::uint8_t { running, completed, failed, expired, cancelled };
@@ -23,11 +23,11 @@ const char* name_of(JobState state);
 std::optional<JobState> state_named(std::string_view name);
 bool is_terminal(JobState state);
 
-// The only reasons for a non-null "error" in an OpenAI Batch output line.
+// The only reasons for a non-null "error" in a line of an OpenAI Batch output file.
 enum class BatchFailure : std::uint8_t { expired, cancelled, request_timeout };
 ErrorCode code_of(BatchFailure failure);
 
-// Times and identities of a job's run, in completions' headers and in status records.
+// The identities and times of one run of a job, for completions' headers and status records.
 struct Run {
     std::string job_id;
     std::string batch_id;
@@ -41,7 +41,7 @@ struct Run {
     std::optional<Timestamp> finished;
 };
 
-// Exactly one leaves per job. Either a response (success or a refused job's 4xx/5xx) or a batch failure.
+// Exactly one leaves per job: a response (a success, or an error's 4xx or 5xx) or a batch failure.
 struct Completion {
     std::string id;  // result id, see result_id()
     std::string custom_id;
@@ -71,7 +71,7 @@ struct Status {
     std::string error;  // code: message, for failed
 };
 
-// What could not be tied to a custom_id: key and value bytes untouched.
+// A record without a usable custom_id; the bytes of its key and value are unchanged.
 struct DeadLetter {
     Source source;
     std::optional<std::string> key;
@@ -80,7 +80,7 @@ struct DeadLetter {
     JobError error;
 };
 
-// One adapter as the adapters topic says it; key = name. A tombstone removes it.
+// One adapter, as registered in the adapters topic under its name. A tombstone removes it.
 struct AdapterRegistration {
     std::string name;
     std::string hash;  // of content, see engine/adapter.h

@@ -1,4 +1,4 @@
-// flock and what it says when someone else was first.
+// Takes an flock, and reports who holds it if another process was first.
 #include "schema/file_lease.h"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ std::string holder_of(int descriptor) {
 
 FileLease::FileLease(const std::filesystem::path& file) : descriptor_(none) {
     const std::string lock = file.string() + ".lock";
-    // The lock file stays behind: removing it would let two processes hold locks on two files of one name.
+    // The lock file is never removed: removing it would let two processes hold locks on two files of one name.
     descriptor_ = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (descriptor_ == none) {
         throw std::runtime_error(

@@ -1,4 +1,5 @@
-// A lease on a file: one process at a time. Held by an flock on FILE.lock, which the kernel ends with the process, however it ends.
+// A lease on a file, which one process at a time can hold: an flock on FILE.lock. The kernel releases it when the process ends, however it
+// ends. Held by the writer of a ledger (store.h).
 #pragma once
 
 #include <filesystem>
@@ -7,7 +8,7 @@
 
 namespace lorry::schema {
 
-// Another process holds the lease. A ledger then leaves the file to that one.
+// Another process holds the lease.
 struct LeaseHeld : std::runtime_error {
     using std::runtime_error::runtime_error;
 };

@@ -1,5 +1,4 @@
-// What a producer asks for: one line of an OpenAI Batch input file, read and checked. Made by codec.h's parse_job, consumed by
-// consumer/intake.
+// A job: one line of an OpenAI Batch input file, read and checked. Made by parse_job (codec.h), consumed by consumer/intake.
 #pragma once
 
 #include <chrono>
@@ -11,14 +10,15 @@
 #include <vector>
 
 #include "schema/check.h"
+#include "schema/endpoint.h"
 #include "schema/error_code.h"
 
 namespace lorry::schema {
 
-// Milliseconds since the Unix epoch, as Kafka counts.
+// Milliseconds since the Unix epoch, as in Kafka.
 using Timestamp = std::chrono::sys_time<std::chrono::milliseconds>;
 
-// Where a job's bytes stand. For `lorry run`, topic is the file's name, partition 0 and offset the line, counted from 0.
+// Where a job was read. For `lorry run`, topic is the file's name, partition 0 and offset the line, counted from 0.
 struct Source {
     std::string topic;
     std::int32_t partition = 0;
@@ -39,9 +39,7 @@ struct JobError {
 };
 std::string text_of(const JobError& error);  // "code: message"
 
-enum class Endpoint : std::uint8_t { chat_completions, completions, classify };
-
-// A chat as the template wants it: JSON texts, passed to the renderer unread.
+// A chat, converted for the chat template: JSON texts that only the renderer reads.
 struct ChatPrompt {
     std::string messages;          // JSON array
     std::string tools;             // JSON array or empty
@@ -52,7 +50,7 @@ struct ChatPrompt {
 using TextPrompt = std::variant<std::string, std::vector<std::int32_t>>;
 
 struct Sampling {
-    // What a job leaves out is as the model's generation_config.json says, else what does nothing (fill_in).
+    // If the job leaves one out: the value in the model's generation_config.json, else the one that has no effect (fill_in).
     std::optional<double> temperature;
     std::optional<double> top_p;
     std::optional<std::int32_t> top_k;  // 0: off (vLLM's -1 and 0)
@@ -69,9 +67,9 @@ struct Sampling {
     bool ignore_eos = false;
     bool include_stop_text = false;  // vLLM's include_stop_str_in_output
     bool skip_special_tokens = true;
-    std::optional<std::int32_t> logprobs;  // how many top log-probabilities beside the drawn token's; nullopt: none at all
+    std::optional<std::int32_t> logprobs;  // how many alternatives beside the drawn token's log-probability; nullopt: none of them
 
-    // Takes the first five fields from `defaults` where they are missing.
+    // Takes each of the first five fields from `defaults` if it is missing.
     void fill_in(const Sampling& defaults);
 };
 
@@ -95,10 +93,5 @@ struct Job {
     std::vector<Header> headers;         // all others, passed on to the result
     std::optional<Timestamp> submitted;  // the record's timestamp
 };
-
-inline constexpr std::int32_t completions_max_tokens_default = 16;  // as the OpenAI API's /v1/completions
-
-// "/v1/chat/completions" …
-const char* url_of(Endpoint endpoint);
 
 }  // namespace lorry::schema

@@ -1,4 +1,4 @@
-// Json's parser (nlohmann's SAX interface feeding our tree) and writer.
+// Json's parser (nlohmann's SAX interface builds the tree) and writer.
 #include "schema/json.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace lorry::schema {
 namespace {
 
 constexpr std::size_t depth_max = 100;
-constexpr std::size_t error_bytes_max = 200;  // nlohmann quotes what it read last, which may be the whole text
+constexpr std::size_t error_bytes_max = 200;  // nlohmann quotes the last token, which may be the whole text
 
 // Drops what leads up to `last` from a text that begins with `first`.
 void drop_start(std::string_view& text, std::string_view first, std::string_view last) {
@@ -21,11 +21,11 @@ void drop_start(std::string_view& text, std::string_view first, std::string_view
     if (end != text.npos) text.remove_prefix(end + last.size());
 }
 
-// Keeps one member per name, the last, in the place of the first. A body may have as many members as its bytes allow, and names chosen to
-// collide in a hash table: sorted, all cost the same.
+// Keeps the last member of each name, in the place of the first. A body may have many members whose names were chosen to collide in a
+// hash table; sorting costs the same for all names.
 void drop_repeated_keys(Json::Object& members) {
     if (members.size() < 2) return;
-    // Equal names side by side, in the order of the text.
+    // Stable: equal names become neighbours in the order of the text.
     std::vector<std::size_t> by_name(members.size());
     std::iota(by_name.begin(), by_name.end(), std::size_t{0});
     std::ranges::sort(by_name, {}, [&](std::size_t i) { return std::pair(std::string_view(members[i].first), i); });
@@ -45,7 +45,7 @@ void drop_repeated_keys(Json::Object& members) {
     std::erase_if(members, [&](const Json::Member&) { return repeated[i++]; });
 }
 
-// Receives nlohmann's events and builds the tree. Open containers are kept by value and moved into their parent when they end.
+// Receives nlohmann's events and builds the tree. Open containers are kept by value and moved into their parent at their end.
 class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
 public:
     bool null() override { return add(Json()); }
@@ -68,8 +68,8 @@ public:
         return true;
     }
     bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
-        // nlohmann's text starts with its own exception number, which says nothing to our reader. Nor does the first line's number: a text
-        // of one line is often itself a line of a file, whose number is told beside it.
+        // nlohmann's text begins with an exception number, which means nothing to users. Nor does the number of line 1: a text of one line
+        // is often a line of a file, whose own number the caller adds.
         std::string_view text = error.what();
         drop_start(text, "[", "] ");
         drop_start(text, "parse error at line 1,", ": ");
@@ -115,7 +115,7 @@ private:
     std::string error_;
 };
 
-// Keeps one string member of the outermost object and passes over everything else.
+// Keeps one string member of the outermost object and skips everything else.
 class MemberScanner : public nlohmann::json_sax<nlohmann::json> {
 public:
     explicit MemberScanner(std::string_view key) : key_(key) {}
@@ -141,7 +141,7 @@ public:
     }
     bool start_array(std::size_t) override {
         other();
-        return depth_++ > 0;  // an array outermost has no members
+        return depth_++ > 0;  // an outermost array has no members
     }
     bool end_array() override { return end_object(); }
     bool key(string_t& value) override {
@@ -153,7 +153,7 @@ public:
     std::optional<std::string> found;
 
 private:
-    // The last of equal keys wins here too, even if it is no string.
+    // The last of equal keys wins here too, even if it is not a string.
     bool other() {
         if (depth_ == 1 && matches_) found.reset();
         return depth_ > 0;
@@ -164,7 +164,7 @@ private:
     bool matches_ = false;
 };
 
-// Nearly all bytes stand for themselves: they are copied run by run.
+// Nearly all bytes need no escape: they are copied run by run.
 void write_string(std::string_view text, std::string& out) {
     CHECK(is_valid_utf8(text), "JSON strings are UTF-8; repair the text before it is written");
     static constexpr char hex[] = "0123456789abcdef";
@@ -203,7 +203,7 @@ void write_real(double value, std::string& out) {
     char digits[32];
     const std::string_view text(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
     out += text;
-    // Stays a real for whoever reads it back: templates print 1 and 1.0 differently.
+    // Reads back as a real: templates print 1 and 1.0 differently.
     if (text.find_first_of(".e") == text.npos) out += ".0";
 }
 
@@ -335,14 +335,14 @@ const char* Json::kind() const {
 
 namespace {
 
-// How many bytes the well-formed character at the start of `bytes` has; 0: there is none.
+// The length of the well-formed character at the start of `bytes`; 0: the first byte begins none.
 std::size_t character_bytes(std::string_view bytes) {
     const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
     const unsigned lead = byte(0);
     if (lead < 0x80) return 1;
     const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
     if (lead < 0xC2 || lead > 0xF4 || length > bytes.size()) return 0;
-    // The second byte's range rules out overlong forms, surrogates and what lies beyond U+10FFFF.
+    // The second byte's range excludes overlong forms, surrogates and code points beyond U+10FFFF.
     const unsigned second = byte(1);
     const unsigned lowest = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
     const unsigned highest = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
@@ -353,7 +353,7 @@ std::size_t character_bytes(std::string_view bytes) {
     return length;
 }
 
-// How many bytes of ASCII come first, in whole words.
+// The number of leading ASCII bytes, in whole words.
 std::size_t ascii_bytes(std::string_view bytes) {
     std::size_t count = 0;
     for (std::uint64_t word = 0; count + sizeof word <= bytes.size(); count += sizeof word) {

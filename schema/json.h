@@ -1,5 +1,5 @@
-// A JSON value: what the codec, the model's config files and the tests read and write. The parser behind it is nlohmann's, seen
-// only in json.cpp; everyone else sees this plain tree.
+// A JSON value as a plain tree. Used by the codec, the readers of model files, ops/ and the tests. The parser is nlohmann's, which only
+// json.cpp includes.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ public:
     using Object = std::vector<Member>;  // in the order of the text; the last of equal keys wins at parse
 
     Json() noexcept = default;  // null
-    // Not inline: g++ 12 takes the alternatives that are not there for uninitialized ones, and call sites stay small.
+    // Not inline: g++ 12 would warn of uninitialized alternatives that the variant does not hold, and call sites stay small.
     [[gnu::noinline]] Json(const Json& other);
     [[gnu::noinline]] Json(Json&& other) noexcept;
     [[gnu::noinline]] Json& operator=(const Json& other);
@@ -49,8 +49,8 @@ public:
     static Json object(std::initializer_list<Member> members) { return Json(Object(members)); }
     static Json array(std::initializer_list<Json> elements) { return Json(Array(elements)); }
 
-    // Reads one JSON text in time n log n in its bytes. The error says what was wrong and at which byte, and is itself short and valid
-    // UTF-8. Refused: invalid UTF-8, NaN, numbers beyond a double's range, trailing text, nesting deeper than 100. Integers beyond
+    // Reads one JSON text in time n log n of its bytes. The error says what is wrong and at which byte; it is short and valid UTF-8.
+    // Refused: invalid UTF-8, NaN, numbers beyond a double's range, trailing text, nesting deeper than 100. Integers beyond
     // 64 bits become reals.
     static Expected<Json, std::string> parse(std::string_view text);
 
@@ -70,14 +70,14 @@ public:
     std::optional<std::int64_t> as_integer() const;  // also a real with an integral value, such as 3.0
     std::optional<double> as_number() const;
 
-    // The member of that name, or nullptr when this is no object or has none.
+    // The member of that name, or nullptr if this is not an object or has no such member.
     const Json* find(std::string_view key) const;
     // Sets or adds a member; this must be an object or null (which becomes one).
     void set(std::string key, Json value);
     void push(Json value);  // the same for arrays
 
     // Compact text in UTF-8; reals in the shortest form that reads back equal, 1.0 stays "1.0". Strings must be valid UTF-8 and reals
-    // finite (CHECK): repair_utf8 what comes from outside.
+    // finite (CHECK): apply repair_utf8 to text from outside.
     std::string dump() const;
     // "null", "boolean", "integer", "number", "string", "array" or "object", for error messages.
     const char* kind() const;
@@ -86,15 +86,15 @@ private:
     std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object> value_;
 };
 
-// The string that member `key` of the outermost object has, found without building a tree: for texts too large to hold. nullopt: the
-// text is no JSON object or the member is missing or no string.
+// The string value of member `key` of the outermost object, found without building a tree: for texts too large to hold. nullopt: the text
+// is not a JSON object, or the member is missing or not a string.
 std::optional<std::string> scan_string_member(std::string_view text, std::string_view key);
 
 // True if the bytes are well-formed UTF-8 (no overlong forms, no surrogates).
 bool is_valid_utf8(std::string_view bytes);
-// Code points of well-formed UTF-8.
+// The number of code points in well-formed UTF-8.
 std::int64_t count_characters(std::string_view utf8);
-// The same text with U+FFFD in the place of each byte that belongs to no well-formed character.
+// The same text, with U+FFFD in place of each byte that is not part of a well-formed character.
 std::string repair_utf8(std::string_view bytes);
 
 }  // namespace lorry::schema

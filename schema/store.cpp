@@ -1,4 +1,4 @@
-// Store: opening and writing. Every change is one transaction.
+// Opens and writes a Store. Every change is one transaction.
 #include "schema/store.h"
 
 #include <fmt/format.h>
@@ -11,8 +11,8 @@
 namespace lorry::schema {
 namespace {
 
-// The order in which statuses of one source replace each other: terminal over running; running by (attempt, worker), the later wins;
-// terminal by (finished, attempt, worker), the earlier wins. Total, so the row does not depend on the order they came in.
+// Which status of one source replaces another: terminal over running; among running ones the later (attempt, worker); among terminal ones
+// the earlier (finished, attempt, worker). The order is total, so that the row does not depend on the order of arrival.
 constexpr const char* upsert_job = R"(
 INSERT INTO jobs (source_topic, source_partition, source_offset, id, batch_id, state, model, adapter, worker, attempt,
                   submitted_at, started_at, finished_at, prompt_tokens, completion_tokens, cached_tokens, error)
@@ -31,7 +31,7 @@ WHERE CASE
        < (coalesce(jobs.finished_at, 0), jobs.attempt, coalesce(jobs.worker, ''), jobs.state)
 END)";
 
-// The same registration once more (redelivered) leaves the state that loading gave it.
+// A redelivered registration keeps the state that loading gave the adapter.
 constexpr const char* upsert_adapter = R"(
 INSERT INTO adapters (name, hash, path, base, rank, bytes, state, error, registered_at, updated_at)
 VALUES (?, ?, ?, ?, ?, ?, 'registered', NULL, ?, ?)

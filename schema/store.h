@@ -1,6 +1,6 @@
-// The ledger's SQLite file: jobs and adapters as the topics tell of them (WAL, migrations, foreign keys). One process writes
-// (lease), others read while it does. Called by consumer/ledger (writes) and ops/ (`lorry jobs`, `lorry adapters`: read).
-// Behind it: store.cpp writes, store_query.cpp reads, store_schema.cpp has the tables, store_sqlite.cpp is the only one that sees SQLite.
+// The ledger: an SQLite file of jobs and adapters, built from the topics (WAL, migrations, foreign keys). One process writes it, under a
+// lease; others read at the same time. Written by consumer/kafka/follow/ledger, read by `lorry jobs` and `lorry adapters`. Implemented in
+// store.cpp (writing), store_query.cpp (reading), store_schema.cpp (tables) and store_sqlite.cpp, the only file that includes SQLite.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace lorry::schema {
 
-// How far a topic partition was applied; `next` is the offset to read next. Topic ids tell a recreated topic from the old one.
+// How far a topic partition was applied; `next` is the offset to read next. Topic ids distinguish a recreated topic from the old one.
 struct AppliedOffset {
     std::string topic;
     std::string topic_id;  // empty where the broker gives none
@@ -23,9 +23,9 @@ struct AppliedOffset {
     std::int64_t next = 0;
 };
 
-// One transaction's worth of changes, applied with the offsets they came from. The statuses of one job (one source) may come in any
-// order and more than once and give the same row: a terminal state wins over running, among running ones the later attempt, among
-// terminal ones the one that finished first. Adapter changes are applied as they stand: the last of a name wins.
+// Changes for one transaction, applied together with the offsets that they came from. The statuses of one job (one source) may come in any
+// order and more than once, and give the same row: a terminal state wins over running, the later attempt among running states, the one
+// that finished first among terminal states. Adapter changes are applied in order: the last of a name wins.
 struct StoreUpdate {
     struct AdapterChange {
         std::string name;
@@ -64,30 +64,30 @@ class Store {
 public:
     enum class Mode : std::uint8_t { reader, writer };
 
-    // Opens, creating and migrating as needed (writer) or requiring the file (reader). Throws std::runtime_error with what to do when
-    // another process holds the lease (FILE.lock; it ends with the process, also with a killed one), the file is no ledger, or its
-    // schema is newer than this program's.
+    // A writer creates and migrates the file as needed; a reader requires it. Throws std::runtime_error, which says what to do, if another
+    // process holds the lease (FILE.lock, released when that process ends, even if killed), if the file is not a ledger, or if its schema
+    // is newer than this program's.
     static Store open(const std::filesystem::path& file, Mode mode);
     Store(Store&&) noexcept;
     Store& operator=(Store&&) noexcept;
     ~Store();
 
-    // The cluster this ledger tells of, empty at first; setting another one empties all tables (the topics are read again). Setting an
-    // empty one, where brokers give none, changes nothing.
+    // The id of the cluster that this ledger describes, empty at first. Setting a different id empties all tables, so that the topics are
+    // read again. Setting an empty id changes nothing: not all brokers give ids.
     std::string cluster_id() const;
     void set_cluster_id(const std::string& cluster_id);
     std::vector<AppliedOffset> offsets() const;
-    // An offset below the one already stored for the same topic id changes nothing: what it covers was applied.
+    // An offset below the one already stored for the same topic id changes nothing: its records were applied.
     void apply(const StoreUpdate& update);
-    // Forgets up to `max` jobs that ended before that time, the longest ago first; the number of them. What has no end stays.
+    // Deletes up to `max` jobs that ended before that time, the oldest first, and returns their number. Unfinished jobs stay.
     std::size_t forget_jobs(Timestamp before, std::size_t max);
-    void reset();  // empties all tables but the cluster's id: the topics are read again from their start
-    // "ready" or "failed" with the reason. Passed over when the name means another hash by now.
+    void reset();  // empties all tables but keeps the cluster's id: the topics are read again from their start
+    // "ready", or "failed" with the reason. Ignored if the name has another hash by now.
     void set_adapter_state(const std::string& name, const std::string& hash, const std::string& state, const std::string& error);
 
-    // Newest first, by submission. Equal ids are a row each (by source), so the first is the one that counts.
+    // Newest first, by submission. Jobs with equal ids have a row each (by source); the first of them counts.
     std::vector<Status> jobs(const JobFilter& filter) const;
-    JobCounts count(const JobFilter& filter) const;  // the filter's limit plays no part
+    JobCounts count(const JobFilter& filter) const;  // ignores the filter's limit
     // By name. "registered": not loaded by this worker yet.
     std::vector<AdapterRow> adapters() const;
 

@@ -1,4 +1,4 @@
-// What a Store holds: shared by store.cpp and store_query.cpp.
+// A Store's members: shared by store.cpp and store_query.cpp.
 #pragma once
 
 #include "schema/check.h"
@@ -10,7 +10,7 @@ namespace lorry::schema {
 
 struct Store::Handle {
     std::optional<FileLease> lease;  // writers
-    // Reading a table prepares statements, which the caller of a const Store need not know.
+    // Mutable, because reading through a const Store prepares statements.
     mutable Database database;
 };
 

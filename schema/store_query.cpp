@@ -1,4 +1,4 @@
-// Store: reading. Each call sees the newest committed state.
+// Reads a Store. Each call sees the newest committed state.
 #include <fmt/format.h>
 #include <stdexcept>
 
@@ -7,7 +7,7 @@
 namespace lorry::schema {
 namespace {
 
-// The filter's conditions as SQL, its parameters in the order of bind_filter. One text per combination, so each uses its index.
+// The filter's conditions as SQL, with parameters in the order of bind_filter. One text per combination, so that each uses its index.
 std::string where_of(const JobFilter& filter) {
     std::string where;
     const auto add = [&](bool wanted, std::string_view condition) {
@@ -107,7 +107,7 @@ JobCounts Store::count(const JobFilter& filter) const {
 
 std::vector<AdapterRow> Store::adapters() const {
     Database& database = handle_->database;
-    // One statement, so that adapters and targets are of one state.
+    // One statement, so that adapters and targets are consistent.
     Query query = database.query(
         "SELECT name, hash, path, base, rank, bytes, state, error, registered_at, updated_at, target "
         "FROM adapters LEFT JOIN adapter_targets ON adapter = name ORDER BY name, position");

@@ -1,4 +1,4 @@
-// Migrations: step i brings PRAGMA user_version from i to i + 1. Steps are never changed once released, only added.
+// Migrations: step i brings PRAGMA user_version from i to i + 1. Released steps are never changed; new ones are added.
 #include "schema/store_schema.h"
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 namespace lorry::schema {
 namespace {
 
-constexpr std::int64_t application_id = 0x4c6f7279;  // "Lory": tells a ledger from any other SQLite file
+constexpr std::int64_t application_id = 0x4c6f7279;  // "Lory": distinguishes a ledger from other SQLite files
 
 constexpr const char* migrations[] = {
     R"(
@@ -72,7 +72,7 @@ CREATE TABLE adapter_targets (
     PRIMARY KEY (adapter, position)
 ) STRICT, WITHOUT ROWID;
 )",
-    // Jobs are forgotten by the time that they ended.
+    // Jobs are deleted by the time at which they ended.
     "CREATE INDEX jobs_by_end ON jobs (finished_at) WHERE state <> 'running';",
 };
 constexpr std::int64_t version_here = std::size(migrations);
@@ -81,7 +81,7 @@ constexpr std::int64_t version_here = std::size(migrations);
     throw std::runtime_error(fmt::format("{}: {}", database.file().string(), why));
 }
 
-// The file's version; 0 for an empty one.
+// The file's version; 0: an empty file.
 std::int64_t checked_version(Database& database) {
     const std::int64_t version = database.integer_pragma("user_version");
     const std::int64_t owner = database.integer_pragma("application_id");
@@ -102,8 +102,8 @@ std::int64_t checked_version(Database& database) {
 
 void migrate(Database& database) {
     const std::int64_t found = checked_version(database);
-    // After the check: WAL is written into the file, and another program's is left alone. NORMAL: a power failure may lose the last
-    // transactions, rows and offsets alike, so they are read again from the topics.
+    // After the check: setting WAL writes to the file, and files of other programs must stay unchanged. NORMAL: a power failure may lose
+    // the last transactions, rows and offsets alike, which are then read again from the topics.
     database.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;");
     for (std::int64_t version = found; version < version_here; ++version) {
         Transaction transaction(database);

@@ -1,4 +1,4 @@
-// The one place that calls SQLite: handles, binding, and errors in words.
+// Calls SQLite: handles, binding, and errors that say what to do.
 #include "schema/store_sqlite.h"
 
 #include <fmt/format.h>
@@ -38,7 +38,7 @@ Query::~Query() {
 }
 
 Query& Query::bind(std::string_view text) {
-    // An empty view may have a null pointer, which SQLite would take for NULL.
+    // An empty view may have a null pointer, which SQLite would bind as NULL.
     const char* data = text.data() == nullptr ? "" : text.data();
     const int code = sqlite3_bind_text64(statement_, ++bound_, data, text.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
     if (code != SQLITE_OK) database_.fail("bind a text");
@@ -127,7 +127,7 @@ void Database::Close::operator()(sqlite3* connection) const { sqlite3_close_v2(c
 void Database::Finalize::operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
 
 Transaction::Transaction(Database& database) : database_(database) {
-    // IMMEDIATE: waits for other writers here, where the busy time-out applies, and not in the middle.
+    // IMMEDIATE: waits for other writers here, where the busy timeout applies, and not in the middle.
     database_.execute("BEGIN IMMEDIATE");
 }
 
@@ -136,7 +136,7 @@ Transaction::~Transaction() {
     try {
         database_.execute("ROLLBACK");
     } catch (const std::runtime_error&) {
-        // SQLite rolled back by itself already, as it does when the disk is full.
+        // SQLite already rolled back by itself, as it does when the disk is full.
     }
 }
 

@@ -1,5 +1,5 @@
-// SQLite's C interface as values: a connection with its prepared statements, a query being run, a transaction. The only file that sees
-// SQLite is store_sqlite.cpp; called by store.cpp, store_query.cpp and store_schema.cpp. One thread at a time.
+// SQLite's C interface as values: a connection with its prepared statements, a running query, a transaction. Only store_sqlite.cpp includes
+// SQLite. Called by store.cpp, store_query.cpp and store_schema.cpp. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace lorry::schema {
 
 class Database;
 
-// A prepared statement with its parameters bound in order of the calls. Ends (and is free for the next use) with its life.
+// A prepared statement; bind() binds its parameters in order. The destructor resets it for the next use.
 class Query {
 public:
     Query(Database& database, sqlite3_stmt* statement) : database_(database), statement_(statement) {}
@@ -30,7 +30,7 @@ public:
     Query& bind(std::optional<std::int64_t> integer);
     Query& bind_null_if_empty(std::string_view text);
 
-    bool step();  // true: a row is there
+    bool step();  // true: there is a row
     void run();   // for statements without rows
 
     // Columns of the current row, counted from 0. NULL is "" and 0.
@@ -58,7 +58,7 @@ public:
     std::int64_t integer_pragma(const std::string& name);
 
     const std::filesystem::path& file() const { return file_; }
-    // Throws std::runtime_error: the file, what was being done, what SQLite says, what to do.
+    // Throws std::runtime_error that names the file and the operation, with SQLite's message and what to do.
     [[noreturn]] void fail(std::string_view doing) const;
 
 private:

@@ -1,4 +1,4 @@
-// What `topics create` sets, and the rights that go with it.
+// The settings of the topics, and the rights to use them.
 #include "schema/topics.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 namespace lorry::schema {
 namespace {
 
-constexpr std::int64_t record_overhead = 64 << 10;  // headers that a dead letter gains, and Kafka's own framing
+constexpr std::int64_t record_overhead = 64 << 10;  // headers that are added to a dead letter, and Kafka's framing
 constexpr int replication_wanted = 3;
 
 std::string milliseconds(std::chrono::hours hours) { return std::to_string(std::chrono::milliseconds(hours).count()); }
@@ -22,7 +22,7 @@ bool ids_differ(std::string_view one, std::string_view other) { return !one.empt
 std::vector<TopicSpec> topic_specs(const Topics& topics, const TopicSettings& settings) {
     CHECK(settings.partitions > 0 && settings.brokers > 0, "topics have partitions and a cluster has brokers");
     const int replication = std::min(settings.brokers, replication_wanted);
-    // Two copies are in sync before a record counts; with fewer than three brokers one missing broker would stop all writing.
+    // A record counts once two copies are in sync. With fewer than three brokers, one missing broker would stop all writing.
     const char* in_sync = replication == replication_wanted ? "2" : "1";
     const std::string job_bytes = std::to_string(settings.job_bytes_max);
     const std::string retention = milliseconds(settings.retention);
@@ -36,11 +36,11 @@ std::vector<TopicSpec> topic_specs(const Topics& topics, const TopicSettings& se
                                     {"max.message.bytes", std::move(bytes)}}};
     };
     const std::string small_bytes = std::to_string(1 << 20);
-    // Control outlives the jobs that it may cancel; a day more covers clocks that differ.
+    // Control messages outlive the jobs that they may cancel; one day more covers clocks that differ.
     const std::string control_retention = milliseconds(settings.retention + std::chrono::hours(24));
     return {
         deleted(topics.jobs(), settings.partitions, retention, job_bytes),
-        // As many partitions as jobs: a worker that takes over jobs partition p reads results partition p and no other.
+        // As many partitions as the jobs topic: a worker that takes over partition p of jobs reads only partition p of results.
         deleted(topics.results(), settings.partitions, retention, job_bytes),
         deleted(topics.chunks(), settings.partitions, milliseconds(std::min(settings.retention, std::chrono::hours(24))), small_bytes),
         deleted(topics.status(), settings.partitions, retention, small_bytes),
@@ -65,14 +65,14 @@ std::vector<std::string> acl_lines(const Topics& topics, const Principals& princ
         for (const std::string& name : names) resources += fmt::format("{}--topic '{}'", resources.empty() ? "" : " ", name);
         return resources;
     };
-    // Reads jobs to see whether a batch is there already.
+    // The producer reads jobs to see whether a batch was submitted already.
     allow(principals.producer, {"Read", "Write", "Describe"}, on({topics.jobs()}));
     allow(principals.producer, {"Write", "Describe"}, on({topics.control()}));
 
-    // Results, dead letters and status are read too: when a partition is taken over, and for the ledger.
+    // Workers also read results, dead letters and status: when they take over a partition, and for the ledger.
     allow(principals.worker, {"Read", "Describe"},
           on({topics.jobs(), topics.adapters(), topics.control(), topics.results(), topics.dlq(), topics.status()}));
-    // Their settings tell how large a record may be. To write to any topic includes to write idempotently.
+    // The topics' settings say how large a record may be. The right to write to a topic includes idempotent writing.
     allow(principals.worker, {"Write", "Describe", "DescribeConfigs"},
           on({topics.results(), topics.chunks(), topics.status(), topics.dlq()}));
     allow(principals.worker, {"Read", "Describe"}, fmt::format("--group '{}'", principals.group));
@@ -80,13 +80,13 @@ std::vector<std::string> acl_lines(const Topics& topics, const Principals& princ
     allow(principals.worker, {"Write", "Describe"},
           fmt::format("--transactional-id '{}/{}/' --resource-pattern-type prefixed", topics.prefix, principals.group));
 
-    // Of jobs, a reader counts how many a batch has.
+    // A reader counts the jobs of a batch.
     allow(principals.reader, {"Read", "Describe"},
           on({topics.jobs(), topics.results(), topics.chunks(), topics.status(), topics.dlq(), topics.adapters()}));
     allow(principals.reader, {"Read", "Describe"}, fmt::format("--group '{}-' --resource-pattern-type prefixed", topics.prefix));
 
     allow(principals.administrator, {"Read", "Write", "Describe"}, on({topics.adapters()}));
-    // Looks at the workers' offsets and sets them: that takes the right to read what they are offsets of.
+    // Reads and sets the workers' offsets, which requires the right to read the topics that they belong to.
     allow(principals.administrator, {"Read", "Describe"}, on({topics.jobs()}));
     allow(principals.administrator, {"Describe"}, on({topics.results(), topics.dlq()}));  // for a replay: where they end
     allow(principals.administrator, {"Read", "Describe"}, fmt::format("--group '{}'", principals.group));

@@ -1,5 +1,5 @@
-// The topics of one base model: names, settings and who needs which rights. Called by `lorry topics create`, the embedded broker, and
-// everyone who produces or consumes.
+// The topics of one base model: names, settings and the rights that each role needs. Called by `lorry topics`, the embedded broker, and all
+// producers and consumers.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ struct Topics {
     std::string control() const { return prefix + ".control"; }
 };
 
-// Whether these ids tell of two topics, or of two clusters. An empty one tells nothing: not all brokers give ids.
+// Whether these are the ids of two different topics, or clusters. False if either is empty: not all brokers give ids.
 bool ids_differ(std::string_view one, std::string_view other);
 
 struct TopicSpec {
@@ -34,28 +34,28 @@ struct TopicSpec {
 };
 
 struct TopicSettings {
-    int partitions = 12;                   // of jobs, results, chunks and status; more later do no harm
+    int partitions = 12;                   // of jobs, results, chunks and status; can be increased later
     int brokers = 1;                       // replication is 3 with at least three of them
-    std::chrono::hours retention{7 * 24};  // of jobs, and of all that tells how they ended
-    // What the jobs topic takes per record. Above the codec's ParseLimits, so that a larger job is answered with a 413 and not only
-    // refused at the producer.
+    std::chrono::hours retention{7 * 24};  // of jobs, and of all records that say how they ended
+    // The jobs topic's limit per record. It is above the codec's ParseLimits, so that a job that is too large is answered with
+    // payload_too_large and not only refused at the producer.
     std::int64_t job_bytes_max = 16 << 20;
 };
 
-// In a fixed order: jobs, results, chunks, status, dlq, adapters, control.
+// In this order: jobs, results, chunks, status, dlq, adapters, control.
 std::vector<TopicSpec> topic_specs(const Topics& topics, const TopicSettings& settings);
 
-// Who does what, as Kafka names principals.
+// The roles, as Kafka principals.
 struct Principals {
     std::string producer = "User:producer";            // submits jobs, cancels them
     std::string worker = "User:worker";                // does everything in between
     std::string reader = "User:reader";                // collects results, watches
-    std::string administrator = "User:administrator";  // registers adapters, looks after the workers' offsets
+    std::string administrator = "User:administrator";  // registers adapters, manages the workers' offsets
     std::string group;                                 // the workers' consumer group; readers' groups begin with prefix + "-"
     std::string bootstrap = "localhost:9092";
 };
 
-// One kafka-acls command per line, complete enough to be pasted.
+// One complete kafka-acls command per line, to be pasted into a shell.
 std::vector<std::string> acl_lines(const Topics& topics, const Principals& principals);
 
 }  // namespace lorry::schema

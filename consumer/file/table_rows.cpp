@@ -58,6 +58,12 @@ schema::JobError bad_row(schema::ErrorCode code, std::string param, std::string 
     return {.code = code, .param = std::move(param), .message = std::move(message)};
 }
 
+// What each row asks.
+schema::Endpoint endpoint_of(const TableOptions& options) {
+    if (!options.choices.empty()) return schema::Endpoint::classify;
+    return options.chat ? schema::Endpoint::chat_completions : schema::Endpoint::completions;
+}
+
 // A JSON field as text, as the template inserts it.
 std::string text_of(const Json& value) {
     if (const std::string* text = value.as_string()) return *text;
@@ -101,7 +107,8 @@ std::vector<std::string> RowTemplate::columns() const {
     return columns;
 }
 
-Table::Table(TableOptions options, std::string_view header) : options_(std::move(options)), template_(options_.prompt_template) {
+Table::Table(TableOptions options, std::string_view header)
+    : options_(std::move(options)), endpoint_(schema::row_of(endpoint_of(options_))), template_(options_.prompt_template) {
     added_ =
         options_.choices.empty() ? std::vector<std::string>{"result", "error"} : std::vector<std::string>{"label", "probability", "error"};
     for (std::string& name : added_) name.insert(0, options_.result_prefix);
@@ -153,9 +160,8 @@ std::optional<std::string> Table::read_row(std::string row, Delivery& delivery) 
     } else if (!schema::is_valid_utf8(*prompt) || !schema::is_valid_utf8(*id)) {
         refuse(schema::ErrorCode::invalid_text, "", "the row is not UTF-8: save the table in that encoding");
     } else {
-        const bool classify = !options_.choices.empty();
         line.set("method", "POST");
-        line.set("url", classify ? "/classify" : options_.chat ? "/v1/chat/completions" : "/v1/completions");
+        line.set("url", endpoint_.url);
         line.set("body", body_of(*parsed, std::move(*prompt)));
         for (const std::string& column : template_.columns()) {
             if (!empty && trimmed(*parsed->find(column)).empty()) empty = column;
@@ -195,16 +201,15 @@ Expected<Table::Row, std::string> Table::parse(std::string_view row) const {
 Json Table::body_of(const Row& row, std::string prompt) const {
     const std::string* model = options_.model_column ? row.find(*options_.model_column) : nullptr;
     Json body = Json::object({{"model", model == nullptr || model->empty() ? options_.model : schema::repair_utf8(*model)}});
-    const bool classify = !options_.choices.empty();
     if (options_.chat) {
         Json::Array messages;
         if (!options_.system.empty()) messages.push_back(Json::object({{"role", "system"}, {"content", options_.system}}));
         messages.push_back(Json::object({{"role", "user"}, {"content", std::move(prompt)}}));
         body.set("messages", std::move(messages));
     } else {
-        body.set(classify ? "input" : "prompt", std::move(prompt));
+        body.set(std::string(endpoint_.prompt_field), std::move(prompt));
     }
-    if (classify) {
+    if (!options_.choices.empty()) {
         body.set("choices", Json::Array(options_.choices.begin(), options_.choices.end()));
     } else {
         body.set("temperature", options_.temperature);
@@ -232,16 +237,19 @@ std::string Table::output_row(std::string_view row, const schema::Completion& co
         const Json* error = completion.body.find("error");
         answer.error = fmt::format("{}: {}", text_at(error, "code"), text_at(error, "message"));
     } else {
-        const Json* list = completion.body.find(options_.choices.empty() ? "choices" : "data");
+        const Json* list = completion.body.find(endpoint_.list_key);
         CHECK(list != nullptr && list->as_array() != nullptr && !list->as_array()->empty(), "a completion has an answer");
         const Json& first = list->as_array()->front();
-        if (!options_.choices.empty()) {
-            answer.result = text_at(&first, "label");
-            double best = 0.0;
-            for (const Json& probability : *first.find("probs")->as_array()) best = std::max(best, probability.as_number().value_or(0.0));
-            answer.probability = best;
-        } else {
-            answer.result = options_.chat ? text_at(first.find("message"), "content") : text_at(&first, "text");
+        switch (endpoint_.answer) {
+            case schema::AnswerShape::message: answer.result = text_at(first.find("message"), "content"); break;
+            case schema::AnswerShape::text: answer.result = text_at(&first, "text"); break;
+            case schema::AnswerShape::label:
+                answer.result = text_at(&first, "label");
+                answer.probability = 0.0;
+                for (const Json& probability : *first.find("probs")->as_array()) {
+                    answer.probability = std::max(*answer.probability, probability.as_number().value_or(0.0));
+                }
+                break;
         }
     }
     return encode(row, answer);

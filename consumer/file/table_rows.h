@@ -89,6 +89,7 @@ private:
     std::string encode(std::string_view row, const Answer& answer) const;
 
     TableOptions options_;
+    const schema::EndpointRow endpoint_;
     RowTemplate template_;
     std::vector<std::string> header_;  // CSV
     std::vector<std::string> added_;   // names of the result columns

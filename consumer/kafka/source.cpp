@@ -386,7 +386,7 @@ void KafkaSource::take_error(const rd_kafka_message_t& message) {
     if (connection_.complaints().note(text)) log_warning("kafka: {}", text);  // the client retries by itself
 }
 
-bool KafkaSource::may_deliver(const schema::Source& source) const { return !careful_.is_full() && tracker_.may_admit(source); }
+bool KafkaSource::may_deliver(const schema::Source& source) const { return !careful_.is_full() && tracker_.has_room_for(source); }
 
 void KafkaSource::deliver(schema::JobRecord record, const Reading& reading, std::vector<Delivery>& deliveries) {
     const bool fresh = tracker_.polled(record.source);

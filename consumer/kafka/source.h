@@ -69,7 +69,7 @@ private:
         std::int64_t end = 0;          // end of the log, as known at take-over
         std::int64_t taken_below = 0;  // an earlier owner is known to have taken all jobs below this offset
         PartitionQueue queue;
-        std::optional<schema::JobRecord> held;  // requested, but not admitted: the commit metadata is full, or too many jobs are starting
+        std::optional<schema::JobRecord> held;  // requested, but not polled: the commit metadata is full, or too many jobs are starting
         Clock::time_point next_hold_log;
     };
 

@@ -27,7 +27,7 @@ std::vector<engine::Request> read_requests(const std::filesystem::path& jobs, st
         if (!job) continue;
         consumer::ModelName model = adapters.resolve(job->model, {});
         if (model.kind != consumer::ModelName::Kind::base && model.kind != consumer::ModelName::Kind::adapter) continue;
-        auto prepared = setup.intake().prepare(std::move(*job), 0, std::move(model));
+        auto prepared = setup.preparer().prepare(std::move(*job), std::move(model));
         if (!prepared || prepared->requests.size() != 1) continue;
         engine::Request request = std::move(prepared->requests.front());
         request.id = static_cast<engine::RequestId>(requests.size());

@@ -1,4 +1,4 @@
-// Checks everything, has a little run.
+// Checks every job, runs a sample and reports both.
 #include "ops/run/dry_run.h"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "consumer/admission.h"
+#include "consumer/intake.h"
 #include "ops/progress_bar.h"
 #include "ops/units.h"
 
@@ -14,16 +14,15 @@ namespace lorry::ops {
 namespace {
 
 using consumer::Clock;
-using consumer::PreparedJob;
 
 constexpr std::size_t errors_shown = 10;
 constexpr std::size_t prompt_bytes_shown = 2000;
-// Enough for some seconds of a small model, and no more memory than a run takes.
+// Enough for some seconds of a small model, in no more memory than a run takes.
 constexpr std::size_t sample_batches_max = 32;
 constexpr std::size_t sample_bytes_max = 64 << 20;
-// What no sample shows: other prompts than those, and a machine that is not as busy later.
+// The least uncertainty: the other prompts differ from the sample's, and the machine's load changes.
 constexpr double spread_min = 0.1;
-constexpr double spread_of_few = 0.25;  // too few for a full batch
+constexpr double spread_of_few = 0.25;  // when the sample is too small for a full batch
 
 class NobodyDrains final : public consumer::RevocationHandler {
 public:
@@ -31,23 +30,26 @@ public:
     void lost(const std::vector<consumer::PartitionEpoch>&) override {}
 };
 
-// As the pipeline's intake does it, where no adapter is still to come.
-Expected<PreparedJob, schema::JobError> prepare(const consumer::Delivery& delivery, const AdapterFolders& adapters,
-                                                const consumer::Intake& intake, const schema::ParseLimits& limits) {
-    auto job = consumer::read_job(delivery, limits);
-    if (!job) return unexpected(job.error().error);
-    consumer::ModelName model = adapters.resolve(job->model, Clock::now());
-    if (auto refusal = consumer::refusal_of_model(*job, model)) return unexpected(std::move(*refusal));
-    return intake.prepare(std::move(*job), 0, std::move(model));
+// As the pipeline's intake does it, except that nothing is parked: all adapters are known.
+Expected<consumer::Submission, schema::JobError> prepare(const consumer::Delivery& delivery, consumer::Intake& intake) {
+    auto job = intake.admit(delivery);
+    if (!job) return unexpected(std::move(job.error().error));
+    consumer::AdmittedJob admitted{.job = std::move(*job), .epoch = delivery.epoch, .delivered = Clock::now()};
+    consumer::ModelName model = intake.resolve(admitted);
+    auto prepared = intake.prepare(std::move(admitted), std::move(model));
+    if (!prepared) return unexpected(std::move(prepared.error().error));
+    return std::move(*prepared);
 }
 
-void count_tokens(const PreparedJob& job, DryRunReport& report) {
-    report.classifying += job.choices.empty() ? 0 : 1;
-    report.prompt_tokens += job.prompt_tokens;
-    for (const engine::Request& request : job.requests) {
-        report.output_tokens_max += request.max_tokens;
-        report.request_tokens_max += static_cast<std::int64_t>(request.prompt.size()) + request.max_tokens;
+void count_tokens(const consumer::Submission& prepared, DryRunReport& report) {
+    const consumer::ReplyPlan& plan = prepared.job.plan;
+    switch (schema::row_of(plan.job.endpoint).work) {
+        case schema::Work::draw: break;
+        case schema::Work::score_choices: ++report.classifying; break;
     }
+    report.prompt_tokens += plan.prompt_tokens;
+    for (const engine::Request& request : prepared.requests) report.output_tokens_max += request.max_tokens;
+    report.request_tokens_max += consumer::tokens_max_of(prepared.requests);
 }
 
 void refuse(const consumer::Delivery& delivery, const schema::JobError& error, DryRunReport& report) {
@@ -61,7 +63,7 @@ void refuse(const consumer::Delivery& delivery, const schema::JobError& error, D
 
 std::string show_time(Seconds time) { return show_duration(std::chrono::round<std::chrono::milliseconds>(time)); }
 
-// What was tried, and how long all of it takes.
+// What the sample did, and how long all jobs would take.
 std::string show(const Sample& sample, const DryRunEstimate& estimate) {
     const auto full = full_batch(sample);
     const double tokens = full ? full->tokens_per_second : real(sample.tokens) / sample.time.count();
@@ -87,14 +89,14 @@ std::optional<DryRunEstimate> DryRunReport::estimate() const {
     const auto full = full_batch(sample);
     if (sample.has_ended() && others == 0) return DryRunEstimate{.time = sample.time, .spread = spread_min};
     if (full) {
-        // A sample that has ended has filled and emptied its batch as the run will, once.
+        // A sample that has ended filled and emptied its batch once, as the run will.
         const Seconds time = sample.has_ended() ? sample.time + Seconds(real(others) / full->jobs_per_second)
                                                 : Seconds(real(others + sample.jobs) / full->jobs_per_second);
         return DryRunEstimate{.time = time, .spread = std::max(full->spread, spread_min)};
     }
     if (sample.has_ended())
         return DryRunEstimate{.time = sample.time * real(others + sample.jobs) / real(sample.jobs), .spread = spread_of_few};
-    // Long jobs: what they have of their tokens so far, of the most that all jobs may come to have.
+    // Long jobs: scales by the sample's tokens so far and the most that all jobs may have.
     if (sample.tokens == 0) return std::nullopt;
     return DryRunEstimate{.time = sample.time * real(request_tokens_max) / real(sample.tokens), .at_most = true};
 }
@@ -102,18 +104,19 @@ std::optional<DryRunEstimate> DryRunReport::estimate() const {
 DryRunReport dry_run(consumer::JobSource& source, const AdapterFolders& adapters, EngineSetup& setup, const Settings& settings) {
     DryRunReport report;
     NobodyDrains nobody;
+    consumer::Intake intake(adapters, setup.preparer(), {.worker = "dry run", .parse = {.bytes_max = settings.job_bytes_max.count}});
     Reservoir sample(sample_batches_max * static_cast<std::size_t>(setup.options().sequences_max), sample_bytes_max);
     const std::optional<std::int64_t> total = source.backlog();
     ProgressBar bar("checking");
     while (!source.exhausted()) {
         for (consumer::Delivery& delivery : source.poll(std::chrono::milliseconds(100), 256, nobody)) {
             ++report.jobs;
-            auto prepared = prepare(delivery, adapters, setup.intake(), {.bytes_max = settings.job_bytes_max.count});
+            const auto prepared = prepare(delivery, intake);
             if (!prepared) {
                 refuse(delivery, prepared.error(), report);
                 continue;
             }
-            if (report.prompt.empty()) report.prompt = setup.intake().prompt_text(prepared->job).value_or("");
+            if (report.prompt.empty()) report.prompt = setup.preparer().prompt_text(prepared->job.job()).value_or("");
             count_tokens(*prepared, report);
             sample.offer(std::move(delivery));
         }
@@ -149,7 +152,7 @@ std::string show(const DryRunReport& report) {
     if (const auto estimate = report.estimate()) {
         text += show(report.sample, *estimate);
     } else if (report.jobs > report.refused) {
-        text += fmt::format("no estimate: a sample of {} came to no token in {}\n", show_count(report.sample.jobs, "job"),
+        text += fmt::format("no estimate: a sample of {} computed no token in {}\n", show_count(report.sample.jobs, "job"),
                             show_time(report.sample.time));
     }
     return text;

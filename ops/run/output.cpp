@@ -1,4 +1,4 @@
-// Begin, resume or refuse.
+// Opens a run's output and journal, or refuses.
 #include "ops/run/output.h"
 
 #include <fstream>
@@ -19,7 +19,7 @@ void check_adapters(const RunOutputArgs& args, const consumer::JournalContent& c
         const std::string now = args.hash_of_adapter(name);
         if (now == hash) continue;
         throw ResumeRefused(
-            fmt::format("{} was begun with another content of the adapter '{}' (then: {}, now: {}) and cannot be continued: "
+            fmt::format("{} was begun with other contents of the adapter '{}' (then: {}, now: {}) and cannot be continued: "
                         "put the old adapter back, give another -o, or start over with --overwrite",
                         args.output.string(), name, hash, now.empty() ? "none" : now));
     }
@@ -49,7 +49,7 @@ RunOutput resume(const RunOutputArgs& args, consumer::JournalContent content) {
     return run;
 }
 
-// In single quotes unless it is plain.
+// In single quotes, unless no character needs them.
 std::string shell_word(const std::string& word) {
     constexpr std::string_view plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,@+%";
     if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
@@ -82,9 +82,9 @@ RunOutput open_run_output(const RunOutputArgs& args) {
     }
     if (args.retry_failed) throw UsageError(fmt::format("--retry-failed: no run has written {} yet", args.output.string()));
     if (std::filesystem::exists(args.output) && std::filesystem::file_size(args.output) > 0) {
-        throw ResumeRefused(fmt::format("{} is there already and {}: give another -o, or --overwrite", args.output.string(),
-                                        args.resumable ? "has no journal (" + journal.filename().string() + ") to go on from"
-                                                       : std::string("standard input cannot be read again to go on")));
+        throw ResumeRefused(fmt::format("{} exists already and {}: give another -o, or --overwrite", args.output.string(),
+                                        args.resumable ? "has no journal (" + journal.filename().string() + ") to resume from"
+                                                       : std::string("standard input cannot be read again to resume")));
     }
     if (!keeps_journal) return {};
     return begin(args);

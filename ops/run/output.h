@@ -1,5 +1,4 @@
-// Whether `lorry run` begins, resumes or refuses: what stands at its output already, and what must be equal to go on. Called by
-// command_run.
+// Decides whether `lorry run` begins, resumes or refuses, by what its output already contains. Called by run.cpp.
 #pragma once
 
 #include <functional>
@@ -18,22 +17,22 @@ struct RunOutputArgs {
     consumer::RecordFormat format = consumer::RecordFormat::lines;
     bool overwrite = false;
     bool retry_failed = false;
-    std::function<std::string(const std::string&)> hash_of_adapter;  // now; empty: there is none of that name
+    std::function<std::string(const std::string&)> hash_of_adapter;  // its current hash; empty: no adapter has that name
 };
 
-// How the run begins.
+// The state in which the run begins.
 struct RunOutput {
-    std::optional<consumer::FileJournal> journal;  // nullopt: nobody will resume it
+    std::optional<consumer::FileJournal> journal;  // nullopt: the run cannot be resumed
     consumer::RecordSet done;
-    std::int64_t failed_before = 0;  // of the done ones
-    std::int64_t retried = 0;        // failed ones that are run again
+    std::int64_t failed_before = 0;  // of `done`
+    std::int64_t retried = 0;        // failed before and run again now
     std::int64_t begin_bytes = 0;
 };
 
-// Throws consumer::ResumeRefused or UsageError with the reason and what to do, std::runtime_error for a bad disk.
+// Throws consumer::ResumeRefused or UsageError, which say why and what to do, or std::runtime_error for a bad disk.
 RunOutput open_run_output(const RunOutputArgs& args);
 
-// This process's own command line, quoted for a shell, without the flags that must not be repeated to resume.
+// This process's command line, quoted for a shell, without the flags that must not be repeated to resume.
 std::string resume_command();
 
 }  // namespace lorry::ops

@@ -1,4 +1,4 @@
-// `lorry run`: the jobs of a file through the same pipeline as a worker's, without Kafka.
+// `lorry run`: runs the jobs of a file, or the rows of a table, through a worker's pipeline without Kafka. Called by the command table.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
@@ -60,7 +60,7 @@ std::string hash_of(const std::string& text) {
     return hash.hex();
 }
 
-// A warning, or nothing. They were run: an empty cell may be meant.
+// A warning about empty cells, or nothing. Their rows were run: an empty cell may be intended.
 std::string show(const consumer::EmptyCells& cells) {
     if (cells.rows == 0) return {};
     return fmt::format("warning: {} nothing in a column that the template uses; the first is line {}, with an empty '{}'\n",
@@ -96,7 +96,7 @@ private:
     bool json_ = false;
     std::int64_t sample_ = 0;
 
-    // Tables.
+    // For tables.
     std::string id_column_;
     std::string template_;
     std::string choices_;
@@ -109,7 +109,7 @@ private:
     std::optional<std::int64_t> max_tokens_;
     double temperature_ = 0.0;
 
-    // Found out by run().
+    // Set by run().
     bool csv_ = false;
     std::optional<consumer::FileSummary> summary_;
     std::optional<consumer::RecordSet> chosen_;
@@ -120,9 +120,9 @@ void RunCommand::declare(CLI::App& app) {
     app.add_option("input", input_, "OpenAI Batch lines (JSONL); with --id a table: CSV, or JSON objects by line; '-' is standard input")
         ->required()
         ->type_name("IN");
-    app.add_option("-o,--output", output_, "results, appended as they finish; '-' is standard output. A run that was stopped goes on here")
+    app.add_option("-o,--output", output_, "results, appended as they finish; '-' is standard output. A stopped run is resumed here")
         ->type_name("OUT");
-    app.add_flag("--overwrite", overwrite_, "drop what OUT holds and begin again");
+    app.add_flag("--overwrite", overwrite_, "discard the contents of OUT and begin again");
     app.add_flag("--retry-failed", retry_failed_, "run the jobs again whose results in OUT are errors");
     app.add_flag("--dry-run", dry_run_, "check all jobs, show one finished prompt, estimate the time; write nothing");
     app.add_option("--sample", sample_, "run only N jobs, spread over the file")->type_name("N")->check(CLI::PositiveNumber);
@@ -130,7 +130,9 @@ void RunCommand::declare(CLI::App& app) {
 
     const std::string table = "Tables";
     app.add_option("--id", id_column_, "the input is a table; this column names its rows")->type_name("COLUMN")->group(table);
-    app.add_option("--template", template_, "file with the prompt; {{ column }} stands for a row's field")->type_name("FILE")->group(table);
+    app.add_option("--template", template_, "file with the prompt; {{ column }} is replaced by a row's field")
+        ->type_name("FILE")
+        ->group(table);
     app.add_option("--choices", choices_, "file with labels, one a line: each row gets the most probable one")
         ->type_name("FILE")
         ->group(table);
@@ -149,12 +151,12 @@ void RunCommand::declare(CLI::App& app) {
     app.add_option("--format", table_format_, "csv or jsonl (default: by the ending of IN, .csv or .jsonl)")
         ->group(table)
         ->check(CLI::IsMember({"csv", "jsonl"}));
-    app.add_option("--result-prefix", result_prefix_, "goes before the names of the added columns")->type_name("TEXT")->group(table);
+    app.add_option("--result-prefix", result_prefix_, "prefix of the names of the added columns")->type_name("TEXT")->group(table);
 
     configuration_.declare(app, {SettingScope::model, SettingScope::jobs});
 }
 
-// What is no table is job lines, whatever its name; a name that promises something else is refused before a line is read.
+// Without --id the input is job lines, whatever its name; a name of another format is refused before a line is read.
 RecordFormat RunCommand::format_by_name() const {
     std::string ending = std::filesystem::path(input_).extension();
     std::ranges::transform(ending, ending.begin(),
@@ -177,7 +179,7 @@ RecordFormat RunCommand::format_by_name() const {
     throw UsageError(fmt::format("{}: its name does not say what the table is: give --format csv or --format jsonl", input_));
 }
 
-// An adapter for all rows must be there and usable before anything is written.
+// An adapter for all rows must exist and be usable before anything is written.
 void RunCommand::check_adapter(const AdapterFolders& adapters) const {
     const consumer::ModelName model = adapters.resolve(adapter_, consumer::Clock::now());
     if (model.kind == consumer::ModelName::Kind::refused) throw UsageError(fmt::format("--adapter {}: {}", adapter_, model.refusal));
@@ -191,7 +193,7 @@ void RunCommand::check_adapter(const AdapterFolders& adapters) const {
 void RunCommand::check_flags() const {
     const bool from_stdin = consumer::is_standard_input(input_);
     if (output_.empty() && !dry_run_) throw UsageError("no output is given: pass -o OUT ('-' for standard output)");
-    if (json_ && output_ == "-" && !dry_run_) throw UsageError("--json and -o - would mix on standard output: give one of them");
+    if (json_ && output_ == "-" && !dry_run_) throw UsageError("--json and -o - both write to standard output: give one of them");
     if (!from_stdin) require_file(input_);
     if (!from_stdin && std::filesystem::exists(output_) && std::filesystem::equivalent(input_, output_)) {
         throw UsageError("input and output are the same file");
@@ -225,7 +227,7 @@ std::optional<consumer::Table> RunCommand::make_table(const Settings& settings, 
         throw UsageError(fmt::format("--choices {}: give at least two labels, one a line", choices_));
     for (const std::string& choice : options.choices) {
         if (std::ranges::count(options.choices, choice) > 1)
-            throw UsageError(fmt::format("--choices {}: the label '{}' stands there twice: take one out", choices_, choice));
+            throw UsageError(fmt::format("--choices {}: the label '{}' occurs twice: take one out", choices_, choice));
     }
     if (!options.system.empty() && !chat) throw UsageError("--system needs --endpoint chat: plain prompts have no roles");
     std::string choices;
@@ -259,7 +261,7 @@ consumer::RunIdentity RunCommand::identity_of(const EngineSetup& setup, const Se
                                       {"quantize", settings.quantize},
                                       {"job_bytes_max", std::to_string(settings.job_bytes_max.count)},
                                       {"sample", sample_ > 0 ? show_count(sample_, "job") : "none"}};
-    // Left out where it is not asked for: runs that began before there was a choice go on.
+    // Omitted unless given, so that runs that began before the setting existed can be resumed.
     if (settings.kv_dtype != "auto") identity.push_back({"kv_dtype", settings.kv_dtype});
     if (settings.isa != "auto") identity.push_back({"isa", settings.isa});
     if (summary_) {
@@ -278,7 +280,7 @@ std::unique_ptr<consumer::FileSource> RunCommand::make_source(const consumer::Ta
 
 ExitCode RunCommand::run() {
     SignalWatcher signals;
-    std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit of file sizes fails and is reported, as on a full disk
+    std::signal(SIGXFSZ, SIG_IGN);  // so that a write beyond the file size limit fails and is reported, as on a full disk
     const Settings settings = configuration_.load();
     check_flags();
     csv_ = format_by_name() == RecordFormat::csv;
@@ -295,7 +297,7 @@ ExitCode RunCommand::run() {
     const std::optional<consumer::Table> table = make_table(settings, table_identity);
     const consumer::Table* const rows = table ? &*table : nullptr;
 
-    // What takes its time, now that no slip in the call is left to find.
+    // The slow part, after all mistakes in the call were reported.
     if (!consumer::is_standard_input(input_)) summary_ = consumer::summarize_file(input_, format());
     if (sample_ > 0) chosen_ = consumer::spread_sample(input_, format(), sample_, summary_->records);
     EngineSetup setup(settings);
@@ -332,9 +334,9 @@ ExitCode RunCommand::run_dry(consumer::FileSource& source, const AdapterFolders&
 ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, const consumer::Table* table, RunOutput output,
                           const Settings& settings, SignalWatcher& signals) const {
     const std::int64_t done_before = output.done.size();
-    if (output.retried > 0) std::cerr << fmt::format("{} that failed run again\n", show_count(output.retried, "job"));
+    if (output.retried > 0) std::cerr << fmt::format("running {} again that failed\n", show_count(output.retried, "job"));
     if (done_before > 0) {
-        std::cerr << fmt::format("going on: {} of {} jobs are in {} already\n", show_count(done_before), show_count(summary_->records),
+        std::cerr << fmt::format("resuming: {} of {} jobs are already in {}\n", show_count(done_before), show_count(summary_->records),
                                  output_);
     }
     const auto source = make_source(table, std::exchange(output.done, {}));
@@ -346,16 +348,16 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
                                  .sink = sink,
                                  .adapters = adapters,
                                  .cancels = no_cancels,
-                                 .intake = setup.intake(),
+                                 .preparer = setup.preparer(),
                                  .engine = setup.engine(),
                                  .reply = setup.reply(),
                                  .observer = progress},
                                 pipeline_options(settings, setup.engine(), "run"));
     {
         const SignalWatcher::Armed armed(signals, [&] {
-            std::cerr << fmt::format("\nstopping: what runs is finished ({}), {}\n", show_count(progress.running(), "request"),
-                                     summary_ ? "what waits is left for later (once more to end at once; nothing is lost)"
-                                              : "what waits has no result (once more to end at once)");
+            std::cerr << fmt::format("\nstopping: running jobs are finished ({}), {}\n", show_count(progress.running(), "request"),
+                                     summary_ ? "the others are left for later (interrupt again to stop at once; nothing is lost)"
+                                              : "the others have no result (interrupt again to stop at once)");
             pipeline.request_stop();
         });
         try {
@@ -363,7 +365,7 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
         } catch (const std::exception& error) {
             if (!output.journal) throw;
             throw std::runtime_error(
-                fmt::format("{}\nno result is lost; once that is cured, to go on:\n  {}", error.what(), resume_command()));
+                fmt::format("{}\nno result is lost; after fixing this, resume with:\n  {}", error.what(), resume_command()));
         }
     }
     if (output.journal) output.journal->end();
@@ -378,7 +380,7 @@ ExitCode RunCommand::sum_up(const RunProgress& progress, const RunOutput& output
     const std::int64_t jobs = total.jobs + done_before;
     const std::int64_t failed = total.failed + output.failed_before;
     if (done_before > 0) {
-        std::cerr << fmt::format("with what earlier calls did: {}, {} ok, {} failed\n", show_count(jobs, "job"), show_count(jobs - failed),
+        std::cerr << fmt::format("with earlier runs: {}, {} ok, {} failed\n", show_count(jobs, "job"), show_count(jobs - failed),
                                  show_count(failed));
     }
     if (json_) {
@@ -392,15 +394,15 @@ ExitCode RunCommand::sum_up(const RunProgress& progress, const RunOutput& output
     if (stopped) {
         std::cerr << fmt::format("stopped after {} in {}", show_count(total.jobs, "job"),
                                  show_duration(std::chrono::milliseconds(static_cast<std::int64_t>(progress.seconds() * 1000.0))));
-        std::cerr << (output.journal ? "; to go on:\n  " + resume_command() + "\n" : "; without an input file there is no going on\n");
+        std::cerr << (output.journal ? "; resume with:\n  " + resume_command() + "\n" : "; it cannot be resumed without an input file\n");
         return ExitCode::failed;
     }
     std::cerr << fmt::format("{} in {}: {}\n", show_count(total.jobs, "job"),
                              show_duration(std::chrono::milliseconds(static_cast<std::int64_t>(progress.seconds() * 1000.0))), output_);
     if (failed == 0) return ExitCode::done;
     std::cerr << fmt::format(
-        "{} failed; the results say why. Once that is cured, --retry-failed runs such jobs again:\n  {} --retry-failed\n"
-        "Lines that must be changed themselves go into a file of their own, which is run with another -o.\n",
+        "{} failed; the results say why. After fixing this, --retry-failed runs these jobs again:\n  {} --retry-failed\n"
+        "To run changed lines, put them into a file of their own and give another -o.\n",
         show_count(failed, "job"), resume_command());
     return ExitCode::failed;
 }

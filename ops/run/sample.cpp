@@ -1,4 +1,4 @@
-// The sample's source, sink and clock, and what its times say.
+// The sample's source, sink and clock, and the speed that its times give.
 #include "ops/run/sample.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ std::size_t bytes_of(const Delivery& delivery) {
     return bytes;
 }
 
-// Notes when jobs end.
+// Records when jobs end.
 class SampleClock final : public consumer::Observer {
 public:
     explicit SampleClock(const std::vector<Delivery>& jobs, std::int64_t sequences_max) {
@@ -51,7 +51,7 @@ public:
                                  .tokens = job.usage.prompt_tokens + job.usage.completion_tokens});
     }
 
-    // Up to now, or to when it was stopped.
+    // Up to now, or up to stop().
     Sample sample() const {
         const std::lock_guard lock(mutex_);
         Sample sample = sample_;
@@ -78,7 +78,7 @@ public:
 
     std::vector<Delivery> poll(std::chrono::milliseconds timeout, std::size_t max, consumer::RevocationHandler&) override {
         const Sample so_far = clock_.sample();
-        bar_.show({.done = std::ssize(so_far.ended)});  // of how many is not known: it ends when enough was seen
+        bar_.show({.done = std::ssize(so_far.ended)});  // the total is unknown: the sample ends when enough was observed
         const auto full = full_batch(so_far);
         if (so_far.time >= time_max || (full && full->time >= full_time_enough)) {
             clock_.stop();
@@ -99,7 +99,7 @@ private:
     std::vector<Delivery> jobs_;
     SampleClock& clock_;
     const std::function<void()> stop_;
-    const schema::Source first_ = jobs_.front().record.source;  // all are of one file
+    const schema::Source first_ = jobs_.front().record.source;  // all come from one file
     std::size_t next_ = 0;
     ProgressBar bar_{"trying a sample"};
 };
@@ -152,7 +152,7 @@ std::optional<FullBatch> full_batch(const Sample& sample) {
         begin = std::max(begin, job.ended);
     }
     if (first_ended < sample.sequences_max) return std::nullopt;
-    // With fewer left than a batch holds, nobody waits.
+    // With fewer jobs left than a batch holds, the batch is no longer full after the last start.
     if (sample.jobs - std::ssize(sample.ended) < sample.sequences_max) end = std::min(end, last_start);
     std::array<double, slices> jobs{};
     std::int64_t tokens = 0;
@@ -188,7 +188,7 @@ Sample run_sample(std::vector<Delivery> jobs, const AdapterFolders& adapters, En
                                  .sink = sink,
                                  .adapters = adapters,
                                  .cancels = no_cancels,
-                                 .intake = setup.intake(),
+                                 .preparer = setup.preparer(),
                                  .engine = setup.engine(),
                                  .reply = setup.reply(),
                                  .observer = clock},

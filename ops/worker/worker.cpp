@@ -181,7 +181,7 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
                                  .sink = kafka_member.sink(),
                                  .adapters = adapters,
                                  .cancels = cancels,
-                                 .intake = setup.intake(),
+                                 .preparer = setup.preparer(),
                                  .engine = setup.engine(),
                                  .reply = setup.reply(),
                                  .observer = observer},

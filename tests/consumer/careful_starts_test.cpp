@@ -1,4 +1,4 @@
-// Starts after a take-over: listed in a commit first, in small groups the second time, alone the third, refused the fourth.
+// Starts after a take-over: listed in a commit at first, in small groups the second time, alone the third, refused the fourth.
 #include "consumer/careful_starts.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@ using ::testing::IsEmpty;
 const std::string jobs_topic = "lorry.jobs";
 constexpr std::chrono::seconds quiet{60};
 
-// One owner of partition 0 after the other.
+// Successive owners of partition 0.
 class CarefulStartsTest : public ::testing::Test {
 protected:
     CommitState committed{.offset = 0, .holes = {}, .highest_finished = 0, .starts = {}};

@@ -1,4 +1,4 @@
-// The string beside a committed offset: what it holds, what it refuses, and that no bytes can hurt.
+// The string beside a committed offset: what it holds, what is refused, and that no bytes do harm.
 #include "consumer/commit_metadata.h"
 
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ TEST(CommitMetadata, ReadsBackWhatItWroteAndCountsItsLength) {
     }
 }
 
-// An administrator's reset leaves no metadata; ours always says something, also that nothing above the offset is finished.
+// An administrator's reset has no metadata; Lorry's commits always have some, even if nothing above the offset is finished.
 TEST(CommitMetadata, TellsOurOffsetsFromOnesThatSomebodyElseSet) {
     const CommitState nothing{.offset = 7, .holes = {}, .highest_finished = 7, .starts = {}};
     const auto back = decode_commit_metadata(7, encode_commit_metadata(nothing));
@@ -72,11 +72,11 @@ TEST(CommitMetadata, SaysThatItSaysNothingWhereTheStateIsTooLong) {
 
 TEST(CommitMetadata, TellsTopicsOfOneNameApartByTheirIds) {
     CommitState state = nothing_finished_above(7);
-    EXPECT_FALSE(is_of_other_topic(state, "new")) << "of which topic it is was not known";
+    EXPECT_FALSE(is_of_other_topic(state, "new")) << "its topic was not known";
     state.topic = mark_of_topic("old");
     EXPECT_TRUE(is_of_other_topic(state, "new"));
     EXPECT_FALSE(is_of_other_topic(state, "old"));
-    EXPECT_FALSE(is_of_other_topic(state, "")) << "these brokers tell no ids";
+    EXPECT_FALSE(is_of_other_topic(state, "")) << "these brokers give no ids";
     EXPECT_EQ(mark_of_topic(""), 0);
     EXPECT_GT(mark_of_topic("old"), 0);
 }
@@ -89,7 +89,7 @@ TEST(CommitMetadata, TakesAnEarlierVersionsStringForOneThatSaysNothing) {
     EXPECT_EQ(result.error().text, "the commit metadata was written by an earlier Lorry");
 }
 
-// The broker takes 4,096 characters: a partition must survive thousands of stuck jobs before admission stops.
+// The broker takes 4,096 characters: thousands of jobs of a partition may be stuck before polling stops.
 TEST(CommitMetadata, HoldsTwoThousandRandomHolesInLessThanThreeThousandCharacters) {
     std::mt19937_64 random(20260101);
     std::set<std::int64_t> holes;
@@ -120,7 +120,7 @@ TEST(CommitMetadata, KnowsAStringOfALaterVersionByItsChecksum) {
     EXPECT_EQ(result.error().kind, ErrorKind::newer) << result.error().text;
 }
 
-// Whatever stands in the group's offsets must end in a value: a state that makes sense, or an error.
+// Whatever a group's offsets contain must decode to a consistent state or an error.
 TEST(CommitMetadata, SurvivesAnyMutationOfItsBytes) {
     const auto seed = std::random_device{}();
     SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -148,11 +148,11 @@ TEST(CommitMetadata, SurvivesAnyMutationOfItsBytes) {
         }
         ASSERT_TRUE(back->highest_finished > last || back->holes.empty());
     }
-    // Mostly the checksum catches it; an edit that changes nothing is accepted.
+    // The checksum catches nearly all edits; an edit that changes nothing is accepted.
     EXPECT_LT(accepted, 2000);
 }
 
-// At the border itself: what fits is all there, what does not is left out as a whole.
+// At the limit itself: a state that fits is complete, one that does not is left out as a whole.
 TEST(CommitMetadata, FitsUpToTheVeryLastCharacter) {
     CommitState state{.offset = 5, .holes = {}, .highest_finished = 5, .starts = {}};
     std::set<std::size_t> lengths;
@@ -197,7 +197,7 @@ TEST(CommitMetadata, HoldsOffsetsUpToTheLargest) {
     }
 }
 
-// Other programs' strings, of any length and with any bytes, are told from ours.
+// Strings of other programs, of any length and with any bytes, are recognized as such.
 TEST(CommitMetadata, TakesNoForeignBytesForItsOwn) {
     const auto seed = std::random_device{}();
     SCOPED_TRACE(fmt::format("seed {}", seed));

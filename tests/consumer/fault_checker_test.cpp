@@ -1,5 +1,5 @@
-// The checker of the fault tests (tests/faults) sees each thing that can go wrong. The evidence is that of a small run without faults;
-// each test breaks one thing in it.
+// The checker of the fault tests (tests/faults) finds each kind of violation. The evidence is that of a small run without faults; each test
+// breaks one thing in it.
 #include "tests/faults/checker.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ schema::Completion completion_of(const JobRecord& job, const Expectation& expect
     return completion;
 }
 
-// One job of each kind, ended as it must, on one partition.
+// One job of each kind on one partition, each ended correctly.
 class FaultChecker : public ::testing::Test {
 protected:
     Evidence evidence;
@@ -131,7 +131,7 @@ protected:
         for (const Violation& violation : check(evidence)) names.insert(name_of(violation.kind));
         return fmt::format("{}", fmt::join(names, " "));
     }
-    // As both readers see it.
+    // In the records of both readers.
     void change_result(std::size_t index, const std::function<void(JobRecord&)>& change) {
         change(evidence.results.at(index));
         change(evidence.tailed->at(index));

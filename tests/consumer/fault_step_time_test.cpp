@@ -1,4 +1,4 @@
-// The times that the fault tests' engine takes (tests/faults/step_time.h).
+// The step times of the fault tests' engine (tests/faults/step_time.h).
 #include "tests/faults/step_time.h"
 
 #include <gtest/gtest.h>

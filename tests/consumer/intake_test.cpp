@@ -1,72 +1,117 @@
-// What a job leaves out: the model's generation_config.json, then the API's own defaults.
+// Intake alone, called as the pipeline and the dry run call it: what is refused, and what is published then.
 #include "consumer/intake.h"
 
 #include <gtest/gtest.h>
 
 #include "schema/codec.h"
+#include "tests/support/fake_exchange.h"
 #include "tests/support/gpt2_tokenizer.h"
-#include "tests/support/temp_folder.h"
 
 namespace lorry::consumer {
 namespace {
 
-// The first request of a job with these further members of its body.
-engine::Request prepared(const engine::ModelConfig& config, const std::string& members, bool is_chat = false) {
-    const std::string prompt = is_chat ? R"("messages":[{"role":"user","content":"hello"}])" : R"("prompt":[1,2,3])";
-    const std::string line = R"({"custom_id":"a","url":")" + std::string(is_chat ? "/v1/chat/completions" : "/v1/completions") +
-                             R"(","body":{"model":"base",)" + prompt + members + "}}";
-    auto job = schema::parse_job({.source = {}, .key = {}, .value = line, .headers = {}, .timestamp = {}}, {});
-    CHECK(job.has_value(), "the test's job is good");
-    const tests::TempFolder folder;
-    tests::write_text(folder / "chat_template.jinja", "{{ messages[0].content }}");
-    const Intake intake(tests::gpt2_tokenizer(), engine::ChatTemplate::load(folder.path()), config, {.context_max = 100});
-    return intake.prepare(std::move(*job), 1, {.kind = ModelName::Kind::base})->requests.front();
+struct Rig {
+    engine::ModelConfig config{.vocabulary = 50257};
+    tests::FakeDirectory directory;
+    Preparer preparer{tests::gpt2_tokenizer(), std::nullopt, config, {.context_max = 20}};
+    Intake intake{directory, preparer, {.worker = "worker-1", .parse = {}}};
+
+    AdmittedJob admitted(const std::string& model, const std::string& prompt, std::int64_t offset = 7) {
+        const Delivery delivery = delivery_of(
+            R"({"custom_id":"a","url":"/v1/completions","body":{"model":")" + model + R"(","prompt":)" + prompt + "}}", offset);
+        auto job = intake.admit(delivery);
+        CHECK(job.has_value(), "the test's job is good");
+        return {.job = std::move(*job), .epoch = 3, .delivered = Clock::now()};
+    }
+    Expected<Submission, Refused> prepare(AdmittedJob admitted) {
+        ModelName model = intake.resolve(admitted);
+        return intake.prepare(std::move(admitted), std::move(model));
+    }
+    static Delivery delivery_of(const std::string& value, std::int64_t offset) {
+        return {.record = {.source = {.topic = "jobs", .partition = 0, .offset = offset},
+                           .key = "key",
+                           .value = value,
+                           .headers = {{"own", "1"}},
+                           .timestamp = {}},
+                .epoch = 3};
+    }
+};
+
+TEST(IntakeTest, AJobForAModelBecomesItsRequests) {
+    Rig rig;
+    const auto prepared = rig.prepare(rig.admitted("base", "[1,2,3]"));
+    ASSERT_TRUE(prepared);
+    ASSERT_EQ(prepared->requests.size(), 1U);
+    EXPECT_EQ(prepared->requests.front().prompt, (std::vector<engine::TokenId>{1, 2, 3}));
+    EXPECT_EQ(tokens_max_of(prepared->requests), 3 + 16) << "the url's default of tokens";
+    EXPECT_EQ(prepared->job.epoch, 3U);
+    EXPECT_EQ(prepared->job.run.worker, "worker-1");
 }
 
-engine::ModelConfig config_with_defaults() {
-    engine::ModelConfig config;
-    config.vocabulary = 50257;
-    config.sampling_defaults.temperature = 0.6;
-    config.sampling_defaults.top_p = 0.9;
-    config.sampling_defaults.top_k = 20;
-    config.sampling_defaults.min_p = 0.05;
-    config.sampling_defaults.repetition_penalty = 1.05;
-    config.max_new_tokens = 30;
-    return config;
+TEST(IntakeTest, ARefusedJobIsPublishedAsAnErrorUnderItsIdWithItsOwnHeaders) {
+    Rig rig;
+    const auto unknown = rig.prepare(rig.admitted("nobody", "[1,2,3]"));
+    ASSERT_FALSE(unknown);
+    EXPECT_EQ(unknown.error().error.code, schema::ErrorCode::model_not_found);
+    const auto long_one = rig.prepare(rig.admitted("base", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20]"));
+    ASSERT_FALSE(long_one);
+    EXPECT_EQ(long_one.error().error.code, schema::ErrorCode::context_length_exceeded);
+    EXPECT_EQ(long_one.error().outcome.epoch, 3U);
+    const auto& completion = std::get<schema::Completion>(long_one.error().outcome.record);
+    EXPECT_EQ(completion.custom_id, "a");
+    EXPECT_EQ(completion.status_code, 400);
+    EXPECT_EQ(completion.state, schema::JobState::failed);
+    EXPECT_EQ(completion.run.source.offset, 7);
+    EXPECT_EQ(completion.headers, (std::vector<schema::Header>{{"own", "1"}}));
 }
 
-TEST(Intake, FieldsThatAJobLeavesOutAreTheModels) {
-    const engine::Request request = prepared(config_with_defaults(), "");
-    EXPECT_EQ(request.sampling.temperature, 0.6);
-    EXPECT_EQ(request.sampling.top_p, 0.9);
-    EXPECT_EQ(request.sampling.top_k, 20);
-    EXPECT_EQ(request.sampling.min_p, 0.05);
-    EXPECT_EQ(request.sampling.repetition_penalty, 1.05);
+TEST(IntakeTest, ADeliveryThatIsNoJobIsAnErrorWithAnIdAndADeadLetterWithout) {
+    Rig rig;
+    Delivery with_id = Rig::delivery_of(R"({"custom_id":"a","url":"/nowhere","body":{}})", 1);
+    auto bad = rig.intake.admit(with_id);
+    ASSERT_FALSE(bad);
+    const Refused error = rig.intake.refusal(std::move(with_id), std::move(bad.error()));
+    EXPECT_EQ(std::get<schema::Completion>(error.outcome.record).custom_id, "a");
+    EXPECT_EQ(error.error.code, schema::ErrorCode::unsupported_url);
+
+    Delivery nameless = Rig::delivery_of("not JSON", 2);
+    auto worse = rig.intake.admit(nameless);
+    ASSERT_FALSE(worse);
+    const Refused refused = rig.intake.refusal(std::move(nameless), std::move(worse.error()));
+    const auto& letter = std::get<schema::DeadLetter>(refused.outcome.record);
+    EXPECT_EQ(letter.key, "key");
+    EXPECT_EQ(letter.value, "not JSON");
+    EXPECT_EQ(letter.source.offset, 2);
+    EXPECT_EQ(refused.outcome.source.offset, 2);
+    EXPECT_EQ(letter.error.code, schema::ErrorCode::invalid_json);
 }
 
-TEST(Intake, FieldsThatAJobGivesWinAlsoWithTheirNeutralValues) {
-    const engine::Request request =
-        prepared(config_with_defaults(), R"(,"temperature":0,"top_p":1,"top_k":-1,"min_p":0,"repetition_penalty":1,"max_tokens":50)");
-    EXPECT_EQ(request.sampling.temperature, 0.0);
-    EXPECT_EQ(request.sampling.top_p, 1.0);
-    EXPECT_EQ(request.sampling.top_k, 0);
-    EXPECT_EQ(request.sampling.min_p, 0.0);
-    EXPECT_EQ(request.sampling.repetition_penalty, 1.0);
-    EXPECT_EQ(request.max_tokens, 50) << "max_new_tokens is a default, not a limit";
+// The source knows more than the record says: a job that killed workers is well formed.
+TEST(IntakeTest, WhatTheSourceSaysComesBeforeTheCodec) {
+    Rig rig;
+    for (const char* value :
+         {R"({"custom_id":"a","url":"/v1/completions","body":{"model":"base","prompt":"x"}})", R"({"custom_id":"a"})"}) {
+        Delivery delivery = Rig::delivery_of(value, 1);
+        delivery.refusal = schema::JobError{.code = schema::ErrorCode::worker_crashed, .param = {}, .message = "three times"};
+        const auto bad = rig.intake.admit(delivery);
+        ASSERT_FALSE(bad) << value;
+        EXPECT_EQ(bad.error().custom_id, "a");
+        EXPECT_EQ(bad.error().error.code, schema::ErrorCode::worker_crashed);
+    }
 }
 
-TEST(Intake, AnAnswersLengthIsTheEndpointsDefaultOrTheModelsAndFitsTheContext) {
-    engine::ModelConfig config = config_with_defaults();
-    EXPECT_EQ(prepared(config, "").max_tokens, 16);
-    EXPECT_EQ(prepared(config, "", true).max_tokens, 30);
-    config.max_new_tokens = 4;
-    EXPECT_EQ(prepared(config, "").max_tokens, 4);
-    config.max_new_tokens = 4000;
-    const engine::Request longest = prepared(config, "", true);
-    EXPECT_EQ(longest.max_tokens, 100 - static_cast<std::int64_t>(longest.prompt.size()));
-    config.max_new_tokens.reset();
-    EXPECT_EQ(prepared(config, "", true).max_tokens, longest.max_tokens);
-    EXPECT_FALSE(prepared(engine::ModelConfig{.vocabulary = 50257}, "").sampling.temperature);
+TEST(IntakeTest, ParkedJobsComeBackInOrderWithoutThoseOfPartitionsThatWent) {
+    Rig rig;
+    for (const std::int64_t offset : {1, 2, 3}) {
+        AdmittedJob waiting = rig.admitted("late", "[1]", offset);
+        EXPECT_EQ(rig.intake.resolve(waiting).kind, ModelName::Kind::not_yet);
+        if (offset == 2) waiting.epoch = 4;
+        rig.intake.park(std::move(waiting));
+    }
+    EXPECT_EQ(rig.intake.unpark().job.source.offset, 1);
+    rig.intake.drop_parked({{.topic = "jobs", .partition = 0, .epoch = 3}});
+    ASSERT_EQ(rig.intake.parked(), 1U);
+    EXPECT_EQ(rig.intake.unpark().epoch, 4U);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Out-of-order finishes against a naive model, and the cases one by one.
+// OffsetTracker: single cases, and out-of-order finishes compared with a naive model.
 #include "consumer/offset_tracker.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ const std::string topic = "lorry.jobs";
 
 schema::Source at(std::int64_t offset, std::int32_t partition = 0) { return {topic, partition, offset}; }
 
-// "offset [holes] highest", readable.
+// "offset [holes] highest".
 std::string text_of(const PartitionCommit& commit) {
     const auto state = decode_commit_metadata(commit.offset, commit.metadata);
     if (!state) return state.error().text;
@@ -103,7 +103,7 @@ TEST(OffsetTracker, SkipsWhatAnEarlierOwnerFinishedAndForgetsWhatTheLogNoLongerH
     tracker.assign(topic, 0, {.offset = 10, .holes = {12, 15}, .highest_finished = 17, .starts = {{12, 2}}});
     EXPECT_TRUE(tracker.polled(at(10)));
     EXPECT_FALSE(tracker.polled(at(11)));
-    // 12 was deleted by retention or compaction: it is not waited for.
+    // 12 was deleted by retention or compaction: nothing waits for it.
     EXPECT_FALSE(tracker.polled(at(14)));
     EXPECT_TRUE(tracker.polled(at(15)));
     EXPECT_FALSE(tracker.polled(at(17)));
@@ -139,18 +139,18 @@ TEST(OffsetTracker, KeepsCountingWhileAPartitionDrains) {
 TEST(OffsetTracker, RefusesAStartThatWouldNotFitIntoTheMetadata) {
     OffsetTracker tracker(54);
     const Epoch epoch = tracker.assign(topic, 0, nothing_finished_above(0));
-    int admitted = 0;
-    for (std::int64_t offset = 0; offset < 100 && tracker.may_admit(at(offset)); ++offset, ++admitted) tracker.polled(at(offset));
-    EXPECT_GT(admitted, 3);
-    EXPECT_LT(admitted, 15);
+    int polled = 0;
+    for (std::int64_t offset = 0; offset < 100 && tracker.has_room_for(at(offset)); ++offset, ++polled) tracker.polled(at(offset));
+    EXPECT_GT(polled, 3);
+    EXPECT_LT(polled, 15);
     int started = 0;
-    for (std::int64_t offset = 0; offset < admitted; ++offset) started += tracker.start(at(offset), epoch).has_value() ? 1 : 0;
-    EXPECT_LT(started, admitted);
-    tracker.finish(at(admitted - 1), epoch);
+    for (std::int64_t offset = 0; offset < polled; ++offset) started += tracker.start(at(offset), epoch).has_value() ? 1 : 0;
+    EXPECT_LT(started, polled);
+    tracker.finish(at(polled - 1), epoch);
     EXPECT_LE(tracker.metadata_chars(), 54U);
 }
 
-// One owner after the other crashes at any moment; what the next one reads must be exactly what was not finished at the commit.
+// Successive owners crash at random moments; each must read exactly the jobs that the last commit does not list as finished.
 TEST(OffsetTracker, AgreesWithANaiveModelOverCrashesHolesAndAdmission) {
     const auto seed = std::random_device{}();
     SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -177,7 +177,7 @@ TEST(OffsetTracker, AgreesWithANaiveModelOverCrashesHolesAndAdmission) {
             ASSERT_TRUE(std::all_of(log.begin(), next, [&](std::int64_t offset) { return committed.contains(offset); }));
             const bool last = owner == 11;
             for (int step = 0; last ? next != log.end() || !flying.empty() : step < static_cast<int>(random() % 400); ++step) {
-                const bool poll = random() % 3 != 0 && next != log.end() && tracker.may_admit(at(*next));
+                const bool poll = random() % 3 != 0 && next != log.end() && tracker.has_room_for(at(*next));
                 if (poll) {
                     const bool fresh = tracker.polled(at(*next));
                     ASSERT_EQ(fresh, !committed.contains(*next)) << "offset " << *next << " of owner " << owner;
@@ -190,7 +190,7 @@ TEST(OffsetTracker, AgreesWithANaiveModelOverCrashesHolesAndAdmission) {
                     finished.insert(flying[pick]);
                     flying.erase(flying.begin() + static_cast<std::ptrdiff_t>(pick));
                 } else {
-                    ASSERT_TRUE(next == log.end() || tracker.may_admit(at(*next))) << "nothing in flight and still not admitted";
+                    ASSERT_TRUE(next == log.end() || tracker.has_room_for(at(*next))) << "nothing in flight and still no room";
                 }
                 if (random() % 5 == 0 || (last && flying.empty())) {
                     commit = tracker.snapshot(true).at(0);

@@ -1,4 +1,4 @@
-// The way of a job through intake, engine and publisher, over fakes of the seams and the hash model: every delivery ends exactly once.
+// Jobs through intake, engine and publisher, with fakes of the seams and the hash model: every delivery ends exactly once.
 #include "consumer/pipeline.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace {
 
 using schema::JobState;
 
-// Does what a test asks for on the thread that tells it.
+// Calls a test's functions on the observer's threads.
 struct Watcher : Observer {
     std::function<void(const engine::EngineStats&)> at_step;
     std::function<void(const JobObservation&)> at_finish;
@@ -54,13 +54,13 @@ struct Rig {
     }
     void start() {
         engine = std::make_unique<engine::Engine>(*model, *backend, tests::gpt2_tokenizer(), engine_options);
-        intake = std::make_unique<Intake>(tests::gpt2_tokenizer(), std::nullopt, model->config(),
-                                          IntakeLimits{.context_max = engine->context_max()});
+        preparer = std::make_unique<Preparer>(tests::gpt2_tokenizer(), std::nullopt, model->config(),
+                                              PreparerLimits{.context_max = engine->context_max()});
         pipeline = std::make_unique<Pipeline>(PipelineParts{.source = source,
                                                             .sink = sink,
                                                             .adapters = directory,
                                                             .cancels = cancels,
-                                                            .intake = *intake,
+                                                            .preparer = *preparer,
                                                             .engine = *engine,
                                                             .reply = reply,
                                                             .observer = observer},
@@ -82,7 +82,7 @@ struct Rig {
     ReplyContext reply{.tokenizer = tests::gpt2_tokenizer(), .base_name = "tiny", .system_fingerprint = "fp_test"};
     Watcher observer;
     std::unique_ptr<engine::Engine> engine;
-    std::unique_ptr<Intake> intake;
+    std::unique_ptr<Preparer> preparer;
     std::unique_ptr<Pipeline> pipeline;
 };
 
@@ -92,7 +92,7 @@ std::string job(const std::string& id, const std::string& more = "", const std::
            R"(","prompt":[1,2,3,4,5])" + more + "}}";
 }
 
-// "200", "400 unknown_field", "expired" …: how a job ended.
+// How a job ended: "200", "400 unknown_field", "batch_expired" …
 std::string ending(const schema::Completion& completion) {
     if (completion.failure) return std::string(name_of(schema::code_of(*completion.failure)));
     std::string text = std::to_string(completion.status_code);
@@ -149,7 +149,7 @@ TEST(Pipeline, TurnsEachBadInputIntoItsOwnErrorAndFinishesTheJobsBesideIt) {
     EXPECT_EQ(*rig.sink.completion(7).body.find("error")->find("param")->as_string(), "prompt");
     EXPECT_EQ(ending(rig.sink.completion(8)), "400 unknown_token");
     EXPECT_EQ(ending(rig.sink.completion(9)).substr(0, 3), "413");
-    EXPECT_TRUE(std::holds_alternative<schema::DeadLetter>(rig.sink.committed.at(10).record)) << "bytes that are no UTF-8 are no JSON";
+    EXPECT_TRUE(std::holds_alternative<schema::DeadLetter>(rig.sink.committed.at(10).record)) << "bytes that are not UTF-8 are not JSON";
     EXPECT_EQ(ending(rig.sink.completion(11)), "200");
     EXPECT_EQ(ending(rig.sink.completion(12)), "200");
     EXPECT_NE(rig.sink.completion(11).id, rig.sink.completion(12).id) << "equal ids in Kafka are two jobs with two results";
@@ -244,7 +244,7 @@ TEST(Pipeline, EndsExpiredAndCancelledJobsWithTheirBatchErrors) {
     EXPECT_EQ(ending(rig.sink.completion(2)), "200");
 }
 
-// Both come while the job runs: the engine gives it up, and the jobs beside it go on.
+// Both happen while the job runs: the engine drops it, and the jobs beside it go on.
 TEST(Pipeline, EndsARunningJobWhenItIsCancelledOrItsDeadlinePasses) {
     Rig rig;
     const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(2);
@@ -279,7 +279,7 @@ TEST(Pipeline, LeavesTheResultOfAJobThatIsCancelledAfterItsEnd) {
     EXPECT_EQ(ending(rig.sink.completion(1)), "200");
 }
 
-// The cancel is known long before the last of its jobs is admitted.
+// The cancel is known long before the last of its jobs is submitted.
 TEST(Pipeline, CancelsTheJobsOfABatchThatComeAfterTheCancelWasSeen) {
     Rig rig;
     rig.options.in_flight_max = 4;
@@ -299,7 +299,7 @@ TEST(Pipeline, AbandonsWhatADrainLeavesNoTimeFor) {
     EXPECT_TRUE(rig.sink.pending.empty()) << "what had ended was committed before the drain returned";
 }
 
-// Pins: somebody who ends a worker waits for the batch, not for all that it had read ahead.
+// Pins: stopping a worker waits for the running batch, not for all the jobs that it has read ahead.
 TEST(Pipeline, FinishesInADrainWhatRunsAndLeavesWhatWaits) {
     Rig rig;
     rig.engine_options.sequences_max = 2;
@@ -322,7 +322,7 @@ TEST(Pipeline, FinishesInADrainWhatRunsAndLeavesWhatWaits) {
     EXPECT_TRUE(rig.sink.pending.empty());
 }
 
-// The publisher holds a job that has ended, others stand behind it, and the engine hangs in a step: neither is waited for.
+// The publisher holds an ended job, others queue after it, and the engine hangs in a step: the drain waits for neither.
 TEST(Pipeline, PublishesNothingOfPartitionsItHasLostNotEvenWhatHadEnded) {
     Rig rig;
     std::promise<void> ended;
@@ -352,7 +352,7 @@ TEST(Pipeline, PublishesNothingOfPartitionsItHasLostNotEvenWhatHadEnded) {
     EXPECT_EQ(rig.sink.chunks.size(), chunks);
 }
 
-// A revocation that waited for the engine would hold up the whole group.
+// A revocation that waited for the engine would delay the whole group.
 TEST(Pipeline, GivesUpPartitionsAlsoWhileAStepOfTheEngineHangs) {
     Rig rig;
     std::promise<void> given_up;
@@ -397,13 +397,13 @@ TEST(Pipeline, EndsWithTheReasonWhenACommitHoldsUpARevocation) {
     });
     try {
         rig.run();
-        ADD_FAILURE() << "the failure was passed over";
+        ADD_FAILURE() << "the failure was ignored";
     } catch (const std::runtime_error& error) {
         EXPECT_NE(std::string(error.what()).find("a commit hangs"), std::string::npos) << error.what();
     }
 }
 
-// The group would go on taking this worker for well, and nobody would get its partitions.
+// The group would still consider this worker healthy, and no other would get its partitions.
 TEST(PipelineDeathTest, EndsTheProcessWhenACommitHangs) {
     testing::FLAGS_gtest_death_test_style = "threadsafe";
     const auto hang = [] {
@@ -414,7 +414,7 @@ TEST(PipelineDeathTest, EndsTheProcessWhenACommitHangs) {
         rig.source.add(job("one", R"(,"max_tokens":1)"));
         rig.run();
     };
-    EXPECT_DEATH(hang(), "a commit hangs; before that: a commit hangs: start the worker again");
+    EXPECT_DEATH(hang(), "a commit hangs; before that: a commit hangs: restart the worker");
 }
 
 TEST(PipelineDeathTest, EndsTheProcessWhenTheLastStepHangs) {
@@ -434,7 +434,7 @@ TEST(PipelineDeathTest, EndsTheProcessWhenTheLastStepHangs) {
     EXPECT_DEATH(hang(), "a step of the engine hangs");
 }
 
-// Many samples of long prompts are more than a window of jobs may hold in memory.
+// Many samples of long prompts would exceed the memory that a window of jobs may take.
 TEST(Pipeline, PausesWhenTheTokensInFlightAreSpentAndRunsALargerJobAlone) {
     Rig rig;
     rig.options.in_flight_tokens_max = 300;
@@ -499,7 +499,7 @@ TEST(Pipeline, ThrowsWhatWentWrongInAnyThread) {
     EXPECT_THROW(rig.run(), std::runtime_error);
 }
 
-// A folder of an adapter whose weights are all as large as a float can be.
+// The folder of an adapter whose weights are all as large as a float can be.
 void blow_up(const std::filesystem::path& adapter) {
     const std::filesystem::path file = adapter / "adapter_model.safetensors";
     std::string bytes = tests::read_whole(file);
@@ -511,7 +511,7 @@ void blow_up(const std::filesystem::path& adapter) {
     tests::write_text(file, bytes);
 }
 
-// Knows the adapters of a folder by their names.
+// Finds the adapters of a folder by name.
 struct Folder final : AdapterDirectory {
     std::filesystem::path root;
     const engine::ModelConfig& config;
@@ -524,7 +524,7 @@ struct Folder final : AdapterDirectory {
     std::vector<std::string> names() const override { return {}; }
 };
 
-// A real model: an adapter that overflows ends its own jobs, and those in the same batch get what they get without it.
+// A real model: an adapter that overflows ends its own jobs, and others in the same batch get the same results as without it.
 TEST(Pipeline, EndsTheJobsOfAnAdapterThatOverflowsAndNoOthers) {
     const tests::TinyModel tiny;
     std::filesystem::copy(tiny.adapters / "plain", tiny.adapters / "huge");
@@ -538,7 +538,7 @@ TEST(Pipeline, EndsTheJobsOfAnAdapterThatOverflowsAndNoOthers) {
     const Folder folder(tiny.adapters, model->config());
     const auto run = [&](const std::vector<std::string>& models) {
         engine::Engine engine(*model, *backend, tiny_tokenizer, engine_options);
-        const Intake intake(tiny_tokenizer, std::nullopt, model->config(), {.context_max = engine.context_max()});
+        const Preparer preparer(tiny_tokenizer, std::nullopt, model->config(), {.context_max = engine.context_max()});
         tests::FakeSource source;
         tests::FakeSink sink;
         const tests::FakeCancels cancels;
@@ -549,7 +549,7 @@ TEST(Pipeline, EndsTheJobsOfAnAdapterThatOverflowsAndNoOthers) {
                            .sink = sink,
                            .adapters = folder,
                            .cancels = cancels,
-                           .intake = intake,
+                           .preparer = preparer,
                            .engine = engine,
                            .reply = reply,
                            .observer = observer},
@@ -578,7 +578,7 @@ TEST(Pipeline, SeedsARequestByItsJobUnlessTheJobNamesASeed) {
     rig.start();
     const auto seed_of = [&](const std::string& id, const std::string& more) {
         auto parsed = schema::parse_job({.source = {.topic = "jobs"}, .value = job(id, more)}, {});
-        return rig.intake->prepare(std::move(*parsed), 0, {.kind = ModelName::Kind::base})->requests.front().seed;
+        return rig.preparer->prepare(std::move(*parsed), {.kind = ModelName::Kind::base})->requests.front().seed;
     };
     EXPECT_EQ(seed_of("a", ""), seed_of("a", ""));
     EXPECT_NE(seed_of("a", ""), seed_of("b", ""));

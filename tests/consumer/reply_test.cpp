@@ -22,7 +22,7 @@ const ReplyContext& context() {
 
 std::vector<TokenId> ids_of(const std::string& text) { return *tests::gpt2_tokenizer().encode(text, false); }
 
-// One answer as the engine gives it: the prompt's scores, and drawn tokens with their places in the drawn text.
+// One result of the engine: the prompt's scores, and drawn tokens with their places in the drawn text.
 struct Answer {
     Answer(const std::vector<TokenId>& prompt, const std::string& text) {
         result.text = text;
@@ -39,22 +39,17 @@ struct Answer {
     engine::Result result;
 };
 
-PreparedJob completion_job(const std::vector<TokenId>& prompt, const std::string& prompt_text, std::int32_t samples) {
-    PreparedJob prepared;
-    prepared.job.custom_id = "a";
-    prepared.job.endpoint = schema::Endpoint::completions;
-    prepared.job.model = "base";
-    prepared.job.echo = true;
-    prepared.job.n = samples;
-    prepared.job.sampling.logprobs = 0;
-    prepared.prompts = {prompt_text};
-    for (std::int32_t sample = 0; sample < samples; ++sample) {
-        engine::Request request;
-        request.prompt = prompt;
-        prepared.requests.push_back(std::move(request));
-        prepared.places.push_back({.prompt = 0, .sample = sample, .choice = -1});
-    }
-    return prepared;
+ReplyPlan completion_job(const std::vector<TokenId>& prompt, const std::string& prompt_text, std::int32_t samples) {
+    ReplyPlan plan;
+    plan.job.custom_id = "a";
+    plan.job.endpoint = schema::Endpoint::completions;
+    plan.job.model = "base";
+    plan.job.echo = true;
+    plan.job.n = samples;
+    plan.job.sampling.logprobs = 0;
+    plan.echo = {{.text = prompt_text, .first = prompt.front()}};
+    for (std::int32_t sample = 0; sample < samples; ++sample) plan.places.push_back({.prompt = 0, .sample = sample, .choice = -1});
+    return plan;
 }
 
 // Cuts `text` at its tokens' offsets: "Gr|üße| an".
@@ -120,16 +115,16 @@ TEST(Reply, SpecialTokensThatThePromptDoesNotSpellStandNowhereInItsText) {
     EXPECT_EQ(cut(*choice.find("text")->as_string(), *choice.find("logprobs")), "|" + spelled + cut_by_bytes(answer.result.tokens));
 }
 
-// What a client of a stream puts together, list by list, is what the completion says.
+// Concatenated list by list, the chunks of a stream equal the completion.
 TEST(Reply, StreamedChunksAddUpToTheCompletionWithItsOffsets) {
     const std::string prompt_text = "Grüße 😀";
     const std::vector<TokenId> prompt = ids_of(prompt_text);
     const std::vector<Answer> answers{{prompt, " an 中文 Leute"}, {prompt, " und 👍🏽"}};
     const std::vector<engine::Result> results{answers[0].result, answers[1].result};
-    const PreparedJob prepared = completion_job(prompt, prompt_text, 2);
-    const Reply reply = make_reply(context(), prepared, results, {});
+    const ReplyPlan plan = completion_job(prompt, prompt_text, 2);
+    const Reply reply = make_reply(context(), plan, results, {});
 
-    ChunkWriter writer(context(), prepared.job, prepared.prompts, {}, 1);
+    ChunkWriter writer(context(), stream_head_of(plan), {}, 1);
     std::vector<schema::Chunk> chunks;
     const auto take = [&](std::vector<schema::Chunk> more) { chunks.insert(chunks.end(), more.begin(), more.end()); };
     engine::Delta scored{.id = 0, .text = {}, .logprobs = {}, .prompt = engine::Delta::ScoredPrompt{prompt.front(), results[0].scores}};
@@ -172,9 +167,9 @@ TEST(Reply, StreamedChunksAddUpToTheCompletionWithItsOffsets) {
 }
 
 TEST(Reply, AStreamWithoutLogProbabilitiesHasNone) {
-    PreparedJob prepared = completion_job(ids_of("one"), "one", 1);
-    prepared.job.sampling.logprobs.reset();
-    ChunkWriter writer(context(), prepared.job, prepared.prompts, {}, 1);
+    ReplyPlan plan = completion_job(ids_of("one"), "one", 1);
+    plan.job.sampling.logprobs.reset();
+    ChunkWriter writer(context(), stream_head_of(plan), {}, 1);
     const auto chunks = writer.text(0, {.id = 0, .text = " two", .logprobs = {}, .prompt = {}});
     ASSERT_EQ(chunks.size(), 2U);
     for (const schema::Chunk& chunk : chunks) EXPECT_TRUE(chunk.chunk.find("choices")->as_array()->front().find("logprobs")->is_null());

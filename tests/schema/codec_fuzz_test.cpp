@@ -1,4 +1,4 @@
-// parse_job on bytes that nobody meant to send: whatever comes, the answer is a job or a reason, and both can be written.
+// parse_job on random and mutated bytes: whatever they are, the answer is a job or an error, and both can be encoded.
 #include <chrono>
 #include <iostream>
 #include <random>
@@ -83,7 +83,7 @@ TEST(CodecFuzzTest, ParseJobAnswersEveryMutatedLineWithAJobOrAReasonThatCanBeWri
         ASSERT_TRUE(Json::parse(error_body(bad.error).dump()).has_value()) << line;
         if (bad.custom_id) ++with_id;
     }
-    // Else the mutator would only ever test one branch.
+    // Otherwise the mutator would only test one branch.
     EXPECT_GT(accepted, rounds / 100);
     EXPECT_GT(with_id, rounds / 100);
     EXPECT_LT(accepted + with_id, rounds * 99 / 100);

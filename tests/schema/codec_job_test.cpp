@@ -111,7 +111,7 @@ TEST(ParseJobTest, WhatIsLeftOutOrNullHasItsDefault) {
         EXPECT_EQ(job.id, "job-1");
         EXPECT_FALSE(job.sampling.temperature || job.sampling.top_p || job.sampling.top_k || job.sampling.min_p ||
                      job.sampling.repetition_penalty)
-            << "the model's own defaults are not known here";
+            << "the model's own defaults are unknown here";
         EXPECT_EQ(job.sampling.seed, std::nullopt);
         EXPECT_EQ(job.sampling.max_tokens, std::nullopt);
         EXPECT_EQ(job.sampling.logprobs, std::nullopt);
@@ -157,7 +157,7 @@ TEST(ParseJobTest, ClassifyTakesInputOrMessagesAndItsChoices) {
     EXPECT_EQ(std::get<ChatPrompt>(with_messages.prompt).messages, R"([{"role":"user","content":"x"}])");
 }
 
-// Templates of small models take text, and a call's arguments as an object; the API carries lists of parts and JSON text.
+// Chat templates take text, and a call's arguments as an object; the API carries lists of parts and JSON text.
 TEST(ParseJobTest, MessagesAreShapedForTheTemplate) {
     const Job job = job_of(line_of(chat_url, R"({"model":"m","messages":[
         {"role":"user","content":[{"type":"text","text":"one"},{"type":"text","text":"two"}]},
@@ -252,7 +252,7 @@ TEST(ParseJobTest, EachWrongFieldIsRefusedByNameValueAndAllowedRange) {
         {chat_url, R"("chat_template_kwargs":{"tools":[]})", "'chat_template_kwargs' has 'tools'; give the field 'tools' instead"},
         {classify_url, R"("temperature":1)", "field 'temperature' is not supported on /classify"},
         {classify_url, R"("stream":true)", "field 'stream' is not supported on /classify"},
-        {classify_url, R"("messages":[{"role":"user","content":"x"}])", "fields 'input' and 'messages' are both there"},
+        {classify_url, R"("messages":[{"role":"user","content":"x"}])", "fields 'input' and 'messages' are both present"},
     };
     for (const Case& wrong : cases) {
         EXPECT_THAT(refusal_with(wrong.url, wrong.members), HasSubstr(wrong.refusal)) << wrong.members;
@@ -290,7 +290,7 @@ TEST(ParseJobTest, WrongPromptsMessagesAndChoicesAreRefusedWithTheirPlace) {
         {chat_url, R"({"model":"m","messages":[{"role":"assistant","tool_calls":[{}]}]})",
          "field 'messages[0].tool_calls[0].function' is missing"},
         {chat_url, R"({"model":"m","messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":"{"}}]}]})",
-         "field 'messages[0].tool_calls[0].function.arguments' is no JSON object"},
+         "field 'messages[0].tool_calls[0].function.arguments' is not a JSON object"},
         {text_url, R"({"model":"m"})", "400 missing_field prompt: field 'prompt' is missing"},
         {text_url, R"({"model":"m","prompt":null})", "field 'prompt' is missing"},
         {text_url, R"({"model":"m","prompt":7})", "field 'prompt' must be a string, a list of strings, a list of token ids"},

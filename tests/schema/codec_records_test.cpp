@@ -97,13 +97,13 @@ TEST(CodecRecordsTest, ResultsCarryTheirSourceAndTheJobsOwnHeadersButNoForgedOne
                                                             Header{"batch_id", "b"}, Header{"traceparent", "00-1"}, Header{"x", "y"}));
 }
 
-// Ends that were written where the brokers give no id, or before they did, are ends all the same.
+// Ends without a topic id, from brokers that give none or from before they did, count as well.
 TEST(CodecRecordsTest, AnEndIsOneOfTheTopicsJobsUnlessItNamesAnotherTopic) {
     const auto is_ours = [](const std::string& topic, const std::string& named_id, const std::string& id) {
         return is_job_of({.source = {topic, 0, 7}, .topic_id = named_id}, "lorry.jobs", id);
     };
     EXPECT_TRUE(is_ours("lorry.jobs", "one", "one"));
-    EXPECT_FALSE(is_ours("lorry.jobs", "one", "two")) << "an earlier topic of the name";
+    EXPECT_FALSE(is_ours("lorry.jobs", "one", "two")) << "an earlier topic of the same name";
     EXPECT_TRUE(is_ours("lorry.jobs", "", "two"));
     EXPECT_TRUE(is_ours("lorry.jobs", "one", ""));
     EXPECT_FALSE(is_ours("other.jobs", "", ""));

@@ -1,4 +1,4 @@
-// Json: what is read comes back, what is refused says where, and size never makes it slow.
+// Json: texts read and written back are equal, errors say where, and time grows with size only linearly.
 #include "schema/json.h"
 
 #include <chrono>
@@ -37,7 +37,7 @@ TEST(JsonTest, TextThatIsReadAndWrittenStaysTheSame) {
 
 TEST(JsonTest, EscapesAndSurrogatePairsBecomeUtf8) { EXPECT_EQ(*parsed(R"("\u0041\u00e9\ud83d\ude00\/")").as_string(), "Aé😀/"); }
 
-// Plain bytes are written run by run: none is lost or doubled around one that is spelled otherwise.
+// Plain bytes are written run by run: none is lost or doubled around an escaped one.
 TEST(JsonTest, EachSpecialByteIsWrittenAtEachPlaceOfAText) {
     for (std::size_t length = 1; length <= 20; ++length) {
         for (std::size_t at = 0; at < length; ++at) {
@@ -94,7 +94,7 @@ TEST(JsonTest, WhatIsNoJsonIsRefusedWithItsPlace) {
     EXPECT_THAT(error_of("[-1e999]"), HasSubstr("1e999"));
 }
 
-// nlohmann quotes what it read last: the whole text for an unclosed string, and its bytes as they are for a broken character.
+// nlohmann quotes the last token: the whole text for an unclosed string, and raw bytes for a broken character.
 TEST(JsonTest, ErrorsAreShortAndValidUtf8WhateverWasRead) {
     const std::string unclosed = "\"" + std::string(1 << 20, 'x');
     EXPECT_LT(error_of(unclosed).size(), 300U);
@@ -167,7 +167,7 @@ TEST(JsonTest, ValidUtf8IsToldFromInvalid) {
     EXPECT_EQ(repair_utf8("é漢😀"), "é漢😀");
 }
 
-// ASCII is passed over in words: what is no ASCII is seen wherever it stands.
+// ASCII is skipped in words: bytes that are not ASCII are found at any place.
 TEST(JsonTest, InvalidUtf8IsFoundAtEachPlaceOfAText) {
     for (std::size_t length = 1; length <= 40; ++length) {
         for (std::size_t at = 0; at < length; ++at) {

@@ -1,4 +1,4 @@
-// The ledger's file: what is applied is what is read, in any order, by several processes, through crashes and damage.
+// The ledger's file: reads return what was applied, in any order, by several processes, through crashes and damage.
 #include "schema/store.h"
 
 #include <fmt/format.h>
@@ -416,7 +416,7 @@ TEST_F(StoreTest, ADamagedFileIsToldByNameWithWhatToDo) {
 TEST_F(StoreTest, AFullDiskIsAnErrorAndWhatWasCommittedStays) {
     Store store = writer();
     store.apply({.statuses = {status_of("kept", 1, JobState::completed)}, .adapters = {}, .offsets = {{"t", "", 0, 1}}});
-    // A limit on file size stands in for the disk's end; without the signal ignored the process would be killed.
+    // A limit on file size simulates a full disk; if the signal were not ignored, it would kill the process.
     std::signal(SIGXFSZ, SIG_IGN);
     rlimit old{};
     getrlimit(RLIMIT_FSIZE, &old);

@@ -1,4 +1,4 @@
-// Topics: what is created and who may use it.
+// Topics: their settings and the rights to use them.
 #include "schema/topics.h"
 
 #include <fmt/format.h>

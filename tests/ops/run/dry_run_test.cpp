@@ -1,4 +1,4 @@
-// `lorry run --dry-run`: what it checks and says, and what its sample is worth.
+// `lorry run --dry-run`: its checks and report, and the estimate from its sample.
 #include "ops/run/dry_run.h"
 
 #include "tests/ops/run/fixture.h"
@@ -22,7 +22,7 @@ TEST_F(RunProgram, checks_everything_and_writes_nothing_in_a_dry_run) {
     EXPECT_FALSE(std::filesystem::exists(out().string() + ".lorry"));
 }
 
-// Pins: a dry run had words of its own for a model that is not there, a run a code of its own for lines that are no jobs.
+// Pins: a dry run and a run gave different errors for unknown models and for lines that are not jobs.
 TEST_F(RunProgram, says_in_a_dry_run_what_the_run_will_write) {
     write_text(tiny.folder / "in.jsonl", job("unknown", "nobody", "w1") + "this is not JSON\n" + job("broken", "broken", "w1") +
                                              job("long", "base", prompt_of(1, 20'000)) +
@@ -48,7 +48,7 @@ TEST_F(RunProgram, says_in_a_dry_run_what_the_run_will_write) {
     EXPECT_THAT(said, ::testing::UnorderedElementsAreArray(written));
 }
 
-// Pins: a million lines were checked in silence.
+// Pins: a million lines were checked without any progress shown.
 TEST_F(RunProgram, shows_on_a_terminal_how_far_a_dry_run_is) {
     std::string jobs;
     for (int i = 0; i < 30'000; ++i) jobs += job(fmt::format("job-{}", i), "base", prompt_of(i, 5), 1);
@@ -61,7 +61,7 @@ TEST_F(RunProgram, shows_on_a_terminal_how_far_a_dry_run_is) {
     EXPECT_NE(result.out.find("30,000 jobs: 30,000 good"), std::string::npos) << result.out;
 }
 
-// Pins: a sample whose jobs share an instruction seemed to have done far less of the work than it had.
+// Pins: the work of a sample whose jobs share an instruction was underestimated.
 TEST(DryRun, estimates_from_what_a_stopped_sample_has_of_its_tokens_whoever_computed_them) {
     const DryRunReport report{
         .jobs = 1001,
@@ -77,7 +77,7 @@ TEST(DryRun, estimates_from_what_a_stopped_sample_has_of_its_tokens_whoever_comp
     EXPECT_EQ(json_of(report).find("estimate_is_at_most")->as_bool(), true);
 }
 
-// Jobs of 100 tokens and a tenth of a second, of which ten run at a time; the first ten take a second longer, as they load their adapter.
+// Jobs of 100 tokens that take a tenth of a second, ten at a time; the first ten take a second longer, to load their adapter.
 Sample steady_sample(std::int64_t jobs, std::int64_t ended) {
     Sample sample{.jobs = jobs, .sequences_max = 10};
     for (std::int64_t i = 0; i < ended; ++i) {
@@ -90,7 +90,7 @@ Sample steady_sample(std::int64_t jobs, std::int64_t ended) {
     return sample;
 }
 
-// Pins: the first batch, which loads adapters and fills the prefix cache, and the last, which runs empty, counted like all between.
+// Pins: the first batch, which loads adapters and fills the prefix cache, and the last, which empties, counted like the others.
 TEST(DryRun, estimates_from_full_batches_alone) {
     DryRunReport report{.jobs = 100'000, .request_tokens_max = 1, .sample = steady_sample(1000, 500)};
     EXPECT_NEAR(full_batch(report.sample)->jobs_per_second, 100.0, 0.5);
@@ -107,7 +107,7 @@ TEST(DryRun, estimates_from_full_batches_alone) {
     report = {.jobs = 1500, .request_tokens_max = 1, .sample = steady_sample(1000, 1000)};
     EXPECT_NEAR(report.estimate()->time.count(), 1.1 + 15.0, 0.2) << "it begins and ends once";
     report = {.jobs = 1000, .request_tokens_max = 1, .sample = steady_sample(1000, 1000)};
-    EXPECT_EQ(report.estimate()->time.count(), report.sample.time.count()) << "that were all";
+    EXPECT_EQ(report.estimate()->time.count(), report.sample.time.count()) << "those were all jobs";
 }
 
 TEST(DryRun, says_nothing_of_full_batches_while_a_job_of_the_first_runs) {

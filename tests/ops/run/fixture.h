@@ -1,4 +1,4 @@
-// `lorry run` as its users call it: the built program, a tiny model, files. What the tests of it share.
+// Runs the built program's `lorry run` with a tiny model and files. Shared by the tests of this folder.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ inline std::string prompt_of(int number, int words) {
     return prompt;
 }
 
-// Results by custom_id (or "line N" for what has none), without what differs from run to run.
+// Results by custom_id (or "line N" without one), without the parts that differ from run to run.
 inline std::map<std::string, std::string> results_in(const std::filesystem::path& file) {
     std::map<std::string, std::string> results;
     std::istringstream in(read_whole(file));
@@ -54,7 +54,7 @@ inline std::map<std::string, std::string> results_in(const std::filesystem::path
             body.set("created", nullptr);
             if (body.find("usage") != nullptr) {
                 Json usage = *body.find("usage");
-                usage.set("prompt_tokens_details", nullptr);  // what was cached depends on who ran before
+                usage.set("prompt_tokens_details", nullptr);  // depends on the order in which jobs ran
                 body.set("usage", std::move(usage));
             }
             response.set("body", std::move(body));
@@ -93,7 +93,7 @@ protected:
         words.insert(words.end(), more.begin(), more.end());
         return words;
     }
-    // Of the table in.csv by prompt.txt, into out.csv.
+    // A run of the table in.csv with prompt.txt into out.csv.
     std::vector<std::string> table_command(const std::vector<std::string>& more) const {
         std::vector<std::string> words = command({"--id", "id", "--template", (tiny.folder / "prompt.txt").string()});
         words[2] = (tiny.folder / "in.csv").string();

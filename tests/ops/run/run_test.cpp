@@ -111,7 +111,7 @@ TEST_F(RunProgram, sums_up_the_whole_output_after_a_part_of_it_was_run_again) {
     EXPECT_NE(first.err.find("2 × model_not_found, such as\n      'nobody' is neither"), std::string::npos) << first.err;
     EXPECT_NE(first.err.find("'noone'"), std::string::npos) << first.err;
     const ProgramResult again = run({"--retry-failed", "--json"});
-    EXPECT_NE(again.err.find("with what earlier calls did: 3 jobs, 1 ok, 2 failed"), std::string::npos) << again.err;
+    EXPECT_NE(again.err.find("with earlier runs: 3 jobs, 1 ok, 2 failed"), std::string::npos) << again.err;
     const auto summary = Json::parse(again.out);
     ASSERT_TRUE(summary) << again.out;
     EXPECT_EQ(summary->find("jobs")->as_integer(), 2);
@@ -135,7 +135,7 @@ TEST_F(RunProgram, replaces_an_adapter_that_was_refused_and_keeps_an_output_that
     EXPECT_EQ(error_of(results_in(out()), "b"), "ok");
 }
 
-// Pins: the progress left out what the prefix cache had, which the summary counted, and both said "tokens/s".
+// Pins: the progress excluded cached tokens and the summary included them, both as "tokens/s".
 TEST(Tally, counts_tokens_in_and_out_whether_they_were_computed_or_cached) {
     Tally tally;
     const schema::Run run{.model = "base"};
@@ -162,7 +162,7 @@ TEST_F(RunProgram, runs_a_sample_and_sums_it_up_as_json) {
     EXPECT_EQ(results_in(out()).size(), 6U);
 }
 
-// Pins: the same program runs where there is no GPU, no driver and even no CUDA in the build, and says which of them is missing.
+// Pins: the same program runs without a GPU, without a driver and in a build without CUDA, and says which of them is missing.
 TEST_F(RunProgram, says_what_is_missing_when_a_gpu_is_asked_for) {
     const auto obstacle = kernels::cuda_obstacle();
     if (!obstacle) GTEST_SKIP() << "this machine has a GPU";
@@ -173,7 +173,7 @@ TEST_F(RunProgram, says_what_is_missing_when_a_gpu_is_asked_for) {
     EXPECT_FALSE(std::filesystem::exists(out()));
 }
 
-// Pins: a supervisor that does not start a wrong call again gave a worker up because somebody else's memory was not free yet.
+// Pins: a supervisor that does not restart after usage errors gave up a worker because another process had not freed its memory yet.
 TEST_F(RunProgram, ends_with_1_when_the_model_is_wrong_or_memory_is_not_free_now) {
     write_text(tiny.folder / "in.jsonl", job("a", "base", "w5"));
     const auto fails = [&](std::vector<std::string> more) {
@@ -183,7 +183,7 @@ TEST_F(RunProgram, ends_with_1_when_the_model_is_wrong_or_memory_is_not_free_now
         EXPECT_EQ(result.exit_code, 1) << result.err;
         return result.err;
     };
-    // All that there is at all: some of it is taken.
+    // All of the machine's memory, of which some is in use.
     EXPECT_NE(fails({"--kv-memory", std::to_string(memory_limit())}).find("are free now"), std::string::npos);
     write_text(tiny.model / "config.json", R"({"model_type": "tea"})");
     EXPECT_NE(fails({}).find("model_type"), std::string::npos);
@@ -229,7 +229,7 @@ TEST_F(RunProgram, says_how_to_go_on_when_the_output_cannot_grow) {
     for (const std::string& word : command({})) words.push_back(word);
     const ProgramResult full = run_program_of(words);
     EXPECT_EQ(full.exit_code, 1) << full.err;
-    EXPECT_NE(full.err.find("to go on:\n  " + std::string(LORRY_PROGRAM) + " run "), std::string::npos) << full.err;
+    EXPECT_NE(full.err.find("resume with:\n  " + std::string(LORRY_PROGRAM) + " run "), std::string::npos) << full.err;
     EXPECT_EQ(run().exit_code, 0);
     EXPECT_EQ(results_in(out()).size(), 40U);
 }
@@ -245,7 +245,7 @@ TEST_F(RunProgram, finishes_what_runs_and_says_how_to_go_on_when_it_is_told_to_s
     program.signal(SIGTERM);
     const ProgramResult stopped = program.wait();
     EXPECT_EQ(stopped.exit_code, 1);
-    EXPECT_NE(stopped.err.find("to go on:\n  " + std::string(LORRY_PROGRAM) + " run "), std::string::npos) << stopped.err;
+    EXPECT_NE(stopped.err.find("resume with:\n  " + std::string(LORRY_PROGRAM) + " run "), std::string::npos) << stopped.err;
     const auto first = results_in(out());
     EXPECT_LT(first.size(), 3000U);
     for (const auto& [id, line] : first) EXPECT_EQ(error_of(first, id), "ok");
@@ -274,7 +274,7 @@ TEST_F(RunProgram, repeats_and_loses_nothing_however_often_it_is_killed_Slow) {
     for (bool ended = false; !ended;) {
         const auto size_before = size();
         Program program(command({"--commit-interval", "5ms"}));
-        // Most kills come while results are written, some while the run still finds out where it was.
+        // Most kills come while results are written, some while the run still reads its journal.
         if (random() % 4 != 0) {
             while (!ended && size() == size_before) ended = program.ends_within(std::chrono::milliseconds(1));
         }

@@ -1,10 +1,10 @@
-// `lorry run` on tables: rows in, rows with results out, and what it says of those that are not as they should be.
+// `lorry run` on tables: rows in, rows with results out, and the errors for malformed rows.
 #include "tests/ops/run/fixture.h"
 
 namespace lorry::ops {
 namespace {
 
-// Pins: other choices were told by their hashes, and only the first of several changed flags was named.
+// Pins: changed choices were reported by their hashes, and only the first of several changed flags was named.
 TEST_F(RunProgram, names_each_changed_flag_with_what_it_was_and_is) {
     write_text(tiny.folder / "in.csv", "id,text\n1,w5\n");
     write_text(tiny.folder / "prompt.txt", "{{ text }}");
@@ -50,7 +50,7 @@ TEST_F(RunProgram, refuses_what_would_fail_for_every_row_before_it_touches_the_o
     EXPECT_NE(refused("in.csv", rows, table({"--adapter", "sektion"})).find("no adapter of that name in --adapters, which has: "),
               std::string::npos);
     EXPECT_EQ(refused("in.csv", rows, table({"--adapter", "broken"})).find("register"), std::string::npos);
-    EXPECT_NE(refused("in.csv", rows, table({"--choices", (tiny.folder / "twice.txt").string()})).find("'w20' stands there twice"),
+    EXPECT_NE(refused("in.csv", rows, table({"--choices", (tiny.folder / "twice.txt").string()})).find("'w20' occurs twice"),
               std::string::npos);
     EXPECT_NE(refused("in.csv", rows, table({"--choices", prompt, "--max-tokens", "3"})).find("draws no tokens"), std::string::npos);
     EXPECT_NE(refused("in.csv", "id;text\n1;w5\n", table({})).find("separated by semicolons"), std::string::npos);
@@ -59,7 +59,7 @@ TEST_F(RunProgram, refuses_what_would_fail_for_every_row_before_it_touches_the_o
     EXPECT_NE(refused("in.csv", "id,text\n1,\"w5\n2,w6\n", table({})).find("in line 2 is never closed"), std::string::npos);
 }
 
-// Pins: a slip in the call was told after the model had been loaded, which may take minutes.
+// Pins: a mistake in the call was reported only after loading the model, which may take minutes.
 TEST_F(RunProgram, finds_a_slip_in_the_call_before_it_loads_the_model) {
     for (const auto& entry : std::filesystem::directory_iterator(tiny.model)) {
         if (entry.path().extension() == ".safetensors") write_text(entry.path(), "no weights");
@@ -100,7 +100,7 @@ TEST_F(RunProgram, wants_the_adapters_that_a_column_names) {
     EXPECT_FALSE(std::filesystem::exists(out()));
 }
 
-// Pins: of two rows with one id the second said only that there was another.
+// Pins: of two rows with the same id, the second's error did not say which row the other was.
 TEST_F(RunProgram, names_both_rows_of_an_id_and_counts_such_rows) {
     write_text(tiny.folder / "in.csv", "id,text\n1,w5\n2,w6\n1,w7\n2,w8\n");
     write_text(tiny.folder / "prompt.txt", "{{ text }}");
@@ -116,7 +116,7 @@ TEST_F(RunProgram, names_both_rows_of_an_id_and_counts_such_rows) {
     EXPECT_NE(run_program_of(dry).err.find("  2 × duplicate_custom_id\n  line 4 (1): duplicate_custom_id: "), std::string::npos);
 }
 
-// Pins: a row without a text was answered like any other, and nobody was told.
+// Pins: a row without a text was answered like any other, without a warning.
 TEST_F(RunProgram, runs_rows_with_empty_cells_and_warns_of_them) {
     write_text(tiny.folder / "in.csv", "id,text,note\n1,w5,\n2,,w1\n3, ,w1\n,,w1\n");
     write_text(tiny.folder / "prompt.txt", "w9 {{ text }}");

@@ -1,4 +1,5 @@
-// Which delivered jobs are not yet committed: what back-pressure and drains wait for, and who may still publish. Any thread.
+// The jobs in flight: delivered and not yet committed. Back-pressure and drains wait for them, and only they may be published. Used by the
+// pipeline's stages, on any thread.
 #pragma once
 
 #include <chrono>
@@ -17,33 +18,33 @@
 namespace lorry::consumer {
 
 // A job is added when it is delivered, weighed when its tokens are known, started with its first step, ended when nothing more is computed
-// for it, and removed when its outcome is committed. A job that was forgotten on the way belongs to somebody else: nothing more of it is
-// computed or published.
-class InFlight {
+// for it, and removed when its outcome is committed. A job is forgotten when its partition goes to another member: nothing more is computed
+// or published for it.
+class JobsInFlight {
 public:
     void add(const schema::Source& source, Epoch epoch, std::string job_id, Clock::time_point delivered);
-    // The memory it may come to take, in tokens; nothing happens to a forgotten one.
+    // Sets the most tokens that the job may hold. No effect on a forgotten job.
     void weigh(const schema::Source& source, Epoch epoch, std::int64_t tokens);
-    // Nothing happens to a forgotten one.
+    // No effect on a forgotten job.
     void start(const schema::Source& source, Epoch epoch);
-    // False: it was forgotten, its end is to be dropped.
+    // False: the job was forgotten, and its end must be dropped.
     bool end(const schema::Source& source, Epoch epoch);
     void remove(const schema::Source& source, Epoch epoch);
     bool contains(const schema::Source& source, Epoch epoch) const;
 
-    // Partitions that go: all of their jobs, those that have not ended, or those that have not even started.
+    // For partitions that are revoked: forgets all of their jobs, those that have not ended, or those that have not started.
     void forget(const std::vector<PartitionEpoch>& partitions);
     void forget_unfinished(const std::vector<PartitionEpoch>& partitions);
     void forget_waiting(const std::vector<PartitionEpoch>& partitions);
-    // Grows whenever jobs were forgotten.
+    // Grows with each call that forgets jobs.
     std::uint64_t times_forgotten() const;
 
     std::size_t total() const;
-    std::int64_t tokens() const;  // of all that were weighed
-    // The one that was delivered first.
+    std::int64_t tokens() const;  // of all weighed jobs
+    // The job that was delivered first.
     std::optional<OldestJob> oldest(Clock::time_point now) const;
 
-    // Waits until nothing of these partitions is in flight; false when the deadline came first or `failed` says so.
+    // Waits until no job of these partitions is in flight. False if the deadline passes or `failed` returns true first.
     template <typename Failed>
     bool wait_until_none(const std::vector<PartitionEpoch>& partitions, Clock::time_point deadline, const Failed& failed) {
         std::unique_lock lock(mutex_);

@@ -1,18 +1,18 @@
-// One table of jobs under one short lock.
-#include "consumer/in_flight.h"
+// A table of jobs under one short lock.
+#include "consumer/jobs_in_flight.h"
 
 #include <algorithm>
 #include <limits>
 
 namespace lorry::consumer {
 
-void InFlight::add(const schema::Source& source, Epoch epoch, std::string job_id, Clock::time_point delivered) {
+void JobsInFlight::add(const schema::Source& source, Epoch epoch, std::string job_id, Clock::time_point delivered) {
     const std::lock_guard lock(mutex_);
     const bool is_new = jobs_.emplace(key(source, epoch), Job{.id = std::move(job_id), .delivered = delivered}).second;
     CHECK(is_new, "a source delivers each job once in an epoch");
 }
 
-void InFlight::weigh(const schema::Source& source, Epoch epoch, std::int64_t tokens) {
+void JobsInFlight::weigh(const schema::Source& source, Epoch epoch, std::int64_t tokens) {
     const std::lock_guard lock(mutex_);
     const auto place = jobs_.find(key(source, epoch));
     if (place == jobs_.end()) return;
@@ -20,13 +20,13 @@ void InFlight::weigh(const schema::Source& source, Epoch epoch, std::int64_t tok
     place->second.tokens = tokens;
 }
 
-void InFlight::start(const schema::Source& source, Epoch epoch) {
+void JobsInFlight::start(const schema::Source& source, Epoch epoch) {
     const std::lock_guard lock(mutex_);
     const auto place = jobs_.find(key(source, epoch));
     if (place != jobs_.end() && place->second.stage == Stage::waiting) place->second.stage = Stage::started;
 }
 
-bool InFlight::end(const schema::Source& source, Epoch epoch) {
+bool JobsInFlight::end(const schema::Source& source, Epoch epoch) {
     const std::lock_guard lock(mutex_);
     const auto place = jobs_.find(key(source, epoch));
     if (place == jobs_.end()) return false;
@@ -34,7 +34,7 @@ bool InFlight::end(const schema::Source& source, Epoch epoch) {
     return true;
 }
 
-void InFlight::remove(const schema::Source& source, Epoch epoch) {
+void JobsInFlight::remove(const schema::Source& source, Epoch epoch) {
     const std::lock_guard lock(mutex_);
     const auto place = jobs_.find(key(source, epoch));
     if (place == jobs_.end()) return;  // forgotten between its publication and its commit
@@ -42,23 +42,23 @@ void InFlight::remove(const schema::Source& source, Epoch epoch) {
     changed_.notify_all();
 }
 
-bool InFlight::contains(const schema::Source& source, Epoch epoch) const {
+bool JobsInFlight::contains(const schema::Source& source, Epoch epoch) const {
     const std::lock_guard lock(mutex_);
     return jobs_.contains(key(source, epoch));
 }
 
-void InFlight::forget(const std::vector<PartitionEpoch>& partitions) {
+void JobsInFlight::forget(const std::vector<PartitionEpoch>& partitions) {
     forget_if(partitions, [](Stage) { return true; });
 }
-void InFlight::forget_unfinished(const std::vector<PartitionEpoch>& partitions) {
+void JobsInFlight::forget_unfinished(const std::vector<PartitionEpoch>& partitions) {
     forget_if(partitions, [](Stage stage) { return stage != Stage::ended; });
 }
-void InFlight::forget_waiting(const std::vector<PartitionEpoch>& partitions) {
+void JobsInFlight::forget_waiting(const std::vector<PartitionEpoch>& partitions) {
     forget_if(partitions, [](Stage stage) { return stage == Stage::waiting; });
 }
 
 template <typename Goes>
-void InFlight::forget_if(const std::vector<PartitionEpoch>& partitions, const Goes& goes) {
+void JobsInFlight::forget_if(const std::vector<PartitionEpoch>& partitions, const Goes& goes) {
     const std::lock_guard lock(mutex_);
     for (const PartitionEpoch& partition : partitions) {
         const auto [begin, end] = range(partition);
@@ -68,22 +68,22 @@ void InFlight::forget_if(const std::vector<PartitionEpoch>& partitions, const Go
     changed_.notify_all();
 }
 
-std::uint64_t InFlight::times_forgotten() const {
+std::uint64_t JobsInFlight::times_forgotten() const {
     const std::lock_guard lock(mutex_);
     return times_forgotten_;
 }
 
-std::size_t InFlight::total() const {
+std::size_t JobsInFlight::total() const {
     const std::lock_guard lock(mutex_);
     return jobs_.size();
 }
 
-std::int64_t InFlight::tokens() const {
+std::int64_t JobsInFlight::tokens() const {
     const std::lock_guard lock(mutex_);
     return tokens_;
 }
 
-std::optional<OldestJob> InFlight::oldest(Clock::time_point now) const {
+std::optional<OldestJob> JobsInFlight::oldest(Clock::time_point now) const {
     const std::lock_guard lock(mutex_);
     const auto place = std::ranges::min_element(jobs_, {}, [](const Jobs::value_type& entry) { return entry.second.delivered; });
     if (place == jobs_.end()) return std::nullopt;
@@ -93,20 +93,20 @@ std::optional<OldestJob> InFlight::oldest(Clock::time_point now) const {
                      .age = std::chrono::duration_cast<std::chrono::milliseconds>(now - place->second.delivered)};
 }
 
-std::pair<InFlight::Jobs::iterator, InFlight::Jobs::iterator> InFlight::range(const PartitionEpoch& partition) {
+std::pair<JobsInFlight::Jobs::iterator, JobsInFlight::Jobs::iterator> JobsInFlight::range(const PartitionEpoch& partition) {
     using Offset = std::numeric_limits<std::int64_t>;
     return {jobs_.lower_bound(Key{partition.topic, partition.partition, partition.epoch, Offset::min()}),
             jobs_.upper_bound(Key{partition.topic, partition.partition, partition.epoch, Offset::max()})};
 }
 
-bool InFlight::holds_any(const std::vector<PartitionEpoch>& partitions) {
+bool JobsInFlight::holds_any(const std::vector<PartitionEpoch>& partitions) {
     return std::ranges::any_of(partitions, [&](const PartitionEpoch& partition) {
         const auto [begin, end] = range(partition);
         return begin != end;
     });
 }
 
-InFlight::Jobs::iterator InFlight::erase(Jobs::iterator place) {
+JobsInFlight::Jobs::iterator JobsInFlight::erase(Jobs::iterator place) {
     tokens_ -= place->second.tokens;
     return jobs_.erase(place);
 }

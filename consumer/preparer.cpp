@@ -1,0 +1,249 @@
+// Renders, tokenizes and checks a job's prompts, then writes the requests that its kind of work takes.
+#include "consumer/preparer.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+
+namespace lorry::consumer {
+namespace {
+
+using engine::Request;
+using engine::TokenId;
+using schema::ErrorCode;
+using schema::JobError;
+
+JobError error_at(ErrorCode code, std::string_view param, std::string message) {
+    return {.code = code, .param = std::string(param), .message = std::move(message)};
+}
+
+// The field of the body that holds the prompt.
+std::string_view prompt_field(const schema::Job& job) {
+    if (std::holds_alternative<schema::ChatPrompt>(job.prompt)) return "messages";
+    return schema::row_of(job.endpoint).prompt_field;
+}
+
+// Equal for every delivery of a job, so that each draws the same tokens.
+std::uint64_t seed_of(const schema::Job& job, std::uint64_t index) {
+    const std::uint64_t seed = job.sampling.seed ? *job.sampling.seed : XXH3_64bits(job.id.data(), job.id.size());
+    return XXH3_64bits_withSeed(&index, sizeof index, seed);
+}
+
+}  // namespace
+
+Preparer::Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config,
+                   PreparerLimits limits)
+    : tokenizer_(tokenizer), chat_template_(std::move(chat_template)), config_(config), limits_(limits) {}
+
+std::int64_t tokens_max_of(std::span<const Request> requests) {
+    std::int64_t tokens = 0;
+    for (const Request& request : requests) tokens += static_cast<std::int64_t>(request.prompt.size()) + request.max_tokens;
+    return tokens;
+}
+
+Expected<PreparedJob, RefusedJob> Preparer::prepare(schema::Job job, ModelName model) const {
+    PreparedJob prepared;
+    prepared.plan.job = std::move(job);
+    prepared.plan.model = std::move(model);
+    if (auto filled = fill(prepared); !filled) {
+        return unexpected(RefusedJob{.job = std::move(prepared.plan.job), .error = std::move(filled.error())});
+    }
+    return prepared;
+}
+
+Expected<void, JobError> Preparer::fill(PreparedJob& prepared) const {
+    ReplyPlan& plan = prepared.plan;
+    auto prompts = tokenize(plan.job);
+    if (!prompts) return unexpected(prompts.error());
+    plan.job.sampling.fill_in(config_.sampling_defaults);
+    const schema::Sampling& sampling = plan.job.sampling;
+    if (auto valid = check_tokens(sampling.stop_token_ids, "stop_token_ids"); !valid) return valid;
+    for (const auto& [token, bias] : sampling.logit_bias) {
+        if (auto valid = check_tokens({token}, "logit_bias"); !valid) return valid;
+    }
+    if (!plan.job.choices.empty()) {
+        auto choices = choice_tokens(plan.job.choices);
+        if (!choices) return unexpected(choices.error());
+        plan.choices = std::move(*choices);
+    }
+    for (std::size_t i = 0; i < prompts->size(); ++i) {
+        Prompt& prompt = (*prompts)[i];
+        if (auto fits = check_length(plan, prompt); !fits) return fits;
+        plan.prompt_tokens += static_cast<std::int64_t>(prompt.tokens.size());
+        add_requests(prepared, prompt, static_cast<std::int32_t>(i));
+        if (plan.job.echo) plan.echo.push_back({.text = std::move(prompt.text), .first = prompt.tokens.front()});
+    }
+    return {};
+}
+
+Expected<void, JobError> Preparer::check_length(const ReplyPlan& plan, const Prompt& prompt) const {
+    if (prompt.tokens.empty()) {
+        return unexpected(
+            error_at(ErrorCode::empty_prompt, prompt_field(plan.job), "the prompt has no tokens; give at least one character"));
+    }
+    const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
+    std::int64_t wanted = 0;
+    switch (schema::row_of(plan.job.endpoint).work) {
+        case schema::Work::draw: wanted = plan.job.sampling.max_tokens.value_or(1); break;
+        case schema::Work::score_choices:
+            for (const auto& choice : plan.choices) wanted = std::max(wanted, static_cast<std::int64_t>(choice.size()));
+            break;
+    }
+    if (tokens + wanted <= limits_.context_max) return {};
+    return unexpected(error_at(ErrorCode::context_length_exceeded, prompt_field(plan.job),
+                               "this model and its KV cache hold " + std::to_string(limits_.context_max) +
+                                   " tokens; the prompt has " + std::to_string(tokens) + " and " + std::to_string(wanted) +
+                                   " more were asked for: shorten the prompt or ask for less"));
+}
+
+Expected<std::string, JobError> Preparer::prompt_text(const schema::Job& job) const {
+    if (const auto* chat = std::get_if<schema::ChatPrompt>(&job.prompt)) return render(*chat);
+    const schema::TextPrompt& first = std::get<std::vector<schema::TextPrompt>>(job.prompt).front();
+    if (const auto* text = std::get_if<std::string>(&first)) return *text;
+    return tokenizer_.decode(std::get<std::vector<std::int32_t>>(first), false);
+}
+
+Expected<std::string, JobError> Preparer::render(const schema::ChatPrompt& chat) const {
+    if (!chat_template_) {
+        return unexpected(error_at(ErrorCode::no_chat_template, "messages",
+                                      "this model has no chat template; use /v1/completions, or add chat_template.jinja to its folder"));
+    }
+    auto text = chat_template_->render({.messages_json = chat.messages,
+                                        .tools_json = chat.tools,
+                                        .add_generation_prompt = chat.add_generation_prompt,
+                                        .extra_json = chat.template_options});
+    if (!text)
+        return unexpected(error_at(ErrorCode::chat_template_failed, "messages", "the chat template refused the messages: " + text.error()));
+    return *text;
+}
+
+Expected<std::vector<Preparer::Prompt>, JobError> Preparer::tokenize(const schema::Job& job) const {
+    std::vector<Prompt> prompts;
+    const std::string_view field = prompt_field(job);
+    const auto add_text = [&](std::string text, bool add_special_tokens) -> Expected<void, JobError> {
+        auto tokens = tokenizer_.encode(text, add_special_tokens);
+        if (!tokens) return unexpected(error_at(ErrorCode::invalid_text, field, tokens.error()));
+        // A tokenizer may know more tokens than the model.
+        if (auto valid = check_tokens(*tokens, field); !valid) return unexpected(valid.error());
+        prompts.push_back({std::move(text), std::move(*tokens)});
+        return {};
+    };
+    if (const auto* chat = std::get_if<schema::ChatPrompt>(&job.prompt)) {
+        auto text = render(*chat);
+        if (!text) return unexpected(text.error());
+        // The template wrote the special tokens already.
+        if (auto added = add_text(std::move(*text), false); !added) return unexpected(added.error());
+        return prompts;
+    }
+    const auto& texts = std::get<std::vector<schema::TextPrompt>>(job.prompt);
+    for (const schema::TextPrompt& prompt : texts) {
+        if (const auto* text = std::get_if<std::string>(&prompt)) {
+            if (auto added = add_text(*text, true); !added) return unexpected(added.error());
+        } else {
+            const auto& ids = std::get<std::vector<std::int32_t>>(prompt);
+            if (auto valid = check_tokens(ids, field); !valid) return unexpected(valid.error());
+            prompts.push_back({job.echo ? tokenizer_.decode(ids, false) : std::string(), ids});
+        }
+    }
+    return prompts;
+}
+
+Expected<void, JobError> Preparer::check_tokens(const std::vector<std::int32_t>& ids, std::string_view field) const {
+    for (const std::int32_t id : ids) {
+        if (id < 0 || id >= config_.vocabulary) {
+            return unexpected(error_at(ErrorCode::unknown_token, field,
+                "token id " + std::to_string(id) + " is not in the vocabulary of " + std::to_string(config_.vocabulary) + " tokens"));
+        }
+    }
+    return {};
+}
+
+Expected<ChoiceTokens, JobError> Preparer::choice_tokens(const std::vector<std::string>& choices) const {
+    const std::lock_guard lock(choices_mutex_);
+    if (choices == last_choices_) return last_choice_tokens_;
+    ChoiceTokens tokens;
+    for (const std::string& choice : choices) {
+        auto encoded = tokenizer_.encode(choice, false);
+        if (!encoded) return unexpected(error_at(ErrorCode::invalid_text, "choices", encoded.error()));
+        if (encoded->empty()) return unexpected(error_at(ErrorCode::empty_choice, "choices", "a choice has no tokens"));
+        if (auto valid = check_tokens(*encoded, "choices"); !valid) return unexpected(valid.error());
+        tokens.push_back(std::move(*encoded));
+    }
+    last_choices_ = choices;
+    last_choice_tokens_ = tokens;
+    return tokens;
+}
+
+Request Preparer::base_request(const PreparedJob& prepared, const Prompt& prompt) const {
+    Request request;
+    const ReplyPlan& plan = prepared.plan;
+    request.id = prepared.requests.size();
+    request.prompt = prompt.tokens;
+    if (plan.model.kind == ModelName::Kind::adapter) {
+        request.adapter = engine::AdapterSource{.hash = plan.model.hash, .folder = plan.model.folder};
+    }
+    request.sampling = plan.job.sampling;
+    request.priority = plan.job.priority;
+    return request;
+}
+
+void Preparer::add_requests(PreparedJob& prepared, const Prompt& prompt, std::int32_t index) const {
+    switch (schema::row_of(prepared.plan.job.endpoint).work) {
+        case schema::Work::draw: return add_generation(prepared, prompt, index);
+        case schema::Work::score_choices: return add_classification(prepared, prompt, index);
+    }
+}
+
+void Preparer::add_generation(PreparedJob& prepared, const Prompt& prompt, std::int32_t index) const {
+    const schema::Job& job = prepared.plan.job;
+    const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
+    Request request = base_request(prepared, prompt);
+    const std::int64_t room = limits_.context_max - tokens;
+    std::int64_t by_default = std::min(config_.max_new_tokens.value_or(room), room);
+    if (const auto limit = schema::row_of(job.endpoint).max_tokens_default) by_default = std::min<std::int64_t>(*limit, by_default);
+    request.max_tokens = job.sampling.max_tokens ? *job.sampling.max_tokens : by_default;
+    request.stream = job.stream;
+    for (const auto& [token, bias] : job.sampling.logit_bias) request.logit_bias.push_back({token, bias});
+    if (!job.sampling.ignore_eos) request.end_tokens = config_.eos_ids;
+    request.end_tokens.insert(request.end_tokens.end(), job.sampling.stop_token_ids.begin(), job.sampling.stop_token_ids.end());
+    if (job.echo && job.sampling.logprobs) {
+        request.score_begin = 0;
+        request.score_top = *job.sampling.logprobs;
+    }
+    const engine::RequestId leader = request.id;
+    for (std::int32_t sample = 0; sample < job.n; ++sample) {
+        Request one = request;
+        one.id = leader + static_cast<engine::RequestId>(sample);
+        one.seed = seed_of(job, static_cast<std::uint64_t>(index) * static_cast<std::uint64_t>(job.n) + static_cast<std::uint64_t>(sample));
+        if (sample > 0) {
+            one.fork = engine::Fork{.leader = leader, .tokens = tokens - 1};
+            one.score_begin.reset();  // the first sample's scores are used for all
+        }
+        prepared.requests.push_back(std::move(one));
+        prepared.plan.places.push_back({.prompt = index, .sample = sample, .choice = -1});
+    }
+}
+
+void Preparer::add_classification(PreparedJob& prepared, const Prompt& prompt, std::int32_t index) const {
+    Request request = base_request(prepared, prompt);
+    request.sampling = {};
+    const engine::RequestId leader = request.id;
+    for (const auto& choice : prepared.plan.choices) request.final_targets.push_back(choice.front());
+    prepared.requests.push_back(std::move(request));
+    prepared.plan.places.push_back({.prompt = index, .sample = 0, .choice = -1});
+
+    const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
+    for (std::size_t i = 0; i < prepared.plan.choices.size(); ++i) {
+        const auto& choice = prepared.plan.choices[i];
+        if (choice.size() == 1) continue;  // the prompt's request scores its only token
+        Request rest = base_request(prepared, prompt);
+        rest.sampling = {};
+        rest.prompt.insert(rest.prompt.end(), choice.begin(), choice.end());
+        rest.score_begin = tokens;
+        rest.fork = engine::Fork{.leader = leader, .tokens = tokens};
+        prepared.requests.push_back(std::move(rest));
+        prepared.plan.places.push_back({.prompt = index, .sample = 0, .choice = static_cast<std::int32_t>(i)});
+    }
+}
+
+}  // namespace lorry::consumer

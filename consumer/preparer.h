@@ -1,0 +1,105 @@
+// From a job to the engine's requests: chat template, tokenization, limits, seeds. Called by intake.h and by `lorry bench loss`.
+// All methods may run on any thread at the same time.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "consumer/seams.h"
+#include "engine/model_config.h"
+#include "engine/request.h"
+#include "engine/text/chat_template.h"
+#include "engine/text/tokenizer.h"
+
+namespace lorry::consumer {
+
+// What a request of a job contributes to the reply.
+struct RequestPlace {
+    std::int32_t prompt = 0;   // index of the prompt in the job's list
+    std::int32_t sample = 0;   // of n
+    std::int32_t choice = -1;  // classify: the choice it scores; -1: the request that draws, or scores first tokens
+};
+
+// A choice of a classify job as token ids: the first is scored by the prompt's request, the rest by a fork of it.
+using ChoiceTokens = std::vector<std::vector<engine::TokenId>>;
+
+// A prompt that the job asked to have repeated before its answers.
+struct EchoedPrompt {
+    std::string text;
+    engine::TokenId first = 0;  // its first token, which has no log-probability and is in no result
+};
+
+// A job and what its reply needs besides the results of its requests.
+struct ReplyPlan {
+    schema::Job job;
+    ModelName model;
+    std::vector<EchoedPrompt> echo;    // one per prompt; empty unless the job asks for it
+    ChoiceTokens choices;              // classify only
+    std::vector<RequestPlace> places;  // one per request, in their order
+    std::int64_t prompt_tokens = 0;    // each prompt counted once
+};
+
+struct PreparedJob {
+    ReplyPlan plan;
+    std::vector<engine::Request> requests;  // ids count from 0: the generator adds its own base
+};
+
+// The most tokens that the sequences of these requests come to hold. Samples share a prompt's blocks in the engine, but each sample counts
+// all of its tokens here.
+std::int64_t tokens_max_of(std::span<const engine::Request> requests);
+
+// A job that cannot run, and why.
+struct RefusedJob {
+    schema::Job job;
+    schema::JobError error;
+};
+
+struct PreparerLimits {
+    std::int64_t context_max = 0;  // prompt and drawn tokens together
+};
+
+class Preparer {
+public:
+    // tokenizer and config outlive the preparer; chat_template may be absent, then chats are refused.
+    Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config,
+             PreparerLimits limits);
+
+    // The model must be resolved to the base model or an adapter.
+    Expected<PreparedJob, RefusedJob> prepare(schema::Job job, ModelName model) const;
+    // The text of the first prompt as it is tokenized: for --dry-run.
+    Expected<std::string, schema::JobError> prompt_text(const schema::Job& job) const;
+
+private:
+    struct Prompt {
+        std::string text;
+        std::vector<engine::TokenId> tokens;
+    };
+    Expected<std::string, schema::JobError> render(const schema::ChatPrompt& chat) const;
+    Expected<std::vector<Prompt>, schema::JobError> tokenize(const schema::Job& job) const;
+    Expected<ChoiceTokens, schema::JobError> choice_tokens(const std::vector<std::string>& choices) const;
+    Expected<void, schema::JobError> check_tokens(const std::vector<std::int32_t>& ids, std::string_view field) const;
+    Expected<void, schema::JobError> check_length(const ReplyPlan& plan, const Prompt& prompt) const;
+    // Adds all that follows from the job and the model in `prepared`.
+    Expected<void, schema::JobError> fill(PreparedJob& prepared) const;
+    void add_requests(PreparedJob& prepared, const Prompt& prompt, std::int32_t index) const;
+    void add_generation(PreparedJob& prepared, const Prompt& prompt, std::int32_t index) const;
+    void add_classification(PreparedJob& prepared, const Prompt& prompt, std::int32_t index) const;
+    engine::Request base_request(const PreparedJob& prepared, const Prompt& prompt) const;
+
+    const engine::Tokenizer& tokenizer_;
+    const std::optional<engine::ChatTemplate> chat_template_;
+    const engine::ModelConfig& config_;
+    const PreparerLimits limits_;
+
+    // The last list of choices, as a million jobs may ask for the same one. Guarded by choices_mutex_.
+    mutable std::mutex choices_mutex_;
+    mutable std::vector<std::string> last_choices_;
+    mutable ChoiceTokens last_choice_tokens_;
+};
+
+}  // namespace lorry::consumer

@@ -1,0 +1,73 @@
+// Fields that a job leaves out: taken from the model's generation_config.json, else the API's defaults.
+#include "consumer/preparer.h"
+
+#include <gtest/gtest.h>
+
+#include "schema/codec.h"
+#include "tests/support/gpt2_tokenizer.h"
+#include "tests/support/temp_folder.h"
+
+namespace lorry::consumer {
+namespace {
+
+// The first request of a job with these further members of its body.
+engine::Request prepared(const engine::ModelConfig& config, const std::string& members, bool is_chat = false) {
+    const std::string prompt = is_chat ? R"("messages":[{"role":"user","content":"hello"}])" : R"("prompt":[1,2,3])";
+    const std::string line = R"({"custom_id":"a","url":")" + std::string(is_chat ? "/v1/chat/completions" : "/v1/completions") +
+                             R"(","body":{"model":"base",)" + prompt + members + "}}";
+    auto job = schema::parse_job({.source = {}, .key = {}, .value = line, .headers = {}, .timestamp = {}}, {});
+    CHECK(job.has_value(), "the test's job is good");
+    const tests::TempFolder folder;
+    tests::write_text(folder / "chat_template.jinja", "{{ messages[0].content }}");
+    const Preparer preparer(tests::gpt2_tokenizer(), engine::ChatTemplate::load(folder.path()), config, {.context_max = 100});
+    return preparer.prepare(std::move(*job), {.kind = ModelName::Kind::base})->requests.front();
+}
+
+engine::ModelConfig config_with_defaults() {
+    engine::ModelConfig config;
+    config.vocabulary = 50257;
+    config.sampling_defaults.temperature = 0.6;
+    config.sampling_defaults.top_p = 0.9;
+    config.sampling_defaults.top_k = 20;
+    config.sampling_defaults.min_p = 0.05;
+    config.sampling_defaults.repetition_penalty = 1.05;
+    config.max_new_tokens = 30;
+    return config;
+}
+
+TEST(Preparer, FieldsThatAJobLeavesOutAreTheModels) {
+    const engine::Request request = prepared(config_with_defaults(), "");
+    EXPECT_EQ(request.sampling.temperature, 0.6);
+    EXPECT_EQ(request.sampling.top_p, 0.9);
+    EXPECT_EQ(request.sampling.top_k, 20);
+    EXPECT_EQ(request.sampling.min_p, 0.05);
+    EXPECT_EQ(request.sampling.repetition_penalty, 1.05);
+}
+
+TEST(Preparer, FieldsThatAJobGivesWinAlsoWithTheirNeutralValues) {
+    const engine::Request request =
+        prepared(config_with_defaults(), R"(,"temperature":0,"top_p":1,"top_k":-1,"min_p":0,"repetition_penalty":1,"max_tokens":50)");
+    EXPECT_EQ(request.sampling.temperature, 0.0);
+    EXPECT_EQ(request.sampling.top_p, 1.0);
+    EXPECT_EQ(request.sampling.top_k, 0);
+    EXPECT_EQ(request.sampling.min_p, 0.0);
+    EXPECT_EQ(request.sampling.repetition_penalty, 1.0);
+    EXPECT_EQ(request.max_tokens, 50) << "max_new_tokens is a default, not a limit";
+}
+
+TEST(Preparer, AnAnswersLengthIsTheEndpointsDefaultOrTheModelsAndFitsTheContext) {
+    engine::ModelConfig config = config_with_defaults();
+    EXPECT_EQ(prepared(config, "").max_tokens, 16);
+    EXPECT_EQ(prepared(config, "", true).max_tokens, 30);
+    config.max_new_tokens = 4;
+    EXPECT_EQ(prepared(config, "").max_tokens, 4);
+    config.max_new_tokens = 4000;
+    const engine::Request longest = prepared(config, "", true);
+    EXPECT_EQ(longest.max_tokens, 100 - static_cast<std::int64_t>(longest.prompt.size()));
+    config.max_new_tokens.reset();
+    EXPECT_EQ(prepared(config, "", true).max_tokens, longest.max_tokens);
+    EXPECT_FALSE(prepared(engine::ModelConfig{.vocabulary = 50257}, "").sampling.temperature);
+}
+
+}  // namespace
+}  // namespace lorry::consumer
