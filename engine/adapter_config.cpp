@@ -262,7 +262,7 @@ bool AdapterConfig::targets_module(const std::string& path) const {
     for (const std::string& name : saved) {
         if (("." + path + ".").find("." + name + ".") != std::string::npos) return false;
     }
-    if (all_linear) return path != "lm_head";
+    if (all_linear) return true;
     if (target_pattern) return target_pattern->matches(path);
     if (!named_in(targets)) return false;
     if (layers.empty()) return true;

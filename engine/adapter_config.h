@@ -38,7 +38,8 @@ struct AdapterConfig {
     // The error names key and value. Keys that are unknown are refused unless their value says that nothing is asked for.
     static Expected<AdapterConfig, std::string> parse(std::string_view text);
 
-    // `path` is the module's, without base_model.model: "model.layers.0.self_attn.q_proj".
+    // `path` is a linear module's, without base_model.model: "model.layers.0.self_attn.q_proj". all_linear never means the head: the
+    // caller leaves it out.
     bool targets_module(const std::string& path) const;
     bool saves_module(const std::string& path) const;  // replaced by a trained copy
     std::int64_t rank_of(const std::string& path) const;

@@ -53,7 +53,8 @@ public:
         const std::vector<std::int64_t> weight_shape =
             module.transposed ? std::vector{module.in_features, module.out_features} : std::vector{module.out_features, module.in_features};
         const std::vector<std::int64_t> bias_shape = {module.out_features};
-        const bool targeted = config_.targets_module(module.path);
+        const bool is_head = module.projection == Projection::head;
+        const bool targeted = config_.targets_module(module.path) && !(config_.all_linear && is_head);
         if (targeted) {
             const std::int64_t rank = config_.rank_of(module.path);
             constexpr const char* why = "adapter_config.json targets the module";

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "engine/files.h"
+#include "engine/model_layout.h"
 #include "schema/json.h"
 
 namespace lorry::engine {
@@ -20,6 +21,10 @@ using schema::Json;
 enum class Bias : std::uint8_t { never, always, by_attention_key, by_mlp_key };
 // Which layers see a sliding window only.
 enum class Windows : std::uint8_t { none, all, from_layer };
+// How tokens get their positions: by a table that is added to their embeddings, or by rotating q and k.
+enum class Positions : std::uint8_t { learned, rope };
+// What attention scores are multiplied with: 1/sqrt(head_dim), or what GPT-2's keys say.
+enum class AttentionScale : std::uint8_t { by_head_dim, by_scale_attn_keys };
 
 // Names of the sizes in config.json. The second name of a pair is an alias that transformers accepts, too.
 struct Keys {
@@ -35,18 +40,23 @@ constexpr Keys common_keys{"hidden_size",       "num_attention_heads", "num_hidd
                            "intermediate_size", "hidden_act",          "rms_norm_eps"};
 constexpr Keys gpt2_keys{"n_embd", "n_head", "n_layer", "n_positions", "n_inner", "activation_function", "layer_norm_epsilon"};
 
+// All that tells one family from another. A new family is one more row of `families`.
 struct FamilyTraits {
-    Family family;
-    const char* model_type;
+    std::string_view model_type;
     std::string_view architecture;
-    const Keys& keys;
-    ModuleNaming naming = ModuleNaming::llama;
-    bool is_gpt2 = false;  // LayerNorm, learned positions, no gate, an inner size with a default
+    const Keys& keys = common_keys;
+    const ModuleNames& names = llama_names;
+    kernels::NormKind norm = kernels::NormKind::rms;
+    Positions positions = Positions::rope;
+    AttentionScale attention_scale = AttentionScale::by_head_dim;
+    bool gated = true;            // the MLP is gate · up, else one up projection
+    bool heads_have_keys = true;  // num_key_value_heads and head_dim are read; else all heads are alike and share hidden
     const char* activation_default = "silu";
     double epsilon_default = 1e-6;
     std::int64_t max_positions_default = 2048;
-    std::optional<std::int64_t> kv_heads_default = std::nullopt;  // when the key is absent; nullopt: as many as heads
-    std::optional<std::int64_t> head_dim_default = std::nullopt;  // when the key is absent; nullopt: hidden / heads
+    std::optional<std::int64_t> intermediate_default = std::nullopt;  // times hidden; nullopt: the key is needed
+    std::optional<std::int64_t> kv_heads_default = std::nullopt;      // when the key is absent; nullopt: as many as heads
+    std::optional<std::int64_t> head_dim_default = std::nullopt;      // when the key is absent; nullopt: hidden / heads
     Bias attention_bias = Bias::never;
     Bias output_bias = Bias::never;
     Bias mlp_bias = Bias::never;
@@ -56,45 +66,41 @@ struct FamilyTraits {
 };
 
 constexpr std::array families = {
-    FamilyTraits{.family = Family::gpt2,
-                 .model_type = "gpt2",
+    FamilyTraits{.model_type = "gpt2",
                  .architecture = "GPT2LMHeadModel",
                  .keys = gpt2_keys,
-                 .naming = ModuleNaming::gpt2,
-                 .is_gpt2 = true,
+                 .names = gpt2_names,
+                 .norm = kernels::NormKind::layer,
+                 .positions = Positions::learned,
+                 .attention_scale = AttentionScale::by_scale_attn_keys,
+                 .gated = false,
+                 .heads_have_keys = false,
                  .activation_default = "gelu_new",
                  .epsilon_default = 1e-5,
                  .max_positions_default = 1024,
+                 .intermediate_default = 4,
                  .attention_bias = Bias::always,
                  .output_bias = Bias::always,
                  .mlp_bias = Bias::always,
                  .tied_default = true},
-    FamilyTraits{.family = Family::llama,
-                 .model_type = "llama",
+    FamilyTraits{.model_type = "llama",
                  .architecture = "LlamaForCausalLM",
-                 .keys = common_keys,
                  .attention_bias = Bias::by_attention_key,
                  .output_bias = Bias::by_attention_key,
                  .mlp_bias = Bias::by_mlp_key},
-    FamilyTraits{.family = Family::mistral,
-                 .model_type = "mistral",
+    FamilyTraits{.model_type = "mistral",
                  .architecture = "MistralForCausalLM",
-                 .keys = common_keys,
                  .max_positions_default = 131072,
                  .kv_heads_default = 8,
                  .windows = Windows::all},
-    FamilyTraits{.family = Family::qwen2,
-                 .model_type = "qwen2",
+    FamilyTraits{.model_type = "qwen2",
                  .architecture = "Qwen2ForCausalLM",
-                 .keys = common_keys,
                  .max_positions_default = 32768,
                  .kv_heads_default = 32,
                  .attention_bias = Bias::always,
                  .windows = Windows::from_layer},
-    FamilyTraits{.family = Family::qwen3,
-                 .model_type = "qwen3",
+    FamilyTraits{.model_type = "qwen3",
                  .architecture = "Qwen3ForCausalLM",
-                 .keys = common_keys,
                  .max_positions_default = 32768,
                  .kv_heads_default = 32,
                  .head_dim_default = 128,
@@ -428,13 +434,14 @@ void read_sizes(const Section& config, const FamilyTraits& traits, ModelConfig& 
     out.layers = config.integer(key_of(keys.layers, common_keys.layers), std::nullopt, 1, layers_max);
     out.vocabulary = config.integer("vocab_size", std::nullopt, 1, size_max);
     out.max_positions = config.integer(key_of(keys.max_positions, common_keys.max_positions), traits.max_positions_default, 1, size_max);
-    out.intermediate = config.integer(keys.intermediate, traits.is_gpt2 ? std::optional(4 * out.hidden) : std::nullopt, 1, size_max);
+    const auto factor = traits.intermediate_default;
+    out.intermediate = config.integer(keys.intermediate, factor ? std::optional(*factor * out.hidden) : std::nullopt, 1, size_max);
     out.norm_epsilon = config.real(keys.epsilon, traits.epsilon_default, 0.0, 1.0);
 
     out.kv_heads = out.heads;
     out.head_dim = out.hidden / out.heads;
     bool head_dim_given = false;
-    if (!traits.is_gpt2) {
+    if (traits.heads_have_keys) {
         const bool kv_heads_null = config.has("num_key_value_heads") && config.find("num_key_value_heads") == nullptr;
         out.kv_heads =
             config.integer("num_key_value_heads", kv_heads_null ? out.heads : traits.kv_heads_default.value_or(out.heads), 1, size_max);
@@ -446,7 +453,7 @@ void read_sizes(const Section& config, const FamilyTraits& traits, ModelConfig& 
     if (!head_dim_given && out.hidden % out.heads != 0)
         config.refuse(heads_key, fmt::format("it must divide {} = {}", hidden_key, out.hidden));
     if (out.heads % out.kv_heads != 0) config.refuse("num_key_value_heads", fmt::format("it must divide {} = {}", heads_key, out.heads));
-    if (!traits.is_gpt2 && out.head_dim % 2 != 0)
+    if (traits.positions == Positions::rope && out.head_dim % 2 != 0)
         config.refuse(head_dim_given ? "head_dim" : heads_key, "rotary positions need an even head size");
     if (out.heads * out.head_dim > size_max) config.refuse(heads_key, "the heads together are too wide");
 }
@@ -470,13 +477,6 @@ void read_generation_defaults(const Section& generation, ModelConfig& out) {
 
 }  // namespace
 
-const char* name_of(Family family) {
-    for (const FamilyTraits& traits : families) {
-        if (traits.family == family) return traits.model_type;
-    }
-    CHECK(false, "every family has a row");
-}
-
 ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view generation_config_json, const std::string& file) {
     const auto root = Json::parse(config_json);
     if (!root) throw std::runtime_error(fmt::format("{}: not JSON: {}", file, root.error()));
@@ -485,15 +485,15 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
     refuse_what_we_do_not_compute(config, traits);
 
     ModelConfig out;
-    out.family = traits.family;
-    out.naming = traits.naming;
+    out.family = traits.model_type;
+    out.names = &traits.names;
     read_sizes(config, traits, out);
-    out.norm = traits.is_gpt2 ? kernels::NormKind::layer : kernels::NormKind::rms;
-    out.gated = !traits.is_gpt2;
-    out.learned_positions = traits.is_gpt2;
+    out.norm = traits.norm;
+    out.gated = traits.gated;
+    out.learned_positions = traits.positions == Positions::learned;
     out.qk_norm = traits.qk_norm;
     out.activation = config.one_of(activations, traits.keys.activation, traits.activation_default).kind;
-    if (traits.is_gpt2) {
+    if (traits.attention_scale == AttentionScale::by_scale_attn_keys) {
         out.attention_scaled = config.boolean("scale_attn_weights", true);
         out.attention_scaled_by_layer = config.boolean("scale_attn_by_inverse_layer_idx", false);
     }

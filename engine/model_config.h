@@ -13,10 +13,7 @@
 
 namespace lorry::engine {
 
-enum class Family : std::uint8_t { gpt2, llama, mistral, qwen2, qwen3 };
-const char* name_of(Family family);
-// How its checkpoints name their modules (model_layout.cpp).
-enum class ModuleNaming : std::uint8_t { gpt2, llama };
+struct ModuleNames;  // model_layout.h
 
 // Rotary position embedding as transformers' modeling_rope_utils defines the variants.
 struct RopeConfig {
@@ -36,8 +33,8 @@ struct RopeConfig {
 };
 
 struct ModelConfig {
-    Family family = Family::llama;
-    ModuleNaming naming = ModuleNaming::llama;
+    std::string family;                  // model_type of config.json: "llama"
+    const ModuleNames* names = nullptr;  // of the checkpoint's modules; set for every config that was read
     std::int64_t hidden = 0;
     std::int64_t intermediate = 0;
     std::int64_t layers = 0;

@@ -1,7 +1,8 @@
-// Where a family's checkpoint keeps what: every module with its name, shape and the place it takes in our fused projections. One row of
-// the names table per naming style. Called by model loading, check-model and adapters.
+// Where a family's checkpoint keeps what: every module with its name, shape and the place it takes in our fused projections. One
+// ModuleNames per naming style. Called by model loading, check-model and adapters.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,6 +11,55 @@
 #include "engine/weights.h"
 
 namespace lorry::engine {
+
+// Names of a checkpoint's modules below the prefix, and below a layer.
+struct ModuleNames {
+    const char* prefix;
+    const char* tokens;
+    const char* positions;  // nullptr: none
+    const char* layers;
+    const char* attention_norm;
+    const char* mlp_norm;
+    const char* final_norm;
+    std::array<const char*, 3> qkv;  // one name: the checkpoint has them fused
+    const char* q_norm;              // nullptr: none
+    const char* k_norm;
+    const char* output;
+    std::array<const char*, 2> gate_up;  // one name: not gated
+    const char* down;
+    const char* head;  // without the prefix
+    bool transposed;   // linear modules are stored [in, out] (Conv1D)
+};
+inline constexpr ModuleNames gpt2_names{.prefix = "transformer.",
+                                        .tokens = "wte",
+                                        .positions = "wpe",
+                                        .layers = "h",
+                                        .attention_norm = "ln_1",
+                                        .mlp_norm = "ln_2",
+                                        .final_norm = "ln_f",
+                                        .qkv = {"attn.c_attn"},
+                                        .q_norm = nullptr,
+                                        .k_norm = nullptr,
+                                        .output = "attn.c_proj",
+                                        .gate_up = {"mlp.c_fc"},
+                                        .down = "mlp.c_proj",
+                                        .head = "lm_head",
+                                        .transposed = true};
+inline constexpr ModuleNames llama_names{.prefix = "model.",
+                                         .tokens = "embed_tokens",
+                                         .positions = nullptr,
+                                         .layers = "layers",
+                                         .attention_norm = "input_layernorm",
+                                         .mlp_norm = "post_attention_layernorm",
+                                         .final_norm = "norm",
+                                         .qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
+                                         .q_norm = "self_attn.q_norm",
+                                         .k_norm = "self_attn.k_norm",
+                                         .output = "self_attn.o_proj",
+                                         .gate_up = {"mlp.gate_proj", "mlp.up_proj"},
+                                         .down = "mlp.down_proj",
+                                         .head = "lm_head",
+                                         .transposed = false};
 
 // The matrices of the forward pass: q|k|v and gate|up are one each. The head stands outside the layers.
 enum class Projection : std::uint8_t { qkv, output, gate_up, down, head };
