@@ -11,6 +11,8 @@
 
 namespace lorry::engine {
 
+struct EngineStats;
+
 // A sequence's part in a step.
 struct BatchEntry {
     Sequence* sequence = nullptr;   // null: it has left, and nobody asks for these rows any more
@@ -31,15 +33,23 @@ public:
     void add(Sequence& sequence, std::int64_t rows);
     void build(Model& model);
     void clear();
-    // The sequence leaves the batch while its step is in flight.
+    // The sequence has ended or was cancelled while its step is queued.
     void drop(const Sequence& sequence);
+    // Adds this step's work; before its rows are counted as queued.
+    void count(EngineStats& counts) const;
 
     std::span<const BatchEntry> entries() const { return entries_; }
     const kernels::StepInputs& step() const { return step_; }
     std::span<const AdapterRows> adapters() const { return adapters_; }
     std::span<const kernels::SampleRow> sample_rows() const { return sample_rows_; }
     std::span<kernels::SampleResult> sample_results() { return std::span(results_).first(sample_rows_.size()); }
+
+    // Once the step was read:
     const kernels::SampleResult& result(std::int64_t sample_row) const { return results_[static_cast<std::size_t>(sample_row)]; }
+    // False if the logits of any of the entry's rows overflowed.
+    bool is_finite(const BatchEntry& entry) const;
+    // Gives the entry's sequence the scores of prompt tokens and of the wanted successors.
+    void hand_scores(const BatchEntry& entry) const;
 
 private:
     void add_rows(Model& model, BatchEntry& entry);

@@ -66,7 +66,7 @@ struct Result {
     std::vector<float> final_targets;     // as Request::final_targets
     std::int64_t prompt_tokens = 0;
     std::int64_t cached_tokens = 0;  // of the prompt, not computed again
-    Clock::time_point started{};     // first admitted to a batch
+    Clock::time_point started{};     // when it first ran
     Clock::time_point first_token{};
 };
 

@@ -1,4 +1,4 @@
-// The arithmetic of one step's plan: running sequences oldest first, decodes before prefills, then admissions.
+// The arithmetic of one step's plan: running sequences oldest first, decodes before prefills, then sequences that start.
 #include "engine/scheduler.h"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ public:
     }
 
     void plan_running() {
-        for (const SequenceView& sequence : running_) note_written(sequence.blocks_in_flight);
+        for (const SequenceView& sequence : running_) note_written(sequence.blocks_queued);
         for (const bool decodes : {true, false}) {
             for (std::size_t at = 0; at < order_.size();) {
                 const bool preempted_itself = is_decode(running_[order_[at]]) == decodes && !plan_one(at);
@@ -71,12 +71,12 @@ public:
             if (next.next_is_reusable && std::ranges::find(plan_.written, next.blocks_ahead.front()) != plan_.written.end()) continue;
             // All its known tokens must fit, and each running sequence keeps a block to grow into: else it would soon be preempted.
             const std::int64_t needed = blocks_for(next.known, limits_.block_size) - next.blocks + next.blocks_idle;
-            const std::int64_t in_use = static_cast<std::int64_t>(running_.size() + plan_.admissions.size());
+            const std::int64_t in_use = static_cast<std::int64_t>(running_.size() + plan_.starting.size());
             if (needed + in_use > budget_.blocks - next.blocks_kept) return;
             const std::int64_t rows = budget_.rows_for(next, next.computed);
             if (rows == 0) return;
             const std::int64_t new_blocks = blocks_for(next.computed + rows, limits_.block_size) - next.blocks;
-            plan_.admissions.push_back({i, rows, new_blocks});
+            plan_.starting.push_back({i, rows, new_blocks});
             take(next, rows, new_blocks + next.blocks_idle);
             --places;
         }
@@ -139,7 +139,7 @@ private:
 void StepPlan::clear() {
     preempt.clear();
     running.clear();
-    admissions.clear();
+    starting.clear();
     written.clear();
 }
 

@@ -21,11 +21,11 @@ struct SequenceView {
     bool samples = true;                      // its last known token's row needs logits
     std::optional<std::int64_t> score_begin;  // rows from here to score_end (exclusive) need logits too
     std::int64_t score_end = 0;
-    std::span<const BlockHash> blocks_ahead;      // names of the full blocks of known tokens from `computed` on, for the prefix index
-    std::span<const BlockHash> blocks_in_flight;  // running: names of the full blocks that steps in flight complete
-    bool next_is_reusable = false;                // waiting: the first of them may come from the index
-    std::int64_t blocks_kept = 0;                 // waiting: available ones that adapters of it and of those before it then keep
-    std::int32_t priority = 0;                    // lower first
+    std::span<const BlockHash> blocks_ahead;   // names of the full blocks of known tokens from `computed` on, for the prefix index
+    std::span<const BlockHash> blocks_queued;  // running: names of the full blocks that queued steps complete
+    bool next_is_reusable = false;             // waiting: the first of them may come from the index
+    std::int64_t blocks_kept = 0;              // waiting: available ones that adapters of it and of those before it then keep
+    std::int32_t priority = 0;                 // lower first
     std::uint64_t arrival = 0;
 };
 
@@ -37,7 +37,7 @@ struct StepLimits {
 };
 
 struct PlannedRows {
-    std::size_t index = 0;        // in running, or in waiting for admissions
+    std::size_t index = 0;        // in running or, for those that start, in waiting
     std::int64_t rows = 0;        // tokens [computed, computed + rows)
     std::int64_t new_blocks = 0;  // to be allocated first
 };
@@ -45,15 +45,16 @@ struct PlannedRows {
 struct StepPlan {
     std::vector<std::size_t> preempt;  // running sequences that give their blocks back and wait again
     std::vector<PlannedRows> running;
-    std::vector<PlannedRows> admissions;  // of waiting, in its order
-    std::vector<BlockHash> written;       // blocks that this step or one in flight completes and the index will have after it
-    bool empty() const { return running.empty() && admissions.empty(); }
+    std::vector<PlannedRows> starting;  // of waiting, in its order
+    std::vector<BlockHash> written;     // blocks that this step or a queued one completes and the index will have after it
+    bool empty() const { return running.empty() && starting.empty(); }
     void clear();
 };
 
-// waiting stands in the order of admission; admitted is a prefix of it, less those whose next block another writes in this very step or in
-// one in flight: they find it in the index once that was read, instead of computing it again. With nothing in flight a plan is empty only
-// if nothing runs and the first waiting sequence does not fit into an empty pool. plan's vectors keep their capacity between steps.
+// waiting is in the order in which sequences should start; a prefix of it starts, less those whose next block another sequence writes in
+// this very step or in a queued one: they find it in the index once that was read, instead of computing it again. With no step queued, a
+// plan is empty only if nothing runs and the first waiting sequence does not fit into an empty pool. plan's vectors keep their capacity
+// between steps.
 void plan_step(std::span<const SequenceView> running, std::span<const SequenceView> waiting, std::int64_t blocks_available,
                const StepLimits& limits, StepPlan& plan);
 

@@ -34,7 +34,7 @@ std::int64_t Sequence::known() const {
     return request_.score_begin ? prompt_tokens() - 1 : 0;
 }
 
-std::span<const BlockHash> Sequence::chain(std::int64_t count, std::int64_t block_size) {
+std::span<const BlockHash> Sequence::chain(std::int64_t count, std::int64_t block_size) const {
     while (static_cast<std::int64_t>(chain_.size()) < count) {
         const auto begin = chain_.size() * static_cast<std::size_t>(block_size);
         const auto block = std::span(tokens).subspan(begin, static_cast<std::size_t>(block_size));
@@ -43,7 +43,7 @@ std::span<const BlockHash> Sequence::chain(std::int64_t count, std::int64_t bloc
     return std::span(chain_).first(static_cast<std::size_t>(count));
 }
 
-std::span<const BlockHash> Sequence::blocks_between(std::int64_t from, std::int64_t end, std::int64_t block_size) {
+std::span<const BlockHash> Sequence::blocks_between(std::int64_t from, std::int64_t end, std::int64_t block_size) const {
     const std::int64_t first = from / block_size;
     const std::int64_t count = std::max(first, std::min(end, std::ssize(tokens)) / block_size);
     return chain(count, block_size).subspan(static_cast<std::size_t>(first));
@@ -59,7 +59,7 @@ SequenceView Sequence::view() const {
     SequenceView view;
     view.known = known();
     // What is being drawn is computed next, unless it is the last token for sure.
-    if (std::ssize(output()) + in_flight.draws < request_.max_tokens) view.known += in_flight.draws;
+    if (std::ssize(output()) + queued.draws < request_.max_tokens) view.known += queued.draws;
     view.computed = launched();
     view.blocks = static_cast<std::int64_t>(blocks.size());
     view.samples = draws() || !request_.final_targets.empty();

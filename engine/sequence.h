@@ -29,13 +29,13 @@ public:
 
     const BlockHash& root() const { return root_; }
     // The chain hashes of the first `count` full blocks of tokens.
-    std::span<const BlockHash> chain(std::int64_t count, std::int64_t block_size);
+    std::span<const BlockHash> chain(std::int64_t count, std::int64_t block_size) const;
     // How many tokens may come from the prefix index: the last known one and all scored rows must be computed.
     std::int64_t reusable_tokens() const;
-    // As if all steps in flight had been read; their blocks are not in the index yet.
+    // As if all queued steps had been read; their blocks are not in the index yet.
     SequenceView view() const;
     // The chain hashes of the full blocks within tokens [from, end), `from` counted down to its block's start.
-    std::span<const BlockHash> blocks_between(std::int64_t from, std::int64_t end, std::int64_t block_size);
+    std::span<const BlockHash> blocks_between(std::int64_t from, std::int64_t end, std::int64_t block_size) const;
 
     // Takes a drawn token in; true when the sequence has ended.
     bool accept(const kernels::SampleResult& drawn);
@@ -46,17 +46,17 @@ public:
     std::vector<TokenId> tokens;  // prompt, then drawn
     std::int64_t computed = 0;    // tokens whose KV is written, by steps that were read
     std::int64_t indexed = 0;     // full blocks that are in the prefix index
-    // What steps that were launched and not read yet will add.
-    struct InFlight {
+    // What queued steps will add: those that were launched and not read yet.
+    struct Queued {
         std::int64_t rows = 0;      // to `computed`
         std::int64_t draws = 0;     // to `tokens`
         std::int64_t draw_row = 0;  // the last of these comes from this row of its step's logits
     };
-    InFlight in_flight;
-    std::int64_t launched() const { return computed + in_flight.rows; }
+    Queued queued;
+    std::int64_t launched() const { return computed + queued.rows; }
     std::vector<BlockId> blocks;
     const std::uint64_t arrival;
-    bool running = false;              // in the batch; else it waits
+    bool running = false;              // in the running set; else it waits
     const Adapter* adapter = nullptr;  // pinned while running
     std::vector<RequestId> followers;  // forks that wait for this one's first tokens
     Result result;
@@ -66,7 +66,7 @@ private:
 
     Request request_;
     std::size_t prompt_size_;
-    std::vector<BlockHash> chain_;
+    mutable std::vector<BlockHash> chain_;  // as far as chain() was asked for
     BlockHash root_;
     Detokenizer detokenizer_;
     StopMatcher matcher_;

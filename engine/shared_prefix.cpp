@@ -10,11 +10,11 @@ namespace {
 constexpr std::int64_t copied_share_least = 8;
 
 // Names what stands before a block of the sequence.
-const BlockHash& parent_of(Sequence& sequence, std::int64_t block, std::int64_t block_size) {
+const BlockHash& parent_of(const Sequence& sequence, std::int64_t block, std::int64_t block_size) {
     return block == 0 ? sequence.root() : sequence.chain(block, block_size).back();
 }
 
-SharedPrefix find_prefix(Sequence& sequence, const BlockPool& pool) {
+SharedPrefix find_prefix(const Sequence& sequence, const BlockPool& pool) {
     SharedPrefix prefix;
     auto left = std::span<const TokenId>(sequence.tokens).first(static_cast<std::size_t>(sequence.reusable_tokens()));
     const auto size = static_cast<std::size_t>(pool.block_size());
@@ -32,7 +32,7 @@ SharedPrefix find_prefix(Sequence& sequence, const BlockPool& pool) {
 
 }  // namespace
 
-SequenceView view_waiting(Sequence& sequence, const BlockPool& pool, bool prefix_cache, SharedPrefix& prefix) {
+SequenceView view_waiting(const Sequence& sequence, const BlockPool& pool, bool prefix_cache, SharedPrefix& prefix) {
     SequenceView view = sequence.view();
     if (!sequence.blocks.empty() || !prefix_cache) return view;
     prefix = find_prefix(sequence, pool);

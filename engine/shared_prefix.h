@@ -1,4 +1,4 @@
-// What waiting sequences take from the prefix index, and what running ones put into it. Used by engine.cpp.
+// What waiting sequences take from the prefix index, and what running ones put into it. Used by engine.cpp and running_set.cpp.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ struct SharedPrefix {
 
 // How the scheduler sees a waiting sequence, and in `prefix` the blocks that are the reason. A sequence that brings blocks (a fork) shares
 // no others.
-SequenceView view_waiting(Sequence& sequence, const BlockPool& pool, bool prefix_cache, SharedPrefix& prefix);
+SequenceView view_waiting(const Sequence& sequence, const BlockPool& pool, bool prefix_cache, SharedPrefix& prefix);
 
 // After `computed` has grown.
 void index_full_blocks(Sequence& sequence, BlockPool& pool);

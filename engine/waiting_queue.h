@@ -25,7 +25,7 @@ struct WaitingEntry {
 
 class WaitingQueue {
 public:
-    // patience: tokens of other adapters that may be admitted while an adapter waits before it takes precedence over live ones.
+    // patience: an adapter takes precedence over live ones once requests with this many tokens of other adapters have started before it.
     explicit WaitingQueue(std::int64_t patience) : patience_(patience) {}
 
     void push(WaitingEntry entry);
@@ -36,15 +36,15 @@ public:
     struct Context {
         std::function<bool(std::string_view adapter)> is_ready;  // on the device; others are passed over without losing their turn
         std::function<bool(std::string_view adapter)> is_live;   // in the batch now
-        // An adapter that is loaded, but to which those in use leave no room. Once it is overdue, only adapters that were passed over for
-        // as long are admitted, and the base, so that the others run dry and it gets its place.
+        // An adapter that was read, but for which those in use leave no room. Once it is overdue, only requests of the base and of
+        // adapters that were passed over for as long start, so that the others run dry and it gets its place.
         std::optional<std::string_view> needs_room;
         bool groups = true;  // false: live adapters are not favoured, so that requests come in their order of arrival
     };
-    // The next `count` requests in the order they should be admitted. Changes nothing.
+    // The next `count` requests in the order they should start. Changes nothing.
     std::vector<RequestId> candidates(std::size_t count, const Context& context) const;
-    // Takes one out because it was admitted, and charges its cost to all adapters that still wait.
-    void admit(RequestId id);
+    // Takes one out because it starts to run, and charges its cost to all adapters that still wait.
+    void start(RequestId id);
     // The first request of each adapter but the base, by priority and arrival: which adapter to load next.
     struct ByTurn {
         bool operator()(const WaitingEntry* a, const WaitingEntry* b) const;
@@ -57,7 +57,7 @@ public:
 private:
     struct Group {
         Turns entries;
-        std::int64_t passed_over = 0;  // cost admitted of others since this group last had its turn
+        std::int64_t passed_over = 0;  // cost of others that started since this group last had its turn
     };
 
     const std::int64_t patience_;

@@ -8,6 +8,7 @@
 
 #include "engine/adapter.h"
 #include "engine/files.h"
+#include "engine/step_memory.h"
 #include "ops/command.h"
 #include "ops/machine.h"
 #include "ops/paths.h"

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "engine/engine.h"
+#include "engine/step_memory.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/emulation/cublaslt.h"
 #include "kernels/cuda/emulation/runtime.h"
@@ -104,7 +105,7 @@ TEST(Graphs, AreMadeAtStartAndNotLater) {
     }
     EXPECT_EQ(emulation::graphs_made(), made);
     EXPECT_EQ(emulation::device_wide_waits(), waits);
-    // Of four tokens the first comes of the prefill; a step in flight has no more rows than are wanted.
+    // Of four tokens the first comes of the prefill; a queued step has no more rows than are wanted.
     EXPECT_GE(rig.backend->info().graph_steps - steps, 4U * 2 * 2);
 }
 
@@ -146,7 +147,7 @@ TEST(Graphs, OfFp8LaunchWhatThoseOfBfloat16Do) {
         return static_cast<std::int64_t>(info.graph_bytes / emulation::graph_launch_bytes) / info.graphs;
     };
     const std::int64_t wide = launches(kernels::Quantization::none);
-    // Of each of two steps in flight there is a graph with adapters, for which the inputs of four projections are widened.
+    // For each of two queued steps there is a graph with adapters, for which the inputs of four projections are widened.
     EXPECT_EQ(launches(kernels::Quantization::fp8), wide + 2 * 4 * layers);
 }
 

@@ -20,8 +20,8 @@ using tests::next_token;
 
 // An engine over the hash model with a pool of `blocks` blocks of 4 tokens.
 struct Rig {
-    Rig(std::int64_t steps_in_flight, std::int64_t blocks, EngineOptions engine_options = {})
-        : backend(tests::make_hash_backend(steps_in_flight)), options(engine_options) {
+    Rig(std::int64_t steps_queued, std::int64_t blocks, EngineOptions engine_options = {})
+        : backend(tests::make_hash_backend(steps_queued)), options(engine_options) {
         options.kv_bytes = static_cast<std::size_t>(blocks * tests::hash_block_size);
         model = tests::make_hash_model(200, options.step_rows_max, options.sample_rows_max());
         engine = std::make_unique<Engine>(*model, *backend, tests::gpt2_tokenizer(), options);
@@ -68,7 +68,7 @@ std::vector<TokenId> expected_tokens(std::vector<TokenId> prompt, std::int64_t c
     return drawn;
 }
 
-// By how many steps may be in flight.
+// Parameter: how many steps may be queued.
 class EngineTest : public testing::TestWithParam<std::int64_t> {};
 
 TEST_P(EngineTest, DrawsWhatTheModelSaysUntilMaxTokens) {
@@ -221,8 +221,8 @@ TEST_P(EngineTest, SaysNothingMoreOfACancelledRequest) {
     EXPECT_EQ(rig.engine->stats().kv_blocks_used, 0);
 }
 
-// Pins: an entry of a step in flight that would go to whoever has the cancelled one's place or id now.
-TEST_P(EngineTest, GivesNothingOfAStepInFlightToWhoComesAfterACancelledRequest) {
+// Pins: the results of a queued step went to the request that has the cancelled one's place or id now.
+TEST_P(EngineTest, GivesNothingOfAQueuedStepToTheRequestAfterACancelledOne) {
     Rig rig(GetParam(), 50);
     for (int i = 0; i < 4; ++i) {
         rig.engine->submit(request_of(1, prompt_of(9, i), 50));
@@ -236,7 +236,7 @@ TEST_P(EngineTest, GivesNothingOfAStepInFlightToWhoComesAfterACancelledRequest) 
     EXPECT_EQ(rig.engine->stats().kv_blocks_used, 0);
 }
 
-// An end that only the drawn token tells costs a row in each further step in flight; an end that is known beforehand costs none.
+// An end that only the drawn token reveals costs a row in each further queued step; an end that is known beforehand costs none.
 TEST_P(EngineTest, ComputesRowsBehindAnEndOnlyWhereItIsNotYetKnown) {
     Rig length(GetParam(), 50);
     length.engine->submit(request_of(1, prompt_of(5, 2), 7));
@@ -255,7 +255,7 @@ TEST_P(EngineTest, ComputesRowsBehindAnEndOnlyWhereItIsNotYetKnown) {
     EXPECT_EQ(stopped.engine->stats().kv_blocks_used, 0);
 }
 
-TEST_P(EngineTest, PreemptsNobodyForRoomThatAStepInFlightGivesBack) {
+TEST_P(EngineTest, PreemptsNobodyForBlocksThatAQueuedStepGivesBack) {
     Rig rig(GetParam(), 3);
     rig.engine->submit(request_of(1, prompt_of(4, 1), 2));
     rig.engine->submit(request_of(2, prompt_of(3, 2), 6));
@@ -265,7 +265,7 @@ TEST_P(EngineTest, PreemptsNobodyForRoomThatAStepInFlightGivesBack) {
     EXPECT_EQ(rig.engine->stats().preemptions, 0U);
 }
 
-TEST_P(EngineTest, LeavesTheBackendToTheNextEngineWithNothingInFlight) {
+TEST_P(EngineTest, LeavesTheBackendToTheNextEngineWithNoStepQueued) {
     Rig rig(GetParam(), 50);
     rig.engine->submit(request_of(1, prompt_of(9, 1), 50));
     rig.engine->step(rig.output);
@@ -429,7 +429,7 @@ TEST_P(EngineTest, GivesEveryRequestItsOwnTokensUnderRandomPressure) {
     EXPECT_GT(preemptions, 0U) << "the pools were too large to test anything";
 }
 
-INSTANTIATE_TEST_SUITE_P(StepsInFlight, EngineTest, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(StepsQueued, EngineTest, testing::Values(1, 2));
 
 }  // namespace
 }  // namespace lorry::engine

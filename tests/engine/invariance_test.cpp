@@ -117,7 +117,7 @@ protected:
     // Each request in an engine that has nothing else to do, and reads each step before it launches the next.
     std::map<RequestId, std::string> alone(const std::vector<Request>& requests) {
         std::map<RequestId, std::string> expected;
-        ModelRig rig(GetParam(), checkpoint, {.prefix_cache = false, .steps_in_flight = 1});
+        ModelRig rig(GetParam(), checkpoint, {.prefix_cache = false, .steps_queued_max = 1});
         for (const Request& request : requests) {
             for (const auto& [id, result] : rig.run({request})) expected[id] = told(result);
         }
@@ -174,7 +174,7 @@ TEST_P(Invariance, IsTheSameWhereMatmulAndActivationAreOneOp) {
 }
 
 TEST_P(Invariance, HoldsUnderPreemption) {
-    // A sequence is admitted with one block to grow into; these grow by more, whatever the block size, and the pool holds no others.
+    // A sequence starts with one block to grow into; these grow by more, whatever the block size, and the pool holds no others.
     ModelRig any(GetParam(), checkpoint, {});
     const std::int64_t block = any.backend->block_size();
     std::vector<Request> requests = mixed_requests(any.model->config());
@@ -250,7 +250,7 @@ TEST_P(Invariance, HoldsWhereStepsAreLaunchedAsGraphs) {
     }
 }
 
-// Ends that only the drawn token tells, cancels and forks, each with a step in flight on a device that takes more than one.
+// Ends that only the drawn token tells, cancels and forks, each while a step is queued on a device that takes more than one.
 TEST_P(Invariance, HoldsWhenOthersEndForkAndGoInTheMiddle) {
     const ModelConfig config = ModelRig(GetParam(), checkpoint, {}).model->config();
     std::vector<Request> requests = mixed_requests(config);

@@ -62,16 +62,16 @@ TEST(Sequence, KeepsItsPromptOnce) {
 }
 
 // What is being drawn is there to be computed, unless it is the last token for sure.
-TEST(Sequence, IsSeenAsIfWhatIsInFlightHadBeenRead) {
+TEST(Sequence, IsSeenAsIfQueuedStepsHadBeenRead) {
     Request request{.id = 1, .prompt = {1, 2, 3}};
     request.max_tokens = 2;
     Sequence sequence(std::move(request), 0, {}, tests::gpt2_tokenizer());
     const auto seen = [&] { return std::pair(sequence.view().computed, sequence.view().known); };
-    sequence.in_flight = {.rows = 3, .draws = 1, .draw_row = 0};
+    sequence.queued = {.rows = 3, .draws = 1, .draw_row = 0};
     EXPECT_EQ(seen(), std::pair(std::int64_t{3}, std::int64_t{4}));
     sequence.computed = 3;
     EXPECT_FALSE(sequence.accept({.token = 7, .logprob = 0.0F}));
-    sequence.in_flight = {.rows = 1, .draws = 1, .draw_row = 0};
+    sequence.queued = {.rows = 1, .draws = 1, .draw_row = 0};
     EXPECT_EQ(seen(), std::pair(std::int64_t{4}, std::int64_t{4}));
     EXPECT_TRUE(sequence.accept({.token = 8, .logprob = 0.0F}));
 }

@@ -20,8 +20,8 @@ kernels::TokenId next_token(std::uint64_t hash);
 // The log-probability it gives to `token` after a prefix with this hash.
 float hash_logprob(std::uint64_t hash, kernels::TokenId token);
 
-// With two steps in flight it hands out what a step drew when that is finished, as a device does.
-std::unique_ptr<kernels::Backend> make_hash_backend(std::int64_t steps_in_flight = 1);
+// With two queued steps it hands out what a step drew when that is finished, as a device does.
+std::unique_ptr<kernels::Backend> make_hash_backend(std::int64_t steps_queued = 1);
 // max_positions: the context limit. rows_max and sample_rows_max are checked in every step.
 std::unique_ptr<engine::Model> make_hash_model(std::int64_t max_positions, std::int64_t rows_max, std::int64_t sample_rows_max);
 
