@@ -1,4 +1,4 @@
-// From a plan's sequences to the arrays of one step.
+// Fills the arrays of one step, and hands its results to the sequences.
 #include "engine/batch.h"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ void Batch::drop(const Sequence& sequence) {
 }
 
 void Batch::build(Model& model) {
-    // Rows of one adapter stand together; within it the oldest first, so that the order does not depend on the plan's.
+    // Rows of one adapter are adjacent. Within an adapter the oldest sequence comes first, so that the order does not depend on the plan.
     std::ranges::sort(entries_, {}, [](const BatchEntry& entry) {
         return std::tuple(std::string_view(entry.sequence->adapter_hash()), entry.sequence->arrival);
     });

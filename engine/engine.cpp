@@ -1,4 +1,4 @@
-// How a step goes: read Engine::step() first.
+// Runs requests step by step. Start reading at Engine::step().
 #include "engine/engine.h"
 
 #include <algorithm>
@@ -18,29 +18,29 @@
 namespace lorry::engine {
 namespace {
 
-// The most that fairness charges for an answer: limits are often the whole context, answers hardly ever.
+// The most tokens that fairness charges for an answer: max_tokens is often the whole context, but answers are rarely that long.
 constexpr std::int64_t expected_output_max = 256;
 
 std::int64_t kv_blocks(const EngineOptions& options, const kernels::Backend& backend, const kernels::KvShape& shape) {
     const std::size_t block_bytes = backend.kv_block_bytes(shape);
     const std::size_t blocks = options.kv_bytes / block_bytes;
     if (blocks == 0) {
-        throw std::runtime_error("kv_bytes = " + std::to_string(options.kv_bytes) + " holds not a single KV block of " +
+        throw std::runtime_error("kv_bytes = " + std::to_string(options.kv_bytes) + " is less than one KV block of " +
                                  std::to_string(block_bytes) + " bytes; give the KV cache more memory");
     }
     return static_cast<std::int64_t>(blocks);
 }
 
-// What the next step does, and the sequences that it is about. Kept between steps for the capacity of its vectors.
+// What the next step does, and the sequences that it concerns. Kept between steps for the capacity of its vectors.
 struct Plan {
     StepPlan step;                       // its indices refer to these:
     std::vector<Sequence*> running;      // all that run
-    std::vector<RequestId> waiting;      // those that may start, in order
+    std::vector<RequestId> waiting;      // those that could start, in order
     std::vector<SharedPrefix> prefixes;  // of each of `waiting`
     std::vector<SequenceView> running_views;
     std::vector<SequenceView> waiting_views;
 
-    // Nothing can run, and nobody can be preempted so that something can.
+    // Nothing can run, and there is nothing to preempt.
     bool is_stuck() const { return step.empty() && step.preempt.empty(); }
 };
 
@@ -95,7 +95,7 @@ struct Engine::Implementation {
     bool release_blocks_of_waiting();
     void fail_waiting(const std::string& adapter, const std::string& reason, StepOutput& output);
 
-    // From submit() to its end a sequence waits, waits for its leader (a fork), or runs.
+    // From submit() to its end, a sequence waits in the queue, waits for its leader (a fork), or runs.
     Sequence& at(RequestId id) { return sequences.at(id); }
     void submit(Request request);
     void wait(const Sequence& sequence);
@@ -117,7 +117,7 @@ struct Engine::Implementation {
     RunningSet running;
     WaitingQueue waiting;
     std::unordered_map<RequestId, Sequence> sequences;  // all unfinished; nodes do not move
-    std::vector<RequestId> complete_at_submit;          // nothing is to be computed for them
+    std::vector<RequestId> complete_at_submit;          // there is nothing to compute for them
     std::uint64_t arrivals = 0;
 
     Plan next_plan;
@@ -130,12 +130,12 @@ struct Engine::Implementation {
 Engine::Engine(Model& model, kernels::Backend& backend, const Tokenizer& tokenizer, const EngineOptions& options)
     : implementation_(std::make_unique<Implementation>(model, backend, tokenizer, options)) {}
 
-// Queued steps write to the batches: they are finished before these go.
+// Queued steps write to the batches, so they are finished first.
 Engine::~Engine() {
     try {
         for (; implementation_->steps_queued() > 0; ++implementation_->steps_read) implementation_->backend.finish_step();
     } catch (const std::exception&) {
-        // The device has failed, and writes nothing any more.
+        // The device has failed and does not write any more.
     }
 }
 
@@ -156,7 +156,7 @@ bool Engine::step(StepOutput& output) {
     return launches || reads || !output.results.empty();
 }
 
-// Requests that nothing is to be computed for.
+// Hands out the results of requests for which there is nothing to compute.
 void Engine::Implementation::finish_complete(StepOutput& output) {
     for (const RequestId id : std::exchange(complete_at_submit, {})) {
         const auto place = sequences.find(id);
@@ -186,7 +186,7 @@ void Engine::Implementation::tend_adapters(StepOutput& output) {
     for (const std::string& hash : failed) fail_waiting(hash, adapters.failure(hash), output);
 }
 
-// Decides what runs next and changes nothing.
+// Decides what runs next. Changes nothing.
 void Engine::Implementation::make_plan(Plan& plan) const {
     plan.running.assign(running.sequences().begin(), running.sequences().end());
     running.view(options.prefix_cache, plan.running_views);
@@ -215,28 +215,28 @@ void Engine::Implementation::make_plan(Plan& plan) const {
     plan_step(plan.running_views, plan.waiting_views, pool.available() + lent, limits, plan.step);
 }
 
-// Frees blocks for a plan that is stuck. False if there are none to free, or if queued steps may yet free some.
+// Frees blocks for a plan that is stuck. False if there are none to free, or if queued steps may still free some.
 bool Engine::Implementation::relieve(const Plan& plan) {
     if (steps_queued() > 0 || plan.waiting.empty()) return false;
-    // Forks that wait hold blocks of their leader: they start without.
+    // Waiting forks hold blocks of their leaders. They give them back and compute the tokens again.
     if (release_blocks_of_waiting()) return true;
-    // An adapter may lie in the blocks that its own request needs: it is loaded again elsewhere.
+    // The slot of an adapter may be over the blocks that its own request needs. The adapter is loaded again elsewhere.
     const std::int64_t lent = pool.lent();
     if (!running.empty() || lent == 0) return false;
     adapters.take_back_for(at(plan.waiting.front()).adapter_hash());
     return pool.lent() < lent;
 }
 
-// Queued steps may end sequences, which frees blocks: they are read before a sequence is preempted.
+// Queued steps may end sequences, which frees blocks, so they are read before a sequence is preempted.
 bool Engine::Implementation::can_launch(const Plan& plan) const {
     return steps_queued() > 0 ? !plan.step.empty() && plan.step.preempt.empty() : !plan.is_stuck();
 }
 
-// Carries out a plan and has the device compute it. A plan may do no more than preempt: then no step is launched.
+// Carries out a plan and launches its step on the device. A plan that only preempts launches no step.
 void Engine::Implementation::launch(const Plan& plan, StepOutput& output) {
     Batch& batch = batches[steps_launched % batches.size()];
     batch.clear();
-    // Victims first, their blocks are what the others get; then the shared prefixes are held, before an allocation could drop them.
+    // Preempted sequences first, because others get their blocks. Then shared prefixes are held, before an allocation could drop them.
     for (const std::size_t index : plan.step.preempt) {
         running.preempt(*plan.running[index]);
         wait(*plan.running[index]);
@@ -259,7 +259,7 @@ void Engine::Implementation::launch(const Plan& plan, StepOutput& output) {
     ++steps_launched;
 }
 
-// From the waiting queue to those that run.
+// Moves a sequence from the waiting queue to the running set.
 void Engine::Implementation::start(Sequence& sequence, const SharedPrefix& prefix, StepOutput& output) {
     waiting.start(sequence.id());
     running.start(sequence, prefix);
@@ -287,7 +287,7 @@ void Engine::Implementation::forward(Batch& batch) {
     }
 }
 
-// Waits for the oldest queued step and hands out what came of it.
+// Waits for the oldest queued step and takes its results.
 void Engine::Implementation::read(StepOutput& output) {
     backend.finish_step();
     const Batch& batch = batches[steps_read++ % batches.size()];
@@ -307,7 +307,7 @@ void Engine::Implementation::take_results(const Batch& batch, const BatchEntry& 
             .param = "model",
             .message = "the model's output overflowed for this prompt: " +
                        (sequence.adapter_hash().empty() ? std::string("the base model") : "adapter " + sequence.adapter_hash()) +
-                       " gives no usable numbers; check how it was trained and its lora_alpha"};
+                       " computes NaN or infinity; check how it was trained and, for an adapter, its lora_alpha"};
         finish(sequence, output);
         return;
     }
@@ -347,7 +347,7 @@ void Engine::Implementation::submit(Request request) {
     const auto prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
     CHECK(prompt_tokens > 0 && prompt_tokens <= context_max, "intake refuses prompts that do not fit");
     CHECK(!request.fork || request.fork->tokens < prompt_tokens, "a fork computes at least its last prompt token itself");
-    // A prompt that fills the context leaves room for no token, yet one is drawn.
+    // If the prompt fills the context, one token is drawn all the same.
     request.max_tokens = std::min(request.max_tokens, std::max<std::int64_t>(1, context_max - prompt_tokens));
     const RequestId id = request.id;
     const std::string_view adapter = request.adapter ? std::string_view(request.adapter->hash) : std::string_view();
@@ -378,7 +378,7 @@ void Engine::Implementation::wait(const Sequence& sequence) {
                   .cost = sequence.known() + std::min(request.max_tokens, expected_output_max)});
 }
 
-// Once a leader's shared tokens are computed, its forks take them over and wait for a place of their own.
+// Once a leader's shared tokens are computed, its forks take them over and wait to run.
 void Engine::Implementation::fork_followers(Sequence& leader) {
     std::erase_if(leader.followers, [&](RequestId id) {
         const auto place = sequences.find(id);
@@ -402,7 +402,7 @@ void Engine::Implementation::finish(Sequence& sequence, StepOutput& output) {
     forget(sequence.id());
 }
 
-// Drops a sequence, whether it waits or runs. Forks that waited for it go on alone.
+// Drops a sequence, whether it waits or runs. Forks that wait for it then compute their whole prompts themselves.
 void Engine::Implementation::forget(RequestId id) {
     const auto place = sequences.find(id);
     if (place == sequences.end()) return;

@@ -19,24 +19,24 @@
 namespace lorry::engine {
 
 struct EngineOptions {
-    std::int64_t sequences_max = 64;         // that run at a time
+    std::int64_t sequences_max = 64;         // running at a time
     std::int64_t step_rows_max = 512;        // tokens per step; longer prompts are computed in chunks
     std::size_t kv_bytes = 0;                // memory for the KV cache
-    std::size_t adapter_bytes = 0;           // memory for adapters; a GPU's may also borrow blocks of the KV cache that nobody needs
-    std::size_t graph_bytes = 0;             // memory for graphs of decoding steps, on a device that has them; 0: none
-    std::int64_t fairness_patience = 16384;  // tokens of others that may pass a waiting adapter by
+    std::size_t adapter_bytes = 0;           // memory for adapters; on a GPU they may also borrow unused blocks of the KV cache
+    std::size_t graph_bytes = 0;             // memory for graphs of decoding steps, on a device that has them; 0: no graphs
+    std::int64_t fairness_patience = 16384;  // tokens of other adapters that may pass a waiting adapter by
     std::int64_t prefetch_max = 8;           // adapters loaded ahead of their turn
     bool prefix_cache = true;
-    std::int64_t steps_queued_max = 2;  // on a device that takes more than one; 1 is for comparison
-    bool lend_blocks = true;            // to adapters, on a device that can; false is for comparison
-    bool group_adapters = true;         // requests whose adapter is in the batch go first; false is for comparison
+    std::int64_t steps_queued_max = 2;  // on a device that takes more than one; 1 for comparisons
+    bool lend_blocks = true;            // to adapters, on a device that can; false for comparisons
+    bool group_adapters = true;         // requests whose adapter is in the batch start first; false for comparisons
 
     std::int64_t sample_rows_max() const;  // rows of logits per step
 };
 
 // What a step hands out.
 struct StepOutput {
-    std::vector<RequestId> started;  // that run for the first time
+    std::vector<RequestId> started;  // requests that run for the first time
     std::vector<Delta> deltas;
     std::vector<Result> results;
     void clear();
@@ -51,7 +51,7 @@ public:
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
 
-    // Prompt and drawn tokens of one request together: the model's context or, if smaller, the whole KV cache.
+    // The most prompt and drawn tokens of one request: the model's context or, if that is smaller, the whole KV cache.
     std::int64_t context_max() const;
 
     // The prompt must be non-empty, at most context_max() long, and its ids within the vocabulary (intake refuses others). Drawing ends at

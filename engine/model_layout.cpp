@@ -1,4 +1,4 @@
-// From a config to the names and shapes of its checkpoint.
+// Derives the names and shapes of a checkpoint's tensors from its config, and checks the checkpoint against them.
 #include "engine/model_layout.h"
 
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 namespace lorry::engine {
 namespace {
 
-// Buffers that older versions of transformers saved beside the weights and that it recomputes.
+// Buffers that older versions of transformers saved with the weights, and that newer ones recompute.
 bool is_ignored_buffer(std::string_view name) {
     return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with("rotary_emb.inv_freq");
 }
@@ -28,7 +28,7 @@ std::int64_t out_features_of(const ModelConfig& config, Projection projection) {
 }
 
 ModelLayout layout_of(const ModelConfig& config) {
-    CHECK(config.names != nullptr, "a config that was read names its modules");
+    CHECK(config.names != nullptr, "parse() sets the names of the modules");
     const ModuleNames& names = *config.names;
     ModelLayout layout;
     layout.prefix = names.prefix;
@@ -74,13 +74,15 @@ std::vector<std::string> check_checkpoint(const ModelConfig& config, const Model
     std::set<const Tensor*> asked;
     const auto need = [&](const std::string& name, const std::vector<std::int64_t>& shape) {
         const Tensor* tensor = checkpoint.find(name, layout.prefix);
-        if (tensor == nullptr) throw std::runtime_error(fmt::format("tensor {} {} is missing in the checkpoint", name, shape_text(shape)));
+        if (tensor == nullptr)
+            throw std::runtime_error(
+                fmt::format("tensor {} {} is missing in the checkpoint; the weights must match config.json", name, shape_text(shape)));
         if (tensor->shape != shape) {
-            throw std::runtime_error(fmt::format("{}: tensor {} has the shape {}, but config.json asks for {}", checkpoint.file_of(*tensor),
+            throw std::runtime_error(fmt::format("{}: tensor {} has shape {}, but config.json requires {}", checkpoint.file_of(*tensor),
                                                  tensor->name, shape_text(tensor->shape), shape_text(shape)));
         }
         if (!tensor->format) {
-            throw std::runtime_error(fmt::format("{}: tensor {} has the dtype {}; supported are F32, F16, BF16",
+            throw std::runtime_error(fmt::format("{}: tensor {} has dtype {}; supported: F32, F16, BF16",
                                                  checkpoint.file_of(*tensor), tensor->name, tensor->dtype));
         }
         asked.insert(tensor);

@@ -1,4 +1,4 @@
-// See running_set.h.
+// Shares, allocates, copies and releases the blocks of running sequences.
 #include "engine/running_set.h"
 
 #include <algorithm>
@@ -80,7 +80,7 @@ void RunningSet::fork(const Sequence& leader, Sequence& follower) {
     }
     follower.indexed = full;
     follower.computed = full * pool_.block_size();
-    // The rest of the last block is copied while there is room for those that run; else it is computed again.
+    // The start of the last block is copied if each running sequence still has a block to grow into; otherwise it is computed again.
     if (follower.computed == tokens || pool_.available() <= std::ssize(sequences_)) return;
     grow(follower, 1);
     backend_.copy_block(cache_, leader.blocks[static_cast<std::size_t>(full)], follower.blocks.back());

@@ -1,5 +1,5 @@
-// The sequences that run: which they are, the KV blocks they hold and the adapters they pin. engine.cpp asks it for the scheduler's views,
-// and has it carry out what a plan decides. The engine's thread only.
+// The running sequences, the KV blocks they hold and the adapters they pin. engine.cpp takes the scheduler's views from it, and uses it to
+// carry out a plan. The engine's thread only.
 #pragma once
 
 #include <functional>
@@ -26,27 +26,28 @@ public:
     std::span<Sequence* const> sequences() const { return sequences_; }
     std::size_t size() const { return sequences_.size(); }
     bool empty() const { return sequences_.empty(); }
-    bool uses_adapter(std::string_view hash) const { return users_.contains(hash); }  // "": the base
+    bool uses_adapter(std::string_view hash) const { return users_.contains(hash); }  // empty: the base
 
-    // One view per sequence, in the order of sequences(); valid until one of them changes. prefix_index: its blocks will be indexed.
+    // One view per sequence, in the order of sequences(), valid until a sequence changes. prefix_index: full blocks are added to the index.
     void view(bool prefix_index, std::vector<SequenceView>& views) const;
 
-    // Call in this order when a plan is carried out: victims give their blocks back, prefixes are held before an allocation can drop
-    // them, then all that run get their blocks.
-    // preempt: the sequence leaves without its blocks; none of its rows may be in a queued step.
+    // A plan is carried out in this order: preempt() for all victims, start() for all that start, then grow() and grow_started().
+
+    // Removes the sequence and releases its blocks. It must not have rows in a queued step.
     void preempt(Sequence& sequence);
-    // Pins the sequence's adapter, which must be ready, and takes the prefix's blocks. The block that it copies from is held until
-    // grow_started().
+    // Adds the sequence: pins its adapter, which must be ready, and shares the prefix's blocks. The block that the prefix copies from is
+    // held until grow_started().
     void start(Sequence& sequence, const SharedPrefix& prefix);
+    // Allocates `blocks` more blocks.
     void grow(Sequence& sequence, std::int64_t blocks);
-    // grow() for a sequence that was just started: also copies the part of a block that its prefix ends with.
+    // grow() for a sequence that was just started: also copies the start of a block if the prefix has one.
     void grow_started(Sequence& sequence, const SharedPrefix& prefix, std::int64_t blocks);
 
-    // Takes a sequence out, if it runs, and gives its adapter back. It keeps its blocks.
+    // Removes a sequence, if it runs, and unpins its adapter. The sequence keeps its blocks.
     void remove(Sequence& sequence);
-    // Of any sequence, running or waiting: gives all its blocks back, so that it starts anew.
+    // Releases all blocks of a running or waiting sequence, so that its tokens are computed again.
     void release_blocks(Sequence& sequence);
-    // Gives `follower`, which waits, the leader's blocks of the tokens that the two share. These must be computed.
+    // Shares the leader's blocks of the common tokens with `follower`, which waits. These tokens must be computed.
     void fork(const Sequence& leader, Sequence& follower);
 
 private:

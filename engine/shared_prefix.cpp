@@ -1,4 +1,4 @@
-// See shared_prefix.h.
+// Looks up prefixes in the block pool's index, and adds blocks to it.
 #include "engine/shared_prefix.h"
 
 #include <algorithm>
@@ -6,10 +6,10 @@
 namespace lorry::engine {
 namespace {
 
-// Fewer tokens than this part of a block are computed sooner than a block is copied.
+// Computing less than this part of a block is faster than copying the block.
 constexpr std::int64_t copied_share_least = 8;
 
-// Names what stands before a block of the sequence.
+// Names all tokens before a block of the sequence.
 const BlockHash& parent_of(const Sequence& sequence, std::int64_t block, std::int64_t block_size) {
     return block == 0 ? sequence.root() : sequence.chain(block, block_size).back();
 }
@@ -40,8 +40,8 @@ SequenceView view_waiting(const Sequence& sequence, const BlockPool& pool, bool 
     view.blocks = std::ssize(prefix.blocks);
     view.blocks_idle = std::ranges::count_if(prefix.blocks, is_idle);
     if (prefix.start && is_idle(prefix.start->block)) {
-        // It is held while it is copied, which takes a block more than the sequence does: where a pool has no such block, it would wait
-        // for ever.
+        // The block is held while it is copied, so that starting takes one block more than the sequence does. If the pool can never have
+        // that block available, the sequence would wait forever.
         const std::int64_t needed = (view.known + pool.block_size() - 1) / pool.block_size() - view.blocks + view.blocks_idle;
         if (needed < pool.available()) {
             ++view.blocks_idle;

@@ -1,4 +1,4 @@
-// Has the device see the ops of steps once, with an adapter that changes nothing: graphs with any adapters have the same ops.
+// Runs the ops of a step once for the device, with an adapter that changes nothing: steps with any adapters have the same ops.
 #include "engine/step_memory.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace lorry::engine {
 namespace {
 
-// Adds nothing to every projection of the layers: rank 1, all zeros.
+// An adapter of rank 1, all zeros, on every projection of the layers.
 class BlankAdapter final : public Adapter {
 public:
     BlankAdapter(const Model& model, kernels::Backend& backend) {
@@ -33,10 +33,10 @@ public:
 
 private:
     const AdapterInfo info_;
-    std::vector<AdapterProjection> projections_;  // in the order of Projection, the head left out
+    std::vector<AdapterProjection> projections_;  // in the order of Projection, without the head
 };
 
-// All ops of a step, all of whose rows run with `blank`. The results mean nothing.
+// Runs all ops of a step with `blank` for all rows. The results are meaningless.
 void forward_blank(const kernels::StepInputs& step, const BlankAdapter& blank, Model& model, kernels::KvCache& cache) {
     const AdapterRows all{.row_begin = 0, .row_count = step.rows, .adapter = &blank};
     model.forward({.step = step, .adapters = {&all, 1}}, cache);

@@ -1,4 +1,4 @@
-// What steps take of a device besides weights and the KV cache, set aside before the first one runs: memory to compute with, and graphs of
+// Reserves what steps need of a device besides weights and the KV cache, before the first step runs: memory to compute with, and graphs of
 // decoding steps. Called by engine.cpp, and by ops/engine_setup.cpp before it divides the memory.
 #pragma once
 
@@ -6,11 +6,12 @@
 
 namespace lorry::engine {
 
-// Sets aside the memory that steps of an engine with these options compute with, so that what is free afterwards is free. Does not depend
-// on kv_bytes and graph_bytes. Call it at start, before an engine is made.
+// Reserves the memory that steps of an engine with these options compute with, so that the device's free memory afterwards can be given to
+// the KV cache. Does not depend on kv_bytes and graph_bytes. Call it at start, before an engine is made.
 void reserve_steps(Model& model, kernels::Backend& backend, const EngineOptions& options);
 
-// Makes graphs of decoding steps over this cache, within options.graph_bytes; with 0, discards those of an earlier engine.
+// Makes graphs of decoding steps over this cache, within options.graph_bytes. With graph_bytes = 0, discards the graphs of an earlier
+// engine.
 void make_step_graphs(Model& model, kernels::Backend& backend, kernels::KvCache& cache, const EngineOptions& options);
 
 }  // namespace lorry::engine

@@ -1,4 +1,4 @@
-// Deficit bookkeeping over adapters and the order in which requests start.
+// Keeps how much work has passed each adapter by, and derives the order in which requests start.
 #include "engine/waiting_queue.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ void WaitingQueue::remove(RequestId id) {
 }
 
 std::vector<RequestId> WaitingQueue::candidates(std::size_t count, const Context& context) const {
-    // A walk over copies of the groups' heads: one pick moves one head on and charges the others, as start() will.
+    // Simulates start() on copies of the groups' heads: each pick advances one head and charges the other groups.
     struct Walk {
         const Group* group;
         Turns::const_iterator head;

@@ -144,7 +144,7 @@ TEST(ChatTemplateTest, ATemplateCutOffAnywhereIsAnErrorNotAPanic) {
 TEST(ChatTemplateTest, BrokenConfigFilesAreNamed) {
     const ModelFolder folder;
     folder.write("tokenizer_config.json", "{");
-    EXPECT_THAT(load_error(folder), HasSubstr("tokenizer_config.json is no valid JSON"));
+    EXPECT_THAT(load_error(folder), HasSubstr("tokenizer_config.json is not valid JSON"));
     folder.write("tokenizer_config.json", "[]");
     EXPECT_THAT(load_error(folder), HasSubstr("tokenizer_config.json must hold a JSON object, not array"));
     folder.write("tokenizer_config.json", R"({"chat_template":7})");
@@ -163,7 +163,7 @@ TEST(ChatTemplateTest, AJobsMistakesAreItsErrors) {
     EXPECT_EQ(rendered(echo, {.messages_json = one_message, .extra_json = "[]"}),
               "error: chat_template_kwargs must be an object, not a list");
     EXPECT_EQ(rendered(echo, {.messages_json = one_message, .extra_json = R"({"messages":[]})"}),
-              "error: chat_template_kwargs: messages has a field of its own");
+              "error: chat_template_kwargs: messages cannot be set here; use the field of that name");
     EXPECT_EQ(rendered(echo, {.messages_json = one_message, .extra_json = R"({"word":" there"})"}), "hi there");
     EXPECT_THAT(rendered(echo, {.messages_json = std::string(100'000, '[')}), HasSubstr("error: messages: not JSON: recursion limit"));
 }
