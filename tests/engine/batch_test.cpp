@@ -1,4 +1,4 @@
-// The arrays of a step, from sequences in every state.
+// The arrays of a step for sequences in every state.
 #include "engine/batch.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ Request request_of(RequestId id, std::vector<TokenId> prompt) {
     return request;
 }
 
-// One whose prompt is computed, one whose first token is known, one whose first token a queued step draws.
+// Three sequences: one whose prompt is to be computed, one whose first token is known, one whose first token a queued step draws.
 TEST(Batch, TakesFromTheStepBeforeWhatIsNotKnown) {
     const auto model = tests::make_hash_model(100, 32, 8);
     Batch batch(32, 8, 8);

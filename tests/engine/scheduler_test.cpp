@@ -1,4 +1,4 @@
-// plan_step's arithmetic, as tables of sequences.
+// Plans of plan_step for tables of sequences, and properties of random runs.
 #include "engine/scheduler.h"
 
 #include <gtest/gtest.h>
@@ -84,7 +84,7 @@ TEST(PlanStep, IsEmptyOnlyWhenTheFirstWaitingSequenceDoesNotFitIntoAnEmptyPool) 
     EXPECT_EQ(planned({}, std::vector{sequence(16, 0)}, 4), "run | start 0:16 | preempt");
 }
 
-// Chain hashes of the blocks of one text: texts with the same number share them.
+// Chain hashes of the blocks of a text. Texts with the same number share them.
 std::vector<BlockHash> chain_of(std::uint64_t text, std::int64_t blocks) {
     std::vector<BlockHash> chain;
     for (std::int64_t i = 0; i < blocks; ++i) chain.push_back({.low = text, .high = static_cast<std::uint64_t>(i)});
@@ -108,7 +108,7 @@ TEST(PlanStep, HoldsBackWhoseNextBlockIsBeingWrittenInThisStep) {
     running.blocks_ahead = std::span(text).subspan(2);
     EXPECT_EQ(planned(std::vector{running}, std::vector{first}, 100, {.rows = 60, .sample_rows = 8, .sequences = 4, .block_size = 4}),
               "run 0:32 | start 0:10 | preempt")
-        << "what it needs first was written before";
+        << "the block that it needs first was already written";
     SequenceView behind = first;
     behind.computed = 8;
     behind.blocks = 2;
@@ -131,15 +131,15 @@ TEST(PlanStep, HoldsBackWhoseNextBlockAQueuedStepWrites) {
     EXPECT_EQ(planned(std::vector{running}, std::vector{first}, 100), "run 0:1 | start | preempt");
 }
 
-// A sequence whose last token is being drawn has no row before that is read, and does not stand in the way of others.
+// A sequence whose last token a queued step draws has no rows until that step was read, and does not block others.
 TEST(PlanStep, LeavesOutWhoWaitsForAQueuedStep) {
     const std::vector<SequenceView> running{sequence(8, 8, 0), sequence(9, 8, 1)};
     EXPECT_EQ(planned(running, std::vector{sequence(6, 0)}, 100), "run 1:1 | start 0:6 | preempt");
     EXPECT_EQ(planned(std::span(running).first(1), {}, 0), "run | start | preempt");
 }
 
-// Pins: a request is held back only for a block that comes in this step, so each step it waits brings it one block nearer; and everybody
-// ends, with every block computed by one sequence alone unless both were running before.
+// Pins: a request is held back only for a block that this step writes, so each step of waiting brings it one block closer. All requests
+// end, and no block is computed by two sequences unless both were already running.
 TEST(PlanStep, LetsEverybodyFinishAndComputesSharedBlocksOnce) {
     const auto seed = std::random_device{}();
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -159,7 +159,7 @@ TEST(PlanStep, LetsEverybodyFinishAndComputesSharedBlocksOnce) {
         const std::int64_t count = pick(1, 20);
         for (std::int64_t i = 0; i < count; ++i) {
             Simulated one{.chain = chain_of(static_cast<std::uint64_t>(pick(1, 3)), 12), .known = pick(1, 40)};
-            // Two in three are the same up to a block, then differ.
+            // Two in three are equal up to some block and then differ.
             for (std::size_t k = static_cast<std::size_t>(pick(0, 17)); k < one.chain.size(); ++k) {
                 one.chain[k].low = 100 + static_cast<std::uint64_t>(i);
             }
@@ -177,7 +177,7 @@ TEST(PlanStep, LetsEverybodyFinishAndComputesSharedBlocksOnce) {
         StepPlan plan;
         int steps = 0;
         while (!waiting.empty() || !running.empty()) {
-            ASSERT_LT(++steps, 3000) << "somebody starves";
+            ASSERT_LT(++steps, 3000) << "a request starves";
             std::vector<SequenceView> running_views;
             std::vector<SequenceView> waiting_views;
             for (const Simulated& one : running) {
@@ -220,7 +220,7 @@ TEST(PlanStep, LetsEverybodyFinishAndComputesSharedBlocksOnce) {
             for (std::size_t i = 0; i < last; ++i) {
                 if (started.contains(i)) continue;
                 ASSERT_TRUE(waiting_views[i].next_is_reusable);
-                ASSERT_TRUE(written.contains(key(waiting_views[i].blocks_ahead.front()))) << "passed over for nothing";
+                ASSERT_TRUE(written.contains(key(waiting_views[i].blocks_ahead.front()))) << "held back without a reason";
             }
             for (const PlannedRows& rows : plan.starting) {
                 const SequenceView& was = waiting_views[rows.index];

@@ -78,7 +78,7 @@ TEST(WaitingQueue, LetsTheBatchRunDryForAnOverdueAdapterThatHasNoRoom) {
     const auto is_inside = [](std::string_view hash) { return hash == "inside"; };
     const WaitingQueue::Context full{.is_ready = is_inside, .is_live = is_inside, .needs_room = "outside"};
     for (int i = 0; i < 2; ++i) queue.start(queue.candidates(1, full).front());
-    EXPECT_TRUE(queue.candidates(1, full).empty()) << "20 tokens passed it by: nothing else starts until it has its room";
+    EXPECT_TRUE(queue.candidates(1, full).empty()) << "20 tokens passed it by: nothing else starts until it has a slot";
 }
 
 TEST(WaitingQueue, NamesTheAdaptersToLoadInOrderOfNeed) {

@@ -108,7 +108,7 @@ private:
     Step& step_at(std::size_t count) { return steps_[count % steps_.size()]; }
 
     TokenCache* cache_ = nullptr;  // the one that was made last
-    std::vector<Step> steps_;      // in turn
+    std::vector<Step> steps_;      // used in turn
     std::size_t begun_ = 0;
     std::size_t finished_ = 0;
 

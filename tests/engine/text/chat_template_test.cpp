@@ -1,4 +1,4 @@
-// ChatTemplate against what transformers renders, where its files are found, and its errors.
+// ChatTemplate renders what transformers renders; also where its files are found, and its errors.
 #include <ctime>
 #include <stdexcept>
 
@@ -80,7 +80,7 @@ TEST(ChatTemplateTest, StrftimeNowIsLocalTime) {
     const auto source = "{{ strftime_now('%d %b %Y, %A') }}";
     const auto before = today();
     const auto actual = rendered(source);
-    // Midnight may pass meanwhile.
+    // Midnight may pass during the test.
     EXPECT_TRUE(actual == before || actual == today()) << actual;
     EXPECT_THAT(rendered("{{ strftime_now('%H:%M:%S.%f') }}"), MatchesRegex("[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}"));
 }
