@@ -146,8 +146,8 @@ bool Engine::step(StepOutput& output) {
     my.finish_complete(output);
     my.tend_adapters(output);
 
-    do my.make_plan(plan);
-    while (plan.is_stuck() && my.relieve(plan));
+    my.make_plan(plan);
+    while (plan.is_stuck() && my.relieve(plan)) my.make_plan(plan);
 
     const bool launches = my.can_launch(plan);
     if (launches) my.launch(plan, output);
