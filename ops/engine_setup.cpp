@@ -8,6 +8,7 @@
 
 #include "engine/adapter.h"
 #include "engine/files.h"
+#include "engine/step_memory.h"
 #include "ops/command.h"
 #include "ops/machine.h"
 #include "ops/paths.h"
@@ -219,7 +220,7 @@ std::string EngineSetup::describe() const {
     const auto tokens = static_cast<std::int64_t>(memory_.kv_bytes / kv_token_bytes());
     std::vector<std::vector<std::string>> rows = {
         {"  model", fmt::format("{} ({}, {} layers, hidden {}), answers to 'base' and '{}'", settings_.model,
-                                engine::name_of(config.family), config.layers, config.hidden, reply_->base_name)},
+                                config.family, config.layers, config.hidden, reply_->base_name)},
         {"  device", device.name},
         {"  weights", fmt::format("{} in {} (checkpoint: {})", show_bytes(model_->weight_bytes()), weights_name(cpu_options(settings_)),
                                   kernels::name_of(config.storage))},

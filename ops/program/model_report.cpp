@@ -143,7 +143,7 @@ std::string show(const ModelCheck& check) {
     const ModelConfig& config = check.model.config;
     std::vector<std::vector<std::string>> rows = {
         {"model", check.folder},
-        {"family", engine::name_of(config.family)},
+        {"family", config.family},
         {"parameters", show_count(check.model.parameters)},
         {"layers",
          fmt::format("{}, hidden {}, MLP {}{}", config.layers, config.hidden, config.intermediate, config.gated ? " (gated)" : "")},
@@ -189,7 +189,7 @@ schema::Json json_of(const ModelCheck& check) {
         for (const std::string& text : texts) array.emplace_back(schema::repair_utf8(text));
         return Json(std::move(array));
     };
-    Json json = Json::object({{"family", engine::name_of(config.family)},
+    Json json = Json::object({{"family", config.family},
                               {"parameters", check.model.parameters},
                               {"layers", config.layers},
                               {"hidden", config.hidden},

@@ -1,4 +1,4 @@
-// Golden adapters: the same logits and greedy tokens as PEFT, alone and in one batch; broken adapters and their messages.
+// Golden adapters give the same logits and greedy tokens as PEFT, alone and in one batch. Broken adapters are refused with good messages.
 #include "engine/adapter.h"
 
 #include <gmock/gmock.h>
@@ -78,7 +78,7 @@ TEST_P(GoldenAdapter, is_inspected_as_it_is_loaded) {
     EXPECT_EQ(info->targets, (*adapter)->info().targets);
 }
 
-// Pins: what a slot was measured for is what packing takes of it; and an adapter in a slot is the same.
+// Pins: packing uses exactly the bytes that were measured for the slot, and an adapter in a slot computes the same.
 TEST_P(GoldenAdapter, fits_into_its_slot_to_the_byte_and_answers_alike_from_there) {
     const Golden golden = tests::read_golden(adapter_folder(GetParam()));
     const LoadedModel base(golden.base);
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Peft, GoldenAdapter, testing::ValuesIn(tests::golden_na
     return name;
 });
 
-// Pins the row groups: all ranks, targets, replaced modules and plain base rows in one launch, bit for bit as alone.
+// Pins the row groups: all ranks, targets, replaced modules and base rows in one launch give the same bits as alone.
 TEST(Adapter, all_adapters_of_a_base_and_plain_rows_run_in_one_batch_as_alone) {
     std::map<std::string, std::vector<std::string>> by_base;
     for (const std::string& name : tests::golden_names("adapters")) by_base[tests::read_golden(adapter_folder(name)).base].push_back(name);
@@ -166,7 +166,7 @@ TEST_P(RefusedAdapter, is_refused_with_the_words_that_help) {
     for (const auto& word : *expected->find("error_contains")->as_array()) words.push_back(*word.as_string());
     ASSERT_FALSE(adapter.has_value());
     EXPECT_EQ(all_words(adapter.error().reason, words), "");
-    // Only the values are not looked at by inspection.
+    // Inspection checks everything except the values.
     const bool broken_values = GetParam() == "not-a-number" || GetParam() == "infinite";
     EXPECT_EQ(info.has_value(), broken_values);
     if (!info) {

@@ -1,4 +1,4 @@
-// config.json in both generations of keys, the defaults of each family, and what is refused.
+// Reading config.json: both generations of keys, the defaults of each family, and unsupported values.
 #include "engine/model_config.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ std::string error_of(const std::string& config, const std::string& generation = 
     return "accepted";
 }
 
-// The smallest config of a family, with members added.
+// The smallest config of a family, with `members` added.
 std::string config_with(const std::string& family, const std::string& members) {
     const std::string sizes =
         family == "gpt2" ? R"("n_embd":64,"n_head":16,"n_layer":4,"vocab_size":100)"
@@ -112,7 +112,7 @@ TEST(ModelConfig, the_end_tokens_of_generation_config_come_first) {
     EXPECT_THAT(ModelConfig::parse(config, R"({"eos_token_id":[7,8]})", "config.json").eos_ids, testing::ElementsAre(7, 8));
     EXPECT_THAT(ModelConfig::parse(config, R"({"do_sample":true})", "config.json").eos_ids, testing::ElementsAre(2));
     EXPECT_THAT(ModelConfig::parse(config, R"({"eos_token_id":[7,100]})", "config.json").eos_ids, testing::ElementsAre(7))
-        << "of 100 tokens";
+        << "id 100 is beyond the vocabulary";
     EXPECT_THAT(error_of(config, R"({"eos_token_id":"</s>"})"), testing::HasSubstr("models/x/generation_config.json: eos_token_id"));
 }
 

@@ -1,4 +1,4 @@
-// Golden checkpoints of every family: the same logits and greedy tokens as transformers, alone, chunked and in one batch.
+// Golden checkpoints of every family give the same logits and greedy tokens as transformers, alone, chunked and in one batch.
 #include "engine/model.h"
 
 #include <gmock/gmock.h>
@@ -44,8 +44,8 @@ TEST_P(GoldenCheckpoint, gives_the_logits_and_greedy_tokens_of_transformers) {
     }
 }
 
-// Pins batch invariance of the whole forward, bit for bit: neither the batch's other rows, nor the cut into chunks, nor which rows
-// sample may show.
+// Pins batch invariance of the whole forward pass: results do not depend, in any bit, on the other rows of the batch, the chunks, or which
+// rows sample.
 TEST_P(GoldenCheckpoint, gives_the_same_bits_alone_and_chunked_in_one_batch) {
     StepDriver one_by_one(*model_, *backend_);
     StepDriver batched(*model_, *backend_, StepDriver::Samples::where_tokens_end);
@@ -67,13 +67,13 @@ TEST_P(GoldenCheckpoint, gives_the_same_bits_alone_and_chunked_in_one_batch) {
     }
 }
 
-// Pins: every family's weights survive being stored narrowly. How much that costs an answer is for `lorry bench loss` to say: weights that
-// were never trained are the hardest to store.
+// Pins: every family works with narrow weight formats. `lorry bench loss` measures the effect on answers; the untrained weights here are
+// the hardest to store.
 TEST_P(GoldenCheckpoint, stays_near_the_logits_of_transformers_when_quantized) {
     struct Way {
         kernels::Quantization quantize;
         kernels::KvFormat kv;
-        double error_most;  // of all logits, as a share of their size; logits of another model would be off by 1.4
+        double error_most;  // of all logits, relative to their norm; logits of an unrelated model are off by 1.4
     };
     using enum kernels::KvFormat;
     for (const Way& way : {Way{kernels::Quantization::none, int8, 0.05}, Way{kernels::Quantization::int8, as_weights, 0.1},
@@ -140,7 +140,7 @@ TEST(Model, a_missing_tensor_and_a_wrong_shape_are_named_with_both_shapes) {
                                         testing::HasSubstr(engine::shape_text(std::vector{config.intermediate - 1, config.hidden}))));
     config.intermediate -= 1;
     config.tied_head = true;
-    EXPECT_THAT(error(), "accepted");  // a tied model may carry a copy of its head
+    EXPECT_THAT(error(), "accepted");  // a tied model may have a copy of its head
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The rows of the rope table. That the frequencies are right is shown by the golden checkpoints.
+// The rows of the rope table. The golden checkpoints verify the frequencies.
 #include "engine/rope.h"
 
 #include <gmock/gmock.h>
@@ -59,7 +59,7 @@ TEST(RopeTable, dynamic_frequencies_follow_the_prompt_and_then_each_token) {
     EXPECT_EQ(row(10, 500), expected_row(config.rope, 10, 1));
     EXPECT_EQ(row(10, 1500), expected_row(config.rope, 10, 1500)) << "prompt tokens use the prompt's length";
     EXPECT_EQ(row(1499, 1500), expected_row(config.rope, 1499, 1500));
-    EXPECT_EQ(row(1500, 1500), expected_row(config.rope, 1500, 1501)) << "generated tokens their own";
+    EXPECT_EQ(row(1500, 1500), expected_row(config.rope, 1500, 1501)) << "generated tokens use their own length";
     EXPECT_EQ(row(1499, 20), expected_row(config.rope, 1499, 1500));
     EXPECT_EQ(row(1000, 20), expected_row(config.rope, 1000, 1001));
     EXPECT_NE(row(10, 1500), row(10, 500));
@@ -67,7 +67,7 @@ TEST(RopeTable, dynamic_frequencies_follow_the_prompt_and_then_each_token) {
     EXPECT_FALSE(table.depends_on_prompt_length(1000));
 }
 
-// Pins: the rows of a step must not be overwritten by those of the next one, which is prepared while it runs.
+// Pins: the rows of a step must not be overwritten by those of the next step, which is prepared while it runs.
 TEST(RopeTable, rows_of_long_prompts_stay_valid_for_two_steps) {
     const auto backend = tests::float32_backend();
     const auto config = config_of(RopeConfig::Kind::dynamic);

@@ -1,4 +1,4 @@
-// The safetensors header's rules, sharded folders, and what is refused.
+// The rules for safetensors headers, sharded folders, and refused files.
 #include "engine/weights.h"
 
 #include <fmt/format.h>
@@ -120,7 +120,7 @@ TEST(Safetensors, half_precision_widens_to_what_it_stands_for) {
     EXPECT_TRUE(std::signbit(values[4]));
 }
 
-// Pins: the test of the bits says what the numbers would.
+// Pins: the check of the exponent bits agrees with std::isfinite.
 TEST(Safetensors, numbers_that_are_not_finite_are_found_in_every_format) {
     const auto tensor = [](kernels::Format format, std::span<const std::byte> bytes) {
         engine::Tensor one;
@@ -142,7 +142,7 @@ TEST(Safetensors, numbers_that_are_not_finite_are_found_in_every_format) {
     }
 }
 
-// Whatever the bytes, the parser answers; what it accepts keeps within the file.
+// For any bytes the parser returns, and what it accepts is within the file.
 TEST(Safetensors, mutated_files_never_crash_and_never_reach_beyond_the_data) {
     const unsigned seed = std::random_device{}();
     SCOPED_TRACE(fmt::format("seed {}", seed));

@@ -1,4 +1,4 @@
-// Reading goldens and driving a model step by step.
+// Reads goldens and drives a model step by step.
 #include "tests/support/golden_model.h"
 
 #include <fmt/format.h>
@@ -119,7 +119,7 @@ void StepDriver::step(const std::vector<Sequence*>& sequences, std::int64_t chun
     std::vector<std::int32_t> sample_rows;
     std::vector<kernels::StepSequence> slices;
     std::vector<engine::AdapterRows> groups;
-    std::vector<Sequence*> sampled;  // whose row each row of logits is
+    std::vector<Sequence*> sampled;  // the sequence of each row of logits
     for (Sequence* sequence : ordered) {
         const auto row_begin = static_cast<std::int64_t>(tokens.size());
         const std::int64_t count =

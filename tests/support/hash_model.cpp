@@ -33,7 +33,7 @@ std::uint64_t& hash_at(const kernels::Matrix& logits, std::size_t row) { return 
 
 class HashBackend final : public kernels::Backend {
 public:
-    explicit HashBackend(std::int64_t steps_in_flight) : steps_(static_cast<std::size_t>(steps_in_flight)) {}
+    explicit HashBackend(std::int64_t steps_queued) : steps_(static_cast<std::size_t>(steps_queued)) {}
     kernels::DeviceInfo info() const override { return {.name = "hash", .fingerprint = "hash"}; }
     std::int64_t block_size() const override { return hash_block_size; }
     std::size_t kv_block_bytes(const kernels::KvShape&) const override { return hash_block_size; }
@@ -108,7 +108,7 @@ private:
     Step& step_at(std::size_t count) { return steps_[count % steps_.size()]; }
 
     TokenCache* cache_ = nullptr;  // the one that was made last
-    std::vector<Step> steps_;      // in turn
+    std::vector<Step> steps_;      // used in turn
     std::size_t begun_ = 0;
     std::size_t finished_ = 0;
 
@@ -172,7 +172,7 @@ float hash_logprob(std::uint64_t hash, TokenId token) {
     return -1.0F - static_cast<float>((hash ^ static_cast<std::uint64_t>(token) * 0x9E3779B97F4A7C15U) % 1000) / 100.0F;
 }
 
-std::unique_ptr<kernels::Backend> make_hash_backend(std::int64_t steps_in_flight) { return std::make_unique<HashBackend>(steps_in_flight); }
+std::unique_ptr<kernels::Backend> make_hash_backend(std::int64_t steps_queued) { return std::make_unique<HashBackend>(steps_queued); }
 
 std::unique_ptr<engine::Model> make_hash_model(std::int64_t max_positions, std::int64_t rows_max, std::int64_t sample_rows_max) {
     return std::make_unique<HashModel>(max_positions, rows_max, sample_rows_max);

@@ -232,7 +232,7 @@ TEST_F(AdapterCommands, WhatWorkersCouldNotUseIsRefusedBeforeTheyHearOfIt) {
     }
     const Call no_model = lorry({"adapters", "add", "mail", data + "adapters/plain", "--model", data + "adapters/plain"});
     EXPECT_EQ(no_model.code, 2);
-    EXPECT_THAT(no_model.err, HasSubstr("a model folder as Hugging Face writes it is needed"));
+    EXPECT_THAT(no_model.err, HasSubstr("a model folder is one that transformers' save_pretrained wrote"));
     EXPECT_EQ(call({"check-model", data + "adapters/plain"}).code, 2) << "a folder of another kind";
     const Call unchecked = lorry({"adapters", "add", "mail", data + "adapters/plain"});
     EXPECT_EQ(unchecked.code, 2);
