@@ -19,45 +19,50 @@ namespace lorry::kernels::cpu {
 
 class CpuBackend final : public Backend {
 public:
-    // `kernels`, `dot` and `int8_attention` outlive the backend. weights: float32 or bfloat16. dot: with it, matmul weights are as narrow
-    // as it reads them. int8_attention: with it, the KV cache is int8.
-    CpuBackend(const Kernels& kernels, int threads, Format weights, const DotKernels* dot,
-               const Int8AttentionKernel* int8_attention = nullptr);
+    // What multiplies and attends; all outlive the backend.
+    struct Parts {
+        const Kernels& kernels;
+        const DotKernels* dot = nullptr;                      // for projections; null: their weights are widened to float32
+        const DotKernels* embedding_dot = nullptr;            // for embeddings and the head, which may be stored in more bits
+        const Int8AttentionKernel* int8_attention = nullptr;  // for an int8 KV cache
+    };
+    CpuBackend(const Parts& parts, int threads, const StorageOptions& storage);
 
     DeviceInfo info() const override;
     std::unique_ptr<Buffer> allocate(std::size_t bytes) override;
     void upload(void* to, std::span<const std::byte> from) override;
     void read_back(std::span<std::byte> to, const void* from) override;
 
-    std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts, WeightRole role) override;
-    std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) override;
-
     std::int64_t block_size() const override { return kv_block_size; }
     std::size_t kv_block_bytes(const KvShape& shape) const override;
-    std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) override;
-    void copy_block(KvCache& cache, BlockId from, BlockId to) override;
-    std::unique_ptr<Slot> make_slot(KvCache& cache, const SlotRange& range) override;
     std::unique_ptr<Slot> make_measuring_slot() override;
 
     // As pack_weight and pack_lora, at a place that outlives what is packed.
     std::unique_ptr<PackedWeight> pack_weight_at(Place& place, std::span<const WeightPart> parts, WeightRole role) const;
     std::unique_ptr<PackedLora> pack_lora_at(Place& place, std::span<const LoraPart> parts) const;
 
-    void begin_step(const StepInputs& step) override;
     void finish_step() override {}  // all of it has run
-    void embed(const EmbedArgs& args) override;
-    void norm(const NormArgs& args) override;
-    void matmul(const MatmulArgs& args) override;
-    void lora(const LoraArgs& args) override;
-    void group_bias(const GroupBiasArgs& args) override;
-    void rope_store(const RopeStoreArgs& args) override;
-    void attention(const AttentionArgs& args) override;
-    void activation(const ActivationArgs& args) override;
-    void activated_matmul(const ActivatedMatmulArgs& args) override;
-    void gather_rows(const GatherRowsArgs& args) override;
-    void sample(const SampleArgs& args) override;
 
 private:
+    std::unique_ptr<PackedWeight> do_pack_weight(std::span<const WeightPart> parts, WeightRole role) override;
+    std::unique_ptr<PackedLora> do_pack_lora(std::span<const LoraPart> parts) override;
+    std::unique_ptr<KvCache> do_make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) override;
+    void do_copy_block(KvCache& cache, BlockId from, BlockId to) override;
+    std::unique_ptr<Slot> do_make_slot(KvCache& cache, const SlotRange& range) override;
+    void do_begin_step(const StepInputs& step) override;
+    void do_run(const Op& op) override;
+    void execute(const EmbedArgs& args);
+    void execute(const NormArgs& args);
+    void execute(const MatmulArgs& args);
+    void execute(const LoraArgs& args);
+    void execute(const GroupBiasArgs& args);
+    void execute(const RopeStoreArgs& args);
+    void execute(const AttentionArgs& args);
+    void execute(const ActivationArgs& args);
+    void execute(const ActivatedMatmulArgs& args);
+    void execute(const GatherRowsArgs& args);
+    void execute(const SampleArgs& args);
+
     // Rows [row_begin, row_begin + rows) and panels [panel_begin, panel_end) of one low-rank product.
     struct LoraPiece {
         const Panels* panels = nullptr;       // A of all parts, or B of one
@@ -128,9 +133,10 @@ private:
     KvLayout kv_layout(const KvShape& shape) const;
 
     const Kernels& kernels_;
-    const Format weights_;
+    const StorageOptions storage_;
     const DotKernels* const dot_;
-    const Int8AttentionKernel* const int8_attention_;  // null: the KV cache is as wide as weights_
+    const DotKernels* const embedding_dot_;
+    const Int8AttentionKernel* const int8_attention_;  // null: the KV cache has the format of the weights
     const bool lora_by_pairs_;  // adapters are read by the kernels of bfloat16 pairs, whatever the base's weights are
     ThreadPool pool_;
     Sampler sampler_;

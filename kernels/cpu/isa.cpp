@@ -9,6 +9,8 @@
 #include <array>
 #include <stdexcept>
 
+#include "schema/check.h"
+
 namespace lorry::kernels::cpu {
 
 namespace {
@@ -153,6 +155,16 @@ const DotKernels& int4_kernels_of(CpuIsa isa) {
 }
 
 const DotKernels& int8_kernels_of(CpuIsa isa) { return *int4_kernels_of(isa).unpacked; }
+
+const DotKernels* dot_kernels_of(CpuIsa isa, Quantization quantization, Format weights) {
+    switch (quantization) {
+        case Quantization::none: return weights == Format::bfloat16 ? kernels_of(isa).bfloat16_dot : nullptr;
+        case Quantization::int8: return &int8_kernels_of(isa);
+        case Quantization::int4: return &int4_kernels_of(isa);
+        case Quantization::fp8: break;
+    }
+    CHECK(false, *obstacle(quantization, DeviceKind::cpu));
+}
 
 const Int8AttentionKernel& int8_attention_of(CpuIsa isa) {
     switch (int8_isa_of(isa)) {

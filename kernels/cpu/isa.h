@@ -33,7 +33,9 @@ CpuIsa usable_isa(std::optional<CpuIsa> wanted);
 
 const Kernels& kernels_of(CpuIsa isa);
 
-// The fastest int8 or int4 kernels among those that `isa` allows and the processor supports; all give the same results.
+// What multiplies weights that are stored so (`weights`: as what, if they are not quantized): the fastest kernels among those that `isa`
+// allows and the processor supports. Null: the weights are widened to float32. All int8 kernels give the same results, as do all of int4.
+const DotKernels* dot_kernels_of(CpuIsa isa, Quantization quantization, Format weights);
 const DotKernels& int4_kernels_of(CpuIsa isa);
 const DotKernels& int8_kernels_of(CpuIsa isa);
 // Likewise, but weights of a softmax may differ in their last bits, as in any other attention: its lanes are part of the fingerprint.

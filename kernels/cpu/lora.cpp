@@ -7,7 +7,6 @@
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/views.h"
-#include "schema/check.h"
 
 namespace lorry::kernels::cpu {
 
@@ -120,21 +119,10 @@ void CpuBackend::run_lora(std::span<const LoraPiece> pieces, const Work& work) {
     });
 }
 
-void CpuBackend::lora(const LoraArgs& args) {
-    CHECK(args.out.rows == args.in.rows, "lora: out has a row for each row of in");
-    CHECK(args.out.format == Format::float32, "lora: out is float32");
+void CpuBackend::execute(const LoraArgs& args) {
     std::int64_t rank_max = 0;
-    std::int64_t row_end = 0;
     for (const LoraGroup& group : args.groups) {
-        CHECK(group.row_begin >= row_end && group.row_begin + group.row_count <= args.in.rows, "lora: groups ascend within the rows");
-        row_end = group.row_begin + group.row_count;
-        if (group.lora == nullptr) continue;
-        const auto& lora = static_cast<const CpuLora&>(*group.lora);
-        CHECK(lora.a().in_features == args.in.columns, "lora: in is [rows, in_features]");
-        for (const CpuLora::Part& part : lora.parts()) {
-            CHECK(part.out_begin >= 0 && part.out_begin + part.b.out_features <= args.out.columns, "lora: a part lies in the outputs");
-        }
-        rank_max = std::max(rank_max, lora.rank_sum());
+        if (group.lora != nullptr) rank_max = std::max(rank_max, group.lora->rank_sum());
     }
     if (rank_max == 0) return;
     cut_lora(args);

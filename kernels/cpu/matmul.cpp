@@ -5,7 +5,6 @@
 #include "kernels/cpu/matmul_cut.h"
 #include "kernels/cpu/panel_product.h"
 #include "kernels/cpu/views.h"
-#include "schema/check.h"
 
 namespace lorry::kernels::cpu {
 
@@ -18,14 +17,6 @@ constexpr std::int64_t whole_rows_bytes = std::int64_t{400} << 10;
 constexpr std::int64_t line_bytes = 64;  // of the cache
 // Fewer rows of float32 take several panels side by side, which are then activated together.
 constexpr std::int64_t activated_rows_least = 8;
-
-void check_matmul(const Matrix& in, const PackedWeight& weight, const Vector& bias, const Matrix& out) {
-    CHECK(in.columns == weight.in_features(), "matmul: in is [rows, in_features]");
-    CHECK(in.format == weight.input_format(), "matmul: in is in the weight's input format");
-    CHECK(out.columns == weight.out_features() && out.rows == in.rows, "matmul: out is [rows, out_features]");
-    CHECK(bias.empty() || bias.size == weight.out_features(), "matmul: one bias per output");
-    check_memory(in);
-}
 
 }  // namespace
 
@@ -86,10 +77,9 @@ void CpuBackend::multiply(const PanelProduct& product, DotMatmulKernel dot) cons
     }
 }
 
-void CpuBackend::matmul(const MatmulArgs& args) {
+void CpuBackend::execute(const MatmulArgs& args) {
     const auto& weight = static_cast<const CpuWeight&>(args.weight);
     const Panels& panels = weight.panels();
-    check_matmul(args.in, weight, args.bias, args.out);
     float* const out = floats(args.out);
     if (args.in.rows == 0) return;
     const Factors factors = factors_of(args.in, weight);
@@ -112,16 +102,13 @@ void CpuBackend::matmul(const MatmulArgs& args) {
     });
 }
 
-void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
+void CpuBackend::execute(const ActivatedMatmulArgs& args) {
     const auto& weight = static_cast<const CpuWeight&>(args.weight);
     const Panels& panels = weight.panels();
     const DotKernels* const dot = weight.dot();
     const std::int64_t width = args.out.columns;
     const std::int64_t parts = args.gated ? 2 : 1;
-    if (panels.parts != parts || (dot == nullptr && args.in.rows < activated_rows_least)) return Backend::activated_matmul(args);
-    check_matmul(args.in, weight, args.bias, args.sums);
-    CHECK(panels.out_features == parts * width && args.out.rows == args.in.rows, "activated_matmul: out is [rows, width]");
-    check_memory(args.out);
+    if (panels.parts != parts || (dot == nullptr && args.in.rows < activated_rows_least)) return run_matmul_then_activation(args);
     if (args.in.rows == 0) return;
 
     const Factors factors = factors_of(args.in, weight);

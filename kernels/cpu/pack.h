@@ -69,6 +69,9 @@ struct PackOptions {
     bool apart = false;      // parts, of one size, have panels of their own
 };
 
+// How weights that are not quantized are stored in panels.
+Storage storage_of(Format weights);
+
 // Concatenates the parts along out_features. Where the place has sizes and no memory, so have the panels.
 Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, const PackOptions& options = {});
 
@@ -78,20 +81,18 @@ void unpack_row(const Panels& panels, std::int64_t output, float* to, bool accum
 class CpuWeight final : public PackedWeight {
 public:
     // dot: what multiplies it, null where inputs are float32; outlives the weight.
-    CpuWeight(Panels panels, const DotKernels* dot) : panels_(std::move(panels)), dot_(dot) {}
+    CpuWeight(Panels panels, const DotKernels* dot, Format input) : panels_(std::move(panels)), dot_(dot), input_(input) {}
     std::int64_t out_features() const override { return panels_.out_features; }
     std::int64_t in_features() const override { return panels_.in_features; }
     std::size_t bytes() const override { return panels_.bytes(); }
-    Format input_format() const override {
-        if (dot_ == nullptr) return Format::float32;
-        return dot_->storage == Storage::bfloat16 ? Format::bfloat16 : Format::int8_rows;
-    }
+    Format input_format() const override { return input_; }
     const Panels& panels() const { return panels_; }
     const DotKernels* dot() const { return dot_; }
 
 private:
     Panels panels_;
     const DotKernels* dot_;
+    Format input_;
 };
 
 // The A matrices of all parts stand side by side in one narrow weight, each true rank after the other; each part has its B.
@@ -105,6 +106,8 @@ public:
 
     // a, b: how the kernels want A and B. place: where they lie; outlives them.
     CpuLora(std::span<const LoraPart> parts, const PanelShape& a, const PanelShape& b, Place& place);
+    std::int64_t in_features() const override { return a_.in_features; }
+    std::int64_t out_end() const override;
     std::int64_t rank_sum() const override { return a_.out_features; }
     std::size_t bytes() const override;
     const Panels& a() const { return a_; }
@@ -124,12 +127,12 @@ public:
     // bfloat16_pairs: head_dim is even.
     CpuKvCache(const KvShape& shape, std::int64_t blocks, KvLayout layout, std::size_t slot_bytes);
     static std::int64_t head_bytes(const KvShape& shape, KvLayout layout);  // of one head in a block
+    const KvShape& shape() const override { return shape_; }
     std::int64_t blocks() const override { return blocks_; }
     std::size_t bytes() const override { return memory_.bytes() + slots_.bytes(); }
     SlotRange slots() const override { return {0, slots_.bytes()}; }
     std::byte* slot(const SlotRange& range) const { return slots_.data() + range.begin; }
 
-    const KvShape& shape() const { return shape_; }
     KvLayout layout() const { return layout_; }
     std::int64_t value_stride() const { return value_stride_; }  // elements
     std::int64_t value_offset() const;                           // bytes from a head's keys to its values

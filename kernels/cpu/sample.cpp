@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "kernels/philox.h"
-#include "schema/check.h"
 
 namespace lorry::kernels::cpu {
 
@@ -62,7 +61,6 @@ Sampler::Sampler(const Kernels& kernels, ThreadPool& pool)
 
 void Sampler::run(const float* logits, std::int64_t stride, std::int64_t vocabulary, std::span<const SampleRow> rows,
                   std::span<SampleResult> results) {
-    CHECK(vocabulary > 0, "a row of logits holds something");
     pool_.run(static_cast<std::int64_t>(rows.size()), 1, [&](std::int64_t begin, std::int64_t end, int thread) {
         for (std::int64_t row = begin; row < end; ++row) {
             const auto i = static_cast<std::size_t>(row);
@@ -98,10 +96,7 @@ void Sampler::log_probabilities(const float* logits, std::int64_t vocabulary, co
     double sum = 0.0;
     for (const double piece : scratch.sums) sum += piece;
     const double log_sum = static_cast<double>(largest) + std::log(sum);
-    const auto logprob = [&](TokenId token) {
-        CHECK(token >= 0 && token < vocabulary, "a token whose log-probability is wanted is in the vocabulary");
-        return static_cast<float>(static_cast<double>(logits[token]) - log_sum);
-    };
+    const auto logprob = [&](TokenId token) { return static_cast<float>(static_cast<double>(logits[token]) - log_sum); };
     if (drawn) result.logprob = logprob(result.token);
     for (const TokenId token : row.targets) result.targets.push_back(logprob(token));
     if (row.top_logprobs > 0) top_tokens(logits, vocabulary, largest, log_sum, row.top_logprobs, result, scratch);
@@ -130,19 +125,12 @@ void Sampler::top_tokens(const float* logits, std::int64_t vocabulary, float lar
 
 // The logits with bias, bans and penalties: the model's own when the row asks for none.
 const float* Sampler::adjusted(const float* logits, std::int64_t vocabulary, const SampleRow& row, Scratch& scratch) const {
-    const bool repetition = row.repetition_penalty != 1.0F;
-    const bool counted = row.presence_penalty != 0.0F || row.frequency_penalty != 0.0F;
+    const bool repetition = row.has_repetition_penalty();
+    const bool counted = row.has_output_penalty();
     if (row.logit_bias.empty() && row.banned.empty() && row.allowed.empty() && !repetition && !counted) return logits;
     std::copy_n(logits, vocabulary, scratch.logits.begin());
-    const auto in_vocabulary = [&](TokenId token) { return token >= 0 && token < vocabulary; };
-    for (const TokenBias& bias : row.logit_bias) {
-        CHECK(in_vocabulary(bias.token), "a biased token is in the vocabulary");
-        scratch.logits[index(bias.token)] += bias.bias;
-    }
-    for (const TokenId token : row.banned) {
-        CHECK(in_vocabulary(token), "a banned token is in the vocabulary");
-        scratch.logits[index(token)] = -infinity;
-    }
+    for (const TokenBias& bias : row.logit_bias) scratch.logits[index(bias.token)] += bias.bias;
+    for (const TokenId token : row.banned) scratch.logits[index(token)] = -infinity;
     for (std::size_t word = 0; !row.allowed.empty() && word * 32 < scratch.logits.size(); ++word) {
         const std::uint32_t bits = word < row.allowed.size() ? row.allowed[word] : 0;
         if (bits == ~0U) continue;
@@ -154,7 +142,6 @@ const float* Sampler::adjusted(const float* logits, std::int64_t vocabulary, con
     if (repetition) {
         for (const std::span<const TokenId> tokens : {row.prompt, row.output}) {
             for (const TokenId token : tokens) {
-                CHECK(in_vocabulary(token), "a penalized token is in the vocabulary");
                 if (scratch.seen[index(token)] != 0) continue;
                 scratch.seen[index(token)] = 1;
                 float& logit = scratch.logits[index(token)];
@@ -166,10 +153,7 @@ const float* Sampler::adjusted(const float* logits, std::int64_t vocabulary, con
         }
     }
     if (counted) {
-        for (const TokenId token : row.output) {
-            CHECK(in_vocabulary(token), "a penalized token is in the vocabulary");
-            ++scratch.counts[index(token)];
-        }
+        for (const TokenId token : row.output) ++scratch.counts[index(token)];
         for (const TokenId token : row.output) {
             std::int32_t& count = scratch.counts[index(token)];
             if (count == 0) continue;

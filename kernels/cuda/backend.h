@@ -31,14 +31,8 @@ public:
     void upload(void* to, std::span<const std::byte> from) override;
     void read_back(std::span<std::byte> to, const void* from) override;
 
-    std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts, WeightRole role) override;
-    std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) override;
-
     std::int64_t block_size() const override { return kv_block_size; }
     std::size_t kv_block_bytes(const KvShape& shape) const override;
-    std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) override;
-    void copy_block(KvCache& cache, BlockId from, BlockId to) override;
-    std::unique_ptr<Slot> make_slot(KvCache& cache, const SlotRange& range) override;
     std::unique_ptr<Slot> make_measuring_slot() override;
 
     // As pack_weight and pack_lora, at a place that outlives what is packed.
@@ -48,20 +42,28 @@ public:
     void reserve_steps(const ReserveArgs& args) override;
     void make_graphs(const GraphArgs& args) override;
     std::int64_t steps_in_flight_max() const override { return std::ssize(steps_); }
-    void begin_step(const StepInputs& inputs) override;
     void finish_step() override;
-    void embed(const EmbedArgs& args) override;
-    void norm(const NormArgs& args) override;
-    void matmul(const MatmulArgs& args) override;
-    void lora(const LoraArgs& args) override;
-    void group_bias(const GroupBiasArgs& args) override;
-    void rope_store(const RopeStoreArgs& args) override;
-    void attention(const AttentionArgs& args) override;
-    void activation(const ActivationArgs& args) override;
-    void gather_rows(const GatherRowsArgs& args) override;
-    void sample(const SampleArgs& args) override;
 
 private:
+    std::unique_ptr<PackedWeight> do_pack_weight(std::span<const WeightPart> parts, WeightRole role) override;
+    std::unique_ptr<PackedLora> do_pack_lora(std::span<const LoraPart> parts) override;
+    std::unique_ptr<KvCache> do_make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) override;
+    void do_copy_block(KvCache& cache, BlockId from, BlockId to) override;
+    std::unique_ptr<Slot> do_make_slot(KvCache& cache, const SlotRange& range) override;
+    void do_begin_step(const StepInputs& inputs) override;
+    void do_run(const Op& op) override;
+    void execute(const EmbedArgs& args);
+    void execute(const NormArgs& args);
+    void execute(const MatmulArgs& args);
+    void execute(const LoraArgs& args);
+    void execute(const GroupBiasArgs& args);
+    void execute(const RopeStoreArgs& args);
+    void execute(const AttentionArgs& args);
+    void execute(const ActivationArgs& args);
+    void execute(const ActivatedMatmulArgs& args) { run_matmul_then_activation(args); }
+    void execute(const GatherRowsArgs& args);
+    void execute(const SampleArgs& args);
+
     static constexpr std::int64_t attention_works_most = 8;  // different ones of a model
     // What is reserved for a step: for the low-rank updates of q, k and v of rank 256; for tables, most of which are those of penalties and
     // grammars; for a row's answer, which is some 500 log-probabilities.
@@ -149,14 +151,13 @@ private:
     void note_end(Step& step);
     void count_gap(const Step& before, Step& after);
     static void hand_out_results(Step& step);
-    void check_step(const StepInputs& inputs);
     const PlannedAttention& planned_attention(const AttentionArgs& args, int padded_head_dim);
     View widened(const Matrix& in);
 
     const std::string name_;
     const int processors_;
     const Format weights_;
-    const bool fp8_;  // projections and what they read
+    const Quantization quantize_;
     const Format kv_;
     const MatmulChoice matmuls_;
     Stream stream_;

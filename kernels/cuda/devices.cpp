@@ -109,19 +109,13 @@ ChipDescription describe_chip() {
 std::optional<std::string> cuda_obstacle() { return cuda::obstacle(); }
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
-    if (options.weights == Format::float16) {
-        throw std::runtime_error("the GPU stores weights as float32 or bfloat16, not float16: choose one of these");
-    }
-    if (options.quantize == Quantization::int8 || options.quantize == Quantization::int4) {
-        throw std::runtime_error(std::string("the GPU has no ") + name_of(options.quantize) + " weights: choose fp8");
-    }
-    if (options.kv == KvFormat::int8) throw std::runtime_error("the GPU has no int8 KV cache: choose fp8");
+    if (const auto reason = obstacle(options.storage, DeviceKind::gpu)) throw std::runtime_error(*reason);
     // The float32 weights of strict parity are multiplied by our own kernel alone.
-    if (options.weights == Format::float32) return std::make_unique<cuda::CudaBackend>(options);
+    if (options.storage.weights == Format::float32) return std::make_unique<cuda::CudaBackend>(options);
     static_cast<void>(cuda::choose_device());
     const cuda::MatmulRows rows = options.matmul_table.empty() ? cuda::committed_rows() : cuda::read_matmul_rows(options.matmul_table);
-    auto matmuls =
-        cuda::choose_matmuls(rows, cuda::chip_of_device(), options.quantize, [] { return cuda::open_cublaslt(cuda::cublaslt_places()); });
+    auto matmuls = cuda::choose_matmuls(rows, cuda::chip_of_device(), options.storage.quantize,
+                                        [] { return cuda::open_cublaslt(cuda::cublaslt_places()); });
     return std::make_unique<cuda::CudaBackend>(options, std::move(matmuls));
 }
 

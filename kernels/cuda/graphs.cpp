@@ -197,7 +197,7 @@ void CudaBackend::launch(const Task& task) {
     }
     open_step();
     step().tables.copy();
-    run(task, multiplier(), stream_.get());
+    cuda::run(task, multiplier(), stream_.get());
 }
 
 void CudaBackend::launch_graph() {

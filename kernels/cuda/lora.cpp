@@ -17,24 +17,16 @@ View CudaBackend::widened(const Matrix& in) {
     return out;
 }
 
-void CudaBackend::lora(const LoraArgs& args) {
-    CHECK(args.out.rows == args.in.rows, "lora: out has a row for each row of in");
+void CudaBackend::execute(const LoraArgs& args) {
     CHECK(args.in.format == weights_ || args.in.format == Format::fp8_rows, "lora: in has the format that matmuls read");
     lora_shapes_.clear();
     std::int64_t rank_sum_max = 0;
     std::int64_t out_features_max = 0;
-    std::int64_t row_end = 0;
     for (const LoraGroup& group : args.groups) {
-        CHECK(group.row_begin >= row_end && group.row_begin + group.row_count <= args.in.rows, "lora: groups ascend within the rows");
-        row_end = group.row_begin + group.row_count;
         lora_shapes_.emplace_back();
         if (group.lora == nullptr) continue;
         const auto& lora = static_cast<const CudaLora&>(*group.lora);
-        CHECK(lora.in_features() == args.in.columns, "lora: in is [rows, in_features]");
-        for (const CudaLora::Part& part : lora.parts()) {
-            CHECK(part.out_begin >= 0 && part.out_begin + part.out_features <= args.out.columns, "lora: a part lies in the outputs");
-            out_features_max = std::max(out_features_max, part.out_features);
-        }
+        for (const CudaLora::Part& part : lora.parts()) out_features_max = std::max(out_features_max, part.out_features);
         lora_shapes_.back() = {.rank_sum = lora.rank_sum(), .parts = std::ssize(lora.parts())};
         rank_sum_max = std::max(rank_sum_max, lora.rank_sum());
     }
@@ -62,7 +54,7 @@ void CudaBackend::lora(const LoraArgs& args) {
                         .shrink_count = int_of(std::ssize(plan.shrink)),
                         .expand_count = int_of(std::ssize(plan.expand)),
                         .sums = lora_sums_.of<float>(static_cast<std::size_t>(plan.sums))};
-    LoraTask task{.out = float32_view_of(args.out),
+    LoraTask task{.out = view_of(args.out),
                   .in = in,
                   .weights = weights_,
                   .in_features = int_of(args.in.columns),

@@ -18,9 +18,8 @@ namespace lorry::kernels::cuda {
 namespace {
 
 // Panels of width 1 are a row-major matrix [out, in].
-cpu::Storage storage_of(Format format) { return format == Format::bfloat16 ? cpu::Storage::bfloat16 : cpu::Storage::float32; }
 cpu::Panels row_major(const WeightPart& part, Format format, float scale = 1.0F) {
-    return cpu::pack_panels({&part, 1}, {.storage = storage_of(format), .width = 1, .group = 1}, {.scale = scale});
+    return cpu::pack_panels({&part, 1}, {.storage = cpu::storage_of(format), .width = 1, .group = 1}, {.scale = scale});
 }
 
 // Whether the rows are what the checkpoint holds, byte for byte.
@@ -68,13 +67,8 @@ std::vector<SomeRows> pieces_of(std::span<const WeightPart> parts) {
 }  // namespace
 
 CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, Place& place) : format_(format) {
-    CHECK(!parts.empty(), "a weight has at least one part");
     in_features_ = parts.front().in_features;
-    for (const WeightPart& part : parts) {
-        CHECK(part.in_features == in_features_, "parts of a weight have equal in_features");
-        CHECK(part.in_features > 0 && part.out_features > 0 && part.data != nullptr, "a part of a weight holds something");
-        out_features_ += part.out_features;
-    }
+    for (const WeightPart& part : parts) out_features_ += part.out_features;
     const std::size_t element_bytes = format == Format::fp8_rows ? sizeof(Fp8) : bytes_of(format);
     const std::size_t row = static_cast<std::size_t>(in_features_) * element_bytes;
     const std::size_t stride = static_cast<std::size_t>(view().stride) * element_bytes;
@@ -118,7 +112,6 @@ CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, Place& 
 }
 
 CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, Place& place) {
-    CHECK(!parts.empty(), "an adapter adds at least one part to a projection");
     in_features_ = parts.front().a.in_features;
     // Rows are filled up with zeros to lora_multiple.
     const auto stride_of = [&](const WeightPart& part) {
@@ -129,21 +122,12 @@ CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, Place& place)
         return std::exchange(bytes, bytes + static_cast<std::size_t>(part.out_features) * stride_of(part));
     };
     for (const LoraPart& part : parts) {
-        CHECK(part.a.out_features == part.b.in_features, "A and B of a part have the same rank");
-        CHECK(part.a.in_features == in_features_, "all parts of an adapter's projection read the same inputs");
         parts_.push_back({.out_begin = part.out_begin,
                           .out_features = part.b.out_features,
                           .rank_begin = rank_sum_,
                           .rank = part.a.out_features,
                           .b_offset = place_behind(part.b)});
         rank_sum_ += part.a.out_features;
-    }
-    // Parts are added by different blocks at the same time.
-    for (const Part& x : parts_) {
-        for (const Part& y : parts_) {
-            CHECK(&x == &y || x.out_begin + x.out_features <= y.out_begin || y.out_begin + y.out_features <= x.out_begin,
-                  "parts of an adapter's projection do not overlap");
-        }
     }
     a_offset_ = bytes;
     for (const LoraPart& part : parts) place_behind(part.a);
@@ -165,6 +149,12 @@ CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, Place& place)
     place.uploads().copy(memory_.data(), image);
 }
 
+std::int64_t CudaLora::out_end() const {
+    std::int64_t end = 0;
+    for (const Part& part : parts_) end = std::max(end, part.out_begin + part.out_features);
+    return end;
+}
+
 LoraTable CudaLora::table(const Part& part) const {
     return {.a = memory_.data() + a_offset_,
             .b = memory_.data() + part.b_offset,
@@ -177,7 +167,6 @@ LoraTable CudaLora::table(const Part& part) const {
 
 CudaKvCache::CudaKvCache(const KvShape& shape, std::int64_t blocks, Format format, std::size_t slot_bytes)
     : shape_(shape), blocks_(blocks), format_(format), layer_block_bytes_(kv_layer_block_bytes(shape, format)) {
-    CHECK(shape.layers > 0 && shape.kv_heads > 0 && shape.head_dim > 0 && blocks > 0, "a KV cache has layers, heads and blocks");
     memory_ = DeviceMemory(slot_aligned(static_cast<std::size_t>(blocks) * block_bytes()) + slot_bytes / slot_alignment * slot_alignment);
 }
 

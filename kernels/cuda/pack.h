@@ -43,9 +43,10 @@ public:
         std::size_t b_offset = 0;  // bytes into the memory
     };
     CudaLora(std::span<const LoraPart> parts, Format format, Place& place);
+    std::int64_t in_features() const override { return in_features_; }
+    std::int64_t out_end() const override;
     std::int64_t rank_sum() const override { return rank_sum_; }
     std::size_t bytes() const override { return memory_.bytes(); }
-    std::int64_t in_features() const { return in_features_; }
     std::span<const Part> parts() const { return parts_; }
     LoraTable table(const Part& part) const;
 
@@ -62,12 +63,12 @@ private:
 class CudaKvCache final : public KvCache {
 public:
     CudaKvCache(const KvShape& shape, std::int64_t blocks, Format format, std::size_t slot_bytes);
+    const KvShape& shape() const override { return shape_; }
     std::int64_t blocks() const override { return blocks_; }
     std::size_t bytes() const override { return memory_.bytes(); }
     SlotRange slots() const override { return {slot_aligned(static_cast<std::size_t>(blocks_) * block_bytes()), memory_.bytes()}; }
     bool lends_blocks() const override { return true; }
 
-    const KvShape& shape() const { return shape_; }
     std::byte* data() const { return memory_.data(); }
     std::size_t block_bytes() const { return static_cast<std::size_t>(shape_.layers) * layer_block_bytes_; }
     std::byte* block(std::int64_t index) const { return memory_.data() + static_cast<std::size_t>(index) * block_bytes(); }

@@ -46,7 +46,7 @@ struct PacedWork {
 // whichever is more.
 double seconds_at_least(std::initializer_list<PacedWork> kinds, double bytes_per_second);
 
-MachineLimits limits_of(const kernels::cpu::Rates& rates, const kernels::CpuOptions& options);
+MachineLimits limits_of(const kernels::cpu::Rates& rates, const kernels::StorageOptions& options);
 // Attention widens an fp8 cache to bfloat16.
 MachineLimits limits_of(const kernels::cuda::ChipRates& rates, kernels::Quantization quantize);
 // Measures. Without cuBLASLt it says so on stderr: there is nothing then that multiplies as fast as the chip can.

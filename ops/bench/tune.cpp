@@ -97,7 +97,8 @@ void BenchTuneCommand::tune_cuda() const {
         static_cast<void>(kernels::cuda::read_matmul_rows(table_));  // what is wrong with it is told before the minutes
         table = *engine::read_text(table_);
     }
-    const kernels::Format inputs = quantize_ == "fp8" ? kernels::Format::fp8_rows : kernels::Format::bfloat16;
+    const auto quantization = kernels::quantization_of(quantize_).value_or(kernels::Quantization::none);
+    const kernels::Format inputs = kernels::weight_format(quantization).input.value_or(kernels::Format::bfloat16);
     std::cerr << "some minutes, in which nothing else should use the GPU …\n";
     std::optional<std::chrono::duration<double>> time_max;
     if (seconds_max_) time_max = std::chrono::duration<double>(*seconds_max_);

@@ -113,16 +113,18 @@ bool Device::multiplies_by_tiles() const {
 
 std::unique_ptr<Backend> Device::make(int threads) const {
     if (!lacks().empty()) return nullptr;
-    if (has_library) return make_library_backend({.weights = weights, .quantize = quantize});
-    if (is_gpu()) return make_cuda_backend({.weights = weights, .quantize = quantize, .kv = kv});
+    if (has_library) return make_library_backend({.storage = {.weights = weights, .quantize = quantize}});
+    const StorageOptions storage{.weights = weights, .quantize = quantize, .kv = kv};
+    if (is_gpu()) return make_cuda_backend({.storage = storage});
     if (kernels != nullptr) {
         const cpu::DotKernels* dot = weights == Format::bfloat16 ? kernels->bfloat16_dot : nullptr;
         const cpu::DotKernels& int4 = int4_kernels != nullptr ? *int4_kernels : cpu::int4_kernels_of(CpuIsa::scalar);
-        if (quantize == Quantization::int8) dot = int4.unpacked;
-        if (quantize == Quantization::int4) dot = &int4;
-        return std::make_unique<cpu::CpuBackend>(*kernels, threads, weights, dot);
+        if (quantize != Quantization::none) dot = int4.unpacked;
+        const cpu::CpuBackend::Parts parts{
+            .kernels = *kernels, .dot = quantize == Quantization::int4 ? &int4 : dot, .embedding_dot = dot};
+        return std::make_unique<cpu::CpuBackend>(parts, threads, storage);
     }
-    return make_cpu_backend({.threads = threads, .isa = needs, .weights = weights, .quantize = quantize, .kv = kv});
+    return make_cpu_backend({.threads = threads, .isa = needs, .storage = storage});
 }
 
 std::vector<Device> devices() {

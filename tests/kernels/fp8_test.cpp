@@ -181,13 +181,15 @@ TEST(Fp8, OnlyTheGpuHasItAndItHasNoIntegers) {
         }
         return std::string("made");
     };
-    EXPECT_EQ(refusal([] { return make_cpu_backend({.threads = 1, .isa = {}, .quantize = Quantization::fp8}); }),
+    EXPECT_EQ(refusal([] { return make_cpu_backend({.threads = 1, .isa = {}, .storage = {.quantize = Quantization::fp8}}); }),
               "the CPU has no fp8 weights: choose int8 or int4");
-    EXPECT_EQ(refusal([] { return make_cpu_backend({.threads = 1, .isa = {}, .kv = KvFormat::fp8}); }),
+    EXPECT_EQ(refusal([] { return make_cpu_backend({.threads = 1, .isa = {}, .storage = {.kv = KvFormat::fp8}}); }),
               "the CPU has no fp8 KV cache: choose int8");
-    EXPECT_EQ(refusal([] { return make_cuda_backend({.kv = KvFormat::int8}); }), "the GPU has no int8 KV cache: choose fp8");
-    EXPECT_EQ(refusal([] { return make_cuda_backend({.quantize = Quantization::int8}); }), "the GPU has no int8 weights: choose fp8");
-    EXPECT_EQ(refusal([] { return make_cuda_backend({.quantize = Quantization::int4}); }), "the GPU has no int4 weights: choose fp8");
+    EXPECT_EQ(refusal([] { return make_cuda_backend({.storage = {.kv = KvFormat::int8}}); }), "the GPU has no int8 KV cache: choose fp8");
+    EXPECT_EQ(refusal([] { return make_cuda_backend({.storage = {.quantize = Quantization::int8}}); }),
+              "the GPU has no int8 weights: choose fp8");
+    EXPECT_EQ(refusal([] { return make_cuda_backend({.storage = {.quantize = Quantization::int4}}); }),
+              "the GPU has no int4 weights: choose fp8");
 }
 
 }  // namespace

@@ -156,8 +156,8 @@ TEST(Int4, PanelsOfAnyShapeHoldEachOutputsOwnWeights) {
 }
 
 TEST(Int4, TakesLittleMoreThanHalfOfInt8AndLeavesEmbeddingsInt8) {
-    const auto int4 = make_cpu_backend({.threads = 1, .isa = {}, .weights = Format::bfloat16, .quantize = Quantization::int4});
-    const auto int8 = make_cpu_backend({.threads = 1, .isa = {}, .weights = Format::bfloat16, .quantize = Quantization::int8});
+    const auto int4 = make_cpu_backend({.threads = 1, .isa = {}, .storage = {.quantize = Quantization::int4}});
+    const auto int8 = make_cpu_backend({.threads = 1, .isa = {}, .storage = {.quantize = Quantization::int8}});
     const Part part(reference::Table(960, 576), Format::float32, false);
     const WeightPart view = part.view();
     const auto bytes = [&](Backend& backend, WeightRole role) { return backend.pack_weight({&view, 1}, role)->bytes(); };

@@ -223,11 +223,13 @@ protected:
         return table;
     }
     MatmulRow own_row(std::int64_t rows_max, CublasLtAlgorithm algorithm) const { return row(rows_max, algorithm, shape_); }
-    MatmulChoice choice(const std::vector<MatmulRow>& rows) const { return choose_matmuls({rows}, chip, options_.quantize, emulated); }
+    MatmulChoice choice(const std::vector<MatmulRow>& rows) const {
+        return choose_matmuls({rows}, chip, options_.storage.quantize, emulated);
+    }
 
     static constexpr std::uint64_t seed = 20261122;  // of every run
     const MatmulShape shape_ = GetParam();
-    const CudaOptions options_{.quantize = shape_.inputs == Format::fp8_rows ? Quantization::fp8 : Quantization::none};
+    const CudaOptions options_{.storage = {.quantize = shape_.inputs == Format::fp8_rows ? Quantization::fp8 : Quantization::none}};
     CudaBackend backend_{options_, choice({own_row(64, CublasLtAlgorithm::for_few_rows), own_row(2048, CublasLtAlgorithm::plain)})};
     std::mt19937_64 random_{seed};
     std::normal_distribution<double> normal_;

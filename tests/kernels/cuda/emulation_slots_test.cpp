@@ -25,7 +25,7 @@ protected:
     }
     static std::vector<float> all(float value) { return std::vector<float>(800, value); }
 
-    const std::unique_ptr<Backend> backend_ = make_cuda_backend({.weights = Format::float32});
+    const std::unique_ptr<Backend> backend_ = make_cuda_backend({.storage = {.weights = Format::float32}});
     const std::unique_ptr<KvCache> cache_ = backend_->make_kv_cache(shape, blocks, std::size_t{1} << 20);
 };
 
