@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -31,7 +32,7 @@ public:
     // Puts a backend into one that takes its time. The profile outlives it.
     std::unique_ptr<kernels::Backend> watch(std::unique_ptr<kernels::Backend> backend);
     // The same as a function, for SetupWishes.
-    auto watcher() {
+    std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>)> watcher() {
         return [this](std::unique_ptr<kernels::Backend> backend) { return watch(std::move(backend)); };
     }
     void clear() { entries_.clear(); }
