@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/processors.h"
+#include "kernels/processors.h"
 #include "kernels/cpu/views.h"
 #include "schema/check.h"
 
@@ -15,7 +15,7 @@ namespace lorry::kernels {
 std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
     if (const auto reason = obstacle(options.storage, DeviceKind::cpu)) throw std::runtime_error(*reason);
     const CpuIsa isa = cpu::usable_isa(options.isa);
-    const int threads = options.threads > 0 ? options.threads : cpu::usable_processors();
+    const int threads = options.threads > 0 ? options.threads : usable_processors();
     const cpu::CpuBackend::Parts parts{
         .kernels = cpu::kernels_of(isa),
         .dot = cpu::dot_kernels_of(isa, options.storage.quantize, options.storage.weights),

@@ -13,7 +13,7 @@
 #include "kernels/cpu/pack.h"
 #include "kernels/cpu/panel_product.h"
 #include "kernels/cpu/sample.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/thread_pool.h"
 
 namespace lorry::kernels::cpu {
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 
+#include "kernels/checkpoint_weights.h"
 #include "kernels/cpu/quantize.h"
 #include "schema/check.h"
 
@@ -13,42 +13,6 @@ namespace lorry::kernels::cpu {
 
 namespace {
 
-using Half = std::uint16_t;
-
-float from_bfloat16(Half x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16); }
-
-// Round to nearest, ties to even; NaN stays NaN.
-Half to_bfloat16(float x) {
-    const auto bits = std::bit_cast<std::uint32_t>(x);
-    if (x != x) return static_cast<Half>((bits >> 16) | 0x40U);
-    return static_cast<Half>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
-}
-
-// IEEE binary16: 1 sign, 5 exponent, 10 mantissa bits.
-float from_float16(Half x) {
-    const std::uint32_t sign = static_cast<std::uint32_t>(x & 0x8000U) << 16;
-    const std::uint32_t exponent = (x >> 10) & 0x1FU;
-    const std::uint32_t mantissa = x & 0x3FFU;
-    if (exponent == 0) {  // subnormal: mantissa * 2^-24
-        const float magnitude = static_cast<float>(mantissa) * 0x1p-24F;
-        return sign != 0 ? -magnitude : magnitude;
-    }
-    const std::uint32_t wide = exponent == 0x1FU ? 0xFFU : exponent + 112U;
-    return std::bit_cast<float>(sign | (wide << 23) | (mantissa << 13));
-}
-
-struct ReadFloat32 {
-    using Element = float;
-    static float read(float x) { return x; }
-};
-struct ReadFloat16 {
-    using Element = Half;
-    static float read(Half x) { return from_float16(x); }
-};
-struct ReadBfloat16 {
-    using Element = Half;
-    static float read(Half x) { return from_bfloat16(x); }
-};
 struct WriteFloat32 {
     using Element = float;
     static float write(float x) { return x; }
@@ -61,39 +25,11 @@ struct WriteBfloat16 {
 // 255 * 127 for each of them, in 31 bits.
 constexpr std::int64_t int8_inputs_most = 66'311;
 
-// Calls take(output, input, value) for all of a part.
-template <class Read, class Take>
-void read_part(const WeightPart& part, const Take& take) {
-    const auto* from = static_cast<const typename Read::Element*>(part.data);
-    // The source may lie in a mapped file: read it in order.
-    if (part.transposed) {
-        for (std::int64_t i = 0; i < part.in_features; ++i) {
-            for (std::int64_t o = 0; o < part.out_features; ++o) take(o, i, Read::read(*from++));
-        }
-        return;
-    }
-    for (std::int64_t o = 0; o < part.out_features; ++o) {
-        for (std::int64_t i = 0; i < part.in_features; ++i) take(o, i, Read::read(*from++));
-    }
-}
-
-template <class Take>
-void read_any_part(const WeightPart& part, const Take& take) {
-    switch (part.format) {
-        case Format::float32: return read_part<ReadFloat32>(part, take);
-        case Format::float16: return read_part<ReadFloat16>(part, take);
-        case Format::bfloat16: return read_part<ReadBfloat16>(part, take);
-        case Format::int8_rows:
-        case Format::fp8_rows: break;
-    }
-    CHECK(false, "a checkpoint's weights are floating-point numbers");
-}
-
 // Packs one part, whose first output has place `first` in the panels.
 template <class Write>
 void pack_part(const WeightPart& part, std::int64_t first, float scale, Panels& panels) {
     auto* const to = reinterpret_cast<typename Write::Element*>(panels.memory.data());
-    read_any_part(part, [&](std::int64_t output, std::int64_t input, float value) {
+    read_part(part, [&](std::int64_t output, std::int64_t input, float value) {
         to[panels.at(first + output, input)] = Write::write(value * scale);
     });
 }
@@ -101,14 +37,14 @@ void pack_part(const WeightPart& part, std::int64_t first, float scale, Panels& 
 // The largest weight of an output becomes 127 or -127.
 void pack_int8_part(const WeightPart& part, std::int64_t first, float scale, Panels& panels) {
     std::vector<float> largest(static_cast<std::size_t>(part.out_features));
-    read_any_part(part, [&](std::int64_t output, std::int64_t, float value) {
+    read_part(part, [&](std::int64_t output, std::int64_t, float value) {
         float& most = largest[static_cast<std::size_t>(output)];
         most = std::max(most, std::abs(value * scale)) + (value - value);  // one that is not finite shows: all of the output is NaN
     });
     for (std::int64_t output = 0; output < part.out_features; ++output)
         panels.scales[static_cast<std::size_t>(first + output)] = largest[static_cast<std::size_t>(output)] / 127.0F;
     auto* const to = reinterpret_cast<std::int8_t*>(panels.memory.data());
-    read_any_part(part, [&](std::int64_t output, std::int64_t input, float value) {
+    read_part(part, [&](std::int64_t output, std::int64_t input, float value) {
         const float step = panels.scales[static_cast<std::size_t>(first + output)];
         const auto quantized = static_cast<std::int8_t>(step > 0.0F ? std::lrintf(value * scale / step) : 0);
         to[panels.at(first + output, input)] = quantized;
@@ -120,7 +56,7 @@ void pack_int4_part(const WeightPart& part, std::int64_t first, float scale, Pan
     // A transposed part has the weights of an output far from each other, and they are needed together: all are read before.
     const auto in_features = static_cast<std::size_t>(part.in_features);
     std::vector<float> weights(static_cast<std::size_t>(part.out_features) * in_features);
-    read_any_part(part, [&](std::int64_t output, std::int64_t input, float value) {
+    read_part(part, [&](std::int64_t output, std::int64_t input, float value) {
         weights[static_cast<std::size_t>(output) * in_features + static_cast<std::size_t>(input)] = value * scale;
     });
     std::vector<std::uint8_t> nibbles(in_features);

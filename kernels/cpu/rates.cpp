@@ -8,8 +8,8 @@
 
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/memory.h"
-#include "kernels/cpu/processors.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/processors.h"
+#include "kernels/thread_pool.h"
 
 namespace lorry::kernels::cpu {
 

@@ -10,7 +10,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/kernels.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/thread_pool.h"
 
 namespace lorry::kernels::cpu {
 

@@ -1,5 +1,5 @@
-// Lays weights out as the kernels read them and copies them to the device; see pack.h. Formats are converted as for the CPU, rows on all
-// processors; what a checkpoint holds as it is wanted travels as it lies there.
+// Lays weights out as the kernels read them and copies them to the device; see pack.h. Rows are converted on all processors; a part
+// that the checkpoint already stores in the device's format is copied as it is.
 #include "kernels/cuda/pack.h"
 
 #include <algorithm>
@@ -7,19 +7,31 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/cpu/pack.h"
-#include "kernels/cpu/processors.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/checkpoint_weights.h"
 #include "kernels/cuda/fp8.h"
+#include "kernels/processors.h"
+#include "kernels/thread_pool.h"
 #include "schema/check.h"
 
 namespace lorry::kernels::cuda {
 
 namespace {
 
-// Panels of width 1 are a row-major matrix [out, in].
-cpu::Panels row_major(const WeightPart& part, Format format, float scale = 1.0F) {
-    return cpu::pack_panels({&part, 1}, {.storage = cpu::storage_of(format), .width = 1, .group = 1}, {.scale = scale});
+// The part as rows [out_features, in_features], multiplied by `scale`, in bfloat16 or, for any other format, in float32.
+std::unique_ptr<std::byte[]> row_major(const WeightPart& part, Format format, float scale = 1.0F) {
+    auto rows = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(part.out_features * part.in_features) *
+                                                            bytes_of(format));
+    const auto fill = [&](auto* to, const auto& round) {
+        read_part(part, [&](std::int64_t output, std::int64_t input, float value) {
+            to[output * part.in_features + input] = round(value * scale);
+        });
+    };
+    if (format == Format::bfloat16) {
+        fill(reinterpret_cast<Half*>(rows.get()), [](float value) { return kernels::to_bfloat16(value); });
+    } else {
+        fill(reinterpret_cast<float*>(rows.get()), [](float value) { return value; });
+    }
+    return rows;
 }
 
 // Whether the rows are what the checkpoint holds, byte for byte.
@@ -87,11 +99,11 @@ CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, Place& 
     const auto image = std::make_unique_for_overwrite<std::byte[]>(memory_.bytes());
     std::vector<float> scales(format == Format::fp8_rows ? static_cast<std::size_t>(out_features_) : 0);
     const auto convert = [&](const SomeRows& piece) {
-        const cpu::Panels panels = row_major(piece.rows, format);
+        const auto rows = row_major(piece.rows, format);
         for (std::int64_t i = 0; i < piece.rows.out_features; ++i) {
             const auto output = static_cast<std::size_t>(piece.first + i);
             std::byte* const to = image.get() + output * stride;
-            const std::byte* const from = panels.memory.data() + static_cast<std::size_t>(i * in_features_) * bytes_of(format);
+            const std::byte* const from = rows.get() + static_cast<std::size_t>(i * in_features_) * bytes_of(format);
             if (scales.empty()) {
                 std::memcpy(to, from, row);
             } else {
@@ -103,7 +115,7 @@ CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, Place& 
     };
     constexpr std::size_t bytes_of_one_thread = std::size_t{1} << 20;  // starting others would take as long
     const std::vector<SomeRows> pieces = pieces_of(parts);
-    cpu::ThreadPool threads(memory_.bytes() > bytes_of_one_thread ? cpu::usable_processors() : 1);
+    ThreadPool threads(memory_.bytes() > bytes_of_one_thread ? usable_processors() : 1);
     threads.run(std::ssize(pieces), 1, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t i = begin; i < end; ++i) convert(pieces[static_cast<std::size_t>(i)]);
     });
@@ -139,8 +151,8 @@ CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, Place& place)
     std::byte* to = image.data();
     const auto append = [&](const WeightPart& part, float scale) {
         const bool as_it_is = scale == 1.0F && is_row_major(part, format);
-        const cpu::Panels converted = as_it_is ? cpu::Panels{} : row_major(part, format, scale);
-        const auto* from = static_cast<const std::byte*>(as_it_is ? part.data : converted.memory.data());
+        const auto converted = as_it_is ? nullptr : row_major(part, format, scale);
+        const auto* from = as_it_is ? static_cast<const std::byte*>(part.data) : converted.get();
         const std::size_t row = static_cast<std::size_t>(part.in_features) * bytes_of(format);
         for (std::int64_t i = 0; i < part.out_features; ++i, from += row, to += stride_of(part)) std::memcpy(to, from, row);
     };

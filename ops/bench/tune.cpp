@@ -5,7 +5,7 @@
 #include <iostream>
 
 #include "engine/files.h"
-#include "kernels/cpu/processors.h"
+#include "kernels/processors.h"
 #include "ops/bench/matmul_report.h"
 #include "ops/bench/output.h"
 #include "ops/bench/random_model.h"
@@ -75,7 +75,7 @@ void BenchTuneCommand::tune_cpu() const {
     const kernels::cpu::Chip chip = kernels::cpu::this_chip();
     const TunedChip tuned{.chip = chip,
                           .name = cpu_model(),
-                          .threads = shape.threads > 0 ? shape.threads : kernels::cpu::usable_processors(),
+                          .threads = shape.threads > 0 ? shape.threads : kernels::usable_processors(),
                           .isas = tune_isas(),
                           .in_table = kernels::cpu::measured_isa(chip),
                           .in_use = kernels::cpu::choose_isa()};

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/thread_pool.h"
 
 namespace lorry::kernels::cpu {
 namespace {

@@ -1,5 +1,5 @@
 // The affinity mask, the control groups' quotas, and what /sys says of caches.
-#include "kernels/cpu/processors.h"
+#include "kernels/processors.h"
 
 #include <sched.h>
 
@@ -9,9 +9,9 @@
 #include <string>
 #include <thread>
 
-#include "kernels/cpu/control_groups.h"
+#include "kernels/control_groups.h"
 
-namespace lorry::kernels::cpu {
+namespace lorry::kernels {
 
 namespace {
 
@@ -80,4 +80,4 @@ std::int64_t last_caches_bytes(int threads, const std::filesystem::path& root) {
     return std::min(all, threads * largest);
 }
 
-}  // namespace lorry::kernels::cpu
+}  // namespace lorry::kernels

@@ -1,11 +1,11 @@
 // /proc/self/cgroup, and where what it names is mounted.
-#include "kernels/cpu/control_groups.h"
+#include "kernels/control_groups.h"
 
 #include <algorithm>
 #include <fstream>
 #include <string>
 
-namespace lorry::kernels::cpu {
+namespace lorry::kernels {
 
 namespace {
 
@@ -44,4 +44,4 @@ std::vector<ControlGroup> control_groups(std::string_view controller, const std:
     return groups;
 }
 
-}  // namespace lorry::kernels::cpu
+}  // namespace lorry::kernels

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-namespace lorry::kernels::cpu {
+namespace lorry::kernels {
 
 class ThreadPool {
 public:
@@ -64,4 +64,4 @@ private:
     std::vector<std::thread> workers_;  // last: they use the members above
 };
 
-}  // namespace lorry::kernels::cpu
+}  // namespace lorry::kernels

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <optional>
 
-namespace lorry::kernels::cpu {
+namespace lorry::kernels {
 
 // How many threads can run at a time: the processors that this process may run on, or fewer where a quota gives it less of their time.
 int usable_processors();
@@ -17,4 +17,4 @@ std::optional<int> processors_quota(const std::filesystem::path& root = "/");
 // Bytes of the last caches that so many threads can have between them; 0 where the system does not say.
 std::int64_t last_caches_bytes(int threads, const std::filesystem::path& root = "/");
 
-}  // namespace lorry::kernels::cpu
+}  // namespace lorry::kernels

@@ -1,5 +1,5 @@
 // The pool: every item once, at any size; a lagging thread is helped; idle threads sleep.
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/thread_pool.h"
 
 #include <gtest/gtest.h>
 #include <time.h>
@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace lorry::kernels::cpu {
+namespace lorry::kernels {
 
 namespace {
 
@@ -68,4 +68,4 @@ TEST(ThreadPool, SleepsWhenThereIsNothingToDo) {
 
 }  // namespace
 
-}  // namespace lorry::kernels::cpu
+}  // namespace lorry::kernels

@@ -1,11 +1,11 @@
 // Quotas and caches as the system's files say them, in a folder of such files.
-#include "kernels/cpu/processors.h"
+#include "kernels/processors.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/support/temp_folder.h"
 
-namespace lorry::kernels::cpu {
+namespace lorry::kernels {
 namespace {
 
 class Processors : public ::testing::Test {
@@ -84,4 +84,4 @@ TEST_F(Processors, HaveBetweenThemTheLastCachesThatTheyDoNotShare) {
 }
 
 }  // namespace
-}  // namespace lorry::kernels::cpu
+}  // namespace lorry::kernels

@@ -1,12 +1,12 @@
 // The gate, the claiming of pieces and the waiting; see thread_pool.h.
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/thread_pool.h"
 
 #include <algorithm>
 #include <chrono>
 
 #include "schema/check.h"
 
-namespace lorry::kernels::cpu {
+namespace lorry::kernels {
 
 namespace {
 
@@ -108,4 +108,4 @@ void ThreadPool::serve(int thread) {
     }
 }
 
-}  // namespace lorry::kernels::cpu
+}  // namespace lorry::kernels

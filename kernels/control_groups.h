@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace lorry::kernels::cpu {
+namespace lorry::kernels {
 
 struct ControlGroup {
     std::filesystem::path folder;
@@ -16,4 +16,4 @@ struct ControlGroup {
 // file system; tests have their own.
 std::vector<ControlGroup> control_groups(std::string_view controller, const std::filesystem::path& root = "/");
 
-}  // namespace lorry::kernels::cpu
+}  // namespace lorry::kernels
