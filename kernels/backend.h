@@ -101,7 +101,7 @@ public:
     virtual std::size_t kv_block_bytes(const KvShape& shape) const = 0;
     std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes);
     void copy_block(KvCache& cache, BlockId from, BlockId to);  // all layers
-    // The range lies in the cache's slots() or in lent blocks. Ops that were called before may still read what was there.
+    // The range is in the cache's slots() or in lent blocks. Ops that were called before may still read the old contents.
     std::unique_ptr<Slot> make_slot(KvCache& cache, const SlotRange& range);
     virtual std::unique_ptr<Slot> make_measuring_slot() = 0;
 
@@ -133,7 +133,7 @@ protected:
     virtual std::unique_ptr<Slot> do_make_slot(KvCache& cache, const SlotRange& range) = 0;
     virtual void do_begin_step(const StepInputs& step) = 0;
     virtual void do_run(const Op& op) = 0;
-    // activated_matmul as the two ops that it stands for.
+    // Runs activated_matmul as a matmul and an activation.
     void run_matmul_then_activation(const ActivatedMatmulArgs& args);
 
 private:

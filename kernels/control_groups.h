@@ -1,4 +1,4 @@
-// The control groups of Linux (containers) that this process is in, of both generations. Called by processors.cpp and ops/machine.cpp.
+// Finds this process's Linux control groups (containers), of version 1 and 2. Called by processors.cpp and ops/machine.cpp.
 #pragma once
 
 #include <filesystem>
@@ -9,11 +9,11 @@ namespace lorry::kernels {
 
 struct ControlGroup {
     std::filesystem::path folder;
-    bool unified = false;  // of the second generation, whose files have other names
+    bool unified = false;  // version 2, whose files have other names
 };
 
-// The groups of a controller ("memory", "cpu") that this process is in, and all above them. `root`: of the
-// file system; tests have their own.
+// The groups of a controller ("memory", "cpu") that this process is in, and all groups above them. root: of the file system; tests pass
+// their own.
 std::vector<ControlGroup> control_groups(std::string_view controller, const std::filesystem::path& root = "/");
 
 }  // namespace lorry::kernels

@@ -1,5 +1,5 @@
-// The processors that this process gets, and the caches between them and memory. Called by make_cpu_backend and benchmarks. `root` is that
-// of the file system; tests have their own.
+// The processors and caches that this process may use. Called by the backends and benchmarks. root: of the file system; tests pass their
+// own.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 
 namespace lorry::kernels {
 
-// How many threads can run at a time: the processors that this process may run on, or fewer where a quota gives it less of their time.
+// How many threads can run at a time: the processors in this process's affinity mask, or fewer if a quota allows less of their time.
 int usable_processors();
 
-// What the control groups of this process give it of the processors' time, in whole processors, rounded up. nullopt: all there is.
+// The quota of processor time that the control groups allow, in whole processors, rounded up. nullopt: no limit.
 std::optional<int> processors_quota(const std::filesystem::path& root = "/");
 
-// Bytes of the last caches that so many threads can have between them; 0 where the system does not say.
+// Bytes of the last-level caches that `threads` threads can use together; 0 if the system does not report them.
 std::int64_t last_caches_bytes(int threads, const std::filesystem::path& root = "/");
 
 }  // namespace lorry::kernels

@@ -1,4 +1,5 @@
-// make_cpu_backend, and the launchers that need no more than a loop; attention.cpp, lora.cpp, matmul.cpp and sample.cpp hold the others.
+// make_cpu_backend, memory, and the ops that need only a loop over rows. The other ops are in attention.cpp, lora.cpp and matmul.cpp;
+// sample.cpp has the sampler.
 #include "kernels/cpu/backend.h"
 
 #include <algorithm>
@@ -30,7 +31,7 @@ namespace {
 
 // Changes whenever a kernel's results do; part of the fingerprint.
 constexpr const char* kernels_version = "5";
-// Of the KV cache, whose blocks are handed out low numbers first.
+// Bytes of the KV cache that are touched at start. Blocks are handed out in ascending order, so the first jobs use these.
 constexpr std::int64_t kv_touched_bytes = std::int64_t{512} << 20;
 constexpr std::int64_t page_bytes = 4096;
 
@@ -139,7 +140,7 @@ std::size_t CpuBackend::kv_block_bytes(const KvShape& shape) const {
     return static_cast<std::size_t>(shape.layers * shape.kv_heads * CpuKvCache::head_bytes(shape, kv_layout(shape)));
 }
 
-// What the first jobs fill is the process's own from here on: a system takes its time to give memory out, and would do so in their steps.
+// Touches the memory that the first jobs will fill: otherwise the kernel would map it page by page during their steps.
 std::unique_ptr<KvCache> CpuBackend::do_make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) {
     auto cache = std::make_unique<CpuKvCache>(shape, blocks, kv_layout(shape), slot_bytes);
     const std::int64_t bytes = std::min(blocks * cache->layer_block_bytes(), kv_touched_bytes / shape.layers);
@@ -214,7 +215,7 @@ void CpuBackend::store_row(const Matrix& out, std::int64_t row, const float* fro
         case Format::float16:
         case Format::fp8_rows: break;
     }
-    CHECK(false, "the CPU's matmuls read no float16 and no fp8");
+    CHECK(false, "the CPU has no activations of float16 or fp8");
 }
 
 void CpuBackend::load_row(const Matrix& in, std::int64_t row, float* to) const {
@@ -226,7 +227,7 @@ void CpuBackend::load_row(const Matrix& in, std::int64_t row, float* to) const {
         case Format::float16:
         case Format::fp8_rows: break;
     }
-    CHECK(false, "the CPU's matmuls read no float16 and no fp8");
+    CHECK(false, "the CPU has no activations of float16 or fp8");
 }
 
 void CpuBackend::execute(const EmbedArgs& args) {

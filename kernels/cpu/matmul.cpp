@@ -1,4 +1,4 @@
-// Launches matmuls, plain ones and those whose outputs are activated: cuts rows and panels into pieces for threads.
+// The ops matmul and activated_matmul: divides rows and panels into pieces for threads.
 #include <algorithm>
 
 #include "kernels/cpu/backend.h"
@@ -10,12 +10,12 @@ namespace lorry::kernels::cpu {
 
 namespace {
 
-// Rows of an activation that one thread makes from end to end, and what they may take of the second-level cache.
+// How many whole rows of an activation one thread computes at a time, and the bytes that they may take in the second-level cache.
 constexpr std::int64_t whole_rows_max = 64;
 constexpr std::int64_t whole_rows_least = 32;
 constexpr std::int64_t whole_rows_bytes = std::int64_t{400} << 10;
-constexpr std::int64_t line_bytes = 64;  // of the cache
-// Fewer rows of float32 take several panels side by side, which are then activated together.
+constexpr std::int64_t line_bytes = 64;  // of a cache line
+// With fewer rows of float32, kernels multiply several panels side by side; then a separate activation is faster.
 constexpr std::int64_t activated_rows_least = 8;
 
 }  // namespace
@@ -119,8 +119,8 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
         });
         return;
     }
-    // The scale of an int8 row is known when all of it is: until then it is float32. Where a thread has rows of its own, and some of them
-    // fit into its cache, it makes all of these; but weights that are unpacked first should meet more rows at a time than that.
+    // The scale of an int8 row is known only when the whole row is computed, so rows are float32 first. If threads have their own rows, and
+    // enough of them fit into the cache, a thread computes whole rows; but weights that must be unpacked first need more rows at a time.
     const std::int64_t rows_max = std::min(whole_rows_max, whole_rows_bytes / (width * static_cast<std::int64_t>(sizeof(float))));
     const bool unpacks = factors.scratch_bytes > 0;
     if (rows_max >= whole_rows_least && !unpacks && cut_of_matmul(args.in.rows, panels, parts, pool_.threads()).own_rows) {
@@ -136,7 +136,7 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
     });
 }
 
-// Panel by panel, so that what the activation reads never leaves the cache.
+// Panel by panel, so that the activation's inputs stay in the cache.
 void CpuBackend::run_activated_piece(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece, const Matrix& out) {
     const auto& weight = static_cast<const CpuWeight&>(args.weight);
     const Panels& panels = weight.panels();

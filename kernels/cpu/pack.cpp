@@ -1,4 +1,4 @@
-// Converts checkpoint formats and lays weights out in panels; see pack.h.
+// Converts checkpoint formats and lays weights out in panels, with one row for each way to store them; see pack.h.
 #include "kernels/cpu/pack.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct WriteBfloat16 {
     static Half write(float x) { return to_bfloat16(x); }
 };
 
-// 255 * 127 for each of them, in 31 bits.
+// The most inputs whose products of up to 255 * 127 fit into 31 bits.
 constexpr std::int64_t int8_inputs_most = 66'311;
 
 // Packs one part, whose first output has place `first` in the panels.
@@ -39,7 +39,7 @@ void pack_int8_part(const WeightPart& part, std::int64_t first, float scale, Pan
     std::vector<float> largest(static_cast<std::size_t>(part.out_features));
     read_part(part, [&](std::int64_t output, std::int64_t, float value) {
         float& most = largest[static_cast<std::size_t>(output)];
-        most = std::max(most, std::abs(value * scale)) + (value - value);  // one that is not finite shows: all of the output is NaN
+        most = std::max(most, std::abs(value * scale)) + (value - value);  // a value that is not finite makes the whole output NaN
     });
     for (std::int64_t output = 0; output < part.out_features; ++output)
         panels.scales[static_cast<std::size_t>(first + output)] = largest[static_cast<std::size_t>(output)] / 127.0F;
@@ -53,7 +53,7 @@ void pack_int8_part(const WeightPart& part, std::int64_t first, float scale, Pan
 }
 
 void pack_int4_part(const WeightPart& part, std::int64_t first, float scale, Panels& panels) {
-    // A transposed part has the weights of an output far from each other, and they are needed together: all are read before.
+    // All weights of an output are needed together, but are far apart in a transposed part: read the whole part first.
     const auto in_features = static_cast<std::size_t>(part.in_features);
     std::vector<float> weights(static_cast<std::size_t>(part.out_features) * in_features);
     read_part(part, [&](std::int64_t output, std::int64_t input, float value) {
@@ -137,10 +137,10 @@ const PanelFormat& format_of(Storage storage) {
     return *row;
 }
 
-// Elements of a token's values, as they lie in the KV cache.
+// Elements that a token's values take in the KV cache.
 std::int64_t value_stride_of(const KvShape& shape) { return (shape.head_dim + 15) / 16 * 16; }
 
-// Of the layouts without scales.
+// For the layouts without scales.
 std::int64_t element_bytes(KvLayout layout) { return layout == KvLayout::float32 ? 4 : 2; }
 
 }  // namespace
@@ -206,7 +206,7 @@ CpuKvCache::CpuKvCache(const KvShape& shape, std::int64_t blocks, KvLayout layou
       layout_(layout),
       value_stride_(value_stride_of(shape)),
       slots_(slot_bytes / slot_alignment * slot_alignment) {
-    CHECK(layout != KvLayout::bfloat16_pairs || shape.head_dim % 2 == 0, "pairs of dimensions need an even number of them");
+    CHECK(layout != KvLayout::bfloat16_pairs || shape.head_dim % 2 == 0, "a KV cache of bfloat16 pairs has an even head_dim");
     memory_ = Memory(static_cast<std::size_t>(shape.layers * blocks * layer_block_bytes()));
 }
 

@@ -16,7 +16,7 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 
 std::size_t index(TokenId token) { return static_cast<std::size_t>(token); }
 
-// Heavier first, the lower id first among equals.
+// By descending weight, then by ascending id.
 constexpr auto before = [](const auto& a, const auto& b) { return a.weight != b.weight ? a.weight > b.weight : a.token < b.token; };
 
 template <class Candidates>
@@ -27,7 +27,7 @@ double mass_of(const Candidates& candidates) {
 }
 
 // Moves the shortest prefix (in `before` order) whose weights add up to at least `target` to the front; returns its length, at least 1.
-// Each round halves the range in which the prefix ends, so that only a handful of candidates is ever sorted.
+// Each round halves the range in which the prefix ends, so only a few candidates are ever sorted.
 template <class Candidates>
 std::size_t heaviest_prefix(Candidates& candidates, double target) {
     std::size_t begin = 0;
@@ -123,7 +123,7 @@ void Sampler::top_tokens(const float* logits, std::int64_t vocabulary, float lar
     }
 }
 
-// The logits with bias, bans and penalties: the model's own when the row asks for none.
+// The logits with bias, bans and penalties; the model's own logits if the row asks for none of these.
 const float* Sampler::adjusted(const float* logits, std::int64_t vocabulary, const SampleRow& row, Scratch& scratch) const {
     const bool repetition = row.has_repetition_penalty();
     const bool counted = row.has_output_penalty();
@@ -166,7 +166,7 @@ const float* Sampler::adjusted(const float* logits, std::int64_t vocabulary, con
 
 TokenId Sampler::draw(const float* logits, std::int64_t vocabulary, const SampleRow& row, Scratch& scratch) const {
     const Largest largest = kernels_.largest(logits, vocabulary);
-    // Nothing can be weighed against an infinite logit, and with none above -inf there is nothing to weigh.
+    // With an infinite logit, or with none above -inf, there are no finite weights.
     if (row.temperature <= 0.0F || !std::isfinite(largest.value)) return largest.index;
     kernels_.weights(logits, vocabulary, largest.value, 1.0F / row.temperature, scratch.weights.data(), scratch.sums.data());
     const double chance = uniform(row.seed, row.position);
@@ -197,7 +197,7 @@ TokenId Sampler::draw(const float* logits, std::int64_t vocabulary, const Sample
     double rest = chance * total;
     std::size_t piece = 0;
     while (piece + 1 < scratch.sums.size() && rest >= scratch.sums[piece]) rest -= scratch.sums[piece++];
-    // A piece's sum was rounded: when its elements end a little before it, the last that weighs something is drawn.
+    // A piece's sum was rounded: if its elements add up to slightly less, the last one with a weight is drawn.
     const auto begin = static_cast<std::int64_t>(piece) * weight_piece;
     TokenId drawn = largest.index;
     for (std::int64_t i = begin; i < std::min(vocabulary, begin + weight_piece); ++i) {
@@ -214,7 +214,7 @@ TokenId Sampler::draw(const float* logits, std::int64_t vocabulary, const Sample
 Sampler::Candidate Sampler::cut(std::int64_t vocabulary, const SampleRow& row, double total, Scratch& scratch) const {
     const bool limits_count = row.top_k > 0 && row.top_k < vocabulary;
     const auto count_max = static_cast<std::size_t>(row.top_k);
-    // Lower the bound until what is above it surely contains all that is kept.
+    // Lower the bound until all tokens that are kept are certainly above it.
     constexpr std::array bounds{0x1p-6F, 0x1p-12F, 0x1p-20F, std::numeric_limits<float>::denorm_min()};
     for (const float bound : bounds) {
         const bool above_min_p = bound <= row.min_p;

@@ -1,4 +1,4 @@
-// Attention's work lists, made once per step and window; attention.cu computes them.
+// The attention op: makes its work lists, once per step and window; attention.cu computes them.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -32,7 +32,7 @@ const CudaBackend::PlannedAttention& CudaBackend::planned_attention(const Attent
                              .workspace = planned->workspace.of<float>(bytes / sizeof(float))};
     const std::int64_t index = planned - planned_.begin();
     const AttentionSize size = attention_size(step_rows(), heads, processors_);
-    // A graph launches one kind of pieces.
+    // A graph launches only one kind of pieces, narrow or wide.
     const bool is_of_its_kind = size.wide > 0 ? plan.narrow.empty() : plan.wide.empty();
     if (has_works() && index < attention_works_most && is_of_its_kind) {
         step().attention_works.host[index] = work;

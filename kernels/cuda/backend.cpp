@@ -1,4 +1,4 @@
-// The launchers that need no more than their checks; lora.cpp, attention.cpp and sample.cpp make work lists for the others.
+// Memory, steps, and the ops that need no work list. The other ops are in lora.cpp, attention.cpp and sample.cpp.
 #include "kernels/cuda/backend.h"
 
 #include <algorithm>
@@ -54,13 +54,13 @@ private:
 
 View view_of(const Matrix& matrix) {
     CHECK(matrix.format == Format::float32 || matrix.format == Format::bfloat16 || matrix.format == Format::fp8_rows,
-          "the GPU's activations are float32, bfloat16 or fp8");
+          "the GPU has no activations of float16 or int8");
     if (matrix.format != Format::fp8_rows) return {matrix.data, matrix.format, matrix.stride};
     return {matrix.data, matrix.format, matrix.stride * static_cast<std::int64_t>(bytes_of(matrix.format)), matrix.row_scales};
 }
 
 int int_of(std::int64_t x) {
-    CHECK(x >= 0 && x <= std::numeric_limits<int>::max(), "a size fits into 32 bits");
+    CHECK(x >= 0 && x <= std::numeric_limits<int>::max(), "sizes fit into 32 bits");
     return static_cast<int>(x);
 }
 
@@ -155,7 +155,8 @@ void CudaBackend::do_begin_step(const StepInputs& inputs) {
         }
         sequence_blocks_.insert(sequence_blocks_.end(), sequence.blocks.begin(), sequence.blocks.end());
     }
-    CHECK(steps_begun_ - steps_finished_ < steps_in_flight_max(), "a step is finished before one more is begun");
+    CHECK(steps_begun_ - steps_finished_ < steps_in_flight_max(),
+          "begin_step: at most steps_in_flight_max() steps are begun and not finished");
     settle();
     if (steps_finished_ < steps_begun_) note_end(step());
     ++steps_begun_;
@@ -177,7 +178,7 @@ void CudaBackend::do_begin_step(const StepInputs& inputs) {
     put_drawn_tokens(inputs);
 }
 
-// First what a graph reads, in the places where it does.
+// The tables that a graph reads come first, so that they are at the same addresses in every step.
 void CudaBackend::put_rows(const StepInputs& inputs) {
     Step& begun = step();
     Tables& tables = begun.tables;
@@ -207,7 +208,7 @@ void CudaBackend::put_drawn_tokens(const StepInputs& inputs) {
     Step& before = step_at(steps_begun_ - 1);
     drawn_.clear();
     for (const DrawnRow& each : inputs.drawn) {
-        CHECK(each.sample_row >= 0 && each.sample_row < std::ssize(before.draws), "the step before has drawn it");
+        CHECK(each.sample_row >= 0 && each.sample_row < std::ssize(before.draws), "begin_step: the step before draws from sample_row");
         drawn_.push_back({.row = int_of(each.row), .sample_row = int_of(each.sample_row)});
     }
     step().drawn = step().tables.put(drawn_);
@@ -219,7 +220,7 @@ void CudaBackend::note_end(Step& step) {
     step.has_end = true;
 }
 
-// The step behind stands in the stream already, so that its begin is not waited for in vain.
+// `after` is already queued in the stream, so waiting for its beginning does not hang.
 void CudaBackend::count_gap(const Step& before, Step& after) {
     if (!before.end_is_exact || std::exchange(after.gap_is_counted, true)) return;
     after.begin.wait();
@@ -227,7 +228,7 @@ void CudaBackend::count_gap(const Step& before, Step& after) {
 }
 
 void CudaBackend::finish_step() {
-    CHECK(steps_finished_ < steps_begun_, "only a step that was begun is finished");
+    CHECK(steps_finished_ < steps_begun_, "finish_step: a step was begun and not finished");
     settle();
     Step& oldest = step_at(++steps_finished_);
     note_end(oldest);
@@ -247,7 +248,7 @@ void CudaBackend::do_run(const Op& op) {
 void CudaBackend::execute(const EmbedArgs& args) {
     const auto& tokens = static_cast<const CudaWeight&>(args.tokens);
     const auto* const positions = static_cast<const CudaWeight*>(args.positions);
-    CHECK(tokens.input_format() == weights_, "embed: tables are wide");
+    CHECK(tokens.input_format() == weights_, "embed: tables are not quantized");
     if (args.out.rows == 0) return;
     launch(EmbedTask{.out = view_of(args.out),
                      .tokens = tokens.view(),

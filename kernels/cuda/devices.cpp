@@ -1,4 +1,4 @@
-// Asks the driver; see devices.h. cudart opens the driver at the first call, so a machine without one gets here too.
+// Asks the driver; see devices.h. cudart loads the driver at the first call, so this also runs on a machine without one.
 #include "kernels/cuda/devices.h"
 
 #include <fstream>
@@ -24,7 +24,7 @@ constexpr int major_min = 8;
 
 std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
 
-// The first driver for a major version of CUDA on Linux, by the table in CUDA's release notes.
+// The oldest Linux driver for a major version of CUDA, by the table in CUDA's release notes.
 const char* first_driver(int major) {
     if (major == 12) return "525.60.13";
     return major == 13 ? "580.65.06" : nullptr;
@@ -110,7 +110,7 @@ std::optional<std::string> cuda_obstacle() { return cuda::obstacle(); }
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
     if (const auto reason = obstacle(options.storage, DeviceKind::gpu)) throw std::runtime_error(*reason);
-    // The float32 weights of strict parity are multiplied by our own kernel alone.
+    // float32 weights promise strict parity, so only our own kernel multiplies them.
     if (options.storage.weights == Format::float32) return std::make_unique<cuda::CudaBackend>(options);
     static_cast<void>(cuda::choose_device());
     const cuda::MatmulRows rows = options.matmul_table.empty() ? cuda::committed_rows() : cuda::read_matmul_rows(options.matmul_table);

@@ -1,4 +1,4 @@
-// Work lists of the low-rank updates; lora.cu computes them.
+// The lora op: makes the work lists of the low-rank updates; lora.cu computes them.
 #include <algorithm>
 
 #include "kernels/cuda/backend.h"
@@ -7,9 +7,9 @@
 
 namespace lorry::kernels::cuda {
 
-// What the low-rank updates read of rows of fp8.
+// Converts rows of fp8 to the format of the weights, which the low-rank updates read.
 View CudaBackend::widened(const Matrix& in) {
-    // For as many rows as there may ever be: a graph's would be of no use once this memory has moved.
+    // For the most rows that `in` may have: a graph would become useless if this memory moved.
     const std::int64_t rows_most = in.rows + in.spare_rows;
     const View out{widened_scratch_.of<std::byte>(static_cast<std::size_t>(rows_most * in.columns) * bytes_of(weights_)), weights_,
                    in.columns};
@@ -18,7 +18,7 @@ View CudaBackend::widened(const Matrix& in) {
 }
 
 void CudaBackend::execute(const LoraArgs& args) {
-    CHECK(args.in.format == weights_ || args.in.format == Format::fp8_rows, "lora: in has the format that matmuls read");
+    CHECK(args.in.format == weights_ || args.in.format == Format::fp8_rows, "lora: in has the format of the weights or is fp8");
     lora_shapes_.clear();
     std::int64_t rank_sum_max = 0;
     std::int64_t out_features_max = 0;
@@ -77,13 +77,13 @@ bool CudaBackend::put_in_place(LoraTask& task, const LoraWork& work, const LoraS
     placed.size = size;
     const std::int64_t index = step().loras++;
     if (taken_down_ != nullptr) {
-        CHECK(index < lora_places_, "a step is taken down as it was run before");
+        CHECK(index < lora_places_, "a step is recorded with as many low-rank updates as it ran with before");
         placed.work = works.device + index;
     } else if (graph_ != nullptr) {
         placed.work = graph_->place_of(placed, follower_);
     }
     if (placed.work == nullptr) return false;
-    CHECK(placed.work >= works.device && placed.work - works.device < step().lora_places, "a graph's tables are the step's");
+    CHECK(placed.work >= works.device && placed.work - works.device < step().lora_places, "a graph's work lists are among the step's");
     works.host[placed.work - works.device] = work;
     task = placed;
     return true;

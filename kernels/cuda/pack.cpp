@@ -34,14 +34,14 @@ std::unique_ptr<std::byte[]> row_major(const WeightPart& part, Format format, fl
     return rows;
 }
 
-// Whether the rows are what the checkpoint holds, byte for byte.
+// Whether the checkpoint's bytes are the rows as the device needs them.
 bool is_row_major(const WeightPart& part, Format format) { return part.format == format && !part.transposed; }
 
 std::span<const std::byte> bytes_of_rows(const void* rows, const WeightPart& part, Format format) {
     return {static_cast<const std::byte*>(rows), static_cast<std::size_t>(part.out_features * part.in_features) * bytes_of(format)};
 }
 
-// One output's weights [in_features]; returns their scale.
+// Quantizes one output's weights [in_features]; returns their scale.
 float quantize_fp8(std::span<const float> weights, Fp8* codes) {
     std::uint32_t largest = 0;
     for (const float weight : weights) largest = std::max(largest, magnitude_bits(weight));
@@ -51,13 +51,13 @@ float quantize_fp8(std::span<const float> weights, Fp8* codes) {
     return scale;
 }
 
-// Few rows of a part, and where they begin in the weight.
+// Some rows of a part, and their first row in the weight.
 struct SomeRows {
     WeightPart rows;
     std::int64_t first = 0;
 };
 
-// A transposed part, whose rows lie across each other, stays whole.
+// A transposed part is not divided, because its rows are interleaved in memory.
 std::vector<SomeRows> pieces_of(std::span<const WeightPart> parts) {
     constexpr std::int64_t rows_at_once = 64;
     std::vector<SomeRows> pieces;
@@ -113,7 +113,7 @@ CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, Place& 
             std::memset(to + row, 0, stride - row);
         }
     };
-    constexpr std::size_t bytes_of_one_thread = std::size_t{1} << 20;  // starting others would take as long
+    constexpr std::size_t bytes_of_one_thread = std::size_t{1} << 20;  // for less, starting threads takes as long as converting
     const std::vector<SomeRows> pieces = pieces_of(parts);
     ThreadPool threads(memory_.bytes() > bytes_of_one_thread ? usable_processors() : 1);
     threads.run(std::ssize(pieces), 1, [&](std::int64_t begin, std::int64_t end, int) {
@@ -125,7 +125,7 @@ CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, Place& 
 
 CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, Place& place) {
     in_features_ = parts.front().a.in_features;
-    // Rows are filled up with zeros to lora_multiple.
+    // Rows are padded with zeros to lora_multiple.
     const auto stride_of = [&](const WeightPart& part) {
         return static_cast<std::size_t>(round_up(part.in_features, lora_multiple)) * bytes_of(format);
     };
@@ -146,7 +146,7 @@ CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, Place& place)
     memory_ = place.take_piece(bytes);
     if (memory_.data() == nullptr) return;
 
-    // All matrices as the device will hold them, so that they come in one copy.
+    // All matrices in the device's layout, so that one copy uploads them.
     std::vector<std::byte> image(bytes);
     std::byte* to = image.data();
     const auto append = [&](const WeightPart& part, float scale) {

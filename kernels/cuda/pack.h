@@ -1,4 +1,5 @@
-// Weights, adapters and KV cache as the CUDA kernels read them. Made by the backend, possibly on a loader's thread: nothing here is shared.
+// Weights, adapters and the KV cache in the layouts that the CUDA kernels read. Made by the backend, possibly on a loader's thread: nothing
+// here is shared.
 #pragma once
 
 #include <span>
@@ -11,7 +12,7 @@
 
 namespace lorry::kernels::cuda {
 
-// [out_features, in_features] row-major, rows filled up with zeros to in_features_multiple. Format fp8_rows: elements of fp8.h, with the
+// [out_features, in_features] row-major, rows padded with zeros to in_features_multiple. Format fp8_rows: elements of fp8.h, with the
 // scales of all outputs in a vector of their own.
 class CudaWeight final : public PackedWeight {
 public:
@@ -21,7 +22,7 @@ public:
     std::size_t bytes() const override { return memory_.bytes() + scales_.bytes(); }
     Format input_format() const override { return format_; }
     View view() const { return {memory_.data(), format_, round_up(in_features_, in_features_multiple)}; }
-    const float* scales() const { return reinterpret_cast<const float*>(scales_.data()); }  // null unless fp8
+    const float* scales() const { return reinterpret_cast<const float*>(scales_.data()); }  // null if not fp8
 
 private:
     Format format_;
@@ -31,8 +32,8 @@ private:
     Piece scales_;
 };
 
-// The A matrices of all parts as the rows of one matrix, each true rank after the other, and the B of each part, as LoraTable says; one
-// piece of memory.
+// One piece of memory with the A matrices of all parts as the rows of one matrix, without padding between their ranks, and the B of each
+// part, as LoraTable describes.
 class CudaLora final : public PackedLora {
 public:
     struct Part {
@@ -58,8 +59,8 @@ private:
     std::vector<Part> parts_;
 };
 
-// [block][layer] of KvLayer's, so that a block is one piece, which a slot may lie over. Throws std::runtime_error when heads are wider than
-// the kernels take.
+// [block][layer] of KvLayer, so that a block is contiguous and a slot may cover it. Throws std::runtime_error if heads are wider than the
+// kernels support.
 class CudaKvCache final : public KvCache {
 public:
     CudaKvCache(const KvShape& shape, std::int64_t blocks, Format format, std::size_t slot_bytes);

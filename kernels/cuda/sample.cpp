@@ -1,4 +1,4 @@
-// What each row asks of the draw goes to the device in tables, results come back in one copy each; sample.cu computes them.
+// The sample op: copies the rows' parameters to the device in tables and reads all results back in one copy; sample.cu computes them.
 #include <algorithm>
 
 #include "kernels/cuda/backend.h"
@@ -11,7 +11,7 @@ void CudaBackend::execute(const SampleArgs& args) {
     const std::int64_t vocabulary = args.logits.columns;
     settle();
     Step& sampled = step();
-    CHECK(sampled.draws.empty(), "sample: once in a step");
+    CHECK(sampled.draws.empty(), "sample: called at most once in a step");
     if (args.rows.empty()) return;
     const auto mask_words = static_cast<std::size_t>(ceil_div(vocabulary, 32));
     std::vector<DrawTable>& draws = sampled.draws;
@@ -28,7 +28,8 @@ void CudaBackend::execute(const SampleArgs& args) {
         const bool counts = repeats || row.has_output_penalty();
         const std::span<const TokenId> prompt = repeats ? row.prompt : std::span<const TokenId>{};
         const std::span<const TokenId> output = counts ? row.output : std::span<const TokenId>{};
-        CHECK(!row.ends_with_drawn || std::ssize(args.rows) == sampled.rows_sampled, "sample: a drawn token is that of a row of the step");
+        CHECK(!row.ends_with_drawn || std::ssize(args.rows) == sampled.rows_sampled,
+              "sample: with ends_with_drawn, all sampled rows of the step have logits");
         const std::span<const std::uint32_t> mask = row.allowed.first(std::min(row.allowed.size(), mask_words));
         const auto top_count = std::clamp<std::int64_t>(row.top_logprobs, 0, vocabulary);
         draws.push_back({.seed = row.seed,

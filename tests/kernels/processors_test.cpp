@@ -1,4 +1,4 @@
-// Quotas and caches as the system's files say them, in a folder of such files.
+// Quotas and caches, read from a folder with files like the system's.
 #include "kernels/processors.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ TEST_F(Processors, OfThisProcessAreAtLeastOne) {
     EXPECT_GE(processors_quota().value_or(1), 1);
 }
 
-// Pins: what fits into the caches is not what memory delivers.
+// Pins: a measurement of memory that fits into the caches.
 TEST_F(Processors, HaveBetweenThemTheLastCachesThatTheyDoNotShare) {
     EXPECT_EQ(caches(4), 0);
     const auto processor = [&](const std::string& name, const std::string& size, const std::string& sharers) {

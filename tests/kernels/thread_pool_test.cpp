@@ -1,4 +1,4 @@
-// The pool: every item once, at any size; a lagging thread is helped; idle threads sleep.
+// The pool computes every item once, at any size; helps a slow thread; lets idle threads sleep.
 #include "kernels/thread_pool.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ TEST(ThreadPool, HelpsAThreadThatLags) {
         }
     });
     EXPECT_EQ(by_the_caller + by_the_lagging, 100);
-    // Without help it would do its own 50.
+    // Without help it would compute its own 50.
     EXPECT_LT(by_the_lagging, 40);
 }
 

@@ -1,5 +1,5 @@
-// One matrix product of cuBLASLt's by a given algorithm, the check whether an algorithm takes it, and the library's own proposals. What
-// owns the library's handles is here. Used by library_matmul.cpp and tuner.cpp on one thread.
+// One matrix product by a given algorithm of cuBLASLt, the check whether an algorithm supports it, and the library's own proposals. Owns
+// the library's handles. Used by library_matmul.cpp and tuner.cpp on one thread.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@
 
 namespace lorry::kernels::cuda {
 
-// out [rows, out_features] = in [rows, in_features] weight', or += that. Device memory; rows, and vectors of scales, begin at multiples of
-// 16 bytes.
+// out [rows, out_features] = or += in [rows, in_features] weight'. Device memory; rows and vectors of scales begin at multiples of 16
+// bytes.
 struct CublasLtTask {
     MatmulShape shape;
     std::int64_t rows = 0;
     float* out = nullptr;
-    std::int64_t out_stride = 0;  // elements from row to row, as the next two
+    std::int64_t out_stride = 0;  // elements from row to row; also the next two
     const void* in = nullptr;
     std::int64_t in_stride = 0;
     const float* in_scales = nullptr;  // fp8: [rows]
@@ -30,14 +30,14 @@ struct CublasLtTask {
     bool accumulate = false;
 };
 
-// What multiply() throws when the library refuses a matmul that it said it takes: it is not asked whether sums are added to others.
+// Thrown by multiply() if the library rejects a matmul for which takes() was true; takes() does not ask about adding to `out`.
 class MatmulRefused : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
 class CublasLt {
 public:
-    // On this thread's device. Throws std::runtime_error when the library does not start.
+    // On this thread's device. Throws std::runtime_error if the library does not start.
     explicit CublasLt(const lt::Functions& functions);
     ~CublasLt();
     CublasLt(const CublasLt&) = delete;
@@ -46,11 +46,11 @@ public:
     std::size_t version() const { return functions_.get_version(); }
 
     bool takes(const CublasLtTask& task, const MatmulAlgorithm& algorithm) const;
-    // Queues it. Throws MatmulRefused when the library refuses: its caller has asked takes(), or a row of the table is wrong.
+    // Queues it. Throws MatmulRefused if the library rejects it; callers ask takes() first, so a row of the table is wrong then.
     void multiply(const CublasLtTask& task, const MatmulAlgorithm& algorithm, cudaStream_t stream) const;
 
-    // The library's choices for this task, at most so many, best first by its own estimate; none that add parts of a sum as they come.
-    // Not for answers: the choice depends on the number of rows and on the version.
+    // The library's choices for this task, at most `count`, best first by its own estimate, without those that add parts of a sum in order
+    // of arrival. For tuning only: the choice depends on the number of rows and on the version.
     std::vector<MatmulAlgorithm> candidates(const CublasLtTask& task, int most) const;
     // "algorithm 66, tile 393, stages 35, split 1"
     std::string describe(const MatmulAlgorithm& algorithm) const;

@@ -1,4 +1,4 @@
-// dlopen and dlsym; see library.h.
+// Searches folders and opens the library with dlopen; see library.h.
 #include "kernels/cuda/cublaslt/library.h"
 
 #include <dlfcn.h>
@@ -18,11 +18,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* sonames[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
 
-// parent/python3*/site-packages and dist-packages, then their nvidia/*/lib.
+// Adds parent/python3*/site-packages and dist-packages, then their nvidia/*/lib.
 void append_pip_folders(const fs::path& parent, std::vector<fs::path>& folders) {
     const auto entries = [](const fs::path& folder) {
         std::vector<fs::path> found;
-        std::error_code ignored;  // a folder that is not there has no entries
+        std::error_code ignored;  // a missing folder has no entries
         for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) found.push_back(entry.path());
         std::ranges::sort(found);
         return found;
@@ -46,7 +46,7 @@ void find(void* library, const char* name, Function& function, std::string& miss
     function = reinterpret_cast<Function>(found);
 }
 
-// What the file lacks, or nothing.
+// The function that the file lacks; nullopt: none.
 std::string find_all(void* library, lt::Functions& functions) {
     std::string missing;
     find(library, "cublasLtGetVersion", functions.get_version, missing);
@@ -93,7 +93,7 @@ Expected<lt::Functions, std::string> open_cublaslt(std::span<const std::string> 
         lt::Functions functions;
         const std::string missing = find_all(library.get(), functions);
         if (!missing.empty()) return unexpected(place + " is not cuBLASLt 12 or 13: it lacks " + missing);
-        // Its functions are used until the program ends.
+        // The library stays open: its functions are used until the program ends.
         static_cast<void>(library.release());
         return functions;
     }

@@ -1,4 +1,4 @@
-// Padding, pieces and the choice; see library_matmul.h.
+// Pads rows, divides large matmuls into pieces, and chooses what multiplies; see library_matmul.h.
 #include "kernels/cuda/cublaslt/library_matmul.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ void LibraryMatmul::multiply_piece(const MatmulTask& task, std::span<const Matmu
     View in = task.in;
     View out = task.out;
     if (!has_room) {
-        // What the padding's rows hold shows in no other row.
+        // The contents of padding rows do not affect other rows.
         in.stride = round_up(task.in_features, in_features_multiple);
         in.data = scratch.in.of<std::byte>(static_cast<std::size_t>(bucket) * in.row_bytes());
         if (in.scales != nullptr) in.scales = scratch.scales.of<float>(static_cast<std::size_t>(bucket));
@@ -89,7 +89,7 @@ void LibraryMatmul::multiply_piece(const MatmulTask& task, std::span<const Matmu
 
 namespace {
 
-// Why projections of fp8 are multiplied by our own kernel where the library multiplies other shapes; empty: they are not.
+// Why our own kernel multiplies fp8 projections although the library multiplies other shapes; empty: it does not.
 std::string fp8_note(std::span<const MatmulRow> rows, const MatmulChip& chip, std::size_t version) {
     if (const auto obstacle = fp8_obstacle(chip, version)) return "; fp8 by own kernels, as " + *obstacle;
     const auto is_its = [&](const MatmulRow& row) {

@@ -1,4 +1,4 @@
-// The table, and how it is read; see matmul_table.h.
+// The committed table, and how tables are read and checked; see matmul_table.h.
 #include "kernels/cuda/cublaslt/matmul_table.h"
 
 #include <xxhash.h>
@@ -22,12 +22,12 @@ namespace lorry::kernels::cuda {
 
 namespace {
 
-// As `lorry bench tune --device cuda` prints them. No chip has been measured yet.
+// Rows as `lorry bench tune --device cuda` prints them. No chip has been measured yet.
 constexpr std::string_view measured = R"()";
 
 constexpr const char* columns = "CAPABILITY PROCESSORS LIBRARY bfloat16|fp8_rows OUTPUTS INPUTS ROWS_MAX WORDS";
 
-// The words of a line, up to '#'.
+// The words of a line before '#'.
 std::vector<std::string_view> words_of(std::string_view line) {
     constexpr std::string_view blanks = " \t\r";
     std::vector<std::string_view> words;
@@ -40,7 +40,7 @@ std::vector<std::string_view> words_of(std::string_view line) {
     return words;
 }
 
-// All of the word.
+// Reads a number that must be the whole word.
 template <class Number>
 std::optional<Number> number_of(std::string_view word, int base = 10) {
     Number number = 0;
@@ -70,7 +70,7 @@ std::string text_of(const MatmulRow& row) {
 }
 
 Expected<std::optional<MatmulRow>, std::string> parse_matmul_row(std::string_view line) {
-    constexpr std::size_t places = 7;  // before the algorithm
+    constexpr std::size_t places = 7;  // words before the algorithm
     const std::vector<std::string_view> words = words_of(line);
     if (words.empty()) return std::optional<MatmulRow>();
     MatmulRow row;
@@ -120,7 +120,7 @@ Expected<std::vector<MatmulRow>, std::string> parse_matmul_rows(std::string_view
 
 MatmulRows committed_rows() {
     auto rows = parse_matmul_rows(measured);
-    CHECK(rows.has_value(), "the committed rows are read by a test");
+    CHECK(rows.has_value(), "the committed rows are valid, which a test checks");
     return {.rows = *std::move(rows)};
 }
 
@@ -155,7 +155,7 @@ std::optional<MatmulTable> table_of(std::span<const MatmulRow> rows, const Matmu
 
 const MatmulRange& range_of(std::span<const MatmulRange> ranges, std::int64_t rows) {
     const auto found = std::ranges::find_if(ranges, [&](const MatmulRange& range) { return rows <= range.rows_max; });
-    CHECK(found != ranges.end(), "a shape's ranges reach matmul_rows_max");
+    CHECK(found != ranges.end(), "a shape's ranges end at matmul_rows_max");
     return *found;
 }
 

@@ -1,4 +1,4 @@
-// Same bits, least time; see tuning.h.
+// Chooses the fastest candidates that give the same bits; see tuning.h.
 #include "kernels/cuda/cublaslt/tuning.h"
 
 #include <algorithm>
