@@ -34,8 +34,8 @@ std::vector<ControlGroup> control_groups(std::string_view controller, const std:
         const bool unified = controllers.empty();
         if (!unified && !is_one_of(controllers, controller)) continue;
         const std::filesystem::path top = unified ? mount : mount / controller;
-        // In a container the path may be that of the host, while only the container's own group is mounted, at the top. Folders that do not
-        // exist are skipped.
+        // In a container the path may be that of the host, while only the container's own group is mounted, at the top. A
+        // folder that does not exist sets no limit.
         std::filesystem::path inside = std::filesystem::path(line.substr(second + 1)).relative_path();
         for (;; inside = inside.parent_path()) {
             groups.push_back({top / inside, unified});

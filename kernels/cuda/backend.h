@@ -92,7 +92,7 @@ private:
         bool has_end = false;
         bool end_is_exact = false;      // it was recorded after sampling
         bool gap_is_counted = false;    // the device's idle time before this step was added to idle_seconds_
-        bool is_open = true;            // its tables are being copied, and launches may be queued
+        bool is_open = true;            // its beginning is recorded and the copy of its tables is queued
         std::vector<StepGraph> graphs;  // for steps with these tables; ascending by rows
         std::int64_t rows = 0;
         std::int64_t rows_sampled = 0;

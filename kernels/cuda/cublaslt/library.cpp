@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* sonames[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
 
-// Adds parent/python3*/site-packages and dist-packages, then their nvidia/*/lib.
+// Appends nvidia/*/lib of parent/python3*/site-packages and dist-packages.
 void append_pip_folders(const fs::path& parent, std::vector<fs::path>& folders) {
     const auto entries = [](const fs::path& folder) {
         std::vector<fs::path> found;
@@ -46,7 +46,7 @@ void find(void* library, const char* name, Function& function, std::string& miss
     function = reinterpret_cast<Function>(found);
 }
 
-// The function that the file lacks; nullopt: none.
+// The first function that the file lacks; empty: none.
 std::string find_all(void* library, lt::Functions& functions) {
     std::string missing;
     find(library, "cublasLtGetVersion", functions.get_version, missing);

@@ -15,7 +15,7 @@ TEST(Isa, a_row_holds_for_all_models_of_its_range_and_for_no_other_chip) {
     EXPECT_EQ(measured_isa({.vendor = "GenuineIntel", .family = zen4_family, .model = 0x10}), std::nullopt);
 }
 
-// Pins: the table's choice is used although a hypervisor hides the instructions.
+// Pins: choosing an instruction set that a hypervisor hides, which would end in an illegal instruction.
 TEST(Isa, the_choice_is_the_tables_where_this_machine_can_run_it) {
     EXPECT_TRUE(supported(choose_isa()));
     const std::optional<CpuIsa> measured = measured_isa(this_chip());
