@@ -1,4 +1,4 @@
-// Describes row-major matrices to a library that is column-major: it multiplies out' = weight in'; see cublaslt.h.
+// Describes row-major matrices to a library that is column-major: it multiplies out' = weight in'. See cublaslt.h.
 #include "kernels/cuda/cublaslt/cublaslt.h"
 
 #include <stdexcept>
@@ -11,12 +11,12 @@ namespace lorry::kernels::cuda {
 
 namespace {
 
-// The size that NVIDIA recommends for Hopper ("cublasSetWorkspace"); holds the parts of split sums.
+// NVIDIA's recommendation for Hopper ("cublasSetWorkspace"); holds the parts of split sums.
 constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 constexpr std::uint32_t row_alignment = 16;  // bytes
 
 lt::Type type_of(Format format) {
-    CHECK(format == Format::bfloat16 || format == Format::fp8_rows, "cuBLASLt is called for bfloat16 and fp8");
+    CHECK(format == Format::bfloat16 || format == Format::fp8_rows, "cuBLASLt multiplies bfloat16 and fp8 here");
     return format == Format::bfloat16 ? lt::Type::bfloat16 : lt::Type::e4m3;
 }
 

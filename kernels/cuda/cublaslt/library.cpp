@@ -1,4 +1,4 @@
-// Searches folders and opens the library with dlopen; see library.h.
+// Opens the library with dlopen and looks up its functions with dlsym; see library.h.
 #include "kernels/cuda/cublaslt/library.h"
 
 #include <dlfcn.h>
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* sonames[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
 
-// Appends nvidia/*/lib of parent/python3*/site-packages and dist-packages.
+// Appends the nvidia/*/lib folders of parent/python3*/site-packages and dist-packages.
 void append_pip_folders(const fs::path& parent, std::vector<fs::path>& folders) {
     const auto entries = [](const fs::path& folder) {
         std::vector<fs::path> found;
@@ -46,7 +46,7 @@ void find(void* library, const char* name, Function& function, std::string& miss
     function = reinterpret_cast<Function>(found);
 }
 
-// The first function that the file lacks; empty: none.
+// Returns the name of a function that the file lacks; empty if it has all.
 std::string find_all(void* library, lt::Functions& functions) {
     std::string missing;
     find(library, "cublasLtGetVersion", functions.get_version, missing);
@@ -93,7 +93,7 @@ Expected<lt::Functions, std::string> open_cublaslt(std::span<const std::string> 
         lt::Functions functions;
         const std::string missing = find_all(library.get(), functions);
         if (!missing.empty()) return unexpected(place + " is not cuBLASLt 12 or 13: it lacks " + missing);
-        // The library stays open: its functions are used until the program ends.
+        // Its functions are used until the program ends.
         static_cast<void>(library.release());
         return functions;
     }

@@ -1,4 +1,4 @@
-// Pads rows, divides large matmuls into pieces, and chooses what multiplies; see library_matmul.h.
+// Implements padding, pieces and the choice of matmuls; see library_matmul.h.
 #include "kernels/cuda/cublaslt/library_matmul.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace lorry::kernels::cuda {
 
 namespace {
 
-constexpr std::size_t aligned_bytes = 16;  // of each row, and of the scales of all
+constexpr std::size_t aligned_bytes = 16;  // alignment of each row, and of the vector of scales
 
 bool is_aligned(const View& view) {
     const auto begins_aligned = [](const void* memory) { return reinterpret_cast<std::uintptr_t>(memory) % aligned_bytes == 0; };
@@ -89,7 +89,7 @@ void LibraryMatmul::multiply_piece(const MatmulTask& task, std::span<const Matmu
 
 namespace {
 
-// Why our own kernel multiplies fp8 projections although the library multiplies other shapes; empty: it does not.
+// Why fp8 projections use our own kernel while the library multiplies other shapes; empty if they use the library.
 std::string fp8_note(std::span<const MatmulRow> rows, const MatmulChip& chip, std::size_t version) {
     if (const auto obstacle = fp8_obstacle(chip, version)) return "; fp8 by own kernels, as " + *obstacle;
     const auto is_its = [&](const MatmulRow& row) {

@@ -1,4 +1,4 @@
-// The committed table, and how tables are read and checked; see matmul_table.h.
+// The built-in table and the parser of table rows; see matmul_table.h.
 #include "kernels/cuda/cublaslt/matmul_table.h"
 
 #include <xxhash.h>
@@ -27,7 +27,7 @@ constexpr std::string_view measured = R"()";
 
 constexpr const char* columns = "CAPABILITY PROCESSORS LIBRARY bfloat16|fp8_rows OUTPUTS INPUTS ROWS_MAX WORDS";
 
-// The words of a line before '#'.
+// The words of a line, up to '#'.
 std::vector<std::string_view> words_of(std::string_view line) {
     constexpr std::string_view blanks = " \t\r";
     std::vector<std::string_view> words;
@@ -40,7 +40,7 @@ std::vector<std::string_view> words_of(std::string_view line) {
     return words;
 }
 
-// Reads a number that must be the whole word.
+// The number that makes up the whole word, otherwise nullopt.
 template <class Number>
 std::optional<Number> number_of(std::string_view word, int base = 10) {
     Number number = 0;
@@ -70,7 +70,7 @@ std::string text_of(const MatmulRow& row) {
 }
 
 Expected<std::optional<MatmulRow>, std::string> parse_matmul_row(std::string_view line) {
-    constexpr std::size_t places = 7;  // words before the algorithm
+    constexpr std::size_t places = 7;  // before the algorithm
     const std::vector<std::string_view> words = words_of(line);
     if (words.empty()) return std::optional<MatmulRow>();
     MatmulRow row;
@@ -120,7 +120,7 @@ Expected<std::vector<MatmulRow>, std::string> parse_matmul_rows(std::string_view
 
 MatmulRows committed_rows() {
     auto rows = parse_matmul_rows(measured);
-    CHECK(rows.has_value(), "the committed rows are valid, which a test checks");
+    CHECK(rows.has_value(), "the committed rows are read by a test");
     return {.rows = *std::move(rows)};
 }
 
@@ -155,7 +155,7 @@ std::optional<MatmulTable> table_of(std::span<const MatmulRow> rows, const Matmu
 
 const MatmulRange& range_of(std::span<const MatmulRange> ranges, std::int64_t rows) {
     const auto found = std::ranges::find_if(ranges, [&](const MatmulRange& range) { return rows <= range.rows_max; });
-    CHECK(found != ranges.end(), "a shape's ranges end at matmul_rows_max");
+    CHECK(found != ranges.end(), "a shape's ranges reach matmul_rows_max");
     return *found;
 }
 
@@ -180,10 +180,10 @@ std::optional<MatmulFault> fault_of(std::span<const MatmulRow> rows) {
         const bool begins = i == 0 || !is_same(rows[i - 1]);
         const bool ends = i + 1 == rows.size() || !is_same(rows[i + 1]);
         const auto fault = [&](const std::string& what) { return MatmulFault{i, name + what}; };
-        if (begins && !done.insert(key).second) return fault(" is there twice");
+        if (begins && !done.insert(key).second) return fault(" is listed twice");
         const std::int64_t multiple = features_multiple(row.shape.inputs);
         if (row.shape.out_features % multiple != 0 || row.shape.in_features % multiple != 0)
-            return fault(fmt::format(" has features that are no multiples of {}", multiple));
+            return fault(fmt::format(" has features that are not multiples of {}", multiple));
         const auto obstacle = row.shape.inputs == Format::fp8_rows ? fp8_obstacle(row.chip, row.library) : std::nullopt;
         if (obstacle) return fault(" is fp8, but " + *obstacle);
         if (!begins && row.range.rows_max <= rows[i - 1].range.rows_max) return fault(" has ranges that do not ascend");

@@ -1,5 +1,5 @@
-// The tuner with its default options and this machine's cuBLASLt; see tuning.h. The emulated `lorry` replaces these functions
-// (tests/emulated_library.cpp).
+// Runs the full tuner with this machine's cuBLASLt; see tuning.h. The emulated `lorry` replaces these functions in
+// tests/emulated_library.cpp.
 #include "kernels/cuda/cublaslt/library.h"
 #include "kernels/cuda/cublaslt/tuner.h"
 
