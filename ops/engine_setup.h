@@ -37,9 +37,9 @@ std::string base_name_of(const Settings& settings);
 // configuration cannot be used.
 engine::ModelConfig load_config(const std::filesystem::path& folder);
 
-// The storage of weights that --dtype asks for.
-kernels::Format storage_of(const Settings& settings);
-// What --dtype, --quantize, --kv-dtype and --isa ask for, of either device.
+// What --dtype, --quantize and --kv-dtype ask for, of either device.
+kernels::StorageOptions storage_options(const Settings& settings);
+// The same, --isa and --threads.
 kernels::CpuOptions cpu_options(const Settings& settings);
 // The ways to store weights and KV cache that benchmarks compare: --dtype, --quantize and --kv-dtype.
 struct StorageFormat {
@@ -52,10 +52,10 @@ inline constexpr std::array storage_formats = {StorageFormat{"float32", "none"},
                                                StorageFormat{"bfloat16", "int8"}, StorageFormat{"bfloat16", "int8", "int8"},
                                                StorageFormat{"bfloat16", "int4"}};
 // How matmul weights are stored: "bfloat16".
-std::string weights_name(const kernels::CpuOptions& options);
+std::string weights_name(const kernels::StorageOptions& options);
 // The same, and the KV cache where it is narrower than --dtype says: "int8, KV cache too", "bfloat16, KV cache fp8". What benchmarks name a
 // run by.
-std::string storage_name(const kernels::CpuOptions& options);
+std::string storage_name(const kernels::StorageOptions& options);
 
 // What --device asks for. Throws UsageError saying what stands in the way of a GPU that was asked for by name, or what the device has in
 // place of what it lacks.
@@ -89,7 +89,7 @@ public:
     // A hash of the weights; a resumed run compares it.
     const std::string& model_fingerprint() const { return model_->fingerprint(); }
     std::size_t kv_token_bytes() const;  // of one cached token
-    kernels::Format adapter_format() const { return storage_of(settings_); }
+    kernels::Format adapter_format() const { return storage_options(settings_).weights; }
     kernels::DeviceInfo device() const { return backend_->info(); }
     // How weights and KV cache are stored: "int8, KV cache too".
     std::string storage() const;

@@ -135,8 +135,8 @@ class Emulated(unittest.TestCase):
                                  (("--adapter-memory", "2GiB"), 2, "less than the 1.0 GiB that there are"),
                                  (("--adapter-memory", "1023MiB"), 1, "no memory is left for a KV cache"),
                                  (("--graph-memory", "2GiB"), 1, "are free now"),
-                                 (("--quantize", "int8"), 2, "the GPU has no such weights"),
-                                 (("--kv-dtype", "int8"), 2, "the GPU has no such cache")):  # fmt: skip
+                                 (("--quantize", "int8"), 2, "the GPU has no int8 weights: choose fp8"),
+                                 (("--kv-dtype", "int8"), 2, "the GPU has no int8 KV cache: choose fp8")):  # fmt: skip
             self.assertIn(why, self.lorry_says(*throughput, *words, code=code))
 
 

@@ -16,7 +16,7 @@ ROOMS = {
     "kernels": [],
     "kernels/cpu": ["kernels/cpu/simd"],
     "kernels/cpu/simd": [],
-    "kernels/cuda": ["kernels/cuda/cublaslt", "kernels/cuda/emulation", "kernels/cpu"],
+    "kernels/cuda": ["kernels/cuda/cublaslt", "kernels/cuda/emulation"],
     "kernels/cuda/cublaslt": [],
     "kernels/cuda/emulation": ["kernels/cuda/cublaslt"],
     "engine": ["engine/text"],

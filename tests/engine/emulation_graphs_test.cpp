@@ -19,7 +19,7 @@ namespace emulation = kernels::cuda::emulation;
 struct GraphRig {
     explicit GraphRig(std::size_t graph_bytes, std::int64_t sequences_max = 40, std::unique_ptr<kernels::Backend> own_backend = nullptr,
                       bool reserves = false)
-        : backend(own_backend != nullptr ? std::move(own_backend) : kernels::make_cuda_backend({.weights = kernels::Format::bfloat16})) {
+        : backend(own_backend != nullptr ? std::move(own_backend) : kernels::make_cuda_backend({})) {
         EngineOptions options{
             .sequences_max = sequences_max, .step_rows_max = 64, .adapter_bytes = std::size_t{64} << 20, .graph_bytes = graph_bytes};
         model = Model::load(tests::golden_folder() / "checkpoints/llama-gqa-linear", *backend, options.step_rows_max,
@@ -119,7 +119,7 @@ std::unique_ptr<kernels::Backend> library_backend(kernels::Quantization quantize
     };
     cuda::MatmulChoice choice{std::make_unique<cuda::LibraryMatmul>(emulation::cublaslt(), cuda::MatmulTable{ranges_of, "every shape"}),
                               "emulated cuBLASLt"};
-    return std::make_unique<cuda::CudaBackend>(kernels::CudaOptions{.quantize = quantize}, std::move(choice));
+    return std::make_unique<cuda::CudaBackend>(kernels::CudaOptions{.storage = {.quantize = quantize}}, std::move(choice));
 }
 
 // Pins: a prefill needs more workspace than any graph, but the workspace of the graphs must not move.

@@ -71,7 +71,7 @@ protected:
     }
 
     static constexpr std::int64_t rows_max = 256;
-    const std::unique_ptr<kernels::Backend> backend_ = kernels::make_cuda_backend({.weights = kernels::Format::float32});
+    const std::unique_ptr<kernels::Backend> backend_ = kernels::make_cuda_backend({.storage = {.weights = kernels::Format::float32}});
     const std::unique_ptr<Model> model_ = Model::load(tests::golden_folder() / "checkpoints" / "llama-gqa-linear", *backend_, rows_max, 64);
     std::unique_ptr<Engine> engine_;
     std::int64_t lent_most_ = 0;

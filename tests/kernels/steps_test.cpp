@@ -1,4 +1,5 @@
-// Steps in flight: what one of them has is its own until it is finished, and the next one takes from it what the host does not know yet.
+// Steps in flight: each has its own tables and results until it is finished, and the next one reads tokens from it that the host does not
+// know yet.
 #include <numeric>
 
 #include "tests/kernels/devices.h"
@@ -63,7 +64,7 @@ protected:
         return rows;
     }
 
-    // Logits whose largest is that of `ids`.
+    // Logits whose largest is at `ids`.
     Table logits_for(const std::vector<TokenId>& ids) {
         Table logits = normal(std::ssize(ids), vocabulary);
         for (std::int64_t row = 0; row < logits.rows; ++row) logits.at(row, ids[static_cast<std::size_t>(row)]) = 20.0;
@@ -80,7 +81,7 @@ protected:
     Table table_{0, 0};
 };
 
-// Pins: tables of the next step that are written while the device has yet to read those of this one; results that come with the wrong step.
+// Pins: the next step's tables overwriting those that the device has yet to read; results that come with the wrong step.
 TEST_P(StepsInFlight, HaveTablesAndResultsOfTheirOwn) {
     std::vector<std::vector<TokenId>> asked;
     std::vector<std::vector<TokenId>> drawn;

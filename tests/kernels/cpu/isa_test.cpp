@@ -1,4 +1,4 @@
-// The table of measured chips: how it is read, not what it says of one.
+// How the table of measured chips is read; not its contents.
 #include "kernels/cpu/isa.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ TEST(Isa, a_row_holds_for_all_models_of_its_range_and_for_no_other_chip) {
     EXPECT_EQ(measured_isa({.vendor = "GenuineIntel", .family = zen4_family, .model = 0x10}), std::nullopt);
 }
 
-// Pins: a hypervisor that hides what the table says is no reason to stop at an instruction that is not there.
+// Pins: choosing an instruction set that a hypervisor hides, which would end in an illegal instruction.
 TEST(Isa, the_choice_is_the_tables_where_this_machine_can_run_it) {
     EXPECT_TRUE(supported(choose_isa()));
     const std::optional<CpuIsa> measured = measured_isa(this_chip());

@@ -41,7 +41,7 @@ std::string rates_of(const MachineLimits& limits) {
 TEST(Limits, weights_and_kv_cache_have_the_rates_of_their_own_formats) {
     using enum kernels::Format;
     using enum kernels::Quantization;
-    const auto limits = [](const kernels::CpuOptions& options, std::optional<double> int8_dot = 90e9) {
+    const auto limits = [](const kernels::StorageOptions& options, std::optional<double> int8_dot = 90e9) {
         return rates_of(limits_of(rates_with(40e9, int8_dot), options));
     };
     constexpr auto int8_cache = kernels::KvFormat::int8;

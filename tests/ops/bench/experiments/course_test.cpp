@@ -49,7 +49,7 @@ TEST(Course, writes_figures_charts_and_a_page) {
     for (const StorageFormat& format : storage_formats) {
         Settings settings;
         format.put_into(settings);
-        formats += fmt::format("{}\"{}\"", formats.empty() ? "" : " ", storage_name(cpu_options(settings)));
+        formats += fmt::format("{}\"{}\"", formats.empty() ? "" : " ", storage_name(storage_options(settings)));
     }
     EXPECT_EQ(column(all, "memory", "weights"), formats);
     EXPECT_EQ(column(all, "multi-lora", "rows"), "1.0 2.0 4.0 8.0 1.0 2.0 4.0 8.0");
