@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "tests/kernels/devices.h"
+#include "tests/support/labels.h"
 
 namespace lorry::kernels::testing {
 
@@ -11,6 +12,12 @@ namespace {
 using reference::Table;
 
 class Agreement : public OnEachDevice {};
+
+// Matmuls do not depend on the format of the KV cache.
+const tests::Labelled activated_matmuls{"*.ActivatedMatmul*/cuda_fp8_kv:*.ActivatedMatmul*/cuda_library_*", {tests::Label::not_asan}};
+// Races between the emulated GPU's threads and blocks. What is left out does not run on a GPU or repeats the others at length.
+const tests::Labelled agreement_with_tsan{
+    "*/cuda_bfloat16:-*.OpsWriteTheInputFormat*:*.RowsOfManyThousandColumns*:*.ActivatedMatmul*", {tests::Label::tsan_cuda}};
 
 TEST_P(Agreement, MatmulOfAnyShapeSourceFormatAndNumberOfParts) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
