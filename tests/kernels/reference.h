@@ -1,4 +1,4 @@
-// Every op once more, plainly and in double precision: what the agreement test compares the kernels with. No cleverness lives here.
+// Every op in plain code and double precision. The tests of tests/kernels compare the kernels with it.
 #pragma once
 
 #include <cstdint>
