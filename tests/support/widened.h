@@ -1,5 +1,5 @@
-// Copies of golden checkpoints and adapters with a wider MLP, whose new columns are zero: what they compute is the same, bit for bit, in
-// kernels that other widths choose. Used by tests/engine/invariance_test.cpp.
+// Copies of golden checkpoints and adapters with a wider MLP whose new columns are zero. Their results are the same bit for bit, computed
+// by the kernels for another width. Used by tests/engine/invariance_test.cpp.
 #pragma once
 
 #include <filesystem>
