@@ -12,6 +12,7 @@
 #include "kernels/cuda/devices.h"
 #include "kernels/cuda/fp8.h"
 #include "kernels/cuda/pack.h"
+#include "tests/support/labels.h"
 #if defined(LORRY_CUDA_EMULATED)
 #include "kernels/cuda/emulation/cublaslt.h"
 #else
@@ -19,7 +20,6 @@
 
 #include "kernels/cuda/cublaslt/library.h"
 #include "kernels/cuda/cublaslt/tuner.h"
-#include "tests/support/labels.h"
 #endif
 
 namespace lorry::kernels::testing {
