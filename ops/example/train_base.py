@@ -70,7 +70,7 @@ def make_config(arguments) -> LlamaConfig:
 
 
 def save(model: LlamaForCausalLM, out: Path) -> None:
-    """Saves a bfloat16 copy; the model goes on training in float32."""
+    """Saves a bfloat16 copy. The model itself stays in float32."""
     copy = LlamaForCausalLM(model.config)
     copy.load_state_dict(model.state_dict())
     copy = copy.to(torch.bfloat16)
@@ -91,7 +91,7 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self):
         for group in self.param_groups:
-            # Equal shapes are orthogonalized together: small matrices one by one would leave the cores waiting.
+            # Matrices of equal shape are orthogonalized together: small ones alone would not use all cores.
             shapes: dict[tuple, list[torch.Tensor]] = {}
             for weight in group["params"]:
                 shapes.setdefault(tuple(weight.shape), []).append(weight)
@@ -120,7 +120,7 @@ def orthogonalize(gradients: torch.Tensor) -> torch.Tensor:
 
 
 def windows(tokenizer, packages: list[dict], length: int, rng: random.Random):
-    """Yields packed windows [length + 1] for ever; each epoch reshuffles the packages and draws their formats anew."""
+    """Yields packed windows [length + 1] without end. Each epoch shuffles the packages and draws their formats again."""
     epoch = 0
     while True:
         order = packages[:]
@@ -173,7 +173,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--adam-lr", type=float, default=0.004)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--no-compile", action="store_true", help="without torch.compile, which needs g++")
+    parser.add_argument("--no-compile", action="store_true", help="do not use torch.compile, which needs g++")
     parser.add_argument("--checkpoint-minutes", type=float, default=5)
     return parser.parse_args()
 
@@ -193,7 +193,7 @@ class Trainer:
         self.adam = torch.optim.Adam(self.others, lr=arguments.adam_lr, betas=(0.9, 0.95))
 
     def step(self, chunks: list[list[int]], scale: float) -> float:
-        """One step on a batch of windows, at this share of the learning rates; its loss."""
+        """Trains one step on a batch of windows with the learning rates times `scale`. Returns the loss."""
         self.muon.param_groups[0]["lr"] = self.arguments.muon_lr * scale
         self.adam.param_groups[0]["lr"] = self.arguments.adam_lr * scale
         with torch.no_grad():
