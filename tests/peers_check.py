@@ -217,7 +217,7 @@ class Startup(unittest.TestCase):
         for arguments in (["--adapters", "1"], ["--rounds", "0"]):
             done = self.bench(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
-            self.assertIn("are the least", done.stderr)
+            self.assertIn("at least two adapters", done.stderr)
 
     def test_without_lorry_it_says_how_to_get_it(self):
         done = self.bench("--lorry", "/nowhere/lorry")

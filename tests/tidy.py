@@ -108,11 +108,12 @@ ONE_MACHINE = re.compile(r"(?<![\w.\-/}])/(?:root|home|work)/\w")
 
 
 class Tree:
-    """Files by path relative to the root, paths of those that are not read (data, pictures), and the complaints about them."""
+    """Files by path from the root, paths of others that are not read (data, pictures), ends of paths (`names`), and complaints."""
 
     def __init__(self, files, others=()):
         self.files = files
         self.others = set(others)
+        self.names = {path[end:] for path in files for end in [0] + [match.end() for match in re.finditer("/", path)]}
         self.complaints = []
 
     def folders(self):
@@ -294,10 +295,9 @@ def check_tests(tree):
 
 def check_comments(tree, path, text, what):
     """Files that comments name: a file's name, or the end of its path."""
-    names = {path[end:] for path in tree.files for end in [0] + [match.end() for match in re.finditer("/", path)]}
     for comment in re.finditer(r"//[^\n]*" if what in CPP + (".rs",) else r"(?m)(?:^|(?<=\s))#[^\n]*", text):
         for match in re.finditer(r"(?<![\w/.<>*{}$-])((?:[\w.-]+/)*[a-z][\w-]*\.(?:h|cpp|cu|cuh|py|rs))\b(?![\w(*])", comment.group()):
-            if match.group(1) not in names and os.path.basename(match.group(1)) not in OTHER_FILES:
+            if match.group(1) not in tree.names and os.path.basename(match.group(1)) not in OTHER_FILES:
                 line = line_of(text, comment.start())
                 tree.complain(path, line, "named_file", f"{match.group(1)} does not exist: name the file that is meant")
 
