@@ -219,29 +219,30 @@ TEST_P(Agreement, ActivatedMatmulIsAMatmulAndThenAnActivation) {
     }
 }
 
+struct LoraSlice {
+    std::int64_t begin, size, rank;
+    float scale;
+};
+struct LoraAdapter {
+    std::vector<LoraSlice> slices;
+    std::vector<Part> a, b;
+    std::unique_ptr<PackedLora> packed;
+};
+
 TEST_P(Agreement, LoraOfMixedRanksPartsAndRowsWithoutAdapter) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const bool by_pairs = GetParam().multiplies_pairs();
     const Format read = by_pairs ? Format::bfloat16 : input();
     const std::int64_t in_features = 47;
     const std::int64_t out_features = 100;
-    struct Slice {
-        std::int64_t begin, size, rank;
-        float scale;
-    };
-    struct Adapter {
-        std::vector<Slice> slices;
-        std::vector<Part> a, b;
-        std::unique_ptr<PackedLora> packed;
-    };
     // A fused projection, a single slice of odd rank, and a rank larger than the inputs.
-    std::vector<Adapter> adapters;
+    std::vector<LoraAdapter> adapters;
     adapters.push_back({.slices = {{0, 40, 8, 2.0F}, {40, 30, 8, 2.0F}, {70, 30, 16, 0.5F}}, .a = {}, .b = {}, .packed = {}});
     adapters.push_back({.slices = {{33, 7, 3, 1.0F}}, .a = {}, .b = {}, .packed = {}});
     adapters.push_back({.slices = {{0, 100, 64, 0.25F}}, .a = {}, .b = {}, .packed = {}});
-    for (Adapter& adapter : adapters) {
+    for (LoraAdapter& adapter : adapters) {
         std::vector<LoraPart> parts;
-        for (const Slice& slice : adapter.slices) {
+        for (const LoraSlice& slice : adapter.slices) {
             adapter.a.emplace_back(normal(slice.rank, in_features, 1.0 / std::sqrt(47.0)), Format::bfloat16, false);
             adapter.b.emplace_back(normal(slice.size, slice.rank, 1.0 / std::sqrt(static_cast<double>(slice.rank))), Format::float16,
                                    false);
@@ -267,10 +268,10 @@ TEST_P(Agreement, LoraOfMixedRanksPartsAndRowsWithoutAdapter) {
 
     Table want = before;
     for (const LoraGroup& group : groups) {
-        for (const Adapter& adapter : adapters) {
+        for (const LoraAdapter& adapter : adapters) {
             if (adapter.packed.get() != group.lora) continue;
             for (std::size_t i = 0; i < adapter.slices.size(); ++i) {
-                const Slice& slice = adapter.slices[i];
+                const LoraSlice& slice = adapter.slices[i];
                 Table b = adapter.b[i].stored;
                 // A scale that is a power of two leaves nothing to round twice.
                 for (double& value : b.data) value *= static_cast<double>(slice.scale);
