@@ -17,7 +17,7 @@
 namespace lorry::consumer {
 namespace {
 
-const tests::Labelled exactly_once_on_a_real_broker{"*", {tests::Label::real_kafka}};
+const tests::Labelled exactly_once_on_a_real_broker{"*:-KafkaLeftovers.*", {tests::Label::real_kafka}};
 
 struct Death : std::runtime_error {
     using std::runtime_error::runtime_error;

@@ -1,6 +1,7 @@
 // The profile of `lorry bench throughput --profile`, on a tiny model.
 #include <gtest/gtest.h>
 
+#include "ops/bench/op_profile.h"
 #include "ops/bench/throughput_bench.h"
 #include "tests/support/tiny_model.h"
 
