@@ -1,4 +1,4 @@
-// What the system says when a file does not do what it should. Used by file_reader, file_journal and file_sink.
+// Reports a failed system call on a file. Used by reader.cpp, journal.cpp and sink.cpp.
 #pragma once
 
 #include <cerrno>
@@ -10,9 +10,9 @@
 
 namespace lorry::consumer {
 
-// Throws std::runtime_error with the reason in errno: "NAME cannot be WHAT: reason".
+// Throws std::runtime_error with the reason from errno: "NAME cannot be WHAT: reason".
 [[noreturn]] inline void fail_file(const std::string& name, const char* what) {
-    const int error = errno;  // before anything below can change it
+    const int error = errno;  // saved before anything below changes it
     throw std::runtime_error(fmt::format("{} cannot be {}: {}", name, what, std::generic_category().message(error)));
 }
 

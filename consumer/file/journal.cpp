@@ -1,5 +1,5 @@
-// Lines: {"lorry_run":1,…} first, then "adapter NAME HASH" and "done BYTES HASH RECORD RECORD! …" ('!': failed), "end" last,
-// each followed by "#CHECKSUM".
+// Reads and writes the journal's lines: first {"lorry_run":2,…}, then "adapter NAME HASH" and "done BYTES HASH RECORD RECORD! …" ('!':
+// failed), at the end "end". Each line ends with "#CHECKSUM".
 #include "consumer/file/journal.h"
 
 #include <fcntl.h>
@@ -27,11 +27,11 @@ constexpr std::int64_t version = 2;
 constexpr std::size_t read_bytes = 1 << 20;
 constexpr std::size_t shown_bytes_kept = 10'000;
 constexpr std::size_t shown_bytes = 60;
-constexpr std::size_t shown_bytes_before = 20;  // the first difference
+constexpr std::size_t shown_bytes_before = 20;  // bytes shown before the first difference
 
 std::string sealed(std::string_view line) { return fmt::format("{} #{:08x}\n", line, XXH32(line.data(), line.size(), 0)); }
 
-// The line without its checksum; nullopt when it does not fit.
+// The line without its checksum; nullopt if the checksum does not match.
 std::optional<std::string_view> unsealed(std::string_view line) {
     const std::size_t mark = line.rfind(" #");
     if (mark == std::string_view::npos || sealed(line.substr(0, mark)) != fmt::format("{}\n", line)) return std::nullopt;
@@ -55,7 +55,7 @@ bool read_header(std::string_view line, JournalContent& content) {
     const Json* number = json ? json->find("lorry_run") : nullptr;
     const Json* identity = json ? json->find("identity") : nullptr;
     if (number == nullptr || number->as_integer() != version || identity == nullptr || !identity->is_object()) return false;
-    const Json* shown = json->find("shown");  // an earlier version wrote none
+    const Json* shown = json->find("shown");  // optional
     for (const auto& [name, value] : *identity->as_object()) {
         if (!value.is_string()) return false;
         const Json* text = shown == nullptr ? nullptr : shown->find(name);
@@ -86,8 +86,8 @@ bool read_line(std::string_view line, JournalContent& content) {
     return true;
 }
 
-// The hash of the output's first bytes, as many as the journal speaks of. Throws ResumeRefused when they are not there or others, or
-// when others follow them.
+// Returns the hash of the output's first bytes, as many as the journal records. Throws ResumeRefused when they are missing or different, or
+// when a complete output has more.
 std::unique_ptr<engine::ContentHash> check_output(const std::filesystem::path& output, const JournalContent& content) {
     const auto refuse = [&](const std::string& what) {
         throw ResumeRefused(
@@ -109,7 +109,7 @@ std::unique_ptr<engine::ContentHash> check_output(const std::filesystem::path& o
         if (!in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()))) fail_file(output, "read");
         hash->add(std::as_bytes(std::span(bytes)));
     }
-    if (hash->hex() != content.output_hash) refuse("does not hold the results that its journal speaks of");
+    if (hash->hex() != content.output_hash) refuse("does not contain the results that its journal records");
     return hash;
 }
 
@@ -118,7 +118,7 @@ const RunTrait* trait_of(const RunIdentity& identity, const std::string& name) {
     return place == identity.end() ? nullptr : &*place;
 }
 
-// What sets it; the input is set by its name alone.
+// The flag that sets a trait; the input has no flag, only its name.
 std::string flag_of(std::string name) {
     if (name.starts_with("input")) return name;
     if (name == "id column") return "--id";
@@ -128,7 +128,7 @@ std::string flag_of(std::string name) {
     return "--" + name;
 }
 
-// So much of a text, from `begin` on, as a message has room for.
+// As much of a text, from `begin` on, as fits into a message.
 std::string excerpt(const std::string& text, std::size_t begin) {
     const auto boundary = [&](std::size_t at) {
         while (at > 0 && at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
@@ -141,7 +141,7 @@ std::string excerpt(const std::string& text, std::size_t begin) {
     return cut;
 }
 
-// Both values as a message shows them: the texts where they differ, else the values themselves.
+// Both values as a message shows them: the texts where they differ, otherwise the values themselves.
 std::pair<std::string, std::string> told_apart(const RunTrait* was, const RunTrait* is) {
     const auto value_of = [](const RunTrait* trait) { return trait == nullptr ? std::string("none") : trait->value; };
     const auto shown_of = [&](const RunTrait* trait) { return trait == nullptr || trait->shown.empty() ? value_of(trait) : trait->shown; };
@@ -176,7 +176,7 @@ JournalContent read_journal(const std::filesystem::path& file) {
     if (!in) fail_file(file, "opened");
     JournalContent content;
     std::string line;
-    for (std::int64_t number = 1; std::getline(in, line) && !in.eof(); ++number) {  // what has no line end was torn by a kill
+    for (std::int64_t number = 1; std::getline(in, line) && !in.eof(); ++number) {  // a last line without line end was cut short by a kill
         const bool is_last = in.peek() == std::ifstream::traits_type::eof();
         const auto text = unsealed(line);
         const bool whole = text && (number == 1 ? read_header(*text, content) : read_line(*text, content));
@@ -197,7 +197,7 @@ void check_same_run(const RunIdentity& before, const RunIdentity& now, const std
     bool input_changed = false;
     const auto compare = [&](const std::string& name, const RunTrait* was, const RunTrait* is) {
         if (was != nullptr && is != nullptr && was->value == is->value) return;
-        if (input_changed && name.starts_with("input")) return;  // another size is another content, too
+        if (input_changed && name.starts_with("input")) return;  // a different size also means different content
         const auto [then, today] = told_apart(was, is);
         changes += fmt::format("{}another {} (then: {}; now: {})", changes.empty() ? "" : ", and ", flag_of(name), then, today);
         input_changed = input_changed || name.starts_with("input");
@@ -286,7 +286,7 @@ void write_all(int descriptor, std::string_view bytes, const std::filesystem::pa
 }
 
 void flush_to_disk(int descriptor, const std::filesystem::path& file) {
-    // Pipes and some file systems cannot: then there is nothing to wait for.
+    // Pipes and some file systems do not support this; then there is nothing to wait for.
     if (::fdatasync(descriptor) != 0 && errno != EINVAL && errno != EROFS) fail_file(file, "flushed to disk");
 }
 

@@ -1,4 +1,4 @@
-// Names in a sentence, the first few of them; for what people are told.
+// Lists names in a sentence, shortened to the first few. Used in messages of table_rows.cpp and `lorry check-model`.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace lorry::consumer {
 
-// "a, b and 3 more", with `most` names.
+// "a, b and 3 more", with at most `most` names.
 inline std::string listed(const std::vector<std::string>& names, std::size_t most) {
     std::string text;
     for (std::size_t i = 0; i < std::min(names.size(), most); ++i) text += (i == 0 ? "" : ", ") + names[i];

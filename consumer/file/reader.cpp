@@ -1,4 +1,4 @@
-// Reads in large pieces and cuts them into records.
+// Reads a file in large pieces and splits it into records.
 #include "consumer/file/reader.h"
 
 #include <fcntl.h>
@@ -49,7 +49,7 @@ std::optional<FileRecord> FileReader::next(std::chrono::milliseconds timeout) {
             at_end_ = true;
             if (format_ == RecordFormat::csv && quote_ == Quote::inside) {
                 throw TableError(fmt::format(
-                    "{}: the quote that opens a field in line {} is never closed, so all that follows, to line {}, would be one "
+                    "{}: the quote that opens a field in line {} is never closed, so everything up to line {} would be one "
                     "row: close it, or write it twice in a quoted field if it belongs to the text",
                     name_, quote_line_, line_));
             }
@@ -59,7 +59,7 @@ std::optional<FileRecord> FileReader::next(std::chrono::milliseconds timeout) {
     return std::nullopt;
 }
 
-// False when nothing came within the timeout.
+// Returns false when nothing arrived within the timeout.
 bool FileReader::fill(std::chrono::milliseconds timeout) {
     pollfd waited{.fd = descriptor_, .events = POLLIN, .revents = 0};
     const int ready = ::poll(&waited, 1, static_cast<int>(timeout.count()));
@@ -77,7 +77,7 @@ bool FileReader::fill(std::chrono::milliseconds timeout) {
     return true;
 }
 
-// Moves bytes of the buffer into the record; true when the record is complete.
+// Moves bytes from the buffer into the record; returns true when the record is complete.
 bool FileReader::scan() {
     const char* const begin = buffer_.get() + buffer_begin_;
     const char* const end = buffer_.get() + buffer_end_;

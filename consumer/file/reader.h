@@ -1,5 +1,5 @@
-// Input files as records: the lines of a JSONL file, or the records of a CSV file (RFC 4180: a quoted field may hold line ends).
-// Called by source.cpp, sink.cpp and ops/ (`run`). One thread.
+// Reads an input file as records: the lines of a JSONL file, or the records of a CSV file (RFC 4180: a quoted field may contain line ends).
+// Called by source.cpp, sink.cpp and by `run`, `submit` and `bench loss`. One thread.
 #pragma once
 
 #include <chrono>
@@ -14,24 +14,24 @@ namespace lorry::consumer {
 enum class RecordFormat : std::uint8_t { lines, csv };
 
 struct FileRecord {
-    std::int64_t line = 0;  // of the file, where the record begins, from 1; names the record
+    std::int64_t line = 0;  // the line of the file where the record begins, from 1; identifies the record
     std::string text;       // without its line end
-    bool cut = false;       // longer than the limit: the rest was passed over
+    bool cut = false;       // longer than the limit; the rest was skipped
 };
 
-// Standard input as a file's name.
+// True for "-", the file name that means standard input.
 bool is_standard_input(const std::filesystem::path& file);
 
 class FileReader {
 public:
-    // Throws std::runtime_error naming the file when it cannot be opened. A byte order mark at the start is passed over.
+    // Throws std::runtime_error naming the file when it cannot be opened. Skips a byte order mark at the start.
     FileReader(const std::filesystem::path& file, RecordFormat format, std::size_t record_bytes_max);
     ~FileReader();
     FileReader(const FileReader&) = delete;
     FileReader& operator=(const FileReader&) = delete;
 
-    // The next record that is not blank. nullopt: the end, or nothing came within the timeout (standard input only). Throws when the
-    // file cannot be read, TableError when a CSV file ends inside a quoted field.
+    // The next record that is not blank. nullopt at the end, or if nothing arrived within the timeout (standard input only). Throws
+    // std::runtime_error when the file cannot be read, and TableError when a CSV file ends inside a quoted field.
     std::optional<FileRecord> next(std::chrono::milliseconds timeout);
     bool is_at_end() const { return at_end_; }
 
@@ -47,26 +47,26 @@ private:
     std::unique_ptr<char[]> buffer_;
     std::size_t buffer_begin_ = 0;  // unread bytes are [buffer_begin_, buffer_end_)
     std::size_t buffer_end_ = 0;
-    bool at_end_ = false;  // of the file; nothing is left in the buffer or the record
+    bool at_end_ = false;  // end of file, and nothing is left in the buffer or the record
     bool end_seen_ = false;
 
-    // Where the scan stands inside the current record.
+    // Where the scan is in the current record.
     enum class Quote : std::uint8_t { field_start, outside, inside, maybe_closed };
     Quote quote_ = Quote::field_start;
     bool blank_ = true;
     bool started_ = false;
     FileRecord record_;
     std::int64_t line_ = 1;
-    std::int64_t quote_line_ = 0;  // where the last quoted field began
+    std::int64_t quote_line_ = 0;  // line where the last quoted field began
 };
 
-// What a whole input is: read once at the start, so that progress is exact and a changed file is noticed.
+// Summary of a whole input, read once at the start, so that progress is exact and a changed file is noticed.
 struct FileSummary {
     std::int64_t bytes = 0;
-    std::int64_t records = 0;  // not blank ones, a CSV file's header not counted
+    std::int64_t records = 0;  // without blank records and a CSV file's header
     std::string hash;          // xxh128 of the bytes, 32 hex digits
 };
-// Throws as FileReader::next does.
+// Throws like FileReader::next().
 FileSummary summarize_file(const std::filesystem::path& file, RecordFormat format);
 
 }  // namespace lorry::consumer

@@ -1,5 +1,5 @@
-// Which records of an input are done, and which ids were seen: small enough for inputs of many million lines. Used by file_journal and
-// file_source.
+// Compact sets of record numbers and of texts, for inputs of many millions of lines. Used by source.h, `lorry submit` and batch_follower to
+// remember which records are done and which ids were seen.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace lorry::consumer {
 
-// One bit per record.
+// A set of record numbers, one bit each.
 class RecordSet {
 public:
-    // False: it was in the set before.
+    // Returns false if the record was already in the set.
     bool add(std::int64_t record);
     bool contains(std::int64_t record) const;
     std::int64_t size() const { return size_; }
@@ -21,14 +21,14 @@ private:
     std::int64_t size_ = 0;
 };
 
-// 24 bytes per text: the xxh128 of each and where it was seen, in an open-addressed table.
+// A set of texts in 24 bytes each: the xxh128 of the text and where it was seen, in an open-addressed table.
 class TextSet {
 public:
     TextSet() : slots_(1024) {}
-    // False: it was in the set before, with the place of then.
+    // Returns false if the text was already in the set; its first place is kept.
     bool add(std::string_view text, std::int64_t place = 0);
     bool contains(std::string_view text) const;
-    // Of a text that it contains.
+    // The place of a text in the set.
     std::int64_t place_of(std::string_view text) const;
     std::size_t size() const { return size_; }
 
@@ -36,11 +36,11 @@ private:
     struct Slot {
         std::uint64_t low = 0;
         std::uint64_t high = 0;
-        std::int64_t place = 0;  // of the text
+        std::int64_t place = 0;  // place of the text
         bool is_free() const { return low == 0 && high == 0; }
     };
     static Slot slot_of(std::string_view text);
-    // Where the slot is, or would be.
+    // Index of the slot, or of the free slot where it would go.
     static std::size_t index_of(const std::vector<Slot>& slots, const Slot& slot);
 
     std::vector<Slot> slots_;  // a power of two, at most three quarters full

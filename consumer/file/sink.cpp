@@ -1,4 +1,4 @@
-// Outcomes become lines.
+// Converts outcomes to output lines and rewrites an output without its failures.
 #include "consumer/file/sink.h"
 
 #include <fcntl.h>
@@ -13,7 +13,7 @@ namespace {
 
 using schema::Json;
 
-// The result of a line that has no custom_id: its place in the file is all that names it.
+// The result of a line without custom_id, which is identified only by its place in the file.
 std::string line_of_nameless(const schema::DeadLetter& letter) {
     schema::Completion completion{.id = schema::result_id(letter.source, {}), .custom_id = {}};
     completion.state = schema::JobState::failed;
@@ -22,7 +22,7 @@ std::string line_of_nameless(const schema::DeadLetter& letter) {
     error.message = fmt::format("line {} of {}: {}", letter.source.offset + 1, letter.source.topic, error.message);
     completion.body = schema::error_body(error);
     auto line = Json::parse(schema::encode_completion(completion));
-    CHECK(line, "what the codec writes, it reads");
+    CHECK(line, "the codec reads what it writes");
     line->set("custom_id", nullptr);
     return line->dump();
 }
@@ -32,7 +32,7 @@ bool has_failed(const Outcome& outcome) {
     return completion == nullptr || completion->state != schema::JobState::completed;
 }
 
-// The row that a delivery brought along.
+// The row that a delivery carried in its headers.
 std::string_view row_of(const std::vector<schema::Header>& headers) {
     const std::string* row = schema::find_header(headers, row_header);
     CHECK(row != nullptr, "a table's records carry their row");
@@ -58,7 +58,7 @@ FileSink::FileSink(FileSinkOptions options, FileJournal* journal) : options_(std
         descriptor_ = ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
         if (descriptor_ < 0) fail_file(file, "opened for writing");
         const off_t size = ::lseek(descriptor_, 0, SEEK_END);
-        // A pipe or a device has no size.
+        // Pipes and devices have no size and are not truncated.
         if (size >= 0 && (::ftruncate(descriptor_, options_.begin_bytes) != 0 || ::lseek(descriptor_, 0, SEEK_END) < 0)) {
             fail_file(file, "cut");
         }
@@ -73,7 +73,7 @@ void FileSink::publish(Outcome outcome) {
     pending_ += line_of(outcome);
     entries_.push_back({.record = outcome.source.offset, .failed = has_failed(outcome)});
     const auto* completion = std::get_if<schema::Completion>(&outcome.record);
-    // An adapter that made no result may be mended before the run goes on.
+    // An adapter that produced no result may still be corrected before the run resumes.
     if (journal_ != nullptr && !has_failed(outcome) && !completion->run.adapter.empty()) {
         journal_->note_adapter(completion->run.model, completion->run.adapter);
     }
@@ -111,7 +111,7 @@ std::int64_t drop_failed(const std::filesystem::path& output, RecordFormat forma
     const std::filesystem::path new_journal = with_suffix(journal_file, rewritten);
     auto dropped = static_cast<std::int64_t>(content.entries.size());
     {
-        FileJournal lock = FileJournal::resume(journal_file, content, output);  // nobody else writes meanwhile
+        FileJournal lock = FileJournal::resume(journal_file, content, output);  // keeps other runs from writing meanwhile
         const int descriptor = ::open(new_output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
         if (descriptor < 0) fail_file(new_output, "opened for writing");
         FileReader reader(output, format, std::size_t{1} << 40);
@@ -152,11 +152,11 @@ void finish_rewrite(const std::filesystem::path& output) {
     const std::filesystem::path new_output = with_suffix(output, rewritten);
     const std::filesystem::path new_journal = with_suffix(journal_of(output), rewritten);
     if (std::filesystem::exists(new_journal)) {
-        // The old pair still stands.
+        // The old output and journal are still in place.
         std::filesystem::remove(new_journal);
         std::filesystem::remove(new_output);
     } else if (std::filesystem::exists(new_output)) {
-        // Ambiguous only in whether the new journal was ever written; its length tells.
+        // The new journal was either renamed or never written; the output's length decides.
         const JournalContent content = read_journal(journal_of(output));
         const bool belongs = content.output_bytes == static_cast<std::int64_t>(std::filesystem::file_size(new_output));
         if (belongs)

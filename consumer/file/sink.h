@@ -1,5 +1,5 @@
-// `lorry run`'s results: appended to a file as they finish, on disk with each commit, and noted in the journal (journal.h) that lets a
-// killed run go on. Or written to standard output, which no run can resume.
+// Writes the results of `lorry run`. Appends them to a file as they finish, flushes them to disk at each commit, and records them in the
+// journal (journal.h), so that a killed run can resume. Or writes to standard output, where no run can resume.
 #pragma once
 
 #include <optional>
@@ -15,20 +15,21 @@ namespace lorry::consumer {
 
 struct FileSinkOptions {
     std::filesystem::path file;    // "-": standard output
-    std::int64_t begin_bytes = 0;  // the file is cut to this length first
-    const Table* table = nullptr;  // rows rather than results of jobs; outlives the sink
+    std::int64_t begin_bytes = 0;  // the file is first truncated to this length
+    const Table* table = nullptr;  // writes rows, not results of jobs; must outlive the sink
 };
 
 class FileSink final : public CompletionSink {
 public:
-    // journal: nullptr for output that no run will resume; outlives the sink. Throws std::runtime_error when the file cannot be written.
+    // `journal` is nullptr if no run will resume this output; it must outlive the sink. Throws std::runtime_error when the file cannot be
+    // written.
     FileSink(FileSinkOptions options, FileJournal* journal);
     ~FileSink() override;
     FileSink(const FileSink&) = delete;
     FileSink& operator=(const FileSink&) = delete;
 
     void publish(Outcome outcome) override;
-    // The completion has the whole text: nobody watches a file for its parts.
+    // Ignored: the completion has the whole text, and nobody watches a file for its parts.
     void publish(const schema::Chunk&) override {}
     void publish(const schema::Status&) override {}
     std::size_t commit() override;
@@ -43,10 +44,10 @@ private:
     std::vector<JournalEntry> entries_;
 };
 
-// Takes the failed records out of an output and its journal, so that a run that resumes does them again; returns how many. Safe against
-// a kill: either all of it happened or, after finish_rewrite(), nothing. Throws ResumeRefused when the output is not what the journal says.
+// Removes the failed records from an output and its journal, so that a resumed run repeats them; returns how many. Safe against a kill:
+// after finish_rewrite(), either all of it happened or nothing. Throws ResumeRefused when the output does not match the journal.
 std::int64_t drop_failed(const std::filesystem::path& output, RecordFormat format);
-// Ends or undoes a drop_failed() that was killed; to be called before a journal is read.
+// Completes or undoes a drop_failed() that was killed. Call it before reading a journal.
 void finish_rewrite(const std::filesystem::path& output);
 
 }  // namespace lorry::consumer

@@ -1,4 +1,4 @@
-// Records become deliveries.
+// Converts records to deliveries.
 #include "consumer/file/source.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace lorry::consumer {
 namespace {
 
-// Deliveries of one poll together: large lines come one by one.
+// Total bytes that one poll() returns: large lines are delivered one at a time.
 constexpr std::size_t poll_bytes_max = 4 << 20;
 constexpr std::uint64_t sample_seed = 1;
 
@@ -20,7 +20,7 @@ std::optional<std::string> custom_id_of(const schema::JobRecord& record) { retur
 
 FileSource::FileSource(FileSourceOptions options)
     : options_(std::move(options)), reader_(options_.file, options_.format, options_.record_bytes_max) {
-    if (options_.format == RecordFormat::csv) reader_.next(std::chrono::seconds(60));  // the header, which the table has read already
+    if (options_.format == RecordFormat::csv) reader_.next(std::chrono::seconds(60));  // skips the header, which the table has already read
 }
 
 std::vector<Delivery> FileSource::poll(std::chrono::milliseconds timeout, std::size_t max, RevocationHandler&) {
@@ -32,7 +32,7 @@ std::vector<Delivery> FileSource::poll(std::chrono::milliseconds timeout, std::s
     }
     std::size_t bytes = 0;
     while (deliveries.size() < max && bytes < poll_bytes_max && Clock::now() < deadline) {
-        // What is there is handed over before more is waited for.
+        // Available records are delivered before waiting for more.
         const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
         auto record = reader_.next(deliveries.empty() ? left : std::chrono::milliseconds(0));
         if (!record) break;
@@ -91,7 +91,7 @@ RecordSet spread_sample(const std::filesystem::path& file, RecordFormat format, 
     RecordSet chosen;
     FileReader reader(file, format, 0);
     if (format == RecordFormat::csv) reader.next(std::chrono::seconds(60));
-    // Any one of each stretch: files often repeat themselves every so many lines.
+    // Picks a random record of each stretch, because files often repeat themselves every so many lines.
     std::mt19937_64 random(sample_seed);
     const std::int64_t stretches = std::min(count, total);
     const auto begin_of = [&](std::int64_t stretch) { return stretch * total / stretches; };

@@ -1,5 +1,6 @@
-// `lorry run`'s jobs: the lines of a file or of standard input, or the rows of a table (table_rows.h). Passes over what an earlier run
-// has done, refuses a custom_id that was there before. Partition 0 of a topic named after the file; a record's offset is its line, from 0.
+// Reads the jobs of `lorry run` from the lines of a file or of standard input, or from the rows of a table (table_rows.h). Skips records
+// that an earlier run finished and refuses a repeated custom_id. Jobs appear as partition 0 of a topic named after the file; a record's
+// offset is its line, from 0.
 #pragma once
 
 #include <memory>
@@ -17,14 +18,14 @@ struct FileSourceOptions {
     std::filesystem::path file;  // "-": standard input
     std::string topic;           // the file's name
     RecordFormat format = RecordFormat::lines;
-    std::size_t record_bytes_max = 64 << 20;  // what is longer is cut, and so refused
-    const Table* table = nullptr;             // rows rather than jobs; outlives the source
-    RecordSet done;                           // records to pass over
-    std::optional<RecordSet> chosen;          // of all others, only these are delivered
-    std::optional<std::int64_t> total;        // records that are there, for backlog()
+    std::size_t record_bytes_max = 64 << 20;  // longer records are cut and refused
+    const Table* table = nullptr;             // records are rows, not jobs; must outlive the source
+    RecordSet done;                           // records to skip
+    std::optional<RecordSet> chosen;          // if set, only these of the remaining records are delivered
+    std::optional<std::int64_t> total;        // number of records in the file, for backlog()
 };
 
-// Rows that have nothing in a column that the template uses.
+// Rows with an empty cell in a column that the template uses.
 struct EmptyCells {
     std::int64_t rows = 0;
     std::int64_t first_line = 0;
@@ -40,7 +41,7 @@ public:
     bool exhausted() const override { return reader_.is_at_end(); }
     std::optional<std::int64_t> backlog() override;
     void close(RevocationHandler& handler, Clock::time_point deadline) override;
-    // Of what was delivered so far, and not refused.
+    // Counts the rows that were delivered so far and not refused.
     const EmptyCells& empty_cells() const { return empty_cells_; }
 
 private:
@@ -53,7 +54,7 @@ private:
     std::int64_t read_ = 0;  // records
 };
 
-// `count` records spread evenly over the file's `total`, of those that are not blank; always the same ones. For --sample.
+// Chooses `count` of the file's `total` non-blank records, spread evenly; always the same ones. For --sample.
 RecordSet spread_sample(const std::filesystem::path& file, RecordFormat format, std::int64_t count, std::int64_t total);
 
 }  // namespace lorry::consumer

@@ -1,4 +1,4 @@
-// The two directions of CSV.
+// Parses and writes CSV records.
 #include "consumer/file/table_csv.h"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ Expected<std::vector<std::string>, std::string> parse_csv_record(std::string_vie
             }
             if (++at < record.size() && record[at] != ',') {
                 return unexpected(
-                    fmt::format("field {} goes on after its closing quote; double a quote that belongs to the text", fields.size() + 1));
+                    fmt::format("field {} continues after its closing quote; double a quote that belongs to the text", fields.size() + 1));
             }
         } else {
             const std::size_t end = std::min(record.find(',', at), record.size());
@@ -43,7 +43,7 @@ std::string encode_csv_record(std::span<const std::string> fields) {
     for (std::size_t i = 0; i < fields.size(); ++i) {
         const std::string& field = fields[i];
         if (i > 0) record += ',';
-        // A record of one empty field would be a blank line.
+        // Without quotes, a record of one empty field would be a blank line.
         if (field.find_first_of(",\"\r\n") == std::string::npos && !(field.empty() && fields.size() == 1)) {
             record += field;
             continue;

@@ -1,4 +1,4 @@
-// CSV as RFC 4180 writes it: one record's fields, and fields back to a record. Called by table_rows.cpp and sink.cpp. Pure.
+// CSV according to RFC 4180: splits a record into fields and joins fields into a record. Called by table_rows.cpp. Pure.
 #pragma once
 
 #include <span>
@@ -10,11 +10,11 @@
 
 namespace lorry::consumer {
 
-// The fields of one record (without its line end). Quotes inside a field that does not begin with one are taken as they are. The error
-// says what is wrong: a quoted field without an end, or text after its end.
+// Returns the fields of one record (given without its line end). Quotes inside a field that does not start with one are taken literally.
+// Fails with a message when a quoted field has no end, or text follows its end.
 Expected<std::vector<std::string>, std::string> parse_csv_record(std::string_view record);
 
-// Quoted where needed, without line end.
+// Joins fields into a record, quoted where needed, without line end.
 std::string encode_csv_record(std::span<const std::string> fields);
 
 }  // namespace lorry::consumer

@@ -1,4 +1,4 @@
-// Rows in, rows out.
+// Parses the template and the rows, and writes rows with their results.
 #include "consumer/file/table_rows.h"
 
 #include <algorithm>
@@ -41,9 +41,9 @@ std::string_view trimmed(std::string_view text) {
     return text;
 }
 
-constexpr std::size_t names_shown = 20;  // each row of a million may say it
+constexpr std::size_t names_shown = 20;  // limited, because each of a million rows may repeat it
 
-// What may have gone wrong with a header that lacks a column.
+// A guess why a header lacks a column.
 std::string hint_at(const std::vector<std::string>& header, const std::string& missing) {
     for (const auto& [separator, name] : {std::pair(';', "semicolons"), std::pair('\t', "tabs"), std::pair('|', "vertical bars")}) {
         if (header.size() == 1 && header.front().find(separator) != std::string::npos) {
@@ -51,14 +51,14 @@ std::string hint_at(const std::vector<std::string>& header, const std::string& m
         }
     }
     const bool padded = std::ranges::any_of(header, [&](const std::string& name) { return name != missing && trimmed(name) == missing; });
-    return padded ? "; that name stands there with spaces around it: take them out" : "";
+    return padded ? "; that name has spaces around it in the header: remove them" : "";
 }
 
 schema::JobError bad_row(std::string code, std::string param, std::string message) {
     return {.status_code = 400, .code = std::move(code), .param = std::move(param), .message = std::move(message)};
 }
 
-// Text of a JSON field as a template shows it.
+// A JSON field as text, as the template inserts it.
 std::string text_of(const Json& value) {
     if (const std::string* text = value.as_string()) return *text;
     return value.is_null() ? std::string() : value.dump();
@@ -106,8 +106,7 @@ Table::Table(TableOptions options, std::string_view header) : options_(std::move
         options_.choices.empty() ? std::vector<std::string>{"result", "error"} : std::vector<std::string>{"label", "probability", "error"};
     for (std::string& name : added_) name.insert(0, options_.result_prefix);
     if (template_.columns().empty()) {
-        throw TableError(
-            "the template uses no column, so that every row would ask the same: write {{ column }} where a row's text belongs");
+        throw TableError("the template uses no column, so every row would ask the same: write {{ column }} where a row's text belongs");
     }
     if (!options_.csv) return;
     if (!schema::is_valid_utf8(header) || header.find('\0') != std::string_view::npos) {
@@ -121,8 +120,8 @@ Table::Table(TableOptions options, std::string_view header) : options_(std::move
     }
     const auto need = [&](std::string_view who, const std::string& name) {
         if (std::ranges::find(header_, name) != header_.end()) return;
-        throw TableError(fmt::format("{} the column '{}', which the table has not; it has: {}{}", who, name, listed(header_, names_shown),
-                                     hint_at(header_, name)));
+        throw TableError(fmt::format("{} the column '{}', which the table does not have; it has: {}{}", who, name,
+                                     listed(header_, names_shown), hint_at(header_, name)));
     };
     need("--id names", options_.id_column);
     if (options_.model_column) need("--adapter-column names", *options_.model_column);
@@ -181,10 +180,10 @@ Expected<Table::Row, std::string> Table::parse(std::string_view row) const {
         std::string message = fmt::format("the row has {} fields, the header {}", fields->size(), header_.size());
         if (fields->size() > header_.size()) {
             const std::span<const std::string> beyond = std::span(*fields).subspan(header_.size());
-            message += fmt::format("; beyond the last column stands: {} (a field with a comma in it must be quoted)",
+            message += fmt::format("; after the last column it has: {} (a field with a comma in it must be quoted)",
                                    schema::repair_utf8(encode_csv_record(beyond)));
         } else {
-            message += "; give it a comma for each field that it lacks (a field with a line break in it must be quoted)";
+            message += "; add a comma for each missing field (a field with a line break in it must be quoted)";
         }
         return unexpected(std::move(message));
     }
@@ -249,7 +248,7 @@ std::string Table::output_row(std::string_view row, const schema::Completion& co
 
 std::string Table::output_row(std::string_view row, const schema::DeadLetter& letter) const {
     const std::int64_t first = letter.source.offset + 1;
-    const auto more = std::ranges::count(row, '\n');  // a stray quote takes following lines into its row
+    const auto more = std::ranges::count(row, '\n');  // a stray quote makes the following lines part of this row
     const std::string where = more == 0 ? fmt::format("line {}", first) : fmt::format("lines {} to {}", first, first + more);
     return encode(row,
                   {.result = {}, .probability = {}, .error = fmt::format("{}: {}: {}", letter.error.code, where, letter.error.message)});
@@ -264,8 +263,8 @@ std::string Table::encode(std::string_view row, const Answer& answer) const {
         line.set(added_.back(), answer.error.empty() ? Json() : Json(answer.error));
         return line.dump() + "\n";
     }
-    // A row that is no CSV keeps its text in the first column; of one that took following lines, its own line. What has no column stands
-    // in the error.
+    // A row that is not valid CSV keeps its text in the first column; if it swallowed following lines, only its own line. Text without a
+    // column is in the error.
     std::vector<std::string> fields = parse_csv_record(row).value_or(std::vector{std::string(row.substr(0, row.find('\n')))});
     fields.resize(header_.size());
     fields.push_back(answer.result);

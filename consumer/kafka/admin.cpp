@@ -1,4 +1,4 @@
-// Topic creation through the admin API.
+// Creates topics through the admin API.
 #include "consumer/kafka/admin.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ std::vector<std::string> differences_of(const KafkaConnection& connection, const
     return differences;
 }
 
-// False: it is there already.
+// Returns false if the topic already exists.
 bool create(const KafkaConnection& connection, const schema::TopicSpec& spec) {
     std::array<char, 512> problem{};
     const auto refused = [&](std::string_view reason) {
@@ -68,7 +68,7 @@ ClusterInfo describe_cluster(const KafkaConfig& config) {
 }
 
 std::vector<TopicOutcome> create_topics(const KafkaConfig& config, const std::vector<schema::TopicSpec>& specs) {
-    // The embedded broker cannot create topics by request, but makes any topic that its clients ask about.
+    // The embedded broker has no request for creating topics, but creates any topic that its clients ask about.
     const bool embedded = describe_cluster(config).embedded;
     const KafkaConnection connection(config, KafkaConnection::Kind::producer, {{"allow.auto.create.topics", embedded ? "true" : "false"}});
     std::vector<TopicOutcome> outcomes;

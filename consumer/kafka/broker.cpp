@@ -1,4 +1,4 @@
-// librdkafka's mock cluster behind a class.
+// Wraps librdkafka's mock cluster in a class.
 #include "consumer/kafka/broker.h"
 
 #include <fmt/format.h>
@@ -19,11 +19,11 @@
 namespace lorry::consumer {
 
 struct EmbeddedBroker::Handle {
-    KafkaClientHandle client;  // the cluster lives within a client that talks to nobody
+    KafkaClientHandle client;  // the cluster belongs to a client that connects to nothing
     rd_kafka_mock_cluster_t* cluster = nullptr;
     int brokers = 0;
     std::string address;             // of the relay
-    std::optional<PortRelay> relay;  // passes on to the cluster
+    std::optional<PortRelay> relay;  // forwards to the cluster
     ~Handle() {
         if (cluster != nullptr) rd_kafka_mock_cluster_destroy(cluster);
     }
@@ -48,10 +48,11 @@ EmbeddedBroker::EmbeddedBroker(const Options& options) : handle_(std::make_uniqu
     static_cast<void>(conf.release());
     handle_->brokers = options.brokers;
     handle_->cluster = rd_kafka_mock_cluster_new(handle_->client.get(), options.brokers);
-    if (handle_->cluster == nullptr) throw KafkaError("embedded broker: no port of 127.0.0.1 could be listened on");
+    if (handle_->cluster == nullptr) throw KafkaError("embedded broker: cannot listen on any port of 127.0.0.1");
     rd_kafka_mock_group_initial_rebalance_delay_ms(handle_->cluster, static_cast<std::int32_t>(options.rebalance_delay.count()));
     for (const Topic& topic : options.topics) {
-        // The cluster's thread reads its wake-up pipe after it has served its operations: one that comes in between waits for a second.
+        // The cluster's thread empties its wake-up pipe after it has run its operations: an operation that arrives in between waits for a
+        // second.
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
         check(rd_kafka_mock_topic_create(handle_->cluster, topic.name.c_str(), topic.partitions, 1), "creating topic " + topic.name);
     }
@@ -69,7 +70,7 @@ void EmbeddedBroker::listen_on(std::uint16_t port) {
         throw KafkaError(fmt::format("embedded broker: {}; choose another port", error.what()));
     }
     handle_->address = fmt::format("127.0.0.1:{}", port);
-    // Clients go where the metadata sends them.
+    // Clients connect to the address in the metadata.
     rd_kafka_mock_broker_set_host_port(handle_->cluster, 1, "127.0.0.1", port);
 }
 
@@ -93,7 +94,7 @@ void EmbeddedBroker::fail_requests(std::int16_t api_key, const std::vector<int>&
 void EmbeddedBroker::fail_no_more(std::int16_t api_key) { rd_kafka_mock_clear_request_errors(handle_->cluster, api_key); }
 
 void EmbeddedBroker::delay_answer(std::int16_t api_key, std::chrono::milliseconds delay) {
-    CHECK(handle_->brokers == 1, "whichever broker is asked");
+    CHECK(handle_->brokers == 1, "the delay applies to one broker");
     check(rd_kafka_mock_broker_push_request_error_rtts(handle_->cluster, 1, api_key, 1, RD_KAFKA_RESP_ERR_NO_ERROR,
                                                        static_cast<int>(delay.count())),
           "delaying an answer");

@@ -1,6 +1,6 @@
-// The embedded broker: librdkafka's mock cluster, for trying Lorry out and for tests. It keeps nothing (not even while it runs: 5 MiB or
-// 100,000 batches per partition, then the oldest vanish), knows no transactions that readers could trust, and answers on 127.0.0.1 only.
-// Workers recognize it by its cluster id. Started by `lorry broker` and the tests.
+// The embedded broker: librdkafka's mock cluster, for trying Lorry out and for tests. It stores nothing permanently (and even while it runs
+// keeps only 5 MiB or 100,000 batches per partition, then drops the oldest), has no transactions that readers could trust, and listens on
+// 127.0.0.1 only. Workers recognize it by its cluster id. Started by `lorry broker` and by tests.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ public:
     struct Options {
         std::vector<Topic> topics;
         int brokers = 1;
-        // Of 127.0.0.1, with one broker; nullopt: any that is free.
+        // Port on 127.0.0.1, for a single broker; nullopt: any free port.
         std::optional<std::uint16_t> port = {};
         // How long a new group waits for more members.
         std::chrono::milliseconds rebalance_delay{50};
@@ -36,23 +36,23 @@ public:
 
     // host:port of each broker, separated by commas.
     std::string address() const;
-    // What `lorry broker` says of it.
+    // The warning that `lorry broker` prints.
     static const char* caveat();
 
     // For tests: the next requests of that kind fail with these codes, one each (numbers of the Kafka protocol).
     void fail_requests(std::int16_t api_key, const std::vector<int>& error_codes);
-    // Those that were to fail and have not come yet do not fail any more.
+    // Cancels the failures that have not happened yet.
     void fail_no_more(std::int16_t api_key);
-    // The next request of that kind is answered so much later.
+    // Delays the answer to the next request of that kind.
     void delay_answer(std::int16_t api_key, std::chrono::milliseconds delay);
-    // From now on requests are counted: how many of that kind have come since.
+    // Starts counting requests; requests() returns how many of that kind have arrived since.
     void count_requests();
     std::size_t requests(std::int16_t api_key) const;
-    // What is said of the topic to whoever asks for it; 0: that it is there.
+    // Sets the error that requests about the topic get; 0: none.
     void set_topic_error(const std::string& topic, int error_code);
-    // Takes all brokers off the network or brings them back; topics and offsets stay.
+    // Takes all brokers off the network or brings them back; topics and offsets are kept.
     void set_down(bool down);
-    // Retention: deletes the records below this offset.
+    // Simulates retention: deletes the records below this offset.
     void delete_records(const std::string& topic, std::int32_t partition, std::int64_t below);
 
 private:

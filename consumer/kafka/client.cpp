@@ -1,4 +1,4 @@
-// JobProducer and the single records of `adapters add|remove` and `cancel`.
+// Implements JobProducer, and the keyed records of `adapters add|remove` and `cancel`.
 #include "consumer/kafka/client.h"
 
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ struct JobProducer::State {
     void fail(std::uint64_t line, rd_kafka_resp_err_t error) {
         ++counts.failed;
         std::string reason = rd_kafka_err2str(error);
-        if (error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) reason = fmt::format("larger than topic {} takes", options.topic);
+        if (error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) reason = fmt::format("larger than topic {} accepts", options.topic);
         if (options.on_failure) options.on_failure({line, std::move(reason)});
     }
 };
@@ -68,7 +68,7 @@ JobProducer::Counts JobProducer::counts() const { return state_->counts; }
 
 namespace {
 
-// A record of the adapters or control topic; no value: a tombstone.
+// A record of the adapters or control topic; without a value it is a tombstone.
 struct KeyedRecord {
     std::string key;
     std::optional<std::string> value;

@@ -1,4 +1,5 @@
-// The producing side of the program's own commands: submitting jobs, registering adapters, cancelling. One thread.
+// The producing side of the client commands: submitting jobs, registering adapters, cancelling. Called by `submit`, `adapters` and
+// `cancel`. One thread.
 #pragma once
 
 #include <chrono>
@@ -16,11 +17,11 @@
 
 namespace lorry::consumer {
 
-// Sends job lines to the jobs topic, many in flight, memory bounded.
+// Sends job lines to the jobs topic, many in flight, with bounded memory.
 class JobProducer {
 public:
     struct Failure {
-        std::uint64_t line = 0;  // as given to submit()
+        std::uint64_t line = 0;  // as passed to submit()
         std::string reason;
     };
     struct Options {
@@ -28,13 +29,13 @@ public:
         std::string batch_id = {};                       // header; empty: none
         std::optional<schema::Timestamp> deadline = {};  // header
         std::vector<schema::Header> headers = {};        // any others
-        std::uint32_t spread = 1;                        // > 1: a model's jobs go under the keys name#0 … name#(spread-1)
+        std::uint32_t spread = 1;                        // > 1: spread a model's jobs over the keys name#0 … name#(spread-1)
         std::size_t bytes_in_flight_max = 32u << 20;
         std::size_t message_bytes_max = 10u << 20;  // larger lines fail
         std::function<void(const Failure&)> on_failure = {};
     };
     struct Counts {
-        std::uint64_t sent = 0;       // taken by submit()
+        std::uint64_t sent = 0;       // accepted by submit()
         std::uint64_t delivered = 0;  // acknowledged
         std::uint64_t failed = 0;
     };
@@ -43,12 +44,12 @@ public:
     JobProducer(const KafkaConfig& config, Options options);
     ~JobProducer();
 
-    // Takes one line, byte for byte the record's value. Waits while too much is in flight; throws KafkaError when nothing moves for
-    // deadline_later, or when the topic refuses everything (no right to it).
+    // Sends one line, byte for byte, as a record's value. Waits while too much is in flight. Throws KafkaError when nothing moves for
+    // deadline_later, or when the topic refuses every record (a missing right).
     void submit(std::string_view line, std::string_view model, std::uint64_t line_number);
-    // Serves delivery reports, so that counts() moves; for callers that do something else for long.
+    // Serves delivery reports, which keeps counts() current; for callers that do other work for long.
     void poll();
-    // Waits until all was acknowledged or has failed; throws as submit() does.
+    // Waits until every record was acknowledged or has failed. Throws like submit().
     void finish();
     Counts counts() const;
 
@@ -57,13 +58,13 @@ private:
     std::unique_ptr<State> state_;
 };
 
-// Each waits for the brokers' acknowledgement and throws KafkaError without it.
+// Each call waits for the brokers' acknowledgement and throws KafkaError without it.
 void register_adapter(const KafkaConfig& config, const std::string& adapters_topic, const schema::AdapterRegistration& adapter);
-// Thousands over one connection. When it throws, some of them may be registered.
+// Registers thousands over one connection. If it throws, some of them may be registered.
 void register_adapters(const KafkaConfig& config, const std::string& adapters_topic, std::span<const schema::AdapterRegistration> adapters);
 void remove_adapter(const KafkaConfig& config, const std::string& adapters_topic, const std::string& name);
 void send_cancel(const KafkaConfig& config, const std::string& control_topic, const schema::Cancel& cancel);
-// Over one connection. When it throws, some of them may have been sent.
+// Sends all over one connection. If it throws, some of them may have been sent.
 void send_cancels(const KafkaConfig& config, const std::string& control_topic, std::span<const schema::Cancel> cancels);
 
 }  // namespace lorry::consumer

@@ -1,4 +1,4 @@
-// The admin client's list of a group's offsets: it answers for each partition by itself.
+// Uses the admin client's ListConsumerGroupOffsets, which reports errors for each partition separately.
 #include "consumer/kafka/committed_offsets.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ rd_kafka_resp_err_t committed_offsets(const KafkaConnection& consumer, Partition
     rd_kafka_conf_get(rd_kafka_conf(handle), "group.id", nullptr, &group_bytes);
     std::string group(group_bytes, '\0');
     rd_kafka_conf_get(rd_kafka_conf(handle), "group.id", group.data(), &group_bytes);
-    // Not rd_kafka_committed(): it answers for all or for none, and waits for those that are undecided.
+    // Not rd_kafka_committed(): it answers for all partitions or none, and waits for undecided offsets.
     const AdminOptionsHandle options(rd_kafka_AdminOptions_new(handle, RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPOFFSETS));
     std::array<char, 256> problem{};
     const auto wait = static_cast<int>(timeout.count());

@@ -1,4 +1,4 @@
-// At least once: produce, wait, mark finished, commit offsets through the consumer.
+// The at-least-once committer: produce, wait for the acknowledgements, mark finished, commit offsets through the consumer.
 #include "consumer/kafka/committer.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds commit_timeout{10'000};  // of one request
-// While the group rebalances, commits are refused for a moment. What is then still refused is left to the next commit.
+// While the group rebalances, commits are refused for a moment. If they are still refused after this time, the next commit includes them.
 constexpr milliseconds rebalance_patience{1'000};
 
 bool is_rebalancing(rd_kafka_resp_err_t error) {
@@ -102,7 +102,7 @@ private:
         if (sent != RD_KAFKA_RESP_ERR_NO_ERROR) return sent;
         const EventHandle event(rd_kafka_queue_poll(offsets_.get(), static_cast<int>(commit_timeout.count())));
         if (!event) {
-            // Its answer, should it come yet, must not be taken for a later one's.
+            // A late answer must not be taken for the answer to a later request.
             offsets_.reset(rd_kafka_queue_new(consumer_.handle()));
             return RD_KAFKA_RESP_ERR__TIMED_OUT;
         }
@@ -115,7 +115,7 @@ private:
     KafkaConnection& consumer_;
     OffsetTracker& tracker_;
     QueueHandle offsets_;
-    std::vector<rd_kafka_resp_err_t> errors_;  // by entry of the commit that runs
+    std::vector<rd_kafka_resp_err_t> errors_;  // by entry of the commit in progress
     KafkaProducer producer_;
 };
 
@@ -130,7 +130,7 @@ std::size_t bytes_of(const OutboxRecord& record) {
 
 EndsSeen ends_seen(const DeliveredEnds& delivered, const OutboxEntry& entry) {
     const OutboxRecord& end = entry.records.front();
-    CHECK(end.partition, "a job's end has its place");
+    CHECK(end.partition, "the record that ends a job names its partition");
     const std::int64_t behind = delivered.of(end.topic, *end.partition);
     return entry.completion ? EndsSeen{.results = behind} : EndsSeen{.dead_letters = behind};
 }

@@ -1,5 +1,5 @@
-// How results become durable together with the offsets of their jobs: the one step in which at-least-once and a transactional protocol
-// differ. Called by KafkaSink, on its thread.
+// Makes results durable together with the offsets of their jobs. This is the one step in which the at-least-once and the exactly-once
+// protocol differ. Called by KafkaSink, on the publisher's thread.
 #pragma once
 
 #include <chrono>
@@ -24,18 +24,18 @@ struct OutboxRecord {
     std::optional<std::string> value;
     std::vector<schema::Header> headers;
 };
-// As the broker counts it, about.
+// Approximate size in bytes, as the broker counts it.
 std::size_t bytes_of(const OutboxRecord& record);
 
-// One job's end: records that belong together.
+// The records of one finished job. They belong together.
 struct OutboxEntry {
     schema::Source source;
     Epoch epoch = 0;
     std::vector<OutboxRecord> records;  // the result or the dead letter first
     std::size_t bytes = 0;
-    // What an error in its place needs; without the body. nullopt: a dead letter.
+    // What an error needs that is published instead of the result; its body is empty. nullopt: a dead letter.
     std::optional<schema::Completion> completion;
-    std::uint32_t rejections = 0;  // times that a broker or the client would not take a record of it
+    std::uint32_t rejections = 0;  // how often a broker or the client refused one of its records
 };
 
 struct RejectedEntry {
@@ -43,12 +43,12 @@ struct RejectedEntry {
     std::string reason;
 };
 
-// Any thread.
+// Counters since start. Readable from any thread.
 struct CommitCounters {
     std::uint64_t transactions = 0;  // committed
-    std::uint64_t aborts = 0;        // nothing of the transaction was published; it was tried again
-    std::uint64_t fences = 0;        // the transactional id was opened by somebody else, or a transaction timed out
-    std::uint64_t unknown = 0;       // outcomes that had to be asked for
+    std::uint64_t aborts = 0;        // transactions of which nothing was published; they were tried again
+    std::uint64_t fences = 0;        // the transactional id was opened elsewhere, or a transaction timed out
+    std::uint64_t unknown = 0;       // transactions whose outcome had to be looked up
 };
 
 class Committer {
@@ -56,33 +56,33 @@ public:
     virtual ~Committer() = default;
     virtual CommitCounters counters() const { return {}; }
     // Makes the entries' records durable, marks their sources finished and commits the offsets of everything finished so far. Entries of an
-    // epoch that is over are dropped. Returns those of which a record was refused; they are neither finished nor committed. Throws
-    // KafkaError when the brokers are away past the deadline; nothing is marked finished then that was not published.
+    // epoch that has ended are dropped. Returns the entries of which a record was refused; they are neither finished nor committed. Throws
+    // KafkaError when the brokers are away past the deadline; in that case nothing is marked finished that was not published.
     virtual std::vector<RejectedEntry> commit(std::vector<OutboxEntry> entries) = 0;
 };
 
-// Records first, acknowledged by all in-sync replicas, then offsets. After a crash between the two whoever takes over finds the results;
-// a worker that was thrown out of its group between them leaves second ones of the same id.
+// Publishes records first, acknowledged by all in-sync replicas, and then commits offsets. After a crash between the two, the next owner of
+// the partition finds the results. A worker that is removed from its group between the two leaves a second result with the same id.
 std::unique_ptr<Committer> make_at_least_once_committer(const KafkaConfig& config, KafkaConnection& consumer, OffsetTracker& tracker,
                                                         const ProducerLimits& limits);
 
-// Records and offsets in one transaction (KIP-98, KIP-447): readers of committed records see each job's end once.
+// Publishes records and offsets in one transaction (KIP-98, KIP-447): readers of committed records see each job's result exactly once.
 struct TransactionOptions {
-    std::string id;  // transactional.id: cluster-wide, one per member
+    std::string id;  // transactional.id: unique in the cluster, one per member
     std::chrono::milliseconds timeout{10'000};
-    std::size_t entries_max = 10'000;  // of one transaction; fewer for a while after one timed out
+    std::size_t entries_max = 10'000;  // per transaction; fewer for a while after one timed out
     std::size_t bytes_max = std::size_t{64} << 20;
     ProducerLimits limits;
     LeftoverOptions leftovers;
 };
-// Waits until what an earlier worker of this id left open has ended. Throws KafkaError at deadline_start.
+// Waits until the transactions that an earlier worker with this id left open have ended. Throws KafkaError at deadline_start.
 std::unique_ptr<Committer> make_transactional_committer(const KafkaConfig& config, KafkaConnection& consumer, PastResults& past_results,
                                                         OffsetTracker& tracker, TransactionOptions options);
 
-// What may be taken as seen once this entry's records were delivered.
+// How far the results and dead letters count as seen after this entry's records were delivered.
 EndsSeen ends_seen(const DeliveredEnds& delivered, const OutboxEntry& entry);
 
-// As librdkafka takes them; `consumer` allocates.
+// Converts commits to librdkafka's list; the metadata is allocated by `consumer`.
 PartitionListHandle offsets_of(rd_kafka_t* consumer, const std::vector<PartitionCommit>& commits);
 
 }  // namespace lorry::consumer

@@ -1,4 +1,5 @@
-// Exactly once: results, statuses, dead letters and offsets in one transaction, tried until it is known to be committed.
+// The exactly-once committer: publishes results, statuses, dead letters and offsets in one transaction and retries until it is known to be
+// committed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,12 +24,12 @@ using Timer = std::chrono::steady_clock;
 
 constexpr milliseconds open_backoff_first{10};
 constexpr milliseconds open_backoff_max{1'000};
-constexpr milliseconds open_timeout{10'000};  // of one try: between them it is seen that this worker has no partitions any more
-// For the brokers to notice that a transaction of somebody else has timed out, and to end it.
+constexpr milliseconds open_timeout{10'000};  // per attempt: between attempts it notices that this worker has no partitions any more
+// Time for the brokers to notice that another worker's transaction has timed out, and to end it.
 constexpr milliseconds others_end_wait{2'000};
-// The same where it must be over: as long as brokers take by default (transaction.abort.timed.out.transaction.cleanup.interval.ms).
+// The longest that this takes: the brokers' default interval (transaction.abort.timed.out.transaction.cleanup.interval.ms).
 constexpr milliseconds others_end_wait_longest{12'000};
-// This often within a minute means that somebody else keeps opening our id.
+// This many fences within a minute mean that another process keeps opening our id.
 constexpr std::size_t fences_max = 3;
 constexpr std::chrono::minutes fences_window{1};
 
@@ -70,8 +71,8 @@ public:
                 backoff_.reset();
                 continue;
             }
-            // A second worker under our member name is told to the consumer. Offsets that are refused for it (FENCED_INSTANCE_ID) may as
-            // well be this worker's own, sent as the member that it was before it joined anew.
+            // The consumer learns of a second worker with our member name and ends this one. An offset commit that fails with
+            // FENCED_INSTANCE_ID does not prove one: it may be this worker's own, sent as the member it was before it rejoined.
             consumer_.check_fatal();
             if (result.timed_out && entries_tried > 0) entries_max_ = std::max<std::size_t>(1, entries_tried / 2);
             std::move(transaction.entries.rbegin(), transaction.entries.rend(), std::front_inserter(waiting));
@@ -91,11 +92,11 @@ private:
     struct Transaction {
         std::string name = {};
         std::vector<OutboxEntry> entries;
-        std::vector<PartitionCommit> commits;  // sent with it
+        std::vector<PartitionCommit> commits;  // committed with it
         std::vector<RejectedEntry> rejected;
     };
 
-    // As many as one transaction may hold, one at least.
+    // Takes as many entries as fit into one transaction, at least one.
     std::vector<OutboxEntry> take_first(std::deque<OutboxEntry>& waiting) const {
         std::vector<OutboxEntry> taken;
         for (std::size_t bytes = 0; !waiting.empty() && taken.size() < entries_max_; waiting.pop_front()) {
@@ -106,22 +107,22 @@ private:
         return taken;
     }
 
-    // One transaction from begin to commit. `done`: its entries are finished and its offsets known as committed. Entries that are of no
-    // use any more, or of which a record was refused, are taken out of it.
+    // Runs one transaction from begin to commit. `done`: its entries are finished and its offsets are known to be committed. Entries that
+    // are no longer needed, or of which a record was refused, are removed from it.
     StepResult attempt(Transaction& transaction) {
-        // Before its first partition and after its last a worker has nothing to commit, and then its consumer may be closed.
+        // Before it gets a partition and after it loses the last one, a worker has nothing to commit, and its consumer may be closed.
         if (tracker_.partitions().empty()) {
             transaction.entries.clear();
             return {};
         }
-        // Also where there is nothing to commit: readers may be waiting for the last transaction.
+        // Also when there is nothing to commit: readers may be waiting for the last transaction.
         if (!is_open_ || producer_->has_stray_request() || producer_->has_lost_broker()) reopen(config_.deadline_later);
-        if (!is_open_) {  // its partitions went meanwhile
+        if (!is_open_) {  // its partitions were revoked meanwhile
             transaction.entries.clear();
             return {};
         }
-        // The generation first, the epochs second: a partition that is still ours when the epochs are looked at was ours in that
-        // generation or came later, and offsets sent under an older generation than the group's are refused.
+        // Reads the generation first and the epochs second: a partition that is still ours when the epochs are read was ours in that
+        // generation or came later, and offsets sent with a generation older than the group's are refused.
         const GroupMetadataHandle group(rd_kafka_consumer_group_metadata(consumer_.handle()));
         auto snapshot = tracker_.snapshot_with(work_of(transaction));
         transaction.commits = std::move(snapshot.commits);
@@ -135,7 +136,7 @@ private:
         if (sent.end != StepEnd::done && (sent.end != StepEnd::aborting || !transaction.rejected.empty())) return sent;
         fault_point("outbox.produced");
         const PartitionListHandle offsets = offsets_of(consumer_.handle(), transaction.commits);
-        // Also after records that were thrown away: they do not know why, the transaction does (but not always that time was over).
+        // Also after discarded records: they do not carry the reason, but the transaction does (though not always that it timed out).
         auto result = producer_->send_offsets(group.get(), offsets.get());
         if (result.end != StepEnd::done) {
             result.timed_out = result.timed_out || sent.timed_out;
@@ -192,8 +193,8 @@ private:
 
     void finish(const OutboxEntry& entry) { tracker_.finish(entry.source, entry.epoch, ends_seen(producer_->delivered(), entry)); }
 
-    // After this the next transaction can begin, and what of this one was committed is known and taken out: if all was, `result` becomes
-    // done.
+    // Afterwards the next transaction can begin, and the entries of this one that were committed are known and removed. If all were
+    // committed, `result` becomes done.
     void settle(Transaction& transaction, StepResult& result) {
         log_at(result.end == StepEnd::aborting ? LogLevel::info : LogLevel::warning, "a transaction with {} results was not committed: {}",
                transaction.entries.size(), result.reason);
@@ -220,13 +221,13 @@ private:
         std::erase_if(recent_fences_, [&](Timer::time_point then) { return now - then > fences_window; });
         if (recent_fences_.size() < fences_max) return;
         throw KafkaError(
-            fmt::format("Kafka at {}: somebody else opened the transactional id {} {} times within a minute: give each worker "
+            fmt::format("Kafka at {}: another process opened the transactional id {} {} times within a minute: give each worker "
                         "a `member` of its own ({})",
                         config_.brokers, options_.id, recent_fences_.size(), reason));
     }
 
-    // Under a fresh producer nothing of an old one can change any more. After the start, none is needed by a worker without partitions: it
-    // has nothing to commit, and what stands open is looked at before it has.
+    // With a new producer, nothing of an old one can change any more. After the start, a worker without partitions needs none: it has
+    // nothing to commit, and open transactions are looked at before it has.
     void reopen(milliseconds deadline) {
         const bool at_start = producer_ == nullptr;
         is_open_ = false;
@@ -247,8 +248,9 @@ private:
         }
     }
 
-    // What readers see is finished. Each result is looked for: the group's offsets could be old ones, and where brokers lost the end of a
-    // transaction in some partitions, not all of it is seen (leftovers.h). Offsets go with the next transaction, perhaps once more.
+    // Marks entries as finished whose results readers can see. Each result is looked up: the group's offsets could be outdated, and if
+    // brokers lost the end of a transaction in some partitions, it is only partly visible (leftovers.h). Offsets go with the next
+    // transaction, perhaps a second time.
     void take_out_committed(Transaction& transaction) {
         std::map<std::int32_t, PastResults::Question> questions;  // by partition of the jobs topic
         for (const auto& [source, epoch] : work_of(transaction)) {
@@ -278,18 +280,18 @@ private:
     KafkaConnection& consumer_;
     PastResults& past_results_;
     OffsetTracker& tracker_;
-    // Counts on from the time of start, so that no earlier worker of this name has used a number.
+    // Starts at the current time in microseconds, so that no earlier worker of this name has used the number.
     std::int64_t transaction_number_ =
         std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-    std::string last_committed_;  // name of the last transaction with results that the brokers said was committed
-    std::size_t entries_max_;     // of the next transaction
-    // Since the last one that was committed, over several calls: a transaction of starts alone is tried again with the next.
+    std::string last_committed_;  // name of the last transaction with results that the brokers reported as committed
+    std::size_t entries_max_;     // for the next transaction
+    // Since when transactions have failed, across calls: a transaction that contains only starts is retried with the next one.
     std::optional<Timer::time_point> failing_since_;
     Backoff backoff_{open_backoff_first, open_backoff_max};
     std::vector<Timer::time_point> recent_fences_;
     std::atomic<std::uint64_t> transactions_ = 0, aborts_ = 0, fences_ = 0, unknown_ = 0;
     std::unique_ptr<TransactionalProducer> producer_;
-    bool is_open_ = false;  // the producer, and nothing of an earlier one stands open
+    bool is_open_ = false;  // the producer is open, and nothing of an earlier one is
 };
 
 }  // namespace

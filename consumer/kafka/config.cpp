@@ -1,4 +1,4 @@
-// The keys of the `[kafka]` table that are not the user's to set, each with the reason.
+// The keys that are not allowed in the `[kafka]` table, each with the reason.
 #include "consumer/kafka/config.h"
 
 #include <fmt/format.h>

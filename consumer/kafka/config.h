@@ -1,5 +1,5 @@
-// What a user may say about Kafka: the brokers and the `[kafka]` table, which goes to librdkafka verbatim except for the keys that the
-// protocol owns. Made by ops/ from lorry.toml and flags; read by everything in consumer/kafka_*.
+// What a user may configure about Kafka: the brokers and the `[kafka]` table, which is passed to librdkafka verbatim except for the keys
+// that the protocol owns. Made by ops/ from lorry.toml and flags; read by everything in consumer/kafka/.
 #pragma once
 
 #include <chrono>
@@ -12,31 +12,31 @@
 
 namespace lorry::consumer {
 
-// classic: static members, so that a restarted worker has its partitions at once. consumer (KIP-848): dynamic ones without a barrier at
-// rebalances; after a crash its partitions wait for the session time-out that the brokers set.
+// classic: static members, so that a restarted worker gets its partitions back at once. consumer (KIP-848): dynamic members, without a
+// barrier at rebalances; after a crash, partitions wait for the session timeout that the brokers set.
 enum class GroupProtocol : std::uint8_t { classic, consumer };
 
 struct KafkaConfig {
     std::string brokers;                                // host:port, …
     std::map<std::string, std::string> passthrough;     // the [kafka] table
-    std::chrono::milliseconds deadline_start{30'000};   // until the brokers answered for the first time
-    std::chrono::milliseconds deadline_later{300'000};  // how long they may be away afterwards
+    std::chrono::milliseconds deadline_start{30'000};   // how long to wait for the first answer of the brokers
+    std::chrono::milliseconds deadline_later{300'000};  // how long the brokers may be away after that
 };
 
-// A mistake in the configuration: the message names the key and says what to do instead. The program ends with 2.
+// A mistake in the configuration. The message names the key and says what to do instead. The program exits with status 2.
 struct KafkaConfigError : std::invalid_argument {
     using std::invalid_argument::invalid_argument;
 };
 
-// A bad world: brokers away past their deadline, a missing topic, a refused right. The message says what to do.
+// Brokers away past their deadline, a missing topic or a missing right. The message says what to do.
 struct KafkaError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// Why this key may not stand in the `[kafka]` table; nullopt: it may.
+// Why this key is not allowed in the `[kafka]` table; nullopt: it is allowed.
 std::optional<std::string_view> refusal_of_kafka_key(std::string_view key);
 
-// Throws KafkaConfigError for the first key that is refused, for keys or values that librdkafka does not know, and for empty brokers.
+// Throws KafkaConfigError for the first key that is not allowed, for keys or values that librdkafka does not accept, and for empty brokers.
 void check_kafka_config(const KafkaConfig& config);
 
 }  // namespace lorry::consumer

@@ -23,15 +23,15 @@ constexpr milliseconds told_after{2'000};
 
 std::int64_t whole_seconds(milliseconds time) { return std::chrono::duration_cast<std::chrono::seconds>(time).count(); }
 
-// socket.nagle.disable and reconnect.backoff.max.ms: a broker that restarts is found again in less than a second instead of twenty.
-// allow.auto.create.topics: a typing error in the prefix must not make topics.
-// fetch.wait.max.ms: a broker answers one request of a connection after the other, so all others wait for a fetch that finds nothing.
-// retry.backoff.ms: what a coordinator refuses for the moment is mostly possible a few milliseconds later.
-// socket.timeout.ms: a connection that was cut without a word is given up in ten seconds, within a session and a transaction, not in sixty.
-// fetch.queue.backoff.ms: the client looks only so often whether a partition's full queue has room again; its default, a second, is longer
-// than it takes to work off what small jobs such a queue holds.
-// queued.*, fetch.message.max.bytes: what is fetched ahead of each partition (one answer of a broker may go beyond it); the defaults allow
-// 64 MB of each.
+// socket.nagle.disable and reconnect.backoff.max.ms: a restarted broker is found again in less than a second instead of twenty.
+// allow.auto.create.topics: a typo in the prefix must not create topics.
+// fetch.wait.max.ms: a broker answers the requests of a connection in order, so all others wait for a fetch that finds nothing.
+// retry.backoff.ms: what a coordinator refuses temporarily is usually possible a few milliseconds later.
+// socket.timeout.ms: a connection that was cut silently is given up after ten seconds, within a session and a transaction, not after sixty.
+// fetch.queue.backoff.ms: how often the client checks whether a partition's full queue has room again. The default, a second, is longer
+// than it takes to process the small jobs in such a queue.
+// queued.*, fetch.message.max.bytes: how much is fetched ahead for each partition (one answer of a broker may exceed it); the defaults
+// allow 64 MB per partition.
 constexpr std::array<std::pair<const char*, const char*>, 14> common_settings = {{
     {"client.id", "lorry"},
     {"socket.nagle.disable", "true"},
@@ -60,7 +60,7 @@ void on_log(const rd_kafka_t* client, int level, const char* facility, const cha
     constexpr int syslog_error = 3;
     constexpr int syslog_warning = 4;
     auto* context = static_cast<KafkaContext*>(rd_kafka_opaque(client));
-    if (std::string_view(facility) == "CONFWARN") return;  // a producer's key in the table that consumers read too
+    if (std::string_view(facility) == "CONFWARN") return;  // the table is shared, so consumers see keys that only producers use
     if (context != nullptr && level <= syslog_error) {
         if (context->complaints.note(text)) log_warning("kafka: {}", text);
     } else if (level <= syslog_warning) {
@@ -72,12 +72,12 @@ void on_log(const rd_kafka_t* client, int level, const char* facility, const cha
 
 void on_error(rd_kafka_t*, int error, const char* reason, void* opaque) {
     auto* context = static_cast<KafkaContext*>(opaque);
-    // All others are logged as well, or end a call of ours.
+    // All other errors are also logged or fail one of our calls.
     if (error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN) context->all_down = true;
     log_debug("kafka: {}", reason);
 }
 
-// Empty: none.
+// Empty if the id is zero, which means none.
 std::string text_of(const rd_kafka_Uuid_t& id) {
     if (rd_kafka_Uuid_most_significant_bits(&id) == 0 && rd_kafka_Uuid_least_significant_bits(&id) == 0) return {};
     return rd_kafka_Uuid_base64str(&id);
@@ -134,7 +134,7 @@ ProducerLimits producer_limits(std::initializer_list<std::size_t> topics) {
 }
 
 KafkaSettings producer_settings(const ProducerLimits& limits) {
-    constexpr std::size_t record_overhead_max = 4096;  // beside key and value: offsets, timestamps, header counts
+    constexpr std::size_t record_overhead_max = 4096;  // in addition to key and value: offsets, timestamps, header counts
     return {{"enable.idempotence", "true"},
             {"partitioner", "murmur2_random"},
             {"batch.size", std::to_string(limits.batch_bytes_max)},
@@ -160,7 +160,7 @@ KafkaConnection::KafkaConnection(const KafkaConfig& config, Kind kind, const Kaf
 KafkaError KafkaConnection::away(std::string_view what, milliseconds waited) const {
     return KafkaError(fmt::format(
         "Kafka at {}: {} did not succeed within {} s; the client's last complaint: {}. Check that the brokers run and can be reached from "
-        "here under the addresses they advertise, and that security.protocol, sasl.* and ssl.* in [kafka] are what they ask for",
+        "here at the addresses they advertise, and that security.protocol, sasl.* and ssl.* in [kafka] are what they require",
         config_.brokers, what, whole_seconds(waited), complaints().last()));
 }
 
@@ -176,8 +176,8 @@ void KafkaConnection::check_fatal() const {
         throw KafkaError(fmt::format("Kafka at {}: another worker runs under this member id: give each worker a `member` of its own ({})",
                                      config_.brokers, text.data()));
     }
-    throw KafkaError(fmt::format("Kafka at {}: the client cannot go on: {} ({}){}", config_.brokers, text.data(), rd_kafka_err2name(error),
-                                 advice_for(error, "the topic")));
+    throw KafkaError(fmt::format("Kafka at {}: the client cannot continue: {} ({}){}", config_.brokers, text.data(),
+                                 rd_kafka_err2name(error), advice_for(error, "the topic")));
 }
 
 MetadataHandle KafkaConnection::metadata(const std::string& topic) const {
@@ -189,7 +189,7 @@ MetadataHandle KafkaConnection::metadata(const std::string& topic) const {
         const auto error = rd_kafka_metadata(handle(), topic.empty() ? 1 : 0, local.get(), &raw, wait);
         MetadataHandle metadata(raw);
         if (error == RD_KAFKA_RESP_ERR_NO_ERROR) return metadata;
-        // Served here so that callbacks (and fatal errors behind them) are not starved while we wait.
+        // Serves callbacks while we wait, so that they (and fatal errors they report) are not delayed.
         rd_kafka_poll(handle(), 0);
         retry.again(rd_kafka_err2str(error));
     }
@@ -239,7 +239,7 @@ std::string KafkaConnection::cluster_id() const {
         const std::scoped_lock lock(cluster_id_mutex_);
         if (cluster_id_) return *cluster_id_;
     }
-    wait_ready();  // after which it is there or there is none
+    wait_ready();  // after this, the id is known or there is none
     char* id = rd_kafka_clusterid(handle(), static_cast<int>(request_timeout.count()));
     std::string answer = id == nullptr ? "" : id;
     if (id != nullptr) rd_kafka_mem_free(handle(), id);
@@ -253,7 +253,7 @@ std::string KafkaConnection::topic_id(const std::string& topic) const {
 
 std::optional<std::string> KafkaConnection::topic_id(const std::string& topic, milliseconds deadline, const std::stop_token& stop) const {
     const std::string none;
-    if (is_embedded_cluster(cluster_id())) return none;  // it never answers
+    if (is_embedded_cluster(cluster_id())) return none;  // it does not answer this request
     const char* name = topic.c_str();
     const TopicCollectionHandle names(rd_kafka_TopicCollection_of_topic_names(&name, 1));
     for (Retry retry(*this, fmt::format("asking for the id of {}", topic), deadline, stop);;) {
@@ -359,7 +359,7 @@ bool Retry::again(std::string_view reason) {
     const std::string what = reason.empty() ? what_ : fmt::format("{} ({})", what_, reason);
     if (waited > deadline_) throw connection_.away(what, deadline_);
     if (waited > told_after && !std::exchange(has_told_, true)) {
-        log_error("Kafka at {}: {} has not succeeded for {} s and is tried for up to {} s more; the client's last complaint: {}",
+        log_error("Kafka at {}: {} has failed for {} s and is retried for up to {} s more; the client's last complaint: {}",
                   connection_.config().brokers, what, whole_seconds(waited), whole_seconds(deadline_ - waited),
                   connection_.complaints().last());
     }

@@ -1,4 +1,4 @@
-// The admin client's list of offsets, and the consumer's look for times.
+// Implements the requests with the admin client (ListOffsets) and the consumer (offsets for times).
 #include "consumer/kafka/end_offsets.h"
 
 #include <array>

@@ -1,4 +1,4 @@
-// Offsets of a group through a consumer that never subscribes.
+// Reads and writes a group's offsets through a consumer that never subscribes.
 #include "consumer/kafka/group_offsets.h"
 
 #include <fmt/format.h>
@@ -43,7 +43,7 @@ struct GroupOffsets::State {
 
     PartitionListHandle list() const { return list_of(partitions_of(topic, partitions)); }
 
-    // Asks until the answer is no error; one that will not change is thrown at once.
+    // Repeats the request until it succeeds. An error that will not go away is thrown at once.
     template <typename Ask>
     void until_answered(std::string_view what, Ask ask) const {
         const std::string of_group = fmt::format("{} of group {}", what, group);
@@ -76,7 +76,7 @@ std::optional<GroupMembers> GroupOffsets::members() const {
             rd_kafka_DescribeConsumerGroups_result_groups(rd_kafka_event_DescribeConsumerGroups_result(event.get()), &count);
         CHECK(count == 1, "one group was asked for");
         if (const auto* error = rd_kafka_ConsumerGroupDescription_error(groups[0]); error != nullptr) {
-            // Brokers before 4.0 call it dead, later ones say that there is none.
+            // Brokers before 4.0 report such a group as dead, later ones as not found.
             const auto code = rd_kafka_error_code(error);
             if (code == RD_KAFKA_RESP_ERR_GROUP_ID_NOT_FOUND) members.state = "Dead";
             return code == RD_KAFKA_RESP_ERR_GROUP_ID_NOT_FOUND ? RD_KAFKA_RESP_ERR_NO_ERROR : code;
@@ -136,9 +136,9 @@ std::vector<std::int64_t> GroupOffsets::offsets_since(schema::Timestamp time) co
 }
 
 std::vector<EndsSeen> GroupOffsets::ends_seen() const {
-    std::vector<PastResults::Question> questions;  // about no job
+    std::vector<PastResults::Question> questions;  // these ask about no job
     for (std::int32_t i = 0; i < state_->partitions; ++i) questions.push_back({.partition = i, .first = 0, .end = 0, .seen = EndsSeen{}});
-    // With what open transactions have written: it was there before.
+    // Includes what open transactions have written: it was there before this call.
     const auto answers = PastResults(state_->connection, state_->topics).ask(questions, std::stop_token(), milliseconds(0));
     std::vector<EndsSeen> ends;
     for (const auto& [partition, answer] : *answers) ends.push_back(answer.seen);

@@ -1,4 +1,4 @@
-// What a consumer group has committed, looked at and set from outside: nothing here joins the group. Called by `lorry offsets`.
+// Reads and sets what a consumer group has committed, without joining the group. Called by `lorry offsets`.
 #pragma once
 
 #include <chrono>
@@ -17,16 +17,16 @@ namespace lorry::consumer {
 
 struct PartitionOffsets {
     std::int32_t partition = 0;
-    std::optional<std::int64_t> committed;  // nullopt: nothing yet, or only for an earlier topic of that name
-    std::string metadata;                   // as it was committed
-    std::int64_t first = 0;                 // the log's start and end
+    std::optional<std::int64_t> committed;  // nullopt: nothing yet, or only for an earlier topic of the same name
+    std::string metadata;                   // as committed
+    std::int64_t first = 0;                 // start and end of the log
     std::int64_t end = 0;
-    bool is_outdated = false;  // what was committed is known to be about an earlier topic of that name
+    bool is_outdated = false;  // the commit is known to belong to an earlier topic of the same name
 };
 
 struct GroupMembers {
-    std::string state;               // as Kafka names it: Stable, PreparingRebalance, …, Empty; Dead: no such group
-    std::vector<std::string> names;  // of each member: its static id, or the id that the broker gave it
+    std::string state;               // as Kafka names it: Stable, PreparingRebalance, …, Empty; Dead: the group does not exist
+    std::vector<std::string> names;  // per member: its static id, or the id that the broker assigned
 };
 
 struct NewOffset {
@@ -35,27 +35,27 @@ struct NewOffset {
     std::string metadata;
 };
 
-// One thread. All waits end at deadline_start with a KafkaError; so do missing rights and topics.
+// One thread. Every wait ends at deadline_start with a KafkaError. Missing rights and topics are KafkaErrors too.
 class GroupOffsets {
 public:
     enum class View : std::uint8_t {
-        now,      // what is committed, though a transaction of the group may be open
-        settled,  // waits until none is
+        now,      // what is committed, even while a transaction of the group is open
+        settled,  // waits until no transaction is open
     };
     GroupOffsets(const KafkaConfig& config, std::string group, schema::Topics topics, View view);
     ~GroupOffsets();
 
-    // nullopt: the embedded broker does not say.
+    // nullopt with the embedded broker, which does not report members.
     std::optional<GroupMembers> members() const;
     // Identifies the jobs topic in commits (mark_of_topic).
     std::int64_t topic_mark() const;
-    // Of all partitions of the jobs topic, in their order.
+    // Offsets of all partitions of the jobs topic, in order.
     std::vector<PartitionOffsets> read() const;
-    // Per partition of the jobs topic the first offset whose record is not older than `time`, or the log's end.
+    // For each partition of the jobs topic, the first offset whose record is not older than `time`, or the log's end.
     std::vector<std::int64_t> offsets_since(schema::Timestamp time) const;
-    // The broker refuses while the group has members: KafkaError.
+    // Throws KafkaError while the group has members: the broker refuses.
     void set(const std::vector<NewOffset>& offsets) const;
-    // Per partition of the jobs topic where the results and dead letters of its jobs end now.
+    // For each partition of the jobs topic, where the results and dead letters of its jobs end now.
     std::vector<EndsSeen> ends_seen() const;
 
 private:

@@ -1,5 +1,5 @@
-// librdkafka's C handles with their deleters: the one place that knows how each is freed. Included only by consumer/kafka_*.cpp and
-// connection.h.
+// librdkafka's C handles with their deleters. This is the one place that knows how each handle is freed. Included by the headers and
+// sources in consumer/kafka/ that talk to librdkafka.
 #pragma once
 
 #include <librdkafka/rdkafka.h>
@@ -17,7 +17,8 @@ struct KafkaDeleter {
     }
 };
 
-// Does not leave the group politely: who wants that closes the consumer first. So an exception on the way out never hangs here.
+// Destroys the client without leaving the group, so that an exception on the way out never hangs here. To leave the group, close the
+// consumer first.
 inline void destroy_kafka_client(rd_kafka_t* handle) { rd_kafka_destroy_flags(handle, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE); }
 
 using KafkaClientHandle = std::unique_ptr<rd_kafka_t, KafkaDeleter<destroy_kafka_client>>;

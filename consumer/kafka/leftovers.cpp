@@ -1,4 +1,4 @@
-// Looks, waits, and ends what stays open as the group's offsets say.
+// Finds the open partitions, waits for other workers' transactions, and ends the rest as the group's offsets require.
 #include "consumer/kafka/leftovers.h"
 
 #include <fmt/format.h>
@@ -42,12 +42,12 @@ public:
         look_at_undecided();
         wait_for_others();
         if (is_nothing_left()) return {};
-        log_warning("{} partitions and the offsets of {} hold a transaction that does not end by itself: ending it, in case it is ours",
+        log_warning("a transaction is open in {} partitions and in the offsets of {} and does not end: ending it, in case it is ours",
                     open_.size(), undecided_.size());
         const TopicPartitions committed = committed_ones();
         if (is_worker_ending()) return left_group;
         if (!committed.empty()) {
-            log_warning("in {} of them it was committed, by what is known of it: committing it there too", committed.size());
+            log_warning("in {} of these partitions the group's offsets say that it was committed: committing it there", committed.size());
             if (auto result = commit_over(committed); result.end != StepEnd::done) return result;
             for (const auto& partition : committed) open_.erase(partition);
         }
@@ -56,7 +56,7 @@ public:
 
 private:
     bool is_nothing_left() const { return open_.empty() && undecided_.empty(); }
-    // Then its group does not know it any more, and nothing can be ended in its name.
+    // The group no longer knows a closing worker, so nothing can be ended in its name.
     bool is_worker_ending() const { return rd_kafka_consumer_closed(consumer_.handle()) != 0; }
 
     EndOffsets ends_of(const TopicPartitions& partitions, rd_kafka_IsolationLevel_t level) const {
@@ -68,8 +68,8 @@ private:
         std::erase_if(open_, [&](const auto& one) { return stable.at(one.first) >= one.second; });
     }
 
-    // Leaves out those that no transaction holds undecided any more. False: nobody knows, as the coordinator does not answer. A missing
-    // right is told where offsets are needed.
+    // Removes the partitions that no transaction holds undecided any more. Returns false when that is unknown because the coordinator does
+    // not answer. A missing right is reported later, where the offsets are needed.
     bool look_at_undecided() {
         if (undecided_.empty()) return true;
         PartitionListHandle list = list_of(undecided_);
@@ -84,7 +84,7 @@ private:
         return true;
     }
 
-    // Mostly these are transactions of other workers, about to end.
+    // Usually these are transactions of other workers that are about to end.
     void wait_for_others() {
         const auto is_over = [&] { return is_nothing_left() || is_worker_ending() || Clock::now() - start_ > limits_.patience; };
         for (Backoff backoff(backoff_first, backoff_max); !is_over();) {
@@ -93,16 +93,16 @@ private:
             look_at_undecided();
         }
         if (is_worker_ending()) return;
-        // Offsets that nobody can read may be decided, and may say that what stands open was committed.
+        // Offsets that could not be read may be decided by now, and may show that the open transaction was committed.
         for (Retry retry(consumer_, "asking the group's coordinator", limits_.deadline); !look_at_undecided() && !is_worker_ending();) {
             retry.again();
         }
     }
 
-    // What the group's offsets say of each partition of which they say anything.
+    // The state of each partition for which the group has an offset.
     std::map<std::int32_t, CommitState> states() const {
         std::map<std::int32_t, CommitState> states;
-        TopicPartitions left;  // to be asked for
+        TopicPartitions left;  // still to be read
         std::ranges::remove_copy_if(options_.inputs, std::back_inserter(left),
                                     [&](const auto& one) { return std::ranges::find(undecided_, one) != undecided_.end(); });
         for (Retry retry(consumer_, "reading committed offsets", limits_.deadline); !left.empty();) {
@@ -116,7 +116,7 @@ private:
         return states;
     }
 
-    // Those that have no answer yet: a transaction of a worker that is at work holds them undecided for some milliseconds.
+    // Returns the partitions that have no answer yet: an active worker's transaction holds their offsets undecided for a few milliseconds.
     TopicPartitions take_states(const rd_kafka_topic_partition_list_t& answers, std::map<std::int32_t, CommitState>& states) const {
         TopicPartitions left;
         for (int i = 0; i < answers.cnt; ++i) {
@@ -125,14 +125,14 @@ private:
             if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR || found.offset < 0) continue;
             const auto state = committed_state(found.topic, found.partition, found.offset, metadata_of(found));
             if (state && is_of_other_topic(*state, options_.jobs_topic_id)) continue;
-            // Without metadata, what lies below the offset is known.
+            // Without metadata, only the offsets below the committed one are known to be finished.
             states[found.partition] = state ? *state : nothing_finished_above(found.offset);
         }
         return left;
     }
 
-    // The open partitions in which that is a transaction of ours that was committed. The offsets are read before the records: a job that
-    // another worker finishes meanwhile either counts as open, or its other end is seen.
+    // The open partitions in which a transaction of ours was committed. The offsets are read before the records: if another worker finishes
+    // a job in between, the job counts as open or the other worker's record is seen.
     TopicPartitions committed_ones() const {
         const auto states = this->states();
         const auto is_done = [&](const schema::Source& job) {
@@ -146,7 +146,7 @@ private:
         return committed;
     }
 
-    // All ends of jobs that stand behind the stable ends of these.
+    // All records that ended jobs and are after the stable ends of these partitions.
     std::map<TopicPartitions::value_type, std::vector<EndOfJob>> ends_behind(const EndOffsets& open) const {
         std::map<TopicPartitions::value_type, std::vector<EndOfJob>> found;
         TopicPartitions partitions;
@@ -156,7 +156,7 @@ private:
         RecordReader::Options reading{.positions_only = true, .uncommitted = true};
         for (const auto& [partition, start] : starts) reading.positions.push_back({partition.first, partition.second, start});
         RecordReader reader(consumer_.config(), std::move(reading));
-        const auto deadline = Clock::now() + limits_.deadline;  // the reader's own is longer, and a commit waits for this
+        const auto deadline = Clock::now() + limits_.deadline;  // the reader's own deadline is longer, and a commit waits for this
         const auto may_go_on = [&](const RecordReader::Behind& behind) {
             if (behind.quiet > limits_.deadline || (reader.is_away() && Clock::now() > deadline)) {
                 throw consumer_.away("reading what open transactions wrote", limits_.deadline);
@@ -182,7 +182,7 @@ private:
         return EndOfJob{named->source, *transaction};
     }
 
-    // Begins a transaction whose end is written to these, whatever stands open there.
+    // Begins a transaction whose end marker is written to these partitions, whatever is open there.
     StepResult begin_over(const TopicPartitions& partitions) {
         if (auto begun = producer_.begin(1); begun.end != StepEnd::done) return begun;
         for (const auto& [topic, partition] : partitions) {
@@ -206,8 +206,8 @@ private:
         if (!options_.inputs.empty()) {
             const PartitionListHandle offsets = list_of({options_.inputs.front()});
             offsets->elems[0].offset = 0;
-            // That the offsets' partition is part of the transaction is enough; a group that does not know us yet refuses the offset.
-            // Should it ever count, then as one without metadata, after which a take-over asks the results.
+            // It is enough that the offsets' partition is part of the transaction: a group that does not know us yet refuses the offset. If
+            // the offset should take effect, it has no metadata, so a take-over reads the results.
             auto sent = producer_.send_offsets(group.get(), offsets.get());
             if (sent.end == StepEnd::unknown || sent.end == StepEnd::fenced) return sent;
         }
@@ -220,8 +220,8 @@ private:
     const LeftoverLimits& limits_;
     const std::string& known_committed_;
     const Clock::time_point start_ = Clock::now();
-    EndOffsets open_;            // outputs that a transaction holds open, and their ends when first seen
-    TopicPartitions undecided_;  // inputs whose offsets one holds undecided
+    EndOffsets open_;            // outputs held open by a transaction, and their ends when first seen
+    TopicPartitions undecided_;  // inputs whose offsets a transaction holds undecided
 };
 
 }  // namespace

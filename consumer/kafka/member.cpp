@@ -1,4 +1,4 @@
-// Puts source, tracker and sink together, after looking at the topics.
+// Checks the topics, then connects source, tracker and sink.
 #include "consumer/kafka/member.h"
 
 #include <fmt/format.h>
@@ -16,10 +16,10 @@ namespace lorry::consumer {
 
 namespace {
 
-// The topic's max.message.bytes; where the broker does not say, Kafka's default.
+// The topic's max.message.bytes, less the frame of a batch; Kafka's default if the broker does not say.
 std::size_t record_limit(const KafkaConnection& connection, const std::string& topic, bool embedded) {
     constexpr std::size_t kafka_default = 1'048'588;
-    // A broker counts the whole batch; this is the frame of one with a single record.
+    // A broker checks the size of the whole batch; this is the overhead of a batch with a single record.
     constexpr std::size_t batch_frame = 256;
     std::size_t limit = kafka_default;
     if (!embedded) {
@@ -41,7 +41,7 @@ struct KafkaMember::State {
     bool exactly_once = false;
     Committer* committer = nullptr;  // the sink's
     std::unique_ptr<KafkaSink> sink;
-    std::optional<StableOffsets> stable_offsets;  // not with the embedded broker, which has no transactions to wait for
+    std::optional<StableOffsets> stable_offsets;  // nullopt with the embedded broker, which has no transactions to wait for
 
     State(const KafkaConfig& config, const Options& options)
         : topics(options.topics),
@@ -87,7 +87,7 @@ struct KafkaMember::State {
         for (const auto& more : {partitions_of(topics.dlq(), sink_options.dlq_partitions), partitions_of(topics.status(), status)}) {
             outputs.insert(outputs.end(), more.begin(), more.end());
         }
-        // The embedded broker takes transactions, and forgets their offsets.
+        // The embedded broker accepts transactions but forgets their offsets.
         exactly_once = options.exactly_once && !embedded;
         auto made = exactly_once
                         ? make_transactional_committer(config, source.connection(), source.past_results(), tracker,

@@ -1,4 +1,4 @@
-// One worker's place in the consumer group: its source and its sink over one tracker and one consumer. Constructed by `lorry worker`.
+// One worker's membership in the consumer group: its source and its sink over one offset tracker and one consumer. Made by `lorry worker`.
 #pragma once
 
 #include <chrono>
@@ -24,40 +24,40 @@ public:
         std::chrono::milliseconds session_timeout{20'000};
         std::chrono::milliseconds poll_interval_max{300'000};
         std::chrono::milliseconds drain_budget{2'000};
-        bool exactly_once = true;  // with transactions, where the brokers can; else a worker that hung may leave results twice
+        bool exactly_once = true;  // uses transactions if the brokers support them; without, a worker that hung may leave results twice
         std::chrono::milliseconds transaction_timeout{10'000};
         CarefulStarts::Options careful_starts;
         std::size_t outbox_records_max = 10'000;
         std::size_t outbox_bytes_max = std::size_t{64} << 20;
-        std::chrono::milliseconds stall_interval{5'000};  // between two looks for transactions that stay open
+        std::chrono::milliseconds stall_interval{5'000};  // between two checks for transactions that stay open
     };
 
-    // Throws KafkaError when the brokers do not answer by deadline_start or a topic is missing; KafkaConfigError for the [kafka] table.
-    // Joins the group with the first poll of source().
+    // Throws KafkaError when the brokers do not answer by deadline_start or a topic is missing, and KafkaConfigError for the [kafka] table.
+    // The first poll of source() joins the group.
     KafkaMember(const KafkaConfig& config, Options options);
     ~KafkaMember();
 
     JobSource& source();
-    // To be committed before source().close() returns (the handler's drain does); afterwards nothing can be.
+    // Commit it before source().close() returns (the handler's drain does); later commits are impossible.
     CompletionSink& sink();
 
     std::string cluster_id() const;
-    // The embedded broker keeps nothing and is no proof of anything.
+    // True for the embedded broker, which keeps nothing and proves nothing.
     bool is_embedded() const;
-    // Asked for, and the brokers can do it.
+    // True when it was requested and the brokers support it.
     bool is_exactly_once() const;
 
     struct Stats {
         std::uint64_t jobs_polled = 0;
-        std::uint64_t jobs_skipped = 0;   // finished by an earlier owner of the partition
-        std::uint64_t jobs_replayed = 0;  // that an earlier owner had taken and not finished
+        std::uint64_t jobs_skipped = 0;   // skipped: an earlier owner of the partition finished them
+        std::uint64_t jobs_replayed = 0;  // an earlier owner took them and did not finish them
         std::uint64_t rebalances = 0;
         std::uint64_t assignments_lost = 0;
         std::size_t partitions = 0;
-        std::size_t partitions_held = 0;  // that wait because their commit metadata is full
+        std::size_t partitions_held = 0;  // waiting because their commit metadata is full
         std::size_t jobs_incomplete = 0;
-        std::size_t metadata_chars = 0;  // the longest
-        std::size_t jobs_starting = 0;   // that wait for the commit of their start, or until others have run
+        std::size_t metadata_chars = 0;  // of the longest commit metadata
+        std::size_t jobs_starting = 0;   // waiting for the commit of their start, or until others have run
         std::uint64_t transactions = 0, aborts = 0, fences = 0, unknown_outcomes = 0;
         std::uint64_t completions = 0;
         std::uint64_t dead_letters = 0;
@@ -67,7 +67,7 @@ public:
         std::uint64_t commits = 0;
         std::size_t outbox_records = 0;
         std::size_t outbox_bytes = 0;
-        // The longest that readers of committed records wait in a partition for a transaction to end (stable_offsets.h).
+        // The longest time that readers of committed records have waited in a partition for a transaction to end (stable_offsets.h).
         std::chrono::milliseconds stall_jobs{0};
         std::chrono::milliseconds stall_results{0};
     };

@@ -1,4 +1,4 @@
-// A partition's own queue of fetched records, which otherwise would join the consumer's. For KafkaSource.
+// A queue for the fetched records of one partition, separate from the consumer's common queue. Used by KafkaSource.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace lorry::consumer {
 
-// Made before the partition is assigned, so that no record goes the common way. A record that arrives in the empty queue makes a waiting
-// rd_kafka_consumer_poll return, as those of the common queue do.
+// Create it before the partition is assigned, so that no record enters the common queue. A record that arrives in the empty queue makes a
+// waiting rd_kafka_consumer_poll return, as records in the common queue do.
 class PartitionQueue {
 public:
     // The client must outlive this.
@@ -26,11 +26,11 @@ public:
     PartitionQueue(PartitionQueue&&) noexcept = default;
     PartitionQueue& operator=(PartitionQueue&&) = delete;
 
-    // The next record or error; nullptr: none is there.
+    // The next record or error; nullptr if there is none.
     MessageHandle next() { return MessageHandle(rd_kafka_consume_queue(queue_.get(), 0)); }
 
 private:
-    // On one of the client's threads.
+    // Called on one of the client's threads.
     static void on_record(rd_kafka_t*, void* common) { rd_kafka_queue_yield(static_cast<rd_kafka_queue_t*>(common)); }
 
     QueueHandle queue_;

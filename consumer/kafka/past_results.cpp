@@ -1,4 +1,4 @@
-// Reading results for the sources they name.
+// Reads results and dead letters and matches them to jobs by the source they name.
 #include "consumer/kafka/past_results.h"
 
 #include <fmt/format.h>
@@ -19,11 +19,11 @@ using TopicPartition = TopicPartitions::value_type;
 using Question = PastResults::Question;
 
 constexpr milliseconds read_turn{200};
-// How far the clocks of producers, workers and brokers may be apart: brokers refuse records that come from over an hour ahead.
+// How far apart the clocks of producers, workers and brokers may be: brokers refuse records that are more than an hour ahead.
 constexpr std::chrono::minutes clocks_apart{70};
 constexpr std::chrono::seconds progress_interval{30};
 
-// A kind of log that ends of jobs stand in, and its headers that name the job.
+// One of the two topics that hold the ends of jobs, and how its headers name the job.
 struct Kind {
     std::string topic;
     std::int32_t partitions;
@@ -33,7 +33,7 @@ struct Kind {
     TopicPartition place_of(std::int32_t jobs_partition) const { return {topic, jobs_partition % partitions}; }
 };
 
-// The first record from that offset on; nullopt: there is none, or told to stop.
+// The first record at or after that offset; nullopt: there is none, or a stop was requested.
 std::optional<schema::JobRecord> first_record(const KafkaConfig& config, const TopicOffset& from, const std::stop_token& stop) {
     RecordReader reader(config, {.positions = {from}, .positions_only = true});
     while (!stop.stop_requested()) {
@@ -44,7 +44,7 @@ std::optional<schema::JobRecord> first_record(const KafkaConfig& config, const T
     return std::nullopt;
 }
 
-// One search: which records answer the questions, and what they say.
+// One search: selects the records that can answer the questions, reads them and collects the answers.
 class Search {
 public:
     Search(const KafkaConnection& connection, const schema::Topics& topics, const EndTopics& ends)
@@ -62,11 +62,11 @@ public:
         return {places.begin(), places.end()};
     }
 
-    // `ends`: to where is read; `written`: where the logs end, open transactions included.
+    // `ends`: where reading stops; `written`: where the logs end, including open transactions.
     void add(const Question& question, const EndOffsets& ends, const EndOffsets& written, const std::stop_token& stop) {
         EndsSeen marks = question.seen.value_or(EndsSeen{});
         for (const Kind& kind : kinds_) leave_out_foreign(marks.*kind.seen, kind.place_of(question.partition), written);
-        // Never back: behind an open transaction more may be known than readers see, and a replay must not find what was before it.
+        // Never moves back: more may be known after an open transaction than readers see, and a replay must not find what was before it.
         EndsSeen& seen = answers_[question.partition].seen = marks;
         for (const Kind& kind : kinds_) seen.*kind.seen = std::max(seen.*kind.seen, ends.at(kind.place_of(question.partition)));
         if (question.first >= question.end) return;
@@ -82,7 +82,7 @@ public:
         }
     }
 
-    // False: told to stop. Throws KafkaError after `patience` without news.
+    // Returns false when a stop was requested. Throws KafkaError after `patience` without news.
     bool read(const EndOffsets& ends, const std::stop_token& stop, std::optional<milliseconds> patience) {
         if (starts_.empty()) return true;
         RecordReader::Options options{.positions_only = true};
@@ -93,20 +93,20 @@ public:
             const auto& [topic, partition, next] = behind.position;
             if (patience && behind.quiet > *patience) {
                 throw KafkaError(
-                    fmt::format("{} [{}]: a transaction is open at offset {}, and whether what lies behind it is committed cannot be "
+                    fmt::format("{} [{}]: a transaction is open at offset {}, and whether the records after it are committed cannot be "
                                 "known: start the worker again",
                                 topic, partition, next));
             }
             if (!patience && behind.quiet > connection_.config().deadline_later) {
                 throw KafkaError(
-                    fmt::format("{} [{}]: nothing comes from offset {} on, but the log ended at {}: it was truncated or made "
-                                "anew meanwhile; start the worker again to take what is there now",
+                    fmt::format("{} [{}]: nothing comes from offset {} on, but the log ended at {}: it was truncated or "
+                                "recreated meanwhile; restart the worker to read the new contents",
                                 topic, partition, next, behind.end));
             }
             const auto now = std::chrono::steady_clock::now();
             if (now > next_telling) {
                 next_telling = now + progress_interval;
-                log_info("{} [{}]: reading what has ended is at offset {} of {}", topic, partition, next, behind.end);
+                log_info("{} [{}]: reading the results of earlier jobs, at offset {} of {}", topic, partition, next, behind.end);
             }
             return !stop.stop_requested();
         };
@@ -116,7 +116,7 @@ public:
     std::map<std::int32_t, PastResults::Answer> take_answers() { return std::move(answers_); }
 
 private:
-    // The jobs of a partition that are asked for, ended by records from these offsets on.
+    // The jobs of a partition that are asked about, and the offsets from which records count.
     struct Sought {
         std::int64_t first = 0;
         std::int64_t end = 0;
@@ -126,19 +126,19 @@ private:
     static void leave_out_foreign(std::int64_t& mark, const TopicPartition& place, const EndOffsets& written) {
         const std::int64_t end = written.at(place);
         if (mark <= end) return;
-        log_warning("{} [{}] ends at offset {}, but its records were seen up to {}: it was truncated or made anew, and is read whole",
+        log_warning("{} [{}] ends at offset {}, but its records were seen up to {}: it was truncated or recreated; reading all of it",
                     place.first, place.second, end, mark);
         mark = 0;
     }
 
-    // When the first of these jobs can have ended: not before it was written. nullopt: nobody knows.
+    // The earliest time at which one of these jobs can have ended: no job ends before it was written. nullopt: unknown.
     std::optional<schema::Timestamp> oldest_end(const Question& question, const std::stop_token& stop) const {
         const auto oldest = first_record(connection_.config(), {jobs_, question.partition, question.first}, stop);
         if (!oldest || !oldest->timestamp) return std::nullopt;
         return *oldest->timestamp - clocks_apart;
     }
 
-    // The job of ours that ended with this record; nullopt: it names none.
+    // The job of our topic that this record ended; nullopt: it names none.
     std::optional<schema::Source> ended_job(const schema::JobRecord& record, const Kind& kind) const {
         auto named = kind.source(record.headers);
         if (!named || !schema::is_job_of(*named, jobs_, jobs_id_)) return std::nullopt;
@@ -151,7 +151,7 @@ private:
         const auto job = ended_job(record, *kind);
         const auto found = job ? sought_.find(job->partition) : sought_.end();
         if (found == sought_.end() || job->offset < found->second.first || job->offset >= found->second.end) return;
-        // Another partition's question may begin earlier in the same place.
+        // Another partition's question may start earlier in the same log.
         if (record.source.offset >= found->second.from.*kind->seen) answers_[job->partition].ended.insert(job->offset);
     }
 
@@ -161,7 +161,7 @@ private:
     const std::array<Kind, 2> kinds_;
     std::map<std::int32_t, PastResults::Answer> answers_;  // by partition of the jobs topic
     std::map<std::int32_t, Sought> sought_;
-    std::map<TopicPartition, std::int64_t> starts_;  // from where these are read
+    std::map<TopicPartition, std::int64_t> starts_;  // where reading each partition starts
 };
 
 }  // namespace
@@ -176,13 +176,13 @@ EndTopics PastResults::end_topics() {
     return *end_topics_;
 }
 
-// What it was made anew for is not known here: other partitions, perhaps. And results would name the old id.
+// The new topic may differ in ways that are not known here, such as its number of partitions, and results would name the old id.
 bool PastResults::check_jobs_topic(milliseconds deadline, const std::stop_token& stop) {
     const std::string jobs = topics_.jobs();
     const auto id = connection_.topic_id(jobs, deadline, stop);
     if (!id) return false;
     if (schema::ids_differ(end_topics().jobs_id, *id)) {
-        throw KafkaError(fmt::format("{} was made anew while this worker ran; start the worker again to take what is there now", jobs));
+        throw KafkaError(fmt::format("{} was recreated while this worker ran; restart the worker to read the new topic", jobs));
     }
     return true;
 }

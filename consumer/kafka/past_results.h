@@ -1,6 +1,7 @@
-// Which jobs have ended already, by what stands in the results and dead-letter topics. A group's offsets with their metadata are a
-// snapshot, these topics are the log behind it: whoever takes a partition over reads on from where the snapshot ends, or, where there is
-// none, from where the oldest open job's result can be. So also offsets that a broker gives out too old make no job run twice.
+// Finds out which jobs have already ended, by reading the results and dead-letter topics. A group's offsets with their metadata are a
+// snapshot, and these topics are the log that continues it: the next owner of a partition reads on from the end of the snapshot or, without
+// one, from where the result of the oldest open job can be. So no job runs twice even if a broker returns outdated offsets. Used by
+// takeover, the transactional committer and group_offsets.
 #pragma once
 
 #include <chrono>
@@ -21,41 +22,41 @@
 
 namespace lorry::consumer {
 
-// Where ends of jobs stand, as the topics were when first looked at: whoever writes and whoever reads must mean the same partitions.
+// The topics that hold results and dead letters, as first seen. Writers and readers must agree on the partitions.
 struct EndTopics {
     std::int32_t results = 0;  // partitions
     std::int32_t dead_letters = 0;
-    std::string jobs_id;  // the jobs topic's id; empty where brokers have none
+    std::string jobs_id;  // id of the jobs topic; empty if brokers have no topic ids
 };
 
 // Any thread.
 class PastResults {
 public:
-    // `connection` must outlive this. Asks nothing yet.
+    // `connection` must outlive this. Sends nothing yet.
     PastResults(const KafkaConnection& connection, schema::Topics topics) : connection_(connection), topics_(std::move(topics)) {}
 
-    // Throws KafkaError when the brokers do not answer by deadline_start or a topic is missing.
+    // Looks the topics up on the first call. Throws KafkaError when the brokers do not answer by deadline_start or a topic is missing.
     EndTopics end_topics();
-    // Throws KafkaError when the jobs topic is by now another one of that name than end_topics() says, or the brokers do not answer until
-    // `deadline` has passed. False: told to stop.
+    // Throws KafkaError when the jobs topic was deleted and created again since end_topics(), or the brokers do not answer within
+    // `deadline`. Returns false when a stop was requested.
     bool check_jobs_topic(std::chrono::milliseconds deadline, const std::stop_token& stop);
 
     struct Question {
         std::int32_t partition = 0;  // of the jobs topic
-        std::int64_t first = 0;      // of jobs in [first, end); where that is empty, nothing is read
+        std::int64_t first = 0;      // asks about the jobs in [first, end); an empty range reads nothing
         std::int64_t end = 0;
-        // What ended below is known; nullopt: nothing is. A mark beyond its log's end is about an earlier topic of that name: it does not
-        // count.
+        // Records below these ends are already accounted for; nullopt: none are. An end beyond its log's end belongs to an earlier topic of
+        // the same name and is ignored.
         std::optional<EndsSeen> seen;
     };
     struct Answer {
-        std::set<std::int64_t> ended;  // jobs of the range that have a committed result or dead letter by now
+        std::set<std::int64_t> ended;  // jobs in the range that have a committed result or dead letter
         EndsSeen seen;
     };
-    // Results of job partition p are in results partition p mod n (KafkaSink puts them there), and are younger than their jobs. A result of
-    // an earlier topic of the same name does not count, where brokers tell topics apart by ids. What lies behind an open transaction is
-    // waited for until nothing has come for as long as `patience` says, else left out. Blocks for as long as reading takes.
-    // nullopt: told to stop. Throws KafkaError when the brokers are away for deadline_later, or patience ends.
+    // Results of job partition p are in results partition p mod n (KafkaSink puts them there) and are younger than their jobs. Results for
+    // an earlier topic of the same name do not count, if brokers have topic ids. With `patience`, waits for records after an open
+    // transaction until nothing has arrived for that long; without it, skips them. Blocks for as long as reading takes. Returns nullopt
+    // when a stop was requested. Throws KafkaError when the brokers are away for deadline_later, or `patience` runs out.
     std::optional<std::map<std::int32_t, Answer>> ask(const std::vector<Question>& questions, const std::stop_token& stop,
                                                       std::optional<std::chrono::milliseconds> patience = std::nullopt);
 

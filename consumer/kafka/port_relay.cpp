@@ -1,4 +1,4 @@
-// One thread, poll(), and per connection two descriptors with a buffer for each direction.
+// One thread that polls all connections; a connection is two sockets with a buffer for each direction.
 #include "consumer/kafka/port_relay.h"
 
 #include <arpa/inet.h>
@@ -51,7 +51,7 @@ void send_at_once(int descriptor) {
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-// What was read on one side and is not yet written on the other.
+// Bytes that were read from one side and not yet written to the other.
 struct Flow {
     std::array<char, 1 << 16> bytes;
     std::size_t begin = 0;
@@ -80,7 +80,7 @@ struct Pair {
     Flow up;    // client to server
     Flow down;  // server to client
 
-    // A side is read only when all of it was passed on: the slower side sets the pace.
+    // A side is read only after everything read before was forwarded: the slower side sets the pace.
     static short events(const Flow& from, const Flow& to) {
         return static_cast<short>((from.is_empty() ? POLLIN : 0) | (to.is_empty() ? 0 : POLLOUT));
     }

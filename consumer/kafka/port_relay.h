@@ -1,5 +1,5 @@
-// Passes TCP connections on from one port of 127.0.0.1 to another: librdkafka's mock cluster takes whatever port is free, people want one
-// that they know. Used by broker.cpp.
+// Forwards TCP connections from one port of 127.0.0.1 to another. librdkafka's mock cluster listens on any free port; this gives it a port
+// that the user chose. Used by broker.cpp.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@ namespace lorry::consumer {
 
 class PortRelay {
 public:
-    // Listens at once, on a thread of its own. Throws std::system_error when the port is taken.
+    // Starts listening and forwards connections on a thread of its own. Throws std::system_error when the port is taken.
     PortRelay(std::uint16_t port, std::uint16_t target_port);
-    ~PortRelay();  // ends all connections
+    ~PortRelay();  // closes all connections
     PortRelay(const PortRelay&) = delete;
     PortRelay& operator=(const PortRelay&) = delete;
 
@@ -19,7 +19,7 @@ private:
     void run(std::uint16_t target_port) const;
 
     int listener_ = -1;
-    int wake_ = -1;  // readable: the end
+    int wake_ = -1;  // an eventfd; the thread ends when it becomes readable
     std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-// Sending with back-pressure, and delivery reports.
+// Sends with back-pressure and dispatches delivery reports.
 #include "consumer/kafka/producer.h"
 
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ void KafkaProducer::dispatch() {
         const auto error = report.delivery.error;
         if (error != RD_KAFKA_RESP_ERR_NO_ERROR && !is_record_error(error)) {
             connection_.check_fatal();
-            // The record is gone, and only its sender knows it.
+            // The client has dropped the record and cannot send it again.
             if (is_configuration_error(error) || is_missing_topic(error)) {
                 throw connection_.refused(fmt::format("writing to {}", report.topic), error, report.topic);
             }
@@ -70,7 +70,7 @@ Expected<void, rd_kafka_resp_err_t> KafkaProducer::send(const Produce& record) {
         if (std::chrono::steady_clock::now() - start > connection_.config().deadline_later) {
             throw connection_.away(fmt::format("{} ({})", what, explain(error, record.topic)), connection_.config().deadline_later);
         }
-        // The client learns that it is there again by asking.
+        // Asking makes the client notice when the topic exists again.
         if (is_missing_topic(error)) connection_.try_partition_count(std::string(record.topic));
         poll(poll_turn);
     }
@@ -84,11 +84,11 @@ void KafkaProducer::poll(milliseconds timeout) {
 void KafkaProducer::wait_all(std::string_view what) {
     const auto start = std::chrono::steady_clock::now();
     while (in_flight_ > 0) {
-        // flush sends what lingers, serves reports and returns when all are in.
+        // Flushing sends lingering records, serves reports, and returns early when all have arrived.
         rd_kafka_flush(connection_.handle(), static_cast<int>(poll_turn.count()));
         dispatch();
         connection_.check_fatal();
-        // Records time out by themselves at the same deadline; this is for the case that they do not.
+        // Records time out at the same deadline by themselves; this catches the case that they do not.
         if (std::chrono::steady_clock::now() - start > connection_.config().deadline_later + milliseconds(10'000)) {
             throw connection_.away(what, connection_.config().deadline_later);
         }

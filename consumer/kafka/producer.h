@@ -1,5 +1,5 @@
-// An idempotent producer whose delivery reports arrive in order of calls, never inside librdkafka's callback. Base of the sink and of the
-// program's own commands; included only by consumer/kafka_*.cpp. One thread.
+// An idempotent producer. It calls back for each record from the caller's thread, never inside librdkafka's callback. Used by the sink
+// (chunks and statuses), the at-least-once committer and client.h. One thread.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ public:
     struct Options {
         ProducerLimits limits;
         std::size_t bytes_in_flight_max = 64u << 20;
-        std::function<void(const Delivery&)> on_delivery = {};  // called from send, poll and wait_all
+        std::function<void(const Delivery&)> on_delivery = {};  // called from send(), poll() and wait_all()
     };
 
     KafkaProducer(const KafkaConfig& config, Options options);
@@ -30,13 +30,13 @@ public:
 
     KafkaConnection& connection() { return connection_; }
 
-    // Hands over one record; waits while too much is in flight. The error is one of this record (is_record_error), it then has no
-    // delivery. Throws KafkaError when a right is missing, or nothing moves or the topic is not there for deadline_later.
+    // Sends one record; waits while too much is in flight. A returned error concerns this record only (is_record_error), which then has no
+    // delivery report. Throws KafkaError when a right is missing, or when nothing moves or the topic is missing for deadline_later.
     Expected<void, rd_kafka_resp_err_t> send(const Produce& record);
-    // Serves deliveries, for up to `timeout` while there is nothing to do. Throws KafkaError when a record was not delivered for a reason
-    // that is not its own.
+    // Serves delivery reports, for up to `timeout` if there is nothing to do. Throws KafkaError when a record was not delivered for a
+    // reason that does not concern this record alone.
     void poll(std::chrono::milliseconds timeout);
-    // Until every record was acknowledged or refused; throws as send() does.
+    // Waits until every record was acknowledged or refused. Throws like send().
     void wait_all(std::string_view what);
     std::size_t in_flight() const { return in_flight_; }
     const DeliveredEnds& delivered() const { return delivered_; }
@@ -49,7 +49,7 @@ private:
     std::size_t in_flight_ = 0;
     struct Report {
         Delivery delivery;
-        std::string topic;  // of failures
+        std::string topic;  // only for failures
     };
     std::vector<Report> reports_;  // arrived, not yet dispatched
     DeliveredEnds delivered_;

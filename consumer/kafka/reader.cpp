@@ -1,4 +1,4 @@
-// RecordReader over librdkafka's simple consumer: no group, so no coordinator and no right to one is needed.
+// RecordReader over librdkafka's simple consumer. It has no group, so it needs no coordinator and no rights on one.
 #include "consumer/kafka/reader.h"
 
 #include <fmt/format.h>
@@ -23,9 +23,9 @@ using std::chrono::milliseconds;
 using Key = std::pair<std::string, std::int32_t>;
 
 struct Partition {
-    std::int64_t next = 0;  // all below was read or is not there
+    std::int64_t next = 0;  // everything below was read or does not exist
     bool at_end = false;    // as of the broker's last answer
-    std::int64_t end = 0;   // as known when reading began
+    std::int64_t end = 0;   // as known when reading started
     std::int64_t begun = 0;
 };
 
@@ -37,7 +37,7 @@ struct RecordReader::State {
     QueueHandle queue;
     std::map<std::string, LocalTopicHandle> topics;
     std::map<Key, Partition> partitions;
-    std::optional<schema::Timestamp> not_before;  // older records are dropped here
+    std::optional<schema::Timestamp> not_before;  // older records are skipped
 
     State(const KafkaConfig& config, Options given)
         : options(std::move(given)),
@@ -63,7 +63,7 @@ struct RecordReader::State {
         if (std::holds_alternative<End>(start)) return marks.end;
         const auto* time = std::get_if<schema::Timestamp>(&start);
         if (time == nullptr) return marks.first;
-        // Where the broker does not say, the records' own times must do.
+        // If the broker does not say, the records' own times decide.
         return std::min(first_offset_since(connection, key, *time).value_or(marks.first), marks.end);
     }
 
@@ -77,8 +77,8 @@ struct RecordReader::State {
         partitions[key] = {.next = next, .at_end = false, .end = end, .begun = next};
     }
 
-    // Of topics and their numbers of partitions. Asks about all of them before it reads the first: a broker answers one request of a
-    // connection after the other, so each question would wait for a fetch that finds nothing.
+    // Adds the partitions of these topics (name, partition count). Queries all of them before it reads the first: a broker answers the
+    // requests of a connection in order, so each query would wait for a fetch that finds nothing.
     void add(const std::vector<std::pair<std::string, std::int32_t>>& counts, const Start& start) {
         struct Begin {
             Key key;
@@ -141,7 +141,7 @@ RecordReader& RecordReader::operator=(RecordReader&&) noexcept = default;
 std::vector<schema::JobRecord> RecordReader::poll(milliseconds timeout, std::size_t max) {
     std::vector<schema::JobRecord> records;
     State& state = *state_;
-    rd_kafka_poll(state.connection.handle(), 0);  // errors come here
+    rd_kafka_poll(state.connection.handle(), 0);  // delivers errors
     state.connection.check_fatal();
     state.connection.check_reachable();
     MessageHandle message(rd_kafka_consume_queue(state.queue.get(), static_cast<int>(timeout.count())));
@@ -162,7 +162,7 @@ bool RecordReader::read_to(const std::map<Key, std::int64_t>& ends, const std::f
     for (;;) {
         const auto now = Clock::now();
         const auto positions = this->positions();
-        // Not by the records: fillers are no news to anybody else.
+        // Judged by positions, not records: poll() does not return fillers.
         if (positions != seen || is_away()) last_news = now;
         seen = positions;
         const auto end_of = [&](const TopicOffset& position) { return ends.at({position.topic, position.partition}); };
@@ -181,7 +181,7 @@ bool RecordReader::at_end() const {
 }
 
 bool RecordReader::has_read_all() {
-    // One try each: the caller asks again.
+    // One attempt each; the caller asks again.
     return std::all_of(state_->partitions.begin(), state_->partitions.end(), [&](const auto& entry) {
         const auto& [key, partition] = entry;
         const auto marks = state_->connection.try_watermarks(key.first, key.second);

@@ -1,5 +1,5 @@
-// Reads whole topics by assignment, without a group: adapters and control topics of a worker, the ledger, and `collect`, `tail` and the
-// like. Sees only committed records. One thread.
+// Reads whole topics by assignment, without a group. Used for the adapters and control topics, the ledger, past results, and by `collect`,
+// `tail` and other commands. Sees only committed records, unless asked for all. One thread.
 #pragma once
 
 #include <chrono>
@@ -28,64 +28,64 @@ struct TopicOffset {
 class RecordReader {
 public:
     struct Beginning {};
-    struct End {};  // what is there when the reader is made is not read
+    struct End {};  // records that exist when the reader is made are not read
     using Start = std::variant<Beginning, End, schema::Timestamp>;
     struct Options {
         std::vector<std::string> topics = {};
         Start start = Beginning{};
-        // Where these partitions go on, instead of `start`; a position that retention has passed goes on at the log's start.
+        // Where these partitions start, instead of `start`. A position that retention has deleted moves to the log's start.
         std::vector<TopicOffset> positions = {};
-        bool positions_only = false;  // these partitions and no others: `topics` is left empty
-        bool uncommitted = false;     // also what transactions wrote that are open or were aborted
+        bool positions_only = false;  // read only these partitions; `topics` must be empty
+        bool uncommitted = false;     // also read records of open and aborted transactions
     };
 
-    // Throws KafkaError when the brokers do not answer by deadline_start or a topic does not exist; with positions_only, asks nothing yet.
+    // Throws KafkaError when the brokers do not answer by deadline_start or a topic does not exist. With positions_only, sends nothing yet.
     RecordReader(const KafkaConfig& config, Options options);
     ~RecordReader();
     RecordReader(RecordReader&&) noexcept;
     RecordReader& operator=(RecordReader&&) noexcept;
 
-    // The next records, ascending within a partition, without fillers; waits up to `timeout` for the first. Throws KafkaError when the
-    // brokers were away for longer than deadline_later, or a right is missing. A topic that goes missing is waited for without end.
+    // The next records, ascending within a partition, without fillers. Waits up to `timeout` for the first. Throws KafkaError when the
+    // brokers have been away for longer than deadline_later, or a right is missing. Waits without limit for a topic that goes missing.
     std::vector<schema::JobRecord> poll(std::chrono::milliseconds timeout = std::chrono::milliseconds(100), std::size_t max = 2000);
 
-    // A partition that has not reached its end yet.
+    // A partition that was not yet read to its end.
     struct Behind {
         TopicOffset position;
         std::int64_t end = 0;
-        std::chrono::milliseconds quiet{0};  // for so long no position has moved, though brokers could be reached
+        std::chrono::milliseconds quiet{0};  // how long no position has moved while brokers could be reached
     };
-    // Polls until each position has reached its end, which `ends` has for all partitions; what comes goes to `take`. Between polls
-    // `may_go_on` is asked, about one partition that is behind: it may end this (false), or throw when it was quiet for too long. Throws
-    // as poll().
+    // Polls until each position has reached its end; `ends` must contain all partitions. Passes records to `take`. Between polls it calls
+    // `may_go_on` with one partition that is behind; that may return false to stop, or throw when the partition was quiet for too long.
+    // Throws like poll().
     bool read_to(const std::map<std::pair<std::string, std::int32_t>, std::int64_t>& ends,
                  const std::function<bool(const Behind&)>& may_go_on, const std::function<void(const schema::JobRecord&)>& take);
 
-    // No broker could be reached when poll() looked last; it throws when that has lasted too long.
+    // True if no broker could be reached at the last poll(), which throws when that has lasted too long.
     bool is_away() const;
-    // True when everything was read that was there when the brokers were last asked (a moment ago).
+    // True when everything was read that existed when the brokers were last asked (a moment ago).
     bool at_end() const;
-    // True when everything was read that was in the topics at the time of this call; asks the brokers, so not for each record.
+    // True when everything was read that is in the topics at the time of this call. Asks the brokers, so do not call it for each record.
     // False when they do not answer at once.
     bool has_read_all();
-    // How much is left to read as far as known; 0 at the end.
+    // Number of records left to read, as far as known; 0 at the end.
     std::int64_t remaining() const;
     std::vector<TopicOffset> positions() const;
-    // Log start and end of each partition, as the brokers say now.
+    // Start and end of each partition's log, as the brokers report them now.
     struct Bounds {
         std::string topic;
         std::int32_t partition = 0;
         std::int64_t first = 0;
         std::int64_t end = 0;
-        std::int64_t begun = 0;  // where this reader began
+        std::int64_t begun = 0;  // where this reader started
     };
     std::vector<Bounds> bounds();
-    // Where each partition ended when reading it began. Asks nobody.
+    // Where each partition ended when reading started. Sends no request.
     std::vector<TopicOffset> ends_at_start() const;
     std::string cluster_id() const;
-    // Each topic's id; empty where the broker gives none.
+    // Each topic's id; empty if the broker has none.
     std::vector<std::pair<std::string, std::string>> topic_ids() const;
-    // Takes in partitions that were added meanwhile (read from their start), if the brokers answer at once.
+    // Adds partitions that were created since (read from their start), if the brokers answer at once.
     void refresh();
 
 private:

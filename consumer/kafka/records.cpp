@@ -1,4 +1,4 @@
-// Conversions between librdkafka's records and ours, and what its error codes mean for us.
+// Conversions between librdkafka's records and ours, and the meaning of its error codes.
 #include "consumer/kafka/records.h"
 
 #include <fmt/format.h>
@@ -119,7 +119,7 @@ std::string advice_for(rd_kafka_resp_err_t error, std::string_view topic) {
         case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
         case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
         case RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION:
-            return fmt::format(": create it with `lorry topics create`, or set the prefix under which {} lies", topic);
+            return fmt::format(": create it with `lorry topics create`, or set the prefix that {} belongs to", topic);
         case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
         case RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED:
         case RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED:
@@ -127,9 +127,9 @@ std::string advice_for(rd_kafka_resp_err_t error, std::string_view topic) {
             return ": this user lacks the right; `lorry topics create --print-acls` prints what each user needs";
         case RD_KAFKA_RESP_ERR_INVALID_GROUP_ID: return ": choose another `group`";
         case RD_KAFKA_RESP_ERR_INVALID_SESSION_TIMEOUT:
-            return ": set the brokers' group.min.session.timeout.ms and group.max.session.timeout.ms so that a worker's session is between";
+            return ": set the brokers' group.min.session.timeout.ms and group.max.session.timeout.ms so that a worker's session fits";
         case RD_KAFKA_RESP_ERR_INCONSISTENT_GROUP_PROTOCOL:
-            return ": the group has members that are no workers, or of another `group_protocol`: end those, or give the workers another "
+            return ": the group has members that are not workers, or use another `group_protocol`: stop those, or give the workers another "
                    "`group`";
         case RD_KAFKA_RESP_ERR_GROUP_MAX_SIZE_REACHED: return ": start fewer workers, or raise the brokers' group.max.size";
         case RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE:

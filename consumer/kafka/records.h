@@ -1,4 +1,5 @@
-// librdkafka's records and error codes in our terms. Included only by consumer/kafka_*.
+// Converts librdkafka's records to ours and classifies its error codes. Included through connection.h by everything that talks to
+// librdkafka.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace lorry::consumer {
 
-// A consumed message as ours; `topic` and value bytes are copied.
+// Converts a consumed message; the topic and all bytes are copied.
 schema::JobRecord record_of(const rd_kafka_message_t& message);
 
 // One record to produce. The views must live until the call returns (the bytes are copied).
@@ -24,33 +25,33 @@ struct Produce {
     std::optional<std::string_view> key;
     std::optional<std::string_view> value;
     std::span<const schema::Header> headers;
-    std::uint64_t tag = 0;  // comes back with the delivery report
+    std::uint64_t tag = 0;  // returned with the delivery report
 };
-// Hands the record to the client; the error is librdkafka's (queue full, too large).
+// Passes the record to the client. Errors are librdkafka's (queue full, record too large).
 rd_kafka_resp_err_t produce(rd_kafka_t* client, const Produce& record);
 
-// Where the records that a producer delivered ended, by partition.
+// The end offsets of the records that a producer delivered, by partition.
 class DeliveredEnds {
 public:
-    // Of a delivery report. A record whose acknowledgement was lost on its way has no offset, and does not count.
+    // Takes a delivery report. A record whose acknowledgement was lost has no offset and does not count.
     void note(const rd_kafka_message_t& report);
-    // Behind the last one; 0: none.
+    // One past the last delivered record; 0: none.
     std::int64_t of(const std::string& topic, std::int32_t partition) const;
 
 private:
     std::map<std::pair<std::string, std::int32_t>, std::int64_t> ends_;
 };
 
-// True for errors that are about this one record: another one may pass.
+// True for errors that concern only this record: another record may succeed.
 bool is_record_error(rd_kafka_resp_err_t error);
-// True for errors that a right is missing or a limit is in the way: nothing will pass until somebody changes that.
+// True for errors caused by a missing right or a limit: nothing will succeed until somebody changes that.
 bool is_configuration_error(rd_kafka_resp_err_t error);
-// True for errors that a topic or partition is not there. Brokers that come up may say so of one that they do not know yet
-// (github.com/confluentinc/librdkafka/issues/3513), so of a topic that was there it is believed only for a time.
+// True for errors that say a topic or partition does not exist. Brokers that are starting may say so of a topic they do not know yet
+// (github.com/confluentinc/librdkafka/issues/3513), so for a topic that existed this is believed only after a while.
 bool is_missing_topic(rd_kafka_resp_err_t error);
-// What to do about it, for messages; empty when there is nothing special to say.
+// What to do about the error, to append to a message; empty if there is nothing specific to say.
 std::string advice_for(rd_kafka_resp_err_t error, std::string_view topic);
-// The error's text, and what to do about it.
+// The error's text followed by advice_for().
 std::string explain(rd_kafka_resp_err_t error, std::string_view topic);
 
 }  // namespace lorry::consumer

@@ -1,4 +1,4 @@
-// From completions to records of the results, status and dlq topics, and the outbox in which they wait for their commit.
+// Converts completions to records of the results, status and dlq topics, and keeps the outbox in which they wait for their commit.
 #include "consumer/kafka/sink.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@ namespace lorry::consumer {
 
 namespace {
 
-// A record refused this often becomes an error; once more may help when the broker's limits just changed.
+// A record that is refused this often is replaced by an error. One retry helps when the broker's limits have just changed.
 constexpr std::uint32_t rejections_max = 2;
 
 schema::Status terminal_status(const schema::Completion& completion) {
@@ -78,13 +78,13 @@ OutboxEntry KafkaSink::entry_of(Outcome outcome) {
     ++counters_.completions;
     auto& completion = std::get<schema::Completion>(outcome.record);
     set_records(entry, completion);
-    completion.body = {};  // an error in its place needs the rest only
+    completion.body = {};  // an error that replaces it does not need the body
     entry.completion = std::move(completion);
     if (const std::size_t bytes = bytes_of(entry.records.front()); bytes > options_.limits.results) {
         ++counters_.too_large;
         turn_into_error(entry, "result_too_large",
-                        fmt::format("the result has {} bytes, topic {} takes {} per record; ask for fewer tokens, logprobs or choices, or "
-                                    "raise the topic's max.message.bytes",
+                        fmt::format("the result has {} bytes, but topic {} accepts {} per record; ask for fewer tokens, logprobs or "
+                                    "choices, or raise the topic's max.message.bytes",
                                     bytes, options_.topics.results(), options_.limits.results));
     }
     return entry;
@@ -95,7 +95,7 @@ std::vector<schema::Header> KafkaSink::with_topic_id(std::vector<schema::Header>
     return headers;
 }
 
-// A dead letter that the topic does not take as it is goes without its value: where it stood and why it was refused is in the headers.
+// A dead letter that is too large for the topic is published without its value: the headers say where it was and why it was refused.
 void KafkaSink::leave_out_value(OutboxEntry& entry) {
     OutboxRecord& record = entry.records.front();
     if (record.value) record.headers.emplace_back("lorry.value.bytes_left_out", std::to_string(record.value->size()));
@@ -103,7 +103,7 @@ void KafkaSink::leave_out_value(OutboxEntry& entry) {
     entry.bytes = bytes_of(record);
 }
 
-// If that does not do, without what else its producer gave it.
+// If that is not enough, also without its key and the producer's headers.
 void KafkaSink::leave_out_key_and_headers(OutboxEntry& entry) {
     OutboxRecord& record = entry.records.front();
     record.key.reset();
@@ -116,7 +116,7 @@ void KafkaSink::leave_out_key_and_headers(OutboxEntry& entry) {
 
 void KafkaSink::set_records(OutboxEntry& entry, const schema::Completion& completion) {
     entry.records.clear();
-    // The same partition as the job's, so that a worker that takes the jobs over finds their results in one place.
+    // The same partition as the job's, so that a worker that takes over the jobs finds their results in one place.
     entry.records.push_back({.topic = options_.topics.results(),
                              .partition = entry.source.partition % options_.results_partitions,
                              .key = completion.run.job_id,
@@ -132,13 +132,13 @@ void KafkaSink::set_records(OutboxEntry& entry, const schema::Completion& comple
 }
 
 void KafkaSink::turn_into_error(OutboxEntry& entry, std::string code, std::string message) {
-    CHECK(entry.completion.has_value(), "a dead letter has no error in its place");
+    CHECK(entry.completion.has_value(), "a dead letter is not replaced by an error");
     schema::Completion& completion = *entry.completion;
     completion.failure.reset();
     completion.failure_message.clear();
     completion.state = schema::JobState::failed;
     completion.status_code = 500;
-    completion.headers.clear();  // they are part of the size
+    completion.headers.clear();  // they count towards the size
     completion.body = schema::error_body({.status_code = 500, .code = std::move(code), .param = {}, .message = std::move(message)});
     set_records(entry, completion);
     completion.body = {};
@@ -150,8 +150,8 @@ void KafkaSink::publish(const schema::Chunk& chunk) {
 }
 
 void KafkaSink::publish(const schema::Status& status) {
-    CHECK(!schema::is_terminal(status.state), "terminal statuses leave with their completion");
-    // Lost, it harms nobody: the terminal status follows.
+    CHECK(!schema::is_terminal(status.state), "terminal statuses are published with their completion");
+    // Losing it does no harm: the terminal status follows.
     send_event(options_.topics.status(), status.run.job_id, std::nullopt, schema::encode_status(status));
 }
 
@@ -194,10 +194,10 @@ void KafkaSink::commit_outbox() {
 void KafkaSink::put_back(RejectedEntry rejected) {
     OutboxEntry& entry = rejected.entry;
     ++counters_.rejected;
-    log_warning("{} [{}] offset {}: a record of its end was refused ({}), for the {}. time", entry.source.topic, entry.source.partition,
+    log_warning("{} [{}] offset {}: a record with its result was refused ({}), attempt {}", entry.source.topic, entry.source.partition,
                 entry.source.offset, rejected.reason, entry.rejections);
     if (entry.rejections > rejections_max) {
-        throw KafkaError(fmt::format("{} [{}] offset {}: its end cannot be published: {}. Check max.message.bytes of {} and {}",
+        throw KafkaError(fmt::format("{} [{}] offset {}: its result cannot be published: {}. Check max.message.bytes of {} and {}",
                                      entry.source.topic, entry.source.partition, entry.source.offset, rejected.reason,
                                      options_.topics.results(), options_.topics.dlq()));
     }

@@ -1,4 +1,4 @@
-// Where completions leave to Kafka. Made by KafkaMember; its calls come from the publisher's thread.
+// Publishes completions to Kafka. Made by KafkaMember; called by the publisher, on its thread.
 #pragma once
 
 #include <atomic>
@@ -18,32 +18,32 @@
 
 namespace lorry::consumer {
 
-// Chunks and running statuses leave at once, by a producer of their own; a completion waits in the outbox until commit(), which first
-// waits for all chunks and statuses to be acknowledged. So nothing of a job appears after its completion.
+// Chunks and `running` statuses are sent at once, by a producer of their own. A completion waits in the outbox until commit(), which first
+// waits until all chunks and statuses are acknowledged. So nothing of a job appears after its completion.
 class KafkaSink : public CompletionSink {
 public:
     struct Options {
         schema::Topics topics;
         std::size_t outbox_records_max = 10'000;
         std::size_t outbox_bytes_max = std::size_t{64} << 20;
-        // What each topic takes per record.
+        // The largest record that each topic accepts, in bytes.
         struct Limits {
             std::size_t results = 1'000'000;
             std::size_t chunks = 1'000'000;
             std::size_t status = 1'000'000;
             std::size_t dlq = 1'000'000;
         } limits;
-        std::string jobs_topic_id = {};  // goes with each end, where the brokers tell it: a take-over may have to know
+        std::string jobs_topic_id = {};  // written with each result and dead letter, if brokers have topic ids; a take-over may need it
         std::int32_t results_partitions = 1;
         std::int32_t dlq_partitions = 1;
     };
 
     KafkaSink(const KafkaConfig& config, Options options, std::unique_ptr<Committer> committer);
 
-    // When the outbox is full, commits first.
+    // Commits first when the outbox is full.
     void publish(Outcome outcome) override;
     void publish(const schema::Chunk& chunk) override;
-    // Of running jobs; the terminal status is made from the completion and leaves with it.
+    // For running jobs only; the terminal status is made from the completion and published with it.
     void publish(const schema::Status& status) override;
     std::size_t commit() override;
 
@@ -51,7 +51,7 @@ public:
         std::uint64_t completions = 0;
         std::uint64_t dead_letters = 0;
         std::uint64_t chunks = 0;
-        std::uint64_t too_large = 0;  // completions that became the error result_too_large
+        std::uint64_t too_large = 0;  // completions replaced by the error result_too_large
         std::uint64_t rejected = 0;   // records that a broker refused
         std::uint64_t commits = 0;
         std::size_t outbox_records = 0;
@@ -65,14 +65,14 @@ private:
     void set_records(OutboxEntry& entry, const schema::Completion& completion);
     void put(OutboxEntry entry);
     void put_back(RejectedEntry rejected);
-    // Replaces the completion by an error of that code.
+    // Replaces the completion by an error with that code.
     void turn_into_error(OutboxEntry& entry, std::string code, std::string message);
     using Attempt = std::pair<std::string, std::int64_t>;  // job id, attempt
 
     std::vector<schema::Header> with_topic_id(std::vector<schema::Header> headers) const;
     static void leave_out_value(OutboxEntry& entry);
     static void leave_out_key_and_headers(OutboxEntry& entry);
-    // stream: whose answer is broken if this is refused.
+    // stream: the answer that is broken if this record is refused.
     void send_event(std::string_view topic, const std::string& job_id, std::optional<Attempt> stream, const std::string& value);
     void commit_outbox();
 
@@ -85,12 +85,12 @@ private:
     std::unique_ptr<Committer> committer_;
     std::vector<OutboxEntry> outbox_;
     std::size_t outbox_bytes_ = 0;
-    std::size_t uncounted_ = 0;                                         // committed since the last commit() that returned
-    std::unordered_map<std::uint64_t, std::optional<Attempt>> events_;  // chunks and statuses on their way, by tag
+    std::size_t uncounted_ = 0;                                         // committed since the last return of commit()
+    std::unordered_map<std::uint64_t, std::optional<Attempt>> events_;  // chunks and statuses in flight, by tag
     std::uint64_t next_tag_ = 0;
-    std::set<Attempt> broken_streams_;  // of which a chunk was refused
+    std::set<Attempt> broken_streams_;  // answers of which a chunk was refused
     AtomicCounters counters_{};
-    KafkaProducer producer_;  // of events; last: its deliveries write to the members above
+    KafkaProducer producer_;  // for events; last: its deliveries write to the members above
 };
 
 }  // namespace lorry::consumer

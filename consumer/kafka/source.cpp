@@ -1,4 +1,4 @@
-// The poll loop of a group member: rebalances, take-over, admission, back-pressure.
+// The poll loop of a group member: rebalances, take-over, admission and back-pressure.
 #include "consumer/kafka/source.h"
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ TopicPartitions partitions_in(const rd_kafka_topic_partition_list_t& list) {
     return partitions;
 }
 
-// Those of them that are assigned: of what a take-over is not through with, the client knows nothing yet.
+// Those of `partitions` that are assigned: the client knows nothing yet of partitions whose take-over is not complete.
 PartitionListHandle assigned_of(rd_kafka_t* client, const rd_kafka_topic_partition_list_t& partitions) {
     rd_kafka_topic_partition_list_t* all = nullptr;
     rd_kafka_assignment(client, &all);
@@ -62,7 +62,8 @@ KafkaSettings settings_of(const KafkaSource::Options& options) {
         {"partition.assignment.strategy", "cooperative-sticky"},
         {"session.timeout.ms", std::to_string(options.session_timeout.count())},
         {"heartbeat.interval.ms", std::to_string(std::min<std::int64_t>(3'000, options.session_timeout.count() / 4))}};
-    // Of the newer protocol all these are the broker's. A static member that was killed would be refused under its own name.
+    // With the newer protocol the broker owns these settings. A static member that was killed would be refused when it rejoins under its
+    // own name.
     const KafkaSettings newer = {{"group.protocol", "consumer"}};
     const KafkaSettings& more = options.protocol == GroupProtocol::classic ? classic : newer;
     settings.insert(settings.end(), more.begin(), more.end());
@@ -80,7 +81,7 @@ KafkaSource::KafkaSource(const KafkaConfig& config, Options options, OffsetTrack
           [](rd_kafka_conf_t* conf) { rd_kafka_conf_set_rebalance_cb(conf, on_rebalance); }, this),
       past_results_(connection_, options_.topics),
       take_over_(connection_, past_results_) {
-    // Errors and rebalances then arrive with the messages.
+    // From now on, errors and rebalances arrive with the messages.
     rd_kafka_poll_set_consumer(connection_.handle());
 }
 
@@ -100,7 +101,7 @@ void KafkaSource::subscribe() {
     subscribed_ = true;
 }
 
-// Runs inside rd_kafka_consumer_poll, through C: it only notes what is to be done and makes the poll return.
+// Runs inside rd_kafka_consumer_poll, called from C: it only records the rebalance and makes the poll return.
 void KafkaSource::on_rebalance(rd_kafka_t* client, rd_kafka_resp_err_t error, rd_kafka_topic_partition_list_t* list, void* opaque) {
     auto* self = static_cast<KafkaSource*>(static_cast<KafkaContext*>(opaque)->owner);
     const bool assign = error == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
@@ -127,9 +128,9 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
     std::vector<Delivery> deliveries;
     const auto end = Clock::now() + timeout;
     milliseconds wait{0};
-    // Also without room for deliveries the group is served, for the whole time-out.
+    // Serves the group for the whole timeout even when there is no room for deliveries.
     for (;;) {
-        // Records do not come this way, errors do; rebalances are told within it.
+        // Returns errors, not records; rebalances are reported during this call.
         if (const MessageHandle message{rd_kafka_consumer_poll(connection_.handle(), static_cast<int>(wait.count()))}) take_error(*message);
         serve_rebalances(handler);
         serve_undecided();
@@ -153,13 +154,13 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
 }
 
 void KafkaSource::serve_rebalances(RevocationHandler& handler) {
-    // What nobody waits for does not hold up what others wait for.
+    // A take-over that the group does not wait for must not delay a rebalance.
     if (!rebalances_.empty() && take_over_.is_running() && !is_arriving_) {
         take_over_.cancel();
         const std::vector<Key> asked = std::exchange(asked_, {});
         undecided_.insert(undecided_.end(), asked.begin(), asked.end());
     }
-    // An assign that is being taken over is answered before anything after it is looked at.
+    // An assignment that is being taken over is answered before any later rebalance is served.
     while (!rebalances_.empty() && !take_over_.is_running()) {
         const Rebalance rebalance = std::move(rebalances_.front());
         rebalances_.pop_front();
@@ -184,12 +185,13 @@ void KafkaSource::serve_undecided() {
     begin_take_over(std::exchange(undecided_, {}));
 }
 
-// Not while an answer is owed to the group: it would be taken for that. What came before may be about to go then.
+// False while the group waits for an answer, because the change would count as that answer, and while earlier partitions may be about to
+// leave.
 bool KafkaSource::may_change_assignment() const {
     return !is_arriving_ && rebalances_.empty() && rd_kafka_assignment_lost(connection_.handle()) == 0;
 }
 
-// With nothing to read.
+// Answers an assignment without partitions to read.
 void KafkaSource::answer_assign() {
     const PartitionListHandle none(rd_kafka_topic_partition_list_new(0));
     check(rd_kafka_incremental_assign(connection_.handle(), none.get()), "answering an assignment");
@@ -213,14 +215,14 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
     for (const PartitionEpoch& partition : going) tracker_.drain(partition.topic, partition.partition);
     if (lost) {
         log_warning(
-            "{}: {} partitions were lost: Kafka was away, or the group no longer waited for this worker; their unfinished jobs are dropped "
-            "here and run again",
+            "{}: {} partitions were lost: Kafka was away, or the group removed this worker; their unfinished jobs are dropped here and run "
+            "again",
             options_.topics.jobs(), going.size());
         const std::scoped_lock lock(counters_mutex_);
         ++counters_.lost;
     }
     if (!going.empty() && !lost) leave(going, handler, deadline);
-    // From here on nothing of these epochs is published; of lost partitions not even what has ended already.
+    // From here on, nothing of these epochs is published; for lost partitions, not even jobs that have already ended.
     for (const PartitionEpoch& partition : going) tracker_.drop(partition.topic, partition.partition);
     if (!going.empty() && lost) handler.lost(going);
     for (const PartitionEpoch& partition : going) readings_.erase({partition.topic, partition.partition});
@@ -229,7 +231,7 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
           "giving up partitions");
 }
 
-// Also without a job in flight a commit is owed: the last one may list starts of jobs that never ran.
+// A commit is needed even without jobs in flight: the last one may list starts of jobs that never ran.
 void KafkaSource::leave(const std::vector<PartitionEpoch>& partitions, RevocationHandler& handler, Clock::time_point deadline) {
     handler.drain(partitions, deadline);
     const auto end = Clock::now() + commit_patience;
@@ -246,7 +248,7 @@ void KafkaSource::finish_take_over() {
         begin_reading(*partitions);
     }
     if (left.empty()) return;
-    // Mostly it is another worker's transaction, about to end.
+    // Usually another worker's transaction that is about to end.
     if (is_arriving) next_undecided_log_ = Clock::now() + undecided_log_interval;
     undecided_.insert(undecided_.end(), left.begin(), left.end());
     next_take_over_ = Clock::now() + undecided_interval;
@@ -258,8 +260,8 @@ void KafkaSource::say_undecided() {
     next_undecided_log_ = now + undecided_log_interval;
     const auto& [topic, partition] = undecided_.front();
     log_warning(
-        "{} [{}]: a transaction holds its committed offset undecided, so its jobs wait ({} such partitions): should that last, "
-        "`kafka-transactions.sh find-hanging` of your brokers names the transaction",
+        "{} [{}]: an open transaction holds its committed offset, so its jobs wait ({} such partitions): if this persists, find the "
+        "transaction with `kafka-transactions.sh find-hanging` on your brokers",
         topic, partition, undecided_.size());
 }
 
@@ -286,7 +288,7 @@ void KafkaSource::begin_reading(const std::vector<TakenOver>& partitions) {
              readings_.size());
 }
 
-// Retention overtook us: on at the log's start. What is in flight goes on and is published; the epoch stays.
+// Retention has passed our position: continue at the log's start. Jobs in flight continue and are published; the epoch stays.
 void KafkaSource::go_on_after_resets() {
     if (resets_.empty() || !may_change_assignment()) return;
     const PartitionListHandle list(rd_kafka_topic_partition_list_new(static_cast<int>(resets_.size())));
@@ -299,17 +301,17 @@ void KafkaSource::go_on_after_resets() {
         if (!log) return false;
         if (*position > log->end) {
             throw KafkaError(
-                fmt::format("{} [{}]: reading stood at offset {}, but the log ends at {}: the topic was truncated or made anew "
-                            "while this worker ran; start the worker again to take what is there now",
+                fmt::format("{} [{}]: reading was at offset {}, but the log ends at {}: the topic was truncated or recreated "
+                            "while this worker ran; restart the worker to read the new contents",
                             topic, partition, *position, log->end));
         }
-        reading->second.held.reset();  // not polled yet: if it is still in the log, it comes again
+        reading->second.held.reset();  // not polled yet: if it is still in the log, it is read again
         if (*position < log->first) {
             say_lost(key, log->first - *position, log->first);
         } else {
             log_error(
-                "{} [{}]: the log did not hold offset {} and does now: it was truncated and written again. Going on there; jobs "
-                "that were written again below are not read",
+                "{} [{}]: the log did not contain offset {} and does now: it was truncated and written again. Continuing there; jobs "
+                "that were written again below it are not read",
                 topic, partition, *position);
         }
         rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), partition)->offset = std::max(*position, log->first);
@@ -319,7 +321,7 @@ void KafkaSource::go_on_after_resets() {
         check(rd_kafka_incremental_unassign(connection_.handle(), list.get()), "leaving a deleted position");
         check(rd_kafka_incremental_assign(connection_.handle(), list.get()), "going on at the log's start");
     }
-    // For the next turn: asking takes its time, and what the group wants by then is to be heard and answered first.
+    // For the next call: the request takes time, and rebalances that arrive meanwhile must be served first.
     if (Clock::now() < next_resets_) return;
     next_resets_ = Clock::now() + resets_interval;
     for (auto& [key, log] : resets_) {
@@ -327,8 +329,8 @@ void KafkaSource::go_on_after_resets() {
     }
 }
 
-// Goes round the partitions from where the last call ended, so that none waits for another's backlog. Of each comes a run of records:
-// neighbours mostly ask for the same adapter.
+// Visits the partitions in turn, from where the last call stopped, so that none waits for another's backlog. Takes a run of records from
+// each: neighbouring jobs usually ask for the same adapter.
 void KafkaSource::read(std::vector<Delivery>& deliveries, std::size_t max) {
     constexpr std::size_t run = 32;
     auto place = readings_.upper_bound(read_last_);
@@ -341,7 +343,7 @@ void KafkaSource::read(std::vector<Delivery>& deliveries, std::size_t max) {
     }
 }
 
-// False: there is nothing, or it has to wait.
+// Returns false when there is no record, or it has to wait.
 bool KafkaSource::read_one(const Key& key, Reading& reading, std::vector<Delivery>& deliveries) {
     if (!reading.held) {
         const MessageHandle message = reading.queue.next();
@@ -350,7 +352,7 @@ bool KafkaSource::read_one(const Key& key, Reading& reading, std::vector<Deliver
             take_error(*message);
             return true;
         }
-        // A rebalance interrupts fetching, and what was on its way to us meanwhile may come once more.
+        // After a rebalance interrupts fetching, records that were on their way may arrive once more.
         if (message->offset < tracker_.position(key.first, key.second).value_or(0)) return true;
         reading.held = record_of(*message);
     }
@@ -374,7 +376,7 @@ void KafkaSource::take_error(const rd_kafka_message_t& message) {
         return;
     }
     if (message.err == RD_KAFKA_RESP_ERR__MAX_POLL_EXCEEDED) {
-        log_error("this worker did not poll for {} s and has lost its partitions: it is overloaded or was stopped",
+        log_error("this worker did not poll for {} s and has lost its partitions: it is overloaded or was suspended",
                   std::chrono::duration_cast<std::chrono::seconds>(options_.poll_interval_max).count());
         return;
     }
@@ -388,7 +390,7 @@ void KafkaSource::take_error(const rd_kafka_message_t& message) {
         connection_.wait_for_topic(jobs);
         past_results_.check_jobs_topic(connection_.config().deadline_start, std::stop_token());
     }
-    if (connection_.complaints().note(text)) log_warning("kafka: {}", text);  // the client tries again by itself
+    if (connection_.complaints().note(text)) log_warning("kafka: {}", text);  // the client retries by itself
 }
 
 bool KafkaSource::may_deliver(const schema::Source& source) const { return !careful_.is_full() && tracker_.may_admit(source); }
@@ -424,7 +426,7 @@ std::optional<std::int64_t> KafkaSource::backlog() {
 void KafkaSource::close(RevocationHandler& handler, Clock::time_point deadline) {
     CHECK(!closing_, "closed once");
     take_over_.cancel();
-    // An assign must be answered before the group can be left; nothing is read any more.
+    // An assignment must be answered before the member can leave the group; nothing is read any more.
     if (std::exchange(is_arriving_, false)) answer_assign();
     while (!rebalances_.empty()) {
         const Rebalance rebalance = std::move(rebalances_.front());

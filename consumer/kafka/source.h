@@ -1,4 +1,4 @@
-// Jobs from Kafka: one member of the consumer group. Made by KafkaMember; its poll loop is the intake's.
+// Reads jobs from Kafka as one member of the consumer group. Made by KafkaMember; the intake thread runs its poll loop.
 #pragma once
 
 #include <chrono>
@@ -18,18 +18,19 @@
 
 namespace lorry::consumer {
 
-// Partitions arrive in two steps: librdkafka says so, TakeOver finds out where to go on, and only then are they assigned and read. They
-// go in one: revoked partitions are drained and given up before poll returns. All calls from one thread, except where said.
+// Partitions arrive in two steps: librdkafka reports an assignment, TakeOver finds out where to resume, and only then are the partitions
+// assigned and read. They leave in one step: revoked partitions are drained and given up before poll() returns. All calls come from one
+// thread, except where noted.
 class KafkaSource : public JobSource {
 public:
     struct Options {
         schema::Topics topics;
         std::string group;
-        std::string member;  // with the classic protocol, group.instance.id: the same after a restart
+        std::string member;  // group.instance.id with the classic protocol: the same after a restart
         GroupProtocol protocol = GroupProtocol::classic;
         std::chrono::milliseconds session_timeout{20'000};
         std::chrono::milliseconds poll_interval_max{300'000};
-        // For finishing what was begun when partitions go; all of this member's partitions pause meanwhile.
+        // Time for finishing jobs when partitions are revoked; all of this member's partitions pause meanwhile.
         std::chrono::milliseconds drain_budget{2'000};
         CarefulStarts::Options careful_starts;
     };
@@ -44,18 +45,18 @@ public:
     void close(RevocationHandler& handler, Clock::time_point deadline) override;
     void give_up() override;
 
-    // The sink commits through it; its commit calls are safe from any thread.
+    // The sink commits through this connection; its commit calls are safe from any thread.
     KafkaConnection& connection() { return connection_; }
     PastResults& past_results() { return past_results_; }
 
     struct Counters {
         std::uint64_t polled = 0;    // delivered to the pipeline
-        std::uint64_t skipped = 0;   // finished by an earlier owner
-        std::uint64_t replayed = 0;  // delivered to the pipeline though an earlier owner had taken them: it did not finish them
+        std::uint64_t skipped = 0;   // skipped: an earlier owner finished them
+        std::uint64_t replayed = 0;  // delivered to the pipeline; an earlier owner took them and did not finish them
         std::uint64_t rebalances = 0;
-        std::uint64_t lost = 0;    // times that partitions were lost
-        std::size_t held = 0;      // partitions that wait because their commit metadata is full
-        std::size_t starting = 0;  // jobs that wait for the commit of their start, or until others have run
+        std::uint64_t lost = 0;    // how often partitions were lost
+        std::size_t held = 0;      // partitions waiting because their commit metadata is full
+        std::size_t starting = 0;  // jobs waiting for the commit of their start, or until others have run
     };
     // Any thread.
     Counters counters() const;
@@ -68,14 +69,15 @@ private:
         PartitionListHandle list;
     };
 
-    // A partition that is read. Its records stay in librdkafka, in a queue of the partition's own, until they are asked for: where there is
-    // no room for a job nothing is asked for. (A pause instead would throw away what was fetched, and cost up to a second.)
+    // A partition that is being read. Its records stay in librdkafka, in a queue of the partition's own, until they are requested; while
+    // there is no room for a job, none are requested. (Pausing the partition instead would discard what was fetched and cost up to a
+    // second.)
     struct Reading {
         Epoch epoch = 0;
-        std::int64_t end = 0;          // of the log, as known at take-over
-        std::int64_t taken_below = 0;  // an earlier owner is known to have taken the jobs below it
+        std::int64_t end = 0;          // end of the log, as known at take-over
+        std::int64_t taken_below = 0;  // an earlier owner is known to have taken all jobs below this offset
         PartitionQueue queue;
-        std::optional<schema::JobRecord> held;  // asked for, but not admitted: the commit metadata is full, or too many jobs are starting
+        std::optional<schema::JobRecord> held;  // requested, but not admitted: the commit metadata is full, or too many jobs are starting
         Clock::time_point next_hold_log;
     };
 
@@ -105,20 +107,20 @@ private:
     CarefulStarts careful_;
     bool subscribed_ = false;
     bool closing_ = false;
-    std::deque<Rebalance> rebalances_;  // told by librdkafka, not yet answered
-    bool is_arriving_ = false;          // an assign is not answered yet: its partitions are being taken over
-    std::vector<Key> undecided_;        // assigned, but a transaction holds their offsets undecided: they are not read yet
-    // Out of range, their position is to be found anew; and the log's bounds, once asked for.
+    std::deque<Rebalance> rebalances_;  // reported by librdkafka, not yet answered
+    bool is_arriving_ = false;          // an assignment is not answered yet: its partitions are being taken over
+    std::vector<Key> undecided_;        // assigned, but not read yet because a transaction holds their offsets undecided
+    // Partitions whose position is out of range and must be found anew, with the log's bounds once known.
     std::map<Key, std::optional<KafkaConnection::Watermarks>> resets_;
-    TopicPartitions asked_;             // what the take-over that runs is about
-    Clock::time_point next_take_over_;  // of undecided_
+    TopicPartitions asked_;             // partitions of the take-over in progress
+    Clock::time_point next_take_over_;  // for undecided_
     Clock::time_point next_resets_;
     Clock::time_point next_undecided_log_;
     mutable std::mutex counters_mutex_;
     Counters counters_;           // guarded by counters_mutex_
     KafkaConnection connection_;  // its callbacks write to the members above
     std::map<Key, Reading> readings_;
-    Key read_last_;  // the partition
+    Key read_last_;  // the partition that read() visited last
     PastResults past_results_;
     TakeOver take_over_;  // last: its thread uses the connection
 };

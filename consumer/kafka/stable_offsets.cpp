@@ -1,4 +1,4 @@
-// Two lists of offsets per look, one for each kind of reader.
+// Asks for two lists of end offsets per interval, one for each isolation level, and compares them.
 #include "consumer/kafka/stable_offsets.h"
 
 #include <algorithm>
@@ -37,7 +37,8 @@ milliseconds StableOffsets::stall(const std::string& topic) const {
     return longest;
 }
 
-// The stable offsets first: what is written between the two answers makes a partition wait for one look, which is no stall yet.
+// Asks for the stable offsets first. A record that is written between the two answers makes a partition look as if it waits; one such
+// observation does not count as a stall.
 void StableOffsets::look(const std::stop_token& stop) {
     const auto stable = end_offsets(connection_, partitions_, RD_KAFKA_ISOLATION_LEVEL_READ_COMMITTED, stop);
     const auto all = end_offsets(connection_, partitions_, RD_KAFKA_ISOLATION_LEVEL_READ_UNCOMMITTED, stop);

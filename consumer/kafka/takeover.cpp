@@ -1,4 +1,4 @@
-// Take-over rules, and the thread that asks for what they need.
+// The take-over rules, and the thread that asks for what they need.
 #include "consumer/kafka/takeover.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How many unfinished offsets lie below `first`; some of them may never have been jobs.
+// Number of unfinished offsets below `first`; some of them may never have been jobs.
 std::int64_t unfinished_below(const CommitState& state, std::int64_t first) {
     std::int64_t count = first > state.offset ? 1 : 0;
     for (const std::int64_t hole : state.holes) count += hole < first ? 1 : 0;
@@ -33,20 +33,20 @@ TakenOver take_over(const std::string& topic, std::int32_t partition, std::optio
         taken.state = nothing_finished_above(log.first);
     } else if (*committed > log.end) {
         log_warning(
-            "{} [{}]: the committed offset {} lies beyond the log's end {}: the topic was truncated or made anew. Starting at "
-            "its beginning, {}; what was finished before is not known",
+            "{} [{}]: the committed offset {} is beyond the log's end {}: the topic was truncated or recreated. Starting at its "
+            "beginning, {}; jobs that were finished before are not known",
             topic, partition, *committed, log.end, log.first);
         taken.basis = Basis::nothing;
         taken.state = nothing_finished_above(log.first);
     } else if (auto state = committed_state(topic, partition, *committed, metadata); state && is_of_other_topic(*state, topic_id)) {
-        log_warning("{} [{}]: the committed offset {} is of an earlier topic of that name. Starting at the beginning, {}", topic, partition,
-                    *committed, log.first);
+        log_warning("{} [{}]: the committed offset {} belongs to an earlier topic of that name. Starting at the beginning, {}", topic,
+                    partition, *committed, log.first);
         taken.basis = Basis::results;
         taken.state = nothing_finished_above(log.first);
     } else if (state) {
         taken.state = *std::move(state);
     } else {
-        log_warning("{} [{}]: {}; what is finished above the committed offset {} is looked up in the results", topic, partition,
+        log_warning("{} [{}]: {}; jobs finished above the committed offset {} are looked up in the results", topic, partition,
                     state.error().text, *committed);
         taken.basis = Basis::results;
         taken.state = nothing_finished_above(*committed);
@@ -63,9 +63,9 @@ CommitState with_finished(const CommitState& state, std::int64_t first, const st
     const bool is_finished_above = state.highest_finished > state.offset;
     if (is_finished_above) unfinished.insert(state.offset);
     unfinished.erase(unfinished.begin(), unfinished.lower_bound(first));
-    std::int64_t next = std::max(is_finished_above ? state.highest_finished + 1 : state.offset, first);  // from here on all are
+    std::int64_t next = std::max(is_finished_above ? state.highest_finished + 1 : state.offset, first);  // from here on, all are unfinished
     for (const std::int64_t offset : finished) {
-        CHECK(offset >= first, "older ones are of no interest");
+        CHECK(offset >= first, "finished offsets are at or above the first one");
         while (next <= offset) unfinished.insert(next++);
         unfinished.erase(offset);
     }
@@ -91,7 +91,7 @@ void add_ended(TakenOver& taken, const PastResults::Answer& past) {
     if (news == 0) return;
     taken.recorded = false;
     log_at(taken.basis == Basis::commit ? LogLevel::warning : LogLevel::info,
-           "{} [{}]: by the results topic {} more jobs have ended than the committed offset says, going on at offset {}", taken.topic,
+           "{} [{}]: the results topic shows {} more ended jobs than the committed offset; continuing at offset {}", taken.topic,
            taken.partition, news, taken.start);
 }
 
@@ -139,14 +139,14 @@ std::vector<TakenOver> TakeOver::ask(const TopicPartitions& partitions, const st
         if (is_configuration_error(error)) throw consumer_.refused(what, error, partitions.front().first);
         if (!retry.again(rd_kafka_err2str(error))) return {};
     }
-    // Else results would name the old topic, and whoever takes over from this worker would run their jobs again.
+    // Otherwise results would name the old topic, and the next owner would run their jobs again.
     if (!past_results_.check_jobs_topic(consumer_.config().deadline_later, stop)) return {};
     const std::string jobs_id = past_results_.end_topics().jobs_id;
     std::vector<TakenOver> all;
     std::vector<PastResults::Question> questions;
     for (int i = 0; i < list->cnt; ++i) {
         const rd_kafka_topic_partition_t& found = list->elems[i];
-        if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR) continue;  // undecided
+        if (found.err != RD_KAFKA_RESP_ERR_NO_ERROR) continue;  // undecided: left out
         const auto log = consumer_.watermarks(found.topic, found.partition, consumer_.config().deadline_later, stop);
         if (!log) return {};
         const auto committed = found.offset >= 0 ? std::optional(found.offset) : std::nullopt;

@@ -1,6 +1,6 @@
-// Finds out where partitions go on that came to this member: their committed offsets and metadata against what the log still holds, and
-// what the results topic says beyond them. Asks on a thread of its own, so that the poll loop keeps the member in the group; used
-// by KafkaSource only.
+// Decides where to resume partitions that were assigned to this member. It compares their committed offsets and metadata with what the log
+// still holds and with the results topic beyond the commit. Asks on a thread of its own, so that the poll loop keeps the member in the
+// group. Used only by KafkaSource.
 #pragma once
 
 #include <cstdint>
@@ -20,37 +20,38 @@
 
 namespace lorry::consumer {
 
-// What says which jobs of a partition are finished.
+// What determines which jobs of a partition are finished.
 enum class Basis : std::uint8_t {
-    commit,   // the commit, up to state.seen; from there on the results
-    results,  // above the committed offset, if there is one, only the results
-    nothing,  // the commit is about another log than this one, and so are the results
+    commit,   // the commit, up to state.seen; after that the results
+    results,  // only the results, above the committed offset if there is one
+    nothing,  // the commit belongs to a different log, and so do the results
 };
 
 struct TakenOver {
     std::string topic;
     std::int32_t partition = 0;
     Basis basis = Basis::commit;
-    CommitState state;       // what is finished already
-    bool recorded = true;    // it is what the commit says and nothing else
-    std::int64_t start = 0;  // where to read from
+    CommitState state;       // what is already finished
+    bool recorded = true;    // `state` is exactly what the commit says
+    std::int64_t start = 0;  // where reading starts
     std::int64_t first = 0;  // the log's start and end
     std::int64_t end = 0;
-    std::int64_t lost = 0;  // offsets that retention deleted before they were finished, at most
+    std::int64_t lost = 0;  // at most: offsets that retention deleted before their jobs were finished
 };
 
 class TakeOver {
 public:
-    // All refers to partitions of `consumer`'s group; both must outlive this.
+    // Both arguments must outlive this. Partitions are those of `consumer`'s group.
     TakeOver(KafkaConnection& consumer, PastResults& past_results) : consumer_(consumer), past_results_(past_results) {}
 
-    // Starts asking. A time-out is asked again, never taken for "no offset". A partition whose offset an open transaction holds undecided
-    // is left out of the answer.
+    // Starts asking. A request that times out is repeated; it never counts as "no offset". Partitions whose offset an open transaction
+    // holds undecided are left out of the answer.
     void start(TopicPartitions partitions);
     bool is_running() const { return thread_.joinable(); }
-    // The answer once it is there. Throws KafkaError when it cannot be had until deadline_later, or the metadata is a newer program's.
+    // Returns the answer when it is complete, nullopt before that. Throws KafkaError when there is none by deadline_later, or when the
+    // metadata was written by a newer program.
     std::optional<std::vector<TakenOver>> result();
-    // Gives up; waits for the request on its way (a few seconds; deadline_start where the topics are looked at for the first time).
+    // Gives up. Waits for the request in flight: a few seconds, or up to deadline_start while the topics are first looked up.
     void cancel();
 
 private:
@@ -64,13 +65,13 @@ private:
     std::jthread thread_;                           // last: it uses all of the above
 };
 
-// By the rules of a take-over: `committed` nullopt = none; topic_id: empty where brokers have none. Throws KafkaError for
-// a newer program's metadata.
+// Applies the take-over rules to one partition. `committed` is nullopt when the group has no offset; `topic_id` is empty when brokers have
+// no topic ids. Throws KafkaError when the metadata was written by a newer program.
 TakenOver take_over(const std::string& topic, std::int32_t partition, std::optional<std::int64_t> committed, std::string_view metadata,
                     const KafkaConnection::Watermarks& log, std::string_view topic_id = {});
-// Takes in what the results say beyond the commit.
+// Adds what the results say beyond the commit.
 void add_ended(TakenOver& taken, const PastResults::Answer& past);
-// The state of all from `first` on, in which these of them are finished as well.
+// Returns `state` from offset `first` on, with the offsets in `finished` marked as finished.
 CommitState with_finished(const CommitState& state, std::int64_t first, const std::set<std::int64_t>& finished);
 
 }  // namespace lorry::consumer

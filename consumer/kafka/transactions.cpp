@@ -1,4 +1,4 @@
-// Transaction steps with deadlines, and their errors put into four classes.
+// Runs transaction steps with deadlines and classifies their errors (StepEnd).
 #include "consumer/kafka/transactions.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ using Timer = std::chrono::steady_clock;
 constexpr milliseconds socket_timeout_max{10'000};
 constexpr milliseconds step_backoff_first{5};
 
-// Kafka's numbers of the requests that change a transaction's state (protocol guide, "Api Keys").
+// Kafka's API keys of the requests that change a transaction's state (protocol guide, "Api Keys").
 constexpr std::int16_t end_transaction = 26;
 bool changes_transaction(std::int16_t api) {
     constexpr std::int16_t add_partitions = 24;
@@ -50,8 +50,8 @@ KafkaSettings settings_of(const TransactionalProducer::Options& options) {
     settings.emplace_back("transactional.id", options.id);
     settings.emplace_back("transaction.timeout.ms", std::to_string(options.timeout.count()));
     settings.emplace_back("message.timeout.ms", std::to_string(options.timeout.count()));
-    settings.emplace_back("linger.ms", "1");  // a commit waits for them
-    // May not be longer than the transaction's.
+    settings.emplace_back("linger.ms", "1");  // commits wait for lingering records
+    // Must not be longer than the transaction timeout.
     settings.emplace_back("socket.timeout.ms", std::to_string(std::min(options.timeout, socket_timeout_max).count()));
     return settings;
 }
@@ -95,7 +95,7 @@ rd_kafka_resp_err_t TransactionalProducer::on_response(rd_kafka_t*, int, const c
 rd_kafka_resp_err_t TransactionalProducer::on_broker_state(rd_kafka_t*, std::int32_t broker, const char*, const char* name, int port,
                                                            const char* state, void* opaque) {
     auto* self = static_cast<TransactionalProducer*>(opaque);
-    // An address to begin with, which is left as soon as the brokers are known. (The coordinator has no number either, and no port.)
+    // A bootstrap address, which is dropped as soon as the brokers are known. (The coordinator has no broker number either, but no port.)
     if (broker < 0 && port != 0) return RD_KAFKA_RESP_ERR_NO_ERROR;
     const std::string_view now = state;
     const std::scoped_lock lock(self->brokers_mutex_);
@@ -116,7 +116,7 @@ void TransactionalProducer::on_report(rd_kafka_t*, const rd_kafka_message_t* mes
 StepResult TransactionalProducer::result_of(const char* what, const rd_kafka_error_t& error) const {
     const auto code = rd_kafka_error_code(&error);
     const std::string& brokers = connection_.config().brokers;
-    // The client does not always say which topic it is about.
+    // The client does not always say which topic the error is about.
     const std::string text = rd_kafka_error_string(&error) + advice_for(code, fmt::format("{}", fmt::join(topics_, ", ")));
     if (is_configuration_error(code)) {
         throw KafkaError(fmt::format("Kafka at {}: {} (transactional id {}, writing to {}): {}", brokers, what, options_.id,
@@ -137,7 +137,7 @@ StepResult TransactionalProducer::result_of(const char* what, const rd_kafka_err
     return result;
 }
 
-// Repeats what may be repeated.
+// Repeats the call while its error is retriable.
 template <typename Call>
 StepResult TransactionalProducer::step(const char* what, milliseconds deadline, const Call& call) {
     const auto start = Timer::now();
@@ -160,7 +160,7 @@ StepResult TransactionalProducer::open(milliseconds deadline) {
 }
 
 StepResult TransactionalProducer::begin(std::size_t tags) {
-    CHECK(in_flight_ == 0, "the records of the transaction before have ended");
+    CHECK(in_flight_ == 0, "a transaction begins only after all records of the previous one were reported");
     errors_.assign(tags, RD_KAFKA_RESP_ERR_NO_ERROR);
     topics_.clear();
     return step("beginning a transaction", milliseconds(0), [&] { return rd_kafka_begin_transaction(connection_.handle()); });
@@ -175,7 +175,7 @@ rd_kafka_resp_err_t TransactionalProducer::send(const Produce& record) {
             return error;
         }
         if (error != RD_KAFKA_RESP_ERR__QUEUE_FULL) return errors_.at(record.tag) = error;
-        rd_kafka_poll(connection_.handle(), static_cast<int>(poll_turn.count()));  // records leave it by their own time-out at the latest
+        rd_kafka_poll(connection_.handle(), static_cast<int>(poll_turn.count()));  // records time out at the latest
     }
 }
 
@@ -187,11 +187,11 @@ StepResult TransactionalProducer::finish_sending() {
     }
     for (const auto error : errors_) {
         if (error == RD_KAFKA_RESP_ERR_NO_ERROR) continue;
-        // The client learns that a topic is there again by asking; then the next try finds it.
+        // Asking makes the client notice when a topic exists again, so that the next attempt finds it.
         if (is_missing_topic(error)) {
             for (const std::string& topic : topics_) connection_.try_partition_count(topic);
         }
-        // The transaction knows it as well: committing would fail with this.
+        // The transaction has failed too: committing it would return this error.
         const ErrorHandle as_error(rd_kafka_error_new(error, "%s", rd_kafka_err2str(error)));
         StepResult result = result_of("publishing results", *as_error);
         if (result.end == StepEnd::unknown) result.end = StepEnd::aborting;
@@ -209,7 +209,7 @@ StepResult TransactionalProducer::send_offsets(const rd_kafka_consumer_group_met
 
 StepResult TransactionalProducer::commit() {
     is_committing_ = true;
-    // Not repeated: a commit that timed out may still be carried out.
+    // Not repeated: a commit that timed out may still be executed.
     StepResult result = step("committing", milliseconds(0),
                              [&] { return rd_kafka_commit_transaction(connection_.handle(), static_cast<int>(options_.timeout.count())); });
     is_committing_ = false;
@@ -220,7 +220,7 @@ StepResult TransactionalProducer::abort() {
     const auto call = [&] { return rd_kafka_abort_transaction(connection_.handle(), static_cast<int>(request_timeout.count())); };
     StepResult result = step("aborting", options_.timeout, call);
     if (result.end != StepEnd::done) return result;
-    rd_kafka_flush(connection_.handle(), static_cast<int>(request_timeout.count()));  // reports of what the abort threw away
+    rd_kafka_flush(connection_.handle(), static_cast<int>(request_timeout.count()));  // reports of records that the abort discarded
     return in_flight_ == 0 ? result
                            : StepResult{.end = StepEnd::unknown, .reason = "aborting: records were not answered", .timed_out = true};
 }

@@ -1,5 +1,5 @@
-// One transactional producer (KIP-98) and what its errors mean for whoever has to publish exactly once. Used by the transactional
-// committer only; one thread.
+// One transactional producer (KIP-98), with its errors classified by what an exactly-once publisher must do next. Used by the transactional
+// committer and leftovers; one thread.
 #pragma once
 
 #include <librdkafka/rdkafka.h>
@@ -19,13 +19,13 @@
 
 namespace lorry::consumer {
 
-// How a step of a transaction ended. A right that is missing, or a limit of the brokers in the way, is none of these: it throws. Offsets
-// that are refused because of a second worker under our member name are `aborting`: the consumer hears of that worker, and ends us.
+// How a step of a transaction ended. A missing right or a broker limit is not among these: it throws. Offsets that are refused because a
+// second worker uses our member name are `aborting`: the consumer learns of that worker and ends this one.
 enum class StepEnd : std::uint8_t {
     done,
-    aborting,  // nothing of this transaction may be committed; after abort() the next one can begin
-    fenced,    // somebody opened the same transactional id, or the brokers ended the transaction at its time-out
-    unknown,   // what the brokers did, or may still do, with a request on its way cannot be seen from here
+    aborting,  // this transaction cannot be committed; after abort() the next one can begin
+    fenced,    // the same transactional id was opened elsewhere, or the brokers ended the transaction at its timeout
+    unknown,   // it cannot be seen from here what the brokers did, or may still do, with a request in flight
 };
 
 struct StepResult {
@@ -34,25 +34,27 @@ struct StepResult {
     bool timed_out = false;
 };
 
-// After `fenced` or `unknown` it must be destroyed; one that is opened under the same id makes the brokers finish or abort what is open
-// and refuse whatever the old one still has on its way.
+// After `fenced` or `unknown`, destroy it. When the next one is opened with the same id, the brokers finish or abort what is open and
+// refuse whatever the old one still has in flight.
 class TransactionalProducer {
 public:
     struct Options {
-        std::string id;                             // transactional.id: cluster-wide
-        std::chrono::milliseconds timeout{10'000};  // of a transaction: the brokers abort it then
+        std::string id;                             // transactional.id: unique in the cluster
+        std::chrono::milliseconds timeout{10'000};  // the brokers abort a transaction after this time
         ProducerLimits limits;
     };
     explicit TransactionalProducer(const KafkaConfig& config, Options options);
     TransactionalProducer(const TransactionalProducer&) = delete;
     TransactionalProducer& operator=(const TransactionalProducer&) = delete;
 
-    // First call; waits until the coordinator has ended what an earlier producer of this id left open, until `deadline` at most.
+    // Must be the first call. Waits until the coordinator has ended what an earlier producer with this id left open, at most for
+    // `deadline`.
     StepResult open(std::chrono::milliseconds deadline);
     StepResult begin(std::size_t tags);
-    // One record; waits while the queue is full. An error is this record's (is_record_error) or makes finish_sending() fail.
+    // Sends one record; waits while the queue is full. An error either concerns only this record (is_record_error) or makes
+    // finish_sending() fail.
     rd_kafka_resp_err_t send(const Produce& record);
-    // Until each record was acknowledged or refused: errors() by tag.
+    // Waits until each record was acknowledged or refused; see errors(), by tag.
     StepResult finish_sending();
     const std::vector<rd_kafka_resp_err_t>& errors() const { return errors_; }
     const DeliveredEnds& delivered() const { return delivered_; }
@@ -60,11 +62,11 @@ public:
     StepResult commit();
     StepResult abort();
 
-    // A request of this producer's transactions ended in a time-out or a lost connection: the client sent it again, but the first one may
-    // still arrive and act upon a later transaction. Before that one, this producer must be replaced.
+    // True when a request of this producer's transactions ended in a timeout or a lost connection: the client sent it again, but the first
+    // one may still arrive and affect a later transaction. Replace the producer before that one.
     bool has_stray_request() const { return stray_request_; }
-    // A connection to a broker that was up went down: what the brokers did meanwhile with our last transaction has to be looked at
-    // (leftovers.h). A broker that cannot be reached from the start is none of these.
+    // True when a connection to a broker that was up went down: check what the brokers did with our last transaction meanwhile
+    // (leftovers.h). A broker that was never reached does not count.
     bool has_lost_broker() const { return lost_broker_; }
 
 private:
@@ -82,9 +84,9 @@ private:
 
     const Options options_;
     std::size_t in_flight_ = 0;
-    std::vector<rd_kafka_resp_err_t> errors_;  // by tag: the first of each
+    std::vector<rd_kafka_resp_err_t> errors_;  // by tag: the first error of each
     DeliveredEnds delivered_;
-    std::set<std::string, std::less<>> topics_;  // that this transaction writes to
+    std::set<std::string, std::less<>> topics_;  // topics that this transaction writes to
     std::atomic<bool> is_committing_ = false;    // read by the client's threads
     // Set by the client's threads.
     std::atomic<bool> stray_request_ = false;

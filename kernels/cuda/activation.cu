@@ -1,4 +1,4 @@
-// act(x), or act(gate) * up. Blocks take parts of a row; for fp8 a block takes all of it.
+// Computes act(x) or act(gate) * up. Each block processes part of a row, for fp8 a whole row. Launched by graphs.cpp.
 #include <type_traits>
 
 #include "kernels/cuda/device.h"
@@ -16,7 +16,7 @@ __device__ float activate(ActivationKind kind, float x) {
         case ActivationKind::silu: return x / (1.0F + expf(-x));
         case ActivationKind::gelu: return 0.5F * x * (1.0F + erff(x * half_root));
         case ActivationKind::gelu_tanh: return 0.5F * x * (1.0F + tanhf(tanh_scale * (x + 0.044715F * x * x * x)));
-        case ActivationKind::relu: return x < 0.0F ? 0.0F : x;  // NaN stays
+        case ActivationKind::relu: return x < 0.0F ? 0.0F : x;  // keeps NaN
     }
     return x;
 }
@@ -40,7 +40,7 @@ __global__ void activation(ActivationTask task) {
     store_four<aligned>(static_cast<Out*>(task.out.data) + row * task.out.stride, i, task.width, activated<aligned>(task, row, i));
 }
 
-// A block per row, which has one scale.
+// One block per row, because a row has one scale.
 template <bool aligned>
 __global__ void __launch_bounds__(row_threads_max) activation_fp8(ActivationTask task) {
     const std::int64_t row = block().x;

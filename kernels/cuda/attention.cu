@@ -1,15 +1,15 @@
-// Causal attention over the paged cache, one arithmetic for prefill, chunks and decoding. A context is cut into spans of kv_span tokens at
-// fixed places; the softmax of a span is a sum of its own, and sums are merged in order of spans. So a row's result depends on its context
-// alone. The method is FlashAttention's (Dao 2023) with split keys.
+// Causal attention over the paged cache, with the same arithmetic for prefill, chunks and decoding. A context is divided into spans of
+// kv_span tokens at fixed positions. Each span has a softmax sum of its own, and the sums are merged in order of spans, so a row's result
+// depends only on its context. The method is FlashAttention (Dao 2023) with split keys. Launched by graphs.cpp.
 //
-// Few rows (narrow): each span is a block's, whose sums go through memory to the kernel that merges them. Many (wide): one block walks all
-// spans, merges them in registers as it goes, and writes results. Heads of a row end in different blocks; where rows become fp8, the one
-// that ends a row's last head makes it so (joint_rows.h).
+// Narrow pieces (few rows): one block per span, whose sums go through memory to the kernel that merges them. Wide pieces (many rows): one
+// block processes all spans, merges them in registers, and writes results. The heads of a row finish in different blocks; if rows become
+// fp8, the block that finishes a row's last head converts it (joint_rows.h).
 //
-// bfloat16: tensor cores, 16 packed rows per warp (shapes.h); of heads wider than 128, two warps share the rows: each computes the scores
-// of its half of the dimensions, they exchange and add them, and each adds up its half of the values. fp8: the same products, of elements
-// that are widened on their way from shared memory to the tensor cores; a key's scale is multiplied to its score, a value's to its weight.
-// float32: one warp per row.
+// bfloat16: tensor cores, 16 packed rows per warp (shapes.h). For heads wider than 128, two warps share the rows: each computes the scores
+// of its half of the dimensions, they exchange and add them, and each sums its half of the values. fp8: the same products, of elements that
+// are widened between shared memory and the tensor cores; a key's scale is multiplied into its score, a value's into its weight. float32:
+// one warp per row.
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_page.h"
 
@@ -17,20 +17,20 @@ namespace lorry::kernels::cuda {
 
 namespace {
 
-// How many warps share 16 rows, and the dimensions of each.
+// The number of warps that share 16 rows, and the dimensions of each.
 template <int head_dim>
 constexpr int halves_of = head_dim <= 128 ? 1 : 2;
 template <int head_dim>
 constexpr int dims_of = head_dim / halves_of<head_dim>;
 
-// What a warp computed of its rows' scores, for the one that has the other half of the dimensions. It takes the place of the keys.
+// The scores that a warp computed, for the warp with the other half of the dimensions. They replace the keys.
 template <class T, int head_dim, int warps>
 union KeysOrScores {
     alignas(16) T keys[page][std::size_t{stride_of<T, head_dim>}];
     float scores[std::size_t{halves_of<head_dim> == 1 ? 1 : warps}][std::size_t{halves_of<head_dim> == 1 ? 1 : page / 2}][warp_size];
 };
 
-// Results become fp8 when nothing of the piece needs its queries any more.
+// Results become fp8 when the piece no longer needs its queries.
 template <int head_dim, int rows>
 union QueriesOrRows {
     alignas(16) Bfloat16 queries[std::size_t{rows}][std::size_t{stride_of<Bfloat16, head_dim>}];
@@ -69,10 +69,11 @@ __device__ WarpRows rows_of_warp(const AttentionPiece& piece, int group) {
     return rows;
 }
 
-// The scores of a warp's 16 rows and a page, before they become weights and after. A lane holds, of rows lane / 4 and that + 8, two
-// neighbours of every eight tokens.
+// The scores of a warp's 16 rows for a page, before and after they become weights. A lane holds two neighbours of every eight tokens, for
+// rows lane / 4 and lane / 4 + 8.
 using Scores = float[page / 8][4];
-// Tokens of the page: scores[n][i] is of token_of(n, i) + the lane's first. What a lane compares tokens with is reduced by that, once.
+// scores[n][i] belongs to token token_of(n, i) + the lane's first. Positions that a lane compares with tokens are reduced by its first
+// token once.
 __device__ constexpr int token_of(int n, int i) { return n * 8 + i % 2; }
 __device__ int token_begin_of_lane() { return lane() % 4 * 2; }
 
@@ -98,7 +99,7 @@ __device__ void multiply_keys(const Shared<T, head_dim, warps>& shared, Scores& 
     }
 }
 
-// Adds what the warp of the other dimensions has. All threads of the block come here; the keys are gone.
+// Adds the scores of the warp with the other dimensions. All threads of the block call this; the keys are overwritten.
 template <class T, int head_dim, int warps>
 __device__ void add_other_half(Shared<T, head_dim, warps>& shared, bool is_seen, Scores& scores) {
     barrier();
@@ -113,8 +114,8 @@ __device__ void add_other_half(Shared<T, head_dim, warps>& shared, bool is_seen,
     }
 }
 
-// The sums of a warp's 16 rows, of its dimensions, laid out as the scores. `rows` are those of the lane's two: of all their tokens, or of
-// the current span the lane's own.
+// The sums of a warp's 16 rows for its dimensions, with the layout of scores. `rows` belongs to the lane's two rows: for all their tokens,
+// or in the current span for the lane's own tokens.
 template <int dims>
 struct Sums {
     float values[std::size_t{dims} / 8][4];
@@ -128,7 +129,7 @@ struct Sums {
     }
 };
 
-// Makes scores weights, and the span's sums such that the page's can be added.
+// Turns scores into weights, and rescales the span's sums so that the page's can be added.
 template <class T, int dims>
 __device__ void weigh(Scores& scores, const PageScales<T>& scales, int index, const WarpRows& rows, int window, float scale,
                       Sums<dims>& span) {
@@ -207,7 +208,7 @@ __device__ void add_values(const Shared<T, head_dim, warps>& shared, Scores& wei
     }
 }
 
-// The rows' sums of weights are then those of all lanes.
+// Adds up the rows' sums of weights over all lanes.
 template <int dims>
 __device__ void end_span(Sums<dims>& span) {
 #pragma unroll
@@ -217,7 +218,7 @@ __device__ void end_span(Sums<dims>& span) {
     }
 }
 
-// As merge_piece does.
+// Merges a span like merge_piece().
 template <int dims>
 __device__ void add_span(const Sums<dims>& span, Sums<dims>& total) {
 #pragma unroll
@@ -232,7 +233,8 @@ __device__ void add_span(const Sums<dims>& span, Sums<dims>& total) {
     }
 }
 
-// begin(packed row of the piece, half) gives write(dimension, sum of its weighted values), for what the lane has of the piece's rows.
+// Calls begin(packed row of the piece, half), which returns write(dimension, sum of its weighted values), for the lane's part of the
+// piece's rows.
 template <class T, int head_dim, class Begin>
 __device__ void write_sums(const AttentionPiece& piece, const Sums<dims_of<head_dim>>& sums, const Begin& begin) {
 #pragma unroll
@@ -250,7 +252,7 @@ __device__ void write_sums(const AttentionPiece& piece, const Sums<dims_of<head_
     }
 }
 
-// A warp per row; a row's loads are all in flight before the first is used.
+// One warp per row; all loads of a row are in flight before the first is used.
 template <class T, int head_dim, int warps>
 __device__ void load_queries(const AttentionTask& task, const AttentionPiece& piece, int group, int kv_head,
                              Shared<T, head_dim, warps>& shared) {
@@ -317,8 +319,8 @@ __device__ void write_partials(const AttentionTask& task, const AttentionPiece& 
     });
 }
 
-// Keys are loaded while the page before is weighed and its values are added up, values while the scores are computed: of each there is one
-// page in shared memory.
+// The keys of a page are loaded while the page before it is weighed and its values are summed, the values while the scores are computed.
+// Shared memory holds one page of each.
 template <class T, int head_dim, int warps>
 __device__ void attend_piece(const AttentionTask& task, const AttentionPiece& piece, Shared<T, head_dim, warps>& shared) {
     constexpr int threads = warps * warp_size;
@@ -349,14 +351,14 @@ __device__ void attend_piece(const AttentionTask& task, const AttentionPiece& pi
         const bool another = index + 1 < sight.page_end;
         const bool is_seen = rows.see_any_of(index * page, task.window);
         copy_async_wait<0>();
-        barrier();  // the keys are there, and the values before them are no longer read
+        barrier();  // the keys have arrived, and the previous values are no longer read
         load_page_values(keys + values_after_keys<T>(task), index);
-        const std::int32_t next = another ? blocks[index + 1] : 0;  // asked for long before it is needed
+        const std::int32_t next = another ? blocks[index + 1] : 0;  // loaded long before it is needed
         Scores scores;
         if (is_seen) multiply_keys(shared, scores);
         if constexpr (halves_of<head_dim> == 2) add_other_half(shared, is_seen, scores);
         copy_async_wait<0>();
-        barrier();  // the values are there, and the keys are no longer read
+        barrier();  // the values have arrived, and the keys are no longer read
         if (another) {
             keys = keys_of<T>(task, next, kv_head);
             load_page_keys(keys, index + 1);
@@ -391,14 +393,14 @@ __global__ void __launch_bounds__(warps* warp_size) attend_tiles(AttentionTask t
 }
 
 constexpr int plain_warps = 4;
-constexpr int plain_dims = head_dim_max / warp_size;  // of a lane: lane(), that + 32 …
+constexpr int plain_dims = head_dim_max / warp_size;  // of a lane: lane(), lane() + 32 …
 struct PlainShared {
     float queries[plain_warps][head_dim_max];
     float weights[plain_warps][page];
     JointScratch joint;
 };
 
-// Of a packed row and kv head of which the running warp has all sums.
+// Stores the result of a packed row and kv head for which the running warp has all sums.
 __device__ void store_row_of_head(const AttentionTask& task, const ResultPlace& place, const float (&values)[plain_dims],
                                   const Softmax& total) {
     const float inverse = total.inverse();
@@ -425,7 +427,7 @@ __device__ void store_partial_row(float* partial, int head_dim, const float (&va
     }
 }
 
-// The same sums in float32, a row per warp: lanes share a page's tokens for the scores and the dimensions for the values.
+// The same sums in float32, one row per warp: lanes share a page's tokens for the scores and the dimensions for the values.
 __device__ void attend_plain_piece(const AttentionTask& task, const AttentionPiece& piece, bool wide, PlainShared& shared) {
     constexpr int dims = plain_dims;
     constexpr int tokens = page / warp_size;
@@ -502,7 +504,7 @@ __global__ void __launch_bounds__(plain_warps* warp_size) attend_float32(Attenti
     }
 }
 
-// Merges the partial results of each row's spans in order, as add_span does. A warp per row.
+// Merges the partial results of each row's spans in order, like add_span(). One warp per row.
 __device__ void merge_piece(const AttentionTask& task, const AttentionMerge& piece, JointScratch& scratch) {
     constexpr int dims = plain_dims;
     const int kv_head = block().x;
@@ -525,7 +527,7 @@ __device__ void merge_piece(const AttentionTask& task, const AttentionMerge& pie
     if (task.joint.rows.data != nullptr) quantize_results<4>(task, piece, group, scratch);
 }
 
-// Many blocks of a processor's at once, as they wait for memory.
+// Many blocks per multiprocessor, because they wait for memory.
 __global__ void __launch_bounds__(plain_warps* warp_size, 8) merge(AttentionTask task) {
     for (int i = block().y; i < task.work->merge_count; i += grid().y) {
         const AttentionMerge piece = task.work->merges[i];
@@ -533,10 +535,10 @@ __global__ void __launch_bounds__(plain_warps* warp_size, 8) merge(AttentionTask
     }
 }
 
-// Heads of a piece run side by side, so that what the last of them does for a row that becomes fp8 does not wait for all pieces, and the
-// longest pieces of all heads come first.
+// The heads of a piece run side by side, so that converting a row to fp8 in the last of them does not wait for all pieces, and the longest
+// pieces of all heads come first.
 Blocks blocks_for(const AttentionTask& task, int pieces) {
-    constexpr int grid_pieces_max = 65535;  // what a grid's second dimension holds
+    constexpr int grid_pieces_max = 65535;  // limit of a grid's second dimension
     return {task.cache.kv_heads, pieces < grid_pieces_max ? pieces : grid_pieces_max};
 }
 
@@ -565,7 +567,7 @@ void run_tiles(const AttentionTask& task, cudaStream_t stream) {
         case 80: return run_heads<T, 80>(task, stream);
         case 96: return run_heads<T, 96>(task, stream);
         case 128: return run_heads<T, 128>(task, stream);
-        default: return run_heads<T, 256>(task, stream);  // padded_head_dim() gives no other
+        default: return run_heads<T, 256>(task, stream);  // padded_head_dim() returns no other
     }
 }
 

@@ -1,10 +1,10 @@
 // The low-rank updates of all row groups: shrink computes A x for every rank of a group's adapter, expand adds B (A x) to one slice of the
-// outputs. One launch each for all adapters and ranks; sums run in an order that depends on the sizes alone, without atomics, so that a
-// row's result does not depend on how many rows its adapter has.
+// outputs. Each is one launch for all adapters and ranks. The order of sums depends only on the sizes, and there are no atomics, so a row's
+// result does not depend on how many rows its adapter has. Launched by graphs.cpp.
 //
-// bfloat16: tensor cores. A split of the input features (shapes.h) is four sums, one per warp, each of which takes 16 of every 64 features;
-// they are added in order of warps, then the splits in order, and the total is rounded to bfloat16, as the input of every matmul is.
-// float32, which exists for strict parity, is one warp per rank and one thread per output.
+// bfloat16: tensor cores. A split of the input features (shapes.h) is four sums, one per warp, each over 16 of every 64 features. The sums
+// are added in order of warps, then the splits in order, and the total is rounded to bfloat16, like the input of every matmul. float32,
+// which exists for strict parity, uses one warp per rank and one thread per output.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
 
@@ -18,13 +18,13 @@ constexpr int rows_max = static_cast<int>(lora_rows);
 constexpr int ranks_max = static_cast<int>(lora_ranks);
 constexpr int outputs_max = static_cast<int>(lora_outputs);
 constexpr int depth = static_cast<int>(lora_depth);
-constexpr int row_tiles = rows_max / 16;  // of an mma
-constexpr int chunk = 8;                  // elements of 16 bytes
+constexpr int row_tiles = rows_max / 16;  // 16 rows: one mma
+constexpr int chunk = 8;                  // elements in 16 bytes
 static_assert(depth == warps * 16 && ranks_max == depth);
 
 __device__ int smaller(int a, int b) { return a < b ? a : b; }
 
-constexpr int stride = depth + chunk;  // rows of 144 bytes: ldmatrix finds each in other banks
+constexpr int stride = depth + chunk;  // rows of 144 bytes, so that ldmatrix reads them from different banks
 constexpr int stages = 3;
 constexpr int sums_stride = ranks_max + 8;
 
@@ -34,14 +34,14 @@ struct ShrinkShared {
     float sums[warps][rows_max][sums_stride];
 };
 
-// The rank_count ranks from rank_begin that a block of shrink computes.
+// The rank_count ranks from rank_begin that one block of shrink computes.
 struct ShrinkTile {
     int rank_begin;
     int rank_count;
     bool aligned;  // chunks of `in` start at multiples of 16 bytes
 };
 
-// Features [k_begin, k_begin + depth) of the piece's rows and of the tile's ranks; zeros where there are none.
+// Loads features [k_begin, k_begin + depth) of the piece's rows and of the tile's ranks; zeros where there are none.
 __device__ void load_step(const LoraTask& task, const LoraTable& piece, const ShrinkTile& tile, int k_begin, int stage,
                           ShrinkShared& shared) {
     const auto* const in = static_cast<const Bfloat16*>(task.in.data);
@@ -91,11 +91,11 @@ __device__ void multiply_step(const ShrinkShared& shared, int stage, const LoraT
     }
 }
 
-// A thread's part of the totals over splits: of rank thread % ranks_max, every other row.
+// A thread's part of the totals over splits: rank thread % ranks_max, every other row.
 constexpr int rows_apart = threads / ranks_max;
 using Totals = float[rows_max / rows_apart];
 
-// Adds the warps' sums in order, then those to the totals; the warps' sums begin anew.
+// Adds the warps' sums in order, then adds the result to the totals and clears the warps' sums.
 __device__ void end_split(ShrinkShared& shared, const LoraTable& piece, bool is_first, ShrinkSums& sums, Totals& totals) {
 #pragma unroll
     for (int m = 0; m < row_tiles; ++m) {
@@ -127,7 +127,7 @@ __device__ void shrink_tile(const LoraTask& task, const LoraTable& piece, const 
     const int steps = (k_end - k_begin + depth - 1) / depth;
     const int steps_per_split = task.split_features / depth;
 
-    // Groups without copies keep the count of groups the same in every step.
+    // Groups without copies keep the number of groups the same in every step.
     for (int step = 0; step < stages - 1; ++step) {
         if (step < steps) load_step(task, piece, tile, k_begin + step * depth, step, shared);
         copy_async_commit();
@@ -136,7 +136,7 @@ __device__ void shrink_tile(const LoraTask& task, const LoraTable& piece, const 
     Totals totals = {};
     for (int step = 0; step < steps; ++step) {
         copy_async_wait<stages - 2>();
-        barrier();  // what everybody copied is there, and the stage that the next copies overwrite was read
+        barrier();  // all copies have arrived, and the stage that the next copies overwrite was read
         const int next = step + stages - 1;
         if (next < steps) load_step(task, piece, tile, k_begin + next * depth, next % stages, shared);
         copy_async_commit();
@@ -155,7 +155,7 @@ __device__ void shrink_tile(const LoraTask& task, const LoraTable& piece, const 
     }
 }
 
-// The barriers within a tile keep the next one from overwriting what is yet to be read.
+// The barriers within a tile keep the next one from overwriting data that is still to be read.
 __global__ void __launch_bounds__(threads) shrink_bfloat16(LoraTask task, bool aligned) {
     for (int i = block().x; i < task.work->shrink_count; i += grid().x) {
         const LoraTable piece = task.work->shrink[i];
@@ -172,7 +172,7 @@ struct ExpandShared {
     alignas(16) Bfloat16 b[outputs_max][stride];
 };
 
-// Ranks [rank_begin, rank_begin + ranks_max) of the part: B of the block's outputs, and A x as the sum of its splits.
+// Loads ranks [rank_begin, rank_begin + ranks_max) of the part: B for the block's outputs, and A x as the sum of its splits.
 __device__ void load_ranks(const LoraTask& task, const LoraTable& piece, int out_begin, int rank_begin, ExpandShared& shared) {
     const auto* const b = static_cast<const Bfloat16*>(piece.b);
     const int b_stride = static_cast<int>(round_up(piece.rank, lora_multiple));
@@ -189,7 +189,7 @@ __device__ void load_ranks(const LoraTask& task, const LoraTable& piece, int out
     const bool rank_exists = rank_begin + rank < piece.rank;
     const float* const from = task.work->sums + piece.sums_begin + piece.rank_begin + rank_begin + rank;
     const int row_begin = thread_in_block() / ranks_max;
-    // Split by split over all rows, whose loads are then in flight together.
+    // One split at a time for all rows, so that their loads are in flight together.
     float sums[rows_max / rows_apart] = {};
     for (int split = 0; split < piece.splits; ++split) {
 #pragma unroll
@@ -207,7 +207,7 @@ __device__ void load_ranks(const LoraTask& task, const LoraTable& piece, int out
 }
 
 __device__ void expand_tile(const LoraTask& task, const LoraTable& piece, int out_begin, ExpandShared& shared) {
-    constexpr int outputs = outputs_max / warps;  // of a warp
+    constexpr int outputs = outputs_max / warps;  // per warp
     float sums[row_tiles][outputs / 8][4] = {};
     for (int rank_begin = 0; rank_begin < piece.rank; rank_begin += ranks_max) {
         if (rank_begin > 0) barrier();  // the last ranks were read
@@ -234,7 +234,7 @@ __device__ void expand_tile(const LoraTask& task, const LoraTable& piece, int ou
     auto* const out = static_cast<float*>(task.out.data) + piece.row_begin * task.out.stride + piece.out_begin;
 #pragma unroll
     for (int m = 0; m < row_tiles; ++m) {
-        // First all loads: no store of this thread's is read by it, which the compiler cannot know.
+        // All loads first: no thread reads what it stored, which the compiler cannot know.
         float before[outputs / 8][4];
         const auto each = [&](const auto& run) {
 #pragma unroll
@@ -281,7 +281,7 @@ void run_bfloat16(const LoraTask& task, cudaStream_t stream) {
 
 constexpr int ranks_per_block = 2 * warps;
 
-// A warp per rank: its lanes share the input features and all rows of the piece.
+// One warp per rank: its lanes share the input features and process all rows of the piece.
 __device__ void shrink_plain_piece(const LoraTask& task, const LoraTable& piece) {
     const auto* const in = static_cast<const float*>(task.in.data) + piece.row_begin * task.in.stride;
     for (int rank = block().y * warps + warp(); rank < piece.rank_sum; rank += grid().y * warps) {
@@ -310,7 +310,7 @@ __global__ void __launch_bounds__(threads) shrink_float32(LoraTask task) {
     }
 }
 
-// A thread per output.
+// One thread per output.
 __device__ void expand_plain_output(const LoraTask& task, const LoraTable& piece, int output) {
     const auto* const b = static_cast<const float*>(piece.b) + output * round_up(piece.rank, lora_multiple);
     const float* const shrunk = task.work->sums + piece.sums_begin + piece.rank_begin;

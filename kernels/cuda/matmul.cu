@@ -1,6 +1,6 @@
-// out (+)= in weight' + bias. Every output is one sum over the input features in the same order whatever the number of rows, so a row's
-// result does not depend on the batch. bfloat16 and fp8 run on tensor cores; float32, which exists for strict parity, is one chain per
-// output.
+// out (+)= in weight' + bias. Every output is one sum over the input features, in the same order for any number of rows, so a row's result
+// does not depend on the batch. bfloat16 and fp8 run on tensor cores; float32, which exists for strict parity, is one chain per output.
+// Launched by graphs.cpp and tuner.cpp.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
 
@@ -12,15 +12,15 @@ constexpr int tile = 64;  // rows and outputs of a block
 constexpr int warps = 4;  // each computes a quarter of the tile
 constexpr int threads = warps * warp_size;
 
-// How rows of T lie in shared memory, in elements.
-constexpr int chunk_bytes = 16;  // what is copied at once
-constexpr int chunks = 4;        // of a row
+// The layout of rows of T in shared memory, in elements.
+constexpr int chunk_bytes = 16;  // copied at once
+constexpr int chunks = 4;        // per row
 template <class T>
 constexpr int chunk = chunk_bytes / static_cast<int>(sizeof(T));
 template <class T>
 constexpr int depth = chunks* chunk_bytes / static_cast<int>(sizeof(T));  // input features of a step
 template <class T>
-constexpr int stride = depth<T> + chunk<T>;  // rows of 80 bytes: ldmatrix finds each in other banks
+constexpr int stride = depth<T> + chunk<T>;  // rows of 80 bytes, so that ldmatrix reads them from different banks
 static_assert(in_features_multiple % depth<Bfloat16> == 0 && in_features_multiple % depth<Fp8> == 0);
 
 template <class T>
@@ -31,7 +31,7 @@ struct Shared {
     alignas(16) Tile<T> weight[2];
 };
 
-// in[row, k …] of the block's tile in chunks, zeros beyond the matrix. `aligned`: chunks start at multiples of 16 bytes.
+// Loads in[row, k …] of the block's tile in chunks, with zeros beyond the matrix. `aligned`: chunks start at multiples of 16 bytes.
 template <bool aligned, class T>
 __device__ void load_in(const MatmulTask& task, Tile<T>& to, int row_begin, int k_begin) {
     const auto* const in = static_cast<const T*>(task.in.data);
@@ -63,7 +63,7 @@ __device__ void load_weight(const MatmulTask& task, Tile<T>& to, int out_begin, 
 __device__ void multiply(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], Bfloat16) { multiply_add(d, a, b); }
 __device__ void multiply(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2], Fp8) { multiply_add_fp8(d, a, b); }
 
-// d += one step of the tile: the warp's 32 rows from row_begin, 32 outputs from out_begin. Fragments of 16 rows are two chunks deep.
+// d += one step of the tile, for the warp's 32 rows from row_begin and 32 outputs from out_begin. Fragments of 16 rows are two chunks deep.
 template <class T>
 __device__ void multiply_step(const Tile<T>& in, const Tile<T>& weight, int row_begin, int out_begin, float (&d)[2][4][4]) {
     for (int k = 0; k < depth<T>; k += 2 * chunk<T>) {
@@ -81,7 +81,7 @@ __device__ void multiply_step(const Tile<T>& in, const Tile<T>& weight, int row_
     }
 }
 
-// By what the sum of elements is to be multiplied.
+// The factor for the sum of elements.
 __device__ float scale_of_sum(const MatmulTask&, std::int64_t, int, Bfloat16) { return 1.0F; }
 __device__ float scale_of_sum(const MatmulTask& task, std::int64_t row, int output, Fp8) {
     return task.in.scales[row] * task.weight_scales[output];
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(threads) matmul_tiles(MatmulTask task) {
     load_weight<T>(task, shared.weight[0], out_block, 0);
     copy_async_commit();
     for (int step = 0; step < steps; ++step) {
-        // An empty group at the end keeps the count of groups the same in every step.
+        // An empty group at the end keeps the number of groups the same in every step.
         if (step + 1 < steps) {
             load_in<aligned, T>(task, shared.in[(step + 1) % 2], row_block, (step + 1) * depth<T>);
             load_weight<T>(task, shared.weight[(step + 1) % 2], out_block, (step + 1) * depth<T>);
@@ -145,7 +145,7 @@ __global__ void matmul_float32(MatmulTask task) {
     *to = task.accumulate ? *to + sum : sum;
 }
 
-// The rows of one launch: what a grid's second dimension holds.
+// The rows of one launch: the limit of a grid's second dimension.
 constexpr int grid_rows_max = 65535;
 
 void run_float32(MatmulTask task, cudaStream_t stream) {

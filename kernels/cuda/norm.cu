@@ -1,4 +1,5 @@
-// RMSNorm and LayerNorm of float32 rows. A block per row, which reads it once; sums in an order that depends on the row's width alone.
+// RMSNorm and LayerNorm of float32 rows. One block per row, which reads it once; the order of sums depends only on the row's width.
+// Launched by graphs.cpp.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/row.h"

@@ -1,4 +1,5 @@
-// Norms of query and key heads, rotation, and keys and values into the cache. A warp per head, which reads it once.
+// Normalizes query and key heads, rotates them, and stores keys and values in the cache. One warp per head, which reads it once. Launched
+// by graphs.cpp.
 #include <type_traits>
 
 #include "kernels/cuda/device.h"
@@ -13,14 +14,14 @@ constexpr int heads_of_block = threads / warp_size;
 constexpr int head_dim_max = 256;
 constexpr int pairs_of_lane = head_dim_max / 2 / warp_size;
 
-// A lane's share of a head: the pairs (i, half + i) for i = lane(), lane() + 32, …; neighbours are in neighbouring lanes, so that a warp
-// moves 128 bytes at once. What lies beyond the head is zero.
+// A lane's share of a head: the pairs (i, half + i) for i = lane(), lane() + 32, …. Neighbours are in neighbouring lanes, so that a warp
+// moves 128 bytes at once. Elements beyond the head are zero.
 struct Pairs {
     float x[pairs_of_lane];
     float y[pairs_of_lane];
 };
 
-// Calls each(j, i) for the lane's pairs, of which pair j begins at i.
+// Calls each(j, i) for the lane's pairs; pair j begins at i.
 template <class Each>
 __device__ void for_each_pair(int half, const Each& each) {
 #pragma unroll
@@ -52,7 +53,7 @@ __device__ void rotate(Pairs& head, int half, const float* cosines) {
     });
 }
 
-// One head's key or value into its token's place `slot` of a block; by all lanes of a warp.
+// Stores one head's key or value in its token's place `slot` of a block; called by all lanes of a warp.
 template <class T>
 __device__ void store_head(const KvLayer& cache, std::byte* block_head, int slot, const Pairs& head, int head_dim, int half) {
     T* const to = reinterpret_cast<T*>(block_head) + slot * cache.padded_head_dim;
@@ -62,7 +63,7 @@ __device__ void store_head(const KvLayer& cache, std::byte* block_head, int slot
         for_each_pair(half, [&](int j, int) { largest = larger(largest, larger(magnitude_bits(head.x[j]), magnitude_bits(head.y[j]))); });
         const float scale = fp8_scale(warp_largest(largest));
         inverse = 1.0F / scale;
-        // A score of minus infinity would hide a key that is none.
+        // A key that is not finite must show: a score of minus infinity would hide it.
         float* const to_scale = reinterpret_cast<float*>(block_head + kv_scales_offset(cache.padded_head_dim)) + slot;
         if (lane() == 0) *to_scale = isfinite(scale) ? scale : NAN;
     }
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(threads) rope(RopeTask task) {
         });
         return;
     }
-    // Keys of all kv heads stand before their values, as in qkv.
+    // The keys of all kv heads precede their values, as in qkv.
     std::byte* const keys = cache.data + task.block_of_row[row] * cache.block_bytes;
     store_head<T>(cache, keys + (index - task.heads) * cache.head_bytes, task.slot_of_row[row], head, task.head_dim, half);
 }

@@ -1,5 +1,5 @@
-// What only moves, adds or converts rows: embedding, the rows that sample, biases of row groups, sums and biases after a matmul, fp8
-// widened. Several blocks per row.
+// Kernels that only move, add or convert rows: embedding, gathering the rows that sample, biases of row groups, sums and biases after a
+// matmul, and widening fp8. Several blocks per row. Launched by graphs.cpp, library_matmul.cpp and tuner.cpp.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/row.h"
@@ -8,7 +8,7 @@ namespace lorry::kernels::cuda {
 
 namespace {
 
-constexpr int threads_most = 256;  // of blocks that do not walk rows in fours
+constexpr int threads_most = 256;  // of blocks that do not process rows in fours
 
 template <class T, bool aligned>
 __global__ void embed(EmbedTask task) {
@@ -25,7 +25,7 @@ __global__ void embed(EmbedTask task) {
     store_four<aligned>(static_cast<float*>(task.out.data) + row * task.out.stride, i, task.hidden, x);
 }
 
-// Rows are as many Units; of fp8 they have a scale beside.
+// A row is `units` Units; fp8 rows also have a scale.
 template <class Unit>
 __global__ void gather(GatherTask task, int units) {
     const std::int64_t row = block().x;
@@ -49,7 +49,7 @@ __global__ void widen_rows(WidenTask task) {
     store_four<aligned>(static_cast<T*>(task.out.data) + row * task.out.stride, i, task.columns, x);
 }
 
-// Blocks that share the rows of a group.
+// Number of blocks that share the rows of a group.
 constexpr int group_bias_blocks = 16;
 
 __global__ void group_bias(GroupBiasTask task) {
@@ -75,7 +75,7 @@ __global__ void add_sums(AddSumsTask task) {
     store_four<aligned>(out, i, task.columns, x);
 }
 
-// A launch over parts of rows.
+// A launch whose blocks process parts of rows.
 Launch by_parts(int rows, int columns, cudaStream_t stream) {
     const RowParts parts = row_parts(columns);
     return {.blocks = {rows, parts.blocks}, .threads = parts.threads, .shared_bytes = 0, .stream = stream};
@@ -98,7 +98,7 @@ void run_gather(const GatherTask& task, cudaStream_t stream) {
         const Blocks blocks{task.rows, static_cast<int>(ceil_div(units, threads))};
         launch(gather<Unit>, {.blocks = blocks, .threads = threads, .shared_bytes = 0, .stream = stream}, task, units);
     };
-    // All places and lengths are multiples of this power of two.
+    // All addresses and lengths are multiples of this power of two.
     const std::size_t all = reinterpret_cast<std::uintptr_t>(task.in.data) | reinterpret_cast<std::uintptr_t>(task.out.data) |
                             task.in.row_bytes() | task.out.row_bytes() | bytes;
     using Four32 = Four<std::uint32_t>;

@@ -1,10 +1,10 @@
-// Draws tokens and looks up log-probabilities, a block per row of logits, and puts drawn tokens into the next step. Sums are in float64 and
-// in an order given by the vocabulary's size, the random number is a function of (seed, position), so a row's result does not depend on the
-// rows beside it.
+// Draws tokens and looks up log-probabilities, one block per row of logits, and copies drawn tokens into the next step. Sums are in float64
+// and in an order given by the vocabulary's size, and the random number is a function of (seed, position), so a row's result does not
+// depend on the other rows. Launched by sample.cpp and graphs.cpp.
 //
-// What top_k and top_p keep is found by narrowing the range in which the lightest kept weight lies to a sixteenth with each pass: weights
-// are not negative, so their bits order as they do. The cut is the lightest kept weight and, among its equals, the highest kept id. The
-// draw walks what is kept in the order of ids, as the CPU does: first pieces of the vocabulary, then pieces of the piece.
+// top_k and top_p find the lightest kept weight by narrowing its range to a sixteenth with each pass: weights are not negative, so their
+// bits order as they do. The cut is the lightest kept weight and, among tokens of equal weight, the highest kept id. The draw walks the
+// kept tokens in the order of ids, as the CPU does: first over pieces of the vocabulary, then over pieces of a piece.
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/philox.h"
@@ -20,7 +20,7 @@ using Key = unsigned long long;
 
 constexpr int warps_most = threads_most / warp_size;
 
-// A key's bits are found four at a time: in each pass over the row, what is still in question is summed by its next digit.
+// A key's bits are found four at a time: each pass over the row sums the remaining candidates by their next digit.
 constexpr int digit_bits = 4;
 constexpr int digits = 1 << digit_bits;
 
@@ -41,7 +41,7 @@ __device__ float float_of(std::uint32_t bits) {
     return x;
 }
 
-// Orders logits: the larger one first, the lower id among equals, NaN after everything. Never the same for two ids.
+// Orders logits: the larger one first, the lower id among equals, NaN after everything. No two ids have the same key.
 __device__ Key key_of(float x, int id) {
     const std::uint32_t bits = bits_of(x);
     const std::uint32_t order = x != x ? 0U : (bits >> 31U) != 0U ? ~bits : bits | 0x80000000U;
@@ -49,7 +49,7 @@ __device__ Key key_of(float x, int id) {
 }
 __device__ int id_of(Key key) { return static_cast<int>(~static_cast<std::uint32_t>(key)); }
 
-// One row of the batch as its block sees it.
+// One row of the batch, as its block sees it.
 struct Row {
     const float* logits;
     float* weights;
@@ -71,7 +71,7 @@ __device__ Key largest_of(const Row& row, const float* logits, Shared& shared, K
     return block_largest(key, shared.keys);
 }
 
-// Log of the sum of exponentials, then what is asked for: the most likely tokens and the targets.
+// Computes the log of the sum of exponentials, then looks up what was requested: the most likely tokens and the targets.
 __device__ double look_up(const SampleTask& task, const Row& row, Key largest, Shared& shared) {
     const float most = row.logits[id_of(largest)];
     double sum = 0.0;
@@ -89,9 +89,9 @@ __device__ double look_up(const SampleTask& task, const Row& row, Key largest, S
     return log_sum;
 }
 
-// What the row's lists say of a token, gathered in the place of its weight.
+// What the row's lists say about a token, stored in place of its weight.
 constexpr std::uint32_t in_prompt = 1U << 31U;
-constexpr std::uint32_t is_changed = 1U << 30U;  // biased or banned; below it stands how often the output has the token
+constexpr std::uint32_t is_changed = 1U << 30U;  // biased or banned; the bits below count the token in the output
 
 __device__ float penalized(const DrawTable& draw, float x, std::uint32_t mark) {
     const std::uint32_t count = mark & (is_changed - 1U);
@@ -99,7 +99,7 @@ __device__ float penalized(const DrawTable& draw, float x, std::uint32_t mark) {
     return count > 0 ? x - (draw.frequency_penalty * static_cast<float>(count) + draw.presence_penalty) : x;
 }
 
-// Logits with biases, bans, the mask and penalties, in the row's weights.
+// Writes the logits with biases, bans, the mask and penalties to the row's weights.
 __device__ void change_logits(const SampleTask& task, const Row& row) {
     const DrawTable& draw = row.draw;
     auto* const marks = reinterpret_cast<std::uint32_t*>(row.weights);
@@ -121,7 +121,7 @@ __device__ void change_logits(const SampleTask& task, const Row& row) {
         if ((mark & is_changed) != 0) return;
         row.weights[i] = is_allowed(i) ? penalized(draw, row.logits[i], mark) : -INFINITY;
     });
-    barrier();  // everybody has seen which marks to leave
+    barrier();  // all threads have seen which marks to leave
     for (int i = thread_in_block(); i < draw.change_count; i += block_threads()) {
         const LogitChange change = changes[i];
         const float x = penalized(draw, row.logits[change.token] + change.bias, marks[change.token]);
@@ -138,7 +138,8 @@ struct Cut {
     __device__ double kept(float weight, int i) const { return keeps(weight, i) ? static_cast<double>(weight) : 0.0; }
 };
 
-// How much tokens are: their number, or their weight. is_one: no more than one token, of those that weigh this much at least.
+// How tokens are measured: by number or by weight. is_one() is true if at most one token remains among those that weigh at least
+// `lightest`.
 struct CountTokens {
     using Sum = int;
     static __device__ int of(float) { return 1; }
@@ -152,7 +153,8 @@ struct AddWeights {
     static __device__ double* scratch(Shared& shared) { return shared.doubles; }
 };
 
-// Lanes that differ in this bit exchange halves of their values and add what they keep. A template, not a loop: values stay in registers.
+// Lanes that differ in this bit exchange halves of their values and add what they keep. A template, not a loop, so that values stay in
+// registers.
 template <int half, class T>
 __device__ void exchange_halves(T (&values)[digits]) {
     const bool is_upper = (lane() & half) != 0;
@@ -165,7 +167,7 @@ __device__ void exchange_halves(T (&values)[digits]) {
     if constexpr (half > 1) exchange_halves<half / 2>(values);
 }
 
-// The block's sums of sixteen values of each thread: lane i gets that of value i % 16, in an order that does not depend on the values.
+// The block's sums of each thread's sixteen values: lane i gets the sum of value i % 16, in an order that does not depend on the values.
 template <class T>
 __device__ T block_sums(T (&values)[digits], T* scratch) {
     exchange_halves<digits / 2>(values);
@@ -178,7 +180,8 @@ __device__ T block_sums(T (&values)[digits], T* scratch) {
     return sum;
 }
 
-// What the row's tokens measure by the digit that `digit_of` (weight, id) gives them, as block_sums; of no digit: none.
+// Measures the row's tokens by the digit that digit_of(weight, id) returns, with the result as in block_sums(). A negative digit leaves a
+// token out.
 template <class Measure, class DigitOf>
 __device__ typename Measure::Sum measure_digits(const Row& row, Shared& shared, const DigitOf& digit_of) {
     typename Measure::Sum sums[digits] = {};
@@ -192,7 +195,7 @@ __device__ typename Measure::Sum measure_digits(const Row& row, Shared& shared, 
     return block_sums(sums, Measure::scratch(shared));
 }
 
-// Of the tokens that weigh `bits` and that `kept` keeps: the id of number `wanted`, from 1, in the order of ids.
+// Of the tokens that weigh `bits` and are kept: the id of number `wanted`, from 1, in the order of ids.
 __device__ int id_of_equal(const Row& row, Shared& shared, const Cut& kept, std::uint32_t bits, int wanted) {
     int id = 0;
     int shift = 0;
@@ -212,7 +215,7 @@ __device__ int id_of_equal(const Row& row, Shared& shared, const Cut& kept, std:
     return id;
 }
 
-// How many equals of this weight have to join what measures `above`, which falls short, so that it measures `target`.
+// How many tokens of this weight must be added to a measure of `above`, which falls short, to reach `target`.
 __device__ int equals_wanted(int above, float, int target) { return target - above; }
 __device__ int equals_wanted(double above, float weight, double target) {
     const auto falls_short = [&](int count) { return above + count * static_cast<double>(weight) < target; };
@@ -222,16 +225,16 @@ __device__ int equals_wanted(double above, float weight, double target) {
     return wanted;
 }
 
-// The shortest prefix (heaviest first, lowest id among equals) of what `kept` keeps that measures at least `target`.
+// The shortest prefix (heaviest first, lowest id among equals) of the kept tokens that measures at least `target`.
 template <class Measure>
 __device__ Cut prefix(const Row& row, Shared& shared, const Cut& kept, typename Measure::Sum target) {
     using Sum = typename Measure::Sum;
-    std::uint32_t key = 0;  // the digits found
-    Sum above = 0;          // of what is heavier than all in question
+    std::uint32_t key = 0;  // the digits found so far
+    Sum above = 0;          // measure of tokens heavier than all candidates
     std::uint32_t lightest = 0;
     for (int shift = 32 - digit_bits; shift >= 0; shift -= digit_bits) {
         const Sum of_digit = measure_digits<Measure>(row, shared, [&](float weight, int i) {
-            // No weight is above 1, whose bits are 0x3F800000: the two highest say nothing.
+            // No weight is above 1, whose bits are 0x3F800000: the two highest bits carry no information.
             const std::uint32_t its = bits_of(weight) << 2U;
             return its >> shift >> digit_bits == key && kept.keeps(weight, i) ? static_cast<int>(its >> shift & (digits - 1)) : -1;
         });
@@ -243,7 +246,7 @@ __device__ Cut prefix(const Row& row, Shared& shared, const Cut& kept, typename 
         }
         key = key << digit_bits | static_cast<std::uint32_t>(digit);
         lightest = key << shift >> 2U;
-        // All in question are wanted, so the lightest that there could be is as good a cut as the lightest that there is.
+        // All candidates are wanted, so the lightest possible weight is as good a cut as the lightest present one.
         if (above + sum <= target || Measure::is_one(sum, float_of(lightest))) return lightest > kept.bits ? Cut{lightest} : kept;
     }
     return {lightest, id_of_equal(row, shared, kept, lightest, equals_wanted(above, float_of(lightest), target))};
@@ -262,8 +265,8 @@ __device__ Cut cut_of(const Row& row, Shared& shared) {
     return cut;
 }
 
-// Which of the pieces `chance` falls into, if they weigh this much: `rest` loses what those before it weigh. The last that weighs anything
-// takes what rounding leaves.
+// The piece that `rest` falls into, given the pieces' weights; subtracts the weight of the pieces before it from `rest`. The last piece
+// that weighs anything takes what rounding leaves.
 __device__ int piece_of(const double* weights, int pieces, double& rest) {
     int last = 0;
     for (int i = 0; i < pieces; ++i) {
@@ -297,11 +300,11 @@ __device__ TokenId draw_kept(const Row& row, Shared& shared, const Cut& cut, Tok
         end = end - begin < piece_size ? end : begin + piece_size;
         barrier();
     }
-    // Each warp finds the same token.
+    // Every warp finds the same token.
     TokenId drawn = otherwise;
     for (int first = begin; first < end; first += warp_size) {
         const double weight = first + lane() < end ? weight_of(first + lane()) : 0.0;
-        double through = weight;  // of the lanes up to this one
+        double through = weight;  // sum of the lanes up to this one
         for (int distance = 1; distance < warp_size; distance *= 2) {
             const double before = shuffle_from(through, larger(lane() - distance, 0));
             if (lane() >= distance) through += before;
@@ -326,9 +329,9 @@ __device__ TokenId draw_token(const SampleTask& task, const Row& row, Key larges
         largest = largest_of(row, logits, shared, ~Key{0});
     }
     const float most = logits[id_of(largest)];
-    // Nothing can be weighed against an infinite logit, and with none above -inf there is nothing to weigh.
+    // Nothing can be weighed against an infinite logit, and if all logits are -inf there is nothing to weigh.
     if (row.draw.temperature <= 0.0F || !isfinite(most)) return id_of(largest);
-    barrier();  // everybody has read `most` before its place holds a weight
+    barrier();  // all threads have read `most` before a weight overwrites it
     const float factor = 1.0F / row.draw.temperature;
     row.each_token([&](int i) {
         const float weight = expf((logits[i] - most) * factor);

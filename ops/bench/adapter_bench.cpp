@@ -29,7 +29,7 @@ AdapterResult run_adapters(EngineSetup& setup, const AdapterShape& shape, const 
         return request;
     };
     engine::RequestId id = 0;
-    // The popular ones last, so that they are the ones that stay.
+    // The popular adapters last, so that they are the ones that stay.
     std::vector<engine::Request> cold;
     for (auto adapter = shape.adapters.rbegin(); adapter != shape.adapters.rend(); ++adapter, ++id)
         cold.push_back(made_up_request(id, 1, 1, *adapter));

@@ -1,4 +1,4 @@
-// A backlog of requests for many more adapters than memory holds, some of them asked for far more often than others (Zipf). Called by
+// Runs a backlog of requests for many more adapters than memory holds, some requested far more often than others (Zipf's law). Called by
 // `lorry bench adapters`.
 #pragma once
 
@@ -13,18 +13,18 @@ namespace lorry::ops {
 
 struct AdapterShape {
     std::int64_t requests = 1000;
-    std::int64_t in_flight = 256;  // that the engine knows at a time; if all, waits only tell how long the backlog is
+    std::int64_t in_flight = 256;  // requests the engine knows at a time; if all, waits only reflect the length of the backlog
     TokenRange input_tokens{128, 128};
     TokenRange output_tokens{64, 64};
-    double exponent = 1.0;  // the adapter at place k is asked for as often as 1 / k^exponent
+    double exponent = 1.0;  // the k-th adapter is requested in proportion to 1 / k^exponent
     std::vector<engine::AdapterSource> adapters;
 };
 
 struct AdapterWay {
     const char* name = "";
-    std::size_t adapter_bytes = 0;  // what they may take
-    bool group = true;              // requests for adapters that are in the batch go first
-    bool borrow = false;            // and what the KV cache has to spare
+    std::size_t adapter_bytes = 0;  // memory for adapters
+    bool group = true;              // requests for adapters that are already in the batch go first
+    bool borrow = false;            // adapters may also use spare memory of the KV cache
 };
 
 struct AdapterResult {
@@ -32,15 +32,15 @@ struct AdapterResult {
     std::uint64_t drawn_tokens = 0;
     std::uint64_t steps = 0;
     std::uint64_t loads = 0;
-    std::size_t adapter_bytes = 0;  // that those in memory took at the end
+    std::size_t adapter_bytes = 0;  // memory taken by adapters at the end
     double adapters_per_step = 0.0;
-    // Of each adapter that was asked for, ascending: what its requests waited on average until they were admitted, in seconds.
+    // For each requested adapter, ascending: the average wait of its requests until they were admitted, in seconds.
     std::vector<double> waits;
     double tokens_per_second() const { return static_cast<double>(drawn_tokens) / seconds; }
 };
 
-// Begins with as many adapters in memory as fit, the popular ones among them. Every run has the same requests in the same order, so that
-// ways and runs differ by nothing else. Leaves the setup with an engine of this way.
+// Starts with as many adapters in memory as fit, including the popular ones. Every run has the same requests in the same order, so that
+// ways and runs do not differ in anything else. Leaves an engine of this way in the setup.
 AdapterResult run_adapters(EngineSetup& setup, const AdapterShape& shape, const AdapterWay& way);
 
 }  // namespace lorry::ops

@@ -1,4 +1,4 @@
-// `lorry bench adapters`: its flags, the order of its runs, and its table.
+// `lorry bench adapters`: its flags, the order of its runs and its table.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -34,14 +34,14 @@ private:
 };
 
 void BenchAdaptersCommand::declare(CLI::App& app) {
-    add_count(app, "--requests", shape_.requests, "in the backlog");
-    add_count(app, "--window", shape_.in_flight, "of them that the engine knows at a time: from then on they wait");
+    add_count(app, "--requests", shape_.requests, "requests in the backlog");
+    add_count(app, "--window", shape_.in_flight, "requests that the engine knows at a time; their waits are counted from then on");
     made_up_.declare(app);
-    add_count(app, "--cached", cached_, "adapters that memory holds");
-    app.add_option("--exponent", shape_.exponent, "the K-th adapter is asked for 1 / K^EXPONENT as often as the first")
+    add_count(app, "--cached", cached_, "number of adapters that fit in memory");
+    app.add_option("--exponent", shape_.exponent, "the K-th adapter is requested 1 / K^EXPONENT times as often as the first")
         ->check(CLI::Range(0.0, 4.0))
         ->capture_default_str();
-    add_count(app, "--repeat", repeat_, "the best of so many runs counts");
+    add_count(app, "--repeat", repeat_, "number of runs, of which the best counts");
     output_.declare(app);
     configuration_.declare(app, {SettingScope::model});
 }
@@ -66,7 +66,7 @@ ExitCode BenchAdaptersCommand::run() {
                                             {.name = "cached", .adapter_bytes = cached},
                                             {.name = "cached, by arrival", .adapter_bytes = cached, .group = false}};
     if (setup.device().has_own_memory) adapter_ways.push_back({.name = "cached, borrowing", .adapter_bytes = cached, .borrow = true});
-    // In turn, so that other users of the machine slow all of them down.
+    // In turn, so that other users of the machine slow down all of them.
     std::vector<AdapterResult> best(adapter_ways.size());
     for (std::int64_t i = 0; i < repeat_; ++i) {
         for (std::size_t way = 0; way < adapter_ways.size(); ++way) {

@@ -1,4 +1,4 @@
-// `lorry bench attention`: its flags, and its table.
+// `lorry bench attention`: its flags and its table.
 #include <CLI/CLI.hpp>
 #include <chrono>
 
@@ -73,14 +73,14 @@ private:
 };
 
 void BenchAttentionCommand::declare(CLI::App& app) {
-    app.add_option("--random-weights", random_weights_, "instead of --model: this one's shape; no weights are needed")
+    app.add_option("--random-weights", random_weights_, "instead of --model: a model of this shape; needs no weights")
         ->check(CLI::IsMember(random_model_names()));
     const auto numbers = [&](const char* flag, std::vector<std::int64_t>& values, const char* help) {
         app.add_option(flag, values, help)->delimiter(',')->check(CLI::PositiveNumber)->capture_default_str();
     };
-    numbers("--batch", batches_, "sequences that each draw a token");
+    numbers("--batch", batches_, "batch sizes: sequences that each draw a token");
     app.add_option("--context", context_, "tokens of each of them")->check(CLI::PositiveNumber)->capture_default_str();
-    numbers("--prompt", prompts_, "tokens of prompts, as many of them as --step-tokens holds");
+    numbers("--prompt", prompts_, "prompt lengths; as many prompts run as --step-tokens holds");
     output_.declare(app);
     configuration_.declare(app, {SettingScope::model});
 }

@@ -1,4 +1,4 @@
-// Stores keys and values sequence by sequence, then asks for the rows of all.
+// Stores keys and values one sequence at a time, then runs attention for the rows of all.
 #include "ops/bench/attention_bench.h"
 
 #include <algorithm>
@@ -64,7 +64,7 @@ double LayerAttention::run(std::size_t first, std::size_t layers) {
 }
 
 Work LayerAttention::work() const {
-    // Row i of a sequence sees all tokens up to its own.
+    // Row i of a sequence attends to all tokens up to its own.
     const double seen = real(shape_.rows * (2 * shape_.tokens - shape_.rows + 1)) / 2.0;
     const double token_bytes = static_cast<double>(backend_->kv_block_bytes(engine::kv_shape_of(config_))) / real(backend_->block_size());
     return {.bytes = real(shape_.sequences * shape_.tokens) * token_bytes,

@@ -1,4 +1,5 @@
-// Attention alone, over the layers of a model's shape and a KV cache full of noise: for `lorry bench attention`, and for tune_bench.cpp.
+// Runs attention alone, over the layers of a model's shape and a KV cache full of noise. Called by `lorry bench attention` and
+// tune_bench.cpp.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +17,11 @@ namespace lorry::ops {
 struct AttentionShape {
     std::string name;
     std::int64_t sequences = 0;
-    std::int64_t tokens = 0;  // of each, with the rows
-    std::int64_t rows = 0;    // of each: its last ones
+    std::int64_t tokens = 0;  // tokens of each sequence, including the rows
+    std::int64_t rows = 0;    // rows of each sequence: its last tokens
 };
 
-// Decoding in each of these batches, all at `context` tokens; and prompts of each of these lengths, as many as `step_tokens` hold.
+// Decoding with each of these batch sizes, all at `context` tokens; and prompts of each of these lengths, as many as `step_tokens` hold.
 std::vector<AttentionShape> attention_shapes(std::span<const std::int64_t> batches, std::int64_t context,
                                              std::span<const std::int64_t> prompts, std::int64_t step_tokens);
 
@@ -28,9 +29,9 @@ class LayerAttention {
 public:
     LayerAttention(const engine::ModelConfig& config, std::unique_ptr<kernels::Backend> backend, const AttentionShape& shape);
 
-    // Of so many layers from this one on, in seconds.
+    // Runs `layers` layers from `first` on; returns seconds.
     double run(std::size_t first, std::size_t layers);
-    // Of all layers: what each sequence keeps is read once.
+    // Work of all layers: the keys and values of each sequence are read once.
     Work work() const;
 
 private:

@@ -1,5 +1,5 @@
-// `lorry bench`: what the machine and the engine do, without Kafka or files around them. A subcommand of it is one file
-// command_bench_NAME.cpp that defines a Command, and one row here.
+// `lorry bench`: benchmarks of the machine and the engine, without Kafka or files. Each subcommand is a Command in a file of its own in
+// this folder (experiments/course.cpp for `course`) and one row here.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -29,16 +29,16 @@ struct BenchRow {
     std::unique_ptr<Command> (*make)();
 };
 constexpr std::array benches = {
-    BenchRow{"machine", "what memory and processor can do at most", make_bench_machine_command},
-    BenchRow{"tune", "what is the fastest on this chip, and what the table of chips should say", make_bench_tune_command},
-    BenchRow{"attention", "attention alone, beside what the machine does at most", make_bench_attention_command},
+    BenchRow{"machine", "the most that memory and processor can do", make_bench_machine_command},
+    BenchRow{"tune", "what is fastest on this chip, and what the table of chips should say", make_bench_tune_command},
+    BenchRow{"attention", "attention alone, compared with the machine's limits", make_bench_attention_command},
     BenchRow{"queue", "a queue of short and long jobs: static against continuous batching, KV cache off and on", make_bench_queue_command},
     BenchRow{"throughput", "many requests at once, and the share of the machine that they use", make_bench_throughput_command},
-    BenchRow{"adapters", "many more adapters than memory holds, some asked for far more often than others", make_bench_adapters_command},
+    BenchRow{"adapters", "many more adapters than memory holds, some requested far more often than others", make_bench_adapters_command},
     BenchRow{"loading", "how long the steps of a full batch take while adapters are loaded", make_bench_loading_command},
-    BenchRow{"loss", "what narrower weights change in a model's answers", make_bench_loss_command},
+    BenchRow{"loss", "how narrower weights change a model's answers", make_bench_loss_command},
     BenchRow{"course", "the experiments of a course on serving LoRA adapters, as tables and charts", make_bench_course_command},
-    BenchRow{"requests", "the token ids that ops/bench-peers sends, a line of JSON at a time (ops/bench/request_bench.h)",
+    BenchRow{"requests", "runs the token ids that ops/bench-peers sends, one line of JSON at a time (ops/bench/request_bench.h)",
              make_bench_requests_command},
 };
 

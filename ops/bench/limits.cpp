@@ -1,4 +1,4 @@
-// From rates to limits, and in words.
+// Computes limits from measured rates and describes them.
 #include "ops/bench/limits.h"
 
 #include <algorithm>
@@ -15,10 +15,10 @@ using kernels::cpu::Rates;
 using schema::Json;
 
 double int8_limit(const Rates& rates) { return std::max(rates.float32, rates.int8_dot.value_or(0.0)); }
-// Of integers of 16 bits, which are multiplied in pairs where int8 are by four.
+// For 16-bit integers, which are multiplied in pairs where int8 are multiplied by four.
 double int16_limit(const Rates& rates) { return std::max(rates.float32, rates.int8_dot.value_or(0.0) / 2.0); }
 
-// Of numbers that are not quantized.
+// For numbers that are not quantized.
 OperationRate wide_limit(const Rates& rates, kernels::Format format) {
     const bool is_float32 = format == kernels::Format::float32;
     return {.per_second = is_float32 ? rates.float32 : std::max(rates.float32, rates.bfloat16_dot.value_or(0.0))};
@@ -29,13 +29,13 @@ OperationRate matmul_limit(const Rates& rates, const kernels::CpuOptions& option
     return {.per_second = int8_limit(rates), .of_integers = true};
 }
 
-// Over an int8 cache scores, half of the operations, are sums over int8; values, the other half, are weighed by integers of 16 bits.
+// With an int8 cache, scores (half of the operations) are sums over int8; values (the other half) are weighted by 16-bit integers.
 OperationRate attention_limit(const Rates& rates, const kernels::CpuOptions& options) {
     if (options.kv == kernels::KvFormat::as_weights) return wide_limit(rates, options.weights);
     return {.per_second = 2.0 / (1.0 / int8_limit(rates) + 1.0 / int16_limit(rates)), .of_integers = true};
 }
 
-// "copy 34.8 GB/s, read …"; what the processor cannot do is left out.
+// "copy 34.8 GB/s, read …"; omits what the processor cannot do.
 std::string show_rates(const Rates& rates) {
     std::string text = fmt::format("copy {}, read {}, float32 {}", show_giga(rates.copy, "GB/s"), show_giga(rates.read, "GB/s"),
                                    show_giga(rates.float32, "GFLOP/s"));
@@ -65,7 +65,7 @@ double seconds_at_least(std::initializer_list<PacedWork> kinds, double bytes_per
         double of_bytes = 0.0;
         double of_operations = 0.0;
         for (const PacedWork& kind : kinds) {
-            CHECK(kind.steps.size() == kinds.begin()->steps.size(), "all kinds of work are of the same steps");
+            CHECK(kind.steps.size() == kinds.begin()->steps.size(), "all kinds of work have the same steps");
             of_bytes += kind.steps[step].bytes / bytes_per_second;
             of_operations += kind.steps[step].operations / kind.operations_per_second;
         }
@@ -98,7 +98,7 @@ MachineLimits limits_of(const kernels::cuda::ChipRates& rates, kernels::Quantiza
 std::optional<MachineLimits> gpu_limits(kernels::Quantization quantize) {
     const auto rates = kernels::cuda::measure_chip();
     if (rates) return limits_of(*rates, quantize);
-    std::cerr << "no limits beside these figures: " << rates.error() << '\n';
+    std::cerr << "no limits to compare these figures with: " << rates.error() << '\n';
     return std::nullopt;
 }
 

@@ -1,5 +1,5 @@
-// What work takes of a machine, and what the machine can do at most, as it was seen in the minutes of a benchmark: what figures are shares
-// of. Used by `lorry bench`. Pure, but for gpu_limits.
+// Describes work (bytes and operations) and the limits of the machine, measured in the same minutes as the benchmark whose figures are
+// shares of them. Used by `lorry bench`. Pure, except for gpu_limits().
 #pragma once
 
 #include <initializer_list>
@@ -27,14 +27,15 @@ struct OperationRate {
     const char* unit() const { return of_integers ? "GOP/s" : "GFLOP/s"; }
 };
 
-// Of operations: the fastest that may be used for numbers of the formats that each kind of work has.
+// The limits of a machine. Operation rates are those of the fastest instructions that may be used for the number formats of each kind of
+// work.
 struct MachineLimits {
     double bytes = 0.0;       // per second
-    OperationRate matmuls;    // of the base's weights
+    OperationRate matmuls;    // for the base's weights
     OperationRate attention;  // over the KV cache
-    OperationRate adapters;   // which stay as they are when the base is quantized
-    std::string seen;         // all that was measured, for people
-    schema::Json machine;     // and for scripts
+    OperationRate adapters;   // for adapters, which are not quantized with the base
+    std::string seen;         // everything that was measured, for people
+    schema::Json machine;     // the same for scripts
 };
 
 // One kind of work in each step, and how many of its operations the machine does per second.
@@ -42,14 +43,14 @@ struct PacedWork {
     std::span<const Work> steps;
     double operations_per_second = 0.0;
 };
-// Of steps that have these kinds of work, each taking what all its bytes take or what its operations take, one kind after the other,
-// whichever is more.
+// The least time for these steps. Each takes the time of all its bytes or, one kind after the other, of its operations, whichever is
+// longer.
 double seconds_at_least(std::initializer_list<PacedWork> kinds, double bytes_per_second);
 
 MachineLimits limits_of(const kernels::cpu::Rates& rates, const kernels::CpuOptions& options);
-// Attention widens an fp8 cache to bfloat16.
+// Attention widens an fp8 cache to bfloat16, so its limit is bfloat16's.
 MachineLimits limits_of(const kernels::cuda::ChipRates& rates, kernels::Quantization quantize);
-// Measures. Without cuBLASLt it says so on stderr: there is nothing then that multiplies as fast as the chip can.
+// Measures the GPU. Returns nullopt and says so on stderr without cuBLASLt: then nothing multiplies as fast as the chip can.
 std::optional<MachineLimits> gpu_limits(kernels::Quantization quantize);
 
 schema::Json rates_json(const kernels::cpu::Rates& rates);

@@ -1,4 +1,4 @@
-// `lorry bench loading`: its flags, and its table.
+// `lorry bench loading`: its flags and its table.
 #include <CLI/CLI.hpp>
 #include <iostream>
 
@@ -30,9 +30,9 @@ private:
 };
 
 void BenchLoadingCommand::declare(CLI::App& app) {
-    add_count(app, "--requests", shape_.requests, "that fill the batch");
-    add_count(app, "--input-tokens", shape_.input_tokens, "of each prompt");
-    add_count(app, "--quiet-steps", shape_.quiet_steps, "before each adapter, to compare with");
+    add_count(app, "--requests", shape_.requests, "requests that fill the batch");
+    add_count(app, "--input-tokens", shape_.input_tokens, "tokens of each prompt");
+    add_count(app, "--quiet-steps", shape_.quiet_steps, "steps before each adapter, for comparison");
     made_up_.declare_weights(app);
     output_.declare(app);
     configuration_.declare(app, {SettingScope::model});
@@ -57,7 +57,7 @@ ExitCode BenchLoadingCommand::run() {
         show_table({{"a step", milliseconds(result.step_seconds)},
                     {"longest delay", milliseconds(result.quiet_delay) + " without loading"},
                     {"", milliseconds(result.loading_delay) + " in the " + steps + " steps while an adapter was loaded"},
-                    {"an adapter", milliseconds(result.load_seconds) + " until it is there"}});
+                    {"an adapter", milliseconds(result.load_seconds) + " until it is loaded"}});
     Json json = circumstances_json(setup);
     json.set("adapter_count", std::ssize(shape.adapters));
     made_up_.describe_weights(json);

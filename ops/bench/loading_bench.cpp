@@ -1,4 +1,4 @@
-// The batch stays full; each adapter is asked for by one request more.
+// Keeps the batch full and asks for each adapter with one additional request.
 #include "ops/bench/loading_bench.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// `lorry bench loss`: its flags, and its table.
+// `lorry bench loss`: its flags and its table.
 #include <CLI/CLI.hpp>
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ class BenchLossCommand final : public Command {
 public:
     void declare(CLI::App& app) override {
         app.add_option("--jobs", jobs_, "FILE of jobs, as for `lorry run`")->required();
-        app.add_option("--jobs-max", jobs_max_, "take the first so many")->check(CLI::PositiveNumber)->capture_default_str();
+        app.add_option("--jobs-max", jobs_max_, "take only the first N")->check(CLI::PositiveNumber)->capture_default_str();
         output_.declare(app);
         configuration_.declare(app, {SettingScope::model});
     }

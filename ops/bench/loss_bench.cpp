@@ -1,4 +1,4 @@
-// One engine after the other over the same jobs.
+// Runs the same jobs through one engine after another.
 #include "ops/bench/loss_bench.h"
 
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace lorry::ops {
 namespace {
 
-// The sequences of the jobs that can be run: drawn greedily, all of each prompt scored.
+// The sequences of the jobs that can be run: decoded greedily, with all of each prompt scored.
 std::vector<engine::Request> read_requests(const std::filesystem::path& jobs, std::int64_t jobs_max, const EngineSetup& setup,
                                            const AdapterFolders& adapters) {
     std::vector<engine::Request> requests;
@@ -41,12 +41,12 @@ std::vector<engine::Request> read_requests(const std::filesystem::path& jobs, st
     return requests;
 }
 
-constexpr const char* fp8 = "fp8";  // what only a GPU has
+constexpr const char* fp8 = "fp8";  // only on a GPU
 
 }  // namespace
 
 std::vector<LossRow> measure_loss(const Settings& settings, const std::filesystem::path& jobs, std::int64_t jobs_max) {
-    if (jobs == "-") throw UsageError("--jobs -: they are read once for each way to store weights, so they must be in a file");
+    if (jobs == "-") throw UsageError("--jobs -: the jobs are read once per weight format, so they must be in a file");
     std::vector<LossRow> rows;
     std::map<engine::RequestId, std::vector<engine::TokenId>> exact;
     std::vector<StorageFormat> formats(storage_formats.begin(), storage_formats.end());
@@ -68,7 +68,7 @@ std::vector<LossRow> measure_loss(const Settings& settings, const std::filesyste
             row.tokens += static_cast<std::int64_t>(done.scores.size());
             ++row.answers;
             const auto place = exact.try_emplace(done.id, std::move(done.tokens)).first;
-            // The first format's own answers were just put there.
+            // The answers of the first format were just stored.
             if (rows.empty() || done.tokens == place->second) ++row.answers_same;
         });
         if (row.tokens == 0) throw UsageError("none of the jobs has a prompt of more than one token");

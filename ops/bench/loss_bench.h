@@ -1,5 +1,5 @@
-// What narrower weights cost in quality: the same jobs with float32, bfloat16, int8, int4 and, where there is a GPU, fp8 weights, compared
-// with float32. Called by `lorry bench loss`.
+// Measures what narrower weights cost in quality: runs the same jobs with float32, bfloat16, int8, int4 and, on a GPU, fp8 weights, and
+// compares the results with float32. Called by `lorry bench loss`.
 #pragma once
 
 #include <filesystem>
@@ -15,13 +15,13 @@ namespace lorry::ops {
 struct LossRow {
     schema::Json circumstances;
     std::string weights;      // "int8"
-    double perplexity = 0.0;  // of the prompts' tokens
-    std::int64_t tokens = 0;  // of prompts, that were scored
+    double perplexity = 0.0;  // over the prompts' tokens
+    std::int64_t tokens = 0;  // prompt tokens that were scored
     std::int64_t answers = 0;
-    std::int64_t answers_same = 0;  // as float32 writes them, token for token
+    std::int64_t answers_same = 0;  // equal to float32's answers, token for token
 };
 
-// Reads the first `jobs_max` good jobs of a file, runs them greedily. Throws UsageError when no job of the file can be run.
+// Runs the first `jobs_max` valid jobs of a file greedily. Throws UsageError when none of its jobs can be run.
 std::vector<LossRow> measure_loss(const Settings& settings, const std::filesystem::path& jobs, std::int64_t jobs_max);
 
 }  // namespace lorry::ops

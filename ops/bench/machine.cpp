@@ -1,4 +1,4 @@
-// `lorry bench machine`: what benchmarks measure the kernels against.
+// `lorry bench machine`: measures the limits that benchmarks compare the kernels with.
 #include <CLI/CLI.hpp>
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace {
 using kernels::cpu::Rates;
 using schema::Json;
 
-// One row of a quantity for one thread and for all of them; a dash where the processor cannot do it.
+// One row of a rate for one thread and for all threads; a dash if the processor cannot do it.
 std::vector<std::string> rate_row(const char* what, const char* unit, const std::optional<double>& one, const std::optional<double>& all) {
     const auto show = [&](const std::optional<double>& rate) { return rate ? show_giga(*rate, unit) : std::string("-"); };
     return {what, show(one), show(all)};
@@ -37,7 +37,7 @@ public:
     }
 
 private:
-    // Throws UsageError saying what stands in the way of using a GPU.
+    // Throws UsageError with the reason if a GPU cannot be used.
     void show_gpu(const kernels::CpuOptions& options) const {
         if (const auto obstacle = kernels::cuda_obstacle()) throw UsageError("--device cuda: " + *obstacle);
         const kernels::cuda::ChipDescription chip = kernels::cuda::describe_chip();

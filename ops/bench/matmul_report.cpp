@@ -1,4 +1,4 @@
-// A line per shape and size, refusals counted by reason, rows as the table has them; see matmul_report.h.
+// Renders a line per shape and size, refusals counted by reason, and rows as the table has them.
 #include "ops/bench/matmul_report.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using kernels::cuda::TunedMatmul;
 using kernels::cuda::Tuning;
 using schema::Json;
 
-// Decoding alone and in batches, and prefill.
+// Decoding one or many sequences, and prefill.
 constexpr std::array<std::int64_t, 4> shown_rows = {16, 64, 256, 2048};
 
 bool is_fp8(const MatmulShape& shape) { return shape.inputs == kernels::Format::fp8_rows; }
@@ -32,7 +32,7 @@ Work work_of(const MatmulShape& shape, std::int64_t rows) {
             .operations = 2.0 * real(rows * shape.out_features * shape.in_features)};
 }
 
-// Of the time that the chip's memory or its arithmetic takes at least.
+// The share of `seconds` that the chip's memory or its arithmetic needs at least.
 double share_of_limit(const Tuning& tuning, const MatmulShape& shape, const Work& work, double seconds) {
     const double operations_per_second = is_fp8(shape) ? tuning.rates.fp8_rate() : tuning.rates.operations_per_second;
     return std::max(work.bytes / tuning.rates.copied_per_second, work.operations / operations_per_second) / seconds;

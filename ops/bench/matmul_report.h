@@ -1,4 +1,4 @@
-// Prints what `lorry bench tune --device cuda` measured of the GPU's matmuls, and the table rows that follow from it
+// Reports what `lorry bench tune --device cuda` measured of the GPU's matmuls and the table rows that follow from it
 // (kernels/cuda/cublaslt/matmul_table.h), as text and as JSON. Called by tune.cpp. Pure.
 #pragma once
 
@@ -14,27 +14,27 @@
 
 namespace lorry::ops {
 
-// The matmuls of these models over such inputs, each shape once; without those that the table cannot hold (features that are no multiples
-// of 8, or of 16), and of fp8_rows without heads, which stay wide.
+// The matmuls of these models with inputs of this format, each shape once. Leaves out shapes that the table cannot hold (features that are
+// not multiples of 8, or 16 for fp8) and, for fp8_rows, heads, which are not quantized.
 std::vector<kernels::cuda::MatmulShape> matmul_shapes(std::span<const engine::ModelConfig> configs, kernels::Format inputs);
 
-// How many times as fast as our own kernel: the geometric mean over the buckets. nullopt: no candidate serves the shape.
+// How many times as fast as our own kernel: the geometric mean over the buckets. nullopt: no candidate supports the shape.
 std::optional<double> gain_of(const kernels::cuda::TunedMatmul& matmul);
 
-// Which shapes get rows: those that gain, or all that any candidate serves, as tests want them.
+// Which shapes get rows: those that gain, or, for tests, all that any candidate supports.
 enum class RowsOf : std::uint8_t { gains, all };
 bool gets_rows(const kernels::cuda::TunedMatmul& matmul, RowsOf which);
-// A line for each range, ready to commit.
+// One line per range, ready to commit.
 std::vector<std::string> table_rows(const kernels::cuda::Tuning& tuning, RowsOf which = RowsOf::gains);
-// The table with these rows in the place of those that it has of the same shapes on this chip with this library, but for shapes that time
-// ran out for before they had any. Its lines are whole.
+// Returns the table with these rows in place of its rows for the same shapes on this chip with this library. Shapes that time ran out for
+// before they had any row keep their old ones. Lines are complete.
 std::string with_rows(std::string_view table, const kernels::cuda::Tuning& tuning, RowsOf which);
 
-// What was refused and why, what time was not left for, and the gain, in a line.
+// One line: what was refused and why, what there was no time for, and the gain.
 std::string finding_of(const kernels::cuda::TunedMatmul& matmul);
-// A few sizes of each shape against the chip's limits and our own kernel, what was refused and why, and the rows.
+// A few sizes of each shape compared with the chip's limits and our own kernel, what was refused and why, and the rows.
 std::string show_matmuls(const kernels::cuda::Tuning& tuning);
-// All sizes.
+// The same for scripts, with all sizes.
 schema::Json matmuls_json(const kernels::cuda::Tuning& tuning);
 
 }  // namespace lorry::ops

@@ -1,4 +1,4 @@
-// Made on the host, copied.
+// Makes the noise on the host and copies it to the device.
 #include "ops/bench/noise.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Float32 noise in a backend's memory, for benchmarks of single ops: zeros need less power than numbers do. Used by tune_bench.cpp and
-// attention_bench.cpp.
+// Float32 noise in a backend's memory, for benchmarks of single ops: multiplying zeros takes less power than multiplying numbers. Used by
+// tune_bench.cpp and attention_bench.h.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ public:
     kernels::Backend& operator*() const { return *backend_; }
     kernels::Backend* operator->() const { return backend_.get(); }
 
-    // [rows, columns] of float32, or room for a narrower format.
+    // [rows, columns] of float32, which is also room for a narrower format.
     kernels::Matrix make(std::int64_t rows, std::int64_t columns);
 
 private:

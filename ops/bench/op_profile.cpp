@@ -1,4 +1,4 @@
-// The watching backend and the table.
+// The backend that times every call, and the table.
 #include "ops/bench/op_profile.h"
 
 #include <algorithm>
@@ -89,7 +89,7 @@ public:
     }
 
 private:
-    // Of one layer: row i of a sequence sees all tokens up to its own, or a window's.
+    // The work of one layer: row i of a sequence attends to all tokens up to its own, or to those of a window.
     Work attention_work(const AttentionArgs& args) const {
         const KvShape layer{.layers = 1, .kv_heads = args.kv_heads, .head_dim = args.head_dim};
         const double token_bytes = static_cast<double>(backend_->kv_block_bytes(layer)) / real(backend_->block_size());
@@ -128,7 +128,7 @@ private:
     const Take entry_;
 };
 
-// Operations per second that the machine does at most of what an op of that kind computes; nullopt where none are counted.
+// The most operations per second that the machine does for an op of that kind; nullopt if its operations are not counted.
 std::optional<double> operations_limit(OpProfile::Kind kind, const MachineLimits& limits) {
     switch (kind) {
         case OpProfile::Kind::matmul: return limits.matmuls.per_second;
@@ -138,7 +138,7 @@ std::optional<double> operations_limit(OpProfile::Kind kind, const MachineLimits
     return std::nullopt;
 }
 
-// A rate in an op's time, and its share of what the machine was seen to do.
+// The rate of an op, and its share of the machine's measured limit.
 struct Rate {
     double per_second = 0.0;
     double share = 0.0;

@@ -1,4 +1,4 @@
-// One line and one object.
+// Formats the provenance and writes text and JSON.
 #include "ops/bench/output.h"
 
 #include <CLI/CLI.hpp>
@@ -17,9 +17,9 @@
 namespace lorry::ops {
 namespace {
 
-// What would be found out only when the benchmark is over. CLI11 prints what is wrong, nothing if it is empty.
+// Checks the file now, so that an error does not show only after the benchmark. Returns what is wrong, for CLI11; empty if nothing is.
 std::string refuse_file(const std::string& file) {
-    if (file.empty()) return "a file's name is empty";
+    if (file.empty()) return "the file name is empty";
     std::error_code error;
     const std::filesystem::path folder = std::filesystem::absolute(file, error).parent_path();
     if (!std::filesystem::is_directory(folder, error)) return fmt::format("{}: there is no folder {}", file, folder.string());
@@ -56,7 +56,7 @@ schema::Json with_provenance(const schema::Json& results, std::optional<kernels:
 
 void BenchOutput::declare(CLI::App& app) {
     app.add_flag("--json", json_, "print JSON instead of the text");
-    app.add_option("--json-file", file_, "FILE for the JSON, beside what is printed")->check(refuse_file);
+    app.add_option("--json-file", file_, "FILE for the JSON, in addition to what is printed")->check(refuse_file);
 }
 
 void BenchOutput::print(const std::string& text, const schema::Json& results, std::optional<kernels::CpuIsa> isa,

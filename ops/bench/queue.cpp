@@ -1,4 +1,4 @@
-// `lorry bench queue`: its flags, and its table.
+// `lorry bench queue`: its flags and its table.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -36,8 +36,8 @@ void BenchQueueCommand::declare(CLI::App& app) {
     add_count(app, "--input-tokens", shape_.input_tokens, "of each prompt");
     add_count(app, "--output-tokens", shape_.output_tokens, "of a short job");
     add_count(app, "--output-tokens-long", shape_.output_tokens_long, "of a long job");
-    add_count(app, "--long-every", shape_.long_every, "one job in so many is long");
-    add_count(app, "--repeat", repeat_, "the best of so many runs counts");
+    add_count(app, "--long-every", shape_.long_every, "every N-th job is long");
+    add_count(app, "--repeat", repeat_, "number of runs, of which the best counts");
     output_.declare(app);
     configuration_.declare(app, {SettingScope::model});
 }

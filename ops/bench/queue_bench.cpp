@@ -1,4 +1,4 @@
-// One loop for all four ways.
+// Runs all four ways with one loop.
 #include "ops/bench/queue_bench.h"
 
 #include <algorithm>
@@ -10,8 +10,8 @@ namespace lorry::ops {
 namespace {
 
 struct QueuedJob {
-    std::vector<engine::TokenId> tokens;  // prompt and what was drawn
-    std::int64_t missing = 0;             // tokens to draw
+    std::vector<engine::TokenId> tokens;  // prompt and drawn tokens
+    std::int64_t missing = 0;             // tokens still to draw
 };
 
 QueueResult run_once(EngineSetup& setup, const QueueShape& shape, QueueWay way) {
@@ -43,7 +43,7 @@ QueueResult run_once(EngineSetup& setup, const QueueShape& shape, QueueWay way) 
         }
         CHECK(engine.step(output), "requests without adapters can always run");
         for (const engine::Result& done : output.results) {
-            CHECK(!done.error, "a benchmark's requests are good");
+            CHECK(!done.error, "a benchmark's requests are valid");
             const std::size_t index = job_of.extract(done.id).mapped();
             QueuedJob& job = jobs[index];
             result.drawn += static_cast<std::int64_t>(done.tokens.size());

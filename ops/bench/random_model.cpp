@@ -1,4 +1,4 @@
-// The table of shapes, and a writer of safetensors that uses all processors: whoever measures a large model waits for it.
+// The table of shapes, and a safetensors writer that uses all processors, because large models take long to write.
 #include "ops/bench/random_model.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct Shape {
     const char* name;
     const char* config;  // config.json
 };
-// As the models' own config.json files have it, without what does not change their arithmetic.
+// As in the models' own config.json files, without entries that do not affect the arithmetic.
 constexpr std::array shapes = {
     Shape{"smollm2-135m",
           R"({"model_type": "llama", "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
@@ -65,9 +65,9 @@ struct NamedTensor {
     std::string name;
     std::vector<std::int64_t> shape;
     Fill fill = Fill::random;
-    std::uint64_t seed = 0;  // its own, so that it is the same whoever writes it beside what
+    std::uint64_t seed = 0;  // a seed of its own, so that it does not depend on which thread writes it, or what else is written
 };
-// Safetensors; the name lies in the model's folder.
+// A safetensors file.
 struct WeightFile {
     std::filesystem::path path;
     std::vector<NamedTensor> tensors;
@@ -80,7 +80,7 @@ std::int64_t elements_of(const NamedTensor& tensor) {
 }
 std::int64_t bytes_of(const NamedTensor& tensor) { return elements_of(tensor) * 2; }
 
-// Bfloat16 numbers of both signs with magnitudes around 0.02, as freshly initialized models have them: 16 random bits make the sign, the
+// A bfloat16 number of either sign with a magnitude around 0.02, as in freshly initialized models: 16 random bits give the sign, the
 // fraction and one of three exponents.
 std::uint16_t random_weight(std::uint16_t bits) {
     constexpr std::uint16_t exponent_first = 120;  // 2^-7
@@ -88,7 +88,7 @@ std::uint16_t random_weight(std::uint16_t bits) {
     return static_cast<std::uint16_t>((bits & 0x8000U) | static_cast<unsigned>(exponent << 7) | (bits & 0x7FU));
 }
 
-// False: not all of it could be written.
+// Returns false if the file could not be written completely.
 bool write_safetensors(const WeightFile& file) {
     Json::Object header;
     std::int64_t bytes = 0;
@@ -138,7 +138,7 @@ void write_all(std::span<const WeightFile> files) {
     }
 }
 
-// Whole tensors in files of about the same size, enough of them for many processors, and the index that names them.
+// Writes whole tensors into shards of similar size, enough of them for many processors, and the index that names them.
 void write_shards(const std::filesystem::path& folder, std::vector<NamedTensor> tensors) {
     constexpr std::int64_t shard_bytes = std::int64_t{64} << 20;
     std::vector<WeightFile> shards;
@@ -157,7 +157,7 @@ void write_shards(const std::filesystem::path& folder, std::vector<NamedTensor> 
     write_text(folder / "model.safetensors.index.json", Json::object({{"weight_map", std::move(places)}}).dump());
 }
 
-// One word per id, so that texts have a length.
+// A tokenizer with one word per id, so that texts have a length.
 std::string made_up_tokenizer(std::int64_t vocabulary) {
     Json::Object words;
     for (std::int64_t id = 0; id < vocabulary; ++id) words.emplace_back(fmt::format("w{}", id), id);
@@ -281,12 +281,12 @@ void write_random_adapters(const std::filesystem::path& model_folder, std::int64
 TemporaryFolder::TemporaryFolder() {
     std::string pattern = (std::filesystem::temp_directory_path() / "lorry-bench-XXXXXX").string();
     if (mkdtemp(pattern.data()) == nullptr)
-        throw std::system_error(errno, std::generic_category(), fmt::format("cannot make the folder {}", pattern));
+        throw std::system_error(errno, std::generic_category(), fmt::format("cannot create the folder {}", pattern));
     path_ = pattern;
 }
 
 TemporaryFolder::~TemporaryFolder() {
-    std::error_code ignored;  // what stays lies among temporary files
+    std::error_code ignored;  // anything left is among temporary files
     std::filesystem::remove_all(path_, ignored);
 }
 

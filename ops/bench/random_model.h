@@ -1,5 +1,5 @@
-// Model and adapter folders of known shapes with random weights: what benchmarks run when no trained model is at hand. The weights are
-// small normal-like numbers, so that nothing overflows; what such a model writes means nothing. Called by `lorry bench`.
+// Writes model and adapter folders of known shapes with random weights, for benchmarks without a trained model. The weights are small,
+// normal-like numbers, so that nothing overflows; the output of such a model is meaningless. Called by `lorry bench`.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +14,31 @@
 
 namespace lorry::ops {
 
-// "smollm2-135m", …
+// The known shapes: "smollm2-135m", …
 std::vector<std::string> random_model_names();
 
-// Throws UsageError for a name that is not known.
+// Throws UsageError for an unknown name.
 engine::ModelConfig random_model_config(std::string_view name);
 
-// What is asked for besides a shape's name. layers: of the model; nullopt: as many as the shape has.
+// A shape's name, and the number of layers; nullopt: as many as the shape has.
 struct RandomModel {
     std::string name;
     std::optional<std::int64_t> layers = {};
 };
 
-// Of its weights.
+// Size of its weights.
 std::int64_t random_model_bytes(const RandomModel& model);
 
-// Writes config.json, tokenizer.json (made-up words) and weights (bfloat16, in files with an index), the same on any number of processors.
-// Throws UsageError for a name that is not known, std::runtime_error when the folder cannot be written.
+// Writes config.json, tokenizer.json (made-up words) and weights (bfloat16, in shards with an index), identical on any number of
+// processors. Throws UsageError for an unknown name, std::runtime_error when the folder cannot be written.
 void write_random_model(const RandomModel& model, const std::filesystem::path& folder);
 
-// Writes `count` PEFT LoRAs on all linear modules of the model in `model_folder`, of these ranks in turn, as folder/lora-0 … . From the
-// `distinct`th on they share earlier ones' weights (as hard links, so that thousands fit on a disk), with configs that tell them apart.
+// Writes `count` PEFT LoRAs for all linear modules of the model in `model_folder`, cycling through `ranks`, as folder/lora-0 …. From number
+// `distinct` on they share the weights of earlier ones (as hard links, so that thousands fit on a disk), with configs that differ.
 void write_random_adapters(const std::filesystem::path& model_folder, std::int64_t count, std::int64_t distinct,
                            std::span<const std::int64_t> ranks, const std::filesystem::path& folder);
 
-// A new folder below the system's place for temporary files; gone with its owner.
+// A new folder in the system's directory for temporary files; removed by the destructor.
 class TemporaryFolder {
 public:
     TemporaryFolder();

@@ -1,4 +1,4 @@
-// One line of JSON in, one out.
+// Reads one line of JSON at a time and answers it with another.
 #include "ops/bench/request_bench.h"
 
 #include <istream>
@@ -17,19 +17,20 @@ using schema::Json;
 
 const Json& member(const Json& object, std::string_view key) {
     const Json* value = object.find(key);
-    if (value == nullptr) throw std::runtime_error(fmt::format("a line of requests without \"{}\"", key));
+    if (value == nullptr) throw std::runtime_error(fmt::format("a line of requests has no \"{}\"", key));
     return *value;
 }
 
 std::int64_t positive(const Json& object, std::string_view key) {
     const auto number = member(object, key).as_integer();
-    if (!number || *number < 1) throw std::runtime_error(fmt::format("\"{}\" in a line of requests: an integer from 1 is wanted", key));
+    if (!number || *number < 1) throw std::runtime_error(fmt::format("\"{}\" in a line of requests must be an integer of at least 1", key));
     return *number;
 }
 
 const Json::Array& list(const Json& object, std::string_view key) {
     const Json::Array* values = member(object, key).as_array();
-    if (values == nullptr || values->empty()) throw std::runtime_error(fmt::format("\"{}\" in a line of requests: a list is wanted", key));
+    if (values == nullptr || values->empty())
+        throw std::runtime_error(fmt::format("\"{}\" in a line of requests must be a list that is not empty", key));
     return *values;
 }
 
@@ -39,7 +40,7 @@ engine::Request request_of(engine::RequestId id, const Json& line, const EngineS
     for (const Json& one : list(line, "prompt")) {
         const auto token = one.as_integer();
         if (!token || *token < 0 || *token >= setup.model().config().vocabulary)
-            throw std::runtime_error("a prompt's token that the model's vocabulary does not have");
+            throw std::runtime_error("a prompt has a token that is not in the model's vocabulary");
         prompt.push_back(static_cast<engine::TokenId>(*token));
     }
     engine::Request request = greedy_request(id, std::move(prompt), output_tokens);
@@ -47,7 +48,7 @@ engine::Request request_of(engine::RequestId id, const Json& line, const EngineS
     if (adapter != nullptr && !adapter->is_null()) {
         const consumer::ModelName found = folders.resolve(adapter->as_string() ? *adapter->as_string() : "", {});
         if (found.kind != consumer::ModelName::Kind::adapter)
-            throw std::runtime_error("a request's adapter is not there: " + found.refusal);
+            throw std::runtime_error("a request's adapter was not found: " + found.refusal);
         request.adapter = {found.hash, found.folder};
     }
     return request;

@@ -1,5 +1,5 @@
-// Requests that another program makes up: how ops/bench-peers gives Lorry the same token ids as other engines. Called by
-// `lorry bench requests`.
+// Runs requests that another program makes up: ops/bench-peers uses it to give Lorry the same token ids as other engines. Called by `lorry
+// bench requests`.
 #pragma once
 
 #include <iosfwd>
@@ -9,11 +9,11 @@
 
 namespace lorry::ops {
 
-// Says {"engine", "load_seconds", "settings"}, then answers each line
+// Prints {"engine", "load_seconds", "settings"}, then answers each line
 //     {"batch": 8, "requests": [{"prompt": [17, 4], "output_tokens": 64, "adapter": "lora-0"}, …]}
-// with {"seconds", "outputs": [[…], …], "peak_memory_bytes"}: at most `batch` requests run at a time, the next starts when one ends, each
-// draws `output_tokens` greedily. A request without "adapter" is the base model's. `load_seconds`: what it took to make `setup`.
-// Throws std::runtime_error for a line that is none of these.
+// with {"seconds", "outputs": [[…], …], "peak_memory_bytes"}. At most `batch` requests run at a time, the next starts when one ends, and
+// each draws `output_tokens` greedily. A request without "adapter" is for the base model. `load_seconds` is the time it took to make
+// `setup`. Throws std::runtime_error for any other line.
 void answer_request_lines(EngineSetup& setup, const AdapterFolders& folders, double load_seconds, std::istream& in, std::ostream& out);
 
 }  // namespace lorry::ops

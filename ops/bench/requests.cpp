@@ -1,4 +1,4 @@
-// `lorry bench requests`: lines of JSON on standard input and output.
+// `lorry bench requests`: answers lines of JSON on standard input with lines on standard output.
 #include <chrono>
 #include <iostream>
 

@@ -1,4 +1,4 @@
-// Flags, and folders that they ask for.
+// Declares the shared flags and writes the folders that they ask for.
 #include "ops/bench/setup.h"
 
 #include <CLI/CLI.hpp>
@@ -14,13 +14,13 @@
 namespace lorry::ops {
 namespace {
 
-// Thousands of files of their own would be written for longer than a benchmark takes: weights are the content of few.
-constexpr std::int64_t different_weights = 4;  // of each rank
+// Writing thousands of distinct files would take longer than a benchmark, so adapters share the weights of a few.
+constexpr std::int64_t different_weights = 4;  // per rank
 
 TokenRange token_range(const char* flag, const std::string& text) {
     const auto range = parse_token_range(text);
     if (!range)
-        throw UsageError(fmt::format("{} {}: a number from 1, LOW:HIGH, or lognormal:MEDIAN:P90 with P90 above MEDIAN", flag, text));
+        throw UsageError(fmt::format("{} {}: use a number from 1, LOW:HIGH, or lognormal:MEDIAN:P90 with P90 above MEDIAN", flag, text));
     return *range;
 }
 
@@ -33,7 +33,7 @@ void add_count(CLI::App& app, const char* flag, std::int64_t& value, const char*
 void make_up_model(const RandomModel& model, const std::filesystem::path& folder, Settings& settings) {
     if (!settings.model.empty()) throw UsageError("give --model or --random-weights, not both");
     settings.model = (folder / model.name).string();
-    std::cerr << fmt::format("writing {} of random weights below {} …\n", show_bytes(static_cast<std::size_t>(random_model_bytes(model))),
+    std::cerr << fmt::format("writing {} of random weights to {} …\n", show_bytes(static_cast<std::size_t>(random_model_bytes(model))),
                              folder.string());
     write_random_model(model, settings.model);
 }
@@ -41,7 +41,7 @@ void make_up_model(const RandomModel& model, const std::filesystem::path& folder
 void check_context(EngineSetup& setup, std::int64_t tokens) {
     const std::int64_t context = setup.engine().context_max();
     if (tokens <= context) return;
-    throw UsageError(fmt::format("{} holds {} tokens per sequence, {} were asked for: ask for less, or give more --kv-memory",
+    throw UsageError(fmt::format("{} can hold {} tokens per sequence, but {} were requested: request fewer, or raise --kv-memory",
                                  setup.reply().base_name, context, tokens));
 }
 
@@ -54,7 +54,7 @@ std::vector<engine::AdapterSource> all_adapters(const Settings& settings, const 
             throw UsageError(fmt::format("adapter {} cannot be used: {}", name, found.refusal));
         adapters.push_back({found.hash, found.folder});
     }
-    if (adapters.empty()) throw UsageError(fmt::format("--adapters {}: there is no adapter in it", settings.adapters));
+    if (adapters.empty()) throw UsageError(fmt::format("--adapters {}: the folder has no adapters", settings.adapters));
     return adapters;
 }
 
@@ -78,25 +78,25 @@ schema::Json circumstances_json(const EngineSetup& setup) {
 void MadeUp::declare(CLI::App& app) {
     app.add_option(
            "--input-tokens", input_tokens_,
-           "of each prompt: a number; LOW:HIGH for any between; or lognormal:MEDIAN:P90, where most are short, one in ten is longer "
-           "than P90, and what is rarer than one in a thousand is cut off. The same lengths in each run")
+           "tokens of each prompt: a number; LOW:HIGH for a range; or lognormal:MEDIAN:P90, where most are short, one in ten is "
+           "longer than P90, and lengths rarer than one in a thousand are cut off. Every run has the same lengths")
         ->capture_default_str();
-    app.add_option("--output-tokens", output_tokens_, "drawn by each, in the same way")->capture_default_str();
+    app.add_option("--output-tokens", output_tokens_, "tokens that each request draws, in the same form")->capture_default_str();
     declare_weights(app);
 }
 
 void MadeUp::declare_weights(CLI::App& app) {
     CLI::Option* const random_weights =
-        app.add_option("--random-weights", random_weights_, "instead of --model: a model of this shape that was never trained")
+        app.add_option("--random-weights", random_weights_, "instead of --model: a model of this shape with random weights")
             ->check(CLI::IsMember(random_model_names()));
-    app.add_option("--layers", layers_, "of the random model (default: as many as the shape has)")
+    app.add_option("--layers", layers_, "layers of the random model (default: those of the shape)")
         ->check(CLI::Range(1, 1000))
         ->needs(random_weights);
     CLI::Option* const random_adapters =
-        app.add_option("--random-adapters", random_adapters_, "instead of --adapters: so many that were never trained")
+        app.add_option("--random-adapters", random_adapters_, "instead of --adapters: this many adapters with random weights")
             ->check(CLI::NonNegativeNumber)
             ->capture_default_str();
-    app.add_option("--ranks", ranks_, "of the random adapters, in turn")
+    app.add_option("--ranks", ranks_, "ranks of the random adapters, in turn")
         ->delimiter(',')
         ->check(CLI::Range(1, 512))
         ->needs(random_adapters)

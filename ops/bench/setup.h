@@ -1,5 +1,5 @@
-// What the subcommands of `lorry bench` share between their flags and their runs: what is made up, and what an engine must hold. Called by
-// command_bench_*.cpp.
+// What the subcommands of `lorry bench` share: flags, made-up models and adapters, and the description of what was measured. Called by the
+// subcommands in this folder and in experiments/.
 #pragma once
 
 #include <cstdint>
@@ -21,46 +21,45 @@ class App;
 
 namespace lorry::ops {
 
-// A flag that takes a number from 1.
+// Adds a flag that takes a number of at least 1.
 void add_count(CLI::App& app, const char* flag, std::int64_t& value, const char* help);
 
-// Writes a random model of this shape into `folder`, says so to people, and names it in the settings. Throws UsageError when they name one
-// already.
+// Writes a random model of this shape into `folder`, reports it on stderr, and sets it in the settings. Throws UsageError if they name a
+// model already.
 void make_up_model(const RandomModel& model, const std::filesystem::path& folder, Settings& settings);
 
-// Throws UsageError unless one sequence can have so many tokens.
+// Throws UsageError unless a sequence can hold `tokens` tokens.
 void check_context(EngineSetup& setup, std::int64_t tokens);
 
-// All in the folder that the settings name. Throws UsageError for one that cannot be used, and where there are none.
+// All adapters in the folder that the settings name. Throws UsageError if one cannot be used or there are none.
 std::vector<engine::AdapterSource> all_adapters(const Settings& settings, const engine::ModelConfig& config);
 
-// What a benchmark's figures were measured with, for scripts: the first members of its JSON behind its provenance.
+// What a benchmark's figures were measured with: the first members of its JSON after the provenance.
 struct Circumstances {
     std::string device;
     std::string model;
-    std::string weights;  // and KV cache, where it is narrower
+    std::string weights;  // and of the KV cache, if it is narrower
 };
 schema::Json circumstances_json(const Circumstances& circumstances);
-// These, what multiplies, and the options of an engine.
+// The same for an engine, with its matmul kernels and options.
 schema::Json circumstances_json(const EngineSetup& setup);
 
-// The flags of what requests, model and adapters are made up of.
+// The flags for made-up requests, models and adapters.
 class MadeUp {
 public:
     void declare(CLI::App& app);
-    // Those of model and adapters alone.
+    // Only those for models and adapters.
     void declare_weights(CLI::App& app);
-    // Throw UsageError.
+    // Both throw UsageError.
     TokenRange input_tokens() const;
     TokenRange output_tokens() const;
-    // Sets what the flags say of requests, and the ranks of random adapters.
+    // Adds the request lengths and the ranks of random adapters to `json`.
     void describe(schema::Json& json) const;
-    // The latter alone.
+    // Adds only the ranks.
     void describe_weights(schema::Json& json) const;
-    // Whether requests have adapters, of a folder or random ones.
+    // True if requests use adapters, from a folder or random ones.
     bool has_adapters(const Settings& settings) const;
-    // Writes the model and the adapters that were asked for as random ones into `folder`, and names them in the settings. Throws
-    // UsageError.
+    // Writes the requested random model and adapters into `folder` and sets them in the settings. Throws UsageError.
     void write(Settings& settings, const std::filesystem::path& folder) const;
 
 private:

@@ -1,4 +1,4 @@
-// `lorry bench throughput`: its flags, and the order of its runs.
+// `lorry bench throughput`: its flags and the order of its runs.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -28,7 +28,7 @@ public:
     ExitCode run() override;
 
 private:
-    // What can be refused before anything is written, loaded or measured.
+    // Refuses what can be refused before anything is written, loaded or measured. Throws UsageError.
     void check(const Settings& settings) const;
     ThroughputShape shape_of(const Settings& settings) const;
     Json circumstances_of(const EngineSetup& setup, const ThroughputShape& shape) const;
@@ -45,33 +45,35 @@ private:
     BenchOutput output_;
 };
 
-// In the ranges that jobs may ask for.
+// Sampling flags, with the ranges that jobs may use.
 void declare_sampling(CLI::App& app, schema::Sampling& sampling) {
     constexpr double above_zero = 1e-6;
-    app.add_option("--temperature", sampling.temperature, "to draw tokens with (default: 0, the likeliest)")->check(CLI::Range(0.0, 2.0));
-    app.add_option("--top-p", sampling.top_p, "draw from the likeliest tokens that have this probability together (default: 1)")
+    app.add_option("--temperature", sampling.temperature, "of sampling (default: 0, the most likely token)")->check(CLI::Range(0.0, 2.0));
+    app.add_option("--top-p", sampling.top_p, "draw from the most likely tokens with this total probability (default: 1)")
         ->check(CLI::Range(above_zero, 1.0));
-    app.add_option("--repetition-penalty", sampling.repetition_penalty, "on what prompt and output have already (default: 1)")
+    app.add_option("--repetition-penalty", sampling.repetition_penalty, "penalty on tokens already in prompt or output (default: 1)")
         ->check(CLI::Range(above_zero, 2.0));
-    app.add_option("--frequency-penalty", sampling.frequency_penalty, "on what the output has already, for each time (default: 0)")
+    app.add_option("--frequency-penalty", sampling.frequency_penalty, "penalty per earlier occurrence in the output (default: 0)")
         ->check(CLI::Range(-2.0, 2.0));
 }
 
 void BenchThroughputCommand::declare(CLI::App& app) {
-    app.add_option("--requests", requests_, "how many (default: four times --max-batch)")->check(CLI::PositiveNumber);
+    app.add_option("--requests", requests_, "number of requests (default: four times --max-batch)")->check(CLI::PositiveNumber);
     made_up_.declare(app);
-    app.add_option("--shared-tokens", shared_tokens_, "that all prompts begin with")->check(CLI::NonNegativeNumber)->capture_default_str();
+    app.add_option("--shared-tokens", shared_tokens_, "tokens that all prompts begin with")
+        ->check(CLI::NonNegativeNumber)
+        ->capture_default_str();
     declare_sampling(app, sampling_);
-    app.add_flag("--base,!--no-base", base_too_, "with adapters: the base model takes its turn too")->capture_default_str();
-    app.add_flag("--against-base", against_base_, "in turn with the same requests all for the base: what adapters cost");
-    add_count(app, "--repeat", repeat_, "the best of so many runs counts");
-    app.add_flag("--profile", profile_, "of the last run: where the time goes, op by op");
+    app.add_flag("--base,!--no-base", base_too_, "with adapters: includes the base model")->capture_default_str();
+    app.add_flag("--against-base", against_base_, "alternates with the same requests for the base alone: the cost of adapters");
+    add_count(app, "--repeat", repeat_, "number of runs, of which the best counts");
+    app.add_flag("--profile", profile_, "shows where the time of the last run goes, op by op");
     output_.declare(app);
     configuration_.declare(app, {SettingScope::model});
 }
 
 void BenchThroughputCommand::check(const Settings& settings) const {
-    if (profile_ && uses_gpu(settings)) throw UsageError("--profile: a GPU's ops are not done when they return; add --device cpu");
+    if (profile_ && uses_gpu(settings)) throw UsageError("--profile: a GPU's ops run asynchronously and cannot be timed; add --device cpu");
     if (!made_up_.has_adapters(settings)) {
         if (against_base_) throw UsageError("--against-base compares adapters with the base: give --adapters or --random-adapters");
         if (!base_too_) throw UsageError("--no-base leaves nothing to run: give --adapters or --random-adapters");
@@ -79,7 +81,7 @@ void BenchThroughputCommand::check(const Settings& settings) const {
     const std::int64_t shortest = made_up_.input_tokens().low;
     if (shared_tokens_ > shortest)
         throw UsageError(fmt::format("--shared-tokens {}: a prompt may have only {} (--input-tokens)", shared_tokens_, shortest));
-    made_up_.output_tokens();  // refuses what is no range
+    made_up_.output_tokens();  // refuses an invalid range
 }
 
 ExitCode BenchThroughputCommand::run() {
@@ -89,7 +91,7 @@ ExitCode BenchThroughputCommand::run() {
     made_up_.write(settings, made_up.path());
     check_folders(settings);
     const ThroughputShape shape = shape_of(settings);
-    // The machine's limits from the same minutes as the runs: others may be using it.
+    // The machine's limits are measured in the same minutes as the runs, because others may be using it.
     const bool on_cpu = !uses_gpu(settings);
     const kernels::CpuOptions options = cpu_options(settings);
     std::optional<Rates> rates;

@@ -1,4 +1,4 @@
-// Submits requests when they arrive, steps until all are done.
+// Submits requests when they arrive, and steps until all are done.
 #include "ops/bench/throughput_bench.h"
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace lorry::ops {
 namespace {
 
-// Its place among those of its run decides how long it is, whatever the seed: all runs have the same work. Its tokens are made from its
-// id, and those at the beginning from `shared_number`.
+// A request's index determines its lengths, whatever the seed, so all runs have the same work. Its tokens are made from its id, and the
+// shared ones from `shared_number`.
 engine::Request request_of(const EngineSetup& setup, const ThroughputShape& shape, std::uint64_t shared_number, std::size_t index) {
     const engine::ModelConfig& config = setup.model().config();
     std::mt19937_64 random(index);
@@ -31,7 +31,7 @@ engine::Request request_of(const EngineSetup& setup, const ThroughputShape& shap
     return request;
 }
 
-// Seconds from the beginning, ascending: exponential gaps, whose sum is set to what the rate asks for.
+// Arrival times in seconds from the start, ascending: exponential gaps, scaled to the requested rate.
 std::vector<double> arrivals_of(const ThroughputShape& shape, std::uint64_t seed) {
     std::vector<double> arrivals(static_cast<std::size_t>(shape.requests), 0.0);
     if (!shape.arrivals_per_second) return arrivals;
@@ -43,7 +43,7 @@ std::vector<double> arrivals_of(const ThroughputShape& shape, std::uint64_t seed
     return arrivals;
 }
 
-// What the engine counted in one step.
+// What the engine counted during one step.
 struct StepCounts {
     std::int64_t rows = 0;
     std::int64_t sampled_rows = 0;
@@ -71,7 +71,7 @@ Work matmul_work(const engine::Model& model, const StepCounts& step) {
     const double qkv_weights = matrix(qkv, config.hidden);
     const double other_weights =
         matrix(output, config.heads * config.head_dim) + matrix(gate_up, config.hidden) + matrix(down, config.intermediate);
-    // In the last layer only rows that sample go on behind the attention.
+    // In the last layer only rows that sample continue after attention.
     const double row_weights = real(config.layers) * qkv_weights + real(config.layers - 1) * other_weights;
     const double sampled_row_weights = other_weights + matrix(head, config.hidden);
     return {.bytes = static_cast<double>(model.step_bytes(step.rows, step.sampled_rows)),
@@ -89,7 +89,7 @@ Work adapter_work(const EngineSetup& setup, const StepCounts& step) {
             .operations = 2.0 * real(step.adapter_products)};
 }
 
-// Deviations from the middle of a normal distribution, which nine of ten and 999 of a thousand do not exceed.
+// Deviations of a normal distribution that nine of ten and 999 of a thousand do not exceed.
 constexpr double decile_deviations = 1.2815515655446004;
 constexpr double cut_deviations = 3.090232306167813;
 
@@ -165,7 +165,7 @@ ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape
         if (!step_or_wait(engine, output)) continue;
         const engine::Clock::time_point now = engine::Clock::now();
         const engine::EngineStats stepped = engine.stats();
-        // What was idle before this run is counted with its first step.
+        // The device counts idle time before this run with its first step.
         if (last.steps == before.steps) idle_before = setup.device().idle_seconds;
         const StepCounts step = counts_between(std::exchange(last, stepped), stepped);
         if (step.rows == step.sampled_rows) {

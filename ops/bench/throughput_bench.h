@@ -1,5 +1,5 @@
-// Many requests at once through an engine: what they take together, what each waits, and how much of the machine that uses. Called by
-// `lorry bench throughput`.
+// Runs many requests at once through an engine and measures their throughput, what each waits, and how much of the machine they use. Called
+// by `lorry bench throughput` and `lorry bench course`.
 #pragma once
 
 #include <cstdint>
@@ -15,39 +15,38 @@
 
 namespace lorry::ops {
 
-// Lengths whose logarithms are normally distributed, as those of what people write and of answers to it nearly are: most are short and a
-// few very long.
+// Log-normally distributed lengths, close to those of what people write and of answers to it: most are short and a few very long.
 struct LongTail {
     std::int64_t median = 0;
-    std::int64_t p90 = 0;  // nine of ten are no longer
+    std::int64_t p90 = 0;  // nine of ten are at most this long
 };
 
-// From `low` to `high`: each as likely as the others, or in a long tail, of which one in a thousand is cut off at either end.
+// Lengths from `low` to `high`: uniformly distributed, or with a long tail, of which one in a thousand is cut off at either end.
 struct TokenRange {
     std::int64_t low = 0;
     std::int64_t high = 0;
     std::optional<LongTail> long_tail{};
     std::int64_t draw(std::mt19937_64& random) const;
 };
-// "128", "64:256" or "lognormal:128:512" (median and ninth decile), from 1 up.
+// Parses "128", "64:256" or "lognormal:128:512" (median and ninth decile), with numbers from 1.
 std::optional<TokenRange> parse_token_range(std::string_view text);
 
 struct ThroughputShape {
     std::int64_t requests = 0;
     TokenRange input_tokens{128, 128};
     TokenRange output_tokens{64, 64};
-    std::int64_t shared_tokens = 0;  // at the start of every prompt
-    // Requests take these adapters in turn; nullopt is the base model.
+    std::int64_t shared_tokens = 0;  // shared prefix of all prompts
+    // Requests use these adapters in turn; nullopt is the base model.
     std::vector<std::optional<engine::AdapterSource>> models{std::nullopt};
-    std::optional<double> arrivals_per_second;  // on average, each at its own time; nullopt: all are there at once
+    std::optional<double> arrivals_per_second;  // on average, at random times; nullopt: all arrive at once
     bool stream = false;
-    schema::Sampling sampling{.temperature = 0.0};  // of each token
+    schema::Sampling sampling{.temperature = 0.0};  // for each token
 };
 
-// The steps in which each sequence had one row, of those the ones with the most sequences.
+// The steps in which each sequence had one row; only those with the most sequences are kept.
 struct DecodeSteps {
     std::uint64_t rows = 0;         // of each
-    double context_tokens = 0.0;    // of all rows, on average over the steps
+    double context_tokens = 0.0;    // of all rows, averaged over the steps
     std::vector<double> seconds{};  // ascending
 
     void add(std::uint64_t step_rows, std::uint64_t step_context_tokens, double step_seconds);
@@ -56,26 +55,26 @@ struct DecodeSteps {
 struct ThroughputResult {
     double seconds = 0.0;
     std::uint64_t steps = 0;
-    std::uint64_t prompt_tokens = 0;  // computed
-    std::uint64_t cached_tokens = 0;  // of prompts, taken from the prefix cache
+    std::uint64_t prompt_tokens = 0;  // prompt tokens that were computed
+    std::uint64_t cached_tokens = 0;  // prompt tokens taken from the prefix cache
     std::uint64_t drawn_tokens = 0;
     std::uint64_t preemptions = 0;
-    std::uint64_t adapter_groups = 0;  // different adapters of each step, added up
-    // What each step takes at least, but for two things that are counted in full: a layer with a sliding window attends to all that came
-    // before it, and adapters work on all rows in the last layer too, where only those that sample go on behind the attention.
-    std::vector<Work> matmul_steps;     // of the base: every weight in use once
-    std::vector<Work> attention_steps;  // what its sequences keep of keys and values once
-    std::vector<Work> adapter_steps;    // on top of the base
+    std::uint64_t adapter_groups = 0;  // number of different adapters in each step, summed
+    // The minimum work of each step, with two exceptions that are counted in full: a layer with a sliding window counts as attending to
+    // everything before it, and adapters in the last layer count for all rows, though only rows that sample continue after attention.
+    std::vector<Work> matmul_steps;     // the base: every weight in use, once
+    std::vector<Work> attention_steps;  // the keys and values of its sequences, once
+    std::vector<Work> adapter_steps;    // in addition to the base
     DecodeSteps decode;
-    double idle_seconds = 0.0;      // of a GPU between its steps
-    std::uint64_t graph_steps = 0;  // of `steps`, that were launched as graphs
-    // Of each request in seconds, ascending: from its arrival to its first token and to its end, and per token after the first.
+    double idle_seconds = 0.0;      // of a GPU, between its steps
+    std::uint64_t graph_steps = 0;  // steps that were launched as graphs
+    // Per request in seconds, ascending: from its arrival to its first token and to its end, and per token after the first.
     std::vector<double> first_token;
     std::vector<double> end;
     std::vector<double> per_token;
 };
 
-// `seed` makes the prompts, not their lengths: with another one nothing is found in the prefix cache.
+// `seed` determines the prompts but not their lengths: with another seed, nothing is found in the prefix cache.
 ThroughputResult run_throughput(EngineSetup& setup, const ThroughputShape& shape, std::uint64_t seed);
 
 }  // namespace lorry::ops

@@ -1,4 +1,4 @@
-// Rates, shares and quantiles of one run.
+// Computes rates, shares and quantiles of one run.
 #include "ops/bench/throughput_report.h"
 
 #include <array>
@@ -16,19 +16,19 @@ using schema::Json;
 
 constexpr std::array shares = {0.5, 0.9, 0.99};
 
-// The figures that text and JSON have in common; all but the sums are per second or per step.
+// The figures that text and JSON share; rates are per second, the rest per step unless noted.
 struct Figures {
     double requests = 0.0;
-    double tokens_in = 0.0;  // those from the prefix cache included
+    double tokens_in = 0.0;  // including those from the prefix cache
     double tokens_out = 0.0;
     double step_seconds = 0.0;
     Work step;                                       // base and adapters
-    Work adapters;                                   // of a step
+    Work adapters;                                   // per step
     Work rate;                                       // per second
-    OperationRate most;                              // what the processor does of operations in that mixture
-    double adapters_step = 0.0;                      // different ones
-    std::optional<double> seconds_at_least;          // each step at the machine's limits
-    std::optional<double> adapter_seconds_at_least;  // their part on top of the base
+    OperationRate most;                              // the machine's limit for this mixture of operations
+    double adapters_step = 0.0;                      // different adapters
+    std::optional<double> seconds_at_least;          // of all steps, each at the machine's limits
+    std::optional<double> adapter_seconds_at_least;  // the adapters' part of it
 };
 
 Figures figures_of(const ThroughputReport& report) {

@@ -1,5 +1,4 @@
-// What a run of many requests says to people and to scripts: the text and the JSON of `lorry bench throughput`. Called by
-// throughput.cpp. Pure.
+// Renders the result of a throughput run as text and as JSON. Called by throughput.cpp. Pure.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +12,10 @@
 namespace lorry::ops {
 
 struct ThroughputReport {
-    schema::Json circumstances;  // what was run on which machine
+    schema::Json circumstances;  // what was run, and on which machine
     ThroughputResult result;
-    std::optional<MachineLimits> limits;   // nullopt: nothing measures this device
-    std::optional<ThroughputResult> base;  // of the same requests without their adapters, if they were run as well
+    std::optional<MachineLimits> limits;   // nullopt: this device cannot be measured
+    std::optional<ThroughputResult> base;  // the same requests without adapters, if they were run as well
     std::size_t memory_peak = 0;           // bytes
 };
 

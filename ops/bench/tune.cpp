@@ -1,4 +1,4 @@
-// `lorry bench tune`: asks the chip, measures, judges, prints; the CPU's instruction sets, or the GPU's matmuls.
+// `lorry bench tune`: identifies the chip, measures the CPU's instruction sets or the GPU's matmuls, and prints what the tables should say.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <filesystem>
@@ -24,16 +24,16 @@ public:
 
 private:
     void tune_cpu() const;
-    // Throws UsageError saying what stands in the way of using a GPU.
+    // Throws UsageError with the reason if a GPU cannot be used.
     void tune_cuda() const;
 
     std::string device_ = "cpu";
-    std::vector<std::string> models_;  // whose shapes the GPU multiplies; empty: those of random_weights_
+    std::vector<std::string> models_;  // models whose shapes the GPU multiplies; empty: those of random_weights_
     std::vector<std::string> random_weights_ = {"llama-3.1-8b"};
     std::string quantize_ = "none";
-    std::string table_;  // a file; empty: the rows are printed only
+    std::string table_;  // file for the rows; empty: they are only printed
     std::optional<double> seconds_max_;
-    bool slower_too_ = false;  // rows of shapes that our own kernel multiplies faster
+    bool slower_too_ = false;  // also write rows of shapes that our own kernel multiplies faster
     TuneShape shape_;
     BenchOutput output_;
 };
@@ -51,16 +51,16 @@ void BenchTuneCommand::declare(CLI::App& app) {
         ->check(CLI::IsMember({"none", "fp8"}))
         ->capture_default_str();
     CLI::Option* const table =
-        app.add_option("--table", table_, "cuda: a file for --matmul-table: the rows take the place of those of the same shapes in it");
-    app.add_option("--seconds-max", seconds_max_, "cuda: begin nothing after so long; shapes not come to stay with Lorry's own kernel")
+        app.add_option("--table", table_, "cuda: a file for --matmul-table, in which the rows replace those of the same shapes");
+    app.add_option("--seconds-max", seconds_max_, "cuda: start nothing after this time; shapes left over keep Lorry's own kernel")
         ->check(CLI::PositiveNumber);
     app.add_flag("--slower-too", slower_too_, "with --table: also rows of shapes that Lorry's own kernel multiplies faster, for tests")
         ->needs(table);
     app.add_option("--threads", shape_.threads, "0: as many as this process may use")->check(CLI::Range(0, 1024))->capture_default_str();
-    app.add_option("--seconds", shape_.seconds, "for each line of the table; of all runs in that time the fastest counts")
+    app.add_option("--seconds", shape_.seconds, "time per line of the table; the fastest run counts")
         ->check(CLI::NonNegativeNumber)
         ->capture_default_str();
-    app.add_flag("--quick", shape_.quick, "one layer and one run: to see that it works");
+    app.add_flag("--quick", shape_.quick, "one layer and one run, to check that it works");
     output_.declare(app);
 }
 
@@ -79,7 +79,7 @@ void BenchTuneCommand::tune_cpu() const {
                           .isas = tune_isas(),
                           .in_table = kernels::cpu::measured_isa(chip),
                           .in_use = kernels::cpu::choose_isa()};
-    std::cerr << "a minute or so, in which nothing else should run …\n";
+    std::cerr << "this takes about a minute; nothing else should run meanwhile …\n";
     const std::vector<TuneLine> lines = measure_isas(shape, tuned.isas);
     const TuneVerdict verdict = judge_isas(tuned, lines);
     output_.print(show_tuning(tuned, lines, verdict), tuning_json(tuned, lines, verdict), tuned.in_use);
@@ -94,11 +94,11 @@ void BenchTuneCommand::tune_cuda() const {
     }
     std::string table;
     if (!table_.empty() && std::filesystem::exists(table_)) {
-        static_cast<void>(kernels::cuda::read_matmul_rows(table_));  // what is wrong with it is told before the minutes
+        static_cast<void>(kernels::cuda::read_matmul_rows(table_));  // an invalid table fails before the measurement
         table = *engine::read_text(table_);
     }
     const kernels::Format inputs = quantize_ == "fp8" ? kernels::Format::fp8_rows : kernels::Format::bfloat16;
-    std::cerr << "some minutes, in which nothing else should use the GPU …\n";
+    std::cerr << "this takes some minutes; nothing else should use the GPU meanwhile …\n";
     std::optional<std::chrono::duration<double>> time_max;
     if (seconds_max_) time_max = std::chrono::duration<double>(*seconds_max_);
     const kernels::cuda::Tuning tuning =

@@ -1,4 +1,5 @@
-// Packs the same weights for each instruction set, then runs op by op. Weights and inputs are noise: zeros need less power than numbers do.
+// Packs the same weights for each instruction set, then runs op by op. Weights and inputs are noise, because multiplying zeros takes less
+// power.
 #include "ops/bench/tune_bench.h"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ using kernels::CpuOptions;
 using kernels::Matrix;
 
 constexpr std::array<std::int64_t, 4> row_counts = {1, 8, 64, 512};
-// int4 is not among them: it is int8 but for how its weights are read, and what is faster for one is for the other.
+// Without int4: it differs from int8 only in how its weights are read, so what is faster for one is faster for the other.
 constexpr std::array formats = {CpuOptions{.weights = kernels::Format::float32}, CpuOptions{.weights = kernels::Format::bfloat16},
                                 CpuOptions{.weights = kernels::Format::bfloat16, .quantize = kernels::Quantization::int8}};
 
@@ -40,7 +41,7 @@ public:
     LayerMatmuls(const engine::ModelConfig& config, std::unique_ptr<kernels::Backend> backend, std::int64_t rows_max)
         : backend_(std::move(backend)) {
         for (const engine::LinearModule& module : engine::layout_of(config).linears) {
-            // A projection's modules are one matrix, and all layers have the same.
+            // A projection's modules are one matrix, and all layers have the same shapes.
             if (module.layer > 0 || module.out_begin > 0 || module.projection == engine::Projection::head) continue;
             const std::int64_t out_features = engine::out_features_of(config, module.projection);
             const Matrix noise = backend_.make(std::max(out_features, rows_max), module.in_features);
@@ -49,7 +50,7 @@ public:
             for (std::int64_t layer = 0; layer < config.layers; ++layer)
                 site.weights.push_back(backend_->pack_weight({&part, 1}, kernels::WeightRole::projection));
             site.out = backend_.make(rows_max, out_features);
-            // As in the model, the op before the matmul writes its inputs in the format that it reads.
+            // As in the model, the op before a matmul writes its input in the format that the matmul reads.
             site.in = backend_.make(rows_max, module.in_features);
             site.in.format = site.weights.front()->input_format();
             const std::vector<float> ones(static_cast<std::size_t>(module.in_features), 1.0F);
@@ -58,7 +59,7 @@ public:
         }
     }
 
-    // Of one layer, in seconds.
+    // Time of one layer, in seconds.
     double run(std::size_t layer, std::int64_t rows) {
         return time_run([&] {
             for (const Site& site : sites_)
@@ -66,7 +67,7 @@ public:
         });
     }
 
-    // Of all layers.
+    // Work of all layers.
     Work work(std::int64_t rows) const {
         Work work;
         for (const Site& site : sites_) {
@@ -89,7 +90,7 @@ private:
     std::vector<Site> sites_;
 };
 
-// The same work with each instruction set, all of it in memory at once.
+// The same work for each instruction set, all of it in memory at once.
 template <class Layers, class Shape>
 std::vector<std::unique_ptr<Layers>> with_each(std::span<const CpuIsa> isas, const engine::ModelConfig& config, CpuOptions options,
                                                const Shape& shape) {
@@ -122,7 +123,7 @@ std::vector<TuneLine> measure_isas(const TuneShape& shape, std::span<const CpuIs
             const Tries tries = shape.quick ? Tries(1, {}) : Tries(3, std::chrono::duration<double>(shape.seconds));
             TuneLine& line = lines.emplace_back(TuneLine{.weights = weights_name(options), .work = std::move(work)});
             for (const auto& one : all) line.speeds.push_back({.work = work_of(*one)});
-            // Layer by layer: the shorter a run is, the likelier is one that nobody interrupts.
+            // Layer by layer: the shorter a run, the more likely one is not interrupted.
             const std::vector<double> seconds = least_in_turn(tries, static_cast<std::size_t>(config.layers) * all.size(),
                                                               [&](std::size_t i) { return run(*all[i % all.size()], i / all.size()); });
             for (std::size_t i = 0; i < seconds.size(); ++i) line.speeds[i % all.size()].seconds += seconds[i];
@@ -136,7 +137,7 @@ std::vector<TuneLine> measure_isas(const TuneShape& shape, std::span<const CpuIs
                     [&](const LayerMatmuls& matmuls) { return matmuls.work(rows); });
             }
         }
-        // Keys and values are stored alike whether weights are quantized or not.
+        // Keys and values are stored the same way whether or not weights are quantized.
         if (options.quantize != kernels::Quantization::none) continue;
         for (const AttentionShape& one :
              {AttentionShape{"attention, 64 rows", 64, 160, 1}, AttentionShape{"attention, 512 rows", 1, 512, 512}}) {

@@ -1,5 +1,5 @@
-// The same matmuls and attention with each instruction set that this machine has, in turn: what the table of measured chips
-// (kernels/cpu/isa.cpp) decides. Called by tune.cpp; tune_report.h says what follows from it.
+// Times the same matmuls and attention with each instruction set of this machine in turn, which the table of measured chips
+// (kernels/cpu/isa.cpp) decides between. Called by tune.cpp; tune_report.h draws the conclusions.
 #pragma once
 
 #include <span>
@@ -12,23 +12,23 @@
 
 namespace lorry::ops {
 
-// Those between which there is a choice on this machine, narrowest first: scalar only where there is no other.
+// The instruction sets to choose from on this machine, narrowest first; scalar only if there is no other.
 std::vector<kernels::CpuIsa> tune_isas();
 
 struct TuneShape {
-    engine::ModelConfig config;  // whose layers are computed, without the head
-    int threads = 0;             // 0: all that this process may use
-    double seconds = 2.0;        // for each line, all instruction sets together; each layer runs three times at least
+    engine::ModelConfig config;  // model whose layers are computed, without the head
+    int threads = 0;             // 0: all processors that this process may use
+    double seconds = 2.0;        // per line, for all instruction sets together; each layer runs at least three times
     bool quick = false;          // one layer and one run
 };
 
-// One kind of work in one way to store weights.
+// One kind of work with one weight format.
 struct TuneLine {
     std::string weights;  // "bfloat16"
     std::string work;     // "matmuls, 64 rows"
     struct Speed {
         Work work;
-        double seconds = 0.0;  // of each layer's fastest run
+        double seconds = 0.0;  // sum of each layer's fastest run
     };
     std::vector<Speed> speeds;  // [isas]
 };

@@ -1,4 +1,4 @@
-// Geometric means, one sentence per outcome, and the table.
+// Computes geometric means, writes one sentence per outcome, and renders the table.
 #include "ops/bench/tune_report.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ double ratio(const TunedChip& chip, const TuneLine& line, std::size_t isa) {
     return line.speeds[place_of(chip, chip.in_use)].seconds / line.speeds[isa].seconds;
 }
 
-// Of the lines in one way to store weights, or of all.
+// Mean ratios over the lines of one weight format, or over all.
 std::vector<double> mean_ratios(const TunedChip& chip, std::span<const TuneLine> lines, std::optional<std::string_view> weights) {
     std::vector<double> means;
     for (std::size_t isa = 0; isa < chip.isas.size(); ++isa) {
@@ -73,7 +73,7 @@ TuneVerdict judge_isas(const TunedChip& chip, std::span<const TuneLine> lines) {
         return verdict;
     }
     if (chip.isas.size() == 1) {
-        verdict.finding = fmt::format("There is no choice: {} is all that there is.", name_of(chip.in_use));
+        verdict.finding = fmt::format("There is no choice: this machine has only {}.", name_of(chip.in_use));
         return verdict;
     }
     const bool changes = *best >= gain_min;
@@ -89,7 +89,7 @@ TuneVerdict judge_isas(const TunedChip& chip, std::span<const TuneLine> lines) {
         verdict.finding += fmt::format("This chip's row in {} says so.", table_file);
     } else {
         verdict.finding +=
-            fmt::format("This chip's row in {} says {}, and so little is no reason to change it.", table_file, name_of(right));
+            fmt::format("This chip's row in {} says {}, and the gain is too small to change it.", table_file, name_of(right));
     }
     return verdict;
 }

@@ -1,4 +1,4 @@
-// Random numbers, requests, runs, ranks.
+// Makes prompts and requests, drives an engine with them, and computes quantiles.
 #include "ops/bench/workload.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What the benchmarks of `lorry bench` share: made-up prompts, requests and how an engine is kept busy with them, how often they run, and
-// the quantiles of what they measure.
+// What the benchmarks of `lorry bench` share: made-up prompts and requests, keeping an engine busy with them, repeated runs, and the
+// quantiles of what they measure.
 #pragma once
 
 #include <chrono>
@@ -13,23 +13,24 @@
 
 namespace lorry::ops {
 
-// Pseudo-random tokens, the same for the same number.
+// Pseudo-random tokens; the same number gives the same tokens.
 std::vector<kernels::TokenId> made_up_prompt(const engine::ModelConfig& config, std::uint64_t number, std::int64_t tokens);
 
-// Draws so many tokens unless it ends before, each the likeliest.
+// A request that draws the most likely token each time, `output_tokens` of them unless it ends earlier.
 engine::Request greedy_request(engine::RequestId id, std::vector<kernels::TokenId> prompt, std::int64_t output_tokens);
 
-// Engine::step; if there was nothing to do, waits for adapters. Throws std::runtime_error for a request that failed.
+// Calls Engine::step and waits for adapters if there was nothing to do. Throws std::runtime_error for a request that failed.
 bool step_or_wait(engine::Engine& engine, engine::StepOutput& output);
 
-// Keeps `window` requests with the engine until `next` has no more and all are done; tells of each that ends. Throws as step_or_wait does.
+// Keeps `window` requests in the engine until `next` has no more and all are done; calls `ended` for each that ends. Throws like
+// step_or_wait().
 void keep_full(engine::Engine& engine, std::size_t window, const std::function<std::optional<engine::Request>()>& next,
                const std::function<void(engine::Result&)>& ended);
-// The same with these, in their order.
+// The same with these requests, in order.
 void keep_full(engine::Engine& engine, std::size_t window, std::span<engine::Request> requests,
                const std::function<void(engine::Result&)>& ended);
 
-// Of so many runs the best one counts: `least`, and more until that time is over.
+// Counts runs of which the best one is used: at least `least` runs, and more until `time` is over.
 class Tries {
 public:
     Tries(int least, std::chrono::duration<double> time) : least_(least), time_(time) {}
@@ -43,10 +44,10 @@ private:
     Clock::time_point begin_ = Clock::now();
     int runs_ = 0;
 };
-// The least seconds of each of `ways`; in turn, so that a busy machine slows all of them down.
+// The least seconds of each way. The ways take turns, so that a busy machine slows down all of them.
 std::vector<double> least_in_turn(Tries tries, std::size_t ways, const std::function<double(std::size_t way)>& run);
 
-// The least of the ascending values that `share` of them do not exceed.
+// The smallest of the ascending values that `share` of them do not exceed.
 double quantile(std::span<const double> ascending, double share);
 
 }  // namespace lorry::ops

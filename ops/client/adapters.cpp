@@ -1,4 +1,4 @@
-// `lorry adapters`: which adapters jobs may name.
+// `lorry adapters`: registers, lists, shows and removes the adapters that jobs may name.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -42,18 +42,18 @@ public:
         add_->add_option("--model", model_, "the base model's folder")->type_name("DIR");
         add_->add_option("--base-name", base_name_, "what the base model is called (default: its folder's name)")->type_name("NAME");
         add_->add_option("--adapters", root_,
-                         "the folder that the workers are given as --adapters (default: the one that holds the adapter)")
+                         "the folder that workers get as --adapters (default: the parent of the adapter's folder)")
             ->type_name("DIR");
         configuration_.declare(*add_, {SettingScope::kafka});
 
         list_ = app.add_subcommand("list", "all adapters");
         list_->add_flag("--json", json_, "a JSON object per line");
         list_configuration_.declare(*list_, {SettingScope::kafka, SettingScope::ledger});
-        show_ = app.add_subcommand("show", "all that is known of one");
+        show_ = app.add_subcommand("show", "everything known about one adapter");
         show_->add_option("NAME", name_)->required();
         show_->add_flag("--json", json_, "as a JSON object");
         show_configuration_.declare(*show_, {SettingScope::kafka, SettingScope::ledger});
-        remove_ = app.add_subcommand("remove", "takes a name away; jobs that ask for it from then on are refused");
+        remove_ = app.add_subcommand("remove", "removes a name; jobs that ask for it from then on are refused");
         remove_->add_option("NAME", name_)->required();
         remove_configuration_.declare(*remove_, {SettingScope::kafka});
     }
@@ -71,7 +71,7 @@ private:
         if (!base_name_.empty()) settings.base_name = base_name_;
         if (!root_.empty()) settings.adapters = root_;
         if (all_.empty() && (name_.empty() || folder_.empty())) throw UsageError("adapters add takes NAME DIR, or --all DIR");
-        if (!all_.empty() && !name_.empty()) throw UsageError("adapters add --all DIR takes the names from the sub-folders, so no NAME");
+        if (!all_.empty() && !name_.empty()) throw UsageError("adapters add --all DIR takes names from the sub-folders: leave NAME out");
         if (settings.model.empty())
             throw UsageError("--model DIR is missing: an adapter is checked against its base model before jobs can use it");
         const consumer::KafkaConfig kafka = kafka_config_of(settings);
@@ -94,12 +94,12 @@ private:
                                      adapter.hash.substr(0, hash_digits_shown));
         }
         if (settings.adapters.empty()) {
-            std::cerr << fmt::format("Their paths are relative to {}: give that to the workers as --adapters.\n", default_root().string());
+            std::cerr << fmt::format("Their paths are relative to {}: pass that to the workers as --adapters.\n", default_root().string());
         }
         return refused == 0 ? ExitCode::done : ExitCode::failed;
     }
 
-    // Name and folder of what is to be registered.
+    // Names and folders of the adapters to register.
     std::vector<std::pair<std::string, std::filesystem::path>> folders() const {
         if (all_.empty()) {
             require_folder(name_, folder_);
@@ -152,7 +152,7 @@ private:
         return ExitCode::done;
     }
 
-    // From the ledger when it is asked for or nothing else is known, else from the topic itself.
+    // Reads the ledger if it was asked for or there are no brokers, otherwise the topic itself.
     static std::vector<schema::AdapterRow> read(const Settings& settings, bool ledger) {
         if (!ledger && !settings.brokers.empty()) return read_topic(settings);
         return open_ledger(settings).adapters();
@@ -173,7 +173,7 @@ private:
                 }
             }
             if (consumer::Clock::now() > deadline) {
-                throw consumer::KafkaError(fmt::format("{} could not be read to its end within {}; is Kafka at {} well?",
+                throw consumer::KafkaError(fmt::format("{} could not be read to its end within {}: check the brokers at {}",
                                                        topics_of(settings).adapters(), show_duration(kafka.deadline_start), kafka.brokers));
             }
         } while (!reader.at_end() || !reader.has_read_all());
@@ -204,7 +204,7 @@ private:
         std::vector<std::string> names;
         for (const schema::AdapterRow& row : adapters) names.push_back(row.registration.name);
         throw std::runtime_error(fmt::format("no adapter is called '{}'; {}", name_,
-                                             names.empty() ? "none is registered" : "registered are " + joined(names, ", ")));
+                                             names.empty() ? "none are registered" : "registered are " + joined(names, ", ")));
     }
 
     ExitCode show(const std::vector<schema::AdapterRow>& adapters) const {
@@ -229,7 +229,7 @@ private:
     CLI::App* list_ = nullptr;
     CLI::App* show_ = nullptr;
     CLI::App* remove_ = nullptr;
-    // One each: every subcommand has flags of its own.
+    // One per subcommand, because each has flags of its own.
     Configuration configuration_;
     Configuration list_configuration_;
     Configuration show_configuration_;

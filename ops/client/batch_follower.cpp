@@ -1,4 +1,4 @@
-// Counting a batch's records in three topics.
+// Counts a batch's records in three topics.
 #include "ops/client/batch_follower.h"
 
 #include <algorithm>
@@ -17,9 +17,9 @@ using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds standing_interval{300};
-// A result and its status are published together, but may be read this long after each other.
+// A result and its status are published together, but may be read this far apart.
 constexpr std::chrono::seconds news_patience{3};
-// A submit that is alive sends something within this time.
+// A running submit sends something within this time.
 constexpr std::chrono::seconds submit_patience{30};
 constexpr std::size_t failures_max = 100;
 constexpr std::size_t failures_shown = 5;
@@ -103,7 +103,7 @@ void BatchFollower::take_dead_letter(const schema::JobRecord& record) {
     const std::string source = fmt::format("{} [{}] offset {}", header("__connect.errors.topic"), header("__connect.errors.partition"),
                                            header("__connect.errors.offset"));
     if (!seen_.add(source)) return;
-    count_failure(fmt::format("dead_letter: {} is no job: {}", source, header("__connect.errors.exception.message")));
+    count_failure(fmt::format("dead_letter: {} is not a job: {}", source, header("__connect.errors.exception.message")));
 }
 
 void BatchFollower::count(const schema::ResultSummary& summary) {
@@ -122,7 +122,7 @@ void BatchFollower::count_failure(const std::string& error) {
 BatchFollower::Standing BatchFollower::standing() {
     if (!reader_.at_end()) return Standing::open;
     if (options_.results && counts_.finished() < counts_.total() && is_rest_lost()) return Standing::lost;
-    // Jobs first or results first: what counts is that both were read to their ends at one time, after which nothing is missing.
+    // It does not matter whether jobs or results are read first: nothing is missing once both were read to their ends at one time.
     if (options_.results && counts_.finished() < counts_.jobs) return Standing::open;
     if (!reader_.has_read_all()) return Standing::open;
     if (counts_.jobs == 0 && counts_.finished() == 0) return Standing::no_such;
@@ -167,7 +167,7 @@ std::vector<std::string> BatchFollower::shortened_topics() {
 std::int64_t BatchFollower::jobs_gone_max() {
     std::int64_t count = 0;
     for (const auto& partition : reader_.bounds()) {
-        // Retention deletes the oldest first: while there is one from before the batch, none of the batch is gone.
+        // Retention deletes the oldest records first: while a record from before the batch exists, none of the batch is gone.
         if (partition.topic == topics_.jobs() && partition.first >= partition.begun) count += partition.first;
     }
     return count;
@@ -207,7 +207,7 @@ FollowEnd follow_to_end(BatchFollower& batch, ProgressBar& progress, const Follo
 
 std::string show_counts(const BatchFollower& batch) {
     const BatchCounts& counts = batch.counts();
-    if (counts.total() == 0) return "none of its jobs was seen";
+    if (counts.total() == 0) return "none of its jobs were seen";
     std::string text = fmt::format("{} of {} jobs ended", show_count(counts.finished()), show_count(counts.total()));
     if (counts.failed > 0) {
         text += fmt::format(", {} of them failed", show_count(counts.failed));

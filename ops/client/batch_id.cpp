@@ -1,4 +1,4 @@
-// Calendar arithmetic and little else.
+// Converts between times and batch ids.
 #include "ops/client/batch_id.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace lorry::ops {
 namespace {
 
 constexpr std::size_t id_bytes_max = 512;
-constexpr std::string_view form = "00000000T000000Z-xxxxxx";  // 0: a decimal digit, x: a hex digit, else itself
+constexpr std::string_view form = "00000000T000000Z-xxxxxx";  // 0: a decimal digit, x: a hex digit, others: themselves
 
 bool has_form(std::string_view id) {
     if (id.size() != form.size()) return false;

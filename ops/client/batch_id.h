@@ -1,4 +1,5 @@
-// Ids of batches: what `lorry submit` makes up when none is given. They sort by time and tell where in the topics to begin reading.
+// Makes, parses and checks batch ids. `lorry submit` makes one when none is given; made ids sort by time and show where in the topics to
+// start reading. Called by submit, collect, cancel and job_search.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,14 @@ namespace lorry::ops {
 
 // "20261121T101530Z-4f7a2c": UTC to the second, and the low 24 bits of `random`.
 std::string make_batch_id(schema::Timestamp at, std::uint32_t random);
-// The same with the clock's time and the system's randomness.
+// The same with the current time and system randomness.
 std::string make_batch_id();
 
-// The time in an id of that form; nullopt for any other.
+// The time in an id of that form; nullopt for any other id.
 std::optional<schema::Timestamp> time_of_batch_id(std::string_view id);
 
-// Why this cannot be a batch's id, or nullopt: 1 to 512 bytes of UTF-8 without '/' (it ends the batch's part of a job's id) and without
-// control characters.
+// Why this is not a valid batch id, or nullopt. Valid are 1 to 512 bytes of UTF-8 without '/' (it ends the batch's part of a job's id) and
+// without control characters.
 std::optional<std::string> batch_id_error(std::string_view id);
 
 }  // namespace lorry::ops

@@ -1,4 +1,4 @@
-// `lorry cancel`: asks the workers to end jobs or a batch.
+// `lorry cancel`: asks the workers to end jobs or a batch. Run by the program's command table.
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <iostream>
@@ -19,9 +19,9 @@ namespace {
 class CancelCommand final : public Command {
 public:
     void declare(CLI::App& app) override {
-        app.add_option("JOB_ID", job_ids_, "jobs: a custom_id, or BATCH/custom_id when it is of a batch");
+        app.add_option("JOB_ID", job_ids_, "jobs: a custom_id, or BATCH/custom_id for a job of a batch");
         app.add_option("--batch", batch_id_, "all jobs of a batch")->type_name("ID");
-        app.add_flag("--force", force_, "without a look whether the jobs topic has it");
+        app.add_flag("--force", force_, "does not check whether the jobs topic has it");
         configuration_.declare(app, {SettingScope::kafka});
     }
 
@@ -29,7 +29,7 @@ public:
         SignalWatcher signals;
         std::atomic<bool> stop = false;
         const SignalWatcher::Armed armed(signals, [&] { stop = true; });
-        if (job_ids_.empty() == batch_id_.empty()) throw UsageError("cancel takes ids of jobs or --batch ID, one of them");
+        if (job_ids_.empty() == batch_id_.empty()) throw UsageError("cancel takes either job ids or --batch ID");
         const Settings settings = configuration_.load();
         const consumer::KafkaConfig kafka = kafka_config_of(settings);
         const schema::Timestamp at = now();
@@ -41,7 +41,7 @@ public:
         for (const SoughtJob& one : all) cancels.push_back({.id = one.id, .is_batch = one.is_batch, .at = at});
         consumer::send_cancels(kafka, topics.control(), cancels);
         for (const SoughtJob& one : all) {
-            std::cerr << fmt::format("{} {}: told to end. What was submitted before now and has not ended yet ends as batch_cancelled\n",
+            std::cerr << fmt::format("{} {}: cancelled. Jobs submitted before now that have not ended yet end as batch_cancelled\n",
                                      one.is_batch ? "batch" : "job", one.id);
         }
         return ExitCode::done;
@@ -59,12 +59,12 @@ private:
 
     static void check_known(const consumer::KafkaConfig& kafka, const schema::Topics& topics, const std::vector<SoughtJob>& sought,
                             const std::atomic<bool>& stop) {
-        const auto missing = missing_in_jobs_topic(kafka, topics, sought, "--force cancels it all the same", stop);
+        const auto missing = missing_in_jobs_topic(kafka, topics, sought, "--force cancels it anyway", stop);
         if (!missing || missing->empty()) return;
         const SoughtJob& first = missing->front();
         const std::string others = missing->size() > 1 ? fmt::format(", nor {} more of these", missing->size() - 1) : "";
         throw std::runtime_error(fmt::format(
-            "{} has no {} {}{}; nothing was cancelled. Check the id{} and --prefix; --force cancels it all the same", topics.jobs(),
+            "{} has no {} {}{}; nothing was cancelled. Check the id{} and --prefix; --force cancels it anyway", topics.jobs(),
             first.is_batch ? "job of batch" : "job", first.id, others, first.is_batch ? "" : " (a batch's job is BATCH/custom_id)"));
     }
 

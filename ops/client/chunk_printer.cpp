@@ -1,4 +1,4 @@
-// Deltas to lines.
+// Turns deltas into lines.
 #include "ops/client/chunk_printer.h"
 
 #include <fmt/format.h>
@@ -75,7 +75,7 @@ ChunkPrinter::Taken ChunkPrinter::take(const std::string& job_id, const ChunkTex
         if (live_line_open_ && job_id == live_job_id_) out_ << '\n';
         live_line_open_ = false;
     }
-    if (chunk.seq < job.next_seq) return Taken::old;  // at least once
+    if (chunk.seq < job.next_seq) return Taken::old;  // chunks are delivered at least once
     job.next_seq = chunk.seq + 1;
     for (const ChunkText::Choice& choice : chunk.choices) {
         const std::string text = safe_ ? printable(choice.text) : choice.text;
@@ -86,7 +86,7 @@ ChunkPrinter::Taken ChunkPrinter::take(const std::string& job_id, const ChunkTex
         }
         std::string& open = job.open_lines[choice.index];
         open += text;
-        // Lines of others must not come between the pieces of the live one.
+        // Other lines must not interrupt the live text.
         if (live_job_id_.empty()) write_lines(job_id, choice.index, open, choice.finished);
     }
     return restarted ? Taken::restarted : Taken::text;

@@ -1,4 +1,4 @@
-// Streamed chunks as text. Used by `lorry tail`. Pure but for the stream it writes to; one thread.
+// Parses streamed chunks and prints their text. Used by `lorry tail`. Pure except for the stream it writes to; one thread.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace lorry::ops {
 
-// A record of the chunks topic.
+// The parts of a chunks record that are printed.
 struct ChunkText {
     std::string custom_id;
     std::int64_t attempt = 0;
@@ -26,29 +26,30 @@ struct ChunkText {
 };
 Expected<ChunkText, std::string> parse_chunk(std::string_view value);
 
-// The text of a whole result, for jobs that did not stream: what its first choice says, or the label of /classify; empty for others.
+// The text of a complete result, for jobs that did not stream: its first choice, or the label of /classify; empty for other results.
 std::string text_of_result(const schema::Json& line);
 
-// What a terminal may show: text without control characters other than line ends and tabs, which could move its cursor or worse.
+// Text that is safe for a terminal: without control characters other than line ends and tabs, which could move its cursor or do worse.
 std::string printable(std::string_view text);
 
-// Puts together the texts of many jobs. A job that is run again starts over: only its newest attempt counts.
+// Assembles and prints the texts of many jobs. If a job is run again, its text starts over: only the newest attempt counts.
 class ChunkPrinter {
 public:
-    // live: the text of this job's first choice is written as it comes; all else line by line, each with the job's id before it.
+    // `live_job_id`: the first choice of this job is written as it arrives; all other text line by line, each line prefixed with the job's
+    // id. `safe`: text passes through printable().
     ChunkPrinter(std::ostream& out, std::string live_job_id, bool safe);
 
     enum class Taken { text, restarted, old };
-    // job_id: the record's key.
+    // Takes a chunk of the job whose id is the record's key.
     Taken take(const std::string& job_id, const ChunkText& chunk);
-    // The job has ended: writes what is left of it. False: nothing of it ever came.
+    // Call when the job has ended: writes the rest of its text. Returns false if none of it ever arrived.
     bool end(const std::string& job_id);
 
 private:
     struct Job {
         std::int64_t attempt = 0;
         std::int64_t next_seq = 0;
-        std::map<std::int64_t, std::string> open_lines;  // by choice: what is not written yet
+        std::map<std::int64_t, std::string> open_lines;  // by choice: text not written yet
     };
     void write_lines(const std::string& job_id, std::int64_t choice, std::string& text, bool all);
 

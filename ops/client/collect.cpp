@@ -1,4 +1,4 @@
-// `lorry collect`: the results of one batch, each once, into a file.
+// `lorry collect`: collects the results of one batch, each once, into a file.
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
@@ -21,14 +21,14 @@
 namespace lorry::ops {
 namespace {
 
-// How each result's line begins: what else a file ends with is not for us to cut off.
+// How every result line begins. An incomplete last line is only cut off if it begins like this.
 constexpr std::string_view line_begin = R"({"id":")";
 
-// Where result lines go: a file that an earlier call may have begun, or standard output. If it is_begun(), read_earlier(); then
+// Where result lines go: a file, perhaps started by an earlier call, or standard output. Call order: if is_begun(), read_earlier(); then
 // open(), add() and flush().
 class ResultFile {
 public:
-    // Throws UsageError when the name is that of a folder.
+    // Throws UsageError if the name is that of a folder.
     explicit ResultFile(const std::string& name)
         : name_(name),
           to_stdout_(name == "-"),
@@ -38,18 +38,18 @@ public:
             throw UsageError(fmt::format("-o {} is a folder: name a file in it", name_));
     }
     bool is_begun() const { return is_begun_; }
-    // Of a file that was begun. Throws UsageError when it holds something else, so that nobody's data is appended to.
+    // Reads the results of an earlier call. Throws UsageError if the file contains anything else, so that it never appends to other data.
     void read_earlier(const std::function<void(const schema::ResultSummary&)>& on_earlier) {
         std::ifstream file(name_, std::ios::binary);
-        if (!file) throw std::runtime_error(fmt::format("{} cannot be read: check its rights", name_));
+        if (!file) throw std::runtime_error(fmt::format("{} cannot be read: check its permissions", name_));
         std::string line;
         for (std::int64_t number = 1; std::getline(file, line); ++number) {
             const bool is_cut = file.eof();
-            if (is_cut && line_begin.starts_with(line.substr(0, line_begin.size()))) break;  // by an end in the middle of a write
+            if (is_cut && line_begin.starts_with(line.substr(0, line_begin.size()))) break;  // interrupted in the middle of a write
             const auto summary = schema::parse_result(line);
             if (!summary || is_cut) {
-                throw UsageError(fmt::format("{}, line {} is no result ({}); give -o another name: this file is left alone", name_, number,
-                                             summary ? "its line has no end" : summary.error()));
+                throw UsageError(fmt::format("{}, line {} is not a result ({}); give -o another name: this file was not changed", name_,
+                                             number, summary ? "the line is incomplete" : summary.error()));
             }
             whole_bytes_ += line.size() + 1;
             written_.add(summary->id.empty() ? line : summary->id);
@@ -57,14 +57,14 @@ public:
             ++earlier_;
         }
     }
-    // Cuts off what was not written to its end, and makes the file where there is none.
+    // Cuts off an incomplete last line, and creates the file if it does not exist.
     void open() {
         if (to_stdout_) return;
         if (is_begun_ && std::filesystem::file_size(name_) != whole_bytes_) std::filesystem::resize_file(name_, whole_bytes_);
         file_.open(name_, std::ios::app | std::ios::binary);
-        if (!file_) throw std::runtime_error(fmt::format("{} cannot be written: check the folder and its rights", name_));
+        if (!file_) throw std::runtime_error(fmt::format("{} cannot be written: check the folder and its permissions", name_));
     }
-    // A file without a result would only be in the way.
+    // Removes a new file without results.
     ~ResultFile() {
         std::error_code ignored;
         if (is_new_ && file_.is_open() && added_ == 0) std::filesystem::remove(name_, ignored);
@@ -81,7 +81,7 @@ public:
         if (out().flush()) return;
         if (to_stdout_) throw std::runtime_error("writing standard output failed: is the disk full?");
         throw std::runtime_error(
-            fmt::format("writing {} failed: is the disk full? No result is lost: run the same command again to go on", name_));
+            fmt::format("writing {} failed: is the disk full? No result is lost: run the same command again to continue", name_));
     }
     std::int64_t earlier() const { return earlier_; }
     std::int64_t added() const { return added_; }
@@ -94,7 +94,7 @@ private:
     const bool is_new_;
     const bool is_begun_;
     std::ofstream file_;
-    std::uintmax_t whole_bytes_ = 0;  // of earlier lines that have their end
+    std::uintmax_t whole_bytes_ = 0;  // length of the complete earlier lines
     consumer::TextSet written_;
     std::int64_t earlier_ = 0;
     std::int64_t added_ = 0;
@@ -105,11 +105,11 @@ public:
     void declare(CLI::App& app) override {
         app_ = &app;
         app.add_option("--batch", batch_id_, "the batch, as `lorry submit` printed it")->type_name("ID")->required();
-        app.add_option("-o,--output", output_, "where results are appended, one line each; those that it has are not repeated")
+        app.add_option("-o,--output", output_, "the file to append results to, one line each; results it already has are not repeated")
             ->type_name("FILE")
             ->default_str("standard output");
-        app.add_option("--timeout", timeout_, "gives up waiting after this time; 0 takes what is there")->type_name("TIME");
-        app.add_option("--since", since_, "reads the topics from so long ago, such as 2h (default: the time in the id, else all)")
+        app.add_option("--timeout", timeout_, "stops waiting after this time; 0 takes the results that exist")->type_name("TIME");
+        app.add_option("--since", since_, "reads the topics from this long ago, such as 2h (default: the time in the id, otherwise all)")
             ->type_name("TIME");
         configuration_.declare(app, {SettingScope::kafka});
     }
@@ -157,20 +157,20 @@ private:
         return time;
     }
 
-    // A result does not say its batch: its id is made of its job's place, so the batch's jobs tell which ids are theirs. Those whose
-    // records are gone could be any that are left; those that are still to be submitted have no results.
+    // A result does not name its batch, but its id is made of its job's topic position, so the batch's jobs show which ids belong to it.
+    // Unmatched results could belong to jobs whose records are gone; jobs still to be submitted have no results.
     void refuse_other_results(BatchFollower& jobs) const {
-        ProgressBar progress("looking whose results are there");
+        ProgressBar progress("checking whose results are in the file");
         follow_to_end(jobs, progress, {.timeout = std::chrono::milliseconds(0), .stop = stop_, .on_result = {}, .after_poll = {}});
         const std::int64_t others = jobs.known() - jobs.counts().finished();
         if (stop_ || jobs.counts().jobs == 0 || others <= jobs.jobs_gone_max()) return;
         throw UsageError(
-            fmt::format("{} holds {} results of other jobs than batch {}'s: give -o another name, such as {}.jsonl; this file "
-                        "is left alone",
+            fmt::format("{} holds {} results of jobs outside batch {}: give -o another name, such as {}.jsonl; this file "
+                        "was not changed",
                         output_, show_count(others), batch_id_, batch_id_));
     }
 
-    // Where old records are deleted by age this says nothing; where 5 MiB are too many it explains what is missing.
+    // Only the embedded broker deletes records by size; there it explains what is missing.
     static void tell_of_vanished(const consumer::KafkaConfig& kafka, BatchFollower& batch) {
         if (!consumer::describe_cluster(kafka).embedded) return;
         const auto shortened = batch.shortened_topics();
@@ -187,7 +187,7 @@ private:
                                                  since_.empty() ? "" : ", and read further back with --since"));
         }
         const bool read = batch.is_at_end();
-        std::cerr << fmt::format("batch {}: {}{}\n", batch_id_, show_counts(batch), read ? "" : "; not all that is there was read yet");
+        std::cerr << fmt::format("batch {}: {}{}\n", batch_id_, show_counts(batch), read ? "" : "; not everything was read yet");
         if (output_ != "-") {
             std::cerr << fmt::format("{}: {} results added{}\n", output_, show_count(file.added()),
                                      file.earlier() > 0 ? fmt::format(", {} were there before", show_count(file.earlier())) : "");
@@ -208,8 +208,8 @@ private:
                     "  lorry submit FILE --batch {} --resume{}\n",
                     show_count(batch.counts().jobs), show_count(batch.counts().announced), batch_id_, repeated_flags(*app_));
                 break;
-            case FollowEnd::timed_out: std::cerr << fmt::format("lorry: the time is over. To collect the rest:\n  {}\n", again); break;
-            case FollowEnd::stopped: std::cerr << fmt::format("lorry: interrupted. To go on:\n  {}\n", again); break;
+            case FollowEnd::timed_out: std::cerr << fmt::format("lorry: the time is up. To collect the rest:\n  {}\n", again); break;
+            case FollowEnd::stopped: std::cerr << fmt::format("lorry: interrupted. To continue:\n  {}\n", again); break;
             case FollowEnd::no_such: break;
         }
         return ExitCode::failed;

@@ -1,4 +1,4 @@
-// Lines, each judged by schema::parse_job.
+// Checks each line with schema::parse_job.
 #include "ops/client/job_file.h"
 
 #include <unistd.h>
@@ -19,19 +19,19 @@
 namespace lorry::ops {
 namespace {
 
-constexpr std::chrono::milliseconds file_timeout{1000};  // files have no waits
+constexpr std::chrono::milliseconds file_timeout{1000};  // files never wait
 
 [[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
 
 void write_all(int descriptor, std::string_view bytes) {
     while (!bytes.empty()) {
         const ssize_t written = write(descriptor, bytes.data(), bytes.size());
-        if (written < 0 && errno != EINTR) fail("keeping standard input in the folder for temporary files");
+        if (written < 0 && errno != EINTR) fail("copying standard input to the folder for temporary files");
         if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
     }
 }
 
-// Standard input in a file that vanishes with its descriptor.
+// Copies standard input to a file that is deleted when its descriptor is closed.
 int copy_of_standard_input() {
     std::string name = (std::filesystem::temp_directory_path() / "lorry-submit-XXXXXX").string();
     const int copy = mkstemp(name.data());
@@ -76,7 +76,7 @@ std::optional<Expected<JobLine, BadLine>> JobFile::next() {
     const auto job = schema::parse_job(job_record, {.bytes_max = job_bytes_max_});
     if (!job) return bad(fmt::format("{}: {}", job.error().error.code, job.error().error.message));
     if (!ids_.add(job->custom_id))
-        return bad(fmt::format("duplicate_custom_id: custom_id '{}' is that of an earlier line", job->custom_id));
+        return bad(fmt::format("duplicate_custom_id: custom_id '{}' was used by an earlier line", job->custom_id));
     return JobLine{.line = record->line, .text = *std::move(job_record.value), .custom_id = job->custom_id, .model = job->model};
 }
 

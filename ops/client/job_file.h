@@ -1,4 +1,4 @@
-// A file of job lines, checked as the workers will check them. Used by `lorry submit`. One thread.
+// Reads a file of job lines and checks each as the workers will. Used by `lorry submit`. One thread.
 #pragma once
 
 #include <cstdint>
@@ -27,22 +27,22 @@ struct BadLine {
     std::string reason;
 };
 
-// Read once to check and again to send, so standard input is kept in a temporary file, which nobody else sees.
+// The file is read once to check it and again to send it, so standard input is copied to a private temporary file.
 class JobFile {
 public:
-    // "-" is standard input, read to its end here. Throws std::runtime_error when it cannot be read or kept.
+    // "-" is standard input, which is read to its end here. Throws std::runtime_error when the file cannot be read or copied.
     JobFile(const std::filesystem::path& file, std::size_t job_bytes_max);
     ~JobFile();
     JobFile(const JobFile&) = delete;
     JobFile& operator=(const JobFile&) = delete;
 
-    // The next line that is not blank; nullopt at the end. A custom_id that an earlier line has is bad.
+    // The next line that is not blank; nullopt at the end. A line that repeats a custom_id is bad.
     std::optional<Expected<JobLine, BadLine>> next();
     void rewind();
 
 private:
     const std::size_t job_bytes_max_;
-    int copy_ = -1;  // of standard input
+    int copy_ = -1;  // copy of standard input
     std::filesystem::path path_;
     std::unique_ptr<consumer::FileReader> reader_;
     consumer::TextSet ids_;

@@ -1,4 +1,4 @@
-// One scan for all of them.
+// Searches the jobs topic once for all ids.
 #include "ops/client/job_search.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds end_check_interval{200};
-// How far clocks of producers and of this machine may differ.
+// How far the clocks of producers and of this machine may differ.
 constexpr std::chrono::minutes clock_slack{10};
 
 std::string name_of(const std::vector<SoughtJob>& sought) {
@@ -26,7 +26,7 @@ std::string name_of(const std::vector<SoughtJob>& sought) {
     return fmt::format("{} {}", sought.front().is_batch ? "batch" : "job", sought.front().id);
 }
 
-// Leaves out what the record is a job of.
+// Removes what this record matches from `sought`.
 void leave_out(const schema::JobRecord& record, std::vector<SoughtJob>& sought) {
     const std::string* batch = schema::find_header(record.headers, schema::batch_id_header);
     const auto may_be = [&](const SoughtJob& one) {
@@ -39,7 +39,7 @@ void leave_out(const schema::JobRecord& record, std::vector<SoughtJob>& sought) 
     std::erase_if(sought, [&](const SoughtJob& one) { return may_be(one) && (one.is_batch || (custom_id && one.id == job)); });
 }
 
-// The earliest of all.
+// The earliest start of all.
 consumer::RecordReader::Start start_of(const std::vector<SoughtJob>& sought) {
     std::optional<schema::Timestamp> start;
     for (const SoughtJob& one : sought) {
@@ -50,7 +50,7 @@ consumer::RecordReader::Start start_of(const std::vector<SoughtJob>& sought) {
     return *start - clock_slack;
 }
 
-// What is left of them at the end.
+// Leaves in `sought` what was not found.
 void search(consumer::RecordReader& reader, std::vector<SoughtJob>& sought, const std::atomic<bool>& stop) {
     using Clock = std::chrono::steady_clock;
     ProgressBar progress("looking for " + name_of(sought));
@@ -83,7 +83,7 @@ std::optional<std::vector<SoughtJob>> missing_in_jobs_topic(const consumer::Kafk
         search(reader, sought, stop);
         return stop ? std::nullopt : std::optional(std::move(sought));
     } catch (const consumer::KafkaError& error) {
-        throw consumer::KafkaError(fmt::format("whether {} knows {} could not be seen, so nothing was sent: {}; {}", topics.jobs(),
+        throw consumer::KafkaError(fmt::format("cannot check whether {} contains {}, so nothing was sent: {}; {}", topics.jobs(),
                                                name_of(sought), error.what(), advice));
     }
 }

@@ -1,4 +1,5 @@
-// Which jobs and batches are in the jobs topic: what a mistyped or used id is told by. Called by `submit` and `cancel`.
+// Finds out which jobs and batches are in the jobs topic, to catch mistyped and already used ids. Called by `submit` and `cancel`;
+// start_of_batch() also by `tail` and batch_follower.
 #pragma once
 
 #include <atomic>
@@ -12,15 +13,15 @@
 
 namespace lorry::ops {
 
-// Where in the topics a batch's records may begin: the time in its id, with room for clocks that differ; else the beginning.
+// Where a batch's records may begin in the topics: the time in its id, less a margin for clocks that differ; otherwise the beginning.
 consumer::RecordReader::Start start_of_batch(std::string_view batch_id);
 
 struct SoughtJob {
     std::string id;
-    bool is_batch = false;  // any job of the batch `id`
+    bool is_batch = false;  // true: any job of the batch `id`
 };
-// Those of them that the topic does not have. Reads until all were found or to the topic's end, which of a large topic takes its time.
-// nullopt: stopped. Throws KafkaError, with the advice at its end, when the topic may not be read or the brokers do not answer.
+// Returns the `sought` jobs that are not in the jobs topic. Reads until all are found or the topic ends, which can take long for a large
+// topic. nullopt: stopped. Throws KafkaError, ending with `advice`, when the topic may not be read or the brokers do not answer.
 std::optional<std::vector<SoughtJob>> missing_in_jobs_topic(const consumer::KafkaConfig& config, const schema::Topics& topics,
                                                             std::vector<SoughtJob> sought, std::string_view advice,
                                                             const std::atomic<bool>& stop);

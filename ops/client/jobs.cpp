@@ -1,4 +1,4 @@
-// `lorry jobs`: what the ledger says of jobs, and how far a batch is.
+// `lorry jobs`: lists jobs from the ledger, and shows the progress of a batch.
 #include <CLI/CLI.hpp>
 #include <iostream>
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t error_bytes_shown = 60;
 
-// A long text's beginning, cut between characters.
+// The beginning of a long text, cut between characters.
 std::string beginning_of(const std::string& text, std::size_t bytes) {
     if (text.size() <= bytes) return text;
     std::size_t end = bytes;
@@ -43,8 +43,8 @@ std::string show_between(const std::optional<schema::Timestamp>& begin, const st
 class JobsCommand final : public Command {
 public:
     void declare(CLI::App& app) override {
-        app.add_option("JOB_ID", job_id_, "one job: its custom_id, or BATCH/custom_id when it is of a batch");
-        app.add_option("--batch", batch_id_, "the jobs of a batch, and how far it is")->type_name("ID");
+        app.add_option("JOB_ID", job_id_, "one job: its custom_id, or BATCH/custom_id for a job of a batch");
+        app.add_option("--batch", batch_id_, "the jobs of a batch, and its progress")->type_name("ID");
         app.add_option("--state", state_, "running, completed, failed, expired or cancelled")->type_name("STATE");
         app.add_option("--for-model", model_, "jobs for that adapter or base model")->type_name("NAME");
         app.add_option("--limit", limit_, "the newest N")->type_name("N")->capture_default_str();
@@ -80,7 +80,7 @@ private:
         return filter;
     }
 
-    // Within a batch its name says nothing new.
+    // The name without the batch's prefix, if a batch was asked for.
     std::string name_of(const schema::Status& status) const {
         const std::string prefix = batch_id_ + "/";
         return !batch_id_.empty() && status.run.job_id.starts_with(prefix) ? status.run.job_id.substr(prefix.size()) : status.run.job_id;
@@ -99,7 +99,7 @@ private:
         std::cout << show_table(rows, 0b1110000);
     }
 
-    // How many jobs the batch has, as the jobs topic says; nullopt without brokers.
+    // Number of jobs of the batch according to the jobs topic; nullopt without brokers.
     std::optional<BatchCounts> jobs_of_batch(const Settings& settings) const {
         if (batch_id_.empty() || settings.brokers.empty()) return std::nullopt;
         BatchFollower batch(kafka_config_of(settings), topics_of(settings), {.batch_id = batch_id_, .since = {}, .results = false});
@@ -109,7 +109,7 @@ private:
         return batch.counts();
     }
 
-    // Fails when nobody knows the batch or the job.
+    // Fails if the batch or the job is unknown.
     ExitCode print_counts(const Settings& settings, const schema::Store& store, const schema::JobFilter& filter) const {
         const schema::JobCounts counts = store.count(filter);
         std::string text;
@@ -122,13 +122,13 @@ private:
         add(counts.cancelled, "cancelled");
         add(counts.running, "running");
         const bool narrowed = filter.id || filter.state || filter.model;
-        if (text.empty()) text = fmt::format("no jobs{} that the ledger knows of", narrowed ? " of that kind" : "");
-        // Whom the filter leaves out does not wait.
+        if (text.empty()) text = fmt::format("the ledger knows no jobs{}", narrowed ? " of that kind" : "");
+        // A job that the filter excludes is not waiting.
         const schema::JobCounts known = narrowed ? store.count({.id = filter.id, .batch_id = filter.batch_id}) : counts;
         const bool is_known = known.finished() + known.running > 0;
         if (filter.id && !is_known) {
             std::cerr << fmt::format(
-                "lorry: no job {} is in the ledger {}: it waits, or the id is wrong (a batch's job is BATCH/custom_id)\n", job_id_,
+                "lorry: no job {} is in the ledger {}: it is waiting, or the id is wrong (a batch's job is BATCH/custom_id)\n", job_id_,
                 ledger_file_of(settings));
             return ExitCode::failed;
         }
@@ -136,7 +136,7 @@ private:
         if (filter.batch_id && !is_known && (!batch || batch->total() == 0)) {
             std::cerr << fmt::format("lorry: no job of batch {} is in the ledger {}{}: check the id{}\n", batch_id_,
                                      ledger_file_of(settings), batch ? " or in " + topics_of(settings).jobs() : "",
-                                     batch ? " and --prefix" : ", and give --brokers to look into the jobs topic too");
+                                     batch ? " and --prefix" : ", or give --brokers to check the jobs topic too");
             return ExitCode::failed;
         }
         if (batch) {

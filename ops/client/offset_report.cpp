@@ -1,4 +1,4 @@
-// Committed offsets as tables, sentences and JSON.
+// Decodes committed offsets and renders them as a table, sentences and JSON.
 #include "ops/client/offset_report.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t ranges_shown = 12;
 
-// Holes, and what lies between them.
+// Splits the offsets above the committed one into holes and the finished ranges between them.
 void divide(const consumer::CommitState& state, PartitionReport& report) {
     if (state.highest_finished == state.offset) return;
     const auto add = [](std::vector<OffsetRange>& ranges, std::int64_t first, std::int64_t last) {
@@ -40,7 +40,7 @@ std::int64_t count_of(std::span<const OffsetRange> ranges) {
     return count;
 }
 
-// Most are started once and running; one that was started again may be what ended the worker before.
+// Most jobs were started once and are running; one that was started again may have crashed the previous worker.
 std::string show_starts(std::span<const consumer::StartCount> starts) {
     std::string again;
     std::size_t shown = 0;
@@ -69,7 +69,7 @@ PartitionReport report_of(const consumer::PartitionOffsets& offsets) {
     report.lag = std::max<std::int64_t>(0, offsets.end - from);
     if (report.lag == 0) report.unfinished = 0;
     if (!offsets.committed) {
-        report.remark = offsets.is_outdated ? "what was committed is of an earlier topic of that name" : "nothing committed yet";
+        report.remark = offsets.is_outdated ? "the commit is for an earlier topic of that name" : "nothing committed yet";
         return report;
     }
     const auto state = consumer::decode_commit_metadata(*offsets.committed, offsets.metadata);
@@ -84,9 +84,9 @@ PartitionReport report_of(const consumer::PartitionOffsets& offsets) {
         unfinished -= std::max<std::int64_t>(0, range.last - std::max(range.first, offsets.first) + 1);
     }
     if (*offsets.committed > offsets.end) {
-        report.remark = "committed beyond the log's end: the topic was truncated or made anew";
+        report.remark = "committed beyond the log's end: the topic was truncated or recreated";
     } else if (*offsets.committed < offsets.first) {
-        report.remark = fmt::format("the log begins at {}: retention deleted what lies below", show_count(offsets.first));
+        report.remark = fmt::format("the log begins at {}: retention deleted everything below", show_count(offsets.first));
     }
     report.unfinished = std::max<std::int64_t>(0, unfinished);
     return report;

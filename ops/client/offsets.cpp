@@ -1,4 +1,4 @@
-// `lorry offsets`: how far a consumer group is, out of order; and `lorry offsets reset`, which sets that anew.
+// `lorry offsets`: shows how far a consumer group is, including jobs finished out of order. `lorry offsets reset` sets the offsets anew.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -32,18 +32,18 @@ public:
         app.require_subcommand(0, 1);
         app.add_flag("--json", json_, "a JSON object per partition, with all lists in full");
         configuration_.declare(app, {SettingScope::kafka});
-        reset_ = app.add_subcommand("reset", "sets offsets anew; only while the group has no members");
+        reset_ = app.add_subcommand("reset", "sets the group's offsets; only while it has no members");
         reset_
             ->add_option("--to", to_,
-                         "committed: stay, but find out anew what is finished above; start or end of the log; an offset (with "
+                         "committed: stay, but check again what is finished above; start or end of the log; an offset (with "
                          "--partition); or a time back from now such as 24h")
             ->type_name("WHERE")
             ->capture_default_str();
         reset_->add_option("--partition", partitions_, "only these (default: all)")->type_name("N");
         reset_->add_flag("--replay", replay_,
-                         "run all jobs from there on again, each for another result; without it, those that have a result are left out");
-        reset_->add_flag("--dry-run", dry_run_, "shows what would be set, sets nothing");
-        configuration_.declare(*reset_, {SettingScope::kafka});  // the same: a flag counts wherever it stands
+                         "run all jobs from there on again, each for another result; without it, jobs that have a result are skipped");
+        reset_->add_flag("--dry-run", dry_run_, "shows what would be set, but sets nothing");
+        configuration_.declare(*reset_, {SettingScope::kafka});  // the same object: a flag may be given before or after `reset`
     }
 
     ExitCode run() override { return reset_->parsed() ? reset() : show(); }
@@ -82,10 +82,10 @@ private:
         const std::string group = group_of(settings);
         const GroupOffsets offsets(kafka_config_of(settings), group, topics_of(settings), GroupOffsets::View::settled);
         const auto members = offsets.members();
-        if (!members) throw UsageError("the embedded broker does not say who is in a group: start it anew instead");
+        if (!members) throw UsageError("the embedded broker does not report a group's members: restart it instead");
         if (!members->names.empty()) {
             throw std::runtime_error(
-                fmt::format("group {} has members: {}. Stop them; the group forgets a stopped worker when its session has ended, up to "
+                fmt::format("group {} has members: {}. Stop them; the group drops a stopped worker when its session times out, up to "
                             "20 s later. Nothing was set",
                             group, joined(members->names)));
         }
@@ -100,13 +100,13 @@ private:
         if (!dry_run_) offsets.set(wanted);
         std::cout << show_table(rows, 0b1111);
         std::cerr << fmt::format("group {}: {}{}\n", group, dry_run_ ? "nothing was set; this is what would be. " : "set. ",
-                                 replay_ ? "Workers will run all jobs from there on, also those that have a result"
-                                         : "Workers will run those jobs from there on that have no result yet");
+                                 replay_ ? "Workers will run all jobs from there on, including those that have a result"
+                                         : "Workers will run the jobs from there on that have no result yet");
         return ExitCode::done;
     }
 
-    // A commit that says nothing makes whoever takes over look into the results topic; one that says that nothing above is finished, and
-    // that the results so far are known, makes it run everything.
+    // A commit without metadata makes the next owner of the partition read the results topic. A commit whose metadata says that nothing
+    // above it is finished, and that the results so far are accounted for, makes it run everything.
     std::vector<NewOffset> wanted_offsets(const GroupOffsets& offsets, const std::vector<PartitionOffsets>& all) const {
         const auto offset = parse_integer(to_);
         const auto back = offset ? std::nullopt : parse_duration(to_);
@@ -153,7 +153,7 @@ private:
         const std::int64_t before = std::max(old.committed.value_or(old.first), old.first);
         if (place.offset > before) return fmt::format("skips up to {} jobs: they get no result", show_count(place.offset - before));
         if (place.offset < before) return fmt::format("goes back by {}", show_count(before - place.offset));
-        if (old.is_outdated) return "what was committed is of an earlier topic of that name";
+        if (old.is_outdated) return "the commit is for an earlier topic of that name";
         return {};
     }
 

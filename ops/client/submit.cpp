@@ -1,4 +1,4 @@
-// `lorry submit`: sends a file's jobs to the jobs topic as one batch.
+// `lorry submit`: sends the jobs of a file to the jobs topic as one batch.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
@@ -26,7 +26,7 @@ namespace lorry::ops {
 namespace {
 
 constexpr std::int64_t bad_lines_shown = 20;
-// With their headers and what else shares the partition, more than this may not fit.
+// More than this may not fit into a partition, together with headers and other records.
 constexpr std::size_t embedded_bytes_noted = 4u << 20;
 
 std::string show_bad(const BadLine& bad) { return fmt::format("line {}: {}", bad.line, bad.reason); }
@@ -36,18 +36,18 @@ public:
     void declare(CLI::App& app) override {
         app_ = &app;
         app.add_option("FILE", file_, "job lines as the OpenAI Batch API takes them; - is standard input")->required();
-        app.add_option("--batch", batch_id_, "the batch's id (default: made of the time, and printed)")->type_name("ID");
-        app.add_flag("--resume", resume_, "with --batch: sends only what is not there yet, after a submit that was cut short");
-        app.add_option("--retry-failed", retried_batch_, "sends only those jobs again that have failed in that batch, as a new batch")
+        app.add_option("--batch", batch_id_, "the batch's id (default: made from the time, and printed)")->type_name("ID");
+        app.add_flag("--resume", resume_, "with --batch: sends only the missing jobs, after an interrupted submit");
+        app.add_option("--retry-failed", retried_batch_, "sends the jobs that failed in that batch again, as a new batch")
             ->type_name("ID");
-        app.add_option("--deadline", deadline_, "jobs that have not ended by then expire, such as 2h (default: none)")->type_name("TIME");
-        app.add_option("--spread", spread_,
-                       "spreads each model's jobs over N keys, so that a much used adapter is served by several workers")
+        app.add_option("--deadline", deadline_, "jobs that have not ended after this time expire, such as 2h (default: none)")
+            ->type_name("TIME");
+        app.add_option("--spread", spread_, "spreads each model's jobs over N keys, so that several workers serve a busy adapter")
             ->type_name("N")
             ->check(CLI::Range(1, 10'000));
-        app.add_flag("--keep-going", keep_going_, "sends the good lines although others are bad");
+        app.add_flag("--keep-going", keep_going_, "sends the good lines even if others are bad");
         app.add_flag("--wait", wait_, "waits until all jobs have ended; exit code 1 if any failed");
-        app.add_option("--timeout", timeout_, "with --wait: gives up waiting after this time; the jobs go on")->type_name("TIME");
+        app.add_option("--timeout", timeout_, "with --wait: stops waiting after this time; the jobs continue")->type_name("TIME");
         configuration_.declare(app, {SettingScope::kafka});
     }
 
@@ -77,12 +77,12 @@ private:
         if (kind == ".csv" || kind == ".tsv") {
             throw UsageError(fmt::format(
                 "{} is a table, and submit takes job lines (JSON lines). `lorry run {} -o OUT --id COLUMN --template FILE` labels a table "
-                "without Kafka; to send it over Kafka make of each row a line such as {}",
+                "without Kafka; to send it over Kafka, turn each row into a line such as {}",
                 file_, file_, R"({"custom_id": "ID", "url": "/v1/completions", "body": {"model": "ADAPTER", "prompt": "TEXT"}})"));
         }
         if (!consumer::is_standard_input(file_)) require_file(file_);
         is_batch_named_ = !batch_id_.empty();
-        if (resume_ && batch_id_.empty()) throw UsageError("--resume needs --batch ID: which batch is to be completed?");
+        if (resume_ && batch_id_.empty()) throw UsageError("--resume needs --batch ID: name the batch to complete");
         if (!retried_batch_.empty() && retried_batch_ == batch_id_)
             throw UsageError("--retry-failed makes a new batch: give another --batch");
         if (batch_id_.empty()) batch_id_ = make_batch_id();
@@ -99,27 +99,27 @@ private:
         }
     }
 
-    // Its jobs would all run twice.
+    // Refuses a batch id that is in use: all its jobs would run twice.
     void refuse_used_batch() {
         if (!is_batch_named_ || resume_) return;
         const schema::Topics topics = topics_of(settings_);
-        constexpr std::string_view advice = "without --batch the id is a new one, which needs no look";
+        constexpr std::string_view advice = "without --batch the id is new and needs no check";
         const auto missing = missing_in_jobs_topic(kafka_, topics, {{.id = batch_id_, .is_batch = true}}, advice, stop_);
         if (!missing || !missing->empty()) return;
         throw UsageError(fmt::format(
-            "batch {} has jobs in {} already; nothing was sent. --resume sends only those that are missing there; to run all again, choose "
+            "batch {} already has jobs in {}; nothing was sent. --resume sends only the missing ones; to run all again, choose "
             "another --batch",
             batch_id_, topics.jobs()));
     }
 
-    // All jobs of a key lie in one partition, their results in one too.
+    // All jobs of a key are in one partition, and so are their results.
     void warn_of_embedded_broker() {
         const auto most = std::ranges::max_element(model_bytes_, {}, [](const auto& entry) { return entry.second; });
         if (most->second / spread_ < embedded_bytes_noted || !consumer::describe_cluster(kafka_).embedded) return;
         std::cerr << fmt::format(
             "lorry: the embedded broker keeps at most 5 MiB per partition, and the jobs for {} are {}: the oldest may vanish before they "
-            "run, "
-            "and results before they are collected. Take --spread, smaller batches or a Kafka of your own; `lorry run` needs no broker\n",
+            "run, and results before they are collected. Use "
+            "--spread, smaller batches or a Kafka of your own; `lorry run` needs no broker\n",
             most->first, show_bytes(most->second));
     }
 
@@ -143,7 +143,7 @@ private:
 
     bool is_wanted(const JobLine& line) const { return !failed_ || failed_->contains(line.custom_id); }
 
-    // False: nothing will be sent, and it was said why.
+    // Returns false if nothing will be sent, after printing why.
     bool check_lines(JobFile& file) {
         ProgressBar progress("checking");
         std::int64_t lines = 0;
@@ -162,7 +162,7 @@ private:
         progress.clear();
         if (bad_ > bad_lines_shown) std::cerr << fmt::format("and {} more bad lines\n", show_count(bad_ - bad_lines_shown));
         if (bad_ > 0 && !keep_going_) {
-            std::cerr << fmt::format("lorry: {} of {} lines are no jobs; nothing was sent. {}\n", show_count(bad_), show_count(lines),
+            std::cerr << fmt::format("lorry: {} of {} lines are not jobs; nothing was sent. {}\n", show_count(bad_), show_count(lines),
                                      lines > bad_
                                          ? "Correct them, or send the others with --keep-going"
                                          : "submit takes job lines (JSON lines); is it a table? `lorry run --help` shows how to label one");
@@ -179,7 +179,7 @@ private:
         return good_ > 0;
     }
 
-    // custom_ids that the batch has already.
+    // The custom_ids that the batch already has.
     consumer::TextSet sent_before() {
         consumer::TextSet ids;
         BatchFollower batch(kafka_, topics_of(settings_), {.batch_id = batch_id_, .since = {}, .results = false});
@@ -191,7 +191,7 @@ private:
         return ids;
     }
 
-    // False: some jobs were not taken, or it was interrupted.
+    // Returns false if some jobs were refused, or it was interrupted.
     bool send(JobFile& file) {
         consumer::TextSet before;
         if (resume_) before = sent_before();
@@ -262,8 +262,8 @@ private:
             std::cerr << fmt::format("lorry: all jobs ended, but some results are no longer in {}\n", topics_of(settings_).results());
             return ExitCode::failed;
         }
-        std::cerr << fmt::format("lorry: {}; the jobs go on. To wait again:\n  {}\n",
-                                 end == FollowEnd::timed_out ? "the time is over" : "not waiting any longer", collect_command());
+        std::cerr << fmt::format("lorry: {}; the jobs continue. To wait again:\n  {}\n",
+                                 end == FollowEnd::timed_out ? "the time is up" : "not waiting any longer", collect_command());
         return ExitCode::failed;
     }
 
@@ -282,7 +282,7 @@ private:
 
     Settings settings_;
     consumer::KafkaConfig kafka_;
-    std::optional<consumer::TextSet> failed_;  // of retried_batch_, by custom_id
+    std::optional<consumer::TextSet> failed_;  // failed jobs of retried_batch_, by custom_id
     std::optional<schema::Timestamp> deadline_at_;
     std::optional<std::chrono::milliseconds> wait_time_;
     std::int64_t good_ = 0;

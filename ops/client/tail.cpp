@@ -1,4 +1,4 @@
-// `lorry tail`: what streaming jobs say, while they say it.
+// `lorry tail`: prints the output of streaming jobs as it arrives.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -27,11 +27,11 @@ constexpr milliseconds ended_check_interval{200};
 class TailCommand final : public Command {
 public:
     void declare(CLI::App& app) override {
-        app.add_option("--job", job_id_, "one job, live, until it ends: its custom_id, or BATCH/custom_id when it is of a batch")
+        app.add_option("--job", job_id_, "one job, live, until it ends: its custom_id, or BATCH/custom_id for a job of a batch")
             ->type_name("ID");
         app.add_option("--batch", batch_id_, "the jobs of a batch, line by line, until Ctrl-C")->type_name("ID");
-        app.add_flag("--json", json_, "the records as they are, one per line");
-        app.add_option("--timeout", timeout_, "ends after this time; exit code 1 if the job has not ended then")->type_name("TIME");
+        app.add_flag("--json", json_, "prints the records unchanged, one per line");
+        app.add_option("--timeout", timeout_, "stops after this time; exit code 1 if the job has not ended by then")->type_name("TIME");
         configuration_.declare(app, {SettingScope::kafka});
     }
 
@@ -53,7 +53,7 @@ public:
     }
 
 private:
-    // What was streamed before this call is of use only when one job or batch is asked for.
+    // Earlier output matters only when one job or batch is asked for.
     consumer::RecordReader::Start start() const {
         if (job_id_.empty() && batch_id_.empty()) return consumer::RecordReader::End{};
         const std::string batch = batch_id_.empty() ? job_id_.substr(0, job_id_.find('/')) : batch_id_;
@@ -75,10 +75,10 @@ private:
             if (timeout && time - begin >= *timeout) return timed_out();
             if (job_id_.empty() || time < next_check || !reader.at_end()) continue;
             next_check = time + ended_check_interval;
-            // Chunks were there before the result was; so when all is read, all chunks of an ended job were seen.
+            // Chunks are published before the result, so once everything is read, all chunks of an ended job were seen.
             if (result_ && reader.has_read_all()) return end_of_job(printer);
             if (!result_ && !seen_ && !waiting_said) {
-                std::cerr << fmt::format("nothing of job {} yet; waiting for it (Ctrl-C ends that, as does --timeout)\n", job_id_);
+                std::cerr << fmt::format("nothing from job {} yet; waiting (Ctrl-C or --timeout stops waiting)\n", job_id_);
                 waiting_said = true;
             }
         }
@@ -87,11 +87,11 @@ private:
 
     ExitCode timed_out() const {
         if (job_id_.empty()) return ExitCode::done;
-        std::cerr << fmt::format("lorry: the time is over, and {}\n",
+        std::cerr << fmt::format("lorry: the time is up, and {}\n",
                                  seen_
                                      ? fmt::format("job {} has not ended", job_id_)
-                                     : fmt::format("nothing came of job {}, neither text in {} nor a result in {}: check the id (a batch's "
-                                                   "job is BATCH/custom_id), and whether a worker runs",
+                                     : fmt::format("nothing arrived from job {}, neither text in {} nor a result in {}: check the id (a "
+                                                   "batch's job is BATCH/custom_id) and that a worker is running",
                                                    job_id_, topics_.chunks(), topics_.results()));
         return ExitCode::failed;
     }
@@ -100,7 +100,7 @@ private:
         if (!record.key || !record.value || !is_wanted(*record.key)) return;
         if (record.source.topic == topics_.results()) {
             result_ = *record.value;
-            // Other chunks of it may be on their way in the other topic: only the single job's end is waited for.
+            // Its chunks may still be in flight in the other topic; follow() waits for the end of the single job.
             return;
         }
         seen_ = true;
@@ -115,7 +115,7 @@ private:
             return;
         }
         if (printer.take(*record.key, *chunk) == ChunkPrinter::Taken::restarted) {
-            std::cerr << fmt::format("{}: begun again, on another worker or after a restart\n", *record.key);
+            std::cerr << fmt::format("{}: started again, on another worker or after a restart\n", *record.key);
         }
     }
 
@@ -125,7 +125,7 @@ private:
         if (summary && summary->ok && !streamed && !json_) {
             const auto line = schema::Json::parse(*result_);
             if (line) std::cout << printable(text_of_result(*line)) << '\n';
-            std::cerr << "(the job did not stream: \"stream\": true in its body makes it)\n";
+            std::cerr << "(the job did not stream; set \"stream\": true in its body)\n";
         }
         if (summary && summary->ok) return ExitCode::done;
         std::cerr << fmt::format("lorry: job {} failed: {}\n", job_id_, summary ? summary->error : summary.error());
@@ -139,7 +139,7 @@ private:
     Configuration configuration_;
     schema::Topics topics_;
     std::optional<std::string> result_;  // of the single job
-    bool seen_ = false;                  // a chunk of what was asked for
+    bool seen_ = false;                  // a chunk of a requested job arrived
     std::atomic<bool> stop_ = false;
 };
 

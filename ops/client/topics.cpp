@@ -1,4 +1,4 @@
-// `lorry topics create`: the topics of one base model, and the rights that go with them.
+// `lorry topics create`: creates the topics of one base model, or prints the ACLs that its users need.
 #include <CLI/CLI.hpp>
 #include <iostream>
 
@@ -17,21 +17,21 @@ class TopicsCommand final : public Command {
 public:
     void declare(CLI::App& app) override {
         app.require_subcommand(1);
-        CLI::App* create = app.add_subcommand("create", "creates the topics that are not there yet; changes none that are");
+        CLI::App* create = app.add_subcommand("create", "creates missing topics; does not change existing ones");
         create->add_option("--partitions", settings_of_topics_.partitions, "of jobs, results, chunks and status; at least one per worker")
             ->type_name("N")
             ->check(CLI::Range(1, 10'000))
             ->capture_default_str();
-        create->add_option("--replication", replication_, "copies of each record (default: 3 where there are three brokers, else 1)")
+        create->add_option("--replication", replication_, "copies of each record (default: 3 if there are three brokers, otherwise 1)")
             ->type_name("N")
             ->check(CLI::Range(1, 100));
         create->add_option("--retention", retention_, "how long jobs and results are kept")->type_name("TIME")->default_str("168h");
         create->add_flag("--print-acls", print_acls_, "prints the kafka-acls commands that give users their rights; creates nothing");
-        create->add_option("--producer-user", principals_.producer, "with --print-acls: who submits and cancels jobs")
+        create->add_option("--producer-user", principals_.producer, "with --print-acls: the user that submits and cancels jobs")
             ->capture_default_str();
-        create->add_option("--worker-user", principals_.worker, "who runs them")->capture_default_str();
-        create->add_option("--reader-user", principals_.reader, "who collects results")->capture_default_str();
-        create->add_option("--administrator-user", principals_.administrator, "who registers adapters and resets offsets")
+        create->add_option("--worker-user", principals_.worker, "the user that runs them")->capture_default_str();
+        create->add_option("--reader-user", principals_.reader, "the user that collects results")->capture_default_str();
+        create->add_option("--administrator-user", principals_.administrator, "the user that registers adapters and resets offsets")
             ->capture_default_str();
         configuration_.declare(*create, {SettingScope::kafka});
     }
@@ -64,7 +64,7 @@ private:
         if (replication_ > 0) {
             for (schema::TopicSpec& spec : specs) {
                 spec.replication = replication_;
-                // One copy may be away without stopping the writers, where there are copies enough.
+                // One copy may be unavailable without stopping the writers, if there are enough copies.
                 spec.config["min.insync.replicas"] = std::to_string(std::max(1, replication_ - 1));
             }
         }
@@ -81,10 +81,10 @@ private:
         const bool differs =
             std::any_of(outcomes.begin(), outcomes.end(), [](const auto& outcome) { return !outcome.differences.empty(); });
         if (differs) {
-            std::cerr << "Topics that exist are left as they are. "
+            std::cerr << "Existing topics were not changed. "
                       << (cluster.embedded
-                              ? "The embedded broker makes its topics when it starts: give `lorry broker` other --partitions.\n"
-                              : "Where a remark matters, change them with kafka-configs or kafka-topics --alter.\n");
+                              ? "The embedded broker creates its topics when it starts: give `lorry broker` other --partitions.\n"
+                              : "To apply a remark, use kafka-configs or kafka-topics --alter.\n");
         }
         return ExitCode::done;
     }

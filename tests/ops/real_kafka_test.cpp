@@ -448,7 +448,7 @@ TEST_F(RealKafkaOffsets, OfAnEarlierTopicDoNotCountAndAResetKeepsNothingOfThem) 
     earlier.topic = offsets.topic_mark() + 1;
     const auto set_earlier = [&] {
         offsets.set({{.partition = partition, .offset = earlier.offset, .metadata = encode_commit_metadata(earlier)}});
-        EXPECT_THAT(line(), AllOf(HasSubstr(R"("committed":null,"end":20,"lag":20,)"), HasSubstr("of an earlier topic of that name")));
+        EXPECT_THAT(line(), AllOf(HasSubstr(R"("committed":null,"end":20,"lag":20,)"), HasSubstr("for an earlier topic of that name")));
     };
     ASSERT_NO_FATAL_FAILURE(set_earlier());
     reset({"--replay"});

@@ -1,4 +1,4 @@
-// Registrations and tombstones of the adapters topic, and what a job's model name means by them.
+// Applies registrations and tombstones of the adapters topic, and resolves a job's model name.
 #include "consumer/kafka/follow/adapter_topic.h"
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 namespace lorry::consumer {
 namespace {
 
-constexpr std::size_t names_asked_max = 10'000;  // beyond that, some jobs wait for themselves again
+constexpr std::size_t names_asked_max = 10'000;  // beyond that, the shared waits start over
 
-// Whether a path stays below the folder it is relative to, as far as its text says.
+// Whether the text of a relative path stays below its root.
 bool is_below(const std::filesystem::path& path) {
     const auto normal = path.lexically_normal();
     return !path.empty() && !path.is_absolute() && normal != "." && *normal.begin() != "..";
@@ -25,7 +25,7 @@ bool is_below(const std::filesystem::path& path) {
 std::optional<std::filesystem::path> folder_below(const std::filesystem::path& root, const std::filesystem::path& path) {
     if (!is_below(path)) return std::nullopt;
     std::error_code error;
-    // Weakly: the folder may not be there (yet); symbolic links of the part that is there are followed.
+    // Weakly: the folder may not exist (yet); symbolic links in the existing part are followed.
     const auto base = std::filesystem::weakly_canonical(root, error);
     if (error) return std::nullopt;
     auto folder = std::filesystem::weakly_canonical(root / path, error);
@@ -62,9 +62,9 @@ bool AdapterTopic::take(const schema::JobRecord& record) {
     }
     const auto parsed = schema::parse_adapter(*record.value);
     if (!parsed) return complain(parsed.error());
-    if (parsed->name != *record.key) return complain("its name is not its key");
+    if (parsed->name != *record.key) return complain("its name differs from its key");
     if (std::find(options_.base_names.begin(), options_.base_names.end(), parsed->name) != options_.base_names.end()) {
-        return complain("the name belongs to the base model");
+        return complain("the name is reserved for the base model");
     }
     if (!is_below(parsed->path)) return complain("its path '" + parsed->path + "' leaves adapters_root; register a path relative to it");
     Name& name = names_[parsed->name];
@@ -84,7 +84,7 @@ AdapterTopic::Adapter* AdapterTopic::find(std::string_view model) const {
     return pinned == name->second.by_hash.end() ? nullptr : &pinned->second;
 }
 
-// By name: thousands of jobs for a mistyped one would otherwise wait in turns, and others behind them.
+// Per name: otherwise thousands of jobs for a mistyped name would wait one after another and delay the jobs after them.
 bool AdapterTopic::has_waited(std::string_view model, Clock::time_point polled) const {
     const std::string_view name = model.substr(0, model.rfind('@'));
     const auto now = Clock::now();
@@ -103,7 +103,7 @@ ModelName AdapterTopic::resolve(std::string_view model, Clock::time_point polled
     if (std::find(options_.base_names.begin(), options_.base_names.end(), model) != options_.base_names.end()) {
         return {.kind = ModelName::Kind::base, .hash = {}, .folder = {}};
     }
-    // Asked before the names are looked at: what was read by then is in them.
+    // Checked before the names are searched: what was read by then is among them.
     const bool read = follower_->has_read_as_of(polled);
     std::optional<Adapter> fresh;
     {
@@ -119,7 +119,7 @@ ModelName AdapterTopic::resolve(std::string_view model, Clock::time_point polled
     return look_up(model, *fresh);
 }
 
-// Without mutex_: a network's file system may take its time, and the topic is followed meanwhile.
+// Runs without mutex_: a network file system may be slow, and the topic is followed meanwhile.
 ModelName AdapterTopic::look_up(std::string_view model, const Adapter& adapter) const {
     const auto folder = folder_below(options_.adapters_root, adapter.path);
     const std::scoped_lock lock(mutex_);
@@ -129,7 +129,7 @@ ModelName AdapterTopic::look_up(std::string_view model, const Adapter& adapter) 
                 .hash = {},
                 .folder = {},
                 .refusal = "the adapter's registered path '" + adapter.path.string() +
-                           "' leaves adapters_root by a symbolic link; register one that stays in it"};
+                           "' leaves adapters_root through a symbolic link; register a path that stays in it"};
     }
     Adapter* const known = find(model);
     if (known != nullptr && known->hash == adapter.hash && known->path == adapter.path) known->folder = *folder;

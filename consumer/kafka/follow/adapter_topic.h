@@ -1,5 +1,5 @@
-// Which adapters there are, as the adapters topic says: an AdapterDirectory that follows it. Constructed by the worker, asked by intake.
-// Reading a registration touches no file: ten thousand of them do not delay a start. A folder is looked up when its first job asks.
+// An AdapterDirectory that follows the adapters topic. Made by the worker; the intake resolves model names with it. Reading a registration
+// touches no file, so ten thousand of them do not delay a start; a folder is looked up when the first job asks for it.
 #pragma once
 
 #include <chrono>
@@ -23,25 +23,25 @@ public:
     struct Options {
         std::string topic;
         std::filesystem::path adapters_root;
-        // The base model answers to these ("base" and its name); no adapter takes them.
+        // Names of the base model ("base" and its name). No adapter may use them.
         std::vector<std::string> base_names;
-        // An unknown name waits this long beyond the topic's end: its registration may be on the way. Jobs that ask for it no longer than
-        // this after one another wait with the first of them.
+        // A job for an unknown name waits this long after the topic was read to its end, because the registration may be on its way. Later
+        // jobs for the same name share the wait of the first if they arrive no more than this apart.
         std::chrono::milliseconds grace{10'000};
     };
     struct Counters {
-        std::uint64_t registered = 0;  // records taken
+        std::uint64_t registered = 0;  // registrations accepted
         std::uint64_t removed = 0;
-        std::uint64_t refused = 0;    // records that are no registration, or whose path leaves adapters_root
-        std::size_t known = 0;        // names now
-        std::uint64_t looked_up = 0;  // folders
+        std::uint64_t refused = 0;    // records that are not registrations, or whose path leaves adapters_root
+        std::size_t known = 0;        // names registered now
+        std::uint64_t looked_up = 0;  // folders looked up
     };
 
     // Starts reading. Throws KafkaError when the brokers do not answer or the topic does not exist.
     AdapterTopic(const KafkaConfig& config, Options options);
     ~AdapterTopic() override;
 
-    // Jobs are admitted only afterwards. Throws KafkaError at the deadline.
+    // Call before admitting jobs. Throws KafkaError at the deadline.
     void wait_until_read(Clock::time_point deadline);
 
     ModelName resolve(std::string_view model, Clock::time_point polled) const override;
@@ -51,8 +51,8 @@ public:
 private:
     struct Adapter {
         std::string hash;
-        std::filesystem::path path;    // as registered, below adapters_root
-        std::filesystem::path folder;  // empty before the first job asks
+        std::filesystem::path path;    // as registered, relative to adapters_root
+        std::filesystem::path folder;  // empty until the first job asks
     };
     void apply(const schema::JobRecord& record);
     bool take(const schema::JobRecord& record);
@@ -62,13 +62,13 @@ private:
 
     const Options options_;
     mutable std::mutex mutex_;
-    // Guarded by mutex_. Under each name its registrations by hash, those that a later one replaced included: jobs may pin them.
+    // Guarded by mutex_. The registrations of each name by hash, including replaced ones: jobs may pin them.
     struct Name {
         std::string current;  // hash
         std::map<std::string, Adapter, std::less<>> by_hash;
     };
     mutable std::map<std::string, Name, std::less<>> names_;
-    // Names that jobs have asked for in vain since the topic last told of them.
+    // Unknown names that jobs have asked for since the topic last mentioned them.
     struct Asked {
         Clock::time_point first;
         Clock::time_point last;
@@ -78,7 +78,7 @@ private:
     std::unique_ptr<TopicFollower> follower_;  // last: its thread calls apply
 };
 
-// The folder of a registration, or nullopt when the path leaves the root (by .., an absolute path or a symbolic link).
+// The folder of a registration; nullopt if the path leaves the root (through .., an absolute path or a symbolic link).
 std::optional<std::filesystem::path> folder_below(const std::filesystem::path& root, const std::filesystem::path& path);
 
 }  // namespace lorry::consumer

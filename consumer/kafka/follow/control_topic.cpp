@@ -1,4 +1,4 @@
-// Cancels of the control topic.
+// Applies cancels from the control topic and answers which jobs they name.
 #include "consumer/kafka/follow/control_topic.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ void ControlTopic::apply(const schema::JobRecord& record) {
     if (!parsed || !record.timestamp) {
         ++counters_.refused;
         log_warning("{} [{}] offset {}: {}", record.source.topic, record.source.partition, record.source.offset,
-                    parsed ? "the message has no time" : parsed.error());
+                    parsed ? "the record has no timestamp" : parsed.error());
         return;
     }
     auto& latest = parsed->is_batch ? batches_ : jobs_;
@@ -46,7 +46,7 @@ void ControlTopic::forget_older_half() {
     for (auto* latest : {&jobs_, &batches_}) {
         std::erase_if(*latest, [&](const auto& entry) { return entry.second <= *middle; });
     }
-    log_warning("{}: more than {} cancels are kept; those from before {} ms since 1970 are forgotten", options_.topic, options_.cancels_max,
+    log_warning("{}: more than {} cancels; those older than {} (ms since 1970) are forgotten", options_.topic, options_.cancels_max,
                 middle->time_since_epoch().count());
 }
 
@@ -61,7 +61,7 @@ bool ControlTopic::is_cancelled(std::string_view job_id, std::string_view batch_
 }
 
 std::uint64_t ControlTopic::version() const {
-    follower_->check();  // a worker that no longer hears of cancels must not go on as if there were none
+    follower_->check();  // a worker that no longer receives cancels must not continue as if there were none
     const std::scoped_lock lock(mutex_);
     return counters_.cancels;
 }

@@ -1,4 +1,4 @@
-// Which jobs were cancelled, as the control topic says: a CancelDirectory that follows it. Constructed by the worker, asked by intake.
+// A CancelDirectory that follows the control topic. Made by the worker; the generator asks it which jobs were cancelled.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,20 @@ class ControlTopic : public CancelDirectory {
 public:
     struct Options {
         std::string topic;
-        // Cancels kept in memory; beyond it the older half goes, and jobs from before them are not cancelled any more.
+        // Maximum number of cancels kept in memory. Beyond it the older half is forgotten, and the jobs they name are no longer cancelled.
         std::size_t cancels_max = 1'000'000;
     };
     struct Counters {
-        std::uint64_t cancels = 0;  // records taken
-        std::uint64_t refused = 0;  // records that are no cancel
-        std::size_t known = 0;      // kept now
+        std::uint64_t cancels = 0;  // cancels accepted
+        std::uint64_t refused = 0;  // records that are not cancels
+        std::size_t known = 0;      // cancels kept now
     };
 
     // Starts reading. Throws KafkaError when the brokers do not answer or the topic does not exist.
     ControlTopic(const KafkaConfig& config, Options options);
     ~ControlTopic() override;
 
-    // Jobs are admitted only afterwards. Throws KafkaError at the deadline.
+    // Call before admitting jobs. Throws KafkaError at the deadline.
     void wait_until_read(Clock::time_point deadline);
 
     bool is_cancelled(std::string_view job_id, std::string_view batch_id, std::optional<schema::Timestamp> submitted) const override;

@@ -1,4 +1,4 @@
-// The follower's loop, and knowing as of when it has read everything.
+// The follower's loop, which also records as of when it has read everything.
 #include "consumer/kafka/follow/follower.h"
 
 #include <fmt/format.h>
@@ -47,7 +47,7 @@ void TopicFollower::follow(const std::stop_token& stop) {
         }
         if (ask && reader_.at_end() && reader_.has_read_all()) {
             const std::scoped_lock lock(mutex_);
-            as_of_ = now;  // the brokers were asked after it
+            as_of_ = now;  // the brokers were asked after this time
             changed_.notify_all();
         }
     }

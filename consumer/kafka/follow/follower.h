@@ -1,4 +1,4 @@
-// Follows one topic from its start on a thread of its own, record by record. Base of the adapters and control topics' readers.
+// Follows one topic from its start, record by record, on a thread of its own. Used by AdapterTopic and ControlTopic.
 #pragma once
 
 #include <chrono>
@@ -23,11 +23,13 @@ public:
     TopicFollower(const TopicFollower&) = delete;
     TopicFollower& operator=(const TopicFollower&) = delete;
 
-    // Waits until all was applied that was in the topic when this was called. Throws KafkaError at the deadline, or what ended the thread.
+    // Waits until every record that was in the topic at the time of this call was applied. Throws KafkaError at the deadline, or the
+    // exception that ended the thread.
     void wait_until_read(Clock::time_point deadline);
-    // True if all was applied that was in the topic at that time; if not, it is looked into soon. Throws what ended the thread.
+    // True if every record that was in the topic at that time was applied. If not, the thread soon checks. Throws the exception that ended
+    // the thread.
     bool has_read_as_of(Clock::time_point time) const;
-    // Throws what ended the thread, if anything did.
+    // Throws the exception that ended the thread, if any.
     void check() const;
 
 private:

@@ -1,4 +1,4 @@
-// The ledger's loop: read a batch, write it with its offsets, again.
+// The ledger's loop: reads a batch, writes it together with its offsets, and repeats.
 #include "consumer/kafka/follow/ledger.h"
 
 #include <algorithm>
@@ -26,11 +26,11 @@ using std::chrono::milliseconds;
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr milliseconds batch_turn{200};
-// A batch waits this long for more records, so that a busy topic costs few transactions.
+// A batch waits this long for more records, so that a busy topic needs few transactions.
 constexpr milliseconds linger{50};
 constexpr std::size_t records_per_batch = 2'000;
 constexpr std::chrono::seconds forget_interval{60};
-constexpr std::size_t jobs_forgotten_at_once = 1'000;  // a short transaction: readers and the next batch wait for it
+constexpr std::size_t jobs_forgotten_at_once = 1'000;  // keeps the transaction short: readers and the next batch wait for it
 constexpr std::size_t adapter_states_max = 10'000;
 
 struct AdapterState {
@@ -62,7 +62,7 @@ struct Ledger::State {
 
     std::vector<std::string> topics() const { return {options.topics.status(), options.topics.adapters()}; }
 
-    // Reads on where the file stands, if it tells of these very topics; else from their start, into emptied tables.
+    // Resumes at the file's offsets if it describes these very topics; otherwise empties the tables and reads the topics from their start.
     void connect() {
         std::vector<TopicOffset> positions;
         for (const schema::AppliedOffset& applied : store.offsets()) positions.push_back({applied.topic, applied.partition, applied.next});
@@ -78,12 +78,12 @@ struct Ledger::State {
     }
 
     std::string mismatch() {
-        if (schema::ids_differ(store.cluster_id(), reader->cluster_id())) return "it tells of another Kafka cluster";
+        if (schema::ids_differ(store.cluster_id(), reader->cluster_id())) return "it describes another Kafka cluster";
         const auto ends = reader->ends_at_start();
         for (const schema::AppliedOffset& applied : store.offsets()) {
             const auto id = topic_ids.find(applied.topic);
-            if (id == topic_ids.end()) return "it tells of other topics";
-            if (schema::ids_differ(id->second, applied.topic_id)) return "topic " + applied.topic + " was made anew";
+            if (id == topic_ids.end()) return "it describes other topics";
+            if (schema::ids_differ(id->second, applied.topic_id)) return "topic " + applied.topic + " was recreated";
             const auto end = std::ranges::find_if(
                 ends, [&](const TopicOffset& one) { return one.topic == applied.topic && one.partition == applied.partition; });
             if (end == ends.end() || applied.next > end->next) return "topic " + applied.topic + " is shorter than it was";
@@ -140,7 +140,7 @@ struct Ledger::State {
         }
     }
 
-    // One line per failure, and a pause that grows until a turn succeeds.
+    // Logs each failure, then pauses; the pause grows until an attempt succeeds.
     void wait_after(const std::runtime_error& error, const std::stop_token& stop) {
         const milliseconds pause = backoff.next();
         log_error("ledger {}: {}; trying again in {} ms", options.file.string(), error.what(), pause.count());
@@ -149,7 +149,7 @@ struct Ledger::State {
         wake.wait_for(lock, stop, pause, [] { return false; });
     }
 
-    // A little in each turn, so that a ledger that was kept whole for years does not stand still.
+    // Deletes a little in each turn, so that a ledger that holds years of jobs does not stall.
     void forget_old_jobs() {
         if (options.days == 0 || SteadyClock::now() < forget_next) return;
         const auto now = std::chrono::time_point_cast<milliseconds>(std::chrono::system_clock::now());
@@ -175,7 +175,7 @@ struct Ledger::State {
         }
         auto adapter = schema::parse_adapter(*record.value);
         if (!adapter) return refuse(adapter.error());
-        if (adapter->name != *record.key) return refuse("its name is not its key");
+        if (adapter->name != *record.key) return refuse("its name differs from its key");
         update.adapters.push_back({*record.key, *std::move(adapter)});
         return true;
     }
@@ -190,12 +190,12 @@ struct Ledger::State {
             try {
                 store.set_adapter_state(one.name, one.hash, one.state, one.error);
             } catch (const std::runtime_error& error) {
-                log_error("ledger {}: the state of adapter {} is not recorded: {}", options.file.string(), one.name, error.what());
+                log_error("ledger {}: the state of adapter {} was not recorded: {}", options.file.string(), one.name, error.what());
             }
         }
     }
 
-    // Connected before. Whatever ends the following, it is taken up again where the file stands.
+    // The caller has connected. After any failure it reconnects and resumes at the file's offsets.
     void run(const std::stop_token& stop) {
         while (!stop.stop_requested()) {
             try {
@@ -221,7 +221,7 @@ std::unique_ptr<Ledger> Ledger::start(const KafkaConfig& config, const Options& 
         state->connect();
         return std::unique_ptr<Ledger>(new Ledger(std::move(state)));
     } catch (const schema::LeaseHeld& held) {
-        log_info("ledger: {}; it is that process that keeps it, this one does not", held.what());
+        log_info("ledger: {}; that process keeps it, this one does not", held.what());
         return nullptr;
     }
 }

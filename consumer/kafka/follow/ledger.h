@@ -1,5 +1,5 @@
-// Keeps the SQLite view of jobs and adapters: follows the status and adapters topics on a thread of its own and writes what they say, with
-// how far it has read, in one transaction. Started by `lorry worker`; one process per file.
+// Keeps the SQLite view of jobs and adapters. Follows the status and adapters topics on a thread of its own and writes their contents,
+// together with its read positions, in one transaction. Started by `lorry worker`; one process per file.
 #pragma once
 
 #include <chrono>
@@ -13,31 +13,32 @@
 
 namespace lorry::consumer {
 
-// A view, never the truth: it may be deleted while nothing runs and is rebuilt from what the topics still hold; so it is when it tells of
-// another cluster or of topics that were made anew. While the disk is full, the file locked or the brokers away it tries again.
+// The file is a view, never the source of truth: it may be deleted while nothing runs and is rebuilt from what the topics still hold. It is
+// also rebuilt when it describes another cluster or topics that were recreated. While the disk is full, the file locked or the brokers
+// away, it keeps retrying.
 class Ledger {
 public:
     struct Options {
         std::filesystem::path file;
         schema::Topics topics;
-        std::int64_t days = 30;  // jobs that ended longer ago are forgotten; 0: never
+        std::int64_t days = 30;  // jobs that ended longer ago are deleted; 0: never
     };
 
-    // nullptr, and a line in the log, when another process keeps this file. Throws KafkaError when brokers or topics are missing, and
-    // std::runtime_error when the file is no ledger.
+    // Returns nullptr, and logs it, when another process keeps this file. Throws KafkaError when brokers or topics are missing, and
+    // std::runtime_error when the file is not a ledger.
     static std::unique_ptr<Ledger> start(const KafkaConfig& config, const Options& options);
     ~Ledger();
     Ledger(const Ledger&) = delete;
     Ledger& operator=(const Ledger&) = delete;
 
-    // What became of loading an adapter ("ready" or "failed"); written soon. Any thread.
+    // Records the result of loading an adapter ("ready" or "failed"); written soon. Any thread.
     void set_adapter_state(const std::string& name, const std::string& hash, const std::string& state, const std::string& error);
 
     struct Stats {
         std::uint64_t applied = 0;  // records
         std::uint64_t refused = 0;  // records that could not be read
         std::int64_t behind = 0;    // records not yet read
-        bool failing = false;       // the last reading or writing did not succeed; it is tried again
+        bool failing = false;       // the last read or write failed and is being retried
     };
     // Any thread.
     Stats stats() const;

@@ -1,4 +1,4 @@
-// Activation functions, plain or gated. Instantiated by kernels_*.cpp.
+// Activation functions, plain or gated. Instantiated by table.h.
 #pragma once
 
 #include "kernels/cpu/kernels.h"
@@ -25,7 +25,7 @@ struct Activate {
             const Floats cubic = V::fma(x * x * x, V::all(0.044715F), x);
             return x / (Math::exp(cubic * -1.59576912F) + 1.0F);
         } else {
-            return x < 0.0F ? Floats{} : x;  // NaN stays
+            return x < 0.0F ? Floats{} : x;  // keeps NaN
         }
     }
 

@@ -1,17 +1,17 @@
-// Paged causal attention that reads KV blocks in place: what all ways of computing it have in common. Instantiated by kernels_*.cpp and
-// int8_*.cpp.
+// Paged causal attention that reads KV blocks in place: the parts that all cache layouts share. Used by plain_attention.h,
+// paired_attention.h and int8_attention.h.
 //
-// Query rows (position, head of the group) share every load of keys and values. Scores of the whole visible context are kept, so that a
+// Query rows (position, head of the group) share every load of keys and values. The scores of the whole visible context are kept, so that a
 // row's maximum, its sum of weights and its output are each computed in one order, by token position; rows that see less of the context
-// than their neighbours add exact zeros. Decode and prefill are the same code: a row's result does not depend on the rows beside it.
-// Slots that were never written may hold anything: their scores are replaced, and their values are not read, or as zeros.
+// than others add exact zeros. Decode and prefill run the same code, so a row's result does not depend on the other rows. Slots that were
+// never written may contain anything: their scores are replaced, and their values are not read or count as zeros.
 //
-// A `Way` says how a cache's layout is multiplied (plain_attention.h, paired_attention.h, int8_attention.h). It has rows_max and
-//   two_blocks_rows                                           up to so many rows meet the keys of two blocks at a time
-//   narrow_queries(task, row, from)                           makes a row's queries, where they are not read as they are
-//   block_scores<rows, blocks>(task, span, block, row)        makes the scores of `rows` rows and `blocks` blocks
-//   weigh_rows, weigh<rows>(task, span, row)                  turns the scores of so many rows into weights, in their place
-//   weighted_values<rows, vectors>(task, span, row, d)        makes the outputs from dimension `d` on
+// A `Way` implements the products for one cache layout. It has rows_max and
+//   two_blocks_rows                                           up to this many rows read the keys of two blocks at a time
+//   narrow_queries(task, row, from)                           converts a row's queries, unless they are read as they are
+//   block_scores<rows, blocks>(task, span, block, row)        computes the scores of `rows` rows and `blocks` blocks
+//   weigh_rows, weigh<rows>(task, span, row)                  turns the scores of `weigh_rows` rows into weights, in place
+//   weighted_values<rows, vectors>(task, span, row, d)        computes the outputs from dimension `d` on
 #pragma once
 
 #include "kernels/cpu/kernels.h"
@@ -27,11 +27,11 @@ struct AttentionPlan {
     static constexpr int lanes = Isa::lanes;
     static constexpr int block_vectors = static_cast<int>(kv_block_size) / lanes;
 
-    // What the rows of a task have in common, in numbers of tokens and blocks.
+    // What the rows of a task share, in tokens and blocks.
     struct Span {
         std::int64_t block_first;
         std::int64_t block_end;
-        std::int64_t token_first;  // the first that any row sees
+        std::int64_t token_first;  // the first token that any row sees
         std::int64_t token_end;
         std::int64_t scores() const { return (block_end - block_first) * kv_block_size; }
     };
@@ -41,7 +41,7 @@ struct AttentionPlan {
         return {first / kv_block_size, (end + kv_block_size - 1) / kv_block_size, first, end};
     }
 
-    // A row of the task, and how to the next one: dividing for each would take longer than most of what is done with it.
+    // A row of the task that can be advanced to the next: dividing for each row would take longer than most of the work.
     class RowWalk {
     public:
         RowWalk(const AttentionTask& task, std::int64_t row) : task_(task), position_(row / task.group), head_(row % task.group) {}
@@ -61,7 +61,7 @@ struct AttentionPlan {
     static const std::byte* keys_of(const AttentionTask& task, std::int64_t block) {
         return task.keys + task.blocks[block] * task.block_bytes;
     }
-    // The keys of the block that is `count` after this one, to ask for them; of the last ones their own.
+    // The keys of the block `count` blocks after this one, for prefetching; for the last blocks, their own keys.
     static const std::byte* next_keys_of(const AttentionTask& task, const Span& span, std::int64_t block, int count) {
         return keys_of(task, block + count < span.block_end ? block + count : block);
     }
@@ -74,7 +74,7 @@ struct AttentionPlan {
         std::int64_t first;
         std::int64_t position;
         bool hides(std::int64_t token) const { return token < first || token + lanes - 1 > position; }
-        // The scores of the tokens from `token` on, those that are not seen as -inf.
+        // The scores of the tokens from `token` on, with -inf for unseen ones.
         [[gnu::always_inline]] Floats seen(Floats x, std::int64_t token) const {
             const Floats hidden = V::all(-__builtin_inff());
             const auto lane = V::ramp();
@@ -106,7 +106,7 @@ struct AttentionPlan {
         return V::largest(largest);
     }
 
-    // Stores the dimensions from `d` on that a row has.
+    // Stores the dimensions from `d` on, as far as the row has them.
     template <int vectors>
     [[gnu::always_inline]] static inline void store_row(const AttentionTask& task, float* out, std::int64_t d, const Floats* sums) {
 #pragma GCC unroll 32
@@ -139,7 +139,8 @@ struct TiledAttention {
     template <int rows>
     static void weighted_values_of(std::int64_t count, const AttentionTask& task, const Span& span, std::int64_t row) {
         if (count == rows) {
-            // Few rows take more dimensions at once, for enough sums in flight. value_stride is a multiple of 16, so of the lanes.
+            // Few rows process more dimensions at once, to have enough sums in flight. value_stride is a multiple of 16 and so of the
+            // lanes.
             constexpr int vectors = rows * 2 <= Way::rows_max ? 4 : 2;
             std::int64_t d = 0;
             for (; d + vectors * lanes <= task.value_stride; d += vectors * lanes) {

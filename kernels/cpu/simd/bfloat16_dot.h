@@ -1,6 +1,6 @@
-// Sums of products of bfloat16 pairs in float32, denormal numbers taken for zero and each multiply-add rounded once. Bfloat16Dot: as
-// vdpbf16ps does them, the second product first, over an Isa that has dot(sums, weights, inputs). Bfloat16Panels alone: what is multiplied
-// by tiles. Instantiated by table.h, with how many vectors wide a panel is.
+// Sums of products of bfloat16 pairs in float32. Denormals count as zero, and each multiply-add is rounded once. Bfloat16Dot works like
+// vdpbf16ps, the second product first, over an Isa that has dot(sums, weights, inputs). Bfloat16Panels only describes the panels, for tile
+// kernels. Instantiated by table.h, with a panel's width in vectors.
 #pragma once
 
 #include "kernels/cpu/simd/dot_matmul.h"

@@ -1,9 +1,10 @@
-// Dense matmul of narrow inputs with narrow weights, for processors that multiply groups of them (2 bfloat16, 4 int8) and add the
-// products to one sum. Instantiated by kernels_avx512*.cpp and int8_*.cpp over a `Dot`, which says how, and how weights are read: in
-// stretches of `steps` groups. Of weights that take work to read (Dot::Unpacked), a panel for more rows than one tile is unpacked first.
+// Dense matmul of narrow inputs with narrow weights, for processors that multiply groups of them (2 bfloat16, 4 int8) and add the products
+// to one sum. Instantiated by table.h, wide_dot.h and the int8 sources over a `Dot`, which defines the products and how weights are read:
+// in stretches of `steps` groups. Weights that take work to read (Dot::Unpacked) are unpacked a panel at a time when there are more rows
+// than one tile holds.
 //
 // As in matmul.h, panels are the outer loop and row blocks the inner one, and an output is one chain over in_features whatever the block.
-// Tiles of 8 rows x 3 vectors leave registers for the weights of one step and an input that goes to all lanes.
+// Tiles of 8 rows x 3 vectors leave registers for the weights of one step and for an input broadcast to all lanes.
 #pragma once
 
 #include "kernels/cpu/kernels.h"
@@ -16,7 +17,7 @@ namespace lorry::kernels::cpu {
 template <class Narrow>
 struct WideMatmul;
 
-// A stretch of weights that lie as they are multiplied.
+// A stretch of weights that are stored as they are multiplied.
 template <class Dot>
 struct PlainStretch {
     const std::byte* from;
@@ -37,24 +38,24 @@ struct DotMatmul {
     static constexpr int vectors = Dot::vectors;
     static constexpr int rows_max = Dot::rows_max;
     static constexpr std::int64_t width = vectors * lanes;
-    static constexpr int group_bytes = 4;  // of one row
+    static constexpr int group_bytes = 4;  // bytes of one row's group
     static constexpr bool unpacks = requires { typename Dot::Unpacked; };
     static constexpr bool is_wide = requires { Dot::is_wide; };  // inputs and weights of 16 bits, in whole stretches: wide_dot.h
     static constexpr bool widens = !is_wide && requires { Dot::Isa::wide_rows_max; };
     static constexpr bool tiles = requires { typename Dot::Isa::Tiles; } && !unpacks;
-    static constexpr std::int64_t tile_rows_least = 8;  // fewer leave most of a tile empty
+    static constexpr std::int64_t tile_rows_least = 8;  // fewer rows leave most of a tile empty
     static constexpr int steps = Dot::steps;
-    static constexpr std::int64_t stretch = steps * Dot::group;  // inputs
+    static constexpr std::int64_t stretch = steps * Dot::group;  // inputs of a stretch
     static constexpr std::int64_t stretch_bytes = Dot::stretch_bytes;
-    static constexpr int lines = static_cast<int>((stretch_bytes + 63) / 64);  // of the cache
-    static constexpr std::int64_t near_rows = 2;  // with more, computing takes longer than the processor's own prefetching reads ahead
+    static constexpr int lines = static_cast<int>((stretch_bytes + 63) / 64);  // cache lines of a stretch
+    static constexpr std::int64_t near_rows = 2;  // with more rows, computing takes longer than the hardware prefetcher reads ahead
 
     static std::int64_t stretches_of(const DotTask& task) { return (task.in_features + stretch - 1) / stretch; }
 
-    // `prefetches` cache lines of what is read next are asked for with each stretch.
+    // Prefetches `prefetches` cache lines of the next weights with each stretch.
     template <int rows, int prefetches>
     [[gnu::noinline]] static void tile(const DotTask& of_all, const PanelRun& run, std::int64_t row) {
-        const DotTask task = of_all;  // its own: else g++ reads all of it again after each output that is written
+        const DotTask task = of_all;  // a copy: otherwise g++ reloads all of it after each output that is written
         const std::byte* weights = run.weights;
         const std::byte* next = run.next;
         const std::int64_t column_end = run.column + run.panels * width;
@@ -62,7 +63,7 @@ struct DotMatmul {
             panel_tile<rows, prefetches>(task, weights, next, row, column);
     }
 
-    // Leaves `weights` and `next` at what follows.
+    // Advances `weights` and `next` past the panel.
     template <int rows, int prefetches>
     [[gnu::always_inline]] static inline void panel_tile(const DotTask& task, const std::byte*& weights, const std::byte*& next,
                                                          std::int64_t row, std::int64_t column) {
@@ -73,7 +74,7 @@ struct DotMatmul {
 #pragma GCC unroll 32
             for (int i = 0; i < vectors; ++i) sums[r][i] = Sums{};
         }
-        // Where the outputs go is asked for before it is needed.
+        // Prefetches where the outputs go.
 #pragma GCC unroll 32
         for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 4
@@ -106,7 +107,7 @@ struct DotMatmul {
             weights += stretch_bytes;
             next += prefetches < lines ? prefetches * 64 : stretch_bytes;
         }
-        // The last stretch may be cut short: what lies behind it is not read.
+        // The last stretch may be incomplete; nothing after it is read.
         const std::int64_t rest = is_wide ? 0 : task.in_features - whole * stretch;
         if (rest > 0) {
             std::byte inputs[extent(rows)][extent(steps * group_bytes)] = {};
@@ -126,7 +127,7 @@ struct DotMatmul {
         }
     }
 
-    // Calls the tile made for exactly `count` rows.
+    // Calls the tile that was instantiated for exactly `count` rows.
     template <int rows, int prefetches>
     static void tile_of(std::int64_t count, const DotTask& task, const PanelRun& run, std::int64_t row) {
         if (count == rows) {
@@ -136,7 +137,7 @@ struct DotMatmul {
         }
     }
 
-    // All rows with one panel, whose first output is `column`.
+    // Multiplies all rows with one panel, whose first output is `column`.
     static void run_panel(const DotTask& task, const std::byte* weights, const std::byte* next, std::int64_t column) {
         if constexpr (tiles) {
             if (task.rows >= tile_rows_least) return TileMatmul<Dot>::run_panels(task, {weights, next, column});
@@ -146,7 +147,7 @@ struct DotMatmul {
         std::int64_t row = 0;
         for (std::int64_t block = 0; block < row_blocks; ++block) {
             const std::int64_t row_end = task.rows * (block + 1) / row_blocks;
-            // Few row blocks ask for all of the next panel while they compute, many for a share of it each.
+            // A few row blocks each prefetch all of the next panel while they compute; many prefetch a share of it each.
             if (row_blocks < lines) {
                 tile_of<rows_max, lines>(row_end - row, task, {weights, next, column}, row);
             } else {
@@ -179,7 +180,7 @@ struct DotMatmul {
             });
     }
 
-    // One tile has all rows, and memory is what it waits for.
+    // One tile holds all rows, so memory is the bottleneck.
     static void run_one_tile(const DotTask& task, std::int64_t panel_begin, std::int64_t panel_end) {
         const std::int64_t panel_bytes = stretches_of(task) * stretch_bytes;
         const auto at = [&](std::int64_t panel) __attribute__((always_inline)) { return task.panels + panel * panel_bytes; };
@@ -187,13 +188,13 @@ struct DotMatmul {
             tile_of<rows_max, lines>(task.rows, task, {at(begin), next, begin * width, end - begin}, 0);
         };
         if (task.rows <= near_rows) {
-            // What is read next lies where the processor's own prefetching reads on: lines further away would only take up its few
-            // outstanding misses.
+            // The next weights are where the hardware prefetcher reads on anyway; lines further ahead would only use up its few outstanding
+            // misses.
             ask_for_first(task.next);
             walk(panel_begin, panel_end, at(panel_begin) + near_bytes);
             return;
         }
-        // Whole panels, and of small ones several.
+        // A whole panel ahead, or several small ones.
         std::int64_t ahead = (near_bytes + panel_bytes - 1) / panel_bytes;
         if (ahead > panel_end - panel_begin) ahead = panel_end - panel_begin;
         walk(panel_begin, panel_end - ahead, at(panel_begin + ahead));
@@ -218,13 +219,13 @@ struct DotMatmul {
         }
     }
 
-    // As Peak, of the dot instruction.
+    // Like Peak, for the dot instruction.
     static double operations(std::int64_t turns) {
         if constexpr (tiles) return TileMatmul<Dot>::operations(turns);
         if constexpr (widens) return DotMatmul<typename WideMatmul<Dot>::Wide>::operations(turns);
         constexpr int sums_count = 12;
         Sums start[extent(sums_count)] = {};
-        asm volatile("" : "+m"(start));  // else equal sums would be computed once
+        asm volatile("" : "+m"(start));  // otherwise equal sums would be computed once
         Sums sums[extent(sums_count)];
 #pragma GCC unroll 32
         for (int i = 0; i < sums_count; ++i) sums[i] = start[i];
@@ -234,7 +235,7 @@ struct DotMatmul {
         for (int i = 0; i < sums_count; ++i) w[i] = Dot::load(bytes);
         const auto x = Dot::all(0x01010101U);
         for (std::int64_t turn = 0; turn < turns; ++turn) {
-            if constexpr (is_wide) asm volatile("" : "+m"(w));  // products are not made in their sums: once for all turns, else
+            if constexpr (is_wide) asm volatile("" : "+m"(w));  // otherwise products would be computed once for all turns
 #pragma GCC unroll 32
             for (int i = 0; i < sums_count; ++i) Dot::add(sums[i], w[i], x);
         }

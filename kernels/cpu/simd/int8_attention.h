@@ -1,7 +1,7 @@
-// Attention over an int8 cache: attention.h's plan in whole numbers. A query becomes an int8 row as a matmul's input does, so that a score
-// is an exact sum and one product of scales. A row's weights, each times its token's scale, become integers of 15 bits, the largest of
-// which is 32767: sums over the tokens of a stretch are exact as well. Instantiated by int8_*.cpp over an Isa that multiplies int8 by four
-// (dot) and, widened, by two (dot_pairs).
+// Attention over an int8 cache: the plan of attention.h in integers. A query becomes an int8 row like a matmul's input, so that a score is
+// an exact sum times a product of scales. A row's weights, each multiplied by its token's scale, become 15-bit integers of at most 32767,
+// so that sums over the tokens of a stretch are exact as well. Instantiated by int8_*.cpp over an Isa that multiplies int8 in fours (dot)
+// and, widened, in pairs (dot_pairs).
 #pragma once
 
 #include "kernels/cpu/simd/attention.h"
@@ -20,12 +20,12 @@ struct Int8Attention {
     static constexpr int lanes = Isa::lanes;
     static constexpr int block_vectors = Plan::block_vectors;
     static constexpr int rows_max = Isa::registers == 32 ? 12 : 2;
-    // One row waits for its maxima and sums as long as several do.
+    // A single row would wait for its maxima and sums as long as several rows do.
     static constexpr int weigh_rows = Isa::registers == 32 ? 4 : 1;
     static constexpr std::int64_t two_blocks_rows = INT64_MAX;
     static constexpr std::int64_t group_bytes = kv_block_size * 4;  // four dimensions of a block's keys
     static constexpr std::int64_t pair_bytes = 2;
-    // 512 tokens, at fixed places: what int32 holds of weights and values.
+    // 512 tokens, at fixed positions: as many products of weights and values as int32 can sum.
     static constexpr std::int64_t stretch_blocks = 32;
     static constexpr float weight_most = 32767.0F;
 
@@ -36,15 +36,15 @@ struct Int8Attention {
         return x;
     }
 
-    // A row's queries. Behind the last of them stand zeros, which whatever keys are there are multiplied with.
+    // Makes a row's queries. Zeros follow the last element, because whatever follows the keys is multiplied with them.
     static void narrow_queries(const AttentionTask& task, std::int64_t row, const float* from) {
         std::byte* const to = task.queries + row * int8_query_bytes(task.head_dim);
         __builtin_memset(to + int8_scale_offset(task.head_dim) - 4, 0, 4);
         Narrow<Isa>::to_int8(from, to, task.head_dim);
     }
 
-    // scores[row, 16 tokens of each of `blocks` blocks] = q . k for `rows` rows from `row` on; asks for the values of these blocks and the
-    // keys of the next ones meanwhile.
+    // scores[row, 16 tokens of each of `blocks` blocks] = q . k for `rows` rows from `row` on. Prefetches the values of these blocks and
+    // the keys of the next ones.
     template <int rows, int blocks>
     [[gnu::noinline]] static void block_scores(const AttentionTask& task, const Span& span, std::int64_t block, std::int64_t row) {
         constexpr int vectors = blocks * block_vectors;
@@ -97,7 +97,7 @@ struct Int8Attention {
         }
     }
 
-    // Turns scores into integer weights of the values; behind them, what a row's sums are multiplied with.
+    // Turns scores into integer weights for the values; after them it stores the factor of a row's sums.
     template <int rows>
     [[gnu::noinline]] static void weigh(const AttentionTask& task, const Span& span, std::int64_t row) {
         const std::int64_t size = span.scores();
@@ -105,7 +105,7 @@ struct Int8Attention {
         Floats most[extent(rows)];
         Floats sums[extent(rows)] = {};
         Floats heaviest[extent(rows)] = {};
-        Floats defects[extent(rows)] = {};  // what is no number shall show
+        Floats defects[extent(rows)] = {};  // keeps NaN and infinities visible in the result
 #pragma GCC unroll 4
         for (int r = 0; r < rows; ++r) {
             scores[r] = task.scores + (row + r) * task.score_stride;
@@ -120,7 +120,7 @@ struct Int8Attention {
 #pragma GCC unroll 4
                 for (int r = 0; r < rows; ++r) {
                     const Floats share = VectorMath<Isa>::exp(V::load(scores[r] + i) - most[r]);
-                    // A token that is not seen may have any scale.
+                    // The scale of an unseen token may be anything.
                     const Floats weight = share > 0.0F ? share * scale : Floats{};
                     sums[r] += share;
                     defects[r] = V::fma(weight, Floats{}, defects[r]);
@@ -133,7 +133,7 @@ struct Int8Attention {
         for (int r = 0; r < rows; ++r) {
             const float heavy = V::largest(heaviest[r]);
             const Floats inverse = V::all(heavy > 0.0F ? weight_most / heavy : 0.0F);
-            // Each vector is read before it is overwritten, half as far on.
+            // The weights are half as wide as the scores, so each vector is read before it is overwritten.
             for (i = 0; i < size; i += lanes) {
                 const auto halves = __builtin_convertvector(Narrow<Isa>::rounded(V::load(scores[r] + i) * inverse), typename V::Halves);
                 __builtin_memcpy(reinterpret_cast<std::byte*>(scores[r]) + i * 2, &halves, sizeof halves);

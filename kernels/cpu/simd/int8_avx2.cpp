@@ -1,5 +1,5 @@
-// int8 and int4 sums, and attention over an int8 cache, with AVX2. Its own instruction for bytes saturates, so products are made of 16
-// bits: of the first and the third of four bytes, and of the second and the fourth, because halves of 16 bits are made by shifts.
+// int8 and int4 sums, and attention over an int8 cache, with AVX2. The byte instruction of AVX2 saturates, so products are of 16 bits: of
+// the first and third of four bytes, and of the second and fourth, because shifts and masks then widen them. Called by isa.cpp.
 #include "kernels/cpu/simd/int8_attention.h"
 #include "kernels/cpu/simd/int8_dot.h"
 #include "kernels/cpu/simd/isa_avx2.h"

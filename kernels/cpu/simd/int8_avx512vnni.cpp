@@ -1,5 +1,6 @@
-// int8 and int4 sums, and attention over an int8 cache, with AVX-512 VNNI: four products and their sum in one instruction.
-// g++ 12 takes the undefined operand inside its own AVX-512 intrinsics for a use of an uninitialized variable.
+// int8 and int4 sums, and attention over an int8 cache, with AVX-512 VNNI: four products and their sum in one instruction. Called by
+// isa.cpp.
+// g++ 12 mistakes the undefined operand inside its own AVX-512 intrinsics for an uninitialized variable.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
 #include "kernels/cpu/simd/int8_attention.h"

@@ -1,13 +1,14 @@
-// Sums of products of int8 in int32, which are exact: every instruction set gives the same bits. Inputs are stored plus 128, because the
-// processor multiplies unsigned with signed bytes; what the 128 adds to an output is known when its weights are packed (offsets).
-// Instantiated by int8_*.cpp and kernels_avx512amx.cpp over an Isa that says how. Int4Dot: the same of weights that take half the memory.
+// Sums of int8 products in int32, which are exact, so every instruction set gives the same bits. Inputs are stored plus 128, because the
+// processor multiplies unsigned with signed bytes; what the 128 adds to an output is computed when its weights are packed (offsets).
+// Int4Dot does the same for weights that take half the memory. Instantiated by int8_*.cpp and kernels_avx512amx.cpp over an Isa that
+// provides the products.
 #pragma once
 
 #include "kernels/cpu/simd/dot_matmul.h"
 
 namespace lorry::kernels::cpu {
 
-// A panel's outputs, from the sums of a row's inputs. Dot: says where a row's scale is, and how sums become integers.
+// Computes a panel's outputs from the sums of a row. Dot says where a row's scale is and how sums become integers.
 template <class Dot>
 class Int8Outputs {
     using V = Simd<typename Dot::Isa>;
@@ -59,7 +60,7 @@ struct Int8Dot {
     using Outputs = Int8Outputs<Int8Dot>;
 };
 
-// kernels.h says how a stretch is laid out.
+// kernels.h describes the layout of a stretch.
 template <class Isa>
 struct Int4Dot : Int8Dot<Isa> {
     using Unpacked = Int8Dot<Isa>;
@@ -84,7 +85,7 @@ struct Int4Dot : Int8Dot<Isa> {
                 zeros_[i] = (both >> 4) * factor * 0x1010101U;
             }
         }
-        // 4 int8 for each output of a vector. nibble * factor is at most 225, so that bytes multiply in pairs.
+        // Four int8 for each output of a vector. nibble * factor is at most 225, so bytes can be multiplied in pairs.
         [[gnu::always_inline]] Bytes bytes(int step, int vector) const {
             Bits nibbles;
             __builtin_memcpy(&nibbles, nibbles_ + (step / 2 * vectors + vector) * Isa::lanes * 4, sizeof nibbles);
@@ -96,8 +97,8 @@ struct Int4Dot : Int8Dot<Isa> {
 
     private:
         const std::byte* nibbles_;
-        Bits factors_[extent(vectors)];  // in both halves of an output's 4 bytes
-        Bits zeros_[extent(vectors)];    // zero * factor in each of its bytes
+        Bits factors_[extent(vectors)];  // the factor, in both halves of an output's 4 bytes
+        Bits zeros_[extent(vectors)];    // zero * factor, in each of its bytes
     };
 };
 

@@ -1,4 +1,5 @@
-// Sums of int8 products lane by lane, for any vectors: what int8_dot.h asks of an instruction set that has nothing of its own for them.
+// Sums of int8 products, lane by lane, for vectors of any width: what int8_dot.h needs from an instruction set that has no instruction for
+// them. Used by int8_scalar.cpp and by the emulated AVX-512 of the tests.
 #pragma once
 
 #include "kernels/cpu/simd/simd.h"

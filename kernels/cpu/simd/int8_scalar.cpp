@@ -1,4 +1,4 @@
-// int8 and int4 sums, and attention over an int8 cache, on any machine.
+// int8 and int4 sums, and attention over an int8 cache, for any machine. Called by isa.cpp.
 #include "kernels/cpu/simd/int8_attention.h"
 #include "kernels/cpu/simd/int8_dot.h"
 #include "kernels/cpu/simd/int8_lanes.h"

@@ -1,4 +1,4 @@
-// The 8 lanes of AVX2 with FMA, for kernels_avx2.cpp and int8_avx2.cpp alone: each gets a type of its own.
+// The 8 lanes of AVX2 with FMA. Used only by kernels_avx2.cpp and int8_avx2.cpp, each of which gets a type of its own.
 #pragma once
 
 #include <immintrin.h>
@@ -20,7 +20,7 @@ struct Avx2 {
         const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
         return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
     }
-    // `lanes` bytes: g++ 12 has no good code of its own for it.
+    // Widens `lanes` bytes; g++ 12 generates poor code for the generic conversion.
     [[gnu::always_inline]] static inline Ints widened(const std::byte* from) {
         return reinterpret_cast<Ints>(_mm256_cvtepu8_epi32(_mm_loadu_si64(from)));
     }

@@ -1,4 +1,4 @@
-// The 16 lanes of AVX-512 (F, BW, VL, DQ), for kernels_avx512*.cpp and isa_avx512vnni.h alone: each gets a type of its own.
+// The 16 lanes of AVX-512 (F, BW, VL, DQ). Used only by kernels_avx512*.cpp and isa_avx512vnni.h, each of which gets a type of its own.
 #pragma once
 
 #include <immintrin.h>
@@ -16,14 +16,14 @@ struct Avx512 {
     using Ints = Vectors<lanes>::Ints;
 
     [[gnu::always_inline]] static inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
-    // Of all lanes: g++ 12 warns of what the intrinsics without a mask take for those left out.
+    // Masked with all lanes: g++ 12 warns about the undefined operand of the unmasked intrinsics.
     [[gnu::always_inline]] static inline Floats larger(Floats a, Floats b) { return _mm512_maskz_max_ps(0xFFFF, a, b); }
     [[gnu::always_inline]] static inline Floats smaller(Floats a, Floats b) { return _mm512_maskz_min_ps(0xFFFF, a, b); }
     [[gnu::always_inline]] static inline Floats load_bf16(const Bf16* from) {
         const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
         return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
     }
-    // `lanes` bytes: g++ 12 has no good code of its own for it.
+    // Widens `lanes` bytes; g++ 12 generates poor code for the generic conversion.
     [[gnu::always_inline]] static inline Ints widened(const std::byte* from) {
         return reinterpret_cast<Ints>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
     }

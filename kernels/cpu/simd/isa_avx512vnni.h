@@ -1,4 +1,4 @@
-// AVX-512 with VNNI, for int8_avx512vnni.cpp and kernels_avx512amx.cpp alone: each gets a type of its own.
+// AVX-512 with VNNI. Used only by int8_avx512vnni.cpp and kernels_avx512amx.cpp, each of which gets a type of its own.
 #pragma once
 
 #include "kernels/cpu/simd/isa_avx512.h"
@@ -16,7 +16,7 @@ struct Int8Avx512 : Avx512 {
 
     [[gnu::always_inline]] static inline Weights weights(Vectors<lanes * 4>::Octets bytes) { return reinterpret_cast<Weights>(bytes); }
     [[gnu::always_inline]] static inline Inputs all(std::uint32_t four) { return _mm512_set1_epi32(static_cast<int>(four)); }
-    // The intrinsics make g++ 12 spill the sums.
+    // Assembly, because the intrinsics make g++ 12 spill the sums.
     [[gnu::always_inline]] static inline void dot(Sums& sums, Weights w, Inputs x) {
         asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(x), "v"(w));
     }

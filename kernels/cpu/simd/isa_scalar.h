@@ -1,5 +1,5 @@
-// Four lanes that are whatever the compiler makes of them on the baseline; for kernels_scalar.cpp and int8_scalar.cpp alone: each gets a
-// type of its own.
+// Four lanes, which the compiler implements with baseline instructions. Used only by kernels_scalar.cpp and int8_scalar.cpp, each of which
+// gets a type of its own.
 #pragma once
 
 #include "kernels/cpu/simd/simd.h"
@@ -21,7 +21,7 @@ struct Scalar {
         __builtin_memcpy(&x, &bits, sizeof x);
         return x;
     }
-    // `lanes` bytes.
+    // Widens `lanes` bytes.
     [[gnu::always_inline]] static inline Ints widened(const std::byte* from) {
         Ints x;
         for (int i = 0; i < lanes; ++i) x[i] = static_cast<std::int32_t>(from[i]);

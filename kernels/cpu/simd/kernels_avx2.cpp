@@ -1,4 +1,4 @@
-// The kernels for AVX2, FMA and F16C: 8 lanes. Compiled with those flags; called only after isa.cpp found them.
+// The kernels for AVX2, FMA and F16C: 8 lanes. Compiled with those flags; isa.cpp calls them only if the processor supports them.
 #include "kernels/cpu/simd/isa_avx2.h"
 #include "kernels/cpu/simd/table.h"
 

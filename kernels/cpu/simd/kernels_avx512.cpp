@@ -1,5 +1,5 @@
-// The kernels for AVX-512 (F, BW, VL, DQ): 16 lanes. Compiled with those flags; called only after isa.cpp found them.
-// g++ 12 takes the undefined operand inside its own AVX-512 intrinsics for a use of an uninitialized variable.
+// The kernels for AVX-512 (F, BW, VL, DQ): 16 lanes. Compiled with those flags; isa.cpp calls them only if the processor supports them.
+// g++ 12 mistakes the undefined operand inside its own AVX-512 intrinsics for an uninitialized variable.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
 #include "kernels/cpu/simd/isa_avx512.h"

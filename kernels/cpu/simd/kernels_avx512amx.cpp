@@ -1,6 +1,6 @@
-// The kernels for AMX: those of AVX-512 with bfloat16 multiplied by matrix tiles; int8 and int4 sums of AVX-512 VNNI, by tiles where there
-// are rows enough. Called only after isa.cpp found all of these and the system's leave to use the tiles.
-// g++ 12 takes the undefined operand inside its own AVX-512 intrinsics for a use of an uninitialized variable.
+// The kernels for AMX: those of AVX-512, with bfloat16 multiplied by matrix tiles; int8 and int4 sums of AVX-512 VNNI, by tiles if there
+// are enough rows. isa.cpp calls them only if the processor supports all of these and the system permits the use of tiles.
+// g++ 12 mistakes the undefined operand inside its own AVX-512 intrinsics for an uninitialized variable.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
 #include "kernels/cpu/simd/int8_dot.h"
@@ -11,7 +11,7 @@ namespace lorry::kernels::cpu {
 
 namespace {
 
-// The compiler's own intrinsics take a tile's number as text, which no template has.
+// Assembly, because the compiler's intrinsics take a tile's number as text, which a template cannot provide.
 struct AmxTiles {
     [[gnu::always_inline]] static inline void configure(const TileShapes& shapes) { asm volatile("ldtilecfg %0" : : "m"(shapes)); }
     [[gnu::always_inline]] static inline void release() { asm volatile("tilerelease" : : : "memory"); }
@@ -19,7 +19,7 @@ struct AmxTiles {
     [[gnu::always_inline]] static inline void clear() {
         asm volatile("tilezero %%tmm%c0" : : "i"(tile));
     }
-    // Rows of the tile from `from` on, `stride` bytes apart.
+    // Loads the rows of a tile from `from` on, `stride` bytes apart.
     template <int tile>
     [[gnu::always_inline]] static inline void load(const void* from, std::int64_t stride) {
         asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(tile) : "memory");

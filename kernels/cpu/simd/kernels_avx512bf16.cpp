@@ -1,8 +1,8 @@
-// The kernels for AVX-512 with BF16: those of AVX-512, and sums of bfloat16 products. Compiled with these flags; called only after isa.cpp
-// found them, by default only on chips where they are the faster ones.
+// The kernels for AVX-512 with BF16: those of AVX-512, plus sums of bfloat16 products. Compiled with these flags; isa.cpp calls them only
+// if the processor supports them, and by default only on chips where they are faster.
 #include <immintrin.h>
 
-// g++ 12 takes the undefined operand inside its own AVX-512 intrinsics for a use of an uninitialized variable.
+// g++ 12 mistakes the undefined operand inside its own AVX-512 intrinsics for an uninitialized variable.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
 #include "kernels/cpu/simd/isa_avx512.h"

@@ -1,5 +1,5 @@
-// The kernels for any machine: the strict reference that the faster ones agree with. A multiply-add is two roundings here, and the four
-// lanes are whatever the compiler makes of them on the baseline.
+// The kernels for any machine: the strict reference that the faster ones are tested against. Here a multiply-add rounds twice, and the
+// compiler implements the four lanes with baseline instructions. Called by isa.cpp.
 #include "kernels/cpu/simd/isa_scalar.h"
 #include "kernels/cpu/simd/table.h"
 

@@ -1,7 +1,7 @@
-// Dense matmul over prepacked panels: tiles of rows x columns held in registers. Instantiated by kernels_*.cpp.
+// Dense matmul over prepacked panels, with tiles of rows x columns held in registers. Instantiated by table.h.
 //
-// Panels are walked in the outer loop and row blocks in the inner one, so that weights are read once per call. An output is one chain of
-// multiply-adds over in_features whatever the tile's shape, so a row's result does not depend on the rows beside it.
+// Panels are the outer loop and row blocks the inner one, so weights are read once per call. An output is one chain of multiply-adds over
+// in_features whatever the tile's shape, so a row's result does not depend on the other rows.
 #pragma once
 
 #include "kernels/cpu/kernels.h"
@@ -16,7 +16,7 @@ struct Matmul {
     using Floats = typename V::Floats;
     static constexpr int lanes = Isa::lanes;
 
-    // The widest row block whose sums, with two weight vectors and one input, still fit in the registers.
+    // The largest row block whose sums, with two weight vectors and one input, still fit in the registers.
     static constexpr int rows_max = Isa::registers == 32 ? 12 : 6;
     static constexpr int shrink_chains = 4;
     static constexpr std::int64_t few_inputs = 64;
@@ -26,14 +26,15 @@ struct Matmul {
     struct Tile {
         const float* in;
         std::int64_t in_stride;
-        const Storage* weights;       // of the tile's first panel
-        std::int64_t panel_elements;  // from one panel to the next
+        const Storage* weights;       // weights of the tile's first panel
+        std::int64_t panel_elements;  // distance from one panel to the next
         std::int64_t depth;           // in_features
-        const char* next;             // to prefetch: a share of what is read after this panel
-        std::int64_t next_step;       // bytes per in_feature
+        const char* next;             // what to prefetch: a share of the data after this panel
+        std::int64_t next_step;       // bytes to prefetch per in_feature
     };
 
-    // Rows [row, row + rows) of `panels` panels from `column` on, each `vectors` vectors wide; every sum is split over `chains` chains.
+    // Computes rows [row, row + rows) of `panels` panels from `column` on, each `vectors` vectors wide; every sum is split into `chains`
+    // chains.
     template <class Storage, int rows, int panels, int vectors, int chains>
     [[gnu::noinline]] static void tile(const MatmulTask& task, const Tile<Storage>& at, std::int64_t row, std::int64_t column) {
         constexpr int width = vectors * lanes;
@@ -49,7 +50,8 @@ struct Matmul {
         }
         const float* in = at.in + row * at.in_stride;
         const Storage* weights = at.weights;
-        // Two places in turn: a core has too few misses to one stream of lines in flight to use up what the memory delivers.
+        // Prefetches two streams alternately: with one stream of lines, a core has too few misses in flight to use the memory's full
+        // bandwidth.
         const char* next = at.next;
         const std::int64_t half = at.next_step * at.depth / 2;
         const auto step = [&]<int offset>() __attribute__((always_inline)) {
@@ -121,10 +123,10 @@ struct Matmul {
     template <class Storage, int width>
     static constexpr std::int64_t panel_step = width* static_cast<std::int64_t>(sizeof(Storage));
 
-    // Panels that a row block of `rows` takes side by side: enough sums in flight to hide the latency of a multiply-add.
+    // Panels that a block of `rows` rows processes side by side, to have enough sums in flight to hide the latency of a multiply-add.
     static constexpr int panels_for(int rows) { return rows * 4 <= rows_max ? 4 : rows * 2 <= rows_max ? 2 : 1; }
 
-    // Calls the tile made for exactly `count` rows.
+    // Calls the tile that was instantiated for exactly `count` rows.
     template <class Storage, int rows, int panels, int vectors, int chains>
     static void tile_of(std::int64_t count, const MatmulTask& task, const Tile<Storage>& at, std::int64_t row, std::int64_t column) {
         if (count == rows) {
@@ -134,7 +136,7 @@ struct Matmul {
         }
     }
 
-    // A few rows, that fit one block of exactly `rows`: several panels at once.
+    // A few rows that fit one block of exactly `rows`: several panels at once. Returns the first panel not processed.
     template <class Storage, int rows, int vectors>
     static std::int64_t few_rows(const MatmulTask& task, std::int64_t begin, std::int64_t end) {
         if (task.rows == rows) {
@@ -164,7 +166,8 @@ struct Matmul {
         if constexpr (chains == 1) begin = few_rows<Storage, rows_max / 2, vectors>(task, begin, end);
         const std::int64_t panel_elements = task.in_features * width;
         const std::int64_t row_blocks = (task.rows + most - 1) / most;
-        // Each row block prefetches its share of the next panel: all at once would wait for memory, then compute without prefetching.
+        // Each row block prefetches its share of the next panel; if the first one prefetched it all, it would wait for memory and the
+        // others would compute without prefetching.
         const std::int64_t share = (panel_step<Storage, width> + row_blocks - 1) / row_blocks;
         const auto run_block = [&](std::int64_t panel, std::int64_t block) {
             const Storage* const weights = static_cast<const Storage*>(task.panels) + panel * panel_elements;
@@ -174,7 +177,7 @@ struct Matmul {
             const std::int64_t row = task.rows * block / row_blocks;
             tile_of<Storage, most, 1, vectors, chains>(task.rows * (block + 1) / row_blocks - row, task, at, row, panel * width);
         };
-        // Of few inputs (LoRA's B) there is less weight than output: then outputs are visited in the order of memory.
+        // With few inputs (LoRA's B) there is less weight than output, so outputs are visited in memory order.
         if (task.in_features <= few_inputs) {
             for (std::int64_t block = 0; block < row_blocks; ++block) {
                 for (std::int64_t panel = begin; panel < end; ++panel) run_block(panel, block);

@@ -1,4 +1,5 @@
-// What every matmul kernel does with its sums: bias, accumulate, store the columns that exist. Included by the kernels only.
+// The last step of every matmul kernel: adds bias, accumulates, and stores the columns that exist. Used by matmul.h, dot_matmul.h and
+// tile_matmul.h.
 #pragma once
 
 #include "kernels/cpu/kernels.h"
@@ -12,13 +13,13 @@ struct MatmulOutput {
     using Floats = typename V::Floats;
     static constexpr int lanes = Isa::lanes;
 
-    // Finishes `vectors` vectors of one row. Task: MatmulTask or DotTask.
+    // Finishes `vectors` vectors of one row. Task is MatmulTask or DotTask.
     template <int vectors, class Task>
     [[gnu::always_inline]] static inline void finish(const Task& task, std::int64_t row, std::int64_t column, const Floats* sums) {
         float* const out = task.out + row * task.out_stride + column;
         const std::int64_t columns = task.out_features - column;
         if (columns >= vectors * lanes) [[likely]] {
-            // One branch for all vectors: g++ moves what is behind each to the end of the function.
+            // One branch for all vectors: g++ moves the code of each branch to the end of the function.
             Floats wide[extent(vectors)];
 #pragma GCC unroll 4
             for (int i = 0; i < vectors; ++i) wide[i] = sums[i];

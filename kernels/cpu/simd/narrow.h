@@ -1,5 +1,5 @@
-// Rows of float32 as the dot kernels read them, and back. Instantiated by kernels_*.cpp; the same bits on every instruction set, but for
-// what simd.h says of denormals.
+// Converts rows of float32 to the formats that the dot kernels read, and back. Instantiated by table.h; used by rope.h and
+// int8_attention.h. Every instruction set gives the same bits, except for denormals (simd.h).
 #pragma once
 
 #include "kernels/cpu/kernels.h"
@@ -32,13 +32,14 @@ struct Narrow {
 
     using Octets = typename Vectors<lanes>::Octets;
 
-    // What a row's elements are divided by, and its inverse. A row that is not finite gets a scale that is none either, so that it shows.
+    // What a row's elements are divided by, and its inverse. A row with a NaN or infinity gets a scale that is not finite either, so that
+    // it shows in the result.
     struct Int8Scale {
         float scale;
         Floats inverse;
     };
     [[gnu::always_inline]] static inline Int8Scale int8_scale(const float* from, std::int64_t size) {
-        // As integers magnitudes have the same order, and those that are not finite are larger than all others.
+        // Compared as integers, magnitudes keep their order, and infinities and NaN are larger than all others.
         typename V::Ints most{};
         std::int64_t i = 0;
         for (; i + lanes <= size; i += lanes) most = V::larger(V::magnitude_bits(V::load(from + i)), most);
@@ -54,7 +55,7 @@ struct Narrow {
         return __builtin_convertvector(rounded(x * scale.inverse) + 128U, Octets);
     }
 
-    // The nearest integers, of numbers up to 2^22, in two's complement.
+    // The nearest integers, for numbers up to 2^22, in two's complement.
     [[gnu::always_inline]] static inline typename V::Bits rounded(Floats x) {
         const Floats shifted = x + V::integer_bits;
         typename V::Bits bits;
@@ -91,14 +92,14 @@ struct Narrow {
             const Floats x = integers(from + i);
             typename V::Bits bits;
             __builtin_memcpy(&bits, &x, sizeof x);
-            const auto halves = __builtin_convertvector(bits >> 16, typename V::Halves);  // exact: 8 bits at most
+            const auto halves = __builtin_convertvector(bits >> 16, typename V::Halves);  // exact: at most 8 bits
             __builtin_memcpy(out + i, &halves, sizeof halves);
         }
         for (; i < size; ++i) V::store_part(out + i, V::all(static_cast<float>(from[i]) - 128.0F), 1);
     }
 
 private:
-    // What is stored plus 128.
+    // The integers of bytes that are stored plus 128.
     [[gnu::always_inline]] static inline Floats integers(const std::byte* from) {
         return __builtin_convertvector(Isa::widened(from) - 128, Floats);
     }

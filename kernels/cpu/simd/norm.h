@@ -1,4 +1,4 @@
-// RMSNorm and LayerNorm, row by row. Instantiated by kernels_*.cpp; rope.h normalizes heads with it.
+// RMSNorm and LayerNorm, row by row. Instantiated by table.h; rope.h normalizes heads with it.
 #pragma once
 
 #include "kernels/cpu/kernels.h"

@@ -1,5 +1,5 @@
-// Attention over a cache of bfloat16 pairs, for processors that multiply these: attention.h's plan with queries and weights rounded to
-// bfloat16. Instantiated by kernels_avx512bf16.cpp over an Isa that has dot(sums, pairs, pairs).
+// Attention over a cache of bfloat16 pairs, for processors that multiply them: the plan of attention.h with queries and weights rounded to
+// bfloat16. Instantiated by table.h over an Isa that has dot(sums, pairs, pairs).
 #pragma once
 
 #include "kernels/cpu/simd/plain_attention.h"
@@ -16,7 +16,7 @@ struct PairedAttention {
     static constexpr int lanes = Isa::lanes;
     static_assert(lanes == kv_block_size, "a vector holds a pair of each token of a block");
     static constexpr int rows_max = 12;
-    // One row waits for its maximum and its sum as long as several do.
+    // A single row would wait for its maximum and sum as long as several rows do.
     static constexpr int weigh_rows = 4;
     static constexpr std::int64_t two_blocks_rows = INT64_MAX;
     static constexpr std::int64_t pair_bytes = 4;
@@ -32,7 +32,7 @@ struct PairedAttention {
         __builtin_memcpy(&x, from, sizeof x);
         return x;
     }
-    // The pairs with the first or the second of each taken for zero.
+    // The pairs with the first or second element of each replaced by zero.
     [[gnu::always_inline]] static inline Pairs masked(const std::byte* from, std::uint32_t mask) {
         typename V::Bits x;
         __builtin_memcpy(&x, from, sizeof x);
@@ -40,12 +40,12 @@ struct PairedAttention {
         return load(reinterpret_cast<const std::byte*>(&x));
     }
 
-    // A row's weights take the place of its scores.
+    // A row's weights replace its scores.
     static const std::byte* weights_of(const AttentionTask& task, std::int64_t row) {
         return reinterpret_cast<const std::byte*>(task.scores + row * task.score_stride);
     }
 
-    // A row's queries, scaled as its scores are to be.
+    // Makes a row's queries, multiplied by the scale of the scores.
     static void narrow_queries(const AttentionTask& task, std::int64_t row, const float* from) {
         auto* const to = reinterpret_cast<Bf16*>(task.queries) + row * task.head_dim;
         std::int64_t d = 0;
@@ -53,8 +53,8 @@ struct PairedAttention {
         if (const std::int64_t rest = task.head_dim - d; rest > 0) V::store_part(to + d, V::load_part(from + d, rest) * task.scale, rest);
     }
 
-    // scores[row, 16 tokens of each of `blocks` blocks] = q . k for `rows` rows from `row` on; asks for the values of these blocks and the
-    // keys of the next ones meanwhile.
+    // scores[row, 16 tokens of each of `blocks` blocks] = q . k for `rows` rows from `row` on. Prefetches the values of these blocks and
+    // the keys of the next ones.
     template <int rows, int blocks>
     [[gnu::noinline]] static void block_scores(const AttentionTask& task, const Span& span, std::int64_t block, std::int64_t row) {
         const std::byte* keys[extent(blocks)];
@@ -96,7 +96,7 @@ struct PairedAttention {
         }
     }
 
-    // Turns scores into bfloat16 weights, the largest of which is 1; behind them, what makes a row's add up to 1.
+    // Turns scores into bfloat16 weights of at most 1; after them it stores the factor that makes a row's weights add up to 1.
     template <int rows>
     [[gnu::noinline]] static void weigh(const AttentionTask& task, const Span& span, std::int64_t row) {
         const std::int64_t size = span.scores();
@@ -108,7 +108,7 @@ struct PairedAttention {
             scores[r] = task.scores + (row + r) * task.score_stride;
             most[r] = V::all(Plan::hide_unseen(task, span, row + r));
         }
-        // Each vector is read before it is overwritten, half as far on.
+        // The weights are half as wide as the scores, so each vector is read before it is overwritten.
         for (std::int64_t i = 0; i < size; i += lanes) {
 #pragma GCC unroll 4
             for (int r = 0; r < rows; ++r) {
@@ -148,7 +148,7 @@ struct PairedAttention {
                     for (int i = 0; i < vectors; ++i) sums[r][i] = Isa::dot(sums[r][i], v[i], x);
                 }
             };
-            // At the ends, half of a pair may not be there.
+            // At either end, only half of a pair may exist.
             std::int64_t token = begin;
             if (begin % 2 == 1) {
                 add(

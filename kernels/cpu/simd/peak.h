@@ -1,5 +1,5 @@
-// What `lorry bench machine` measures the kernels against: as many independent multiply-adds as the processor takes, out of registers, and
-// as many loads as memory answers. Instantiated by kernels_*.cpp.
+// Measures the limits that `lorry bench machine` reports: as many independent multiply-adds in registers as the processor executes, and as
+// many loads as memory delivers. Instantiated by table.h.
 #pragma once
 
 #include "kernels/cpu/kernels.h"
@@ -11,7 +11,7 @@ template <class Isa>
 struct Peak {
     using V = Simd<Isa>;
     using Floats = typename V::Floats;
-    // Two multiply-adds a cycle, four cycles each, is the most that is known; twelve sums fit every register file.
+    // Twelve sums cover the fastest known processors (two multiply-adds per cycle, four cycles each) and fit every register file.
     static constexpr int sums_count = 12;
 
     static double multiply_adds(std::int64_t turns) {
@@ -29,7 +29,7 @@ struct Peak {
     }
 
     static float sum(const float* x, std::int64_t size) {
-        constexpr int streams = 4;  // one stream of lines alone does not keep enough misses in flight
+        constexpr int streams = 4;  // a single stream of cache lines does not keep enough misses in flight
         const std::int64_t stride = size / streams;
         Floats sums[extent(streams)] = {};
         for (std::int64_t at = 0; at < stride; at += V::lanes) {

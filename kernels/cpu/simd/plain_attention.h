@@ -1,5 +1,5 @@
-// Attention over a cache of float32, or of bfloat16 that is widened to it: attention.h's plan as it is written in papers. Instantiated by
-// kernels_*.cpp.
+// Attention over a cache of float32, or of bfloat16 that is widened to float32: the plan of attention.h without further rounding.
+// Instantiated by table.h; paired_attention.h uses it for other layouts.
 #pragma once
 
 #include "kernels/cpu/simd/attention.h"
@@ -19,8 +19,8 @@ struct PlainAttention {
 
     static void narrow_queries(const AttentionTask&, std::int64_t, const float*) {}
 
-    // scores[row, 16 tokens of each of `blocks` blocks] = q . k for `rows` rows from `row` on; asks for the values of these blocks and the
-    // keys of the next ones meanwhile.
+    // scores[row, 16 tokens of each of `blocks` blocks] = q . k for `rows` rows from `row` on. Prefetches the values of these blocks and
+    // the keys of the next ones.
     template <int rows, int blocks>
     [[gnu::noinline]] static void block_scores(const AttentionTask& task, const Span& span, std::int64_t block, std::int64_t row) {
         constexpr int vectors = blocks * block_vectors;
@@ -113,7 +113,7 @@ struct PlainAttention {
     }
 };
 
-// As Kernels::attention.
+// Implements Kernels::attention.
 template <class Isa>
 void run_plain_attention(const AttentionTask& task) {
     if (task.layout == KvLayout::bfloat16) {

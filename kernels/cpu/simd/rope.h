@@ -1,5 +1,5 @@
-// Rotary positions on q and k, with an optional RMSNorm per head before, and the write of k and v to their cache block.
-// Instantiated by kernels_*.cpp.
+// Rotary positions for q and k, with an optional RMSNorm per head before them, and the store of k and v into their cache block.
+// Instantiated by table.h.
 #pragma once
 
 #include "kernels/cpu/kernels.h"
@@ -49,7 +49,7 @@ struct Rope {
         }
     }
 
-    // Keys lie [head_dim][16 tokens], values [16 tokens][value_stride].
+    // Keys are [head_dim][16 tokens], values [16 tokens][value_stride].
     template <class Storage>
     static void store_kv(const RopeTask& task, std::int64_t row, const float* k, const float* v) {
         std::byte* const block = task.keys + task.row_blocks[row] * task.block_bytes;
@@ -62,8 +62,8 @@ struct Rope {
         }
     }
 
-    // Keys lie [head_dim / 2][16 tokens][2], values [8][value_stride][2 tokens]. A token's neighbour may be stored by another thread, so
-    // nothing beside its own elements is touched.
+    // Keys are [head_dim / 2][16 tokens][2], values [8][value_stride][2 tokens]. Another thread may be storing a token's neighbour, so only
+    // the token's own elements are written.
     static void store_paired(const RopeTask& task, std::int64_t row, const float* k, const float* v) {
         std::byte* const block = task.keys + task.row_blocks[row] * task.block_bytes;
         const std::int64_t slot = task.row_slots[row];
@@ -83,7 +83,7 @@ struct Rope {
         }
     }
 
-    // Keys lie [head_dim / 4][16 tokens][4], values [8][value_stride][2 tokens]; what stands beside them, kernels.h says.
+    // Keys are [head_dim / 4][16 tokens][4], values [8][value_stride][2 tokens]; kernels.h describes what is stored beside them.
     static void store_int8(const RopeTask& task, std::int64_t row, const float* k, const float* v) {
         std::byte* const block = task.keys + task.row_blocks[row] * task.block_bytes;
         const std::int64_t slot = task.row_slots[row];
@@ -110,7 +110,7 @@ struct Rope {
         }
     }
 
-    // Calls put(i, x) with `lanes` elements from i on as int8, zeros behind the last; returns their scale.
+    // Calls put(i, x) with `lanes` elements from i on as int8, padded with zeros; returns their scale.
     template <class Put>
     [[gnu::always_inline]] static inline float each_int8(const float* x, std::int64_t size, const Put& put) {
         const auto scale = Narrow<Isa>::int8_scale(x, size);
@@ -123,7 +123,7 @@ struct Rope {
         return scale.scale;
     }
 
-    // Asks for the cache lines that the row will write, where another row of its block did not just bring them.
+    // Prefetches the cache lines that the row will write, unless another row of its block has just loaded them.
     static void prefetch_block(const RopeTask& task, std::int64_t row) {
         const std::byte* const block = task.keys + task.row_blocks[row] * task.block_bytes;
         for (std::int64_t at = 0; at < task.block_bytes; at += 64) __builtin_prefetch(block + at, 1, 2);

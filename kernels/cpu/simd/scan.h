@@ -1,4 +1,4 @@
-// Passes over a row of logits for sampling: the largest, the softmax weights, the indices above a bound. Instantiated by kernels_*.cpp.
+// Passes over a row of logits for sampling: the largest, the softmax weights, and the indices above a bound. Instantiated by table.h.
 #pragma once
 
 #include "kernels/cpu/kernels.h"
@@ -67,7 +67,7 @@ struct Scan {
     static std::int64_t at_least(const float* x, std::int64_t size, float bound, std::int32_t* indices) {
         std::int64_t count = 0;
         std::int64_t i = 0;
-        // Few elements pass: look at them one by one only where one does.
+        // Few elements pass, so they are examined one by one only where one does.
         constexpr std::int64_t stride = 4 * lanes;
         for (; i + stride <= size; i += stride) {
             const auto near = (V::load(x + i) >= bound) | (V::load(x + i + lanes) >= bound);

@@ -1,9 +1,9 @@
-// Vectors of floats, written once for every instruction set; included by the kernels only.
+// Vectors of floats, written once for every instruction set. Included only by the kernels and kernels/cpu/quantize.cpp.
 //
-// Kernels are templates over an instruction set `Isa` (Scalar, Avx2, Avx512 in kernels_*.cpp), which says how many lanes a vector has
-// and how to do the few things that GCC's generic vectors lack or make much of. Files that include this one are compiled with different
-// flags, so everything here and in the kernels is a template over Isa or always inlined, and nothing inline is taken from the standard
-// library: otherwise the linker might keep the AVX-512 copy of a function that the scalar path calls as well.
+// Kernels are templates over an instruction set `Isa` (isa_*.h), which defines the number of lanes and the few operations that GCC's
+// generic vectors lack or compile badly. Files that include this one are compiled with different flags, so everything here and in the
+// kernels is a template over Isa or always inlined, and no inline function of the standard library is used: otherwise the linker might keep
+// the AVX-512 copy of a function that the scalar path calls as well.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace lorry::kernels::cpu {
 
-// A bfloat16 as it lies in memory: the upper half of a float32.
+// A bfloat16 as stored in memory: the upper half of a float32.
 using Bf16 = std::uint16_t;
 
 // An array bound; consteval, so no copy of it is ever emitted.
@@ -29,7 +29,7 @@ struct Vectors {
 template <class Isa>
 struct Simd {
     static constexpr int lanes = Isa::lanes;
-    static constexpr std::size_t width = extent(Isa::lanes);  // of arrays
+    static constexpr std::size_t width = extent(Isa::lanes);  // as an array bound
     using Floats = typename Vectors<lanes>::Floats;
     using Ints = typename Vectors<lanes>::Ints;
     using Bits = typename Vectors<lanes>::Bits;
@@ -46,7 +46,7 @@ struct Simd {
     }
     [[gnu::always_inline]] static inline Floats load(const Bf16* from) { return Isa::load_bf16(from); }
     [[gnu::always_inline]] static inline void store(float* to, Floats x) { __builtin_memcpy(to, &x, sizeof x); }
-    // Rounds to the nearest bfloat16, to even in the middle; NaN stays NaN. Denormals, below 1.2e-38, may become zero.
+    // Rounds to the nearest bfloat16, ties to even; keeps NaN. Denormals (below 1.2e-38) may become zero.
     [[gnu::always_inline]] static inline void store(Bf16* to, Floats x) {
         const Halves halves = narrowed(x);
         __builtin_memcpy(to, &halves, sizeof halves);
@@ -65,7 +65,7 @@ struct Simd {
         for (std::int64_t i = 0; i < count; ++i) to[i] = part[i];
     }
 
-    // b where either is no number.
+    // Gives b where either is NaN.
     [[gnu::always_inline]] static inline Floats larger(Floats a, Floats b) {
         if constexpr (requires { Isa::larger(a, b); }) {
             return Isa::larger(a, b);
@@ -95,12 +95,12 @@ struct Simd {
     // 1.5 * 2^23: added to a number of up to 2^22, it leaves the nearest integer in the low bits.
     static constexpr float integer_bits = 12582912.0F;
 
-    // The sum of the lanes, always in the same order: halves are added up until one lane is left.
+    // The sum of the lanes, always in the same order: halves are added until one lane is left.
     [[gnu::always_inline]] static inline float sum(Floats x) {
         return fold<lanes / 2>(
             x, [](Floats a, Floats b) __attribute__((always_inline)) { return a + b; });
     }
-    // Of lanes that are numbers.
+    // The largest lane; none may be NaN.
     [[gnu::always_inline]] static inline float largest(Floats x) {
         return fold<lanes / 2>(
             x, [](Floats a, Floats b) __attribute__((always_inline)) { return larger(a, b); });
@@ -130,7 +130,7 @@ private:
             return __builtin_convertvector(x == x ? rounded : quiet, Halves);
         }
     }
-    // Lanes [0, half) combined with lanes [half, 2 * half), and so on. The shuffle leaves the lanes in their registers.
+    // Combines lanes [0, half) with lanes [half, 2 * half), and so on. The shuffle keeps the lanes in their registers.
     template <int half, class Vector, class Combine>
     [[gnu::always_inline]] static inline auto fold(Vector x, const Combine& combine) {
         const Vector combined = combine(x, __builtin_shuffle(x, (ramp() + half) & (lanes - 1)));

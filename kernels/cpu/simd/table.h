@@ -1,4 +1,4 @@
-// Makes the table of kernels of one instruction set out of the templates; included by kernels_*.cpp alone.
+// Builds the kernel table of one instruction set from the templates. Included only by kernels_*.cpp and the emulated AVX-512 of the tests.
 #pragma once
 
 #include "kernels/cpu/kernels.h"
@@ -15,7 +15,7 @@
 
 namespace lorry::kernels::cpu {
 
-// Of an instruction set that multiplies pairs of bfloat16 (Isa::dot), also what makes use of it.
+// The kernels of an instruction set; if it multiplies pairs of bfloat16 (Isa::dot), also those that use this.
 template <class Isa>
 constexpr Kernels table_of(const char* name) {
     Kernels table{
@@ -48,7 +48,7 @@ constexpr Kernels table_of(const char* name) {
     return table;
 }
 
-// `table` where matmuls of bfloat16 go by Isa's tiles; attention stays what it is.
+// `table` with bfloat16 matmuls by Isa's tiles; attention is unchanged.
 template <class Isa>
 constexpr Kernels with_tiles(const char* name, Kernels table) {
     table.name = name;

@@ -1,6 +1,6 @@
-// DotMatmul's panels by a processor's matrix tiles (Intel's AMX): 16 rows times 16 outputs at a time, over 64 inputs of int8 or 32 of
-// bfloat16. Integer sums are exact: dot_matmul.h takes tiles where there are rows enough, and results do not tell. Of bfloat16 an output is
-// one chain of sums of 32 inputs each, however many rows there are: its `table` takes tiles for all of them. Instantiated over a Dot whose
+// Multiplies DotMatmul's panels with matrix tiles (Intel AMX): 16 rows by 16 outputs at a time, over 64 inputs of int8 or 32 of bfloat16.
+// Integer sums are exact, so dot_matmul.h uses tiles when there are enough rows, and the results are the same. A bfloat16 output is one
+// chain of sums of 32 inputs each, whatever the number of rows, so its `table` uses tiles for all of them. Instantiated over a Dot whose
 // Isa has Tiles. Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace lorry::kernels::cpu {
 
-// What LDTILECFG reads.
+// The memory operand of LDTILECFG.
 struct alignas(64) TileShapes {
     std::uint8_t palette = 1;
     std::uint8_t start_row = 0;
@@ -19,7 +19,7 @@ struct alignas(64) TileShapes {
     std::uint8_t rows[16] = {};
 };
 
-// Where one pass over the weights waits for memory, how far ahead of it they are asked for, in bytes.
+// How far ahead weights are prefetched, in bytes, when one pass over them waits for memory.
 inline constexpr std::int64_t near_bytes = 4096;
 [[gnu::always_inline]] inline void ask_for_first(const std::byte* next) {
     if (next == nullptr) return;
@@ -29,8 +29,8 @@ inline constexpr std::int64_t near_bytes = 4096;
 // Consecutive panels.
 struct PanelRun {
     const std::byte* weights;
-    const std::byte* next;  // what is asked for meanwhile
-    std::int64_t column;    // of the first panel's first output
+    const std::byte* next;  // weights to prefetch meanwhile
+    std::int64_t column;    // first output of the first panel
     std::int64_t panels = 1;
 };
 
@@ -45,8 +45,8 @@ struct TileMatmul {
     static constexpr int width = vectors * lanes;  // outputs of a panel
     static constexpr std::int64_t group_bytes = width * 4;
     static constexpr int parts = width / 16;
-    static constexpr std::int64_t groups_whole = 16;  // of inputs, in a line
-    // Which tile is what; sums are tiles 0 … parts - 1. Those of the rest hold the inputs behind the last whole line.
+    static constexpr std::int64_t groups_whole = 16;  // groups of inputs in a line
+    // Numbers of the tiles; sums are tiles 0 … parts - 1. Those named rest hold the inputs after the last whole line.
     static constexpr int inputs = parts;
     static constexpr int weights = parts + 1;
     static constexpr int inputs_rest = parts + 2;
@@ -88,8 +88,8 @@ struct TileMatmul {
 
     static std::int64_t panel_bytes_of(const DotTask& task) { return (task.in_features + Dot::group - 1) / Dot::group * group_bytes; }
 
-    // All rows with one panel, whose first output is `column`. Of `next`, as much as a panel, each block of rows asks for its share.
-    // configured: how many rows the tiles have, 0 before the first call.
+    // Multiplies all rows with one panel, whose first output is `column`. Each block of rows prefetches its share of one panel at `next`.
+    // `configured` is the number of rows that the tiles are configured for, 0 before the first call.
     static void run_panel(const DotTask& task, const std::byte* panel, const std::byte* next, std::int64_t column,
                           std::int64_t& configured) {
         const typename Dot::Outputs outputs(task, column);
@@ -115,7 +115,7 @@ struct TileMatmul {
                 Tiles::template load<inputs>(in, task.in_stride);
                 add<0, inputs, weights>(from);
             }
-            // What lies behind a row's last input is not read.
+            // Nothing after a row's last input is read.
             if (groups_rest > 0) {
                 ask(ahead_rest);
                 std::byte rest[rows_max][line_bytes] = {};
@@ -140,7 +140,7 @@ struct TileMatmul {
         }
     }
 
-    // All rows with these panels.
+    // Multiplies all rows with these panels.
     static void run_panels(const DotTask& task, const PanelRun& run) {
         const std::int64_t panel_bytes = panel_bytes_of(task);
         std::int64_t configured = 0;
@@ -156,7 +156,7 @@ struct TileMatmul {
         const auto walk = [&](std::int64_t begin, std::int64_t end, const std::byte* next) __attribute__((always_inline)) {
             run_panels(task, {at(begin), next, begin * width, end - begin});
         };
-        // Memory is what one block of rows waits for.
+        // A single block of rows waits for memory.
         if (task.rows <= rows_max) {
             ask_for_first(task.next);
             return walk(panel_begin, panel_end, at(panel_begin) + near_bytes);
@@ -165,7 +165,7 @@ struct TileMatmul {
         walk(panel_end - 1, panel_end, task.next == nullptr ? at(panel_end) : task.next);
     }
 
-    // As Peak, of the tiles' products.
+    // Like Peak, for the products of tiles.
     static double operations(std::int64_t turns) {
         Tiles::configure(shapes_of(rows_max, 0));
         alignas(64) std::byte bytes[extent(rows_max * line_bytes)] = {};

@@ -1,5 +1,5 @@
-// exp and erf on vectors, with errors of a few units in the last place; included by the activation, attention and sampling kernels.
-// The polynomials were fitted at Chebyshev nodes; the intervals and their errors stand beside them.
+// exp and erf on vectors, with errors of a few units in the last place. Used by the activation, attention and sampling kernels. The
+// polynomials were fitted at Chebyshev nodes; their intervals and errors are noted beside them.
 #pragma once
 
 #include "kernels/cpu/simd/simd.h"
@@ -19,7 +19,7 @@ struct VectorMath {
         return value;
     }
 
-    // e^x for x <= 88; larger x count as 88 (1.65e38), x < -87 give exactly 0, so that a masked score of -inf weighs nothing; NaN stays.
+    // e^x for x <= 88; larger x count as 88 (1.65e38). x < -87 gives exactly 0, so that a masked score of -inf has no weight. Keeps NaN.
     [[gnu::always_inline]] static inline Floats exp(Floats x) {
         constexpr float terms[] = {0.5F, 0.16666577F, 0.041666555F, 0.0083631731F, 0.0013926176F};  // |r| <= ln(2) / 2: 1e-8
         const Floats bounded = V::smaller(V::all(88.0F), x);

@@ -1,13 +1,13 @@
 // int8 and int4 weights for processors that multiply 16 bits at a time: all inputs are widened once, a panel's weights once for all rows,
-// and what is left between them is one product after the other. The sums are the integers of int8_dot.h, so results are its bits.
-// Instantiated by int8_avx2.cpp; the launchers take it from so many rows on that widening a panel costs little.
+// and the inner loop has only products and sums. The sums are the integers of int8_dot.h, so the results have the same bits. Instantiated
+// by int8_avx2.cpp through DotMatmul; the launchers use it from the number of rows on at which widening a panel costs little.
 #pragma once
 
 #include "kernels/cpu/simd/int8_dot.h"
 
 namespace lorry::kernels::cpu {
 
-// Pairs of 16 bits: of four neighbours the first and the third, then the second and the fourth, as Isa::weights has them.
+// Pairs of 16 bits: the first and third of four neighbours, then the second and fourth, as Isa::weights produces them.
 template <class IsaOfDot>
 struct WideDot {
     using Isa = IsaOfDot;
@@ -33,7 +33,7 @@ struct WideDot {
     using Outputs = Int8Outputs<WideDot>;
 };
 
-// Over panels of `Narrow`, which is an Int8Dot or an Int4Dot.
+// Multiplies panels of `Narrow`, which is an Int8Dot or an Int4Dot.
 template <class Narrow>
 struct WideMatmul {
     using Isa = typename Narrow::Isa;
@@ -64,7 +64,7 @@ struct WideMatmul {
         }
     }
 
-    // What is multiplied with the weights behind a row's last is zero: those of int4 are not.
+    // Inputs after a row's last are zeroed, because they are multiplied with weights that, in int4, are not zero.
     static void widen(const std::byte* from, std::byte* to, std::int64_t size) {
         const std::int64_t whole = size / 4 * 4;
         for (std::int64_t i = 0; i < whole; i += 4) widen_four(from + i, to + i * 2, 0xFFFF'FFFFU);

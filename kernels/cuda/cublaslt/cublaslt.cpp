@@ -1,4 +1,4 @@
-// Descriptors of row-major matrices for a library that counts by columns: it multiplies out' = weight in'; see cublaslt.h.
+// Describes row-major matrices to a library that is column-major: it multiplies out' = weight in'. See cublaslt.h.
 #include "kernels/cuda/cublaslt/cublaslt.h"
 
 #include <stdexcept>
@@ -11,7 +11,7 @@ namespace lorry::kernels::cuda {
 
 namespace {
 
-// What NVIDIA recommends for Hopper ("cublasSetWorkspace"): parts of split sums lie there.
+// NVIDIA's recommendation for Hopper ("cublasSetWorkspace"); holds the parts of split sums.
 constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
 constexpr std::uint32_t row_alignment = 16;  // bytes
 

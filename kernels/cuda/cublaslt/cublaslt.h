@@ -1,5 +1,5 @@
-// One matrix product of cuBLASLt's by a given algorithm, the check whether an algorithm takes it, and the library's own proposals. What
-// owns the library's handles is here. Used by library_matmul.cpp and tuner.cpp on one thread.
+// One matrix product by a given algorithm of cuBLASLt, the check whether an algorithm supports it, and the library's own proposals. The
+// library's handles are owned here. Used by library_matmul.cpp and tuner.cpp, on one thread.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@
 
 namespace lorry::kernels::cuda {
 
-// out [rows, out_features] = in [rows, in_features] weight', or += that. Device memory; rows, and vectors of scales, begin at multiples of
-// 16 bytes.
+// out [rows, out_features] = in [rows, in_features] weight', or += that. All pointers are device memory; rows and vectors of scales start
+// at multiples of 16 bytes.
 struct CublasLtTask {
     MatmulShape shape;
     std::int64_t rows = 0;
     float* out = nullptr;
-    std::int64_t out_stride = 0;  // elements from row to row, as the next two
+    std::int64_t out_stride = 0;  // elements from row to row; the same for the other strides
     const void* in = nullptr;
     std::int64_t in_stride = 0;
     const float* in_scales = nullptr;  // fp8: [rows]
@@ -30,14 +30,15 @@ struct CublasLtTask {
     bool accumulate = false;
 };
 
-// What multiply() throws when the library refuses a matmul that it said it takes: it is not asked whether sums are added to others.
+// Thrown by multiply() when the library refuses a matmul that it said it supports: its check does not cover whether sums are added to
+// others.
 class MatmulRefused : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
 class CublasLt {
 public:
-    // On this thread's device. Throws std::runtime_error when the library does not start.
+    // Uses this thread's device. Throws std::runtime_error when the library does not start.
     explicit CublasLt(const lt::Functions& functions);
     ~CublasLt();
     CublasLt(const CublasLt&) = delete;
@@ -46,11 +47,12 @@ public:
     std::size_t version() const { return functions_.get_version(); }
 
     bool takes(const CublasLtTask& task, const MatmulAlgorithm& algorithm) const;
-    // Queues it. Throws MatmulRefused when the library refuses: its caller has asked takes(), or a row of the table is wrong.
+    // Queues the product. Throws MatmulRefused when the library refuses it: callers ask takes() first, so either the library contradicts
+    // itself or a row of the table is wrong.
     void multiply(const CublasLtTask& task, const MatmulAlgorithm& algorithm, cudaStream_t stream) const;
 
-    // The library's choices for this task, at most so many, best first by its own estimate; none that add parts of a sum as they come.
-    // Not for answers: the choice depends on the number of rows and on the version.
+    // At most `most` choices of the library for this task, best first by its own estimate, without those that add parts of a sum in order
+    // of arrival. Do not use them for answers: the choice depends on the number of rows and on the library's version.
     std::vector<MatmulAlgorithm> candidates(const CublasLtTask& task, int most) const;
     // "algorithm 66, tile 393, stages 35, split 1"
     std::string describe(const MatmulAlgorithm& algorithm) const;

@@ -1,4 +1,4 @@
-// dlopen and dlsym; see library.h.
+// Opens the library with dlopen and looks up its functions with dlsym; see library.h.
 #include "kernels/cuda/cublaslt/library.h"
 
 #include <dlfcn.h>
@@ -18,11 +18,11 @@ namespace fs = std::filesystem;
 
 constexpr const char* sonames[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
 
-// parent/python3*/site-packages and dist-packages, then their nvidia/*/lib.
+// Appends the nvidia/*/lib folders of parent/python3*/site-packages and dist-packages.
 void append_pip_folders(const fs::path& parent, std::vector<fs::path>& folders) {
     const auto entries = [](const fs::path& folder) {
         std::vector<fs::path> found;
-        std::error_code ignored;  // a folder that is not there has no entries
+        std::error_code ignored;  // a missing folder has no entries
         for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) found.push_back(entry.path());
         std::ranges::sort(found);
         return found;
@@ -46,7 +46,7 @@ void find(void* library, const char* name, Function& function, std::string& miss
     function = reinterpret_cast<Function>(found);
 }
 
-// What the file lacks, or nothing.
+// Returns the name of a function that the file lacks; empty if it has all.
 std::string find_all(void* library, lt::Functions& functions) {
     std::string missing;
     find(library, "cublasLtGetVersion", functions.get_version, missing);

@@ -1,4 +1,4 @@
-// Padding, pieces and the choice; see library_matmul.h.
+// Implements padding, pieces and the choice of matmuls; see library_matmul.h.
 #include "kernels/cuda/cublaslt/library_matmul.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace lorry::kernels::cuda {
 
 namespace {
 
-constexpr std::size_t aligned_bytes = 16;  // of each row, and of the scales of all
+constexpr std::size_t aligned_bytes = 16;  // alignment of each row, and of the vector of scales
 
 bool is_aligned(const View& view) {
     const auto begins_aligned = [](const void* memory) { return reinterpret_cast<std::uintptr_t>(memory) % aligned_bytes == 0; };
@@ -61,7 +61,7 @@ void LibraryMatmul::multiply_piece(const MatmulTask& task, std::span<const Matmu
     View in = task.in;
     View out = task.out;
     if (!has_room) {
-        // What the padding's rows hold shows in no other row.
+        // The contents of padding rows do not affect other rows.
         in.stride = round_up(task.in_features, in_features_multiple);
         in.data = scratch.in.of<std::byte>(static_cast<std::size_t>(bucket) * in.row_bytes());
         if (in.scales != nullptr) in.scales = scratch.scales.of<float>(static_cast<std::size_t>(bucket));
@@ -89,7 +89,7 @@ void LibraryMatmul::multiply_piece(const MatmulTask& task, std::span<const Matmu
 
 namespace {
 
-// Why projections of fp8 are multiplied by our own kernel where the library multiplies other shapes; empty: they are not.
+// Why fp8 projections use our own kernel while the library multiplies other shapes; empty if they use the library.
 std::string fp8_note(std::span<const MatmulRow> rows, const MatmulChip& chip, std::size_t version) {
     if (const auto obstacle = fp8_obstacle(chip, version)) return "; fp8 by own kernels, as " + *obstacle;
     const auto is_its = [&](const MatmulRow& row) {

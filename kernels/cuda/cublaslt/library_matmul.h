@@ -1,8 +1,8 @@
-// cuBLASLt in the place of our own matmul, for the shapes that the table of this chip has rows for: pads the rows to a bucket, takes the
-// algorithm of the table, adds biases. Used by CudaBackend on the engine's thread.
+// cuBLASLt in place of our own matmul, for the shapes that have rows in the table for this chip: pads rows to a bucket, uses the table's
+// algorithm, and adds biases. Used by CudaBackend and graphs.h, on the engine's thread.
 //
-// A row's bits are the same whether it was padded in place or in a copy: what the sum is added to is copied with it, so that the library
-// always adds (the table's algorithms were tried for that), and the bias comes after both.
+// A row has the same bits whether it was padded in place or in a copy: the values that the sum is added to are copied with it, so that the
+// library always does the addition (the table's algorithms were tested for that), and the bias follows in both cases.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@
 
 namespace lorry::kernels::cuda {
 
-// Memory that is multiplied in: rows that were padded, their scales, and their sums.
+// Memory for padded rows, their scales, and their sums.
 struct MatmulScratch {
     Scratch in;
     Scratch scales;
@@ -31,7 +31,7 @@ public:
     // Throws std::runtime_error when the library does not start on this thread's device.
     LibraryMatmul(const lt::Functions& functions, MatmulTable table);
 
-    // Queues it and says true, or does nothing: the table has no row for the shape.
+    // Queues the matmul and returns true, or returns false if the table has no row for the shape.
     bool multiply(const MatmulTask& task, MatmulScratch& scratch, cudaStream_t stream);
     const std::string& fingerprint() const { return table_.fingerprint; }
 
@@ -40,16 +40,16 @@ private:
 
     const CublasLt library_;
     const MatmulTable table_;
-    std::map<MatmulShape, std::vector<MatmulRange>> ranges_;  // of the shapes that were asked for
+    std::map<MatmulShape, std::vector<MatmulRange>> ranges_;  // of the shapes requested so far
 };
 
 // What a backend multiplies with, and why, for people.
 struct MatmulChoice {
     std::unique_ptr<LibraryMatmul> library = nullptr;  // null: our own kernel multiplies everything
     std::string note = {};
-    bool wants_library = false;  // as DeviceInfo's
+    bool wants_library = false;  // as in DeviceInfo
 };
-// `open` is called only if the chip has rows. quantize: what projections are, for the note.
+// Calls `open` only if the chip has rows. `quantize` is the format of projections, for the note.
 using OpenLibrary = std::function<Expected<lt::Functions, std::string>()>;
 MatmulChoice choose_matmuls(const MatmulRows& measured, const MatmulChip& chip, Quantization quantize, const OpenLibrary& open);
 

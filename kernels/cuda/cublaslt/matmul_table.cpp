@@ -1,4 +1,4 @@
-// The table, and how it is read; see matmul_table.h.
+// The built-in table and the parser of table rows; see matmul_table.h.
 #include "kernels/cuda/cublaslt/matmul_table.h"
 
 #include <xxhash.h>
@@ -22,7 +22,7 @@ namespace lorry::kernels::cuda {
 
 namespace {
 
-// As `lorry bench tune --device cuda` prints them. No chip has been measured yet.
+// Rows as `lorry bench tune --device cuda` prints them. No chip has been measured yet.
 constexpr std::string_view measured = R"()";
 
 constexpr const char* columns = "CAPABILITY PROCESSORS LIBRARY bfloat16|fp8_rows OUTPUTS INPUTS ROWS_MAX WORDS";
@@ -40,7 +40,7 @@ std::vector<std::string_view> words_of(std::string_view line) {
     return words;
 }
 
-// All of the word.
+// The number that makes up the whole word, otherwise nullopt.
 template <class Number>
 std::optional<Number> number_of(std::string_view word, int base = 10) {
     Number number = 0;
@@ -180,10 +180,10 @@ std::optional<MatmulFault> fault_of(std::span<const MatmulRow> rows) {
         const bool begins = i == 0 || !is_same(rows[i - 1]);
         const bool ends = i + 1 == rows.size() || !is_same(rows[i + 1]);
         const auto fault = [&](const std::string& what) { return MatmulFault{i, name + what}; };
-        if (begins && !done.insert(key).second) return fault(" is there twice");
+        if (begins && !done.insert(key).second) return fault(" is listed twice");
         const std::int64_t multiple = features_multiple(row.shape.inputs);
         if (row.shape.out_features % multiple != 0 || row.shape.in_features % multiple != 0)
-            return fault(fmt::format(" has features that are no multiples of {}", multiple));
+            return fault(fmt::format(" has features that are not multiples of {}", multiple));
         const auto obstacle = row.shape.inputs == Format::fp8_rows ? fp8_obstacle(row.chip, row.library) : std::nullopt;
         if (obstacle) return fault(" is fp8, but " + *obstacle);
         if (!begins && row.range.rows_max <= rows[i - 1].range.rows_max) return fault(" has ranges that do not ascend");

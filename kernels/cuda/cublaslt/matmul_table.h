@@ -1,12 +1,12 @@
-// Which algorithm of cuBLASLt's multiplies which shape on which chip: measured rows, committed or in a file, so that answers do not change
-// from start to start. Used by library_matmul.cpp; tuner.cpp finds the rows. Pure, but for read_matmul_rows.
+// Which algorithm of cuBLASLt multiplies which shape on which chip: measured rows, committed or in a file, so that answers do not change
+// between starts. Used by library_matmul.cpp; tuner.cpp finds the rows. Pure, except for read_matmul_rows().
 //
-// A row is a line of text wherever it is written: chip, version of the library, shape, range, words of the algorithm, zeros at the end left
-// out; behind '#' is what people may want to know.
+// A row is a line of text: chip, version of the library, shape, range, and words of the algorithm without trailing zeros; a comment for
+// people follows '#'.
 //     90 132 130100 bfloat16 6144 4096 64 0x42 0x0 0x7  # NVIDIA H200, algorithm 66, tile 393
 //
-// All ranges of a shape give the same bits: `lorry bench tune --device cuda` takes no others. An algorithm is the library's own eight
-// words, which mean something to one version of it only; so a row holds for one version.
+// \All ranges of a shape give the same bits; `lorry bench tune --device cuda` accepts no others. An algorithm is the library's own eight
+// words, which are only valid for one version of it, so a row is only valid for one version.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@
 
 namespace lorry::kernels::cuda {
 
-// y = W x for rows of this format: bfloat16, or fp8_rows.
+// y = W x for rows of this format: bfloat16 or fp8_rows.
 struct MatmulShape {
     Format inputs = Format::bfloat16;
     std::int64_t out_features = 0;
@@ -35,7 +35,7 @@ struct MatmulShape {
 
 using MatmulAlgorithm = std::array<std::uint64_t, 8>;
 struct MatmulRange {
-    std::int64_t rows_max = 0;  // a bucket's (shapes.h); from the range before it on
+    std::int64_t rows_max = 0;  // of a bucket (shapes.h); starts after the range before it
     MatmulAlgorithm algorithm{};
     bool operator==(const MatmulRange&) const = default;
 };
@@ -53,43 +53,43 @@ struct MatmulRow {
     bool operator==(const MatmulRow&) const = default;
 };
 
-// Rows of which all of a shape's stand together, by ascending rows_max.
+// Rows, with all rows of a shape next to each other by ascending rows_max.
 struct MatmulRows {
     std::vector<MatmulRow> rows;
     std::string from = "kernels/cuda/cublaslt/matmul_table.cpp";  // for people
 };
 
-// The rows that hold on one machine.
+// The rows that are valid on one machine.
 struct MatmulTable {
     std::function<std::vector<MatmulRange>(const MatmulShape& shape)> ranges_of;  // ascending; empty: our own kernel multiplies
     std::string fingerprint;                                                      // of version and rows: "cublaslt-130100-…"
 };
 
-// Those that the program comes with.
+// The rows that are built into the program.
 MatmulRows committed_rows();
 // Throws std::runtime_error naming file and line.
 MatmulRows read_matmul_rows(const std::filesystem::path& file);
 
-// A line, without what is for people.
+// A line without its comment.
 std::string text_of(const MatmulRow& row);
-// The error says what is wrong with the line; nullopt: it has no row.
+// Parses a line. The error says what is wrong with it; nullopt: it has no row.
 Expected<std::optional<MatmulRow>, std::string> parse_matmul_row(std::string_view line);
-// Of all lines. The error names the line, also of what fault_of says.
+// Parses all lines. The error names the line, also for errors of fault_of().
 Expected<std::vector<MatmulRow>, std::string> parse_matmul_rows(std::string_view text);
 
-// Those of this machine; nullopt: there are none.
+// The rows of this machine; nullopt if there are none.
 std::optional<MatmulTable> table_of(std::span<const MatmulRow> rows, const MatmulChip& chip, std::size_t library);
 
-// The range that serves so many rows, at most matmul_rows_max.
+// The range that contains `rows`, which is at most matmul_rows_max.
 const MatmulRange& range_of(std::span<const MatmulRange> ranges, std::int64_t rows);
 
-// Of which the features of a shape are multiples: a row then begins at 16 bytes.
+// The features of a shape must be multiples of this, so that each row starts at a multiple of 16 bytes.
 constexpr std::int64_t features_multiple(Format inputs) { return inputs == Format::fp8_rows ? 16 : 8; }
-// Why this version does not multiply fp8 with a scale for each row and output on this chip, for people; nullopt: it does.
+// Why this version does not multiply fp8 with a scale per row and output on this chip, for people; nullopt: it does.
 std::optional<std::string> fp8_obstacle(const MatmulChip& chip, std::size_t library);
 
-// What is wrong with the table: a shape twice, ranges that do not ascend to matmul_rows_max, a range that ends within a bucket, features
-// that are no multiples, fp8 where there is an obstacle. nullopt: nothing.
+// What is wrong with the table: a duplicate shape, ranges that do not ascend to matmul_rows_max, a range that ends within a bucket,
+// features that are not multiples, fp8 despite an obstacle. nullopt: nothing.
 struct MatmulFault {
     std::size_t row = 0;
     std::string what;  // for people

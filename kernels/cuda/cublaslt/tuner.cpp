@@ -1,4 +1,4 @@
-// Noise for weights and inputs, the trials of a candidate, and the choice; see tuner.h.
+// Makes noise for weights and inputs, tries candidates, and chooses; see tuner.h.
 #include "kernels/cuda/cublaslt/tuner.h"
 
 #include <xxhash.h>
@@ -22,23 +22,23 @@ namespace lorry::kernels::cuda {
 
 namespace {
 
-constexpr std::int64_t probes = 16;  // rows that are in each bucket: as many as the least holds
-// Sums that end around 1, in float32 but in another order and as tensor cores round; one that is kept in bfloat16 is off by twice that. Of
-// fp8 they round coarser: 9.0 adds up 13 bits for a while.
+constexpr std::int64_t probes = 16;  // rows present in each bucket: as many as the smallest has
+// Tolerance for sums around 1 that are kept in float32 but added in another order and rounded as by tensor cores; a sum kept in bfloat16 is
+// off by twice that. Sums of fp8 are rounded more coarsely: compute capability 9.0 adds 13 bits for a while.
 float tolerance_of(Format inputs) { return inputs == Format::fp8_rows ? 4e-3F : 1e-3F; }
 constexpr int runs_max = 200;
-constexpr std::array<std::uint64_t, 2> trial_seeds = {1, 2};  // of the two orders in which each bucket's rows are tried
-// Codes of fp8, before their scales: hardly one in a million is beyond the largest.
+constexpr std::array<std::uint64_t, 2> trial_seeds = {1, 2};  // seeds of the two orders in which each bucket's rows are tried
+// Deviation of fp8 codes before scaling: hardly one in a million exceeds the largest code.
 constexpr float fp8_deviation = 90.0F;
 constexpr std::size_t noise_elements = std::size_t{1} << 20;
-constexpr std::size_t weight_alignment = 256;  // bytes, of one weight among those that are walked through
+constexpr std::size_t weight_alignment = 256;  // bytes; alignment of each of the weights used in turn
 
-// The device's time for what is queued on the stream.
+// Measures the device's time for work queued on the stream.
 class Timer {
 public:
     explicit Timer(const Stream& stream) : stream_(stream) {}
 
-    // Per run, of as many as fit into the time; the first is not counted.
+    // Seconds per run, over as many runs as fit into the time; the first is not counted.
     template <class Run>
     double seconds_per_run(double seconds, const Run& run) {
         run(0);
@@ -71,7 +71,7 @@ std::uint16_t bfloat16_bits(float x) {
     return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U);
 }
 
-// Normal numbers as narrow_of makes them, the same ones over and over.
+// A block of normally distributed numbers, converted by narrow_of and repeated.
 template <class Narrow>
 DeviceMemory noise(std::size_t bytes, float deviation, std::uint64_t seed, const Stream& stream, const Narrow& narrow_of) {
     std::mt19937_64 random(seed);
@@ -101,8 +101,8 @@ DeviceMemory uploaded(const std::vector<T>& table, const Stream& stream) {
     return memory;
 }
 
-// Weights, inputs and outputs of one shape, and what is tried with them. What trials need is allocated before them: a call that waits for
-// the device would take longer than most of what is timed.
+// Weights, inputs and outputs of one shape, and the trials with them. Everything that trials need is allocated before them: a call that
+// waits for the device would take longer than most of what is timed.
 class ShapeTuner {
 public:
     ShapeTuner(const CublasLt& library, const Stream& stream, const MatmulShape& shape, const TuneOptions& options)
@@ -113,7 +113,7 @@ public:
           options_(options),
           stride_(round_up(shape.in_features, in_features_multiple)) {
         const bool is_fp8 = shape.inputs == Format::fp8_rows;
-        // As ops write them: rows of fp8 in the place of rows of float32.
+        // As ops write them: fp8 rows in place of float32 rows.
         in_stride_ = is_fp8 ? shape.in_features * static_cast<std::int64_t>(bytes_of(shape.inputs)) : stride_;
         const std::size_t weight_bytes = static_cast<std::size_t>(shape.out_features) * weight_view(nullptr).row_bytes();
         weight_stride_ = (weight_bytes + weight_alignment - 1) / weight_alignment * weight_alignment;
@@ -134,7 +134,7 @@ public:
         }
     }
 
-    // Until `end`, where there is one: a candidate is tried in all buckets or not at all.
+    // Stops at `end`, if given. A candidate is tried in all buckets or not at all.
     TunedMatmul tune(std::optional<TuneClock::time_point> end) {
         TunedMatmul tuned{.shape = shape_, .buckets = buckets_};
         probed_ = DeviceMemory(probed_elements() * sizeof(float));
@@ -153,7 +153,7 @@ public:
         return tuned;
     }
 
-    // Of what the library itself would choose for rows_max rows; nullopt: nothing.
+    // The rate of the library's own choice for rows_max rows; nullopt if it has none.
     std::optional<double> operations_per_second() {
         arrange(options_.rows_max, 0);
         const std::vector<MatmulAlgorithm> choice = library_.candidates(task(options_.rows_max, 0, false), 1);
@@ -168,14 +168,14 @@ public:
     }
 
 private:
-    // What lies where among so many rows: each once.
+    // An order of rows in which each occurs once.
     struct Arrangement {
         DeviceMemory pool_rows;   // [rows] of the pool
-        DeviceMemory probe_rows;  // [probes] where these, the pool's first rows, are
+        DeviceMemory probe_rows;  // [probes] positions of the probes, which are the pool's first rows
     };
 
     std::size_t probed_elements() const { return static_cast<std::size_t>(probes * shape_.out_features); }
-    // The probes' outputs; behind them, what becomes of them when the same is added to them.
+    // The probes' outputs, followed by the results of adding the same product to them.
     std::size_t trial_elements() const { return 2 * probed_elements(); }
 
     void measure_own(TunedMatmul& tuned) {
@@ -189,7 +189,8 @@ private:
             tuned.own_seconds.push_back(timer_.seconds_per_run(options_.seconds, [&](int i) { run_own(rows, i); }));
     }
 
-    // Of all buckets, each once: the library's first choices, then its second ones, for there may not be time for all.
+    // The candidates of all buckets, each once: first the library's first choices, then its second ones and so on, because time may run
+    // out.
     std::vector<MatmulAlgorithm> candidates() const {
         std::vector<std::vector<MatmulAlgorithm>> choices;
         for (const std::int64_t rows : buckets_) choices.push_back(library_.candidates(task(rows, 0, false), options_.candidates_max));
@@ -217,7 +218,7 @@ private:
         return candidate;
     }
 
-    // What the library says it takes and then refuses is as good as what it does not take.
+    // A matmul that the library says it supports and then refuses counts as not supported.
     template <class Work>
     std::optional<double> unless_refused(const Work& work) {
         try {
@@ -228,8 +229,8 @@ private:
         }
     }
 
-    // Of the probes' outputs in this bucket, at two places each. The first bucket's are compared with our own kernel's, the others' with
-    // the first's.
+    // Compares the probes' outputs in this bucket, at two places each: those of the first bucket with our own kernel's, those of the others
+    // with the first bucket's.
     std::optional<MatmulRefusal> try_bits(std::int64_t rows, MatmulCandidate& candidate) {
         float* const outputs = trials();
         float* const elsewhere = outputs + trial_elements();
@@ -249,14 +250,14 @@ private:
     bool agrees_with_own(std::span<const float> outputs) const {
         for (std::size_t i = 0; i < outputs.size(); ++i) {
             const float want = i < own_.size() ? own_[i] : 2.0F * own_[i - own_.size()];
-            // The other way round, a NaN would pass.
+            // Written the other way round, a NaN would pass.
             const float off = std::abs(outputs[i] - want);
             if (!(off <= tolerance_of(shape_.inputs) * std::max(1.0F, std::abs(want)))) return false;
         }
         return true;
     }
 
-    // The probes' outputs among rows in an order of this seed, to pinned memory.
+    // Queues a trial with rows in the order of this seed; the probes' outputs go to pinned memory.
     void queue_trial(std::int64_t rows, const MatmulAlgorithm& algorithm, std::uint64_t seed, float* to) {
         const Arrangement& arrangement = arrange(rows, seed);
         for (const bool accumulate : {false, true}) {
@@ -265,8 +266,8 @@ private:
         }
     }
 
-    // The first `rows` rows of the pool in an order of this seed as inputs; the probes are the pool's first rows. Allocates where the two
-    // are new.
+    // Copies the first `rows` rows of the pool to the inputs, in the order of this seed. The probes are the pool's first rows. Allocates
+    // only for a new combination of the two.
     const Arrangement& arrange(std::int64_t rows, std::uint64_t seed) {
         const auto [known, is_new] = arrangements_.try_emplace({rows, seed});
         if (is_new) known->second = arrangement_of(rows, seed);
@@ -290,7 +291,7 @@ private:
         return {.pool_rows = uploaded(pool_row, stream_), .probe_rows = uploaded(probe_row, stream_)};
     }
 
-    // Queues it: [probes, out_features] to pinned memory.
+    // Queues the copy of [probes, out_features] to pinned memory.
     void read_probes(const Arrangement& arrangement, float* to) const {
         run_gather({.out = {probed_.data(), Format::float32, shape_.out_features},
                     .in = {out_.data(), Format::float32, shape_.out_features},
@@ -306,7 +307,7 @@ private:
     View rows_view(const DeviceMemory& rows, const DeviceMemory& scales) const {
         return {rows.data(), shape_.inputs, in_stride_, reinterpret_cast<float*>(scales.data())};
     }
-    // Of codes of fp8, so that they end at this deviation; some twice as large as others.
+    // Scales of fp8 codes that give the values this deviation; some are twice as large as others.
     static std::vector<float> scales(std::int64_t count, float deviation) {
         std::vector<float> all(static_cast<std::size_t>(count));
         for (std::size_t i = 0; i < all.size(); ++i) all[i] = deviation / fp8_deviation * (1.0F + static_cast<float>(i % 8) / 8.0F) / 1.5F;
@@ -345,14 +346,14 @@ private:
     Timer timer_;
     const MatmulShape shape_;
     const TuneOptions options_;
-    const std::int64_t stride_;   // elements, of weights
-    std::int64_t in_stride_ = 0;  // of inputs
+    const std::int64_t stride_;   // row stride of weights, in elements
+    std::int64_t in_stride_ = 0;  // row stride of inputs
     std::size_t weight_stride_ = 0;
     std::size_t weight_count_ = 0;
     DeviceMemory weights_;
     DeviceMemory weight_scales_;  // of fp8
     DeviceMemory pool_;
-    DeviceMemory pool_scales_;  // of fp8, as the next but one
+    DeviceMemory pool_scales_;  // of fp8; so is in_scales_
     DeviceMemory in_;
     DeviceMemory in_scales_;
     DeviceMemory out_;
@@ -361,7 +362,7 @@ private:
     std::map<std::pair<std::int64_t, std::uint64_t>, Arrangement> arrangements_;  // by rows and seed
     std::vector<std::int64_t> buckets_;
     std::vector<float> own_;         // the probes' outputs by our own kernel
-    std::vector<float> first_bits_;  // of the candidate that is tried, in the first bucket that it takes
+    std::vector<float> first_bits_;  // of the current candidate, in the first bucket that it supports
 };
 
 double copied_per_second(const Stream& stream, std::size_t bytes) {
@@ -372,7 +373,7 @@ double copied_per_second(const Stream& stream, std::size_t bytes) {
     return 2.0 * static_cast<double>(bytes) / seconds;
 }
 
-// Of the library's own choice for a large matmul; nullopt: it has none.
+// The rate of the library's own choice for a large matmul; nullopt if it has none.
 std::optional<double> operations_per_second(const CublasLt& library, const Stream& stream, Format inputs, TuneOptions options) {
     const std::int64_t size = options.square;
     options.walked_bytes = 0;
@@ -412,14 +413,14 @@ Tuning tune_matmuls(std::span<const MatmulShape> shapes, const TuneOptions& opti
     const auto obstacle = fp8_obstacle(tuning.chip, tuning.library);
     if (obstacle && std::ranges::any_of(shapes, is_fp8)) throw std::runtime_error(*obstacle);
     tuning.rates = rates_of(library, stream, options);
-    // The largest, a head, takes as long as all others; it comes last.
+    // The largest, a head, takes as long as all others together, so it comes last.
     std::vector<MatmulShape> ascending(shapes.begin(), shapes.end());
     std::ranges::stable_sort(ascending, {}, [](const MatmulShape& shape) { return shape.out_features * shape.in_features; });
     for (std::size_t i = 0; i < ascending.size(); ++i) {
         std::optional<TuneClock::time_point> end;
         bool has_begun = true;
         if (options.time_max) {
-            // What one shape leaves of its share, the ones behind it have.
+            // The time that one shape leaves of its share goes to the following ones.
             const TuneClock::time_point now = options.now();
             const TuneClock::time_point last = begin + std::chrono::duration_cast<TuneClock::duration>(*options.time_max);
             has_begun = now < last;

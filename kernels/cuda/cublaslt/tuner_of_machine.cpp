@@ -1,5 +1,5 @@
-// The tuner at full length with this machine's cuBLASLt; see tuning.h. The emulated `lorry` of tests/emulated_library.cpp has others in
-// their place.
+// Runs the full tuner with this machine's cuBLASLt; see tuning.h. The emulated `lorry` replaces these functions in
+// tests/emulated_library.cpp.
 #include "kernels/cuda/cublaslt/library.h"
 #include "kernels/cuda/cublaslt/tuner.h"
 

@@ -1,4 +1,4 @@
-// Same bits, least time; see tuning.h.
+// Chooses among candidates with the same bits by least time; see tuning.h.
 #include "kernels/cuda/cublaslt/tuning.h"
 
 #include <algorithm>

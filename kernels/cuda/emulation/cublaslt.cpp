@@ -1,4 +1,4 @@
-// Descriptors are structs here; every function answers as cublasLt.h says for arguments that are wrong. See cublaslt.h.
+// Implements cuBLASLt with descriptors that are plain structs. Wrong arguments return the status that cublasLt.h documents. See cublaslt.h.
 #include "kernels/cuda/emulation/cublaslt.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ bool is_known(const Algorithm& algorithm) {
 }
 Kind kind_of(const Algorithm& algorithm) { return static_cast<Kind>(algorithm.data[0]); }
 
-// Parts of split sums, of which one is kept in the output.
+// Memory for the parts of split sums, except one that is kept in the output.
 std::size_t workspace_bytes_of(Kind kind, const lt::LtLayout& out) {
     return kind == Kind::halves ? out.rows * out.columns * sizeof(float) : 0;
 }
@@ -75,7 +75,8 @@ double microseconds_of(Kind kind, std::uint64_t rows) {
 
 bool is_fp8(lt::Layout layout) { return layout->type == lt::Type::e4m3; }
 
-// a, b and d as a matmul of this library takes them: a' b, of bfloat16, or of e4m3 with a scale for each column of a and b, into float32.
+// Checks that a, b and d are what this library multiplies: a' b of bfloat16, or of e4m3 with a scale for each column of a and b, into
+// float32.
 Status check(lt::Matmul matmul, lt::Layout a, lt::Layout b, lt::Layout c, lt::Layout d) {
     constexpr auto by_columns = static_cast<std::int32_t>(lt::ScaleMode::outer_vector);
     const std::int32_t scales = is_fp8(a) ? by_columns : 0;
@@ -122,7 +123,7 @@ float rounded(float x) { return to_float(to_bfloat16(x)); }
 float widened(Bfloat16 x) { return to_float(x); }
 float widened(Fp8 x) { return float_of(x); }
 
-// The sum over `features` products of one row and one output, begun with `start`.
+// The sum over `features` products of one row and one output, started with `start`.
 template <class T>
 float sum_of(Kind kind, const T* in, const T* weight, std::int64_t features, std::uint64_t row, std::uint64_t rows, float start) {
     const auto chain = [&](std::int64_t begin, std::int64_t end, float sum) {
@@ -149,7 +150,7 @@ struct Product {
     Kind kind;
     lt::LtLayout weights;
     const void* weight;
-    const float* weight_scales;  // null: none, as the next
+    const float* weight_scales;  // null: none; the same for in_scales
     lt::LtLayout ins;
     const void* in;
     const float* in_scales;

@@ -1,5 +1,5 @@
-// The host's side of device.h, which says what each function does: the same operations on the threads of machine.h, lane by lane as the
-// PTX ISA lays operands out. Included by device.h alone.
+// The emulated implementation of kernels/cuda/device.h, which documents each function: the same operations on the threads of machine.h,
+// lane by lane with the PTX ISA's operand layouts. Included only by device.h.
 #pragma once
 
 #include <math.h>
@@ -13,7 +13,7 @@
 #include "kernels/cuda/emulation/machine.h"
 #include "kernels/cuda/emulation/stream.h"
 
-// A function is one function on the host, whoever calls it.
+// On the host, a function is the same for every caller.
 #define __global__
 #define __device__
 #define __launch_bounds__(...)
@@ -112,7 +112,7 @@ struct MultiplyOperands {
     const std::uint32_t* b;
 };
 
-// product += a b. The bulk of what is emulated; for sanitizers to watch there is nothing, as these are local to whoever calls.
+// product += a b. Most of the emulation's time is spent here; sanitizers have nothing to watch, because these are locals of the caller.
 template <std::size_t depth>
 __attribute__((no_sanitize("address", "undefined", "thread"))) void multiply(const float (&a)[16][depth], const float (&b)[depth][8],
                                                                              float (&product)[16][8]) {
@@ -155,7 +155,7 @@ inline void multiply_all(const Operands& all) {
     add_product(a, b, all);
 }
 
-// Of e4m3, that lane holds four neighbours from 4 t on.
+// For e4m3, that lane holds four neighbours from 4 t on.
 inline void multiply_all_e4m3(const Operands& all) {
     float a[16][32];
     float b[32][8];
@@ -182,7 +182,7 @@ inline void load_all(const Operands& all) {
     const auto row_of = [&](std::size_t lane) { return static_cast<const LoadOperands*>(all[lane])->row; };
     bool conflict = false;
     for (std::size_t matrix = 0; matrix < 4; ++matrix) {
-        // Eight rows of 16 bytes come at once if they lie in different quarters of the 32 banks of 4 bytes.
+        // Eight rows of 16 bytes are read at once if they are in different quarters of the 32 banks of 4 bytes.
         unsigned banks = 0;
         for (std::size_t i = 0; i < 8; ++i) banks |= 1U << (reinterpret_cast<std::uintptr_t>(row_of(8 * matrix + i)) / 16 % 8);
         conflict = conflict || banks != 0xFFU;

@@ -1,4 +1,4 @@
-// The context switch for x86-64 (System V ABI: six registers and the stack pointer survive a call), told to the sanitizers.
+// The context switch for x86-64 (System V ABI: six registers and the stack pointer survive a call), with the sanitizers informed of it.
 #include "kernels/cuda/emulation/fiber.h"
 
 #include <sys/mman.h>
@@ -60,7 +60,7 @@ namespace {
 constexpr std::size_t guard_bytes = 4096;
 constexpr std::size_t saved_registers = 6;
 
-// Whoever switched last, and to whom: read by the first code that runs on the other stack. One thread emulates at a time (machine.cpp).
+// The last switch: read by the first code that runs on the other stack. Only one thread emulates at a time (machine.cpp).
 Fiber* switched_from = nullptr;
 Fiber* switched_to = nullptr;
 
@@ -119,16 +119,16 @@ Fiber::Fiber(std::size_t stack_bytes) : stack_bytes_(stack_bytes), owns_stack_(t
 
 Fiber::~Fiber() {
 #if defined(LORRY_EMULATION_FINDS_RACES)
-    // One that was given up within an Unwatched must not be destroyed; the process that broke a kernel's rules ends soon.
+    // A fiber that was abandoned within an Unwatched must not be destroyed; the process that broke a kernel's rules ends soon.
     if (owns_stack_ && !given_up_) __tsan_destroy_fiber(sanitizer_thread_);
 #endif
     if (owns_stack_) munmap(stack_ - guard_bytes, stack_bytes_ + guard_bytes);
 }
 
 void Fiber::restart(void (*entry)()) {
-    CHECK(owns_stack_, "only a fiber with a stack of its own starts anew");
+    CHECK(owns_stack_, "only a fiber with a stack of its own can restart");
 #if defined(__SANITIZE_ADDRESS__)
-    // What a fiber that was given up had marked; one that ended left nothing below its first frames.
+    // Clears the marks of an abandoned fiber; one that ended left nothing below its first frames.
     if (stack_pointer_ != nullptr) {
         auto* const from = static_cast<std::byte*>(stack_pointer_) - guard_bytes;
         __asan_unpoison_memory_region(from, static_cast<std::size_t>(stack_ + stack_bytes_ - from));
@@ -140,7 +140,7 @@ void Fiber::restart(void (*entry)()) {
 #endif
     given_up_ = false;
     entry_ = entry;
-    // As if enter() had been about to start when it was left: registers, return address, and a stack aligned as after a call.
+    // Prepares the stack as if enter() were about to start: registers, return address, and the alignment that follows a call.
     auto* const top = reinterpret_cast<void**>(stack_ + stack_bytes_) - 2;
     top[0] = reinterpret_cast<void*>(&enter);
     top[1] = nullptr;

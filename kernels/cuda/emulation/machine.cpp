@@ -1,4 +1,4 @@
-// Blocks, threads, barriers and warp operations over fibers; see machine.h.
+// Implements blocks, threads, barriers and warp operations with fibers; see machine.h.
 #include "kernels/cuda/emulation/machine.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ struct Thread {
     Thread() {
         for (auto& each : fibers) each = std::make_unique<Fiber>(stack_bytes);
     }
-    std::array<std::unique_ptr<Fiber>, fiber_sets> fibers;  // one runs, which the block's set says
+    std::array<std::unique_ptr<Fiber>, fiber_sets> fibers;  // one of them runs, chosen by the block's set
     bool ended = true;
     Wait waits_for = Wait::nothing;
     std::source_location where;
@@ -52,16 +52,17 @@ struct Thread {
     int copy_group = 0;
 };
 
-// The operation that lanes of a warp have come to.
+// The operation that lanes of a warp have reached.
 struct Meeting {
     int arrived = 0;     // lanes
-    int first_lane = 0;  // of those that have
+    int first_lane = 0;  // first of those
     WarpOperation operation = WarpOperation::barrier;
     std::source_location where;
     Operands operands{};
 };
 
-// What a block's barriers order; a barrier must not be mixed up with the next one, which some threads reach before others left this one.
+// The marks that a block's barriers order by. A barrier must not be confused with the next one, which some threads reach before others have
+// left this one.
 struct Marks {
     struct TwoInTurn {
         char marks[2] = {};
@@ -98,7 +99,7 @@ bool same_place(const std::source_location& a, const std::source_location& b) {
     return same_file && a.line() == b.line() && a.column() == b.column();
 }
 
-// The one emulated device of the process. A block's threads find it without an argument, as they find a GPU.
+// The one emulated device of the process. A block's threads find it without an argument, like a GPU.
 class Machine {
 public:
     static Machine& get() {
@@ -151,21 +152,21 @@ private:
     std::mt19937_64 random_{1};
     std::uint64_t bank_conflicts_ = 0;
 
-    // Of the launch.
+    // State of the launch.
     Shape shape_;
     const std::function<void()>* body_ = nullptr;
     std::vector<std::unique_ptr<Thread>> threads_;
     std::unique_ptr<Fiber> launcher_;
     char begins_ = 0;  // marks: of the launcher before a block, and of all threads that ended
     char ends_ = 0;
-    std::vector<BlockMemory> used_;  // of blocks that ended: what another one gets would be ordered after it, or a race with it
+    std::vector<BlockMemory> used_;  // of ended blocks; reuse would order blocks, or race
 
-    // Of the block.
+    // State of the block.
     Index3 block_;
     int set_ = 0;
     BlockMemory memory_;
     std::array<Meeting, threads_max / warp_size> meetings_;  // by warp
-    std::vector<int> ready_;                                 // threads that may run; the next one stands last unless the order is drawn
+    std::vector<int> ready_;                                 // threads that may run; the next one is last unless the order is drawn
     int running_ = 0;
     int alive_ = 0;
     int at_barrier_ = 0;
@@ -246,7 +247,7 @@ void Machine::body_of_thread() {
         me.ended = true;
         --alive_;
         if (alive_ > 0 && at_barrier_ == alive_) release_barrier();
-        if (ready_.empty() && alive_ > 0) fault("the threads wait for each other for ever:" + waiting_threads(), me.where);
+        if (ready_.empty() && alive_ > 0) fault("the threads wait for each other forever:" + waiting_threads(), me.where);
     } catch (...) {
         failure_ = std::current_exception();
     }
@@ -267,7 +268,7 @@ int Machine::take_ready() {
     return thread;
 }
 
-// Lets the next thread run, or the launcher when the block is done or broken.
+// Runs the next thread, or the launcher when the block is done or broken.
 void Machine::go_on(bool ends) {
     Fiber& mine = fiber();
     Fiber* next = launcher_.get();
@@ -323,7 +324,7 @@ void Machine::barrier(const std::source_location& where) {
     void* const mark = memory_.marks->block.current();
     release(mark);
     if (++at_barrier_ == alive_) release_barrier();
-    if (ready_.empty()) fault("the threads wait for each other for ever:" + waiting_threads(), where);
+    if (ready_.empty()) fault("the threads wait for each other forever:" + waiting_threads(), where);
     go_on(false);
     acquire(mark);
 }
@@ -370,7 +371,7 @@ void Machine::warp_operation(WarpOperation operation, void* operands, void (*com
             ready_.push_back(first + lane);
         }
     }
-    if (ready_.empty()) fault("the threads wait for each other for ever:" + waiting_threads(), where);
+    if (ready_.empty()) fault("the threads wait for each other forever:" + waiting_threads(), where);
     go_on(false);
     acquire(mark);
 }

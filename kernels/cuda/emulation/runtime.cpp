@@ -1,4 +1,4 @@
-// CUDA's runtime for the emulated device; see runtime.h. New memory is filled with NaN, as memory nobody wrote may be.
+// Implements CUDA's runtime for the emulated device; see runtime.h. New memory is filled with NaN, as unwritten memory may be.
 #include "kernels/cuda/emulation/runtime.h"
 
 #include <algorithm>
@@ -20,11 +20,11 @@ using lorry::kernels::cuda::emulation::run_queued;
 
 namespace {
 
-constexpr std::size_t alignment = 256;  // as cudaMalloc's
+constexpr std::size_t alignment = 256;  // like cudaMalloc
 constexpr std::size_t memory_bytes = std::size_t{1} << 30;
 constexpr double copied_per_microsecond = 1e4;  // bytes
 constexpr int cuda_version = 13000;
-// A larger piece is not written: most of it is asked for to be kept, not to be used.
+// Larger pieces are not filled: most of them are reserved, not used.
 constexpr std::size_t filled_bytes_most = std::size_t{64} << 20;
 
 std::atomic<std::uint64_t> waits{0};
@@ -34,14 +34,14 @@ std::atomic<std::size_t> graph_bytes_most{memory_bytes};
 
 std::atomic<double> microseconds_passed{0.0};
 
-// Begins what waits for the whole device, and what a stream that captures refuses.
+// Begins an operation that waits for the whole device, which is an error while a stream captures.
 cudaError_t begin_waiting() {
     if (is_capturing()) return cudaErrorStreamCaptureUnsupported;
     ++waits;
     return cudaSuccess;
 }
 
-// What the device copies from and to by itself: begin and end of each piece.
+// Host memory that the device can access by itself: begin and end of each piece.
 struct PinnedMemory {
     std::mutex mutex;
     std::map<const std::byte*, const std::byte*> pieces;
@@ -57,7 +57,7 @@ bool is_pinned(const void* memory) {
     return after != pinned().pieces.begin() && at < std::prev(after)->second;
 }
 
-// The device's: bytes of each piece.
+// Device memory: bytes of each piece.
 struct DeviceMemory {
     std::mutex mutex;
     std::map<const void*, std::size_t> pieces;
@@ -162,7 +162,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
         std::memcpy(to, from, bytes);
         lorry::kernels::cuda::emulation::pass(static_cast<double>(bytes) / copied_per_microsecond);
     });
-    // The device cannot reach other memory of the host by itself.
+    // The device cannot access other host memory by itself, so the copy waits.
     const bool runs_alone = kind == cudaMemcpyDeviceToDevice || is_pinned(kind == cudaMemcpyHostToDevice ? from : to);
     return runs_alone ? cudaSuccess : cudaStreamSynchronize(stream);
 }
@@ -216,8 +216,8 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 
 struct EmulatedEvent {
     cudaStream_t stream = nullptr;
-    std::atomic<std::uint64_t> recorded{0};  // times
-    std::atomic<std::uint64_t> reached{0};   // of them, so far
+    std::atomic<std::uint64_t> recorded{0};  // number of records
+    std::atomic<std::uint64_t> reached{0};   // records reached so far
     double microseconds = 0.0;
 };
 cudaError_t cudaEventCreate(cudaEvent_t* event) {

@@ -1,5 +1,6 @@
 // The part of CUDA's runtime that Lorry calls, for the emulated device: the same names and signatures as cuda_runtime_api.h. Device memory
-// is host memory of exactly the wanted size; when queued work runs, stream.h says. kernels/cuda/runtime.h chooses between the two.
+// is host memory of exactly the requested size; stream.h defines when queued work runs. kernels/cuda/runtime.h chooses between this and
+// CUDA.
 #pragma once
 
 #include <cstddef>
@@ -67,13 +68,13 @@ namespace lorry::kernels::cuda::emulation {
 
 // How often memory was allocated or freed in a way that makes a GPU's host wait for all of its work, since the program started.
 std::uint64_t device_wide_waits();
-// Graphs that were made since the program started. Each takes so much of the device's memory for each of its launches.
+// Graphs made since the program started. Each takes graph_launch_bytes of device memory per launch in it.
 std::uint64_t graphs_made();
 constexpr std::size_t graph_launch_bytes = 4096;
-// From now on graphs may take no more than that, together.
+// Limits the memory of all graphs together, from now on.
 void limit_graphs(std::size_t bytes);
-// The device's clock, which events read: a kernel takes a microsecond, emulated cuBLASLt what its algorithm says, a copy a time by its
-// bytes, all else none.
+// Advances the device's clock, which events read. A kernel takes a microsecond, emulated cuBLASLt the time of its algorithm, a copy a time
+// proportional to its bytes, everything else no time.
 void pass(double microseconds);
 
 }  // namespace lorry::kernels::cuda::emulation

@@ -1,4 +1,4 @@
-// The queues; see stream.h.
+// Implements the queues; see stream.h.
 #include "kernels/cuda/emulation/stream.h"
 
 #include <deque>
@@ -17,7 +17,7 @@ namespace {
 
 thread_local int streams_captured = 0;
 
-// All streams of the process. A lock of one of them may be taken under this one, never the other way round.
+// All streams of the process. The lock of a stream may be taken while this one is held, never the other way round.
 struct Streams {
     std::mutex mutex;
     std::set<cudaStream_t> all;

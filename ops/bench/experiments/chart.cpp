@@ -1,4 +1,4 @@
-// From the top down: title, legend, the y axis' label, the plot, tick labels, the x axis' label, the note.
+// Layout from top to bottom: title, legend, label of the y axis, plot, tick labels, label of the x axis, note.
 #include "ops/bench/experiments/chart.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace lorry::ops {
 namespace {
 
-// Of middling lightness, so that they stand out on white and on black; told apart with red-green blindness too.
+// Of medium lightness, so that they stand out on white and on black; distinguishable with red-green blindness too.
 constexpr std::array colours = {"#3d85c6", "#e07b29", "#2a9d72", "#b565c9", "#a8892c", "#d1556b"};
 
 constexpr const char* style =
@@ -44,16 +44,16 @@ constexpr double edge = 16.0;
 constexpr double plot_height = 240.0;
 constexpr double line_height = 22.0;
 constexpr double note_gap = 4.0;
-constexpr double note_height = 15.0;  // of a line
+constexpr double note_height = 15.0;  // per line
 constexpr std::size_t note_characters = 115;
-constexpr double label_gap = 18.0;       // from the y axis' label to the plot
-constexpr double character_width = 7.0;  // of most fonts at this size; a guess that leaves room
+constexpr double label_gap = 18.0;       // from the label of the y axis to the plot
+constexpr double character_width = 7.0;  // of most fonts at this size; a generous guess
 
 double pixels_of(std::string_view text) { return character_width * static_cast<double>(schema::count_characters(text)); }
 
 std::string show_number(double value) { return std::abs(value) >= 999.5 ? show_count(std::lround(value)) : fmt::format("{:.3g}", value); }
 
-// Lines of so many bytes at most, broken between words.
+// Splits text into lines of at most `most` bytes, between words.
 std::vector<std::string> wrapped(std::string_view text, std::size_t most) {
     std::vector<std::string> lines;
     while (text.size() > most) {
@@ -75,7 +75,7 @@ std::vector<double> linear_ticks(double low, double high) {
         if ((high - low) / (factor * decade) <= steps_wanted) step = factor * decade;
     }
     std::vector<double> ticks;
-    // Multiples, not sums: no error grows along the axis. The margin forgives the rounding of low / step.
+    // Multiples, not sums, so that errors do not accumulate. The margin absorbs the rounding of low / step.
     const double last = std::ceil(high / step - 1e-9);
     for (double i = std::floor(low / step + 1e-9); i <= last; ++i) ticks.push_back(i * step);
     return ticks;
@@ -103,7 +103,7 @@ std::vector<double> log_ticks(AxisScale scale, double low, double high) {
     return ticks;
 }
 
-// Where a value stands between the first and the last tick: 0 to 1.
+// The position of a value between the first and the last tick: 0 to 1.
 double share_of(AxisScale scale, const std::vector<double>& ticks, double value) {
     const auto place = [&](double number) { return scale == AxisScale::linear ? number : std::log(number); };
     return (place(value) - place(ticks.front())) / (place(ticks.back()) - place(ticks.front()));
@@ -125,7 +125,7 @@ private:
     void text(double x, double y, const char* anchor, std::string_view words, const char* kind = nullptr);
     double x_of(double value) const { return left_ + (width - edge - left_) * share_of(chart_.x.scale, x_ticks_, value); }
     double y_of(double value) const { return bottom_ - plot_height * share_of(chart_.y.scale, y_ticks_, value); }
-    // Middle of a category's place.
+    // Width of a category's place.
     double slot() const { return (width - edge - left_) / static_cast<double>(chart_.categories.size()); }
     template <typename... Values>
     void add(fmt::format_string<Values...> format, Values&&... values) {
@@ -136,7 +136,7 @@ private:
     std::vector<double> x_ticks_;
     std::vector<double> y_ticks_;
     std::vector<Point> legend_;      // where each series' entry begins
-    std::vector<std::string> note_;  // its lines
+    std::vector<std::string> note_;  // lines of the note
     double left_ = 0.0;
     double bottom_ = 0.0;
     std::string out_;
@@ -178,7 +178,7 @@ void Drawing::measure() {
     if (chart_.categories.empty()) x_ticks_ = round_ticks(chart_.x.scale, std::ranges::min(xs), std::ranges::max(xs));
     const bool from_zero = chart_.y.scale == AxisScale::linear;
     y_ticks_ = round_ticks(chart_.y.scale, from_zero ? std::min(0.0, std::ranges::min(ys)) : std::ranges::min(ys),
-                           std::ranges::max(ys) * (chart_.categories.empty() ? 1.0 : 1.08));  // room for the values on bars
+                           std::ranges::max(ys) * (chart_.categories.empty() ? 1.0 : 1.08));  // room for the values above bars
     for (const double tick : y_ticks_) left_ = std::max(left_, pixels_of(show_number(tick)));
     left_ += edge + 8.0;
 
@@ -222,7 +222,7 @@ void Drawing::draw_x_axis() {
     const double y = bottom_ + line_height - 2.0;
     for (const double tick : x_ticks_) {
         add("<line class=\"axis\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\"/>\n", x_of(tick), bottom_, bottom_ + 5.0);
-        // The last label would leave the picture if it were long and centred.
+        // A long, centred last label would extend beyond the picture.
         const bool last = tick == x_ticks_.back() && pixels_of(show_number(tick)) > 2.0 * edge;
         text(last ? width - edge : x_of(tick), y, last ? "end" : "middle", show_number(tick));
     }

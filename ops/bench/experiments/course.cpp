@@ -1,4 +1,4 @@
-// `lorry bench course`: its flags, and what it leaves on the screen and in files.
+// `lorry bench course`: its flags, and its output to the terminal and to files.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -35,17 +35,17 @@ void BenchCourseCommand::declare(CLI::App& app) {
     std::vector<std::string> names;
     for (const CourseRow& row : course_table()) names.emplace_back(row.name);
     app.add_option("--random-weights", random_weights_,
-                   "instead of --model: a model of this shape that was never trained (default: stories42m)")
+                   "instead of --model: a model of this shape with random weights (default: stories42m)")
         ->check(CLI::IsMember(random_model_names()));
     app.add_option("--out", out_, "DIR for course.html, its charts as SVG files, and course.json")->capture_default_str();
-    app.add_option("--only", only_, "these experiments alone")->delimiter(',')->check(CLI::IsMember(names));
-    app.add_flag("--quick", quick_, "fewer and shorter runs: to see that it works");
+    app.add_option("--only", only_, "only these experiments")->delimiter(',')->check(CLI::IsMember(names));
+    app.add_flag("--quick", quick_, "fewer and shorter runs, to check that it works");
     configuration_.declare(app, {SettingScope::model});
 }
 
 ExitCode BenchCourseCommand::run() {
     Settings settings = configuration_.load();
-    if (settings.device == "cuda") throw UsageError("--device cuda: the course compares ways of the CPU");
+    if (settings.device == "cuda") throw UsageError("--device cuda: the course runs on the CPU only");
     settings.device = "cpu";
     settings.prefix_cache = false;
     settings.max_batch = std::max<std::int64_t>(settings.max_batch, 64);

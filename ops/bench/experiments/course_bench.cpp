@@ -1,4 +1,4 @@
-// One function per experiment: measure rows, say what was seen, name the columns that the charts show.
+// One function per experiment: it measures rows, states the finding, and names the columns that the charts show.
 #include "ops/bench/experiments/course_bench.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ constexpr double kilo = 1e3;
 constexpr double mebi = 1.0 / (1 << 20);
 constexpr double percent = 100.0;
 
-// A quick course makes do with one run.
+// A quick course does a single run.
 Tries tries_of(const Course& course) { return course.quick ? Tries(1, {}) : Tries(3, std::chrono::milliseconds(500)); }
 
 std::int64_t batch_max(const Course& course) { return course.quick ? 8 : 64; }
@@ -33,7 +33,7 @@ std::int64_t batch_max(const Course& course) { return course.quick ? 8 : 64; }
 double tokens_per_second(const ThroughputResult& result) { return static_cast<double>(result.drawn_tokens) / result.seconds; }
 double middle(const std::vector<double>& ascending) { return quantile(ascending, 0.5); }
 
-// So many requests at once, each of that length.
+// This many requests at once, all of that length.
 ThroughputShape shape_of(std::int64_t requests, std::int64_t input_tokens, std::int64_t output_tokens) {
     return {.requests = requests, .input_tokens = {input_tokens, input_tokens}, .output_tokens = {output_tokens, output_tokens}};
 }
@@ -48,7 +48,7 @@ ThroughputResult best_run(const Course& course, EngineSetup& setup, const Throug
 }
 
 void kv_cache(Course& course, Experiment& experiment) {
-    constexpr std::int64_t drawn = 9;  // the first from the prompt, then eight steps whose mean counts
+    constexpr std::int64_t drawn = 9;  // the first comes from the prompt; the mean of the next eight counts
     Table& table = experiment.table;
     table.columns = {{"tokens", "sequence length"},
                      {"cached_seconds", "with KV cache, ms", kilo, 2},
@@ -174,7 +174,7 @@ void multi_lora(Course& course, Experiment& experiment) {
     const LoraShape shape{.adapters = rows_max, .rows = rows_max};
     LoraWays ways(course.setup.model().config(), cpu_options(course.settings), shape);
     constexpr std::array all = {LoraWay::loop, LoraWay::gathered, LoraWay::segments};
-    // A few adapters share the rows, then each row has its own.
+    // First a few adapters share the rows, then each row has its own.
     const std::int64_t few = course.quick ? 2 : 8;
     const std::array adapters_at_most = {few, rows_max};
     for (const std::int64_t most : adapters_at_most) {
@@ -254,7 +254,7 @@ void mixing(Course& course, Experiment& experiment) {
             for (const Models& batch : batches) seconds += seconds_of(batch);
             apart = std::min(apart, seconds);
         }
-        if (of_adapters == 0) mixed = apart = std::min(mixed, apart);  // the same work twice
+        if (of_adapters == 0) mixed = apart = std::min(mixed, apart);  // both did the same work
         const double rate = real(requests * drawn) / mixed;
         table.rows.push_back(
             {real(share) / quarters, rate, real(requests * drawn) / apart, rate / (table.rows.empty() ? rate : table.number(0, 1))});

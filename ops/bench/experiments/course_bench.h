@@ -25,7 +25,7 @@ struct CourseRow {
 // In the order in which they build on each other.
 std::span<const CourseRow> course_table();
 
-// Tokens that the longest of the experiments' sequences has at least.
+// Minimum length of the longest sequence of the experiments, in tokens.
 inline constexpr std::int64_t course_context = 128;
 
 Experiment run_experiment(const CourseRow& row, Course& course);

@@ -1,4 +1,4 @@
-// The same cells three times.
+// Renders the same cells as text, JSON and HTML.
 #include "ops/bench/experiments/experiment.h"
 
 #include <fmt/format.h>

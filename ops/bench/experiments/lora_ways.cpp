@@ -1,4 +1,4 @@
-// Packs once, then runs op by op.
+// Packs the adapters once, then runs op by op.
 #include "ops/bench/experiments/lora_ways.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 using kernels::cpu::CpuLora;
 
 void copy_panels(const kernels::cpu::Panels& from, const kernels::cpu::Panels& to) {
-    CHECK(from.memory.bytes() == to.memory.bytes(), "adapters of one rank are packed alike");
+    CHECK(from.memory.bytes() == to.memory.bytes(), "adapters of one rank have the same packed size");
     std::memcpy(to.memory.data(), from.memory.data(), from.memory.bytes());
 }
 
@@ -108,7 +108,7 @@ void LoraWays::add(std::size_t site, std::span<const kernels::LoraGroup> groups)
     backend_->lora({.out = sites_[site].out, .in = sites_[site].in, .groups = groups});
 }
 
-// Each row gets a copy of its adapter's weights, then all rows are multiplied with weights of their own.
+// Copies each row's adapter weights, then multiplies every row with its own copy.
 void LoraWays::add_gathered(const std::vector<Loras>& adapters, std::span<const Segment> segments) {
     std::vector<std::size_t> adapter_of;
     for (const Segment& segment : segments)

@@ -1,5 +1,5 @@
-// Three ways to add many adapters' low-rank updates to one batch's rows, over the same kernels: a call for each adapter, each row's weights
-// gathered first, and one call over row groups as the engine does it. Called by `lorry bench course`.
+// Three ways to add the low-rank updates of many adapters to the rows of one batch, over the same kernels: one call per adapter; gathering
+// each row's weights first; and one call over row groups, as in the engine. Called by `lorry bench course`.
 #pragma once
 
 #include <array>
@@ -19,19 +19,19 @@ struct LoraShape {
     std::int64_t adapters = 8;
     std::int64_t rank = 16;   // on all linear modules
     std::int64_t rows = 64;   // at most
-    std::int64_t layers = 8;  // at most: enough that weights do not stay in the cores' own caches
+    std::int64_t layers = 8;  // maximum; enough that the weights do not stay in the cores' own caches
 };
 
-// Holds random adapters of a model's shapes, and inputs and outputs of its projections.
+// Random adapters for a model's shapes, and inputs and outputs of its projections.
 class LoraWays {
 public:
     LoraWays(const engine::ModelConfig& config, const kernels::CpuOptions& options, const LoraShape& shape);
 
     std::int64_t layers() const { return std::ssize(adapters_); }
-    // Adds all layers' updates to the first `rows` rows, which are sorted by adapter and shared out evenly among the first `adapters`.
-    // Returns the seconds it took.
+    // Adds all layers' updates to the first `rows` rows, which are sorted by adapter and divided evenly among the first `adapters`. Returns
+    // the time in seconds.
     double run(LoraWay way, std::int64_t rows, std::int64_t adapters);
-    // What the last run added to a projection's outputs: [rows at most, out_features].
+    // What the last run added to a projection's outputs: [maximum rows, out_features].
     std::span<const float> added(engine::Projection projection) const;
 
 private:
@@ -54,9 +54,9 @@ private:
     void add_gathered(const std::vector<Loras>& adapters, std::span<const Segment> segments);
 
     std::unique_ptr<kernels::Backend> backend_;
-    kernels::cpu::ThreadPool pool_;  // copies what is gathered
+    kernels::cpu::ThreadPool pool_;  // copies the gathered weights
     std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
-    std::vector<float> noise_;  // of which all weights are parts
+    std::vector<float> noise_;  // all weights are slices of it
     std::array<Site, sites> sites_;
     std::vector<std::vector<Loras>> adapters_;  // [layer][adapter]
     std::vector<Loras> gathered_;               // [row]: room for one layer

@@ -174,7 +174,7 @@ TEST(FileJournal, RefusesToGoOnWithAnOutputThatSomebodyChanged) {
     const std::string whole = read_whole(output);
     const std::size_t first = whole.find('\n') + 1;
     const std::string sorted = whole.substr(first) + whole.substr(0, first);
-    EXPECT_NE(message_of(sorted).find("does not hold the results"), std::string::npos);
+    EXPECT_NE(message_of(sorted).find("does not contain the results"), std::string::npos);
     EXPECT_NE(message_of("x\n").find("has 2 bytes, but its journal says"), std::string::npos);
     // What stands beyond the journal's last word is a kill's, unless the run was not killed.
     EXPECT_EQ(message_of(whole + "more\n"), "accepted");

@@ -26,7 +26,7 @@ lines")"),
     EXPECT_EQ(fields_of(R"("",x)"), "[][x]");
     EXPECT_EQ(fields_of(R"(5" pipe,x)"), "[5\" pipe][x]");
     EXPECT_EQ(fields_of(R"(x,"open)"), "error: field 2 begins with a quote that is never closed");
-    EXPECT_EQ(fields_of(R"("a"b,c)"), "error: field 1 goes on after its closing quote; double a quote that belongs to the text");
+    EXPECT_EQ(fields_of(R"("a"b,c)"), "error: field 1 continues after its closing quote; double a quote that belongs to the text");
 }
 
 TEST(Csv, WritesWhatItReadsBackEqual) {
@@ -105,11 +105,11 @@ TEST(Table, RefusesARowItCannotUseAndSaysWhy) {
     const Table csv(options_of(true), "id,text");
     const auto reason = [](const Table& table, const std::string& row) { return read(table, row).refusal.value().message; };
     EXPECT_EQ(reason(csv, "1"),
-              "the row has 1 fields, the header 2; give it a comma for each field that it lacks (a field with a line break in it must be "
+              "the row has 1 fields, the header 2; add a comma for each missing field (a field with a line break in it must be "
               "quoted)");
     // Pins: what stood beyond the last column was in no output.
     EXPECT_EQ(reason(csv, "1,a,b,\"c,\xFF\""),
-              "the row has 4 fields, the header 2; beyond the last column stands: b,\"c,\xEF\xBF\xBD\" "
+              "the row has 4 fields, the header 2; after the last column it has: b,\"c,\xEF\xBF\xBD\" "
               "(a field with a comma in it must be quoted)");
     EXPECT_EQ(reason(csv, ",a"), "the row has no 'id', which names it: fill that column");
     EXPECT_EQ(reason(csv, "1,\xFF"), "the row is not UTF-8: save the table in that encoding");
@@ -129,8 +129,8 @@ TEST(Table, RefusesColumnsThatAreNotThereOrThereTwice) {
         return "accepted";
     };
     EXPECT_EQ(message_of("id,text"), "accepted");
-    EXPECT_EQ(message_of("id,body"), "the template asks for the column 'text', which the table has not; it has: id, body");
-    EXPECT_EQ(message_of("text,no"), "--id names the column 'id', which the table has not; it has: text, no");
+    EXPECT_EQ(message_of("id,body"), "the template asks for the column 'text', which the table does not have; it has: id, body");
+    EXPECT_EQ(message_of("text,no"), "--id names the column 'id', which the table does not have; it has: text, no");
     EXPECT_EQ(message_of("id,text,id"), "the table has two columns named 'id': rename one");
     EXPECT_EQ(message_of("id,text,result"), "the table already has a column 'result': give --result-prefix");
 }

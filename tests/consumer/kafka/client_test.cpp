@@ -140,7 +140,7 @@ TEST_F(KafkaClientTest, CountsALineThatIsTooLargeAsFailedAndSendsTheRest) {
     producer.submit(std::string(200'000, 'x'), "base", 2);
     producer.submit("third", "base", 3);
     producer.finish();
-    EXPECT_EQ(failures, std::vector<std::string>{"line 2: larger than topic lorry.jobs takes"});
+    EXPECT_EQ(failures, std::vector<std::string>{"line 2: larger than topic lorry.jobs accepts"});
     EXPECT_EQ(producer.counts().delivered, 2U);
     EXPECT_EQ(producer.counts().failed, 1U);
     EXPECT_EQ(read_all(config, topics.jobs()).size(), 2U);

@@ -83,7 +83,7 @@ TEST_F(KafkaProducerTest, EndsWhatIsSentWhenTheClientCannotGoOn) {
         send_and_wait();
         FAIL() << "the client is of no use any more";
     } catch (const KafkaError& error) {
-        EXPECT_THAT(error.what(), ::testing::HasSubstr("the client cannot go on"));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("the client cannot continue"));
     }
 }
 

@@ -286,7 +286,7 @@ TEST_F(RealKafka, AWorkerEndsWhenItsJobsTopicWasMadeAnew) {
         poll_jobs(member, handler, 1);
         ADD_FAILURE() << "the worker went on";
     } catch (const KafkaError& error) {
-        EXPECT_THAT(error.what(), ::testing::HasSubstr("was made anew"));
+        EXPECT_THAT(error.what(), ::testing::HasSubstr("was recreated"));
     }
     creating.join();
 }
@@ -302,7 +302,7 @@ TEST_F(RealKafka, ATakeOverEndsWhenTheJobsTopicWasMadeAnew) {
         try {
             while (!taking.result()) std::this_thread::sleep_for(20ms);
         } catch (const KafkaError& error) {
-            EXPECT_THAT(error.what(), ::testing::HasSubstr("was made anew while this worker ran"));
+            EXPECT_THAT(error.what(), ::testing::HasSubstr("was recreated while this worker ran"));
             return true;
         }
         return false;

@@ -74,9 +74,9 @@ TEST(MatmulTable, WhatIsWrongWithOneIsNamed) {
     MatmulRow other = row(2048);
     other.shape.out_features = 32;
     EXPECT_EQ(fault({row(2048), other}), "none");
-    EXPECT_THAT(fault({row(2048), other, row(2048)}), HasSubstr("24 x 40 is there twice"));
+    EXPECT_THAT(fault({row(2048), other, row(2048)}), HasSubstr("24 x 40 is listed twice"));
     other.shape.in_features = 33;
-    EXPECT_THAT(fault({other}), HasSubstr("32 x 33 has features that are no multiples of 8"));
+    EXPECT_THAT(fault({other}), HasSubstr("32 x 33 has features that are not multiples of 8"));
     MatmulRow narrow = row(2048, CublasLtAlgorithm::plain, fp8_shape);
     EXPECT_EQ(fault({row(2048), narrow}), "none");
     narrow.library = 120800;
@@ -85,7 +85,7 @@ TEST(MatmulTable, WhatIsWrongWithOneIsNamed) {
     narrow.chip.capability = 80;
     EXPECT_THAT(fault({narrow}), HasSubstr("32 x 48 is fp8, but cuBLASLt has scales for each row of fp8 on compute capability 9.0 only"));
     narrow.shape.in_features = 40;
-    EXPECT_THAT(fault({narrow}), HasSubstr("32 x 40 has features that are no multiples of 16"));
+    EXPECT_THAT(fault({narrow}), HasSubstr("32 x 40 has features that are not multiples of 16"));
 }
 
 TEST(MatmulTable, ARowIsWrittenAsItIsRead) {

@@ -126,7 +126,7 @@ TEST(Emulation, DivergentBarriersAndWarpOperationsAreFaults) {
         emulation::set_schedule({order, 3});
         EXPECT_NE(fault_of(two_barriers, how).find("while others wait at the one at"), std::string::npos);
         EXPECT_NE(fault_of(half_a_warp_sums, how, out.data()).find("a shuffle"), std::string::npos);
-        EXPECT_NE(fault_of(wait_for_each_other, how).find("wait for each other for ever"), std::string::npos);
+        EXPECT_NE(fault_of(wait_for_each_other, how).find("wait for each other forever"), std::string::npos);
         EXPECT_NE(fault_of(sum_different_things, how, out.data()).find("waits in a shuffle at"), std::string::npos);
         // The device is whole again after each.
         EXPECT_EQ(neighbours(true, {order, 3})[0], 1);

@@ -257,7 +257,7 @@ TEST(Bench, WrongCallsAreRefusedBeforeAnythingIsLoaded) {
           Case{{"throughput", "--model", model, "--shared-tokens", "32", "--input-tokens", "31:64"},
                "--shared-tokens 32: a prompt may have only 31"},
           Case{{"throughput", "--model", model, "--ranks", "8"}, "--random-adapters"},
-          Case{{"throughput", "--model", model, "--adapters", empty}, "there is no adapter in it"},
+          Case{{"throughput", "--model", model, "--adapters", empty}, "the folder has no adapters"},
           Case{{"throughput", "--model", model, "--device", "cuda", "--profile"}, "--profile: a GPU's ops"},
           Case{{"throughput", "--model", model, "--output-tokens", "0"}, "--output-tokens 0"},
           Case{{"throughput", "--model", model, "--top-p", "0"}, "--top-p"},

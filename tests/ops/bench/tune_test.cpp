@@ -67,7 +67,7 @@ TEST(Tune, AGainThatMayBeNoiseChangesNothing) {
     const TuneVerdict kept = judge_isas(chip_with(CpuIsa::avx512, CpuIsa::avx512), lines);
     EXPECT_EQ(kept.fastest, CpuIsa::avx2);
     EXPECT_EQ(kept.row, std::nullopt);
-    EXPECT_TRUE(kept.finding.ends_with("says avx512, and so little is no reason to change it.")) << kept.finding;
+    EXPECT_TRUE(kept.finding.ends_with("says avx512, and the gain is too small to change it.")) << kept.finding;
     EXPECT_EQ(judge_isas(chip_with({}, CpuIsa::avx512), lines).row,
               "Row{\"AuthenticAMD\", 0x1A, 0x02, 0x02, CpuIsa::avx512},  // A new chip: 1.27 times avx512bf16, 0.98 times avx2");
 }
@@ -94,7 +94,7 @@ TEST(Tune, OneInstructionSetIsNoChoice) {
     chip.isas = {CpuIsa::avx2};
     const TuneVerdict verdict = judge_isas(chip, std::vector{line("bfloat16", {1.0})});
     EXPECT_EQ(verdict.row, std::nullopt);
-    EXPECT_EQ(verdict.finding, "There is no choice: avx2 is all that there is.");
+    EXPECT_EQ(verdict.finding, "There is no choice: this machine has only avx2.");
 }
 
 TEST(Tune, TheReportShowsRatesRatiosMeansAndTheRow) {

@@ -71,7 +71,7 @@ TEST_F(ClientTest, SubmitNamesBadLinesAndSendsNothingUnlessToldTo) {
     EXPECT_THAT(refused.out, IsEmpty());
     EXPECT_THAT(refused.err, HasSubstr("jobs.jsonl, line 2: invalid_json"));
     EXPECT_THAT(refused.err, HasSubstr("jobs.jsonl, line 4: duplicate_custom_id"));
-    EXPECT_THAT(refused.err, HasSubstr("2 of 4 lines are no jobs; nothing was sent"));
+    EXPECT_THAT(refused.err, HasSubstr("2 of 4 lines are not jobs; nothing was sent"));
     EXPECT_THAT(records(topics.jobs()), IsEmpty());
 
     const Call kept_going = lorry({"submit", jobs, "--keep-going"});
@@ -162,7 +162,7 @@ TEST_F(ClientTest, CollectLeavesAFileAloneThatHoldsSomethingElse) {
     const std::string notes = write("notes.txt", {"my notes"});
     const Call collect = lorry({"collect", "--batch", "mine", "-o", notes});
     EXPECT_EQ(collect.code, 2);
-    EXPECT_THAT(collect.err, HasSubstr("notes.txt, line 1 is no result"));
+    EXPECT_THAT(collect.err, HasSubstr("notes.txt, line 1 is not a result"));
     EXPECT_EQ(text_of(notes), "my notes\n");
     std::ofstream(notes) << "my notes";
     EXPECT_EQ(lorry({"collect", "--batch", "mine", "-o", notes}).code, 2);
@@ -180,7 +180,7 @@ TEST_F(ClientTest, CollectSaysWhatToDoWhenItCannotWrite) {
     publish(topics.results(), "mine/a", {result_line("1", "a")}, "mine");
     const Call full = lorry({"collect", "--batch", "mine", "-o", "/dev/full", "--timeout", "60s"});
     EXPECT_EQ(full.code, 1);
-    EXPECT_THAT(full.err, HasSubstr("writing /dev/full failed: is the disk full? No result is lost: run the same command again to go on"));
+    EXPECT_THAT(full.err, HasSubstr("writing /dev/full failed: is the disk full? No result is lost: run the same command again"));
     EXPECT_TRUE(std::filesystem::exists("/dev/full"));
 }
 
@@ -199,7 +199,7 @@ TEST_F(ClientTest, CollectLeavesAFileAloneThatHoldsAnotherBatch) {
     const Call mixed = lorry({"collect", "--batch", "mine", "-o", out, "--timeout", "60s"});
     EXPECT_EQ(mixed.code, 2);
     EXPECT_THAT(mixed.err,
-                HasSubstr("other.jsonl holds 1 results of other jobs than batch mine's: give -o another name, such as mine.jsonl"));
+                HasSubstr("other.jsonl holds 1 results of jobs outside batch mine: give -o another name, such as mine.jsonl"));
     EXPECT_EQ(text_of(out), before);
     EXPECT_EQ(lorry({"collect", "--batch", "other", "-o", out, "--timeout", "60s"}).code, 0);
 }
@@ -233,7 +233,7 @@ TEST_F(ClientTest, CollectLeavesAFileAloneThatHoldsAnotherBatchWhileJobsAreSubmi
     producer.finish();
     const Call collect = lorry({"collect", "--batch", "mine", "-o", out, "--timeout", "0"});
     EXPECT_EQ(collect.code, 2);
-    EXPECT_THAT(collect.err, HasSubstr("holds 2 results of other jobs than batch mine's"));
+    EXPECT_THAT(collect.err, HasSubstr("holds 2 results of jobs outside batch mine"));
 }
 
 // Pins: what was not looked at was cut off and appended to.
@@ -251,7 +251,7 @@ TEST_F(ClientTest, ACollectThatIsInterruptedBeforeItKnowsWhoseResultsTheFileHold
     collect.signal(SIGINT);
     const tests::ProgramResult result = collect.wait(30s);
     EXPECT_EQ(result.exit_code, 1) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("interrupted. To go on"));
+    EXPECT_THAT(result.err, HasSubstr("interrupted. To continue"));
     EXPECT_EQ(text_of(out), before);
 }
 
@@ -280,7 +280,7 @@ TEST_F(ClientTest, AnUnfinishedSubmitKeepsTheBatchOpen) {
     const Call collect = lorry({"collect", "--batch", "mine", "-o", file("out.jsonl"), "--timeout", "2s"});
     EXPECT_EQ(collect.code, 1);
     EXPECT_THAT(collect.err, HasSubstr("2 of 3 jobs ended\n")) << "and not all well";
-    EXPECT_THAT(collect.err, HasSubstr("the time is over"));
+    EXPECT_THAT(collect.err, HasSubstr("the time is up"));
 }
 
 TEST_F(ClientTest, SubmitWithWaitEndsWithTheBatch) {
@@ -317,7 +317,7 @@ TEST_F(ClientTest, ABatchThatHasJobsIsNotSubmittedAgainWithoutResume) {
     ASSERT_EQ(lorry({"submit", jobs, "--batch", "mine"}).code, 0);
     const Call again = lorry({"submit", jobs, "--batch", "mine"});
     EXPECT_EQ(again.code, 2);
-    EXPECT_THAT(again.err, HasSubstr("batch mine has jobs in lorry.jobs already; nothing was sent. --resume sends only"));
+    EXPECT_THAT(again.err, HasSubstr("batch mine already has jobs in lorry.jobs; nothing was sent. --resume sends only"));
     EXPECT_THAT(again.out, IsEmpty());
     EXPECT_EQ(records(topics.jobs()).size(), 1U);
     EXPECT_EQ(lorry({"submit", jobs, "--batch", "mine2"}).code, 0) << "another batch is none of its business";
@@ -354,7 +354,7 @@ TEST_F(ClientTest, WhatFailedAndCannotBeRetriedFromTheFileIsSaid) {
     publish(topics.results(), "mine/b", {result_line("2", "b", 404), result_line("3", "c", 404)}, "mine");
     const Call bad = lorry({"submit", jobs, "--retry-failed", "mine"});
     EXPECT_EQ(bad.code, 1);
-    EXPECT_THAT(bad.err, HasSubstr("1 of 3 lines are no jobs; nothing was sent. Correct them"));
+    EXPECT_THAT(bad.err, HasSubstr("1 of 3 lines are not jobs; nothing was sent. Correct them"));
     const Call none = lorry({"submit", write("none.jsonl", {job_line("a")}), "--retry-failed", "mine"});
     EXPECT_EQ(none.code, 1);
     EXPECT_THAT(none.err, HasSubstr("2 of the 2 jobs that failed in batch mine are not in "));
@@ -473,7 +473,7 @@ TEST_F(ClientTest, CancelWritesWhatWorkersReadForAJobAndForABatch) {
     EXPECT_EQ(several.code, 0);
     constexpr std::int16_t init_producer = 22;
     EXPECT_EQ(broker.requests(init_producer), 1U) << "one connection for all";
-    EXPECT_THAT(several.err, HasSubstr("job mine/b: told to end. What was submitted before now and has not ended yet"));
+    EXPECT_THAT(several.err, HasSubstr("job mine/b: cancelled. Jobs submitted before now that have not ended yet"));
     EXPECT_EQ(records(topics.control()).size(), 4U);
     const Call unknown = lorry({"cancel", "mine/nosuch", "mine/a", "neither"});
     EXPECT_EQ(unknown.code, 1);

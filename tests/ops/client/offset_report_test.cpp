@@ -58,7 +58,7 @@ TEST(OffsetReport, NamesMetadataThatItCannotRead) {
     EXPECT_EQ(none.remark, "nothing committed yet");
     const PartitionReport outdated =
         report_of({.partition = 0, .committed = {}, .metadata = "", .first = 0, .end = 9, .is_outdated = true});
-    EXPECT_EQ(outdated.remark, "what was committed is of an earlier topic of that name");
+    EXPECT_EQ(outdated.remark, "the commit is for an earlier topic of that name");
     EXPECT_EQ(outdated.lag, 9);
 }
 

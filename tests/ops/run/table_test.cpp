@@ -77,7 +77,7 @@ TEST_F(RunProgram, FindsASlipInTheCallBeforeItLoadsTheModel) {
         EXPECT_EQ(result.exit_code, exit_code) << result.err;
         return result.err;
     };
-    EXPECT_NE(told("slip.txt", 2, {}).find("the template asks for the column 'texxt', which the table has not; it has: id, text"),
+    EXPECT_NE(told("slip.txt", 2, {}).find("the template asks for the column 'texxt', which the table does not have; it has: id, text"),
               std::string::npos);
     EXPECT_NE(told("open.txt", 2, {}).find("never closes it"), std::string::npos);
     EXPECT_NE(told("prompt.txt", 2, {"--choices", tiny.folder / "none.txt"}).find("--choices: "), std::string::npos);

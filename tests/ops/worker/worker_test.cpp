@@ -198,11 +198,11 @@ TEST(WorkerCommand, EndsWith2WithoutBrokersAndWith1WhenNoneAnswer) {
                                "1s", "--metrics-address", "off", "--threads", "1"});
     EXPECT_EQ(unreachable.exit_code, 1);
     EXPECT_NE(unreachable.err.find("127.0.0.1:1"), std::string::npos) << unreachable.err;
-    EXPECT_EQ(unreachable.err.find("is tried for up to"), std::string::npos) << unreachable.err;
+    EXPECT_EQ(unreachable.err.find("is retried for up to"), std::string::npos) << unreachable.err;
     // Pins: half a minute without a word.
     const ProgramResult patient =
         tests::run_program_of({LORRY_PROGRAM, "cancel", "a", "--brokers", "127.0.0.1:1", "--deadline-start", "7s"});
-    EXPECT_NE(patient.err.find("has not succeeded for 5 s and is tried for up to"), std::string::npos) << patient.err;
+    EXPECT_NE(patient.err.find("has failed for 5 s and is retried for up to"), std::string::npos) << patient.err;
 }
 
 // Pins: it started without a word, and every job for an adapter failed.
