@@ -306,9 +306,8 @@ __device__ void write_results(const AttentionTask& task, const AttentionPiece& p
 // Writes the partial results of one span, which merge_piece adds up.
 template <class T, int head_dim>
 __device__ void write_partials(const AttentionTask& task, const AttentionPiece& piece, const Sums<dims_of<head_dim>>& span) {
-    const int kv_head = block().x;
     write_sums<T, head_dim>(piece, span, [&](int row, int half) {
-        float* const partial = partial_of(task, piece.slot + row, kv_head);
+        float* const partial = partial_of(task, piece.slot + row, block().x);
         const Softmax of_row = span.rows[half];
         return [=](int d, float sum) {
             partial[d] = sum;
@@ -429,7 +428,6 @@ __device__ void store_partial_row(float* partial, int head_dim, const float (&va
 
 // The same sums in float32, one row per warp: lanes share a page's tokens for the scores and the dimensions for the values.
 __device__ void attend_plain_piece(const AttentionTask& task, const AttentionPiece& piece, bool wide, PlainShared& shared) {
-    constexpr int dims = plain_dims;
     constexpr int tokens = page / warp_size;
     float* const query = shared.queries[warp()];
     float* const weights = shared.weights[warp()];
@@ -441,8 +439,8 @@ __device__ void attend_plain_piece(const AttentionTask& task, const AttentionPie
         for (int d = lane(); d < head_dim; d += warp_size) query[d] = d < task.head_dim ? from[d] : 0.0F;
         warp_barrier();
         const int position = position_of(piece, sight.group, piece.packed_begin + row);
-        float values[dims] = {};
-        float span_values[dims] = {};
+        float values[plain_dims] = {};
+        float span_values[plain_dims] = {};
         Softmax total;
         Softmax span;
         for (int index = sight.page_begin; index < sight.page_end; ++index) {
@@ -468,7 +466,7 @@ __device__ void attend_plain_piece(const AttentionTask& task, const AttentionPie
             }
             span = {f.largest, span.sum * f.first + warp_sum(sum)};
             warp_barrier();
-            for (int i = 0; i < dims; ++i) {
+            for (int i = 0; i < plain_dims; ++i) {
                 const int d = lane() + i * warp_size;
                 if (d >= head_dim) continue;
                 span_values[i] *= f.first;
@@ -480,7 +478,7 @@ __device__ void attend_plain_piece(const AttentionTask& task, const AttentionPie
             warp_barrier();  // the next page's weights overwrite what was read here
             if ((index + 1) % span_pages != 0 && index + 1 < sight.page_end) continue;
             const Factors merged = factors(total.largest, span.largest);
-            for (int i = 0; i < dims; ++i) {
+            for (int i = 0; i < plain_dims; ++i) {
                 values[i] = values[i] * merged.first + span_values[i] * merged.second;
                 span_values[i] = 0.0F;
             }
