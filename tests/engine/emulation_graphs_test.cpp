@@ -10,11 +10,14 @@
 #include "kernels/cuda/emulation/runtime.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/gpt2_tokenizer.h"
+#include "tests/support/labels.h"
 
 namespace lorry::engine {
 namespace {
 
 namespace emulation = kernels::cuda::emulation;
+
+const tests::Labelled graphs_without_tsan{"*", {tests::Label::not_tsan}};
 
 struct GraphRig {
     explicit GraphRig(std::size_t graph_bytes, std::int64_t sequences_max = 40, std::unique_ptr<kernels::Backend> own_backend = nullptr,

@@ -356,6 +356,21 @@ TEST_P(EngineTest, HandsOutAPromptsScoresOnceAndBeforeAnyText) {
     }
 }
 
+void expect_scores(const Request& request, const Result& result) {
+    const auto size = static_cast<std::int64_t>(request.prompt.size());
+    if (request.score_begin) {
+        EXPECT_EQ(static_cast<std::int64_t>(result.scores.size()), std::max<std::int64_t>(0, size - 1 - *request.score_begin));
+        for (std::size_t i = 0; i < result.scores.size(); ++i) {
+            const std::size_t seen = static_cast<std::size_t>(*request.score_begin) + i + 1;
+            EXPECT_EQ(result.scores[i].logprob, hash_logprob(hash_of(std::span(request.prompt).first(seen)), request.prompt[seen]));
+        }
+    }
+    if (!request.final_targets.empty()) {
+        ASSERT_EQ(result.final_targets.size(), 3U);
+        EXPECT_EQ(result.final_targets[1], hash_logprob(hash_of(request.prompt), 2));
+    }
+}
+
 // Random requests with shared prefixes, forks, scores and cancels over a pool that is far too small: results must be the same as alone.
 TEST_P(EngineTest, GivesEveryRequestItsOwnTokensUnderRandomPressure) {
     const auto seed = std::random_device{}();
@@ -410,18 +425,7 @@ TEST_P(EngineTest, GivesEveryRequestItsOwnTokensUnderRandomPressure) {
             const auto end = std::ranges::find_first_of(expected, request.end_tokens);
             if (end != expected.end()) expected.erase(end + 1, expected.end());
             EXPECT_EQ(result.tokens, expected) << "request " << id << " of round " << round;
-            const auto size = static_cast<std::int64_t>(request.prompt.size());
-            if (request.score_begin) {
-                EXPECT_EQ(static_cast<std::int64_t>(result.scores.size()), std::max<std::int64_t>(0, size - 1 - *request.score_begin));
-                for (std::size_t i = 0; i < result.scores.size(); ++i) {
-                    const std::size_t seen = static_cast<std::size_t>(*request.score_begin) + i + 1;
-                    EXPECT_EQ(result.scores[i].logprob, hash_logprob(hash_of(std::span(request.prompt).first(seen)), request.prompt[seen]));
-                }
-            }
-            if (!request.final_targets.empty()) {
-                ASSERT_EQ(result.final_targets.size(), 3U);
-                EXPECT_EQ(result.final_targets[1], hash_logprob(hash_of(request.prompt), 2));
-            }
+            expect_scores(request, result);
         }
         EXPECT_EQ(rig.engine->stats().kv_blocks_used, 0) << "all blocks were released";
         preemptions += rig.engine->stats().preemptions;

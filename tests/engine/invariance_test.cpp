@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/gpt2_tokenizer.h"
+#include "tests/support/labels.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/widened.h"
 
@@ -426,13 +427,21 @@ TEST_P(Invariance, ShowsAdaptersApart) {
     EXPECT_NE(results.at(base.id).tokens, results.at(100).tokens);
 }
 
+const tests::Labelled gpu_invariance{"Formats/Invariance.Holds*/bfloat16:Formats/Invariance.Forks*/bfloat16", {tests::Label::on_cuda}};
+// In part, as it takes several times as long there.
+const tests::Labelled gpu_invariance_with_asan{
+    "Formats/Invariance.ShowsAdaptersApart/bfloat16:Formats/Invariance.ForksUnder*/bfloat16:Formats/Invariance.HoldsInABatch*/bfloat16:"
+    "Formats/Invariance.HoldsForForks/bfloat16:Formats/Invariance.HoldsAfterAPrefixHit/bfloat16",
+    {tests::Label::asan_cuda}};
 INSTANTIATE_TEST_SUITE_P(Formats, Invariance,
                          testing::Values(Stored{Format::float32}, Stored{Format::bfloat16},
                                          Stored{Format::bfloat16, kernels::Quantization::int8},
                                          Stored{Format::bfloat16, kernels::Quantization::int4},
                                          Stored{Format::bfloat16, kernels::Quantization::int8, kernels::KvFormat::int8}),
                          [](const auto& stored) { return stored.param.name(); });
-INSTANTIATE_TEST_SUITE_P(SlowGpu, Invariance, testing::Values(Stored{Format::bfloat16, kernels::Quantization::fp8, kernels::KvFormat::fp8}),
+// fp8 weights, which only GPUs have.
+const tests::Labelled fp8_invariance{"Gpu/*", {tests::Label::slow}};
+INSTANTIATE_TEST_SUITE_P(Gpu, Invariance, testing::Values(Stored{Format::bfloat16, kernels::Quantization::fp8, kernels::KvFormat::fp8}),
                          [](const auto& stored) { return stored.param.name(); });
 
 }  // namespace

@@ -11,11 +11,15 @@
 #include "engine/engine.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/gpt2_tokenizer.h"
+#include "tests/support/labels.h"
 
 namespace lorry::engine {
 namespace {
 
 constexpr const char* names[] = {"plain", "patterns", "regex", "rank12-rslora", "layers-list", "saved-head"};
+
+// One of them shows the races there are.
+const tests::Labelled one_lends_under_tsan{"Lending.*:-Lending.AdaptersTake*", {tests::Label::not_tsan}};
 
 class Lending : public testing::Test {
 protected:

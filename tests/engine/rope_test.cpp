@@ -39,7 +39,7 @@ std::vector<float> expected_row(const RopeConfig& rope, std::int64_t position, s
     return row;
 }
 
-TEST(RopeTable, rows_beyond_the_first_growth_hold_their_own_position) {
+TEST(RopeTable, RowsBeyondTheFirstGrowthHoldTheirOwnPosition) {
     const auto backend = tests::float32_backend();
     const auto config = config_of(RopeConfig::Kind::linear);
     RopeTable table(config, *backend, 16);
@@ -50,7 +50,7 @@ TEST(RopeTable, rows_beyond_the_first_growth_hold_their_own_position) {
     EXPECT_FALSE(table.depends_on_prompt_length(4000));
 }
 
-TEST(RopeTable, dynamic_frequencies_follow_the_prompt_and_then_each_token) {
+TEST(RopeTable, DynamicFrequenciesFollowThePromptAndThenEachToken) {
     const auto backend = tests::float32_backend();
     const auto config = config_of(RopeConfig::Kind::dynamic);
     RopeTable table(config, *backend, 16);
@@ -68,7 +68,7 @@ TEST(RopeTable, dynamic_frequencies_follow_the_prompt_and_then_each_token) {
 }
 
 // Pins: the rows of a step must not be overwritten by those of the next step, which is prepared while it runs.
-TEST(RopeTable, rows_of_long_prompts_stay_valid_for_two_steps) {
+TEST(RopeTable, RowsOfLongPromptsStayValidForTwoSteps) {
     const auto backend = tests::float32_backend();
     const auto config = config_of(RopeConfig::Kind::dynamic);
     constexpr std::int64_t rows_max = 16;

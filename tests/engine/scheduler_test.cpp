@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <random>
 #include <set>
@@ -138,6 +139,51 @@ TEST(PlanStep, LeavesOutWhoWaitsForAQueuedStep) {
     EXPECT_EQ(planned(std::span(running).first(1), {}, 0), "run | start | preempt");
 }
 
+// A sequence of the simulation below, in blocks of four tokens.
+struct Simulated {
+    std::vector<BlockHash> chain;
+    std::int64_t known = 0;
+    std::int64_t computed = 0;
+    std::uint64_t arrival = 0;
+
+    SequenceView view() const {
+        const std::int64_t first = computed / 4;
+        const std::int64_t full = std::max(first, known / 4) - first;
+        SequenceView view{.known = known, .computed = computed, .blocks = (computed + 3) / 4, .arrival = arrival};
+        view.blocks_ahead = std::span(chain).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(full));
+        return view;
+    }
+};
+
+using BlockKey = std::pair<std::uint64_t, std::uint64_t>;
+BlockKey key(const BlockHash& hash) { return {hash.low, hash.high}; }
+
+using Pick = std::function<std::int64_t(std::int64_t from, std::int64_t to)>;
+
+std::vector<Simulated> random_sequences(const Pick& pick) {
+    std::vector<Simulated> sequences;
+    const std::int64_t count = pick(1, 20);
+    for (std::int64_t i = 0; i < count; ++i) {
+        Simulated one{.chain = chain_of(static_cast<std::uint64_t>(pick(1, 3)), 12), .known = pick(1, 40)};
+        // Two in three are the same up to a block, then differ.
+        for (std::size_t k = static_cast<std::size_t>(pick(0, 17)); k < one.chain.size(); ++k) {
+            one.chain[k].low = 100 + static_cast<std::uint64_t>(i);
+        }
+        one.arrival = static_cast<std::uint64_t>(i);
+        sequences.push_back(one);
+    }
+    return sequences;
+}
+
+// What a waiting sequence gets from the index of computed blocks, and its view then.
+SequenceView view_with_hits(Simulated& one, const std::set<BlockKey>& index) {
+    one.computed = 0;
+    while (one.computed + 4 < one.known && index.contains(key(one.chain[static_cast<std::size_t>(one.computed / 4)]))) one.computed += 4;
+    SequenceView view = one.view();
+    view.next_is_reusable = one.computed + 4 < one.known;
+    return view;
+}
+
 // Pins: a request is held back only for a block that this step writes, so each step of waiting brings it one block closer. All requests
 // end, and no block is computed by two sequences unless both were already running.
 TEST(PlanStep, LetsEverybodyFinishAndComputesSharedBlocksOnce) {
@@ -147,59 +193,24 @@ TEST(PlanStep, LetsEverybodyFinishAndComputesSharedBlocksOnce) {
     const auto pick = [&](std::int64_t from, std::int64_t to) {
         return from + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(to - from + 1));
     };
-    struct Simulated {
-        std::vector<BlockHash> chain;
-        std::int64_t known = 0;
-        std::int64_t computed = 0;
-        std::uint64_t arrival = 0;
-    };
     for (int round = 0; round < 300; ++round) {
         const StepLimits with{.rows = pick(1, 60), .sample_rows = 64, .sequences = pick(1, 8), .block_size = 4};
-        std::vector<Simulated> waiting;
-        const std::int64_t count = pick(1, 20);
-        for (std::int64_t i = 0; i < count; ++i) {
-            Simulated one{.chain = chain_of(static_cast<std::uint64_t>(pick(1, 3)), 12), .known = pick(1, 40)};
-            // Two in three are equal up to some block and then differ.
-            for (std::size_t k = static_cast<std::size_t>(pick(0, 17)); k < one.chain.size(); ++k) {
-                one.chain[k].low = 100 + static_cast<std::uint64_t>(i);
-            }
-            one.arrival = static_cast<std::uint64_t>(i);
-            waiting.push_back(one);
-        }
+        std::vector<Simulated> waiting = random_sequences(pick);
         std::vector<Simulated> running;
-        std::set<std::pair<std::uint64_t, std::uint64_t>> index;
-        const auto key = [](const BlockHash& hash) { return std::pair(hash.low, hash.high); };
-        const auto ahead = [&](const Simulated& one, std::int64_t end) {
-            const std::int64_t first = one.computed / 4;
-            const std::int64_t full = std::max(first, end / 4) - first;
-            return std::span(one.chain).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(full));
-        };
+        std::set<BlockKey> index;
         StepPlan plan;
         int steps = 0;
         while (!waiting.empty() || !running.empty()) {
             ASSERT_LT(++steps, 3000) << "a request starves";
             std::vector<SequenceView> running_views;
             std::vector<SequenceView> waiting_views;
-            for (const Simulated& one : running) {
-                SequenceView view{.known = one.known, .computed = one.computed, .blocks = (one.computed + 3) / 4, .arrival = one.arrival};
-                view.blocks_ahead = ahead(one, one.known);
-                running_views.push_back(view);
-            }
-            for (Simulated& one : waiting) {
-                one.computed = 0;
-                while (one.computed + 4 < one.known && index.contains(key(one.chain[static_cast<std::size_t>(one.computed / 4)]))) {
-                    one.computed += 4;
-                }
-                SequenceView view{.known = one.known, .computed = one.computed, .blocks = one.computed / 4, .arrival = one.arrival};
-                view.blocks_ahead = ahead(one, one.known);
-                view.next_is_reusable = one.computed + 4 < one.known;
-                waiting_views.push_back(view);
-            }
+            for (const Simulated& one : running) running_views.push_back(one.view());
+            for (Simulated& one : waiting) waiting_views.push_back(view_with_hits(one, index));
             plan_step(running_views, waiting_views, 1000, with, plan);
             ASSERT_FALSE(plan.empty());
 
-            std::set<std::pair<std::uint64_t, std::uint64_t>> written;
-            std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> avoidable;  // writes of blocks that the index could have given
+            std::set<BlockKey> written;
+            std::map<BlockKey, std::size_t> avoidable;  // writes of blocks that the index could have given
             const auto advance = [&](Simulated& one, std::int64_t rows) {
                 const std::int64_t from = one.computed / 4;
                 one.computed += rows;

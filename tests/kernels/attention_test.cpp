@@ -7,6 +7,7 @@
 #include "kernels/cpu/pack.h"
 #include "kernels/cuda/fp8.h"
 #include "tests/kernels/devices.h"
+#include "tests/support/labels.h"
 
 namespace lorry::kernels::testing {
 
@@ -383,6 +384,9 @@ std::vector<Device> devices_by_attention() {
     return all;
 }
 
+const tests::Labelled other_caches_in_orders{"*/cuda_fp8_kv:*.Prefills*/cuda_float32", {tests::Label::in_orders}};
+const tests::Labelled attention_with_tsan{"*.AQuery*/cuda_bfloat16:*.AKey*/cuda_bfloat16:*.ACopied*/cuda_bfloat16",
+                                          {tests::Label::tsan_cuda}};
 INSTANTIATE_TEST_SUITE_P(Op, AttentionTest, ::testing::ValuesIn(devices_by_attention()), name_of);
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "kernels/cuda/devices.h"
 #include "kernels/cuda/fp8.h"
 #include "kernels/cuda/pack.h"
+#include "tests/support/labels.h"
 #if defined(LORRY_CUDA_EMULATED)
 #include "kernels/cuda/emulation/cublaslt.h"
 #else
@@ -87,6 +88,16 @@ std::unique_ptr<Backend> make_library_backend(const CudaOptions& options) {
 }
 
 }  // namespace
+
+// The 16-lane kernels themselves are checked where a machine has them.
+const tests::Labelled emulated_lanes{"*/emulated_*", {tests::Label::not_asan, tests::Label::not_tsan}};
+// All instruction sets share their threads' code, so one of them will do.
+const tests::Labelled other_instruction_sets{"*/scalar_*:*/avx512*", {tests::Label::not_tsan}};
+// Under the thread sanitizer the emulated GPU has tests of its own: those with the label tsan_cuda.
+const tests::Labelled gpus_without_tsan{"*/cuda_*", {tests::Label::not_tsan}};
+// All formats run in one order, drawn anew at each start. What it may miss is in all of bfloat16 and fp8, in the fp8 cache's attention and
+// in float32's kernels, which are others.
+const tests::Labelled gpus_in_orders{"Op/*/cuda_bfloat16:Op/*/cuda_fp8", {tests::Label::in_orders}};
 
 std::string Device::lacks() const {
     if (is_gpu() && cuda_obstacle()) return *cuda_obstacle();

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "tests/kernels/devices.h"
+#include "tests/support/labels.h"
 
 namespace lorry::kernels::testing {
 
@@ -284,6 +285,7 @@ TEST(SameBits, BfloatMatmulsByTilesAreAsTheManualSays) {
     EXPECT_GE(tested, 1);
 }
 
+const tests::Labelled float32_lora_in_orders{"*.LoraRows*/cuda_float32", {tests::Label::in_orders}};
 INSTANTIATE_TEST_SUITE_P(Op, RowInvariance, ::testing::ValuesIn(devices()), name_of);
 
 }  // namespace

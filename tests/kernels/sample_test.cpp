@@ -8,6 +8,7 @@
 
 #include "kernels/philox.h"
 #include "tests/kernels/devices.h"
+#include "tests/support/labels.h"
 
 namespace lorry::kernels::testing {
 
@@ -359,6 +360,7 @@ std::vector<Device> float32_devices() {
     return result;
 }
 
+const tests::Labelled sampling_with_tsan{"*.PenaltiesCount*/cuda_*", {tests::Label::tsan_cuda}};
 INSTANTIATE_TEST_SUITE_P(Op, SampleTest, ::testing::ValuesIn(float32_devices()), name_of);
 
 // The known answers that were published with the generator (Random123's kat_vectors).

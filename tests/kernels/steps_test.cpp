@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "tests/kernels/devices.h"
+#include "tests/support/labels.h"
 
 namespace lorry::kernels::testing {
 
@@ -187,6 +188,7 @@ TEST_P(StepsInFlight, PenalizeTheTokenThatTheHostDoesNotKnow) {
     EXPECT_GT(differences, 0U) << "the last token never mattered";
 }
 
+const tests::Labelled steps_with_tsan{"*/cuda_bfloat16", {tests::Label::tsan_cuda}};
 INSTANTIATE_TEST_SUITE_P(Op, StepsInFlight, ::testing::ValuesIn(devices_with_steps_in_flight()), name_of);
 
 }  // namespace

@@ -10,11 +10,14 @@
 #include "consumer/kafka/leftovers.h"
 #include "consumer/kafka/past_results.h"
 #include "consumer/kafka/transactions.h"
+#include "tests/support/labels.h"
 #include "tests/support/program.h"
 #include "tests/support/real_kafka.h"
 
 namespace lorry::consumer {
 namespace {
+
+const tests::Labelled exactly_once_on_a_real_broker{"*:-KafkaLeftovers.*", {tests::Label::real_kafka}};
 
 struct Death : std::runtime_error {
     using std::runtime_error::runtime_error;

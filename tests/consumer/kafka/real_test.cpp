@@ -13,10 +13,13 @@
 #include "consumer/kafka/group_offsets.h"
 #include "consumer/kafka/takeover.h"
 #include "schema/store.h"
+#include "tests/support/labels.h"
 #include "tests/support/real_kafka.h"
 
 namespace lorry::consumer {
 namespace {
+
+const tests::Labelled all_on_a_real_broker{"*", {tests::Label::real_kafka}};
 
 TEST_F(RealKafka, CreatesTopicsOnceAndTellsHowExistingOnesDiffer) {
     auto wanted = specs();

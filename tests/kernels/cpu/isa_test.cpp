@@ -6,7 +6,7 @@
 namespace lorry::kernels::cpu {
 namespace {
 
-TEST(Isa, a_row_holds_for_all_models_of_its_range_and_for_no_other_chip) {
+TEST(Isa, ARowHoldsForAllModelsOfItsRangeAndForNoOtherChip) {
     constexpr unsigned zen4_family = 0x19;
     EXPECT_EQ(measured_isa({.vendor = "AuthenticAMD", .family = zen4_family, .model = 0x10}), CpuIsa::avx512bf16);
     EXPECT_EQ(measured_isa({.vendor = "AuthenticAMD", .family = zen4_family, .model = 0x1F}), CpuIsa::avx512bf16);
@@ -16,7 +16,7 @@ TEST(Isa, a_row_holds_for_all_models_of_its_range_and_for_no_other_chip) {
 }
 
 // Pins: choosing an instruction set that a hypervisor hides, which would end in an illegal instruction.
-TEST(Isa, the_choice_is_the_tables_where_this_machine_can_run_it) {
+TEST(Isa, TheChoiceIsTheTablesWhereThisMachineCanRunIt) {
     EXPECT_TRUE(supported(choose_isa()));
     const std::optional<CpuIsa> measured = measured_isa(this_chip());
     if (measured && supported(*measured)) {

@@ -11,6 +11,7 @@
 #include "kernels/cuda/devices.h"
 #include "kernels/cuda/emulation/cublaslt.h"
 #include "tests/kernels/devices.h"
+#include "tests/support/labels.h"
 #include "tests/support/temp_folder.h"
 
 namespace lorry::kernels::cuda {
@@ -338,6 +339,10 @@ const TuneOptions few{.rows_max = 160, .candidates_max = 16, .seconds = 0.0, .wa
 
 // The name of a candidate of the emulated library: "plain" and so on.
 CublasLtAlgorithm kind_of(const MatmulCandidate& candidate) { return static_cast<CublasLtAlgorithm>(candidate.algorithm[0]); }
+
+// The tuner has one thread, and its other tests launch the same.
+const tests::Labelled tuner_without_tsan{
+    "MatmulTuner.EndsInItsTime*:MatmulTuner.TellsOfEach*:MatmulTuner.TheLibrarysFirst*:*.ATrialAllocates*", {tests::Label::not_tsan}};
 
 class MatmulTunerTest : public ::testing::TestWithParam<MatmulShape> {};
 

@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/joint_rows.h"
+#include "tests/support/labels.h"
 
 namespace lorry::kernels::cuda {
 
@@ -86,6 +87,7 @@ __global__ void read_all_parts(std::uint32_t* parts, std::uint32_t* count, std::
     atomic_max(sum, all);
 }
 
+const tests::Labelled joint_rows_with_tsan{"EmulationDeathTest.*", {tests::Label::not_tsan, tests::Label::tsan_cuda}};
 TEST(EmulationDeathTest, ReadingOtherBlocksPartsIsARaceAndNoneOfTheLastToArrive) {
     const auto read = [](bool arrives) {
         std::array<std::uint32_t, 20> parts{};

@@ -15,6 +15,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/memory.h"
+#include "tests/support/labels.h"
 
 namespace lorry::kernels::cuda {
 
@@ -37,6 +38,9 @@ std::string fault_of(void (*kernel)(Parameters...), const Launch& how, Arguments
     }
     return "";
 }
+
+// Under the thread sanitizer run those that show that it sees races.
+const tests::Labelled emulation_without_tsan{"Emulation.*", {tests::Label::not_tsan}};
 
 struct Neighbours {
     int values[threads];
@@ -253,6 +257,8 @@ __global__ void count_blocks(std::uint32_t* sum, bool atomically) {
 }
 
 // Exit code 66 is the sanitizer's for a race.
+const tests::Labelled emulation_with_tsan{"EmulationDeathTest.*", {tests::Label::not_tsan, tests::Label::tsan_cuda}};
+
 TEST(EmulationDeathTest, APlainSumOverBlocksIsARaceAndAnAtomicOneIsNone) {
     const auto count = [](bool atomically) {
         std::uint32_t sum = 0;

@@ -9,6 +9,7 @@
 #include "ops/progress_bar.h"
 #include "schema/store.h"
 #include "tests/ops/client/fixture.h"
+#include "tests/support/labels.h"
 
 namespace lorry::ops {
 namespace {
@@ -267,6 +268,8 @@ TEST_F(ClientTest, TopicsCreateSaysWhatIsThereAndPrintsTheRights) {
     EXPECT_THAT(acls.out, AllOf(HasSubstr("--topic 'mine.jobs'"), HasSubstr("--group 'lorry-base'"), HasSubstr("'User:w'")));
     EXPECT_EQ(call({"topics", "create", "--print-acls"}).code, 2) << "rights without a group would be incomplete";
 }
+
+const tests::Labelled client_on_a_real_broker{"RealKafkaClient.*", {tests::Label::real_kafka}};
 
 // The embedded broker has neither topic creation nor read_committed; ctest starts a real one.
 TEST(RealKafkaClient, TopicsAreCreatedAndABatchGoesThroughThem) {
