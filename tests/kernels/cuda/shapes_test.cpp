@@ -44,7 +44,7 @@ TEST(CudaShapes, MatmulsArePaddedToTheNextOfFewSizes) {
     EXPECT_EQ(below, matmul_rows_max);
 }
 
-// Pins: what the README says of the formats' memory; rows that begin anywhere else could not be copied 16 bytes at once.
+// Pins: what docs/gpu.md says of the formats' memory; rows that begin anywhere else could not be copied 16 bytes at once.
 TEST(CudaShapes, ABlockOfTheCacheHoldsElementsAndOfFp8TheirScales) {
     const KvShape shape{.layers = 5, .kv_heads = 3, .head_dim = 100};
     EXPECT_EQ(kv_layer_block_bytes(shape, Format::float32), std::size_t{2 * 3 * 64 * 128 * 4});
