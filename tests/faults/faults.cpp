@@ -73,7 +73,7 @@ std::size_t count_of(const Row& row, Violation::Kind kind) {
     return static_cast<std::size_t>(std::ranges::count(row.violations, kind, &Violation::kind));
 }
 
-// The table for RESULTS.md: the lines of the output that begin with '|'.
+// Lines of the output that begin with '|': the table of docs/operate.md.
 constexpr std::string_view table_head =
     "| broken | jobs | kills | stops | broker faults | proxy faults | rebalances | lost | doubled | computed again | recovery p50 / p99 "
     "| longest pause |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n";

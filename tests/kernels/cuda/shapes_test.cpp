@@ -44,7 +44,7 @@ TEST(CudaShapes, MatmulsArePaddedToTheNextOfFewSizes) {
     EXPECT_EQ(below, matmul_rows_max);
 }
 
-// Pins: the formats' memory as documented; rows at other alignments could not be copied 16 bytes at a time.
+// Pins: the memory of the formats as docs/gpu.md states it; rows at other alignments could not be copied 16 bytes at a time.
 TEST(CudaShapes, ABlockOfTheCacheHoldsElementsAndOfFp8TheirScales) {
     const KvShape shape{.layers = 5, .kv_heads = 3, .head_dim = 100};
     EXPECT_EQ(kv_layer_block_bytes(shape, Format::float32), std::size_t{2 * 3 * 64 * 128 * 4});
