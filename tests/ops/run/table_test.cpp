@@ -54,7 +54,7 @@ TEST_F(RunProgram, refuses_what_would_fail_for_every_row_before_it_touches_the_o
               std::string::npos);
     EXPECT_NE(refused("in.csv", rows, table({"--choices", prompt, "--max-tokens", "3"})).find("draws no tokens"), std::string::npos);
     EXPECT_NE(refused("in.csv", "id;text\n1;w5\n", table({})).find("separated by semicolons"), std::string::npos);
-    EXPECT_NE(refused("in.csv", "id, text\n1,w5\n", table({})).find("with spaces around it"), std::string::npos);
+    EXPECT_NE(refused("in.csv", "id, text\n1,w5\n", table({})).find("has spaces around it"), std::string::npos);
     EXPECT_NE(refused("in.csv", "\xFF\xFEi", table({})).find("not UTF-8"), std::string::npos);
     EXPECT_NE(refused("in.csv", "id,text\n1,\"w5\n2,w6\n", table({})).find("in line 2 is never closed"), std::string::npos);
 }
