@@ -171,6 +171,46 @@ std::optional<std::int64_t> layer_of(std::string_view path, const std::vector<st
 
 bool names_module(const std::string& path, const std::string& name) { return path == name || path.ends_with("." + name); }
 
+// Reads which modules and layers the adapter changes: the keys about targets, exclusions, saved modules and layers.
+void read_modules(Reader& reader, AdapterConfig& out) {
+    reader.need("target_modules");
+    const auto targets = reader.find("target_modules");
+    const std::string* one = targets == nullptr ? nullptr : targets->as_string();
+    if (targets != nullptr) out.target_text = targets->dump();
+    if (one != nullptr) {
+        std::string lower = *one;
+        std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+        out.all_linear = lower == "all-linear";
+        if (!out.all_linear) out.target_pattern = reader.pattern("target_modules", *targets, *one);
+    } else {
+        out.targets = reader.texts("target_modules");
+    }
+    const auto excludes = reader.find("exclude_modules");
+    if (excludes != nullptr && excludes->as_string() != nullptr) {
+        out.exclude_pattern = reader.pattern("exclude_modules", *excludes, *excludes->as_string());
+    } else {
+        out.excludes = reader.texts("exclude_modules");
+    }
+    out.saved = reader.texts("modules_to_save");
+    out.layer_lists = reader.texts("layers_pattern");
+    for (const std::string& list : out.layer_lists) {
+        if (list.find_first_of("\\^$|?*+()[]{}") != list.npos)
+            reader.refuse("layers_pattern", Json(list), "it must be a plain name, such as layers");
+    }
+    if (const Json* layers = reader.find("layers_to_transform")) {
+        const Json::Array single = {*layers};
+        for (const Json& layer : layers->is_array() ? *layers->as_array() : single) {
+            const auto number = layer.as_integer();
+            if (!number || *number < 0)
+                reader.refuse("layers_to_transform", *layers, "it must be a layer number or a list of layer numbers");
+            else
+                out.layers.push_back(*number);
+        }
+        if (one != nullptr && !out.layers.empty())
+            reader.refuse("layers_to_transform", *layers, "target_modules must be a list if this key is set");
+    }
+}
+
 }  // namespace
 
 Expected<AdapterConfig, std::string> AdapterConfig::parse(std::string_view text) {
@@ -213,42 +253,7 @@ Expected<AdapterConfig, std::string> AdapterConfig::parse(std::string_view text)
         }
     }
 
-    reader.need("target_modules");
-    const auto targets = reader.find("target_modules");
-    const std::string* one = targets == nullptr ? nullptr : targets->as_string();
-    if (targets != nullptr) out.target_text = targets->dump();
-    if (one != nullptr) {
-        std::string lower = *one;
-        std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-        out.all_linear = lower == "all-linear";
-        if (!out.all_linear) out.target_pattern = reader.pattern("target_modules", *targets, *one);
-    } else {
-        out.targets = reader.texts("target_modules");
-    }
-    const auto excludes = reader.find("exclude_modules");
-    if (excludes != nullptr && excludes->as_string() != nullptr) {
-        out.exclude_pattern = reader.pattern("exclude_modules", *excludes, *excludes->as_string());
-    } else {
-        out.excludes = reader.texts("exclude_modules");
-    }
-    out.saved = reader.texts("modules_to_save");
-    out.layer_lists = reader.texts("layers_pattern");
-    for (const std::string& list : out.layer_lists) {
-        if (list.find_first_of("\\^$|?*+()[]{}") != list.npos)
-            reader.refuse("layers_pattern", Json(list), "it must be a plain name, such as layers");
-    }
-    if (const Json* layers = reader.find("layers_to_transform")) {
-        const Json::Array single = {*layers};
-        for (const Json& layer : layers->is_array() ? *layers->as_array() : single) {
-            const auto number = layer.as_integer();
-            if (!number || *number < 0)
-                reader.refuse("layers_to_transform", *layers, "it must be a layer number or a list of layer numbers");
-            else
-                out.layers.push_back(*number);
-        }
-        if (one != nullptr && !out.layers.empty())
-            reader.refuse("layers_to_transform", *layers, "target_modules must be a list if this key is set");
-    }
+    read_modules(reader, out);
     reader.refuse_unknown();
     if (!reader.error().empty()) return unexpected(reader.error());
     return out;

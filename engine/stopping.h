@@ -1,5 +1,5 @@
-// Finds stop texts in a drawn text, also across token borders, and tells which part of the text is certain and can be streamed. Each
-// sequence has one; the engine's thread only.
+// Finds stop texts in a drawn text, also across token borders, and says which part of the text is final and can be streamed. Used by
+// engine/sequence.h: each sequence has one. The engine's thread only.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Views of memory on a backend's device: what ops read and write. A view owns nothing.
+// Views of memory on a backend's device: what ops read and write. A view owns nothing. Used by kernels/backend.h.
 #pragma once
 
 #include <cstddef>

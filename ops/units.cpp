@@ -1,4 +1,4 @@
-// Parses and formats figures.
+// Parses and formats sizes, counts and durations for people.
 #include "ops/units.h"
 
 #include <algorithm>

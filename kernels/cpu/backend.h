@@ -107,6 +107,7 @@ private:
     template <class Task>
     void run_row_kernel(void (*kernel)(const Task&, std::int64_t, std::int64_t), Task task, const Matrix& out, std::int64_t row_cost);
     void store_row(const Matrix& out, std::int64_t row, const float* from) const;
+    void store_rows(const Matrix& from, const Matrix& to);
     void load_row(const Matrix& in, std::int64_t row, float* to) const;
     // Calls work(MatmulPiece) for pieces of a matmul that are worth a thread, in runs of `panels_together` panels.
     template <class Work>

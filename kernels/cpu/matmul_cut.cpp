@@ -1,4 +1,4 @@
-// See matmul_cut.h.
+// Divides a matmul between threads; matmul_cut.h says by what rule.
 #include "kernels/cpu/matmul_cut.h"
 
 #include <algorithm>

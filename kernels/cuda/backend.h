@@ -151,6 +151,7 @@ private:
     void open_step();
     void note_end(Step& step);
     void count_gap(const Step& before, Step& after);
+    std::int64_t list_draws(const SampleArgs& args, Step& sampled);
     static void hand_out_results(Step& step);
     const PlannedAttention& planned_attention(const AttentionArgs& args, int padded_head_dim);
     View widened(const Matrix& in);

@@ -7,12 +7,9 @@
 
 namespace lorry::kernels::cuda {
 
-void CudaBackend::execute(const SampleArgs& args) {
+// Fills the step's draws, one per row, and the lists that they refer to. Returns how many top tokens the rows ask for together.
+std::int64_t CudaBackend::list_draws(const SampleArgs& args, Step& sampled) {
     const std::int64_t vocabulary = args.logits.columns;
-    settle();
-    Step& sampled = step();
-    CHECK(sampled.draws.empty(), "sample: called at most once in a step");
-    if (args.rows.empty()) return;
     const auto mask_words = static_cast<std::size_t>(ceil_div(vocabulary, 32));
     std::vector<DrawTable>& draws = sampled.draws;
     auto& [changes, counted, allowed, targets] = draw_lists_;
@@ -61,6 +58,17 @@ void CudaBackend::execute(const SampleArgs& args) {
         targets.insert(targets.end(), row.targets.begin(), row.targets.end());
         tops += top_count;
     }
+    return tops;
+}
+
+void CudaBackend::execute(const SampleArgs& args) {
+    const std::int64_t vocabulary = args.logits.columns;
+    settle();
+    Step& sampled = step();
+    CHECK(sampled.draws.empty(), "sample: called at most once in a step");
+    if (args.rows.empty()) return;
+    const std::int64_t tops = list_draws(args, sampled);
+    auto& [changes, counted, allowed, targets] = draw_lists_;
     const std::size_t rows = args.rows.size();
     sampled.tops_begin = rows * sizeof(DrawResult);
     sampled.targets_begin = sampled.tops_begin + static_cast<std::size_t>(tops) * sizeof(TokenLogprob);
@@ -69,7 +77,7 @@ void CudaBackend::execute(const SampleArgs& args) {
     const SampleTask task{.logits = view_of(args.logits),
                           .rows = int_of(args.logits.rows),
                           .vocabulary = int_of(vocabulary),
-                          .draws = sampled.tables.put(draws),
+                          .draws = sampled.tables.put(sampled.draws),
                           .changes = sampled.tables.put(changes),
                           .counted = sampled.tables.put(counted),
                           .allowed = sampled.tables.put(allowed),

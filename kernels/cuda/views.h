@@ -1,4 +1,5 @@
-// Converts the Backend's arguments to the kernels', and checks that these kernels take their format and size.
+// Converts the Backend's arguments to the kernels', and checks that these kernels take their format and size. Used by
+// the launchers in kernels/cuda.
 #pragma once
 
 #include "kernels/cuda/kernels.h"

@@ -1,4 +1,4 @@
-// Tables become Markdown.
+// Turns the tables of settings, metrics and error codes into Markdown, for `lorry docs`.
 #include "ops/program/reference.h"
 
 #include <CLI/CLI.hpp>

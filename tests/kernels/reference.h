@@ -1,4 +1,5 @@
-// Every op in double precision and as simple as possible: the reference that tests compare the kernels with.
+// Every op in double precision and as simple as possible: the reference that the tests of
+// tests/kernels compare the kernels with. Used by agreement_test.cpp and its neighbours.
 #pragma once
 
 #include <cstdint>
