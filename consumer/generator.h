@@ -37,7 +37,7 @@ private:
         std::vector<std::optional<engine::Result>> results;
         std::size_t missing = 0;
         std::optional<Clock::time_point> started;
-        bool told_running = false;
+        bool reported_running = false;
     };
     using Active = std::map<JobKey, ActiveJob>;
 

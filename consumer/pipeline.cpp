@@ -20,7 +20,7 @@ namespace {
 constexpr std::chrono::milliseconds poll_timeout{50};
 constexpr std::chrono::milliseconds idle_wait{20};
 constexpr std::chrono::milliseconds idle_commit_interval{20};
-constexpr std::chrono::seconds telling_interval{2};
+constexpr std::chrono::seconds report_interval{2};
 constexpr std::size_t publications_max = 4096;
 constexpr std::size_t parked_share_max = 8;  // in windows of in_flight_max: jobs that may wait for their adapter's registration
 
@@ -46,7 +46,7 @@ struct Pipeline::State final : RevocationHandler {
     void receive(Delivery delivery);
     void prepare(AdmittedJob admitted);
     void retry_parked();
-    void tell_observer();
+    void update_observer();
     std::size_t room() const;
     bool are_tokens_spent() const { return jobs_in_flight.tokens() >= options.in_flight_tokens_max; }
     void refuse(Refused refused);
@@ -72,7 +72,7 @@ struct Pipeline::State final : RevocationHandler {
     BoundedQueue<Publication> publications;  // intake and generate -> publish
 
     Intake intake;  // intake thread
-    Clock::time_point next_telling{};
+    Clock::time_point next_report{};
 
     Generator generator;  // engine thread
     Publisher publisher;  // publishing thread
@@ -116,7 +116,7 @@ void Pipeline::State::intake_loop(const std::atomic<bool>& stop) {
         if (parts.source.exhausted() && jobs_in_flight.total() == 0) break;
         const std::size_t wanted = intake.parked() < parked_share_max * options.in_flight_max ? room() : 0;
         for (Delivery& delivery : parts.source.poll(poll_timeout, wanted, *this)) receive(std::move(delivery));
-        tell_observer();
+        update_observer();
         check_commit();
     }
     if (!failed) parts.source.close(*this, Clock::now() + options.drain_timeout);
@@ -135,7 +135,7 @@ void Pipeline::State::check_commit() const {
     if (is_commit_overdue()) throw std::runtime_error("a commit hangs: restart the worker; jobs without a committed result run again");
 }
 
-void Pipeline::State::tell_observer() {
+void Pipeline::State::update_observer() {
     parts.observer.on_gauges({.in_flight = jobs_in_flight.total(),
                               .parked = intake.parked(),
                               .in_flight_max = options.in_flight_max,
@@ -143,8 +143,8 @@ void Pipeline::State::tell_observer() {
                               .tokens_max = options.in_flight_tokens_max,
                               .unpublished = publications.size()});
     const Clock::time_point now = Clock::now();
-    if (now < next_telling) return;
-    next_telling = now + telling_interval;
+    if (now < next_report) return;
+    next_report = now + report_interval;
     parts.observer.on_backlog(parts.source.backlog());
     parts.observer.on_oldest(jobs_in_flight.oldest(now));
 }

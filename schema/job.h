@@ -67,7 +67,7 @@ struct Sampling {
     bool ignore_eos = false;
     bool include_stop_text = false;  // vLLM's include_stop_str_in_output
     bool skip_special_tokens = true;
-    std::optional<std::int32_t> logprobs;  // how many alternatives beside the drawn token's log-probability; nullopt: none of them
+    std::optional<std::int32_t> logprobs;  // how many alternatives beside the drawn token's log-probability; nullopt: no log-probabilities
 
     // Takes each of the first five fields from `defaults` if it is missing.
     void fill_in(const Sampling& defaults);
