@@ -70,7 +70,7 @@ struct Engine::Implementation {
           adapters(model, backend, *cache, pool, {}),
           running(backend, *cache, pool, adapters),
           waiting(options.fairness_patience) {
-        const std::int64_t count = std::clamp<std::int64_t>(options.steps_queued_max, 1, backend.steps_in_flight_max());
+        const std::int64_t count = std::clamp<std::int64_t>(options.steps_queued_max, 1, backend.steps_queued_max());
         for (std::int64_t i = 0; i < count; ++i) {
             batches.emplace_back(options.step_rows_max, options.sample_rows_max(), options.sequences_max);
         }

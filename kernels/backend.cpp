@@ -31,7 +31,7 @@ std::unique_ptr<Slot> Backend::make_slot(KvCache& cache, const SlotRange& range)
 }
 
 void Backend::begin_step(const StepInputs& step) {
-    contract::check_step(step, {.block_size = block_size(), .in_flight_max = steps_in_flight_max()});
+    contract::check_step(step, {.block_size = block_size(), .queued_max = steps_queued_max()});
     step_rows_ = step.rows;
     do_begin_step(step);
 }

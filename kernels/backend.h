@@ -8,7 +8,7 @@
 //   kernels cannot do.
 // - Ops may run asynchronously, in the order of the calls; read_back() and finish_step() wait. Memory that earlier ops use may be
 //   overwritten by later ops or freed after the step's ops were called; the earlier ops still see the old contents.
-// - A step is begin_step, its ops, sample if rows of logits are wanted, and finish_step. Up to steps_in_flight_max() steps may be begun
+// - A step is begin_step, its ops, sample if rows of logits are wanted, and finish_step. Up to steps_queued_max() steps may be begun
 //   and not finished; they finish in order.
 // - One thread, the engine's, makes all calls, except that one other thread may pack into slots at the same time.
 // - Running out of device memory throws std::bad_alloc or std::runtime_error, with what was asked for.
@@ -105,7 +105,7 @@ public:
     std::unique_ptr<Slot> make_slot(KvCache& cache, const SlotRange& range);
     virtual std::unique_ptr<Slot> make_measuring_slot() = 0;
 
-    virtual std::int64_t steps_in_flight_max() const { return 1; }
+    virtual std::int64_t steps_queued_max() const { return 1; }
     void begin_step(const StepInputs& step);
     // Waits for the oldest step that is not finished.
     virtual void finish_step() = 0;

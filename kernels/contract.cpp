@@ -306,7 +306,7 @@ void check_step(const StepInputs& step, const StepLimits& limits) {
                           limits.block_size));
     }
     checks.equal("the sequences' rows", row_end, "rows", step.rows);
-    CHECK(step.drawn.empty() || limits.in_flight_max > 1, "begin_step: drawn rows need a backend with several steps in flight");
+    CHECK(step.drawn.empty() || limits.queued_max > 1, "begin_step: drawn rows need a backend with several queued steps");
     for (const DrawnRow& drawn : step.drawn) checks.within("a drawn row", drawn.row, step.rows);
 }
 

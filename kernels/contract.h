@@ -18,7 +18,7 @@ void check_slot(const KvCache& cache, const SlotRange& range);
 
 struct StepLimits {
     std::int64_t block_size = 0;
-    std::int64_t in_flight_max = 1;
+    std::int64_t queued_max = 1;
 };
 void check_step(const StepInputs& step, const StepLimits& limits);
 

@@ -31,7 +31,7 @@ struct DrawnRow {
 struct StepInputs {
     std::int64_t rows = 0;
     std::span<const TokenId> tokens{};            // [rows]; any token for rows in `drawn`
-    std::span<const DrawnRow> drawn{};            // empty unless steps_in_flight_max() > 1
+    std::span<const DrawnRow> drawn{};            // empty unless steps_queued_max() > 1
     std::span<const std::int32_t> positions{};    // [rows]
     std::span<const std::int32_t> rope_rows{};    // [rows] row of the rope table for that token
     std::span<const StepSequence> sequences{};    // in row order, covering all rows

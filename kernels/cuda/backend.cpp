@@ -155,8 +155,8 @@ void CudaBackend::do_begin_step(const StepInputs& inputs) {
         }
         sequence_blocks_.insert(sequence_blocks_.end(), sequence.blocks.begin(), sequence.blocks.end());
     }
-    CHECK(steps_begun_ - steps_finished_ < steps_in_flight_max(),
-          "begin_step: at most steps_in_flight_max() steps are begun and not finished");
+    CHECK(steps_begun_ - steps_finished_ < steps_queued_max(),
+          "begin_step: at most steps_queued_max() steps are begun and not finished");
     settle();
     if (steps_finished_ < steps_begun_) note_end(step());
     ++steps_begun_;

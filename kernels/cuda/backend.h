@@ -41,7 +41,7 @@ public:
 
     void reserve_steps(const ReserveArgs& args) override;
     void make_graphs(const GraphArgs& args) override;
-    std::int64_t steps_in_flight_max() const override { return std::ssize(steps_); }
+    std::int64_t steps_queued_max() const override { return std::ssize(steps_); }
     void finish_step() override;
 
 private:

@@ -101,7 +101,7 @@ void StepGraph::run_made(const Follower& follower, const Multiplier& multiplier,
 }
 
 void CudaBackend::reserve_steps(const ReserveArgs& args) {
-    CHECK(steps_finished_ == steps_begun_, "reserve_steps: no step is in flight");
+    CHECK(steps_finished_ == steps_begun_, "reserve_steps: no step is queued");
     const LargestStep& largest = args.largest;
     attention_sequences_ = largest.sequences;
     attention_context_ = largest.context;
@@ -122,7 +122,7 @@ void CudaBackend::reserve_steps(const ReserveArgs& args) {
 }
 
 void CudaBackend::make_graphs(const GraphArgs& args) {
-    CHECK(steps_finished_ == steps_begun_, "make_graphs: no step is in flight");
+    CHECK(steps_finished_ == steps_begun_, "make_graphs: no step is queued");
     stream_.wait();
     for (Step& step : steps_) step.graphs.clear();
     graph_bytes_ = 0;

@@ -34,7 +34,7 @@ public:
 
     void reserve_steps(const ReserveArgs& args) override { backend_->reserve_steps(args); }
     void make_graphs(const GraphArgs& args) override { backend_->make_graphs(args); }
-    std::int64_t steps_in_flight_max() const override { return backend_->steps_in_flight_max(); }
+    std::int64_t steps_queued_max() const override { return backend_->steps_queued_max(); }
     void finish_step() override {
         timed("finish_step", [&] { backend_->finish_step(); });
     }

@@ -76,7 +76,7 @@ struct TwoRows {
 class Contract : public ::testing::Test {
 protected:
     static void check(const Op& op) { contract::check_op(op, {.rows = 2, .block_size = 16}); }
-    static void check(const StepInputs& step) { contract::check_step(step, {.block_size = 16, .in_flight_max = 1}); }
+    static void check(const StepInputs& step) { contract::check_step(step, {.block_size = 16, .queued_max = 1}); }
 
     const TwoRows two_;
     SomeCache cache_;
@@ -263,7 +263,7 @@ TEST_F(ContractDeathTest, AStepHasSequencesAndBlocksForItsRows) {
     EXPECT_DEATH(check(blocks), "begin_step: a sequence of 17 tokens has 1 blocks of 16 tokens");
     const DrawnRow row{.row = 0, .sample_row = 0};
     const auto drawn = with(two_.inputs, [&](auto& step) { step.drawn = {&row, 1}; });
-    EXPECT_DEATH(check(drawn), "begin_step: drawn rows need a backend with several steps in flight");
+    EXPECT_DEATH(check(drawn), "begin_step: drawn rows need a backend with several queued steps");
 }
 
 TEST_F(ContractDeathTest, WeightsAreOfPartsThatFitTogether) {

@@ -1,4 +1,4 @@
-// Steps in flight: each has its own tables and results until it is finished, and the next one reads tokens from it that the host does not
+// Queued steps: each has its own tables and results until it is finished, and the next one reads tokens from it that the host does not
 // know yet.
 #include <numeric>
 
@@ -14,18 +14,18 @@ using reference::Table;
 constexpr std::int64_t vocabulary = 40;
 constexpr std::int64_t hidden = 24;
 
-std::vector<Device> devices_with_steps_in_flight() {
+std::vector<Device> devices_with_steps_queued() {
     std::vector<Device> gpus = devices();
     std::erase_if(gpus, [](const Device& device) { return !device.is_gpu(); });
     return gpus;
 }
 
-class StepsInFlight : public OnEachDevice {
+class StepsQueued : public OnEachDevice {
 protected:
     void SetUp() override {
         OnEachDevice::SetUp();
         if (backend_ == nullptr) return;
-        ASSERT_EQ(backend_->steps_in_flight_max(), 2);
+        ASSERT_EQ(backend_->steps_queued_max(), 2);
         const Part part(normal(vocabulary, hidden), Format::float32, false);
         const WeightPart view = part.view();
         tokens_ = backend_->pack_weight({&view, 1}, WeightRole::embedding);
@@ -83,7 +83,7 @@ protected:
 };
 
 // Pins: the next step's tables overwriting those that the device has yet to read; results that come with the wrong step.
-TEST_P(StepsInFlight, HaveTablesAndResultsOfTheirOwn) {
+TEST_P(StepsQueued, HaveTablesAndResultsOfTheirOwn) {
     std::vector<std::vector<TokenId>> asked;
     std::vector<std::vector<TokenId>> drawn;
     for (TokenId step = 0; step < 6; ++step) {
@@ -117,7 +117,7 @@ TEST_P(StepsInFlight, HaveTablesAndResultsOfTheirOwn) {
     for (std::size_t i = 0; i < asked.size(); ++i) EXPECT_EQ(outs[i].read().data, rows_of(asked[i]).data);
 }
 
-TEST_P(StepsInFlight, ReadTheTokensThatTheStepBeforeDraws) {
+TEST_P(StepsQueued, ReadTheTokensThatTheStepBeforeDraws) {
     const std::vector<TokenId> drawn{31, 0, 39};
     const Memory logits(*backend_, logits_for(drawn));
     std::vector<SampleResult> results(3);
@@ -138,7 +138,7 @@ TEST_P(StepsInFlight, ReadTheTokensThatTheStepBeforeDraws) {
 }
 
 // Pins: a draw is the same whether the host knows the output's last token or not.
-TEST_P(StepsInFlight, PenalizeTheTokenThatTheHostDoesNotKnow) {
+TEST_P(StepsQueued, PenalizeTheTokenThatTheHostDoesNotKnow) {
     const std::vector<TokenId> drawn{31, 5, 31, 7};
     const Memory first_logits(*backend_, logits_for(drawn));
     const std::vector<SampleRow> plain(4, {.temperature = 0.0F});
@@ -189,7 +189,7 @@ TEST_P(StepsInFlight, PenalizeTheTokenThatTheHostDoesNotKnow) {
 }
 
 const tests::Labelled steps_with_tsan{"*/cuda_bfloat16", {tests::Label::tsan_cuda}};
-INSTANTIATE_TEST_SUITE_P(Op, StepsInFlight, ::testing::ValuesIn(devices_with_steps_in_flight()), name_of);
+INSTANTIATE_TEST_SUITE_P(Op, StepsQueued, ::testing::ValuesIn(devices_with_steps_queued()), name_of);
 
 }  // namespace
 

@@ -42,7 +42,7 @@ public:
     kernels::DeviceInfo info() const override { return {.name = "hash", .fingerprint = "hash"}; }
     std::int64_t block_size() const override { return hash_block_size; }
     std::size_t kv_block_bytes(const kernels::KvShape&) const override { return hash_block_size; }
-    std::int64_t steps_in_flight_max() const override { return std::ssize(steps_); }
+    std::int64_t steps_queued_max() const override { return std::ssize(steps_); }
     void finish_step() override {
         CHECK(finished_ < begun_, "only a step that was begun is finished");
         const Step& oldest = step_at(++finished_);
