@@ -1,4 +1,5 @@
-// The pauses between retries: each twice as long as the one before, up to a limit. Holds no clock: the caller waits.
+// The pauses between retries: each twice as long as the one before, up to a limit. Holds no clock: the caller waits. Used by
+// consumer/kafka.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// What the pipeline's stages hand to each other: intake -> generator -> publisher. Values; the stage that has one owns it.
+// What the pipeline's stages hand to each other: intake -> generator -> publisher. Values; the stage that has one owns it. Used by
+// intake.h, generator.h and publisher.h.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What others may want to see of the pipeline: metrics, the event log, progress bars (ops/). Calls come from the pipeline's threads,
-// one at a time per method; an observer must not block.
+// The pipeline's events, for the metrics, the event log and the progress bars in ops/. The pipeline's threads call an observer, one at a
+// time for each method; it must not block.
 #pragma once
 
 #include <chrono>
@@ -16,27 +16,27 @@ namespace lorry::consumer {
 struct JobObservation {
     const schema::Run& run;
     schema::JobState state;
-    std::string error;  // code: message; empty when completed
+    std::string error;  // "code: message"; empty if it completed
     schema::Usage usage;
     std::chrono::microseconds queued{};       // from delivery to its first step
     std::chrono::microseconds first_token{};  // from delivery; zero when nothing was drawn
     std::chrono::microseconds total{};        // from delivery to its end in the engine
-    std::int64_t longest_output = 0;          // tokens of the longest of its sequences: n samples are drawn beside each other
+    std::int64_t longest_output = 0;          // tokens of its longest sequence: n samples are drawn at the same time
 };
 
 struct PipelineGauges {
     std::size_t in_flight = 0;  // delivered, not yet committed
-    std::size_t parked = 0;     // of these, wait for an adapter or for room; they do not count towards in_flight_max
+    std::size_t parked = 0;     // of these, those that wait for an adapter or for room; they do not count towards in_flight_max
     std::size_t in_flight_max = 0;
-    std::int64_t tokens = 0;  // that they may come to take
+    std::int64_t tokens = 0;  // that the jobs in flight may come to hold
     std::int64_t tokens_max = 0;
-    std::size_t unpublished = 0;  // finished, not yet committed
+    std::size_t unpublished = 0;  // publications that the publisher has not taken yet
 };
 
 // The job in flight that was delivered first.
 struct OldestJob {
     schema::Source source;
-    std::string job_id;  // empty where the record named none
+    std::string job_id;  // empty if the record names none
     std::chrono::milliseconds age{};
 };
 
@@ -49,7 +49,7 @@ public:
     virtual void on_committed(std::size_t /*outcomes*/, std::chrono::microseconds /*took*/) {}  // publishing thread
     virtual void on_step(const engine::EngineStats&) {}                                         // engine thread, after each step
     virtual void on_gauges(const PipelineGauges&) {}                                            // intake thread, after each poll
-    // Intake thread, every few seconds. nullopt: it is not known, or no partitions are held; nothing is in flight.
+    // Intake thread, every few seconds. Without a value: no partitions are held, or the backlog is not known; nothing is in flight.
     virtual void on_backlog(std::optional<std::int64_t>) {}
     virtual void on_oldest(const std::optional<OldestJob>&) {}
 };

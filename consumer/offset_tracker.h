@@ -1,5 +1,6 @@
 // Which jobs of this member's partitions are finished, and what may therefore be committed. Knows offsets only, no Kafka. The source
 // reports what it polled, the sink what became durable. Jobs finish in any order; a stuck job does not hold back the commits of others.
+// Used by consumer/kafka.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// An adapter's folder read, checked and packed. Files are read, not mapped: one that is overwritten meanwhile costs its own jobs only.
+// Reads, checks and packs an adapter's folder. Files are read, not mapped, so that overwriting one fails only the jobs of that adapter.
 #include "engine/adapter.h"
 
 #include <fmt/format.h>
@@ -19,17 +19,17 @@ constexpr const char* weights_name = "adapter_model.safetensors";
 
 Expected<std::string, std::string> read_config(const std::filesystem::path& folder) {
     auto text = read_text(folder / config_name);
-    if (!text) return unexpected(text.error() + "; an adapter folder as PEFT writes it is needed");
+    if (!text) return unexpected(text.error() + "; an adapter folder is one that PEFT's save_pretrained wrote");
     return text;
 }
 
-// Opens the weights; a pickle in their place is refused with advice.
+// Opens the weights; the error for a pickle says how to convert it.
 Expected<std::ifstream, std::string> open_weights(const std::filesystem::path& folder) {
     std::ifstream stream(folder / weights_name, std::ios::binary);
     if (stream) return stream;
     if (std::filesystem::exists(folder / "adapter_model.bin")) {
         return unexpected(
-            fmt::format("{}: adapter_model.bin is a pickle, and reading one runs code from it; save the adapter again as {} "
+            fmt::format("{}: adapter_model.bin is a pickle, and reading it would run code from the file; save the adapter again as {} "
                         "(save_pretrained with safe_serialization=True)",
                         folder.string(), weights_name));
     }
@@ -123,7 +123,7 @@ private:
         }
     }
 
-    // PEFT's copy of a targeted module's base weight differs from ours: it was trained, too. Its bias is still the base's.
+    // PEFT's copy of a targeted module's base weight differs from the base model's: it was trained, too. The bias is the base's.
     void replace_trained_copy(const LoraMatch& lora) {
         const Tensor* bias = lora.module->bias ? &tensor_of(model_, lora.module->path + ".bias") : nullptr;
         replace(*lora.module, *lora.base_weight, bias);
@@ -139,7 +139,7 @@ private:
                              .b = weight_part(*loras[i].b, module.out_features, rank, false, aligned),
                              .scale = loras[i].scale,
                              .out_begin = module.out_begin});
-            // Modules of one projection follow each other.
+            // Modules of one projection are adjacent.
             const LinearModule* next = i + 1 < loras.size() ? loras[i + 1].module : nullptr;
             if (next != nullptr && next->layer == module.layer && next->projection == module.projection) continue;
             AdapterProjection& projection = projection_of(module);
@@ -149,7 +149,7 @@ private:
         }
     }
 
-    // Trained biases count as their difference to the base's; those of lora_B join them.
+    // Adds up the differences of trained biases from the base's, and the biases of lora_B.
     void pack_biases(const AdapterMatch& match) {
         struct Change {
             const LinearModule* module;
@@ -204,13 +204,12 @@ public:
     CheckedFiles(std::unique_ptr<std::byte[]> bytes, std::vector<Tensor> tensors, const Model& model)
         : model_(model), bytes_(std::move(bytes)), tensors_(std::move(tensors)) {}
 
-    // Of these tensors.
     Expected<void, std::string> match(const AdapterConfig& config) {
         auto matched = match_adapter(config, model_.layout(), model_.config(), tensors_);
         if (!matched) return unexpected(matched.error());
         match_ = std::move(*matched);
         info_ = describe(config, match_);
-        // PEFT copies the base's weight beside a targeted head; it only counts where it was trained.
+        // PEFT stores a copy of the base's weight with a targeted head. The copy matters only if it was trained.
         for (LoraMatch& lora : match_.loras) {
             if (lora.base_weight != nullptr && equals_base(model_, *lora.module, *lora.base_weight)) lora.base_weight = nullptr;
         }
@@ -227,13 +226,13 @@ public:
 
 private:
     const Model& model_;
-    const std::unique_ptr<std::byte[]> bytes_;  // of the weights' file
-    const std::vector<Tensor> tensors_;         // in them
-    AdapterMatch match_;                        // to tensors_
+    const std::unique_ptr<std::byte[]> bytes_;  // of the weights file
+    const std::vector<Tensor> tensors_;         // refer to bytes_
+    AdapterMatch match_;                        // refers to tensors_
     AdapterInfo info_;
 };
 
-// An adapter's folder with its config read and its weights open at their start.
+// An adapter's folder with its config read and its weights file open at the start.
 struct OpenAdapter {
     std::string text;  // of the config
     AdapterConfig config;
@@ -283,7 +282,7 @@ Expected<AdapterInfo, std::string> inspect_adapter(const std::filesystem::path& 
     while (rest > 0) {
         const auto part = std::min<std::uint64_t>(rest, chunk.size());
         if (!files->weights.read(chunk.data(), static_cast<std::streamsize>(part)))
-            return broken("the file became shorter while it was read");
+            return broken("the file was truncated while it was read");
         hash.add(std::as_bytes(std::span(chunk.data(), part)));
         rest -= part;
     }
@@ -297,7 +296,7 @@ Expected<std::unique_ptr<AdapterFiles>, AdapterError> AdapterFiles::read(const s
     if (!files) return unexpected(AdapterError{files.error(), true});
     auto file = std::make_unique_for_overwrite<std::byte[]>(files->weights_bytes);
     if (!files->weights.read(reinterpret_cast<char*>(file.get()), static_cast<std::streamsize>(files->weights_bytes))) {
-        return unexpected(AdapterError{in_file(weights_name, "the file became shorter while it was read"), true});
+        return unexpected(AdapterError{in_file(weights_name, "the file was truncated while it was read"), true});
     }
     const std::span<const std::byte> bytes(file.get(), files->weights_bytes);
     ContentHash hash;
@@ -317,8 +316,8 @@ Expected<std::unique_ptr<AdapterFiles>, AdapterError> AdapterFiles::read(const s
     if (const auto matched = checked->match(files->config); !matched) return unexpected(AdapterError{matched.error()});
     for (const Tensor& tensor : checked->tensors()) {
         if (is_finite(tensor)) continue;
-        return unexpected(
-            AdapterError{in_file(weights_name, fmt::format("tensor {} has values that are not finite numbers", tensor.name))});
+        return unexpected(AdapterError{
+            in_file(weights_name, fmt::format("tensor {} contains NaN or infinity; check how the adapter was trained", tensor.name))});
     }
     checked->info().hash = hash.hex();
     checked->info().bytes = files->text.size() + files->weights_bytes;

@@ -1,4 +1,5 @@
-// The engine's thread owns all entries; the loading thread takes requests and leaves results in their order, all under mutex_.
+// The engine's thread owns all entries. The loading thread takes requests and returns results in the same order; both queues are guarded by
+// mutex_.
 #include "engine/adapter_cache.h"
 
 #include <fmt/format.h>
@@ -20,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// An adapter's files, and what a slot for it has to hold.
+// An adapter's files, and the bytes that its slot needs.
 struct ReadAdapter {
     AdapterSource source;
     std::unique_ptr<AdapterFiles> files;
@@ -29,11 +30,11 @@ struct ReadAdapter {
 using ReadResult = Expected<ReadAdapter, AdapterError>;
 using PackResult = Expected<std::unique_ptr<Adapter>, AdapterError>;
 
-constexpr std::size_t queue_max = 64;       // loads asked for, not yet with the loader
-constexpr std::size_t reading_max = 4;      // at a time, or read and without a slot: more than a step's worth of small adapters
-constexpr std::size_t failures_max = 4096;  // remembered for their reason and pause
+constexpr std::size_t queue_max = 64;       // requested loads that the loader does not have yet
+constexpr std::size_t reading_max = 4;      // with the loader, or read and without a slot: more small adapters than load during a step
+constexpr std::size_t failures_max = 4096;  // kept for their reason and pause
 
-// Reads and packs one adapter after the other. Its thread is run()'s, the others are called by the engine's.
+// Reads and packs one adapter after another. run() is its thread; the engine's thread calls the public members.
 class Loader {
 public:
     Loader(const Model& model, kernels::Backend& backend) : model_(model), backend_(backend), thread_([this] { run(); }) {}
@@ -49,12 +50,12 @@ public:
     Loader& operator=(const Loader&) = delete;
 
     void read(AdapterSource source) { put(to_read_, std::move(source)); }
-    // What was read and the slot for it, which outlives its packing.
+    // `slot` is where `files` are packed to; it outlives the packing.
     void pack(ReadAdapter files, kernels::Slot& slot) { put(to_pack_, {std::move(files), &slot}); }
-    // The next result, in the order of read() or pack(), if it is there.
+    // The next result, in the order of read() or pack(); nullopt: none is ready.
     std::optional<ReadResult> take_read() { return take(read_); }
     std::optional<PackResult> take_packed() { return take(packed_); }
-    // Until there is a result; where what was read cannot be taken at the moment, until there is another.
+    // Waits for a result. can_take_read = false: the adapters read so far have no slot yet, so wait for another one.
     void wait(std::chrono::milliseconds timeout, bool can_take_read) {
         std::unique_lock lock(mutex_);
         const std::size_t known = can_take_read ? 0 : read_.size();
@@ -109,7 +110,7 @@ private:
         return guarded<std::unique_ptr<Adapter>>(packing.files.source.folder,
                                                  [&]() -> PackResult { return packing.files.files->pack(*packing.slot); });
     }
-    // A machine without memory for it fails this adapter's jobs, nothing else.
+    // Running out of memory fails only the jobs of this adapter.
     template <class T, class Work>
     static Expected<T, AdapterError> guarded(const std::filesystem::path& folder, const Work& work) {
         try {
@@ -148,7 +149,7 @@ using Residents = std::map<std::string, Resident, std::less<>>;
 struct Failure {
     std::string reason;
     int attempts = 0;
-    bool is_final = false;  // else it is only tried again
+    bool is_final = false;  // false: the load is retried, and its requests keep waiting
     std::chrono::milliseconds pause{};
     Clock::time_point retry_at;
 };
@@ -188,16 +189,16 @@ struct AdapterCache::Implementation {
     Residents residents;
     std::map<std::string, Failure, std::less<>> failures;
     std::deque<AdapterSource> queue;
-    std::deque<AdapterSource> reading;    // by the loader
-    std::optional<ReadAdapter> homeless;  // read, but the others are in use
-    std::deque<std::string> packing;      // by the loader
-    std::optional<std::string> borrows_nothing;
+    std::deque<AdapterSource> reading;           // by the loader
+    std::optional<ReadAdapter> homeless;         // read, but without a slot
+    std::deque<std::string> packing;             // by the loader
+    std::optional<std::string> borrows_nothing;  // an adapter that gets no slot over lent blocks: see take_back_for()
     std::uint64_t uses = 0;  // orders residents by last use
     Stats stats;
     Loader loader;  // last: its thread ends before the rest goes
 };
 
-// These two: false when there is none.
+// This and take_read(): false if the loader has no result.
 bool AdapterCache::Implementation::take_packed() {
     std::optional<PackResult> result = loader.take_packed();
     if (!result) return false;
@@ -227,7 +228,7 @@ bool AdapterCache::Implementation::take_read() {
         fail(hash, std::move(result->error()));
     } else if ((*result)->bytes > most) {
         fail(hash,
-             {fmt::format("the adapter takes {} bytes, and may take {} at most: give more --adapter-memory", (*result)->bytes, most)});
+             {fmt::format("the adapter needs {} bytes, but adapters have {} bytes; raise --adapter-memory", (*result)->bytes, most)});
     } else {
         homeless = std::move(**result);
     }
@@ -271,7 +272,7 @@ void AdapterCache::Implementation::find_slot(bool may_borrow) {
     homeless.reset();
 }
 
-// Where slots may be: their own memory, and before it what is lent and what may be.
+// Where slots may be: in the memory reserved for adapters, and before it over blocks that are lent or may be.
 kernels::SlotRange AdapterCache::Implementation::area() const {
     const kernels::SlotRange own = memory.slots();
     const std::int64_t unheld = blocks.total() - blocks.held();
@@ -290,7 +291,7 @@ BlockId AdapterCache::Implementation::first_block_under(std::size_t begin) const
     return static_cast<BlockId>(begin < memory.slots().begin ? begin / block_bytes : static_cast<std::size_t>(blocks.total()));
 }
 
-// Lent is what slots lie over, and what lies behind it.
+// Blocks are lent from the first one that a slot covers.
 void AdapterCache::Implementation::settle_lending() {
     std::size_t begin = memory.slots().begin;
     for (const auto& [hash, resident] : residents) begin = std::min(begin, resident.range.begin);

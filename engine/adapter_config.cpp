@@ -17,7 +17,8 @@ using schema::Json;
 
 constexpr std::int64_t rank_max = 65536;
 
-// Keys that we do not compute, with the value that asks for nothing beside null, false, {} and [].
+// Keys that change what is computed in ways that Lorry does not support. `harmless` is a value that requests nothing, besides null, false,
+// {} and [].
 struct KeyRefusal {
     std::string_view key;
     std::string_view harmless;  // as JSON text
@@ -27,12 +28,12 @@ constexpr std::array key_refusals = {
     KeyRefusal{"use_dora", "", "merge it into the base model or train with use_dora = false"},
     KeyRefusal{"use_qalora", "", "train with use_qalora = false"},
     KeyRefusal{"qalora_group_size", "16", "train with use_qalora = false"},
-    KeyRefusal{"trainable_token_indices", "", "adapters that change embeddings are not served"},
+    KeyRefusal{"trainable_token_indices", "", "adapters that change embeddings are not supported"},
     KeyRefusal{"target_parameters", "", "only linear modules can be targets"},
-    KeyRefusal{"layer_replication", "", "replicated layers are not served"},
-    KeyRefusal{"alora_invocation_tokens", "", "activated LoRA is not served"},
-    KeyRefusal{"arrow_config", "", "routed LoRA is not served"},
-    KeyRefusal{"use_bdlora", "", "block-diagonal LoRA is not served"},
+    KeyRefusal{"layer_replication", "", "replicated layers are not supported"},
+    KeyRefusal{"alora_invocation_tokens", "", "activated LoRA is not supported"},
+    KeyRefusal{"arrow_config", "", "routed LoRA is not supported"},
+    KeyRefusal{"use_bdlora", "", "block-diagonal LoRA is not supported"},
     KeyRefusal{"megatron_config", "", "Megatron layers are not served"},
     KeyRefusal{"megatron_core", "\"megatron.core\"", "Megatron layers are not served"},
     KeyRefusal{"loftq_config", "", "its base weights were changed; convert it to plain LoRA"},
@@ -40,11 +41,11 @@ constexpr std::array key_refusals = {
     KeyRefusal{"lora_ga_config", "", "its base weights were changed; convert it to plain LoRA"},
     KeyRefusal{"ensure_weight_tying", "", "tied embeddings cannot be adapted"},
 };
-// Keys that say nothing about the computation at inference.
+// Keys that do not affect inference.
 constexpr std::array<std::string_view, 9> ignored = {
     "base_model_name_or_path", "revision",   "inference_mode", "peft_version", "auto_mapping", "lora_dropout",
     "fan_in_fan_out",          "eva_config", "runtime_config"};
-// Initial values of A and B alone; the others change the base's weights.
+// These initialize only A and B; the others change the base's weights, too.
 constexpr std::array<std::string_view, 5> harmless_inits = {"true", "false", "\"gaussian\"", "\"orthogonal\"", "\"eva\""};
 
 bool asks_for_nothing(const Json& value) {
@@ -52,7 +53,7 @@ bool asks_for_nothing(const Json& value) {
     return text == "null" || text == "false" || text == "{}" || text == "[]";
 }
 
-// Reads members of the config; keeps the first error instead of throwing.
+// Reads members of the config and keeps the first error instead of throwing.
 class Reader {
 public:
     explicit Reader(const Json& root) : root_(root) {}
@@ -70,23 +71,23 @@ public:
         return value == nullptr || value->is_null() ? nullptr : value;
     }
     void need(std::string_view key) {
-        if (find(key) == nullptr && error_.empty()) error_ = fmt::format("{} is missing", key);
+        if (find(key) == nullptr && error_.empty()) error_ = fmt::format("{} is missing; it is required", key);
     }
     void read_bool(std::string_view key, bool& out) {
         const Json* value = find(key);
         if (value == nullptr) return;
-        if (!value->is_bool()) return refuse(key, *value, "true or false is needed");
+        if (!value->is_bool()) return refuse(key, *value, "it must be true or false");
         out = *value->as_bool();
     }
     void rank(std::string_view key, const Json& value, std::int64_t& out) {
         const auto number = value.as_integer();
         if (!number || *number < 1 || *number > rank_max)
-            return refuse(key, value, fmt::format("an integer from 1 to {} is needed", rank_max));
+            return refuse(key, value, fmt::format("it must be an integer from 1 to {}", rank_max));
         out = *number;
     }
     void alpha(std::string_view key, const Json& value, double& out) {
         const auto number = value.as_number();
-        if (!number || !std::isfinite(*number)) return refuse(key, value, "a number is needed");
+        if (!number || !std::isfinite(*number)) return refuse(key, value, "it must be a finite number");
         out = *number;
     }
     std::vector<std::string> texts(std::string_view key) {
@@ -95,12 +96,12 @@ public:
         if (value == nullptr) return out;
         if (value->as_string() != nullptr) return {*value->as_string()};
         if (!value->is_array()) {
-            refuse(key, *value, "a text or a list of texts is needed");
+            refuse(key, *value, "it must be a string or a list of strings");
             return out;
         }
         for (const Json& element : *value->as_array()) {
             if (element.as_string() == nullptr)
-                refuse(key, *value, "a list of texts is needed");
+                refuse(key, *value, "it must be a list of strings");
             else
                 out.push_back(*element.as_string());
         }
@@ -109,15 +110,15 @@ public:
     std::optional<Pattern> pattern(std::string_view key, const Json& value, const std::string& text) {
         auto compiled = Pattern::compile(text);
         if (compiled) return std::move(*compiled);
-        refuse(key, value, fmt::format("the regular expression cannot be used: {}", compiled.error()));
+        refuse(key, value, fmt::format("the regular expression is not supported: {}", compiled.error()));
         return std::nullopt;
     }
-    // rank_pattern and alpha_pattern: the order of the keys counts.
+    // rank_pattern and alpha_pattern. The order of the keys matters.
     template <typename Value, typename Read>
     void patterns(std::string_view key, std::vector<std::pair<Pattern, Value>>& out, Read read) {
         const Json* value = find(key);
         if (value == nullptr) return;
-        if (!value->is_object()) return refuse(key, *value, "an object is needed");
+        if (!value->is_object()) return refuse(key, *value, "it must be an object");
         for (const auto& [text, element] : *value->as_object()) {
             auto compiled = pattern(key, Json(text), text);
             Value number{};
@@ -133,7 +134,7 @@ public:
                                std::find(ignored.begin(), ignored.end(), key) != ignored.end();
             if (known || asks_for_nothing(value) || (refusal != key_refusals.end() && value.dump() == refusal->harmless)) continue;
             refuse(key, value,
-                   refusal != key_refusals.end() ? refusal->advice : "this key is unknown, so what it asks for would be dropped");
+                   refusal != key_refusals.end() ? refusal->advice : "the key is unknown, and ignoring it could change the results");
         }
     }
 
@@ -143,7 +144,7 @@ private:
     std::string error_;
 };
 
-// The number after a list of layers in a module's path, as PEFT finds it.
+// The layer number in a module's path: the number after the name of a list of layers, as PEFT finds it.
 std::optional<std::int64_t> layer_of(std::string_view path, const std::vector<std::string>& lists) {
     const auto number_at = [&](std::size_t begin) -> std::optional<std::int64_t> {
         std::int64_t number = 0;
@@ -152,7 +153,7 @@ std::optional<std::int64_t> layer_of(std::string_view path, const std::vector<st
         return number;
     };
     if (lists.empty()) {
-        // The first number that has a component and something before it.
+        // The first number that at least two components precede.
         const std::size_t first = path.find('.');
         for (std::size_t dot = first == path.npos ? first : path.find('.', first + 1); dot != path.npos; dot = path.find('.', dot + 1)) {
             if (const auto number = number_at(dot + 1)) return number;
@@ -170,48 +171,8 @@ std::optional<std::int64_t> layer_of(std::string_view path, const std::vector<st
 
 bool names_module(const std::string& path, const std::string& name) { return path == name || path.ends_with("." + name); }
 
-}  // namespace
-
-Expected<AdapterConfig, std::string> AdapterConfig::parse(std::string_view text) {
-    const auto root = Json::parse(text);
-    if (!root) return unexpected("not JSON: " + root.error());
-    if (!root->is_object()) return unexpected(fmt::format("an object is needed, not {}", root->kind()));
-    Reader reader(*root);
-    AdapterConfig out;
-
-    reader.need("peft_type");
-    if (const Json* type = reader.find("peft_type"); type != nullptr && type->dump() != "\"LORA\"") {
-        reader.refuse("peft_type", *type, "only LORA is served");
-    }
-    if (const Json* task = reader.find("task_type"); task != nullptr && task->dump() != "\"CAUSAL_LM\"") {
-        reader.refuse("task_type", *task, "only CAUSAL_LM is served");
-    }
-    if (const Json* base = reader.find("base_model_name_or_path"); base != nullptr && base->as_string() != nullptr)
-        out.base = *base->as_string();
-    if (const Json* rank = reader.find("r")) reader.rank("r", *rank, out.rank);
-    if (const Json* alpha = reader.find("lora_alpha")) reader.alpha("lora_alpha", *alpha, out.alpha);
-    reader.read_bool("use_rslora", out.rank_stabilized);
-    reader.read_bool("lora_bias", out.lora_bias);
-    reader.patterns("rank_pattern", out.ranks,
-                    [&](const std::string& key, const Json& value, std::int64_t& rank) { reader.rank(key, value, rank); });
-    reader.patterns("alpha_pattern", out.alphas,
-                    [&](const std::string& key, const Json& value, double& alpha) { reader.alpha(key, value, alpha); });
-
-    if (const Json* bias = reader.find("bias")) {
-        const std::string value = bias->dump();
-        if (value == "\"all\"")
-            out.biases = Biases::all;
-        else if (value == "\"lora_only\"")
-            out.biases = Biases::lora_only;
-        else if (value != "\"none\"")
-            reader.refuse("bias", *bias, "supported are none, all, lora_only");
-    }
-    if (const Json* init = reader.find("init_lora_weights")) {
-        if (std::find(harmless_inits.begin(), harmless_inits.end(), init->dump()) == harmless_inits.end()) {
-            reader.refuse("init_lora_weights", *init, "its base weights were changed; convert it to plain LoRA");
-        }
-    }
-
+// Reads which modules and layers the adapter changes: the keys about targets, exclusions, saved modules and layers.
+void read_modules(Reader& reader, AdapterConfig& out) {
     reader.need("target_modules");
     const auto targets = reader.find("target_modules");
     const std::string* one = targets == nullptr ? nullptr : targets->as_string();
@@ -234,20 +195,65 @@ Expected<AdapterConfig, std::string> AdapterConfig::parse(std::string_view text)
     out.layer_lists = reader.texts("layers_pattern");
     for (const std::string& list : out.layer_lists) {
         if (list.find_first_of("\\^$|?*+()[]{}") != list.npos)
-            reader.refuse("layers_pattern", Json(list), "plain names are supported, such as layers");
+            reader.refuse("layers_pattern", Json(list), "it must be a plain name, such as layers");
     }
     if (const Json* layers = reader.find("layers_to_transform")) {
         const Json::Array single = {*layers};
         for (const Json& layer : layers->is_array() ? *layers->as_array() : single) {
             const auto number = layer.as_integer();
             if (!number || *number < 0)
-                reader.refuse("layers_to_transform", *layers, "a layer's number or a list of them is needed");
+                reader.refuse("layers_to_transform", *layers, "it must be a layer number or a list of layer numbers");
             else
                 out.layers.push_back(*number);
         }
         if (one != nullptr && !out.layers.empty())
-            reader.refuse("layers_to_transform", *layers, "it cannot stand beside target_modules as one text");
+            reader.refuse("layers_to_transform", *layers, "target_modules must be a list if this key is set");
     }
+}
+
+}  // namespace
+
+Expected<AdapterConfig, std::string> AdapterConfig::parse(std::string_view text) {
+    const auto root = Json::parse(text);
+    if (!root) return unexpected("not JSON: " + root.error());
+    if (!root->is_object()) return unexpected(fmt::format("the file must hold a JSON object, not {}", root->kind()));
+    Reader reader(*root);
+    AdapterConfig out;
+
+    reader.need("peft_type");
+    if (const Json* type = reader.find("peft_type"); type != nullptr && type->dump() != "\"LORA\"") {
+        reader.refuse("peft_type", *type, "only LORA is supported");
+    }
+    if (const Json* task = reader.find("task_type"); task != nullptr && task->dump() != "\"CAUSAL_LM\"") {
+        reader.refuse("task_type", *task, "only CAUSAL_LM is supported");
+    }
+    if (const Json* base = reader.find("base_model_name_or_path"); base != nullptr && base->as_string() != nullptr)
+        out.base = *base->as_string();
+    if (const Json* rank = reader.find("r")) reader.rank("r", *rank, out.rank);
+    if (const Json* alpha = reader.find("lora_alpha")) reader.alpha("lora_alpha", *alpha, out.alpha);
+    reader.read_bool("use_rslora", out.rank_stabilized);
+    reader.read_bool("lora_bias", out.lora_bias);
+    reader.patterns("rank_pattern", out.ranks,
+                    [&](const std::string& key, const Json& value, std::int64_t& rank) { reader.rank(key, value, rank); });
+    reader.patterns("alpha_pattern", out.alphas,
+                    [&](const std::string& key, const Json& value, double& alpha) { reader.alpha(key, value, alpha); });
+
+    if (const Json* bias = reader.find("bias")) {
+        const std::string value = bias->dump();
+        if (value == "\"all\"")
+            out.biases = Biases::all;
+        else if (value == "\"lora_only\"")
+            out.biases = Biases::lora_only;
+        else if (value != "\"none\"")
+            reader.refuse("bias", *bias, "it must be none, all or lora_only");
+    }
+    if (const Json* init = reader.find("init_lora_weights")) {
+        if (std::find(harmless_inits.begin(), harmless_inits.end(), init->dump()) == harmless_inits.end()) {
+            reader.refuse("init_lora_weights", *init, "its base weights were changed; convert it to plain LoRA");
+        }
+    }
+
+    read_modules(reader, out);
     reader.refuse_unknown();
     if (!reader.error().empty()) return unexpected(reader.error());
     return out;
@@ -258,11 +264,11 @@ bool AdapterConfig::targets_module(const std::string& path) const {
         return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return names_module(path, name); });
     };
     if ((exclude_pattern && exclude_pattern->matches(path)) || named_in(excludes)) return false;
-    // A module that is saved whole, or lies inside one, is no target.
+    // A module that is saved whole, or is part of one, is not a target.
     for (const std::string& name : saved) {
         if (("." + path + ".").find("." + name + ".") != std::string::npos) return false;
     }
-    if (all_linear) return path != "lm_head";
+    if (all_linear) return true;
     if (target_pattern) return target_pattern->matches(path);
     if (!named_in(targets)) return false;
     if (layers.empty()) return true;

@@ -1,5 +1,5 @@
-// adapter_config.json of a PEFT LoRA: which modules it targets and with which rank and scale, matched as PEFT matches them.
-// Called by adapter_match.cpp.
+// adapter_config.json of a PEFT LoRA: which modules it targets, and with which rank and scale. Module names match as in PEFT.
+// Called by adapter.cpp and adapter_match.cpp.
 #pragma once
 
 #include <cstdint>
@@ -24,23 +24,24 @@ struct AdapterConfig {
     bool lora_bias = false;
     Biases biases = Biases::none;
     bool all_linear = false;
-    std::optional<Pattern> target_pattern;  // target_modules as one text
-    std::vector<std::string> targets;       // target_modules as a list
-    std::string target_text;                // as the file says it, for messages
+    std::optional<Pattern> target_pattern;  // target_modules, if it is one string
+    std::vector<std::string> targets;       // target_modules, if it is a list
+    std::string target_text;                // target_modules as JSON, for messages
     std::optional<Pattern> exclude_pattern;
     std::vector<std::string> excludes;
     std::vector<std::string> saved;                       // modules_to_save
     std::vector<std::int64_t> layers;                     // layers_to_transform; empty: all
     std::vector<std::string> layer_lists;                 // layers_pattern; empty: any
-    std::vector<std::pair<Pattern, std::int64_t>> ranks;  // rank_pattern; the first that matches counts
+    std::vector<std::pair<Pattern, std::int64_t>> ranks;  // rank_pattern; the first match counts
     std::vector<std::pair<Pattern, double>> alphas;
 
-    // The error names key and value. Keys that are unknown are refused unless their value says that nothing is asked for.
+    // The error names key and value. Unknown keys are refused, unless their value requests nothing (null, false, {}, []).
     static Expected<AdapterConfig, std::string> parse(std::string_view text);
 
-    // `path` is the module's, without base_model.model: "model.layers.0.self_attn.q_proj".
+    // `path` is the path of a linear module without base_model.model: "model.layers.0.self_attn.q_proj". all_linear never includes the
+    // head: the caller leaves it out.
     bool targets_module(const std::string& path) const;
-    bool saves_module(const std::string& path) const;  // replaced by a trained copy
+    bool saves_module(const std::string& path) const;  // the adapter has a trained copy that replaces it
     std::int64_t rank_of(const std::string& path) const;
     float scale_of(const std::string& path) const;
 };

@@ -1,4 +1,4 @@
-// PEFT names tensors base_model.model.<module>.lora_A.weight and so on; the adapter's own name ("default") may stand before the last part.
+// PEFT names tensors base_model.model.<module>.lora_A.weight and so on; the adapter's own name ("default") may precede the last part.
 #include "engine/adapter_match.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@ namespace {
 constexpr std::string_view name_prefix = "base_model.model.";
 constexpr const char* weights_file = "adapter_model.safetensors";
 
-// Takes tensors by name, counts them as used and keeps the first error.
+// Takes tensors by name, marks them as used, and keeps the first error.
 class Matcher {
 public:
     Matcher(const AdapterConfig& config, const ModelConfig& model, std::span<const Tensor> tensors)
@@ -24,18 +24,18 @@ public:
         if (error_.empty()) error_ = std::move(error);
     }
 
-    // The first of these names (after base_model.model.MODULE.) that is there, or nullptr.
+    // The tensor with the first of these names (after base_model.model.MODULE.) that exists, or nullptr.
     const Tensor* take(const std::string& path, std::initializer_list<const char*> names, const std::vector<std::int64_t>& shape) {
         for (const char* name : names) {
             const Tensor* tensor = find_tensor(tensors_, fmt::format("{}{}.{}", name_prefix, path, name));
             if (tensor == nullptr) continue;
             used_.insert(tensor);
             if (tensor->shape != shape) {
-                fail(fmt::format("{}: tensor {} has the shape {}, but {} is needed by this model and adapter_config.json", weights_file,
+                fail(fmt::format("{}: tensor {} has shape {}, but this model and adapter_config.json require {}", weights_file,
                                  tensor->name, shape_text(tensor->shape), shape_text(shape)));
             } else if (!tensor->format) {
                 fail(
-                    fmt::format("{}: tensor {} has the dtype {}; supported are F32, F16, BF16", weights_file, tensor->name, tensor->dtype));
+                    fmt::format("{}: tensor {} has dtype {}; supported: F32, F16, BF16", weights_file, tensor->name, tensor->dtype));
             }
             return tensor;
         }
@@ -53,10 +53,11 @@ public:
         const std::vector<std::int64_t> weight_shape =
             module.transposed ? std::vector{module.in_features, module.out_features} : std::vector{module.out_features, module.in_features};
         const std::vector<std::int64_t> bias_shape = {module.out_features};
-        const bool targeted = config_.targets_module(module.path);
+        const bool is_head = module.projection == Projection::head;
+        const bool targeted = config_.targets_module(module.path) && !(config_.all_linear && is_head);
         if (targeted) {
             const std::int64_t rank = config_.rank_of(module.path);
-            constexpr const char* why = "adapter_config.json targets the module";
+            constexpr const char* why = "adapter_config.json targets this module";
             LoraMatch lora{.module = &module};
             lora.a = need(module.path, {"lora_A.weight", "lora_A.default.weight"}, {rank, module.in_features}, why);
             lora.b = need(module.path, {"lora_B.weight", "lora_B.default.weight"}, {module.out_features, rank}, why);
@@ -65,7 +66,7 @@ public:
             lora.base_weight = take(module.path, {"base_layer.weight"}, weight_shape);
             out.loras.push_back(lora);
         } else if (config_.saves_module(module.path)) {
-            constexpr const char* why = "modules_to_save has the module";
+            constexpr const char* why = "modules_to_save names this module";
             SavedLinearMatch saved{.module = &module};
             saved.weight = need(module.path, {"weight"}, weight_shape, why);
             if (module.bias) saved.bias = need(module.path, {"bias"}, bias_shape, why);
@@ -75,7 +76,7 @@ public:
         const bool trained =
             config_.biases == AdapterConfig::Biases::all || (config_.biases == AdapterConfig::Biases::lora_only && targeted);
         if (!trained || !module.bias) return;
-        // Newer versions of PEFT store the bias of a targeted module below base_layer.
+        // Newer versions of PEFT store the bias of a targeted module under base_layer.
         const Tensor* bias = targeted ? need(module.path, {"base_layer.bias", "bias"}, bias_shape, "biases were trained")
                                       : need(module.path, {"bias"}, bias_shape, "biases were trained");
         out.biases.push_back({&module, bias});
@@ -85,8 +86,8 @@ public:
         const std::vector<std::int64_t> shape = {model_.hidden};
         SavedNormMatch saved{.module = &module};
         if (config_.saves_module(module.path)) {
-            saved.weight = need(module.path, {"weight"}, shape, "modules_to_save has the module");
-            if (module.bias) saved.bias = need(module.path, {"bias"}, shape, "modules_to_save has the module");
+            saved.weight = need(module.path, {"weight"}, shape, "modules_to_save names this module");
+            if (module.bias) saved.bias = need(module.path, {"bias"}, shape, "modules_to_save names this module");
         } else if (module.bias && config_.biases == AdapterConfig::Biases::all) {
             saved.bias = need(module.path, {"bias"}, shape, "biases were trained");
         } else {
@@ -95,15 +96,15 @@ public:
         out.norms.push_back(saved);
     }
 
-    // Modules that every row of a batch shares.
+    // Refuses changes to a module that all rows of a batch share.
     void refuse_changes_to(const std::string& path, const char* what) {
         const std::string name = path.substr(path.rfind('.') + 1);
         if (!config_.all_linear && config_.targets_module(path)) {
-            fail(fmt::format("adapter_config.json: target_modules = {} has {}: {} cannot be adapted; train without it", config_.target_text,
-                             name, what));
+            fail(fmt::format("adapter_config.json: target_modules = {} includes {}: {} cannot be adapted; train without it",
+                             config_.target_text, name, what));
         }
         if (config_.saves_module(path)) {
-            fail(fmt::format("adapter_config.json: modules_to_save takes {}: {} cannot be replaced by an adapter; train without it", path,
+            fail(fmt::format("adapter_config.json: modules_to_save includes {}: an adapter cannot replace {}; train without it", path,
                              what));
         }
     }
@@ -111,7 +112,7 @@ public:
     void refuse_unused() {
         for (const Tensor& tensor : tensors_) {
             if (used_.contains(&tensor)) continue;
-            fail(fmt::format("{}: tensor {} belongs to nothing that adapter_config.json asks for in this model, so it would be dropped",
+            fail(fmt::format("{}: tensor {} matches no module that adapter_config.json targets or saves in this model",
                              weights_file, tensor.name));
         }
     }
@@ -143,7 +144,7 @@ Expected<AdapterMatch, std::string> match_adapter(const AdapterConfig& config, c
         if (std::any_of(layout.linears.begin(), layout.linears.end(), is_it) ||
             std::any_of(layout.norms.begin(), layout.norms.end(), is_it))
             continue;
-        matcher.fail(fmt::format("adapter_config.json: modules_to_save has {}, which names no module of this model", name));
+        matcher.fail(fmt::format("adapter_config.json: modules_to_save names {}, which is not a module of this model", name));
     }
     matcher.refuse_unused();
     if (!matcher.error().empty()) return unexpected(matcher.error());

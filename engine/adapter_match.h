@@ -1,5 +1,5 @@
-// Which tensors of an adapter belong to which module of a model: everything that the config asks for is there in the right shape, and
-// everything that is there was asked for. Called by adapter.cpp for inspection and for loading.
+// Matches the tensors of an adapter with the modules of a model. Every tensor that the config requires must exist in the right shape, and
+// every tensor that exists must be required. Called by adapter.cpp for inspection and for loading.
 #pragma once
 
 #include <span>
@@ -13,14 +13,14 @@
 
 namespace lorry::engine {
 
-// All pointers refer to the layout and the tensors that were matched.
+// All pointers point into the layout and the tensors that were matched.
 struct LoraMatch {
     const LinearModule* module = nullptr;
     const Tensor* a = nullptr;     // [rank, in_features]
     const Tensor* b = nullptr;     // [out_features, rank]
     const Tensor* bias = nullptr;  // [out_features] of lora_B, or none
     float scale = 1.0F;
-    const Tensor* base_weight = nullptr;  // PEFT's copy of the base's weight (beside a targeted lm_head), or none
+    const Tensor* base_weight = nullptr;  // PEFT's copy of the base's weight (stored with a targeted head), or none
 };
 struct SavedLinearMatch {
     const LinearModule* module = nullptr;
@@ -34,7 +34,7 @@ struct SavedNormMatch {
 };
 struct BiasMatch {
     const LinearModule* module = nullptr;
-    const Tensor* bias = nullptr;  // [out_features], instead of the base's
+    const Tensor* bias = nullptr;  // [out_features], replaces the base's
 };
 
 struct AdapterMatch {

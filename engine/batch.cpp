@@ -1,10 +1,11 @@
-// From a plan's sequences to the arrays of one step.
+// Fills the arrays of one step, and hands its results to the sequences.
 #include "engine/batch.h"
 
 #include <algorithm>
 #include <string_view>
 #include <tuple>
 
+#include "engine/engine_stats.h"
 #include "schema/check.h"
 
 namespace lorry::engine {
@@ -46,7 +47,7 @@ void Batch::drop(const Sequence& sequence) {
 }
 
 void Batch::build(Model& model) {
-    // Rows of one adapter stand together; within it the oldest first, so that the order does not depend on the plan's.
+    // Rows of one adapter are adjacent. Within an adapter the oldest sequence comes first, so that the order does not depend on the plan.
     std::ranges::sort(entries_, {}, [](const BatchEntry& entry) {
         return std::tuple(std::string_view(entry.sequence->adapter_hash()), entry.sequence->arrival);
     });
@@ -66,7 +67,7 @@ void Batch::add_rows(Model& model, BatchEntry& entry) {
     const std::int64_t begin = sequence.launched();
     for (std::int64_t position = begin; position < begin + entry.rows; ++position) {
         if (position == std::ssize(sequence.tokens)) {
-            drawn_.push_back({.row = std::ssize(tokens_), .sample_row = sequence.in_flight.draw_row});
+            drawn_.push_back({.row = std::ssize(tokens_), .sample_row = sequence.queued.draw_row});
             tokens_.push_back(0);
         } else {
             tokens_.push_back(sequence.tokens[static_cast<std::size_t>(position)]);
@@ -118,7 +119,7 @@ void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
                            .frequency_penalty = static_cast<float>(sampling.frequency_penalty),
                            .prompt = sequence.prompt(),
                            .output = output,
-                           .ends_with_drawn = sequence.in_flight.draws > 0,
+                           .ends_with_drawn = sequence.queued.draws > 0,
                            .logit_bias = request.logit_bias,
                            .banned = {},
                            .seed = request.seed,
@@ -126,10 +127,53 @@ void Batch::add_sample_rows(BatchEntry& entry, std::int64_t row_begin) {
                            .want_logprob = sampling.logprobs.has_value(),
                            .top_logprobs = sampling.logprobs.value_or(0),
                            .targets = {}};
-    const std::int64_t drawn = std::ssize(output) + sequence.in_flight.draws;
+    const std::int64_t drawn = std::ssize(output) + sequence.queued.draws;
     if (drawn < sampling.min_tokens) row.banned = request.end_tokens;
     if (drawn == 0) row.targets = request.final_targets;
     sample_rows_.push_back(row);
+}
+
+bool Batch::is_finite(const BatchEntry& entry) const {
+    const std::int64_t end = entry.final_sample_row() + (entry.final_row ? 1 : 0);
+    for (std::int64_t row = entry.sample_begin; row < end; ++row) {
+        if (!result(row).is_finite) return false;
+    }
+    return true;
+}
+
+void Batch::hand_scores(const BatchEntry& entry) const {
+    Sequence& sequence = *entry.sequence;
+    for (std::int64_t i = 0; i < entry.score_rows; ++i) {
+        const kernels::SampleResult& scored = result(entry.sample_begin + i);
+        const std::size_t next = static_cast<std::size_t>(*sequence.request().score_begin) + sequence.result.scores.size() + 1;
+        sequence.result.scores.push_back({sequence.tokens[next], scored.targets.front(), scored.top});
+    }
+    if (entry.final_row && sequence.output().empty() && !sequence.request().final_targets.empty()) {
+        sequence.result.final_targets = result(entry.final_sample_row()).targets;
+    }
+}
+
+void Batch::count(EngineStats& counts) const {
+    ++counts.steps;
+    counts.rows += static_cast<std::uint64_t>(step_.rows);
+    counts.sampled_rows += step_.sample_rows.size();
+    for (const BatchEntry& entry : entries_) {
+        const std::int64_t prompt_left = std::max<std::int64_t>(0, entry.sequence->prompt_tokens() - entry.sequence->launched());
+        counts.prompt_tokens += static_cast<std::uint64_t>(std::min(prompt_left, entry.rows));
+    }
+    for (const kernels::StepSequence& sequence : step_.sequences) {
+        const std::int64_t end = sequence.position + sequence.row_count;
+        counts.context_tokens += static_cast<std::uint64_t>(end);
+        counts.attended_tokens += static_cast<std::uint64_t>(sequence.row_count * (sequence.position + 1 + end) / 2);
+    }
+    for (const AdapterRows& group : adapters_) {
+        const auto elements = static_cast<std::uint64_t>(group.adapter->info().elements);
+        ++counts.adapter_groups;
+        counts.adapter_elements += elements;
+        counts.adapter_products += elements * static_cast<std::uint64_t>(group.row_count);
+    }
+    counts.last_rows = step_.rows;
+    counts.last_adapters = static_cast<std::int64_t>(adapters_.size());
 }
 
 }  // namespace lorry::engine

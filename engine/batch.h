@@ -1,5 +1,5 @@
-// One step's rows as the device wants them, laid out from a plan: packed, sorted by adapter, never padded; and what came of them. Filled by
-// engine.cpp for each step; all arrays are sized once.
+// The rows of one step in the form that the device takes (packed, sorted by adapter, not padded), and the step's results. engine.cpp fills
+// a batch from a plan and reads it after the step. All arrays are allocated once.
 #pragma once
 
 #include <span>
@@ -11,14 +11,16 @@
 
 namespace lorry::engine {
 
+struct EngineStats;
+
 // A sequence's part in a step.
 struct BatchEntry {
-    Sequence* sequence = nullptr;   // null: it has left, and nobody asks for these rows any more
+    Sequence* sequence = nullptr;   // nullptr: the sequence is gone, and these rows are ignored
     std::int64_t rows = 0;          // tokens [computed, computed + rows)
     std::int64_t sample_begin = 0;  // its first row of logits
-    std::int64_t score_rows = 0;    // of those, rows that score prompt tokens; they stand first
-    bool final_row = false;         // then one more: the row of the last known token
-    bool draws = false;             // and a token is drawn from it
+    std::int64_t score_rows = 0;    // how many rows of logits score prompt tokens; these come first
+    bool final_row = false;         // then comes the row of the last known token
+    bool draws = false;             // a token is drawn from the final row
 
     std::int64_t final_sample_row() const { return sample_begin + score_rows; }
 };
@@ -27,19 +29,27 @@ class Batch {
 public:
     Batch(std::int64_t rows_max, std::int64_t sample_rows_max, std::int64_t sequences_max);
 
-    // Adds a sequence's rows; call build() when all are there. Its blocks are allocated already.
+    // Adds a sequence's rows. Its blocks must be allocated. Call build() after the last one.
     void add(Sequence& sequence, std::int64_t rows);
     void build(Model& model);
     void clear();
-    // The sequence leaves the batch while its step is in flight.
+    // Ignores the rows of a sequence that ended or was cancelled while this step is queued.
     void drop(const Sequence& sequence);
+    // Adds this step's work to the counts. Call it before the sequences count the rows as queued.
+    void count(EngineStats& counts) const;
 
     std::span<const BatchEntry> entries() const { return entries_; }
     const kernels::StepInputs& step() const { return step_; }
     std::span<const AdapterRows> adapters() const { return adapters_; }
     std::span<const kernels::SampleRow> sample_rows() const { return sample_rows_; }
     std::span<kernels::SampleResult> sample_results() { return std::span(results_).first(sample_rows_.size()); }
+
+    // Once the step was read:
     const kernels::SampleResult& result(std::int64_t sample_row) const { return results_[static_cast<std::size_t>(sample_row)]; }
+    // False if the logits of any of the entry's rows overflowed.
+    bool is_finite(const BatchEntry& entry) const;
+    // Gives the entry's sequence the scores of prompt tokens and of the wanted successors.
+    void hand_scores(const BatchEntry& entry) const;
 
 private:
     void add_rows(Model& model, BatchEntry& entry);

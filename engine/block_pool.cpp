@@ -1,4 +1,4 @@
-// Reference counts, idle list and prefix index of the KV blocks.
+// Reference counts, free and idle lists, and the prefix index of KV blocks.
 #include "engine/block_pool.h"
 
 #include <xxhash.h>
@@ -41,7 +41,7 @@ BlockPool::BlockPool(std::int64_t blocks, std::int64_t block_size)
 }
 
 BlockId BlockPool::allocate() {
-    CHECK(available() > 0, "the scheduler plans no more blocks than there are");
+    CHECK(available() > 0, "the scheduler plans no more blocks than are available");
     const bool has_free = !free_.empty() && (*free_.begin() < spare_from_ || idle_.empty());
     BlockId block = 0;
     if (has_free) {
@@ -154,7 +154,7 @@ void BlockPool::check_integrity(std::span<const std::span<const BlockId>> tables
         const Block& block = blocks_[i];
         CHECK(block.references == held[i], "a block is held as often as tables name it");
         if (static_cast<std::int64_t>(i) >= end_) {
-            CHECK(block.references == 0 && !block.hash, "nobody has a block that is lent");
+            CHECK(block.references == 0 && !block.hash, "a lent block is not held and not indexed");
             continue;
         }
         if (block.references == 0) ++(block.hash ? idle : free);
@@ -163,15 +163,15 @@ void BlockPool::check_integrity(std::span<const std::span<const BlockId>> tables
         const auto found = index_.find(*block.hash);
         CHECK(found != index_.end() && found->second == static_cast<BlockId>(i), "an indexed block is found by its hash");
     }
-    CHECK(idle == idle_.size() + idle_and_spare_.size() && free == free_.size(), "every block nobody holds is in exactly one list");
+    CHECK(idle == idle_.size() + idle_and_spare_.size() && free == free_.size(), "every unheld block is in exactly one list");
     CHECK(indexed == index_.size(), "the index names only indexed blocks");
     for (const auto& [parent, block] : latest_) {
-        CHECK(at(block).hash && at(block).parent == parent, "the latest block behind another is an indexed one");
+        CHECK(at(block).hash && at(block).parent == parent, "the latest block after another is indexed");
     }
     for (const auto* const list : {&idle_, &idle_and_spare_}) {
         for (const BlockId block : *list) {
             CHECK(at(block).references == 0 && at(block).hash, "idle blocks are unheld and indexed");
-            CHECK((list == &idle_) == (block < spare_from_), "spare blocks stand apart");
+            CHECK((list == &idle_) == (block < spare_from_), "spare blocks are in their own list");
         }
     }
     for (const BlockId block : free_) CHECK(at(block).references == 0 && !at(block).hash, "free blocks are unheld and not indexed");

@@ -1,8 +1,9 @@
-// KV blocks by number: who holds which, and which hold the tokens of a known prefix (vLLM's automatic prefix caching, by chain hash).
-// Knows no device and no requests; used by the engine's thread only.
-// A block is free (nobody holds it, content meaningless), held (reference count > 0) or idle (nobody holds it, content indexed and
-// kept until the space is needed, least recently released first). The last blocks may be lent, and are then in none of these states: low
-// numbers are handed out first, and idle blocks with high numbers last once somebody wants to borrow.
+// KV blocks by number: reference counts, and an index of blocks by the prefix whose tokens they hold (vLLM's automatic prefix caching with
+// chain hashes). Knows no device and no requests. Used by the engine's thread only.
+//
+// A block is free (not held, content meaningless), held (reference count > 0) or idle (not held, content indexed). Idle blocks are reused
+// when space is needed, the least recently released first. The last blocks may be lent to adapters; a lent block is in none of these
+// states. Low numbers are handed out first; once an adapter wants to borrow blocks, idle blocks with high numbers are reused last.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +21,14 @@ namespace lorry::engine {
 using kernels::BlockId;
 using kernels::TokenId;
 
-// Names a block's content and all that stands before it: hash of (parent's hash, tokens); the first parent is the sequence's root.
+// Names a block's content and all tokens before it: the hash of (parent's hash, tokens). The first parent is the sequence's root.
 struct BlockHash {
     std::uint64_t low = 0;
     std::uint64_t high = 0;
     bool operator==(const BlockHash&) const = default;
 };
 
-// The root of a sequence's chain: equal tokens give equal KV only under the same adapter and rope frequencies.
+// The root of a sequence's chain. Equal tokens have equal KV entries only with the same adapter and the same rope frequencies.
 BlockHash root_hash(std::string_view adapter_hash, std::int64_t rope_tokens);
 BlockHash chain_hash(const BlockHash& parent, std::span<const TokenId> tokens);
 
@@ -37,7 +38,7 @@ public:
 
     std::int64_t block_size() const { return block_size_; }
     std::int64_t total() const { return static_cast<std::int64_t>(blocks_.size()); }  // lent ones included
-    // Blocks that allocate() can still give: free and idle ones.
+    // Blocks that allocate() can return: free and idle ones.
     std::int64_t available() const { return static_cast<std::int64_t>(free_.size() + idle_.size() + idle_and_spare_.size()); }
     std::int64_t lent() const { return total() - end_; }
     std::int64_t held() const { return end_ - available(); }
@@ -45,31 +46,32 @@ public:
 
     // A block with one reference and no content; available() must not be 0.
     BlockId allocate();
-    // Lends the blocks from this one on and no others; what idle ones of them held is forgotten, held ones must not be among them.
+    // Lends exactly the blocks from `first` on. None of them may be held; the content of idle ones is dropped.
     void lend_from(BlockId first);
-    // The first block from which on nobody holds any.
+    // The lowest block such that no block from it on is held.
     BlockId unheld_from() const;
-    // From now on blocks from this one on are handed out when nothing else is left, whatever others know of prefixes.
+    // From now on, blocks from `first` on are handed out only if no other block is free or idle.
     void spare_from(BlockId first);
+    // Adds a reference to a held or idle block.
     void share(BlockId block);
     // Gives up one reference. Release a sequence's blocks last to first, so that the ends of prefixes are dropped before their starts.
     void release(BlockId block);
 
-    // Makes a held, completely written block findable: its tokens follow what `parent` names, and `hash` names both. If another block has
-    // that content already, nothing happens.
+    // Adds a held, completely written block to the index: its tokens follow what `parent` names, and `hash` names both. Does nothing if
+    // another block with that content is indexed.
     void index(BlockId block, const BlockHash& parent, const BlockHash& hash, std::span<const TokenId> tokens);
-    // The block with that content; the tokens are compared. It is not held for the caller: share() it.
+    // The block with that content; the tokens are compared, too. It is not held for the caller: share() it.
     std::optional<BlockId> find(const BlockHash& hash, std::span<const TokenId> tokens) const;
 
-    // A block that begins as a sequence goes on, in so many tokens.
+    // A block whose first `tokens` tokens are those that a sequence continues with.
     struct Start {
         BlockId block = 0;
         std::int64_t tokens = 0;
     };
-    // Of the blocks behind `parent`, the one that was indexed last, if it begins with any of these tokens. Not held for the caller.
+    // The block after `parent` that was indexed last, if its first token is tokens[0]. It is not held for the caller.
     std::optional<Start> find_start(const BlockHash& parent, std::span<const TokenId> tokens) const;
 
-    // CHECKs that counts, lists and index agree, and that references equal what the given tables hold.
+    // CHECKs that counts, lists and index agree, and that the given block tables account for all references.
     void check_integrity(std::span<const std::span<const BlockId>> tables) const;
 
 private:
@@ -92,13 +94,13 @@ private:
 
     const std::int64_t block_size_;
     std::vector<Block> blocks_;
-    std::int64_t end_;         // of the blocks that are not lent
-    std::int64_t spare_from_;  // those before it go first
+    std::int64_t end_;         // blocks from here on are lent
+    std::int64_t spare_from_;  // blocks from here on are handed out last
     std::set<BlockId> free_;
     std::list<BlockId> idle_;  // both: least recently released first
     std::list<BlockId> idle_and_spare_;
     std::unordered_map<BlockHash, BlockId, HashOfHash> index_;
-    std::unordered_map<BlockHash, BlockId, HashOfHash> latest_;  // of the indexed blocks behind each parent, unless it is gone
+    std::unordered_map<BlockHash, BlockId, HashOfHash> latest_;  // by parent: the block that was indexed last, while its content is kept
 };
 
 }  // namespace lorry::engine

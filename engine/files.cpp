@@ -1,4 +1,4 @@
-// POSIX calls and xxhash behind files.h.
+// Implements files.h with POSIX calls and xxhash.
 #include "engine/files.h"
 
 #include <fcntl.h>

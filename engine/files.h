@@ -1,4 +1,4 @@
-// Files of models and adapters: read whole, mapped, and hashed. Called by model config, weights and adapters.
+// Reads, maps and hashes files of models and adapters. Called by model_config.cpp, weights.cpp, adapter.cpp and engine/text.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,11 @@ namespace lorry::engine {
 
 // The file's bytes; the error names the file and the system's reason.
 Expected<std::string, std::string> read_text(const std::filesystem::path& file);
-// The same, but empty where there is no such file.
+// The same, but an empty text if the file does not exist.
 Expected<std::string, std::string> read_text_if_there(const std::filesystem::path& file);
 
-// A file mapped read-only for this object's life. For model weights alone: whoever truncates a mapped file kills its readers.
+// A file mapped read-only for the lifetime of this object. For model weights only: truncating a mapped file kills the processes that read
+// it.
 class MappedFile {
 public:
     // Throws std::runtime_error naming file and reason.
@@ -27,7 +28,7 @@ public:
     MappedFile& operator=(const MappedFile&) = delete;
 
     std::span<const std::byte> bytes() const { return {data_, size_}; }
-    // Gives the memory of the pages read so far back to the system; reading them again is slower, nothing else.
+    // Returns the memory of the pages that were read to the system. Reading them again loads them from the file.
     void release_pages() const;
 
 private:
@@ -35,13 +36,13 @@ private:
     std::size_t size_ = 0;
 };
 
-// xxh128 over everything that was added, in order.
+// xxh128 of everything that was added, in order.
 class ContentHash {
 public:
     ContentHash();
     ~ContentHash();
     void add(std::span<const std::byte> bytes);
-    // Also counts the length, so that "ab" + "c" and "a" + "bc" differ.
+    // Adds the length, too, so that "ab" + "c" and "a" + "bc" differ.
     void add_text(std::string_view text);
     std::string hex() const;  // 32 digits
 

@@ -1,5 +1,5 @@
-// The transformer as a list of ops: one forward for all families over kernels::Backend. What a family lacks (a gate, a bias, rope)
-// is an empty view here; what an adapter changes is asked for at each projection and norm. Built by model_load.cpp.
+// The transformer as a list of ops: one forward pass for all families over kernels::Backend. What a family lacks (a gate, a bias, rope) is
+// an empty view here. Each projection and norm looks up what the adapters change in it. Built by model_load.cpp.
 #include "engine/model.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 using kernels::Matrix;
 
-// Activations of one step, allocated once for the largest: rows, then a scale for each, which not every format has.
+// Activations of one step, allocated once for the largest step: the rows, then one scale per row for formats that have scales.
 class Activation {
 public:
     Activation(kernels::Backend& backend, std::int64_t rows_max, std::int64_t columns)
@@ -21,7 +21,7 @@ public:
           rows_max_(rows_max),
           columns_(columns) {}
 
-    // The first rows, in the format that the reading op wants.
+    // The first `rows` rows, in the format that the reading op needs.
     Matrix view(std::int64_t rows, kernels::Format format = kernels::Format::float32) const {
         return {.data = buffer_->data(),
                 .format = format,
@@ -38,8 +38,8 @@ private:
     std::int64_t columns_;
 };
 
-// Calls run(row_begin, row_count, change) for consecutive rows: with a group's change where get(adapter) finds one, with nullptr for
-// all rows between.
+// Calls run(row_begin, row_count, change) for consecutive ranges of rows: with the change of each group for which get(adapter) returns one,
+// and with nullptr for the rows between such groups.
 template <typename Get, typename Run>
 void for_changed_rows(std::span<const AdapterRows> groups, std::int64_t rows, Get get, Run run) {
     std::int64_t begin = 0;
@@ -86,7 +86,7 @@ public:
     Matrix forward(const ForwardArgs& args, kernels::KvCache& cache) override;
 
 private:
-    // Which layer an op belongs to, and which of its rows run with which adapter.
+    // The layer that an op belongs to, and the adapters of its rows.
     struct Site {
         std::int64_t layer = 0;
         std::span<const AdapterRows> adapters;
@@ -99,7 +99,7 @@ private:
         Matrix out;
         Matrix in;
     };
-    // out (+)= weight · in + bias, then what each group's adapter adds or replaces.
+    // out (+)= weight · in + bias; then each group's adapter adds to its rows or replaces them.
     struct ProjectCall {
         const Site& site;
         Projection projection;
@@ -141,9 +141,9 @@ private:
 Matrix Transformer::forward(const ForwardArgs& args, kernels::KvCache& cache) {
     const kernels::StepInputs& step = args.step;
     const ModelWeights& weights = parts_.weights;
-    CHECK(step.rows > 0 && step.rows <= rows_max_, "the plan keeps within rows_max");
+    CHECK(step.rows > 0 && step.rows <= rows_max_, "a plan has at most rows_max rows");
     CHECK(static_cast<std::int64_t>(step.sample_rows.size()) <= std::min(sample_rows_max_, step.rows),
-          "the plan keeps within sample_rows_max");
+          "a plan has at most sample_rows_max rows of logits");
 
     Matrix residual = residual_.view(step.rows);
     backend_.embed({.out = residual, .tokens = *weights.tokens, .positions = weights.positions.get(), .step = step});
@@ -153,7 +153,7 @@ Matrix Transformer::forward(const ForwardArgs& args, kernels::KvCache& cache) {
         const bool is_last = &layer == &weights.layers.back();
         Matrix attended = attend(layer, site, step, residual, cache);
         if (is_last) {
-            // All keys and values are stored: from here on only rows that sample are needed.
+            // All keys and values are stored. From here on, only rows that sample are needed.
             if (step.sample_rows.empty()) return logits_.view(0);
             site.adapters = adapters_of_samples(args);
             attended = gather(sampled_attended_, attended, step);
@@ -188,7 +188,7 @@ Matrix Transformer::forward(const ForwardArgs& args, kernels::KvCache& cache) {
     return logits;
 }
 
-// Norm, q|k|v, positions, KV, attention: [rows, heads * head_dim], before the output projection.
+// Norm, q|k|v, positions, KV cache, attention. Returns [rows, heads * head_dim], the input of the output projection.
 Matrix Transformer::attend(const Layer& layer, const Site& site, const kernels::StepInputs& step, const Matrix& residual,
                            kernels::KvCache& cache) {
     const Matrix in = normed_.view(step.rows, layer.qkv.weight->input_format());
@@ -226,14 +226,14 @@ Matrix Transformer::attend(const Layer& layer, const Site& site, const kernels::
     return attended;
 }
 
-// Norm, gate|up, activation: [rows, intermediate], before the down projection.
+// Norm, gate|up, activation. Returns [rows, intermediate], the input of the down projection.
 Matrix Transformer::activate(const Layer& layer, const Site& site, const Matrix& residual) {
     const Matrix in = normed_.view(residual.rows, layer.gate_up.weight->input_format());
     const Matrix gate_up = gate_up_.view(residual.rows);
     const Matrix activated = activated_.view(residual.rows, layer.down.weight->input_format());
     const Linear& linear = layer.gate_up;
     normalize({.site = site, .norm_site = NormSite::mlp, .base = layer.mlp_norm, .out = in, .in = residual});
-    // An adapter's change comes between the two.
+    // An adapter's change is applied between matmul and activation, so the two cannot be one op then.
     const auto is_changed = [&](const AdapterRows& group) { return group.adapter->at(site.layer, Projection::gate_up) != nullptr; };
     if (std::ranges::any_of(site.adapters, is_changed)) {
         project({.site = site,
@@ -257,14 +257,14 @@ Matrix Transformer::activate(const Layer& layer, const Site& site, const Matrix&
     return activated;
 }
 
-// The rows that sample, one after the other.
+// The rows that sample, packed.
 Matrix Transformer::gather(const Activation& to, const Matrix& from, const kernels::StepInputs& step) {
     const Matrix out = to.view(static_cast<std::int64_t>(step.sample_rows.size()), from.format);
     backend_.gather_rows({.out = out, .in = from, .step = step});
     return out;
 }
 
-// The same adapters over the gathered rows.
+// The groups of adapters in terms of the gathered rows.
 std::span<const AdapterRows> Transformer::adapters_of_samples(const ForwardArgs& args) {
     const auto samples = args.step.sample_rows;
     sampled_groups_.clear();
@@ -345,7 +345,7 @@ std::size_t Transformer::step_bytes(std::int64_t rows, std::int64_t sample_rows)
     if (rope_.bytes() > 0) total += rows_of(rope_.bytes(), rope_.matrix().rows);
     for (const Layer& layer : weights.layers) {
         total += layer.qkv.weight->bytes();
-        // As in forward: only rows that sample go on behind the last layer's attention.
+        // As in forward(): after the last layer's attention, only rows that sample go on.
         if (&layer == &weights.layers.back() && sample_rows == 0) return total;
         total += layer.output.weight->bytes() + layer.gate_up.weight->bytes() + layer.down.weight->bytes();
     }
@@ -354,7 +354,7 @@ std::size_t Transformer::step_bytes(std::int64_t rows, std::int64_t sample_rows)
 
 }  // namespace
 
-std::size_t Model::step_bytes(std::int64_t, std::int64_t) const { CHECK(false, "only a model that was loaded has weights to read"); }
+std::size_t Model::step_bytes(std::int64_t, std::int64_t) const { CHECK(false, "only a loaded model has weights to read"); }
 
 std::unique_ptr<Model> make_model(ModelParts parts, kernels::Backend& backend, std::int64_t rows_max, std::int64_t sample_rows_max) {
     return std::make_unique<Transformer>(std::move(parts), backend, rows_max, sample_rows_max);

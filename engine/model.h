@@ -1,5 +1,5 @@
-// The transformer, written once over kernels::Backend for all families: load a checkpoint, run one step's rows.
-// Owned and called by engine.cpp (one thread); adapters are packed against its shapes by adapter_cache.cpp.
+// The transformer, written once over kernels::Backend for all families: loads a checkpoint and runs the rows of one step. engine.cpp calls
+// it on one thread; adapter.cpp packs adapters for its shapes.
 #pragma once
 
 #include <filesystem>
@@ -31,9 +31,9 @@ struct ForwardArgs {
 
 class Model {
 public:
-    // Reads config.json and the safetensors of a folder and packs the weights into the backend. Throws std::runtime_error naming
-    // file, key and value for anything unsupported or broken. Activations are allocated for rows_max rows a step and
-    // sample_rows_max rows of logits.
+    // Reads config.json and the safetensors files of a folder and packs the weights into the backend. Throws std::runtime_error that names
+    // file, key and value if anything is unsupported or broken. Allocates activations for rows_max rows per step and sample_rows_max rows
+    // of logits.
     static std::unique_ptr<Model> load(const std::filesystem::path& folder, kernels::Backend& backend, std::int64_t rows_max,
                                        std::int64_t sample_rows_max);
     virtual ~Model() = default;
@@ -41,33 +41,34 @@ public:
     virtual const ModelConfig& config() const = 0;
     virtual kernels::KvShape kv_shape() const = 0;
     virtual std::size_t weight_bytes() const = 0;
-    // What a step of so many rows, of which so many sample, reads of them at least: what it multiplies with once, and a row of each table
-    // (embeddings, positions, rope) for each of its rows. Norms and biases, a row here and there, are left out.
+    // The least that a step with `rows` rows and `sample_rows` rows of logits reads of the weights: each matrix once, and a row of each
+    // table (embeddings, positions, rope) for each row. Norms and biases are small and left out.
     virtual std::size_t step_bytes(std::int64_t rows, std::int64_t sample_rows) const;
     // xxh128 (hex) of config.json, generation_config.json and the weight files' headers and sizes: part of system_fingerprint.
     virtual const std::string& fingerprint() const = 0;
-    // What adapters are checked and packed against. Constant: any thread may read. A model of another kind has none and takes no adapters.
+    // Adapters are checked and packed against these. Constant: any thread may read. Only a loaded model has them (a test's model has not,
+    // and takes no adapters).
     virtual const ModelLayout& layout() const;
     virtual const Checkpoint& checkpoint() const;
 
-    // The rope table's row for the token at `position` of a sequence whose prompt had prompt_tokens tokens (the prompt as it arrived,
-    // also after preemption). The row stays valid for the next 2 * rows_max calls. See rope.h.
+    // The rope table's row for the token at `position` of a sequence whose prompt had prompt_tokens tokens (the prompt as submitted, also
+    // after a preemption). The row stays valid for the next 2 * rows_max calls. See rope.h.
     virtual std::int32_t rope_row(std::int64_t position, std::int64_t prompt_tokens) = 0;
-    // True when the KV entries of a prompt this long hold for prompts of equal length only (dynamic NTK beyond the original
-    // context): blocks must not be shared between prompts of other lengths.
+    // True if the KV entries of a prompt of this length are valid only for prompts of the same length (dynamic NTK beyond the original
+    // context). Prompts of different lengths must not share such blocks.
     virtual bool kv_depends_on_prompt_length(std::int64_t prompt_tokens) const = 0;
 
-    // Runs the rows through all layers, writes their KV and returns logits [step.sample_rows.size(), vocabulary], valid until the
-    // next call. begin_step was called with the same inputs.
+    // Runs the rows through all layers, writes their KV entries, and returns logits [step.sample_rows.size(), vocabulary], valid until the
+    // next call. Call begin_step with the same inputs first.
     virtual kernels::Matrix forward(const ForwardArgs& args, kernels::KvCache& cache) = 0;
 };
 
-// What `lorry check-model` tells about a folder without loading its weights.
+// What `lorry check-model` reports about a folder without loading its weights.
 struct ModelReport {
     ModelConfig config;
     std::int64_t parameters = 0;              // elements of all tensors that the model uses; a tied head counts once
-    std::int64_t embedding_parameters = 0;    // those among them that are packed as embeddings
-    std::vector<std::string> unused_tensors;  // in the files, but asked for by nothing
+    std::int64_t embedding_parameters = 0;    // of these, those that are packed as embeddings
+    std::vector<std::string> unused_tensors;  // in the files, but not used by the model
 };
 
 // Reads config.json and the headers of the weight files. Throws as Model::load does.

@@ -1,5 +1,5 @@
-// config.json and generation_config.json → ModelConfig. One row of `families` per model family; the keys and defaults are those of
-// transformers' configuration classes. Called by model loading, adapter inspection and `lorry check-model`.
+// Reads config.json and generation_config.json into a ModelConfig. Each model family is one row of `families`; its keys and defaults are
+// those of transformers' configuration classes. Called by model loading, adapter inspection and `lorry check-model`.
 #include "engine/model_config.h"
 
 #include <fmt/format.h>
@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "engine/files.h"
+#include "engine/model_layout.h"
 #include "schema/json.h"
 
 namespace lorry::engine {
@@ -16,12 +17,16 @@ namespace {
 
 using schema::Json;
 
-// When a projection has a bias: never, always, or as a key of the config says.
+// Whether a projection has a bias: never, always, or as a key of the config says.
 enum class Bias : std::uint8_t { never, always, by_attention_key, by_mlp_key };
-// Which layers see a sliding window only.
+// Which layers have a sliding window: none, all, or those from max_window_layers on.
 enum class Windows : std::uint8_t { none, all, from_layer };
+// How tokens get their positions: by a table that is added to their embeddings, or by rotating q and k.
+enum class Positions : std::uint8_t { learned, rope };
+// What attention scores are multiplied by: 1/sqrt(head_dim), or what GPT-2's scale_attn_* keys say.
+enum class AttentionScale : std::uint8_t { by_head_dim, by_scale_attn_keys };
 
-// Names of the sizes in config.json. The second name of a pair is an alias that transformers accepts, too.
+// The keys of config.json whose names differ between families.
 struct Keys {
     const char* hidden;
     const char* heads;
@@ -35,18 +40,23 @@ constexpr Keys common_keys{"hidden_size",       "num_attention_heads", "num_hidd
                            "intermediate_size", "hidden_act",          "rms_norm_eps"};
 constexpr Keys gpt2_keys{"n_embd", "n_head", "n_layer", "n_positions", "n_inner", "activation_function", "layer_norm_epsilon"};
 
+// Everything that distinguishes one family from another. To add a family, add a row to `families`.
 struct FamilyTraits {
-    Family family;
-    const char* model_type;
+    std::string_view model_type;
     std::string_view architecture;
-    const Keys& keys;
-    ModuleNaming naming = ModuleNaming::llama;
-    bool is_gpt2 = false;  // LayerNorm, learned positions, no gate, an inner size with a default
+    const Keys& keys = common_keys;
+    const ModuleNames& names = llama_names;
+    kernels::NormKind norm = kernels::NormKind::rms;
+    Positions positions = Positions::rope;
+    AttentionScale attention_scale = AttentionScale::by_head_dim;
+    bool gated = true;            // the MLP computes gate · up; false: it has an up projection only
+    bool heads_have_keys = true;  // num_key_value_heads and head_dim are read; false: kv_heads = heads, head_dim = hidden / heads
     const char* activation_default = "silu";
     double epsilon_default = 1e-6;
     std::int64_t max_positions_default = 2048;
-    std::optional<std::int64_t> kv_heads_default = std::nullopt;  // when the key is absent; nullopt: as many as heads
-    std::optional<std::int64_t> head_dim_default = std::nullopt;  // when the key is absent; nullopt: hidden / heads
+    std::optional<std::int64_t> intermediate_default = std::nullopt;  // times hidden; nullopt: the key is required
+    std::optional<std::int64_t> kv_heads_default = std::nullopt;      // when the key is absent; nullopt: as many as heads
+    std::optional<std::int64_t> head_dim_default = std::nullopt;      // when the key is absent; nullopt: hidden / heads
     Bias attention_bias = Bias::never;
     Bias output_bias = Bias::never;
     Bias mlp_bias = Bias::never;
@@ -56,45 +66,41 @@ struct FamilyTraits {
 };
 
 constexpr std::array families = {
-    FamilyTraits{.family = Family::gpt2,
-                 .model_type = "gpt2",
+    FamilyTraits{.model_type = "gpt2",
                  .architecture = "GPT2LMHeadModel",
                  .keys = gpt2_keys,
-                 .naming = ModuleNaming::gpt2,
-                 .is_gpt2 = true,
+                 .names = gpt2_names,
+                 .norm = kernels::NormKind::layer,
+                 .positions = Positions::learned,
+                 .attention_scale = AttentionScale::by_scale_attn_keys,
+                 .gated = false,
+                 .heads_have_keys = false,
                  .activation_default = "gelu_new",
                  .epsilon_default = 1e-5,
                  .max_positions_default = 1024,
+                 .intermediate_default = 4,
                  .attention_bias = Bias::always,
                  .output_bias = Bias::always,
                  .mlp_bias = Bias::always,
                  .tied_default = true},
-    FamilyTraits{.family = Family::llama,
-                 .model_type = "llama",
+    FamilyTraits{.model_type = "llama",
                  .architecture = "LlamaForCausalLM",
-                 .keys = common_keys,
                  .attention_bias = Bias::by_attention_key,
                  .output_bias = Bias::by_attention_key,
                  .mlp_bias = Bias::by_mlp_key},
-    FamilyTraits{.family = Family::mistral,
-                 .model_type = "mistral",
+    FamilyTraits{.model_type = "mistral",
                  .architecture = "MistralForCausalLM",
-                 .keys = common_keys,
                  .max_positions_default = 131072,
                  .kv_heads_default = 8,
                  .windows = Windows::all},
-    FamilyTraits{.family = Family::qwen2,
-                 .model_type = "qwen2",
+    FamilyTraits{.model_type = "qwen2",
                  .architecture = "Qwen2ForCausalLM",
-                 .keys = common_keys,
                  .max_positions_default = 32768,
                  .kv_heads_default = 32,
                  .attention_bias = Bias::always,
                  .windows = Windows::from_layer},
-    FamilyTraits{.family = Family::qwen3,
-                 .model_type = "qwen3",
+    FamilyTraits{.model_type = "qwen3",
                  .architecture = "Qwen3ForCausalLM",
-                 .keys = common_keys,
                  .max_positions_default = 32768,
                  .kv_heads_default = 32,
                  .head_dim_default = 128,
@@ -132,23 +138,23 @@ constexpr std::array rope_names = {RopeName{"default", RopeConfig::Kind::standar
                                    RopeName{"dynamic", RopeConfig::Kind::dynamic}, RopeName{"llama3", RopeConfig::Kind::llama3},
                                    RopeName{"yarn", RopeConfig::Kind::yarn}};
 
-// Keys that change what the model computes in ways we do not; null and the harmless value are accepted.
+// Keys that change what the model computes in ways that Lorry does not support. null and the harmless value are accepted.
 struct Refusal {
     const char* key;
     const char* harmless;  // as JSON text
     const char* advice;
 };
 constexpr std::array refusals = {
-    Refusal{"quantization_config", "null", "use the checkpoint that was not quantized"},
-    Refusal{"compression_config", "null", "use the checkpoint that was not quantized"},
-    Refusal{"partial_rotary_factor", "1", "only models that rotate the whole head are supported"},
+    Refusal{"quantization_config", "null", "use the unquantized checkpoint"},
+    Refusal{"compression_config", "null", "use the unquantized checkpoint"},
+    Refusal{"partial_rotary_factor", "1", "only models that rotate whole heads are supported"},
     Refusal{"add_cross_attention", "false", "only decoder models are supported"},
     Refusal{"is_encoder_decoder", "false", "only decoder models are supported"},
     Refusal{"alibi", "false", "ALiBi positions are not supported"},
     Refusal{"position_embedding_type", "\"absolute\"", "relative positions are not supported"},
     Refusal{"attention_multiplier", "null", "only scores scaled by 1/sqrt(head_dim) are supported"},
-    Refusal{"attn_logit_softcapping", "null", "soft caps are not supported"},
-    Refusal{"final_logit_softcapping", "null", "soft caps are not supported"},
+    Refusal{"attn_logit_softcapping", "null", "soft caps on attention scores are not supported"},
+    Refusal{"final_logit_softcapping", "null", "soft caps on logits are not supported"},
     Refusal{"logits_scaling", "1", "scaled logits are not supported"},
     Refusal{"logit_scale", "1", "scaled logits are not supported"},
     Refusal{"embedding_multiplier", "1", "scaled embeddings are not supported"},
@@ -161,7 +167,7 @@ constexpr std::array refusals = {
     Refusal{"vision_config", "null", "only text models are supported"},
 };
 
-// Sizes beyond these are taken for a broken file: products of any three of them stay within 64 bits.
+// Larger sizes mean a broken file. The product of two of them fits into 64 bits.
 constexpr std::int64_t size_max = std::int64_t{1} << 28;
 constexpr std::int64_t layers_max = 4096;
 
@@ -172,16 +178,16 @@ std::string names_in(const Rows& rows) {
     return out;
 }
 
-// The members of one JSON object with errors that name file, key and value.
+// The members of one JSON object. Errors name file, key and value.
 class Section {
 public:
     Section(const Json& object, std::string file, std::string path = {}) : object_(object), file_(std::move(file)), path_(std::move(path)) {
         if (!object.is_object())
             throw std::runtime_error(
-                fmt::format("{}: {} must be an object, not {}", file_, path_.empty() ? "the text" : path_, object.kind()));
+                fmt::format("{}: {} must be an object, not {}", file_, path_.empty() ? "the top level" : path_, object.kind()));
     }
 
-    // The member unless it is absent or null.
+    // The member; nullptr if it is absent or null.
     const Json* find(std::string_view key) const {
         const Json* value = object_.find(key);
         return value == nullptr || value->is_null() ? nullptr : value;
@@ -198,16 +204,16 @@ public:
     std::int64_t integer(std::string_view key, std::optional<std::int64_t> absent, std::int64_t lowest, std::int64_t highest) const {
         const Json* value = find(key);
         if (value == nullptr && absent) return *absent;
-        if (value == nullptr) throw std::runtime_error(fmt::format("{}: {} is missing", file_, name(key)));
+        if (value == nullptr) throw std::runtime_error(fmt::format("{}: {} is missing; it is required", file_, name(key)));
         const auto number = value->as_integer();
         if (!number || *number < lowest || *number > highest)
-            refuse(key, fmt::format("an integer from {} to {} is needed", lowest, highest));
+            refuse(key, fmt::format("it must be an integer from {} to {}", lowest, highest));
         return *number;
     }
     double real(std::string_view key, std::optional<double> absent, double lowest, double highest) const {
         const auto number = optional_real(key, lowest, highest);
         if (number) return *number;
-        if (!absent) throw std::runtime_error(fmt::format("{}: {} is missing", file_, name(key)));
+        if (!absent) throw std::runtime_error(fmt::format("{}: {} is missing; it is required", file_, name(key)));
         return *absent;
     }
     std::optional<double> optional_real(std::string_view key, double lowest, double highest) const {
@@ -215,25 +221,25 @@ public:
         if (value == nullptr) return std::nullopt;
         const auto number = value->as_number();
         if (!number || !(*number >= lowest && *number <= highest))
-            refuse(key, fmt::format("a number from {} to {} is needed", lowest, highest));
+            refuse(key, fmt::format("it must be a number from {} to {}", lowest, highest));
         return number;
     }
     bool boolean(std::string_view key, bool absent) const {
         const Json* value = find(key);
         if (value == nullptr) return absent;
-        if (!value->is_bool()) refuse(key, "true or false is needed");
+        if (!value->is_bool()) refuse(key, "it must be true or false");
         return *value->as_bool();
     }
-    // The row of that name in a table; `absent` when the key is.
+    // The row of `rows` with the name that the key gives, or with the name `absent` if the key is absent.
     template <typename Rows>
     const auto& one_of(const Rows& rows, std::string_view key, std::string_view absent) const {
         const Json* value = find(key);
-        if (value != nullptr && !value->is_string()) refuse(key, "a text is needed");
+        if (value != nullptr && !value->is_string()) refuse(key, "it must be a string");
         const std::string_view text = value == nullptr ? absent : std::string_view(*value->as_string());
         for (const auto& row : rows) {
             if (row.name == text) return row;
         }
-        refuse(key, fmt::format("supported are {}", names_in(rows)));
+        refuse(key, fmt::format("supported: {}", names_in(rows)));
     }
 
 private:
@@ -256,7 +262,7 @@ const FamilyTraits& family_of(const Section& config) {
     }
     std::string known;
     for (const FamilyTraits& traits : families) known += (known.empty() ? "" : ", ") + std::string(traits.model_type);
-    config.refuse("model_type", "supported are " + known);
+    config.refuse("model_type", "supported: " + known);
 }
 
 void refuse_what_we_do_not_compute(const Section& config, const FamilyTraits& traits) {
@@ -264,7 +270,7 @@ void refuse_what_we_do_not_compute(const Section& config, const FamilyTraits& tr
         const auto* list = architectures->as_array();
         const std::string* first = list != nullptr ? list->front().as_string() : nullptr;
         if (first == nullptr || *first != traits.architecture)
-            config.refuse("architectures", fmt::format("supported is {}", traits.architecture));
+            config.refuse("architectures", fmt::format("supported for this model_type: {}", traits.architecture));
     }
     for (const Refusal& refusal : refusals) {
         const Json* value = config.find(refusal.key);
@@ -272,7 +278,7 @@ void refuse_what_we_do_not_compute(const Section& config, const FamilyTraits& tr
     }
 }
 
-// Both generations: rope_theta + rope_scaling {"type" | "rope_type", …}, and rope_parameters {"rope_type", "rope_theta", …}.
+// Reads both generations of keys: rope_theta + rope_scaling {"type" | "rope_type", …}, and rope_parameters {"rope_type", "rope_theta", …}.
 RopeConfig read_rope(const Section& config, const std::string& file, std::int64_t max_positions) {
     RopeConfig rope;
     constexpr double theta_max = 1e12;
@@ -303,19 +309,19 @@ RopeConfig read_rope(const Section& config, const std::string& file, std::int64_
                                                                "finetuned"};
     for (const auto& [key, value] : parameters.members()) {
         const bool is_known = std::find(known.begin(), known.end(), key) != known.end();
-        if (!is_known && !value.is_null()) parameters.refuse(key, "this key is unknown");
+        if (!is_known && !value.is_null()) parameters.refuse(key, "the key is unknown");
     }
     if (const Json* partial = parameters.find("partial_rotary_factor"); partial != nullptr && partial->dump() != "1") {
-        parameters.refuse("partial_rotary_factor", "only models that rotate the whole head are supported");
+        parameters.refuse("partial_rotary_factor", "only models that rotate whole heads are supported");
     }
     rope.theta = parameters.real("rope_theta", rope.theta, 1.0, theta_max);
     if (rope.kind == RopeConfig::Kind::standard) return rope;
 
-    // A top-level original_max_position_embeddings wins over the one inside.
+    // A top-level original_max_position_embeddings takes precedence over the one in the object.
     rope.original_max_positions =
         config.integer("original_max_position_embeddings",
                        parameters.integer("original_max_position_embeddings", max_positions, 1, size_max), 1, size_max);
-    // Dynamic scaling starts at max_position_embeddings whatever the original was.
+    // Dynamic scaling starts at max_position_embeddings, whatever the original was.
     if (rope.kind == RopeConfig::Kind::dynamic) rope.original_max_positions = max_positions;
     std::optional<double> factor_default;
     if (rope.kind == RopeConfig::Kind::yarn)
@@ -339,7 +345,7 @@ RopeConfig read_rope(const Section& config, const std::string& file, std::int64_
     return rope;
 }
 
-// How long a sequence may become: the scaled kinds exist to go beyond what the base model was trained on.
+// The longest sequence in tokens. The scaled kinds go beyond the context that the base model was trained with.
 std::int64_t context_limit(const RopeConfig& rope, std::int64_t max_positions) {
     const auto scaled = [&](std::int64_t positions) { return static_cast<std::int64_t>(static_cast<double>(positions) * rope.factor); };
     switch (rope.kind) {
@@ -357,9 +363,9 @@ std::vector<std::optional<std::int64_t>> read_windows(const Section& config, Win
     std::vector<std::optional<std::int64_t>> out(static_cast<std::size_t>(layers));
     const Json* types = config.find("layer_types");
     if (types != nullptr && (!types->is_array() || types->as_array()->size() != out.size())) {
-        config.refuse("layer_types", fmt::format("a list of {} names is needed", layers));
+        config.refuse("layer_types", fmt::format("it must be a list of {} names, one per layer", layers));
     }
-    // Mistral has a window of 4,096 when the key is absent and none when it is null.
+    // The window is 4,096 if the key is absent, and there is none if it is null (Mistral).
     std::optional<std::int64_t> window;
     const bool on = windows == Windows::all || (windows == Windows::from_layer && config.boolean("use_sliding_window", false));
     if (on && !(config.has("sliding_window") && config.find("sliding_window") == nullptr)) {
@@ -371,14 +377,14 @@ std::vector<std::optional<std::int64_t>> read_windows(const Section& config, Win
         if (types != nullptr) {
             const std::string* type = (*types->as_array())[static_cast<std::size_t>(layer)].as_string();
             if (type == nullptr || (*type != "full_attention" && *type != "sliding_attention")) {
-                config.refuse("layer_types", "supported are full_attention, sliding_attention");
+                config.refuse("layer_types", "supported: full_attention, sliding_attention");
             }
             const bool asked = *type == "sliding_attention";
             if (asked && !window)
                 config.refuse("layer_types",
-                              "sliding_attention needs sliding_window, and use_sliding_window = true where the family has it");
+                              "sliding_attention requires sliding_window, and use_sliding_window = true if the family has that key");
             if (windows != Windows::from_layer && asked != window.has_value()) {
-                config.refuse("layer_types", "this family has the same window in all layers");
+                config.refuse("layer_types", "this family requires the same window in all layers");
             }
             sliding = asked;
         }
@@ -394,7 +400,7 @@ std::vector<std::int32_t> read_ids(const Section& config, std::string_view key) 
     if (value == nullptr) return out;
     const auto add = [&](const Json& id) {
         const auto number = id.as_integer();
-        if (!number || *number < 0 || *number > size_max) config.refuse(key, "a token id or a list of them is needed");
+        if (!number || *number < 0 || *number > size_max) config.refuse(key, "it must be a token id or a list of token ids");
         out.push_back(static_cast<std::int32_t>(*number));
     };
     if (const auto* list = value->as_array()) {
@@ -417,7 +423,7 @@ bool has_bias(Bias bias, const Section& config) {
 
 void read_sizes(const Section& config, const FamilyTraits& traits, ModelConfig& out) {
     const Keys& keys = traits.keys;
-    // transformers takes the common names for GPT-2's sizes, too.
+    // transformers accepts the common names for GPT-2's sizes, too.
     const auto key_of = [&](const char* own, const char* common) {
         return config.find(own) == nullptr && config.find(common) != nullptr ? common : own;
     };
@@ -428,13 +434,14 @@ void read_sizes(const Section& config, const FamilyTraits& traits, ModelConfig& 
     out.layers = config.integer(key_of(keys.layers, common_keys.layers), std::nullopt, 1, layers_max);
     out.vocabulary = config.integer("vocab_size", std::nullopt, 1, size_max);
     out.max_positions = config.integer(key_of(keys.max_positions, common_keys.max_positions), traits.max_positions_default, 1, size_max);
-    out.intermediate = config.integer(keys.intermediate, traits.is_gpt2 ? std::optional(4 * out.hidden) : std::nullopt, 1, size_max);
+    const auto factor = traits.intermediate_default;
+    out.intermediate = config.integer(keys.intermediate, factor ? std::optional(*factor * out.hidden) : std::nullopt, 1, size_max);
     out.norm_epsilon = config.real(keys.epsilon, traits.epsilon_default, 0.0, 1.0);
 
     out.kv_heads = out.heads;
     out.head_dim = out.hidden / out.heads;
     bool head_dim_given = false;
-    if (!traits.is_gpt2) {
+    if (traits.heads_have_keys) {
         const bool kv_heads_null = config.has("num_key_value_heads") && config.find("num_key_value_heads") == nullptr;
         out.kv_heads =
             config.integer("num_key_value_heads", kv_heads_null ? out.heads : traits.kv_heads_default.value_or(out.heads), 1, size_max);
@@ -446,9 +453,9 @@ void read_sizes(const Section& config, const FamilyTraits& traits, ModelConfig& 
     if (!head_dim_given && out.hidden % out.heads != 0)
         config.refuse(heads_key, fmt::format("it must divide {} = {}", hidden_key, out.hidden));
     if (out.heads % out.kv_heads != 0) config.refuse("num_key_value_heads", fmt::format("it must divide {} = {}", heads_key, out.heads));
-    if (!traits.is_gpt2 && out.head_dim % 2 != 0)
-        config.refuse(head_dim_given ? "head_dim" : heads_key, "rotary positions need an even head size");
-    if (out.heads * out.head_dim > size_max) config.refuse(heads_key, "the heads together are too wide");
+    if (traits.positions == Positions::rope && out.head_dim % 2 != 0)
+        config.refuse(head_dim_given ? "head_dim" : heads_key, "rotary positions require an even head_dim");
+    if (out.heads * out.head_dim > size_max) config.refuse(heads_key, "heads times head_dim is too large");
 }
 
 void read_generation_defaults(const Section& generation, ModelConfig& out) {
@@ -470,13 +477,6 @@ void read_generation_defaults(const Section& generation, ModelConfig& out) {
 
 }  // namespace
 
-const char* name_of(Family family) {
-    for (const FamilyTraits& traits : families) {
-        if (traits.family == family) return traits.model_type;
-    }
-    CHECK(false, "every family has a row");
-}
-
 ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view generation_config_json, const std::string& file) {
     const auto root = Json::parse(config_json);
     if (!root) throw std::runtime_error(fmt::format("{}: not JSON: {}", file, root.error()));
@@ -485,15 +485,15 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
     refuse_what_we_do_not_compute(config, traits);
 
     ModelConfig out;
-    out.family = traits.family;
-    out.naming = traits.naming;
+    out.family = traits.model_type;
+    out.names = &traits.names;
     read_sizes(config, traits, out);
-    out.norm = traits.is_gpt2 ? kernels::NormKind::layer : kernels::NormKind::rms;
-    out.gated = !traits.is_gpt2;
-    out.learned_positions = traits.is_gpt2;
+    out.norm = traits.norm;
+    out.gated = traits.gated;
+    out.learned_positions = traits.positions == Positions::learned;
     out.qk_norm = traits.qk_norm;
     out.activation = config.one_of(activations, traits.keys.activation, traits.activation_default).kind;
-    if (traits.is_gpt2) {
+    if (traits.attention_scale == AttentionScale::by_scale_attn_keys) {
         out.attention_scaled = config.boolean("scale_attn_weights", true);
         out.attention_scaled_by_layer = config.boolean("scale_attn_by_inverse_layer_idx", false);
     }
@@ -517,7 +517,7 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
         if (!generation) throw std::runtime_error(fmt::format("{}: not JSON: {}", generation_file, generation.error()));
         read_generation_defaults(Section(*generation, generation_file), out);
     }
-    // Ids beyond the vocabulary (seen where a checkpoint was cut down) can never be drawn, so nothing downstream has to expect them.
+    // Some reduced checkpoints have ids beyond the vocabulary. These are never drawn.
     std::erase_if(out.eos_ids, [&](std::int32_t id) { return id >= out.vocabulary; });
     return out;
 }
@@ -525,7 +525,7 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
 ModelConfig ModelConfig::load(const std::filesystem::path& folder) {
     const auto file = folder / "config.json";
     const auto config = read_text(file);
-    if (!config) throw std::runtime_error(config.error() + "; a model folder as Hugging Face writes it is needed");
+    if (!config) throw std::runtime_error(config.error() + "; a model folder is one that transformers' save_pretrained wrote");
     const auto generation = read_text_if_there(folder / "generation_config.json");
     if (!generation) throw std::runtime_error(generation.error());
     return parse(*config, *generation, file.string());

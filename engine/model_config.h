@@ -1,4 +1,4 @@
-// A checkpoint's config.json, read and checked: the one description of a model's shape that everything else asks.
+// A checkpoint's config.json, read and checked: the one description of a model's shape. Used by everything that depends on the model.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,7 @@
 
 namespace lorry::engine {
 
-enum class Family : std::uint8_t { gpt2, llama, mistral, qwen2, qwen3 };
-const char* name_of(Family family);
-// How its checkpoints name their modules (model_layout.cpp).
-enum class ModuleNaming : std::uint8_t { gpt2, llama };
+struct ModuleNames;  // model_layout.h
 
 // Rotary position embedding as transformers' modeling_rope_utils defines the variants.
 struct RopeConfig {
@@ -36,8 +33,8 @@ struct RopeConfig {
 };
 
 struct ModelConfig {
-    Family family = Family::llama;
-    ModuleNaming naming = ModuleNaming::llama;
+    std::string family;                  // model_type of config.json: "llama"
+    const ModuleNames* names = nullptr;  // names of the checkpoint's modules; never null in a config that parse() returned
     std::int64_t hidden = 0;
     std::int64_t intermediate = 0;
     std::int64_t layers = 0;
@@ -45,32 +42,33 @@ struct ModelConfig {
     std::int64_t kv_heads = 0;
     std::int64_t head_dim = 0;
     std::int64_t vocabulary = 0;
-    std::int64_t max_positions = 0;  // the context limit in tokens, scaled rope counted in
+    std::int64_t max_positions = 0;  // the context limit in tokens, with the scaling of rope
     double norm_epsilon = 1e-6;
     kernels::NormKind norm = kernels::NormKind::rms;
     kernels::ActivationKind activation = kernels::ActivationKind::silu;
-    bool gated = true;  // gate · up, else one up projection
+    bool gated = true;  // the MLP computes gate · up; false: it has an up projection only
     bool qk_norm = false;
     bool attention_bias = false;  // q, k, v
     bool output_bias = false;     // o
     bool mlp_bias = false;
     bool learned_positions = false;
-    bool attention_scaled = true;            // scores times 1/sqrt(head_dim)
-    bool attention_scaled_by_layer = false;  // scores also divided by layer + 1
+    bool attention_scaled = true;            // scores are multiplied by 1/sqrt(head_dim)
+    bool attention_scaled_by_layer = false;  // scores are also divided by layer + 1
     bool tied_head = false;
     RopeConfig rope;
-    std::vector<std::optional<std::int64_t>> windows;    // [layers] sliding window in tokens, nullopt: full attention
-    kernels::Format storage = kernels::Format::float32;  // the checkpoint's own dtype
-    std::vector<std::int32_t> eos_ids;                   // generation_config.json's, else config.json's
+    std::vector<std::optional<std::int64_t>> windows;    // [layers] sliding window in tokens; nullopt: full attention
+    kernels::Format storage = kernels::Format::float32;  // the checkpoint's dtype
+    std::vector<std::int32_t> eos_ids;                   // from generation_config.json, else from config.json
     std::optional<std::int32_t> bos_id;
-    // generation_config.json's, for jobs that leave them out, as vLLM takes them: do_sample is not read, and only temperature, top_p,
-    // top_k, min_p and repetition_penalty may be set.
+    // From generation_config.json, for jobs that leave them out. As in vLLM, do_sample is not read, and only temperature, top_p, top_k,
+    // min_p and repetition_penalty may be set.
     schema::Sampling sampling_defaults;
     std::optional<std::int64_t> max_new_tokens;
 
-    // Reads config.json (both generations of the rope and dtype keys) and generation_config.json. Throws std::runtime_error with file,
-    // key, value and what is supported.
+    // Reads config.json (both generations of the rope and dtype keys) and generation_config.json. Throws std::runtime_error that names
+    // file, key, value, and what is supported.
     static ModelConfig load(const std::filesystem::path& folder);
+    // The same from texts; an empty generation_config_json means that the file does not exist. `file` is for messages.
     static ModelConfig parse(std::string_view config_json, std::string_view generation_config_json, const std::string& file);
 };
 

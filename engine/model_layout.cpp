@@ -1,54 +1,15 @@
-// The names tables and what follows from them.
+// Derives the names and shapes of a checkpoint's tensors from its config, and checks the checkpoint against them.
 #include "engine/model_layout.h"
 
 #include <fmt/format.h>
 
-#include <array>
 #include <set>
 #include <stdexcept>
 
 namespace lorry::engine {
 namespace {
 
-// Module names below the prefix and below a layer. `qkv` and `gate_up` list the modules that make one projection.
-struct Names {
-    const char* prefix;
-    const char* tokens;
-    const char* positions;
-    const char* layers;
-    const char* attention_norm;
-    const char* mlp_norm;
-    const char* final_norm;
-    std::array<const char*, 3> qkv;  // one name: the checkpoint has them fused
-    const char* output;
-    std::array<const char*, 2> gate_up;  // one name: not gated
-    const char* down;
-    bool transposed;
-};
-constexpr Names gpt2_names{"transformer.", "wte",           "wpe",         "h",          "ln_1",       "ln_2",
-                           "ln_f",         {"attn.c_attn"}, "attn.c_proj", {"mlp.c_fc"}, "mlp.c_proj", true};
-constexpr Names llama_names{"model.",
-                            "embed_tokens",
-                            "",
-                            "layers",
-                            "input_layernorm",
-                            "post_attention_layernorm",
-                            "norm",
-                            {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
-                            "self_attn.o_proj",
-                            {"mlp.gate_proj", "mlp.up_proj"},
-                            "mlp.down_proj",
-                            false};
-
-const Names& names_of(ModuleNaming naming) {
-    switch (naming) {
-        case ModuleNaming::gpt2: return gpt2_names;
-        case ModuleNaming::llama: return llama_names;
-    }
-    CHECK(false, "every naming has names");
-}
-
-// Buffers that older versions of transformers saved beside the weights and that it recomputes.
+// Buffers that older versions of transformers saved with the weights, and that newer ones recompute.
 bool is_ignored_buffer(std::string_view name) {
     return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with("rotary_emb.inv_freq");
 }
@@ -67,7 +28,8 @@ std::int64_t out_features_of(const ModelConfig& config, Projection projection) {
 }
 
 ModelLayout layout_of(const ModelConfig& config) {
-    const Names& names = names_of(config.naming);
+    CHECK(config.names != nullptr, "parse() sets the names of the modules");
+    const ModuleNames& names = *config.names;
     ModelLayout layout;
     layout.prefix = names.prefix;
     layout.layer_list = std::string(names.prefix) + names.layers;
@@ -93,8 +55,8 @@ ModelLayout layout_of(const ModelConfig& config) {
             add(names.qkv[2], Projection::qkv, q_width + kv_width, kv_width, config.hidden, config.attention_bias);
         }
         if (config.qk_norm) {
-            layout.head_norms.push_back({base + "self_attn.q_norm", layer, false});
-            layout.head_norms.push_back({base + "self_attn.k_norm", layer, true});
+            layout.head_norms.push_back({base + names.q_norm, layer, false});
+            layout.head_norms.push_back({base + names.k_norm, layer, true});
         }
         add(names.output, Projection::output, 0, config.hidden, q_width, config.output_bias);
         add(names.gate_up[0], Projection::gate_up, 0, config.intermediate, config.hidden, config.mlp_bias);
@@ -104,7 +66,7 @@ ModelLayout layout_of(const ModelConfig& config) {
     }
     layout.norms.push_back({std::string(names.prefix) + names.final_norm, 0, NormSite::final, norm_bias});
     layout.linears.push_back(
-        {.path = "lm_head", .projection = Projection::head, .out_features = config.vocabulary, .in_features = config.hidden});
+        {.path = names.head, .projection = Projection::head, .out_features = config.vocabulary, .in_features = config.hidden});
     return layout;
 }
 
@@ -112,13 +74,15 @@ std::vector<std::string> check_checkpoint(const ModelConfig& config, const Model
     std::set<const Tensor*> asked;
     const auto need = [&](const std::string& name, const std::vector<std::int64_t>& shape) {
         const Tensor* tensor = checkpoint.find(name, layout.prefix);
-        if (tensor == nullptr) throw std::runtime_error(fmt::format("tensor {} {} is missing in the checkpoint", name, shape_text(shape)));
+        if (tensor == nullptr)
+            throw std::runtime_error(
+                fmt::format("tensor {} {} is missing in the checkpoint; the weights must match config.json", name, shape_text(shape)));
         if (tensor->shape != shape) {
-            throw std::runtime_error(fmt::format("{}: tensor {} has the shape {}, but config.json asks for {}", checkpoint.file_of(*tensor),
+            throw std::runtime_error(fmt::format("{}: tensor {} has shape {}, but config.json requires {}", checkpoint.file_of(*tensor),
                                                  tensor->name, shape_text(tensor->shape), shape_text(shape)));
         }
         if (!tensor->format) {
-            throw std::runtime_error(fmt::format("{}: tensor {} has the dtype {}; supported are F32, F16, BF16",
+            throw std::runtime_error(fmt::format("{}: tensor {} has dtype {}; supported: F32, F16, BF16",
                                                  checkpoint.file_of(*tensor), tensor->name, tensor->dtype));
         }
         asked.insert(tensor);
@@ -137,9 +101,10 @@ std::vector<std::string> check_checkpoint(const ModelConfig& config, const Model
         if (linear.bias) need(linear.path + ".bias", {linear.out_features});
     }
 
+    const std::string head = layout.linears.back().path + ".weight";
     std::vector<std::string> unused;
     for (const Tensor& tensor : checkpoint.tensors()) {
-        const bool tied_copy = config.tied_head && tensor.name == "lm_head.weight";
+        const bool tied_copy = config.tied_head && tensor.name == head;
         if (!asked.contains(&tensor) && !tied_copy && !is_ignored_buffer(tensor.name)) unused.push_back(tensor.name);
     }
     return unused;

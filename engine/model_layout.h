@@ -1,7 +1,8 @@
-// Where a family's checkpoint keeps what: every module with its name, shape and the place it takes in our fused projections. One row of
-// the names table per naming style. Called by model loading, check-model and adapters.
+// Lists all modules of a checkpoint: the name and shape of each, and its place in Lorry's fused projections. Each naming style is one
+// ModuleNames. Called by model loading, check-model and adapters.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,7 +12,56 @@
 
 namespace lorry::engine {
 
-// The matrices of the forward pass: q|k|v and gate|up are one each. The head stands outside the layers.
+// Names of a checkpoint's modules, relative to the prefix or to a layer. A family refers to one in model_config.cpp.
+struct ModuleNames {
+    const char* prefix;
+    const char* tokens;
+    const char* positions;  // nullptr: none
+    const char* layers;
+    const char* attention_norm;
+    const char* mlp_norm;
+    const char* final_norm;
+    std::array<const char*, 3> qkv;  // one name: the checkpoint has them fused
+    const char* q_norm;              // nullptr: none
+    const char* k_norm;
+    const char* output;
+    std::array<const char*, 2> gate_up;  // one name: not gated
+    const char* down;
+    const char* head;  // without the prefix
+    bool transposed;   // linear modules are stored [in, out] (Conv1D)
+};
+inline constexpr ModuleNames gpt2_names{.prefix = "transformer.",
+                                        .tokens = "wte",
+                                        .positions = "wpe",
+                                        .layers = "h",
+                                        .attention_norm = "ln_1",
+                                        .mlp_norm = "ln_2",
+                                        .final_norm = "ln_f",
+                                        .qkv = {"attn.c_attn"},
+                                        .q_norm = nullptr,
+                                        .k_norm = nullptr,
+                                        .output = "attn.c_proj",
+                                        .gate_up = {"mlp.c_fc"},
+                                        .down = "mlp.c_proj",
+                                        .head = "lm_head",
+                                        .transposed = true};
+inline constexpr ModuleNames llama_names{.prefix = "model.",
+                                         .tokens = "embed_tokens",
+                                         .positions = nullptr,
+                                         .layers = "layers",
+                                         .attention_norm = "input_layernorm",
+                                         .mlp_norm = "post_attention_layernorm",
+                                         .final_norm = "norm",
+                                         .qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
+                                         .q_norm = "self_attn.q_norm",
+                                         .k_norm = "self_attn.k_norm",
+                                         .output = "self_attn.o_proj",
+                                         .gate_up = {"mlp.gate_proj", "mlp.up_proj"},
+                                         .down = "mlp.down_proj",
+                                         .head = "lm_head",
+                                         .transposed = false};
+
+// The matrices of the forward pass. q|k|v and gate|up are one matrix each. The head is outside the layers.
 enum class Projection : std::uint8_t { qkv, output, gate_up, down, head };
 inline constexpr std::size_t projections = 5;
 enum class NormSite : std::uint8_t { attention, mlp, final };
@@ -43,8 +93,8 @@ struct HeadNormModule {  // Qwen3's q_norm and k_norm
 };
 
 struct ModelLayout {
-    std::string prefix;                 // of all modules but the head; files may lack it
-    std::string layer_list;             // "model.layers": numbered layers follow
+    std::string prefix;                 // of all modules except the head; some files lack it
+    std::string layer_list;             // "model.layers"; the number of a layer follows
     std::string tokens;                 // embedding [vocabulary, hidden]
     std::string positions;              // embedding [max_positions, hidden] or empty
     std::vector<LinearModule> linears;  // by layer, then in the order of Projection, then of out_begin; the head last, also when tied
@@ -54,11 +104,11 @@ struct ModelLayout {
 
 ModelLayout layout_of(const ModelConfig& config);
 
-// Width of a projection's output, all its modules together.
+// Width of a projection's output: the sum over its modules.
 std::int64_t out_features_of(const ModelConfig& config, Projection projection);
 
-// Checks that the checkpoint holds every tensor of the layout in the right shape and a float dtype. Throws std::runtime_error naming file,
-// tensor and both shapes. Returns the names of the tensors that nothing asks for, without the buffers that transformers ignores, too.
+// Checks that the checkpoint has every tensor of the layout in the right shape and a float dtype. Throws std::runtime_error that names
+// file, tensor and both shapes. Returns the names of unused tensors, except buffers that transformers ignores, too.
 std::vector<std::string> check_checkpoint(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint);
 
 }  // namespace lorry::engine

@@ -1,4 +1,4 @@
-// A model folder → ModelParts: config read, every tensor checked, weights packed. Called once at start.
+// Loads a model folder: reads the config, checks every tensor, packs the weights. Called once at start.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace lorry::engine {
 namespace {
 
-// Takes the layout's tensors out of a checked checkpoint and packs them.
+// Packs the tensors of a checkpoint that was checked against the layout.
 class ModelLoader {
 public:
     ModelLoader(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint, kernels::Backend& backend)
@@ -33,7 +33,7 @@ public:
             Layer& layer = out.layers[static_cast<std::size_t>(module.layer)];
             (module.of_keys ? layer.k_norm : layer.q_norm) = out.vectors.add(values(module.path + ".weight"));
         }
-        // Modules of one projection follow each other.
+        // Modules of one projection are adjacent.
         const std::span<const LinearModule> modules(layout_.linears);
         for (std::size_t begin = 0; begin < modules.size();) {
             std::size_t end = begin + 1;
@@ -153,7 +153,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
     const auto config_text = read_text(folder / "config.json");
     if (!config_text) throw std::runtime_error(config_text.error());
     hash.add_text(*config_text);
-    // Its defaults decide what jobs that leave them out are answered.
+    // Its defaults apply to jobs that do not set them, so they affect results.
     const auto generation_text = read_text_if_there(folder / "generation_config.json");
     if (!generation_text) throw std::runtime_error(generation_text.error());
     hash.add_text(*generation_text);
@@ -161,13 +161,13 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
     parts.fingerprint = hash.hex();
 
     parts.weights = ModelLoader(parts.config, parts.layout, *parts.checkpoint, backend).load();
-    // Adapters read a tensor now and then; the pages of all others are not needed again.
+    // Only adapters read the checkpoint from now on, and only single tensors.
     parts.checkpoint->release_pages();
     return make_model(std::move(parts), backend, rows_max, sample_rows_max);
 }
 
-const ModelLayout& Model::layout() const { CHECK(false, "only a model that was loaded has a layout"); }
-const Checkpoint& Model::checkpoint() const { CHECK(false, "only a model that was loaded has a checkpoint"); }
+const ModelLayout& Model::layout() const { CHECK(false, "only a loaded model has a layout"); }
+const Checkpoint& Model::checkpoint() const { CHECK(false, "only a loaded model has a checkpoint"); }
 
 ModelReport inspect_model(const std::filesystem::path& folder) {
     ModelReport report;

@@ -1,4 +1,4 @@
-// A model's weights on the device, as model_load.cpp packs them and model.cpp reads them.
+// A model's weights on the device. model_load.cpp packs them; model.cpp reads them.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace lorry::engine {
 
 struct Norm {
     kernels::Vector weight;  // [hidden], or [head_dim] for q and k
-    kernels::Vector bias;    // the same or empty
+    kernels::Vector bias;    // the same shape, or empty
 };
 
 struct Linear {
@@ -31,11 +31,11 @@ struct Layer {
     std::optional<std::int64_t> window;
     Linear output;
     Norm mlp_norm;
-    Linear gate_up;  // gate | up, or up alone
+    Linear gate_up;  // gate | up, or up only
     Linear down;
 };
 
-// Vectors on the device and the memory that holds them.
+// Vectors on the device, and the memory that holds them.
 class VectorStore {
 public:
     explicit VectorStore(kernels::Packer& packer) : packer_(&packer) {}
@@ -50,15 +50,15 @@ private:
 struct ModelWeights {
     explicit ModelWeights(kernels::Backend& backend) : vectors(backend) {}
 
-    std::unique_ptr<kernels::PackedWeight> tokens;     // [vocabulary, hidden]; the head's, too, when tied
-    std::unique_ptr<kernels::PackedWeight> positions;  // [max_positions, hidden] or none
+    std::unique_ptr<kernels::PackedWeight> tokens;     // [vocabulary, hidden]; also the head if it is tied
+    std::unique_ptr<kernels::PackedWeight> positions;  // [max_positions, hidden] or nullptr
     std::vector<Layer> layers;
     Norm final_norm;
-    std::unique_ptr<kernels::PackedWeight> head;  // none when tied
+    std::unique_ptr<kernels::PackedWeight> head;  // nullptr if it is tied
     VectorStore vectors;
 };
 
-// A tensor as pack_weight takes it. Its bytes are copied to `aligned` when the file has them at an odd address.
+// A tensor in the form that pack_weight takes. If its bytes are not aligned in the file, they are copied to `aligned`.
 kernels::WeightPart weight_part(const Tensor& tensor, std::int64_t out_features, std::int64_t in_features, bool transposed,
                                 std::vector<std::unique_ptr<std::byte[]>>& aligned);
 
@@ -66,7 +66,7 @@ constexpr kernels::WeightRole role_of(Projection projection) {
     return projection == Projection::head ? kernels::WeightRole::embedding : kernels::WeightRole::projection;
 }
 
-// What Model::load builds from its parts.
+// The parts that Model::load builds a model from.
 struct ModelParts {
     ModelConfig config;
     ModelLayout layout;

@@ -1,4 +1,4 @@
-// A recursive parser emits a small program; the matcher follows all its paths and enters each (instruction, position) once.
+// A recursive parser emits a small program. The matcher follows all paths through it, and enters each (instruction, position) at most once.
 #include "engine/pattern.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ constexpr std::string_view meta = "\\.[](){}*+?|^$";
 
 }  // namespace
 
-// One per compile. Each parse function emits its part of the program; the first error stays.
+// One per compile(). Each parse function emits its part of the program. The first error is kept.
 class PatternParser {
 public:
     explicit PatternParser(std::string_view text) : text_(text) {}
@@ -54,7 +54,7 @@ private:
             pattern_.program_.push_back(instruction);
         return size() - 1;
     }
-    // A fork in front of the instructions from `begin` on, which move up by one.
+    // Inserts a fork before instruction `begin`; the instructions from there on move up by one.
     void insert_fork(std::size_t begin) {
         emit({});
         if (!error_.empty()) return;
@@ -105,12 +105,13 @@ private:
             count(lowest, highest);
         else
             return;
-        take("?");  // lazy: the same texts match
+        take("?");  // lazy repetition matches the same texts
         if (next_is("*") || next_is("+") || next_is("?") || next_is("{")) return fail("repetition of a repetition is not supported");
         repeat(begin, end, lowest, highest);
     }
 
-    // The program of the atom [begin, end) becomes `lowest` copies and up to `highest`, or any number, more.
+    // Replaces the program [begin, end) of an atom by `lowest` copies of it, followed by optional copies up to `highest` (nullopt: any
+    // number).
     void repeat(std::size_t begin, std::size_t end, std::size_t lowest, std::optional<std::size_t> highest) {
         const std::vector<Pattern::Instruction> body(pattern_.program_.begin() + static_cast<std::ptrdiff_t>(begin),
                                                      pattern_.program_.begin() + static_cast<std::ptrdiff_t>(end));
@@ -146,7 +147,7 @@ private:
         if (take(",")) {
             highest = number();
         } else if (!low) {
-            fail("a number is needed in {}");
+            fail("{} must contain a number");
         }
         if (!take("}")) fail("a closing } is missing");
         if (lowest > repeats_max || highest.value_or(0) > repeats_max)
@@ -194,7 +195,7 @@ private:
         if (!ahead) {
             alternatives(depth + 1);
         } else {
-            // Within another it would cost time to the power of the nesting.
+            // Nested look-ahead would take time exponential in the depth of the nesting.
             if (looking_ahead_) return fail("look-ahead within look-ahead is not supported");
             looking_ahead_ = true;
             const std::size_t look = emit({*ahead, size() + 1});
@@ -206,7 +207,7 @@ private:
         if (!take(")")) fail("a closing parenthesis is missing");
     }
 
-    // What follows a backslash, as the set of characters it stands for.
+    // The set of characters that the escape after a backslash stands for.
     Set escaped() {
         Set set;
         if (at_ == text_.size()) {
@@ -236,7 +237,7 @@ private:
         return c == 'D' || c == 'W' || c == 'S' ? ~set : set;
     }
 
-    // [abc], [a-z], [^abc]; the opening bracket was read.
+    // [abc], [a-z], [^abc]; the opening bracket was already taken.
     Set set() {
         Set set;
         const bool negated = take("^");
@@ -280,7 +281,7 @@ bool Pattern::matches_tail(std::string_view text) const {
     return false;
 }
 
-// True if some path from instruction `begin` at `position` accepts; at the end of the text if asked for.
+// True if some path from instruction `begin` at `position` accepts. to_the_end: only at the end of the text.
 bool Pattern::run(std::size_t begin, std::string_view text, std::size_t position, bool to_the_end) const {
     struct State {
         std::size_t instruction;

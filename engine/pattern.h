@@ -1,5 +1,5 @@
-// Regular expressions of adapter configs, as Python's re.fullmatch reads them. They come from strangers' files, so matching takes time
-// proportional to pattern times text whatever the pattern says. Called by adapter_config.cpp.
+// Regular expressions of adapter configs, with the meaning of Python's re.fullmatch. Adapter files are not trusted, so matching takes time
+// proportional to the length of pattern times text for every pattern. Called by adapter_config.cpp.
 #pragma once
 
 #include <bitset>
@@ -12,13 +12,13 @@
 
 namespace lorry::engine {
 
-// Supported: characters, ".", sets, \d \w \s and their opposites, groups, "|", * + ? {m,n} (also lazy), ^ $, look-ahead. Refused with the
-// reason: back-references, look-behind, named groups, flags, possessive and atomic forms.
+// Supported: characters, ".", sets, \d \w \s and their opposites, groups, "|", * + ? {m,n} (also lazy), ^ $, look-ahead. compile() refuses
+// back-references, look-behind, named groups, flags, and possessive and atomic forms; the error names the reason.
 class Pattern {
 public:
     static Expected<Pattern, std::string> compile(std::string_view text);
-    bool matches(std::string_view text) const;  // all of it
-    // As PEFT's (.*\.)?(PATTERN)$: all of it, or all that follows some dot.
+    bool matches(std::string_view text) const;  // the whole text
+    // As PEFT's (.*\.)?(PATTERN)$: the whole text, or the whole text after some dot.
     bool matches_tail(std::string_view text) const;
 
 private:
@@ -26,8 +26,8 @@ private:
     enum class Op : std::uint8_t { set, fork, jump, line_begin, line_end, ahead, not_ahead, accept };
     struct Instruction {
         Op op = Op::accept;
-        std::size_t first = 0;   // set: index in sets_; fork, jump: target; look-ahead: where its own program begins
-        std::size_t second = 0;  // fork: the other target; look-ahead: where to go on
+        std::size_t first = 0;   // set: index in sets_; fork, jump: target; look-ahead: begin of its own program
+        std::size_t second = 0;  // fork: the other target; look-ahead: the instruction after it
     };
     using Set = std::bitset<256>;
 

@@ -1,5 +1,5 @@
-// What the engine is asked to do and what it answers. A Request is one token sequence; a job becomes one or more of them
-// (consumer/intake.h). All values; the engine's thread owns them once submitted.
+// What the engine takes and returns. A Request is one token sequence; consumer/intake.h turns a job into one or more requests. All types
+// are values; once submitted, the engine's thread owns them.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ using kernels::TokenId;
 using RequestId = std::uint64_t;
 using Clock = std::chrono::steady_clock;
 
-// This request starts as a copy of another's first `tokens` tokens, which are computed once (n > 1, choices).
+// The request starts with the first `tokens` tokens of the leader, which are computed only once (n > 1, choices).
 struct Fork {
     RequestId leader = 0;
     std::int64_t tokens = 0;
@@ -28,19 +28,19 @@ struct Request {
     RequestId id = 0;                      // chosen by the caller, unique among unfinished requests
     std::vector<TokenId> prompt;           // at least one token
     std::optional<AdapterSource> adapter;  // nullopt: the base model
-    schema::Sampling sampling;             // its seed, max_tokens and logit_bias are not read: see below
+    schema::Sampling sampling;             // without seed, max_tokens and logit_bias, which are the members below
     std::vector<kernels::TokenBias> logit_bias;
     std::uint64_t seed = 0;
     std::int64_t max_tokens = 0;      // 0: nothing is drawn
-    std::vector<TokenId> end_tokens;  // end the text when drawn, never part of it
+    std::vector<TokenId> end_tokens;  // end the text when drawn; never part of it
     std::int32_t priority = 0;        // lower first
-    bool stream = false;              // deltas are wanted
-    std::optional<Fork> fork;         // its leader must have been submitted before
+    bool stream = false;              // steps hand out deltas
+    std::optional<Fork> fork;         // the leader must have been submitted before
 
-    // Log-probabilities of the prompt: of prompt[i] for every i > score_begin, given what stands before it (echo, choices).
+    // If set, the result has the log-probability of prompt[i], given the tokens before it, for every i > score_begin (echo, choices).
     std::optional<std::int64_t> score_begin;
-    std::int32_t score_top = 0;  // how many alternatives beside each
-    // Log-probabilities of these tokens as the one that follows the prompt.
+    std::int32_t score_top = 0;  // how many alternatives for each
+    // The result has the log-probability of each of these tokens as the next one after the prompt.
     std::vector<TokenId> final_targets;
 };
 
@@ -48,7 +48,7 @@ struct TokenLogprobs {
     TokenId token = 0;
     float logprob = 0.0F;
     std::vector<kernels::TokenLogprob> top;
-    std::int64_t text_begin = 0;  // drawn tokens: characters (code points) of Result::text before this token's own
+    std::int64_t text_begin = 0;  // drawn tokens: characters (code points) of Result::text before this token's text
 };
 
 enum class FinishReason : std::uint8_t { stop, length };
@@ -57,25 +57,25 @@ const char* name_of(FinishReason reason);
 // A finished request.
 struct Result {
     RequestId id = 0;
-    std::optional<schema::JobError> error;  // then nothing else is meaningful
-    std::vector<TokenId> tokens;            // drawn, an end token included
+    std::optional<schema::JobError> error;  // if set, the other members are meaningless
+    std::vector<TokenId> tokens;            // drawn, including an end token
     std::string text;                       // without stop texts and end tokens
     FinishReason finish = FinishReason::stop;
-    std::vector<TokenLogprobs> logprobs;  // of drawn tokens, when asked for
+    std::vector<TokenLogprobs> logprobs;  // of drawn tokens, if sampling.logprobs is set
     std::vector<TokenLogprobs> scores;    // of prompt tokens after score_begin, in order
-    std::vector<float> final_targets;     // as Request::final_targets
+    std::vector<float> final_targets;     // [Request::final_targets.size()]
     std::int64_t prompt_tokens = 0;
-    std::int64_t cached_tokens = 0;  // of the prompt, not computed again
-    Clock::time_point started{};     // first admitted to a batch
+    std::int64_t cached_tokens = 0;  // prompt tokens that were taken from the KV cache
+    Clock::time_point started{};     // when it first ran
     Clock::time_point first_token{};
 };
 
-// Text that became certain in this step, for requests that stream. The concatenation equals Result::text.
+// Text of a streaming request that became certain in this step. The concatenation of all deltas equals Result::text.
 struct Delta {
     RequestId id = 0;
     std::string text;
-    std::vector<TokenLogprobs> logprobs;  // of the tokens whose own text is handed out now
-    // Once, when all of a prompt with score_begin is scored: before any text of it and of its forks.
+    std::vector<TokenLogprobs> logprobs;  // of the tokens whose text begins in this delta
+    // Set once, when a prompt with score_begin is completely scored: before any text of the request and of its forks.
     struct ScoredPrompt {
         TokenId first = 0;
         std::vector<TokenLogprobs> scores;  // as Result::scores

@@ -1,4 +1,4 @@
-// The frequencies are computed in float32 in the order of the reference, so that long contexts agree with it.
+// Computes the frequencies in float32 and in the same order as transformers, so that long contexts agree with it.
 #include "engine/rope.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ std::vector<float> standard_frequencies(double theta, std::int64_t head_dim) {
     return inverse;
 }
 
-// Base for a sequence longer than the original context ("NTK-aware" scaling with the current length).
+// The base for a sequence longer than the original context ("NTK-aware" scaling with the current length).
 double dynamic_theta(const RopeConfig& rope, std::int64_t head_dim, std::int64_t length) {
     const auto d = static_cast<double>(head_dim);
     const double stretch =
@@ -26,7 +26,7 @@ double dynamic_theta(const RopeConfig& rope, std::int64_t head_dim, std::int64_t
     return rope.theta * std::pow(stretch, d / (d - 2.0));
 }
 
-// Llama 3.1: low frequencies are divided by the factor, high ones kept, those between blended.
+// Llama 3.1: divides low frequencies by the factor, keeps high ones, and blends those between.
 void scale_llama3(const RopeConfig& rope, std::vector<float>& inverse) {
     const auto context = static_cast<float>(rope.original_max_positions);
     const auto low = static_cast<float>(rope.low_freq_factor);
@@ -43,8 +43,8 @@ void scale_llama3(const RopeConfig& rope, std::vector<float>& inverse) {
     }
 }
 
-// YaRN (arXiv 2309.00071): interpolate dimensions that turn less than beta_slow times in the original context, keep those that turn
-// more than beta_fast times, and ramp between.
+// YaRN (arXiv 2309.00071): interpolates dimensions that turn less than beta_slow times in the original context, keeps those that turn more
+// than beta_fast times, and ramps between.
 void scale_yarn(const RopeConfig& rope, std::int64_t head_dim, std::vector<float>& inverse) {
     const auto d = static_cast<double>(head_dim);
     const auto context = static_cast<double>(rope.original_max_positions);
@@ -76,7 +76,7 @@ double yarn_attention_factor(const RopeConfig& rope) {
     return scale(1.0);
 }
 
-// How many rows one growth of the table computes.
+// How many rows the table grows by.
 constexpr std::int64_t rows_per_growth = 512;
 
 }  // namespace
@@ -111,7 +111,7 @@ RopeTable::RopeTable(const ModelConfig& config, kernels::Backend& backend, std::
     : rope_(config.rope),
       head_dim_(config.head_dim),
       positions_(rope_.kind == RopeConfig::Kind::none ? 0 : config.max_positions),
-      // Two steps may be on their way at once.
+      // Two steps may be queued at once.
       ring_(rope_.kind == RopeConfig::Kind::dynamic ? 2 * rows_max : 0),
       fixed_frequencies_(rope_frequencies(rope_, head_dim_, 0)),
       backend_(backend) {
@@ -131,7 +131,7 @@ bool RopeTable::depends_on_prompt_length(std::int64_t prompt_tokens) const {
 
 std::int32_t RopeTable::row(std::int64_t position, std::int64_t prompt_tokens) {
     if (buffer_ == nullptr) return 0;
-    CHECK(position >= 0 && position < positions_, "the scheduler keeps sequences within the context limit");
+    CHECK(position >= 0 && position < positions_, "sequences end at the context limit");
     if (position < prompt_tokens && depends_on_prompt_length(prompt_tokens)) {
         if (prompt_tokens_ != prompt_tokens) {
             prompt_frequencies_ = rope_frequencies(rope_, head_dim_, prompt_tokens);

@@ -1,4 +1,4 @@
-// Rotary position embeddings: frequencies of all variants as transformers' modeling_rope_utils defines them, and the table on the
+// Rotary position embeddings: the frequencies of all variants, as transformers' modeling_rope_utils defines them, and the table on the
 // device that rope_store reads. Called by model.cpp.
 #pragma once
 
@@ -17,14 +17,14 @@ struct RopeFrequencies {
     float attention_factor = 1.0F;  // multiplies cosines and sines
 };
 
-// For a sequence of `length` tokens; only the dynamic kind depends on it.
+// The frequencies for a sequence of `length` tokens. Only the dynamic kind depends on the length.
 RopeFrequencies rope_frequencies(const RopeConfig& rope, std::int64_t head_dim, std::int64_t length);
 
-// Rows [cos[head_dim / 2] | sin[head_dim / 2]] on the device, computed when first asked for. One thread, the engine's.
+// Rows [cos[head_dim / 2] | sin[head_dim / 2]] on the device, computed on first use. The engine's thread only.
 //
-// Dynamic NTK changes the frequencies with the sequence's length beyond the original context M. As in transformers' generate, where a
-// prompt of P tokens runs first and then one token at a time: position p uses the frequencies for max(M, p < P ? P : p + 1) tokens.
-// Row p of the table holds those of p + 1 tokens; rows of longer prompts are made on demand in a ring behind it.
+// With dynamic NTK the frequencies change with the sequence's length beyond the original context M. In transformers' generate, a prompt of
+// P tokens runs first, then one token at a time; so position p uses the frequencies for max(M, p < P ? P : p + 1) tokens. Row p of the
+// table has the frequencies for p + 1 tokens. Rows for longer prompts are computed on demand in a ring after the table.
 class RopeTable {
 public:
     RopeTable(const ModelConfig& config, kernels::Backend& backend, std::int64_t rows_max);
@@ -43,7 +43,7 @@ private:
     std::int64_t positions_done_ = 0;
     std::int64_t ring_;  // rows [positions_, positions_ + ring_) for prompts beyond the original context
     std::int64_t ring_next_ = 0;
-    std::int64_t prompt_tokens_ = 0;  // that prompt_frequencies_ are for
+    std::int64_t prompt_tokens_ = 0;  // the prompt's length that prompt_frequencies_ are for
     RopeFrequencies fixed_frequencies_;
     RopeFrequencies prompt_frequencies_;
     kernels::Backend& backend_;

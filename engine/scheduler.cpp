@@ -1,4 +1,4 @@
-// The arithmetic of one step's plan: running sequences oldest first, decodes before prefills, then admissions.
+// Plans one step: running sequences oldest first, decodes before prefills; then waiting sequences that start.
 #include "engine/scheduler.h"
 
 #include <algorithm>
@@ -23,17 +23,17 @@ std::int64_t sample_rows_of(const SequenceView& sequence, std::int64_t begin, st
     return count;
 }
 
-// What is left of a step while it is planned.
+// What is left of a step's limits while the step is planned.
 struct Budget {
     std::int64_t rows;
     std::int64_t sample_rows;
     std::int64_t blocks;
 
-    // The most rows of this sequence, from `begin`, that rows and logits allow.
+    // The most rows of this sequence from `begin` on that the limits allow.
     std::int64_t rows_for(const SequenceView& sequence, std::int64_t begin) const {
         std::int64_t count = std::min(sequence.known - begin, rows);
         const std::int64_t excess = sample_rows_of(sequence, begin, count) - sample_rows;
-        if (excess > 0) count -= excess;  // rows that need logits stand last: each row less is one of them
+        if (excess > 0) count -= excess;  // rows that need logits come last, so each row less is one of them
         return std::max<std::int64_t>(0, count);
     }
     void take(const SequenceView& sequence, std::int64_t begin, std::int64_t count, std::int64_t new_blocks) {
@@ -54,29 +54,29 @@ public:
     }
 
     void plan_running() {
-        for (const SequenceView& sequence : running_) note_written(sequence.blocks_in_flight);
+        for (const SequenceView& sequence : running_) note_written(sequence.blocks_queued);
         for (const bool decodes : {true, false}) {
             for (std::size_t at = 0; at < order_.size();) {
                 const bool preempted_itself = is_decode(running_[order_[at]]) == decodes && !plan_one(at);
-                if (!preempted_itself) ++at;  // else the next one stands here now
+                if (!preempted_itself) ++at;  // otherwise the next sequence is at this index now
             }
         }
     }
 
     void plan_waiting(std::span<const SequenceView> waiting) {
-        if (!plan_.preempt.empty()) return;  // who was just preempted comes first, in a later step
+        if (!plan_.preempt.empty()) return;  // the preempted sequences come first, in a later step
         auto places = limits_.sequences - static_cast<std::int64_t>(running_.size());
         for (std::size_t i = 0; i < waiting.size() && places > 0; ++i) {
             const SequenceView& next = waiting[i];
             if (next.next_is_reusable && std::ranges::find(plan_.written, next.blocks_ahead.front()) != plan_.written.end()) continue;
-            // All its known tokens must fit, and each running sequence keeps a block to grow into: else it would soon be preempted.
+            // All its known tokens must fit, and each running sequence keeps a block to grow into. Otherwise it would soon be preempted.
             const std::int64_t needed = blocks_for(next.known, limits_.block_size) - next.blocks + next.blocks_idle;
-            const std::int64_t in_use = static_cast<std::int64_t>(running_.size() + plan_.admissions.size());
+            const std::int64_t in_use = static_cast<std::int64_t>(running_.size() + plan_.starting.size());
             if (needed + in_use > budget_.blocks - next.blocks_kept) return;
             const std::int64_t rows = budget_.rows_for(next, next.computed);
             if (rows == 0) return;
             const std::int64_t new_blocks = blocks_for(next.computed + rows, limits_.block_size) - next.blocks;
-            plan_.admissions.push_back({i, rows, new_blocks});
+            plan_.starting.push_back({i, rows, new_blocks});
             take(next, rows, new_blocks + next.blocks_idle);
             --places;
         }
@@ -85,12 +85,12 @@ public:
 private:
     static bool is_decode(const SequenceView& sequence) { return sequence.known - sequence.computed == 1; }
 
-    // False when this sequence had to give way itself.
+    // False if the sequence itself was preempted.
     bool plan_one(std::size_t at) {
         const SequenceView& sequence = running_[order_[at]];
         std::int64_t rows = budget_.rows_for(sequence, sequence.computed);
         if (rows == 0) return true;
-        // Space: what is held and available, else what the latest-come sequences give back, in the end this one itself.
+        // If the held and the available blocks do not suffice, the latest sequences are preempted, in the end this one itself.
         const auto fitting = [&] { return (sequence.blocks + budget_.blocks) * limits_.block_size - sequence.computed; };
         while (fitting() < 1) {
             if (!preempt_last(at)) return false;
@@ -112,7 +112,7 @@ private:
 
     void note_written(std::span<const BlockHash> blocks) { plan_.written.insert(plan_.written.end(), blocks.begin(), blocks.end()); }
 
-    // Preempts the latest-come sequence that this step has not planned; false when that was the one at `at`.
+    // Preempts the latest sequence that has no rows in this plan. False if that is the one at `at`.
     bool preempt_last(std::size_t at) {
         std::size_t victim = order_.size() - 1;
         while (victim > at && is_planned(order_[victim])) --victim;
@@ -131,7 +131,7 @@ private:
     const StepLimits& limits_;
     StepPlan& plan_;
     Budget budget_;
-    std::vector<std::size_t> order_;  // running_ by (priority, arrival), preempted ones taken out
+    std::vector<std::size_t> order_;  // indices of running_ by (priority, arrival), without preempted ones
 };
 
 }  // namespace
@@ -139,7 +139,7 @@ private:
 void StepPlan::clear() {
     preempt.clear();
     running.clear();
-    admissions.clear();
+    starting.clear();
     written.clear();
 }
 

@@ -1,4 +1,4 @@
-// What a drawn token does to its sequence, and what the scheduler sees of it.
+// How a drawn token changes its sequence, and what the scheduler sees of it.
 #include "engine/sequence.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ std::int64_t Sequence::known() const {
     return request_.score_begin ? prompt_tokens() - 1 : 0;
 }
 
-std::span<const BlockHash> Sequence::chain(std::int64_t count, std::int64_t block_size) {
+std::span<const BlockHash> Sequence::chain(std::int64_t count, std::int64_t block_size) const {
     while (static_cast<std::int64_t>(chain_.size()) < count) {
         const auto begin = chain_.size() * static_cast<std::size_t>(block_size);
         const auto block = std::span(tokens).subspan(begin, static_cast<std::size_t>(block_size));
@@ -43,7 +43,7 @@ std::span<const BlockHash> Sequence::chain(std::int64_t count, std::int64_t bloc
     return std::span(chain_).first(static_cast<std::size_t>(count));
 }
 
-std::span<const BlockHash> Sequence::blocks_between(std::int64_t from, std::int64_t end, std::int64_t block_size) {
+std::span<const BlockHash> Sequence::blocks_between(std::int64_t from, std::int64_t end, std::int64_t block_size) const {
     const std::int64_t first = from / block_size;
     const std::int64_t count = std::max(first, std::min(end, std::ssize(tokens)) / block_size);
     return chain(count, block_size).subspan(static_cast<std::size_t>(first));
@@ -58,13 +58,13 @@ std::int64_t Sequence::reusable_tokens() const {
 SequenceView Sequence::view() const {
     SequenceView view;
     view.known = known();
-    // What is being drawn is computed next, unless it is the last token for sure.
-    if (std::ssize(output()) + in_flight.draws < request_.max_tokens) view.known += in_flight.draws;
+    // A token that a queued step draws is computed next, unless it reaches max_tokens.
+    if (std::ssize(output()) + queued.draws < request_.max_tokens) view.known += queued.draws;
     view.computed = launched();
     view.blocks = static_cast<std::int64_t>(blocks.size());
     view.samples = draws() || !request_.final_targets.empty();
     if (request_.score_begin) {
-        // Rows whose scores are known already are not scored again after a preemption.
+        // After a preemption, rows whose scores are known are not scored again.
         const std::int64_t next = *request_.score_begin + static_cast<std::int64_t>(result.scores.size());
         if (next < prompt_tokens() - 1) view.score_begin = next;
         view.score_end = prompt_tokens() - 1;
@@ -87,10 +87,10 @@ bool Sequence::accept(const kernels::SampleResult& drawn) {
     bool ended = false;
     if (std::ranges::find(request_.end_tokens, drawn.token) != request_.end_tokens.end()) {
         result.finish = FinishReason::stop;
-        ended = true;  // min_tokens bans end tokens from being drawn, so this one counts
+        ended = true;  // until min_tokens are drawn, end tokens are banned
     } else if (take_text(detokenizer_.push(drawn.token))) {
         result.finish = FinishReason::stop;
-        return true;  // what the detokenizer still holds lies behind the stop text
+        return true;  // what the detokenizer still holds comes after the stop text
     } else if (drawn_count >= request_.max_tokens) {
         result.finish = FinishReason::length;
         ended = true;
@@ -122,7 +122,7 @@ Result Sequence::take_result() {
     return std::move(result);
 }
 
-// Tokens of a stop text that was cut off begin where the text ends.
+// Tokens of a stop text that was cut off begin at the end of the text.
 void Sequence::end_offsets_with_text() {
     const std::int64_t end = schema::count_characters(matcher_.text());
     for (auto entry = result.logprobs.rbegin(); entry != result.logprobs.rend() && entry->text_begin > end; ++entry) {

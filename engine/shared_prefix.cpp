@@ -1,4 +1,4 @@
-// See shared_prefix.h.
+// Looks up prefixes in the block pool's index, and adds blocks to it.
 #include "engine/shared_prefix.h"
 
 #include <algorithm>
@@ -6,15 +6,15 @@
 namespace lorry::engine {
 namespace {
 
-// Fewer tokens than this part of a block are computed sooner than a block is copied.
+// Computing less than this part of a block is faster than copying the block.
 constexpr std::int64_t copied_share_least = 8;
 
-// Names what stands before a block of the sequence.
-const BlockHash& parent_of(Sequence& sequence, std::int64_t block, std::int64_t block_size) {
+// Names all tokens before a block of the sequence.
+const BlockHash& parent_of(const Sequence& sequence, std::int64_t block, std::int64_t block_size) {
     return block == 0 ? sequence.root() : sequence.chain(block, block_size).back();
 }
 
-SharedPrefix find_prefix(Sequence& sequence, const BlockPool& pool) {
+SharedPrefix find_prefix(const Sequence& sequence, const BlockPool& pool) {
     SharedPrefix prefix;
     auto left = std::span<const TokenId>(sequence.tokens).first(static_cast<std::size_t>(sequence.reusable_tokens()));
     const auto size = static_cast<std::size_t>(pool.block_size());
@@ -32,7 +32,7 @@ SharedPrefix find_prefix(Sequence& sequence, const BlockPool& pool) {
 
 }  // namespace
 
-SequenceView view_waiting(Sequence& sequence, const BlockPool& pool, bool prefix_cache, SharedPrefix& prefix) {
+SequenceView view_waiting(const Sequence& sequence, const BlockPool& pool, bool prefix_cache, SharedPrefix& prefix) {
     SequenceView view = sequence.view();
     if (!sequence.blocks.empty() || !prefix_cache) return view;
     prefix = find_prefix(sequence, pool);
@@ -40,8 +40,8 @@ SequenceView view_waiting(Sequence& sequence, const BlockPool& pool, bool prefix
     view.blocks = std::ssize(prefix.blocks);
     view.blocks_idle = std::ranges::count_if(prefix.blocks, is_idle);
     if (prefix.start && is_idle(prefix.start->block)) {
-        // It is held while it is copied, which takes a block more than the sequence does: where a pool has no such block, it would wait
-        // for ever.
+        // The block is held while it is copied, so that starting takes one block more than the sequence does. If the pool can never have
+        // that block available, the sequence would wait forever.
         const std::int64_t needed = (view.known + pool.block_size() - 1) / pool.block_size() - view.blocks + view.blocks_idle;
         if (needed < pool.available()) {
             ++view.blocks_idle;

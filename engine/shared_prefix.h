@@ -1,4 +1,5 @@
-// What waiting sequences take from the prefix index, and what running ones put into it. Used by engine.cpp.
+// Takes prefixes of waiting sequences from the prefix index, and adds blocks of running sequences to it. Used by engine.cpp and
+// running_set.cpp.
 #pragma once
 
 #include <optional>
@@ -10,19 +11,19 @@
 
 namespace lorry::engine {
 
-// What the prefix index has for the start of a sequence; good until a block is allocated.
+// What the prefix index has for the start of a sequence. Valid until a block is allocated.
 struct SharedPrefix {
-    std::vector<BlockId> blocks;            // full ones, which it shares
-    std::optional<BlockPool::Start> start;  // of the next one, which it copies
+    std::vector<BlockId> blocks;            // full blocks, to be shared
+    std::optional<BlockPool::Start> start;  // a block that begins like the next one, to be copied
 
     std::int64_t tokens(std::int64_t block_size) const { return std::ssize(blocks) * block_size + (start ? start->tokens : 0); }
 };
 
-// How the scheduler sees a waiting sequence, and in `prefix` the blocks that are the reason. A sequence that brings blocks (a fork) shares
-// no others.
-SequenceView view_waiting(Sequence& sequence, const BlockPool& pool, bool prefix_cache, SharedPrefix& prefix);
+// The scheduler's view of a waiting sequence, and in `prefix` the blocks that the view counts on. A sequence that already holds blocks (a
+// fork) shares no others.
+SequenceView view_waiting(const Sequence& sequence, const BlockPool& pool, bool prefix_cache, SharedPrefix& prefix);
 
-// After `computed` has grown.
+// Adds the sequence's full blocks to the index. Call it after `computed` has grown.
 void index_full_blocks(Sequence& sequence, BlockPool& pool);
 
 }  // namespace lorry::engine

@@ -1,4 +1,5 @@
-// All places that begin or end where a slot, or the area, ends or begins: any other one lies over as much as one of these.
+// Considers the places that begin or end where a slot or the area begins or ends. Any other place overlaps at least the slots that one of
+// these overlaps.
 #include "engine/slot_choice.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Search for stop texts in a growing text.
+// Searches for stop texts in a growing text.
 #include "engine/stopping.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ bool StopMatcher::push(std::string_view piece, bool armed) {
     std::size_t first = std::string::npos;
     std::size_t length = 0;
     for (const std::string& stop : stops_) {
-        const std::size_t overlap = stop.size() - 1;  // a match may begin in the text that was there before
+        const std::size_t overlap = stop.size() - 1;  // a match may begin in text that was pushed before
         const std::size_t from = std::max(searchable_, before > overlap ? before - overlap : 0);
         const std::size_t found = text_.find(stop, from);
         if (found < first) {

@@ -1,5 +1,5 @@
-// When a drawn text ends: stop texts across token borders, and how much of it is certain enough to be streamed. One per request that
-// draws; the engine's thread.
+// Finds stop texts in a drawn text, also across token borders, and says which part of the text is final and can be streamed. Used by
+// engine/sequence.h: each sequence has one. The engine's thread only.
 #pragma once
 
 #include <string>
@@ -13,12 +13,12 @@ public:
     // include: a matched stop text stays part of the text (vLLM's include_stop_str_in_output).
     StopMatcher(std::vector<std::string> stops, bool include) : stops_(std::move(stops)), include_(include) {}
 
-    // Appends text; true when a stop text is complete, and the text then ends before (or after) its first occurrence. While `armed` is
-    // false (min_tokens not reached) nothing matches, and what was pushed then never takes part in a later match.
+    // Appends text. True if a stop text is complete; the text then ends before its first occurrence, or after it with `include`. While
+    // `armed` is false (min_tokens not reached), nothing matches, and text pushed then is never part of a later match.
     bool push(std::string_view piece, bool armed);
-    // All text so far; after a match, the text up to it.
+    // The text so far; after a match, the text up to the match.
     const std::string& text() const { return text_; }
-    // Text that no later match can take back and that was not returned before. `final`: the text has ended, all of it is certain.
+    // Text that no later match can remove and that was not returned before. final: the text has ended, so all of it is certain.
     std::string take_certain(bool final);
 
 private:

@@ -1,4 +1,4 @@
-// Deficit bookkeeping over adapters and the order of admission.
+// Keeps how much work has passed each adapter by, and derives the order in which requests start.
 #include "engine/waiting_queue.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ void WaitingQueue::remove(RequestId id) {
 }
 
 std::vector<RequestId> WaitingQueue::candidates(std::size_t count, const Context& context) const {
-    // A walk over copies of the groups' heads: one pick moves one head on and charges the others, as admit() will.
+    // Simulates start() on copies of the groups' heads: each pick advances one head and charges the other groups.
     struct Walk {
         const Group* group;
         Turns::const_iterator head;
@@ -74,9 +74,9 @@ std::vector<RequestId> WaitingQueue::candidates(std::size_t count, const Context
     return order;
 }
 
-void WaitingQueue::admit(RequestId id) {
+void WaitingQueue::start(RequestId id) {
     const auto place = entries_.find(id);
-    CHECK(place != entries_.end(), "only a waiting request is admitted");
+    CHECK(place != entries_.end(), "only a waiting request starts");
     for (auto& [adapter, group] : groups_) {
         group.passed_over = adapter == place->second.adapter ? 0 : group.passed_over + place->second.cost;
     }

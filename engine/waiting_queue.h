@@ -1,5 +1,5 @@
-// Requests that wait for a place in the batch, grouped by adapter: who comes next. Favours adapters that are in the batch already (their
-// weights are read anyway), but bounds how much work may pass another adapter by. Pure bookkeeping, the engine's thread only.
+// Requests that wait to run, grouped by adapter, and the order in which they start. Adapters in the batch are favoured, because their
+// weights are read anyway, but the work that may pass another adapter by is bounded. Pure bookkeeping; the engine's thread only.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ struct WaitingEntry {
     std::string adapter;        // content hash; empty: base
     std::int32_t priority = 0;  // lower first
     std::uint64_t arrival = 0;  // order of submission; a preempted request keeps its own
-    std::int64_t cost = 0;      // tokens it will bring, for fairness
+    std::int64_t cost = 0;      // tokens that it may compute, for fairness
 };
 
 class WaitingQueue {
 public:
-    // patience: tokens of other adapters that may be admitted while an adapter waits before it takes precedence over live ones.
+    // patience: an adapter takes precedence over live ones once requests with this many tokens of other adapters have started before it.
     explicit WaitingQueue(std::int64_t patience) : patience_(patience) {}
 
     void push(WaitingEntry entry);
@@ -34,18 +34,18 @@ public:
     bool empty() const { return entries_.empty(); }
 
     struct Context {
-        std::function<bool(std::string_view adapter)> is_ready;  // on the device; others are passed over without losing their turn
+        std::function<bool(std::string_view adapter)> is_ready;  // on the device; others are skipped without losing their turn
         std::function<bool(std::string_view adapter)> is_live;   // in the batch now
-        // An adapter that is loaded, but to which those in use leave no room. Once it is overdue, only adapters that were passed over for
-        // as long are admitted, and the base, so that the others run dry and it gets its place.
+        // An adapter that was read, but for which those in use leave no room. Once it is overdue, only requests of the base and of
+        // adapters that were passed over for as long start, so that the others run dry and it gets its place.
         std::optional<std::string_view> needs_room;
-        bool groups = true;  // false: live adapters are not favoured, so that requests come in their order of arrival
+        bool groups = true;  // false: live adapters are not favoured, so that requests start in order of arrival
     };
-    // The next `count` requests in the order they should be admitted. Changes nothing.
+    // The next `count` requests in the order in which they should start. Changes nothing.
     std::vector<RequestId> candidates(std::size_t count, const Context& context) const;
-    // Takes one out because it was admitted, and charges its cost to all adapters that still wait.
-    void admit(RequestId id);
-    // The first request of each adapter but the base, by priority and arrival: which adapter to load next.
+    // Removes a request because it starts, and charges its cost to all adapters that still wait.
+    void start(RequestId id);
+    // The first request of each adapter except the base, by priority and arrival: the order in which adapters are loaded.
     struct ByTurn {
         bool operator()(const WaitingEntry* a, const WaitingEntry* b) const;
     };
@@ -57,7 +57,7 @@ public:
 private:
     struct Group {
         Turns entries;
-        std::int64_t passed_over = 0;  // cost admitted of others since this group last had its turn
+        std::int64_t passed_over = 0;  // cost of others that started since this group last had its turn
     };
 
     const std::int64_t patience_;

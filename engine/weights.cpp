@@ -1,5 +1,4 @@
-// The safetensors format as its own description defines it (8 bytes of header length, JSON header, data without holes) and the
-// index of sharded checkpoints.
+// Parses the safetensors format (8 bytes of header length, a JSON header, data without holes) and the index of sharded checkpoints.
 #include "engine/weights.h"
 
 #include <fmt/format.h>
@@ -31,7 +30,7 @@ constexpr std::array dtypes = {
     Dtype{"F32", 32, kernels::Format::float32},
     Dtype{"F16", 16, kernels::Format::float16},
     Dtype{"BF16", 16, kernels::Format::bfloat16},
-    // Known to the format; files may carry them in tensors that nobody asks for.
+    // Part of the format; files may have unused tensors of these dtypes.
     Dtype{"F64", 64, {}},
     Dtype{"I64", 64, {}},
     Dtype{"U64", 64, {}},
@@ -51,7 +50,7 @@ constexpr std::array dtypes = {
     Dtype{"F4", 4, {}},
 };
 
-// How many members the outermost object of a valid JSON text has, equal names counted each.
+// How many members the outermost object of a valid JSON text has; duplicate names count each time.
 std::size_t count_members(std::string_view json) {
     std::size_t members = 0;
     int depth = 0;
@@ -71,7 +70,7 @@ std::size_t count_members(std::string_view json) {
     return members;
 }
 
-// Bytes of a tensor, or nullopt if that is no whole number below 2^63.
+// Bytes of a tensor; nullopt if they overflow or are not a whole number.
 std::optional<std::uint64_t> byte_size(std::span<const std::int64_t> shape, std::uint64_t bits) {
     std::uint64_t total = bits;
     for (const std::int64_t extent : shape) {
@@ -104,7 +103,7 @@ Expected<Tensor, std::string> parse_entry(const std::string& name, const Json& e
     const auto begin = (*offsets->as_array())[0].as_integer();
     const auto end = (*offsets->as_array())[1].as_integer();
     if (!begin || !end || *begin < 0 || *end < *begin || static_cast<std::uint64_t>(*end) > data_bytes) {
-        return fail(fmt::format("data_offsets {} lie outside the file's {} bytes of data", offsets->dump(), data_bytes));
+        return fail(fmt::format("data_offsets {} are outside the file's {} bytes of data", offsets->dump(), data_bytes));
     }
     tensor.begin = static_cast<std::uint64_t>(*begin);
     tensor.end = static_cast<std::uint64_t>(*end);
@@ -127,7 +126,7 @@ float half_to_float(std::uint16_t half) {
     return std::bit_cast<float>(sign | (wide << 23U) | (mantissa << 13U));
 }
 
-// Whether no element has all bits of the exponent set, which NaN and infinities have (IEEE 754).
+// True if no element has all exponent bits set, as NaN and infinities have (IEEE 754).
 template <typename Bits>
 bool has_finite_exponents(std::span<const std::byte> bytes, Bits exponent) {
     Bits found = 0;
@@ -146,7 +145,7 @@ Expected<std::vector<Tensor>, std::string> parse_safetensors_header(std::string_
     if (!root) return unexpected("header is not JSON: " + root.error());
     const Json::Object* members = root->as_object();
     if (members == nullptr) return unexpected(fmt::format("header is not a JSON object but {}", root->kind()));
-    // The tree keeps the last of equal names; the text tells whether there were any.
+    // The parsed object keeps only the last of duplicate names, so they are counted in the text.
     if (count_members(json) != members->size()) return unexpected(std::string("header names a tensor twice"));
 
     std::vector<Tensor> tensors;
@@ -156,14 +155,14 @@ Expected<std::vector<Tensor>, std::string> parse_safetensors_header(std::string_
         if (!tensor) return unexpected(std::move(tensor.error()));
         tensors.push_back(std::move(*tensor));
     }
-    // The data must be covered from end to end without overlap.
+    // The tensors must cover all of the data without overlap.
     std::sort(tensors.begin(), tensors.end(),
               [](const Tensor& a, const Tensor& b) { return std::tie(a.begin, a.end) < std::tie(b.begin, b.end); });
     std::uint64_t covered = 0;
     for (const Tensor& tensor : tensors) {
         if (tensor.begin < covered) return unexpected(fmt::format("tensor {}: overlaps the tensor before it", tensor.name));
         if (tensor.begin > covered)
-            return unexpected(fmt::format("tensor {}: {} unused bytes lie before it", tensor.name, tensor.begin - covered));
+            return unexpected(fmt::format("tensor {}: {} unused bytes before it", tensor.name, tensor.begin - covered));
         covered = tensor.end;
     }
     if (covered != data_bytes) return unexpected(fmt::format("{} bytes at the end of the file belong to no tensor", data_bytes - covered));
@@ -178,7 +177,7 @@ Expected<std::uint64_t, std::string> safetensors_header_bytes(std::span<const st
     for (std::size_t i = safetensors_length_bytes; i-- > 0;) length = (length << 8U) | static_cast<std::uint64_t>(first[i]);
     if (length > header_bytes_max || length > file_bytes - safetensors_length_bytes) {
         return unexpected(
-            fmt::format("header of {} bytes does not fit a file of {}: truncated, or not a safetensors file", length, file_bytes));
+            fmt::format("header of {} bytes does not fit into a file of {} bytes: truncated, or not safetensors", length, file_bytes));
     }
     return length;
 }
@@ -242,7 +241,9 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder) {
         if (!text) throw std::runtime_error(text.error());
         const auto index = Json::parse(*text);
         const Json* map = index ? index->find("weight_map") : nullptr;
-        if (map == nullptr || !map->is_object()) throw std::runtime_error(fmt::format("{}: has no weight_map", index_file.string()));
+        if (map == nullptr || !map->is_object())
+            throw std::runtime_error(
+                fmt::format("{}: weight_map is missing or not an object; take the file of the original model", index_file.string()));
         std::set<std::string> shards;
         for (const auto& [name, shard] : *map->as_object()) {
             const std::string* file = shard.as_string();
@@ -260,18 +261,20 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder) {
         }
         for (const auto& [name, shard] : *map->as_object()) {
             if (find_tensor(tensors_, name) != nullptr) continue;
-            throw std::runtime_error(fmt::format("{}: tensor {} is missing, although {} says that it is there",
+            throw std::runtime_error(fmt::format("{}: tensor {} is missing, but {} lists it in this file; fetch the file again",
                                                  (folder / *shard.as_string()).string(), name, index_file.filename().string()));
         }
     } else {
         for (const char* pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth", "model.pt"}) {
             if (!std::filesystem::exists(folder / pickle)) continue;
             throw std::runtime_error(
-                fmt::format("{}: pickled weights are not read, because reading them runs code from the file; convert them "
+                fmt::format("{}: pickled weights are not supported, because reading them runs code from the file; convert them "
                             "with transformers: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER)",
                             (folder / pickle).string()));
         }
-        throw std::runtime_error(fmt::format("{}: has neither model.safetensors nor model.safetensors.index.json", folder.string()));
+        throw std::runtime_error(
+            fmt::format("{}: the folder has neither model.safetensors nor model.safetensors.index.json; fetch the model's weights",
+                        folder.string()));
     }
 }
 
@@ -292,11 +295,11 @@ const Tensor* Checkpoint::find(std::string_view name, std::string_view prefix) c
 const std::string& Checkpoint::file_of(const Tensor& tensor) const {
     for (const File& file : files_) {
         const auto bytes = file.mapped->bytes();
-        // std::less_equal is a total order also for pointers into different mappings.
+        // std::less_equal is a total order even for pointers into different mappings.
         const std::less_equal<const std::byte*> not_after;
         if (not_after(bytes.data(), tensor.bytes.data()) && not_after(tensor.bytes.data(), bytes.data() + bytes.size())) return file.path;
     }
-    CHECK(false, "a tensor of this checkpoint lies in one of its files");
+    CHECK(false, "a tensor of this checkpoint is in one of its files");
 }
 
 void Checkpoint::add_to(ContentHash& hash) const {

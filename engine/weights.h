@@ -1,5 +1,5 @@
-// Checkpoints as safetensors: one file or shards with an index, mapped read-only, every header checked before anything is read.
-// Called by model loading, adapters (which share the header's rules) and `lorry check-model`.
+// Checkpoints in safetensors files: one file, or shards with an index. Files are mapped read-only, and every header is checked before data
+// is read. Called by model loading, adapters (which share the parser) and `lorry check-model`.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +20,22 @@ namespace lorry::engine {
 // One tensor of a safetensors file.
 struct Tensor {
     std::string name;
-    std::string dtype;                      // as the file says it: "BF16"
-    std::optional<kernels::Format> format;  // of the dtypes that weights may have
+    std::string dtype;                      // as in the file: "BF16"
+    std::optional<kernels::Format> format;  // set for the dtypes that weights may have
     std::vector<std::int64_t> shape;
     std::uint64_t begin = 0;  // bytes [begin, end) of the file's data
     std::uint64_t end = 0;
-    std::span<const std::byte> bytes;  // of the data, when it is there; no alignment is promised
+    std::span<const std::byte> bytes;  // the data, if it was read; may be unaligned
 };
 
-// Checks a header's JSON text against `data_bytes` bytes of data as the format demands: known dtypes, shape times dtype equals the
-// span, no span beyond the data, no overlap, no hole, no name twice. Tensors are sorted by name and have no bytes.
+// Checks a header's JSON text against `data_bytes` bytes of data as the format requires: known dtypes, spans that equal shape times dtype,
+// no span beyond the data, no overlap, no hole, no duplicate name. Returns the tensors sorted by name and without bytes.
 Expected<std::vector<Tensor>, std::string> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes);
 
 // The same for a whole file in memory, with bytes.
 Expected<std::vector<Tensor>, std::string> parse_safetensors(std::span<const std::byte> file);
 
-// The header's length from a file's first 8 bytes; refused if it is longer than the file or than the format allows.
+// The header's length from a file's first 8 bytes. An error if it is longer than the file or than the format allows.
 inline constexpr std::size_t safetensors_length_bytes = 8;
 Expected<std::uint64_t, std::string> safetensors_header_bytes(std::span<const std::byte> first, std::uint64_t file_bytes);
 
@@ -45,27 +45,27 @@ const Tensor* find_tensor(std::span<const Tensor> tensors, std::string_view name
 // "[3, 4]"
 std::string shape_text(std::span<const std::int64_t> shape);
 
-// The elements as float32; the tensor must have a format and its bytes.
+// The elements as float32. The tensor must have a format and bytes.
 std::vector<float> to_float(const Tensor& tensor);
 
-// False if there is a NaN or an infinity among them; the same is needed.
+// False if any element is NaN or infinite. The tensor must have a format and bytes.
 bool is_finite(const Tensor& tensor);
 
 // All weight files of a model folder. Constant after construction; any thread may read.
 class Checkpoint {
 public:
-    // Throws std::runtime_error naming file, tensor and what to do: no safetensors (pickles are refused with advice), broken
-    // header, shard missing, index and shards that disagree.
+    // Throws std::runtime_error that names file, tensor and what to do: no safetensors file (pickles are refused), a broken header, a
+    // missing shard, an index that disagrees with the shards.
     explicit Checkpoint(const std::filesystem::path& folder);
 
     // The tensor of that name, with or without the prefix (such as "model.") that some files lack; nullptr if there is none.
     const Tensor* find(std::string_view name, std::string_view prefix) const;
     const std::vector<Tensor>& tensors() const { return tensors_; }  // of all files, by name
-    // The file a tensor of this checkpoint lies in.
+    // The file that contains a tensor of this checkpoint.
     const std::string& file_of(const Tensor& tensor) const;
-    // Adds the headers and sizes of all files.
+    // Adds the headers and sizes of all files to the hash.
     void add_to(ContentHash& hash) const;
-    void release_pages() const;
+    void release_pages() const;  // see MappedFile
 
 private:
     struct File {

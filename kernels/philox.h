@@ -1,5 +1,5 @@
-// Philox4x32-10, the counter-based random numbers of sampling (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). The
-// same on every device: the GPU's compiler reads it too.
+// Philox4x32-10, the counter-based random numbers of sampling (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). Used by
+// the sample op of both backends, so all devices draw the same numbers.
 #pragma once
 
 #include <array>

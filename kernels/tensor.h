@@ -1,4 +1,4 @@
-// Views of memory on a backend's device: what ops read and write. A view owns nothing.
+// Views of memory on a backend's device: what ops read and write. A view owns nothing. Used by kernels/backend.h.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,15 @@
 
 namespace lorry::kernels {
 
-// How an element is stored. int8_rows are what int8 matmuls read: a row holds an int8 for each element and a scale for all of them, in
-// the place of a row of float32 (the backend knows where). fp8_rows: 8 bits of floating point (e4m3) for each element, in the place of a
-// row of float32 as well; the scales of all rows stand in one vector (Matrix::row_scales), as libraries read them.
+// How an element is stored.
+// int8_rows: the input of int8 matmuls. A row has an int8 for each element and one scale, and occupies the memory of a row of float32 (the
+// backend decides where the scale is).
+// fp8_rows: an e4m3 for each element, also in the memory of a row of float32. The scales of all rows are in one vector
+// (Matrix::row_scales), as libraries read them.
 enum class Format : std::uint8_t { float32, float16, bfloat16, int8_rows, fp8_rows };
 
 constexpr bool has_row_scales(Format format) { return format == Format::int8_rows || format == Format::fp8_rows; }
-// From one element to the next; of rows with scales, what an element takes of its row's place.
+// The distance between elements; for rows with scales, an element's share of its row's memory.
 constexpr std::size_t bytes_of(Format format) { return format == Format::float32 || has_row_scales(format) ? 4 : 2; }
 constexpr const char* name_of(Format format) {
     switch (format) {
@@ -34,14 +36,14 @@ struct Matrix {
     std::int64_t rows = 0;
     std::int64_t columns = 0;
     std::int64_t stride = 0;
-    // Rows of memory behind the last one that hold nothing anybody needs: an op that computes whole blocks of rows may overwrite them.
+    // Rows of unused memory after the last one: an op that computes whole blocks of rows may overwrite them.
     std::int64_t spare_rows = 0;
-    // [rows + spare_rows]: of fp8_rows each row's scale. Other formats have no use for it.
+    // [rows + spare_rows]: fp8_rows: each row's scale; null for other formats.
     float* row_scales = nullptr;
 
     // Rows [begin, begin + count) of this matrix.
     Matrix slice_rows(std::int64_t begin, std::int64_t count) const {
-        CHECK(begin >= 0 && count >= 0 && begin + count <= rows, "row slice lies outside its matrix");
+        CHECK(begin >= 0 && count >= 0 && begin + count <= rows, "a slice of rows is inside its matrix");
         Matrix part = *this;
         part.data = static_cast<std::byte*>(data) + static_cast<std::size_t>(begin * stride) * bytes_of(format);
         part.rows = count;
@@ -51,8 +53,8 @@ struct Matrix {
     }
     // Columns [begin, begin + count) of all rows.
     Matrix slice_columns(std::int64_t begin, std::int64_t count) const {
-        CHECK(begin >= 0 && count >= 0 && begin + count <= columns, "column slice lies outside its matrix");
-        CHECK(!has_row_scales(format), "a row with one scale is not cut");
+        CHECK(begin >= 0 && count >= 0 && begin + count <= columns, "a slice of columns is inside its matrix");
+        CHECK(!has_row_scales(format), "rows with a scale cannot be cut by columns");
         Matrix part = *this;
         part.data = static_cast<std::byte*>(data) + static_cast<std::size_t>(begin) * bytes_of(format);
         part.columns = count;
@@ -60,7 +62,7 @@ struct Matrix {
     }
 };
 
-// [size] float32 on the device; empty means "not there" (no bias, no norm weight).
+// [size] float32 on the device; empty: no bias, no norm weight.
 struct Vector {
     const float* data = nullptr;
     std::int64_t size = 0;

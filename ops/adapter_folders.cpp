@@ -1,4 +1,4 @@
-// Names to folders.
+// Resolves names of models to sub-folders.
 #include "ops/adapter_folders.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// `lorry run --adapters DIR`: every sub-folder is an adapter by that name. A folder is inspected when the first job asks for it, so ten
-// thousand of them cost nothing at start.
+// The adapters of a folder, for `lorry run` and `lorry bench`: each sub-folder is an adapter under its own name. A sub-folder is inspected
+// when the first job asks for it, so ten thousand of them cost nothing at start.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ namespace lorry::ops {
 
 class AdapterFolders final : public consumer::AdapterDirectory {
 public:
-    // root: a folder, or empty: no adapters.
+    // root: the folder; with an empty path there are no adapters.
     AdapterFolders(std::filesystem::path root, std::string base_name, const engine::ModelConfig& config);
 
     consumer::ModelName resolve(std::string_view model, consumer::Clock::time_point polled) const override;
@@ -30,7 +30,7 @@ private:
     mutable std::map<std::string, consumer::ModelName, std::less<>> known_;  // guarded by mutex_
 };
 
-// No job of a file is ever cancelled from outside.
+// Jobs of a file cannot be cancelled.
 class NoCancels final : public consumer::CancelDirectory {
 public:
     bool is_cancelled(std::string_view, std::string_view, std::optional<schema::Timestamp>) const override { return false; }

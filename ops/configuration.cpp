@@ -1,4 +1,4 @@
-// lorry.toml and the flags.
+// Reads lorry.toml and the flags.
 #include "ops/configuration.h"
 
 #include <toml++/toml.h>
@@ -45,7 +45,7 @@ std::string nearest_key(std::string_view key) {
     return best;
 }
 
-// A scalar as its flag would be written; nullopt for tables, arrays and dates.
+// A scalar as it would be written in a flag; nullopt for tables, arrays and dates.
 std::optional<std::string> text_of(const toml::node& node) {
     if (const auto* text = node.as_string()) return text->get();
     if (const auto* integer = node.as_integer()) return fmt::format("{}", integer->get());
@@ -58,7 +58,7 @@ std::optional<std::string> text_of(const toml::node& node) {
     throw UsageError(fmt::format("{}, line {}: {}", file.string(), node.source().begin.line, message));
 }
 
-// Keys with dots may stand bare: TOML reads them as tables within tables.
+// TOML reads keys with dots as tables within tables; this joins them again, so that such keys need no quotes.
 void read_kafka(const std::filesystem::path& file, const toml::table& table, const std::string& path, Settings& settings) {
     for (const auto& [name, node] : table) {
         const std::string key = path + std::string(name.str());
@@ -67,7 +67,7 @@ void read_kafka(const std::filesystem::path& file, const toml::table& table, con
             continue;
         }
         const auto text = text_of(node);
-        if (!text) fail(file, node, fmt::format("[kafka] {} must be a text, number or boolean", key));
+        if (!text) fail(file, node, fmt::format("[kafka] {} must be a string, a number or a boolean", key));
         if (const auto reason = consumer::refusal_of_kafka_key(key))
             fail(file, node, fmt::format("[kafka] {} is not allowed: {}", key, *reason));
         settings.kafka[key] = *text;
@@ -78,20 +78,22 @@ void read_kafka(const std::filesystem::path& file, const toml::table& table, con
 
 void Configuration::declare(CLI::App& app, std::initializer_list<SettingScope> scopes) {
     const Settings defaults;
-    app.add_option("--config", file_, "the configuration file (default: lorry.toml, if it is there)")->type_name("FILE");
+    app.add_option("--config", file_, "the configuration file (default: lorry.toml, if there is one)")->type_name("FILE");
     for (const Setting& setting : setting_table()) {
         if (std::find(scopes.begin(), scopes.end(), setting.scope) == scopes.end()) continue;
         const std::string key = setting.key;
+        const std::string_view otherwise = setting.otherwise;
         auto* option = app.add_option_function<std::string>(
-            flag_of(setting), [this, key](const std::string& text) { flags_[key] = text; }, setting.help);
-        option->type_name(setting.value)->group("Settings");
+            flag_of(setting), [this, key](const std::string& text) { flags_[key] = text; },
+            otherwise.empty() ? setting.help : fmt::format("{} (default: {})", setting.help, otherwise));
+        option->type_name(setting.value)->group(settings_option_group);
         const std::string text = show_setting(defaults, setting);
         if (!text.empty()) option->default_str(text);
     }
     if (std::find(scopes.begin(), scopes.end(), SettingScope::kafka) != scopes.end()) {
         app.add_option("--kafka", kafka_flags_, "a setting of librdkafka, as in the [kafka] table")
             ->type_name("KEY=VALUE")
-            ->group("Settings")
+            ->group(settings_option_group)
             ->expected(1)
             ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     }
@@ -126,7 +128,7 @@ void read_configuration(const std::filesystem::path& file, Settings& settings) {
         const std::string_view what = error.description();
         const bool bare = what.find("could not determine value type") != what.npos;
         throw UsageError(fmt::format("{}, line {}: {}{}", file.string(), error.source().begin.line, what,
-                                     bare ? " (a text stands in quotes: key = \"text\")" : ""));
+                                     bare ? " (a string needs quotes: key = \"text\")" : ""));
     }
     for (const auto& [name, node] : table) {
         const std::string key(name.str());
@@ -138,7 +140,7 @@ void read_configuration(const std::filesystem::path& file, Settings& settings) {
         const Setting* setting = find_setting(key);
         if (setting == nullptr) fail(file, node, fmt::format("unknown key '{}'; the nearest known one is '{}'", key, nearest_key(key)));
         const auto text = text_of(node);
-        if (!text) fail(file, node, fmt::format("{} must be a text, number or boolean", key));
+        if (!text) fail(file, node, fmt::format("{} must be a string, a number or a boolean", key));
         if (auto set = set_setting(settings, *setting, *text); !set) fail(file, node, fmt::format("{} {}", key, set.error()));
     }
 }

@@ -16,20 +16,23 @@ class App;
 
 namespace lorry::ops {
 
+// The heading under which --help lists settings.
+inline constexpr const char* settings_option_group = "Settings";
+
 class Configuration {
 public:
     // Adds the flags of these scopes, --config and, for SettingScope::kafka, --kafka KEY=VALUE. This object must outlive the parsing.
     void declare(CLI::App& app, std::initializer_list<SettingScope> scopes);
-    // Throws UsageError: a value that is not allowed, an unknown key (with file, line and the nearest known one), a broken file.
+    // Throws UsageError for a value that is not allowed, an unknown key (naming file, line and the nearest known key), and a broken file.
     Settings load() const;
 
 private:
-    std::string file_;                          // --config; empty: lorry.toml if it is there
-    std::map<std::string, std::string> flags_;  // key → text, of the flags that were given
+    std::string file_;                          // --config; empty: lorry.toml if there is one
+    std::map<std::string, std::string> flags_;  // key → text, for the flags that were given
     std::vector<std::string> kafka_flags_;
 };
 
-// Reads a file over `settings`; for load() and tests.
+// Reads the file over `settings`. Throws UsageError. For load() and tests.
 void read_configuration(const std::filesystem::path& file, Settings& settings);
 
 }  // namespace lorry::ops

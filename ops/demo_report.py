@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What ops/demo shows at its end: a table per kind of job, and the first results beside the right answers.
+"""Prints the end of ops/demo: a table with a row per kind of job, and the first results beside the right answers.
 
 demo_report.py JOBS.jsonl RESULTS.jsonl STATUSES.jsonl ANSWERS.jsonl [--colour] [--width N]
 STATUSES.jsonl is what `lorry jobs --batch ID --json` prints. Python's standard library only.

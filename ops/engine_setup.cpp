@@ -1,4 +1,4 @@
-// From settings to an engine.
+// Makes an engine from settings.
 #include "ops/engine_setup.h"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 
 #include "engine/adapter.h"
 #include "engine/files.h"
+#include "engine/step_memory.h"
 #include "ops/command.h"
 #include "ops/machine.h"
 #include "ops/paths.h"
@@ -19,10 +20,18 @@ namespace {
 constexpr std::size_t adapter_bytes_most = std::size_t{2} << 30;
 constexpr std::size_t graph_bytes_most = std::size_t{512} << 20;
 
-// What is set aside for graphs of steps.
+// The memory that is set aside for CUDA graphs of steps.
 std::size_t graph_bytes_of(const Settings& settings, const kernels::DeviceInfo& device) {
     if (!device.has_own_memory) return 0;
     return settings.graph_memory ? settings.graph_memory->count : std::min(device.memory_free / 32, graph_bytes_most);
+}
+
+// Throws UsageError if the device lacks a format that the settings ask for; `more` is appended.
+void check_storage(const Settings& settings, const kernels::StorageOptions& storage, kernels::DeviceKind device, const std::string& more) {
+    const auto weights = kernels::obstacle(storage.quantize, device);
+    if (weights) throw UsageError("--quantize " + settings.quantize + ": " + *weights + more);
+    const auto cache = kernels::obstacle(storage.kv, device);
+    if (cache) throw UsageError("--kv-dtype " + settings.kv_dtype + ": " + *cache + more);
 }
 
 std::unique_ptr<kernels::Backend> watched(std::unique_ptr<kernels::Backend> backend, const SetupWishes& wishes) {
@@ -66,24 +75,23 @@ void check_folders(const Settings& settings) {
 
 bool uses_gpu(const Settings& settings) { return settings.device == "cuda" || (settings.device == "auto" && !kernels::cuda_obstacle()); }
 
-// bfloat16 halves memory and time of what every device is bound by; whoever wants the checkpoint's every bit says float32.
-kernels::Format storage_of(const Settings& settings) {
-    return settings.dtype == "float32" ? kernels::Format::float32 : kernels::Format::bfloat16;
+kernels::StorageOptions storage_options(const Settings& settings) {
+    const auto quantize = kernels::quantization_of(settings.quantize);
+    const auto kv = kernels::kv_format_of(settings.kv_dtype);
+    CHECK(quantize && kv, "the settings' choices are the names of kernels/storage_format.h");
+    // By default bfloat16, which halves the memory and the time that limit every device; float32 keeps the checkpoint's every bit.
+    const kernels::Format weights = settings.dtype == "float32" ? kernels::Format::float32 : kernels::Format::bfloat16;
+    return {.weights = weights, .quantize = *quantize, .kv = *kv};
 }
 
 kernels::CpuOptions cpu_options(const Settings& settings) {
     kernels::CpuOptions options{
-        .threads = static_cast<int>(std::clamp<std::int64_t>(settings.threads, 0, 1024)), .isa = {}, .weights = storage_of(settings)};
+        .threads = static_cast<int>(std::clamp<std::int64_t>(settings.threads, 0, 1024)), .isa = {}, .storage = storage_options(settings)};
     if (settings.isa == "scalar") options.isa = kernels::CpuIsa::scalar;
     if (settings.isa == "avx2") options.isa = kernels::CpuIsa::avx2;
     if (settings.isa == "avx512") options.isa = kernels::CpuIsa::avx512;
     if (settings.isa == "avx512amx") options.isa = kernels::CpuIsa::avx512amx;
     if (settings.isa == "avx512bf16") options.isa = kernels::CpuIsa::avx512bf16;
-    if (settings.quantize == "int8") options.quantize = kernels::Quantization::int8;
-    if (settings.quantize == "int4") options.quantize = kernels::Quantization::int4;
-    if (settings.quantize == "fp8") options.quantize = kernels::Quantization::fp8;
-    if (settings.kv_dtype == "int8") options.kv = kernels::KvFormat::int8;
-    if (settings.kv_dtype == "fp8") options.kv = kernels::KvFormat::fp8;
     return options;
 }
 
@@ -94,33 +102,26 @@ void StorageFormat::put_into(Settings& settings) const {
 }
 
 std::unique_ptr<kernels::Backend> make_backend(const Settings& settings) {
-    const kernels::CpuOptions options = cpu_options(settings);
-    const bool is_gpus = options.quantize == kernels::Quantization::fp8;
-    const bool is_gpus_cache = options.kv == kernels::KvFormat::fp8;
+    const kernels::StorageOptions storage = storage_options(settings);
     std::string no_gpu;
     if (settings.device != "cpu") {
         const auto obstacle = kernels::cuda_obstacle();
         if (settings.device == "cuda" && obstacle) throw UsageError("--device cuda: " + *obstacle);
-        if (!obstacle && settings.quantize != "none" && !is_gpus)
-            throw UsageError("--quantize " + settings.quantize + ": the GPU has no such weights; it has fp8, or add --device cpu");
-        if (!obstacle && settings.kv_dtype != "auto" && !is_gpus_cache)
-            throw UsageError("--kv-dtype " + settings.kv_dtype + ": the GPU has no such cache; it has fp8, or add --device cpu");
         if (!obstacle) {
-            return kernels::make_cuda_backend(
-                {.weights = options.weights, .quantize = options.quantize, .kv = options.kv, .matmul_table = settings.matmul_table});
+            check_storage(settings, storage, kernels::DeviceKind::gpu, ", or add --device cpu");
+            return kernels::make_cuda_backend({.storage = storage, .matmul_table = settings.matmul_table});
         }
         no_gpu = "; and " + *obstacle;
     }
-    if (is_gpus) throw UsageError("--quantize fp8: the CPU has no such weights; it has int8 and int4" + no_gpu);
-    if (is_gpus_cache) throw UsageError("--kv-dtype fp8: the CPU has no such cache; it has int8" + no_gpu);
-    return kernels::make_cpu_backend(options);
+    check_storage(settings, storage, kernels::DeviceKind::cpu, no_gpu);
+    return kernels::make_cpu_backend(cpu_options(settings));
 }
 
-std::string weights_name(const kernels::CpuOptions& options) {
+std::string weights_name(const kernels::StorageOptions& options) {
     return options.quantize == kernels::Quantization::none ? kernels::name_of(options.weights) : kernels::name_of(options.quantize);
 }
 
-std::string storage_name(const kernels::CpuOptions& options) {
+std::string storage_name(const kernels::StorageOptions& options) {
     if (options.kv == kernels::KvFormat::as_weights) return weights_name(options);
     const std::string cache = kernels::name_of(options.kv);
     return weights_name(options) + (cache == weights_name(options) ? ", KV cache too" : ", KV cache " + cache);
@@ -159,7 +160,7 @@ void EngineSetup::divide_memory(const SetupWishes& wishes) {
     }
     const std::size_t available = device.has_own_memory ? device.memory_free - options_.graph_bytes : memory_available();
     const std::int64_t positions = model_->config().max_positions;
-    // Whole blocks; and one more, which is kept free for each sequence that runs while another is admitted.
+    // Whole blocks and one more: while another sequence is admitted, one is kept free for each that runs.
     const std::int64_t block_size = backend_->block_size();
     const auto with_room = [&](std::int64_t tokens) { return ((tokens + block_size - 1) / block_size + 1) * block_size; };
     const std::int64_t sequence_tokens = wishes.sequence_tokens ? with_room(*wishes.sequence_tokens) : positions;
@@ -181,7 +182,7 @@ void EngineSetup::divide_memory(const SetupWishes& wishes) {
             "--adapter-memory or --graph-memory, or store the weights narrower (--quantize fp8)",
             show_bytes(block_bytes), show_bytes(available), show_bytes(memory_.adapter_bytes)));
     }
-    // A device's are set aside, a machine's taken as adapters come.
+    // A device's memory for adapters is set aside; a machine's is taken as adapters are loaded.
     const std::size_t adapters = device.has_own_memory ? memory_.adapter_bytes : 0;
     if (memory_.kv_bytes + adapters > available) {
         throw std::runtime_error(fmt::format("--kv-memory {}{}: only {} are free now", show_bytes(memory_.kv_bytes),
@@ -191,7 +192,7 @@ void EngineSetup::divide_memory(const SetupWishes& wishes) {
     options_.adapter_bytes = memory_.adapter_bytes;
 }
 
-std::string EngineSetup::storage() const { return storage_name(cpu_options(settings_)); }
+std::string EngineSetup::storage() const { return storage_name(storage_options(settings_)); }
 
 std::size_t EngineSetup::kv_token_bytes() const {
     return backend_->kv_block_bytes(model_->kv_shape()) / static_cast<std::size_t>(backend_->block_size());
@@ -219,9 +220,9 @@ std::string EngineSetup::describe() const {
     const auto tokens = static_cast<std::int64_t>(memory_.kv_bytes / kv_token_bytes());
     std::vector<std::vector<std::string>> rows = {
         {"  model", fmt::format("{} ({}, {} layers, hidden {}), answers to 'base' and '{}'", settings_.model,
-                                engine::name_of(config.family), config.layers, config.hidden, reply_->base_name)},
+                                config.family, config.layers, config.hidden, reply_->base_name)},
         {"  device", device.name},
-        {"  weights", fmt::format("{} in {} (checkpoint: {})", show_bytes(model_->weight_bytes()), weights_name(cpu_options(settings_)),
+        {"  weights", fmt::format("{} in {} (checkpoint: {})", show_bytes(model_->weight_bytes()), weights_name(storage_options(settings_)),
                                   kernels::name_of(config.storage))},
         {"  KV cache", fmt::format("{}{}: {} tokens; one job holds up to {}", show_bytes(memory_.kv_bytes),
                                    settings_.kv_dtype == "auto" ? "" : " in " + settings_.kv_dtype, show_count(tokens),

@@ -1,5 +1,5 @@
-// Everything between a model's folder and a running engine: backend, model, tokenizer, chat template, memory. What `worker`, `run` and
-// `bench` share.
+// Loads a model folder and makes a running engine of it: backend, model, tokenizer, chat template, memory. Used by `worker`, `run`, `bench`
+// and `check-model`.
 #pragma once
 
 #include <array>
@@ -17,29 +17,29 @@
 
 namespace lorry::ops {
 
-// How memory is divided, for engine options and for people.
+// How memory is divided between the KV cache and the adapters.
 struct MemoryPlan {
-    std::size_t available = 0;  // before the KV cache and the adapters, and without what graphs may take and steps compute with
+    std::size_t available = 0;  // for both; what CUDA graphs may take and steps compute with is already taken off
     std::size_t kv_bytes = 0;
     std::size_t adapter_bytes = 0;
 };
 enum class MemoryOf : std::uint8_t { machine, device };
-// kv_token_bytes: of one cached token. Without settings: adapters get an eighth of what is available, 2 GiB at most, and the KV cache what
-// the batch could fill at full context, but at most half of a machine's, which others use as well, or what adapters leave of a device's own
-// but a sixteenth.
+// Follows the settings kv_memory and adapter_memory. Where they are not set, adapters get an eighth of what is available, at most 2 GiB,
+// and the KV cache gets what the batch can fill at full context: at most half of a machine's memory, which other programs use as well, or
+// what the adapters and a reserve of a sixteenth leave of a device's own. kv_token_bytes is the size of one cached token.
 MemoryPlan plan_memory(const Settings& settings, std::size_t available, std::size_t kv_token_bytes, std::int64_t context,
                        MemoryOf memory = MemoryOf::machine);
 
-// The name that jobs call the base model by: the setting, or the folder's name.
+// The name by which jobs call the base model: the setting, or the folder's name.
 std::string base_name_of(const Settings& settings);
 
-// Of the base model. Throws UsageError when the folder is not there or is of another kind, std::runtime_error when its config.json is not
-// one that can be used.
+// Reads the base model's config.json. Throws UsageError when the folder is missing or holds no model, std::runtime_error when the
+// configuration cannot be used.
 engine::ModelConfig load_config(const std::filesystem::path& folder);
 
-// The storage of weights that --dtype asks for.
-kernels::Format storage_of(const Settings& settings);
-// What --dtype, --quantize, --kv-dtype and --isa ask for, of either device.
+// What --dtype, --quantize and --kv-dtype ask for, of either device.
+kernels::StorageOptions storage_options(const Settings& settings);
+// The same, --isa and --threads.
 kernels::CpuOptions cpu_options(const Settings& settings);
 // The ways to store weights and KV cache that benchmarks compare: --dtype, --quantize and --kv-dtype.
 struct StorageFormat {
@@ -52,53 +52,53 @@ inline constexpr std::array storage_formats = {StorageFormat{"float32", "none"},
                                                StorageFormat{"bfloat16", "int8"}, StorageFormat{"bfloat16", "int8", "int8"},
                                                StorageFormat{"bfloat16", "int4"}};
 // How matmul weights are stored: "bfloat16".
-std::string weights_name(const kernels::CpuOptions& options);
+std::string weights_name(const kernels::StorageOptions& options);
 // The same, and the KV cache where it is narrower than --dtype says: "int8, KV cache too", "bfloat16, KV cache fp8". What benchmarks name a
 // run by.
-std::string storage_name(const kernels::CpuOptions& options);
+std::string storage_name(const kernels::StorageOptions& options);
 
 // What --device asks for. Throws UsageError saying what stands in the way of a GPU that was asked for by name, or what the device has in
 // place of what it lacks.
 std::unique_ptr<kernels::Backend> make_backend(const Settings& settings);
 
-// Throws UsageError when no model is given or a folder is not there.
+// Throws UsageError when no model is given or a folder is missing.
 void check_folders(const Settings& settings);
-// Whether what --device asks for is a GPU.
+// Whether the model runs on a GPU, as --device asks.
 bool uses_gpu(const Settings& settings);
 
-// What benchmarks ask for besides settings.
+// What benchmarks ask for in addition to settings.
 struct SetupWishes {
-    // Puts another backend around the one that is made, such as one that measures it; not called without.
+    // Wraps the backend in another one, such as one that measures it. Optional.
     std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>)> watch = nullptr;
-    // No sequence has more tokens: a KV cache that nothing is said of takes no more than these need, and all of its pages are soon used.
+    // The most tokens of a sequence. Without the setting kv_memory, the KV cache is no larger than such sequences need, so all of its pages
+    // are used soon.
     std::optional<std::int64_t> sequence_tokens;
 };
 
-// Members stay where they are: they refer to each other.
+// Cannot be moved, as its members refer to each other.
 class EngineSetup {
 public:
-    // Loads everything. Throws UsageError when no model is given or a folder is not there, std::runtime_error for what cannot be loaded or
-    // used.
+    // Loads everything. Throws UsageError when no model is given or a folder is missing, std::runtime_error when something cannot be loaded
+    // or used.
     explicit EngineSetup(const Settings& settings, const SetupWishes& wishes = {});
 
     engine::Engine& engine() { return *engine_; }
     const engine::Model& model() const { return *model_; }
-    const engine::Tokenizer& tokenizer() const { return tokenizer_; }
     const consumer::Preparer& preparer() const { return *preparer_; }
     const consumer::ReplyContext& reply() const { return *reply_; }
-    // Of the weights alone, as resumed runs compare it.
+    // A hash of the weights; a resumed run compares it.
     const std::string& model_fingerprint() const { return model_->fingerprint(); }
     std::size_t kv_token_bytes() const;  // of one cached token
-    kernels::Format adapter_format() const { return storage_of(settings_); }
+    kernels::Format adapter_format() const { return storage_options(settings_).weights; }
     kernels::DeviceInfo device() const { return backend_->info(); }
-    // Of weights and KV cache: "int8, KV cache too".
+    // How weights and KV cache are stored: "int8, KV cache too".
     std::string storage() const;
-    // What was set up, as a small table for people.
+    // What was set up, as a small table of text.
     std::string describe() const;
     engine::EngineOptions options() const { return options_; }
-    // Another engine over the same model in the place of the one that was, for benchmarks: there is one KV cache at a time.
+    // Replaces the engine by another one over the same model, for benchmarks. There is one KV cache at a time.
     engine::Engine& replace_engine(const engine::EngineOptions& options);
-    // What these take together in memory. Reads each; throws std::runtime_error for one that cannot be loaded.
+    // The memory that these adapters take together. Reads each; throws std::runtime_error for one that cannot be loaded.
     std::size_t adapter_bytes(std::span<const engine::AdapterSource> adapters);
 
 private:
@@ -109,7 +109,7 @@ private:
     engine::Tokenizer tokenizer_;
     std::unique_ptr<engine::Model> model_;
     engine::EngineOptions options_;
-    std::size_t step_bytes_ = 0;  // of a device's own memory, set aside
+    std::size_t step_bytes_ = 0;  // of a device's own memory, set aside for steps
     MemoryPlan memory_;
     std::unique_ptr<engine::Engine> engine_;
     std::unique_ptr<consumer::Preparer> preparer_;

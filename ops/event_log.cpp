@@ -1,4 +1,4 @@
-// A formatter for spdlog.
+// The formatter that makes JSON lines of what spdlog is given.
 #include "ops/event_log.h"
 
 #include <spdlog/sinks/stdout_sinks.h>
@@ -12,7 +12,7 @@
 namespace lorry::ops {
 namespace {
 
-// Before an event's JSON, so that it is told from a message that happens to begin with a brace.
+// Marks an event's JSON, so that a message that begins with a brace is not taken for one.
 constexpr std::string_view event_mark = "\x01";
 
 class JsonLines final : public spdlog::formatter {

@@ -1,5 +1,5 @@
-// The worker's log: one JSON object per line on stderr, for events of ours and for what the libraries' code says. Through spdlog, set up
-// once by command_worker.
+// The worker's log: one JSON object per line on stderr, for our events and for the messages that consumer/ writes to spdlog.
+// `lorry worker` sets it up; all other commands keep the plain log.
 #pragma once
 
 #include <string>
@@ -8,16 +8,16 @@
 
 namespace lorry::ops {
 
-// For all other commands: standard output is for data and what a command has to say it says itself, so libraries only complain of what is
-// broken. Called first thing; a worker goes on with the log below.
+// The log of all commands but the worker: errors only, as plain lines on stderr, because commands print their own messages. main() calls it
+// first.
 void start_plain_log();
 
 // Makes spdlog write JSON lines: {"time","level","event",…}; a plain message becomes the event "message". level: debug, info, warn, error.
 void start_event_log(const std::string& level);
 
-// An event with its members. Any thread.
+// Logs an event with its members. Any thread.
 void log_event(const char* event, schema::Json::Object members);
-// The same for what somebody should look at: level warning.
+// The same at level warning, for what an operator should look at.
 void log_warning(const char* event, schema::Json::Object members);
 
 }  // namespace lorry::ops

@@ -1,4 +1,4 @@
-// Settings to what consumer/ takes.
+// Maps settings to the options of consumer/kafka.
 #include "ops/kafka_settings.h"
 
 #include <CLI/CLI.hpp>
@@ -26,7 +26,7 @@ schema::Topics topics_of(const Settings& settings) { return {.prefix = settings.
 std::string group_of(const Settings& settings) {
     if (!settings.group.empty()) return settings.group;
     if (settings.model.empty())
-        throw UsageError("the workers' consumer group is needed: --group NAME, or `group` or `model` in lorry.toml");
+        throw UsageError("the workers' consumer group is not known: pass --group NAME, or set `group` or `model` in lorry.toml");
     return settings.prefix + "-" + base_name_of(settings);
 }
 
@@ -35,8 +35,9 @@ std::string ledger_file_of(const Settings& settings) { return settings.ledger.em
 schema::Store open_ledger(const Settings& settings) {
     const std::filesystem::path file = ledger_file_of(settings);
     if (!std::filesystem::exists(file)) {
-        throw UsageError(
-            fmt::format("there is no ledger {}: a worker writes it where it was started; --ledger names another file", file.string()));
+        throw UsageError(fmt::format("there is no ledger {}: a worker writes it into the folder in which it was started; --ledger names "
+                                     "another file",
+                                     file.string()));
     }
     return schema::Store::open(file, schema::Store::Mode::reader);
 }

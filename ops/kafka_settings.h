@@ -1,4 +1,4 @@
-// What the commands that talk to Kafka make of their settings.
+// Turns settings into what consumer/kafka takes. Used by `worker` and by the commands in ops/client that talk to Kafka or read the ledger.
 #pragma once
 
 #include <string>
@@ -21,13 +21,13 @@ schema::Topics topics_of(const Settings& settings);
 // The workers' consumer group: the setting, or prefix and base model. Throws UsageError when neither a group nor a model is given.
 std::string group_of(const Settings& settings);
 
-// Where the ledger lies: the setting, or PREFIX.sqlite in the working folder.
+// The ledger's file: the setting, or PREFIX.sqlite in the working folder.
 std::string ledger_file_of(const Settings& settings);
-// It, to read. Throws UsageError when there is none.
+// Opens the ledger for reading. Throws UsageError when the file does not exist.
 schema::Store open_ledger(const Settings& settings);
 
-// The flags among --config, --brokers and --prefix that a call was given, each with a space before it: for the next command that it
-// tells its user to type.
+// Those of --config, --brokers and --prefix that were given, each with a space before it. Commands repeat them in command lines that they
+// suggest to the user.
 std::string repeated_flags(const CLI::App& app);
 
 schema::Timestamp now();

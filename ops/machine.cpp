@@ -1,4 +1,4 @@
-// /proc, and what control groups say of memory.
+// Reads /proc and the memory limits of control groups.
 #include "ops/machine.h"
 
 #include <sys/resource.h>
@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "kernels/cpu/control_groups.h"
+#include "kernels/control_groups.h"
 #include "ops/units.h"
 
 namespace lorry::ops {
@@ -40,18 +40,18 @@ std::optional<std::size_t> number_in(const std::filesystem::path& file) {
     std::ifstream in(file);
     std::string word;
     if (!(in >> word)) return std::nullopt;
-    const auto value = parse_integer(word);  // "max" is none
+    const auto value = parse_integer(word);  // "max" is not a number: there is no limit
     if (!value) return std::nullopt;
     return static_cast<std::size_t>(*value);
 }
 
-// What a control group may use of memory and uses.
+// A control group's memory.
 struct GroupMemory {
     std::optional<std::size_t> limit;
-    std::size_t used = 0;  // without what the kernel would give back at once
+    std::size_t used = 0;  // without the cache, which the kernel gives back at once
 };
 
-GroupMemory memory_of(const kernels::cpu::ControlGroup& group) {
+GroupMemory memory_of(const kernels::ControlGroup& group) {
     const auto read = [&](const char* limit, const char* usage, const char* cached) {
         GroupMemory memory{.limit = number_in(group.folder / limit), .used = number_in(group.folder / usage).value_or(0)};
         memory.used -= std::min(memory.used, field_of(group.folder / "memory.stat", cached).value_or(0));
@@ -66,7 +66,7 @@ GroupMemory memory_of(const kernels::cpu::ControlGroup& group) {
 std::size_t memory_available() {
     std::size_t available = unlimited;
     if (const auto kibibytes = field_of("/proc/meminfo", "MemAvailable:")) available = *kibibytes * 1024;
-    for (const kernels::cpu::ControlGroup& group : kernels::cpu::control_groups("memory")) {
+    for (const kernels::ControlGroup& group : kernels::control_groups("memory")) {
         const GroupMemory memory = memory_of(group);
         if (memory.limit) available = std::min(available, *memory.limit - std::min(*memory.limit, memory.used));
     }
@@ -75,7 +75,7 @@ std::size_t memory_available() {
 
 std::size_t memory_limit() {
     std::size_t limit = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
-    for (const kernels::cpu::ControlGroup& group : kernels::cpu::control_groups("memory")) {
+    for (const kernels::ControlGroup& group : kernels::control_groups("memory")) {
         limit = std::min(limit, memory_of(group).limit.value_or(unlimited));
     }
     return limit;

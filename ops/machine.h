@@ -1,4 +1,4 @@
-// What this machine is and what it gives to this process. Called by engine_setup, check-model and bench.
+// The machine's memory and processor, as far as this process may use them. Called by EngineSetup, metrics, `check-model` and `bench`.
 #pragma once
 
 #include <cstddef>
@@ -6,13 +6,13 @@
 
 namespace lorry::ops {
 
-// Bytes that may still be used: of the machine and of every control group (container) that this process is in.
+// Bytes that this process may still use: the least of what the machine and its control groups (containers) have left.
 std::size_t memory_available();
-// Bytes there are at all, by the same rule.
+// Bytes that this process may use in all: the least of what the machine has and its control groups allow.
 std::size_t memory_limit();
-// What the processor calls itself: "AMD EPYC 9354 32-Core Processor"; "unknown processor" where the system does not say.
+// The processor's name, "AMD EPYC 9354 32-Core Processor"; "unknown processor" if the system does not give it.
 std::string cpu_model();
-// Most memory this process ever held, in bytes; or since forget_memory_peak(), where the system can forget it.
+// The most memory that this process has held, in bytes: since its start or, where the system can forget it, since forget_memory_peak().
 std::size_t memory_peak();
 void forget_memory_peak();
 

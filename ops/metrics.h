@@ -1,19 +1,18 @@
-// The worker in figures, for Prometheus: an Observer of the pipeline that counts, and the text that /metrics serves. Base units, totals end
-// in _total. Made by command_worker.
+// The worker's metrics for Prometheus: an Observer of the pipeline that counts, and the text that /metrics serves. The rows are in
+// metric_table.h. Made by `lorry worker`.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <mutex>
 #include <string>
 
-#include "consumer/kafka/follow/ledger.h"
-#include "consumer/kafka/member.h"
-#include "consumer/observer.h"
+#include "ops/metric_table.h"
 
 namespace lorry::ops {
 
-// What the worker's parts say of themselves when they are asked; either may be empty.
+// The worker's parts that are asked when a page is served. Either may be empty; it is called from the server's threads.
 struct MetricSources {
     std::function<consumer::KafkaMember::Stats()> member;
     std::function<consumer::Ledger::Stats()> ledger;
@@ -21,9 +20,8 @@ struct MetricSources {
 
 class Metrics final : public consumer::Observer {
 public:
-    // sequences_max: of a batch, for its fill.
+    // sequences_max: of a batch.
     Metrics(const std::string& version, std::int64_t sequences_max);
-    ~Metrics() override;
 
     void on_admitted(const schema::Job& job) override;
     void on_finished(const consumer::JobObservation& job) override;
@@ -35,13 +33,16 @@ public:
     void on_oldest(const std::optional<consumer::OldestJob>& job) override;
 
     // The exposition format, version 0.0.4. Any thread.
-    std::string text(const MetricSources& sources);
+    std::string text(const MetricSources& sources) const;
     // When the pipeline last polled its source: for /healthz. Any thread.
     std::chrono::steady_clock::time_point last_poll() const;
 
 private:
-    struct State;
-    std::unique_ptr<State> state_;
+    Figures figures() const;
+
+    std::atomic<std::chrono::steady_clock::rep> last_poll_;
+    mutable std::mutex mutex_;
+    Figures figures_;  // guarded by mutex_
 };
 
 }  // namespace lorry::ops

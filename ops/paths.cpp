@@ -1,4 +1,4 @@
-// Looks that end in a UsageError, and a file that is there as a whole or not at all.
+// The checks, and a file that is replaced in one step.
 #include "ops/paths.h"
 
 #include <unistd.h>
@@ -29,11 +29,11 @@ void require_file(const std::filesystem::path& file) {
     if (std::filesystem::is_regular_file(status)) return;
     if (status.type() == std::filesystem::file_type::not_found) throw UsageError(fmt::format("{}: there is no such file", file.string()));
     if (error) throw UsageError(fmt::format("{} cannot be read: {}", file.string(), error.message()));
-    throw UsageError(fmt::format("{} is no regular file: give the file that holds the jobs, or '-' for standard input", file.string()));
+    throw UsageError(fmt::format("{} is not a regular file: give the file that holds the jobs, or '-' for standard input", file.string()));
 }
 
 void require_writable(std::string_view what, const std::filesystem::path& file) {
-    std::error_code unknown;  // a folder that may not be entered: access() says so
+    std::error_code unknown;  // of a folder that may not be entered; access() reports it
     if (std::filesystem::is_directory(file, unknown)) {
         throw UsageError(fmt::format("{} {} is a folder: name a file in it", what, file.string()));
     }
@@ -58,7 +58,7 @@ void write_text(const std::filesystem::path& file, std::string_view text) {
     out.close();
     if (!out)
         throw std::runtime_error(
-            fmt::format("{}: cannot be written: check its folder, its rights and the room on the disk", file.string()));
+            fmt::format("{}: cannot be written: check its folder, its permissions and the free space on the disk", file.string()));
     if (!in_place) std::filesystem::rename(unfinished, file);
 }
 

@@ -1,4 +1,4 @@
-// The files and folders that a call names. A wrong one that is read is the caller's mistake: exit code 2, before anything is begun.
+// Checks the files and folders that a command line names, before the command begins its work. Used by commands throughout ops/.
 #pragma once
 
 #include <filesystem>
@@ -9,13 +9,13 @@ namespace lorry::ops {
 // Throws UsageError, "WHAT FOLDER: reason", unless it is a folder that can be read. what: such as "--adapters".
 void require_folder(std::string_view what, const std::filesystem::path& folder);
 
-// The same, "FILE: reason", for a file that is read twice.
+// Throws UsageError, "FILE: reason", unless it is a regular file, which can be read twice.
 void require_file(const std::filesystem::path& file);
 
-// The same, "WHAT FILE: reason", for a file that is to be written or made. Touches nothing: it may be refused yet.
+// Throws UsageError, "WHAT FILE: reason", unless the file can be written or created. Creates nothing.
 void require_writable(std::string_view what, const std::filesystem::path& file);
 
-// All of it, or the file stays as it was. Throws std::runtime_error naming the file.
+// Writes the whole text, or leaves the file as it was. Throws std::runtime_error naming the file.
 void write_text(const std::filesystem::path& file, std::string_view text);
 
 }  // namespace lorry::ops

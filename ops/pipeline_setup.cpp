@@ -1,4 +1,4 @@
-// Settings become options.
+// Maps settings to options of the pipeline.
 #include "ops/pipeline_setup.h"
 
 #include <algorithm>

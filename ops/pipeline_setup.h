@@ -1,4 +1,4 @@
-// From settings to the pipeline's options. What `worker` and `run` share.
+// Makes the pipeline's options from settings, for `worker` and `run`.
 #pragma once
 
 #include <string>
@@ -8,10 +8,11 @@
 
 namespace lorry::ops {
 
-// worker: its name, in results and statuses.
+// worker: the name of this worker in results and statuses.
 consumer::PipelineOptions pipeline_options(const Settings& settings, const engine::Engine& engine, const std::string& worker);
 
-// The setting; by default a million tokens, or two batches of the longest jobs: one that runs, and the next one ready when it ends.
+// The setting in_flight_tokens. If it is 0: a million or, if that is more, two batches of the longest jobs, so that one batch is ready when
+// the other ends.
 std::int64_t in_flight_tokens_of(const Settings& settings, std::int64_t context_max);
 
 }  // namespace lorry::ops

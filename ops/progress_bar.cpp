@@ -1,4 +1,4 @@
-// The bar, its figures and when it is drawn.
+// Draws the bar and works out its figures.
 #include "ops/progress_bar.h"
 
 #include <sys/ioctl.h>
@@ -45,10 +45,10 @@ std::optional<double> share_of(const ProgressState& state) {
     return std::clamp(static_cast<double>(state.done) / static_cast<double>(*state.total), 0.0, 1.0);
 }
 
-// Rounded down, so that 100 % is said only when all is done.
+// Rounded down, so that 100 % is shown only when all is done.
 int whole_percent(double share) { return static_cast<int>(std::floor(share * 100.0)); }
 
-// Rate, failures and time left, or what is in the way, and what else there is: what both forms end with.
+// Rate, failures and time left, or the trouble, and further figures. Bar and line end with them.
 std::vector<std::string> figures_of(const ProgressState& state, double rate) {
     std::vector<std::string> figures;
     if (!state.trouble.empty()) rate = 0.0;
@@ -119,7 +119,7 @@ double ProgressRate::update(Clock::time_point at, std::int64_t done) {
 
 void ProgressBar::show(const ProgressState& state) {
     const auto now = ProgressRate::Clock::now();
-    // What was done before the first look (by an earlier call, say) is no part of the rate.
+    // What was done before the first call, by an earlier run for instance, does not count towards the rate.
     if (!std::exchange(begun_, true) || state.is_catching_up) rate_.restart(now, state.done);
     if (now < next_) return;
     const double rate = rate_.update(now, state.done);

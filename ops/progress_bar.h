@@ -1,5 +1,5 @@
-// How far a command is, on stderr: a bar that is redrawn in place on a terminal, now and then a plain line
-// elsewhere. One thread.
+// Shows a command's progress on stderr: a bar that is redrawn in place on a terminal, a plain line every ten seconds elsewhere. Used by
+// `run` and by the commands in ops/client. One thread.
 #pragma once
 
 #include <chrono>
@@ -15,20 +15,20 @@ struct ProgressState {
     std::int64_t done = 0;  // failed ones included
     std::int64_t failed = 0;
     std::optional<std::int64_t> total;  // nullopt: not known (yet)
-    // What was done before is only read in: that is no part of the rate.
+    // Earlier work is being read in, which does not count towards the rate.
     bool is_catching_up = false;
-    std::string trouble = {};            // stands for rate and time left: "Kafka does not answer"
-    std::vector<std::string> more = {};  // what else there is to say: "5,120 tokens/s"
+    std::string trouble = {};            // shown in place of rate and time left: "Kafka does not answer"
+    std::vector<std::string> more = {};  // further figures: "5,120 tokens/s"
 };
 
-// How many per second, over the last ten. One thread.
+// A rate per second over the last ten seconds. One thread.
 class ProgressRate {
 public:
     using Clock = std::chrono::steady_clock;
 
-    // From here on, with what was done so far left out.
+    // Starts to measure; what is done so far does not count.
     void restart(Clock::time_point at, std::int64_t done);
-    // The rate now; 0 in the first moments, which say nothing yet. After restart().
+    // The rate now; 0 in the first moments, which are too short to measure. Call restart() first.
     double update(Clock::time_point at, std::int64_t done);
 
 private:
@@ -41,7 +41,7 @@ private:
 
 class ProgressBar {
 public:
-    // `label` says what is being done: "submitting".
+    // label: what is being done: "submitting".
     explicit ProgressBar(std::string label);
     ~ProgressBar();  // as clear()
     ProgressBar(const ProgressBar&) = delete;
@@ -49,7 +49,7 @@ public:
 
     // Cheap: draws ten times a second at most, prints a line every ten seconds where there is no terminal.
     void show(const ProgressState& state);
-    // Takes the bar away, so that other text can be written; the next show() draws it again.
+    // Removes the bar, so that other text can be printed; the next show() draws it again.
     void clear();
 
 private:

@@ -1,5 +1,5 @@
-// What may be configured: one struct, and one table (settings.cpp) that says each setting's key in lorry.toml, its flag and its meaning.
-// Filled by configuration.h; read by the commands.
+// All settings, one row each: the field with its type and default, its key in lorry.toml (the flag has '-' for '_'), and what it means.
+// Configuration fills the fields from lorry.toml and the flags, commands read them, and `lorry docs settings` prints the rows.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <variant>
+#include <vector>
 
 #include "schema/check.h"
 
@@ -18,72 +21,304 @@ struct Bytes {
     std::size_t count = 0;
 };
 
-struct Settings {
-    // The model and the device.
-    std::string model;
-    std::string base_name;
-    std::string adapters;
-    std::string device = "auto";
-    std::string dtype = "auto";
-    std::string quantize = "none";
-    std::string kv_dtype = "auto";
-    std::string isa = "auto";
-    std::int64_t threads = 0;
-    std::optional<Bytes> kv_memory;
-    std::optional<Bytes> adapter_memory;
-    std::optional<Bytes> graph_memory;
-    std::string matmul_table;
-    std::int64_t max_batch = 64;
-    std::int64_t step_tokens = 512;
-    bool prefix_cache = true;
-
-    // Jobs on their way.
-    std::int64_t in_flight = 2048;
-    std::int64_t in_flight_tokens = 0;
-    Bytes job_bytes_max{1 << 20};
-    std::chrono::milliseconds commit_interval{200};
-    std::chrono::milliseconds drain_timeout{20'000};
-    std::chrono::milliseconds job_timeout{0};
-
-    // Kafka and the ledger.
-    std::string brokers;
-    std::string prefix = "lorry";
-    std::string group;
-    std::string member;
-    bool exactly_once = true;
-    std::string group_protocol = "classic";
-    std::string ledger;
-    std::int64_t ledger_days = 30;
-    std::chrono::milliseconds deadline_start{30'000};
-    std::chrono::milliseconds deadline_later{300'000};
-    std::map<std::string, std::string> kafka;  // the [kafka] table
-
-    // The worker as a service.
-    std::string metrics_address = "127.0.0.1:9464";
-    std::string log_level = "info";
-};
-
-// Which commands take a setting as a flag. Any command accepts all of them in lorry.toml.
+// Which commands take a setting as a flag. Every command accepts all keys in lorry.toml.
 enum class SettingScope : std::uint8_t { model, jobs, kafka, ledger, service };
 
+class Settings;
+
+// What a row says besides the field's type and default.
 struct Setting {
     using Field = std::variant<std::string Settings::*, std::int64_t Settings::*, bool Settings::*, Bytes Settings::*,
                                std::optional<Bytes> Settings::*, std::chrono::milliseconds Settings::*>;
-    const char* key;  // in lorry.toml; the flag has '-' for '_'
+    const char* key;
     SettingScope scope;
-    Field field;
-    const char* value;  // what stands for it in help: "DIR", or the words that are allowed: "auto|cpu"
-    const char* help;
-    std::int64_t minimum = 0;  // integers
+    const char* value;           // the kind of value, in capitals: "DIR"; or the words that are allowed: "auto|cpu"
+    std::int64_t minimum = 0;    // of an integer
+    const char* otherwise = "";  // what applies where the setting is missing, if its default does not say so
+    const char* help;            // a line for --help and docs/settings.md
+    const char* more = "";       // further sentences for docs/settings.md
+    Field field = {};            // Settings::row() fills it in
 };
 
+class Settings {
+    std::vector<Setting>* rows_ = nullptr;  // where row() puts the rows; only setting_table() asks for them
+
+public:
+    Settings() = default;
+
+    // The model and the device.
+    std::string model = row(&Settings::model, "",
+                            {.key = "model",
+                             .scope = SettingScope::model,
+                             .value = "DIR",
+                             .help = "the folder of the base model, in Hugging Face's format",
+                             .more = "`lorry check-model DIR` prints whether Lorry runs a model and how much memory it needs."});
+    std::string base_name = row(&Settings::base_name, "",
+                                {.key = "base_name",
+                                 .scope = SettingScope::model,
+                                 .value = "NAME",
+                                 .otherwise = "the folder's name",
+                                 .help = "the name by which jobs call the base model, besides 'base'"});
+    std::string adapters = row(&Settings::adapters, "",
+                               {.key = "adapters",
+                                .scope = SettingScope::model,
+                                .value = "DIR",
+                                .help = "the folder of the adapters, one sub-folder in PEFT format for each",
+                                .more = "`lorry run` serves each sub-folder under its own name. A worker serves the adapters that "
+                                        "`lorry adapters add` registered; their registered paths are relative to this folder."});
+    std::string device = row(&Settings::device, "auto",
+                             {.key = "device",
+                              .scope = SettingScope::model,
+                              .value = "auto|cpu|cuda",
+                              .help = "where the model runs; auto takes a GPU if there is one",
+                              .more = "With `cuda` the program ends with exit code 2 and the reason if it cannot use a GPU."});
+    std::string dtype = row(&Settings::dtype, "auto",
+                            {.key = "dtype",
+                             .scope = SettingScope::model,
+                             .value = "auto|bfloat16|float32",
+                             .help = "how weights, adapters and the KV cache are stored; auto is bfloat16",
+                             .more = "Sums are computed in float32 in any case. `float32` keeps every bit of the checkpoint and takes "
+                                     "twice the memory of `bfloat16`."});
+    std::string quantize = row(&Settings::quantize, "none",
+                               {.key = "quantize",
+                                .scope = SettingScope::model,
+                                .value = "none|int8|int4|fp8",
+                                .help = "store matmul weights narrower: int8 and int4 on the CPU, fp8 on a GPU",
+                                .more = "Weights are converted while the model loads. `int8`: a scale per output; inputs of matmuls are "
+                                        "rounded to int8 with a scale per row. `int4`: the same with weights of 4.5 bits; embeddings and "
+                                        "head stay int8. `fp8`: as int8, with e4m3 numbers; embeddings and head stay as `dtype` says."});
+    std::string kv_dtype = row(&Settings::kv_dtype, "auto",
+                               {.key = "kv_dtype",
+                                .scope = SettingScope::model,
+                                .value = "auto|int8|fp8",
+                                .help = "store the KV cache narrower: int8 on the CPU, fp8 on a GPU; auto is as --dtype says",
+                                .more = "Both keep a scale for each token of each head. Of the memory that bfloat16 takes, `int8` takes "
+                                        "55 % in heads of 64, and `fp8` takes 52 % in heads of 128."});
+    std::string isa = row(&Settings::isa, "auto",
+                          {.key = "isa",
+                           .scope = SettingScope::model,
+                           .value = "auto|avx512amx|avx512bf16|avx512|avx2|scalar",
+                           .help = "the instruction set of the CPU kernels; auto chooses by the chip",
+                           .more = "Results of different instruction sets may differ in their last bits. Set it where workers on "
+                                   "different chips have to give equal answers."});
+    std::int64_t threads = row(&Settings::threads, 0,
+                               {.key = "threads",
+                                .scope = SettingScope::model,
+                                .value = "N",
+                                .help = "threads that compute; 0: the cores that this process may use, within its container's CPU quota"});
+    std::optional<Bytes> kv_memory =
+        row(&Settings::kv_memory, {},
+            {.key = "kv_memory",
+             .scope = SettingScope::model,
+             .value = "SIZE",
+             .otherwise = "what the batch can use, at most half of what is free, or what adapters leave of a GPU's memory",
+             .help = "memory for the KV cache, such as 4GiB",
+             .more = "What the batch can use is `max_batch` sequences of the model's full context. A job longer than the KV cache is "
+                     "refused. The start fails where the memory is not free."});
+    std::optional<Bytes> adapter_memory =
+        row(&Settings::adapter_memory, {},
+            {.key = "adapter_memory",
+             .scope = SettingScope::model,
+             .value = "SIZE",
+             .otherwise = "an eighth of what is free, at most 2 GiB",
+             .help = "memory for adapters that are loaded",
+             .more = "When it is full, the adapter that was used longest ago makes room. On a GPU adapters also borrow what the KV cache "
+                     "can spare."});
+    std::optional<Bytes> graph_memory = row(&Settings::graph_memory, {},
+                                            {.key = "graph_memory",
+                                             .scope = SettingScope::model,
+                                             .value = "SIZE",
+                                             .otherwise = "a 32nd of what is free on the GPU, at most 512 MiB",
+                                             .help = "memory for CUDA graphs of decoding steps; 0: no graphs",
+                                             .more = "It has no effect on the CPU."});
+    std::string matmul_table =
+        row(&Settings::matmul_table, "",
+            {.key = "matmul_table",
+             .scope = SettingScope::model,
+             .value = "FILE",
+             .otherwise = "the program's own table",
+             .help = "a file that says which of cuBLASLt's algorithms a GPU uses for which shape",
+             .more = "`lorry bench tune --device cuda --table FILE` measures the algorithms and writes the file. It has no effect on the "
+                     "CPU."});
+    std::int64_t max_batch = row(&Settings::max_batch, 64,
+                                 {.key = "max_batch",
+                                  .scope = SettingScope::model,
+                                  .value = "N",
+                                  .minimum = 1,
+                                  .help = "sequences that run at the same time",
+                                  .more = "More of them give more tokens per second and take more KV cache; each sequence gets slower. "
+                                          "A job with `n` samples or choices is several sequences."});
+    std::int64_t step_tokens = row(&Settings::step_tokens, 512,
+                                   {.key = "step_tokens",
+                                    .scope = SettingScope::model,
+                                    .value = "N",
+                                    .minimum = 1,
+                                    .help = "tokens computed in one step; longer prompts are cut into chunks",
+                                    .more = "A smaller number lets running jobs go on more evenly while long prompts are read, and reads "
+                                            "prompts more slowly. A step has room for `max_batch` tokens in any case."});
+    bool prefix_cache = row(&Settings::prefix_cache, true,
+                            {.key = "prefix_cache",
+                             .scope = SettingScope::model,
+                             .value = "true|false",
+                             .help = "compute equal beginnings of prompts once",
+                             .more = "Answers are the same with and without it."});
+
+    // The jobs that are under way.
+    std::int64_t in_flight = row(&Settings::in_flight, 2048,
+                                 {.key = "in_flight",
+                                  .scope = SettingScope::jobs,
+                                  .value = "N",
+                                  .minimum = 1,
+                                  .help = "jobs that are read and not yet committed",
+                                  .more = "When there are as many, reading pauses. It bounds memory, whatever the size of the backlog."});
+    std::int64_t in_flight_tokens =
+        row(&Settings::in_flight_tokens, 0,
+            {.key = "in_flight_tokens",
+             .scope = SettingScope::jobs,
+             .value = "N",
+             .help = "prompt and output tokens that these jobs may come to hold; 0: a million, or two batches of the longest jobs",
+             .more = "When there are as many, reading pauses. A job that is larger than this by itself runs alone."});
+    Bytes job_bytes_max = row(&Settings::job_bytes_max, {1 << 20},
+                              {.key = "job_bytes_max",
+                               .scope = SettingScope::jobs,
+                               .value = "SIZE",
+                               .help = "the size of the largest job; a larger one is refused with status 413"});
+    std::chrono::milliseconds commit_interval =
+        row(&Settings::commit_interval, std::chrono::milliseconds(200),
+            {.key = "commit_interval",
+             .scope = SettingScope::jobs,
+             .value = "TIME",
+             .help = "how often results are committed, such as 200ms",
+             .more = "Results become visible with the commit. A commit costs the brokers work, and a longer interval makes fewer of them. "
+                     "When nothing runs any more, results are committed within 20 ms."});
+    std::chrono::milliseconds drain_timeout =
+        row(&Settings::drain_timeout, std::chrono::milliseconds(20'000),
+            {.key = "drain_timeout",
+             .scope = SettingScope::jobs,
+             .value = "TIME",
+             .help = "how long running jobs may go on after SIGTERM or Ctrl-C",
+             .more = "Jobs that have not ended by then run again elsewhere. Give Kubernetes a `terminationGracePeriodSeconds` of this and "
+                     "50 s more, as a worker whose brokers are away may wait 45 s for them."});
+    std::chrono::milliseconds job_timeout = row(&Settings::job_timeout, std::chrono::milliseconds(0),
+                                                {.key = "job_timeout",
+                                                 .scope = SettingScope::jobs,
+                                                 .value = "TIME",
+                                                 .help = "a job that runs longer ends with the error request_timeout; 0: no limit",
+                                                 .more = "The time counts from the job's first step, not from its arrival."});
+
+    // Kafka.
+    std::string brokers = row(&Settings::brokers, "",
+                              {.key = "brokers",
+                               .scope = SettingScope::kafka,
+                               .value = "HOST:PORT,…",
+                               .help = "the Kafka brokers to start from",
+                               .more = "One that answers is enough; it names the others. `lorry broker` starts an embedded one, for "
+                                       "trying out."});
+    std::string prefix = row(&Settings::prefix, "lorry",
+                             {.key = "prefix",
+                              .scope = SettingScope::kafka,
+                              .value = "NAME",
+                              .help = "the prefix of the topics, as in NAME.jobs and NAME.results"});
+    std::string group = row(&Settings::group, "",
+                            {.key = "group",
+                             .scope = SettingScope::kafka,
+                             .value = "NAME",
+                             .otherwise = "prefix and base model, such as lorry-base",
+                             .help = "the workers' consumer group"});
+    std::string member = row(&Settings::member, "",
+                             {.key = "member",
+                              .scope = SettingScope::kafka,
+                              .value = "NAME",
+                              .otherwise = "the host's name",
+                              .help = "this worker's name in the group, the same after a restart",
+                              .more = "No two workers may have the same. In Kubernetes, take the name of a StatefulSet's pod. It is part "
+                                      "of the transactional id, so a worker that starts again ends what it had left open."});
+    std::string group_protocol =
+        row(&Settings::group_protocol, "classic",
+            {.key = "group_protocol",
+             .scope = SettingScope::kafka,
+             .value = "classic|consumer",
+             .help = "how workers share partitions; consumer is the protocol of KIP-848",
+             .more = "With `consumer`, rebalances stop nobody, but the partitions of a killed worker wait for the session time-out that "
+                     "the brokers set, even if it starts again at once."});
+    bool exactly_once =
+        row(&Settings::exactly_once, true,
+            {.key = "exactly_once",
+             .scope = SettingScope::kafka,
+             .value = "true|false",
+             .help = "commit results and offsets in one transaction",
+             .more = "With `false` they are committed one after the other, and a worker that hung may leave second results of the same "
+                     "id."});
+    std::chrono::milliseconds deadline_start = row(&Settings::deadline_start, std::chrono::milliseconds(30'000),
+                                                   {.key = "deadline_start",
+                                                    .scope = SettingScope::kafka,
+                                                    .value = "TIME",
+                                                    .help = "how long a command waits for the brokers' first answer",
+                                                    .more = "Then it ends with exit code 1 and the brokers' last complaint."});
+    std::chrono::milliseconds deadline_later = row(&Settings::deadline_later, std::chrono::milliseconds(300'000),
+                                                   {.key = "deadline_later",
+                                                    .scope = SettingScope::kafka,
+                                                    .value = "TIME",
+                                                    .help = "how long the brokers may be away afterwards",
+                                                    .more = "A worker then ends with exit code 1; nothing counts as done that was not "
+                                                            "published."});
+    std::map<std::string, std::string> kafka = {};  // the [kafka] table and --kafka: settings of librdkafka, so no rows of ours
+
+    // The ledger.
+    std::string ledger = row(&Settings::ledger, "",
+                             {.key = "ledger",
+                              .scope = SettingScope::ledger,
+                              .value = "FILE",
+                              .otherwise = "PREFIX.sqlite in the working folder",
+                              .help = "the SQLite file with what is known of jobs and adapters",
+                              .more = "A worker keeps it from the topics; `lorry jobs` and `lorry adapters list` read it. It may be "
+                                      "deleted while no worker runs. Of several workers with the same file, one keeps it."});
+    std::int64_t ledger_days = row(&Settings::ledger_days, 30,
+                                   {.key = "ledger_days",
+                                    .scope = SettingScope::ledger,
+                                    .value = "N",
+                                    .help = "days after its end until the ledger forgets a job; 0: it forgets none"});
+
+    // The worker as a service.
+    std::string metrics_address =
+        row(&Settings::metrics_address, "127.0.0.1:9464",
+            {.key = "metrics_address",
+             .scope = SettingScope::service,
+             .value = "HOST:PORT|off",
+             .help = "where a worker serves /metrics and /healthz",
+             .more = "Port 0 takes any that is free; the event `worker_started` in the log names it. Where the default port is taken, a "
+                     "worker logs a warning and goes on without the pages; where a port that was set is taken, it ends."});
+    std::string log_level = row(&Settings::log_level, "info",
+                                {.key = "log_level",
+                                 .scope = SettingScope::service,
+                                 .value = "debug|info|warn|error",
+                                 .help = "the least level that a worker logs to stderr",
+                                 .more = "`info` has two lines for each job."});
+
+private:
+    explicit Settings(std::vector<Setting>& rows) : rows_(&rows) {}
+    friend std::span<const Setting> setting_table();
+
+    template <typename T>
+    T row(T Settings::*field, std::type_identity_t<T> initial, Setting setting) {
+        if (rows_ != nullptr) {
+            setting.field = field;
+            rows_->push_back(setting);
+        }
+        return initial;
+    }
+};
+
+// The rows, in the order of the fields.
 std::span<const Setting> setting_table();
 const Setting* find_setting(std::string_view key);
 std::string flag_of(const Setting& setting);
+// Whether `value` lists the words that are allowed.
+bool lists_words(const Setting& setting);
 
-// Reads a value's text into its field. The error goes behind the name that the value was given by: "is '0'; allowed is …".
+// Reads a value's text into its field. The error continues a sentence that begins with the setting's name: "is '0'; allowed is …".
 Expected<void, std::string> set_setting(Settings& settings, const Setting& setting, std::string_view text);
-// The value as text, as set_setting reads it.
+// The value as set_setting reads it; "" where nothing is set.
 std::string show_setting(const Settings& settings, const Setting& setting);
 
 }  // namespace lorry::ops

@@ -1,4 +1,4 @@
-// sigtimedwait on a thread.
+// Waits for signals with sigtimedwait.
 #include "ops/signals.h"
 
 #include <spdlog/spdlog.h>
@@ -12,7 +12,7 @@ namespace lorry::ops {
 namespace {
 
 constexpr long wait_nanoseconds = 50'000'000;
-constexpr int exit_code_base = 128;  // as shells report an end by a signal
+constexpr int exit_code_base = 128;  // shells report an end by a signal as this and its number
 
 sigset_t watched() {
     sigset_t set;
@@ -27,7 +27,7 @@ sigset_t watched() {
 SignalWatcher::SignalWatcher() {
     const sigset_t set = watched();
     CHECK(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0, "the signal set is valid");
-    // A reader that went away is an error of write(), not an end without a word.
+    // Writing to a closed pipe is an error of write(), and does not end the process.
     std::signal(SIGPIPE, SIG_IGN);
     thread_ = std::thread([this] { watch(); });
 }
@@ -58,7 +58,7 @@ void SignalWatcher::watch() {
     while (!ending_) {
         const int signal = sigtimedwait(&set, nullptr, &timeout);
         if (ends_by && std::chrono::steady_clock::now() > *ends_by) {
-            spdlog::error("it does not come to its end, and ends now: what was not committed runs again");
+            spdlog::error("the program has not stopped in time and ends now: what was not committed runs again");
             spdlog::default_logger()->flush();
             _exit(1);
         }

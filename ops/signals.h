@@ -1,5 +1,5 @@
-// Ctrl-C and SIGTERM as ordinary calls on a thread of their own. Made first thing by the commands that drain (`run`, `worker`), before any
-// other thread exists, so that all threads leave these signals to this one.
+// Turns Ctrl-C and SIGTERM into a call on a thread of its own. Commands that finish their work first (`run`, `worker`, …) make a watcher
+// before any other thread exists, so that all threads leave these signals to it.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,9 @@ public:
     SignalWatcher(const SignalWatcher&) = delete;
     SignalWatcher& operator=(const SignalWatcher&) = delete;
 
-    // While this object lives, the first signal calls `stop`, once, on the watcher's thread. Before and after, and for a second signal, the
-    // process ends at once; so it does, with exit code 1 and a word about it, when it has not ended within `patience` of the first.
+    // While this object lives, the first signal calls `stop`, once, on the watcher's thread. A second signal, or one outside this object's
+    // life, ends the process at once. If the process has not ended within `patience` of the first signal, it logs an error and ends with
+    // exit code 1.
     class Armed {
     public:
         Armed(SignalWatcher& watcher, std::function<void()> stop, std::optional<std::chrono::milliseconds> patience = std::nullopt);

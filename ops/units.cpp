@@ -1,4 +1,4 @@
-// Text to figures and back.
+// Parses and formats sizes, counts and durations for people.
 #include "ops/units.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ std::optional<std::pair<double, std::string_view>> split(std::string_view text) 
     return std::pair{value, text};
 }
 
-// Screen columns of UTF-8 text: characters, near enough.
+// Screen columns of UTF-8 text, taken as its characters.
 std::size_t width_of(std::string_view text) {
     return static_cast<std::size_t>(
         std::ranges::count_if(text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }));

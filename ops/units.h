@@ -20,10 +20,10 @@ std::optional<std::chrono::milliseconds> parse_duration(std::string_view text);
 // "0.8 s", "3 min 20 s", "2 h 5 min"
 std::string show_duration(std::chrono::milliseconds duration);
 
-// A count, to reckon with.
+// A count as a floating-point number.
 inline double real(std::int64_t count) { return static_cast<double>(count); }
 
-// For metrics and logs.
+// A duration in seconds, for metrics and logs.
 inline double seconds_of(std::chrono::microseconds duration) { return static_cast<double>(duration.count()) / 1e6; }
 
 // "26.2 GB/s" of 26.2e9 and "GB/s"
@@ -38,7 +38,7 @@ std::string show_count(std::int64_t count, std::string_view noun);
 std::optional<std::int64_t> parse_integer(std::string_view text);
 std::optional<double> parse_number(std::string_view text);
 
-// Columns aligned by spaces, one line per row, two spaces between; columns whose bit is set in right_aligned stand to the right.
+// A table as text: one line per row, columns padded with spaces and two spaces apart. Bit i of right_aligned aligns column i to the right.
 std::string show_table(const std::vector<std::vector<std::string>>& rows, std::uint32_t right_aligned = 0);
 
 }  // namespace lorry::ops

@@ -1,4 +1,4 @@
-// Words the codec's errors.
+// Builds the error texts that several codec files share.
 #include "schema/codec_error.h"
 
 #include <fmt/format.h>

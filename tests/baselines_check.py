@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-# Checks the loops in torch that ops/gpu-check puts beside Lorry, on the CPU: their greedy tokens are those of transformers with the same
-# weights. ctest runs it. Where neither the Python that runs it nor that of ops/bench-peers has torch and transformers, it says so and is
-# skipped.
+# Checks on the CPU the loops in torch that ops/gpu-check compares Lorry with: their greedy tokens must be those of transformers with the
+# same weights. ctest runs it, and skips it if neither its own Python nor that of ops/bench-peers has torch and transformers.
 import importlib.util
 import json
 import os
@@ -50,7 +49,7 @@ class Loops(unittest.TestCase):
             ours["norm1"], ours["norm2"] = layer.input_layernorm.weight, layer.post_attention_layernorm.weight
         return loop
 
-    # The borders of pages are at 64 and 128 tokens: within the prompt, at its end, and while tokens are drawn.
+    # Pages end at 64 and 128 tokens: within the prompt, at its end, and while tokens are drawn.
     def test_they_draw_what_transformers_draws(self):
         for prompt, output in ((5, 3), (60, 70), (64, 2), (100, 40)):
             prompts = torch.randint(0, baselines.TINY.vocabulary, (3, prompt))

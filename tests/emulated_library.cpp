@@ -1,5 +1,5 @@
-// What the emulated `lorry` has in the place of kernels/cuda/cublaslt/library.cpp and tuner_of_machine.cpp: the emulated cuBLASLt, which is
-// always found, and tuning at a length that an emulation can bear. Linked into lorry_emulated alone, before the archive with the others.
+// Replaces kernels/cuda/cublaslt/library.cpp and tuner_of_machine.cpp in the emulated `lorry`: the emulated cuBLASLt is always found, and
+// tuning is short enough for an emulation. Linked only into lorry_emulated, before the archive that has the replaced files.
 #include "kernels/cuda/cublaslt/library.h"
 #include "kernels/cuda/cublaslt/tuner.h"
 #include "kernels/cuda/emulation/cublaslt.h"
@@ -8,7 +8,7 @@ namespace lorry::kernels::cuda {
 
 namespace {
 
-// The emulated library's algorithms for so many rows take any number.
+// The emulated library's algorithms accept any number of rows.
 const TuneOptions short_tuning{.rows_max = 80, .seconds = 0.0, .walked_bytes = 1, .copied_bytes = 4096, .square = 32};
 
 constexpr double own_slowness = 10.0;  // the emulated clock gives our own kernel a microsecond, so that nothing would gain

@@ -1,6 +1,6 @@
-// The order in which the emulated GPU's threads run in a test: drawn from a seed that each start of a test program chooses anew and prints,
-// so that a barrier that is missing shows sooner or later. LORRY_EMULATED_SEED=NUMBER runs every test as that start did, and
-// LORRY_EMULATED_ORDER asks for another order (random, ascending, descending, run_ahead). Linked into each program that has such a GPU.
+// Chooses the order in which the emulated GPU's threads run in a test. By default it is drawn from a seed that each start of a test program
+// draws and prints, so that a missing barrier shows sooner or later. LORRY_EMULATED_SEED=NUMBER repeats the order of another start;
+// LORRY_EMULATED_ORDER chooses random, ascending, descending or run_ahead. Linked into each test program with an emulated GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ class ScheduleEachTest : public ::testing::EmptyTestEventListener {
                   << '\n'
                   << std::flush;
     }
-    // Each test anew, so that it runs alone as among others.
+    // Restarts for each test, so that a test runs alone as it does among others.
     void OnTestStart(const ::testing::TestInfo&) override { kernels::cuda::emulation::set_schedule(schedule_); }
 
     Schedule schedule_;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# Checks how ops/gpu-check runs its parts, without a GPU: what may travel, what fits a card and the time, what counts as passed. With a
-# `lorry` as its argument it rehearses the benchmarks on the CPU instead: same commands, tiny work. ctest runs both.
+# Checks without a GPU how ops/gpu-check runs its parts: what it packs, what fits a card and the time, and which results count as passed.
+# Given a `lorry` program, it runs the commands of the benchmarks on the CPU instead, with tiny work. ctest runs both.
 import contextlib
 import importlib.machinery
 import importlib.util
@@ -55,7 +55,7 @@ class Pack(unittest.TestCase):
 
 
 class Memory(unittest.TestCase):
-    """Cards by the MiB that nvidia-smi says they have."""
+    """Cards by the memory in MiB that nvidia-smi reports."""
 
     H100, H200 = 81559, 143771
     TAKEN_BEFORE = 5.5 * 2**30  # at least 2.1 GiB of it are a step's activations
@@ -78,7 +78,7 @@ class Memory(unittest.TestCase):
                 getattr(parts, name)(work)
         return commands
 
-    # Pins: --kv-memory 80GiB was more than an H100 has, so that ten parts ended before they began.
+    # Pins: --kv-memory 80GiB was more than an H100 has, so ten parts failed at their start.
     def test_every_batch_fits_the_card(self):
         for mebibytes in (self.H100, self.H200):
             commands = self.commands_on(mebibytes)
@@ -87,7 +87,7 @@ class Memory(unittest.TestCase):
                 self.assertNotIn("--kv-memory", flags)
                 if "--max-batch" not in flags:
                     continue
-                # As ops/engine_setup.cpp divides it: adapters, a sixteenth for nobody, the rest for keys and values.
+                # As ops/engine_setup.cpp divides it: adapters, a sixteenth kept free, the rest for keys and values.
                 available = mebibytes * 2**20 - 2 * 8_030_000_000 - self.TAKEN_BEFORE
                 given = flags.get("--adapter-memory", "2048MiB")
                 cache = available * 15 / 16 - int(given.removesuffix("MiB")) * 2**20
@@ -111,7 +111,7 @@ class Memory(unittest.TestCase):
                           "adapters_loop 14": ("4", "3"), "offline_fp8_kv 19": ("256", "208")})  # fmt: skip
 
     def test_a_card_without_room_for_the_model_says_so(self):
-        with self.assertRaisesRegex(process.Failure, "the card's 24 GiB hold no batch of sequences of 1088 tokens beside the model"):
+        with self.assertRaisesRegex(process.Failure, "the card has 24 GiB: no batch of sequences of 1088 tokens fits with the model"):
             self.commands_on(24 * 1024)
 
     def test_the_card_is_asked_once_and_may_not_answer(self):
@@ -123,7 +123,7 @@ class Memory(unittest.TestCase):
         parts.card.cache_clear()
 
 
-# As `ncu --csv --print-units base --metrics …` prints it, between what the program itself prints.
+# The output of `ncu --csv --print-units base --metrics …`, mixed with that of the program.
 def ncu_line(launch, kernel, metric, unit, value):
     return (f'"{launch}","4021","lorry","127.0.0.1","{kernel}","1","7","(256, 1, 1)","(64, 1, 1)","0","9.0",'
             f'"Command line profiler metrics","{metric}","{unit}","{value}"')  # fmt: skip
@@ -134,7 +134,7 @@ def ncu_output():
     lines = ["==PROF== Connected to process 4021 (/x/lorry)", '==PROF== Profiling "embed" - 0: 0%....50%....100% - 1 pass', "requests  2",
              '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC",'
              '"Section Name","Metric Name","Metric Unit","Metric Value"']  # fmt: skip
-    # One before the steps, one step that draws nothing, two that do, one behind them.
+    # One before the steps, one step that draws nothing, two that do, one after them.
     kernels = [names[1], *names[:2], *names, *names[:2], *names[1:], names[1]]
     for launch, kernel in enumerate(kernels):
         lines += [ncu_line(launch, kernel, "dram__throughput.avg.pct_of_peak_sustained_elapsed", "%", 10 * launch),
@@ -179,7 +179,7 @@ class Ncu(unittest.TestCase):
         self.assertEqual(list(facts)[0], "prefill: sm90_xmma_gemm_bf16")
         self.assertEqual(len(facts), 6)
 
-    # Pins: ncu replayed kernels past the time that --for gave, was ended, and all that it had seen was lost.
+    # Pins: ncu replayed kernels for longer than --for allowed and was ended, and all its measurements were lost.
     def test_when_the_time_is_over_what_it_has_seen_counts(self):
         lines = ncu_output().splitlines()
         # Cut in the second step that draws.
@@ -220,7 +220,7 @@ class Parts(unittest.TestCase):
                 mock.patch.object(parts, "program", return_value=mock.Mock(read_text=lambda encoding: "abc1234")):  # fmt: skip
             self.assertEqual(parts.stamp(Work(lorry=Path("lorry"))), {"commit": "abc1234", "GPU": "none"})
 
-    # Pins: nvidia-smi and torch's Python loaded the pack's libraries in the place of their own.
+    # Pins: nvidia-smi and torch's Python loaded the pack's libraries instead of their own.
     def test_only_the_packs_programs_get_its_surroundings(self):
         show = "import os; print(os.environ.get('LD_LIBRARY_PATH', 'none'))"
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(process, "PACK", Path(folder)), \
@@ -236,13 +236,13 @@ class Parts(unittest.TestCase):
             with mock.patch.object(process.shutil, "disk_usage", return_value=mock.Mock(free=free)):
                 self.assertEqual(process.surroundings().get("TMPDIR"), expected)
 
-    # Pins: 64 adapters of 4 ranks were 64 files of 21 GB together, made for minutes.
+    # Pins: 64 adapters of 4 ranks were 64 files, 21 GB in all, which took minutes to write.
     def test_ranks_that_repeat_are_named_once(self):
         work = Work(lorry=Path("lorry"))
         for ranks, named in ((work.few, "16"), (work.mixed, "8,16,32,64"), ((8, 16, 16), "8,16,16")):
             self.assertEqual(parts.adapter_flags(ranks)[:4], ("--random-adapters", len(ranks), "--ranks", named))
 
-    # Pins: what was tuned had to be compiled into the program before anything multiplied with it.
+    # Pins: a tuned table took effect only after it was compiled into the program.
     def test_what_matmul_found_is_what_later_parts_multiply_with(self):
         work = Work(lorry=Path("lorry"))
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(parts, "TABLE", Path(folder) / "table"), \
@@ -254,7 +254,7 @@ class Parts(unittest.TestCase):
             words = call.call_args.args[0]
             self.assertEqual(words[words.index("--matmul-table") + 1], parts.TABLE)
 
-    # Pins: a part that was ended while it tuned left no table, and every part behind it multiplied without one.
+    # Pins: a part that was ended while tuning left no table, and every later part multiplied without one.
     def test_tuning_ends_before_its_part_does(self):
         self.addCleanup(setattr, process.PartTime, "end", process.PartTime.end)
         for left, expected in ((590, 300), (100, 70), (10, 1)):
@@ -284,11 +284,11 @@ class Parts(unittest.TestCase):
         with self.assertRaisesRegex(process.Failure, "no algorithm with the same bits"):
             check("multiplies", {"matmuls": [{"buckets": []}]})
 
-    # Pins: with 2,048 tokens a step no more than 117 of 256 sequences ever decoded together, and a decode step of all was waited for.
+    # Pins: with 2,048 tokens a step at most 117 of 256 sequences decoded together, but the part waited for a decode step of all.
     def test_all_sequences_of_a_batch_decode_together(self):
         for work in (Work(lorry=Path("lorry")), rehearsal(Path("lorry"))):
             for batch in work.batches:
-                # A step reads what decoding leaves of its tokens.
+                # A step prefills with the tokens that decoding leaves.
                 prefills = -(-batch * work.context // (max(work.step_tokens, batch) - batch))
                 self.assertLess(prefills, work.decoded, f"{work.shape}, {batch} sequences")
 
@@ -324,12 +324,12 @@ class Parts(unittest.TestCase):
         with self.assertRaisesRegex(process.Failure, "did not end within the 590 s that the part had"):
             process.run(self.play("import time; time.sleep(60)"))
 
-    # Pins: a sanitizer that took too long was ended, and the program that it watched went on using the GPU.
+    # Pins: a sanitizer that took too long was ended, but the program under it continued to use the GPU.
     def test_what_a_program_started_ends_with_it(self):
         self.addCleanup(setattr, process.PartTime, "end", process.PartTime.end)
         with tempfile.TemporaryDirectory() as folder:
             late = Path(folder) / "late"
-            # Begins to wait at once, so that it is there whenever its parent has said so.
+            # The child waits from its start, so that it exists when its parent reports it.
             child = f"read -t 9 || touch {late}"
             process.PartTime.begin(5.0)
             with self.assertRaisesRegex(process.Failure, "within the 5 s that the part had; it said:\nloading"):
@@ -379,7 +379,7 @@ def gpu_check():
 
 
 class Progress(unittest.TestCase):
-    """Runs that go on where earlier ones ended."""
+    """Runs that continue where earlier ones ended."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -414,7 +414,7 @@ class Progress(unittest.TestCase):
         self.said = said.getvalue()
         return self.ran, code
 
-    # Pins: a run that was ended in its tenth minute began with the first part again.
+    # Pins: after a run was ended in its tenth minute, the next run began with the first part again.
     def test_what_fits_the_time_runs_and_the_next_call_goes_on(self):
         self.assertEqual(self.call("--for", "50"), (["device", "example"], 1))
         self.assertIn("gpu-check: did not fit: matmul (about 100 s), loss (about 400 s)\n", self.said)
@@ -425,7 +425,7 @@ class Progress(unittest.TestCase):
         self.assertEqual(self.call("--for", "500", "--part", "loss"), ([], 0))
         self.assertEqual(self.call("--part", "loss"), (["loss"], 0))
 
-    # Pins: figures that our own kernel multiplied stood as passed for good.
+    # Pins: figures measured with Lorry's own kernel counted as passed for ever.
     def test_what_was_multiplied_without_a_table_runs_again_once_there_is_one(self):
         self.broken = {"matmul"}
         self.assertEqual(self.call("--for", "550"), (["device", "matmul", "example", "loss"], 1))
@@ -434,7 +434,7 @@ class Progress(unittest.TestCase):
         self.assertEqual(self.call("--for", "550"), (["loss"], 0))
         self.assertEqual(self.call("--for", "550"), ([], 0))
 
-    # Pins: figures without a key ended the run, and all parts behind it had none.
+    # Pins: figures without a key ended the run, and all later parts had no figures.
     def test_a_part_whose_figures_cannot_be_judged_fails_alone(self):
         program = gpu_check()
         program.PARTS = {"decode": Part(lambda _: {"batch 64": {}}, 1), "example": Part(lambda _: {}["figure"], 1),
@@ -445,7 +445,7 @@ class Progress(unittest.TestCase):
         for line in ("decode: FAILED", "KeyError: 'decode'", "example: FAILED", "KeyError: 'figure'", "device: passed"):
             self.assertIn(line, said.getvalue())
 
-    # Pins: on another machine the table was gone, and benchmarks multiplied without it.
+    # Pins: on another machine the table was missing, and benchmarks multiplied without it.
     def test_the_table_is_kept_in_the_report(self):
         self.assertEqual(self.call("--part", "matmul"), (["matmul"], 0))
         self.table.unlink()
@@ -478,7 +478,7 @@ class Progress(unittest.TestCase):
 
 
 class Rehearsal(unittest.TestCase):
-    """The commands of the benchmarks, and that the report finds the figures it judges."""
+    """Runs the commands of the benchmarks and checks that the report finds the figures that it judges."""
 
     lorry = Path()
 

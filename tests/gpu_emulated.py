@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-# Runs the parts of ops/gpu-check as on a machine with a GPU, with the `lorry` whose GPU is emulated as its argument: each command that they
-# type runs once, with tiny work. In the place of NVIDIA's tools, and of the test programs, which ctest runs on that GPU anyway, stand
-# scripts that print what they would. Called by ctest.
+# Runs the parts of ops/gpu-check as on a machine with a GPU, with the `lorry` program that has an emulated GPU, given as the argument. Each
+# command of the parts runs once, with tiny work. Scripts that print similar output replace NVIDIA's tools and the test programs, which
+# ctest runs on that GPU anyway. ctest runs it.
 import contextlib
 import dataclasses
 import json
@@ -23,13 +23,13 @@ from report import markdown, rows_of  # isort: skip
 from work import rehearsal  # isort: skip
 
 SHAPE = "stories260k"
-# Those that run other programs alone, and one whose shapes would take hours: its command is that of `matmul`.
+# Parts that only run other programs, and one whose shapes would take hours; it has the same command as `matmul`.
 LEFT_OUT = {"kernels", "goldens", "invariance", "matmul_others",
             *(name for name in parts.PARTS if name.startswith(("memcheck_", "racecheck_")))}  # fmt: skip
 TOOLS = {
     "nvidia-smi": """import sys
 print(", ".join({"name": "emulated", "driver_version": "580.1"}.get(field, "7") for field in sys.argv[1].split("=")[1].split(",")))""",
-    # Behind its own flags stands the program.
+    # The program follows its own flags.
     "ncu": f"""import subprocess, sys
 words = sys.argv[1:]
 done = subprocess.run(words[words.index("--metrics") + 2 :], check=False)
@@ -42,7 +42,7 @@ print("[       OK ] A.b (3 ms)")""",
 
 
 def of_root(root: Path) -> None:
-    """What the parts read of the repository, of the jobs one, and a configuration for the commands that leave the batch to it."""
+    """The files of the repository that the parts read, with one job, and a configuration for commands that take the batch from it."""
     (root / "lorry.toml").write_text("max_batch = 1\nstep_tokens = 32\n", encoding="utf-8")
     for name in ("ops/example/model", "ops/example/adapters", "ops/gpu", "tests/data"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ class Emulated(unittest.TestCase):
         text = markdown(entries, parts.table_rows(), "A rehearsal on the emulated GPU", {})
         rows = rows_of(entries)
         self.assertTrue(set(ROWS) <= set(rows) and all(row.measured for part in rows.values() for row in part), text)
-        # What was tuned multiplied.
+        # The tuned table was used.
         self.assertRegex(entries["decode"]["facts"]["batch 2"]["matmuls"], "^cuBLASLt ")
         self.assertRegex(entries["offline_fp8"]["facts"]["8/3"]["matmuls"], "^cuBLASLt ")
         self.assertNotIn("OWN MATMUL", text)
@@ -135,8 +135,8 @@ class Emulated(unittest.TestCase):
                                  (("--adapter-memory", "2GiB"), 2, "less than the 1.0 GiB that there are"),
                                  (("--adapter-memory", "1023MiB"), 1, "no memory is left for a KV cache"),
                                  (("--graph-memory", "2GiB"), 1, "are free now"),
-                                 (("--quantize", "int8"), 2, "the GPU has no such weights"),
-                                 (("--kv-dtype", "int8"), 2, "the GPU has no such cache")):  # fmt: skip
+                                 (("--quantize", "int8"), 2, "the GPU has no int8 weights: choose fp8"),
+                                 (("--kv-dtype", "int8"), 2, "the GPU has no int8 KV cache: choose fp8")):  # fmt: skip
             self.assertIn(why, self.lorry_says(*throughput, *words, code=code))
 
 

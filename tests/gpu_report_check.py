@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Checks what ops/gpu-check makes of measured figures, without a GPU: floors against published ones, verdicts, the report. ctest runs it.
+# Checks without a GPU what ops/gpu-check computes from measured figures: floors, verdicts and the report. ctest runs it.
 import sys
 import unittest
 from pathlib import Path
@@ -34,7 +34,7 @@ def multiplied(by, own=False):
 
 
 def measured():
-    """Every part, each goal just reached."""
+    """Every part, with each goal just reached."""
     return {
         "attention": {"machine": MACHINE, "shapes": [
             {"name": "decode, 64 x 1024", "rows": 1, "bytes_per_second": 0.81 * 4.3e12, "operations_per_second": 1.0},
@@ -170,7 +170,7 @@ class Goals(unittest.TestCase):
         self.assertIn("| decode_fp8_kv | fp8 cache against bf16, batch 256 | not measured: decode has not passed |",
                       markdown(entries_of(facts), [], "What was seen", {}))  # fmt: skip
 
-    # A card that holds 192 sequences has a shorter step, and the same adapters are a larger share of it.
+    # A card with room for 192 sequences has a shorter step, of which the same adapters are a larger share.
     def test_a_share_that_was_worked_out_for_another_batch_is_no_verdict(self):
         facts = measured()
         facts["adapters"]["mixed"]["decode"]["rows"] = 192
@@ -217,7 +217,7 @@ class Report(unittest.TestCase):
             self.assertIn(line, text)
         self.assertNotIn("device:", text)
 
-    # Pins: a part that an earlier build or another card had passed stood beside new ones as if it were theirs.
+    # Pins: a part measured with an earlier build or on another card appeared among the new ones.
     def test_parts_of_different_runs_are_told_apart(self):
         facts = measured()
         facts["decode"]["batch 256"] |= multiplied("cuBLASLt 13.1.0 for the shapes in build/gpu-check/matmul-table")
@@ -232,7 +232,7 @@ class Report(unittest.TestCase):
         self.assertIn("**These parts are of different runs", text)
         self.assertIn("- commit def5678, GPU NVIDIA H200, driver 580.1, cudart 13.1, cuBLASLt 13.1.0: loading", text)
 
-    # Pins: where the tuner had left nothing, figures of another matmul stood there as if they were Lorry's.
+    # Pins: where the tuner had chosen no algorithm, figures of another matmul were reported as Lorry's.
     def test_what_our_own_kernel_multiplied_says_so_at_each_figure(self):
         facts = measured()
         why = "what there is, without rows for compute capability 9.0 with 132 processors"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# Checks what ops/bench-peers computes and refuses, with a made-up driver in the place of engines: nothing is installed. And what
+# Checks what ops/bench-peers computes and refuses, with a fake driver instead of engines, so that nothing need be installed, and what
 # ops/bench-startup refuses. ctest runs it.
 import os
 import subprocess
@@ -19,7 +19,7 @@ from process import Driver, Failure  # noqa: E402
 from report import Entrant, introduction, kept_rows, ratio_of, ratio_rows, shape_section  # noqa: E402
 from works import WORKS, make_opening, make_requests, make_warm_up  # noqa: E402
 
-# Answers with as many zeros as asked for; a batch of 2 gets one token too few, of 3 ends it with a word, of 4 makes it hang.
+# Answers with the requested number of zeros. A batch of 2 gets one token too few, a batch of 3 ends it with a message, a batch of 4 hangs.
 DRIVER = """
 import json, sys, time
 print(json.dumps({"engine": "made up", "load_seconds": 0.5, "settings": "none"}), flush=True)
@@ -217,7 +217,7 @@ class Startup(unittest.TestCase):
         for arguments in (["--adapters", "1"], ["--rounds", "0"]):
             done = self.bench(*arguments)
             self.assertEqual(done.returncode, 2, arguments)
-            self.assertIn("are the least", done.stderr)
+            self.assertIn("at least two adapters", done.stderr)
 
     def test_without_lorry_it_says_how_to_get_it(self):
         done = self.bench("--lorry", "/nowhere/lorry")

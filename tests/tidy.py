@@ -1,22 +1,25 @@
 #!/usr/bin/env python3
-# Checks what the compiler does not: layers, where libraries may be seen, registered tests, sizes, banned calls. ctest runs it on the
-# tree (test `tidy`) and on samples that break one rule each (test `tidy_rules_fire`).
+# Checks what the compiler does not: layers and rooms, where libraries may be seen, registered tests and their names, sizes, file heads,
+# banned calls, and that documents and comments name only what exists. ctest runs it on the tree (test `tidy`) and on samples that break one
+# rule each (test `tidy_rules_fire`).
 #
 #   tests/tidy.py ROOT         prints file:line: what is wrong and what to do; exit code 1 if anything is
 #   tests/tidy.py --self-test  proves that each rule fires, and that clean files pass
+import ast
 import collections
+import fnmatch
 import os
 import re
 import sys
 
 LAYERS = ["schema", "kernels", "engine", "consumer", "ops"]
-FOLDERS = LAYERS + ["tests", ".ci"]
+FOLDERS = LAYERS + ["tests", "docs", ".ci"]
 # The rooms within a layer. A file may include its own room, those around it and, of others in its layer, those named here.
 ROOMS = {
     "kernels": [],
     "kernels/cpu": ["kernels/cpu/simd"],
     "kernels/cpu/simd": [],
-    "kernels/cuda": ["kernels/cuda/cublaslt", "kernels/cuda/emulation", "kernels/cpu"],
+    "kernels/cuda": ["kernels/cuda/cublaslt", "kernels/cuda/emulation"],
     "kernels/cuda/cublaslt": [],
     "kernels/cuda/emulation": ["kernels/cuda/cublaslt"],
     "engine": ["engine/text"],
@@ -37,6 +40,10 @@ FOLDER_FILES_MAX = 50
 LEFT_OUT = {".git", ".deps", ".peers", ".cache", "build", "course", "target", "__pycache__"}
 LINE_LENGTH_MAX = 140
 FILE_LENGTH_MAX = 600
+FUNCTION_LENGTH_MAX = 70
+# Functions that are tables: a row per case and nothing else.
+TABLE_FUNCTIONS = ("find_error_row",)
+HEAD_WORDS_MIN = 5
 
 CPP = (".h", ".cpp", ".cu", ".cuh")
 CODE = CPP + (".rs", ".py", ".sh")
@@ -80,16 +87,44 @@ BANNED = [
      "constexpr, a template or a function; CHECK is the only macro"),
 ]
 
+# How the head of a header says who uses it: a verb and "by", or the place in code that does.
+USERS = re.compile(
+    r"(?i)\b(\w+ed|made|read|run|held|written|kept|given|taken|driven|drawn) (only |alone |mostly )?(by|in|from|throughout)\b"
+    r"|\bfor [`\w]|\bbase of\b|\bwhat [\w` ,]+ (shares?|needs?|takes?)\b|`[^`]+`|\w\.(h|cpp|cu|py)\b"
+    r"|\b(schema|kernels|engine|consumer|ops|tests)/"
+)
+# Documents whose links, files and names are checked. CamelCase words in their text are tests, types or one of these.
+DOCUMENTS = re.compile(r"(\w+|docs/.*|ops/example/\w+|tests/faults/\w+)\.md")
+OTHER_NAMES = """
+    AddOffsetsToTxn AddPartitionsToTxn CamelCase ConfigMap CorDA DoRA EndTxn GoogleTest JavaScript LoftQ PascalCase PiSSA PyTorch
+    StatefulSet TxnOffsetCommit
+""".split()
+# Files that programs write, which documents may name.
+WRITTEN = ["ops/gpu-report.*"]
+# Files of others that comments may name.
+OTHER_FILES = "cublasLt.h cublas_api.h library_types.h cuda_runtime_api.h llama.cpp tuners_utils.py model.py make_vectors.py".split()
+TEST = re.compile(r"(?m)^[ \t]*(TYPED_TEST_P|TYPED_TEST|TEST_P|TEST_F|TEST)\s*\(\s*(\w+)\s*,\s*(\w+)")
+
 UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" * 3]) + r")\b")
 ONE_MACHINE = re.compile(r"(?<![\w.\-/}])/(?:root|home|work)/\w")
 
 
 class Tree:
-    """Files by path relative to the root, and the complaints about them."""
+    """Files by path from the root, paths of others that are not read (data, pictures), ends of paths (`names`), and complaints."""
 
-    def __init__(self, files):
+    def __init__(self, files, others=()):
         self.files = files
+        self.others = set(others)
+        self.names = {path[end:] for path in files for end in [0] + [match.end() for match in re.finditer("/", path)]}
         self.complaints = []
+
+    def folders(self):
+        return {path[: match.start()] for path in [*self.files, *self.others] for match in re.finditer("/", path)}
+
+    def has(self, pattern):
+        """Whether a file or folder has this path or name, in which * and ? may be."""
+        ends = ("", "*/")
+        return any(fnmatch.fnmatch(path, end + pattern) for path in [*self.files, *self.others, *self.folders()] for end in ends)
 
     def complain(self, path, line, rule, message):
         self.complaints.append((path, line, rule, message))
@@ -137,9 +172,72 @@ def check_text(tree, path, text, what):
         lines = text.count("\n")
         if lines > FILE_LENGTH_MAX:
             tree.complain(path, FILE_LENGTH_MAX, "file_length", f"{lines} lines, {FILE_LENGTH_MAX} at most: make it two files")
-    first = next((line for line in text.split("\n") if line and not line.startswith("#!")), "")
-    if what in CPP + (".rs",) and not first.startswith(("//", "/*")) or what in HASH_COMMENT and not first.startswith(("#", '"""')):
+    if what in CPP + (".rs",) + HASH_COMMENT:
+        check_head(tree, path, text, what)
+
+
+def head_of(text, what):
+    """The comment or docstring that a file begins with, as one line."""
+    lines = [line for line in text.split("\n") if not line.startswith("#!")]
+    begin = next((number for number, line in enumerate(lines) if line.strip()), 0)
+    if what in HASH_COMMENT and lines[begin].startswith('"""'):
+        return " ".join(text.split('"""')[1].split())
+    mark = re.compile(r"#\s?(?!\[)" if what in HASH_COMMENT else r"(?://[/!]?|/\*|\s\*(?!/))\s?")
+    head = []
+    for line in lines[begin:]:
+        match = mark.match(line)
+        if not match:
+            break
+        head.append(line[match.end():].removesuffix("*/").strip())
+    return " ".join(head).strip()
+
+
+def check_head(tree, path, text, what):
+    head = head_of(text, what)
+    if not head:
         tree.complain(path, 1, "first_comment", "begin the file with a comment: what it is for and who calls it")
+    elif len(re.findall(r"[\w`'./-]*\w[\w`'./-]*", head)) < HEAD_WORDS_MIN or not re.search(r"[.:]", head):
+        words = f"'{head}' is not a sentence of {HEAD_WORDS_MIN} words: say what the file is for and who calls it"
+        tree.complain(path, 1, "file_head", words)
+    elif path.endswith((".h", ".cuh")) and not USERS.search(head):
+        tree.complain(path, 1, "file_head", "the head does not say who uses it: name the file, folder, class or command (\"Used by ...\")")
+
+
+def functions_of(code):
+    """(name, first line, last line) of each function that is in no other; of C++ or Rust with comments and literals blanked."""
+    code = re.sub(r"(?m)^[ \t]*#.*(\\\n.*)*$", blank, code)
+    functions, blocks, head = [], [], 0
+    for mark in re.finditer(r"[{};]", code):
+        at, inside = mark.start(), any(blocks)
+        if mark.group() == "{":
+            text = code[head:at]
+            name = re.search(r"\bTEST\w*\s*\([^)]*\)|(?!__|alignas|decltype|noexcept|requires)\b[\w:~]+(?=\s*\()|operator\S+", text)
+            opens = not inside and name and not re.search(r"(?<![=!<>])=\s*$|^\s*(inline )?(namespace|enum|extern)\b", text)
+            blocks.append((name.group(), head + len(text) - len(text.lstrip())) if opens else None)
+            if not inside and not opens:
+                head = at + 1
+        elif mark.group() == ";":
+            head = head if inside else at + 1
+        elif blocks:
+            block = blocks.pop()
+            if block:
+                functions.append((block[0], line_of(code, block[1]), line_of(code, at)))
+            # A member that is initialized with braces before the body of a constructor does not end its head.
+            if not any(blocks) and not re.match(r"\s*[,{]", code[at + 1:]):
+                head = at + 1
+    return functions
+
+
+def check_functions(tree, path, text, what):
+    if what == ".py":
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+        functions = [(node.name, node.lineno, node.end_lineno) for node in ast.walk(ast.parse(text)) if isinstance(node, kinds)]
+    else:
+        functions = functions_of(code_of(text))
+    for name, begin, end in functions:
+        if end - begin >= FUNCTION_LENGTH_MAX and name not in TABLE_FUNCTIONS:
+            words = f"{name}: {end - begin + 1} lines, {FUNCTION_LENGTH_MAX} at most: make it two functions"
+            tree.complain(path, begin, "function_length", words)
 
 
 def check_cpp(tree, path, text):
@@ -178,7 +276,7 @@ def check_tests(tree):
         if not (path.startswith("tests/") and path.endswith(".cpp")):
             continue
         layer = path.split("/")[1]
-        match = re.search(r"(?m)^[ \t]*(TYPED_TEST_P|TYPED_TEST|TEST_P|TEST_F|TEST)\s*\(", code_of(text))
+        match = TEST.search(code_of(text))
         if match and not path.endswith("_test.cpp"):
             tree.complain(path, line_of(text, match.start()), "test_name", "tests live in files named *_test.cpp: rename it")
         if path.endswith("_test.cpp") and not match:
@@ -188,8 +286,89 @@ def check_tests(tree):
         for off in re.finditer(r"//[ \t]*(TEST|TEST_F|TEST_P)\s*\(|\bDISABLED_\w+|\bGTEST_SKIP\(\)\s*;", text):
             number = line_of(text, off.start())
             tree.complain(path, number, "test_off", "a test switched off in silence: run it, delete it, or skip with a reason")
+        for test in TEST.finditer(code_of(text)):
+            name = f"{test.group(2)}.{test.group(3)}"
+            if not re.fullmatch(r"[A-Z][A-Za-z0-9]*\.[A-Z][A-Za-z0-9]*", name):
+                words = f"{name}: write the suite and the test in PascalCase, as Suite.SaysWhatHolds"
+                tree.complain(path, line_of(text, test.start()), "test_style", words)
         if re.search(r"\bmt19937|\brandom_device\b", text) and "seed" not in text:
             tree.complain(path, 1, "test_seed", "random numbers without a printed seed: SCOPED_TRACE it")
+
+
+def check_comments(tree, path, text, what):
+    """Files that comments name: a file's name, or the end of its path."""
+    for comment in re.finditer(r"//[^\n]*" if what in CPP + (".rs",) else r"(?m)(?:^|(?<=\s))#[^\n]*", text):
+        for match in re.finditer(r"(?<![\w/.<>*{}$-])((?:[\w.-]+/)*[a-z][\w-]*\.(?:h|cpp|cu|cuh|py|rs))\b(?![\w(*])", comment.group()):
+            if match.group(1) not in tree.names and os.path.basename(match.group(1)) not in OTHER_FILES:
+                line = line_of(text, comment.start())
+                tree.complain(path, line, "named_file", f"{match.group(1)} does not exist: name the file that is meant")
+
+
+def anchors_of(text):
+    """The anchors that GitHub gives to the headings of a document."""
+    anchors, counts = set(), collections.Counter()
+    for heading in re.findall(r"(?m)^#{1,6} +(.*?)[ #]*$", without_code(text)):
+        plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)|<[^>]*>", r"\1", heading)
+        anchor = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        anchors.add(f"{anchor}-{counts[anchor]}" if counts[anchor] else anchor)
+        counts[anchor] += 1
+    return anchors | set(re.findall(r'(?:id|name)="([^"]+)"', text))
+
+
+def without_code(text):
+    """Markdown with fenced blocks blanked, so that lines keep their numbers."""
+    return re.sub(r"(?ms)^[ \t]*(```|~~~).*?^[ \t]*\1[ \t]*$", blank, text)
+
+
+def check_links(tree, path, text):
+    body = re.sub(r"`[^`\n]*`", blank, without_code(text))
+    links = r"\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)|(?m:^\[[^\]]+\]:\s*(\S+))|(?:href|src)=\"([^\"]+)\""
+    for match in re.finditer(links, body):
+        target, line = next(filter(None, match.groups())), line_of(body, match.start())
+        if re.match(r"[a-z+]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        full = os.path.normpath(os.path.join(os.path.dirname(path), file)) if file else path
+        if full not in tree.files and full not in tree.others and full not in tree.folders():
+            tree.complain(path, line, "link", f"{target}: there is no {full}")
+        elif anchor and full in tree.files and anchor not in anchors_of(tree.files[full]):
+            tree.complain(path, line, "link", f"{target}: {full} has no heading with the anchor #{anchor}")
+
+
+def check_names(tree, path, text, words):
+    """Files in backticks, and names of tests in the text."""
+    body = without_code(text)
+    for match in re.finditer(r"`([^`\n]+)`", body):
+        named = match.group(1).split()[0].rstrip("/")
+        is_ours = named.split("/")[0] in LAYERS + ["tests", "docs"] and "/" in named
+        if not is_ours and not re.fullmatch(r"[\w.*{},-]+\.(h|cpp|cu|cuh|cmake)", named) or re.search(r"[A-Z]{3}|[<>$:=()]", named):
+            continue
+        if not any(tree.has(one) for one in spread(named)) and not any(fnmatch.fnmatch(named, one) for one in WRITTEN):
+            tree.complain(path, line_of(body, match.start()), "named_file", f"`{named}` does not exist: name the file that is meant")
+    prose = re.sub(r"`[^`\n]*`|\]\([^)]*\)|<[^>\n]*>", blank, body)
+    for match in re.finditer(r"(?<![\w./-])[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+(?![\w/-])", prose):
+        if match.group() not in words and match.group() not in OTHER_NAMES:
+            why = "no test or type: name the one that is meant, or add another's name to OTHER_NAMES in tests/tidy.py"
+            tree.complain(path, line_of(prose, match.start()), "named_test", f"{match.group()} is {why}")
+
+
+def spread(pattern):
+    """a{b,c} as ab and ac."""
+    match = re.search(r"\{([^{}]*)\}", pattern)
+    if not match:
+        return [pattern]
+    return [one for part in match.group(1).split(",") for one in spread(pattern[:match.start()] + part + pattern[match.end():])]
+
+
+def check_documents(tree):
+    documents = [path for path in tree.files if DOCUMENTS.fullmatch(path)]
+    words = set()
+    for path, text in tree.files.items():
+        if documents and not path.endswith((".md", ".json")):
+            words |= set(re.findall(r"\w+", text))
+    for path in documents:
+        check_links(tree, path, tree.files[path])
+        check_names(tree, path, tree.files[path], words)
 
 
 def check_folders(tree):
@@ -208,29 +387,39 @@ def check_folders(tree):
 def check(tree):
     check_folders(tree)
     check_tests(tree)
+    check_documents(tree)
     for path, text in tree.files.items():
         what = kind(path, text)
         if what in CODE + HASH_COMMENT + (".md", ".txt", ".jinja") or path.count("/") == 0:
             check_text(tree, path, text, what)
         if what in CPP:
             check_cpp(tree, path, text)
+        if what in CPP + (".rs", ".py"):
+            check_functions(tree, path, text, what)
+        if what in CPP + (".rs", ".py", ".sh", ".cmake", "CMakeLists.txt") and path != "tests/tidy.py":
+            check_comments(tree, path, text, what)
     return sorted(tree.complaints)
 
 
 def read(root):
-    files = {}
+    files, others = {}, []
     for folder, names, leaves in os.walk(root):
         names[:] = sorted(n for n in names if n not in LEFT_OUT and not n.startswith("build-"))
         for leaf in leaves:
             full = os.path.join(folder, leaf)
             path = os.path.relpath(full, root)
+            if leaf == ".git":
+                continue
             if leaf == "LICENSE" or "/data/" in path or os.path.islink(full):
+                others.append(path)
                 continue
             with open(full, "rb") as file:
                 content = file.read()
             if b"\0" not in content[:4096]:
                 files[path] = content.decode("utf-8", errors="replace")
-    return files
+            else:
+                others.append(path)
+    return files, others
 
 
 # (rule, path, text): each text breaks that rule and no other.
@@ -267,19 +456,36 @@ BROKEN = [
     ("banned_call", "engine/a.cpp", "// a\n#define SIZE 3\n"),
     ("pragma_once", "schema/a.h", "// a\nint x;\n"),
     ("first_comment", "schema/a.cpp", "int x;\n"),
+    ("file_head", "schema/a.cpp", "// Rows in, rows out.\nint x;\n"),
+    ("file_head", "schema/a.h", "// Rows that go in and rows that come out.\n#pragma once\n"),
+    ("function_length", "schema/a.cpp", "// a\nint f(int x) {\n" + "    x++;\n" * FUNCTION_LENGTH_MAX + "}\n"),
+    ("function_length", "engine/a.cpp", "// a\nB::B(int x)\n    : x_{x}, y_{x} {\n" + "    x++;\n" * FUNCTION_LENGTH_MAX + "}\n"),
+    ("function_length", "tests/schema/a_test.cpp", "// a\nTEST(A, B) {\n" + "    x++;\n" * FUNCTION_LENGTH_MAX + "}\n"),
+    ("function_length", "ops/gpu/a.py", "# a\ndef f(x):\n" + "    x += 1\n" * FUNCTION_LENGTH_MAX),
+    ("named_file", "schema/a.cpp", "// a\n// See schema/none.h.\n"),
+    ("named_file", "tests/isa_check", "#!/usr/bin/env bash\n# a\n# See none.cpp.\n"),
+    ("named_file", "README.md", "What `kernels/none.h` has.\n"),
+    ("named_file", "docs/jobs.md", "What `none.cpp` has.\n"),
+    ("named_test", "ARCHITECTURE.md", "| nothing is lost | LosesNothingButIsGone |\n"),
+    ("link", "README.md", "[jobs](docs/none.md)\n"),
+    ("link", "docs/jobs.md", "# Job lines\n[above](#job-line)\n"),
+    ("link", "README.md", '<img src="docs/none.png">\n'),
+    ("file_head", "ops/gpu/a.py", '"""Rows."""\n'),
     ("first_comment", "ops/run", "#!/usr/bin/env bash\necho\n"),
     ("first_comment", "engine/text/src/lib.rs", "fn f() {}\n"),
     ("line_length", "schema/a.cpp", "// a\nint " + "x" * LINE_LENGTH_MAX + ";\n"),
     ("file_length", "schema/a.cpp", "// a\n" + "int x;\n" * FILE_LENGTH_MAX),
     ("trailing_space", "schema/a.cpp", "// a\nint x; \n"),
     ("tab", "schema/a.cpp", "// a\n\tint x;\n"),
-    ("unfinished", "schema/a.cpp", "// a " + "TO" + "DO\n"),
+    ("unfinished", "schema/a.cpp", "// a\n// " + "TO" + "DO\n"),
     ("one_machine", "ops/run", "#!/usr/bin/env bash\n# a\ncd /home" + "/me\n"),
     ("folders", "src/a.cpp", "// a\n"),
     ("test_name", "tests/schema/a.cpp", "// a\nTEST(A, B) {}\n"),
     ("test_name", "tests/schema/a_test.cpp", "// a\nint x;\n"),
     ("test_registered", "tests/other/a_test.cpp", "// a\nTEST(A, B) {}\n"),
-    ("test_off", "tests/schema/a_test.cpp", "// a\nTEST(A, DISABLED_B) {}\n"),
+    ("test_style", "tests/schema/a_test.cpp", "// a\nTEST(A, is_refused) {}\n"),
+    ("test_style", "tests/schema/a_test.cpp", "// a\nTEST_F(A, IsRefused_Slow) {}\n"),
+    ("test_off", "tests/schema/a_test.cpp", "// a\nTEST(A, B) { f(&DISABLED_B); }\n"),
     ("test_off", "tests/schema/a_test.cpp", "// a\nTEST(A, B) {}\n// TEST(A, C) {}\n"),
     ("test_off", "tests/schema/a_test.cpp", "// a\nTEST(A, B) { GTEST_SKIP(); }\n"),
     ("test_seed", "tests/schema/a_test.cpp", "// a\nTEST(A, B) { std::mt19937_64 r; }\n"),
@@ -289,7 +495,7 @@ BROKEN = [
 CLEAN = {
     "schema/json.cpp": '// a\n#include <nlohmann/json.hpp>\n#include "schema/json.h"\n',
     "schema/check.h": "// a\n#pragma once\n#define CHECK(condition, why) f(condition)\n",
-    "schema/a.cpp": '// never rand() or atoi(); see assert(\nauto s = "std::cout << rand()"; auto r = R"(sprintf(x)")"; int x = 1\'000;\n',
+    "schema/a.cpp": '// Never rand() or atoi(): see assert(\nauto s = "std::cout << 1"; auto r = R"(sprintf(x)")"; int x = 1\'0;\n',
     "engine/a.cpp": "// a\n#define XXH_INLINE_ALL\n#include <xxhash.h>\nint operand(int x); int y = operand(1); int z = a.rand();\n",
     "consumer/kafka/source.h": '// a\n#pragma once\n#include <librdkafka/rdkafka.h>\n#include "engine/engine.h"\n',
     "consumer/a.cpp": "// a\n#include <spdlog/spdlog.h>\nstatic_assert(true);\nstd::this_thread::sleep_for(x);\n",
@@ -298,17 +504,31 @@ CLEAN = {
     "tests/CMakeLists.txt": "# a\nset(layers schema ops)\n",
     "tests/schema/a_test.cpp": '// a\n#include <gtest/gtest.h>\nTEST(A, B) { std::mt19937_64 r(seed); GTEST_SKIP() << "no broker"; }\n',
     "tests/ops/deep/a_test.cpp": '// a\n#include "tests/support/fake.h"\nTEST(A, B) {}\n',
-    "README.md": "x" * 300 + "\n",
+    "README.md": "# A: `b_c`, d\n" + "x" * 300 + "\n"
+    "[d](#a-b_c-d) [jobs](docs/jobs.md#lines-1) `schema/*.h` `schema/{a,json}.cpp` IsRead, SaysB\n",
+    "docs/jobs.md": "# Lines\n```\n# none\n```\n# Lines\n"
+    "[a](../README.md#a-b_c-d) [web](https://a.b) ![c](../tests/data/c.svg) `NAME.cpp` `a.jsonl`\n",
+    "tests/ops/named_test.cpp": "// a\nTEST(IsRead, SaysB) {" + "}\nTEST(IsRead, SaysC) {\n    x();\n" * FUNCTION_LENGTH_MAX + "}\n",
+    "kernels/cuda/a.cu": "// a\n#if defined(F)\n#endif\nconst int table[] = {\n" + "    1,\n" * FUNCTION_LENGTH_MAX + "};\n"
+    "class A {\n" + "    int f() {}\n" * 99 + "};\n",
 }
+# Pictures and data, which are not read.
+CLEAN_OTHERS = ["tests/data/c.svg"]
+
+
+def sample(text):
+    """The text of a sample with a whole sentence as its head where it has "a"."""
+    return re.sub(r"(?m)^(//|#) a$", r"\1 A sample for the rules of `tidy`, in one line.", text, count=1)
 
 
 def self_test():
-    failures = [f"clean {path}: {rule}: {message}" for path, _, rule, message in check(Tree(CLEAN))]
-    crowd = {f"schema/a{number}.h": "// a\n#pragma once\n" for number in range(FOLDER_FILES_MAX + 1)}
+    clean = {path: sample(text) for path, text in CLEAN.items()}
+    failures = [f"clean {path}: {rule}: {message}" for path, _, rule, message in check(Tree(clean, CLEAN_OTHERS))]
+    crowd = {f"schema/a{number}.h": sample("// a\n#pragma once\n") for number in range(FOLDER_FILES_MAX + 1)}
     if {complaint[2] for complaint in check(Tree(crowd))} != {"folder_size"}:
         failures.append("folder_size does not fire")
     for rule, path, text in BROKEN:
-        fired = {complaint[2] for complaint in check(Tree({path: text}))}
+        fired = {complaint[2] for complaint in check(Tree({path: sample(text)}))}
         if fired != {rule}:
             failures.append(f"{path} {text!r}: expected {rule}, got {sorted(fired) or 'nothing'}")
     with open(__file__, encoding="utf-8") as file:
@@ -329,7 +549,7 @@ def main(arguments):
     if len(arguments) != 1 or not os.path.isdir(arguments[0]):
         print("usage: tests/tidy.py ROOT | --self-test", file=sys.stderr)
         return 2
-    tree = Tree(read(arguments[0]))
+    tree = Tree(*read(arguments[0]))
     complaints = check(tree)
     for path, line, rule, message in complaints:
         print(f"{path}:{line}: {rule}: {message}")

@@ -1,4 +1,4 @@
-// Converts records to deliveries.
+// Converts records of files and tables to deliveries; see source.h.
 #include "consumer/file/source.h"
 
 #include <algorithm>

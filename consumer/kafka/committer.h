@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "consumer/kafka/connection.h"
+#include "consumer/kafka/counters.h"
 #include "consumer/kafka/leftovers.h"
 #include "consumer/kafka/past_results.h"
 #include "consumer/offset_tracker.h"
@@ -43,17 +44,10 @@ struct RejectedEntry {
     std::string reason;
 };
 
-// Counters since start. Readable from any thread.
-struct CommitCounters {
-    std::uint64_t transactions = 0;  // committed
-    std::uint64_t aborts = 0;        // transactions of which nothing was published; they were tried again
-    std::uint64_t fences = 0;        // the transactional id was opened elsewhere, or a transaction timed out
-    std::uint64_t unknown = 0;       // transactions whose outcome had to be looked up
-};
-
 class Committer {
 public:
     virtual ~Committer() = default;
+    // Any thread.
     virtual CommitCounters counters() const { return {}; }
     // Makes the entries' records durable, marks their sources finished and commits the offsets of everything finished so far. Entries of an
     // epoch that has ended are dropped. Returns the entries of which a record was refused; they are neither finished nor committed. Throws

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <deque>
 #include <iterator>
 #include <map>
@@ -84,9 +83,7 @@ public:
         return rejected;
     }
 
-    CommitCounters counters() const override {
-        return {.transactions = transactions_, .aborts = aborts_, .fences = fences_, .unknown = unknown_};
-    }
+    CommitCounters counters() const override { return counters_; }
 
 private:
     struct Transaction {
@@ -150,7 +147,7 @@ private:
         fault_point("outbox.committed");
         for (const OutboxEntry& entry : transaction.entries) finish(entry);
         tracker_.committed(transaction.commits);
-        ++transactions_;
+        ++counters_.transactions;
         return {};
     }
 
@@ -199,14 +196,14 @@ private:
         log_at(result.end == StepEnd::aborting ? LogLevel::info : LogLevel::warning, "a transaction with {} results was not committed: {}",
                transaction.entries.size(), result.reason);
         if (result.end == StepEnd::aborting) {
-            ++aborts_;
+            ++counters_.aborts;
             const StepResult aborted = producer_->abort();
             if (aborted.end == StepEnd::done) return;
             log_warning("it could not be aborted either: {}", aborted.reason);
             if (aborted.end == StepEnd::fenced) result.end = StepEnd::fenced;
         }
         if (result.end == StepEnd::fenced) count_fence(result.reason);
-        if (result.end == StepEnd::unknown) ++unknown_;
+        if (result.end == StepEnd::unknown) ++counters_.unknown;
         reopen(config_.deadline_later);
         const std::size_t sent = transaction.entries.size();
         take_out_committed(transaction);
@@ -215,7 +212,7 @@ private:
     }
 
     void count_fence(const std::string& reason) {
-        ++fences_;
+        ++counters_.fences;
         const auto now = Timer::now();
         recent_fences_.push_back(now);
         std::erase_if(recent_fences_, [&](Timer::time_point then) { return now - then > fences_window; });
@@ -289,7 +286,7 @@ private:
     std::optional<Timer::time_point> failing_since_;
     Backoff backoff_{open_backoff_first, open_backoff_max};
     std::vector<Timer::time_point> recent_fences_;
-    std::atomic<std::uint64_t> transactions_ = 0, aborts_ = 0, fences_ = 0, unknown_ = 0;
+    CommitCounters counters_;
     std::unique_ptr<TransactionalProducer> producer_;
     bool is_open_ = false;  // the producer is open, and nothing of an earlier one is
 };

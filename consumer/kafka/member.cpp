@@ -116,7 +116,6 @@ KafkaMember::~KafkaMember() = default;
 
 JobSource& KafkaMember::source() { return state_->source; }
 CompletionSink& KafkaMember::sink() { return *state_->sink; }
-std::string KafkaMember::cluster_id() const { return state_->cluster_id; }
 bool KafkaMember::is_exactly_once() const { return state_->exactly_once; }
 bool KafkaMember::is_embedded() const { return is_embedded_cluster(state_->cluster_id); }
 
@@ -124,31 +123,12 @@ KafkaMember::Stats KafkaMember::stats() const {
     const auto stall = [&](const std::string& topic) {
         return state_->stable_offsets ? state_->stable_offsets->stall(topic) : std::chrono::milliseconds(0);
     };
-    const KafkaSource::Counters in = state_->source.counters();
-    const KafkaSink::Counters out = state_->sink->counters();
-    const CommitCounters commits = state_->committer->counters();
-    return {.jobs_polled = in.polled,
-            .jobs_skipped = in.skipped,
-            .jobs_replayed = in.replayed,
-            .rebalances = in.rebalances,
-            .assignments_lost = in.lost,
+    return {.source = state_->source.counters(),
+            .sink = state_->sink->counters(),
+            .commits = state_->committer->counters(),
             .partitions = state_->tracker.partitions().size(),
-            .partitions_held = in.held,
             .jobs_incomplete = state_->tracker.incomplete(),
             .metadata_chars = state_->tracker.metadata_chars(),
-            .jobs_starting = in.starting,
-            .transactions = commits.transactions,
-            .aborts = commits.aborts,
-            .fences = commits.fences,
-            .unknown_outcomes = commits.unknown,
-            .completions = out.completions,
-            .dead_letters = out.dead_letters,
-            .chunks = out.chunks,
-            .results_too_large = out.too_large,
-            .records_rejected = out.rejected,
-            .commits = out.commits,
-            .outbox_records = out.outbox_records,
-            .outbox_bytes = out.outbox_bytes,
             .stall_jobs = stall(state_->topics.jobs()),
             .stall_results = stall(state_->topics.results())};
 }

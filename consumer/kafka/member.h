@@ -9,6 +9,7 @@
 
 #include "consumer/careful_starts.h"
 #include "consumer/kafka/config.h"
+#include "consumer/kafka/counters.h"
 #include "consumer/seams.h"
 #include "schema/topics.h"
 
@@ -41,32 +42,18 @@ public:
     // Commit it before source().close() returns (the handler's drain does); later commits are impossible.
     CompletionSink& sink();
 
-    std::string cluster_id() const;
     // True for the embedded broker, which keeps nothing and proves nothing.
     bool is_embedded() const;
     // True when it was requested and the brokers support it.
     bool is_exactly_once() const;
 
     struct Stats {
-        std::uint64_t jobs_polled = 0;
-        std::uint64_t jobs_skipped = 0;   // skipped: an earlier owner of the partition finished them
-        std::uint64_t jobs_replayed = 0;  // an earlier owner took them and did not finish them
-        std::uint64_t rebalances = 0;
-        std::uint64_t assignments_lost = 0;
+        SourceCounters source;
+        SinkCounters sink;
+        CommitCounters commits;
         std::size_t partitions = 0;
-        std::size_t partitions_held = 0;  // waiting because their commit metadata is full
         std::size_t jobs_incomplete = 0;
         std::size_t metadata_chars = 0;  // of the longest commit metadata
-        std::size_t jobs_starting = 0;   // waiting for the commit of their start, or until others have run
-        std::uint64_t transactions = 0, aborts = 0, fences = 0, unknown_outcomes = 0;
-        std::uint64_t completions = 0;
-        std::uint64_t dead_letters = 0;
-        std::uint64_t chunks = 0;
-        std::uint64_t results_too_large = 0;
-        std::uint64_t records_rejected = 0;
-        std::uint64_t commits = 0;
-        std::size_t outbox_records = 0;
-        std::size_t outbox_bytes = 0;
         // The longest time that readers of committed records have waited in a partition for a transaction to end (stable_offsets.h).
         std::chrono::milliseconds stall_jobs{0};
         std::chrono::milliseconds stall_results{0};

@@ -212,15 +212,4 @@ void KafkaSink::put_back(RejectedEntry rejected) {
     put(std::move(entry));
 }
 
-KafkaSink::Counters KafkaSink::counters() const {
-    return {.completions = counters_.completions,
-            .dead_letters = counters_.dead_letters,
-            .chunks = counters_.chunks,
-            .too_large = counters_.too_large,
-            .rejected = counters_.rejected,
-            .commits = counters_.commits,
-            .outbox_records = counters_.outbox_records,
-            .outbox_bytes = counters_.outbox_bytes};
-}
-
 }  // namespace lorry::consumer

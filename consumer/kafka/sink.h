@@ -1,7 +1,6 @@
 // Publishes completions to Kafka. Made by KafkaMember; called by the publisher, on its thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -47,18 +46,8 @@ public:
     void publish(const schema::Status& status) override;
     std::size_t commit() override;
 
-    struct Counters {
-        std::uint64_t completions = 0;
-        std::uint64_t dead_letters = 0;
-        std::uint64_t chunks = 0;
-        std::uint64_t too_large = 0;  // completions replaced by the error result_too_large
-        std::uint64_t rejected = 0;   // records that a broker refused
-        std::uint64_t commits = 0;
-        std::size_t outbox_records = 0;
-        std::size_t outbox_bytes = 0;
-    };
     // Any thread.
-    Counters counters() const;
+    SinkCounters counters() const { return counters_; }
 
 private:
     OutboxEntry entry_of(Outcome outcome);
@@ -76,11 +65,6 @@ private:
     void send_event(std::string_view topic, const std::string& job_id, std::optional<Attempt> stream, const std::string& value);
     void commit_outbox();
 
-    struct AtomicCounters {
-        std::atomic<std::uint64_t> completions, dead_letters, chunks, too_large, rejected, commits;
-        std::atomic<std::size_t> outbox_records, outbox_bytes;
-    };
-
     const Options options_;
     std::unique_ptr<Committer> committer_;
     std::vector<OutboxEntry> outbox_;
@@ -89,7 +73,7 @@ private:
     std::unordered_map<std::uint64_t, std::optional<Attempt>> events_;  // chunks and statuses in flight, by tag
     std::uint64_t next_tag_ = 0;
     std::set<Attempt> broken_streams_;  // answers of which a chunk was refused
-    AtomicCounters counters_{};
+    SinkCounters counters_;
     KafkaProducer producer_;  // for events; last: its deliveries write to the members above
 };
 

@@ -142,12 +142,9 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
         if (!deliveries.empty() || left <= milliseconds(0)) break;
         wait = std::min(left, careful_.waiting() > 0 ? short_turn : poll_turn);
     }
-    {
-        const std::scoped_lock lock(counters_mutex_);
-        const auto is_held = [](const auto& one) { return one.second.held.has_value(); };
-        counters_.held = static_cast<std::size_t>(std::ranges::count_if(readings_, is_held));
-        counters_.starting = careful_.waiting();
-    }
+    const auto is_held = [](const auto& one) { return one.second.held.has_value(); };
+    counters_.held = static_cast<std::uint64_t>(std::ranges::count_if(readings_, is_held));
+    counters_.starting = careful_.waiting();
     connection_.check_fatal();
     connection_.check_reachable();
     return deliveries;
@@ -164,10 +161,7 @@ void KafkaSource::serve_rebalances(RevocationHandler& handler) {
     while (!rebalances_.empty() && !take_over_.is_running()) {
         const Rebalance rebalance = std::move(rebalances_.front());
         rebalances_.pop_front();
-        {
-            const std::scoped_lock lock(counters_mutex_);
-            ++counters_.rebalances;
-        }
+        ++counters_.rebalances;
         if (rebalance.kind != Rebalance::Kind::assign) {
             revoke(rebalance, handler, Clock::now() + options_.drain_budget);
         } else if (rebalance.list->cnt == 0) {
@@ -218,7 +212,6 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
             "{}: {} partitions were lost: Kafka was away, or the group removed this worker; their unfinished jobs are dropped here and run "
             "again",
             options_.topics.jobs(), going.size());
-        const std::scoped_lock lock(counters_mutex_);
         ++counters_.lost;
     }
     if (!going.empty() && !lost) leave(going, handler, deadline);
@@ -397,12 +390,12 @@ bool KafkaSource::may_deliver(const schema::Source& source) const { return !care
 
 void KafkaSource::deliver(schema::JobRecord record, const Reading& reading, std::vector<Delivery>& deliveries) {
     const bool fresh = tracker_.polled(record.source);
-    {
-        const std::scoped_lock lock(counters_mutex_);
-        ++(fresh ? counters_.polled : counters_.skipped);
-        if (fresh && (record.source.offset < reading.taken_below || tracker_.starts(record.source) > 0)) ++counters_.replayed;
+    if (!fresh) {
+        ++counters_.skipped;
+        return;
     }
-    if (fresh) careful_.take({.record = std::move(record), .epoch = reading.epoch, .refusal = std::nullopt}, deliveries, Clock::now());
+    if (record.source.offset < reading.taken_below || tracker_.starts(record.source) > 0) ++counters_.replayed;
+    careful_.take({.record = std::move(record), .epoch = reading.epoch, .refusal = std::nullopt}, deliveries, Clock::now());
 }
 
 std::optional<Epoch> KafkaSource::epoch_of(const Key& key) const {
@@ -448,11 +441,6 @@ void KafkaSource::close(RevocationHandler& handler, Clock::time_point deadline) 
 
 void KafkaSource::give_up() {
     for (const PartitionEpoch& partition : tracker_.partitions()) tracker_.drop(partition.topic, partition.partition);
-}
-
-KafkaSource::Counters KafkaSource::counters() const {
-    const std::scoped_lock lock(counters_mutex_);
-    return counters_;
 }
 
 }  // namespace lorry::consumer

@@ -11,6 +11,7 @@
 
 #include "consumer/careful_starts.h"
 #include "consumer/kafka/connection.h"
+#include "consumer/kafka/counters.h"
 #include "consumer/kafka/partition_queue.h"
 #include "consumer/kafka/takeover.h"
 #include "consumer/offset_tracker.h"
@@ -49,17 +50,8 @@ public:
     KafkaConnection& connection() { return connection_; }
     PastResults& past_results() { return past_results_; }
 
-    struct Counters {
-        std::uint64_t polled = 0;    // delivered to the pipeline
-        std::uint64_t skipped = 0;   // skipped: an earlier owner finished them
-        std::uint64_t replayed = 0;  // delivered to the pipeline; an earlier owner took them and did not finish them
-        std::uint64_t rebalances = 0;
-        std::uint64_t lost = 0;    // how often partitions were lost
-        std::size_t held = 0;      // partitions waiting because their commit metadata is full
-        std::size_t starting = 0;  // jobs waiting for the commit of their start, or until others have run
-    };
     // Any thread.
-    Counters counters() const;
+    SourceCounters counters() const { return counters_; }
 
 private:
     using Key = std::pair<std::string, std::int32_t>;
@@ -116,8 +108,7 @@ private:
     Clock::time_point next_take_over_;  // for undecided_
     Clock::time_point next_resets_;
     Clock::time_point next_undecided_log_;
-    mutable std::mutex counters_mutex_;
-    Counters counters_;           // guarded by counters_mutex_
+    SourceCounters counters_;
     KafkaConnection connection_;  // its callbacks write to the members above
     std::map<Key, Reading> readings_;
     Key read_last_;  // the partition that read() visited last

@@ -1,4 +1,5 @@
-// C++'s side of lorry_text.h: views of strings, and sinks that collect what a call gives. Included by the .cpp files of engine/text only.
+// The C++ side of lorry_text.h: views of strings, and sinks that collect the results of a call. Included only by the .cpp files of
+// engine/text.
 #pragma once
 
 #include <cstring>
@@ -13,7 +14,7 @@ namespace lorry::engine::abi {
 
 inline lorry_text_view view_of(std::string_view text) { return {.data = text.data(), .size = text.size()}; }
 
-// The sink's function is noexcept: out of memory ends the program, as an exception must not pass through Rust.
+// The sink's function is noexcept, because an exception must not pass through Rust: running out of memory ends the program.
 inline lorry_text_sink sink_into(std::string& out) {
     return {.context = &out, .write = [](void* context, const void* data, std::size_t size) noexcept {
                 static_cast<std::string*>(context)->assign(static_cast<const char*>(data), size);

@@ -1,4 +1,4 @@
-// ChatTemplate over the crate's C functions: finds the template and the special tokens among a model's files.
+// Implements ChatTemplate with the crate's C functions. Finds the template and the special tokens in a model's files.
 #include "engine/text/chat_template.h"
 
 #include <array>
@@ -31,12 +31,12 @@ Json read_json_object(const std::filesystem::path& file) {
     const auto text = read_if_there(file);
     if (!text) return Json::object({});
     auto json = Json::parse(*text);
-    if (!json) throw std::runtime_error(file.string() + " is no valid JSON: " + json.error() + "; take the file of the original model");
+    if (!json) throw std::runtime_error(file.string() + " is not valid JSON: " + json.error() + "; take the file of the original model");
     if (!json->is_object()) throw std::runtime_error(file.string() + " must hold a JSON object, not " + json->kind());
     return std::move(*json);
 }
 
-// "chat_template" as tokenizer_config.json and chat_template.json have it: a string, or [{"name": ..., "template": ...}, ...].
+// Reads "chat_template" of tokenizer_config.json or chat_template.json: a string, or [{"name": ..., "template": ...}, ...].
 Templates templates_in(const std::filesystem::path& file, const Json& config) {
     Templates found{.file = file};
     const Json* value = config.find("chat_template");
@@ -52,7 +52,7 @@ Templates templates_in(const std::filesystem::path& file, const Json& config) {
         if (name == nullptr || !name->is_string() || source == nullptr || !source->is_string()) {
             throw std::runtime_error(file.string() + ": each entry of the list chat_template needs the strings \"name\" and \"template\"");
         }
-        // Other names are for callers who ask for them, which a job cannot.
+        // Templates with other names are selected by name, which a job cannot do.
         if (*name->as_string() == "default" || *name->as_string() == "tool_use") found.by_name.set(*name->as_string(), *source);
     }
     return found;
@@ -86,7 +86,7 @@ void add_special_tokens(const Json& config, Json& tokens) {
 Json find_special_tokens(const std::filesystem::path& folder, const Json& tokenizer_config) {
     auto tokens = Json::object({});
     add_special_tokens(tokenizer_config, tokens);
-    // Only checkpoints from before this key keep their tokens in a file of their own.
+    // Only checkpoints older than this key have their tokens in a separate file.
     if (tokenizer_config.find("added_tokens_decoder") == nullptr)
         add_special_tokens(read_json_object(folder / "special_tokens_map.json"), tokens);
     return tokens;

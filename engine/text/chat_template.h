@@ -1,5 +1,5 @@
-// A model's chat template: the messages of a chat job become the text of a prompt, exactly as transformers' apply_chat_template renders it.
-// Made once per model at start, used at intake.
+// A model's chat template: renders the messages of a chat job into the text of a prompt, exactly as transformers' apply_chat_template does.
+// Loaded once per model at start; used by consumer/intake.cpp.
 #pragma once
 
 #include <filesystem>
@@ -13,26 +13,26 @@ struct lorry_text_chat_template;
 
 namespace lorry::engine {
 
-// Texts are JSON in UTF-8, handed to the template as they are: whoever fills them turns what OpenAI's wire format has and templates do not
-// expect (tool_calls' arguments as a string) into what they do (an object).
+// The texts are JSON in UTF-8 and are passed to the template unchanged. The caller converts what OpenAI's wire format has and templates do
+// not expect: the arguments of tool_calls are a string there, and an object in templates.
 struct ChatRequest {
     std::string messages_json = {};  // a list of objects
-    std::string tools_json = {};     // a list; empty: none
+    std::string tools_json = {};     // a list; empty: no tools
     bool add_generation_prompt = true;
     std::string extra_json = {};  // an object of further variables (chat_template_kwargs); may be empty
 };
 
-// Constant after load; render may be called by many threads at once.
+// Constant after load(); render() may be called by many threads at once.
 class ChatTemplate {
 public:
     // Reads chat_template.jinja (and additional_chat_templates/tool_use.jinja), else chat_template.json, else "chat_template" in
-    // tokenizer_config.json: one template or a list of named ones, of which "default" and, for requests with tools, "tool_use" count.
-    // Special tokens come from tokenizer_config.json, or from special_tokens_map.json beside an old one. Nothing if there is no template.
-    // Throws std::runtime_error, naming the file and the line, if there is a broken one.
+    // tokenizer_config.json: one template, or a list of named ones, of which "default" and, for requests with tools, "tool_use" are used.
+    // Special tokens come from tokenizer_config.json; with an old one, also from special_tokens_map.json. nullopt if there is no template.
+    // Throws std::runtime_error that names the file and the line if a template is broken.
     static std::optional<ChatTemplate> load(const std::filesystem::path& model_folder);
 
-    // The prompt, to be encoded without adding special tokens. The error is for whoever sent the job: raise_exception's own words, or what
-    // the template could not do and in which line.
+    // The prompt, to be encoded without adding special tokens. The error is for the sender of the job: the message of raise_exception, or
+    // what failed in which line of the template.
     Expected<std::string, std::string> render(const ChatRequest& request) const;
 
 private:

@@ -1,4 +1,4 @@
-// Detokenizer over the crate's C functions.
+// Implements Detokenizer with the crate's C functions.
 #include "engine/text/detokenizer.h"
 
 #include <stdexcept>
@@ -16,7 +16,7 @@ Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens)
 void Detokenizer::prime(std::span<const TokenId> prompt) {
     std::string error;
     if (lorry_text_detokenizer_prime(handle_.get(), prompt.data(), prompt.size(), abi::sink_into(error)) != LORRY_TEXT_OK) {
-        throw std::runtime_error("decoding the prompt's end failed: " + error);
+        throw std::runtime_error("decoding the end of the prompt failed: " + error);
     }
 }
 

@@ -1,5 +1,5 @@
-// Turns one request's generated ids into text as they come, at constant cost per token. Used where stop strings are looked for and chunks
-// are made.
+// Turns the generated ids of one request into text, one id at a time, at constant cost per token. Used by sequence.cpp to find stop texts
+// and to stream.
 #pragma once
 
 #include <memory>
@@ -14,20 +14,21 @@ namespace lorry::engine {
 
 class Tokenizer;
 
-// Call order: prime, if the ids continue a prompt; push for each id; finish once. One thread at a time; it may outlive the tokenizer.
+// Call order: prime() if the ids continue a prompt; push() for each id; finish() once. One thread at a time. It may outlive the tokenizer.
 //
-// All pushes and finish together equal tokenizer.decode of the same ids; when primed, what those ids add to the decoded prompt. One
-// difference, with byte fall-back (SentencePiece) only: when a run of byte tokens turns out not to be UTF-8, decode replaces all of it by
-// U+FFFD, while characters that were complete before the first wrong byte are handed out here at once and so stay.
+// The texts of all push() calls and finish() together equal tokenizer.decode of the same ids; after prime(), they equal what the ids add to
+// the decoded prompt. There is one difference, with byte fallback (SentencePiece) only: if a run of byte tokens is not UTF-8, decode
+// replaces the whole run by U+FFFD, while here characters that were complete before the first wrong byte have already been returned.
 class Detokenizer {
 public:
     Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens);
 
-    // The tokens before the generated ones: after them a leading space is kept, and a character that they leave unfinished is completed.
+    // Sets the tokens before the generated ones. A leading space is then kept, and a character that the prompt leaves unfinished is
+    // completed.
     void prime(std::span<const TokenId> prompt);
-    // The text that became certain: whole characters, often none. Throws std::runtime_error if the tokenizer's decoder fails.
+    // Returns the text that became certain: whole characters, often none. Throws std::runtime_error if the tokenizer's decoder fails.
     std::string push(TokenId id);
-    // What an unfinished character at the end comes to: U+FFFD, or nothing.
+    // Returns U+FFFD for an unfinished character at the end, or nothing.
     std::string finish();
 
 private:

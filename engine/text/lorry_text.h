@@ -1,9 +1,10 @@
-/* The C functions of the Rust crate beside this file: tokenizer, incremental detokenizer, chat templates. Called by the C++ classes of
- * engine/text, by nobody else; grammar masks will be one more kind of handle, made from a tokenizer.
+/* The C functions of the Rust crate in this folder: tokenizer, incremental detokenizer, chat templates. Called only by the C++ classes of
+ * engine/text.
  *
- * Results and error messages are handed to a sink during the call; nothing that one side allocated is freed by the other. Functions that
- * return a lorry_text_status write to `error` exactly when it is LORRY_TEXT_ERROR; a panic inside becomes such an error too. Tokenizers
- * and chat templates may be used by many threads at once, a detokenizer by one at a time. Handles are freed once, in any order. */
+ * Results and error messages are passed to a sink during the call; neither side frees memory that the other allocated. A function that
+ * returns a lorry_text_status writes to `error` if and only if it returns LORRY_TEXT_ERROR; a panic inside is reported in the same way.
+ * Tokenizers and chat templates may be used by many threads at once, a detokenizer by one thread at a time. Each handle is freed once, in
+ * any order. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,13 +21,13 @@ typedef struct lorry_text_tokenizer lorry_text_tokenizer;
 typedef struct lorry_text_detokenizer lorry_text_detokenizer;
 typedef struct lorry_text_chat_template lorry_text_chat_template;
 
-/* Bytes of the caller, needed during the call only. `data` may be null when `size` is 0. */
+/* Bytes of the caller, which must be valid during the call. `data` may be null if `size` is 0. */
 typedef struct {
     const char* data;
     size_t size;
 } lorry_text_view;
 
-/* Takes a result: called at most once per call, with `size` bytes at `data` that are gone when it returns. It must not throw. */
+/* Takes a result. Called at most once per call; the `size` bytes at `data` are valid until it returns. It must not throw. */
 typedef struct {
     void* context;
     void (*write)(void* context, const void* data, size_t size);
@@ -36,27 +37,27 @@ typedef struct {
 lorry_text_status lorry_text_tokenizer_new(lorry_text_view json, lorry_text_tokenizer** out, lorry_text_sink error);
 void lorry_text_tokenizer_free(lorry_text_tokenizer* tokenizer);
 
-/* `ids` takes int32_t values. `text` must be UTF-8, else the error says at which byte it is not. */
+/* `ids` takes int32_t values. `text` must be UTF-8; otherwise the error names the first invalid byte. */
 lorry_text_status lorry_text_encode(const lorry_text_tokenizer* tokenizer, lorry_text_view text, bool add_special_tokens,
                                     lorry_text_sink ids, lorry_text_sink error);
-/* Ids without a token are left out. */
+/* Ids without a token are skipped. */
 lorry_text_status lorry_text_decode(const lorry_text_tokenizer* tokenizer, const int32_t* ids, size_t count, bool skip_special_tokens,
                                     lorry_text_sink text, lorry_text_sink error);
 /* The highest id + 1. */
 size_t lorry_text_vocabulary_size(const lorry_text_tokenizer* tokenizer);
-/* Sets `id` and returns true if the vocabulary, added tokens included, has exactly this token. */
+/* Sets `id` and returns true if the vocabulary, including added tokens, has exactly this token. */
 bool lorry_text_find(const lorry_text_tokenizer* tokenizer, lorry_text_view token, int32_t* id);
-/* What the token stands for after other tokens; nothing for ids without a token. */
+/* The bytes that the token stands for after other tokens; none for ids without a token. */
 void lorry_text_token_bytes(const lorry_text_tokenizer* tokenizer, int32_t id, lorry_text_sink bytes);
 bool lorry_text_is_special(const lorry_text_tokenizer* tokenizer, int32_t id);
 
-/* The detokenizer keeps what it needs of the tokenizer alive. */
+/* The detokenizer may outlive the tokenizer. */
 lorry_text_detokenizer* lorry_text_detokenizer_new(const lorry_text_tokenizer* tokenizer, bool skip_special_tokens);
 void lorry_text_detokenizer_free(lorry_text_detokenizer* detokenizer);
-/* Before the first push: the ids that the pushed ones continue. */
+/* Sets the ids that the pushed ones continue. Call it before the first push. */
 lorry_text_status lorry_text_detokenizer_prime(lorry_text_detokenizer* detokenizer, const int32_t* ids, size_t count,
                                                lorry_text_sink error);
-/* `text` takes what became certain, whole characters only. */
+/* `text` takes the text that became certain: whole characters only. */
 lorry_text_status lorry_text_detokenizer_push(lorry_text_detokenizer* detokenizer, int32_t id, lorry_text_sink text, lorry_text_sink error);
 void lorry_text_detokenizer_finish(lorry_text_detokenizer* detokenizer, lorry_text_sink text);
 
@@ -67,7 +68,7 @@ void lorry_text_chat_template_free(lorry_text_chat_template* chat_template);
 
 typedef struct {
     lorry_text_view messages; /* JSON, a list of objects */
-    lorry_text_view tools;    /* JSON, a list; empty: none */
+    lorry_text_view tools;    /* JSON, a list; empty: no tools */
     lorry_text_view extra;    /* JSON, an object of further variables; may be empty */
     bool add_generation_prompt;
 } lorry_text_chat_request;

@@ -1,4 +1,4 @@
-// The id of a token in the base model's vocabulary. Included by everything in the engine that speaks of tokens.
+// The id of a token in the base model's vocabulary. Included by all of engine/text.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Tokenizer over the crate's C functions.
+// Implements Tokenizer with the crate's C functions.
 #include "engine/text/tokenizer.h"
 
 #include <stdexcept>
@@ -13,7 +13,7 @@ void Tokenizer::Free::operator()(lorry_text_tokenizer* handle) const { lorry_tex
 Tokenizer Tokenizer::load(const std::filesystem::path& model_folder) {
     const auto file = model_folder / "tokenizer.json";
     if (!std::filesystem::exists(file)) {
-        throw std::runtime_error(file.string() + " is missing: a model needs it beside its weights; transformers writes it with " +
+        throw std::runtime_error(file.string() + " is missing: every model needs it; transformers writes it with " +
                                  "AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER)");
     }
     const auto json = read_text(file);

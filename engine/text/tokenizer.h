@@ -1,5 +1,5 @@
-// A model's tokenizer: text to ids and back, exactly as Hugging Face's tokenizers library does it. Made once per model at start; used at
-// intake (encode), for logprobs (token_bytes) and by Detokenizer.
+// A model's tokenizer: converts text to ids and back, exactly as Hugging Face's tokenizers library does. Loaded once per model at start;
+// used by consumer/intake.cpp (encode), for logprobs (token_bytes) and by Detokenizer.
 #pragma once
 
 #include <cstddef>
@@ -18,24 +18,24 @@ struct lorry_text_tokenizer;
 
 namespace lorry::engine {
 
-// Constant after load; all members may be called by many threads at once.
+// Constant after load(); all members may be called by many threads at once.
 class Tokenizer {
 public:
-    // Reads tokenizer.json, which alone decides which special tokens encode adds; its truncation and padding are not applied. Throws
-    // std::runtime_error, naming the file and what to do, when there is none or it cannot be used.
+    // Reads tokenizer.json, which alone decides which special tokens encode() adds. Its truncation and padding are not applied. Throws
+    // std::runtime_error that names the file and what to do if the file is missing or unusable.
     static Tokenizer load(const std::filesystem::path& model_folder);
 
-    // Special tokens written out in `text` become their ids, as with Hugging Face. Text from a chat template already has its own: encode
-    // it without adding. The error says why the text cannot be encoded, such as bytes that are not UTF-8.
+    // Special tokens spelled out in `text` become their ids, as with Hugging Face. Text from a chat template already has special tokens:
+    // encode it without adding any. The error says why the text cannot be encoded, for example because it is not UTF-8.
     Expected<std::vector<TokenId>, std::string> encode(std::string_view text, bool add_special_tokens) const;
-    // Always UTF-8; bytes that are not become U+FFFD. Ids without a token are left out.
+    // The result is always UTF-8; invalid bytes become U+FFFD. Ids without a token are skipped.
     std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const;
 
     // The highest id + 1; the model's logits may have more columns.
     std::size_t vocabulary_size() const;
     // The id of exactly this token, spelled as in tokenizer.json.
     std::optional<TokenId> find(std::string_view token) const;
-    // The bytes that the token stands for after other tokens, byte-level spelling and byte fall-back undone: possibly a part of a
+    // The bytes that the token stands for after other tokens, with byte-level spelling and byte fallback decoded; possibly part of a
     // character. Empty for ids without a token.
     std::string token_bytes(TokenId id) const;
     bool is_special(TokenId id) const;

@@ -1,15 +1,14 @@
-// Launches attention: cuts sequences, kv heads and query rows into pieces that read the same keys and values.
+// The attention op: divides sequences, kv heads and query rows into pieces that read the same keys and values.
 #include <algorithm>
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/views.h"
-#include "schema/check.h"
 
 namespace lorry::kernels::cpu {
 
 namespace {
 
-// Query rows (positions x heads of a group) of one piece: enough to use a loaded block of keys several times.
+// Query rows (positions x heads of a group) of one piece, enough to use a loaded block of keys several times.
 constexpr std::int64_t piece_rows = 24;
 
 }  // namespace
@@ -27,33 +26,29 @@ void CpuBackend::cut_attention(const AttentionArgs& args) {
     }
 }
 
-void CpuBackend::attention(const AttentionArgs& args) {
+// Converts whole rows of float32 to the format of `to`.
+void CpuBackend::store_rows(const Matrix& from, const Matrix& to) {
+    pool_.run(to.rows, piece_rows, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t row = begin; row < end; ++row) store_row(to, row, floats(from) + row * from.stride);
+    });
+}
+
+void CpuBackend::execute(const AttentionArgs& args) {
     const auto& cache = static_cast<const CpuKvCache&>(args.cache);
-    CHECK(args.kv_heads > 0 && args.heads % args.kv_heads == 0, "attention: each kv head serves the same number of heads");
-    CHECK(args.qkv.columns == (args.heads + 2 * args.kv_heads) * args.head_dim, "attention: qkv is [rows, q | k | v]");
-    CHECK(args.out.columns == args.heads * args.head_dim && args.out.rows == args.qkv.rows, "attention: out is [rows, heads * head_dim]");
-    CHECK(args.qkv.rows == args.step.rows, "attention: qkv has the step's rows");
-    CHECK(cache.shape().kv_heads == args.kv_heads && cache.shape().head_dim == args.head_dim, "attention: the cache has this shape");
-    CHECK(args.layer >= 0 && args.layer < cache.shape().layers, "attention: the cache has this layer");
     const float* const q = floats(args.qkv);
-    check_memory(args.out);
-    CHECK(!args.window || *args.window > 0, "attention: a window shows at least the token itself");
     cut_attention(args);
     const std::int64_t group = args.heads / args.kv_heads;
     std::int64_t longest = 0;
-    for (const StepSequence& sequence : args.step.sequences) {
-        for (const BlockId block : sequence.blocks) CHECK(block >= 0 && block < cache.blocks(), "attention: a block of the cache");
-        longest = std::max(longest, sequence.position + sequence.row_count);
-    }
+    for (const StepSequence& sequence : args.step.sequences) longest = std::max(longest, sequence.position + sequence.row_count);
     const std::int64_t rows = std::max(piece_rows, group);
     const std::int64_t score_stride = (longest + kv_block_size - 1) / kv_block_size * kv_block_size;
-    // Of each thread: scores, and behind all scores the queries in bfloat16 or int8.
+    // For each thread its scores; after all scores, for each thread its queries in bfloat16 or int8.
     const std::int64_t query_floats = std::max((args.head_dim + 1) / 2, int8_query_bytes(args.head_dim) / 4);
     float* const scores_of_all = score_scratch_.floats(pool_.threads() * rows * (score_stride + query_floats));
     float* const queries_of_all = scores_of_all + pool_.threads() * rows * score_stride;
     const auto attend = int8_attention_ != nullptr ? int8_attention_->run : kernels_.attention;
 
-    // What becomes bfloat16 does so piece by piece; the scale of an int8 row is known when all heads are.
+    // bfloat16 rows are converted piece by piece. The scale of an int8 row is known only when all of its heads are computed.
     const bool narrows_pieces = args.out.format == Format::bfloat16;
     const bool narrows_rows = args.out.format == Format::int8_rows;
     const std::int64_t piece_columns = group * args.head_dim;
@@ -105,9 +100,7 @@ void CpuBackend::attention(const AttentionArgs& args) {
         }
     });
     if (!narrows_rows) return;
-    pool_.run(args.out.rows, piece_rows, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t row = begin; row < end; ++row) store_row(args.out, row, floats(attended) + row * attended.stride);
-    });
+    store_rows(attended, args.out);
 }
 
 }  // namespace lorry::kernels::cpu

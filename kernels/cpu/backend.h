@@ -1,5 +1,5 @@
-// The CPU's Backend: launchers that check shapes, cut the work into pieces and hand them to the kernels of one instruction set.
-// Made by make_cpu_backend; tests make it with a table of their own.
+// The CPU's Backend: launchers that divide the work of an op into pieces for threads and call the kernels of one instruction set.
+// Made by make_cpu_backend; tests pass it their own kernels.
 #pragma once
 
 #include <algorithm>
@@ -13,51 +13,56 @@
 #include "kernels/cpu/pack.h"
 #include "kernels/cpu/panel_product.h"
 #include "kernels/cpu/sample.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/thread_pool.h"
 
 namespace lorry::kernels::cpu {
 
 class CpuBackend final : public Backend {
 public:
-    // `kernels`, `dot` and `int8_attention` outlive the backend. weights: float32 or bfloat16. dot: with it, matmul weights are as narrow
-    // as it reads them. int8_attention: with it, the KV cache is int8.
-    CpuBackend(const Kernels& kernels, int threads, Format weights, const DotKernels* dot,
-               const Int8AttentionKernel* int8_attention = nullptr);
+    // The kernels to call; they must outlive the backend.
+    struct Parts {
+        const Kernels& kernels;
+        const DotKernels* dot = nullptr;                      // for projections; null: their weights are widened to float32
+        const DotKernels* embedding_dot = nullptr;            // for embeddings and the head, which may be stored in more bits
+        const Int8AttentionKernel* int8_attention = nullptr;  // for an int8 KV cache
+    };
+    CpuBackend(const Parts& parts, int threads, const StorageOptions& storage);
 
     DeviceInfo info() const override;
     std::unique_ptr<Buffer> allocate(std::size_t bytes) override;
     void upload(void* to, std::span<const std::byte> from) override;
     void read_back(std::span<std::byte> to, const void* from) override;
 
-    std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts, WeightRole role) override;
-    std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) override;
-
     std::int64_t block_size() const override { return kv_block_size; }
     std::size_t kv_block_bytes(const KvShape& shape) const override;
-    std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) override;
-    void copy_block(KvCache& cache, BlockId from, BlockId to) override;
-    std::unique_ptr<Slot> make_slot(KvCache& cache, const SlotRange& range) override;
     std::unique_ptr<Slot> make_measuring_slot() override;
 
-    // As pack_weight and pack_lora, at a place that outlives what is packed.
+    // As pack_weight and pack_lora, into a place that outlives what is packed. Called by slots, from any thread.
     std::unique_ptr<PackedWeight> pack_weight_at(Place& place, std::span<const WeightPart> parts, WeightRole role) const;
     std::unique_ptr<PackedLora> pack_lora_at(Place& place, std::span<const LoraPart> parts) const;
 
-    void begin_step(const StepInputs& step) override;
-    void finish_step() override {}  // all of it has run
-    void embed(const EmbedArgs& args) override;
-    void norm(const NormArgs& args) override;
-    void matmul(const MatmulArgs& args) override;
-    void lora(const LoraArgs& args) override;
-    void group_bias(const GroupBiasArgs& args) override;
-    void rope_store(const RopeStoreArgs& args) override;
-    void attention(const AttentionArgs& args) override;
-    void activation(const ActivationArgs& args) override;
-    void activated_matmul(const ActivatedMatmulArgs& args) override;
-    void gather_rows(const GatherRowsArgs& args) override;
-    void sample(const SampleArgs& args) override;
+    void finish_step() override {}  // ops return when they are done
 
 private:
+    std::unique_ptr<PackedWeight> do_pack_weight(std::span<const WeightPart> parts, WeightRole role) override;
+    std::unique_ptr<PackedLora> do_pack_lora(std::span<const LoraPart> parts) override;
+    std::unique_ptr<KvCache> do_make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) override;
+    void do_copy_block(KvCache& cache, BlockId from, BlockId to) override;
+    std::unique_ptr<Slot> do_make_slot(KvCache& cache, const SlotRange& range) override;
+    void do_begin_step(const StepInputs& step) override;
+    void do_run(const Op& op) override;
+    void execute(const EmbedArgs& args);
+    void execute(const NormArgs& args);
+    void execute(const MatmulArgs& args);
+    void execute(const LoraArgs& args);
+    void execute(const GroupBiasArgs& args);
+    void execute(const RopeStoreArgs& args);
+    void execute(const AttentionArgs& args);
+    void execute(const ActivationArgs& args);
+    void execute(const ActivatedMatmulArgs& args);
+    void execute(const GatherRowsArgs& args);
+    void execute(const SampleArgs& args);
+
     // Rows [row_begin, row_begin + rows) and panels [panel_begin, panel_end) of one low-rank product.
     struct LoraPiece {
         const Panels* panels = nullptr;       // A of all parts, or B of one
@@ -67,22 +72,22 @@ private:
         std::int64_t panel_begin = 0;
         std::int64_t panel_end = 0;
     };
-    // A matmul's inputs as the kernel of its weight reads them, and that kernel.
+    // A matmul's inputs in the form that the weight's kernel reads, and that kernel.
     struct Factors {
-        Matrix in;                       // the op's own, or made of it
+        Matrix in;                       // the op's own, or a widened copy
         DotMatmulKernel dot = nullptr;   // null where inputs are float32
-        std::int64_t scratch_bytes = 0;  // of each thread, for a panel's weights
+        std::int64_t scratch_bytes = 0;  // per thread, for a panel's weights
     };
-    // What one thread multiplies at a time.
+    // The part of a matmul that one thread computes at a time.
     struct MatmulPiece {
         std::int64_t row_begin = 0;
         std::int64_t rows = 0;
         std::int64_t begin = 0;  // in runs of panels that are multiplied together
         std::int64_t end = 0;
         int thread = 0;
-        bool ends_share = false;  // the thread's own part of the weight ends with it
+        bool ends_share = false;  // it is the last piece of the thread's own share of the weight
     };
-    // Query rows that one thread computes at a time.
+    // The query rows that one thread computes at a time.
     struct AttentionPiece {
         const StepSequence* sequence = nullptr;
         std::int64_t kv_head = 0;
@@ -98,10 +103,11 @@ private:
             std::clamp<std::int64_t>(piece_elements / std::max<std::int64_t>(row_cost, 1), 1, std::max<std::int64_t>(rows, 1));
         pool_.run(rows, piece, work);
     }
-    // Runs a kernel that makes rows of `out` as float32; where out is narrower, beside it, row by row.
+    // Runs a kernel that writes rows of float32. If `out` has another format, each row is computed in scratch memory and converted.
     template <class Task>
     void run_row_kernel(void (*kernel)(const Task&, std::int64_t, std::int64_t), Task task, const Matrix& out, std::int64_t row_cost);
     void store_row(const Matrix& out, std::int64_t row, const float* from) const;
+    void store_rows(const Matrix& from, const Matrix& to);
     void load_row(const Matrix& in, std::int64_t row, float* to) const;
     // Calls work(MatmulPiece) for pieces of a matmul that are worth a thread, in runs of `panels_together` panels.
     template <class Work>
@@ -110,7 +116,7 @@ private:
     // next: the weights of the piece that comes after this one, or null.
     void shrink(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next, int thread);
     void expand(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next) const;
-    // Where the thread's own part of the weight begins, or null.
+    // Where the thread's own share of the weight begins; null if there is no next weight.
     const std::byte* first_weights(const PackedWeight* next, int thread) const;
     Factors factors_of(const Matrix& in, const CpuWeight& weight);
     std::byte* unpacked_scratch(const Factors& factors, int thread) const;
@@ -118,39 +124,40 @@ private:
     void multiply(const PanelProduct& product, DotMatmulKernel dot) const;
     // A piece of activated_matmul. out: [piece.rows, width] float32 or bfloat16.
     void run_activated_piece(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece, const Matrix& out);
-    // activated_matmul into int8 rows: a thread makes up to rows_max of them from end to end.
+    // activated_matmul into int8 rows: each thread computes up to rows_max whole rows at a time.
     void run_activated_rows(const ActivatedMatmulArgs& args, const Factors& factors, std::int64_t rows_max);
     template <class Work>
     void run_lora(std::span<const LoraPiece> pieces, const Work& work);
-    // Rows in the format that A's kernel reads: `in` itself, or made in the thread's scratch memory.
+    // `in` in the format that A's kernel reads: itself, or converted in the thread's scratch memory.
     Matrix shrink_inputs(const Matrix& in, int thread);
     void cut_attention(const AttentionArgs& args);
     KvLayout kv_layout(const KvShape& shape) const;
 
     const Kernels& kernels_;
-    const Format weights_;
+    const StorageOptions storage_;
     const DotKernels* const dot_;
-    const Int8AttentionKernel* const int8_attention_;  // null: the KV cache is as wide as weights_
-    const bool lora_by_pairs_;  // adapters are read by the kernels of bfloat16 pairs, whatever the base's weights are
+    const DotKernels* const embedding_dot_;
+    const Int8AttentionKernel* const int8_attention_;  // null: the KV cache has the format of the weights
+    const bool lora_by_pairs_;  // adapters use the kernels of bfloat16 pairs, whatever the format of the base's weights
     ThreadPool pool_;
     Sampler sampler_;
-    Arena weight_arena_;  // so weights do not outlive the backend
+    Arena weight_arena_;  // holds the weights, which therefore must not outlive the backend
     // Scratch that keeps its capacity from step to step.
     std::vector<std::int32_t> row_blocks_;  // [rows] the KV block of each row of the step
-    std::vector<std::int32_t> row_slots_;   // [rows] its place there
+    std::vector<std::int32_t> row_slots_;   // [rows] the row's position in that block
     std::vector<LoraPiece> lora_shrink_;
     std::vector<LoraPiece> lora_expand_;
     Scratch lora_scratch_;  // [rows, widest rank sum] A x, as B's kernel reads it
     Scratch lora_sums_;     // [threads, rows of a piece, widest rank sum]
-    Scratch lora_inputs_;   // [threads, rows of a piece, in_features] or bfloat16 in its place
+    Scratch lora_inputs_;   // [threads, rows of a piece, in_features] float32 or bfloat16
     std::vector<AttentionPiece> attention_pieces_;
     Scratch row_scratch_;        // [threads, a row]
-    Scratch attended_scratch_;   // what becomes bfloat16: [threads, a piece]; what becomes int8 rows: [rows, heads * head_dim]
+    Scratch attended_scratch_;   // before conversion to bfloat16: [threads, a piece]; to int8 rows: [rows, heads * head_dim]
     Scratch score_scratch_;      // [threads, rows of a piece, longest context]
     Scratch unpacked_scratch_;   // [threads, a panel] int8, or widened to 16 bits
     Scratch widened_scratch_;    // [rows, in_features] int8 widened to 16 bits, and the rows' scales
-    Scratch sums_scratch_;       // [threads, rows of a piece, one or two panels] what an activation reads
-    Scratch activated_scratch_;  // [threads, rows of a piece, width] what becomes int8 rows
+    Scratch sums_scratch_;       // [threads, rows of a piece, one or two panels] the input of an activation
+    Scratch activated_scratch_;  // [threads, rows of a piece, width] before conversion to int8 rows
 };
 
 }  // namespace lorry::kernels::cpu

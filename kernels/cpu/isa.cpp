@@ -9,12 +9,14 @@
 #include <array>
 #include <stdexcept>
 
+#include "schema/check.h"
+
 namespace lorry::kernels::cpu {
 
 namespace {
 
-// Chips on which `lorry bench tune` measured the choice, and others with the same core; it prints the row for a chip that has none. The
-// first row that fits counts. Models are a range, as vendors number the variants of one core.
+// Chips on which `lorry bench tune` measured the choice, and others with the same core. For a chip without a row it prints the row to add.
+// The first row that matches is used. Models are a range, because vendors number the variants of one core.
 struct Row {
     const char* vendor;
     unsigned family;
@@ -30,8 +32,8 @@ constexpr std::array rows = {
     Row{"GenuineIntel", 0x06, 0xCF, 0xCF, CpuIsa::avx512},      // Emerald Rapids: bfloat16 dot does half of what fp32 does
 };
 
-// AMX for bfloat16 and int8: that the processor has it, and that the system lets this process use the tiles' registers, which must be asked
-// for.
+// Whether the processor has AMX for bfloat16 and int8, and the kernel permits this process to use the tile registers. Requests the
+// permission.
 bool may_use_tiles() {
     constexpr unsigned amx_bf16 = 1U << 22;
     constexpr unsigned amx_tile = 1U << 24;
@@ -59,7 +61,7 @@ Chip this_chip() {
     unsigned ecx = 0;
     unsigned edx = 0;
     if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return chip;
-    // Family and model have an extended part, as both vendors' manuals say.
+    // Family and model have an extended part, by both vendors' manuals.
     const unsigned family = (eax >> 8) & 0xFU;
     chip.family = family == 0xFU ? family + ((eax >> 20) & 0xFFU) : family;
     chip.model = (eax >> 4) & 0xFU;
@@ -102,7 +104,7 @@ std::optional<CpuIsa> measured_isa(const Chip& chip) {
 
 CpuIsa choose_isa() {
     const std::optional<CpuIsa> measured = measured_isa(this_chip());
-    // A hypervisor may hide what the chip has.
+    // A hypervisor may hide instructions that the chip has.
     if (measured && supported(*measured)) return *measured;
     if (supported(CpuIsa::avx512)) return CpuIsa::avx512;
     return supported(CpuIsa::avx2) ? CpuIsa::avx2 : CpuIsa::scalar;
@@ -127,7 +129,7 @@ const Kernels& kernels_of(CpuIsa isa) {
 
 namespace {
 
-// What multiplies int8.
+// Instruction sets that have kernels of their own for int8.
 enum class Int8Isa : std::uint8_t { scalar, avx2, avx512vnni, avx512amx };
 Int8Isa int8_isa_of(CpuIsa isa) {
     switch (isa) {
@@ -153,6 +155,16 @@ const DotKernels& int4_kernels_of(CpuIsa isa) {
 }
 
 const DotKernels& int8_kernels_of(CpuIsa isa) { return *int4_kernels_of(isa).unpacked; }
+
+const DotKernels* dot_kernels_of(CpuIsa isa, Quantization quantization, Format weights) {
+    switch (quantization) {
+        case Quantization::none: return weights == Format::bfloat16 ? kernels_of(isa).bfloat16_dot : nullptr;
+        case Quantization::int8: return &int8_kernels_of(isa);
+        case Quantization::int4: return &int4_kernels_of(isa);
+        case Quantization::fp8: break;
+    }
+    CHECK(false, *obstacle(quantization, DeviceKind::cpu));
+}
 
 const Int8AttentionKernel& int8_attention_of(CpuIsa isa) {
     switch (int8_isa_of(isa)) {

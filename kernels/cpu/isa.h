@@ -1,4 +1,4 @@
-// Which instruction set the kernels use on this machine; asked by make_cpu_backend, the tests and benchmarks.
+// Chooses the instruction set and the kernels for this machine. Called by make_cpu_backend, tests and benchmarks.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace lorry::kernels::cpu {
 
-// A kind of chip, as the processor names it.
+// A kind of chip, as the processor reports it.
 struct Chip {
     std::string vendor;
     unsigned family = 0;
@@ -22,24 +22,28 @@ bool supported(CpuIsa isa);
 
 const char* name_of(CpuIsa isa);
 
-// What the table says of a chip, whether or not the system lets this process use it.
+// The table's choice for a chip, whether or not this process can use it.
 std::optional<CpuIsa> measured_isa(const Chip& chip);
 
-// The table's choice for this chip; a chip that is not in the table gets the widest instruction set it supports, without bfloat16 products.
+// The table's choice for this chip. A chip that is not in the table gets the widest instruction set that it supports, without bfloat16
+// products.
 CpuIsa choose_isa();
 
-// What was asked for, else the table's choice. Throws std::runtime_error for one that the processor does not support.
+// `wanted`, or choose_isa() if nullopt. Throws std::runtime_error if the processor does not support it.
 CpuIsa usable_isa(std::optional<CpuIsa> wanted);
 
 const Kernels& kernels_of(CpuIsa isa);
 
-// The fastest int8 or int4 kernels among those that `isa` allows and the processor supports; all give the same results.
+// The kernels for weights of this format (weights: the format of those that are not quantized): the fastest ones that `isa` allows and the
+// processor supports. Null: the weights are widened to float32. All int8 kernels give the same results; so do all int4 kernels.
+const DotKernels* dot_kernels_of(CpuIsa isa, Quantization quantization, Format weights);
 const DotKernels& int4_kernels_of(CpuIsa isa);
 const DotKernels& int8_kernels_of(CpuIsa isa);
-// Likewise, but weights of a softmax may differ in their last bits, as in any other attention: its lanes are part of the fingerprint.
+// The fastest attention over an int8 cache, likewise. Softmax weights may differ in their last bits between kernels, so the number of lanes
+// is part of the fingerprint.
 const Int8AttentionKernel& int8_attention_of(CpuIsa isa);
 
-// The kind of chip, as "AuthenticAMD-25-1" (vendor, family, model); part of the fingerprint.
+// The kind of chip, such as "AuthenticAMD-25-1" (vendor, family, model); part of the fingerprint.
 std::string chip_name();
 
 }  // namespace lorry::kernels::cpu

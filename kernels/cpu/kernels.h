@@ -1,6 +1,6 @@
-// The table of CPU kernels of one instruction set, and the plain arguments they take. Filled by kernels_*.cpp, called by the launchers
-// in attention.cpp, backend.cpp, lora.cpp, matmul.cpp and sample.cpp, which checked the shapes and split the work over threads.
-// Plain data only: files with different instruction sets share this header (simd.h says why that matters).
+// The table of CPU kernels of one instruction set, and the plain arguments they take. Filled by simd/kernels_*.cpp; called by the launchers
+// in attention.cpp, backend.cpp, lora.cpp, matmul.cpp and sample.cpp, which divide the work among threads.
+// Plain data only: files compiled for different instruction sets share this header (simd/simd.h explains why that matters).
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@ namespace lorry::kernels::cpu {
 
 enum class Activation : std::uint8_t { silu, gelu, gelu_tanh, relu };
 
-// How a weight is stored in its panels.
+// How the elements of a weight's panels are stored; pack.cpp has a row for each.
 enum class Storage : std::uint8_t { float32, bfloat16, int8, int4 };
 
-// Columns [panel * width, …) of out (+)= in W' + bias. A panel holds `width` outputs, for each input feature one row of them.
+// Columns [panel * width, …) of out (+)= in W' + bias. A panel holds `width` outputs: a row of their weights for each input feature.
 struct MatmulTask {
     const float* in = nullptr;  // [rows, in_features]
     std::int64_t in_stride = 0;
@@ -28,15 +28,16 @@ struct MatmulTask {
     std::int64_t out_features = 0;
 };
 
-// The same with narrow inputs. A panel holds, for each group of input features, one group of each output, or of int4 what is said below.
+// The same with bfloat16 or int8 inputs. A panel holds, for each group of input features, a group of weights of each output; int4 panels
+// are described below.
 struct DotTask {
-    const std::byte* in = nullptr;          // [rows] of bfloat16, or of int8 plus 128 with the row's scale behind them
+    const std::byte* in = nullptr;          // [rows] of bfloat16, or of int8 plus 128 followed by the row's scale
     std::int64_t in_stride = 0;             // bytes
-    const std::byte* panels = nullptr;      // [panels][groups][width][group] bfloat16 or int8, [panels][stretches] int4; zeros fill up
-    const std::byte* next = nullptr;        // what will be read after the last of them, to prefetch; null: what follows it in memory
+    const std::byte* panels = nullptr;      // [panels][groups][width][group] bfloat16 or int8, [panels][stretches] int4; zero-padded
+    const std::byte* next = nullptr;        // read after the last panel, to be prefetched; null: the memory that follows it
     const float* scales = nullptr;          // int8, int4: [panels * width] of the outputs' weights
-    const std::int32_t* offsets = nullptr;  // int8, int4: [panels * width] what the 128 of the inputs adds to an output, negated
-    std::byte* scratch = nullptr;           // int4, wide: [stretches * int4_stretch][width] weights of 1 byte, of 2; of this thread
+    const std::int32_t* offsets = nullptr;  // int8, int4: [panels * width] minus what the inputs' 128 adds to an output
+    std::byte* scratch = nullptr;           // this thread's; int4, wide: [stretches * int4_stretch][width] weights of 1 byte, of 2
     const float* bias = nullptr;            // [out_features] or null
     float* out = nullptr;                   // [rows, out_features]
     std::int64_t out_stride = 0;
@@ -46,23 +47,23 @@ struct DotTask {
     std::int64_t out_features = 0;
 };
 
-// Where an int8 row of `size` elements has its float32 scale, in bytes: the row takes the place of a row of float32.
+// The offset in bytes of the float32 scale in an int8 row of `size` elements.
 constexpr std::int64_t int8_scale_offset(std::int64_t size) { return (size + 3) / 4 * 4; }
 
-// int4 weights are int8 weights that take less memory: in a stretch of 16 inputs, each int8 of an output is (nibble - zero) * factor, with
-// a factor and a zero of 4 bits for the stretch. So sums over them are integers as well, and whether a kernel reads nibbles or int8s
-// unpacked from them changes no bit. A stretch of a panel is `width` bytes of factors (zeros in the high halves), then for 8 inputs, and
-// again for 8, a row of 4 bytes per output: byte i has input i in its low half and input 4 + i in its high half.
+// int4 weights are int8 weights in less memory: within a stretch of 16 inputs, each int8 of an output is (nibble - zero) * factor, where
+// factor and zero have 4 bits and belong to the stretch. Sums are therefore integers too, and a kernel gives the same bits whether it reads
+// nibbles or the int8s unpacked from them. A stretch of a panel is `width` bytes of factors (with the zeros in their high halves), then,
+// twice, 4 bytes per output for 8 inputs: byte i has input i in its low half and input 4 + i in its high half.
 inline constexpr std::int64_t int4_stretch = 16;
 constexpr std::int64_t int4_stretch_bytes(std::int64_t width) { return width * (1 + int4_stretch / 2); }
 
 // As Kernels::matmul.
 using DotMatmulKernel = void (*)(const DotTask&, std::int64_t panel_begin, std::int64_t panel_end);
 
-// For many rows over int8 or int4 panels: the same results from inputs of 16 bits, with weights widened to as many in `scratch`.
+// Kernels for many rows over int8 or int4 panels: the same results from 16-bit inputs and weights, which are widened in `scratch`.
 struct WideKernels {
-    std::int64_t rows_least = 0;  // fewer are not worth widening a panel
-    // An int8 row of `size` elements as these kernels read it: size rounded up to 4 elements of 16 bits, then the scale.
+    std::int64_t rows_least = 0;  // for fewer rows, widening a panel does not pay off
+    // Converts an int8 row of `size` elements to what these kernels read: 16-bit elements, padded to a multiple of 4, then the scale.
     void (*widen)(const std::byte* from, std::byte* to, std::int64_t size) = nullptr;
     DotMatmulKernel matmul = nullptr;
 };
@@ -70,26 +71,26 @@ struct WideKernels {
 struct DotKernels {
     const char* name = nullptr;
     Storage storage = Storage::int8;
-    std::int64_t group = 0;  // elements that are multiplied and added up at a time: 2 bfloat16 or 4 int8
+    std::int64_t group = 0;  // elements that one instruction multiplies and adds up: 2 bfloat16 or 4 int8
     std::int64_t panel_width = 0;
-    const DotKernels* unpacked = nullptr;  // int4: the kernels of the weights that they unpack, in panels of the same width
-    const WideKernels* wide = nullptr;     // null: the processor multiplies bytes
+    const DotKernels* unpacked = nullptr;  // int4: the int8 kernels for the weights after unpacking, with panels of the same width
+    const WideKernels* wide = nullptr;     // null: the processor multiplies bytes directly
     DotMatmulKernel matmul = nullptr;
     // As Kernels::multiply_adds.
     double (*operations)(std::int64_t turns) = nullptr;
 };
 
-// How keys and values lie in their cache: see CpuKvCache.
+// The layout of keys and values in the cache: see CpuKvCache.
 enum class KvLayout : std::uint8_t { float32, bfloat16, bfloat16_pairs, int8 };
 
-// Of an int8 cache, bytes of one head in a block. Keys are followed by the float32 scales and by the int32 offsets of their 16 tokens, as
-// an int8 weight's outputs have them; values by their scales.
+// Bytes of one head in a block of an int8 cache. The keys are followed by the float32 scales and the int32 offsets of their 16 tokens, like
+// those of an int8 weight's outputs; the values are followed by their scales.
 constexpr std::int64_t int8_keys_bytes(std::int64_t head_dim) { return (head_dim + 3) / 4 * 64; }
 constexpr std::int64_t int8_value_offset(std::int64_t head_dim) { return int8_keys_bytes(head_dim) + 128; }
 constexpr std::int64_t int8_head_bytes(std::int64_t head_dim, std::int64_t value_stride) {
     return int8_value_offset(head_dim) + 16 * value_stride + 64;
 }
-// Bytes of a query of an int8 cache: an int8 row.
+// Bytes of a query for an int8 cache, which is an int8 row.
 constexpr std::int64_t int8_query_bytes(std::int64_t head_dim) { return int8_scale_offset(head_dim) + 4; }
 
 // The query heads of one kv head, for consecutive positions of one sequence.
@@ -146,7 +147,7 @@ struct RopeTask {
     std::int64_t value_stride = 0;
     KvLayout layout = KvLayout::float32;
     const std::int32_t* row_blocks = nullptr;  // [rows] the block each row is stored in
-    const std::int32_t* row_slots = nullptr;   // [rows] its place there
+    const std::int32_t* row_slots = nullptr;   // [rows] its position in that block
 };
 
 struct ActivationTask {
@@ -176,37 +177,37 @@ struct Kernels {
 
     // Panels [panel_begin, panel_end) of the task. Each output is one chain of multiply-adds in the order of in_features.
     void (*matmul)(const MatmulTask&, std::int64_t panel_begin, std::int64_t panel_end) = nullptr;
-    // The same over narrow panels, each output four interleaved chains: few outputs of many inputs, as LoRA's A.
+    // The same over narrow panels, with four interleaved chains per output: for few outputs of many inputs, such as LoRA's A.
     void (*shrink)(const MatmulTask&, std::int64_t panel_begin, std::int64_t panel_end) = nullptr;
-    void (*attention)(const AttentionTask&) = nullptr;  // over any layout but int8, bfloat16_pairs only with attends_pairs
-    bool attends_pairs = false;                         // and prefers them to plain bfloat16
+    void (*attention)(const AttentionTask&) = nullptr;  // any layout except int8; bfloat16_pairs only if attends_pairs
+    bool attends_pairs = false;                         // bfloat16_pairs are supported, and faster than plain bfloat16
     void (*norm)(const NormTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
     void (*rope)(const RopeTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
     void (*activation)(const ActivationTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
 
     // The largest of x[0, size); NaN counts as smaller than all; index 0 if nothing is larger than -inf.
     Largest (*largest)(const float* x, std::int64_t size) = nullptr;
-    // sums[piece] = sum of exp((x[i] - largest) * scale) over each piece of weight_piece elements; out[i] that exp, if out is given.
+    // sums[piece] = sum of exp((x[i] - largest) * scale) over each piece of weight_piece elements; out[i] = that exp, unless out is null.
     // NaN and -inf weigh 0.
     void (*weights)(const float* x, std::int64_t size, float largest, float scale, float* out, double* sums) = nullptr;
     // Writes the indices of x[i] >= bound, ascending; returns how many.
     std::int64_t (*at_least)(const float* x, std::int64_t size, float bound, std::int32_t* indices) = nullptr;
 
-    // Rows of `size` elements to and from what the dot kernels read.
+    // Convert rows of `size` elements to and from the input formats of the dot kernels.
     void (*to_bfloat16)(const float* from, std::byte* to, std::int64_t size) = nullptr;
     void (*from_bfloat16)(const std::byte* from, float* to, std::int64_t size) = nullptr;
     void (*to_int8)(const float* from, std::byte* to, std::int64_t size) = nullptr;
     void (*from_int8)(const std::byte* from, float* to, std::int64_t size) = nullptr;
 
-    // Null where the processor widens bfloat16 to float32 first.
+    // Null: bfloat16 is widened to float32 and multiplied as that.
     const DotKernels* bfloat16_dot = nullptr;
     const DotKernels* bfloat16_shrink = nullptr;  // over narrow panels, as shrink
-    // The integers of an int8 row, which bfloat16 holds exactly, without the row's scale.
+    // Converts the integers of an int8 row, which bfloat16 represents exactly; the row's scale is not applied.
     void (*int8_to_bfloat16)(const std::byte* from, std::byte* to, std::int64_t size) = nullptr;
 
-    // `turns` rounds of float32 multiply-adds out of registers; returns how many operations these were.
+    // Runs `turns` rounds of float32 multiply-adds in registers; returns the number of operations.
     double (*multiply_adds)(std::int64_t turns) = nullptr;
-    // Of x[0, size), in any order: reads as fast as it can. size: a multiple of 64.
+    // The sum of x[0, size) in any order, to measure how fast memory is read. size: a multiple of 64.
     float (*sum)(const float* x, std::int64_t size) = nullptr;
 };
 
@@ -216,13 +217,13 @@ const Kernels& avx512_kernels();
 const Kernels& avx512bf16_kernels();
 const Kernels& avx512amx_kernels();
 
-// The same results from all of them; those of int8 are what they unpack to.
+// All give the same results. The int8 kernels are their `unpacked`.
 const DotKernels& scalar_int4_kernels();
 const DotKernels& avx2_int4_kernels();
 const DotKernels& avx512vnni_int4_kernels();
 const DotKernels& avx512amx_int4_kernels();
 
-// Attention over an int8 cache. Its scores and weighted values are exact; a softmax's weights are added up over so many lanes.
+// Attention over an int8 cache. Scores and weighted values are exact; the softmax's weights are added up in `lanes` partial sums.
 struct Int8AttentionKernel {
     int lanes = 0;
     void (*run)(const AttentionTask&) = nullptr;

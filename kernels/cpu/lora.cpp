@@ -1,23 +1,23 @@
-// Launches the low-rank updates of all row groups: one pass of the pool for A x (shrink), one for B (A x) (expand).
+// The lora op: the low-rank updates of all row groups, in one pass of the thread pool for A x (shrink) and one for B (A x) (expand).
 //
-// Where the processor multiplies pairs of bfloat16, both read those: A x is rounded to them as a matmul's inputs are, and int8 inputs are
-// taken as the integers they are, their row's scale coming after the sum. Elsewhere both read float32.
+// If the processor multiplies pairs of bfloat16, both passes read bfloat16: A x is rounded to it like a matmul's inputs, and int8 inputs
+// are used as integers, with their row's scale applied to the sum. Otherwise both passes read float32.
 #include <algorithm>
 #include <cstring>
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/views.h"
-#include "schema/check.h"
 
 namespace lorry::kernels::cpu {
 
 namespace {
 
 constexpr std::int64_t shrink_rows = 16;
-// A low rank makes much output of little weight: long stretches of the rows that one tile takes, so that they stay in the first cache.
+// A low rank has little weight and much output: few rows at a time, as many as one tile takes, so that their outputs stay in the
+// first-level cache.
 constexpr std::int64_t expand_rows = 12;
 constexpr std::int64_t expand_rows_of_pairs = 8;
-constexpr std::int64_t shrink_multiply_adds = 800'000;  // of a piece: inputs may have to be made for each
+constexpr std::int64_t shrink_multiply_adds = 800'000;  // of a piece, which may have to convert its inputs
 constexpr std::int64_t expand_multiply_adds = 200'000;
 
 }  // namespace
@@ -29,7 +29,7 @@ void CpuBackend::cut_lora(const LoraArgs& args) {
                         std::int64_t rows_max, std::int64_t multiply_adds) {
         for (std::int64_t row = 0; row < group.row_count; row += rows_max) {
             const std::int64_t rows = std::min(rows_max, group.row_count - row);
-            // Panels that are together worth a piece.
+            // As many panels as make a piece worthwhile.
             const std::int64_t step = std::max<std::int64_t>(1, multiply_adds / (rows * panels.in_features * panels.width));
             for (std::int64_t panel = 0; panel < panels.count(); panel += step) {
                 pieces.push_back({&panels, part, group.row_begin + row, rows, panel, std::min(panels.count(), panel + step)});
@@ -109,7 +109,7 @@ void CpuBackend::expand(const LoraPiece& piece, const Matrix& in, const Matrix& 
              lora_by_pairs_ ? kernels_.bfloat16_dot->matmul : nullptr);
 }
 
-// Calls work(piece, weights of the next one or null, thread) for all pieces.
+// Calls work(piece, next, thread) for all pieces; next: the weights of the following piece, or null.
 template <class Work>
 void CpuBackend::run_lora(std::span<const LoraPiece> pieces, const Work& work) {
     pool_.run(std::ssize(pieces), 1, [&](std::int64_t begin, std::int64_t end, int thread) {
@@ -120,21 +120,10 @@ void CpuBackend::run_lora(std::span<const LoraPiece> pieces, const Work& work) {
     });
 }
 
-void CpuBackend::lora(const LoraArgs& args) {
-    CHECK(args.out.rows == args.in.rows, "lora: out has a row for each row of in");
-    CHECK(args.out.format == Format::float32, "lora: out is float32");
+void CpuBackend::execute(const LoraArgs& args) {
     std::int64_t rank_max = 0;
-    std::int64_t row_end = 0;
     for (const LoraGroup& group : args.groups) {
-        CHECK(group.row_begin >= row_end && group.row_begin + group.row_count <= args.in.rows, "lora: groups ascend within the rows");
-        row_end = group.row_begin + group.row_count;
-        if (group.lora == nullptr) continue;
-        const auto& lora = static_cast<const CpuLora&>(*group.lora);
-        CHECK(lora.a().in_features == args.in.columns, "lora: in is [rows, in_features]");
-        for (const CpuLora::Part& part : lora.parts()) {
-            CHECK(part.out_begin >= 0 && part.out_begin + part.b.out_features <= args.out.columns, "lora: a part lies in the outputs");
-        }
-        rank_max = std::max(rank_max, lora.rank_sum());
+        if (group.lora != nullptr) rank_max = std::max(rank_max, group.lora->rank_sum());
     }
     if (rank_max == 0) return;
     cut_lora(args);

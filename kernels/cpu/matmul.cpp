@@ -1,31 +1,22 @@
-// Launches matmuls, plain ones and those whose outputs are activated: cuts rows and panels into pieces for threads.
+// The ops matmul and activated_matmul: divides rows and panels into pieces for threads.
 #include <algorithm>
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/matmul_cut.h"
 #include "kernels/cpu/panel_product.h"
 #include "kernels/cpu/views.h"
-#include "schema/check.h"
 
 namespace lorry::kernels::cpu {
 
 namespace {
 
-// Rows of an activation that one thread makes from end to end, and what they may take of the second-level cache.
+// How many whole rows of an activation one thread computes at a time, and the bytes that they may take in the second-level cache.
 constexpr std::int64_t whole_rows_max = 64;
 constexpr std::int64_t whole_rows_least = 32;
 constexpr std::int64_t whole_rows_bytes = std::int64_t{400} << 10;
-constexpr std::int64_t line_bytes = 64;  // of the cache
-// Fewer rows of float32 take several panels side by side, which are then activated together.
+constexpr std::int64_t line_bytes = 64;  // of a cache line
+// With fewer rows of float32, kernels multiply several panels side by side; then a separate activation is faster.
 constexpr std::int64_t activated_rows_least = 8;
-
-void check_matmul(const Matrix& in, const PackedWeight& weight, const Vector& bias, const Matrix& out) {
-    CHECK(in.columns == weight.in_features(), "matmul: in is [rows, in_features]");
-    CHECK(in.format == weight.input_format(), "matmul: in is in the weight's input format");
-    CHECK(out.columns == weight.out_features() && out.rows == in.rows, "matmul: out is [rows, out_features]");
-    CHECK(bias.empty() || bias.size == weight.out_features(), "matmul: one bias per output");
-    check_memory(in);
-}
 
 }  // namespace
 
@@ -86,10 +77,9 @@ void CpuBackend::multiply(const PanelProduct& product, DotMatmulKernel dot) cons
     }
 }
 
-void CpuBackend::matmul(const MatmulArgs& args) {
+void CpuBackend::execute(const MatmulArgs& args) {
     const auto& weight = static_cast<const CpuWeight&>(args.weight);
     const Panels& panels = weight.panels();
-    check_matmul(args.in, weight, args.bias, args.out);
     float* const out = floats(args.out);
     if (args.in.rows == 0) return;
     const Factors factors = factors_of(args.in, weight);
@@ -112,16 +102,13 @@ void CpuBackend::matmul(const MatmulArgs& args) {
     });
 }
 
-void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
+void CpuBackend::execute(const ActivatedMatmulArgs& args) {
     const auto& weight = static_cast<const CpuWeight&>(args.weight);
     const Panels& panels = weight.panels();
     const DotKernels* const dot = weight.dot();
     const std::int64_t width = args.out.columns;
     const std::int64_t parts = args.gated ? 2 : 1;
-    if (panels.parts != parts || (dot == nullptr && args.in.rows < activated_rows_least)) return Backend::activated_matmul(args);
-    check_matmul(args.in, weight, args.bias, args.sums);
-    CHECK(panels.out_features == parts * width && args.out.rows == args.in.rows, "activated_matmul: out is [rows, width]");
-    check_memory(args.out);
+    if (panels.parts != parts || (dot == nullptr && args.in.rows < activated_rows_least)) return run_matmul_then_activation(args);
     if (args.in.rows == 0) return;
 
     const Factors factors = factors_of(args.in, weight);
@@ -132,8 +119,8 @@ void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
         });
         return;
     }
-    // The scale of an int8 row is known when all of it is: until then it is float32. Where a thread has rows of its own, and some of them
-    // fit into its cache, it makes all of these; but weights that are unpacked first should meet more rows at a time than that.
+    // The scale of an int8 row is known only when the whole row is computed, so rows are float32 first. If threads have their own rows, and
+    // enough of them fit into the cache, a thread computes whole rows; but weights that must be unpacked first need more rows at a time.
     const std::int64_t rows_max = std::min(whole_rows_max, whole_rows_bytes / (width * static_cast<std::int64_t>(sizeof(float))));
     const bool unpacks = factors.scratch_bytes > 0;
     if (rows_max >= whole_rows_least && !unpacks && cut_of_matmul(args.in.rows, panels, parts, pool_.threads()).own_rows) {
@@ -149,7 +136,7 @@ void CpuBackend::activated_matmul(const ActivatedMatmulArgs& args) {
     });
 }
 
-// Panel by panel, so that what the activation reads never leaves the cache.
+// Panel by panel, so that the activation's inputs stay in the cache.
 void CpuBackend::run_activated_piece(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece, const Matrix& out) {
     const auto& weight = static_cast<const CpuWeight&>(args.weight);
     const Panels& panels = weight.panels();

@@ -1,4 +1,4 @@
-// See matmul_cut.h.
+// Divides a matmul between threads; matmul_cut.h says by what rule.
 #include "kernels/cpu/matmul_cut.h"
 
 #include <algorithm>
@@ -7,21 +7,21 @@ namespace lorry::kernels::cpu {
 
 namespace {
 
-// What a piece must be worth to be handed to another thread: some microseconds of a core.
+// The least work of a piece: some microseconds of a core.
 constexpr std::int64_t piece_multiply_adds = 250'000;
-// Fewer rows than these take as long as these: they wait for the weights.
+// Fewer rows take the same time: they wait for the weights.
 constexpr std::int64_t rows_least = 16;
-// So few rows of float32 take so many panels side by side.
+// With at most rows_abreast rows of float32, a kernel multiplies panels_abreast panels side by side.
 constexpr std::int64_t rows_abreast = 6;
 constexpr std::int64_t panels_abreast = 4;
-// Where threads have rows of their own, they have so many at least.
+// The least rows of a chunk if threads have their own rows.
 constexpr std::int64_t row_chunk_least = 96;
 
 }  // namespace
 
 MatmulCut cut_of_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, int threads) {
-    // Rows that run through a matmul's panels together stay in the second-level cache. Where that leaves enough of them, each thread has
-    // its own rows, as it has in the other ops: it finds in its cache what it wrote.
+    // The rows of a chunk stay in the second-level cache while all panels pass. If there are enough rows, each thread gets its own, as in
+    // the other ops, so that it finds in its cache what it wrote before.
     const std::int64_t even = (rows + row_chunk * threads - 1) / (row_chunk * threads) * threads;
     const bool own_rows = rows >= even * row_chunk_least;
     const std::int64_t chunks = own_rows ? even : (rows + row_chunk - 1) / row_chunk;

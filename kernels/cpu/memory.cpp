@@ -1,4 +1,4 @@
-// Where zeroed, aligned memory comes from; see memory.h.
+// Allocates and cuts zeroed, aligned memory; see memory.h.
 #include "kernels/cpu/memory.h"
 
 #include <sanitizer/asan_interface.h>
@@ -22,19 +22,19 @@ constexpr std::size_t huge_page = std::size_t{2} << 20;
 constexpr std::size_t line = 64;
 constexpr std::align_val_t alignment{line};
 constexpr std::size_t arena_map_least = 16 * huge_page;
-// From here on a piece has huge pages to itself: activations of some hundred rows are read over and over, a row of each page at a time.
+// Pieces from this size on get their own huge pages: activations of some hundred rows are read again and again, one row per page at a time.
 constexpr std::size_t map_least = huge_page / 4;
 
-// What is mapped for a piece.
+// The bytes that are mapped for a piece.
 constexpr std::size_t map_size(std::size_t bytes) { return (bytes + huge_page - 1) / huge_page * huge_page; }
 
-// What a piece takes of an arena: whole lines, and one behind them that nobody may touch.
+// The bytes that a piece takes in an arena: whole cache lines and one more, which must not be touched.
 constexpr std::size_t cut_size(std::size_t bytes) { return (bytes + line - 1) / line * line + line; }
 
 }  // namespace
 
-// Large pieces are anonymous maps: zeroed, page by page as they are touched, so a large KV cache costs nothing before it is used.
-// Small ones come from the heap, where sanitizers watch their ends.
+// Large pieces are anonymous maps. The kernel zeroes them page by page on first touch, so a large KV cache costs nothing until it is used.
+// Small pieces come from the heap, where sanitizers check their bounds.
 Memory::Memory(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
     if (bytes < map_least) {
@@ -43,7 +43,7 @@ Memory::Memory(std::size_t bytes) : bytes_(bytes) {
         data_ = std::unique_ptr<std::byte, Free>(data, Free(Owner::self, bytes));
         return;
     }
-    // Huge pages start at multiples of their size: map more than is needed and give the rest back.
+    // Huge pages start at multiples of their size: map more than needed and unmap the rest.
     const std::size_t size = map_size(bytes);
     void* const map = mmap(nullptr, size + huge_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED) {
@@ -54,7 +54,7 @@ Memory::Memory(std::size_t bytes) : bytes_(bytes) {
     std::byte* const data = static_cast<std::byte*>(map) + before;
     if (before > 0) munmap(map, before);
     munmap(data + size, huge_page - before);
-    // Only a hint: without huge pages everything works, somewhat slower.
+    // Only a hint: without huge pages everything works, but slower.
     madvise(data, size, MADV_HUGEPAGE);
     data_ = std::unique_ptr<std::byte, Free>(data, Free(Owner::self, bytes));
 }
@@ -82,7 +82,7 @@ Memory SlotPlace::take_piece(std::size_t bytes) {
     if (bytes == 0) return {};
     const std::size_t at = std::exchange(used_, used_ + cut_size(bytes));
     if (begin_ == nullptr) return {nullptr, bytes};
-    CHECK(used_ <= bytes_, "a slot is as large as was measured");
+    CHECK(used_ <= bytes_, "an adapter fits into the slot that was measured for it");
     ASAN_UNPOISON_MEMORY_REGION(begin_ + at, bytes);
     std::memset(begin_ + at, 0, bytes);
     return {begin_ + at, bytes};
@@ -95,7 +95,7 @@ SlotPlace::~SlotPlace() {
 SlotArea::SlotArea(std::size_t bytes) : memory_(bytes) { ASAN_POISON_MEMORY_REGION(memory_.data(), bytes); }
 SlotArea::~SlotArea() { ASAN_UNPOISON_MEMORY_REGION(memory_.data(), memory_.bytes()); }
 
-Arena::~Arena() { CHECK(maps_.empty(), "an arena outlives its pieces"); }
+Arena::~Arena() { CHECK(maps_.empty(), "all pieces of an arena are freed before it"); }
 
 std::byte* Arena::take(std::size_t bytes) {
     std::byte* const data = cut(cut_size(bytes));
@@ -104,7 +104,7 @@ std::byte* Arena::take(std::size_t bytes) {
     return data;
 }
 
-// From the first place where it fits.
+// Takes the first free range that is large enough.
 std::byte* Arena::cut(std::size_t size) {
     const std::lock_guard lock(mutex_);
     for (;;) {
@@ -129,7 +129,7 @@ void Arena::give_back(std::byte* data, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto map = std::ranges::find_if(
         maps_, [&](const Map& one) { return data >= one.memory.data() && data < one.memory.data() + one.memory.bytes(); });
-    CHECK(map != maps_.end(), "what is given back was taken");
+    CHECK(map != maps_.end(), "a piece that is given back belongs to the arena");
     auto begin = static_cast<std::size_t>(data - map->memory.data());
     std::size_t end = begin + size;
     auto after = map->free.lower_bound(begin);

@@ -1,5 +1,5 @@
-// Zeroed, aligned memory for weights, KV and buffers; large pieces ask for huge pages, and those of an arena share some. An adapter's lie
-// in its slot.
+// Zeroed, aligned memory for weights, the KV cache and buffers. Large pieces ask for huge pages; the pieces of an arena share them; an
+// adapter's pieces are in its slot. Used by the CPU backend.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +17,11 @@ class Arena;
 class Memory {
 public:
     Memory() = default;
-    // Throws std::runtime_error saying how much was asked for when the machine has no more. Zero bytes are fine.
+    // Throws std::runtime_error with the size if the machine has no more memory. Zero bytes are allowed.
     explicit Memory(std::size_t bytes);
     // Comes from the arena, which outlives it.
     Memory(std::size_t bytes, Arena& arena);
-    // Somebody else's, who outlives it. Null: only its size is known.
+    // Borrowed from an owner that outlives it. Null: only the size is known.
     Memory(std::byte* data, std::size_t bytes) : data_(data, Free(Owner::other)), bytes_(bytes) {}
 
     std::byte* data() const { return data_.get(); }
@@ -41,7 +41,7 @@ private:
     std::size_t bytes_ = 0;
 };
 
-// Where weights are put.
+// Where the pieces of weights and adapters come from.
 class Place {
 public:
     virtual ~Place() = default;
@@ -49,9 +49,8 @@ public:
     virtual Memory take_piece(std::size_t bytes) = 0;
 };
 
-// Huge pages for many pieces that are read one after the other, as a model's weights are: taken in a row, they lie side by side, and none
-// ends in small pages.
-// Any thread may take, and give back what it likes.
+// Huge pages for many pieces that are read one after the other, such as a model's weights: pieces taken in a row are adjacent, so that none
+// ends in small pages. Any thread may take pieces and give them back.
 class Arena final : public Place {
 public:
     Arena() = default;
@@ -65,10 +64,10 @@ public:
     void give_back(std::byte* data, std::size_t bytes);
 
 private:
-    // Huge pages that pieces are cut from; given up when none is left.
+    // Huge pages that pieces are cut from; unmapped once no piece is left.
     struct Map {
         Memory memory;
-        std::map<std::size_t, std::size_t> free;  // end by begin, in bytes; no two of them touch
+        std::map<std::size_t, std::size_t> free;  // end by begin, in bytes; no two ranges touch
     };
     std::byte* cut(std::size_t size);
 
@@ -76,7 +75,8 @@ private:
     std::vector<Map> maps_;
 };
 
-// A range of somebody else's memory, who outlives it, from its begin to its end: one adapter's. Null: pieces have sizes and no memory.
+// Pieces of one adapter, cut from a borrowed range of memory from its begin on; the owner outlives it. Null: pieces have sizes and no
+// memory.
 class SlotPlace final : public Place {
 public:
     SlotPlace(std::byte* begin, std::size_t bytes) : begin_(begin), bytes_(bytes) {}
@@ -92,7 +92,7 @@ private:
     std::size_t used_ = 0;
 };
 
-// Memory for slots. A sanitizer lets nobody touch what is in none of them.
+// Memory for slots. Under a sanitizer, touching memory that is in no slot is an error.
 class SlotArea {
 public:
     explicit SlotArea(std::size_t bytes);
@@ -106,14 +106,14 @@ private:
     Memory memory_;
 };
 
-// What an op writes for itself, from step to step: aligned, and lost when it grows.
+// An op's scratch memory, kept from step to step: aligned; its contents are lost when it grows.
 class Scratch {
 public:
-    // At least so many bytes.
+    // Returns at least `bytes` bytes.
     std::byte* make(std::size_t bytes) {
         if (memory_.bytes() >= bytes) return memory_.data();
         const std::size_t grown = std::max(bytes, memory_.bytes() * 2);
-        memory_ = Memory();  // given back first
+        memory_ = Memory();  // frees the old memory first
         memory_ = Memory(grown);
         return memory_.data();
     }

@@ -1,10 +1,11 @@
-// Converts checkpoint formats and lays weights out in panels; see pack.h.
+// Converts checkpoint formats and lays weights out in panels, with one row for each way to store them; see pack.h.
 #include "kernels/cpu/pack.h"
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cmath>
 
+#include "kernels/checkpoint_weights.h"
 #include "kernels/cpu/quantize.h"
 #include "schema/check.h"
 
@@ -12,42 +13,6 @@ namespace lorry::kernels::cpu {
 
 namespace {
 
-using Half = std::uint16_t;
-
-float from_bfloat16(Half x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16); }
-
-// Round to nearest, ties to even; NaN stays NaN.
-Half to_bfloat16(float x) {
-    const auto bits = std::bit_cast<std::uint32_t>(x);
-    if (x != x) return static_cast<Half>((bits >> 16) | 0x40U);
-    return static_cast<Half>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
-}
-
-// IEEE binary16: 1 sign, 5 exponent, 10 mantissa bits.
-float from_float16(Half x) {
-    const std::uint32_t sign = static_cast<std::uint32_t>(x & 0x8000U) << 16;
-    const std::uint32_t exponent = (x >> 10) & 0x1FU;
-    const std::uint32_t mantissa = x & 0x3FFU;
-    if (exponent == 0) {  // subnormal: mantissa * 2^-24
-        const float magnitude = static_cast<float>(mantissa) * 0x1p-24F;
-        return sign != 0 ? -magnitude : magnitude;
-    }
-    const std::uint32_t wide = exponent == 0x1FU ? 0xFFU : exponent + 112U;
-    return std::bit_cast<float>(sign | (wide << 23) | (mantissa << 13));
-}
-
-struct ReadFloat32 {
-    using Element = float;
-    static float read(float x) { return x; }
-};
-struct ReadFloat16 {
-    using Element = Half;
-    static float read(Half x) { return from_float16(x); }
-};
-struct ReadBfloat16 {
-    using Element = Half;
-    static float read(Half x) { return from_bfloat16(x); }
-};
 struct WriteFloat32 {
     using Element = float;
     static float write(float x) { return x; }
@@ -57,52 +22,14 @@ struct WriteBfloat16 {
     static Half write(float x) { return to_bfloat16(x); }
 };
 
-// 255 * 127 for each of them, in 31 bits.
+// The most inputs whose products of up to 255 * 127 fit into 31 bits.
 constexpr std::int64_t int8_inputs_most = 66'311;
-
-std::int64_t panel_bytes(const Panels& panels) {
-    switch (panels.storage) {
-        case Storage::float32: return panels.panel_elements() * 4;
-        case Storage::bfloat16: return panels.panel_elements() * 2;
-        case Storage::int8: return panels.panel_elements();
-        case Storage::int4: return panels.stretches() * int4_stretch_bytes(panels.width);
-    }
-    return 0;
-}
-
-// Calls take(output, input, value) for all of a part.
-template <class Read, class Take>
-void read_part(const WeightPart& part, const Take& take) {
-    const auto* from = static_cast<const typename Read::Element*>(part.data);
-    // The source may lie in a mapped file: read it in order.
-    if (part.transposed) {
-        for (std::int64_t i = 0; i < part.in_features; ++i) {
-            for (std::int64_t o = 0; o < part.out_features; ++o) take(o, i, Read::read(*from++));
-        }
-        return;
-    }
-    for (std::int64_t o = 0; o < part.out_features; ++o) {
-        for (std::int64_t i = 0; i < part.in_features; ++i) take(o, i, Read::read(*from++));
-    }
-}
-
-template <class Take>
-void read_any_part(const WeightPart& part, const Take& take) {
-    switch (part.format) {
-        case Format::float32: return read_part<ReadFloat32>(part, take);
-        case Format::float16: return read_part<ReadFloat16>(part, take);
-        case Format::bfloat16: return read_part<ReadBfloat16>(part, take);
-        case Format::int8_rows:
-        case Format::fp8_rows: break;
-    }
-    CHECK(false, "a checkpoint's weights are floating-point numbers");
-}
 
 // Packs one part, whose first output has place `first` in the panels.
 template <class Write>
-void pack_part(const WeightPart& part, std::int64_t first, float scale, const Panels& panels) {
+void pack_part(const WeightPart& part, std::int64_t first, float scale, Panels& panels) {
     auto* const to = reinterpret_cast<typename Write::Element*>(panels.memory.data());
-    read_any_part(part, [&](std::int64_t output, std::int64_t input, float value) {
+    read_part(part, [&](std::int64_t output, std::int64_t input, float value) {
         to[panels.at(first + output, input)] = Write::write(value * scale);
     });
 }
@@ -110,14 +37,14 @@ void pack_part(const WeightPart& part, std::int64_t first, float scale, const Pa
 // The largest weight of an output becomes 127 or -127.
 void pack_int8_part(const WeightPart& part, std::int64_t first, float scale, Panels& panels) {
     std::vector<float> largest(static_cast<std::size_t>(part.out_features));
-    read_any_part(part, [&](std::int64_t output, std::int64_t, float value) {
+    read_part(part, [&](std::int64_t output, std::int64_t, float value) {
         float& most = largest[static_cast<std::size_t>(output)];
-        most = std::max(most, std::abs(value * scale)) + (value - value);  // one that is not finite shows: all of the output is NaN
+        most = std::max(most, std::abs(value * scale)) + (value - value);  // a value that is not finite makes the whole output NaN
     });
     for (std::int64_t output = 0; output < part.out_features; ++output)
         panels.scales[static_cast<std::size_t>(first + output)] = largest[static_cast<std::size_t>(output)] / 127.0F;
     auto* const to = reinterpret_cast<std::int8_t*>(panels.memory.data());
-    read_any_part(part, [&](std::int64_t output, std::int64_t input, float value) {
+    read_part(part, [&](std::int64_t output, std::int64_t input, float value) {
         const float step = panels.scales[static_cast<std::size_t>(first + output)];
         const auto quantized = static_cast<std::int8_t>(step > 0.0F ? std::lrintf(value * scale / step) : 0);
         to[panels.at(first + output, input)] = quantized;
@@ -126,10 +53,10 @@ void pack_int8_part(const WeightPart& part, std::int64_t first, float scale, Pan
 }
 
 void pack_int4_part(const WeightPart& part, std::int64_t first, float scale, Panels& panels) {
-    // A transposed part has the weights of an output far from each other, and they are needed together: all are read before.
+    // All weights of an output are needed together, but are far apart in a transposed part: read the whole part first.
     const auto in_features = static_cast<std::size_t>(part.in_features);
     std::vector<float> weights(static_cast<std::size_t>(part.out_features) * in_features);
-    read_any_part(part, [&](std::int64_t output, std::int64_t input, float value) {
+    read_part(part, [&](std::int64_t output, std::int64_t input, float value) {
         weights[static_cast<std::size_t>(output) * in_features + static_cast<std::size_t>(input)] = value * scale;
     });
     std::vector<std::uint8_t> nibbles(in_features);
@@ -153,96 +80,118 @@ void pack_int4_part(const WeightPart& part, std::int64_t first, float scale, Pan
     }
 }
 
-// Elements of a token's values, as they lie in the KV cache.
+// Row `place` of panels of one storage: to[i] (+)= read(i).
+void read_row(const Panels& panels, float* to, bool accumulate, auto read) {
+    for (std::int64_t i = 0; i < panels.in_features; ++i) {
+        const float value = read(i);
+        to[i] = accumulate ? to[i] + value : value;
+    }
+}
+
+template <class Read>
+void unpack_row_as(const Panels& panels, std::int64_t place, float* to, bool accumulate) {
+    const auto* const from = reinterpret_cast<const typename Read::Element*>(panels.memory.data());
+    read_row(panels, to, accumulate, [&](std::int64_t i) { return Read::read(from[panels.at(place, i)]); });
+}
+
+void unpack_int8_row(const Panels& panels, std::int64_t place, float* to, bool accumulate) {
+    const float scale = panels.scales[static_cast<std::size_t>(place)];
+    const auto* const from = reinterpret_cast<const std::int8_t*>(panels.memory.data());
+    read_row(panels, to, accumulate, [&](std::int64_t i) { return static_cast<float>(from[panels.at(place, i)]) * scale; });
+}
+
+void unpack_int4_row(const Panels& panels, std::int64_t place, float* to, bool accumulate) {
+    const float scale = panels.scales[static_cast<std::size_t>(place)];
+    const auto* const from = reinterpret_cast<const std::uint8_t*>(panels.memory.data());
+    read_row(panels, to, accumulate, [&](std::int64_t i) {
+        const auto nibble = static_cast<std::uint8_t>(from[panels.nibble_at(place, i)] >> (i & 4) & 0xF);
+        return static_cast<float>(int4_value(nibble, from[panels.factors_at(place, i)])) * scale;
+    });
+}
+
+// How panels of one storage are sized, filled and read. A new storage is one row.
+struct PanelFormat {
+    Storage storage;
+    bool has_scales;
+    std::int64_t (*bytes)(const Panels&);  // of a panel
+    void (*pack)(const WeightPart& part, std::int64_t first, float scale, Panels& panels);
+    void (*unpack)(const Panels& panels, std::int64_t place, float* to, bool accumulate);
+};
+
+template <std::int64_t bytes>
+std::int64_t element_panel_bytes(const Panels& panels) {
+    return panels.panel_elements() * bytes;
+}
+std::int64_t int4_panel_bytes(const Panels& panels) { return panels.stretches() * int4_stretch_bytes(panels.width); }
+
+constexpr std::array panel_formats = {
+    PanelFormat{Storage::float32, false, element_panel_bytes<4>, pack_part<WriteFloat32>, unpack_row_as<ReadFloat32>},
+    PanelFormat{Storage::bfloat16, false, element_panel_bytes<2>, pack_part<WriteBfloat16>, unpack_row_as<ReadBfloat16>},
+    PanelFormat{Storage::int8, true, element_panel_bytes<1>, pack_int8_part, unpack_int8_row},
+    PanelFormat{Storage::int4, true, int4_panel_bytes, pack_int4_part, unpack_int4_row},
+};
+
+const PanelFormat& format_of(Storage storage) {
+    const auto* const row = std::ranges::find(panel_formats, storage, &PanelFormat::storage);
+    CHECK(row != panel_formats.end(), "every Storage has a row");
+    return *row;
+}
+
+// Elements that a token's values take in the KV cache.
 std::int64_t value_stride_of(const KvShape& shape) { return (shape.head_dim + 15) / 16 * 16; }
 
-// Of the layouts without scales.
+// For the layouts without scales.
 std::int64_t element_bytes(KvLayout layout) { return layout == KvLayout::float32 ? 4 : 2; }
 
 }  // namespace
 
+Storage storage_of(Format weights) { return weights == Format::bfloat16 ? Storage::bfloat16 : Storage::float32; }
+
 Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, const PackOptions& options) {
-    CHECK(!parts.empty(), "a weight has at least one part");
+    const PanelFormat& format = format_of(shape.storage);
     Panels panels;
     panels.storage = shape.storage;
     panels.width = shape.width;
     panels.group = shape.group;
     panels.in_features = parts.front().in_features;
-    for (const WeightPart& part : parts) {
-        CHECK(part.in_features == panels.in_features, "parts of a weight have equal in_features");
-        CHECK(part.in_features > 0 && part.out_features > 0 && part.data != nullptr, "a part of a weight holds something");
-        CHECK(!options.apart || part.out_features == parts.front().out_features, "parts with panels of their own are of one size");
-        panels.out_features += part.out_features;
-    }
+    for (const WeightPart& part : parts) panels.out_features += part.out_features;
     if (options.apart) panels.parts = std::ssize(parts);
     const std::size_t outputs = static_cast<std::size_t>(panels.count() * panels.width);
-    const auto bytes = static_cast<std::size_t>(panels.count() * panel_bytes(panels));
+    const auto bytes = static_cast<std::size_t>(panels.count() * format.bytes(panels));
     panels.memory = options.place == nullptr ? Memory(bytes) : options.place->take_piece(bytes);
     if (panels.memory.data() == nullptr) return panels;
-    if (shape.storage == Storage::int8 || shape.storage == Storage::int4) {
+    if (format.has_scales) {
         CHECK(panels.in_features <= int8_inputs_most, "sums of int8 products fit into 32 bits");
         panels.scales.resize(outputs);
         panels.offsets.resize(outputs);
     }
     std::int64_t first = 0;
     for (const WeightPart& part : parts) {
-        switch (shape.storage) {
-            case Storage::float32: pack_part<WriteFloat32>(part, first, options.scale, panels); break;
-            case Storage::bfloat16: pack_part<WriteBfloat16>(part, first, options.scale, panels); break;
-            case Storage::int8: pack_int8_part(part, first, options.scale, panels); break;
-            case Storage::int4: pack_int4_part(part, first, options.scale, panels); break;
-        }
+        format.pack(part, first, options.scale, panels);
         first += options.apart ? panels.part_count() * panels.width : part.out_features;
     }
     return panels;
 }
 
 void unpack_row(const Panels& panels, std::int64_t output, float* to, bool accumulate) {
-    const std::int64_t place = panels.place_of(output);
-    const auto each_input = [&](auto read) {
-        for (std::int64_t i = 0; i < panels.in_features; ++i) {
-            const float value = read(i);
-            to[i] = accumulate ? to[i] + value : value;
-        }
-    };
-    const auto each = [&](auto* from, auto read) { each_input([&](std::int64_t i) { return read(from[panels.at(place, i)]); }); };
-    switch (panels.storage) {
-        case Storage::float32: return each(reinterpret_cast<const float*>(panels.memory.data()), ReadFloat32::read);
-        case Storage::bfloat16: return each(reinterpret_cast<const Half*>(panels.memory.data()), ReadBfloat16::read);
-        case Storage::int8: {
-            const float scale = panels.scales[static_cast<std::size_t>(place)];
-            return each(reinterpret_cast<const std::int8_t*>(panels.memory.data()),
-                        [&](std::int8_t value) { return static_cast<float>(value) * scale; });
-        }
-        case Storage::int4: {
-            const float scale = panels.scales[static_cast<std::size_t>(place)];
-            const auto* const from = reinterpret_cast<const std::uint8_t*>(panels.memory.data());
-            return each_input([&](std::int64_t i) {
-                const auto nibble = static_cast<std::uint8_t>(from[panels.nibble_at(place, i)] >> (i & 4) & 0xF);
-                return static_cast<float>(int4_value(nibble, from[panels.factors_at(place, i)])) * scale;
-            });
-        }
-    }
+    format_of(panels.storage).unpack(panels, panels.place_of(output), to, accumulate);
 }
 
 CpuLora::CpuLora(std::span<const LoraPart> parts, const PanelShape& a, const PanelShape& b, Place& place) {
-    CHECK(!parts.empty(), "an adapter adds at least one part to a projection");
     std::vector<WeightPart> a_parts;
     std::int64_t rank_begin = 0;
     for (const LoraPart& part : parts) {
-        CHECK(part.a.out_features == part.b.in_features, "A and B of a part have the same rank");
         a_parts.push_back(part.a);
         parts_.push_back({part.out_begin, rank_begin, pack_panels({&part.b, 1}, b, {.scale = part.scale, .place = &place})});
         rank_begin += part.a.out_features;
     }
-    // Parts are added by different threads at the same time.
-    for (const Part& x : parts_) {
-        for (const Part& y : parts_) {
-            CHECK(&x == &y || x.out_begin + x.b.out_features <= y.out_begin || y.out_begin + y.b.out_features <= x.out_begin,
-                  "parts of an adapter's projection do not overlap");
-        }
-    }
     a_ = pack_panels(a_parts, a, {.place = &place});
+}
+
+std::int64_t CpuLora::out_end() const {
+    std::int64_t end = 0;
+    for (const Part& part : parts_) end = std::max(end, part.out_begin + part.b.out_features);
+    return end;
 }
 
 std::size_t CpuLora::bytes() const {
@@ -257,8 +206,7 @@ CpuKvCache::CpuKvCache(const KvShape& shape, std::int64_t blocks, KvLayout layou
       layout_(layout),
       value_stride_(value_stride_of(shape)),
       slots_(slot_bytes / slot_alignment * slot_alignment) {
-    CHECK(shape.layers > 0 && shape.kv_heads > 0 && shape.head_dim > 0 && blocks > 0, "a KV cache has layers, heads and blocks");
-    CHECK(layout != KvLayout::bfloat16_pairs || shape.head_dim % 2 == 0, "pairs of dimensions need an even number of them");
+    CHECK(layout != KvLayout::bfloat16_pairs || shape.head_dim % 2 == 0, "a KV cache of bfloat16 pairs has an even head_dim");
     memory_ = Memory(static_cast<std::size_t>(shape.layers * blocks * layer_block_bytes()));
 }
 

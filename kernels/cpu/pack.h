@@ -1,9 +1,10 @@
-// Weights, adapters and KV cache as the CPU kernels read them. Made by the backend, possibly on a loader's thread: nothing here is shared.
+// Weights, adapters and the KV cache in the layouts that the CPU kernels read. Made by the backend, possibly on a loader's thread: nothing
+// here is shared.
 //
-// A weight is cut into panels of `width` outputs; a panel holds, for each group of input features, one row of its outputs' weights. The
-// last panel and the last group are filled up with zeros. Groups are of 1 where inputs are float32, else as the dot kernels take them.
-// int4 is laid out as kernels.h says. Of gate | up each has panels of its own, so that a gate's panel and that of the same columns of `up`
-// can be multiplied in turn, whatever their width: outputs lie in the panels with a gap where the gate's last one is not full.
+// A weight is cut into panels of `width` outputs. A panel holds, for each group of input features, a row of its outputs' weights. The last
+// panel and the last group are padded with zeros. A group is one feature if inputs are float32, else as many as the dot kernel takes; int4
+// is laid out as kernels.h describes. Gate and up have separate panels, so that a gate's panel and the one for the same columns of `up` can
+// be multiplied in turn, whatever their width: there is a gap in the places after the gate's last panel if it is not full.
 #pragma once
 
 #include <span>
@@ -21,8 +22,8 @@ struct PanelShape {
     std::int64_t group = 1;
 };
 
-// Weights in panels: outputs [0, out_features) of in_features inputs each. `place`: of an output in the panels, all of which have `width`
-// places; without gaps it is the output itself.
+// Weights in panels: outputs [0, out_features) of in_features inputs each. A `place` is an output's position in the panels, each of which
+// has `width` places; it differs from the output only if there are gaps.
 struct Panels {
     Memory memory;
     Storage storage = Storage::float32;
@@ -30,21 +31,21 @@ struct Panels {
     std::int64_t group = 1;
     std::int64_t out_features = 0;
     std::int64_t in_features = 0;
-    std::int64_t parts = 1;             // of one size, that have panels of their own
-    std::vector<float> scales;          // int8, int4: [count * width] a weight is its int8 times the scale of its output
-    std::vector<std::int32_t> offsets;  // int8, int4: [count * width] -128 times the sum of an output's int8
+    std::int64_t parts = 1;             // of equal size, with separate panels
+    std::vector<float> scales;          // int8, int4: [count * width] a weight is its int8 times its output's scale
+    std::vector<std::int32_t> offsets;  // int8, int4: [count * width] -128 times the sum of an output's int8s
 
     std::int64_t part_features() const { return out_features / parts; }
     std::int64_t part_count() const { return (part_features() + width - 1) / width; }  // panels
     std::int64_t count() const { return parts * part_count(); }
     // The first output of a panel.
     std::int64_t output_of(std::int64_t panel) const { return panel / part_count() * part_features() + panel % part_count() * width; }
-    // Outputs of this panel and those behind it in its part.
+    // The number of outputs in this panel and the later ones of its part.
     std::int64_t outputs_from(std::int64_t panel) const { return part_features() - panel % part_count() * width; }
     std::int64_t groups() const { return (in_features + group - 1) / group; }
     std::int64_t stretches() const { return (in_features + int4_stretch - 1) / int4_stretch; }
     std::int64_t place_of(std::int64_t output) const { return output / part_features() * part_count() * width + output % part_features(); }
-    // Where W[place, input] is, in elements. Groups are powers of two. Not of int4.
+    // The index of element W[place, input]. Groups are powers of two. Not for int4.
     std::int64_t at(std::int64_t place, std::int64_t input) const {
         return place / width * panel_elements() + (input & -group) * width + place % width * group + (input & (group - 1));
     }
@@ -52,7 +53,7 @@ struct Panels {
         return memory.data() + memory.bytes() / static_cast<std::size_t>(count()) * static_cast<std::size_t>(index);
     }
     std::int64_t panel_elements() const { return groups() * group * width; }
-    // Of int4: where the factors of W[place, input] are, and the byte whose low or high half is its nibble.
+    // int4: the byte with the factors of W[place, input], and the byte whose low or high half is its nibble.
     std::int64_t factors_at(std::int64_t place, std::int64_t input) const { return stretch_at(place, input) + place % width; }
     std::int64_t nibble_at(std::int64_t place, std::int64_t input) const {
         return stretch_at(place, input) + width + input % int4_stretch / 8 * width * 4 + place % width * 4 + input % 4;
@@ -65,11 +66,14 @@ struct Panels {
 
 struct PackOptions {
     float scale = 1.0F;      // weights are multiplied by it
-    Place* place = nullptr;  // where they are put, which outlives them; null: memory of their own
-    bool apart = false;      // parts, of one size, have panels of their own
+    Place* place = nullptr;  // the memory's source, which outlives the panels; null: memory of their own
+    bool apart = false;      // the parts, of equal size, get separate panels
 };
 
-// Concatenates the parts along out_features. Where the place has sizes and no memory, so have the panels.
+// How weights that are not quantized are stored in panels.
+Storage storage_of(Format weights);
+
+// Concatenates the parts along out_features. If the place has no memory, only the sizes of the panels are set.
 Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, const PackOptions& options = {});
 
 // Row `output` of the weight, as float32: to[i] (+)= W[output, i] for all in_features.
@@ -77,34 +81,34 @@ void unpack_row(const Panels& panels, std::int64_t output, float* to, bool accum
 
 class CpuWeight final : public PackedWeight {
 public:
-    // dot: what multiplies it, null where inputs are float32; outlives the weight.
-    CpuWeight(Panels panels, const DotKernels* dot) : panels_(std::move(panels)), dot_(dot) {}
+    // dot: the kernels that multiply it, null if inputs are float32; outlives the weight. input: what matmul's `in` must be.
+    CpuWeight(Panels panels, const DotKernels* dot, Format input) : panels_(std::move(panels)), dot_(dot), input_(input) {}
     std::int64_t out_features() const override { return panels_.out_features; }
     std::int64_t in_features() const override { return panels_.in_features; }
     std::size_t bytes() const override { return panels_.bytes(); }
-    Format input_format() const override {
-        if (dot_ == nullptr) return Format::float32;
-        return dot_->storage == Storage::bfloat16 ? Format::bfloat16 : Format::int8_rows;
-    }
+    Format input_format() const override { return input_; }
     const Panels& panels() const { return panels_; }
     const DotKernels* dot() const { return dot_; }
 
 private:
     Panels panels_;
     const DotKernels* dot_;
+    Format input_;
 };
 
-// The A matrices of all parts stand side by side in one narrow weight, each true rank after the other; each part has its B.
+// The A matrices of all parts are adjacent in one narrow weight, without padding between their ranks; each part has its own B.
 class CpuLora final : public PackedLora {
 public:
     struct Part {
         std::int64_t out_begin = 0;
-        std::int64_t rank_begin = 0;  // of its rows in `a`
+        std::int64_t rank_begin = 0;  // its first row in `a`
         Panels b;                     // [out_features, rank], scale included
     };
 
-    // a, b: how the kernels want A and B. place: where they lie; outlives them.
+    // a, b: the panels that the kernels read. place: the memory's source; outlives the adapter.
     CpuLora(std::span<const LoraPart> parts, const PanelShape& a, const PanelShape& b, Place& place);
+    std::int64_t in_features() const override { return a_.in_features; }
+    std::int64_t out_end() const override;
     std::int64_t rank_sum() const override { return a_.out_features; }
     std::size_t bytes() const override;
     const Panels& a() const { return a_; }
@@ -115,21 +119,23 @@ private:
     std::vector<Part> parts_;
 };
 
-// [layer][block][kv_head][K | V] with K [head_dim][16 tokens] and V [16 tokens][head_dim rounded up to 16]. Of bfloat16 pairs, for
-// processors that multiply these: K [head_dim / 2][16 tokens][2] and V [8][head_dim rounded up to 16][2 tokens]. Of int8, each token of
-// each head with scales of its own: K [head_dim / 4][16 tokens][4], V as of pairs, and beside them what kernels.h says.
-// A block is in as many places as there are layers, so that none are lent: slots have memory of their own, as touched as they are used.
+// [layer][block][kv_head][K | V] with K [head_dim][16 tokens] and V [16 tokens][head_dim rounded up to 16].
+// bfloat16 pairs, for processors that multiply them: K [head_dim / 2][16 tokens][2] and V [8][head_dim rounded up to 16][2 tokens].
+// int8, with scales for each token of each head: K [head_dim / 4][16 tokens][4], V as for pairs, and scales and offsets as kernels.h
+// describes.
+// A block is not contiguous: each layer has a part of it. So blocks are not lent; slots have separate memory, which costs nothing until it
+// is used.
 class CpuKvCache final : public KvCache {
 public:
     // bfloat16_pairs: head_dim is even.
     CpuKvCache(const KvShape& shape, std::int64_t blocks, KvLayout layout, std::size_t slot_bytes);
     static std::int64_t head_bytes(const KvShape& shape, KvLayout layout);  // of one head in a block
+    const KvShape& shape() const override { return shape_; }
     std::int64_t blocks() const override { return blocks_; }
     std::size_t bytes() const override { return memory_.bytes() + slots_.bytes(); }
     SlotRange slots() const override { return {0, slots_.bytes()}; }
     std::byte* slot(const SlotRange& range) const { return slots_.data() + range.begin; }
 
-    const KvShape& shape() const { return shape_; }
     KvLayout layout() const { return layout_; }
     std::int64_t value_stride() const { return value_stride_; }  // elements
     std::int64_t value_offset() const;                           // bytes from a head's keys to its values

@@ -1,4 +1,4 @@
-// See panel_product.h.
+// Multiplies rows with one panel of a weight in any format; see panel_product.h.
 #include "kernels/cpu/panel_product.h"
 
 #include "kernels/cpu/views.h"

@@ -1,5 +1,5 @@
-// One product of rows with some panels of a weight or of an adapter's A or B, as the two kinds of kernels take it. Used by the launchers
-// of matmul.cpp and lora.cpp.
+// The product of some rows and some panels of a weight or of an adapter's A or B, converted to the arguments of either kind of kernel. Used
+// by the launchers in matmul.cpp and lora.cpp.
 #pragma once
 
 #include "kernels/cpu/pack.h"
@@ -12,14 +12,14 @@ struct PanelProduct {
     std::int64_t end = 0;
     Matrix in;                        // [rows, in_features] in the format that the kernel reads
     const float* bias = nullptr;      // [out_features] of the whole weight, or null
-    float* out = nullptr;             // [rows, …] where the outputs of panel `begin` go
+    float* out = nullptr;             // [rows, …] from the first output of panel `begin` on
     std::int64_t out_stride = 0;      // elements
     bool accumulate = false;          // out += instead of out =
-    const std::byte* next = nullptr;  // what will be read afterwards; null: what follows in memory
-    std::byte* scratch = nullptr;     // of this thread, where weights are unpacked first
+    const std::byte* next = nullptr;  // read afterwards, to be prefetched; null: the memory that follows
+    std::byte* scratch = nullptr;     // this thread's, if weights are unpacked first
 };
 
-// For panels [0, end - begin) of a kernel for narrow inputs, or of one for float32.
+// For panels [0, end - begin) of a dot kernel, or of a kernel for float32 inputs.
 DotTask dot_task(const PanelProduct& product);
 MatmulTask matmul_task(const PanelProduct& product);
 

@@ -1,4 +1,4 @@
-// See quantize.h.
+// Chooses factor, zero and nibbles of each stretch; see quantize.h.
 #include "kernels/cpu/quantize.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using Stretch = std::array<Lanes, int4_stretch / 4>;
 
 constexpr int nibble_most = 15;
 constexpr int factor_most = 15;
-constexpr int factors_tried = 2;  // the range's own and the next smaller one, which cuts off its ends
+constexpr int factors_tried = 2;  // the one that covers the range and the next smaller one, which clips its ends
 
 struct Range {
     float low = 0.0F;
@@ -38,16 +38,16 @@ Range range_of(const Stretch& weights) {
     return {std::min({low[0], low[1], low[2], low[3]}), std::max({high[0], high[1], high[2], high[3]})};
 }
 
-// A stretch in steps of `step`, before the zero is added; steps outside [low, high] are not there.
+// A stretch in steps of `step`, before the zero is added, clamped to [low, high].
 Stretch rounded(const Stretch& weights, float step, int low, int high) {
-    constexpr float round = 12582912.0F;  // 1.5 * 2^23: adding it leaves no fraction
+    constexpr float round = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer
     const float inverse = 1.0F / step;
     const Lanes least = static_cast<float>(low) - Lanes{};
     const Lanes most = static_cast<float>(high) - Lanes{};
     Stretch steps;
     for (std::size_t i = 0; i < steps.size(); ++i) {
         Lanes four = weights[i] * inverse;
-        // In this order, what is no number becomes one that is in range.
+        // In this order a NaN becomes a number in range.
         four = four > least ? four : least;
         four = four < most ? four : most;
         steps[i] = (four + round) - round;
@@ -64,7 +64,7 @@ float squared_error(const Stretch& weights, const Stretch& steps, float step) {
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-// What was chosen for a stretch.
+// The choice for a stretch.
 struct Choice {
     int factor = 0;
     int zero = 0;
@@ -75,7 +75,7 @@ Choice choose(const Stretch& weights, float scale) {
     const Range range = range_of(weights);
     Choice best;
     float least = squared_error(weights, best.steps, 0.0F);
-    // A hair less, for what the division may have rounded up.
+    // Slightly less, because the division may have rounded up.
     const int fits = std::clamp(static_cast<int>(std::ceil(range.width() / (scale * nibble_most) - 1e-4F)), 1, factor_most);
     for (int factor = std::max(1, fits - factors_tried + 1); factor <= fits; ++factor) {
         const float step = scale * static_cast<float>(factor);
@@ -99,8 +99,9 @@ Choice choose(const Stretch& weights, float scale) {
 
 float quantize_int4(std::span<const float> weights, std::span<std::uint8_t> nibbles, std::span<std::uint8_t> factors) {
     const std::size_t stretches = (weights.size() + int4_stretch - 1) / int4_stretch;
-    CHECK(nibbles.size() == weights.size() && factors.size() == stretches, "a nibble for each weight, factors for each stretch");
-    // Filled up with zeros, which cost no precision.
+    CHECK(nibbles.size() == weights.size() && factors.size() == stretches,
+          "there is a nibble for each weight and a byte of factors for each stretch");
+    // Padded with zeros, which cost no precision.
     const auto stretch = [&](std::size_t index) {
         Stretch padded{};
         const std::size_t begin = index * int4_stretch;
@@ -108,7 +109,7 @@ float quantize_int4(std::span<const float> weights, std::span<std::uint8_t> nibb
         std::memcpy(&padded, part.data(), part.size_bytes());
         return padded;
     };
-    // The widest stretch has the largest factor, and the largest weight fits an int8.
+    // The scale with which the widest stretch needs the largest factor and the largest weight fits into an int8.
     float scale = 0.0F;
     for (std::size_t i = 0; i < stretches; ++i) {
         const Range range = range_of(stretch(i));

@@ -1,4 +1,4 @@
-// Runs each probe a few times over all threads and keeps the best.
+// Runs each probe a few times on all threads and keeps the best result; see rates.h.
 #include "kernels/cpu/rates.h"
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/memory.h"
-#include "kernels/cpu/processors.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/processors.h"
+#include "kernels/thread_pool.h"
 
 namespace lorry::kernels::cpu {
 
@@ -19,11 +19,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t piece_bytes = 1 << 20;
 constexpr std::int64_t memory_pieces_least = 256;
-constexpr std::int64_t turns = 40'000;  // of a compute probe's piece: some hundred microseconds
+constexpr std::int64_t turns = 40'000;  // of a piece of a compute probe, which takes some hundred microseconds
 constexpr std::int64_t pieces_per_thread = 24;
 constexpr int tries = 5;
 
-// The most of what `probe` returned per second.
+// The best rate: what `probe` returns, divided by its seconds.
 double best_rate(const std::function<double()>& probe) {
     double best = 0.0;
     for (int i = 0; i < tries; ++i) {
@@ -34,7 +34,7 @@ double best_rate(const std::function<double()>& probe) {
     return best;
 }
 
-// The amounts that `work` returns on all threads together.
+// The sum of what `work` returns on all threads.
 double over_threads(ThreadPool& pool, double (*work)(std::int64_t)) {
     const std::int64_t pieces = pool.threads() * pieces_per_thread;
     std::vector<double> amounts(static_cast<std::size_t>(pieces));
@@ -59,7 +59,7 @@ void Rates::take_better(const Rates& other) {
 Rates measure_rates(int threads, std::optional<CpuIsa> wanted) {
     const CpuIsa isa = usable_isa(wanted);
     ThreadPool pool(threads > 0 ? threads : usable_processors());
-    // Far more than the caches hold, in two halves.
+    // Two halves, far larger than the caches.
     const std::int64_t memory_pieces = std::max(memory_pieces_least, 2 * (2 * last_caches_bytes(pool.threads()) / piece_bytes));
     const Kernels& kernels = kernels_of(isa);
     const Memory memory(static_cast<std::size_t>(memory_pieces * piece_bytes));
@@ -82,9 +82,9 @@ Rates measure_rates(int threads, std::optional<CpuIsa> wanted) {
         });
         return bytes;
     });
-    CHECK(std::ranges::any_of(sums, [](float sum) { return sum > 0.0F; }), "what was read was used");
+    CHECK(std::ranges::any_of(sums, [](float sum) { return sum > 0.0F; }), "the sums of what was read are used");
     rates.float32 = best_rate([&] { return over_threads(pool, kernels.multiply_adds); });
-    // Also where the widened float32 is faster and where tiles are not in use: a limit is what the processor could do.
+    // Measured even if the kernels do not use it: a limit is what the processor could do.
     const bool tiles = supported(CpuIsa::avx512amx);
     if (tiles || supported(CpuIsa::avx512bf16)) {
         const DotKernels& dot = *kernels_of(tiles ? CpuIsa::avx512amx : CpuIsa::avx512bf16).bfloat16_dot;

@@ -1,4 +1,5 @@
-// What this machine can do at most: the limits that benchmarks measure the kernels against. Called by `lorry bench`.
+// Measures how fast this machine can read memory and multiply: the limits that benchmarks compare the kernels with. Called by `lorry
+// bench`.
 #pragma once
 
 #include <optional>
@@ -7,20 +8,20 @@
 
 namespace lorry::kernels::cpu {
 
-// All per second: bytes, or operations (a multiplication and an addition are two).
+// Bytes or operations per second (a multiplication and an addition are two operations).
 struct Rates {
     int threads = 0;
     double copy = 0.0;                   // bytes read plus bytes written
-    double read = 0.0;                   // from memory, far beyond the caches
+    double read = 0.0;                   // from memory, of far more than the caches hold
     double float32 = 0.0;                // multiply-adds of the instruction set in use
-    std::optional<double> bfloat16_dot;  // where the processor multiplies bfloat16 itself; by tiles (AMX) where it has them
-    std::optional<double> int8_dot;      // likewise by tiles
+    std::optional<double> bfloat16_dot;  // if the processor multiplies bfloat16 directly; with tiles (AMX) if it has them
+    std::optional<double> int8_dot;      // also with tiles if it has them
 
-    // Each the better one: a shared machine only ever measures too little.
+    // Keeps the larger of each rate: on a shared machine, errors only make rates too small.
     void take_better(const Rates& other);
 };
 
-// Takes about half a second, and 256 MiB or four times what the last caches hold.
+// Takes about half a second, and 256 MiB or four times the size of the last-level caches.
 // threads: 0 for all that this process may use; isa: as CpuOptions.
 Rates measure_rates(int threads, std::optional<CpuIsa> isa);
 

@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "kernels/philox.h"
-#include "schema/check.h"
 
 namespace lorry::kernels::cpu {
 
@@ -17,7 +16,7 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 
 std::size_t index(TokenId token) { return static_cast<std::size_t>(token); }
 
-// Heavier first, the lower id first among equals.
+// By descending weight, then by ascending id.
 constexpr auto before = [](const auto& a, const auto& b) { return a.weight != b.weight ? a.weight > b.weight : a.token < b.token; };
 
 template <class Candidates>
@@ -28,7 +27,7 @@ double mass_of(const Candidates& candidates) {
 }
 
 // Moves the shortest prefix (in `before` order) whose weights add up to at least `target` to the front; returns its length, at least 1.
-// Each round halves the range in which the prefix ends, so that only a handful of candidates is ever sorted.
+// Each round halves the range in which the prefix ends, so only a few candidates are ever sorted.
 template <class Candidates>
 std::size_t heaviest_prefix(Candidates& candidates, double target) {
     std::size_t begin = 0;
@@ -62,7 +61,6 @@ Sampler::Sampler(const Kernels& kernels, ThreadPool& pool)
 
 void Sampler::run(const float* logits, std::int64_t stride, std::int64_t vocabulary, std::span<const SampleRow> rows,
                   std::span<SampleResult> results) {
-    CHECK(vocabulary > 0, "a row of logits holds something");
     pool_.run(static_cast<std::int64_t>(rows.size()), 1, [&](std::int64_t begin, std::int64_t end, int thread) {
         for (std::int64_t row = begin; row < end; ++row) {
             const auto i = static_cast<std::size_t>(row);
@@ -98,10 +96,7 @@ void Sampler::log_probabilities(const float* logits, std::int64_t vocabulary, co
     double sum = 0.0;
     for (const double piece : scratch.sums) sum += piece;
     const double log_sum = static_cast<double>(largest) + std::log(sum);
-    const auto logprob = [&](TokenId token) {
-        CHECK(token >= 0 && token < vocabulary, "a token whose log-probability is wanted is in the vocabulary");
-        return static_cast<float>(static_cast<double>(logits[token]) - log_sum);
-    };
+    const auto logprob = [&](TokenId token) { return static_cast<float>(static_cast<double>(logits[token]) - log_sum); };
     if (drawn) result.logprob = logprob(result.token);
     for (const TokenId token : row.targets) result.targets.push_back(logprob(token));
     if (row.top_logprobs > 0) top_tokens(logits, vocabulary, largest, log_sum, row.top_logprobs, result, scratch);
@@ -128,21 +123,14 @@ void Sampler::top_tokens(const float* logits, std::int64_t vocabulary, float lar
     }
 }
 
-// The logits with bias, bans and penalties: the model's own when the row asks for none.
+// The logits with bias, bans and penalties; the model's own logits if the row asks for none of these.
 const float* Sampler::adjusted(const float* logits, std::int64_t vocabulary, const SampleRow& row, Scratch& scratch) const {
-    const bool repetition = row.repetition_penalty != 1.0F;
-    const bool counted = row.presence_penalty != 0.0F || row.frequency_penalty != 0.0F;
+    const bool repetition = row.has_repetition_penalty();
+    const bool counted = row.has_output_penalty();
     if (row.logit_bias.empty() && row.banned.empty() && row.allowed.empty() && !repetition && !counted) return logits;
     std::copy_n(logits, vocabulary, scratch.logits.begin());
-    const auto in_vocabulary = [&](TokenId token) { return token >= 0 && token < vocabulary; };
-    for (const TokenBias& bias : row.logit_bias) {
-        CHECK(in_vocabulary(bias.token), "a biased token is in the vocabulary");
-        scratch.logits[index(bias.token)] += bias.bias;
-    }
-    for (const TokenId token : row.banned) {
-        CHECK(in_vocabulary(token), "a banned token is in the vocabulary");
-        scratch.logits[index(token)] = -infinity;
-    }
+    for (const TokenBias& bias : row.logit_bias) scratch.logits[index(bias.token)] += bias.bias;
+    for (const TokenId token : row.banned) scratch.logits[index(token)] = -infinity;
     for (std::size_t word = 0; !row.allowed.empty() && word * 32 < scratch.logits.size(); ++word) {
         const std::uint32_t bits = word < row.allowed.size() ? row.allowed[word] : 0;
         if (bits == ~0U) continue;
@@ -154,7 +142,6 @@ const float* Sampler::adjusted(const float* logits, std::int64_t vocabulary, con
     if (repetition) {
         for (const std::span<const TokenId> tokens : {row.prompt, row.output}) {
             for (const TokenId token : tokens) {
-                CHECK(in_vocabulary(token), "a penalized token is in the vocabulary");
                 if (scratch.seen[index(token)] != 0) continue;
                 scratch.seen[index(token)] = 1;
                 float& logit = scratch.logits[index(token)];
@@ -166,10 +153,7 @@ const float* Sampler::adjusted(const float* logits, std::int64_t vocabulary, con
         }
     }
     if (counted) {
-        for (const TokenId token : row.output) {
-            CHECK(in_vocabulary(token), "a penalized token is in the vocabulary");
-            ++scratch.counts[index(token)];
-        }
+        for (const TokenId token : row.output) ++scratch.counts[index(token)];
         for (const TokenId token : row.output) {
             std::int32_t& count = scratch.counts[index(token)];
             if (count == 0) continue;
@@ -182,7 +166,7 @@ const float* Sampler::adjusted(const float* logits, std::int64_t vocabulary, con
 
 TokenId Sampler::draw(const float* logits, std::int64_t vocabulary, const SampleRow& row, Scratch& scratch) const {
     const Largest largest = kernels_.largest(logits, vocabulary);
-    // Nothing can be weighed against an infinite logit, and with none above -inf there is nothing to weigh.
+    // With an infinite logit, or with none above -inf, there are no finite weights.
     if (row.temperature <= 0.0F || !std::isfinite(largest.value)) return largest.index;
     kernels_.weights(logits, vocabulary, largest.value, 1.0F / row.temperature, scratch.weights.data(), scratch.sums.data());
     const double chance = uniform(row.seed, row.position);
@@ -213,7 +197,7 @@ TokenId Sampler::draw(const float* logits, std::int64_t vocabulary, const Sample
     double rest = chance * total;
     std::size_t piece = 0;
     while (piece + 1 < scratch.sums.size() && rest >= scratch.sums[piece]) rest -= scratch.sums[piece++];
-    // A piece's sum was rounded: when its elements end a little before it, the last that weighs something is drawn.
+    // A piece's sum was rounded: if its elements add up to slightly less, the last one with a weight is drawn.
     const auto begin = static_cast<std::int64_t>(piece) * weight_piece;
     TokenId drawn = largest.index;
     for (std::int64_t i = begin; i < std::min(vocabulary, begin + weight_piece); ++i) {
@@ -230,7 +214,7 @@ TokenId Sampler::draw(const float* logits, std::int64_t vocabulary, const Sample
 Sampler::Candidate Sampler::cut(std::int64_t vocabulary, const SampleRow& row, double total, Scratch& scratch) const {
     const bool limits_count = row.top_k > 0 && row.top_k < vocabulary;
     const auto count_max = static_cast<std::size_t>(row.top_k);
-    // Lower the bound until what is above it surely contains all that is kept.
+    // Lower the bound until all tokens that are kept are certainly above it.
     constexpr std::array bounds{0x1p-6F, 0x1p-12F, 0x1p-20F, std::numeric_limits<float>::denorm_min()};
     for (const float bound : bounds) {
         const bool above_min_p = bound <= row.min_p;

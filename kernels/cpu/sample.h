@@ -1,8 +1,8 @@
-// Draws tokens from rows of logits and looks up log-probabilities, as kernels/backend.h describes SampleRow; used by the CPU backend.
+// Draws tokens from rows of logits and looks up log-probabilities, as SampleRow in kernels/ops.h describes. Used by the CPU backend.
 //
-// A row is one thread's work. The weights exp((logit - largest) / temperature) are written to scratch, never over the logits, so that
-// log-probabilities are those of the model. top_k, top_p and min_p become one cut (the last token kept, by weight, then id); a token is
-// drawn by walking the kept ones in the order of their ids. Nothing sorts the vocabulary.
+// One thread computes a row. The weights exp((logit - largest) / temperature) are written to scratch memory and never over the logits, so
+// that log-probabilities are those of the model. top_k, top_p and min_p become one cut (the last token kept, by weight, then by id); the
+// token is drawn by walking the kept tokens in the order of their ids. The vocabulary is never sorted.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/kernels.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/thread_pool.h"
 
 namespace lorry::kernels::cpu {
 
@@ -27,15 +27,15 @@ private:
         float weight = 0.0F;
         TokenId token = 0;
     };
-    // One thread's memory; it keeps its capacity.
+    // One thread's memory, kept between steps for its capacity.
     struct Scratch {
         std::vector<float> logits;         // [vocabulary] with bias and penalties
         std::vector<float> weights;        // [vocabulary]
         std::vector<double> sums;          // of the pieces of weights
         std::vector<std::int32_t> tokens;  // indices above a bound
         std::vector<Candidate> candidates;
-        std::vector<std::int32_t> counts;  // [vocabulary] in the output; all zero between rows
-        std::vector<std::uint8_t> seen;    // [vocabulary] in prompt or output; all zero between rows
+        std::vector<std::int32_t> counts;  // [vocabulary] occurrences in the output; all zero between rows
+        std::vector<std::uint8_t> seen;    // [vocabulary] 1: occurs in prompt or output; all zero between rows
     };
 
     void sample_row(const float* logits, std::int64_t vocabulary, const SampleRow& row, SampleResult& result, Scratch& scratch) const;

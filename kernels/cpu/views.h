@@ -1,21 +1,13 @@
-// What launchers hand to kernels of a matrix or a vector, checked. Used by the CPU's launchers.
+// The parts of a matrix or a vector that kernels take. Used by the CPU's launchers, whose matrices kernels/contract.cpp has checked.
 #pragma once
 
 #include "kernels/backend.h"
 #include "kernels/cpu/kernels.h"
-#include "schema/check.h"
 
 namespace lorry::kernels::cpu {
 
-inline void check_memory(const Matrix& matrix) {
-    CHECK(matrix.rows == 0 || (matrix.data != nullptr && matrix.stride >= matrix.columns), "a matrix has memory for its rows");
-}
-
-inline float* floats(const Matrix& matrix) {
-    CHECK(matrix.format == Format::float32, "this matrix is float32");
-    check_memory(matrix);
-    return static_cast<float*>(matrix.data);
-}
+// Of a float32 matrix.
+inline float* floats(const Matrix& matrix) { return static_cast<float*>(matrix.data); }
 inline const float* floats(const Vector& vector) { return vector.empty() ? nullptr : vector.data; }
 
 inline std::int64_t stride_bytes(const Matrix& matrix) { return matrix.stride * static_cast<std::int64_t>(bytes_of(matrix.format)); }

@@ -1,4 +1,4 @@
-// The CUDA backend of a program that was built without a CUDA compiler: it says so.
+// The CUDA backend of a program that was built without a CUDA compiler: every function reports that.
 #include <stdexcept>
 
 #include "kernels/backend.h"

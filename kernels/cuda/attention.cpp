@@ -1,11 +1,10 @@
-// Attention's work lists, made once per step and window; attention.cu computes them.
+// The attention op: makes its work lists, once per step and window; attention.cu computes them.
 #include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/views.h"
-#include "schema/check.h"
 
 namespace lorry::kernels::cuda {
 
@@ -33,7 +32,7 @@ const CudaBackend::PlannedAttention& CudaBackend::planned_attention(const Attent
                              .workspace = planned->workspace.of<float>(bytes / sizeof(float))};
     const std::int64_t index = planned - planned_.begin();
     const AttentionSize size = attention_size(step_rows(), heads, processors_);
-    // A graph launches one kind of pieces.
+    // A graph launches only one kind of pieces, narrow or wide.
     const bool is_of_its_kind = size.wide > 0 ? plan.narrow.empty() : plan.wide.empty();
     if (has_works() && index < attention_works_most && is_of_its_kind) {
         step().attention_works.host[index] = work;
@@ -46,17 +45,8 @@ const CudaBackend::PlannedAttention& CudaBackend::planned_attention(const Attent
     return *planned;
 }
 
-void CudaBackend::attention(const AttentionArgs& args) {
-    check_step(args.step);
+void CudaBackend::execute(const AttentionArgs& args) {
     const auto& cache = static_cast<const CudaKvCache&>(args.cache);
-    CHECK(args.heads > 0 && args.kv_heads > 0 && args.heads % args.kv_heads == 0, "attention: kv heads divide the heads");
-    CHECK(args.qkv.columns == (args.heads + 2 * args.kv_heads) * args.head_dim, "attention: qkv is [rows, q | k | v]");
-    CHECK(args.out.columns == args.heads * args.head_dim, "attention: out is [rows, heads * head_dim]");
-    CHECK(args.qkv.rows == args.step.rows && args.out.rows == args.step.rows, "attention: one row per row of the step");
-    CHECK(cache.shape().kv_heads == args.kv_heads && cache.shape().head_dim == args.head_dim, "attention: the cache has this shape");
-    CHECK(args.layer >= 0 && args.layer < cache.shape().layers, "attention: the cache has this layer");
-    CHECK(!args.window || *args.window > 0, "attention: a token sees itself");
-    for (const std::int32_t block : sequence_blocks_) CHECK(block >= 0 && block < cache.blocks(), "attention: a block of the cache");
     if (args.step.rows == 0) return;
     const KvLayer layer = cache.layer(args.layer);
     const PlannedAttention& planned = planned_attention(args, layer.padded_head_dim);
@@ -70,7 +60,7 @@ void CudaBackend::attention(const AttentionArgs& args) {
     }
     launch(AttentionTask{.out = view_of(out),
                          .joint = joint,
-                         .qkv = float32_view_of(args.qkv),
+                         .qkv = view_of(args.qkv),
                          .heads = int_of(args.heads),
                          .head_dim = int_of(args.head_dim),
                          .scale = args.scale,

@@ -274,6 +274,50 @@ __device__ void load_queries(const AttentionTask& task, const AttentionPiece& pi
     }
 }
 
+// Writes the results of a piece whose rows walked all their spans.
+template <class T, int head_dim>
+__device__ void write_results(const AttentionTask& task, const AttentionPiece& piece, int group, const Sums<dims_of<head_dim>>& total,
+                              JointScratch& scratch) {
+    const int kv_head = block().x;
+    const float inverses[2] = {total.rows[0].inverse(), total.rows[1].inverse()};
+    std::uint32_t largest[2] = {0, 0};
+    write_sums<T, head_dim>(piece, total, [&](int row, int half) {
+        const std::int64_t begin = result_of(task, piece.row_begin, group, piece.packed_begin + row, kv_head).begin;
+        return [&task, &most = largest[half], begin, inverse = inverses[half]](int d, float sum) {
+            if (d >= task.head_dim) return;
+            const float result = sum * inverse;
+            store_result(task.out, begin + d, result);
+            most = larger(most, magnitude_bits(result));
+        };
+    });
+    if (task.joint.rows.data == nullptr) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        // The four lanes of a row.
+        largest[half] = larger(largest[half], shuffle_xor(largest[half], 1));
+        largest[half] = larger(largest[half], shuffle_xor(largest[half], 2));
+        const int row = row_begin_of_warp<head_dim>() + half * 8 + lane() / 4;
+        if (lane() % 4 != 0 || row >= piece.packed_count) continue;
+        note_largest(task.joint, result_of(task, piece.row_begin, group, piece.packed_begin + row, kv_head).row, largest[half]);
+    }
+    quantize_results<8>(task, piece, group, scratch);
+}
+
+// Writes the partial results of one span, which merge_piece adds up.
+template <class T, int head_dim>
+__device__ void write_partials(const AttentionTask& task, const AttentionPiece& piece, const Sums<dims_of<head_dim>>& span) {
+    write_sums<T, head_dim>(piece, span, [&](int row, int half) {
+        float* const partial = partial_of(task, piece.slot + row, block().x);
+        const Softmax of_row = span.rows[half];
+        return [=](int d, float sum) {
+            partial[d] = sum;
+            if (d != 0) return;
+            partial[head_dim] = of_row.largest;
+            partial[head_dim + 1] = of_row.sum;
+        };
+    });
+}
+
 // The keys of a page are loaded while the page before it is weighed and its values are summed, the values while the scores are computed.
 // Shared memory holds one page of each.
 template <class T, int head_dim, int warps>
@@ -329,40 +373,10 @@ __device__ void attend_piece(const AttentionTask& task, const AttentionPiece& pi
         }
     }
     if constexpr (Shared<T, head_dim, warps>::is_wide) {
-        const float inverses[2] = {total.rows[0].inverse(), total.rows[1].inverse()};
-        std::uint32_t largest[2] = {0, 0};
-        write_sums<T, head_dim>(piece, total, [&](int row, int half) {
-            const std::int64_t begin = result_of(task, piece.row_begin, sight.group, piece.packed_begin + row, kv_head).begin;
-            return [&task, &most = largest[half], begin, inverse = inverses[half]](int d, float sum) {
-                if (d >= task.head_dim) return;
-                const float result = sum * inverse;
-                store_result(task.out, begin + d, result);
-                most = larger(most, magnitude_bits(result));
-            };
-        });
-        if (task.joint.rows.data == nullptr) return;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            // The four lanes of a row.
-            largest[half] = larger(largest[half], shuffle_xor(largest[half], 1));
-            largest[half] = larger(largest[half], shuffle_xor(largest[half], 2));
-            const int row = row_begin_of_warp<head_dim>() + half * 8 + lane() / 4;
-            if (lane() % 4 != 0 || row >= piece.packed_count) continue;
-            note_largest(task.joint, result_of(task, piece.row_begin, sight.group, piece.packed_begin + row, kv_head).row, largest[half]);
-        }
-        quantize_results<8>(task, piece, sight.group, shared.first.joint);
+        write_results<T, head_dim>(task, piece, sight.group, total, shared.first.joint);
     } else {
         end_span(span);
-        write_sums<T, head_dim>(piece, span, [&](int row, int half) {
-            float* const partial = partial_of(task, piece.slot + row, kv_head);
-            const Softmax of_row = span.rows[half];
-            return [=](int d, float sum) {
-                partial[d] = sum;
-                if (d != 0) return;
-                partial[head_dim] = of_row.largest;
-                partial[head_dim + 1] = of_row.sum;
-            };
-        });
+        write_partials<T, head_dim>(task, piece, span);
     }
 }
 
@@ -403,9 +417,17 @@ __device__ void store_row_of_head(const AttentionTask& task, const ResultPlace& 
     if (lane() == 0) note_largest(task.joint, place.row, largest);
 }
 
+// The same of one span: a partial result, which merge_piece adds up.
+__device__ void store_partial_row(float* partial, int head_dim, const float (&values)[plain_dims], const Softmax& total) {
+    for (int d = lane(), i = 0; d < head_dim; d += warp_size, ++i) partial[d] = values[i];
+    if (lane() == 0) {
+        partial[head_dim] = total.largest;
+        partial[head_dim + 1] = total.sum;
+    }
+}
+
 // The same sums in float32, one row per warp: lanes share a page's tokens for the scores and the dimensions for the values.
 __device__ void attend_plain_piece(const AttentionTask& task, const AttentionPiece& piece, bool wide, PlainShared& shared) {
-    constexpr int dims = plain_dims;
     constexpr int tokens = page / warp_size;
     float* const query = shared.queries[warp()];
     float* const weights = shared.weights[warp()];
@@ -417,8 +439,8 @@ __device__ void attend_plain_piece(const AttentionTask& task, const AttentionPie
         for (int d = lane(); d < head_dim; d += warp_size) query[d] = d < task.head_dim ? from[d] : 0.0F;
         warp_barrier();
         const int position = position_of(piece, sight.group, piece.packed_begin + row);
-        float values[dims] = {};
-        float span_values[dims] = {};
+        float values[plain_dims] = {};
+        float span_values[plain_dims] = {};
         Softmax total;
         Softmax span;
         for (int index = sight.page_begin; index < sight.page_end; ++index) {
@@ -444,7 +466,7 @@ __device__ void attend_plain_piece(const AttentionTask& task, const AttentionPie
             }
             span = {f.largest, span.sum * f.first + warp_sum(sum)};
             warp_barrier();
-            for (int i = 0; i < dims; ++i) {
+            for (int i = 0; i < plain_dims; ++i) {
                 const int d = lane() + i * warp_size;
                 if (d >= head_dim) continue;
                 span_values[i] *= f.first;
@@ -456,7 +478,7 @@ __device__ void attend_plain_piece(const AttentionTask& task, const AttentionPie
             warp_barrier();  // the next page's weights overwrite what was read here
             if ((index + 1) % span_pages != 0 && index + 1 < sight.page_end) continue;
             const Factors merged = factors(total.largest, span.largest);
-            for (int i = 0; i < dims; ++i) {
+            for (int i = 0; i < plain_dims; ++i) {
                 values[i] = values[i] * merged.first + span_values[i] * merged.second;
                 span_values[i] = 0.0F;
             }
@@ -465,13 +487,8 @@ __device__ void attend_plain_piece(const AttentionTask& task, const AttentionPie
         }
         if (wide) {
             store_row_of_head(task, result_of(task, piece.row_begin, sight.group, piece.packed_begin + row, kv_head), values, total);
-            continue;
-        }
-        float* const partial = partial_of(task, piece.slot + row, kv_head);
-        for (int d = lane(), i = 0; d < head_dim; d += warp_size, ++i) partial[d] = values[i];
-        if (lane() == 0) {
-            partial[head_dim] = total.largest;
-            partial[head_dim + 1] = total.sum;
+        } else {
+            store_partial_row(partial_of(task, piece.slot + row, kv_head), head_dim, values, total);
         }
     }
     if (wide && task.joint.rows.data != nullptr) quantize_results<4>(task, piece, sight.group, shared.joint);

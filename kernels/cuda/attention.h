@@ -1,5 +1,5 @@
-// What attention's kernels share: which tokens a piece's rows see, where these and the results stand, how sums of weighted values are
-// added, when results become fp8. Included by attention.cu.
+// What attention's kernels share: which tokens a piece's rows see, where tokens and results are stored, how sums of weighted values are
+// added, and when results are converted to fp8. Included by attention.cu.
 #pragma once
 
 #include "kernels/cuda/device.h"
@@ -19,10 +19,10 @@ struct Softmax {
     float largest = nothing;
     float sum = 0.0F;
 
-    // What weighted values are multiplied with at the end. A division of each would take more registers than there are.
+    // The factor for weighted values at the end. Dividing each would take more registers than a thread has.
     __device__ float inverse() const { return 1.0F / sum; }
 };
-// By what each side's sums are multiplied when they are added. Nothing plus nothing is nothing.
+// The factors for each side's sums when they are added; zero for an empty side.
 struct Factors {
     float largest;
     float first;
@@ -33,7 +33,7 @@ __device__ inline Factors factors(float first, float second) {
     return {largest, first == nothing ? 0.0F : exp2f(first - largest), second == nothing ? 0.0F : exp2f(second - largest)};
 }
 
-// The pieces of a launch; a block takes every grid().y-th, of kv head block().x.
+// The pieces of a launch. A block computes every grid().y-th of them for kv head block().x.
 struct Pieces {
     const AttentionPiece* first;
     int count;
@@ -42,12 +42,12 @@ __device__ inline Pieces pieces_of(const AttentionTask& task, bool wide) {
     return wide ? Pieces{task.work->wide, task.work->wide_count} : Pieces{task.work->narrow, task.work->narrow_count};
 }
 
-// What the rows of a piece see of the context.
+// The part of the context that a piece's rows see.
 struct Sight {
     int group;       // query heads per kv head
     int page_begin;  // pages that any row of the piece sees
     int page_end;
-    int token_end;  // tokens that were written
+    int token_end;  // the number of tokens that were written
 };
 __device__ inline int position_of(const AttentionPiece& piece, int group, int packed) { return piece.position + packed / group; }
 __device__ inline Sight sight_of(const AttentionTask& task, const AttentionPiece& piece) {
@@ -61,10 +61,10 @@ __device__ inline Sight sight_of(const AttentionTask& task, const AttentionPiece
 }
 __device__ inline bool is_seen(int token, int position, int window) { return token <= position && token > position - window; }
 
-// Positions of the running warp's rows. The lane's own two are negative where there is no row.
+// The positions of the running warp's rows. The lane's own two are negative if it has no row.
 struct WarpRows {
     int first;
-    int last;  // before the first: there are none
+    int last;  // less than the first: the warp has no rows
     int own[2];
 
     __device__ bool see_any_of(int token_begin, int window) const { return token_begin <= last && token_begin + page > first - window + 1; }
@@ -75,7 +75,7 @@ struct WarpRows {
 __device__ inline const std::int32_t* blocks_of(const AttentionTask& task, const AttentionPiece& piece) {
     return task.work->blocks + piece.blocks_begin;
 }
-// Keys of a block's page and one kv head, and how far behind them its values stand.
+// The keys of one kv head in a block's page, and the distance from them to its values.
 template <class T>
 __device__ const T* keys_of(const AttentionTask& task, std::int64_t block_index, int kv_head) {
     return reinterpret_cast<const T*>(task.cache.data + block_index * task.cache.block_bytes + kv_head * task.cache.head_bytes);
@@ -94,12 +94,12 @@ __device__ inline const float* query_of(const AttentionTask& task, const Attenti
     return static_cast<const float*>(task.qkv.data) + row * task.qkv.stride + static_cast<std::int64_t>(head) * task.head_dim;
 }
 
-// The partial result of a slot: [padded_head_dim] weighted values, largest score, sum of weights.
+// The partial result in a slot: [padded_head_dim] weighted values, the largest score, the sum of weights.
 __device__ inline float* partial_of(const AttentionTask& task, std::int64_t slot, int kv_head) {
     return task.work->workspace + (slot * task.cache.kv_heads + kv_head) * (task.cache.padded_head_dim + 2);
 }
 
-// Where the result of a packed row stands: its row, and where it begins in elements of task.out.
+// Where the result of a packed row is stored: its row, and its first element in task.out.
 struct ResultPlace {
     std::int64_t row;
     std::int64_t begin;
@@ -116,14 +116,14 @@ __device__ inline void store_result(const View& out, std::int64_t place, float x
     }
 }
 
-// Called by all threads of a block that has stored the results of a piece, or of a merge, and noted the largest of each.
+// Called by all threads of a block after it stored the results of a piece or a merge and noted the largest element of each.
 template <int at_once, class Piece>
 __device__ void quantize_results(const AttentionTask& task, const Piece& piece, int group, JointScratch& scratch) {
     static_assert(wide_rows(1) <= joint_rows_most && narrow_rows <= joint_rows_most);
     const int packed_end = piece.packed_begin + piece.packed_count;
     const int first = piece.packed_begin / group;
     const int count = (packed_end - 1) / group + 1 - first;
-    // The first and the last row may go on in other pieces.
+    // Other pieces may have parts of the first and the last row.
     quantize_whole_rows<at_once>(task.joint, piece.row_begin + first, count, scratch, [&](int i) {
         const int begin = (first + i) * group;
         const int end = begin + group;

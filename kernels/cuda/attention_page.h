@@ -1,4 +1,4 @@
-// A page of keys or values in shared memory: how it comes there, and how a warp takes it to the tensor cores. Included by attention.cu.
+// A page of keys or values in shared memory: how it is loaded, and how a warp passes it to the tensor cores. Included by attention.cu.
 #pragma once
 
 #include <type_traits>
@@ -9,13 +9,13 @@ namespace lorry::kernels::cuda {
 
 template <class T>
 constexpr int chunk = 16 / static_cast<int>(sizeof(T));  // elements that are copied at once
-// Rows of an odd number of chunks: ldmatrix finds each in other banks.
+// A row is an odd number of chunks, so that ldmatrix finds consecutive rows in different banks.
 template <class T, int head_dim>
 constexpr int stride_of = (head_dim / chunk<T> | 1) * chunk<T>;
 template <class T>
 constexpr bool has_scales = std::is_same_v<T, Fp8>;
 
-// Of the page whose scores are weighed, and of the one whose keys are being loaded.
+// For the page whose scores are being weighted, and for the one whose keys are being loaded.
 template <class T>
 struct PageScales {
     __device__ float key_scale(int, int) const { return 1.0F; }
@@ -27,16 +27,16 @@ struct PageScales<Fp8> {
     alignas(16) float values[page];
 
     __device__ float key_scale(int index, int token) const { return keys[index % 2][token]; }
-    // What was never written may be anything, and nothing times anything may be NaN.
+    // Memory that was never written may hold anything, and zero times that may be NaN.
     __device__ float value_scale(int begin, int token, int written) const { return token < written - begin ? values[begin + token] : 0.0F; }
 };
 
-// Keys or values of a page, of which `written` tokens were; the others become zeros.
+// Loads a page's keys or values: `written` tokens; the others become zeros.
 template <int threads, int head_dim, class T, std::size_t stride>
 __device__ void load_tokens(T (&to)[page][stride], const T* from, int written) {
     constexpr int chunks = head_dim / chunk<T>;
     if constexpr (threads % chunks == 0 && page * chunks % threads == 0) {
-        // A thread's chunks lie below each other: one place, and steps that the compiler knows.
+        // A thread's chunks are in one column, so that they differ by steps that the compiler knows.
         constexpr int rows = threads / chunks;
         const int first = thread_in_block() / chunks;
         const int d = thread_in_block() % chunks * chunk<T>;
@@ -57,13 +57,13 @@ __device__ inline void load_scales(float (&to)[page], const float* from, int wri
     if (token < page) copy_async(&to[token], from + token, token < written);
 }
 
-// Which dimension stands at a place of the tensor cores' operands and sums: of 16 that are widened from fp8, even ones before odd ones.
+// The dimension at a position of the tensor cores' operands and sums: of 16 dimensions widened from fp8, even ones precede odd ones.
 template <class T>
 __device__ constexpr int dim_at(int place) {
     return has_scales<T> ? place / 16 * 16 + place % 8 * 2 + place % 16 / 8 : place;
 }
 
-// Fragments of `keys`: of each eight of 32 tokens from `token` on, 16 dimensions from `dim` on.
+// Fragments of `keys`: for each 8 of the 32 tokens from `token` on, 16 dimensions from `dim` on.
 template <std::size_t stride>
 __device__ void load_keys(std::uint32_t (&b)[4][2], const Bfloat16 (&keys)[page][stride], int token, int dim) {
 #pragma unroll
@@ -82,7 +82,7 @@ __device__ void load_keys(std::uint32_t (&b)[4][2], const Fp8 (&keys)[page][stri
     for (int i = 0; i < 4; ++i) widen(r[i], b[i][0], b[i][1]);
 }
 
-// Fragments of `values`: of each 16 of 32 tokens from `token` on, of each eight of 16 dimensions from `dim` on.
+// Fragments of `values`: for each 16 of the 32 tokens from `token` on, each 8 of the 16 dimensions from `dim` on.
 template <std::size_t stride>
 __device__ void load_values(std::uint32_t (&b)[2][2][2], const Bfloat16 (&values)[page][stride], int token, int dim) {
 #pragma unroll

@@ -1,8 +1,10 @@
-// The launchers that need no more than their checks; lora.cpp, attention.cpp and sample.cpp make work lists for the others.
+// Memory, steps, and the ops that need no work list. The other ops are in lora.cpp, attention.cpp and sample.cpp.
 #include "kernels/cuda/backend.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <variant>
 
 #include "kernels/cuda/devices.h"
 #include "kernels/cuda/fp8.h"
@@ -36,13 +38,14 @@ public:
     void upload(void* to, std::span<const std::byte> from) override {
         if (to != nullptr) place_.uploads().copy(static_cast<std::byte*>(to), from);
     }
-    std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts, WeightRole role) override {
-        return backend_.pack_weight_at(place_, parts, role);
-    }
-    std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) override { return backend_.pack_lora_at(place_, parts); }
     std::size_t used() const override { return place_.used(); }
 
 private:
+    std::unique_ptr<PackedWeight> do_pack_weight(std::span<const WeightPart> parts, WeightRole role) override {
+        return backend_.pack_weight_at(place_, parts, role);
+    }
+    std::unique_ptr<PackedLora> do_pack_lora(std::span<const LoraPart> parts) override { return backend_.pack_lora_at(place_, parts); }
+
     const CudaBackend& backend_;
     SlotPlace place_;
 };
@@ -51,32 +54,24 @@ private:
 
 View view_of(const Matrix& matrix) {
     CHECK(matrix.format == Format::float32 || matrix.format == Format::bfloat16 || matrix.format == Format::fp8_rows,
-          "the GPU's activations are float32, bfloat16 or fp8");
-    CHECK(matrix.rows == 0 || (matrix.data != nullptr && matrix.stride >= matrix.columns), "a matrix has memory for its rows");
+          "the GPU has no activations of float16 or int8");
     if (matrix.format != Format::fp8_rows) return {matrix.data, matrix.format, matrix.stride};
-    CHECK(matrix.rows == 0 || matrix.row_scales != nullptr, "rows of fp8 have memory for their scales");
     return {matrix.data, matrix.format, matrix.stride * static_cast<std::int64_t>(bytes_of(matrix.format)), matrix.row_scales};
 }
 
-View float32_view_of(const Matrix& matrix) {
-    CHECK(matrix.format == Format::float32, "this op reads and adds up in float32");
-    return view_of(matrix);
-}
-
 int int_of(std::int64_t x) {
-    CHECK(x >= 0 && x <= std::numeric_limits<int>::max(), "a size fits into 32 bits");
+    CHECK(x >= 0 && x <= std::numeric_limits<int>::max(), "sizes fit into 32 bits");
     return static_cast<int>(x);
 }
 
 CudaBackend::CudaBackend(const CudaOptions& options, MatmulChoice matmuls)
     : name_(choose_device()),
       processors_(chip_of_device().processors),
-      weights_(options.weights),
-      fp8_(options.quantize == Quantization::fp8),
-      kv_(options.kv == KvFormat::fp8 ? Format::fp8_rows : options.weights),
+      weights_(options.storage.weights),
+      quantize_(options.storage.quantize),
+      kv_(cache_format(options.storage.kv).elements.value_or(options.storage.weights)),
       matmuls_(std::move(matmuls)) {
-    CHECK(weights_ == Format::float32 || weights_ == Format::bfloat16, "weights are stored as float32 or bfloat16");
-    CHECK((fp8_ || options.quantize == Quantization::none) && options.kv != KvFormat::int8, "what is narrower is fp8");
+    CHECK(!obstacle(options.storage, DeviceKind::gpu), *obstacle(options.storage, DeviceKind::gpu));
 }
 
 DeviceInfo CudaBackend::info() const {
@@ -85,7 +80,8 @@ DeviceInfo CudaBackend::info() const {
     check(cudaMemGetInfo(&free, &total), "asking for its memory");
     const std::string library = matmuls_.library == nullptr ? "" : "-" + matmuls_.library->fingerprint();
     return {.name = "cuda (" + name_ + ")",
-            .fingerprint = std::string("cuda-") + kernels_version + "-" + kernels::name_of(weights_) + (fp8_ ? "-fp8" : "") +
+            .fingerprint = std::string("cuda-") + kernels_version + "-" + kernels::name_of(weights_) +
+                           (quantize_ == Quantization::none ? "" : std::string("-") + kernels::name_of(quantize_)) +
                            (kv_ == Format::fp8_rows ? "-fp8kv-" : "-") + name_ + library,
             .matmuls = matmuls_.note,
             .wants_library = matmuls_.wants_library,
@@ -109,15 +105,15 @@ void CudaBackend::read_back(std::span<std::byte> to, const void* from) {
     stream_.wait();
 }
 
-std::unique_ptr<PackedWeight> CudaBackend::pack_weight(std::span<const WeightPart> parts, WeightRole role) {
+std::unique_ptr<PackedWeight> CudaBackend::do_pack_weight(std::span<const WeightPart> parts, WeightRole role) {
     return pack_weight_at(own_place_, parts, role);
 }
 
-std::unique_ptr<PackedLora> CudaBackend::pack_lora(std::span<const LoraPart> parts) { return pack_lora_at(own_place_, parts); }
+std::unique_ptr<PackedLora> CudaBackend::do_pack_lora(std::span<const LoraPart> parts) { return pack_lora_at(own_place_, parts); }
 
 std::unique_ptr<PackedWeight> CudaBackend::pack_weight_at(Place& place, std::span<const WeightPart> parts, WeightRole role) const {
-    const bool narrow = fp8_ && role != WeightRole::embedding;
-    return std::make_unique<CudaWeight>(parts, narrow ? Format::fp8_rows : weights_, place);
+    const Quantization stored = role == WeightRole::embedding ? weight_format(quantize_).embeddings : quantize_;
+    return std::make_unique<CudaWeight>(parts, weight_format(stored).input.value_or(weights_), place);
 }
 
 std::unique_ptr<PackedLora> CudaBackend::pack_lora_at(Place& place, std::span<const LoraPart> parts) const {
@@ -128,21 +124,18 @@ std::size_t CudaBackend::kv_block_bytes(const KvShape& shape) const {
     return static_cast<std::size_t>(shape.layers) * kv_layer_block_bytes(shape, kv_);
 }
 
-std::unique_ptr<KvCache> CudaBackend::make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) {
+std::unique_ptr<KvCache> CudaBackend::do_make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) {
     return std::make_unique<CudaKvCache>(shape, blocks, kv_, slot_bytes);
 }
 
-void CudaBackend::copy_block(KvCache& cache, BlockId from, BlockId to) {
+void CudaBackend::do_copy_block(KvCache& cache, BlockId from, BlockId to) {
     const auto& kv = static_cast<const CudaKvCache&>(cache);
-    CHECK(from >= 0 && to >= 0 && from < kv.blocks() && to < kv.blocks(), "copied blocks lie in the cache");
     settle();
     check(cudaMemcpyAsync(kv.block(to), kv.block(from), kv.block_bytes(), cudaMemcpyDeviceToDevice, stream_.get()), "copying a block");
 }
 
-std::unique_ptr<Slot> CudaBackend::make_slot(KvCache& cache, const SlotRange& range) {
+std::unique_ptr<Slot> CudaBackend::do_make_slot(KvCache& cache, const SlotRange& range) {
     const auto& kv = static_cast<const CudaKvCache&>(cache);
-    CHECK(range.begin <= range.end && range.end <= kv.bytes(), "a slot lies in the cache's memory");
-    CHECK(range.begin % slot_alignment == 0 && range.end % slot_alignment == 0, "a slot is aligned");
     settle();
     slot_is_free_.record(stream_);
     slot_is_free_.hold_back(loads_);
@@ -151,24 +144,19 @@ std::unique_ptr<Slot> CudaBackend::make_slot(KvCache& cache, const SlotRange& ra
 
 std::unique_ptr<Slot> CudaBackend::make_measuring_slot() { return std::make_unique<CudaSlot>(*this, uploads_, nullptr, 0); }
 
-void CudaBackend::begin_step(const StepInputs& inputs) {
-    CHECK(static_cast<std::int64_t>(inputs.tokens.size()) == inputs.rows, "a step has one token per row");
-    CHECK(static_cast<std::int64_t>(inputs.positions.size()) == inputs.rows, "a step has one position per row");
+void CudaBackend::do_begin_step(const StepInputs& inputs) {
     row_blocks_.clear();
     row_slots_.clear();
     sequence_blocks_.clear();
     for (const StepSequence& sequence : inputs.sequences) {
-        CHECK(sequence.row_begin == std::ssize(row_blocks_), "sequences cover a step's rows in order");
-        CHECK(std::ssize(sequence.blocks) * kv_block_size >= sequence.position + sequence.row_count,
-              "a sequence has blocks for all its tokens");
         for (std::int64_t position = sequence.position; position < sequence.position + sequence.row_count; ++position) {
             row_blocks_.push_back(sequence.blocks[static_cast<std::size_t>(position / kv_block_size)]);
             row_slots_.push_back(static_cast<std::int32_t>(position % kv_block_size));
         }
         sequence_blocks_.insert(sequence_blocks_.end(), sequence.blocks.begin(), sequence.blocks.end());
     }
-    CHECK(std::ssize(row_blocks_) == inputs.rows, "sequences cover a step's rows");
-    CHECK(steps_begun_ - steps_finished_ < steps_in_flight_max(), "a step is finished before one more is begun");
+    CHECK(steps_begun_ - steps_finished_ < steps_queued_max(),
+          "begin_step: at most steps_queued_max() steps are begun and not finished");
     settle();
     if (steps_finished_ < steps_begun_) note_end(step());
     ++steps_begun_;
@@ -190,7 +178,7 @@ void CudaBackend::begin_step(const StepInputs& inputs) {
     put_drawn_tokens(inputs);
 }
 
-// First what a graph reads, in the places where it does.
+// The tables that a graph reads come first, so that they are at the same addresses in every step.
 void CudaBackend::put_rows(const StepInputs& inputs) {
     Step& begun = step();
     Tables& tables = begun.tables;
@@ -220,8 +208,7 @@ void CudaBackend::put_drawn_tokens(const StepInputs& inputs) {
     Step& before = step_at(steps_begun_ - 1);
     drawn_.clear();
     for (const DrawnRow& each : inputs.drawn) {
-        CHECK(each.row >= 0 && each.row < inputs.rows, "a drawn token is that of a row");
-        CHECK(each.sample_row >= 0 && each.sample_row < std::ssize(before.draws), "the step before has drawn it");
+        CHECK(each.sample_row >= 0 && each.sample_row < std::ssize(before.draws), "begin_step: the step before draws from sample_row");
         drawn_.push_back({.row = int_of(each.row), .sample_row = int_of(each.sample_row)});
     }
     step().drawn = step().tables.put(drawn_);
@@ -233,7 +220,7 @@ void CudaBackend::note_end(Step& step) {
     step.has_end = true;
 }
 
-// The step behind stands in the stream already, so that its begin is not waited for in vain.
+// `after` is already queued in the stream, so waiting for its beginning does not hang.
 void CudaBackend::count_gap(const Step& before, Step& after) {
     if (!before.end_is_exact || std::exchange(after.gap_is_counted, true)) return;
     after.begin.wait();
@@ -241,7 +228,7 @@ void CudaBackend::count_gap(const Step& before, Step& after) {
 }
 
 void CudaBackend::finish_step() {
-    CHECK(steps_finished_ < steps_begun_, "only a step that was begun is finished");
+    CHECK(steps_finished_ < steps_begun_, "finish_step: a step was begun and not finished");
     settle();
     Step& oldest = step_at(++steps_finished_);
     note_end(oldest);
@@ -254,23 +241,16 @@ void CudaBackend::finish_step() {
     hand_out_results(oldest);
 }
 
-void CudaBackend::check_step(const StepInputs& inputs) { CHECK(inputs.rows == step().rows, "begin_step was told these rows"); }
+void CudaBackend::do_run(const Op& op) {
+    std::visit([this](const auto* args) { execute(*args); }, op);
+}
 
-void CudaBackend::embed(const EmbedArgs& args) {
-    check_step(args.step);
+void CudaBackend::execute(const EmbedArgs& args) {
     const auto& tokens = static_cast<const CudaWeight&>(args.tokens);
     const auto* const positions = static_cast<const CudaWeight*>(args.positions);
-    CHECK(tokens.input_format() == weights_, "embed: tables are wide");
-    CHECK(args.out.rows == args.step.rows && args.out.columns == tokens.in_features(), "embed: out is [rows, hidden]");
-    CHECK(positions == nullptr || positions->in_features() == tokens.in_features(), "embed: positions are as wide as tokens");
-    for (const TokenId token : args.step.tokens) CHECK(token >= 0 && token < tokens.out_features(), "embed: a token is in the vocabulary");
-    if (positions != nullptr) {
-        for (const std::int32_t position : args.step.positions) {
-            CHECK(position >= 0 && position < positions->out_features(), "embed: a position is in the table");
-        }
-    }
+    CHECK(tokens.input_format() == weights_, "embed: tables are not quantized");
     if (args.out.rows == 0) return;
-    launch(EmbedTask{.out = float32_view_of(args.out),
+    launch(EmbedTask{.out = view_of(args.out),
                      .tokens = tokens.view(),
                      .positions = positions == nullptr ? View{} : positions->view(),
                      .token_of_row = step().tokens,
@@ -279,14 +259,11 @@ void CudaBackend::embed(const EmbedArgs& args) {
                      .hidden = int_of(args.out.columns)});
 }
 
-void CudaBackend::norm(const NormArgs& args) {
-    CHECK(args.out.rows == args.in.rows && args.out.columns == args.in.columns, "norm: out is shaped as in");
-    CHECK(args.weight.size == args.in.columns, "norm: one weight per column");
-    CHECK(args.bias.empty() || args.bias.size == args.in.columns, "norm: one bias per column");
+void CudaBackend::execute(const NormArgs& args) {
     if (args.in.rows == 0) return;
     launch(NormTask{.subtract_mean = args.kind == NormKind::layer,
                     .out = view_of(args.out),
-                    .in = float32_view_of(args.in),
+                    .in = view_of(args.in),
                     .weight = args.weight.data,
                     .bias = args.bias.empty() ? nullptr : args.bias.data,
                     .epsilon = args.epsilon,
@@ -294,15 +271,11 @@ void CudaBackend::norm(const NormArgs& args) {
                     .columns = int_of(args.in.columns)});
 }
 
-void CudaBackend::matmul(const MatmulArgs& args) {
+void CudaBackend::execute(const MatmulArgs& args) {
     const auto& weight = static_cast<const CudaWeight&>(args.weight);
-    CHECK(args.in.columns == weight.in_features() && args.in.format == weight.input_format(),
-          "matmul: in is [rows, in_features] in the weight's input format");
-    CHECK(args.out.columns == weight.out_features() && args.out.rows == args.in.rows, "matmul: out is [rows, out_features]");
-    CHECK(args.bias.empty() || args.bias.size == weight.out_features(), "matmul: one bias per output");
     if (args.in.rows == 0) return;
     const std::int64_t rows = rows_of(args.out, args.in);
-    const MatmulTask task{.out = float32_view_of(args.out),
+    const MatmulTask task{.out = view_of(args.out),
                           .in = view_of(args.in),
                           .weight = weight.view(),
                           .weight_scales = weight.scales(),
@@ -315,45 +288,29 @@ void CudaBackend::matmul(const MatmulArgs& args) {
     launch(task);
 }
 
-void CudaBackend::group_bias(const GroupBiasArgs& args) {
+void CudaBackend::execute(const GroupBiasArgs& args) {
     std::vector<BiasTable>& groups = bias_groups_;
     groups.clear();
     for (const BiasGroup& group : args.groups) {
         if (group.bias.empty()) continue;
-        CHECK(group.bias.size == args.out.columns, "group_bias: one bias per column");
-        CHECK(group.row_begin >= 0 && group.row_begin + group.row_count <= args.out.rows, "group_bias: a group lies in the rows");
         groups.push_back({group.bias.data, int_of(group.row_begin), int_of(group.row_count)});
     }
     if (groups.empty()) return;
-    launch(GroupBiasTask{.out = float32_view_of(args.out),
+    launch(GroupBiasTask{.out = view_of(args.out),
                          .groups = step().tables.put(groups),
                          .group_count = int_of(std::ssize(groups)),
                          .columns = int_of(args.out.columns)});
 }
 
-void CudaBackend::rope_store(const RopeStoreArgs& args) {
-    check_step(args.step);
+void CudaBackend::execute(const RopeStoreArgs& args) {
     const auto& cache = static_cast<const CudaKvCache&>(args.cache);
-    CHECK(args.qkv.columns == (args.heads + 2 * args.kv_heads) * args.head_dim, "rope_store: qkv is [rows, q | k | v]");
-    CHECK(args.qkv.rows == args.step.rows, "rope_store: one row per row of the step");
-    CHECK(cache.shape().kv_heads == args.kv_heads && cache.shape().head_dim == args.head_dim, "rope_store: the cache has this shape");
-    CHECK(args.layer >= 0 && args.layer < cache.shape().layers, "rope_store: the cache has this layer");
-    CHECK(args.q_norm.empty() || args.q_norm.size == args.head_dim, "rope_store: one q_norm weight per dimension");
-    CHECK(args.k_norm.empty() || args.k_norm.size == args.head_dim, "rope_store: one k_norm weight per dimension");
     const bool rotates = args.rope_table.rows > 0;
-    if (rotates) {
-        CHECK(args.head_dim % 2 == 0 && args.rope_table.columns == args.head_dim,
-              "rope_store: the table is [entries, head_dim], head_dim even");
-        CHECK(std::ssize(args.step.rope_rows) == args.step.rows, "rope_store: one row of the table per row");
-        for (const std::int32_t row : args.step.rope_rows) CHECK(row >= 0 && row < args.rope_table.rows, "rope_store: a row of the table");
-    }
-    for (const std::int32_t block : row_blocks_) CHECK(block >= 0 && block < cache.blocks(), "rope_store: a block of the cache");
     if (args.qkv.rows == 0) return;
-    launch(RopeTask{.qkv = float32_view_of(args.qkv),
+    launch(RopeTask{.qkv = view_of(args.qkv),
                     .rows = int_of(rows_of(args.qkv, args.qkv)),
                     .heads = int_of(args.heads),
                     .head_dim = int_of(args.head_dim),
-                    .table = rotates ? static_cast<const float*>(float32_view_of(args.rope_table).data) : nullptr,
+                    .table = rotates ? static_cast<const float*>(view_of(args.rope_table).data) : nullptr,
                     .table_stride = args.rope_table.stride,
                     .table_row = step().rope_rows,
                     .q_norm = args.q_norm.empty() ? nullptr : args.q_norm.data,
@@ -364,24 +321,17 @@ void CudaBackend::rope_store(const RopeStoreArgs& args) {
                     .slot_of_row = step().slot_of_row});
 }
 
-void CudaBackend::activation(const ActivationArgs& args) {
-    CHECK(args.in.rows == args.out.rows && args.in.columns == args.out.columns * (args.gated ? 2 : 1),
-          "activation: in is as wide as it needs");
+void CudaBackend::execute(const ActivationArgs& args) {
     if (args.out.rows == 0) return;
     launch(ActivationTask{.kind = args.kind,
                           .gated = args.gated,
                           .out = view_of(args.out),
-                          .in = float32_view_of(args.in),
+                          .in = view_of(args.in),
                           .rows = int_of(rows_of(args.out, args.in)),
                           .width = int_of(args.out.columns)});
 }
 
-void CudaBackend::gather_rows(const GatherRowsArgs& args) {
-    check_step(args.step);
-    CHECK(args.out.rows == std::ssize(args.step.sample_rows) && args.out.columns == args.in.columns,
-          "gather_rows: out is [sample rows, columns]");
-    CHECK(args.out.format == args.in.format, "gather_rows: out has the format of in");
-    for (const std::int32_t row : args.step.sample_rows) CHECK(row >= 0 && row < args.in.rows, "gather_rows: a sample row is a row");
+void CudaBackend::execute(const GatherRowsArgs& args) {
     if (args.out.rows == 0) return;
     launch(GatherTask{.out = view_of(args.out),
                       .in = view_of(args.in),

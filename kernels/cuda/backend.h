@@ -1,7 +1,7 @@
-// The GPU's Backend: launchers that check shapes, put work lists on the device and queue the kernels on one stream. Made by
-// make_cuda_backend. Weights are loaded on a stream of their own, so that an adapter's copies do not stand in the batch's way.
+// The GPU's Backend: launchers that copy work lists to the device and queue the kernels on one stream. Made by make_cuda_backend. Weights
+// are copied on a stream of their own, so that the batch does not wait while an adapter is loaded.
 //
-// Built twice from the same sources: for a GPU, and on the emulated device of kernels/cuda/emulation for tests.
+// Built twice from the same sources: for a GPU, and for the emulated device of kernels/cuda/emulation, which tests use.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ namespace lorry::kernels::cuda {
 
 class CudaBackend final : public Backend {
 public:
-    // As wide as weights are the KV cache and what matmuls read, where the options do not say fp8. Throws std::runtime_error when no GPU
+    // The KV cache and the inputs of matmuls have the format of the weights unless the options say fp8. Throws std::runtime_error if no GPU
     // can be used.
     explicit CudaBackend(const CudaOptions& options, MatmulChoice matmuls = {});
 
@@ -31,67 +31,69 @@ public:
     void upload(void* to, std::span<const std::byte> from) override;
     void read_back(std::span<std::byte> to, const void* from) override;
 
-    std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts, WeightRole role) override;
-    std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) override;
-
     std::int64_t block_size() const override { return kv_block_size; }
     std::size_t kv_block_bytes(const KvShape& shape) const override;
-    std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) override;
-    void copy_block(KvCache& cache, BlockId from, BlockId to) override;
-    std::unique_ptr<Slot> make_slot(KvCache& cache, const SlotRange& range) override;
     std::unique_ptr<Slot> make_measuring_slot() override;
 
-    // As pack_weight and pack_lora, at a place that outlives what is packed.
+    // As pack_weight and pack_lora, into a place that outlives what is packed. Called by slots, from any thread.
     std::unique_ptr<PackedWeight> pack_weight_at(Place& place, std::span<const WeightPart> parts, WeightRole role) const;
     std::unique_ptr<PackedLora> pack_lora_at(Place& place, std::span<const LoraPart> parts) const;
 
     void reserve_steps(const ReserveArgs& args) override;
     void make_graphs(const GraphArgs& args) override;
-    std::int64_t steps_in_flight_max() const override { return std::ssize(steps_); }
-    void begin_step(const StepInputs& inputs) override;
+    std::int64_t steps_queued_max() const override { return std::ssize(steps_); }
     void finish_step() override;
-    void embed(const EmbedArgs& args) override;
-    void norm(const NormArgs& args) override;
-    void matmul(const MatmulArgs& args) override;
-    void lora(const LoraArgs& args) override;
-    void group_bias(const GroupBiasArgs& args) override;
-    void rope_store(const RopeStoreArgs& args) override;
-    void attention(const AttentionArgs& args) override;
-    void activation(const ActivationArgs& args) override;
-    void gather_rows(const GatherRowsArgs& args) override;
-    void sample(const SampleArgs& args) override;
 
 private:
-    static constexpr std::int64_t attention_works_most = 8;  // different ones of a model
-    // What is reserved for a step: for the low-rank updates of q, k and v of rank 256; for tables, most of which are those of penalties and
-    // grammars; for a row's answer, which is some 500 log-probabilities.
+    std::unique_ptr<PackedWeight> do_pack_weight(std::span<const WeightPart> parts, WeightRole role) override;
+    std::unique_ptr<PackedLora> do_pack_lora(std::span<const LoraPart> parts) override;
+    std::unique_ptr<KvCache> do_make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) override;
+    void do_copy_block(KvCache& cache, BlockId from, BlockId to) override;
+    std::unique_ptr<Slot> do_make_slot(KvCache& cache, const SlotRange& range) override;
+    void do_begin_step(const StepInputs& inputs) override;
+    void do_run(const Op& op) override;
+    void execute(const EmbedArgs& args);
+    void execute(const NormArgs& args);
+    void execute(const MatmulArgs& args);
+    void execute(const LoraArgs& args);
+    void execute(const GroupBiasArgs& args);
+    void execute(const RopeStoreArgs& args);
+    void execute(const AttentionArgs& args);
+    void execute(const ActivationArgs& args);
+    void execute(const ActivatedMatmulArgs& args) { run_matmul_then_activation(args); }
+    void execute(const GatherRowsArgs& args);
+    void execute(const SampleArgs& args);
+
+    static constexpr std::int64_t attention_works_most = 8;  // different work lists of a model
+    // Reserved for a step: low-rank updates of q, k and v of rank 256; tables, mostly those of penalties and grammars; and, for a sampled
+    // row's results, some 500 log-probabilities.
     static constexpr std::int64_t reserved_rank_sum = 3 * 256;
     static constexpr std::size_t reserved_table_bytes = std::size_t{32} << 20;
     static constexpr std::size_t reserved_answer_bytes = 4096;
 
-    // Attention's work list, which all layers of one window share.
+    // A work list of attention, shared by all layers with the same window.
     struct PlannedAttention {
         AttentionHeads heads;
         std::optional<std::int64_t> window;
-        std::optional<std::int64_t> step;  // whose it is
+        std::optional<std::int64_t> step;  // the step it was made for
         AttentionPlan plan;
         AttentionSize size;
         const AttentionWork* work = nullptr;
         Scratch workspace;
     };
 
-    // What a step has on the device and in pinned memory until it is finished, so that the next one can be queued behind it.
+    // A step's data on the device and in pinned memory, kept until it is finished, so that the next step can be queued after it.
     struct Step {
         explicit Step(const Stream& stream) : tables(stream) {}
 
         Tables tables;
         Event begin;
-        Event end;  // recorded behind what is sampled, else where the next step begins or where this one is waited for
+        Event end;  // recorded after sampling; without sampling, where the next step begins or this one is waited for
         bool has_end = false;
-        bool end_is_exact = false;      // it was recorded behind what is sampled
-        bool gap_is_counted = false;    // the device's time without work before this step
-        bool is_open = true;            // something was queued
-        std::vector<StepGraph> graphs;  // of steps in this place; ascending by rows
+        bool end_is_exact = false;      // it was recorded after sampling
+        bool gap_is_counted = false;    // the device's idle time before this step was added to idle_seconds_
+        bool is_open = true;            // its beginning is recorded and the copy of its tables is queued
+        std::vector<StepGraph> graphs;  // for steps with these tables; ascending by rows
         std::int64_t rows = 0;
         std::int64_t rows_sampled = 0;
         TokenId* tokens = nullptr;
@@ -99,18 +101,18 @@ private:
         const std::int32_t* rope_rows = nullptr;
         const std::int32_t* sample_rows = nullptr;
         const std::int32_t* blocks = nullptr;        // of all sequences, one after the other
-        const std::int32_t* block_of_row = nullptr;  // that holds the row's own token
-        const std::int32_t* slot_of_row = nullptr;   // its place there
+        const std::int32_t* block_of_row = nullptr;  // that stores the row's own token
+        const std::int32_t* slot_of_row = nullptr;   // the token's position in that block
         RowProgress* row_progress = nullptr;
         const DrawnTable* drawn = nullptr;
         int drawn_count = 0;
-        // Of a step that follows a graph: what the graph's launches read, zeros where there is nothing to do.
+        // For a step that follows a graph: the work lists that the graph's launches read; zeros mean no work.
         Tables::Place<AttentionWork> attention_works;
         Tables::Place<LoraWork> lora_works;
         std::int64_t lora_places = 0;
-        std::int64_t loras = 0;  // low-rank updates so far
+        std::int64_t loras = 0;  // low-rank updates launched so far
 
-        // Results, top tokens and targets of what is sampled, in one piece of memory, so that they come back in one copy.
+        // The results, top tokens and targets of sampling, in one piece of memory, so that one copy reads them back.
         std::vector<DrawTable> draws;
         std::size_t tops_begin = 0;     // bytes
         std::size_t targets_begin = 0;  // bytes
@@ -119,7 +121,7 @@ private:
         std::span<SampleResult> results;
     };
 
-    // What the rows of a draw list, one row's after the other's.
+    // The lists of all rows of a draw, one row after the other.
     struct DrawLists {
         std::vector<LogitChange> changes;
         std::vector<TokenId> counted;
@@ -127,60 +129,61 @@ private:
         std::vector<TokenId> targets;
     };
 
-    // Steps are counted from 1; ops are of the step that was begun last.
+    // Steps are counted from 1; ops belong to the step that was begun last.
     Step& step_at(std::int64_t count) { return steps_[static_cast<std::size_t>(count) % steps_.size()]; }
     Step& step() { return step_at(steps_begun_); }
     void put_rows(const StepInputs& inputs);
     void put_drawn_tokens(const StepInputs& inputs);
 
-    // Launches go through launch(): one that the step's graph makes as well waits until the graph is complete and launched, or left.
-    std::optional<std::size_t> make_graphs_of(std::int64_t rows, const GraphArgs& args);  // bytes; none: the device has no more
+    // All launches go through launch(). While they match those of the step's graph they are held back, until the graph is complete and
+    // launched, or left.
+    std::optional<std::size_t> make_graphs_of(std::int64_t rows, const GraphArgs& args);  // bytes; nullopt: out of device memory
     const StepGraph* graph_for(const StepInputs& inputs);
     Multiplier multiplier() { return {matmuls_.library.get(), makes_graphs_ ? graph_scratch_ : matmul_scratch_}; }
     bool has_works() const { return graph_ != nullptr || taken_down_ != nullptr; }
-    std::int64_t rows_of(const Matrix& a, const Matrix& b);  // that an op is launched for: those of the graph, where memory is spare
+    std::int64_t rows_of(const Matrix& a, const Matrix& b);  // to launch an op for: the graph's, as far as there are spare rows
     std::int64_t step_rows() { return graph_ != nullptr ? graph_->rows() : step().rows; }
     bool put_in_place(LoraTask& task, const LoraWork& work, const LoraSize& size);  // false: the step has no place for it
     void launch(const Task& task);
     void launch_graph();
     void leave_graph();
-    void settle();  // nothing waits any more
+    void settle();  // queues all launches that are held back
     void open_step();
     void note_end(Step& step);
     void count_gap(const Step& before, Step& after);
+    std::int64_t list_draws(const SampleArgs& args, Step& sampled);
     static void hand_out_results(Step& step);
-    void check_step(const StepInputs& inputs);
     const PlannedAttention& planned_attention(const AttentionArgs& args, int padded_head_dim);
     View widened(const Matrix& in);
 
     const std::string name_;
     const int processors_;
     const Format weights_;
-    const bool fp8_;  // projections and what they read
+    const Quantization quantize_;
     const Format kv_;
     const MatmulChoice matmuls_;
     Stream stream_;
-    Event slot_is_free_;  // of the ops, where nothing reads any more what lay in the slot that was made last
+    Event slot_is_free_;  // after the last op that may read what was in the newest slot's memory before
     Stream loads_;
     Uploads uploads_{loads_};
     OwnPlace own_place_{uploads_};
-    std::array<Step, 2> steps_{Step(stream_), Step(stream_)};  // in turn
-    double idle_seconds_ = 0.0;  // of the device, from the end of a step that sampled to the begin of the next
+    std::array<Step, 2> steps_{Step(stream_), Step(stream_)};  // used in turn
+    double idle_seconds_ = 0.0;  // of the device, from the end of a step that sampled to the beginning of the next
     std::int64_t steps_begun_ = 0;
     std::int64_t steps_finished_ = 0;
-    const StepGraph* graph_ = nullptr;  // that the step follows
+    const StepGraph* graph_ = nullptr;  // the graph that the step follows
     StepGraph::Follower follower_;
-    std::vector<Task>* taken_down_ = nullptr;  // what the step launches, instead of launching it
+    std::vector<Task>* taken_down_ = nullptr;  // records the step's launches instead of launching them
     bool makes_graphs_ = false;
-    bool stores_nothing_ = false;           // a step's keys and values
-    std::int64_t attention_sequences_ = 0;  // that partial results are reserved for, and their tokens
+    bool stores_nothing_ = false;           // steps store no keys and values
+    std::int64_t attention_sequences_ = 0;  // for which partial results are reserved, and their tokens
     std::int64_t attention_context_ = 0;
     std::int64_t lora_places_ = 0;
     std::size_t graph_bytes_ = 0;
     std::uint64_t graph_steps_ = 0;
     std::vector<PlannedAttention> planned_;
     MatmulScratch matmul_scratch_;
-    MatmulScratch graph_scratch_;  // of what graphs launch: prefills, which take more, leave it where it is
+    MatmulScratch graph_scratch_;  // for graphs: it must not move, so prefills, which need more, do not use it
     Scratch lora_sums_;
     Scratch widened_scratch_;
     Scratch weight_scratch_;

@@ -1,26 +1,26 @@
-// What a kernel may use of the device, the only way to launch one, and the only header that knows whether nvcc or the host's compiler
-// reads it: every .cu file includes this and nothing of CUDA's own. device_ptx.h holds the side for a GPU, emulation/device.h the one
-// for the host, function by function; what is built of them for both stands below.
+// The device functions that kernels use, and the only way to launch a kernel. Every .cu file includes this header and none of CUDA's own;
+// it is the only one that depends on whether nvcc or the host's compiler reads it. device_ptx.h has the functions for a GPU,
+// emulation/device.h the same functions for the host; what both share is below.
 //
 //   thread_in_block(), block_threads(), lane(), warp()   the running thread; blocks are one-dimensional, a multiple of 32 threads
 //   block(), grid()                                      its block's place, and how many there are: .x .y .z
 //   shared_memory<T>()                                   the block's shared memory as a T; the launch says how large it is
-//   barrier(), warp_barrier()                            all threads of the block, or of the warp, come here before any goes on
+//   barrier(), warp_barrier()                            all threads of the block, or of the warp, arrive here before any continues
 //   shuffle_xor(x, mask), shuffle_from(x, from), ballot(b)    between the lanes of a full warp
 //   multiply_add(d, a, b)                                mma.sync m16n8k16 of bfloat16 with float32 sums (PTX ISA 9.7.14.5.8's fragments)
-//   multiply_add_fp8(d, a, b)                            the same m16n8k32 of e4m3; of the numbers that are none, what comes out is open
+//   multiply_add_fp8(d, a, b)                            the same m16n8k32 of e4m3; the result for NaN is unspecified
 //   widen(four, even, odd)                               four e4m3 to pairs of bfloat16, first and third, second and fourth: exact
 //   load_matrices(r, row), ..._transposed(r, row)        ldmatrix x4: lane 8 m + i names row i of matrix m; two e4m3 count as one
 //   copy_async(to, from, wanted)                         16 bytes, global to shared memory; zeros if not wanted: `from` is then not read
 //   copy_async_commit(), copy_async_wait<groups>()       closes a group; waits until at most that many groups are in flight
 //   load_whole(from), store_whole(to, x)                 a T of up to 16 bytes in global memory, at a multiple of its size, in one access
 //   atomic_add(to, x), atomic_or(to, x), atomic_max(to, x)    on 32-bit words in global memory, by any threads; nothing is returned
-//   arrive(count, x)                                     adds x in global memory and returns what was there before: what a thread stored
-//                                                        until a barrier before it is there for who comes later, behind a barrier
+//   arrive(count, x)                                     adds x in global memory and returns the old value; what the block stored before a
+//                                                        preceding barrier is visible to blocks that arrive later, after their barrier
 //   pack(low, high), to_bfloat16(x), to_float(x)         float32 to bfloat16 rounds to nearest even
-//   to_fp8(x)                                            as fp8_of
+//   to_fp8(x)                                            as fp8_of in fp8.h
 //
-// Warp operations need all 32 lanes at the same place: guard what they are for, not the operation.
+// Warp operations need all 32 lanes at the same call: make their arguments conditional, not the call.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ struct Blocks {
     int z = 1;
 };
 
-// How many blocks of how many threads, and what each shares.
+// The number of blocks, the threads of each, and the bytes of shared memory of each.
 struct Launch {
     Blocks blocks;
     int threads = 0;
@@ -64,7 +64,7 @@ namespace lorry::kernels::cuda {
 __device__ inline int lane() { return thread_in_block() % warp_size; }
 __device__ inline int warp() { return thread_in_block() / warp_size; }
 
-// Sums, and the larger of two, over the lanes of a warp in an order that does not depend on the values.
+// The sum and the maximum over the lanes of a warp, in an order that does not depend on the values.
 template <class T>
 __device__ T warp_sum(T x) {
     for (int distance = warp_size / 2; distance > 0; distance /= 2) x += shuffle_xor(x, distance);
@@ -87,7 +87,7 @@ __device__ T block_combined(T x, T* scratch, const Combine& combine) {
     for (int distance = warp_size / 2; distance > 0; distance /= 2) x = combine(x, shuffle_xor(x, distance));
     if (lane() == 0) scratch[warp()] = x;
     barrier();
-    // Each warp combines what all have: what lane 0 has in the end is everything.
+    // Each warp combines all warps' values, so that lane 0 ends with the result.
     const int warps = block_threads() / warp_size;
     x = scratch[lane() < warps ? lane() : 0];
     for (int distance = warp_size / 2; distance > 0; distance /= 2) {
@@ -107,8 +107,8 @@ __device__ T block_largest(T x, T* scratch) {
     return block_combined(x, scratch, [](T a, T b) { return larger(a, b); });
 }
 
-// multiply_add_fp8 for chips without such an mma: every e4m3 is a bfloat16. The four neighbours in a register become two pairs, which
-// take the places of neighbours 8 apart, in a and b alike: another order of k.
+// multiply_add_fp8 for chips without that mma: every e4m3 is representable as bfloat16. The four neighbours in a register become two pairs,
+// which take the places of neighbours 8 apart, in a and in b: only the order of k changes.
 __device__ inline void multiply_add_widened(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

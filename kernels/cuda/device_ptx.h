@@ -1,4 +1,4 @@
-// The GPU's side of device.h, which says what each function does: CUDA's built-ins, and PTX for what they lack.
+// The GPU's implementation of the functions that device.h lists: CUDA's built-ins, and PTX where there are none.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -38,14 +38,14 @@ __device__ inline void multiply_add(float (&d)[4], const std::uint32_t (&a)[4], 
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Not for __CUDA_ARCH__ below 890.
+// Requires __CUDA_ARCH__ >= 890.
 __device__ inline void multiply_add_e4m3(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
     asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-// Of two e4m3 in the upper halves of 16 bits each; what is in the lower ones does not matter. Their bits in the place of a bfloat16's are
-// their value times 2^-120.
+// Widens two e4m3, each in the upper half of 16 bits; the lower halves are ignored. An e4m3's bits in the position of a bfloat16's are its
+// value times 2^-120.
 __device__ inline std::uint32_t widen_pair(std::uint32_t pair) {
     constexpr std::uint32_t from_exponent = 0x7B807B80;  // twice 2^120
     std::uint32_t widened;
@@ -127,7 +127,7 @@ __device__ inline Fp8 to_fp8(float x) {
 #endif
 }
 
-// Starts kernel(arguments...) on the stream; a launch that is refused shows in cudaGetLastError().
+// Queues kernel(arguments...) on the stream; cudaGetLastError() reports a launch that fails.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), const Launch& how, Arguments&&... arguments) {
     constexpr std::size_t shared_bytes_unasked = std::size_t{48} << 10;

@@ -1,4 +1,4 @@
-// Asks the driver; see devices.h. cudart opens the driver at the first call, so a machine without one gets here too.
+// Asks the driver; see devices.h. cudart loads the driver at the first call, so this also runs on a machine without one.
 #include "kernels/cuda/devices.h"
 
 #include <fstream>
@@ -24,7 +24,7 @@ constexpr int major_min = 8;
 
 std::string version_text(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
 
-// The first driver for a major version of CUDA on Linux, by the table in CUDA's release notes.
+// The oldest Linux driver for a major version of CUDA, by the table in CUDA's release notes.
 const char* first_driver(int major) {
     if (major == 12) return "525.60.13";
     return major == 13 ? "580.65.06" : nullptr;
@@ -109,19 +109,13 @@ ChipDescription describe_chip() {
 std::optional<std::string> cuda_obstacle() { return cuda::obstacle(); }
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
-    if (options.weights == Format::float16) {
-        throw std::runtime_error("the GPU stores weights as float32 or bfloat16, not float16: choose one of these");
-    }
-    if (options.quantize == Quantization::int8 || options.quantize == Quantization::int4) {
-        throw std::runtime_error(std::string("the GPU has no ") + name_of(options.quantize) + " weights: choose fp8");
-    }
-    if (options.kv == KvFormat::int8) throw std::runtime_error("the GPU has no int8 KV cache: choose fp8");
-    // The float32 weights of strict parity are multiplied by our own kernel alone.
-    if (options.weights == Format::float32) return std::make_unique<cuda::CudaBackend>(options);
+    if (const auto reason = obstacle(options.storage, DeviceKind::gpu)) throw std::runtime_error(*reason);
+    // float32 weights promise strict parity, so only our own kernel multiplies them.
+    if (options.storage.weights == Format::float32) return std::make_unique<cuda::CudaBackend>(options);
     static_cast<void>(cuda::choose_device());
     const cuda::MatmulRows rows = options.matmul_table.empty() ? cuda::committed_rows() : cuda::read_matmul_rows(options.matmul_table);
-    auto matmuls =
-        cuda::choose_matmuls(rows, cuda::chip_of_device(), options.quantize, [] { return cuda::open_cublaslt(cuda::cublaslt_places()); });
+    auto matmuls = cuda::choose_matmuls(rows, cuda::chip_of_device(), options.storage.quantize,
+                                        [] { return cuda::open_cublaslt(cuda::cublaslt_places()); });
     return std::make_unique<cuda::CudaBackend>(options, std::move(matmuls));
 }
 

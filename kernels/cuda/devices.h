@@ -1,4 +1,4 @@
-// Which GPU this process uses, and why there may be none.
+// Chooses the GPU that this process uses, or reports why none can be used. Called by make_cuda_backend, cuda_obstacle and the tuner.
 #pragma once
 
 #include <optional>
@@ -9,23 +9,23 @@
 
 namespace lorry::kernels::cuda {
 
-// What stands in the way of using a GPU, for people; nullopt when there is one.
+// Why no GPU can be used, for people; nullopt if one can.
 std::optional<std::string> obstacle();
 
-// What obstacle() says of a driver that cudart refuses as too old. A driver serves every cudart of its own major version.
+// obstacle()'s text for a driver that cudart rejects as too old. A driver supports every cudart of its own major version.
 struct DriverVersions {
-    int driver = 0;                     // the newest CUDA that it is for: 12040
-    int runtime = 0;                    // the CUDA that cudart is of
-    std::optional<std::string> module;  // the driver's own version, "550.54.15", where the system says it
+    int driver = 0;                     // the newest CUDA that it supports: 12040
+    int runtime = 0;                    // cudart's CUDA
+    std::optional<std::string> module;  // the driver's own version, "550.54.15", if the system reports it
 };
 std::string driver_too_old(const DriverVersions& versions);
-// In what the kernel's module says of itself (/proc/driver/nvidia/version).
+// The driver's version in the text of /proc/driver/nvidia/version.
 std::optional<std::string> module_version(std::string_view text);
 
-// Makes the first GPU this thread's device; its name. Throws std::runtime_error with the obstacle.
+// Makes the first GPU this thread's device and returns its name. Throws std::runtime_error with the obstacle.
 std::string choose_device();
 
-// Of the device that was chosen.
+// The chip of the chosen device.
 MatmulChip chip_of_device();
 
 }  // namespace lorry::kernels::cuda

@@ -1,4 +1,4 @@
-// Following and capturing; see graphs.h. And the steps that the backend runs at start: for their memory, and to make graphs of them.
+// Following and capturing graphs (see graphs.h), and the steps that the backend runs at start to reserve memory and to record graphs.
 #include "kernels/cuda/graphs.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ constexpr std::array names = {"embed",      "norm",      "matmul",     "lora",  
                               "rope_store", "attention", "activation", "gather_rows", "lora"};
 static_assert(names.size() == std::variant_size_v<Task>);
 
-// Rows that each are a sequence's first, whose keys and values are not stored; the first of them sample.
+// A step whose rows are each the first of a sequence; keys and values are not stored; the first rows sample.
 struct BlankStep {
     BlankStep(std::int64_t rows, std::int64_t sample_rows)
         : zeros(static_cast<std::size_t>(rows)), rows_that_sample(static_cast<std::size_t>(sample_rows)) {
@@ -101,7 +101,7 @@ void StepGraph::run_made(const Follower& follower, const Multiplier& multiplier,
 }
 
 void CudaBackend::reserve_steps(const ReserveArgs& args) {
-    CHECK(steps_finished_ == steps_begun_, "memory is reserved while no step is in flight");
+    CHECK(steps_finished_ == steps_begun_, "reserve_steps: no step is queued");
     const LargestStep& largest = args.largest;
     attention_sequences_ = largest.sequences;
     attention_context_ = largest.context;
@@ -112,7 +112,7 @@ void CudaBackend::reserve_steps(const ReserveArgs& args) {
         step.on_device.of<std::byte>(static_cast<std::size_t>(largest.sample_rows) * reserved_answer_bytes);
         step.on_host.of<std::byte>(static_cast<std::size_t>(largest.sample_rows) * reserved_answer_bytes);
     }
-    // What else ops need is known when they are called.
+    // Run a step, because what else the ops need is known only when they are called.
     stores_nothing_ = true;
     const BlankStep blank(largest.rows, largest.sample_rows);
     begin_step(blank.inputs());
@@ -122,13 +122,13 @@ void CudaBackend::reserve_steps(const ReserveArgs& args) {
 }
 
 void CudaBackend::make_graphs(const GraphArgs& args) {
-    CHECK(steps_finished_ == steps_begun_, "graphs are made while no step is in flight");
+    CHECK(steps_finished_ == steps_begun_, "make_graphs: no step is queued");
     stream_.wait();
     for (Step& step : steps_) step.graphs.clear();
     graph_bytes_ = 0;
     if (args.bytes == 0) return;
     makes_graphs_ = stores_nothing_ = true;
-    // The largest first, which full batches take.
+    // The largest first: full batches use it.
     for (const std::int64_t rows : graph_rows(args.rows_max)) {
         const std::optional<std::size_t> bytes = make_graphs_of(rows, args);
         if (bytes && graph_bytes_ + *bytes <= args.bytes) {
@@ -144,7 +144,7 @@ void CudaBackend::make_graphs(const GraphArgs& args) {
 
 std::optional<std::size_t> CudaBackend::make_graphs_of(std::int64_t rows, const GraphArgs& args) {
     const BlankStep blank(rows, rows);
-    // Once for real: kernels are loaded and scratch grows before a capture, which allows neither.
+    // Run it once: kernels are loaded and scratch memory grows, which is not allowed during a capture.
     begin_step(blank.inputs());
     args.ops(blank.inputs());
     lora_places_ = step().loras;
@@ -175,7 +175,7 @@ const StepGraph* CudaBackend::graph_for(const StepInputs& inputs) {
     if (makes_graphs_ || inputs.rows == 0 || found == graphs.end()) return nullptr;
     const bool decodes = std::ranges::all_of(inputs.sequences, [](const StepSequence& sequence) { return sequence.row_count == 1; }) &&
                          std::ssize(inputs.sample_rows) == inputs.rows;
-    // With the tables that a graph reads: a caller may leave out positions of a rope that there is not.
+    // The step needs the tables that a graph reads: a caller may omit rope_rows for a model without rope.
     const bool has_tables = std::ssize(inputs.rope_rows) == inputs.rows;
     return decodes && has_tables ? &*found : nullptr;
 }
@@ -197,7 +197,7 @@ void CudaBackend::launch(const Task& task) {
     }
     open_step();
     step().tables.copy();
-    run(task, multiplier(), stream_.get());
+    cuda::run(task, multiplier(), stream_.get());
 }
 
 void CudaBackend::launch_graph() {
@@ -219,7 +219,7 @@ void CudaBackend::settle() {
 void CudaBackend::open_step() {
     Step& opened = step();
     if (std::exchange(opened.is_open, true)) return;
-    // It may have moved since the first of them was written.
+    // lora_sums_ may have moved since the first of them was written.
     for (std::int64_t i = 0; i < opened.lora_places; ++i) opened.lora_works.host[i].sums = lora_sums_.of<float>(0);
     opened.begin.record(stream_);
     opened.tables.copy();

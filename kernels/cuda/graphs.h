@@ -1,7 +1,7 @@
-// Decoding steps as CUDA graphs: what a step of so many rows launches, taken down at start and captured. Used by CudaBackend.
+// Decoding steps as CUDA graphs: the launches of a step of a given number of rows, recorded at start and captured. Used by CudaBackend.
 //
-// A graph has no key that could be wrong: a step follows it launch by launch, and is launched as the graph if it made each of its launches
-// with the very same arguments. So all that may differ between two such steps has to stand in tables at fixed places.
+// Graphs are not looked up by a key, which could be wrong: a step follows a graph launch by launch and is launched as that graph if all
+// launches have exactly the same arguments. Everything that may differ between two such steps is therefore in tables at fixed addresses.
 #pragma once
 
 #include <variant>
@@ -15,7 +15,7 @@ namespace lorry::kernels::cuda {
 
 using Task =
     std::variant<EmbedTask, NormTask, MatmulTask, LoraTask, GroupBiasTask, RopeTask, AttentionTask, ActivationTask, GatherTask, WidenTask>;
-// What multiplies.
+// The library or our own kernel, whichever multiplies, and its scratch memory.
 struct Multiplier {
     LibraryMatmul* library = nullptr;  // null: our own kernel multiplies everything
     MatmulScratch& scratch;
@@ -24,30 +24,30 @@ void run(const Task& task, const Multiplier& multiplier, cudaStream_t stream);
 
 class StepGraph {
 public:
-    // `rows`: of the step that it was taken down from, and the most that one which follows it may have.
+    // rows: of the recorded step; a step that follows the graph may have at most as many.
     StepGraph(std::int64_t rows, std::vector<Task> tasks) : rows_(rows), tasks_(std::move(tasks)) {}
-    // The multiplier's scratch is the graph's from here on: it does not grow any more.
+    // From here on the graph refers to the multiplier's scratch memory, which must not grow any more.
     void capture(const Multiplier& multiplier, const Stream& stream);
 
     std::int64_t rows() const { return rows_; }
 
-    // How far a step has come.
+    // A step's progress along the graph.
     struct Follower {
         std::size_t at = 0;
-        std::vector<std::size_t> made;  // of tasks before `at`; the others had no adapter
+        std::vector<std::size_t> made;  // the tasks before `at` that the step launched; it skipped the others, which are adapters'
         bool has_adapters = false;
     };
-    // The step makes this launch next: false if the graph does not.
+    // Advances by the step's next launch; false if the graph's next launch is another.
     bool follow(const Task& task, Follower& follower) const;
     bool is_complete(const Follower& follower) const { return follower.at == tasks_.size(); }
-    // What the next low-rank update of a step is told in, if it is like this one; null: there is none.
+    // The work list that the graph's next low-rank update reads, if that update equals this one; null: it does not.
     const LoraWork* place_of(LoraTask task, const Follower& follower) const;
     void launch(const Follower& follower, const Stream& stream) const;
-    // What the step made so far, one by one.
+    // Launches what the step launched so far, one by one.
     void run_made(const Follower& follower, const Multiplier& multiplier, const Stream& stream) const;
 
 private:
-    // A step whose rows have no adapters at all, or none for this projection, leaves it out. In the graph it then finds no work.
+    // A step may skip such a launch, if its rows have no adapters or none for this projection. In the graph it then finds no work.
     static bool is_of_adapters(const Task& task) {
         return std::holds_alternative<LoraTask>(task) || std::holds_alternative<WidenTask>(task);
     }

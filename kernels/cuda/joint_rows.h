@@ -1,8 +1,7 @@
-// Rows of float32 of which several blocks compute parts, and which become fp8 in their own place: a row's scale is known once all of it is
-// there, so the block that stores the last part does it. Which one that is changes no bit, as a largest element has no order. Included by
-// attention.cu.
+// Converts rows of float32, of which several blocks compute parts, to fp8 in place. A row's scale is known once the whole row is stored, so
+// the block that stores the last part converts it; which block that is does not change the result. Included by attention.cu.
 //
-// A block stores its parts of some rows, notes the largest element of each part, and then quantizes those rows that it found whole.
+// A block stores its parts of some rows, notes the largest element of each part, and then quantizes the rows that are complete.
 #pragma once
 
 #include "kernels/cuda/device.h"
@@ -11,23 +10,23 @@
 
 namespace lorry::kernels::cuda {
 
-constexpr int joint_rows_most = 128;  // that a block has parts of
+constexpr int joint_rows_most = 128;  // of which one block has parts
 
 // In the block's shared memory.
 struct JointScratch {
     int any[row_threads_max / warp_size];
     bool is_whole[joint_rows_most];
-    float inverse[joint_rows_most];  // of the scales of rows that are
+    float inverse[joint_rows_most];  // of the scales of complete rows
 };
 
-// largest: magnitude_bits of the largest element of a part, or of a piece of it.
+// largest: magnitude_bits of the largest element of a part or of some of its elements.
 __device__ inline void note_largest(const JointRows& joint, std::int64_t row, std::uint32_t largest) {
     atomic_max(&joint.progress[row].largest, largest);
 }
 
-// Of `count` rows from `first` on, those that are whole. Any number of them may share a round of loads, which all come before its stores:
-// the codes take the place of floats of the same or an earlier round. at_once: loads of a thread, which wait for memory together and take
-// four registers each.
+// Quantizes the complete ones of `count` rows from `first` on. Several rows may share a round, in which all loads precede all stores,
+// because codes overwrite floats of the same or an earlier round. at_once: loads of a thread that are in flight together, of four registers
+// each.
 template <bool aligned, int at_once>
 __device__ void quantize_rows(const JointRows& joint, std::int64_t first, int count, const JointScratch& scratch) {
     const int fours = (joint.columns + static_cast<int>(row_four) - 1) / static_cast<int>(row_four);
@@ -56,7 +55,7 @@ __device__ void quantize_rows(const JointRows& joint, std::int64_t first, int co
 // Called by all threads of a block that has stored parts of `count` rows from `first` on: parts_of(i) of row first + i.
 template <int at_once, class PartsOf>
 __device__ void quantize_whole_rows(const JointRows& joint, std::int64_t first, int count, JointScratch& scratch, const PartsOf& parts_of) {
-    barrier();  // all of the block's threads have stored theirs
+    barrier();  // all threads of the block have stored their elements
     int any = 0;
     for (int i = thread_in_block(); i < count; i += block_threads()) {
         RowProgress& progress = joint.progress[first + i];
@@ -67,7 +66,7 @@ __device__ void quantize_whole_rows(const JointRows& joint, std::int64_t first, 
         const float scale = fp8_scale(progress.largest);
         joint.rows.scales[first + i] = scale;
         scratch.inverse[i] = 1.0F / scale;
-        progress = {};  // as the next launch finds it
+        progress = {};  // for the next launch
     }
     if (block_largest(any, scratch.any) == 0) return;
     const bool are_aligned = joint.columns % row_four == 0 && joint.rows.row_bytes() % sizeof(Floats) == 0 &&

@@ -1,7 +1,7 @@
-// The kernels' launchers, one .cu file each: backend.cpp has checked shapes and put tables on the device; what stands here only computes.
-// All pointers are device memory. Sizes are elements, strides elements from row to row. Launches are queued on `stream`; which they are
-// follows from the task alone, so that equal tasks may be queued as a graph. What differs from one decoding step to the next is therefore
-// not in a task but in a table that it points to.
+// The arguments and launchers of the kernels, which are in one .cu file per op. CudaBackend calls them, with tables already on the device.
+// All pointers are device memory; sizes and strides are in elements. Launches are queued on `stream` and depend on the task alone, so that
+// equal tasks can be queued as a graph. What differs from one decoding step to the next is therefore not in a task but in a table that it
+// points to.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct View {
 struct EmbedTask {
     View out;  // [rows, hidden] float32
     View tokens;
-    View positions;  // data null: none
+    View positions;  // data null: no learned positions
     const TokenId* token_of_row = nullptr;
     const std::int32_t* position_of_row = nullptr;
     int rows = 0;
@@ -42,7 +42,7 @@ struct NormTask {
     View out;
     View in;  // float32
     const float* weight = nullptr;
-    const float* bias = nullptr;  // null: none
+    const float* bias = nullptr;  // null: no bias
     float epsilon = 0.0F;
     int rows = 0;
     int columns = 0;
@@ -57,27 +57,27 @@ struct MatmulTask {
     View in;   // in weight's format
     View weight;
     const float* weight_scales = nullptr;  // fp8: [out_features]
-    const float* bias = nullptr;           // null: none
+    const float* bias = nullptr;           // null: no bias
     bool accumulate = false;
     int rows = 0;
     int in_features = 0;
     int out_features = 0;
-    int spare_rows = 0;  // of memory behind the last row of in and of out, which may be overwritten
+    int spare_rows = 0;  // of memory after the last row of in and of out, which may be overwritten
     bool operator==(const MatmulTask&) const = default;
 };
 void run_matmul(const MatmulTask& task, cudaStream_t stream);
 
-// out = sums + bias: what is left to do where something else has multiplied.
+// out = sums + bias, after cuBLASLt has multiplied.
 struct AddSumsTask {
     View out;                     // float32
-    View sums;                    // float32; data null: out holds them already
-    const float* bias = nullptr;  // null: none
+    View sums;                    // float32; data null: out already holds the sums
+    const float* bias = nullptr;  // null: no bias
     int rows = 0;
     int columns = 0;
 };
 void run_add_sums(const AddSumsTask& task, cudaStream_t stream);
 
-// One LoraPiece with its adapter, as shrink and expand read it.
+// A LoraPiece and its adapter, as shrink and expand read them.
 struct LoraTable {
     const void* a = nullptr;  // [rank_sum, a_stride]
     const void* b = nullptr;  // [out_features, rank rounded up to lora_multiple], scale included
@@ -96,14 +96,14 @@ struct LoraWork {
     const LoraTable* expand = nullptr;
     std::int32_t shrink_count = 0;
     std::int32_t expand_count = 0;
-    float* sums = nullptr;  // partial ones
+    float* sums = nullptr;  // partial sums
 };
 struct LoraTask {
     View out;  // float32
     View in;
     Format weights = Format::float32;
     const LoraWork* work = nullptr;
-    // What there are blocks for at once: less than there is takes longer, more does nothing. Of splits there is no more than this.
+    // The size that the grid is launched for. Blocks loop if there is more work, and exit if there is less. splits is never exceeded.
     LoraSize size;
     int in_features = 0;
     int a_stride = 0;
@@ -126,7 +126,7 @@ struct GroupBiasTask {
 };
 void run_group_bias(const GroupBiasTask& task, cudaStream_t stream);
 
-// A layer of the KV cache: of each block, block_bytes behind the one before, [K | V][kv_head], each of head_bytes as kv_head_bytes says.
+// A layer of the KV cache: blocks at distances of block_bytes, each [K | V][kv_head] with head_bytes per head (see kv_head_bytes).
 struct KvLayer {
     std::byte* data = nullptr;
     Format format = Format::float32;  // or bfloat16, fp8_rows
@@ -144,7 +144,7 @@ struct RopeTask {
     const float* table = nullptr;  // null: no rotation
     std::int64_t table_stride = 0;
     const std::int32_t* table_row = nullptr;  // [rows]
-    const float* q_norm = nullptr;            // null: none
+    const float* q_norm = nullptr;            // null: no norm
     const float* k_norm = nullptr;
     float epsilon = 0.0F;
     KvLayer cache;
@@ -164,29 +164,29 @@ struct AttentionWork {
     std::int32_t merge_count = 0;
     float* workspace = nullptr;  // attention_workspace_bytes
 };
-// What blocks that compute parts of one row tell each other (joint_rows.h). Zeros before a launch, and after it.
+// Shared by the blocks that compute parts of one row (joint_rows.h). Zero before and after a launch.
 struct RowProgress {
-    std::uint32_t parts = 0;    // that are there
+    std::uint32_t parts = 0;    // stored so far
     std::uint32_t largest = 0;  // magnitude_bits of the largest element so far
 };
 struct JointRows {
-    View rows;  // fp8, each in the place of one of float32; data null: no rows become fp8
+    View rows;  // fp8, in the memory of the float32 rows; data null: rows stay float32
     RowProgress* progress = nullptr;
-    int parts = 0;  // of a whole row
+    int parts = 0;  // of a complete row
     int columns = 0;
     bool operator==(const JointRows&) const = default;
 };
 struct AttentionTask {
     View out;         // float32 or bfloat16
-    JointRows joint;  // what becomes of rows of `out`, whose parts are heads
+    JointRows joint;  // how rows of `out` become fp8; a part is a head
     View qkv;         // float32
     int heads = 0;
     int head_dim = 0;
     float scale = 0.0F;
-    std::int32_t window = 0;  // at least the longest context when there is none
+    std::int32_t window = 0;  // without a window: at least the longest context
     KvLayer cache;
     const AttentionWork* work = nullptr;
-    AttentionSize size;  // what there are blocks for at once, as LoraTask's
+    AttentionSize size;  // that the grid is launched for, as LoraTask::size
     bool operator==(const AttentionTask&) const = default;
 };
 void run_attention(const AttentionTask& task, cudaStream_t stream);
@@ -222,7 +222,7 @@ struct WidenTask {
 };
 void run_widen(const WidenTask& task, cudaStream_t stream);
 
-// What the device must know of one SampleRow.
+// One SampleRow as the device reads it.
 struct DrawTable {
     std::uint64_t seed = 0;
     std::uint64_t position = 0;
@@ -236,7 +236,7 @@ struct DrawTable {
     float frequency_penalty = 0.0F;
     std::int32_t change_begin = 0;
     std::int32_t change_count = 0;
-    std::int32_t prompt_begin = 0;  // of the tokens that penalties count: prompt, then output
+    std::int32_t prompt_begin = 0;  // in `counted`, the tokens that penalties count: prompt, then output
     std::int32_t prompt_count = 0;
     std::int32_t output_count = 0;
     std::int32_t counts_own = 0;  // penalties also count the row's own token
@@ -264,7 +264,7 @@ struct SampleTask {
     const TokenId* targets = nullptr;
     float* weights = nullptr;               // [rows, vocabulary] scratch
     const TokenId* token_of_row = nullptr;  // of the step
-    const std::int32_t* row_of = nullptr;   // the step's row that a row of logits is of
+    const std::int32_t* row_of = nullptr;   // the step's row of each row of logits
     DrawResult* results = nullptr;
     TokenLogprob* tops = nullptr;
     float* target_logprobs = nullptr;

@@ -1,4 +1,4 @@
-// Work lists of the low-rank updates; lora.cu computes them.
+// The lora op: makes the work lists of the low-rank updates; lora.cu computes them.
 #include <algorithm>
 
 #include "kernels/cuda/backend.h"
@@ -7,9 +7,9 @@
 
 namespace lorry::kernels::cuda {
 
-// What the low-rank updates read of rows of fp8.
+// Converts rows of fp8 to the format of the weights, which the low-rank updates read.
 View CudaBackend::widened(const Matrix& in) {
-    // For as many rows as there may ever be: a graph's would be of no use once this memory has moved.
+    // For the most rows that `in` may have: a graph would become useless if this memory moved.
     const std::int64_t rows_most = in.rows + in.spare_rows;
     const View out{widened_scratch_.of<std::byte>(static_cast<std::size_t>(rows_most * in.columns) * bytes_of(weights_)), weights_,
                    in.columns};
@@ -17,24 +17,16 @@ View CudaBackend::widened(const Matrix& in) {
     return out;
 }
 
-void CudaBackend::lora(const LoraArgs& args) {
-    CHECK(args.out.rows == args.in.rows, "lora: out has a row for each row of in");
-    CHECK(args.in.format == weights_ || args.in.format == Format::fp8_rows, "lora: in has the format that matmuls read");
+void CudaBackend::execute(const LoraArgs& args) {
+    CHECK(args.in.format == weights_ || args.in.format == Format::fp8_rows, "lora: in has the format of the weights or is fp8");
     lora_shapes_.clear();
     std::int64_t rank_sum_max = 0;
     std::int64_t out_features_max = 0;
-    std::int64_t row_end = 0;
     for (const LoraGroup& group : args.groups) {
-        CHECK(group.row_begin >= row_end && group.row_begin + group.row_count <= args.in.rows, "lora: groups ascend within the rows");
-        row_end = group.row_begin + group.row_count;
         lora_shapes_.emplace_back();
         if (group.lora == nullptr) continue;
         const auto& lora = static_cast<const CudaLora&>(*group.lora);
-        CHECK(lora.in_features() == args.in.columns, "lora: in is [rows, in_features]");
-        for (const CudaLora::Part& part : lora.parts()) {
-            CHECK(part.out_begin >= 0 && part.out_begin + part.out_features <= args.out.columns, "lora: a part lies in the outputs");
-            out_features_max = std::max(out_features_max, part.out_features);
-        }
+        for (const CudaLora::Part& part : lora.parts()) out_features_max = std::max(out_features_max, part.out_features);
         lora_shapes_.back() = {.rank_sum = lora.rank_sum(), .parts = std::ssize(lora.parts())};
         rank_sum_max = std::max(rank_sum_max, lora.rank_sum());
     }
@@ -62,7 +54,7 @@ void CudaBackend::lora(const LoraArgs& args) {
                         .shrink_count = int_of(std::ssize(plan.shrink)),
                         .expand_count = int_of(std::ssize(plan.expand)),
                         .sums = lora_sums_.of<float>(static_cast<std::size_t>(plan.sums))};
-    LoraTask task{.out = float32_view_of(args.out),
+    LoraTask task{.out = view_of(args.out),
                   .in = in,
                   .weights = weights_,
                   .in_features = int_of(args.in.columns),
@@ -85,13 +77,13 @@ bool CudaBackend::put_in_place(LoraTask& task, const LoraWork& work, const LoraS
     placed.size = size;
     const std::int64_t index = step().loras++;
     if (taken_down_ != nullptr) {
-        CHECK(index < lora_places_, "a step is taken down as it was run before");
+        CHECK(index < lora_places_, "a step is recorded with as many low-rank updates as it ran with before");
         placed.work = works.device + index;
     } else if (graph_ != nullptr) {
         placed.work = graph_->place_of(placed, follower_);
     }
     if (placed.work == nullptr) return false;
-    CHECK(placed.work >= works.device && placed.work - works.device < step().lora_places, "a graph's tables are the step's");
+    CHECK(placed.work >= works.device && placed.work - works.device < step().lora_places, "a graph's work lists are among the step's");
     works.host[placed.work - works.device] = work;
     task = placed;
     return true;

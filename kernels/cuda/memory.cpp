@@ -14,7 +14,7 @@ constexpr std::size_t table_alignment = 16;
 }  // namespace
 
 Stream::Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream"); }
-// Nothing can be told of a failure here; the next call on the device reports it again.
+// A failure cannot be reported here; the next call on the device reports it again.
 Stream::~Stream() { static_cast<void>(cudaStreamDestroy(stream_)); }
 void Stream::wait() const { check(cudaStreamSynchronize(stream_), "waiting for a stream"); }
 
@@ -35,7 +35,7 @@ void Graph::end_capture(const Stream& stream) {
     const cudaError_t error = cudaGraphInstantiate(&graph_, captured, 0);
     static_cast<void>(cudaGraphDestroy(captured));
     check(error, "making a graph");
-    static_cast<void>(cudaGraphUpload(graph_, stream.get()));  // else the first launch does
+    static_cast<void>(cudaGraphUpload(graph_, stream.get()));  // otherwise the first launch would upload it
 }
 void Graph::drop_capture(const Stream& stream) {
     cudaGraph_t captured = nullptr;

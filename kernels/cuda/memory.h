@@ -1,4 +1,5 @@
-// Memory of the device and pinned memory of the host, streams, events, scratch that grows and tables. What owns CUDA's handles is here.
+// Owners of CUDA's handles: device memory, pinned host memory, streams, events, graphs; and, built on them, growing scratch memory and
+// tables. Used by CudaBackend.
 #pragma once
 
 #include <algorithm>
@@ -25,27 +26,27 @@ private:
     cudaStream_t stream_ = nullptr;
 };
 
-// A place in a stream.
+// A position in a stream.
 class Event {
 public:
     Event();
     ~Event();
     Event(const Event&) = delete;
     Event& operator=(const Event&) = delete;
-    // Behind all that was queued so far.
+    // Records it after everything queued so far.
     void record(const Stream& stream);
-    // Until the device has come to where it was recorded last.
+    // Waits until the device has reached the position recorded last.
     void wait() const;
-    // What is queued on that stream from here on runs behind where this was recorded last.
+    // What is queued on that stream from now on runs after the position recorded last.
     void hold_back(const Stream& stream) const;
-    // The device's time from that one to this one, both of which were waited for.
+    // The device's time from `begin` to this event; both must have been waited for.
     double seconds_since(const Event& begin) const;
 
 private:
     cudaEvent_t event_ = nullptr;
 };
 
-// What `queue` puts on the stream, to be put there again at once.
+// What `queue` puts on the stream, captured so that one call can queue it again.
 class Graph {
 public:
     template <class Queue>
@@ -71,7 +72,7 @@ private:
     cudaGraphExec_t graph_ = nullptr;
 };
 
-// Memory of the host that the device copies from and to while the host goes on.
+// Host memory that the device can copy from and to while the host continues.
 class PinnedMemory {
 public:
     PinnedMemory() = default;
@@ -90,7 +91,7 @@ private:
 class DeviceMemory {
 public:
     DeviceMemory() = default;
-    // Throws OutOfMemory saying how much was asked for when the device has no more. Zero bytes are fine.
+    // Throws OutOfMemory with the size if the device has no more memory. Zero bytes are allowed.
     explicit DeviceMemory(std::size_t bytes);
     DeviceMemory(DeviceMemory&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
     DeviceMemory& operator=(DeviceMemory&& other) noexcept;
@@ -103,7 +104,7 @@ private:
     std::size_t bytes_ = 0;
 };
 
-// Memory that ops use one after the other. It grows to what was asked for most; growing waits for the device.
+// Memory that ops use one after the other. It grows to the largest size asked for; growing waits for the device.
 template <class Memory>
 class GrowingMemory {
 public:
@@ -122,8 +123,8 @@ private:
 using Scratch = GrowingMemory<DeviceMemory>;
 using PinnedScratch = GrowingMemory<PinnedMemory>;
 
-// What the host tells kernels in tables. Tables gather in pinned memory until they are copied, all at once, in the order of the stream; all
-// are forgotten together. Tables of the same sizes in the same order lie in the same places.
+// Tables that the host passes to kernels. They collect in pinned memory until one copy in stream order takes them to the device, and are
+// dropped together. Tables of the same sizes, put in the same order, get the same addresses.
 class Tables {
 public:
     explicit Tables(const Stream& stream) : stream_(stream) {}
@@ -133,13 +134,13 @@ public:
         T* host = nullptr;  // may be written until the next copy()
         T* device = nullptr;
     };
-    // Zeros. Valid until clear().
+    // Returns zeroed memory, valid until clear().
     template <class T>
     Place<T> reserve(std::size_t count) {
         const Place<std::byte> place = reserve_bytes(count * sizeof(T));
         return {reinterpret_cast<T*>(place.host), reinterpret_cast<T*>(place.device)};
     }
-    // The device's copy.
+    // Returns the device's copy.
     template <class T>
     T* put(std::span<const T> table) {
         const Place<T> place = reserve<T>(table.size());
@@ -154,11 +155,11 @@ public:
     T* put_one(const T& entry) {
         return put(std::span(&entry, 1));
     }
-    // For so many bytes of tables; more are made room for as they come, which stops the device.
+    // Makes room for `bytes` bytes of tables. Later tables that need more allocate it, which stops the device.
     void make_room(std::size_t bytes);
-    // Queues the copy of what is new.
+    // Queues the copy of the new tables.
     void copy();
-    // The stream must have come to where nothing is left that was put here or reads it.
+    // The stream must have finished all copies of these tables and all kernels that read them.
     void clear();
 
 private:

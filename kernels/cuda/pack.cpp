@@ -1,5 +1,5 @@
-// Lays weights out as the kernels read them and copies them to the device; see pack.h. Formats are converted as for the CPU, rows on all
-// processors; what a checkpoint holds as it is wanted travels as it lies there.
+// Lays weights out as the kernels read them and copies them to the device; see pack.h. Rows are converted on all processors; a part
+// that the checkpoint already stores in the device's format is copied as it is.
 #include "kernels/cuda/pack.h"
 
 #include <algorithm>
@@ -7,30 +7,41 @@
 #include <memory>
 #include <utility>
 
-#include "kernels/cpu/pack.h"
-#include "kernels/cpu/processors.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/checkpoint_weights.h"
 #include "kernels/cuda/fp8.h"
+#include "kernels/processors.h"
+#include "kernels/thread_pool.h"
 #include "schema/check.h"
 
 namespace lorry::kernels::cuda {
 
 namespace {
 
-// Panels of width 1 are a row-major matrix [out, in].
-cpu::Storage storage_of(Format format) { return format == Format::bfloat16 ? cpu::Storage::bfloat16 : cpu::Storage::float32; }
-cpu::Panels row_major(const WeightPart& part, Format format, float scale = 1.0F) {
-    return cpu::pack_panels({&part, 1}, {.storage = storage_of(format), .width = 1, .group = 1}, {.scale = scale});
+// The part as rows [out_features, in_features], multiplied by `scale`, in bfloat16 or, for any other format, in float32.
+std::unique_ptr<std::byte[]> row_major(const WeightPart& part, Format format, float scale = 1.0F) {
+    auto rows = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(part.out_features * part.in_features) *
+                                                            bytes_of(format));
+    const auto fill = [&](auto* to, const auto& round) {
+        read_part(part, [&](std::int64_t output, std::int64_t input, float value) {
+            to[output * part.in_features + input] = round(value * scale);
+        });
+    };
+    if (format == Format::bfloat16) {
+        fill(reinterpret_cast<Half*>(rows.get()), [](float value) { return kernels::to_bfloat16(value); });
+    } else {
+        fill(reinterpret_cast<float*>(rows.get()), [](float value) { return value; });
+    }
+    return rows;
 }
 
-// Whether the rows are what the checkpoint holds, byte for byte.
+// Whether the checkpoint's bytes are the rows as the device needs them.
 bool is_row_major(const WeightPart& part, Format format) { return part.format == format && !part.transposed; }
 
 std::span<const std::byte> bytes_of_rows(const void* rows, const WeightPart& part, Format format) {
     return {static_cast<const std::byte*>(rows), static_cast<std::size_t>(part.out_features * part.in_features) * bytes_of(format)};
 }
 
-// One output's weights [in_features]; returns their scale.
+// Quantizes one output's weights [in_features]; returns their scale.
 float quantize_fp8(std::span<const float> weights, Fp8* codes) {
     std::uint32_t largest = 0;
     for (const float weight : weights) largest = std::max(largest, magnitude_bits(weight));
@@ -40,13 +51,13 @@ float quantize_fp8(std::span<const float> weights, Fp8* codes) {
     return scale;
 }
 
-// Few rows of a part, and where they begin in the weight.
+// Some rows of a part, and their first row in the weight.
 struct SomeRows {
     WeightPart rows;
     std::int64_t first = 0;
 };
 
-// A transposed part, whose rows lie across each other, stays whole.
+// A transposed part is not divided, because its rows are interleaved in memory.
 std::vector<SomeRows> pieces_of(std::span<const WeightPart> parts) {
     constexpr std::int64_t rows_at_once = 64;
     std::vector<SomeRows> pieces;
@@ -68,13 +79,8 @@ std::vector<SomeRows> pieces_of(std::span<const WeightPart> parts) {
 }  // namespace
 
 CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, Place& place) : format_(format) {
-    CHECK(!parts.empty(), "a weight has at least one part");
     in_features_ = parts.front().in_features;
-    for (const WeightPart& part : parts) {
-        CHECK(part.in_features == in_features_, "parts of a weight have equal in_features");
-        CHECK(part.in_features > 0 && part.out_features > 0 && part.data != nullptr, "a part of a weight holds something");
-        out_features_ += part.out_features;
-    }
+    for (const WeightPart& part : parts) out_features_ += part.out_features;
     const std::size_t element_bytes = format == Format::fp8_rows ? sizeof(Fp8) : bytes_of(format);
     const std::size_t row = static_cast<std::size_t>(in_features_) * element_bytes;
     const std::size_t stride = static_cast<std::size_t>(view().stride) * element_bytes;
@@ -93,11 +99,11 @@ CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, Place& 
     const auto image = std::make_unique_for_overwrite<std::byte[]>(memory_.bytes());
     std::vector<float> scales(format == Format::fp8_rows ? static_cast<std::size_t>(out_features_) : 0);
     const auto convert = [&](const SomeRows& piece) {
-        const cpu::Panels panels = row_major(piece.rows, format);
+        const auto rows = row_major(piece.rows, format);
         for (std::int64_t i = 0; i < piece.rows.out_features; ++i) {
             const auto output = static_cast<std::size_t>(piece.first + i);
             std::byte* const to = image.get() + output * stride;
-            const std::byte* const from = panels.memory.data() + static_cast<std::size_t>(i * in_features_) * bytes_of(format);
+            const std::byte* const from = rows.get() + static_cast<std::size_t>(i * in_features_) * bytes_of(format);
             if (scales.empty()) {
                 std::memcpy(to, from, row);
             } else {
@@ -107,9 +113,9 @@ CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, Place& 
             std::memset(to + row, 0, stride - row);
         }
     };
-    constexpr std::size_t bytes_of_one_thread = std::size_t{1} << 20;  // starting others would take as long
+    constexpr std::size_t bytes_of_one_thread = std::size_t{1} << 20;  // for less, starting threads takes as long as converting
     const std::vector<SomeRows> pieces = pieces_of(parts);
-    cpu::ThreadPool threads(memory_.bytes() > bytes_of_one_thread ? cpu::usable_processors() : 1);
+    ThreadPool threads(memory_.bytes() > bytes_of_one_thread ? usable_processors() : 1);
     threads.run(std::ssize(pieces), 1, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t i = begin; i < end; ++i) convert(pieces[static_cast<std::size_t>(i)]);
     });
@@ -118,9 +124,8 @@ CudaWeight::CudaWeight(std::span<const WeightPart> parts, Format format, Place& 
 }
 
 CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, Place& place) {
-    CHECK(!parts.empty(), "an adapter adds at least one part to a projection");
     in_features_ = parts.front().a.in_features;
-    // Rows are filled up with zeros to lora_multiple.
+    // Rows are padded with zeros to lora_multiple.
     const auto stride_of = [&](const WeightPart& part) {
         return static_cast<std::size_t>(round_up(part.in_features, lora_multiple)) * bytes_of(format);
     };
@@ -129,8 +134,6 @@ CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, Place& place)
         return std::exchange(bytes, bytes + static_cast<std::size_t>(part.out_features) * stride_of(part));
     };
     for (const LoraPart& part : parts) {
-        CHECK(part.a.out_features == part.b.in_features, "A and B of a part have the same rank");
-        CHECK(part.a.in_features == in_features_, "all parts of an adapter's projection read the same inputs");
         parts_.push_back({.out_begin = part.out_begin,
                           .out_features = part.b.out_features,
                           .rank_begin = rank_sum_,
@@ -138,31 +141,30 @@ CudaLora::CudaLora(std::span<const LoraPart> parts, Format format, Place& place)
                           .b_offset = place_behind(part.b)});
         rank_sum_ += part.a.out_features;
     }
-    // Parts are added by different blocks at the same time.
-    for (const Part& x : parts_) {
-        for (const Part& y : parts_) {
-            CHECK(&x == &y || x.out_begin + x.out_features <= y.out_begin || y.out_begin + y.out_features <= x.out_begin,
-                  "parts of an adapter's projection do not overlap");
-        }
-    }
     a_offset_ = bytes;
     for (const LoraPart& part : parts) place_behind(part.a);
     memory_ = place.take_piece(bytes);
     if (memory_.data() == nullptr) return;
 
-    // All matrices as the device will hold them, so that they come in one copy.
+    // All matrices in the device's layout, so that one copy uploads them.
     std::vector<std::byte> image(bytes);
     std::byte* to = image.data();
     const auto append = [&](const WeightPart& part, float scale) {
         const bool as_it_is = scale == 1.0F && is_row_major(part, format);
-        const cpu::Panels converted = as_it_is ? cpu::Panels{} : row_major(part, format, scale);
-        const auto* from = static_cast<const std::byte*>(as_it_is ? part.data : converted.memory.data());
+        const auto converted = as_it_is ? nullptr : row_major(part, format, scale);
+        const auto* from = as_it_is ? static_cast<const std::byte*>(part.data) : converted.get();
         const std::size_t row = static_cast<std::size_t>(part.in_features) * bytes_of(format);
         for (std::int64_t i = 0; i < part.out_features; ++i, from += row, to += stride_of(part)) std::memcpy(to, from, row);
     };
     for (const LoraPart& part : parts) append(part.b, part.scale);
     for (const LoraPart& part : parts) append(part.a, 1.0F);
     place.uploads().copy(memory_.data(), image);
+}
+
+std::int64_t CudaLora::out_end() const {
+    std::int64_t end = 0;
+    for (const Part& part : parts_) end = std::max(end, part.out_begin + part.out_features);
+    return end;
 }
 
 LoraTable CudaLora::table(const Part& part) const {
@@ -177,7 +179,6 @@ LoraTable CudaLora::table(const Part& part) const {
 
 CudaKvCache::CudaKvCache(const KvShape& shape, std::int64_t blocks, Format format, std::size_t slot_bytes)
     : shape_(shape), blocks_(blocks), format_(format), layer_block_bytes_(kv_layer_block_bytes(shape, format)) {
-    CHECK(shape.layers > 0 && shape.kv_heads > 0 && shape.head_dim > 0 && blocks > 0, "a KV cache has layers, heads and blocks");
     memory_ = DeviceMemory(slot_aligned(static_cast<std::size_t>(blocks) * block_bytes()) + slot_bytes / slot_alignment * slot_alignment);
 }
 

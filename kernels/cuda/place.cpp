@@ -1,4 +1,4 @@
-// Pieces of slots, and the pinned memory that copies pass through; see place.h.
+// Cuts slots into pieces and copies through pinned memory; see place.h.
 #include "kernels/cuda/place.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ void Uploads::copy(std::byte* to, std::span<const std::byte> from) {
         const std::size_t bytes = std::min(staging_half_bytes, from.size() - begin);
         std::byte* const half = staging_.data() + (second ? staging_half_bytes : 0);
         std::memcpy(half, from.data() + begin, bytes);
-        stream_.wait();  // for the other half, which is filled next
+        stream_.wait();  // for the copy of the other half, which is filled next
         check(cudaMemcpyAsync(to + begin, half, bytes, cudaMemcpyHostToDevice, stream_.get()), "copying to it");
         second = !second;
     }
@@ -47,7 +47,7 @@ Piece& Piece::operator=(Piece&& other) noexcept {
 Piece SlotPlace::take_piece(std::size_t bytes) {
     const std::size_t at = std::exchange(used_, used_ + slot_aligned(bytes));
     if (begin_ == nullptr) return {nullptr, bytes};
-    CHECK(used_ <= bytes_, "a slot is as large as was measured");
+    CHECK(used_ <= bytes_, "an adapter fits into the slot that was measured for it");
     return {begin_ + at, bytes};
 }
 

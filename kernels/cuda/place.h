@@ -1,6 +1,6 @@
-// Where weights are put on the device and how they get there: memory of their own for the base's, which stay, and slots for adapters',
-// which come and go while the batch runs: cudaMalloc and cudaFree would wait for the device then, and every step with them. Used by the
-// backend, for slots on the thread that loads.
+// Device memory for weights, and copies to it. The base's weights have memory of their own. Adapters are loaded and dropped while the batch
+// runs, when cudaMalloc and cudaFree would make every step wait; they are put into slots. Used by the backend; slots are used on the
+// loader's thread.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,21 @@
 
 namespace lorry::kernels::cuda {
 
-// Copies to the device beside the ops, through pinned memory. Any thread may call it. Outlived by the stream.
+// Copies to the device through pinned memory while ops run. Any thread may call it. The stream must outlive it.
 class Uploads {
 public:
     explicit Uploads(const Stream& stream);
-    // Both return once it is there.
+    // Both return when the device's memory is written.
     void copy(std::byte* to, std::span<const std::byte> from);
     void clear(std::byte* to, std::size_t bytes);
 
 private:
     const Stream& stream_;
     std::mutex staging_mutex_;
-    PinnedMemory staging_;  // two halves: one is filled while the other travels
+    PinnedMemory staging_;  // two halves: one is filled while the other is copied
 };
 
-// Memory of a weight: its own, or of a slot, which outlives it. Without data where only its size is wanted.
+// A weight's memory: its own, or part of a slot that outlives it. Without data if only the size is wanted.
 class Piece {
 public:
     Piece() = default;
@@ -51,7 +51,7 @@ public:
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
 
-    // Zero bytes are fine. Throws OutOfMemory when the device has no more.
+    // Zero bytes are allowed. Throws OutOfMemory if the device has no more memory.
     virtual Piece take_piece(std::size_t bytes) = 0;
     Uploads& uploads() const { return uploads_; }
 
@@ -65,7 +65,7 @@ public:
     Piece take_piece(std::size_t bytes) override { return Piece(DeviceMemory(bytes)); }
 };
 
-// From a range's begin to its end. Null: pieces have sizes and no memory.
+// Pieces cut from a range, from its begin on. Null: pieces have sizes and no memory.
 class SlotPlace final : public Place {
 public:
     SlotPlace(Uploads& uploads, std::byte* begin, std::size_t bytes) : Place(uploads), begin_(begin), bytes_(bytes) {}

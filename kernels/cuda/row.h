@@ -1,6 +1,6 @@
-// How kernels read and write rows: in fours of neighbours, which a thread moves at once where they stand at a multiple of their size
-// (`aligned`), and one by one elsewhere. Which thread has which elements follows from the row's width alone, so that a row's sums have one
-// order whatever the number of rows, and wherever they begin. For .cu files whose ops do.
+// How kernels read and write rows: in fours of neighbours, which a thread moves in one access if their address is a multiple of their size
+// (`aligned`), else one by one. Which thread has which elements depends on the row's width alone, so that a row's sums have the same order
+// whatever the number of rows and wherever they begin. Included by the .cu files of ops over rows.
 #pragma once
 
 #include <type_traits>
@@ -16,7 +16,7 @@ struct alignas(row_four * sizeof(T)) Four {
 };
 using Floats = Four<float>;
 
-// Whether the row has that column, of a four that begins in the row.
+// Whether the row has this column of a four that begins in the row.
 template <bool aligned>
 __device__ bool has_column(int column, int columns) {
     return aligned || column < columns;
@@ -49,11 +49,11 @@ __device__ void store_four(T* row, int i, int columns, const Floats& x) {
     }
 }
 
-// Of a launch with row_parts(): the first column of the thread's four, which may lie beyond the row; block().x is the row.
+// In a launch with row_parts(): the first column of the thread's four, which may be beyond the row's end; block().x is the row.
 __device__ inline int part_column() { return (block().y * block_threads() + thread_in_block()) * static_cast<int>(row_four); }
 
-// Of a launch with row_threads(): the fours of the block's row that one thread has. value(i) makes the one that begins at column i; it is
-// called once for each, and again wherever they are wanted for those behind row_columns_kept.
+// In a launch with row_threads(): one thread's fours of the block's row. value(i) computes the four that begins at column i. It is called
+// once for each; for those after row_columns_kept, again each time they are used.
 constexpr int row_fours_kept = 4;
 constexpr int row_columns_kept = row_fours_kept * row_threads_max * static_cast<int>(row_four);
 template <class Value>
@@ -65,7 +65,7 @@ public:
             if (column(round) < columns_) kept_[round] = value_(column(round));
         }
     }
-    // each(i, four), for the four that begins at column i.
+    // Calls each(i, four) for each four, which begins at column i.
     template <class Each>
     __device__ void for_each(const Each& each) const {
 #pragma unroll
@@ -89,8 +89,8 @@ struct RowScratch {
     std::uint32_t largest[row_threads_max / warp_size];
 };
 
-// Called by all threads of a block: of the row's four x at column i, change(i, x) is stored, as T. Of fp8 it is computed twice, and
-// nothing is stored before all threads have made their `fours`.
+// Called by all threads of a block: for each four x of the row, at column i, stores change(i, x) as T. For fp8, change is called twice, and
+// nothing is stored before all threads have computed their `fours`.
 template <bool aligned, class T, class Fours, class Change>
 __device__ void store_row(const View& out, std::int64_t row, int columns, const Fours& fours, RowScratch& scratch, const Change& change) {
     T* const to = static_cast<T*>(out.data) + row * out.stride;
@@ -118,7 +118,7 @@ struct Unchanged {
     __device__ Floats operator()(int, const Floats& x) const { return x; }
 };
 
-// Whether the fours of these rows, or of a vector, stand at multiples of their size; what there is none of does.
+// Whether all fours of these rows, or of a vector, are at multiples of their size; true for an absent one.
 inline bool has_whole_fours(const View& rows) {
     const std::size_t bytes = row_four * rows.element_bytes();
     return reinterpret_cast<std::uintptr_t>(rows.data) % bytes == 0 && rows.row_bytes() % bytes == 0;
@@ -129,7 +129,7 @@ bool are_aligned(int columns, const Operands&... operands) {
     return columns % row_four == 0 && (has_whole_fours(operands) && ...);
 }
 
-// Calls run(element, aligned) with the one of these elements that has the format, and a std::bool_constant.
+// Calls run(element, aligned) with an element of the type that has the format, and a std::bool_constant.
 constexpr Format format_of(float) { return Format::float32; }
 constexpr Format format_of(Bfloat16) { return Format::bfloat16; }
 constexpr Format format_of(Fp8) { return Format::fp8_rows; }

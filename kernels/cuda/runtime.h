@@ -1,4 +1,4 @@
-// CUDA's runtime for host code: the real one, or the emulated device's when LORRY_CUDA_EMULATED is defined. Errors become exceptions here.
+// CUDA's runtime for host code: the real one, or the emulated device's if LORRY_CUDA_EMULATED is defined. Turns errors into exceptions.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@ class OutOfMemory : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// Throws std::runtime_error "the GPU failed: WHAT: ERROR" unless the call succeeded: OutOfMemory where that is the error.
+// Throws std::runtime_error "the GPU failed: WHAT: ERROR" unless the call succeeded; OutOfMemory if that is the error.
 void check(cudaError_t error, const char* what);
-// Of a call that was to allocate `bytes` bytes on the device: OutOfMemory then says how much was asked for, and what to do.
+// For a call that allocates `bytes` bytes on the device: OutOfMemory reports the size and what to do.
 void check_allocation(cudaError_t error, std::size_t bytes);
 
 }  // namespace lorry::kernels::cuda

@@ -1,4 +1,4 @@
-// What each row asks of the draw goes to the device in tables, results come back in one copy each; sample.cu computes them.
+// The sample op: copies the rows' parameters to the device in tables and reads all results back in one copy; sample.cu computes them.
 #include <algorithm>
 
 #include "kernels/cuda/backend.h"
@@ -7,15 +7,9 @@
 
 namespace lorry::kernels::cuda {
 
-void CudaBackend::sample(const SampleArgs& args) {
-    CHECK(std::ssize(args.rows) == args.logits.rows && args.results.size() == args.rows.size(),
-          "sample: one request and one result per row of logits");
+// Fills the step's draws, one per row, and the lists that they refer to. Returns how many top tokens the rows ask for together.
+std::int64_t CudaBackend::list_draws(const SampleArgs& args, Step& sampled) {
     const std::int64_t vocabulary = args.logits.columns;
-    CHECK(vocabulary > 0, "a row of logits holds something");
-    settle();
-    Step& sampled = step();
-    CHECK(sampled.draws.empty(), "sample: once in a step");
-    if (args.rows.empty()) return;
     const auto mask_words = static_cast<std::size_t>(ceil_div(vocabulary, 32));
     std::vector<DrawTable>& draws = sampled.draws;
     auto& [changes, counted, allowed, targets] = draw_lists_;
@@ -27,11 +21,12 @@ void CudaBackend::sample(const SampleArgs& args) {
     for (const SampleRow& row : args.rows) {
         const std::int64_t change_begin = std::ssize(changes);
         append_logit_changes(row, changes);
-        const bool repeats = row.repetition_penalty != 1.0F;
-        const bool counts = repeats || row.presence_penalty != 0.0F || row.frequency_penalty != 0.0F;
+        const bool repeats = row.has_repetition_penalty();
+        const bool counts = repeats || row.has_output_penalty();
         const std::span<const TokenId> prompt = repeats ? row.prompt : std::span<const TokenId>{};
         const std::span<const TokenId> output = counts ? row.output : std::span<const TokenId>{};
-        CHECK(!row.ends_with_drawn || std::ssize(args.rows) == sampled.rows_sampled, "sample: a drawn token is that of a row of the step");
+        CHECK(!row.ends_with_drawn || std::ssize(args.rows) == sampled.rows_sampled,
+              "sample: with ends_with_drawn, all sampled rows of the step have logits");
         const std::span<const std::uint32_t> mask = row.allowed.first(std::min(row.allowed.size(), mask_words));
         const auto top_count = std::clamp<std::int64_t>(row.top_logprobs, 0, vocabulary);
         draws.push_back({.seed = row.seed,
@@ -63,20 +58,26 @@ void CudaBackend::sample(const SampleArgs& args) {
         targets.insert(targets.end(), row.targets.begin(), row.targets.end());
         tops += top_count;
     }
-    const auto in_vocabulary = [&](TokenId token) { return token >= 0 && token < vocabulary; };
-    for (const LogitChange& change : changes) CHECK(in_vocabulary(change.token), "a biased or banned token is in the vocabulary");
-    for (const TokenId token : counted) CHECK(in_vocabulary(token), "a penalized token is in the vocabulary");
-    for (const TokenId token : targets) CHECK(in_vocabulary(token), "a token whose log-probability is wanted is in the vocabulary");
+    return tops;
+}
 
+void CudaBackend::execute(const SampleArgs& args) {
+    const std::int64_t vocabulary = args.logits.columns;
+    settle();
+    Step& sampled = step();
+    CHECK(sampled.draws.empty(), "sample: called at most once in a step");
+    if (args.rows.empty()) return;
+    const std::int64_t tops = list_draws(args, sampled);
+    auto& [changes, counted, allowed, targets] = draw_lists_;
     const std::size_t rows = args.rows.size();
     sampled.tops_begin = rows * sizeof(DrawResult);
     sampled.targets_begin = sampled.tops_begin + static_cast<std::size_t>(tops) * sizeof(TokenLogprob);
     const std::size_t bytes = sampled.targets_begin + targets.size() * sizeof(float);
     auto* const results = sampled.on_device.of<std::byte>(bytes);
-    const SampleTask task{.logits = float32_view_of(args.logits),
+    const SampleTask task{.logits = view_of(args.logits),
                           .rows = int_of(args.logits.rows),
                           .vocabulary = int_of(vocabulary),
-                          .draws = sampled.tables.put(draws),
+                          .draws = sampled.tables.put(sampled.draws),
                           .changes = sampled.tables.put(changes),
                           .counted = sampled.tables.put(counted),
                           .allowed = sampled.tables.put(allowed),

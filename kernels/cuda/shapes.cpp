@@ -1,4 +1,4 @@
-// Launch shapes and work lists; see shapes.h.
+// Computes launch shapes and work lists; see shapes.h.
 #include "kernels/cuda/shapes.h"
 
 #include <algorithm>
@@ -15,17 +15,18 @@ namespace lorry::kernels::cuda {
 
 namespace {
 
-// A split is long enough that its partial sums are few beside what it reads; more splits than this would make expand read them for longer
-// than shrink takes. Blocks enough to fill a chip of 132 processors twice.
+// A split is long enough that its partial sums are few compared with what it reads. With more splits than lora_splits_most, expand would
+// take longer to read them than shrink to compute them. lora_blocks_enough fills a chip of 132 processors twice.
 constexpr std::int64_t lora_split_least = 512;
 constexpr std::int64_t lora_splits_most = 16;
 constexpr std::int64_t lora_blocks_enough = 264;
 
-// A block of a row that has several: small enough that few rows fill a chip, large enough that many are not many blocks.
+// Threads of a block if a row has several blocks: few enough that a few rows fill a chip, enough that many rows do not make too many
+// blocks.
 constexpr int row_part_threads = 256;
 
-// Of the launches that do not know how much there is to do: enough to fill a chip, and few enough that starting those which have nothing
-// to do takes no time to speak of. Of attention: four for each of the five blocks that a processor holds at a time.
+// Blocks of launches that do not know the amount of work: enough to fill a chip, and few enough that starting blocks without work takes
+// little time. For attention, four for each of the five blocks that a processor holds at a time.
 constexpr int attention_blocks_per_processor = 20;
 constexpr std::int64_t lora_pieces_at_once = 32;
 constexpr std::int64_t lora_ranks_at_once = 2 * lora_ranks;
@@ -33,7 +34,7 @@ constexpr std::int64_t lora_ranks_at_once = 2 * lora_ranks;
 constexpr std::array padded_head_dims{16, 32, 64, 80, 96, 128, 256};
 
 std::int32_t narrow(std::int64_t x) {
-    CHECK(x >= 0 && x <= std::numeric_limits<std::int32_t>::max(), "a step's tables index with 32 bits");
+    CHECK(x >= 0 && x <= std::numeric_limits<std::int32_t>::max(), "a step's tables have 32-bit indices");
     return static_cast<std::int32_t>(x);
 }
 
@@ -70,7 +71,7 @@ std::size_t kv_layer_block_bytes(const KvShape& shape, Format format) {
 }
 
 std::int64_t matmul_bucket(std::int64_t rows) {
-    CHECK(rows > 0 && rows <= matmul_rows_max, "a matmul has rows, and no more than its pieces");
+    CHECK(rows > 0 && rows <= matmul_rows_max, "a matmul has between 1 and matmul_rows_max rows");
     std::int64_t step = 16;
     while (rows > 8 * step) step *= 2;
     return round_up(rows, step);
@@ -105,7 +106,7 @@ void plan_attention(std::span<const StepSequence> sequences, const AttentionHead
         const std::int64_t tile = few ? narrow_rows : wide_rows(heads.padded_head_dim);
         for (std::int64_t begin = 0; begin < packed; begin += tile) {
             const std::int64_t count = std::min(tile, packed - begin);
-            // The tokens that any of these rows sees.
+            // The tokens that at least one of these rows sees.
             const std::int64_t first_row = sequence.position + begin / heads.group;
             const std::int64_t last_row = sequence.position + (begin + count - 1) / heads.group;
             const std::int64_t first_seen = window ? std::max<std::int64_t>(0, first_row - *window + 1) : 0;
@@ -136,8 +137,8 @@ void plan_attention(std::span<const StepSequence> sequences, const AttentionHead
         }
         blocks_begin += static_cast<std::int64_t>(sequence.blocks.size());
     }
-    // A chip that begins with what takes longest has little left to wait for at the end. Of equals a sequence's later rows, which see more
-    // of their last span.
+    // The longest pieces come first, so that little is left to wait for at the end. Among equals, a sequence's later rows come first: they
+    // see more of their last span.
     const auto order = [](const AttentionPiece& piece) {
         return std::tuple(piece.span_begin - piece.span_end, piece.row_begin, -piece.packed_begin);
     };
@@ -157,7 +158,7 @@ std::size_t attention_workspace_bytes(std::int64_t slots, const AttentionHeads& 
 }
 
 std::int64_t attention_slots_most(std::int64_t sequences, std::int64_t context, const AttentionHeads& heads) {
-    if (heads.group > narrow_rows) return 0;  // even a single token's rows are many
+    if (heads.group > narrow_rows) return 0;  // even one token has more packed rows than a narrow piece
     return std::min(slots_that_fit(heads), sequences * narrow_rows * ceil_div(context, kv_span));
 }
 
@@ -192,7 +193,7 @@ void plan_lora(std::span<const LoraGroup> groups, std::span<const LoraShape> sha
 }
 
 std::int64_t lora_sums_most(std::int64_t rows, std::int64_t fixed_grid_rows, std::int64_t rank_sum) {
-    // A split has blocks of lora_rows rows and lora_ranks ranks, fewer than are enough.
+    // Only plans with fewer than lora_blocks_enough blocks of lora_rows rows and lora_ranks ranks are split.
     const std::int64_t split = (lora_blocks_enough - 1) * lora_rows * lora_ranks * lora_splits_most;
     const std::int64_t rows_split = std::min(rows, lora_blocks_enough * lora_rows) * lora_splits_most * rank_sum;
     return std::max({rows * rank_sum, fixed_grid_rows * lora_splits_most * rank_sum, std::min(split, rows_split)});
@@ -200,7 +201,7 @@ std::int64_t lora_sums_most(std::int64_t rows, std::int64_t fixed_grid_rows, std
 
 LoraSize lora_size(std::int64_t rows, std::int64_t out_features, std::int64_t splits) {
     const int pieces = narrow(std::min(rows, lora_pieces_at_once));
-    // Mostly a part is not all outputs, and there are several.
+    // Most adapters have several parts, each of which covers only some of the outputs.
     return {.shrink = pieces,
             .expand = pieces,
             .rank_sum = narrow(lora_ranks_at_once),

@@ -106,10 +106,10 @@ ExitCode BenchAttentionCommand::run() {
     const kernels::CpuOptions options = cpu_options(settings);
     const std::optional<MachineLimits> limits = device.has_own_memory
                                                     ? gpu_limits(kernels::Quantization::none)
-                                                    : limits_of(kernels::cpu::measure_rates(options.threads, options.isa), options);
+                                                    : limits_of(kernels::cpu::measure_rates(options.threads, options.isa), options.storage);
     Json json = circumstances_json({.device = device.name,
                                     .model = random_weights_.empty() ? base_name_of(settings) : random_weights_,
-                                    .weights = storage_name(options)});
+                                    .weights = storage_name(options.storage)});
     json.set("machine", limits ? limits->machine : Json());
     json.set("shapes", shapes_json(all));
     output_.print(text_of(all, limits), json, options.isa, gpu_of(device));

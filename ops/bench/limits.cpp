@@ -24,13 +24,13 @@ OperationRate wide_limit(const Rates& rates, kernels::Format format) {
     return {.per_second = is_float32 ? rates.float32 : std::max(rates.float32, rates.bfloat16_dot.value_or(0.0))};
 }
 
-OperationRate matmul_limit(const Rates& rates, const kernels::CpuOptions& options) {
+OperationRate matmul_limit(const Rates& rates, const kernels::StorageOptions& options) {
     if (options.quantize == kernels::Quantization::none) return wide_limit(rates, options.weights);
     return {.per_second = int8_limit(rates), .of_integers = true};
 }
 
 // With an int8 cache, scores (half of the operations) are sums over int8; values (the other half) are weighted by 16-bit integers.
-OperationRate attention_limit(const Rates& rates, const kernels::CpuOptions& options) {
+OperationRate attention_limit(const Rates& rates, const kernels::StorageOptions& options) {
     if (options.kv == kernels::KvFormat::as_weights) return wide_limit(rates, options.weights);
     return {.per_second = 2.0 / (1.0 / int8_limit(rates) + 1.0 / int16_limit(rates)), .of_integers = true};
 }
@@ -74,7 +74,7 @@ double seconds_at_least(std::initializer_list<PacedWork> kinds, double bytes_per
     return seconds;
 }
 
-MachineLimits limits_of(const Rates& rates, const kernels::CpuOptions& options) {
+MachineLimits limits_of(const Rates& rates, const kernels::StorageOptions& options) {
     return {.bytes = rates.read,
             .matmuls = matmul_limit(rates, options),
             .attention = attention_limit(rates, options),

@@ -47,7 +47,7 @@ struct PacedWork {
 // longer.
 double seconds_at_least(std::initializer_list<PacedWork> kinds, double bytes_per_second);
 
-MachineLimits limits_of(const kernels::cpu::Rates& rates, const kernels::CpuOptions& options);
+MachineLimits limits_of(const kernels::cpu::Rates& rates, const kernels::StorageOptions& options);
 // Attention widens an fp8 cache to bfloat16, so its limit is bfloat16's.
 MachineLimits limits_of(const kernels::cuda::ChipRates& rates, kernels::Quantization quantize);
 // Measures the GPU. Returns nullopt and says so on stderr without cuBLASLt: then nothing multiplies as fast as the chip can.

@@ -41,8 +41,6 @@ std::vector<engine::Request> read_requests(const std::filesystem::path& jobs, st
     return requests;
 }
 
-constexpr const char* fp8 = "fp8";  // only on a GPU
-
 }  // namespace
 
 std::vector<LossRow> measure_loss(const Settings& settings, const std::filesystem::path& jobs, std::int64_t jobs_max) {
@@ -51,13 +49,13 @@ std::vector<LossRow> measure_loss(const Settings& settings, const std::filesyste
     std::map<engine::RequestId, std::vector<engine::TokenId>> exact;
     std::vector<StorageFormat> formats(storage_formats.begin(), storage_formats.end());
     if (!kernels::cuda_obstacle()) {
-        for (const StorageFormat& format : {StorageFormat{"bfloat16", fp8}, {"bfloat16", "none", fp8}, {"bfloat16", fp8, fp8}})
+        for (const StorageFormat& format : {StorageFormat{"bfloat16", "fp8"}, {"bfloat16", "none", "fp8"}, {"bfloat16", "fp8", "fp8"}})
             formats.push_back(format);
     }
     for (const StorageFormat& format : formats) {
         Settings own = settings;
         format.put_into(own);
-        own.device = own.quantize == fp8 || own.kv_dtype == fp8 ? "cuda" : "cpu";
+        own.device = kernels::obstacle(storage_options(own), kernels::DeviceKind::cpu) ? "cuda" : "cpu";
         EngineSetup setup(own);
         const AdapterFolders adapters(own.adapters, base_name_of(own), setup.model().config());
         std::vector<engine::Request> requests = read_requests(jobs, jobs_max, setup, adapters);

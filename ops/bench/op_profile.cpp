@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
@@ -27,68 +28,65 @@ public:
     std::unique_ptr<Buffer> allocate(std::size_t bytes) override { return backend_->allocate(bytes); }
     void upload(void* to, std::span<const std::byte> from) override { backend_->upload(to, from); }
     void read_back(std::span<std::byte> to, const void* from) override { backend_->read_back(to, from); }
-    std::unique_ptr<PackedWeight> pack_weight(std::span<const WeightPart> parts, WeightRole role) override {
-        return backend_->pack_weight(parts, role);
-    }
-    std::unique_ptr<PackedLora> pack_lora(std::span<const LoraPart> parts) override { return backend_->pack_lora(parts); }
     std::int64_t block_size() const override { return backend_->block_size(); }
     std::size_t kv_block_bytes(const KvShape& shape) const override { return backend_->kv_block_bytes(shape); }
-    std::unique_ptr<KvCache> make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) override {
-        return backend_->make_kv_cache(shape, blocks, slot_bytes);
-    }
-    std::unique_ptr<Slot> make_slot(KvCache& cache, const SlotRange& range) override { return backend_->make_slot(cache, range); }
     std::unique_ptr<Slot> make_measuring_slot() override { return backend_->make_measuring_slot(); }
 
-    void copy_block(KvCache& cache, BlockId from, BlockId to) override {
-        timed("copy_block", [&] { backend_->copy_block(cache, from, to); });
-    }
     void reserve_steps(const ReserveArgs& args) override { backend_->reserve_steps(args); }
     void make_graphs(const GraphArgs& args) override { backend_->make_graphs(args); }
-    std::int64_t steps_in_flight_max() const override { return backend_->steps_in_flight_max(); }
-    void begin_step(const StepInputs& step) override {
-        timed("begin_step", [&] { backend_->begin_step(step); });
-    }
+    std::int64_t steps_queued_max() const override { return backend_->steps_queued_max(); }
     void finish_step() override {
         timed("finish_step", [&] { backend_->finish_step(); });
     }
-    void embed(const EmbedArgs& args) override {
-        timed("embed", [&] { backend_->embed(args); });
+
+private:
+    std::unique_ptr<PackedWeight> do_pack_weight(std::span<const WeightPart> parts, WeightRole role) override {
+        return backend_->pack_weight(parts, role);
     }
-    void norm(const NormArgs& args) override {
-        timed("norm", [&] { backend_->norm(args); });
+    std::unique_ptr<PackedLora> do_pack_lora(std::span<const LoraPart> parts) override { return backend_->pack_lora(parts); }
+    std::unique_ptr<KvCache> do_make_kv_cache(const KvShape& shape, std::int64_t blocks, std::size_t slot_bytes) override {
+        return backend_->make_kv_cache(shape, blocks, slot_bytes);
     }
-    void matmul(const MatmulArgs& args) override {
-        timed_matmul("matmul", args, [&] { backend_->matmul(args); });
+    std::unique_ptr<Slot> do_make_slot(KvCache& cache, const SlotRange& range) override { return backend_->make_slot(cache, range); }
+    void do_copy_block(KvCache& cache, BlockId from, BlockId to) override {
+        timed("copy_block", [&] { backend_->copy_block(cache, from, to); });
     }
-    void activated_matmul(const ActivatedMatmulArgs& args) override {
-        timed_matmul("activated matmul", args, [&] { backend_->activated_matmul(args); });
+    void do_begin_step(const StepInputs& step) override {
+        timed("begin_step", [&] { backend_->begin_step(step); });
     }
-    void lora(const LoraArgs& args) override {
-        OpProfile::Entry& entry = timed("lora", [&] { backend_->lora(args); });
+    void do_run(const Op& op) override {
+        const auto run = [&](const auto* args) {
+            OpProfile::Entry& entry = timed(label_of(*args), [&] { backend_->run(op); });
+            count(*args, entry);
+        };
+        std::visit(run, op);
+    }
+
+    // What an op is listed as: matmuls by shape, others by name.
+    static std::string label_of(const auto& args) { return args.op_name; }
+    static std::string label_of(const MatmulArgs& args) { return label_of_matmul("matmul", args.weight); }
+    static std::string label_of(const ActivatedMatmulArgs& args) { return label_of_matmul("activated matmul", args.weight); }
+    static std::string label_of_matmul(const char* op, const PackedWeight& weight) {
+        return fmt::format("{} {} from {}", op, weight.out_features(), weight.in_features());
+    }
+
+    // Adds the work of one call; only the time of other ops is measured.
+    static void count(const auto& /*args*/, OpProfile::Entry& /*entry*/) {}
+    static void count(const MatmulArgs& args, OpProfile::Entry& entry) { count_matmul(args.weight, args.in.rows, entry); }
+    static void count(const ActivatedMatmulArgs& args, OpProfile::Entry& entry) { count_matmul(args.weight, args.in.rows, entry); }
+    static void count(const LoraArgs& args, OpProfile::Entry& entry) {
         for (const LoraGroup& group : args.groups) entry.work.bytes += static_cast<double>(group.lora->bytes());
     }
-    void group_bias(const GroupBiasArgs& args) override {
-        timed("group_bias", [&] { backend_->group_bias(args); });
-    }
-    void rope_store(const RopeStoreArgs& args) override {
-        timed("rope_store", [&] { backend_->rope_store(args); });
-    }
-    void attention(const AttentionArgs& args) override {
-        OpProfile::Entry& entry = timed("attention", [&] { backend_->attention(args); });
+    void count(const AttentionArgs& args, OpProfile::Entry& entry) const {
         entry.kind = OpProfile::Kind::attention;
         entry.work += attention_work(args);
     }
-    void activation(const ActivationArgs& args) override {
-        timed("activation", [&] { backend_->activation(args); });
-    }
-    void gather_rows(const GatherRowsArgs& args) override {
-        timed("gather_rows", [&] { backend_->gather_rows(args); });
-    }
-    void sample(const SampleArgs& args) override {
-        timed("sample", [&] { backend_->sample(args); });
+    static void count_matmul(const PackedWeight& weight, std::int64_t rows, OpProfile::Entry& entry) {
+        entry.kind = OpProfile::Kind::matmul;
+        entry.work += {.bytes = static_cast<double>(weight.bytes()),
+                       .operations = 2.0 * real(rows * weight.out_features() * weight.in_features())};
     }
 
-private:
     // The work of one layer: row i of a sequence attends to all tokens up to its own, or to those of a window.
     Work attention_work(const AttentionArgs& args) const {
         const KvShape layer{.layers = 1, .kv_heads = args.kv_heads, .head_dim = args.head_dim};
@@ -103,15 +101,6 @@ private:
             seen += full * (2 * sequence.position + full + 1) / 2 + (sequence.row_count - full) * window;
         }
         return {.bytes = real(kept) * token_bytes, .operations = 4.0 * real(seen * args.heads * args.head_dim)};
-    }
-
-    template <class Args, class Call>
-    void timed_matmul(const char* op, const Args& args, const Call& call) {
-        const std::int64_t outputs = args.weight.out_features();
-        const std::int64_t inputs = args.weight.in_features();
-        OpProfile::Entry& entry = timed(fmt::format("{} {} from {}", op, outputs, inputs), call);
-        entry.kind = OpProfile::Kind::matmul;
-        entry.work += {.bytes = static_cast<double>(args.weight.bytes()), .operations = 2.0 * real(args.in.rows * outputs * inputs)};
     }
 
     template <class Call>

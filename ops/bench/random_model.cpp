@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 
 #include "engine/model_layout.h"
-#include "kernels/cpu/processors.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/processors.h"
+#include "kernels/thread_pool.h"
 #include "ops/command.h"
 #include "ops/paths.h"
 #include "schema/json.h"
@@ -128,7 +128,7 @@ bool write_safetensors(const WeightFile& file) {
 // Throws std::runtime_error naming a file that could not be written.
 void write_all(std::span<const WeightFile> files) {
     std::vector<char> written(files.size());
-    kernels::cpu::ThreadPool threads(kernels::cpu::usable_processors());
+    kernels::ThreadPool threads(kernels::usable_processors());
     threads.run(std::ssize(files), 1, [&](std::int64_t begin, std::int64_t end, int) {
         for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i)
             written[i] = write_safetensors(files[i]) ? 1 : 0;

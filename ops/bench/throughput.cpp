@@ -121,9 +121,9 @@ ExitCode BenchThroughputCommand::run() {
     report.memory_peak = memory_peak();
     if (on_cpu) {
         rates->take_better(kernels::cpu::measure_rates(options.threads, options.isa));
-        report.limits = limits_of(*rates, options);
+        report.limits = limits_of(*rates, options.storage);
     } else {
-        report.limits = gpu_limits(options.quantize);
+        report.limits = gpu_limits(options.storage.quantize);
     }
     std::string text = throughput_text(report);
     Json json = throughput_json(report);

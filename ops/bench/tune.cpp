@@ -5,7 +5,7 @@
 #include <iostream>
 
 #include "engine/files.h"
-#include "kernels/cpu/processors.h"
+#include "kernels/processors.h"
 #include "ops/bench/matmul_report.h"
 #include "ops/bench/output.h"
 #include "ops/bench/random_model.h"
@@ -75,7 +75,7 @@ void BenchTuneCommand::tune_cpu() const {
     const kernels::cpu::Chip chip = kernels::cpu::this_chip();
     const TunedChip tuned{.chip = chip,
                           .name = cpu_model(),
-                          .threads = shape.threads > 0 ? shape.threads : kernels::cpu::usable_processors(),
+                          .threads = shape.threads > 0 ? shape.threads : kernels::usable_processors(),
                           .isas = tune_isas(),
                           .in_table = kernels::cpu::measured_isa(chip),
                           .in_use = kernels::cpu::choose_isa()};
@@ -97,7 +97,8 @@ void BenchTuneCommand::tune_cuda() const {
         static_cast<void>(kernels::cuda::read_matmul_rows(table_));  // an invalid table fails before the measurement
         table = *engine::read_text(table_);
     }
-    const kernels::Format inputs = quantize_ == "fp8" ? kernels::Format::fp8_rows : kernels::Format::bfloat16;
+    const auto quantization = kernels::quantization_of(quantize_).value_or(kernels::Quantization::none);
+    const kernels::Format inputs = kernels::weight_format(quantization).input.value_or(kernels::Format::bfloat16);
     std::cerr << "this takes some minutes; nothing else should use the GPU meanwhile …\n";
     std::optional<std::chrono::duration<double>> time_max;
     if (seconds_max_) time_max = std::chrono::duration<double>(*seconds_max_);

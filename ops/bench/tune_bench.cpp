@@ -21,12 +21,13 @@ namespace {
 
 using kernels::CpuIsa;
 using kernels::CpuOptions;
+using kernels::StorageOptions;
 using kernels::Matrix;
 
 constexpr std::array<std::int64_t, 4> row_counts = {1, 8, 64, 512};
 // Without int4: it differs from int8 only in how its weights are read, so what is faster for one is faster for the other.
-constexpr std::array formats = {CpuOptions{.weights = kernels::Format::float32}, CpuOptions{.weights = kernels::Format::bfloat16},
-                                CpuOptions{.weights = kernels::Format::bfloat16, .quantize = kernels::Quantization::int8}};
+constexpr std::array formats = {StorageOptions{.weights = kernels::Format::float32}, StorageOptions{.weights = kernels::Format::bfloat16},
+                                StorageOptions{.weights = kernels::Format::bfloat16, .quantize = kernels::Quantization::int8}};
 
 template <class Run>
 double time_run(const Run& run) {
@@ -117,11 +118,11 @@ std::vector<TuneLine> measure_isas(const TuneShape& shape, std::span<const CpuIs
     engine::ModelConfig config = shape.config;
     if (shape.quick) config.layers = 1;
     std::vector<TuneLine> lines;
-    for (CpuOptions options : formats) {
-        options.threads = shape.threads;
+    for (const StorageOptions& storage : formats) {
+        const CpuOptions options{.threads = shape.threads, .isa = {}, .storage = storage};
         const auto add_line = [&](std::string work, const auto& all, const auto& run, const auto& work_of) {
             const Tries tries = shape.quick ? Tries(1, {}) : Tries(3, std::chrono::duration<double>(shape.seconds));
-            TuneLine& line = lines.emplace_back(TuneLine{.weights = weights_name(options), .work = std::move(work)});
+            TuneLine& line = lines.emplace_back(TuneLine{.weights = weights_name(storage), .work = std::move(work)});
             for (const auto& one : all) line.speeds.push_back({.work = work_of(*one)});
             // Layer by layer: the shorter a run, the more likely one is not interrupted.
             const std::vector<double> seconds = least_in_turn(tries, static_cast<std::size_t>(config.layers) * all.size(),
@@ -138,7 +139,7 @@ std::vector<TuneLine> measure_isas(const TuneShape& shape, std::span<const CpuIs
             }
         }
         // Keys and values are stored the same way whether or not weights are quantized.
-        if (options.quantize != kernels::Quantization::none) continue;
+        if (storage.quantize != kernels::Quantization::none) continue;
         for (const AttentionShape& one :
              {AttentionShape{"attention, 64 rows", 64, 160, 1}, AttentionShape{"attention, 512 rows", 1, 512, 512}}) {
             const auto all = with_each<LayerAttention>(isas, config, options, one);

@@ -1,4 +1,4 @@
-// Turns deltas into lines.
+// Turns the deltas of chunks into lines for `lorry tail`.
 #include "ops/client/chunk_printer.h"
 
 #include <fmt/format.h>

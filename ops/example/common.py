@@ -1,4 +1,4 @@
-"""What the example's scripts share: the data set, the prompts' formats, and the tasks' gold answers.
+"""Shared by the scripts of ops/example: the data set, the formats of prompts, and the gold answers of the tasks.
 
 Used by train_base.py, train_adapters.py, make_jobs.py and evaluate.py; Python's standard library only.
 """
@@ -24,12 +24,12 @@ CHAT_TEMPLATE = (
     "{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}"
 )
 
-# Long descriptions are cut here, at a word: about 160 tokens, seldom reached (1 package in 7).
+# Long descriptions are cut at a word before this length, about 160 tokens (1 package in 7).
 DESCRIPTION_CHARS_MAX = 600
 
 TASKS = ["section", "synopsis", "tags", "language"]
 
-# The facets of `tags`; where a package has several values of one, the first listed here speaks.
+# The facets of `tags`. If a package has several values of a facet, the first one listed here counts.
 FACETS = {
     "role": ["program", "plugin", "shared-lib", "devel-lib", "app-data", "data", "documentation", "metapackage", "source"],
     "implemented-in": ["perl", "python", "c++", "c", "java", "lisp", "shell", "ocaml", "r", "ruby", "haskell", "php", "objc", "tcl"],
@@ -70,7 +70,7 @@ def user_text(package: dict) -> str:
 
 
 def chat_prompt(text: str) -> str:
-    """What the chat template makes of one user message and the generation prompt."""
+    """The prompt that the chat template makes from one user message."""
     return f"<|bos|><|user|>{text.strip()}<|end|><|assistant|>"
 
 
@@ -84,7 +84,7 @@ def completion_prompt(package: dict) -> str:
 
 
 def gold_answer(task: str, package: dict) -> str | None:
-    """The right answer, or None where the package has none (no debtags)."""
+    """The right answer, or None if the package has none (no debtags)."""
     if task == "section":
         return package["section"]
     if task == "synopsis":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fetches Debian's package descriptions with apt and writes the example's data set.
+"""Downloads Debian's package descriptions with apt and writes the example's data set.
 
 First step of the example (README.md beside this file has them all); run by hand on a Debian
 machine. Writes WORK/packages.jsonl, one package per source package first, then the others, each part sorted by package name:
@@ -110,7 +110,7 @@ def read_packages(lists: Path) -> tuple[list[dict], list[dict]]:
 
 
 def unseen(packages, seen: set[str]) -> list[dict]:
-    """Those whose description, letters only, is not in `seen` yet, by name; they are in it afterwards."""
+    """The packages, by name, whose description (letters only) is not yet in `seen`; adds them to it."""
     kept = []
     for package in sorted(packages, key=lambda p: p["package"]):
         key = re.sub(r"[^a-z]", "", package["description"].lower())
@@ -121,7 +121,7 @@ def unseen(packages, seen: set[str]) -> list[dict]:
 
 
 def rank(package: dict) -> tuple:
-    """Which binary speaks for its source: the one of the same name, then one with tags, then the first by name."""
+    """The binary package that represents its source: the one of the same name, else one with tags, else the first by name."""
     return (package["package"] != package["source"], not package["tags"], package["package"])
 
 
@@ -130,14 +130,14 @@ def group_of(package: dict) -> str:
 
 
 def assign_splits(packages: list[dict]) -> dict[str, str]:
-    """Marks whole groups of sources (names equal up to digits) by the hash of their name: stable, and blind to content."""
+    """Assigns splits to groups of sources (names equal up to digits) by a hash of the name, which is stable and ignores contents."""
     groups: dict[str, list[dict]] = {}
     for package in packages:
         groups.setdefault(group_of(package), []).append(package)
     splits = {}
     taken = 0
     for name in sorted(groups, key=lambda g: hashlib.sha256(g.encode()).digest()):
-        # A group is held out whole or not at all; large ones always train.
+        # A group is held out as a whole or not at all; large groups are always used for training.
         room = HELDOUT - taken if taken < HELDOUT else HELDOUT + DEV - taken
         small = len(groups[name]) <= min(3, room)
         split = "train" if not small else "heldout" if taken < HELDOUT else "dev"
@@ -151,7 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--work", type=Path, default=Path("build/example"),
                         help="folder for lists and packages.jsonl (default: %(default)s)")
-    parser.add_argument("--offline", action="store_true", help="use the lists that are in WORK/lists already")
+    parser.add_argument("--offline", action="store_true", help="use the lists in WORK/lists")
     arguments = parser.parse_args()
     lists = arguments.work / "lists"
     if not arguments.offline:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from common import completion_prompt, gold_answer, load_packages, user_text
 
-# Packages that have the debtags get `tags` or `language` in turn; of 20 others, so many get each kind of job.
+# Packages with debtags get `tags` or `language` in turn. Of 20 others, this many get each kind of job.
 MIX = ["section"] * 7 + ["classify"] * 4 + ["synopsis"] * 7 + ["base"] * 2
 TOKENS_MAX = {"section": 8, "synopsis": 32, "tags": 48, "language": 8}
 
@@ -55,7 +55,7 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     splits = load_packages(arguments.work)
     sections = sorted({package["section"] for packages in splits.values() for package in packages})
-    # The order is a hash's, so that the first few hundred lines hold every kind of job and package.
+    # In the order of a hash, so that the first few hundred lines contain every kind of job and package.
     heldout = sorted(splits["heldout"], key=lambda p: hashlib.sha256(p["package"].encode()).digest())
     mixed, full, answers = [], [], []
     kinds: Counter = Counter()

@@ -20,7 +20,7 @@ def words(text: str) -> list[str]:
 
 
 def rouge_l(answer: str, gold: str) -> float:
-    """F1 over the longest common subsequence of words, case and punctuation ignored (Lin 2004)."""
+    """F1 of the longest common subsequence of words, without case and punctuation (Lin 2004)."""
     a, b = words(answer), words(gold)
     row = [0] * (len(b) + 1)
     for word in a:
@@ -45,7 +45,7 @@ def figure_of(task: str, answer: str, gold: str) -> float:
 
 
 def answer_text(record: dict) -> str | None:
-    """The text (or label) of a completion, None when the job failed."""
+    """The text (or label) of a completion; None if the job failed."""
     response = record.get("response") or {}
     if record.get("error") or response.get("status_code") != 200:
         return None

@@ -45,7 +45,7 @@ def examples_of(task: str, packages: list[dict], tokenizer) -> list[tuple[list[i
 
 
 def batches(examples: list, tokens_max: int, rng: random.Random):
-    """Yields (epoch, batch) for ever: examples of like length together, at most tokens_max padded tokens, in random order."""
+    """Yields (epoch, batch) without end: examples of similar length, at most tokens_max padded tokens, in random order."""
     epoch = 0
     while True:
         order = sorted(examples, key=lambda e: len(e[0]) + len(e[1]) + rng.random() * 12)
@@ -61,7 +61,7 @@ def batches(examples: list, tokens_max: int, rng: random.Random):
 
 
 def loss_of(model, group: list) -> tuple[torch.Tensor, float]:
-    """Mean loss per answer token, and the share of answers that are right in every token when each is fed the gold before it."""
+    """Mean loss per answer token, and the share of answers with every token right, given the gold tokens before it."""
     length = max(len(prompt) + len(answer) for prompt, answer in group) - 1
     inputs = torch.zeros(len(group), length, dtype=torch.long)
     rows, columns, targets = [], [], []
@@ -71,7 +71,7 @@ def loss_of(model, group: list) -> tuple[torch.Tensor, float]:
         rows += [row] * len(answer)
         columns += range(len(prompt) - 1, len(ids) - 1)
         targets += answer
-    # Padding is on the right, so causal attention needs no mask; the head sees only the rows that are trained on.
+    # Padding is on the right, so causal attention needs no mask. The head computes only the rows that count in the loss.
     causal = model.get_base_model()
     hidden = causal.model(input_ids=inputs, use_cache=False).last_hidden_state
     logits = causal.lm_head(hidden[rows, columns])
@@ -89,7 +89,7 @@ def dev_figures(model, examples: list) -> str:
 
 
 def save(model, out: Path) -> None:
-    """Saves the adapter as PEFT does, in bfloat16, naming the base by name and not by a path of this machine."""
+    """Saves the adapter as PEFT does, in bfloat16, with the name of the base instead of its path on this machine."""
     model.save_pretrained(out)
     (out / "README.md").unlink(missing_ok=True)
     weights = load_file(out / "adapter_model.safetensors")
@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
     parser.add_argument("--minutes", type=float, default=32, help="time for all tasks, divided by SETTINGS (default: %(default)s)")
     parser.add_argument("--share", type=float, help="this task's share of --minutes, instead of SETTINGS")
-    parser.add_argument("--resume", type=Path, help="go on from the adapters in this folder, under a new schedule")
+    parser.add_argument("--resume", type=Path, help="continue from the adapters in this folder, with a new schedule")
     parser.add_argument("--rank", type=int, help="instead of SETTINGS")
     parser.add_argument("--alpha", type=int, help="instead of SETTINGS")
     parser.add_argument("--rate", type=float, help="instead of SETTINGS")

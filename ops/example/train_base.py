@@ -70,7 +70,7 @@ def make_config(arguments) -> LlamaConfig:
 
 
 def save(model: LlamaForCausalLM, out: Path) -> None:
-    """Saves a bfloat16 copy; the model goes on training in float32."""
+    """Saves a bfloat16 copy. The model itself stays in float32."""
     copy = LlamaForCausalLM(model.config)
     copy.load_state_dict(model.state_dict())
     copy = copy.to(torch.bfloat16)
@@ -91,7 +91,7 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self):
         for group in self.param_groups:
-            # Equal shapes are orthogonalized together: small matrices one by one would leave the cores waiting.
+            # Matrices of equal shape are orthogonalized together: small ones alone would not use all cores.
             shapes: dict[tuple, list[torch.Tensor]] = {}
             for weight in group["params"]:
                 shapes.setdefault(tuple(weight.shape), []).append(weight)
@@ -120,7 +120,7 @@ def orthogonalize(gradients: torch.Tensor) -> torch.Tensor:
 
 
 def windows(tokenizer, packages: list[dict], length: int, rng: random.Random):
-    """Yields packed windows [length + 1] for ever; each epoch reshuffles the packages and draws their formats anew."""
+    """Yields packed windows [length + 1] without end. Each epoch shuffles the packages and draws their formats again."""
     epoch = 0
     while True:
         order = packages[:]
@@ -157,7 +157,7 @@ def dev_loss(model, tokenizer, packages: list[dict], length: int) -> float:
     return sum(losses) / len(losses)
 
 
-def main() -> None:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--work", type=Path, default=Path("build/example"), help="folder of packages.jsonl (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=Path("build/example/model"), help="folder to write (default: %(default)s)")
@@ -173,9 +173,45 @@ def main() -> None:
     parser.add_argument("--adam-lr", type=float, default=0.004)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--no-compile", action="store_true", help="without torch.compile, which needs g++")
+    parser.add_argument("--no-compile", action="store_true", help="do not use torch.compile, which needs g++")
     parser.add_argument("--checkpoint-minutes", type=float, default=5)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+class Trainer:
+    """Trains a model in bfloat16 from master weights in float32: Muon for the layers' matrices, Adam for the rest."""
+
+    def __init__(self, model, arguments: argparse.Namespace):
+        self.arguments = arguments
+        # Eager attention: at these lengths a plain matrix product beats torch's fused kernel for the CPU.
+        fast = LlamaForCausalLM._from_config(model.config, attn_implementation="eager").bfloat16()
+        self.pairs = list(zip(model.parameters(), fast.parameters()))
+        self.compiled = fast if arguments.no_compile else torch.compile(fast)
+        matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
+        self.others = [p for p in model.parameters() if not any(p is m for m in matrices)]
+        self.muon = Muon(matrices, lr=arguments.muon_lr)
+        self.adam = torch.optim.Adam(self.others, lr=arguments.adam_lr, betas=(0.9, 0.95))
+
+    def step(self, chunks: list[list[int]], scale: float) -> float:
+        """Trains one step on a batch of windows with the learning rates times `scale`. Returns the loss."""
+        self.muon.param_groups[0]["lr"] = self.arguments.muon_lr * scale
+        self.adam.param_groups[0]["lr"] = self.arguments.adam_lr * scale
+        with torch.no_grad():
+            for weight, copy in self.pairs:
+                copy.copy_(weight)
+                copy.grad = None
+        loss = loss_of(self.compiled, torch.tensor(chunks))
+        loss.backward()
+        for weight, copy in self.pairs:
+            weight.grad = copy.grad.float()
+        torch.nn.utils.clip_grad_norm_(self.others, 1.0)
+        self.muon.step()
+        self.adam.step()
+        return loss.item()
+
+
+def main() -> None:
+    arguments = parse_arguments()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(arguments.seed)
     rng = random.Random(arguments.seed)
@@ -185,16 +221,8 @@ def main() -> None:
     train_tokenizer(packages, arguments.out)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(arguments.out)
     model = LlamaForCausalLM(make_config(arguments))
-    # Eager attention: at these lengths a plain matrix product beats torch's fused kernel for the CPU.
-    fast = LlamaForCausalLM._from_config(model.config, attn_implementation="eager").bfloat16()
-    pairs = list(zip(model.parameters(), fast.parameters()))
+    trainer = Trainer(model, arguments)
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, seed {arguments.seed}", flush=True)
-    compiled = fast if arguments.no_compile else torch.compile(fast)
-
-    matrices = [p for p in model.model.layers.parameters() if p.ndim == 2]
-    others = [p for p in model.parameters() if not any(p is m for m in matrices)]
-    muon = Muon(matrices, lr=arguments.muon_lr)
-    adam = torch.optim.Adam(others, lr=arguments.adam_lr, betas=(0.9, 0.95))
 
     source = windows(tokenizer, packages, arguments.length, rng)
     start = time.monotonic()
@@ -206,25 +234,12 @@ def main() -> None:
         share = (time.monotonic() - start) / (60 * arguments.minutes)
         if share >= 1:
             break
-        scale = min(1.0, (step + 1) / 40) * (0.5 + 0.5 * math.cos(math.pi * share))
-        muon.param_groups[0]["lr"] = arguments.muon_lr * scale
-        adam.param_groups[0]["lr"] = arguments.adam_lr * scale
-        with torch.no_grad():
-            for weight, copy in pairs:
-                copy.copy_(weight)
-                copy.grad = None
         drawn = [next(source) for _ in range(arguments.batch)]
-        loss = loss_of(compiled, torch.tensor([chunk for _, chunk in drawn]))
-        loss.backward()
-        for weight, copy in pairs:
-            weight.grad = copy.grad.float()
-        torch.nn.utils.clip_grad_norm_(others, 1.0)
-        muon.step()
-        adam.step()
+        loss = trainer.step([chunk for _, chunk in drawn], min(1.0, (step + 1) / 40) * (0.5 + 0.5 * math.cos(math.pi * share)))
         step += 1
         tokens += arguments.batch * arguments.length
         window_tokens += arguments.batch * arguments.length
-        window_loss += loss.item()
+        window_loss += loss
         if step % 20 == 0:
             now = time.monotonic()
             print(

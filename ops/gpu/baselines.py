@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What the same work takes in torch, on random weights of the same shape: run by ops/gpu-check, with whatever Python calls it.
+"""Measures the same work in torch, with random weights of the same shape. Run by ops/gpu-check with its own Python.
 
     ops/gpu/baselines.py generate    Hugging Face transformers: generate() over one static batch
     ops/gpu/baselines.py peft        the same with adapters mixed in the batch (adapter_names)
     ops/gpu/baselines.py paged       a loop in plain torch: KV cache in pages, each decode step one CUDA graph
-    ops/gpu/baselines.py static      the same with a KV cache that each sequence has whole from its start
+    ops/gpu/baselines.py static      the same with a KV cache that is allocated in full for each sequence
 
-Prints a line of JSON: "engine", the seconds of the best run, its rate, and the seconds of each step after the first; or "missing", and
-why, where a library or the GPU is not there.
+Prints a line of JSON: "engine", the seconds of the best run, its rate, and the seconds of each step after the first; or "missing" with the
+reason if a library or the GPU is missing.
 """
 
 import argparse
@@ -24,18 +24,18 @@ try:
 except ImportError:
     torch = None
 
-# Small enough to try this script anywhere.
+# Small enough to run on any machine.
 TINY = Shape(layers=2, hidden=64, intermediate=96, heads=4, kv_heads=2, head_dim=16, vocabulary=128)
 ADAPTERS = 8
 RANK = 16
 EPSILON = 1e-5
 ROPE_BASE = 500000.0
 PAGE_TOKENS = 64
-PROMPT_TOKENS_MAX = 16384  # that are read at a time
+PROMPT_TOKENS_MAX = 16384  # prefilled at a time
 
 
 class Missing(Exception):
-    """A library or the GPU."""
+    """A library or the GPU is missing."""
 
 
 def versions(*packages: str) -> str:
@@ -47,7 +47,7 @@ def whole_pages(tokens: int) -> int:
 
 
 class Generate:
-    """Each way's run answers the tokens that were drawn, [batch, output]."""
+    """Hugging Face transformers. run() of each engine returns the drawn tokens, [batch, output]."""
 
     def __init__(self, shape: Shape, device: str) -> None:
         from transformers import AutoModelForCausalLM, LlamaConfig
@@ -60,7 +60,7 @@ class Generate:
             rms_norm_eps=EPSILON,
         )  # fmt: skip
         with torch.device(device):
-            # Versions differ in the type that they choose by themselves.
+            # Versions have different default types.
             self.model = AutoModelForCausalLM.from_config(config).to(dtype=torch.get_default_dtype()).eval()
         self.engine = versions("torch", "transformers")
         self.more: dict = {}
@@ -83,7 +83,7 @@ class Peft(Generate):
         self.model = get_peft_model(self.model, config, adapter_name=names[0])
         for name in names[1:]:
             self.model.add_adapter(name, config)
-        # New adapters are float32; the base is not.
+        # New adapters are float32, unlike the base.
         self.model = self.model.to(dtype=torch.get_default_dtype(), device=device).eval()
         self.names = names
         self.engine = versions("torch", "transformers", "peft")
@@ -94,9 +94,9 @@ class Peft(Generate):
 
 
 class Paged:
-    """The model by hand. Keys and values lie in pages, and a table says which are whose. In a decode step queries go to their pages, not
-    pages to their queries: attention reads each page once, where it lies, and only scores and sums are moved. For each number of pages that
-    sequences get to, the step is one CUDA graph. Prompts are equally long; decoding does not ask that of sequences."""
+    """The model written by hand. Keys and values are stored in pages, and a table maps pages to sequences. In a decode step queries go to
+    their pages, not pages to their queries: attention reads each page once and in place, and moves only scores and sums. There is one CUDA
+    graph of the step for each number of pages that a sequence reaches. Prompts must be equally long; decoding does not need that."""
 
     name = f"KV cache in pages of {PAGE_TOKENS} tokens"
 
@@ -129,11 +129,11 @@ class Paged:
         length = whole_pages(prompt + output)
         self.page_tokens = self.page_tokens_of(length)
         self.sequences = torch.arange(batch, device=self.device)
-        # The n-th pages of all sequences lie beside each other, so that those in use are the first ones.
+        # The n-th pages of all sequences are adjacent, so that the pages in use come first.
         pages = torch.arange(batch * length // self.page_tokens, device=self.device)
         self.table = pages.view(-1, batch).T.contiguous()  # [batch, pages of a sequence]
-        self.owners, self.turns = pages % batch, pages // batch  # of each page: its sequence, and which of its pages it is
-        self.keys = self.values = None  # what the last work had is free before this one's is asked for
+        self.owners, self.turns = pages % batch, pages // batch  # of each page: its sequence, and its number there
+        self.keys = self.values = None  # frees the memory of the previous work before allocating
         self.keys, self.values = (
             [torch.zeros(len(pages), shape.kv_heads, self.page_tokens, shape.head_dim, device=self.device) for _ in range(shape.layers)]
             for _ in range(2)
@@ -144,12 +144,12 @@ class Paged:
         self.places = torch.arange(length, device=self.device)
         self.drawn = torch.zeros(batch, dtype=torch.long, device=self.device)
         self.positions = torch.zeros(batch, dtype=torch.long, device=self.device)
-        # By how many tokens attention looks at; captured while there is nothing yet that warming up could spoil.
+        # By the number of tokens that attention reads. Captured now, while the cache has no contents that warming up could overwrite.
         lengths = {whole_pages(position + 1) for position in range(prompt, prompt + output - 1)}
         self.graphs = {length: self.captured(length) for length in sorted(lengths)} if self.device == "cuda" else {}
 
     def captured(self, length: int):
-        """Kernels run once on a side stream first, as capture asks for."""
+        """A graph of the step. Kernels first run once on a side stream, as capturing requires."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -162,7 +162,7 @@ class Paged:
         return graph
 
     def attend(self, q, layer: int, length: int, later):
-        """One query of each sequence, [batch, KV heads, group, size], on its first `length` tokens without those that come later."""
+        """Attention of one query per sequence, [batch, KV heads, group, size], to its first `length` tokens except the later ones."""
         pages = self.table[:, : length // self.page_tokens]
         used = pages.numel()
         owners, turns = self.owners[:used], self.turns[:used]
@@ -177,8 +177,8 @@ class Paged:
         return x * self.cos[positions][:, None] + torch.cat((-second, first), dim=-1) * self.sin[positions][:, None]
 
     def forward(self, tokens, positions, sequences, attend):
-        """Greedy tokens of the last rows. tokens, positions: [sequences, rows]; attend: q, k, v, [sequences, heads, rows, size], and the
-        layer's number, to what q gets."""
+        """Returns the greedy tokens of the last rows. tokens, positions: [sequences, rows]. attend computes attention from q, k and v,
+        [sequences, heads, rows, size], and the layer's number."""
         shape = self.shape
         width, kv_width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         pages, slots = self.table[sequences[:, None], positions // self.page_tokens], positions % self.page_tokens
@@ -215,7 +215,7 @@ class Paged:
         batch, prompt = prompts.shape
         if self.allocated != (batch, prompt, output):
             self.allocate(batch, prompt, output)
-        # Prompts in parts: their activations are large.
+        # Prefill in parts, because the activations of prompts are large.
         for sequences in self.sequences.split(max(1, PROMPT_TOKENS_MAX // prompt)):
             self.read(prompts[sequences], sequences)
         self.positions.fill_(prompt)
@@ -231,8 +231,8 @@ class Paged:
 
 
 class Static(Paged):
-    """The same with one page for each sequence, as long as it ever gets. Every sequence takes the longest one's memory from its start; but
-    where all are equally long, attention reads the same bytes in fewer and larger matmuls and moves nothing: the one to beat."""
+    """The same with one page per sequence, as long as the sequence can get. Every sequence takes the memory of the longest from its start.
+    If all are equally long, attention reads the same bytes in fewer, larger matmuls and moves nothing, so this is the stronger baseline."""
 
     name = "static KV cache"
 
@@ -281,7 +281,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--output", type=int, default=128)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="a tiny shape, to try the script")
+    parser.add_argument("--tiny", action="store_true", help="use a tiny shape, to try the script")
     arguments = parser.parse_args()
     try:
         print(json.dumps(measure(arguments)))

@@ -1,4 +1,4 @@
-"""Measured figures beside their floors and goals: rows of the report's tables, from what the parts of ops/gpu-check measured. Pure."""
+"""Compares what the parts of ops/gpu-check measured with floors and goals, as rows of the report's tables. Pure; called by report.py."""
 
 from dataclasses import dataclass, replace
 
@@ -16,13 +16,13 @@ class Row:
 
 
 def waits(what: str, part: str, goal: str) -> Row:
-    """A goal that compares with a part that is not there."""
+    """The row of a goal that compares with a part that has no result."""
     return Row(what, f"not measured: {part} has not passed", goal=goal)
 
 
 def limits_of(result: dict) -> Limits:
     machine = result["machine"]
-    # In a rehearsal the processor may have no dot products of bfloat16.
+    # In a rehearsal the processor may lack dot products of bfloat16.
     multiply = machine["bfloat16_dot_operations_per_second"] or machine["float32_operations_per_second"]
     return Limits(machine["copy_bytes_per_second"], multiply, machine.get("fp8_dot_operations_per_second"))
 
@@ -61,7 +61,7 @@ def attention_rows(parts: dict) -> list[Row]:
 
 
 def attention_fp8_kv_rows(parts: dict) -> list[Row]:
-    """Of half the bytes, so that the same share of the limit is twice the tokens."""
+    """Half the bytes per token, so the same share of the limit is twice the tokens."""
     return shape_rows(parts["attention_fp8_kv"])
 
 
@@ -101,7 +101,7 @@ def decode_rows(parts: dict) -> list[Row]:
 
 
 def step_rows_beside_decode(parts: dict, part: str, way: str, usual: str) -> list[Row]:
-    """Steps that are slower by what they are there to show, which is no goal: beside those of part decode, which are `usual`."""
+    """Steps that are slower on purpose and have no goal, compared with those of part decode, which are described by `usual`."""
     rows = []
     for name, result in parts[part].items():
         row = replace(step_row(f"{name} {way}", result), goal="", reached=None)
@@ -140,7 +140,7 @@ def offline_rows(parts: dict) -> list[Row]:
 
 
 def narrow_rows(parts: dict, part: str, way: str, fp8_kv: bool) -> list[Row]:
-    """Of fp8 weights; the goal is a ratio, whose floor is that of the two floors: what keeps its width bounds what narrow weights gain."""
+    """Rows of fp8 weights. The goal is a ratio to bf16, shown with the ratio of the floors: data that keeps its width bounds the gain."""
     rows, ratios = [], []
     for name, result in parts[part].items():
         floor = output_floor(result, fp8=True, fp8_kv=fp8_kv)
@@ -171,7 +171,7 @@ def ranks_text(ranks: list[int]) -> str:
 
 
 def added_seconds(result: dict) -> float:
-    """By the adapters, to a decode step."""
+    """The time that the adapters add to a decode step."""
     return step_of(result["decode"]) - step_of(result["adapters"]["base_decode"])
 
 
@@ -182,14 +182,14 @@ def adapters_rows(parts: dict) -> list[Row]:
         ranks = result["ranks"]
         base, added = step_of(result["adapters"]["base_decode"]), added_seconds(result)
         floor = adapter_seconds(LLAMA_8B, limits_of(result), sum(ranks), result["decode"]["rows"], sum(ranks) / len(ranks))
-        # Few and small ones cost launches rather than bytes; padded ones are there to compare with.
+        # A few small adapters cost launches rather than bytes. Padded ones are only for comparison.
         goal, reached = {"few": ("<= 5 % of the step", added <= 0.05 * base), "mixed": ("<= 1.5 times the floor", added <= 1.5 * floor),
                          "padded": ("", None)}[name]  # fmt: skip
         what, share = f"{ranks_text(ranks)}, batch {result['decode']['rows']}", percent(added / base)
         rows.append(Row(f"{what}: added to a step of {milliseconds(base)}", f"{milliseconds(added)}, {share}", milliseconds(floor),
                         f"{added / floor:.2f} times", goal, reached))  # fmt: skip
         if name == "mixed":
-            # 1.5 times the floor again, in a batch of 256: a smaller one has a shorter step and the same adapters.
+            # The same 1.5 times the floor, stated for a batch of 256: a smaller batch has a shorter step with the same adapters.
             reached = added <= 0.27 * base if result["decode"]["rows"] >= 256 else None
             rows.append(Row(f"{what}: of the step", share, percent(floor / base), "", "<= 27 % in a batch of 256", reached))
     saved = added_seconds(facts["padded"]) - added_seconds(facts["mixed"])
@@ -258,7 +258,7 @@ def baselines_adapters_rows(parts: dict) -> list[Row]:
     return rows
 
 
-# By part; each is given what all parts measured.
+# The rows of each part. The functions get the measurements of all parts.
 ROWS = {
     "attention": attention_rows,
     "attention_fp8_kv": attention_fp8_kv_rows,

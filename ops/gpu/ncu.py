@@ -1,6 +1,6 @@
-"""What Nsight Compute's command line (`ncu --csv`) says of the kernels that a program launched. Pure.
+"""Reads the output of Nsight Compute's command line (`ncu --csv`) about the kernels that a program launched. Pure; used by parts.py.
 
-Of each launch and metric it prints a line of CSV, between what the program itself prints:
+For each launch and metric it prints a line of CSV, mixed with the output of the program:
     "ID",…,"Kernel Name",…,"Metric Name","Metric Unit","Metric Value"
     "7",…,"void norm<float>(NormTask)",…,"gpu__time_duration.sum","ns","5,120"
 """
@@ -9,7 +9,7 @@ import csv
 import re
 from dataclasses import dataclass, field
 
-# Time, and the shares of what memory and processors could have done in it.
+# Time, and the shares of their peak that memory and processors reached in it.
 METRICS = {"gpu__time_duration.sum": "time", "dram__throughput.avg.pct_of_peak_sustained_elapsed": "memory",
            "sm__throughput.avg.pct_of_peak_sustained_elapsed": "compute"}  # fmt: skip
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "nsecond": 1e-9, "usecond": 1e-6, "msecond": 1e-3, "second": 1.0}
@@ -24,13 +24,13 @@ class Launch:
 
 
 def short_name(kernel: str) -> str:
-    """Without namespaces, template arguments and parameters."""
+    """The name of a kernel without namespaces, template arguments and parameters."""
     found = re.match(r"(?:void )?([\w:]+)", re.sub(r"\(anonymous namespace\)|<unnamed>", "", kernel))
     return found.group(1).split("::")[-1] if found else kernel
 
 
 def launches_of(output: str) -> list[Launch]:
-    """In their order."""
+    """The launches in order."""
     lines = [line for line in output.splitlines() if line.startswith('"')]
     header = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
     launches: dict[str, Launch] = {}
@@ -45,8 +45,8 @@ def launches_of(output: str) -> list[Launch]:
 
 
 def steps_of(launches: list[Launch]) -> list[list[Launch]]:
-    """What was launched from a step's first kernel to its last; what no step launches is left out, and so are steps that draw nothing,
-    such as the blank one of the start."""
+    """The launches of each step, from its first kernel to its last. Leaves out launches outside of steps, and steps that draw nothing, such
+    as the blank one at the start."""
     steps: list[list[Launch]] = []
     for launch in launches:
         if launch.kernel == FIRST_OF_A_STEP:
@@ -57,14 +57,14 @@ def steps_of(launches: list[Launch]) -> list[list[Launch]]:
 
 
 def unfinished_step(launches: list[Launch]) -> list[Launch]:
-    """What was launched of a step at whose last kernel no more was profiled; empty: there is no such step."""
+    """The launches of a last step that was profiled only in part; empty if there is no such step."""
     begin = max((i for i, launch in enumerate(launches) if launch.kernel == FIRST_OF_A_STEP), default=len(launches))
     ended = any(launch.kernel == LAST_OF_A_STEP for launch in launches[begin:])
     return [] if ended else launches[begin:]
 
 
 def slowest(step: list[Launch], count: int = 3) -> dict[str, str]:
-    """Kernels that take the most of a step, all launches of a kernel together."""
+    """The kernels that take most of a step, with all launches of a kernel added up."""
     kernels: dict[str, list[Launch]] = {}
     for launch in step:
         kernels.setdefault(launch.kernel, []).append(launch)

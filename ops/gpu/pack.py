@@ -1,4 +1,4 @@
-"""What has to travel to the machine with the GPU: programs and the libraries they need, in one archive that any Python unpacks."""
+"""Packs the programs and their libraries into one archive for the machine with the GPU, and unpacks it there. Used by ops/gpu-check."""
 
 import re
 import shutil
@@ -10,7 +10,7 @@ from process import PACK, ROOT, Failure, run
 
 ARCHIVE = ROOT / "build" / "gpu-check.tar.gz"
 PROGRAMS = ["lorry", "tests/test_gpu"]
-# What every Linux has, and what must be the GPU machine's own.
+# Libraries that every Linux has, and those that must be the GPU machine's own.
 LEFT_OUT = re.compile(r"^(ld-linux.*|lib(c|m|dl|rt|pthread|util|gcc_s|cuda)\.so.*|linux-vdso.*)$")
 PROGRAM_BYTES_MAX = 50_000_000  # stripped
 
@@ -20,13 +20,13 @@ def size_of(place: Path) -> int:
 
 
 def pack() -> str:
-    """Says what was made."""
+    """Makes the archive and returns a line that describes it."""
     shutil.rmtree(PACK, ignore_errors=True)
     (PACK / "lib").mkdir(parents=True)
     for name in PROGRAMS:
         built = ROOT / "build" / name
         if not built.exists():
-            raise Failure(f"{built} is missing: ops/setup --cuda, then ops/build release lorry test_gpu")
+            raise Failure(f"{built} is missing: run ops/setup --cuda, then ops/build release lorry test_gpu")
         subprocess.run(["strip", "-o", PACK / built.name, built], check=True)
         for library, path in re.findall(r"(\S+) => (/\S+)", run(["ldd", built])[0]):
             if not LEFT_OUT.match(library):
@@ -43,7 +43,7 @@ def pack() -> str:
 
 
 def unpack() -> None:
-    """Where the archive has come alone, or is newer than what was unpacked before."""
+    """Unpacks the archive if it has not been unpacked yet or is newer than what was unpacked."""
     stamp = PACK / "commit"
     if not ARCHIVE.exists() or (stamp.exists() and stamp.stat().st_mtime_ns >= ARCHIVE.stat().st_mtime_ns):
         return
@@ -56,5 +56,5 @@ def unpack() -> None:
 def program(name: str) -> Path:
     path = PACK / Path(name).name
     if not path.exists():
-        raise Failure(f"{path} is missing: run ops/gpu-check --pack where it was built, and take build/{ARCHIVE.name} along")
+        raise Failure(f"{path} is missing: run ops/gpu-check --pack on the build machine, and copy build/{ARCHIVE.name} here")
     return path

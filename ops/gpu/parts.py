@@ -1,4 +1,4 @@
-"""The parts of ops/gpu-check: each runs programs and returns what they said, or raises Failure. goals.py judges the figures."""
+"""The parts of ops/gpu-check. Each runs programs and returns facts from their output, or raises Failure. goals.py judges the figures."""
 
 import functools
 import glob
@@ -18,21 +18,21 @@ from progress import Part
 from report import NOT_TUNED
 from work import Work
 
-# What `matmul` measures and later parts multiply with; and the same for the shapes of tests.
+# The table that `matmul` measures and later parts use, and the one for the shapes of tests.
 TABLE = PACK / "matmul-table"
 TEST_TABLE = PACK / "matmul-table-of-tests"
 SHARDS = 4  # of a sanitizer's tests
 TUNING_MARGIN_SECONDS = 30
 PROFILE_SECONDS_MAX = 300
-PROFILE_MARGIN_SECONDS = 30  # in which ncu prints
-PROFILED_LAUNCHES_MAX = 2000  # more than three steps and the start make, and none of those that measure the GPU behind them
+PROFILE_MARGIN_SECONDS = 30  # for ncu to print
+PROFILED_LAUNCHES_MAX = 2000  # more than the start and three steps make, and none of the later ones that measure the GPU
 GOLDENS = "*Golden*"
 SAMPLED = ("--temperature", 0.8, "--top-p", 0.95, "--repetition-penalty", 1.1, "--frequency-penalty", 0.2)
 INVARIANCE = "*/Invariance.Holds*:*/Invariance.Forks*:Lending.*"
 
 
 def tested(command: list, environment: dict | None = None) -> tuple[dict, str]:
-    """Runs a test program; every skipped test counts as one that was not proved."""
+    """Runs a test program. Every skipped test counts as not passed."""
     output, code = run(command, environment)
     passed, skipped, failed = (len(re.findall(rf"^\[ +{word} +\] \S+ \(\d", output, re.M)) for word in ("OK", "SKIPPED", "FAILED"))
     if code != 0 or failed or skipped or not passed:
@@ -54,7 +54,7 @@ def version_of(package: str) -> str:
 
 @functools.cache
 def card() -> dict[str, str]:
-    """What nvidia-smi says of the first GPU."""
+    """What nvidia-smi reports about the first GPU."""
     fields = "name,driver_version,memory.total,compute_cap,clocks.max.sm,clocks.max.mem"
     output, code = run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"])
     if code != 0 or not output.strip():
@@ -63,7 +63,7 @@ def card() -> dict[str, str]:
 
 
 def card_bytes() -> int | None:
-    """Of its memory; None: it does not say, and what is wrong, each part says."""
+    """The size of its memory; None: not reported, and each part then fails with the reason."""
     try:
         mebibytes = re.fullmatch(r"(\d+) MiB", card()["memory.total"])
     except Failure:
@@ -73,12 +73,12 @@ def card_bytes() -> int | None:
 
 @functools.cache
 def chip(lorry: Path) -> dict:
-    """The GPU, what drives it and what it was seen to do."""
+    """The GPU, its driver and its measured rates."""
     return last_json([lorry, "bench", "machine", "--device", "cuda", "--json"])
 
 
 def stamp(work: Work) -> dict:
-    """What a part's figures hold for: parts that differ in it are of different runs."""
+    """What a part's figures were measured with. Parts with different stamps are of different runs."""
     if work.device != "cuda":
         return {"commit": "of a rehearsal"}
     facts = {"commit": program("commit").read_text(encoding="utf-8")}
@@ -86,7 +86,7 @@ def stamp(work: Work) -> dict:
         facts["GPU"], facts["driver"] = card()["name"], card()["driver_version"]
         facts["cudart"], facts["cuBLASLt"] = chip(work.lorry)["cudart"], chip(work.lorry)["cublaslt"] or "not there"
     except Failure:
-        facts["GPU"] = facts.get("GPU", "none")  # what is wrong with it, each part says
+        facts["GPU"] = facts.get("GPU", "none")  # each part fails with the reason
     return facts
 
 
@@ -113,19 +113,19 @@ def invariance(_: Work) -> dict:
 
 
 def has_fp8(work: Work) -> bool:
-    """Whether cuBLASLt multiplies it here."""
+    """Whether cuBLASLt multiplies the shape on this machine."""
     return bool((chip(work.lorry)["rates"] or {}).get("fp8_dot_operations_per_second"))
 
 
 def tune(work: Work, table: Path, seconds_max: int, more: tuple) -> dict:
-    """In a part's time, with some of it left to end in: shapes that it does not come to stay with our own kernel."""
+    """Tunes within the time of a part, less a margin to end in. Shapes that it does not reach keep Lorry's own kernel."""
     seconds = max(1, min(seconds_max, round(PartTime.left() - TUNING_MARGIN_SECONDS)))
     return last_json([work.lorry, "bench", "tune", "--device", "cuda", "--table", table, "--seconds-max", seconds, *more, "--json"])
 
 
 def cublaslt(work: Work) -> dict:
-    """Kernels, goldens and invariance with cuBLASLt multiplying every shape that it can, whether it gains or not: kernels' shapes by rows
-    that their tests make, goldens' by a table."""
+    """Tests of kernels, goldens and invariance with cuBLASLt for every shape that it can multiply, even without a gain. Tests of kernels
+    make their own rows; goldens use a table."""
     checkpoints = ",".join(map(str, sorted((ROOT / "tests" / "data" / "models" / "checkpoints").iterdir())))
     TEST_TABLE.unlink(missing_ok=True)
     facts = {}
@@ -155,17 +155,17 @@ def tool_of_the_toolkit(name: str) -> str | None:
 
 
 def sanitized(tool: str, shard: int) -> dict:
-    # Statistics of draws say nothing about memory and take most of the time; and cuBLASLt is for others to check.
+    # Leaves out statistics of draws, which take most of the time and say nothing about memory, and cuBLASLt, which is not Lorry's code.
     sanitizer = tool_of_the_toolkit("compute-sanitizer")
     if sanitizer is None:
-        raise Failure("compute-sanitizer is neither in PATH nor in /usr/local/cuda/bin: it comes with the CUDA toolkit")
+        raise Failure("compute-sanitizer is neither in PATH nor in /usr/local/cuda/bin: install the CUDA toolkit")
     return tests([sanitizer, "--tool", tool, "--target-processes", "all", "--error-exitcode", "9", program("test_gpu"),
                   "--gtest_filter=Op/*/cuda_*-*/cuda_library_*:*SampleTest.Draws*:*SampleTest.Top*:*SampleTest.Penalties*"],
                  {"GTEST_TOTAL_SHARDS": str(SHARDS), "GTEST_SHARD_INDEX": str(shard)})  # fmt: skip
 
 
 def sanitizers(tool: str, seconds: int) -> dict[str, Part]:
-    """Each a share of the tests, so that one that takes too long loses no other."""
+    """Each runs a share of the tests, so that one that takes too long does not lose the others."""
     return {f"{tool}_{shard + 1}": Part(lambda _, shard=shard: sanitized(tool, shard), seconds) for shard in range(SHARDS)}
 
 
@@ -199,7 +199,7 @@ def example(work: Work) -> dict:
 
 
 def loss(work: Work) -> dict:
-    """What fp8 changes in the example's answers, beside what the CPU's formats change."""
+    """How fp8 changes the example's answers, compared with the CPU's formats."""
     rows = last_json([work.lorry, "bench", "loss", "--model", "ops/example/model", "--adapters", "ops/example/adapters",
                       "--jobs", "ops/example/jobs/heldout.jsonl", "--json"])["rows"]  # fmt: skip
     facts = {row["weights"]: f"perplexity {row['perplexity']:.4f}, {row['answers_same']} of {row['answers']} answers as in float32"
@@ -210,7 +210,7 @@ def loss(work: Work) -> dict:
 
 
 def matmul(work: Work, more: tuple = (), models: str = "") -> dict:
-    """cuBLASLt's algorithms against our own kernel, and the rows for cublaslt/matmul_table.cpp, which later parts multiply with."""
+    """cuBLASLt's algorithms against Lorry's own kernel, and the rows for cublaslt/matmul_table.cpp, which later parts use."""
     tuning = tune(work, TABLE, 300, ("--random-weights", models or work.shape, *more))
     facts = {"device": tuning["device"], "cuBLASLt": tuning["library"], "copies": f"{tuning['copied_bytes_per_second'] / 1e9:.0f} GB/s",
              "multiplies": f"{tuning['operations_per_second'] / 1e12:.0f} TFLOP/s"}  # fmt: skip
@@ -241,18 +241,18 @@ def matmul_others(work: Work) -> dict:
 
 
 def table_rows() -> list[str]:
-    """Of the table that parts multiply with; none where there is no such file."""
+    """The rows of the table that parts use; none if there is no file."""
     return TABLE.read_text(encoding="utf-8").splitlines() if TABLE.exists() else []
 
 
 def write_table(rows: list[str]) -> None:
-    """As an earlier run left it, on a machine that does not have it."""
+    """Writes the table of an earlier run on a machine that does not have it."""
     if rows and not TABLE.exists() and TABLE.parent.is_dir():
         TABLE.write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
 def table(work: Work) -> tuple:
-    """The flags that name what `matmul` found, once it has."""
+    """The flags that name the table of `matmul`, if there is one."""
     return ("--matmul-table", TABLE) if work.device == "cuda" and TABLE.exists() else ()
 
 
@@ -298,18 +298,18 @@ def decode_fp8_kv(work: Work) -> dict:
 
 
 def decode_plain(work: Work) -> dict:
-    """The same without graphs: what these save."""
+    """The same without graphs, to show what they save."""
     return decode(work, ("--graph-memory", "0"))
 
 
 def decode_sampled(work: Work) -> dict:
-    """The same with tokens drawn under penalties instead of the likeliest: what that costs, by the largest batch, which draws the most."""
+    """The same with tokens drawn with penalties instead of greedily, to show the cost, in the largest batch, which draws the most."""
     batch = work.batch(work.context + work.decoded)
     return {f"batch {batch}": throughput(work, batch, batch, work.context, work.decoded, SAMPLED)}
 
 
 def offline_work(work: Work, prompt: int, output: int, batches: int, more: tuple = ()) -> dict:
-    """Batches as large as the card holds, one after the other."""
+    """Batches as large as the card permits, one after the other."""
     batch = work.batch(prompt + output)
     return throughput(work, batches * batch, batch, prompt, output, more)
 
@@ -323,19 +323,19 @@ def offline_fp8(work: Work, more: tuple = ()) -> dict:
 
 
 def offline_fp8_kv(work: Work) -> dict:
-    """Long contexts read more of the cache than of the weights, and gain from narrow weights alone less than the goal."""
+    """With long contexts a step reads more cache than weights, so narrow weights alone gain less than the goal."""
     return offline_fp8(work, narrow_cache(work))
 
 
 def adapter_flags(ranks: tuple[int, ...]) -> tuple:
-    # Given in turn, so that few different adapters are written.
+    # Requests use them in turn, so that only a few different adapters are written.
     period = next(count for count in range(1, len(ranks) + 1) if ranks == (ranks[:count] * len(ranks))[: len(ranks)])
     return ("--random-adapters", len(ranks), "--ranks", ",".join(map(str, ranks[:period])), "--adapter-memory",
             f"{-(-adapter_bytes(ranks) // 2**20)}MiB")  # fmt: skip
 
 
 def adapters(work: Work) -> dict:
-    """What they add to a decode step, in turn with the same requests for the base."""
+    """The time that adapters add to a decode step, alternating with the same requests for the base."""
     cases = {"few": work.few, "mixed": work.mixed, "padded": work.padded()}
     batch = work.adapters_batch()
     facts = {}
@@ -346,7 +346,7 @@ def adapters(work: Work) -> dict:
 
 
 def adapters_loop(work: Work) -> dict:
-    """A decode step of one adapter's share of the batch: a loop over all adapters takes it as often as there are adapters."""
+    """A decode step of one adapter's share of the batch. A loop over all adapters takes this time once per adapter."""
     facts = {}
     for name, ranks in {"few": work.few, "mixed": work.mixed}.items():
         rows = work.adapters_batch() // len(ranks)
@@ -363,7 +363,7 @@ def loading(work: Work) -> dict:
 
 
 def beside(work: Work, ways: dict[str, str], more: tuple = ()) -> dict:
-    """Lorry and torch at the first of the offline works, in one run."""
+    """Lorry and torch with the first of the offline works, in one run."""
     prompt, output, batches = work.offline[0]
     facts = {"Lorry": offline_work(work, prompt, output, batches, more)}
     for name, way in ways.items():
@@ -373,7 +373,7 @@ def beside(work: Work, ways: dict[str, str], more: tuple = ()) -> dict:
 
 
 def baselines(work: Work) -> dict:
-    """Two loops: a paged cache is what serving needs, and a static one is the stronger where all sequences are equally long."""
+    """Two loops: serving needs a paged cache, but a static one is faster when all sequences are equally long."""
     return beside(work, {"transformers": "generate", "a paged torch loop": "paged", "a static torch loop": "static"})
 
 
@@ -382,15 +382,15 @@ def baselines_adapters(work: Work) -> dict:
 
 
 def profile(work: Work) -> dict:
-    """The slowest kernels of a step that reads a batch of prompts and of one that decodes it, in few layers, as Nsight Compute saw it. It
-    runs each kernel several times; when the time is over, what it has seen so far counts."""
+    """The slowest kernels of a prefill step and of a decode step, in a few layers, as Nsight Compute measures them. It runs each kernel
+    several times; when the time is over, the measurements so far count."""
     ncu = tool_of_the_toolkit("ncu")
     if ncu is None:
         return {"ncu": "is not installed: nothing was profiled"}
     batch, context = work.batches[0], work.context
     seconds = max(1, min(PROFILE_SECONDS_MAX, round(PartTime.left() - PROFILE_MARGIN_SECONDS)))
     began = time.monotonic()
-    # The program is ended, not ncu, which prints when that has ended; in its own group, so that what ends the part ends it too.
+    # `timeout` ends the program, not ncu, which prints after that. It stays in its process group, so that it ends with the part.
     output, code = run([ncu, "--target-processes", "all", "--clock-control", "none", "--launch-count", PROFILED_LAUNCHES_MAX, "--csv",
                         "--print-units", "base", "--metrics", ",".join(METRICS), "timeout", "--foreground", "--kill-after", 5, seconds,
                         work.lorry, "bench", "throughput", "--random-weights", work.shape, "--layers", work.profiled_layers, "--device",
@@ -409,7 +409,7 @@ def profile(work: Work) -> dict:
     return facts | ({"ended": f"after {seconds} s, with {len(launches)} launches profiled"} if was_ended else {})
 
 
-# What tells the most comes first, for there may not be time for all; `matmul` comes before what multiplies with its table. Seconds are
+# The most important parts come first, as there may not be time for all; `matmul` comes before the parts that use its table. The seconds are
 # estimates until a part has run.
 PARTS = {
     "device": Part(device, 20), "kernels": Part(kernels, 60), "goldens": Part(goldens, 60), "invariance": Part(invariance, 90),

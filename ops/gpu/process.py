@@ -1,4 +1,4 @@
-"""Programs that ops/gpu-check runs, those of a part for less than ten minutes together, and what they print."""
+"""Runs the programs of ops/gpu-check, those of a part for less than ten minutes in all, and returns their output. Used by parts.py."""
 
 import glob
 import json
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PACK = ROOT / "build" / "gpu-check"
 PART_SECONDS = 590
 IN_MEMORY = Path("/dev/shm")
-MADE_UP_BYTES_MAX = 32 * 2**30  # a model's weights and its adapters'
+MADE_UP_BYTES_MAX = 32 * 2**30  # of a model and its adapters
 
 
 class Failure(Exception):
@@ -22,7 +22,7 @@ class Failure(Exception):
 
 
 class PartTime:
-    """What the running part has left; parts run one after the other."""
+    """The time that the running part has left. Parts run one after the other."""
 
     end: float | None = None
     seconds: float = PART_SECONDS
@@ -38,8 +38,8 @@ class PartTime:
 
 
 def surroundings() -> dict[str, str]:
-    """What the pack's programs need: libraries, test data, and memory for the weights that they make up, where it holds them."""
-    # cuBLASLt may be this Python's, as it comes with torch.
+    """Environment of the packed programs: libraries, test data, and a folder in memory for random weights if it is large enough."""
+    # cuBLASLt may be that of this Python, as torch brings it.
     pip = [folder for path in sys.path for folder in sorted(glob.glob(os.path.join(path, "nvidia", "*", "lib")))]
     variables = {"LD_LIBRARY_PATH": ":".join([str(PACK / "lib"), os.environ.get("LD_LIBRARY_PATH", ""), *pip]),
                  "LORRY_TEST_DATA": str(ROOT / "tests" / "data")}  # fmt: skip
@@ -49,19 +49,19 @@ def surroundings() -> dict[str, str]:
 
 
 def run(command: list, environment: dict | None = None) -> tuple[str, int]:
-    """Output of both streams and the exit code; a command that is missing or too slow is a Failure."""
+    """Returns the output of both streams and the exit code. Raises Failure if the command is missing or too slow."""
     words = [str(word) for word in command]
-    # Nobody else's programs, such as nvidia-smi, torch's Python or the profiler that starts one of the pack's, are to find these.
+    # Only for packed programs: nvidia-smi, torch's Python or a profiler that starts a packed one must not load the packed libraries.
     packed = next((place for place, word in enumerate(words) if Path(word).is_relative_to(PACK)), None)
     if packed is not None:
         words[packed:packed] = ["env", *(f"{name}={value}" for name, value in surroundings().items())]
     variables = dict(os.environ, **(environment or {}))
     try:
-        # With a group of its own, so that what it starts ends with it: a profiler's or a sanitizer's program would go on using the GPU.
+        # In its own process group, so that its children end with it: a program under a profiler or a sanitizer would keep using the GPU.
         process = subprocess.Popen(words, cwd=ROOT, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)  # fmt: skip
     except FileNotFoundError as error:
-        raise Failure(f"{words[0]} is not there: {error.strerror}") from error
+        raise Failure(f"{words[0]} cannot be run: {error.strerror}") from error
     with process:
         try:
             return process.communicate(timeout=PartTime.left())[0], process.returncode
@@ -75,7 +75,7 @@ def run(command: list, environment: dict | None = None) -> tuple[str, int]:
 
 
 def last_json(command: list) -> dict:
-    """What a command printed last."""
+    """The JSON in the last line that a command printed."""
     output, code = run(command)
     if code != 0:
         raise Failure(output[-3000:])

@@ -1,33 +1,33 @@
-"""What ops/gpu-check saw, as Markdown. Pure."""
+"""Writes the report of ops/gpu-check as Markdown. Pure."""
 
 from dataclasses import replace
 
 from goals import ROWS, Row
 
 HEADER = ["what", "measured", "floor", "of it", "goal", "verdict"]
-NOT_TUNED = "no time was left for"  # what matmul calls these shapes
-TUNING_PARTS = ("matmul", "matmul_fp8")  # what they find, later parts multiply with
+NOT_TUNED = "no time was left for"  # how matmul names these shapes
+TUNING_PARTS = ("matmul", "matmul_fp8")  # later parts use the table that they make
 VERDICT = {True: "reached", False: "**not reached**", None: ""}
 
 
 def facts_of(entries: dict) -> dict:
-    """Of the parts that passed."""
+    """The facts of the parts that passed."""
     return {name: entry["facts"] for name, entry in entries.items() if entry["passed"]}
 
 
 def matmuls_of(facts: dict) -> dict[str, bool]:
-    """What multiplied, where programs say it, and whether that was our own kernel in the place of cuBLASLt."""
+    """What multiplied, if programs report it, and whether that was Lorry's own kernel instead of cuBLASLt."""
     said = [value for value in (facts, *facts.values()) if isinstance(value, dict) and "own_matmul" in value]
     return dict(sorted((value["matmuls"], value["own_matmul"]) for value in said))
 
 
 def without_table(facts: dict) -> list[str]:
-    """Why our own kernel multiplied where cuBLASLt was to: figures are then not those that Lorry is for."""
+    """The reasons why Lorry's own kernel multiplied instead of cuBLASLt. Such figures are not those of a normal run."""
     return [text for text, own in matmuls_of(facts).items() if own]
 
 
 def rows_of(entries: dict) -> dict[str, list[Row]]:
-    """Each figure says of itself if it was multiplied without a table."""
+    """The rows of each part. Figures that were multiplied without a table are marked."""
     facts = facts_of(entries)
     marks = {part: " (OWN MATMUL)" if without_table(facts[part]) else "" for part in ROWS if part in facts}
     return {part: [replace(row, measured=row.measured + mark) for row in ROWS[part](facts)] for part, mark in marks.items()}
@@ -39,7 +39,7 @@ def table(rows: list[list[str]]) -> list[str]:
 
 
 def goal_rows(entries: dict) -> list[list[str]]:
-    """Every goal, part by part; one that was not measured stands there without a verdict, and so does a part that did not pass."""
+    """Every goal, part by part. A goal that was not measured has no verdict; neither has a part that did not pass."""
     measured = rows_of(entries)
     rows = []
     for part in ROWS:
@@ -52,7 +52,7 @@ def goal_rows(entries: dict) -> list[list[str]]:
 
 
 def missed_lines(entries: dict, reasons: dict[str, str]) -> list[str]:
-    """The goals that were not reached and why, where somebody has found that out. reasons: by how "PART: WHAT" begins."""
+    """The goals that were not reached, with the reason if it is known. reasons: keys are beginnings of "PART: WHAT"."""
     lines = []
     for part, rows in rows_of(entries).items():
         for row in rows:
@@ -68,7 +68,7 @@ def stamp_text(entry: dict) -> str:
 
 
 def stamp_lines(entries: dict) -> list[str]:
-    """What the parts were measured of, and which of what where they differ."""
+    """What the parts were measured with; if they differ, which parts with what."""
     parts: dict[str, list[str]] = {}
     for name, entry in entries.items():
         parts.setdefault(stamp_text(entry), []).append(name)
@@ -79,7 +79,7 @@ def stamp_lines(entries: dict) -> list[str]:
 
 
 def own_kernel_lines(entries: dict) -> list[str]:
-    """Loudly, what was multiplied by our own kernel that cuBLASLt was to multiply."""
+    """A warning about figures that Lorry's own kernel multiplied instead of cuBLASLt."""
     facts = facts_of(entries)
     lines = []
     for part in TUNING_PARTS:
@@ -112,13 +112,13 @@ def part_lines(name: str, entry: dict, rows: list[Row] | None) -> list[str]:
 
 
 def markdown(entries: dict, algorithms: list[str], title: str, reasons: dict[str, str]) -> str:
-    """algorithms: the rows of the table that was multiplied with."""
+    """The whole report. algorithms: the rows of the table that the parts used."""
     measured = rows_of(entries)
     lines = [f"# {title}", "", *stamp_lines(entries)]
     if "device" in facts_of(entries):
         lines += [", ".join(f"{key} {value}" for key, value in entries["device"]["facts"].items()) + ".", ""]
     lines += [
-        "A floor is what the work's bytes and operations take at the rates at which this GPU was seen to copy and to multiply in the same "
+        "A floor is the time that the work's bytes and operations take at the rates at which this GPU copied and multiplied in the same "
         "run; of it: the share of the floor's rate that was reached, or how many times the floor's time it took.",
         "",
         *table([["part", *HEADER], *goal_rows(entries)]),

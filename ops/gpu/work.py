@@ -1,4 +1,4 @@
-"""How large the benchmarks of ops/gpu-check are: on the GPU, and as a rehearsal of the same commands on a CPU."""
+"""The sizes of ops/gpu-check's benchmarks on the GPU, and in a rehearsal of the same commands on a CPU. Used by parts.py."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +10,14 @@ from process import Failure
 @dataclass(frozen=True)
 class Work:
     lorry: Path
-    card_bytes: int | None = None  # of the GPU's memory, which cuts batches down; None: not known
+    card_bytes: int | None = None  # the GPU's memory, which limits batches; None: not known
     shape: str = "llama-3.1-8b"
     device: str = "cuda"
     batches: tuple[int, ...] = (64, 256)
     context: int = 1024
-    decoded: int = 64  # tokens of each sequence in the parts that look at decode steps
+    decoded: int = 64  # tokens that each sequence draws in the parts that measure decode steps
     prompts: tuple[int, ...] = (1024, 8192)
-    step_tokens: int = 8192  # so many that all prompts of a batch are read before its first sequence has drawn its tokens
+    step_tokens: int = 8192  # enough to prefill all prompts of a batch before its first sequence ends
     offline: tuple[tuple[int, int, int], ...] = ((128, 128, 4), (1000, 1000, 1), (512, 128, 3))  # input, output, batches of requests
     few: tuple[int, ...] = (16,) * 8  # ranks
     mixed: tuple[int, ...] = (8, 16, 32, 64) * 16
@@ -28,18 +28,18 @@ class Work:
         return (max(self.mixed),) * len(self.mixed)
 
     def batch(self, tokens: int, wanted: int | None = None, ranks: tuple[int, ...] = ()) -> int:
-        """The largest one, or the one that is wanted, of sequences of so many tokens, if the card holds it; else what it holds, each
-        adapter being asked for equally often."""
+        """The batch of sequences of this many tokens: the wanted or largest one if it fits the card, else the largest that fits and uses
+        each adapter equally often."""
         wanted = wanted or self.batches[-1]
         if self.card_bytes is None:
             return wanted
         batch = sequences_that_fit(self.card_bytes, wanted, tokens, self.step_tokens, ranks, max(16, len(ranks)))
         if batch == 0:
-            raise Failure(f"the card's {self.card_bytes / 2**30:.0f} GiB hold no batch of sequences of {tokens} tokens beside the model")
+            raise Failure(f"the card has {self.card_bytes / 2**30:.0f} GiB: no batch of sequences of {tokens} tokens fits with the model")
         return batch
 
     def adapters_batch(self) -> int:
-        """One for all ways to give adapters, so that their steps compare."""
+        """One batch for all variants of adapters, so that their steps can be compared."""
         return self.batch(self.context + self.decoded, ranks=self.padded())
 
 

@@ -1,4 +1,4 @@
-"""CTranslate2: generate_batch of its Generator. Run by ops/bench-peers."""
+"""Drives CTranslate2 with generate_batch of its Generator. Run by ops/bench-peers."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from driver import Options, Request, serve
 class CTranslate2:
     def __init__(self, options: Options) -> None:
         self.options = options
-        # Of a single request, both threads; of a batch, a part each.
+        # A single request uses both threads; each thread computes a part of a batch.
         self.alone = self.load(inter_threads=1, intra_threads=options.threads)
         self.batched = self.load(inter_threads=options.threads, intra_threads=1)
         self.words = json.loads((options.model / "vocabulary.json").read_text())
@@ -27,7 +27,7 @@ class CTranslate2:
         )
 
     def run(self, requests: list[Request], batch: int) -> list[list[int]]:
-        """Static batches: each ends with its longest answer, so what draws the same number of tokens goes together only by chance."""
+        """Static batches. Each ends with its longest answer; requests that draw the same number of tokens are together only by chance."""
         shared = os.path.commonprefix([request.prompt[:-1] for request in requests]) if len(requests) > 1 else []
         generator = self.alone if batch == 1 else self.batched
         share = min(16, -(-batch // self.options.threads))

@@ -1,4 +1,4 @@
-"""llama.cpp through the low-level functions of llama-cpp-python: our own loop around llama_decode. Run by ops/bench-peers."""
+"""llama.cpp through the low-level functions of llama-cpp-python, with a loop around llama_decode. Run by ops/bench-peers."""
 
 import os
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from driver import Options, Request, serve
 SEQUENCES_MAX = 64
 SEQUENCE_TOKENS = 512
 BATCH_TOKENS = 2048
-SHARED_SEQUENCE = SEQUENCES_MAX  # holds what all prompts begin with
+SHARED_SEQUENCE = SEQUENCES_MAX  # contains the prefix of all prompts
 
 
 class Llama:
@@ -37,7 +37,7 @@ class Llama:
         )
 
     def decode(self, rows: Iterable[tuple[int, int, int, bool]]) -> list[int]:
-        """Computes (token, position, sequence, is_wanted) of each row; the likeliest next tokens of the wanted ones."""
+        """Computes the rows (token, position, sequence, is_wanted). Returns the likeliest next tokens of the wanted rows."""
         wanted = []
         count = 0
         for count, (token, position, sequence, is_wanted) in enumerate(rows, 1):
@@ -58,7 +58,7 @@ class Llama:
 
     def run(self, requests: list[Request], batch: int) -> list[list[int]]:
         llama_cpp.llama_memory_clear(self.memory, False)
-        # At least one token of each prompt is its own: its logits are wanted.
+        # At least one token of each prompt is not shared, as its logits are needed.
         shared = os.path.commonprefix([request.prompt[:-1] for request in requests]) if len(requests) > 1 else []
         if shared:
             self.decode((token, position, SHARED_SEQUENCE, False) for position, token in enumerate(shared))

@@ -1,4 +1,4 @@
-"""OpenVINO GenAI: its continuous batching pipeline. Run by ops/bench-peers."""
+"""Drives OpenVINO GenAI's pipeline with continuous batching. Run by ops/bench-peers."""
 
 import numpy as np
 import openvino
@@ -33,7 +33,7 @@ class OpenVino:
         return openvino_genai.ContinuousBatchingPipeline(str(self.model), scheduler, "CPU", properties)
 
     def load_again(self) -> None:
-        self.pipeline = None  # its memory is free before the next one takes as much
+        self.pipeline = None  # frees its memory before the next one is made
         self.pipeline = self.load()
 
     def switch(self, adapter: str) -> None:

@@ -1,4 +1,4 @@
-"""Hugging Face transformers and, for adapters, PEFT: generate() over static batches. Run by ops/bench-peers."""
+"""Drives Hugging Face transformers, with PEFT for adapters: generate() with static batches. Run by ops/bench-peers."""
 
 import copy
 import importlib.metadata
@@ -28,7 +28,7 @@ class Transformers:
     def switch(self, adapter: str) -> None:
         from peft import PeftModel
 
-        # A copy: taken out again, an adapter would leave the rounding of bfloat16 behind.
+        # A copy, because removing a merged adapter would leave rounding errors of bfloat16.
         self.model = PeftModel.from_pretrained(copy.deepcopy(self.base), self.merged / adapter).merge_and_unload()
 
     def load_adapters(self, folders: list) -> None:
@@ -47,7 +47,7 @@ class Transformers:
         return outputs
 
     def run_batch(self, requests: list[Request]) -> list[list[int]]:
-        """All prompts of a work have one length, so nothing is padded; all draw as many tokens as the longest asks for."""
+        """All prompts of a work have the same length, so there is no padding. All draw as many tokens as the longest request."""
         prompts = torch.tensor([request.prompt for request in requests])
         longest = max(request.output_tokens for request in requests)
         adapters = {"adapter_names": [request.adapter or "__base__" for request in requests]} if hasattr(self.model, "peft_config") else {}

@@ -1,9 +1,9 @@
-"""The peer's side of ops/bench-peers: what every drive_NAME.py shares.
+"""The engine's side of ops/bench-peers, shared by every drive_NAME.py.
 
-A driver loads its engine, says a line of JSON {"engine", "load_seconds", "settings"}, and answers each line
+A driver loads its engine, prints a line of JSON {"engine", "load_seconds", "settings"}, and answers each line
 {"batch": 8, "requests": [{"prompt": [17, 4], "output_tokens": 64, "adapter": "lora-0" or null}, ...]} with a line
 {"seconds", "outputs", "peak_memory_bytes"}. `lorry bench requests` does the same. With --merged a driver runs one adapter after the other,
-each merged into the base, and says how many of the seconds it took to get from one to the next: "switch_seconds".
+each merged into the base, and reports the part of the seconds that switching took as "switch_seconds".
 """
 
 import argparse
@@ -27,27 +27,27 @@ class Request:
 
 @dataclass(frozen=True)
 class Options:
-    model: Path  # as this engine wants it
-    adapters: Path | None  # folders lora-0 ... in PEFT's format, to be mixed
-    merged: Path | None  # folders lora-0 ...: merged models as this engine wants them, or adapters, if it merges itself
+    model: Path  # in this engine's format
+    adapters: Path | None  # folders lora-0 ... in PEFT's format, to mix in a batch
+    merged: Path | None  # folders lora-0 ...: merged models in this engine's format, or adapters if it merges them itself
     precision: str  # "bf16" or "int8"
     threads: int
-    kv_tokens: int  # of the KV cache that all sequences share, if there is one
+    kv_tokens: int  # size of the KV cache that all sequences share, if there is one
 
 
 class Peer(Protocol):
     engine: str  # name and version
-    settings: str  # what was chosen, and why where it is not obvious
+    settings: str  # the chosen settings, with the reason if it is not obvious
 
     def run(self, requests: list[Request], batch: int) -> list[list[int]]:
-        """Draws greedily, never stopping early, with at most `batch` requests at a time; the drawn ids of each request."""
+        """Draws greedily and without early stops, at most `batch` requests at a time. Returns the drawn ids of each request."""
 
     def switch(self, adapter: str) -> None:
-        """From now on run() uses the base with this adapter merged into it. Only with Options.merged."""
+        """Makes run() use the base with this adapter merged into it. Only with Options.merged."""
 
 
 def run_merged(peer: Peer, requests: list[Request], batch: int) -> tuple[list[list[int]], float]:
-    """The drawn ids of each request, and the seconds that switching took."""
+    """Returns the drawn ids of each request, and the seconds that switching took."""
     outputs: list[list[int]] = [[] for _ in requests]
     switch_seconds = 0.0
     for adapter in dict.fromkeys(request.adapter for request in requests):
@@ -70,7 +70,7 @@ def serve(load: Callable[[Options], Peer]) -> None:
     parser.add_argument("--kv-tokens", type=int, required=True)
     options = Options(**vars(parser.parse_args()))
 
-    # Engines print to standard output as they like; ours is kept apart.
+    # Engines may print to standard output, so the driver's own output goes to a copy of it.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 

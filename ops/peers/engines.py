@@ -1,4 +1,4 @@
-"""The engines that ops/bench-peers knows: what is installed for each, how the checkpoint becomes its model, and its driver."""
+"""The engines of ops/bench-peers: the packages of each, how the checkpoint is converted for it, and its driver."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +14,9 @@ class Engine:
     models: dict[str, str]  # precision -> folder or file below the shape's folder; "hf" is the checkpoint as it is
     no_adapters: str | None = None  # why it cannot mix adapters in a batch
     no_merging: str | None = None  # why it does not run one merged adapter after the other
-    merges_itself: bool = False  # takes the adapters for that, not merged models
-    needs_torch: bool = True  # takes the one torch that all share
-    without_torch_pins: bool = False  # its packages ask for another build of the same torch
+    merges_itself: bool = False  # merges adapters itself and needs no merged models
+    needs_torch: bool = True  # uses the torch that all share
+    without_torch_pins: bool = False  # its packages require another build of the same torch
 
 
 LLAMA_SOURCE = "llama-cpp-python==0.3.36"
@@ -55,14 +55,14 @@ ENGINES = {
 
 
 def conversion(model: str, folder: Path, environments: Path) -> list[str]:
-    """The command that makes folder/model of folder/hf."""
+    """The command that makes folder/model from folder/hf."""
 
     def program(environment: str, name: str) -> str:
         return str(environments / environment / "bin" / name)
 
     out, checkpoint = str(folder / model), str(folder / "hf")
     if model.startswith("openvino"):
-        # The export knows fp16, which a bf16 model is computed from as well.
+        # The export supports fp16, from which a bf16 model can be computed as well.
         weights = "int8" if model.endswith("int8") else "fp16"
         return [program("openvino", "optimum-cli"), "export", "openvino", "--model", checkpoint, "--task", "text-generation-with-past",
                 "--weight-format", weights, out]  # fmt: skip

@@ -1,11 +1,11 @@
-"""Installs the peers, each in an environment of its own below one folder, and makes their models. Called by ops/bench-peers.
+"""Installs the engines, each in its own environment in one folder, and makes their models. Called by ops/bench-peers.
 
-    FOLDER/torch, FOLDER/ENGINE     environments; torch is one for all that need it: it is large
-    FOLDER/models/SHAPE             hf and adapters (make_model.py), and what each engine wants it converted to
+    FOLDER/torch, FOLDER/ENGINE     environments; those that need torch share one, as it is large
+    FOLDER/models/SHAPE             hf and adapters (make_model.py), and the model converted for each engine
     FOLDER/models/SHAPE/merged      the same for each adapter merged into hf (make_merged.py)
-    FOLDER/logs                     what installers and drivers said
+    FOLDER/logs                     output of installers and drivers
 
-A finished piece has a stamp beside it that says what it was made of, and is not made again until that changes.
+Each finished piece has a stamp that names its sources, and is made again only when these change.
 """
 
 import os
@@ -44,7 +44,7 @@ class Place:
         return str(self.folder / environment / "bin" / "python")
 
     def run(self, name: str, command: list[str], **variables: str) -> str:
-        """Its standard output. Everything it said goes to a log; Failure with the last line if it fails."""
+        """Returns the standard output of the command. All output goes to a log. If the command fails, raises Failure with the last line."""
         log = self.folder / "logs" / f"{name}.log"
         with open(log, "a", encoding="utf-8") as errors:
             try:
@@ -110,7 +110,7 @@ class Place:
         self.mark_done(engine.name, made_of)
 
     def install_llama(self, name: str) -> None:
-        """From source, for this very processor; the source stays, as it holds the converter."""
+        """Builds llama.cpp from source for this processor. The source is kept, as it contains the converter."""
         folder = self.folder / name
         download = [self.python(name), "-m", "pip", "download", "--quiet", "--no-cache-dir", "--no-deps", "--dest", str(folder)]
         self.run(name, [*download, "--no-binary", "llama-cpp-python", LLAMA_SOURCE])
@@ -123,7 +123,7 @@ class Place:
                  CMAKE_BUILD_PARALLEL_LEVEL=str(len(os.sched_getaffinity(0))))  # fmt: skip
 
     def make_checkpoint(self, shape: str) -> Path:
-        """The shape's folder, with hf and adapters in it."""
+        """Makes the folder of the shape, with hf and adapters, and returns it."""
         folder = self.folder / "models" / shape
         if not self.done_before(f"models/{shape}", (SCRIPTS / "make_model.py").read_text()):
             say(f"making the checkpoint of shape {shape}")
@@ -134,12 +134,12 @@ class Place:
         return folder
 
     def make_model(self, shape: str, engine: Engine, precision: str) -> Path:
-        """The checkpoint as the engine wants it."""
+        """Converts the checkpoint for the engine and returns its path."""
         self.make_checkpoint(shape)
         return self.convert(shape, engine, precision)
 
     def make_merged(self, shape: str, engine: Engine, precision: str) -> Path:
-        """A folder that holds, below each adapter's name, what it takes to run the base with that adapter merged into it."""
+        """Makes a folder with, for each adapter's name, what the engine needs to run the base with that adapter merged into it."""
         folder = self.make_checkpoint(shape)
         if engine.merges_itself:
             return folder / "adapters"
@@ -155,7 +155,7 @@ class Place:
         return folder / "merged"
 
     def convert(self, checkpoint: str, engine: Engine, precision: str) -> Path:
-        """What is in models/CHECKPOINT/hf, as the engine wants it."""
+        """Converts models/CHECKPOINT/hf for the engine and returns its path."""
         folder = self.folder / "models" / checkpoint
         model = engine.models[precision]
         if model == "hf":

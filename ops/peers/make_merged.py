@@ -1,4 +1,4 @@
-"""Merges each adapter into the checkpoint: what a user does for an engine that cannot mix adapters. Run by ops/bench-peers in the
+"""Merges each adapter into the checkpoint, as users do for an engine that cannot mix adapters. Run by ops/bench-peers in the
 environment of transformers: make_merged.py CHECKPOINT ADAPTERS OUT writes OUT/lora-0/hf and so on.
 """
 

@@ -17,7 +17,7 @@ ENDS = ["bos_token", "eos_token", "pad_token", "unk_token"]
 
 
 def make_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
-    """Byte-level BPE of made-up pairs: prompts are token ids, but converters want a tokenizer of a kind they know."""
+    """Makes a byte-level BPE tokenizer of made-up pairs. Prompts are token ids, but converters need a tokenizer of a known kind."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     pairs = [(first, second) for first in letters for second in letters][: vocabulary - len(letters) - 1]
     words = ["<|endoftext|>", *letters, *(first + second for first, second in pairs)]
@@ -30,7 +30,7 @@ def make_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
 def make_model(shape: str) -> torch.nn.Module:
     ends = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
     if shape == "G":
-        return GPT2LMHeadModel(GPT2Config(n_ctx=1024, **ends))  # n_ctx: llama.cpp's converter asks for it
+        return GPT2LMHeadModel(GPT2Config(n_ctx=1024, **ends))  # llama.cpp's converter needs n_ctx
     return LlamaForCausalLM(
         LlamaConfig(
             hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=9, num_key_value_heads=3,

@@ -1,4 +1,4 @@
-"""Our side of the drivers: starts one, asks it, and keeps it still while others have their turn."""
+"""Runs the drivers for ops/bench-peers: starts one, sends it work, and stops it while others run."""
 
 import contextlib
 import json
@@ -13,12 +13,12 @@ STOP_SECONDS_MAX = 30
 
 
 class Failure(Exception):
-    """Something of one engine does not work; the others go on."""
+    """Something of one engine does not work. The others continue."""
 
 
 class Driver:
-    """A running driver (driver.py says what it speaks). Outside of ask() all its processes are stopped, so that threads which wait by
-    spinning disturb nobody. Its standard error goes to `log`."""
+    """A running driver (driver.py describes the protocol). Outside of ask() all its processes are stopped, so that threads that spin while
+    they wait do not disturb others. Its standard error goes to `log`."""
 
     run_seconds_max = 1800.0
 
@@ -39,7 +39,7 @@ class Driver:
         os.killpg(self.process.pid, number)
 
     def read(self, seconds: float) -> dict:
-        """The next line; a driver that takes longer is killed."""
+        """Returns the next line. A driver that takes longer is killed."""
         late = threading.Event()
 
         def kill() -> None:
@@ -60,7 +60,7 @@ class Driver:
         return json.loads(line)
 
     def ask(self, requests: list[dict], batch: int) -> dict:
-        """Runs the requests; the answer, once it is certain that every one drew all its tokens."""
+        """Runs the requests and returns the answer, after checking that every request drew all its tokens."""
         self.signal(signal.SIGCONT)
         with contextlib.suppress(BrokenPipeError):  # read() says why it ended
             self.process.stdin.write(json.dumps({"batch": batch, "requests": requests}) + "\n")
@@ -73,7 +73,7 @@ class Driver:
         return answer
 
     def close(self) -> None:
-        """A driver ends when its input does; one that does not is killed."""
+        """Closes the driver's input, which ends it. A driver that does not end is killed."""
         if self.process.poll() is None:
             self.signal(signal.SIGCONT)
         with contextlib.suppress(BrokenPipeError):
@@ -87,7 +87,7 @@ class Driver:
 
 
 class Neighbour:
-    """While it is entered, a process that never sleeps shares one of our processor cores."""
+    """A context in which a process that never sleeps uses one of this process's cores."""
 
     def __enter__(self) -> None:
         core = max(os.sched_getaffinity(0))

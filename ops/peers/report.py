@@ -1,4 +1,4 @@
-"""What was measured, as rates and ratios, in text and Markdown. Called by ops/bench-peers; no engine is needed."""
+"""Writes measurements as rates and ratios, in text and Markdown. Called by ops/bench-peers; needs no engine."""
 
 from dataclasses import dataclass, field
 from statistics import median
@@ -11,14 +11,14 @@ PRECISIONS = ["bf16", "int8"]
 
 @dataclass
 class Entrant:
-    """One engine at one precision, over all works of a shape. An engine that fails takes part in no later round."""
+    """One engine at one precision, with all works of a shape. An engine that fails is left out of later rounds."""
 
     name: str
     precision: str
     engine: str = ""  # with version
     settings: list[str] = field(default_factory=list)
     load_seconds: float = 0.0
-    memory: int = 0  # bytes at most
+    memory: int = 0  # peak, in bytes
     rates: dict[str, list[float]] = field(default_factory=dict)  # work -> tokens/s by round
     rates_beside: dict[str, list[float]] = field(default_factory=dict)  # the same with a busy neighbour
     switched: dict[str, list[float]] = field(default_factory=dict)  # work -> share of the time that went into merging, by round
@@ -40,12 +40,12 @@ class Ratio:
 
     ours: Entrant
     peer: Entrant
-    best: float  # of the best rates
-    rounds: list[float]  # within each round: what noise does
+    best: float  # ratio of the best rates
+    rounds: list[float]  # ratio within each round, which shows the noise
 
 
 def ratio_of(entrants: list[Entrant], work: str, precision: str) -> Ratio | None:
-    """None where Lorry or all peers are missing."""
+    """The ratio; None if Lorry or all peers are missing."""
     running = [entrant for entrant in entrants if entrant.precision == precision and entrant.best(work)]
     ours = next((entrant for entrant in running if entrant.name == OURS), None)
     peers = [entrant for entrant in running if entrant.name != OURS]

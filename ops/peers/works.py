@@ -1,12 +1,12 @@
-"""The work that ops/bench-peers gives to every engine: how many requests, how long, and their token ids."""
+"""The works that ops/bench-peers gives to every engine: the number of requests, their lengths, and their token ids."""
 
 import random
 from dataclasses import dataclass
 
 ADAPTERS = 8
 RANK = 16
-# Of each engine's KV cache, where it has one for all sequences: half as much again as the largest batch needs. So a work's later rounds
-# find its memory used before, as the millionth row does; a virtual machine may take seconds to give out a gigabyte for the first time.
+# Size of an engine's KV cache if all sequences share one: one and a half times what the largest batch needs. Later rounds of a work then
+# use memory that has been used before, as in a long run; a virtual machine may take seconds to provide a gigabyte for the first time.
 KV_TOKENS = 24_576
 
 
@@ -25,22 +25,22 @@ class Work:
     requests: int
     input_tokens: int
     output_tokens: int
-    batch: int  # requests in flight at most
+    batch: int  # maximum of requests in flight
     counts: str  # "output" or "total": which tokens make the rate
-    shared_tokens: int = 0  # at the start of all prompts
-    output_tokens_long: int = 0  # of every eighth request, if not 0
+    shared_tokens: int = 0  # number of tokens that all prompts begin with
+    output_tokens_long: int = 0  # output of every eighth request, if not 0
     adapters: bool = False  # requests take the adapters in turn
     merged: bool = False  # the same, and peers run one adapter after the other, merged into the base
 
     def mode(self) -> str:
-        """What engines are loaded with."""
+        """How drivers are started: base, mixed or merged."""
         return "merged" if self.merged else "mixed" if self.adapters else "base"
 
     def output_tokens_of(self, index: int) -> int:
         return self.output_tokens_long if self.output_tokens_long and index % 8 == 7 else self.output_tokens
 
     def tokens(self) -> int:
-        """What the rate counts."""
+        """The tokens that the rate counts."""
         drawn = sum(self.output_tokens_of(index) for index in range(self.requests))
         return drawn if self.counts == "output" else drawn + self.requests * self.input_tokens
 
@@ -72,7 +72,7 @@ WORKS = {
 
 
 def make_requests(work: Work, vocabulary: int, seed: str, more: int = 0) -> list[dict]:
-    """The requests of one run, and `more` behind them: the same for the same seed, with no beginning in common with those of another."""
+    """The requests of one run, and `more` after them. The same seed gives the same requests; other seeds have no prefix in common."""
     draw = random.Random(f"{work.name} {seed}")
     shared = [draw.randrange(vocabulary) for _ in range(work.shared_tokens)]
     return [
@@ -86,12 +86,12 @@ def make_requests(work: Work, vocabulary: int, seed: str, more: int = 0) -> list
 
 
 def make_opening(work: Work, vocabulary: int, seed: str) -> list[dict]:
-    """A request that begins as those of the run do: of a million with one instruction, nearly all find it computed."""
+    """A request with the same prefix as those of the run: of a million with one instruction, nearly all find it in the prefix cache."""
     return make_requests(work, vocabulary, seed, more=1)[-1:] if work.shared_tokens else []
 
 
 def make_warm_up(work: Work, vocabulary: int) -> list[dict]:
-    """One full batch of a few tokens each: every shape of matrix and every adapter is seen, few are computed."""
+    """One full batch of a few tokens each: uses every shape of matrix and every adapter at little cost."""
     return [
         request | {"output_tokens": min(4, request["output_tokens"])}
         for request in make_requests(work, vocabulary, "warm-up")[: max(work.batch, 1)]

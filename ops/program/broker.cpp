@@ -20,14 +20,14 @@ namespace {
 class BrokerCommand final : public Command {
 public:
     void declare(CLI::App& app) override {
-        app.add_option("--port", port_, "of 127.0.0.1 (default: any that is free)")->type_name("PORT")->check(CLI::Range(1, 65535));
-        app.add_option("--address-file", address_file_, "where its address is written once it answers")->type_name("FILE");
-        app.add_option("--prefix", topics_.prefix, "of the topics")->type_name("NAME")->capture_default_str();
-        app.add_option("--partitions", partitions_, "of jobs, results, chunks and status")
+        app.add_option("--port", port_, "the port on 127.0.0.1 (default: any free one)")->type_name("PORT")->check(CLI::Range(1, 65535));
+        app.add_option("--address-file", address_file_, "write the address to this file once the broker answers")->type_name("FILE");
+        app.add_option("--prefix", topics_.prefix, "the prefix of the topics")->type_name("NAME")->capture_default_str();
+        app.add_option("--partitions", partitions_, "partitions of the topics jobs, results, chunks and status")
             ->type_name("N")
             ->check(CLI::Range(1, 1000))
             ->capture_default_str();
-        app.add_option("--stop-after", stop_after_, "ends by itself after this time (default: it does not)")->type_name("TIME");
+        app.add_option("--stop-after", stop_after_, "stop after this time (default: run until Ctrl-C)")->type_name("TIME");
     }
 
     ExitCode run() override {
@@ -48,7 +48,7 @@ public:
             changed_.notify_all();
         });
         const consumer::EmbeddedBroker broker(options);
-        // Whoever waits for the file finds the whole address in it.
+        // The file appears with the whole address in it, for those that wait for it.
         if (!address_file_.empty()) write_text(address_file_, broker.address() + "\n");
         std::cout << broker.address() << '\n' << std::flush;
         std::cerr << consumer::EmbeddedBroker::caveat() << '\n'

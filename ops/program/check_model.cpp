@@ -1,4 +1,4 @@
-// `lorry check-model`: looks at a model folder and its adapters before anyone waits for them to load.
+// `lorry check-model`: reports on a model folder and its adapters without loading their weights.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -23,7 +23,7 @@ public:
     ExitCode run() override {
         Settings settings = configuration_.load();
         if (!folder_.empty()) settings.model = folder_;
-        if (settings.model.empty()) throw UsageError("no model is given: name its folder");
+        if (settings.model.empty()) throw UsageError("no model is given: pass its folder, or set `model` in lorry.toml");
         load_config(settings.model);
         if (!settings.adapters.empty()) require_folder("--adapters", settings.adapters);
         const ModelCheck check = check_model(settings);

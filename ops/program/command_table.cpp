@@ -18,17 +18,18 @@ std::unique_ptr<Command> make_adapters_command();
 std::unique_ptr<Command> make_topics_command();
 std::unique_ptr<Command> make_offsets_command();
 std::unique_ptr<Command> make_broker_command();
+std::unique_ptr<Command> make_docs_command();
 
 namespace {
 
 constexpr std::array commands = {
-    CommandRow{"worker", "run jobs from Kafka until told to stop",
+    CommandRow{"worker", "run jobs from Kafka until SIGTERM",
                "  lorry worker --model models/base --adapters models/adapters --brokers kafka:9092", make_worker_command},
     CommandRow{"run", "run the jobs of a file, without Kafka",
                "  lorry run jobs.jsonl -o results.jsonl --model models/base --adapters models/adapters\n"
                "  lorry run mails.csv -o labelled.csv --model models/base --id mail_id --template prompt.txt --choices labels.txt",
                make_run_command},
-    CommandRow{"check-model", "what a model is, what it needs, what fits here, and its adapters",
+    CommandRow{"check-model", "report on a model and its adapters: sizes, memory, problems",
                "  lorry check-model models/base --adapters models/adapters", make_check_model_command},
     CommandRow{"bench", "measure the engine on this machine",
                "  lorry bench machine\n"
@@ -42,29 +43,31 @@ constexpr std::array commands = {
                "  lorry submit jobs.jsonl --brokers kafka:9092                 prints the batch's id\n"
                "  lorry submit jobs.jsonl --brokers kafka:9092 --deadline 2h --wait",
                make_submit_command},
-    CommandRow{"collect", "write a batch's results to a file, until all are in",
+    CommandRow{"collect", "write a batch's results to a file until all are there",
                "  lorry collect --batch 20261121T101530Z-4f7a2c -o 20261121T101530Z-4f7a2c.jsonl --brokers kafka:9092",
                make_collect_command},
-    CommandRow{"tail", "print what streaming jobs say, while they say it",
+    CommandRow{"tail", "print the answers of streaming jobs as they are generated",
                "  lorry tail --job 20261121T101530Z-4f7a2c/mail-17 --brokers kafka:9092", make_tail_command},
-    CommandRow{"jobs", "what became of jobs, from a worker's ledger",
+    CommandRow{"jobs", "list jobs and how they ended, from a worker's ledger",
                "  lorry jobs --batch 20261121T101530Z-4f7a2c --state failed --ledger lorry.sqlite", make_jobs_command},
-    CommandRow{"cancel", "end a job or a batch before its time", "  lorry cancel --batch 20261121T101530Z-4f7a2c --brokers kafka:9092",
+    CommandRow{"cancel", "cancel a job or a batch", "  lorry cancel --batch 20261121T101530Z-4f7a2c --brokers kafka:9092",
                make_cancel_command},
     CommandRow{"adapters", "register, list and remove adapters",
                "  lorry adapters add section adapters/section --model models/base --adapters adapters --brokers kafka:9092\n"
                "  lorry adapters add --all adapters --model models/base --brokers kafka:9092\n"
                "  lorry adapters list --brokers kafka:9092",
                make_adapters_command},
-    CommandRow{"topics", "create the topics, show the rights that they need",
+    CommandRow{"topics", "create the topics, print the ACLs that they need",
                "  lorry topics create --brokers kafka:9092 --partitions 24\n"
                "  lorry topics create --print-acls --group lorry-base",
                make_topics_command},
-    CommandRow{"offsets", "how far a consumer group is, and setting that anew",
+    CommandRow{"offsets", "show how far a consumer group is, and reset its offsets",
                "  lorry offsets --group lorry-base --brokers kafka:9092\n"
                "  lorry offsets reset --to 24h --replay --group lorry-base --brokers kafka:9092",
                make_offsets_command},
-    CommandRow{"broker", "an embedded broker, for trying out", "  lorry broker --port 9092", make_broker_command},
+    CommandRow{"broker", "start an embedded broker, for trying out", "  lorry broker --port 9092", make_broker_command},
+    CommandRow{"docs", "print a reference page: settings, metrics, error codes", "  lorry docs settings > docs/settings.md",
+               make_docs_command},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The `lorry` program.
+// The entry point of the `lorry` program: sets up the log and runs the command that the arguments name.
 #include "ops/command.h"
 #include "ops/event_log.h"
 

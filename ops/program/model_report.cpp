@@ -1,8 +1,7 @@
-// Looks, computes, tells.
+// Inspects the folders, works out what fits into memory, and formats the report.
 #include "ops/program/model_report.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <utility>
 
@@ -53,7 +52,7 @@ void check_text(const std::string& folder, ModelCheck& check) {
         const engine::Tokenizer tokenizer = engine::Tokenizer::load(folder);
         check.has_tokenizer = true;
         if (static_cast<std::int64_t>(tokenizer.vocabulary_size()) > check.model.config.vocabulary) {
-            check.remarks.push_back(fmt::format("the tokenizer knows {} tokens, the model {}: jobs that use the others are refused",
+            check.remarks.push_back(fmt::format("the tokenizer has {} tokens, the model {}: jobs that use the rest are refused",
                                                 tokenizer.vocabulary_size(), check.model.config.vocabulary));
         }
     } catch (const std::exception& error) {
@@ -66,38 +65,30 @@ void check_text(const std::string& folder, ModelCheck& check) {
     } catch (const std::exception& error) {
         check.problems.emplace_back(error.what());
     }
-    if (check.model.config.eos_ids.empty()) check.remarks.emplace_back("no end token in its configuration: texts end at max_tokens only");
+    if (check.model.config.eos_ids.empty()) check.remarks.emplace_back("no end token in the configuration: answers end only at max_tokens");
     if (!check.model.unused_tensors.empty())
         check.remarks.push_back("tensors that are not used: " + consumer::listed(check.model.unused_tensors, names_shown));
 }
 
-std::size_t weight_bytes(const engine::ModelReport& model, const kernels::CpuOptions& options) {
-    const auto all = static_cast<std::size_t>(model.parameters);
-    const auto embeddings = static_cast<std::size_t>(model.embedding_parameters);
-    switch (options.quantize) {
-        case kernels::Quantization::none: return all * kernels::bytes_of(options.weights);
-        case kernels::Quantization::int8: return all;
-        case kernels::Quantization::int4: return embeddings + (all - embeddings) * 9 / 16;
-        case kernels::Quantization::fp8: return embeddings * kernels::bytes_of(options.weights) + (all - embeddings);
-    }
-    return 0;
-}
-
-// Of one token's keys and values, on the device that has the format: they are the same however weights are stored.
+// The size of one token's keys and values, on the CPU or, if it lacks the format, on a GPU. The format of the weights does not matter.
 std::size_t kv_token_bytes(const kernels::KvShape& shape, const kernels::CpuOptions& options) {
-    if (options.kv == kernels::KvFormat::fp8) {
-        const std::size_t layer = kernels::cuda::kv_layer_block_bytes(shape, kernels::Format::fp8_rows);
+    const kernels::KvFormat kv = options.storage.kv;
+    if (kernels::obstacle(kv, kernels::DeviceKind::cpu)) {
+        const kernels::Format elements = kernels::cache_format(kv).elements.value_or(options.storage.weights);
+        const std::size_t layer = kernels::cuda::kv_layer_block_bytes(shape, elements);
         return static_cast<std::size_t>(shape.layers) * layer / static_cast<std::size_t>(kernels::cuda::kv_block_size);
     }
-    const auto backend =
-        kernels::make_cpu_backend({.threads = options.threads, .isa = options.isa, .weights = options.weights, .kv = options.kv});
+    const auto backend = kernels::make_cpu_backend(
+        {.threads = options.threads, .isa = options.isa, .storage = {.weights = options.storage.weights, .kv = kv}});
     return backend->kv_block_bytes(shape) / static_cast<std::size_t>(backend->block_size());
 }
 
 void check_memory(const Settings& settings, ModelCheck& check) {
     const ModelConfig& config = check.model.config;
     const kernels::CpuOptions options = cpu_options(settings);
-    check.weight_bytes = weight_bytes(check.model, options);
+    const auto embeddings = static_cast<std::size_t>(check.model.embedding_parameters);
+    const std::size_t projections = static_cast<std::size_t>(check.model.parameters) - embeddings;
+    check.weight_bytes = kernels::stored_bytes(options.storage, projections, embeddings);
     check.kv_token_bytes = kv_token_bytes(engine::kv_shape_of(config), options);
     check.memory_limit = memory_limit();
     check.memory_available = memory_available();
@@ -144,7 +135,7 @@ std::string show(const ModelCheck& check) {
     const ModelConfig& config = check.model.config;
     std::vector<std::vector<std::string>> rows = {
         {"model", check.folder},
-        {"family", engine::name_of(config.family)},
+        {"family", config.family},
         {"parameters", show_count(check.model.parameters)},
         {"layers",
          fmt::format("{}, hidden {}, MLP {}{}", config.layers, config.hidden, config.intermediate, config.gated ? " (gated)" : "")},
@@ -190,7 +181,7 @@ schema::Json json_of(const ModelCheck& check) {
         for (const std::string& text : texts) array.emplace_back(schema::repair_utf8(text));
         return Json(std::move(array));
     };
-    Json json = Json::object({{"family", engine::name_of(config.family)},
+    Json json = Json::object({{"family", config.family},
                               {"parameters", check.model.parameters},
                               {"layers", config.layers},
                               {"hidden", config.hidden},

@@ -1,4 +1,4 @@
-// What `lorry check-model` finds out about a model folder and its adapters without loading weights, and how it is shown.
+// What `lorry check-model` finds in a model folder and its adapters without loading weights, as values, text and JSON.
 #pragma once
 
 #include <optional>
@@ -15,10 +15,10 @@ namespace lorry::ops {
 struct AdapterReport {
     std::string name;
     std::optional<engine::AdapterInfo> info;
-    std::string problem;  // why it is refused; empty when info is there
+    std::string problem;  // why the adapter is refused; empty if there is info
 };
 
-// Sequences of that many tokens that the KV cache holds.
+// How many sequences of `context` tokens the KV cache holds.
 struct ContextFit {
     std::int64_t context = 0;
     std::int64_t sequences = 0;
@@ -27,7 +27,7 @@ struct ContextFit {
 struct ModelCheck {
     std::string folder;
     engine::ModelReport model;
-    std::vector<std::string> problems;  // what would be refused: of the weights, tokenizer, chat template
+    std::vector<std::string> problems;  // why `run` and `worker` refuse it: weights, tokenizer, chat template
     std::vector<std::string> remarks;   // what works but is worth knowing
     bool has_tokenizer = false;
     bool has_chat_template = false;
@@ -40,7 +40,7 @@ struct ModelCheck {
     std::vector<AdapterReport> adapters;
 };
 
-// Throws std::runtime_error for a folder whose model is refused as a whole.
+// Throws std::runtime_error if the folder does not hold a model that Lorry can read.
 ModelCheck check_model(const Settings& settings);
 
 std::string show(const ModelCheck& check);

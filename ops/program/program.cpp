@@ -1,4 +1,4 @@
-// The command line as a whole: help, version, exit codes, and errors as people read them.
+// The command line as a whole: help, version, exit codes and error messages.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
@@ -29,7 +29,7 @@ int report(const std::string& what, ExitCode code) {
     return static_cast<int>(code);
 }
 
-// Bad usage ends with 2, a bad world with 1.
+// Runs the command. Wrong usage ends with exit code 2, a failure outside the program with 1.
 int run_reporting(Command& command) {
     try {
         return static_cast<int>(command.run());
@@ -42,7 +42,7 @@ int run_reporting(Command& command) {
     } catch (const consumer::TableError& error) {
         return report(error.what(), ExitCode::usage);
     } catch (const std::filesystem::filesystem_error& error) {
-        // Its own text is the library's.
+        // The exception's own text names functions of the C++ library.
         return report(fmt::format("{}: {}", error.path1().string(), error.code().message()), ExitCode::failed);
     } catch (const std::exception& error) {
         return report(error.what(), ExitCode::failed);
@@ -69,7 +69,7 @@ int run_program(int argc, const char* const* argv) {
         commands.emplace_back(part, row.make());
         commands.back().second->declare(*part);
     }
-    // Else --help behind it would be answered as if nothing were wrong.
+    // Otherwise --help after an unknown command would print the general help.
     if (argc > 1 && argv[1][0] != '-' &&
         std::ranges::none_of(command_table(), [&](const CommandRow& row) { return std::string_view(row.name) == argv[1]; })) {
         std::cerr << fmt::format("lorry: there is no command '{}'; see lorry --help\n", argv[1]);
@@ -81,7 +81,7 @@ int run_program(int argc, const char* const* argv) {
     } catch (const CLI::Success& success) {
         return app.exit(success, std::cout, std::cerr);  // --help, --version
     } catch (const CLI::ExtrasError& error) {
-        // CLI11 mixes a misspelt flag with its value.
+        // CLI11's own message mixes a misspelt flag with its value.
         const std::vector<std::string> unexpected = app.remaining(true);
         const auto flag = std::ranges::find_if(unexpected, [](const std::string& word) { return word.starts_with("--"); });
         std::cerr << "lorry: " << (flag == unexpected.end() ? std::string(error.what()) : fmt::format("there is no flag {} here", *flag))

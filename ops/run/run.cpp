@@ -20,7 +20,7 @@
 #include "ops/engine_setup.h"
 #include "ops/paths.h"
 #include "ops/pipeline_setup.h"
-#include "ops/progress.h"
+#include "ops/run/progress.h"
 #include "ops/run/dry_run.h"
 #include "ops/run/output.h"
 #include "ops/signals.h"

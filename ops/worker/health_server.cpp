@@ -1,4 +1,4 @@
-// cpp-httplib with two pages.
+// Two pages on cpp-httplib's server.
 #include "ops/worker/health_server.h"
 
 #include <httplib.h>
@@ -42,7 +42,8 @@ HealthServer::HealthServer(Options options) : state_(std::make_unique<State>()) 
         response.status = health.ok ? 200 : 503;
         response.set_content(health.state + "\n", "text/plain; charset=utf-8");
     });
-    // Not SO_REUSEPORT, the library's own choice: two workers would share a port, and a scraper would see now one, now the other.
+    // Without SO_REUSEPORT, which the library sets: two workers could share a port, and a scraper would read sometimes one, sometimes the
+    // other.
     state.server.set_socket_options([](socket_t socket) {
         const int on = 1;
         setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -55,10 +56,10 @@ HealthServer::HealthServer(Options options) : state_(std::make_unique<State>()) 
     }
     if (state.port <= 0) {
         throw std::runtime_error(
-            fmt::format("{} cannot be listened at: another program may; give another --metrics-address, or off", address));
+            fmt::format("cannot listen on {}: another program may use that port; give another --metrics-address, or off", address));
     }
     state.thread = std::thread([&state] { state.server.listen_after_bind(); });
-    // stop() before the listening has begun would be forgotten.
+    // A stop() before the server listens would have no effect.
     while (!state.server.is_running()) std::this_thread::yield();
 }
 

@@ -1,4 +1,4 @@
-// /metrics and /healthz over HTTP, on threads of its own. Started by command_worker.
+// Serves /metrics and /healthz over HTTP, on threads of its own. Started by `lorry worker`.
 #pragma once
 
 #include <functional>
@@ -7,7 +7,7 @@
 
 namespace lorry::ops {
 
-// What a probe is told.
+// The answer to a probe.
 struct Health {
     bool ok = false;
     std::string state;  // "starting", "running", "draining", or what is wrong
@@ -16,11 +16,11 @@ struct Health {
 class HealthServer {
 public:
     struct Options {
-        std::string address;                   // host:port; port 0: any that is free
+        std::string address;                   // host:port; port 0: any free one
         std::function<std::string()> metrics;  // both are called from the server's threads
         std::function<Health()> health;
     };
-    // Throws UsageError for an address that is none, std::runtime_error when it cannot be listened at.
+    // Throws UsageError for an address that is not HOST:PORT, std::runtime_error when it cannot listen there.
     explicit HealthServer(Options options);
     ~HealthServer();
 

@@ -1,4 +1,4 @@
-// Events become log lines and figures.
+// Writes the events to the log, the metrics and the ledger.
 #include "ops/worker/observer.h"
 
 #include "ops/event_log.h"
@@ -29,7 +29,7 @@ void WorkerObserver::on_finished(const consumer::JobObservation& job) {
                             {"total_seconds", seconds_of(job.total)}};
     if (!job.error.empty()) members.emplace_back("error", schema::repair_utf8(job.error));
     log_event("job_finished", std::move(members));
-    tell_ledger(job);
+    record_adapter_state(job);
 }
 
 void WorkerObserver::on_dead_letter(const schema::DeadLetter& letter) {
@@ -42,16 +42,16 @@ void WorkerObserver::on_dead_letter(const schema::DeadLetter& letter) {
 
 void WorkerObserver::on_oldest(const std::optional<consumer::OldestJob>& job) {
     metrics_.on_oldest(job);
-    if (!job || job->age < stuck_after || told_stuck_ == job->source) return;
-    told_stuck_ = job->source;
+    if (!job || job->age < stuck_after || stuck_logged_ == job->source) return;
+    stuck_logged_ = job->source;
     log_event("job_stuck", {{"job_id", schema::repair_utf8(job->job_id)},
                             {"partition", job->source.partition},
                             {"offset", job->source.offset},
                             {"seconds", seconds_of(job->age)}});
 }
 
-// An adapter's state is told when it changes: at its first job, and when it fails or works again.
-void WorkerObserver::tell_ledger(const consumer::JobObservation& job) {
+// Writes an adapter's state when it changes: at its first job, and when it fails or works again.
+void WorkerObserver::record_adapter_state(const consumer::JobObservation& job) {
     constexpr std::string_view load_failure = "adapter_failed: ";
     if (ledger_ == nullptr || job.run.adapter.empty()) return;
     const bool failed = job.error.starts_with(load_failure);

@@ -1,4 +1,4 @@
-// What the worker does with the pipeline's events: logs each, counts it, tells the ledger which adapters work. Made by command_worker.
+// Logs and counts the pipeline's events, and records in the ledger which adapters work. Made by `lorry worker`.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace lorry::ops {
 
-// A job in flight for longer than this is named in the log, once.
+// A job that is in flight for longer than this is named in the log, once.
 inline constexpr std::chrono::minutes stuck_after{10};
 
 class WorkerObserver final : public consumer::Observer {
@@ -30,12 +30,12 @@ public:
     void on_oldest(const std::optional<consumer::OldestJob>& job) override;
 
 private:
-    void tell_ledger(const consumer::JobObservation& job);
+    void record_adapter_state(const consumer::JobObservation& job);
 
     Metrics& metrics_;
     consumer::Ledger* ledger_;
-    std::map<std::string, bool> works_;          // by hash; publishing thread
-    std::optional<schema::Source> told_stuck_;  // the last one that the log names; intake thread
+    std::map<std::string, bool> works_;          // by hash: whether the adapter works; publishing thread
+    std::optional<schema::Source> stuck_logged_;  // the last one that the log named; intake thread
 };
 
 }  // namespace lorry::ops

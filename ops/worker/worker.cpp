@@ -23,6 +23,7 @@
 #include "ops/metrics.h"
 #include "ops/pipeline_setup.h"
 #include "ops/signals.h"
+#include "ops/units.h"
 #include "ops/worker/health_server.h"
 #include "ops/worker/observer.h"
 
@@ -31,7 +32,7 @@ namespace {
 
 using schema::Json;
 
-// A pipeline that has not polled for this long hangs: a probe may restart the worker.
+// A pipeline that has not polled for this long counts as hung; a probe may restart the worker.
 constexpr std::chrono::seconds poll_overdue{120};
 
 std::string host_name() {
@@ -46,7 +47,12 @@ consumer::CarefulStarts::Options careful_starts_of(const Settings& settings) {
     return options;
 }
 
-// The ledger reads what was committed last: who asks it after the worker's end shall find it. It is a view, so this may be cut short.
+consumer::GroupProtocol group_protocol_of(const Settings& settings) {
+    return settings.group_protocol == "consumer" ? consumer::GroupProtocol::consumer : consumer::GroupProtocol::classic;
+}
+
+// Waits until the ledger has read what was committed last, so that it shows the worker's last jobs. Gives up after a few seconds, as the
+// ledger is only a view.
 void catch_up(const consumer::Ledger& ledger) {
     constexpr std::chrono::milliseconds quiet{400};
     constexpr std::chrono::seconds patience{4};
@@ -62,7 +68,19 @@ void catch_up(const consumer::Ledger& ledger) {
     }
 }
 
-// A second worker on a machine finds the default port taken and goes without; a port that was asked for must be there.
+enum class Phase : std::uint8_t { starting, running, draining };
+
+Health health_of(Phase phase, const Metrics& metrics) {
+    switch (phase) {
+        case Phase::starting: return {.ok = false, .state = "starting"};
+        case Phase::draining: return {.ok = false, .state = "draining"};
+        case Phase::running: break;
+    }
+    const bool overdue = std::chrono::steady_clock::now() - metrics.last_poll() > poll_overdue;
+    return {.ok = !overdue, .state = overdue ? "jobs are not polled" : "running"};
+}
+
+// A second worker on a machine finds the default port taken and goes on without the pages; a port that was set must be free.
 std::unique_ptr<HealthServer> serve_pages(const HealthServer::Options& options) {
     if (options.address == "off") return nullptr;
     try {
@@ -72,6 +90,20 @@ std::unique_ptr<HealthServer> serve_pages(const HealthServer::Options& options) 
         log_warning("pages_not_served", {{"message", error.what()}});
         return nullptr;
     }
+}
+
+void log_embedded_broker() {
+    log_event("embedded_broker",
+              {{"message",
+                "the embedded broker keeps nothing, holds at most 5 MiB per partition (older jobs and results vanish) and forgets the "
+                "offsets of transactions, so results are published at least once: use it for trying out only"}});
+}
+
+void log_drained(const consumer::KafkaMember::Stats& stats) {
+    log_event("drained", {{"completions", std::uint64_t{stats.sink.completions}},
+                          {"dead_letters", std::uint64_t{stats.sink.dead_letters}},
+                          {"commits", std::uint64_t{stats.sink.commits}},
+                          {"aborts", std::uint64_t{stats.commits.aborts}}});
 }
 
 class WorkerCommand final : public Command {
@@ -97,26 +129,31 @@ ExitCode WorkerCommand::run() {
     return ExitCode::done;
 }
 
+// Runs the pipeline until it ends. The first signal begins the drain.
+void run_until_stopped(consumer::Pipeline& pipeline, const Settings& settings, SignalWatcher& signals, std::atomic<Phase>& phase) {
+    // A client that is being closed may wait for absent brokers forever.
+    constexpr std::chrono::seconds closing_patience{45};
+    const SignalWatcher::Armed armed(
+        signals,
+        [&] {
+            phase = Phase::draining;
+            log_event("worker_stopping", {{"drain_seconds", seconds_of(settings.drain_timeout)}});
+            pipeline.request_stop();
+        },
+        settings.drain_timeout + closing_patience);
+    pipeline.run();
+}
+
 void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& kafka, SignalWatcher& signals) {
     const schema::Topics topics = topics_of(settings);
     Metrics metrics(program_version(), settings.max_batch);
-    enum class Phase : std::uint8_t { starting, running, draining };
     std::atomic<Phase> phase = Phase::starting;
-    // Set before `running`, and read only then.
+    // Set before the phase becomes `running`, and read only from then on.
     MetricSources sources;
-    const HealthServer::Options pages{.address = settings.metrics_address,
-                                      .metrics = [&] { return metrics.text(phase == Phase::starting ? MetricSources{} : sources); },
-                                      .health = [&]() -> Health {
-                                          switch (phase.load()) {
-                                              case Phase::starting: return {.ok = false, .state = "starting"};
-                                              case Phase::draining: return {.ok = false, .state = "draining"};
-                                              case Phase::running: break;
-                                          }
-                                          if (std::chrono::steady_clock::now() - metrics.last_poll() > poll_overdue)
-                                              return {.ok = false, .state = "jobs are not polled"};
-                                          return {.ok = true, .state = "running"};
-                                      }};
-    std::unique_ptr<HealthServer> server = serve_pages(pages);
+    std::unique_ptr<HealthServer> server =
+        serve_pages({.address = settings.metrics_address,
+                     .metrics = [&] { return metrics.text(phase == Phase::starting ? MetricSources{} : sources); },
+                     .health = [&] { return health_of(phase, metrics); }});
 
     EngineSetup setup(settings);
     const std::string base_name = setup.reply().base_name;
@@ -130,13 +167,12 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     consumer::ControlTopic cancels(kafka, {.topic = topics.control()});
     const std::unique_ptr<consumer::Ledger> ledger =
         consumer::Ledger::start(kafka, {.file = ledger_file_of(settings), .topics = topics, .days = settings.ledger_days});
-    consumer::KafkaMember kafka_member(
-        kafka, {.topics = topics,
-                .group = group,
-                .member = member,
-                .protocol = settings.group_protocol == "consumer" ? consumer::GroupProtocol::consumer : consumer::GroupProtocol::classic,
-                .exactly_once = settings.exactly_once,
-                .careful_starts = careful_starts_of(settings)});
+    consumer::KafkaMember kafka_member(kafka, {.topics = topics,
+                                               .group = group,
+                                               .member = member,
+                                               .protocol = group_protocol_of(settings),
+                                               .exactly_once = settings.exactly_once,
+                                               .careful_starts = careful_starts_of(settings)});
     adapters.wait_until_read(deadline);
     cancels.wait_until_read(deadline);
 
@@ -153,7 +189,7 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     sources.member = [&] { return kafka_member.stats(); };
     if (ledger) sources.ledger = [&] { return ledger->stats(); };
     phase = Phase::running;
-    // The pages refer to what is declared after the server: they are told when it goes.
+    // The pages refer to objects that are declared after the server, so the server goes first.
     struct Ending {
         std::unique_ptr<HealthServer>& server;
         ~Ending() { server.reset(); }
@@ -170,29 +206,10 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
                             {"ledger", ledger ? ledger_file_of(settings) : std::string("kept by another process")}};
     if (server) started.emplace_back("metrics_port", server->port());
     log_event("worker_started", std::move(started));
-    if (kafka_member.is_embedded()) {
-        log_event("embedded_broker", {{"message",
-                                       "this broker keeps nothing, holds at most 5 MiB per partition (older jobs and results vanish) and "
-                                       "forgets the offsets of transactions: results are published at least once, for trying out only"}});
-    }
-    {
-        // With the brokers away a client may wait for them for ever while it is closed.
-        constexpr std::chrono::seconds closing_patience{45};
-        const SignalWatcher::Armed armed(
-            signals,
-            [&] {
-                phase = Phase::draining;
-                log_event("worker_stopping", {{"drain_seconds", static_cast<double>(settings.drain_timeout.count()) / 1000.0}});
-                pipeline.request_stop();
-            },
-            settings.drain_timeout + closing_patience);
-        pipeline.run();
-    }
+    if (kafka_member.is_embedded()) log_embedded_broker();
+    run_until_stopped(pipeline, settings, signals, phase);
     if (ledger) catch_up(*ledger);
-    const consumer::KafkaMember::Stats stats = kafka_member.stats();
-    log_event(
-        "drained",
-        {{"completions", stats.completions}, {"dead_letters", stats.dead_letters}, {"commits", stats.commits}, {"aborts", stats.aborts}});
+    log_drained(kafka_member.stats());
 }
 
 }  // namespace

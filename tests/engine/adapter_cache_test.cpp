@@ -1,4 +1,4 @@
-// Loading beside the engine's thread, the byte budget, pins and failures.
+// The adapter cache: loading on its own thread, the byte budget, pins, and failures.
 #include "engine/adapter_cache.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ protected:
         return settle(cache, adapter);
     }
 
-    // Over one block, with bytes of its own behind it.
+    // A KV cache of one block, followed by `bytes` bytes for adapters.
     struct Memory {
         std::unique_ptr<kernels::KvCache> kv;
         engine::BlockPool blocks;
@@ -63,7 +63,7 @@ protected:
         engine::Model::load(tests::golden_folder() / "checkpoints" / "llama-gqa-linear", *backend_, tests::StepDriver::rows_max, 64);
 };
 
-TEST_F(AdapterCacheTest, an_adapter_is_absent_then_loading_then_ready) {
+TEST_F(AdapterCacheTest, AnAdapterIsAbsentThenLoadingThenReady) {
     Cache cache = cache_of(std::size_t{1} << 30U);
     const AdapterSource plain = source("plain");
     EXPECT_EQ(cache.state(plain.hash), State::absent);
@@ -79,7 +79,7 @@ TEST_F(AdapterCacheTest, an_adapter_is_absent_then_loading_then_ready) {
     cache.unpin(plain.hash);
 }
 
-TEST_F(AdapterCacheTest, the_least_recently_used_adapter_makes_room) {
+TEST_F(AdapterCacheTest, TheLeastRecentlyUsedAdapterMakesRoom) {
     Cache cache = cache_of(packed_bytes("plain") + packed_bytes("regex") + packed_bytes("patterns") - kernels::slot_alignment,
                            {.unpinned_grace = milliseconds(0)});
     const AdapterSource plain = source("plain");
@@ -96,14 +96,14 @@ TEST_F(AdapterCacheTest, the_least_recently_used_adapter_makes_room) {
     EXPECT_EQ(cache.stats().resident_bytes, packed_bytes("plain") + packed_bytes("patterns"));
 }
 
-// Pins: a long step must not hold up the loading thread after a single adapter.
-TEST_F(AdapterCacheTest, several_adapters_are_read_and_packed_between_two_polls) {
+// Pins: during a long step the loading thread must load more than one adapter.
+TEST_F(AdapterCacheTest, SeveralAdaptersAreReadAndPackedBetweenTwoPolls) {
     const std::vector<AdapterSource> sources = {source("plain"), source("regex"), source("patterns")};
     std::ptrdiff_t ready = 0;
     for (milliseconds step{20}; ready < 3 && step < milliseconds(5000); step *= 2) {
         Cache cache = cache_of(std::size_t{1} << 30U);
         for (const AdapterSource& adapter : sources) cache.prefetch(adapter);
-        for (int poll = 0; poll < 2; ++poll) {  // the first gives slots to what was read, the second finds it packed
+        for (int poll = 0; poll < 2; ++poll) {  // the first assigns slots to adapters that were read, the second finds them packed
             std::this_thread::sleep_for(step);
             cache.poll();
         }
@@ -112,8 +112,8 @@ TEST_F(AdapterCacheTest, several_adapters_are_read_and_packed_between_two_polls)
     EXPECT_EQ(ready, 3);
 }
 
-// Pins: a running request's adapter is never freed, whoever waits.
-TEST_F(AdapterCacheTest, a_pinned_adapter_stays_and_the_next_one_waits_for_it) {
+// Pins: a running request's adapter is never freed, even if another one waits.
+TEST_F(AdapterCacheTest, APinnedAdapterStaysAndTheNextOneWaitsForIt) {
     Cache cache = cache_of(std::max(packed_bytes("plain"), packed_bytes("patterns")));
     const AdapterSource plain = source("plain");
     const AdapterSource patterns = source("patterns");
@@ -134,8 +134,8 @@ TEST_F(AdapterCacheTest, a_pinned_adapter_stays_and_the_next_one_waits_for_it) {
     EXPECT_EQ(cache.state(plain.hash), State::absent);
 }
 
-// Pins: two adapters that do not fit together would evict each other for ever before either runs.
-TEST_F(AdapterCacheTest, a_loaded_adapter_is_kept_until_its_first_pin) {
+// Pins: two adapters that do not fit together must not evict each other forever before either runs.
+TEST_F(AdapterCacheTest, ALoadedAdapterIsKeptUntilItsFirstPin) {
     Cache cache = cache_of(std::max(packed_bytes("plain"), packed_bytes("patterns")));
     const AdapterSource plain = source("plain");
     const AdapterSource patterns = source("patterns");
@@ -149,8 +149,8 @@ TEST_F(AdapterCacheTest, a_loaded_adapter_is_kept_until_its_first_pin) {
     EXPECT_EQ(settle(cache, patterns), State::ready);
 }
 
-// Pins: an adapter that nobody waits for any more must not keep the loader to itself for as long as the others are in use.
-TEST_F(AdapterCacheTest, an_adapter_without_room_says_so_and_can_be_given_up) {
+// Pins: an adapter that no request wants any more must not block the loader while the other adapters are in use.
+TEST_F(AdapterCacheTest, AnAdapterWithoutRoomSaysSoAndCanBeGivenUp) {
     Cache cache =
         cache_of(packed_bytes("plain") + std::min(packed_bytes("patterns"), packed_bytes("rank12-rslora")) - kernels::slot_alignment);
     const AdapterSource plain = source("plain");
@@ -171,11 +171,11 @@ TEST_F(AdapterCacheTest, an_adapter_without_room_says_so_and_can_be_given_up) {
     EXPECT_EQ(cache.state(patterns.hash), State::absent);
     EXPECT_EQ(cache.stats().loads, 1U);
     cache.unpin(plain.hash);
-    EXPECT_EQ(settle(cache, next), State::ready) << "the next one has its turn";
+    EXPECT_EQ(settle(cache, next), State::ready) << "the next adapter is loaded";
     EXPECT_EQ(cache.state(plain.hash), State::absent);
 }
 
-TEST_F(AdapterCacheTest, an_adapter_larger_than_the_budget_fails_with_both_sizes) {
+TEST_F(AdapterCacheTest, AnAdapterLargerThanTheBudgetFailsWithBothSizes) {
     Cache cache = cache_of(packed_bytes("plain") - kernels::slot_alignment);
     const AdapterSource plain = source("plain");
     EXPECT_EQ(load(cache, plain), State::failed);
@@ -185,7 +185,7 @@ TEST_F(AdapterCacheTest, an_adapter_larger_than_the_budget_fails_with_both_sizes
     EXPECT_EQ(cache.stats().resident_bytes, 0U);
 }
 
-TEST_F(AdapterCacheTest, a_broken_adapter_fails_with_the_reason_and_is_tried_again_after_a_growing_pause) {
+TEST_F(AdapterCacheTest, ABrokenAdapterFailsWithTheReasonAndIsTriedAgainAfterAGrowingPause) {
     Cache cache = cache_of(1 << 20, {.retry_after = milliseconds(100), .retry_after_max = milliseconds(200)});
     AdapterSource broken = source("not-a-number", "refused_adapters");
     const AdapterSource plain = source("plain");
@@ -193,7 +193,7 @@ TEST_F(AdapterCacheTest, a_broken_adapter_fails_with_the_reason_and_is_tried_aga
     EXPECT_THAT(cache.failure(broken.hash), testing::HasSubstr("q_proj"));
     cache.prefetch(broken);
     EXPECT_EQ(cache.state(broken.hash), State::failed) << "the pause is not over";
-    EXPECT_EQ(load(cache, plain), State::ready) << "others are not held up";
+    EXPECT_EQ(load(cache, plain), State::ready) << "other adapters still load";
 
     const auto pause = [&] {
         const auto begin = std::chrono::steady_clock::now();
@@ -207,8 +207,8 @@ TEST_F(AdapterCacheTest, a_broken_adapter_fails_with_the_reason_and_is_tried_aga
     EXPECT_EQ(cache.stats().failures, 2U);
 }
 
-// A folder that is still being copied when its first job comes.
-TEST_F(AdapterCacheTest, a_folder_that_is_half_copied_is_read_again_until_it_is_whole) {
+// A folder that is still being copied when its first job arrives.
+TEST_F(AdapterCacheTest, AFolderThatIsHalfCopiedIsReadAgainUntilItIsWhole) {
     const tests::TempFolder copies;
     const AdapterSource plain = source("plain");
     const AdapterSource half{plain.hash, copies / "plain"};
@@ -228,7 +228,7 @@ TEST_F(AdapterCacheTest, a_folder_that_is_half_copied_is_read_again_until_it_is_
     EXPECT_EQ(cache.stats().failures, 0U);
 }
 
-TEST_F(AdapterCacheTest, an_adapter_that_stays_unreadable_fails_and_says_how_often_it_was_tried) {
+TEST_F(AdapterCacheTest, AnAdapterThatStaysUnreadableFailsAndSaysHowOftenItWasTried) {
     Cache cache = cache_of(1 << 30, {.attempts_max = 3, .reread_after = milliseconds(1)});
     const AdapterSource missing{"hash", "/nonexistent/adapter"};
     for (int i = 0; i < 1000 && cache.state(missing.hash) != State::failed; ++i) {
@@ -242,7 +242,7 @@ TEST_F(AdapterCacheTest, an_adapter_that_stays_unreadable_fails_and_says_how_oft
     EXPECT_EQ(cache.stats().failures, 1U);
 }
 
-TEST_F(AdapterCacheTest, a_cache_may_go_while_it_loads) {
+TEST_F(AdapterCacheTest, ACacheMayGoWhileItLoads) {
     const AdapterSource plain = source("plain");
     const AdapterSource patterns = source("patterns");
     for (int i = 0; i < 20; ++i) {
@@ -254,7 +254,7 @@ TEST_F(AdapterCacheTest, a_cache_may_go_while_it_loads) {
 }
 
 // Pins: packing on the loading thread and computing on the engine's do not disturb each other (run with TSan, too).
-TEST_F(AdapterCacheTest, loading_goes_on_beside_a_running_batch_and_changes_nothing_there) {
+TEST_F(AdapterCacheTest, LoadingGoesOnBesideARunningBatchAndChangesNothingThere) {
     Cache cache = cache_of(packed_bytes("lm-head"), {.unpinned_grace = milliseconds(0)});
     const tests::Golden golden = tests::read_golden(tests::golden_folder() / "checkpoints" / "llama-gqa-linear");
     const std::vector<AdapterSource> sources = {source("plain"), source("regex"), source("layers-list"), source("lm-head")};

@@ -1,4 +1,4 @@
-// adapter_config.json with bytes that nobody meant to write: the answer is a config that can be asked, or a reason.
+// Parses damaged adapter_config.json texts: the result must be a usable config or an error.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -39,7 +39,7 @@ TEST(AdapterConfigFuzz, EveryMutatedFileIsAConfigOrAReason) {
                 case 3: text.insert(at, text.substr(random() % text.size(), random() % 9)); break;
                 case 4: text.insert(at, fragments[random() % std::size(fragments)]); break;
                 default: {
-                    // A whole value, so that what lies behind the parser is reached.
+                    // Replace a whole value, so that the text stays valid JSON and the checks after the parser run.
                     const std::size_t value = text.find(": ", at);
                     if (value == text.npos) break;
                     text.replace(value + 2, text.find_first_of(",\n", value) - value - 2, fragments[random() % std::size(fragments)]);
@@ -60,7 +60,7 @@ TEST(AdapterConfigFuzz, EveryMutatedFileIsAConfigOrAReason) {
             ASSERT_TRUE(std::isfinite(config->scale_of(path))) << text;
         }
     }
-    EXPECT_GT(accepted, 500) << "else only the parser is tested";
+    EXPECT_GT(accepted, 500) << "otherwise only the JSON parser is tested";
     EXPECT_GT(refused, 500);
 }
 

@@ -59,7 +59,7 @@ constexpr std::array rows = {
     Row{"((a|b){2}c){2}", "abcbac", true},
 };
 
-TEST(AdapterPattern, matches_what_python_fullmatch_matches) {
+TEST(AdapterPattern, MatchesWhatPythonFullmatchMatches) {
     for (const Row& row : rows) {
         const auto pattern = Pattern::compile(row.pattern);
         ASSERT_TRUE(pattern.has_value()) << row.pattern << ": " << pattern.error();
@@ -67,7 +67,7 @@ TEST(AdapterPattern, matches_what_python_fullmatch_matches) {
     }
 }
 
-TEST(AdapterPattern, a_tail_begins_after_a_dot_and_the_line_begins_only_once) {
+TEST(AdapterPattern, ATailBeginsAfterADotAndTheLineBeginsOnlyOnce) {
     const std::string path = "model.layers.1.self_attn.q_proj";
     EXPECT_TRUE(Pattern::compile("q_proj")->matches_tail(path));
     EXPECT_FALSE(Pattern::compile("proj")->matches_tail(path));
@@ -77,7 +77,7 @@ TEST(AdapterPattern, a_tail_begins_after_a_dot_and_the_line_begins_only_once) {
     EXPECT_FALSE(Pattern::compile("layers")->matches_tail(path));
 }
 
-TEST(AdapterPattern, what_is_not_supported_is_refused_with_the_reason) {
+TEST(AdapterPattern, WhatIsNotSupportedIsRefusedWithTheReason) {
     const auto error = [](const char* text) {
         const auto pattern = Pattern::compile(text);
         return pattern ? "accepted" : pattern.error();
@@ -98,14 +98,14 @@ TEST(AdapterPattern, what_is_not_supported_is_refused_with_the_reason) {
     EXPECT_THAT(error("a\\"), testing::HasSubstr("backslash"));
 }
 
-// Pins: a pattern that makes backtracking matchers run for ages costs no time here.
-TEST(AdapterPattern, nested_repetitions_take_no_exponential_time) {
+// Pins: patterns on which backtracking matchers take exponential time are fast here.
+TEST(AdapterPattern, NestedRepetitionsTakeNoExponentialTime) {
     const auto pattern = Pattern::compile("(((a*)*)*)*b");
     ASSERT_TRUE(pattern.has_value());
     EXPECT_FALSE(pattern->matches(std::string(2000, 'a')));
 }
 
-TEST(AdapterPattern, random_patterns_never_crash) {
+TEST(AdapterPattern, RandomPatternsNeverCrash) {
     const unsigned seed = std::random_device{}();
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);

@@ -1,4 +1,4 @@
-// Golden adapters: the same logits and greedy tokens as PEFT, alone and in one batch; broken adapters and their messages.
+// Golden adapters give the same logits and greedy tokens as PEFT, alone and in one batch. Broken adapters are refused with good messages.
 #include "engine/adapter.h"
 
 #include <gmock/gmock.h>
@@ -11,6 +11,7 @@
 #include "engine/model.h"
 #include "schema/json.h"
 #include "tests/support/golden_model.h"
+#include "tests/support/labels.h"
 
 namespace lorry {
 namespace {
@@ -40,7 +41,7 @@ struct LoadedModel {
 
 class GoldenAdapter : public testing::TestWithParam<std::string> {};
 
-TEST_P(GoldenAdapter, gives_the_logits_and_greedy_tokens_of_peft) {
+TEST_P(GoldenAdapter, GivesTheLogitsAndGreedyTokensOfPeft) {
     const Golden golden = tests::read_golden(adapter_folder(GetParam()));
     const LoadedModel base(golden.base);
     const auto adapter = tests::load_adapter(adapter_folder(GetParam()), *base.model, *base.backend);
@@ -64,7 +65,7 @@ TEST_P(GoldenAdapter, gives_the_logits_and_greedy_tokens_of_peft) {
     }
 }
 
-TEST_P(GoldenAdapter, is_inspected_as_it_is_loaded) {
+TEST_P(GoldenAdapter, IsInspectedAsItIsLoaded) {
     const Golden golden = tests::read_golden(adapter_folder(GetParam()));
     const LoadedModel base(golden.base);
     const auto adapter = tests::load_adapter(adapter_folder(GetParam()), *base.model, *base.backend);
@@ -78,8 +79,8 @@ TEST_P(GoldenAdapter, is_inspected_as_it_is_loaded) {
     EXPECT_EQ(info->targets, (*adapter)->info().targets);
 }
 
-// Pins: what a slot was measured for is what packing takes of it; and an adapter in a slot is the same.
-TEST_P(GoldenAdapter, fits_into_its_slot_to_the_byte_and_answers_alike_from_there) {
+// Pins: packing uses exactly the bytes that were measured for the slot, and an adapter in a slot computes the same.
+TEST_P(GoldenAdapter, FitsIntoItsSlotToTheByteAndAnswersAlikeFromThere) {
     const Golden golden = tests::read_golden(adapter_folder(GetParam()));
     const LoadedModel base(golden.base);
     const auto files = engine::AdapterFiles::read(adapter_folder(GetParam()), "", *base.model);
@@ -101,14 +102,16 @@ TEST_P(GoldenAdapter, fits_into_its_slot_to_the_byte_and_answers_alike_from_ther
     EXPECT_EQ(sequences.front().logits, sequences.back().logits);
 }
 
+const tests::Labelled gpu_adapters{"*/GoldenAdapter.*", {tests::Label::on_cuda}};
+const tests::Labelled gpu_adapters_with_asan{"*/GoldenAdapter.Gives*", {tests::Label::asan_cuda}};
 INSTANTIATE_TEST_SUITE_P(Peft, GoldenAdapter, testing::ValuesIn(tests::golden_names("adapters")), [](const auto& parameter) {
     std::string name = parameter.param;
     std::replace(name.begin(), name.end(), '-', '_');
     return name;
 });
 
-// Pins the row groups: all ranks, targets, replaced modules and plain base rows in one launch, bit for bit as alone.
-TEST(Adapter, all_adapters_of_a_base_and_plain_rows_run_in_one_batch_as_alone) {
+// Pins the row groups: all ranks, targets, replaced modules and base rows in one launch give the same bits as alone.
+TEST(Adapter, AllAdaptersOfABaseAndPlainRowsRunInOneBatchAsAlone) {
     std::map<std::string, std::vector<std::string>> by_base;
     for (const std::string& name : tests::golden_names("adapters")) by_base[tests::read_golden(adapter_folder(name)).base].push_back(name);
     for (const auto& [base_name, names] : by_base) {
@@ -149,7 +152,7 @@ TEST(Adapter, all_adapters_of_a_base_and_plain_rows_run_in_one_batch_as_alone) {
 
 class RefusedAdapter : public testing::TestWithParam<std::string> {};
 
-TEST_P(RefusedAdapter, is_refused_with_the_words_that_help) {
+TEST_P(RefusedAdapter, IsRefusedWithTheWordsThatHelp) {
     const auto folder = tests::golden_folder() / "refused_adapters" / GetParam();
     std::ifstream file(folder / "expected.json");
     const auto expected = schema::Json::parse(std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>()));
@@ -166,7 +169,7 @@ TEST_P(RefusedAdapter, is_refused_with_the_words_that_help) {
     for (const auto& word : *expected->find("error_contains")->as_array()) words.push_back(*word.as_string());
     ASSERT_FALSE(adapter.has_value());
     EXPECT_EQ(all_words(adapter.error().reason, words), "");
-    // Only the values are not looked at by inspection.
+    // Inspection checks everything except the values.
     const bool broken_values = GetParam() == "not-a-number" || GetParam() == "infinite";
     EXPECT_EQ(info.has_value(), broken_values);
     if (!info) {
@@ -180,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(Broken, RefusedAdapter, testing::ValuesIn(tests::golden
     return name;
 });
 
-TEST(Adapter, files_that_changed_since_registration_are_refused) {
+TEST(Adapter, FilesThatChangedSinceRegistrationAreRefused) {
     const LoadedModel base("llama-gqa-linear");
     const auto info = engine::inspect_adapter(adapter_folder("plain"), base.model->config());
     ASSERT_TRUE(info.has_value()) << info.error();

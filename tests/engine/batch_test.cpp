@@ -1,4 +1,4 @@
-// The arrays of a step, from sequences in every state.
+// The arrays of a step for sequences in every state.
 #include "engine/batch.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ Request request_of(RequestId id, std::vector<TokenId> prompt) {
     return request;
 }
 
-// One whose prompt is computed, one whose first token is known, one whose first token a step in flight draws.
+// Three sequences: one whose prompt is to be computed, one whose first token is known, one whose first token a queued step draws.
 TEST(Batch, TakesFromTheStepBeforeWhatIsNotKnown) {
     const auto model = tests::make_hash_model(100, 32, 8);
     Batch batch(32, 8, 8);
@@ -27,7 +27,7 @@ TEST(Batch, TakesFromTheStepBeforeWhatIsNotKnown) {
     known.computed = 2;
     known.accept({.token = 6, .logprob = 0.0F});
     Sequence drawn(request_of(3, {7, 8}), 2, {}, tests::gpt2_tokenizer());
-    drawn.in_flight = {.rows = 2, .draws = 1, .draw_row = 5};
+    drawn.queued = {.rows = 2, .draws = 1, .draw_row = 5};
     for (Sequence* sequence : {&fresh, &known, &drawn}) sequence->blocks = {0};
     batch.add(fresh, 3);
     batch.add(known, 1);
@@ -53,7 +53,7 @@ TEST(Batch, TakesFromTheStepBeforeWhatIsNotKnown) {
     EXPECT_EQ(said(2), "3 drawn banned");
 }
 
-TEST(Batch, ForgetsWhoLeavesAStepInFlight) {
+TEST(Batch, ForgetsASequenceThatLeavesAQueuedStep) {
     const auto model = tests::make_hash_model(100, 32, 8);
     Batch batch(32, 8, 8);
     Sequence stays(request_of(1, {1}), 0, {}, tests::gpt2_tokenizer());

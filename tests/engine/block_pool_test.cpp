@@ -1,4 +1,4 @@
-// The block pool's reference counts and prefix index, alone.
+// The block pool's reference counts, lending, and prefix index.
 #include "engine/block_pool.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ TEST(BlockPool, KeepsAReleasedIndexedBlockUntilItsSpaceIsNeeded) {
     pool.allocate();
     EXPECT_EQ(pool.find(hash, tokens_of(1)), block) << "the free block goes first";
     pool.allocate();
-    EXPECT_EQ(pool.find(hash, tokens_of(1)), std::nullopt) << "nothing else was left";
+    EXPECT_EQ(pool.find(hash, tokens_of(1)), std::nullopt) << "no other block was left";
 }
 
 TEST(BlockPool, DropsTheEndOfAReleasedPrefixBeforeItsStart) {
@@ -61,7 +61,7 @@ TEST(BlockPool, LendsItsLastBlocksAndForgetsWhatIdleOnesHeld) {
     pool.lend_from(3);
     EXPECT_EQ(pool.available(), 2);
     EXPECT_EQ(pool.allocate(), 0);
-    EXPECT_EQ(pool.allocate(), 2) << "it is the pool's again";
+    EXPECT_EQ(pool.allocate(), 2) << "the pool has it again";
     pool.lend_from(4);
     EXPECT_EQ(pool.lent(), 0);
     EXPECT_EQ(pool.total(), 4);
@@ -75,12 +75,12 @@ TEST(BlockPool, HandsOutSpareBlocksWhenNothingElseIsLeft) {
         held.push_back(pool.allocate());
         pool.index(held.back(), root, chain_hash(root, tokens_of(10 * i)), tokens_of(10 * i));
     }
-    for (const BlockId block : {2, 0, 1}) pool.release(block);  // block 3 is free, 2 is the one that was idle first
+    for (const BlockId block : {2, 0, 1}) pool.release(block);  // block 3 is free; block 2 became idle first
     pool.spare_from(2);
     pool.check_integrity({});
     EXPECT_EQ(pool.allocate(), 0);
     EXPECT_EQ(pool.allocate(), 1);
-    EXPECT_EQ(pool.allocate(), 3) << "a free one before an idle one";
+    EXPECT_EQ(pool.allocate(), 3) << "free blocks before idle ones";
     EXPECT_EQ(pool.unheld_from(), 4);
     EXPECT_EQ(pool.find(chain_hash(root, tokens_of(20)), tokens_of(20)), 2);
     EXPECT_EQ(pool.allocate(), 2);
@@ -113,13 +113,13 @@ TEST(BlockPool, FindsTheLatestBlockThatBeginsAsASequenceGoesOn) {
     EXPECT_EQ(start({1, 2, 3, 4}), none);
     const BlockId first = add({1, 2, 3, 4});
     EXPECT_EQ(start({1, 2, 3, 9}), std::pair(first, std::int64_t{3}));
-    EXPECT_EQ(start({1, 2}), std::pair(first, std::int64_t{2})) << "no more tokens than are asked for";
+    EXPECT_EQ(start({1, 2}), std::pair(first, std::int64_t{2})) << "at most the tokens of the query";
     EXPECT_EQ(start({9, 2, 3, 4}), none);
     EXPECT_EQ(start({}), none);
     EXPECT_FALSE(pool.find_start(root_hash("another", 0), tokens_of(1)));
     const BlockId second = add({1, 5, 6, 7});
     EXPECT_EQ(start({1, 2, 3, 4}), std::pair(second, std::int64_t{1}));
-    pool.allocate();  // what was released first goes first
+    pool.allocate();  // reuses the block that was released first
     EXPECT_EQ(start({1, 5, 6, 9}), std::pair(second, std::int64_t{3}));
     pool.allocate();
     EXPECT_EQ(start({1, 5, 6, 9}), none);

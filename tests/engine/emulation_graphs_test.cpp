@@ -1,24 +1,28 @@
-// Graphs of decoding steps cost what they may and nothing while the engine runs, on the emulated GPU, which counts.
+// Graphs of decoding steps stay within their memory budget, and nothing is allocated while the engine runs. The emulated GPU counts both.
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "engine/engine.h"
+#include "engine/step_memory.h"
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/emulation/cublaslt.h"
 #include "kernels/cuda/emulation/runtime.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/gpt2_tokenizer.h"
+#include "tests/support/labels.h"
 
 namespace lorry::engine {
 namespace {
 
 namespace emulation = kernels::cuda::emulation;
 
+const tests::Labelled graphs_without_tsan{"*", {tests::Label::not_tsan}};
+
 struct GraphRig {
     explicit GraphRig(std::size_t graph_bytes, std::int64_t sequences_max = 40, std::unique_ptr<kernels::Backend> own_backend = nullptr,
                       bool reserves = false)
-        : backend(own_backend != nullptr ? std::move(own_backend) : kernels::make_cuda_backend({.weights = kernels::Format::bfloat16})) {
+        : backend(own_backend != nullptr ? std::move(own_backend) : kernels::make_cuda_backend({})) {
         EngineOptions options{
             .sequences_max = sequences_max, .step_rows_max = 64, .adapter_bytes = std::size_t{64} << 20, .graph_bytes = graph_bytes};
         model = Model::load(tests::golden_folder() / "checkpoints/llama-gqa-linear", *backend, options.step_rows_max,
@@ -27,7 +31,7 @@ struct GraphRig {
         options.kv_bytes = 64 * backend->kv_block_bytes(model->kv_shape());
         engine = std::make_unique<Engine>(*model, *backend, tests::gpt2_tokenizer(), options);
     }
-    // So many sequences beside each other, with an adapter or without; their tokens.
+    // Runs `count` sequences at a time, with an adapter or without. Returns their tokens.
     std::vector<std::vector<TokenId>> run(RequestId count, bool with_adapter = false, std::int64_t tokens = 4) {
         const auto folder = tests::golden_folder() / "adapters/plain";
         for (RequestId i = 0; i < count; ++i) {
@@ -66,11 +70,11 @@ TEST(Graphs, AreMadeForTheLargestBatchesThatFitTheBudget) {
     EXPECT_EQ(rig.backend->info().graphs, 2);
     EXPECT_EQ(rig.backend->info().graph_bytes, two_thirds);
     rig.run(2);
-    EXPECT_GT(rig.backend->info().graph_steps, 0U) << "two rows follow the graph of 32";
+    EXPECT_GT(rig.backend->info().graph_steps, 0U) << "two rows use the graph of 32";
     EXPECT_EQ(GraphRig(two_thirds - 1).backend->info().graphs, 1);
 }
 
-// Pins: the device runs out of memory before the budget does, which is no reason not to start.
+// Pins: if the device runs out of memory before the budget is used, the engine starts all the same.
 TEST(Graphs, ThatTheDeviceHasNoMemoryForAreLeftOut) {
     const std::size_t whole = GraphRig(std::size_t{1} << 30).backend->info().graph_bytes;
     for (const std::int64_t wanted : {0, 1, 2}) {
@@ -92,7 +96,7 @@ TEST(Graphs, AreNotThereWithoutABudget) {
     EXPECT_EQ(rig.backend->info().graph_steps, 0U);
 }
 
-// Pins: a graph made, memory allocated or freed while requests run, each of which would stop the device.
+// Pins: no graph is made and no memory is allocated or freed while requests run, because each of these stops the device.
 TEST(Graphs, AreMadeAtStartAndNotLater) {
     GraphRig rig(std::size_t{1} << 30, 20, nullptr, true);
     const std::uint64_t made = emulation::graphs_made();
@@ -104,11 +108,11 @@ TEST(Graphs, AreMadeAtStartAndNotLater) {
     }
     EXPECT_EQ(emulation::graphs_made(), made);
     EXPECT_EQ(emulation::device_wide_waits(), waits);
-    // Of four tokens the first comes of the prefill; a step in flight has no more rows than are wanted.
+    // The first of four tokens is from the prefill; a queued step has only the rows that are needed.
     EXPECT_GE(rig.backend->info().graph_steps - steps, 4U * 2 * 2);
 }
 
-// With cuBLASLt for every shape that it may have.
+// With cuBLASLt for every shape that it can compute.
 std::unique_ptr<kernels::Backend> library_backend(kernels::Quantization quantize) {
     namespace cuda = kernels::cuda;
     const auto ranges_of = [](const cuda::MatmulShape& shape) -> std::vector<cuda::MatmulRange> {
@@ -118,10 +122,10 @@ std::unique_ptr<kernels::Backend> library_backend(kernels::Quantization quantize
     };
     cuda::MatmulChoice choice{std::make_unique<cuda::LibraryMatmul>(emulation::cublaslt(), cuda::MatmulTable{ranges_of, "every shape"}),
                               "emulated cuBLASLt"};
-    return std::make_unique<cuda::CudaBackend>(kernels::CudaOptions{.quantize = quantize}, std::move(choice));
+    return std::make_unique<cuda::CudaBackend>(kernels::CudaOptions{.storage = {.quantize = quantize}}, std::move(choice));
 }
 
-// Pins: a prefill takes more memory to multiply in than any graph; what graphs multiply in stays where it is.
+// Pins: a prefill needs more workspace than any graph, but the workspace of the graphs must not move.
 TEST(Graphs, AreLaunchedAfterPrefillsThatTakeMoreMemory) {
     for (const kernels::Quantization quantize : {kernels::Quantization::none, kernels::Quantization::fp8}) {
         SCOPED_TRACE(kernels::name_of(quantize));
@@ -135,7 +139,7 @@ TEST(Graphs, AreLaunchedAfterPrefillsThatTakeMoreMemory) {
     }
 }
 
-// Pins: launches of their own for scales, or for what attention has computed.
+// Pins: there are no extra launches for scales or for the output of attention.
 TEST(Graphs, OfFp8LaunchWhatThoseOfBfloat16Do) {
     std::int64_t layers = 0;
     const auto launches = [&](kernels::Quantization quantize) {
@@ -146,11 +150,11 @@ TEST(Graphs, OfFp8LaunchWhatThoseOfBfloat16Do) {
         return static_cast<std::int64_t>(info.graph_bytes / emulation::graph_launch_bytes) / info.graphs;
     };
     const std::int64_t wide = launches(kernels::Quantization::none);
-    // Of each of two steps in flight there is a graph with adapters, for which the inputs of four projections are widened.
+    // For each of two queued steps there is a graph with adapters, for which the inputs of four projections are widened.
     EXPECT_EQ(launches(kernels::Quantization::fp8), wide + 2 * 4 * layers);
 }
 
-// Pins: prefills, their padding, low-rank updates of rows in fp8 and long penalties that took memory when they first came.
+// Pins: prefills, their padding, low-rank updates of fp8 rows and long penalties allocated memory when they first ran.
 TEST(Graphs, AndStepsTakeNoMemoryWhileRequestsRun) {
     for (const kernels::Quantization quantize : {kernels::Quantization::none, kernels::Quantization::fp8}) {
         SCOPED_TRACE(kernels::name_of(quantize));

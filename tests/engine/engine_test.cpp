@@ -1,5 +1,5 @@
-// The engine's bookkeeping over the hash model: whatever is chunked, shared, forked, preempted or cancelled, each request's tokens are
-// those it would get alone.
+// The engine's bookkeeping over the hash model: with chunks, shared prefixes, forks, preemption and cancels, each request gets the tokens
+// that it would get alone.
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
@@ -20,8 +20,8 @@ using tests::next_token;
 
 // An engine over the hash model with a pool of `blocks` blocks of 4 tokens.
 struct Rig {
-    Rig(std::int64_t steps_in_flight, std::int64_t blocks, EngineOptions engine_options = {})
-        : backend(tests::make_hash_backend(steps_in_flight)), options(engine_options) {
+    Rig(std::int64_t steps_queued, std::int64_t blocks, EngineOptions engine_options = {})
+        : backend(tests::make_hash_backend(steps_queued)), options(engine_options) {
         options.kv_bytes = static_cast<std::size_t>(blocks * tests::hash_block_size);
         model = tests::make_hash_model(200, options.step_rows_max, options.sample_rows_max());
         engine = std::make_unique<Engine>(*model, *backend, tests::gpt2_tokenizer(), options);
@@ -68,7 +68,7 @@ std::vector<TokenId> expected_tokens(std::vector<TokenId> prompt, std::int64_t c
     return drawn;
 }
 
-// By how many steps may be in flight.
+// Parameter: how many steps may be queued.
 class EngineTest : public testing::TestWithParam<std::int64_t> {};
 
 TEST_P(EngineTest, DrawsWhatTheModelSaysUntilMaxTokens) {
@@ -140,7 +140,7 @@ TEST_P(EngineTest, TakesASharedPrefixFromTheIndex) {
     EXPECT_EQ(results.at(2).tokens, expected_tokens(longer, 3));
 }
 
-// Prompts whose equal tokens end in mid-block: what most jobs of one instruction are.
+// Prompts whose common tokens end within a block, as in most jobs that share an instruction.
 TEST_P(EngineTest, CopiesTheStartOfABlockThatAnotherPromptBeganInTheSameWay) {
     for (const std::int64_t equal : {3, 9, 10, 11, 12}) {
         SCOPED_TRACE(equal);
@@ -221,8 +221,8 @@ TEST_P(EngineTest, SaysNothingMoreOfACancelledRequest) {
     EXPECT_EQ(rig.engine->stats().kv_blocks_used, 0);
 }
 
-// Pins: an entry of a step in flight that would go to whoever has the cancelled one's place or id now.
-TEST_P(EngineTest, GivesNothingOfAStepInFlightToWhoComesAfterACancelledRequest) {
+// Pins: results of a queued step must not go to the request that took the cancelled one's place or id.
+TEST_P(EngineTest, GivesNothingOfAQueuedStepToTheRequestAfterACancelledOne) {
     Rig rig(GetParam(), 50);
     for (int i = 0; i < 4; ++i) {
         rig.engine->submit(request_of(1, prompt_of(9, i), 50));
@@ -236,7 +236,7 @@ TEST_P(EngineTest, GivesNothingOfAStepInFlightToWhoComesAfterACancelledRequest) 
     EXPECT_EQ(rig.engine->stats().kv_blocks_used, 0);
 }
 
-// An end that only the drawn token tells costs a row in each further step in flight; an end that is known beforehand costs none.
+// An end that only the drawn token reveals costs a row in each further queued step; an end that is known beforehand costs none.
 TEST_P(EngineTest, ComputesRowsBehindAnEndOnlyWhereItIsNotYetKnown) {
     Rig length(GetParam(), 50);
     length.engine->submit(request_of(1, prompt_of(5, 2), 7));
@@ -255,7 +255,7 @@ TEST_P(EngineTest, ComputesRowsBehindAnEndOnlyWhereItIsNotYetKnown) {
     EXPECT_EQ(stopped.engine->stats().kv_blocks_used, 0);
 }
 
-TEST_P(EngineTest, PreemptsNobodyForRoomThatAStepInFlightGivesBack) {
+TEST_P(EngineTest, PreemptsNobodyForBlocksThatAQueuedStepGivesBack) {
     Rig rig(GetParam(), 3);
     rig.engine->submit(request_of(1, prompt_of(4, 1), 2));
     rig.engine->submit(request_of(2, prompt_of(3, 2), 6));
@@ -265,7 +265,7 @@ TEST_P(EngineTest, PreemptsNobodyForRoomThatAStepInFlightGivesBack) {
     EXPECT_EQ(rig.engine->stats().preemptions, 0U);
 }
 
-TEST_P(EngineTest, LeavesTheBackendToTheNextEngineWithNothingInFlight) {
+TEST_P(EngineTest, LeavesTheBackendToTheNextEngineWithNoStepQueued) {
     Rig rig(GetParam(), 50);
     rig.engine->submit(request_of(1, prompt_of(9, 1), 50));
     rig.engine->step(rig.output);
@@ -274,7 +274,7 @@ TEST_P(EngineTest, LeavesTheBackendToTheNextEngineWithNothingInFlight) {
     EXPECT_EQ(rig.run().at(1).tokens, expected_tokens(prompt_of(6, 2), 9));
 }
 
-// "The same instruction, a million inputs": what many prompts begin with is computed once, also when they come together.
+// "The same instruction, a million inputs": a common prefix of many prompts is computed once, even if all arrive together.
 TEST_P(EngineTest, ComputesACommonPrefixOnceForAllThatComeTogether) {
     Rig rig(GetParam(), 2000, {.sequences_max = 64, .step_rows_max = 4096});
     const auto instruction = prompt_of(140, 1);
@@ -288,7 +288,7 @@ TEST_P(EngineTest, ComputesACommonPrefixOnceForAllThatComeTogether) {
     const auto results = rig.run();
     for (const auto& [id, prompt] : prompts) EXPECT_EQ(results.at(id).tokens, expected_tokens(prompt, 3));
     EXPECT_EQ(rig.engine->stats().prompt_tokens, 140U + 64 * 40U);
-    EXPECT_EQ(static_cast<std::int64_t>(rig.engine->stats().steps), 3 + GetParam()) << "as soon as the step that computed it was read";
+    EXPECT_EQ(static_cast<std::int64_t>(rig.engine->stats().steps), 3 + GetParam()) << "the others start once that step was read";
 }
 
 TEST_P(EngineTest, LetsOthersGoAheadOfThoseThatWaitForAPrefix) {
@@ -314,7 +314,7 @@ TEST_P(EngineTest, WithoutAPrefixIndexNobodyWaitsForOthers) {
     rig.run();
 }
 
-// Streamed echo: who shows the prompt's log-probabilities has them before any text of it or of its forks.
+// Streamed echo: the prompt's log-probabilities are handed out before any text of the request or of its forks.
 TEST_P(EngineTest, HandsOutAPromptsScoresOnceAndBeforeAnyText) {
     for (const std::int64_t rows : {7, 100}) {
         Rig rig(GetParam(), 50, {.step_rows_max = rows});
@@ -356,7 +356,22 @@ TEST_P(EngineTest, HandsOutAPromptsScoresOnceAndBeforeAnyText) {
     }
 }
 
-// Random requests with shared prefixes, forks, scores and cancels over a pool that is far too small: everything must come out as alone.
+void expect_scores(const Request& request, const Result& result) {
+    const auto size = static_cast<std::int64_t>(request.prompt.size());
+    if (request.score_begin) {
+        EXPECT_EQ(static_cast<std::int64_t>(result.scores.size()), std::max<std::int64_t>(0, size - 1 - *request.score_begin));
+        for (std::size_t i = 0; i < result.scores.size(); ++i) {
+            const std::size_t seen = static_cast<std::size_t>(*request.score_begin) + i + 1;
+            EXPECT_EQ(result.scores[i].logprob, hash_logprob(hash_of(std::span(request.prompt).first(seen)), request.prompt[seen]));
+        }
+    }
+    if (!request.final_targets.empty()) {
+        ASSERT_EQ(result.final_targets.size(), 3U);
+        EXPECT_EQ(result.final_targets[1], hash_logprob(hash_of(request.prompt), 2));
+    }
+}
+
+// Random requests with shared prefixes, forks, scores and cancels over a pool that is far too small: results must be the same as alone.
 TEST_P(EngineTest, GivesEveryRequestItsOwnTokensUnderRandomPressure) {
     const auto seed = std::random_device{}();
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -410,26 +425,15 @@ TEST_P(EngineTest, GivesEveryRequestItsOwnTokensUnderRandomPressure) {
             const auto end = std::ranges::find_first_of(expected, request.end_tokens);
             if (end != expected.end()) expected.erase(end + 1, expected.end());
             EXPECT_EQ(result.tokens, expected) << "request " << id << " of round " << round;
-            const auto size = static_cast<std::int64_t>(request.prompt.size());
-            if (request.score_begin) {
-                EXPECT_EQ(static_cast<std::int64_t>(result.scores.size()), std::max<std::int64_t>(0, size - 1 - *request.score_begin));
-                for (std::size_t i = 0; i < result.scores.size(); ++i) {
-                    const std::size_t seen = static_cast<std::size_t>(*request.score_begin) + i + 1;
-                    EXPECT_EQ(result.scores[i].logprob, hash_logprob(hash_of(std::span(request.prompt).first(seen)), request.prompt[seen]));
-                }
-            }
-            if (!request.final_targets.empty()) {
-                ASSERT_EQ(result.final_targets.size(), 3U);
-                EXPECT_EQ(result.final_targets[1], hash_logprob(hash_of(request.prompt), 2));
-            }
+            expect_scores(request, result);
         }
-        EXPECT_EQ(rig.engine->stats().kv_blocks_used, 0) << "everything was given back";
+        EXPECT_EQ(rig.engine->stats().kv_blocks_used, 0) << "all blocks were released";
         preemptions += rig.engine->stats().preemptions;
     }
     EXPECT_GT(preemptions, 0U) << "the pools were too large to test anything";
 }
 
-INSTANTIATE_TEST_SUITE_P(StepsInFlight, EngineTest, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(StepsQueued, EngineTest, testing::Values(1, 2));
 
 }  // namespace
 }  // namespace lorry::engine

@@ -1,5 +1,5 @@
-// Promise 4: the same request gives the same tokens and log-probabilities, bit for bit, alone, batched, cut into chunks, preempted, after a
-// prefix hit, forked, and beside other adapters. Over a golden checkpoint with real kernels, in every weight format.
+// Promise 4: the same request gives the same tokens and log-probabilities, bit for bit, alone, batched, chunked, preempted, after a prefix
+// hit, forked, and in a batch with other adapters. Runs a golden checkpoint with real kernels in every weight format.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/gpt2_tokenizer.h"
+#include "tests/support/labels.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/widened.h"
 
@@ -29,7 +30,7 @@ struct Stored {
 };
 
 struct ModelRig {
-    // checkpoint: a golden one's name, or a folder.
+    // checkpoint: the name of a golden checkpoint, or a folder.
     ModelRig(const Stored& stored, const std::filesystem::path& checkpoint, EngineOptions options, std::int64_t kv_tokens = 3200,
              std::size_t adapter_bytes = std::size_t{64} << 20) {
         backend = tests::make_backend(stored.weights, stored.quantize, stored.kv);
@@ -58,7 +59,7 @@ struct ModelRig {
     std::unique_ptr<Engine> engine;
 };
 
-// Everything a result says, with floats as their bits.
+// All of a result as text, with floats as their bits.
 std::string told(const Result& result) {
     std::string text = result.error ? "error " + result.error->message : "";
     const auto add = [&](float value) { text += " " + std::to_string(std::bit_cast<std::uint32_t>(value)); };
@@ -114,10 +115,10 @@ class Invariance : public testing::TestWithParam<Stored> {
 protected:
     static constexpr const char* checkpoint = "llama-gqa-linear";
 
-    // Each request in an engine that has nothing else to do, and reads each step before it launches the next.
+    // Runs each request alone in an engine that reads each step before it launches the next.
     std::map<RequestId, std::string> alone(const std::vector<Request>& requests) {
         std::map<RequestId, std::string> expected;
-        ModelRig rig(GetParam(), checkpoint, {.prefix_cache = false, .steps_in_flight = 1});
+        ModelRig rig(GetParam(), checkpoint, {.prefix_cache = false, .steps_queued_max = 1});
         for (const Request& request : requests) {
             for (const auto& [id, result] : rig.run({request})) expected[id] = told(result);
         }
@@ -133,7 +134,7 @@ protected:
 TEST_P(Invariance, HoldsInABatchOfAllAdapters) {
     ModelRig rig(GetParam(), checkpoint, {});
     const std::vector<Request> requests = mixed_requests(rig.model->config());
-    // Loaded first, so that it does not depend on the loading thread what runs together.
+    // Adapters are loaded first, so that the batches do not depend on the loading thread.
     for (Request first : requests) {
         first.prompt = {1};
         first.max_tokens = 1;
@@ -151,8 +152,8 @@ TEST_P(Invariance, HoldsWhenPromptsAreCutIntoChunks) {
     expect_same(rig.run(mixed_requests(rig.model->config())), alone());
 }
 
-// Pins: an MLP as wide as whole panels, of which the matmul and the activation are one op where no adapter comes between them. Of the
-// golden's own width they never are, and the answers are the same.
+// Pins: in an MLP whose width is a multiple of the panels, matmul and activation are one op unless an adapter changes the matmul. With the
+// golden checkpoint's own width they are never one op; the results must be the same.
 TEST_P(Invariance, IsTheSameWhereMatmulAndActivationAreOneOp) {
     const tests::TempFolder folder;
     tests::copy_widened(tests::golden_folder() / "checkpoints" / checkpoint, folder / "wide");
@@ -174,7 +175,7 @@ TEST_P(Invariance, IsTheSameWhereMatmulAndActivationAreOneOp) {
 }
 
 TEST_P(Invariance, HoldsUnderPreemption) {
-    // A sequence is admitted with one block to grow into; these grow by more, whatever the block size, and the pool holds no others.
+    // A sequence starts if one block is left to grow into. These grow by more for any block size, and the pool has no other blocks.
     ModelRig any(GetParam(), checkpoint, {});
     const std::int64_t block = any.backend->block_size();
     std::vector<Request> requests = mixed_requests(any.model->config());
@@ -230,8 +231,8 @@ TEST_P(Invariance, HoldsForForks) {
     EXPECT_EQ(results.at(100).tokens, results.at(first.id).tokens);
 }
 
-// Batches that shrink and grow: of the base; of adapters as well; of one that replaces a matrix, so that its steps leave the graph; of one
-// that changes the head, behind the graph; of all.
+// Batches that shrink and grow: base only; with adapters; with an adapter that replaces a matrix, whose steps do not use the graph; with
+// one that changes the head, which is after the graph; all together.
 TEST_P(Invariance, HoldsWhereStepsAreLaunchedAsGraphs) {
     std::vector<Request> requests = mixed_requests(ModelRig(GetParam(), checkpoint, {}).model->config());
     for (Request& request : requests) request.max_tokens = 2 + static_cast<std::int64_t>(request.id * 5 % 13);
@@ -250,7 +251,7 @@ TEST_P(Invariance, HoldsWhereStepsAreLaunchedAsGraphs) {
     }
 }
 
-// Ends that only the drawn token tells, cancels and forks, each with a step in flight on a device that takes more than one.
+// Ends that only the drawn token reveals, cancels and forks, each while a step is queued on a device that takes more than one.
 TEST_P(Invariance, HoldsWhenOthersEndForkAndGoInTheMiddle) {
     const ModelConfig config = ModelRig(GetParam(), checkpoint, {}).model->config();
     std::vector<Request> requests = mixed_requests(config);
@@ -296,8 +297,8 @@ TEST_P(Invariance, HoldsWhenOthersEndForkAndGoInTheMiddle) {
     expect_same(results, expected);
 }
 
-// Pins: under dynamic NTK a prompt beyond the original context has rope frequencies of its own length, so that the keys of one prompt are
-// wrong for another, even where their tokens are equal (a choice of /classify is its prompt and more).
+// Pins: with dynamic NTK, the rope frequencies of a prompt beyond the original context depend on its length. Keys of one prompt are then
+// wrong for a prompt of another length, even if their tokens are equal (each choice of /classify is the prompt and more).
 TEST_P(Invariance, ForksUnderDynamicRopeShareBlocksOnlyWithPromptsOfTheirLength) {
     Request leader;
     leader.id = 1;
@@ -323,7 +324,7 @@ TEST_P(Invariance, ForksUnderDynamicRopeShareBlocksOnlyWithPromptsOfTheirLength)
     EXPECT_EQ(told(results.at(3)), expected);
     EXPECT_EQ(rig.engine->stats().prompt_tokens, 70U + 1U + 73U);
 
-    // Within the original context nothing depends on the length, and all is shared.
+    // Within the original context nothing depends on the length, and everything is shared.
     const auto cut = [](Request request, std::size_t tokens, std::int64_t shared) {
         request.prompt.resize(tokens);
         if (request.fork) request.fork->tokens = shared;
@@ -339,7 +340,7 @@ std::size_t bytes_of_adapter(const ModelRig& rig, const std::string& name) {
     return (*AdapterFiles::read(tests::golden_folder() / "adapters" / name, "", *rig.model))->slot_bytes(*rig.backend);
 }
 
-// One adapter fits at a time. The second has a single request behind many of the first's, and more of those keep coming.
+// Only one adapter fits at a time. The second one has a single request after many of the first one's, of which more keep arriving.
 TEST_P(Invariance, AnAdapterWithoutRoomGetsItsTurnAndHoldsUpNobodyElse) {
     ModelRig sizes(GetParam(), checkpoint, {});
     const std::size_t room = std::max(bytes_of_adapter(sizes, "plain"), bytes_of_adapter(sizes, "patterns"));
@@ -362,12 +363,12 @@ TEST_P(Invariance, AnAdapterWithoutRoomGetsItsTurnAndHoldsUpNobodyElse) {
     rig.engine->submit(request(next++, plain));
     rig.engine->submit(request(500, patterns));
     while (rig.engine->has_work()) {
-        // Never fewer than two of the first wait, and now and then one of the base; until the second has had its turn.
+        // At least two requests of the first adapter always wait, and sometimes one of the base, until the second adapter had its turn.
         const bool done = std::ranges::find(order, RequestId{500}) != order.end();
         ASSERT_LT(next, 500U) << "the second adapter starves";
         if (!done) rig.engine->submit(request(next++, plain));
         if (!done && next % 3 == 0) rig.engine->submit(request(next++, std::nullopt));
-        // Steps of a tiny model take microseconds: the thread that loads gets time as well.
+        // Steps of a tiny model take microseconds, so give the loading thread time, too.
         if (!rig.engine->step(output) || !done) rig.engine->wait_for_adapters(std::chrono::milliseconds(5));
         for (const Result& result : output.results) {
             EXPECT_FALSE(result.error);
@@ -375,10 +376,10 @@ TEST_P(Invariance, AnAdapterWithoutRoomGetsItsTurnAndHoldsUpNobodyElse) {
         }
     }
     EXPECT_EQ(order.size(), next + 1);
-    EXPECT_GE(rig.engine->stats().adapters.evictions, 2U) << "out for the second, and in again";
+    EXPECT_GE(rig.engine->stats().adapters.evictions, 2U) << "evicted for the second adapter, and loaded again";
 }
 
-// The only request for an adapter that found no room is cancelled while it waits: what was loaded for it goes, and others may load.
+// The only request for an adapter that found no slot is cancelled while it waits: the adapter is dropped, and others can load.
 TEST_P(Invariance, AnAdapterWithoutRoomIsGivenUpWithItsLastRequest) {
     ModelRig sizes(GetParam(), checkpoint, {});
     const std::size_t other = std::min(bytes_of_adapter(sizes, "patterns"), bytes_of_adapter(sizes, "rank12-rslora"));
@@ -410,11 +411,11 @@ TEST_P(Invariance, AnAdapterWithoutRoomIsGivenUpWithItsLastRequest) {
         for (const Result& result : output.results) ended.push_back(result.id);
     }
     EXPECT_EQ(ended, (std::vector<RequestId>{2, 4}));
-    EXPECT_EQ(rig.engine->stats().adapters.loads, 2U) << "the cancelled one's never found its place";
+    EXPECT_EQ(rig.engine->stats().adapters.loads, 2U) << "the cancelled request's adapter never got a slot";
 }
 
 TEST_P(Invariance, ShowsAdaptersApart) {
-    // Else the tests above would pass with adapters that do nothing.
+    // Otherwise the tests above would pass with adapters that do nothing.
     ModelRig rig(GetParam(), checkpoint, {});
     auto requests = mixed_requests(rig.model->config());
     Request base = requests[1];
@@ -426,13 +427,21 @@ TEST_P(Invariance, ShowsAdaptersApart) {
     EXPECT_NE(results.at(base.id).tokens, results.at(100).tokens);
 }
 
+const tests::Labelled gpu_invariance{"Formats/Invariance.Holds*/bfloat16:Formats/Invariance.Forks*/bfloat16", {tests::Label::on_cuda}};
+// In part, as it takes several times as long there.
+const tests::Labelled gpu_invariance_with_asan{
+    "Formats/Invariance.ShowsAdaptersApart/bfloat16:Formats/Invariance.ForksUnder*/bfloat16:Formats/Invariance.HoldsInABatch*/bfloat16:"
+    "Formats/Invariance.HoldsForForks/bfloat16:Formats/Invariance.HoldsAfterAPrefixHit/bfloat16",
+    {tests::Label::asan_cuda}};
 INSTANTIATE_TEST_SUITE_P(Formats, Invariance,
                          testing::Values(Stored{Format::float32}, Stored{Format::bfloat16},
                                          Stored{Format::bfloat16, kernels::Quantization::int8},
                                          Stored{Format::bfloat16, kernels::Quantization::int4},
                                          Stored{Format::bfloat16, kernels::Quantization::int8, kernels::KvFormat::int8}),
                          [](const auto& stored) { return stored.param.name(); });
-INSTANTIATE_TEST_SUITE_P(SlowGpu, Invariance, testing::Values(Stored{Format::bfloat16, kernels::Quantization::fp8, kernels::KvFormat::fp8}),
+// fp8 weights, which only GPUs have.
+const tests::Labelled fp8_invariance{"Gpu/*", {tests::Label::slow}};
+INSTANTIATE_TEST_SUITE_P(Gpu, Invariance, testing::Values(Stored{Format::bfloat16, kernels::Quantization::fp8, kernels::KvFormat::fp8}),
                          [](const auto& stored) { return stored.param.name(); });
 
 }  // namespace

@@ -1,5 +1,4 @@
-// Adapters and KV cache share a GPU's memory: adapters borrow blocks that nobody holds and give them back, and no request can tell. On the
-// emulated GPU, or on a real one.
+// Adapters borrow unheld blocks of a GPU's KV cache and give them back, and results do not change. The GPU is emulated or real.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,15 +11,19 @@
 #include "engine/engine.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/gpt2_tokenizer.h"
+#include "tests/support/labels.h"
 
 namespace lorry::engine {
 namespace {
 
 constexpr const char* names[] = {"plain", "patterns", "regex", "rank12-rslora", "layers-list", "saved-head"};
 
+// One of them shows the races there are.
+const tests::Labelled one_lends_under_tsan{"Lending.*:-Lending.AdaptersTake*", {tests::Label::not_tsan}};
+
 class Lending : public testing::Test {
 protected:
-    // Room for the largest of the adapters, and so many blocks.
+    // A new engine with so many blocks and so many bytes for adapters.
     Engine& start(std::int64_t blocks, std::int64_t sequences_max, std::size_t adapter_bytes) {
         engine_.reset();
         EngineOptions options{.sequences_max = sequences_max, .step_rows_max = rows_max};
@@ -67,12 +70,12 @@ protected:
                 tokens[result.id] = result.tokens;
             }
         }
-        EXPECT_FALSE(engine_->has_work()) << "it goes on";
+        EXPECT_FALSE(engine_->has_work()) << "requests are stuck";
         return tokens;
     }
 
     static constexpr std::int64_t rows_max = 256;
-    const std::unique_ptr<kernels::Backend> backend_ = kernels::make_cuda_backend({.weights = kernels::Format::float32});
+    const std::unique_ptr<kernels::Backend> backend_ = kernels::make_cuda_backend({.storage = {.weights = kernels::Format::float32}});
     const std::unique_ptr<Model> model_ = Model::load(tests::golden_folder() / "checkpoints" / "llama-gqa-linear", *backend_, rows_max, 64);
     std::unique_ptr<Engine> engine_;
     std::int64_t lent_most_ = 0;
@@ -85,20 +88,20 @@ TEST_F(Lending, AdaptersTakeWhatTheKvCacheHasToSpareAndAnswersStayTheSame) {
         requests.push_back(request(id, id % 7 == 6 ? std::nullopt : std::optional(id % 7), 5 + static_cast<std::int64_t>(id), 12));
     start(64, 8, std::size_t{16} << 20);
     const auto expected = run(requests);
-    EXPECT_EQ(lent_most_, 0) << "there is room enough";
+    EXPECT_EQ(lent_most_, 0) << "adapters have enough memory of their own";
 
     start(64, 8, largest());
     EXPECT_EQ(run(requests), expected);
     EXPECT_GT(lent_most_, 0);
-    EXPECT_LE(lent_most_, 32) << "half of what nobody holds, at most";
+    EXPECT_LE(lent_most_, 32) << "at most half of the unheld blocks";
     EXPECT_GT(resident_most_, largest());
 }
 
-// Pins: a plan may count on lent blocks, and what it counts on is there.
+// Pins: a plan counts on lent blocks, and these can be taken back when it is carried out.
 TEST_F(Lending, SequencesGetTheirBlocksBack) {
     std::vector<Request> few;
     for (RequestId id = 0; id < 8; ++id) few.push_back(request(id, id % 6, 6, 20));
-    // Each of these comes to three blocks, all together to more than there are.
+    // Each of these needs three blocks; together they need more than the pool has.
     std::vector<Request> many;
     for (RequestId id = 100; id < 106; ++id) many.push_back(request(id, std::nullopt, 110, 24));
     start(16, 12, std::size_t{16} << 20);
@@ -118,14 +121,14 @@ TEST_F(Lending, SequencesGetTheirBlocksBack) {
     EXPECT_EQ(run(both), expected);
 }
 
-// Pins: an adapter that nobody runs is sent away before a sequence that does is preempted.
+// Pins: an unused adapter is evicted before a running sequence is preempted.
 TEST_F(Lending, ASequenceThatGrowsIsNotPreemptedForAnAdapterThatWaits) {
     start(8, 4, largest());
     std::vector<Request> few;
     for (RequestId id = 0; id < 6; ++id) few.push_back(request(id, id, 6, 30));
     run(few);
     EXPECT_GT(engine_->stats().kv_blocks_lent, 0);
-    // Two that grow from one block to four, all there are; the others need three for their prompt.
+    // Two grow from one block to four, which are all blocks; the others need three for their prompts.
     std::vector<Request> growing;
     for (RequestId id = 10; id < 12; ++id) growing.push_back(request(id, std::nullopt, 50, 180));
     for (RequestId id = 20; id < 26; ++id) growing.push_back(request(id, id - 20, 180, 4));
@@ -133,7 +136,7 @@ TEST_F(Lending, ASequenceThatGrowsIsNotPreemptedForAnAdapterThatWaits) {
     EXPECT_EQ(engine_->stats().preemptions, 0U);
 }
 
-// Pins: a request that needs the whole cache, and whose own adapter lies in it.
+// Pins: a request that needs the whole cache while its own adapter's slot is over some of the blocks.
 TEST_F(Lending, ARequestThatNeedsAllBlocksGetsThemThoughItsAdapterLiesThere) {
     constexpr std::int64_t blocks = 4;
     std::vector<Request> requests{request(1, 0, 4, 40)};
@@ -149,7 +152,7 @@ TEST_F(Lending, ARequestThatNeedsAllBlocksGetsThemThoughItsAdapterLiesThere) {
     EXPECT_GT(lent_most_, 0);
     EXPECT_EQ(run(whole), expected_whole);
 
-    // With others of all adapters beside them, which keep the batch from running empty by itself.
+    // Requests of all other adapters run at the same time, so that the batch never runs empty.
     std::vector<Request> all = whole;
     all.insert(all.end(), requests.begin(), requests.end());
     auto expected_all = expected;

@@ -1,4 +1,4 @@
-// config.json in both generations of keys, the defaults of each family, and what is refused.
+// Reading config.json: both generations of keys, the defaults of each family, and unsupported values.
 #include "engine/model_config.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ std::string error_of(const std::string& config, const std::string& generation = 
     return "accepted";
 }
 
-// The smallest config of a family, with members added.
+// The smallest config of a family, with `members` added.
 std::string config_with(const std::string& family, const std::string& members) {
     const std::string sizes =
         family == "gpt2" ? R"("n_embd":64,"n_head":16,"n_layer":4,"vocab_size":100)"
@@ -38,7 +38,7 @@ ModelConfig parse(const std::string& family, const std::string& members = "") {
 
 class RefusedConfig : public testing::TestWithParam<std::string> {};
 
-TEST_P(RefusedConfig, is_refused_with_file_key_and_value) {
+TEST_P(RefusedConfig, IsRefusedWithFileKeyAndValue) {
     std::ifstream file(tests::golden_folder() / "refused_configs" / (GetParam() + ".json"));
     const auto wrapped = schema::Json::parse(std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>()));
     ASSERT_TRUE(wrapped.has_value()) << wrapped.error();
@@ -58,7 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Configs, RefusedConfig, testing::ValuesIn(tests::golden
     return name;
 });
 
-TEST(ModelConfig, absent_keys_mean_what_each_configuration_class_says) {
+TEST(ModelConfig, AbsentKeysMeanWhatEachConfigurationClassSays) {
     EXPECT_EQ(parse("llama").kv_heads, 16);
     EXPECT_EQ(parse("llama").max_positions, 2048);
     EXPECT_EQ(parse("llama").head_dim, 4);
@@ -80,7 +80,7 @@ TEST(ModelConfig, absent_keys_mean_what_each_configuration_class_says) {
     EXPECT_EQ(gpt2.rope.kind, RopeConfig::Kind::none);
 }
 
-TEST(ModelConfig, both_generations_of_rope_and_dtype_keys_give_the_same) {
+TEST(ModelConfig, BothGenerationsOfRopeAndDtypeKeysGiveTheSame) {
     const ModelConfig older = parse("llama", R"("torch_dtype":"bfloat16","rope_theta":5e5,"rope_scaling":{"type":"linear","factor":2})");
     const ModelConfig newer =
         parse("llama", R"("dtype":"bfloat16","rope_parameters":{"rope_type":"linear","factor":2,"rope_theta":500000})");
@@ -94,7 +94,7 @@ TEST(ModelConfig, both_generations_of_rope_and_dtype_keys_give_the_same) {
     EXPECT_EQ(parse("llama", R"("dtype":"float16","torch_dtype":"float32")").storage, kernels::Format::float16);
 }
 
-TEST(ModelConfig, windows_begin_at_max_window_layers_unless_layer_types_say_otherwise) {
+TEST(ModelConfig, WindowsBeginAtMaxWindowLayersUnlessLayerTypesSayOtherwise) {
     const std::string on = R"("num_key_value_heads":2,"use_sliding_window":true,"sliding_window":9)";
     using Windows = std::vector<std::optional<std::int64_t>>;
     const auto none = std::nullopt;
@@ -105,18 +105,18 @@ TEST(ModelConfig, windows_begin_at_max_window_layers_unless_layer_types_say_othe
               (Windows{9, none, none, 9}));
 }
 
-TEST(ModelConfig, the_end_tokens_of_generation_config_come_first) {
+TEST(ModelConfig, TheEndTokensOfGenerationConfigComeFirst) {
     const std::string config = config_with("llama", R"("eos_token_id":2,"bos_token_id":1)");
     EXPECT_THAT(ModelConfig::parse(config, "", "config.json").eos_ids, testing::ElementsAre(2));
     EXPECT_EQ(ModelConfig::parse(config, "", "config.json").bos_id, 1);
     EXPECT_THAT(ModelConfig::parse(config, R"({"eos_token_id":[7,8]})", "config.json").eos_ids, testing::ElementsAre(7, 8));
     EXPECT_THAT(ModelConfig::parse(config, R"({"do_sample":true})", "config.json").eos_ids, testing::ElementsAre(2));
     EXPECT_THAT(ModelConfig::parse(config, R"({"eos_token_id":[7,100]})", "config.json").eos_ids, testing::ElementsAre(7))
-        << "of 100 tokens";
+        << "id 100 is beyond the vocabulary";
     EXPECT_THAT(error_of(config, R"({"eos_token_id":"</s>"})"), testing::HasSubstr("models/x/generation_config.json: eos_token_id"));
 }
 
-TEST(ModelConfig, sampling_defaults_are_those_of_generation_config) {
+TEST(ModelConfig, SamplingDefaultsAreThoseOfGenerationConfig) {
     const std::string config = config_with("llama", "");
     const auto with = [&](const std::string& generation) { return ModelConfig::parse(config, generation, "config.json"); };
     const ModelConfig given = with(
@@ -139,7 +139,7 @@ TEST(ModelConfig, sampling_defaults_are_those_of_generation_config) {
     }
 }
 
-TEST(ModelConfig, scaled_rope_lengthens_the_context) {
+TEST(ModelConfig, ScaledRopeLengthensTheContext) {
     const auto limit = [](const char* rope) {
         return parse("llama", std::string(R"("max_position_embeddings":1000,"rope_scaling":)") + rope).max_positions;
     };

@@ -1,4 +1,4 @@
-// Golden checkpoints of every family: the same logits and greedy tokens as transformers, alone, chunked and in one batch.
+// Golden checkpoints of every family give the same logits and greedy tokens as transformers, alone, chunked and in one batch.
 #include "engine/model.h"
 
 #include <gmock/gmock.h>
@@ -10,6 +10,7 @@
 #include "engine/model_layout.h"
 #include "engine/weights.h"
 #include "tests/support/golden_model.h"
+#include "tests/support/labels.h"
 
 namespace lorry {
 namespace {
@@ -26,8 +27,16 @@ protected:
     std::unique_ptr<engine::Model> model_ = engine::Model::load(folder_, *backend_, StepDriver::rows_max, StepDriver::rows_max);
 };
 
+const tests::Labelled gpu_checkpoints{"*/GoldenCheckpoint.*", {tests::Label::on_cuda}};
+const tests::Labelled gpu_checkpoints_with_asan{"*/GoldenCheckpoint.Gives*", {tests::Label::asan_cuda}};
+// One model of each kind of layer (gpt2's, grouped heads, windows, norms of q and k): the others differ in numbers alone.
+const tests::Labelled few_quantized_with_tsan{
+    "*Quantized/gpt2_*:*Quantized/llama_b*:*Quantized/llama_d*:*Quantized/llama_l*:*Quantized/llama_m*:*Quantized/llama_y*:"
+    "*Quantized/mistral*:*Quantized/qwen2:*Quantized/qwen2_layer*:*Quantized/qwen3_*",
+    {tests::Label::not_tsan}};
+
 // Pins: every op, the config's defaults and names, the rope variants, windows and KV paging against the reference.
-TEST_P(GoldenCheckpoint, gives_the_logits_and_greedy_tokens_of_transformers) {
+TEST_P(GoldenCheckpoint, GivesTheLogitsAndGreedyTokensOfTransformers) {
     StepDriver driver(*model_, *backend_);
     for (std::size_t i = 0; i < golden_.cases.size(); ++i) {
         SCOPED_TRACE("case " + std::to_string(i));
@@ -44,9 +53,9 @@ TEST_P(GoldenCheckpoint, gives_the_logits_and_greedy_tokens_of_transformers) {
     }
 }
 
-// Pins batch invariance of the whole forward, bit for bit: neither the batch's other rows, nor the cut into chunks, nor which rows
-// sample may show.
-TEST_P(GoldenCheckpoint, gives_the_same_bits_alone_and_chunked_in_one_batch) {
+// Pins batch invariance of the whole forward pass: results do not depend, in any bit, on the other rows of the batch, the chunks, or which
+// rows sample.
+TEST_P(GoldenCheckpoint, GivesTheSameBitsAloneAndChunkedInOneBatch) {
     StepDriver one_by_one(*model_, *backend_);
     StepDriver batched(*model_, *backend_, StepDriver::Samples::where_tokens_end);
     std::vector<Sequence> alone;
@@ -67,13 +76,13 @@ TEST_P(GoldenCheckpoint, gives_the_same_bits_alone_and_chunked_in_one_batch) {
     }
 }
 
-// Pins: every family's weights survive being stored narrowly. How much that costs an answer is for `lorry bench loss` to say: weights that
-// were never trained are the hardest to store.
-TEST_P(GoldenCheckpoint, stays_near_the_logits_of_transformers_when_quantized) {
+// Pins: every family works with narrow weight formats. `lorry bench loss` measures the effect on answers; the untrained weights here are
+// the hardest to store.
+TEST_P(GoldenCheckpoint, StaysNearTheLogitsOfTransformersWhenQuantized) {
     struct Way {
         kernels::Quantization quantize;
         kernels::KvFormat kv;
-        double error_most;  // of all logits, as a share of their size; logits of another model would be off by 1.4
+        double error_most;  // of all logits, relative to their norm; logits of an unrelated model are off by 1.4
     };
     using enum kernels::KvFormat;
     for (const Way& way : {Way{kernels::Quantization::none, int8, 0.05}, Way{kernels::Quantization::int8, as_weights, 0.1},
@@ -105,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(Families, GoldenCheckpoint, testing::ValuesIn(tests::go
     return name;
 });
 
-TEST(Model, inspect_model_counts_the_parameters_and_names_unused_tensors) {
+TEST(Model, InspectModelCountsTheParametersAndNamesUnusedTensors) {
     const engine::ModelReport report = engine::inspect_model(tests::golden_folder() / "checkpoints" / "qwen3");
     const engine::Checkpoint checkpoint(tests::golden_folder() / "checkpoints" / "qwen3");
     std::int64_t elements = 0;
@@ -119,7 +128,7 @@ TEST(Model, inspect_model_counts_the_parameters_and_names_unused_tensors) {
     EXPECT_THAT(report.unused_tensors, testing::IsEmpty());
 }
 
-TEST(Model, a_missing_tensor_and_a_wrong_shape_are_named_with_both_shapes) {
+TEST(Model, AMissingTensorAndAWrongShapeAreNamedWithBothShapes) {
     const auto folder = tests::golden_folder() / "checkpoints" / "llama-mha";
     const engine::Checkpoint checkpoint(folder);
     engine::ModelConfig config = engine::ModelConfig::load(folder);
@@ -140,7 +149,7 @@ TEST(Model, a_missing_tensor_and_a_wrong_shape_are_named_with_both_shapes) {
                                         testing::HasSubstr(engine::shape_text(std::vector{config.intermediate - 1, config.hidden}))));
     config.intermediate -= 1;
     config.tied_head = true;
-    EXPECT_THAT(error(), "accepted");  // a tied model may carry a copy of its head
+    EXPECT_THAT(error(), "accepted");  // a tied model may have a copy of its head
 }
 
 }  // namespace

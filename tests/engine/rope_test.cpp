@@ -1,4 +1,4 @@
-// The rows of the rope table. That the frequencies are right is shown by the golden checkpoints.
+// The rows of the rope table. The golden checkpoints verify the frequencies.
 #include "engine/rope.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ std::vector<float> expected_row(const RopeConfig& rope, std::int64_t position, s
     return row;
 }
 
-TEST(RopeTable, rows_beyond_the_first_growth_hold_their_own_position) {
+TEST(RopeTable, RowsBeyondTheFirstGrowthHoldTheirOwnPosition) {
     const auto backend = tests::float32_backend();
     const auto config = config_of(RopeConfig::Kind::linear);
     RopeTable table(config, *backend, 16);
@@ -50,7 +50,7 @@ TEST(RopeTable, rows_beyond_the_first_growth_hold_their_own_position) {
     EXPECT_FALSE(table.depends_on_prompt_length(4000));
 }
 
-TEST(RopeTable, dynamic_frequencies_follow_the_prompt_and_then_each_token) {
+TEST(RopeTable, DynamicFrequenciesFollowThePromptAndThenEachToken) {
     const auto backend = tests::float32_backend();
     const auto config = config_of(RopeConfig::Kind::dynamic);
     RopeTable table(config, *backend, 16);
@@ -59,7 +59,7 @@ TEST(RopeTable, dynamic_frequencies_follow_the_prompt_and_then_each_token) {
     EXPECT_EQ(row(10, 500), expected_row(config.rope, 10, 1));
     EXPECT_EQ(row(10, 1500), expected_row(config.rope, 10, 1500)) << "prompt tokens use the prompt's length";
     EXPECT_EQ(row(1499, 1500), expected_row(config.rope, 1499, 1500));
-    EXPECT_EQ(row(1500, 1500), expected_row(config.rope, 1500, 1501)) << "generated tokens their own";
+    EXPECT_EQ(row(1500, 1500), expected_row(config.rope, 1500, 1501)) << "generated tokens use their own length";
     EXPECT_EQ(row(1499, 20), expected_row(config.rope, 1499, 1500));
     EXPECT_EQ(row(1000, 20), expected_row(config.rope, 1000, 1001));
     EXPECT_NE(row(10, 1500), row(10, 500));
@@ -67,8 +67,8 @@ TEST(RopeTable, dynamic_frequencies_follow_the_prompt_and_then_each_token) {
     EXPECT_FALSE(table.depends_on_prompt_length(1000));
 }
 
-// Pins: the rows of a step must not be overwritten by those of the next one, which is prepared while it runs.
-TEST(RopeTable, rows_of_long_prompts_stay_valid_for_two_steps) {
+// Pins: the rows of a step must not be overwritten by those of the next step, which is prepared while it runs.
+TEST(RopeTable, RowsOfLongPromptsStayValidForTwoSteps) {
     const auto backend = tests::float32_backend();
     const auto config = config_of(RopeConfig::Kind::dynamic);
     constexpr std::int64_t rows_max = 16;

@@ -1,8 +1,9 @@
-// plan_step's arithmetic, as tables of sequences.
+// Plans of plan_step for tables of sequences, and properties of random runs.
 #include "engine/scheduler.h"
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <random>
 #include <set>
@@ -12,15 +13,15 @@ namespace {
 
 const StepLimits limits{.rows = 16, .sample_rows = 8, .sequences = 4, .block_size = 4};
 
-// "run 0:1 2:5 | admit 0:8 | preempt 1": index:rows.
+// "run 0:1 2:5 | start 0:8 | preempt 1": index:rows.
 std::string planned(std::span<const SequenceView> running, std::span<const SequenceView> waiting, std::int64_t blocks,
                     const StepLimits& with = limits) {
     StepPlan plan;
     plan_step(running, waiting, blocks, with, plan);
     std::string text = "run";
     for (const auto& rows : plan.running) text += " " + std::to_string(rows.index) + ":" + std::to_string(rows.rows);
-    text += " | admit";
-    for (const auto& rows : plan.admissions) text += " " + std::to_string(rows.index) + ":" + std::to_string(rows.rows);
+    text += " | start";
+    for (const auto& rows : plan.starting) text += " " + std::to_string(rows.index) + ":" + std::to_string(rows.rows);
     text += " | preempt";
     for (const std::size_t index : plan.preempt) text += " " + std::to_string(index);
     return text;
@@ -35,56 +36,56 @@ SequenceView sequence(std::int64_t known, std::int64_t computed, std::uint64_t a
 
 TEST(PlanStep, ServesDecodesBeforePrefillsAndCutsPromptsToTheBudget) {
     const std::vector<SequenceView> running{sequence(40, 8, 0), sequence(9, 8, 1)};
-    EXPECT_EQ(planned(running, {}, 100), "run 1:1 0:15 | admit | preempt");
+    EXPECT_EQ(planned(running, {}, 100), "run 1:1 0:15 | start | preempt");
 }
 
-TEST(PlanStep, AdmitsWhatFitsIntoPlacesRowsAndBlocks) {
+TEST(PlanStep, StartsWhatFitsIntoPlacesRowsAndBlocks) {
     const std::vector<SequenceView> waiting{sequence(6, 0), sequence(6, 0), sequence(6, 0)};
-    EXPECT_EQ(planned({}, waiting, 100), "run | admit 0:6 1:6 2:4 | preempt");
-    EXPECT_EQ(planned({}, waiting, 4), "run | admit 0:6 | preempt") << "each running sequence keeps a block to grow into";
+    EXPECT_EQ(planned({}, waiting, 100), "run | start 0:6 1:6 2:4 | preempt");
+    EXPECT_EQ(planned({}, waiting, 4), "run | start 0:6 | preempt") << "each running sequence keeps a block to grow into";
 }
 
 TEST(PlanStep, CountsIdleSharedBlocksOfAWaitingSequenceAsTaken) {
     SequenceView next{.known = 12, .computed = 8, .blocks = 2, .blocks_idle = 2};
-    EXPECT_EQ(planned({}, std::vector{next}, 3), "run | admit 0:4 | preempt");
-    EXPECT_EQ(planned({}, std::vector{next}, 2), "run | admit | preempt");
+    EXPECT_EQ(planned({}, std::vector{next}, 3), "run | start 0:4 | preempt");
+    EXPECT_EQ(planned({}, std::vector{next}, 2), "run | start | preempt");
 }
 
 TEST(PlanStep, PreemptsTheLatestWhenBlocksRunOut) {
     const std::vector<SequenceView> running{sequence(9, 8, 0), sequence(9, 8, 1), sequence(9, 8, 2)};
-    EXPECT_EQ(planned(running, {}, 0), "run 0:1 1:1 | admit | preempt 2");
+    EXPECT_EQ(planned(running, {}, 0), "run 0:1 1:1 | start | preempt 2");
 }
 
 TEST(PlanStep, PreemptsByPriorityBeforeArrival) {
     std::vector<SequenceView> running{sequence(9, 8, 0), sequence(9, 8, 1)};
     running[0].priority = 3;
-    EXPECT_EQ(planned(running, {}, 0), "run 1:1 | admit | preempt 0");
+    EXPECT_EQ(planned(running, {}, 0), "run 1:1 | start | preempt 0");
 }
 
 TEST(PlanStep, ShrinksAPrefillToTheBlocksThatAreLeftInsteadOfPreempting) {
     const std::vector<SequenceView> running{sequence(40, 8, 0), sequence(40, 8, 1)};
-    EXPECT_EQ(planned(running, {}, 1), "run 0:4 | admit | preempt 1") << "one block is four rows; the other cannot go on";
+    EXPECT_EQ(planned(running, {}, 1), "run 0:4 | start | preempt 1") << "one block is four rows; the other cannot go on";
 }
 
-TEST(PlanStep, AdmitsNobodyInAStepThatPreempts) {
+TEST(PlanStep, StartsNobodyInAStepThatPreempts) {
     const std::vector<SequenceView> running{sequence(9, 8, 0), sequence(9, 8, 1)};
     const std::vector<SequenceView> waiting{sequence(4, 0, 2)};
-    EXPECT_EQ(planned(running, waiting, 0), "run 0:1 | admit | preempt 1");
+    EXPECT_EQ(planned(running, waiting, 0), "run 0:1 | start | preempt 1");
 }
 
 TEST(PlanStep, KeepsRowsWithLogitsWithinTheirLimit) {
     SequenceView scored = sequence(16, 0);
     scored.score_begin = 2;
     scored.score_end = 15;
-    EXPECT_EQ(planned({}, std::vector{scored}, 100), "run | admit 0:10 | preempt") << "two rows before the scored ones, then eight";
+    EXPECT_EQ(planned({}, std::vector{scored}, 100), "run | start 0:10 | preempt") << "two rows before the scored ones, then eight";
 }
 
 TEST(PlanStep, IsEmptyOnlyWhenTheFirstWaitingSequenceDoesNotFitIntoAnEmptyPool) {
-    EXPECT_EQ(planned({}, std::vector{sequence(16, 0)}, 3), "run | admit | preempt");
-    EXPECT_EQ(planned({}, std::vector{sequence(16, 0)}, 4), "run | admit 0:16 | preempt");
+    EXPECT_EQ(planned({}, std::vector{sequence(16, 0)}, 3), "run | start | preempt");
+    EXPECT_EQ(planned({}, std::vector{sequence(16, 0)}, 4), "run | start 0:16 | preempt");
 }
 
-// Chain hashes of the blocks of one text: texts with the same number share them.
+// Chain hashes of the blocks of a text. Texts with the same number share them.
 std::vector<BlockHash> chain_of(std::uint64_t text, std::int64_t blocks) {
     std::vector<BlockHash> chain;
     for (std::int64_t i = 0; i < blocks; ++i) chain.push_back({.low = text, .high = static_cast<std::uint64_t>(i)});
@@ -100,46 +101,91 @@ TEST(PlanStep, HoldsBackWhoseNextBlockIsBeingWrittenInThisStep) {
     SequenceView stranger = sequence(6, 0);
     stranger.blocks_ahead = std::span(other).first(1);
     stranger.next_is_reusable = true;
-    EXPECT_EQ(planned({}, std::vector{first, first, stranger}, 100), "run | admit 0:10 2:6 | preempt");
+    EXPECT_EQ(planned({}, std::vector{first, first, stranger}, 100), "run | start 0:10 2:6 | preempt");
     SequenceView scored = first;
     scored.next_is_reusable = false;
-    EXPECT_EQ(planned({}, std::vector{first, scored}, 100), "run | admit 0:10 1:6 | preempt") << "it needs these rows itself";
+    EXPECT_EQ(planned({}, std::vector{first, scored}, 100), "run | start 0:10 1:6 | preempt") << "it needs these rows itself";
     SequenceView running = sequence(40, 8);
     running.blocks_ahead = std::span(text).subspan(2);
     EXPECT_EQ(planned(std::vector{running}, std::vector{first}, 100, {.rows = 60, .sample_rows = 8, .sequences = 4, .block_size = 4}),
-              "run 0:32 | admit 0:10 | preempt")
-        << "what it needs first was written before";
+              "run 0:32 | start 0:10 | preempt")
+        << "the block that it needs first was already written";
     SequenceView behind = first;
     behind.computed = 8;
     behind.blocks = 2;
     behind.blocks_ahead = std::span(text).subspan(2, 3);
     behind.known = 24;
-    EXPECT_EQ(planned(std::vector{running}, std::vector{behind}, 100), "run 0:16 | admit | preempt");
+    EXPECT_EQ(planned(std::vector{running}, std::vector{behind}, 100), "run 0:16 | start | preempt");
     const StepLimits part{.rows = 64, .sample_rows = 8, .sequences = 4, .block_size = 64};
     SequenceView partly = sequence(40, 0);
-    EXPECT_EQ(planned({}, std::vector{partly, partly}, 100, part), "run | admit 0:40 1:24 | preempt") << "no block is completed";
+    EXPECT_EQ(planned({}, std::vector{partly, partly}, 100, part), "run | start 0:40 1:24 | preempt") << "no block is completed";
 }
 
-TEST(PlanStep, HoldsBackWhoseNextBlockAStepInFlightWrites) {
+TEST(PlanStep, HoldsBackWhoseNextBlockAQueuedStepWrites) {
     const auto text = chain_of(1, 10);
     SequenceView first = sequence(10, 0);
     first.blocks_ahead = std::span(text).first(2);
     first.next_is_reusable = true;
     SequenceView running = sequence(9, 8);
-    EXPECT_EQ(planned(std::vector{running}, std::vector{first}, 100), "run 0:1 | admit 0:10 | preempt");
-    running.blocks_in_flight = std::span(text).first(2);
-    EXPECT_EQ(planned(std::vector{running}, std::vector{first}, 100), "run 0:1 | admit | preempt");
+    EXPECT_EQ(planned(std::vector{running}, std::vector{first}, 100), "run 0:1 | start 0:10 | preempt");
+    running.blocks_queued = std::span(text).first(2);
+    EXPECT_EQ(planned(std::vector{running}, std::vector{first}, 100), "run 0:1 | start | preempt");
 }
 
-// A sequence whose last token is being drawn has no row before that is read, and does not stand in the way of others.
-TEST(PlanStep, LeavesOutWhoWaitsForAStepInFlight) {
+// A sequence whose last token a queued step draws has no rows until that step was read, and does not block others.
+TEST(PlanStep, LeavesOutWhoWaitsForAQueuedStep) {
     const std::vector<SequenceView> running{sequence(8, 8, 0), sequence(9, 8, 1)};
-    EXPECT_EQ(planned(running, std::vector{sequence(6, 0)}, 100), "run 1:1 | admit 0:6 | preempt");
-    EXPECT_EQ(planned(std::span(running).first(1), {}, 0), "run | admit | preempt");
+    EXPECT_EQ(planned(running, std::vector{sequence(6, 0)}, 100), "run 1:1 | start 0:6 | preempt");
+    EXPECT_EQ(planned(std::span(running).first(1), {}, 0), "run | start | preempt");
 }
 
-// Pins: a request is held back only for a block that comes in this step, so each step it waits brings it one block nearer; and everybody
-// ends, with every block computed by one sequence alone unless both were running before.
+// A sequence of the simulation below, in blocks of four tokens.
+struct Simulated {
+    std::vector<BlockHash> chain;
+    std::int64_t known = 0;
+    std::int64_t computed = 0;
+    std::uint64_t arrival = 0;
+
+    SequenceView view() const {
+        const std::int64_t first = computed / 4;
+        const std::int64_t full = std::max(first, known / 4) - first;
+        SequenceView view{.known = known, .computed = computed, .blocks = (computed + 3) / 4, .arrival = arrival};
+        view.blocks_ahead = std::span(chain).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(full));
+        return view;
+    }
+};
+
+using BlockKey = std::pair<std::uint64_t, std::uint64_t>;
+BlockKey key(const BlockHash& hash) { return {hash.low, hash.high}; }
+
+using Pick = std::function<std::int64_t(std::int64_t from, std::int64_t to)>;
+
+std::vector<Simulated> random_sequences(const Pick& pick) {
+    std::vector<Simulated> sequences;
+    const std::int64_t count = pick(1, 20);
+    for (std::int64_t i = 0; i < count; ++i) {
+        Simulated one{.chain = chain_of(static_cast<std::uint64_t>(pick(1, 3)), 12), .known = pick(1, 40)};
+        // Two in three are the same up to a block, then differ.
+        for (std::size_t k = static_cast<std::size_t>(pick(0, 17)); k < one.chain.size(); ++k) {
+            one.chain[k].low = 100 + static_cast<std::uint64_t>(i);
+        }
+        one.arrival = static_cast<std::uint64_t>(i);
+        sequences.push_back(one);
+    }
+    return sequences;
+}
+
+// What a waiting sequence gets from the index of computed blocks, and its view then.
+SequenceView view_with_hits(Simulated& one, const std::set<BlockKey>& index) {
+    one.computed = 0;
+    while (one.computed + 4 < one.known && index.contains(key(one.chain[static_cast<std::size_t>(one.computed / 4)]))) one.computed += 4;
+    SequenceView view = one.view();
+    view.next_is_reusable = one.computed + 4 < one.known;
+    return view;
+}
+
+// Pins: a request is held back only for a block that this step writes, so each step of waiting brings it one block closer. All requests
+// end, and no block is computed by two sequences unless both were already running.
 TEST(PlanStep, LetsEverybodyFinishAndComputesSharedBlocksOnce) {
     const auto seed = std::random_device{}();
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -147,59 +193,24 @@ TEST(PlanStep, LetsEverybodyFinishAndComputesSharedBlocksOnce) {
     const auto pick = [&](std::int64_t from, std::int64_t to) {
         return from + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(to - from + 1));
     };
-    struct Simulated {
-        std::vector<BlockHash> chain;
-        std::int64_t known = 0;
-        std::int64_t computed = 0;
-        std::uint64_t arrival = 0;
-    };
     for (int round = 0; round < 300; ++round) {
         const StepLimits with{.rows = pick(1, 60), .sample_rows = 64, .sequences = pick(1, 8), .block_size = 4};
-        std::vector<Simulated> waiting;
-        const std::int64_t count = pick(1, 20);
-        for (std::int64_t i = 0; i < count; ++i) {
-            Simulated one{.chain = chain_of(static_cast<std::uint64_t>(pick(1, 3)), 12), .known = pick(1, 40)};
-            // Two in three are the same up to a block, then differ.
-            for (std::size_t k = static_cast<std::size_t>(pick(0, 17)); k < one.chain.size(); ++k) {
-                one.chain[k].low = 100 + static_cast<std::uint64_t>(i);
-            }
-            one.arrival = static_cast<std::uint64_t>(i);
-            waiting.push_back(one);
-        }
+        std::vector<Simulated> waiting = random_sequences(pick);
         std::vector<Simulated> running;
-        std::set<std::pair<std::uint64_t, std::uint64_t>> index;
-        const auto key = [](const BlockHash& hash) { return std::pair(hash.low, hash.high); };
-        const auto ahead = [&](const Simulated& one, std::int64_t end) {
-            const std::int64_t first = one.computed / 4;
-            const std::int64_t full = std::max(first, end / 4) - first;
-            return std::span(one.chain).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(full));
-        };
+        std::set<BlockKey> index;
         StepPlan plan;
         int steps = 0;
         while (!waiting.empty() || !running.empty()) {
-            ASSERT_LT(++steps, 3000) << "somebody starves";
+            ASSERT_LT(++steps, 3000) << "a request starves";
             std::vector<SequenceView> running_views;
             std::vector<SequenceView> waiting_views;
-            for (const Simulated& one : running) {
-                SequenceView view{.known = one.known, .computed = one.computed, .blocks = (one.computed + 3) / 4, .arrival = one.arrival};
-                view.blocks_ahead = ahead(one, one.known);
-                running_views.push_back(view);
-            }
-            for (Simulated& one : waiting) {
-                one.computed = 0;
-                while (one.computed + 4 < one.known && index.contains(key(one.chain[static_cast<std::size_t>(one.computed / 4)]))) {
-                    one.computed += 4;
-                }
-                SequenceView view{.known = one.known, .computed = one.computed, .blocks = one.computed / 4, .arrival = one.arrival};
-                view.blocks_ahead = ahead(one, one.known);
-                view.next_is_reusable = one.computed + 4 < one.known;
-                waiting_views.push_back(view);
-            }
+            for (const Simulated& one : running) running_views.push_back(one.view());
+            for (Simulated& one : waiting) waiting_views.push_back(view_with_hits(one, index));
             plan_step(running_views, waiting_views, 1000, with, plan);
             ASSERT_FALSE(plan.empty());
 
-            std::set<std::pair<std::uint64_t, std::uint64_t>> written;
-            std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> avoidable;  // writes of blocks that the index could have given
+            std::set<BlockKey> written;
+            std::map<BlockKey, std::size_t> avoidable;  // writes of blocks that the index could have given
             const auto advance = [&](Simulated& one, std::int64_t rows) {
                 const std::int64_t from = one.computed / 4;
                 one.computed += rows;
@@ -210,26 +221,26 @@ TEST(PlanStep, LetsEverybodyFinishAndComputesSharedBlocksOnce) {
                 }
             };
             std::size_t last = 0;
-            std::set<std::size_t> admitted;
-            for (const PlannedRows& rows : plan.admissions) {
-                admitted.insert(rows.index);
+            std::set<std::size_t> started;
+            for (const PlannedRows& rows : plan.starting) {
+                started.insert(rows.index);
                 last = rows.index;
             }
             for (const PlannedRows& rows : plan.running) advance(running[rows.index], rows.rows);
-            for (const PlannedRows& rows : plan.admissions) advance(waiting[rows.index], rows.rows);
+            for (const PlannedRows& rows : plan.starting) advance(waiting[rows.index], rows.rows);
             for (std::size_t i = 0; i < last; ++i) {
-                if (admitted.contains(i)) continue;
+                if (started.contains(i)) continue;
                 ASSERT_TRUE(waiting_views[i].next_is_reusable);
-                ASSERT_TRUE(written.contains(key(waiting_views[i].blocks_ahead.front()))) << "passed over for nothing";
+                ASSERT_TRUE(written.contains(key(waiting_views[i].blocks_ahead.front()))) << "held back without a reason";
             }
-            for (const PlannedRows& rows : plan.admissions) {
+            for (const PlannedRows& rows : plan.starting) {
                 const SequenceView& was = waiting_views[rows.index];
                 if (!was.next_is_reusable || waiting[rows.index].computed < was.computed + 4) continue;
                 ASSERT_EQ(avoidable.at(key(was.blocks_ahead.front())), 1U) << "a block was computed twice";
             }
             index.insert(written.begin(), written.end());
             std::vector<Simulated> left;
-            for (std::size_t i = 0; i < waiting.size(); ++i) (admitted.contains(i) ? running : left).push_back(waiting[i]);
+            for (std::size_t i = 0; i < waiting.size(); ++i) (started.contains(i) ? running : left).push_back(waiting[i]);
             waiting = std::move(left);
             std::erase_if(running, [](const Simulated& one) { return one.computed == one.known; });
         }

@@ -1,4 +1,4 @@
-// A sequence's own bookkeeping: its tokens, and where they stand in its text.
+// A sequence's bookkeeping: its tokens, their positions in its text, and its deltas.
 #include "engine/sequence.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace lorry::engine {
 namespace {
 
-// Draws `text` token by token; returns whether the last one ended it.
+// A sequence that draws `text` token by token, with its deltas and its result.
 struct Drawn {
     Drawn(const std::string& text, schema::Sampling sampling, bool stream) : ids(*tests::gpt2_tokenizer().encode(text, false)) {
         sampling.logprobs = 0;
@@ -61,17 +61,17 @@ TEST(Sequence, KeepsItsPromptOnce) {
     EXPECT_EQ(sequence.take_result().tokens, std::vector<TokenId>{7});
 }
 
-// What is being drawn is there to be computed, unless it is the last token for sure.
-TEST(Sequence, IsSeenAsIfWhatIsInFlightHadBeenRead) {
+// A token that a queued step draws is to be computed next, unless it reaches max_tokens.
+TEST(Sequence, IsSeenAsIfQueuedStepsHadBeenRead) {
     Request request{.id = 1, .prompt = {1, 2, 3}};
     request.max_tokens = 2;
     Sequence sequence(std::move(request), 0, {}, tests::gpt2_tokenizer());
     const auto seen = [&] { return std::pair(sequence.view().computed, sequence.view().known); };
-    sequence.in_flight = {.rows = 3, .draws = 1, .draw_row = 0};
+    sequence.queued = {.rows = 3, .draws = 1, .draw_row = 0};
     EXPECT_EQ(seen(), std::pair(std::int64_t{3}, std::int64_t{4}));
     sequence.computed = 3;
     EXPECT_FALSE(sequence.accept({.token = 7, .logprob = 0.0F}));
-    sequence.in_flight = {.rows = 1, .draws = 1, .draw_row = 0};
+    sequence.queued = {.rows = 1, .draws = 1, .draw_row = 0};
     EXPECT_EQ(seen(), std::pair(std::int64_t{4}, std::int64_t{4}));
     EXPECT_TRUE(sequence.accept({.token = 8, .logprob = 0.0F}));
 }
@@ -94,7 +94,7 @@ TEST(Sequence, TokensOfACutStopTextBeginWhereTheTextEnds) {
     EXPECT_EQ(drawn.begins(), expected);
 }
 
-// The log-probabilities of a delta are those of its text, and all deltas together those of the result.
+// The log-probabilities of a delta belong to its text, and those of all deltas together equal the result's.
 TEST(Sequence, StreamsLogProbabilitiesWithTheTextTheyBelongTo) {
     for (const char* text : {" größer 😀👍🏽 naïve 中文 end", "one two three four", "one two th"}) {
         const Drawn drawn(text, {.stop = {"two three"}}, true);

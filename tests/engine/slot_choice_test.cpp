@@ -1,4 +1,4 @@
-// The choice of a slot's place, alone; and against all places there are.
+// The choice of a slot's place, in examples and against a search over all places.
 #include "engine/slot_choice.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ TEST(SlotChoice, StaysInItsAreaAndSeesSlotsThatReachIntoIt) {
     EXPECT_EQ(text_of(choose_slot(31, {50, 90}, taken)), "none");
 }
 
-// Against the cost of every place.
+// Compares the choice with the cost of every place.
 TEST(SlotChoice, IsTheCheapestOfAllPlaces) {
     const unsigned seed = std::random_device{}();
     std::mt19937 random(seed);

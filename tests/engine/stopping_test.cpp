@@ -1,4 +1,4 @@
-// Stop texts across token borders, and what may be streamed before they are ruled out.
+// Stop texts across token borders, and which text may be streamed before a match is ruled out.
 #include "engine/stopping.h"
 
 #include <gtest/gtest.h>

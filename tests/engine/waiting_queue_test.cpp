@@ -1,4 +1,4 @@
-// Who is admitted next: priority, fairness between adapters, order of arrival.
+// Which request starts next: priority, fairness between adapters, order of arrival.
 #include "engine/waiting_queue.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ WaitingQueue::Context live(std::string adapter) {
     return {.is_ready = always, .is_live = [adapter](std::string_view hash) { return hash == adapter; }, .needs_room = {}};
 }
 
-TEST(WaitingQueue, AdmitsInOrderOfArrivalWhenNothingElseDecides) {
+TEST(WaitingQueue, StartsInOrderOfArrivalWhenNothingElseDecides) {
     WaitingQueue queue(1000);
     queue.push({.id = 1, .adapter = "a", .arrival = 0, .cost = 1});
     queue.push({.id = 2, .adapter = "b", .arrival = 1, .cost = 1});
@@ -50,14 +50,14 @@ TEST(WaitingQueue, LetsNoAdapterBePassedOverForMoreThanItsPatience) {
     WaitingQueue queue(100);
     queue.push({.id = 1, .adapter = "rare", .arrival = 0, .cost = 10});
     for (RequestId id = 2; id < 200; ++id) queue.push({.id = id, .adapter = "hot", .arrival = id, .cost = 10});
-    int admitted_before = 0;
+    int started_before = 0;
     while (true) {
         const RequestId next = queue.candidates(1, live("hot")).front();
-        queue.admit(next);
+        queue.start(next);
         if (next == 1) break;
-        ++admitted_before;
+        ++started_before;
     }
-    EXPECT_EQ(admitted_before, 10) << "100 tokens of others at 10 each, then its turn";
+    EXPECT_EQ(started_before, 10) << "100 tokens of others at 10 each, then its turn";
 }
 
 TEST(WaitingQueue, PassesOverAdaptersThatAreNotLoadedWithoutTakingTheirTurn) {
@@ -67,7 +67,7 @@ TEST(WaitingQueue, PassesOverAdaptersThatAreNotLoadedWithoutTakingTheirTurn) {
     const WaitingQueue::Context some{.is_ready = [](std::string_view hash) { return hash == "ready"; },
                                      .is_live = [](std::string_view hash) { return hash == "ready"; },
                                      .needs_room = {}};
-    for (int i = 0; i < 3; ++i) queue.admit(queue.candidates(1, some).front());
+    for (int i = 0; i < 3; ++i) queue.start(queue.candidates(1, some).front());
     EXPECT_EQ(queue.candidates(1, live("ready")), (std::vector<RequestId>{1})) << "overdue by the time it is loaded";
 }
 
@@ -77,8 +77,8 @@ TEST(WaitingQueue, LetsTheBatchRunDryForAnOverdueAdapterThatHasNoRoom) {
     for (RequestId id = 2; id < 9; ++id) queue.push({.id = id, .adapter = "inside", .arrival = id, .cost = 10});
     const auto is_inside = [](std::string_view hash) { return hash == "inside"; };
     const WaitingQueue::Context full{.is_ready = is_inside, .is_live = is_inside, .needs_room = "outside"};
-    for (int i = 0; i < 2; ++i) queue.admit(queue.candidates(1, full).front());
-    EXPECT_TRUE(queue.candidates(1, full).empty()) << "20 tokens passed it by: nobody else is admitted until it has its room";
+    for (int i = 0; i < 2; ++i) queue.start(queue.candidates(1, full).front());
+    EXPECT_TRUE(queue.candidates(1, full).empty()) << "20 tokens passed it by: nothing else starts until it has a slot";
 }
 
 TEST(WaitingQueue, NamesTheAdaptersToLoadInOrderOfNeed) {
@@ -94,7 +94,7 @@ TEST(WaitingQueue, NamesTheAdaptersToLoadInOrderOfNeed) {
     EXPECT_EQ(firsts(), "z2 a3 ");
     queue.push({.id = 4, .adapter = "a", .priority = -1, .arrival = 3, .cost = 1});
     EXPECT_EQ(firsts(), "a4 z2 ") << "a group moves with its first request";
-    queue.admit(4);
+    queue.start(4);
     EXPECT_EQ(firsts(), "z2 a3 ");
     queue.remove(2);
     EXPECT_EQ(firsts(), "a3 ");

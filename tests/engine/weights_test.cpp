@@ -1,4 +1,4 @@
-// The safetensors header's rules, sharded folders, and what is refused.
+// The rules for safetensors headers, sharded folders, and refused files.
 #include "engine/weights.h"
 
 #include <fmt/format.h>
@@ -57,7 +57,7 @@ private:
 constexpr const char* two_tensors = R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
                                     R"("a":{"dtype":"BF16","shape":[1,2],"data_offsets":[8,12]}})";
 
-TEST(Safetensors, tensors_come_sorted_by_name_with_their_bytes) {
+TEST(Safetensors, TensorsComeSortedByNameWithTheirBytes) {
     const std::string file = file_of(two_tensors, std::string("\0\0\x80\x3f\0\0\0\x40", 8) + std::string("\x80\x3f\x00\xc0", 4));
     const auto tensors = parse_safetensors(std::as_bytes(std::span(file)));
     ASSERT_TRUE(tensors.has_value()) << tensors.error();
@@ -68,7 +68,7 @@ TEST(Safetensors, tensors_come_sorted_by_name_with_their_bytes) {
     EXPECT_EQ(engine::find_tensor(*tensors, "c"), nullptr);
 }
 
-TEST(Safetensors, each_broken_header_is_refused_with_the_reason) {
+TEST(Safetensors, EachBrokenHeaderIsRefusedWithTheReason) {
     const auto entry = [](const char* dtype, const char* shape, const char* offsets) {
         return fmt::format(R"({{"x":{{"dtype":"{}","shape":{},"data_offsets":{}}}}})", dtype, shape, offsets);
     };
@@ -94,7 +94,7 @@ TEST(Safetensors, each_broken_header_is_refused_with_the_reason) {
                 testing::HasSubstr("twice"));
 }
 
-TEST(Safetensors, a_header_longer_than_the_file_is_refused) {
+TEST(Safetensors, AHeaderLongerThanTheFileIsRefused) {
     const auto error = [](const std::string& file) {
         const auto tensors = parse_safetensors(std::as_bytes(std::span(file)));
         return tensors ? "accepted" : tensors.error();
@@ -105,7 +105,7 @@ TEST(Safetensors, a_header_longer_than_the_file_is_refused) {
     EXPECT_THAT(error(file_of(two_tensors, "").substr(0, 40)), testing::HasSubstr("does not fit"));
 }
 
-TEST(Safetensors, half_precision_widens_to_what_it_stands_for) {
+TEST(Safetensors, HalfPrecisionWidensToWhatItStandsFor) {
     std::string data;
     const std::vector<std::uint16_t> halves = {0x3C00, 0xC000, 0x0001, 0x7BFF, 0x8000, 0x7C00};
     for (const std::uint16_t half : halves) {
@@ -120,8 +120,8 @@ TEST(Safetensors, half_precision_widens_to_what_it_stands_for) {
     EXPECT_TRUE(std::signbit(values[4]));
 }
 
-// Pins: the test of the bits says what the numbers would.
-TEST(Safetensors, numbers_that_are_not_finite_are_found_in_every_format) {
+// Pins: the check of the exponent bits agrees with std::isfinite.
+TEST(Safetensors, NumbersThatAreNotFiniteAreFoundInEveryFormat) {
     const auto tensor = [](kernels::Format format, std::span<const std::byte> bytes) {
         engine::Tensor one;
         one.format = format;
@@ -142,8 +142,8 @@ TEST(Safetensors, numbers_that_are_not_finite_are_found_in_every_format) {
     }
 }
 
-// Whatever the bytes, the parser answers; what it accepts keeps within the file.
-TEST(Safetensors, mutated_files_never_crash_and_never_reach_beyond_the_data) {
+// For any bytes the parser returns, and what it accepts is within the file.
+TEST(Safetensors, MutatedFilesNeverCrashAndNeverReachBeyondTheData) {
     const unsigned seed = std::random_device{}();
     SCOPED_TRACE(fmt::format("seed {}", seed));
     std::mt19937 random(seed);
@@ -177,7 +177,7 @@ TEST(Safetensors, mutated_files_never_crash_and_never_reach_beyond_the_data) {
     EXPECT_GT(accepted, 1000U);
 }
 
-TEST(Checkpoint, shards_are_joined_and_a_name_may_lack_its_prefix) {
+TEST(Checkpoint, ShardsAreJoinedAndANameMayLackItsPrefix) {
     const Checkpoint sharded(tests::golden_folder() / "checkpoints" / "qwen3");
     const engine::Tensor* embedding = sharded.find("model.embed_tokens.weight", "model.");
     ASSERT_NE(embedding, nullptr);
@@ -187,7 +187,7 @@ TEST(Checkpoint, shards_are_joined_and_a_name_may_lack_its_prefix) {
     EXPECT_EQ(bare.find("transformer.wte.weight", "other."), nullptr);
 }
 
-TEST(Checkpoint, folders_without_readable_weights_are_refused_with_advice) {
+TEST(Checkpoint, FoldersWithoutReadableWeightsAreRefusedWithAdvice) {
     const Folder folder;
     EXPECT_THAT(checkpoint_error(folder.path()), testing::HasSubstr("neither model.safetensors nor"));
     folder.write("pytorch_model.bin", "x");
@@ -199,7 +199,7 @@ TEST(Checkpoint, folders_without_readable_weights_are_refused_with_advice) {
     EXPECT_EQ(checkpoint_error(folder.path()), "accepted");
 }
 
-TEST(Checkpoint, an_index_that_disagrees_with_its_shards_is_refused) {
+TEST(Checkpoint, AnIndexThatDisagreesWithItsShardsIsRefused) {
     const Folder folder;
     const std::string shard = file_of(two_tensors, std::string(12, '\1'));
     folder.write("one.safetensors", shard);

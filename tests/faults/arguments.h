@@ -1,4 +1,4 @@
-// "--name value" and "--name" as the programs of this folder take them.
+// Reads "--name value" and "--name" arguments. Used by the programs of tests/faults.
 #pragma once
 
 #include <charconv>
@@ -19,7 +19,7 @@ struct UsageError : std::invalid_argument {
     using std::invalid_argument::invalid_argument;
 };
 
-// Ask for everything, then call refuse_others(). All throw UsageError.
+// Call order: has, text, number and so on for each known argument, then refuse_others(). All throw UsageError.
 class Arguments {
 public:
     explicit Arguments(std::span<char* const> arguments) {

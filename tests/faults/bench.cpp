@@ -1,5 +1,5 @@
-// lorry_kafka_bench: what exactly once costs. Each row is measured under both ways of delivery by turns, with a worker of its own on
-// topics of its own. Run by hand against a broker; --help says how.
+// lorry_kafka_bench measures what exactly-once delivery costs. Runs of each row alternate between the two delivery modes; each run has its
+// own worker and its own topics. Run by hand against a broker; see --help.
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,15 +34,15 @@ using Timer = std::chrono::steady_clock;
 
 constexpr std::string_view help =
     R"(usage: lorry_kafka_bench --brokers B [OPTION]...
-  --rows TEXT          only rows whose name has TEXT in it, such as 200ms-10p-small; may be given several times
-  --jobs N             small jobs per run (30000); of large ones a twentieth
-  --rounds N           runs per row and way of delivery, by turns (3); the median counts
-  --latency-seconds N  how long jobs come at a low rate, for the latency that the commit adds (8); 0: not measured
-  --in-flight N        of the worker (2048)
-  --careful-starts N   of each partition (0: the state long after a take-over)
-  --no-ledger          the worker keeps none
-  --broker-pid PID     of a broker on this machine: its processor time is told as well
-  --json FILE          the figures of each run
+  --rows TEXT          only rows whose name contains TEXT, such as 200ms-10p-small; may be repeated
+  --jobs N             small jobs per run (30000); large jobs: a twentieth of it
+  --rounds N           runs per row and delivery mode, in turns (3); the median counts
+  --latency-seconds N  how long jobs arrive at a low rate to measure the latency that commits add (8); 0: do not measure it
+  --in-flight N        jobs in flight of the worker (2048)
+  --careful-starts N   careful starts of each partition (0, as long after a take-over)
+  --no-ledger          run the worker without a ledger
+  --broker-pid PID     process of a broker on this machine, to report its processor time as well
+  --json FILE          write the figures of each run to FILE
 )";
 
 constexpr std::int64_t answer_tokens = 8;
@@ -50,7 +50,7 @@ constexpr std::size_t small_token_bytes = 5;
 constexpr std::size_t large_token_bytes = 12'500;  // 100 kB a result
 constexpr std::uint64_t large_share = 20;
 constexpr milliseconds latency_every{20};  // one job
-// A job of the latency runs takes eight of these, so that some are always running: a worker with nothing to do commits at once.
+// A job of the latency runs takes eight steps of this length, so that some jobs are always running: an idle worker commits at once.
 constexpr std::chrono::microseconds latency_step{10'000};
 constexpr std::chrono::seconds patience{300};
 
@@ -73,7 +73,7 @@ std::vector<Row> all_rows() {
     return rows;
 }
 
-// What all runs of one row under one way of delivery gave.
+// The figures of all runs of one row in one delivery mode.
 struct Figures {
     std::vector<double> jobs_per_second, cpu_per_thousand, broker_cpu_per_thousand, jobs_per_commit, commit_ms;
     std::vector<double> latency_ms;  // of each job
@@ -85,12 +85,12 @@ double at_share(std::vector<double> values, double share) {
     return values[static_cast<std::size_t>(std::llround(share * static_cast<double>(values.size() - 1)))];
 }
 
-// Of the process and all its threads, user and system: seconds (proc(5), /proc/PID/stat, fields 14 and 15).
+// User and system time of the process and all its threads, in seconds (proc(5), /proc/PID/stat, fields 14 and 15).
 double cpu_seconds_of(const std::string& pid) {
     std::ifstream file("/proc/" + pid + "/stat");
     std::string line;
     if (!std::getline(file, line)) throw std::runtime_error("there is no process " + pid);
-    std::istringstream fields(line.substr(line.rfind(')') + 1));  // the name may hold spaces
+    std::istringstream fields(line.substr(line.rfind(')') + 1));  // the name may contain spaces
     std::string skipped;
     for (int field = 3; field < 14; ++field) fields >> skipped;
     double user = 0;
@@ -169,7 +169,7 @@ private:
                                         {"added_latency_ms", list(figures.latency_ms)}}));
     }
 
-    // Topics of one run, gone with it.
+    // The topics of one run, deleted at its end.
     class RunTopics {
     public:
         RunTopics(const consumer::KafkaConfig& kafka, std::string prefix, int partitions) : kafka_(kafka), topics_{std::move(prefix)} {
@@ -248,7 +248,7 @@ private:
         figures.commit_ms.push_back(at("commit_seconds") * 1'000 / at("commits"));
     }
 
-    // From the end that the worker's status names, in whole milliseconds, until a reader of committed records has the result.
+    // The time from a job's end, which its status gives in whole milliseconds, until a reader of committed records has the result.
     void measure_latency(const Row& row, bool exactly_once, Figures& figures) {
         const RunTopics topics(kafka_, next_prefix(), row.partitions);
         tests::Program worker = start_worker(row, exactly_once, topics.names().prefix, 0, latency_step);
@@ -256,7 +256,7 @@ private:
         std::jthread sender;
         std::map<std::string, schema::Timestamp> ended;
         std::map<std::string, std::chrono::system_clock::time_point> seen;
-        std::uint64_t wanted = 1;  // the first only shows that the worker runs
+        std::uint64_t wanted = 1;  // the first job only shows that the worker runs
         {
             consumer::JobProducer producer(kafka_, {.topic = topics.names().jobs(), .spread = 1'000});
             submit(producer, 0);

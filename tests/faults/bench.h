@@ -1,4 +1,4 @@
-// What the programs of the cost benchmark share: the driver (bench.cpp) starts itself again as the worker (bench_worker.cpp) of each run.
+// Shared by the two roles of lorry_kafka_bench: the driver (bench.cpp) starts its own program as the worker of each run (bench_worker.cpp).
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace lorry::faults {
 
-// One worker and its made-up engine.
+// One worker and its fake engine.
 struct BenchWork {
     std::string prefix;
     std::filesystem::path folder;  // for its tokenizer and ledger
@@ -19,12 +19,12 @@ struct BenchWork {
     std::chrono::milliseconds commit_interval{200};
     std::size_t in_flight = 2048;
     std::size_t careful_starts = 0;
-    std::size_t token_bytes = 5;        // of each token of an answer
-    std::chrono::microseconds step{0};  // what a step of the engine takes at least
-    std::uint64_t jobs = 0;             // ends when so many are committed; 0: at SIGTERM
+    std::size_t token_bytes = 5;        // bytes of each token of an answer
+    std::chrono::microseconds step{0};  // minimum time of an engine step
+    std::uint64_t jobs = 0;             // the worker ends once this many are committed; 0: at SIGTERM
 };
 
-// From the first commit to the last; jobs, commits and times of the first do not count.
+// Measured from the end of the first commit to the end of the last: the first commit itself does not count.
 struct BenchMeasures {
     std::uint64_t jobs = 0;
     std::uint64_t commits = 0;
@@ -33,7 +33,7 @@ struct BenchMeasures {
     double commit_seconds = 0;  // spent in commits
 };
 
-// Runs until its jobs are done. Throws what the pipeline throws.
+// Runs until the jobs are done. Throws what the pipeline throws.
 BenchMeasures run_bench_worker(const consumer::KafkaConfig& kafka, const BenchWork& work);
 
 }  // namespace lorry::faults

@@ -1,4 +1,4 @@
-// The worker as `lorry worker` puts it together, log, metrics and ledger included, with an engine that computes nothing.
+// The worker of lorry_kafka_bench: as `lorry worker` builds it, with log, metrics and ledger, but with an engine that computes nothing.
 #include <sys/resource.h>
 
 #include <fstream>
@@ -20,7 +20,7 @@
 namespace lorry::faults {
 namespace {
 
-constexpr std::int32_t answer_token = 481;  // the first that the tokenizer's file does not have
+constexpr std::int32_t answer_token = 481;  // the first id that the tokenizer's file does not use
 constexpr std::int64_t sequences_max = 64;
 
 double cpu_seconds_now() {
@@ -30,7 +30,7 @@ double cpu_seconds_now() {
     return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// A real tokenizer with one more token of as many letters as a result needs, so that the size of results costs the engine nothing.
+// A real tokenizer with one more token, as long as a result must be, so that large results cost the engine nothing.
 engine::Tokenizer make_tokenizer(const BenchWork& work) {
     std::ifstream in(std::filesystem::path(LORRY_SOURCE_DIR) / "tests/data/text/gpt2/tokenizer.json");
     auto file = schema::Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
@@ -48,7 +48,7 @@ engine::Tokenizer make_tokenizer(const BenchWork& work) {
     return engine::Tokenizer::load(work.folder);
 }
 
-// Draws the same token always.
+// Always draws the same token.
 class SingleTokenModel final : public engine::Model {
 public:
     SingleTokenModel(std::int64_t sample_rows_max, std::chrono::microseconds step)
@@ -70,7 +70,7 @@ public:
 private:
     engine::ModelConfig config_;
     std::string fingerprint_ = "single";
-    std::vector<std::uint64_t> logits_;  // as the hash backend reads them
+    std::vector<std::uint64_t> logits_;  // in the form that the hash backend reads
     const std::chrono::microseconds step_;
 };
 
@@ -104,7 +104,7 @@ public:
         if (jobs_ > 0 && committed_ >= jobs_) stop_();
     }
 
-    const BenchMeasures& measures() const { return measures_; }  // when the pipeline has ended
+    const BenchMeasures& measures() const { return measures_; }  // call after the pipeline has ended
 
 private:
     consumer::Observer& inner_;

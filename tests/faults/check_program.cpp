@@ -1,4 +1,4 @@
-// lorry_fault_check: the checker alone, over the topics that a fault test (or anyone whose jobs are of its kinds) left behind.
+// lorry_fault_check runs the checker alone, on the topics that a fault test left. The jobs may also be others' if they are of its kinds.
 #include <iostream>
 
 #include <fmt/format.h>
@@ -10,8 +10,8 @@ namespace lorry::faults {
 namespace {
 
 constexpr std::string_view help = R"(usage: lorry_fault_check --brokers B --prefix P --group G
-Reads the topics of that prefix as readers of committed records do, while no worker runs, and says for every job whether it ended
-exactly once and as it must. Exit code 1 if one did not.
+Reads the committed records of the topics with that prefix, while no worker runs, and checks that every job ended exactly once and as it
+must. The exit code is 1 if one did not.
 )";
 
 int run(std::span<char* const> given) {

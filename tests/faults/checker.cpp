@@ -1,4 +1,4 @@
-// One function per promise.
+// The rules of the checker, one function for each promise; see checker.h.
 #include "tests/faults/checker.h"
 
 #include <fmt/format.h>
@@ -191,7 +191,7 @@ private:
         if (joined != text) complain(Kind::broken_stream, fmt::format("{}: the chunks of attempt {} are not the text", name, *attempt));
     }
 
-    // A status of an attempt that lost may come at any time: a worker that was stopped for long tells what it believes.
+    // A status of a losing attempt may come at any time: a worker that was stopped for long still publishes what it believes.
     void check_statuses(const std::string& name, const Source& source, const JobRecord& end) {
         const auto found = statuses_of_.find(source);
         const schema::Status* terminal = nullptr;
@@ -249,7 +249,7 @@ private:
         }
     }
 
-    // What must be equal however often the ledger was made anew.
+    // The part of a row that is the same however often the ledger was rebuilt.
     static std::string row(const schema::Status& status) {
         const auto time = [](const std::optional<schema::Timestamp>& at) { return at ? at->time_since_epoch().count() : 0; };
         return fmt::format("{} {} attempt {} by {}, {}+{} tokens, submitted {}, started {}, finished {}: {}", status.run.job_id,
@@ -331,7 +331,7 @@ private:
         }
     }
 
-    // The third time a job runs alone, so each that crashed by chance has had a death of its own.
+    // A job runs alone the third time, so each job that crashed by chance had a death of its own.
     void check_crashes() {
         const std::size_t crashed = crashed_by_chance(evidence_);
         if (crashed <= evidence_.deaths) return;

@@ -1,4 +1,4 @@
-// Three ways of reading: once and whole, the ledger's way, and all along.
+// Reads topics in three ways: once to their end, as the ledger does, and continuously; see evidence.h.
 #include "tests/faults/evidence.h"
 
 #include <algorithm>
@@ -73,7 +73,7 @@ std::vector<schema::Status> read_ledger(const consumer::KafkaConfig& config, con
     {
         const auto ledger = consumer::Ledger::start(config, {.file = file, .topics = topics});
         if (!ledger) throw consumer::KafkaError("the ledger " + file.string() + " is still kept by a worker");
-        // The ledger does not say that it is done: quiet and nothing left tell.
+        // The ledger does not signal that it has caught up: it has when nothing is left and it is quiet.
         const auto deadline = SteadyClock::now() + patience;
         auto quiet_since = SteadyClock::now();
         std::uint64_t applied = ledger->stats().applied;
@@ -138,7 +138,7 @@ void Tail::take(const JobRecord& record) {
     watch_.end(now);
 }
 
-// Commits first, then the ends: whatever those commits tell of lies before the ends.
+// Reads the commits first and the ends after them, so that everything those commits mention is before the ends.
 void Tail::look_at_commits(const std::stop_token& stop) {
     constexpr milliseconds interval{500};
     std::mutex mutex;
@@ -158,7 +158,7 @@ void Tail::look_at_commits(const std::stop_token& stop) {
             const std::scoped_lock busy(mutex_);
             sample_ = {std::move(*commits), std::move(*ends)};
         } catch (const consumer::KafkaError&) {
-            continue;  // brokers are away: that is what is tested
+            continue;  // the brokers are down, which is part of the test
         }
     }
 }
@@ -222,7 +222,7 @@ std::vector<JobRecord> Tail::finish(milliseconds patience) {
     RecordReader ends(config_, {.topics = {topics_.results(), topics_.dlq()}});
     std::size_t wanted = 0;
     const auto deadline = SteadyClock::now() + patience;
-    // As many records as a reader finds that comes now; equal in number and in content is the checker's business.
+    // As many records as a reader that starts now would find. Whether the contents are equal is for the checker to decide.
     while (SteadyClock::now() < deadline) {
         const auto more = ends.poll(turn, records_per_poll);
         wanted += more.size();

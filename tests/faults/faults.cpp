@@ -1,5 +1,5 @@
-// lorry_faults: breaks workers, brokers and what lies between them, and has the checker decide whether every job still ended exactly
-// once. Run by ctest for a short mix, by hand for more.
+// lorry_faults breaks workers, brokers and the network between them, and has the checker decide whether every job still ended exactly
+// once. ctest runs a short mix; longer ones are run by hand.
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,24 +20,29 @@ namespace lorry::faults {
 namespace {
 
 constexpr std::string_view help = R"(usage: lorry_faults [--scenario NAME]... [--mix] [OPTION]...
-Starts a Kafka of its own (ops/kafka) and workers with a fake engine, produces jobs of all kinds, breaks things, heals them, and checks
-from committed records alone that every job ended exactly once. Exit code 1 if one did not; logs and ledgers are kept then.
+Starts its own Kafka (ops/kafka) and workers with a fake engine, produces jobs of all kinds, breaks things, heals them, and checks from
+committed records alone that every job ended exactly once. The exit code is 1 if one did not; logs and ledgers are then kept.
 
-  --scenario NAME   one fault, as often as it is named; without any, and without --mix: all of them, each with topics of its own
-  --mix             over one long run, each fault once in an order drawn at random, then any of them
-  --list            what there is
-  --jobs N          of a scenario (default 1,500), or of the mix (default 3,000)
-  --faults N        of the mix, at least (default: as many as the jobs last for)
-  --minutes N       the mix ends its faults then at the latest (default: no limit)
-  --seed S          of jobs, faults and choices (default: from the clock; printed)
-  --workers W       (3)     --partitions P (6)     --brokers B (1; coordinator_move and coordinator_return need several)
-  --slack-ms N      how much longer than session, transaction and clean-up nothing may end after healing (5000; more on busy machines)
-  --step-time T     of the workers' engines, in microseconds: N, uniform:A..B or exponential:MEAN (10000; of the mix exponential:10000)
-  --session-timeout-ms N (6000)     --transaction-timeout-ms N (10000)
-  --at-least-once   workers without transactions: doubled results are to be expected
-  --careful-starts N  of the workers; 0: jobs that kill their worker are not found out, all others run again at once
-  --folder DIR      of logs, ledgers and brokers (default: a new one below the system's temporary folder)
-  --keep            keeps the folder in any case
+  --scenario NAME   play one fault; may be repeated (default without --mix: all faults, each with its own topics)
+  --mix             play faults in one long run: each once in random order, then random ones
+  --list            list the faults
+  --jobs N          jobs of a scenario (1500) or of the mix (3000)
+  --faults N        minimum number of faults in the mix (default: as many as fit the jobs)
+  --minutes N       start no fault of the mix after this time (default: no limit)
+  --seed S          seed of jobs, faults and choices (default: from the clock; printed)
+  --workers W       number of workers (3)
+  --partitions P    partitions of the jobs topic (6)
+  --brokers B       number of brokers (1; coordinator_move and coordinator_return need several)
+  --slack-ms N      how much longer a pause in progress may last than the time-outs of session, transaction and clean-up add up to
+                    (5000; use more on busy machines)
+  --step-time T     step time of the workers' engines in microseconds: N, uniform:A..B or exponential:MEAN
+                    (10000; with --mix exponential:10000)
+  --session-timeout-ms N      session time-out of the group (6000)
+  --transaction-timeout-ms N  time-out of transactions (10000)
+  --at-least-once   workers without transactions: expect doubled results
+  --careful-starts N  careful starts of the workers; 0: jobs that kill their worker are not detected, all other jobs are repeated at once
+  --folder DIR      folder for logs, ledgers and brokers (default: a new one in the system's temporary folder)
+  --keep            keep the folder in any case
 )";
 
 struct Row {
@@ -68,7 +73,7 @@ std::size_t count_of(const Row& row, Violation::Kind kind) {
     return static_cast<std::size_t>(std::ranges::count(row.violations, kind, &Violation::kind));
 }
 
-// As README shows it: the lines of the output that begin with '|'.
+// Lines of the output that begin with '|': the table of docs/operate.md.
 constexpr std::string_view table_head =
     "| broken | jobs | kills | stops | broker faults | proxy faults | rebalances | lost | doubled | computed again | recovery p50 / p99 "
     "| longest pause |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n";
@@ -100,7 +105,7 @@ void show(const Row& row) {
     std::cout << std::flush;
 }
 
-// Acts and concludes; what goes wrong in the world is told and counts as a violation.
+// Plays the scenario and checks the outcome. A failure of the environment is printed and counts as a violation.
 Row play(Rig& rig, std::string_view name, std::string about, const auto& act) {
     Row row{.name = std::string(name), .about = std::move(about)};
     const auto start = SteadyClock::now();
@@ -150,7 +155,8 @@ struct MixOptions {
     std::chrono::minutes time{0};  // 0: no limit
 };
 
-// Jobs in lots, so that there is always a backlog; a fault per lot: first each one once, in an order that is drawn, then any.
+// Produces jobs in lots, so that there is always a backlog, and plays one fault per lot: first each fault once, in random order, then
+// random ones.
 Row play_mix(Cluster& cluster, const RigOptions& options, const MixOptions& mix) {
     constexpr std::size_t lot_least = 250;
     const std::size_t lot = std::max(lot_least, mix.faults == 0 ? 0 : options.jobs / mix.faults);
@@ -158,7 +164,7 @@ Row play_mix(Cluster& cluster, const RigOptions& options, const MixOptions& mix)
     std::vector<double> weights;
     for (const Scenario& scenario : scenarios()) {
         if (scenario.weight == 0 || !can_play(scenario, cluster)) continue;
-        if (scenario.name == "killer_job" && options.careful_starts == 0) continue;  // it would kill one after the other
+        if (scenario.name == "killer_job" && options.careful_starts == 0) continue;  // it would kill one worker after the other
         drawn_from.push_back(&scenario);
         weights.push_back(scenario.weight);
     }
@@ -182,7 +188,7 @@ Row play_mix(Cluster& cluster, const RigOptions& options, const MixOptions& mix)
                                      rig.counts().jobs, scenario.name);
             rig.name_fault(scenario.name);
             scenario.act(rig);
-            // The next fault finds a backlog, but not an ever longer one.
+            // Leaves a backlog for the next fault, but keeps it from growing.
             rig.watch_until(rig.counts().jobs - lot);
         }
     });
@@ -191,6 +197,85 @@ Row play_mix(Cluster& cluster, const RigOptions& options, const MixOptions& mix)
     std::cout << fmt::format("    drawn: {}; {} of {} faults of the mix, the limit of a stall {} ms\n", list, drawn.size(),
                              drawn_from.size(), rig.stall_limit().count());
     return row;
+}
+
+// What the command line asks for.
+struct Call {
+    RigOptions options;
+    MixOptions mix_options;
+    bool mix = false;
+    bool keep = false;
+    int brokers = 1;
+    std::filesystem::path folder;
+    std::vector<const Scenario*> chosen;
+};
+
+RigOptions rig_options_from(Arguments& arguments, bool mix) {
+    RigOptions options;
+    const auto now = static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
+    options.worker_program = std::filesystem::canonical("/proc/self/exe").parent_path() / "lorry_fault_worker";
+    options.seed = static_cast<std::uint64_t>(arguments.number("seed", static_cast<std::int64_t>(now % 1'000'000)));
+    options.workers = static_cast<int>(arguments.number("workers", options.workers));
+    options.partitions = static_cast<int>(arguments.number("partitions", options.partitions));
+    options.slack = arguments.milliseconds("slack-ms", options.slack.count());
+    options.session_timeout = arguments.milliseconds("session-timeout-ms", options.session_timeout.count());
+    options.transaction_timeout = arguments.milliseconds("transaction-timeout-ms", options.transaction_timeout.count());
+    options.at_least_once = arguments.has("at-least-once");
+    if (arguments.has("careful-starts")) options.careful_starts = static_cast<std::size_t>(arguments.number("careful-starts", 0));
+    options.step_time = arguments.text("step-time", mix ? "exponential:10000" : options.step_time);
+    static_cast<void>(StepTime(options.step_time, options.seed));  // so that a wrong value is refused here and not by each worker
+    constexpr std::int64_t jobs_of_scenario = 1'500;
+    constexpr std::int64_t jobs_of_mix = 3'000;
+    options.jobs = static_cast<std::size_t>(arguments.number("jobs", mix ? jobs_of_mix : jobs_of_scenario));
+    return options;
+}
+
+Call call_from(Arguments& arguments) {
+    Call call;
+    call.mix = arguments.has("mix");
+    call.options = rig_options_from(arguments, call.mix);
+    call.mix_options = {.faults = static_cast<std::size_t>(arguments.number("faults", 0)),
+                        .time = std::chrono::minutes(arguments.number("minutes", 0))};
+    call.folder = std::filesystem::absolute(
+        arguments.text("folder", (std::filesystem::temp_directory_path() / fmt::format("lorry-faults-{}", getpid())).string()));
+    call.keep = arguments.has("keep");
+    call.brokers = static_cast<int>(arguments.number("brokers", 1));
+    for (const std::string& name : arguments.all("scenario")) {
+        const auto found = std::ranges::find(scenarios(), name, &Scenario::name);
+        if (found == scenarios().end()) throw UsageError("there is no scenario " + name + ": --list names them all");
+        call.chosen.push_back(&*found);
+    }
+    arguments.refuse_others();
+    if (call.chosen.empty() && !call.mix) {
+        for (const Scenario& scenario : scenarios()) call.chosen.push_back(&scenario);
+    }
+    return call;
+}
+
+// Plays what the call asks for. Returns the number of violations.
+std::size_t play_all(const Call& call) {
+    std::size_t violations = 0;
+    Cluster cluster(call.brokers, call.folder / "kafka", call.options.seed);
+    int number = 0;
+    for (const Scenario* scenario : call.chosen) {
+        if (!can_play(*scenario, cluster)) {
+            std::cout << fmt::format("{:<22} left out: it needs several --brokers\n", scenario->name);
+            continue;
+        }
+        RigOptions own = call.options;
+        own.prefix = fmt::format("f{}-{}", number++, scenario->name);
+        own.folder = call.folder / own.prefix;
+        own.seed = call.options.seed + static_cast<std::uint64_t>(number);
+        violations += play_scenario(cluster, own, *scenario).violations.size();
+    }
+    if (call.mix) {
+        RigOptions own = call.options;
+        own.prefix = "mix";
+        own.folder = call.folder / "mix";
+        own.reached_least = 0.5;  // a fault soon after another may find no work to wait for
+        violations += play_mix(cluster, own, call.mix_options).violations.size();
+    }
+    return violations;
 }
 
 int run(std::span<char* const> given) {
@@ -205,70 +290,16 @@ int run(std::span<char* const> given) {
         }
         return 0;
     }
-    RigOptions options;
-    const auto now = static_cast<std::uint64_t>(std::chrono::system_clock::now().time_since_epoch().count());
-    options.worker_program = std::filesystem::canonical("/proc/self/exe").parent_path() / "lorry_fault_worker";
-    options.seed = static_cast<std::uint64_t>(arguments.number("seed", static_cast<std::int64_t>(now % 1'000'000)));
-    options.workers = static_cast<int>(arguments.number("workers", options.workers));
-    options.partitions = static_cast<int>(arguments.number("partitions", options.partitions));
-    options.slack = arguments.milliseconds("slack-ms", options.slack.count());
-    options.session_timeout = arguments.milliseconds("session-timeout-ms", options.session_timeout.count());
-    options.transaction_timeout = arguments.milliseconds("transaction-timeout-ms", options.transaction_timeout.count());
-    options.at_least_once = arguments.has("at-least-once");
-    if (arguments.has("careful-starts")) options.careful_starts = static_cast<std::size_t>(arguments.number("careful-starts", 0));
-    const bool mix = arguments.has("mix");
-    options.step_time = arguments.text("step-time", mix ? "exponential:10000" : options.step_time);
-    static_cast<void>(StepTime(options.step_time, options.seed));  // refused here, not by each worker
-    const MixOptions mix_options{.faults = static_cast<std::size_t>(arguments.number("faults", 0)),
-                                 .time = std::chrono::minutes(arguments.number("minutes", 0))};
-    constexpr std::int64_t jobs_of_scenario = 1'500;
-    constexpr std::int64_t jobs_of_mix = 3'000;
-    options.jobs = static_cast<std::size_t>(arguments.number("jobs", mix ? jobs_of_mix : jobs_of_scenario));
-    const std::filesystem::path folder = std::filesystem::absolute(
-        arguments.text("folder", (std::filesystem::temp_directory_path() / fmt::format("lorry-faults-{}", getpid())).string()));
-    const bool keep = arguments.has("keep");
-    const int brokers = static_cast<int>(arguments.number("brokers", 1));
-    std::vector<const Scenario*> chosen;
-    for (const std::string& name : arguments.all("scenario")) {
-        const auto found = std::ranges::find(scenarios(), name, &Scenario::name);
-        if (found == scenarios().end()) throw UsageError("there is no scenario " + name + ": --list shows what there is");
-        chosen.push_back(&*found);
-    }
-    arguments.refuse_others();
-    if (chosen.empty() && !mix) {
-        for (const Scenario& scenario : scenarios()) chosen.push_back(&scenario);
-    }
-
+    const Call call = call_from(arguments);
     end_on_signals();
-    std::filesystem::create_directories(folder);
-    std::cout << fmt::format("seed {}, {} workers, {} brokers, logs in {}\n", options.seed, options.workers, brokers, folder.string())
+    std::filesystem::create_directories(call.folder);
+    std::cout << fmt::format("seed {}, {} workers, {} brokers, logs in {}\n", call.options.seed, call.options.workers, call.brokers,
+                             call.folder.string())
               << table_head << std::flush;
-    std::size_t violations = 0;
-    {
-        Cluster cluster(brokers, folder / "kafka", options.seed);
-        int number = 0;
-        const auto count = [&](const Row& row) { violations += row.violations.size(); };
-        for (const Scenario* scenario : chosen) {
-            if (!can_play(*scenario, cluster)) {
-                std::cout << fmt::format("{:<22} left out: it needs several --brokers\n", scenario->name);
-                continue;
-            }
-            RigOptions own = options;
-            own.prefix = fmt::format("f{}-{}", number++, scenario->name);
-            own.folder = folder / own.prefix;
-            own.seed = options.seed + static_cast<std::uint64_t>(number);
-            count(play_scenario(cluster, own, *scenario));
-        }
-        if (mix) {
-            options.prefix = "mix";
-            options.folder = folder / "mix";
-            options.reached_least = 0.5;  // one that falls into the wake of another may find no work to wait for
-            count(play_mix(cluster, options, mix_options));
-        }
-    }
-    if (violations == 0 && !keep) std::filesystem::remove_all(folder);
-    std::cout << fmt::format("{} violations; --seed {} draws the same jobs and faults again{}\n", violations, options.seed,
-                             violations == 0 ? "" : "; logs in " + folder.string());
+    const std::size_t violations = play_all(call);
+    if (violations == 0 && !call.keep) std::filesystem::remove_all(call.folder);
+    std::cout << fmt::format("{} violations; --seed {} draws the same jobs and faults again{}\n", violations, call.options.seed,
+                             violations == 0 ? "" : "; logs in " + call.folder.string());
     return violations == 0 ? 0 : 1;
 }
 

@@ -1,4 +1,4 @@
-// Lines of jobs, and the fake engine's answers to them computed without an engine.
+// Writes the jobs and computes the fake engine's answers to them without an engine; see job_mix.h.
 #include "tests/faults/job_mix.h"
 
 #include <fmt/format.h>
@@ -81,7 +81,7 @@ schema::JobRecord JobMix::next(JobKind kind) {
     const std::uint64_t number = count_++;
     std::vector<std::int32_t> prompt;
     if (kind == JobKind::killer) prompt.push_back(killer_token);
-    // Of a large job it comes back: at least a byte for each token.
+    // A large job echoes it: at least one byte per token.
     for (std::int32_t i = kind == JobKind::large ? 9'000 : between(3, 12); i > 0; --i) prompt.push_back(between(1, killer_token - 1));
     std::int32_t tokens = between(1, 24);
     if (kind == JobKind::slow) tokens = between(200, 600);

@@ -1,5 +1,5 @@
-// The jobs of a fault test and how each must end. A job's kind is the first part of its custom_id ("stream-17"), everything else is read
-// from the record itself, so that what must come out can be told from the jobs topic alone.
+// The jobs of a fault test and how each must end. Used by the driver, the checker and their tests. The first part of a job's custom_id is
+// its kind ("stream-17") and the record contains the rest, so the jobs topic alone determines the expected results.
 #pragma once
 
 #include <cstdint>
@@ -19,51 +19,51 @@ namespace lorry::faults {
 
 enum class JobKind : std::uint8_t {
     plain,
-    twin,       // many under one custom_id: each has a result of its own
+    twin,       // many share one custom_id: each has its own result
     stream,     // asks for chunks
-    slow,       // many more tokens than the others
-    stuck,      // so many that it outlasts everything around it
-    late,       // for an adapter that is registered after it
-    unknown,    // for an adapter that nobody registers
-    expired,    // its deadline is over
+    slow,       // has many more tokens than the others
+    stuck,      // has so many tokens that it outlasts all others
+    late,       // its adapter is registered after it
+    unknown,    // its adapter is never registered
+    expired,    // its deadline has passed
     cancel,     // cancelled before, while or after it runs
-    malformed,  // a field that is not supported
-    oversized,  // beyond job_bytes_max
-    large,      // its result is larger than the results topic takes
+    malformed,  // has an unsupported field
+    oversized,  // larger than job_bytes_max
+    large,      // its result is larger than the results topic accepts
     killer,     // ends the process that computes it
-    broken,     // no JSON
+    broken,     // not JSON
     nameless,   // no custom_id
     null,       // no value
 };
 std::string_view name_of(JobKind kind);
 
-// What both the workers and the checker must agree on.
+// Limits that the workers and the checker must agree on.
 struct FaultRules {
     std::size_t job_bytes_max = 64 << 10;
-    // Workers ended so often that a job may have met three of those ends by chance: worker_crashed will do for any job that is computed.
+    // Workers ended so often that a job may have seen three ends by chance: any job that is computed may then end as worker_crashed.
     bool crashes_by_chance = false;
-    // Of a worker: its window; the eight that jobs of unknown adapters have beside it, and as many as one poll may add to them; what the
-    // program itself takes, and a window of jobs.
+    // Limits of a worker. Jobs: its window, the eight places for jobs of unknown adapters, and as many as one poll may add to those.
+    // Memory: what the program itself takes, and a window of jobs.
     std::uint64_t working_max = 256;
     std::uint64_t parked_max = 9 * 256;
     std::uint64_t memory_bytes_max = std::uint64_t{512} << 20;
 };
 
-// The fake engine ends its process when a prompt begins with this token.
+// A prompt that begins with this token makes the fake engine end its process.
 inline constexpr std::int32_t killer_token = 486;
 
 class JobMix {
 public:
-    // Jobs of each kind by weight.
+    // Relative frequency of each kind.
     using Weights = std::map<JobKind, double>;
-    static Weights everyday();  // what a random mix is made of: all kinds but stuck, killer, late and large
+    static Weights everyday();  // for random mixes: all kinds except stuck, killer, late and large
 
     JobMix(std::uint64_t seed, Weights weights) : random_(seed), weights_(std::move(weights)) {}
 
-    // The next job. Its source is not yet known.
+    // The next job, without its source, which is not known yet.
     schema::JobRecord next();
     schema::JobRecord next(JobKind kind);
-    // What jobs of the kind `late` ask for, until the next name.
+    // The adapter that jobs of the kind `late` name, until the next call.
     std::string late_adapter() const { return fmt::format("late-{}", late_adapters_); }
     void name_next_late_adapter() { ++late_adapters_; }
 

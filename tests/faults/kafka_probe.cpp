@@ -1,4 +1,4 @@
-// librdkafka calls that no other part of the project makes.
+// Calls of librdkafka that no other part of the project makes; see kafka_probe.h.
 #include "tests/faults/kafka_probe.h"
 
 #include <array>
@@ -90,7 +90,7 @@ std::optional<int> transaction_coordinator(const consumer::KafkaConfig& config, 
     const consumer::MetadataHandle found = connection.metadata("__transaction_state");
     const rd_kafka_metadata_topic& log = found->topics[0];
     if (log.err != RD_KAFKA_RESP_ERR_NO_ERROR || log.partition_cnt == 0) return std::nullopt;
-    // As TransactionStateManager.partitionFor does it: Java's String.hashCode without its sign, the smallest number counting as 0.
+    // As TransactionStateManager.partitionFor: the absolute value of Java's String.hashCode, with the smallest integer taken as 0.
     std::uint32_t hash = 0;
     for (const char letter : transactional_id) hash = 31 * hash + static_cast<unsigned char>(letter);
     if (hash == 1U << 31) hash = 0;

@@ -1,5 +1,5 @@
-// What a fault test needs of Kafka beyond the project's own clients: raw records, committed offsets, both ends of a partition, a stranger
-// under a worker's transactional id. Each call makes its own connection; any thread.
+// Kafka calls that only fault tests need: raw records, committed offsets, both ends of a partition, a stranger under a worker's
+// transactional id. Used by rig.h and evidence.h. Each call makes its own connection and may come from any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace lorry::faults {
 
-// Sends the records, keys and headers as they are, and waits until all are acknowledged. Throws KafkaError.
+// Sends the records with their keys and headers unchanged and waits until all are acknowledged. Throws KafkaError.
 void produce_all(const consumer::KafkaConfig& config, const std::string& topic, std::span<const schema::JobRecord> records);
 
-// The group's committed offsets of that topic; nullopt: the coordinator did not answer in time. `now`: what is committed, though a
-// transaction may hold newer ones. `settled`: it answers only when none does.
+// The group's committed offsets of that topic; nullopt: the coordinator did not answer in time. `now` returns what is committed, even if an
+// open transaction holds newer offsets; with `settled` the coordinator answers only when none does.
 enum class OffsetView : std::uint8_t { now, settled };
 std::optional<std::vector<CommittedOffset>> committed_offsets(const consumer::KafkaConfig& config, const std::string& group,
                                                               const std::string& topic, OffsetView view);
@@ -26,18 +26,18 @@ std::optional<std::vector<CommittedOffset>> committed_offsets(const consumer::Ka
 // nullopt: a leader did not answer in time.
 std::optional<std::vector<PartitionEnd>> partition_ends(const consumer::KafkaConfig& config, const std::vector<std::string>& topics);
 
-// The broker, by its number, that coordinates the group or the transactional id; nullopt: nobody said in time.
+// The number of the broker that coordinates the group or the transactional id; nullopt: no answer in time.
 std::optional<int> group_coordinator(const consumer::KafkaConfig& config, const std::string& group);
 std::optional<int> transaction_coordinator(const consumer::KafkaConfig& config, const std::string& transactional_id);
 
-// Each partition's leader becomes the one that its list of replicas begins with, if that is up, as brokers see to every few minutes. Asks
-// only; false: nobody answered in time.
+// Asks that the first replica of each partition become its leader, if it is up, as brokers themselves do every few minutes. Does not wait
+// for it. False: no answer in time.
 bool elect_preferred_leaders(const consumer::KafkaConfig& config);
 
-// Becomes the owner of the transactional id for a moment. False: the coordinator refused or did not answer.
+// Takes over the transactional id for a moment. False: the coordinator refused or did not answer.
 bool hijack(const consumer::KafkaConfig& config, const std::string& transactional_id);
 
-// False: the group still has members, or the coordinator did not answer.
+// Returns false if the group still has members or the coordinator did not answer.
 bool delete_offsets(const consumer::KafkaConfig& config, const std::string& group, const std::string& topic);
 
 bool delete_topic(const consumer::KafkaConfig& config, const std::string& topic);

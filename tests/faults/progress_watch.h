@@ -1,5 +1,5 @@
-// How long nothing ends while jobs are left: the promise of progress, measured. On from the moment at which a fault has healed until the
-// next one. Used by Tail (evidence.h), under its lock, and by tests of its own. Knows no clock.
+// Measures progress: the longest time in which no job ends though jobs are left. It is on from the moment a fault has healed until the next
+// fault. Used by Tail (evidence.h), under its lock, and by its own tests. Callers pass the time.
 #pragma once
 
 #include <algorithm>
@@ -14,9 +14,9 @@ public:
     using Time = std::chrono::steady_clock::time_point;
     using Duration = std::chrono::steady_clock::duration;
 
-    // So many more jobs are about to be produced. Counts whether the watch is on or off, as end() does.
+    // This many more jobs are about to be produced. Like end(), counts whether the watch is on or off.
     void expect(std::size_t jobs, Time now) {
-        if (ended_ == expected_) quiet_since_ = now;  // there was nothing to wait for
+        if (ended_ == expected_) quiet_since_ = now;  // until now there was nothing to wait for
         expected_ += jobs;
     }
     // A job has ended for the first time.
@@ -31,9 +31,9 @@ public:
         longest_ = Duration::zero();
         quiet_since_ = now;
     }
-    // The pause in progress.
+    // The current pause.
     Duration pause(Time now) const { return is_on_ && ended_ != expected_ ? now - quiet_since_ : Duration::zero(); }
-    // The longest since begin(), the one in progress too; nullopt: it was off already.
+    // Turns the watch off. Returns the longest pause since begin(), including the current one; nullopt: it was already off.
     std::optional<Duration> stop(Time now) {
         if (!is_on_) return std::nullopt;
         longest_ = std::max(longest_, pause(now));
@@ -45,7 +45,7 @@ private:
     bool is_on_ = false;
     std::size_t expected_ = 0;
     std::size_t ended_ = 0;
-    Time quiet_since_;  // the last end, or begin(), or when there was something to wait for again
+    Time quiet_since_;  // the time of the last end, of begin(), or of the first job after none were left
     Duration longest_{0};
 };
 

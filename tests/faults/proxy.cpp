@@ -1,4 +1,4 @@
-// Blocking sockets; a connection ends when either side does.
+// The proxy with blocking sockets; a connection ends when either side closes it. See proxy.h.
 #include "tests/faults/proxy.h"
 
 #include <arpa/inet.h>
@@ -72,8 +72,8 @@ bool can_be_bound(std::uint16_t port) {
 struct FaultProxy::Connection {
     int client = -1;
     int server = -1;
-    std::atomic<bool> mute = false;                  // nothing goes to the client any more
-    std::atomic<std::int64_t> answers_delay_ms = 0;  // of the next bytes
+    std::atomic<bool> mute = false;                  // send the client nothing more
+    std::atomic<std::int64_t> answers_delay_ms = 0;  // delay of the next bytes
     std::atomic<int> directions_left = 2;
     std::thread up;
     std::thread down;
@@ -168,7 +168,7 @@ EndTxnFault FaultProxy::fault_of(const unsigned char* header) {
     return fault_;
 }
 
-// Frame by frame: four bytes of size, then the request, which begins with its key.
+// Forwards requests one by one: four bytes of size, then the request, which begins with its key.
 void FaultProxy::pass_up(Connection& connection) {
     std::vector<unsigned char> frame;
     const auto wait = [&] {
@@ -208,7 +208,7 @@ void FaultProxy::pass_up(Connection& connection) {
             }
         }
         if (!write_all(connection.server, frame.data(), frame.size())) break;
-        // The broker reads what was sent before the end of the connection, and acts upon it.
+        // The broker reads what was sent before the connection ended and acts on it.
         if (cut_after) {
             shutdown(connection.server, SHUT_WR);
             std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -227,7 +227,7 @@ void FaultProxy::pass_down(Connection& connection) {
         std::this_thread::sleep_for(std::chrono::milliseconds(latency_ms_ + connection.answers_delay_ms.exchange(0)));
         if (!connection.mute && !write_all(connection.client, bytes.data(), static_cast<std::size_t>(count))) break;
     }
-    // A request that was cut off from its client is still on its way up.
+    // A request whose client was cut off is still on its way to the broker.
     shutdown(connection.client, SHUT_RDWR);
     --connection.directions_left;
 }

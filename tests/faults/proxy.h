@@ -1,5 +1,5 @@
-// Stands between brokers and who talks to them and does what networks do: delays, cuts, loses. Knows of Kafka's protocol only where a
-// request ends and which ones are EndTxn. Two threads per connection.
+// A proxy between the brokers and their clients that delays, cuts and loses traffic as networks do. Used by Cluster (rig.h). Of Kafka's
+// protocol it knows only where a request ends and which requests are EndTxn. Two threads per connection.
 #pragma once
 
 #include <atomic>
@@ -15,16 +15,16 @@ namespace lorry::faults {
 
 enum class EndTxnFault : std::uint8_t {
     none,
-    delay_request,   // it reaches the broker later
-    stray_request,   // the client's connection is cut at once, the request reaches the broker later all the same
-    drop_request,    // the connection is cut, the broker never sees it
-    drop_response,   // the broker acts upon it, the connection is cut instead of the answer
-    delay_response,  // the answer comes later
+    delay_request,   // the request reaches the broker later
+    stray_request,   // the client's connection is cut at once, but the request still reaches the broker later
+    drop_request,    // the connection is cut and the broker never sees the request
+    drop_response,   // the broker acts on the request, but the connection is cut instead of the answer
+    delay_response,  // the answer arrives later
 };
 
 class FaultProxy {
 public:
-    // Both of 127.0.0.1: where we listen, and who listens behind us.
+    // Two ports of 127.0.0.1: the proxy's own and the broker's.
     struct Route {
         std::uint16_t port = 0;
         std::uint16_t target = 0;
@@ -35,13 +35,13 @@ public:
     FaultProxy(const FaultProxy&) = delete;
     FaultProxy& operator=(const FaultProxy&) = delete;
 
-    // Any thread, all of them; on all routes.
+    // The functions below may be called from any thread and act on all routes.
     void set_latency(std::chrono::milliseconds each_way) { latency_ms_ = each_way.count(); }
     void set_refusing(bool refusing) { refusing_ = refusing; }  // of new connections
     void cut_all();
-    // The next `count` EndTxn requests fare so.
+    // Applies the fault to the next `count` EndTxn requests.
     void arm(EndTxnFault fault, int count, std::chrono::milliseconds delay = std::chrono::milliseconds(0));
-    // How many requests and connections met with a fault: they fared as armed, were slowed down or cut, or found no broker.
+    // How many requests and connections met a fault: one that was armed, a delay, a cut, or a broker that was down.
     std::uint64_t hits() const { return hits_; }
 
 private:
@@ -61,14 +61,14 @@ private:
     std::atomic<bool> ending_ = false;
     std::atomic<std::uint64_t> hits_ = 0;
     std::mutex mutex_;
-    EndTxnFault fault_ = EndTxnFault::none;  // guarded by mutex_, as the next three
+    EndTxnFault fault_ = EndTxnFault::none;  // guarded by mutex_, like the next three
     int fault_count_ = 0;
     std::chrono::milliseconds fault_delay_{0};
     std::list<std::unique_ptr<Connection>> connections_;
     std::vector<Listener> listeners_;
 };
 
-// The first of `count` free ports of 127.0.0.1 in a row, below those that the system hands out by itself.
+// The first of `count` consecutive free ports of 127.0.0.1, below the range of ephemeral ports.
 std::uint16_t free_ports(std::uint64_t seed, int count);
 
 }  // namespace lorry::faults

@@ -1,4 +1,4 @@
-// Processes and waits.
+// Starts, signals and restarts the processes of a rig and waits for them; see rig.h.
 #include "tests/faults/rig.h"
 
 #include <fcntl.h>
@@ -86,7 +86,7 @@ WorkerProcess::WorkerProcess(std::vector<std::string> command, const std::filesy
     std::vector<char*> arguments;
     for (std::string& word : command) arguments.push_back(word.data());
     arguments.push_back(nullptr);
-    // Until its program runs, the child has our handlers: they would swallow what tells it to end.
+    // Until it runs its program, the child has this process's handlers, which would swallow a signal to end.
     sigset_t ends;
     sigset_t before;
     sigemptyset(&ends);
@@ -296,7 +296,7 @@ void Rig::end(int worker) {
 void Rig::end_all() {
     const auto count = static_cast<int>(slots_.size());
     for (int worker = 0; worker < count; ++worker) ask_to_end(worker);
-    stop_watch();  // until one is started again
+    stop_watch();  // until a worker is started again
     for (int worker = 0; worker < count; ++worker) expect_end(worker);
 }
 
@@ -323,7 +323,7 @@ void Rig::expect_end(int worker) {
     note_exit(worker);
 }
 
-// Where gdb is installed; otherwise the file says that it is not.
+// Writes the stacks of the worker's threads to a file with gdb; if gdb is not installed, the file says so.
 std::filesystem::path Rig::note_stacks(int worker) {
     const std::filesystem::path file = options_.folder / (member_of(worker) + ".stacks");
     const auto stacks =
@@ -332,7 +332,7 @@ std::filesystem::path Rig::note_stacks(int worker) {
     return file;
 }
 
-// 128 + SIGTERM: it was told to end before it had begun.
+// 128 + SIGTERM: the worker got SIGTERM before it handled signals.
 void Rig::note_exit(int worker) {
     const int code = process(worker).exit_code();
     if (code == 0 || code == 128 + SIGKILL || code == 128 + SIGTERM) return;
@@ -358,7 +358,7 @@ bool Rig::wait_stopped(int worker, milliseconds patience) {
     return true;
 }
 
-// Its last lines.
+// The last lines of the worker's log.
 std::string Rig::log_of(int worker) const {
     constexpr std::size_t most = 600;
     std::ifstream in(options_.folder / (member_of(worker) + ".log"), std::ios::binary);
@@ -366,7 +366,7 @@ std::string Rig::log_of(int worker) const {
     return text.size() <= most ? text : "… " + text.substr(text.size() - most);
 }
 
-// As a supervisor would: who has ended is started again.
+// Restarts workers that have ended, as a supervisor would.
 void Rig::tend() {
     if (was_interrupted != 0) throw Interrupted();
     for (std::size_t i = 0; i < slots_.size(); ++i) {
@@ -387,7 +387,7 @@ void Rig::tend() {
         }
         note_exit(worker);
         launch(worker, {});
-        if (expected) begin_watch();  // not for one that fails again and again
+        if (expected) begin_watch();  // but not for a worker that fails again and again
     }
 }
 
@@ -434,7 +434,7 @@ bool Rig::wait_until(const std::function<bool()>& is_so) {
 }
 
 milliseconds Rig::stall_limit() const {
-    constexpr milliseconds clean_up{1'000};         // of transactions that timed out, as ops/kafka sets it
+    constexpr milliseconds clean_up{1'000};         // interval in which brokers abort expired transactions, set by ops/kafka
     constexpr milliseconds unknown_adapter{3'000};  // how long a job waits for its registration
     return options_.transaction_timeout + clean_up + options_.session_timeout + unknown_adapter + options_.slack;
 }
@@ -479,7 +479,7 @@ std::vector<Violation> Rig::conclude() {
         evidence.peaks.push_back({member_of(worker), (*counts)->working_most, (*counts)->parked_most, (*counts)->memory_most});
         const std::filesystem::path file = ledger_of(worker);
         const bool is_there = std::filesystem::exists(file);
-        // A guest may have been told to leave before it had opened one.
+        // A worker outside the crew may have been stopped before it opened its ledger.
         if (!is_there && worker >= options_.workers) continue;
         evidence.ledgers.push_back({"the ledger of " + member_of(worker), is_there ? std::optional(read(file)) : std::nullopt});
     }
@@ -487,7 +487,7 @@ std::vector<Violation> Rig::conclude() {
     evidence.points = {.chosen = counts_.points, .missed = counts_.points_missed, .reached_least = options_.reached_least};
     tokens_wanted_ = answer_tokens(evidence);
     counts_.crashed_by_chance = crashed_by_chance(evidence);
-    evidence.deaths = deaths;  // without those by jobs: these run alone by the third time
+    evidence.deaths = deaths;  // without deaths that killer jobs cause: those jobs run alone the third time
     evidence.pauses = pauses_;
     evidence.pause_limit = stall_limit();
     evidence.worker_ends = worker_ends_;

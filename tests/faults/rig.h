@@ -1,4 +1,4 @@
-// What a scenario plays with: the brokers, the workers, the jobs, and what became of them. One thread, the driver's.
+// The brokers, workers and jobs that a scenario acts on, and their outcome. Used by scenarios.cpp and faults.cpp. One thread, the driver's.
 #pragma once
 
 #include <sys/types.h>
@@ -25,13 +25,13 @@ namespace lorry::faults {
 
 using std::chrono::milliseconds;
 
-// From now on SIGINT and SIGTERM end the run in order: whatever waits in a rig throws Interrupted, brokers are stopped.
+// From now on SIGINT and SIGTERM end the run in order: waits in a rig throw Interrupted, and the brokers are stopped.
 void end_on_signals();
 struct Interrupted : std::runtime_error {
     Interrupted() : std::runtime_error("interrupted") {}
 };
 
-// Brokers of our own, started by ops/kafka, behind a proxy: also what they say to each other goes through it.
+// Brokers of the test's own, started by ops/kafka, behind a proxy. Their traffic with each other also goes through it.
 class Cluster {
 public:
     Cluster(int brokers, std::filesystem::path folder, std::uint64_t seed);
@@ -41,11 +41,11 @@ public:
 
     int brokers() const { return brokers_; }
     consumer::KafkaConfig config() const;
-    // Numbers count from 1. Each returns when it is done; starting throws std::runtime_error when the broker does not come up.
+    // Brokers are numbered from 1. Each call returns when it is done. start throws std::runtime_error if the broker does not come up.
     void kill(int broker);
     void stop(int broker);
     void start(int broker);
-    void start_all();  // together: one alone of several is no quorum, and does not come up
+    void start_all();  // all together: one of several has no quorum and does not come up alone
     FaultProxy& proxy() { return *proxy_; }
 
 private:
@@ -53,12 +53,12 @@ private:
 
     const int brokers_;
     const std::filesystem::path folder_;
-    std::vector<std::string> start_ = {"start"};  // with what all of them are made of
+    std::vector<std::string> start_ = {"start"};  // with the arguments that all brokers share
     std::string address_;
     std::unique_ptr<FaultProxy> proxy_;
 };
 
-// A worker's process with its log. Killed with its parent.
+// A worker's process with its log. It is killed when its parent ends.
 class WorkerProcess {
 public:
     WorkerProcess(std::vector<std::string> command, const std::filesystem::path& log);
@@ -67,9 +67,9 @@ public:
     WorkerProcess& operator=(const WorkerProcess&) = delete;
 
     void signal(int number) const;
-    bool running();  // also while it is stopped
+    bool running();  // true also while it is stopped
     bool stopped() const;
-    // After its end: 128 + signal, or the exit code.
+    // The exit code, or 128 + signal. Valid after the process has ended.
     int exit_code() const { return exit_code_; }
     pid_t id() const { return process_; }
 
@@ -81,7 +81,7 @@ private:
 
 struct RigOptions {
     std::filesystem::path worker_program;
-    std::filesystem::path folder;  // logs, ledgers, counts
+    std::filesystem::path folder;  // for logs, ledgers and counts
     std::string prefix;
     std::uint64_t seed = 1;
     int workers = 3;
@@ -90,28 +90,28 @@ struct RigOptions {
     std::string step_time = "10000";  // of the workers' engines (step_time.h)
     milliseconds session_timeout{6'000};
     milliseconds transaction_timeout{10'000};
-    milliseconds slack{5'000};  // how much longer than the protocol's own time-outs nothing may end
+    milliseconds slack{5'000};  // how much longer than the protocol's time-outs a pause in progress may be
     bool at_least_once = false;
-    std::optional<std::size_t> careful_starts = std::nullopt;  // otherwise than by default
+    std::optional<std::size_t> careful_starts = std::nullopt;  // nullopt: the worker's default
     bool results_topic = true;                                 // false: missing at first
-    std::size_t result_bytes_max = 8 << 10;                    // what their topic takes: more than any but a large job needs
-    double reached_least = 1.0;                                // share of the faults that must have come about
+    std::size_t result_bytes_max = 8 << 10;                    // limit of the topic, which only results of large jobs exceed
+    double reached_least = 1.0;                                // minimum share of faults that must come about
     FaultRules rules = {};
 };
 
 struct RigCounts {
     std::size_t jobs = 0;
-    std::size_t kills = 0;    // signals that end a process, by us and by themselves
-    std::size_t unclean = 0;  // of these, SIGKILLs by us
+    std::size_t kills = 0;    // signals that ended a worker, from the driver or from itself
+    std::size_t unclean = 0;  // of these, SIGKILLs from the driver
     std::size_t killed_by_jobs = 0;
     std::size_t stops = 0;  // SIGSTOP
     std::size_t broker_faults = 0;
     std::size_t proxy_faults = 0;
     std::size_t crashed_by_chance = 0;     // jobs (checker.h)
-    std::size_t exits = 0;                 // of workers, with an error, that nobody asked for
-    std::size_t points = 0;                // faults that wait for something to happen first
-    std::size_t points_missed = 0;         // of these, where it did not
-    std::vector<milliseconds> recoveries;  // from a worker's start to its first result
+    std::size_t exits = 0;                 // unexpected exits of workers with an error
+    std::size_t points = 0;                // faults that wait for an event
+    std::size_t points_missed = 0;         // of these, those whose event did not happen
+    std::vector<milliseconds> recoveries;  // times from a worker's start to its first result
     Pause stall_worst;
 };
 
@@ -128,18 +128,18 @@ public:
     std::mt19937_64& random() { return random_; }
     int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
     RigCounts& counts() { return counts_; }
-    // A fault that waits for something to happen first: whether it did. Hands that on.
+    // Counts a fault that waits for an event, and whether the event happened. Returns `reached`.
     bool note_point(bool reached);
-    // A worker's end that the fault demands: the checker decides about it.
+    // Adds a worker's end that the fault demands to the evidence.
     void note_end(WorkerEnd end) { worker_ends_.push_back(std::move(end)); }
-    std::optional<int> exit_code_of(int worker);  // nullopt: it runs
-    // What happens from now on is that fault's doing.
+    std::optional<int> exit_code_of(int worker);  // nullopt: running
+    // Pauses from now on are attributed to that fault.
     void name_fault(std::string_view name) { fault_ = name; }
 
-    // The watch over progress (progress_watch.h) begins anew with each start, kill or SIGTERM of a worker that is ours, and when a fault
-    // that lasts has healed; the longest pause until then is kept. A worker that ends by itself and is started again changes nothing.
+    // Restarts the progress watch (progress_watch.h) and keeps the longest pause so far. Called for each start, kill or SIGTERM of a worker
+    // by the driver, and when a lasting fault has healed. A worker that ends by itself and is restarted does not restart the watch.
     void begin_watch();
-    // A fault that lasts, while this lives: what does not end meanwhile is no stall.
+    // A lasting fault, for as long as this object lives. The progress watch is off meanwhile.
     class Lasting {
     public:
         explicit Lasting(Rig& rig) : rig_(rig) {
@@ -159,21 +159,22 @@ public:
     std::string group() const { return options_.prefix + "-hash"; }
     std::string transactional_id(int worker) const;
 
-    // Creates what topics are missing.
+    // Creates the missing topics.
     void create_topics(bool with_results = true);
-    // Everyday jobs; cancels of some go out before, some while and some after they can have run.
+    // Produces jobs of the everyday mix. Cancels are sent before, while and after their jobs can have run.
     void produce(std::size_t count);
     void produce(JobKind kind, std::size_t count);
-    void send_cancels();  // those that have not gone out
+    void send_cancels();  // sends all cancels that are not yet sent
     void register_late_adapter();
 
-    // Workers are numbered from 0; below options().workers they belong to the crew and are started again whenever they end.
+    // Workers are numbered from 0. Those below options().workers are the crew, which is restarted whenever one ends.
     void start_crew();
     void start(int worker, const std::vector<std::string>& more = {});
-    // A second process under that worker's name, with files of its own. Not started again.
+    // Starts a second process under that worker's name, with its own files. It is not restarted.
     void start_twin(int twin, int worker);
     void signal(int worker, int number);
-    // SIGTERM, once: a second one would end it in the middle of its drain. Not started again; one that does not end is a violation.
+    // ask_to_end sends SIGTERM once: a second one would end the worker in the middle of its drain. The worker is not restarted. expect_end
+    // waits for its end; a worker that does not end is a violation.
     void ask_to_end(int worker);
     void expect_end(int worker);
     void end(int worker);  // both
@@ -181,25 +182,25 @@ public:
     bool running(int worker);
     WorkerProcess& process(int worker);
     int any_worker() { return between(0, options_.workers - 1); }
-    // SIGKILL itself at that fault point, or SIGSTOP. False: it did not pass there in time.
+    // Waits until the worker has killed or stopped itself at its fault point. False: it did not get there in time.
     bool wait_end(int worker, milliseconds patience);
     bool wait_stopped(int worker, milliseconds patience);
     std::string log_of(int worker) const;
     std::filesystem::path ledger_of(int worker) const;
 
-    // Starts again who has ended, for so long.
+    // Waits that long and restarts workers that end.
     void pause(milliseconds time);
-    // Until that many jobs have ended. False: it took longer.
+    // Waits until that many jobs have ended. False: it took longer than `patience`.
     bool wait_ended(std::size_t count, milliseconds patience);
-    // The same, for as long as the pauses between them stay within the limit.
+    // The same, for as long as no pause in progress exceeds the limit.
     void watch_until(std::size_t count);
-    // Until all jobs have ended, likewise.
+    // The same for all jobs.
     void settle();
     std::size_t ended() const;
     std::size_t results_with(std::initializer_list<std::string_view> words) const { return tail_->results_with(words); }
-    // Until that is so. False: it took longer than nothing may end.
+    // Waits until is_so() holds. False: it took longer than the limit of a pause.
     bool wait_until(const std::function<bool()>& is_so);
-    // Stops everything and lets the checker decide.
+    // Stops all workers and runs the checker.
     std::vector<Violation> conclude();
 
     std::uint64_t tokens_drawn() const;
@@ -239,7 +240,7 @@ private:
     std::vector<std::string> cancels_;  // not yet sent
     std::unique_ptr<Tail> tail_;
     std::string fault_ = "the start";
-    std::string watched_fault_;  // the one that was last when the watch began
+    std::string watched_fault_;  // the last fault when the watch began
     int faults_lasting_ = 0;
     std::vector<Pause> pauses_;
     std::vector<WorkerEnd> worker_ends_;

@@ -1,4 +1,4 @@
-// The table, and one function per fault.
+// The table of faults and one function for each; see scenarios.h.
 #include "tests/faults/scenarios.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ namespace {
 
 using std::chrono::seconds;
 
-// Until so many more jobs have ended than now, or it takes too long: then others have the backlog's rest.
+// Waits until that many more jobs have ended, or gives up when it takes too long: then other workers have the rest of the backlog.
 void work_on(Rig& rig, std::size_t more) { rig.wait_ended(rig.ended() + more, seconds(20)); }
 
 void kill_busy(Rig& rig) {
@@ -80,7 +80,7 @@ void stop_for(Rig& rig, int worker, milliseconds time) {
     rig.note_point(rig.process(worker).stopped());
     rig.signal(worker, SIGCONT);
 }
-// For so long that others take over its partitions, or that it joins anew.
+// Stops it for so long that others take over its partitions, or that it must join again.
 void stop_past(Rig& rig, int worker, milliseconds time) {
     const std::uint64_t before = rig.rebalances();
     stop_for(rig, worker, time);
@@ -90,7 +90,7 @@ void stop_short(Rig& rig) { stop_for(rig, rig.any_worker(), milliseconds(rig.bet
 void stop_past_session(Rig& rig) { stop_past(rig, rig.any_worker(), rig.options().session_timeout + seconds(2)); }
 void stop_past_transaction(Rig& rig) { stop_past(rig, rig.any_worker(), rig.options().transaction_timeout + seconds(3)); }
 
-// One worker's interval is made as short as the client takes it: the session's time-out.
+// Gives one worker the shortest poll interval that the client accepts, which is the session's time-out.
 void stop_past_poll(Rig& rig) {
     const int worker = rig.any_worker();
     const milliseconds interval = rig.options().session_timeout;
@@ -102,7 +102,7 @@ void stop_past_poll(Rig& rig) {
     stop_past(rig, worker, 2 * interval);
 }
 
-// A zombie: it stops between two steps of its commit, others take its work, then it goes on.
+// A zombie: a worker stops between two steps of its commit, others take over its work, and then it continues.
 void zombie_at(Rig& rig, const char* point) {
     const int worker = rig.any_worker();
     rig.signal(worker, SIGKILL);
@@ -119,7 +119,7 @@ void zombie_at_produced(Rig& rig) { zombie_at(rig, "outbox.produced"); }
 void zombie_at_offsets(Rig& rig) { zombie_at(rig, "outbox.offsets_sent"); }
 void zombie_at_committing(Rig& rig) { zombie_at(rig, "outbox.committing"); }
 
-// A new version: one worker after the other.
+// A rolling update: one worker after the other.
 void rolling_restart(Rig& rig) {
     for (int worker = 0; worker < rig.options().workers; ++worker) {
         ++rig.counts().kills;
@@ -129,7 +129,7 @@ void rolling_restart(Rig& rig) {
     }
 }
 
-// Somebody joins, and one that is about to make room dies.
+// A worker joins, and one that is about to give up partitions dies.
 void kill_in_a_rebalance(Rig& rig) {
     const int guest = rig.options().workers;
     rig.start(guest);
@@ -139,7 +139,7 @@ void kill_in_a_rebalance(Rig& rig) {
     rig.end(guest);
 }
 
-// All are told to end while the group still makes room for one that comes back.
+// All workers get SIGTERM while the group still rebalances for one that comes back.
 void end_in_a_rebalance(Rig& rig) {
     kill_busy(rig);
     rig.pause(milliseconds(rig.between(0, static_cast<int>(rig.options().session_timeout.count()))));
@@ -183,14 +183,14 @@ void note_end(Rig& rig, int worker, std::optional<int> wanted, std::vector<std::
                   .log = rig.log_of(worker)});
 }
 
-// Mostly the second takes over; the first may win it back, but not both.
+// Usually the second takes over. The first may win the name back, but only one of them survives.
 void same_id_twice(Rig& rig) {
     const int worker = rig.any_worker();
     const int twin = rig.options().workers;
-    rig.pause(milliseconds(1));  // whoever ended before is there again
+    rig.pause(milliseconds(1));  // restarts workers that ended before
     rig.start_twin(twin, worker);
     const auto either_ended = [&] { return !rig.running(worker) || !rig.running(twin); };
-    // Not tended meanwhile: the loser started again would be a third.
+    // No restarts meanwhile: a restarted loser would be a third process.
     const auto sleep_until = [&](SteadyClock::time_point deadline, const auto& done) {
         while (!done() && SteadyClock::now() < deadline) std::this_thread::sleep_for(milliseconds(50));
         return done();
@@ -198,7 +198,7 @@ void same_id_twice(Rig& rig) {
     if (rig.note_point(sleep_until(SteadyClock::now() + rig.stall_limit(), either_ended))) {
         const int loser = rig.running(worker) ? twin : worker;
         note_end(rig, loser, 1, {"give each worker a `member` of its own"});
-        if (loser == twin) ++rig.counts().exits;  // the crew's are counted where they are started again
+        if (loser == twin) ++rig.counts().exits;  // exits of the crew are counted where it is restarted
         sleep_until(SteadyClock::now() + seconds(3), [&] { return !rig.running(worker) && !rig.running(twin); });
         note_end(rig, loser == twin ? worker : twin, std::nullopt, {});
     }
@@ -232,7 +232,7 @@ void jobs_before_workers(Rig& rig) {
     rig.start_crew();
 }
 
-// Of a crew that is up again: one that is not learns too late of the registration.
+// Waits until the crew is up: a worker that is not up learns too late of the registration.
 void late_adapter(Rig& rig) {
     rig.settle();
     rig.produce(JobKind::late, 20);
@@ -240,7 +240,7 @@ void late_adapter(Rig& rig) {
     rig.register_late_adapter();
 }
 
-// The first cancels find their jobs behind the backlog or running, the last ones find answers. Workers go on after those, too.
+// The first cancels reach jobs that wait in the backlog or run, the last ones jobs that already have answers. Workers must survive both.
 void cancels(Rig& rig) {
     const auto cancelled = [&] { return rig.results_with({"\"cancel-", "batch_cancelled"}); };
     const auto answered = [&] { return rig.results_with({"\"cancel-", "\"choices\""}); };
@@ -262,7 +262,7 @@ void large_output(Rig& rig) {
     rig.note_point(rig.wait_until([&] { return refused() > before; }));
 }
 
-// A fault of the network or of brokers, while this lives: that somebody met with it is a point.
+// A fault of the network or of brokers, for as long as this object lives. Whether a client met it is noted as a point.
 class NetworkFault {
 public:
     NetworkFault(Rig& rig, std::size_t& count) : rig_(rig), lasting_(rig), before_(rig.cluster().proxy().hits()) { ++count; }
@@ -291,7 +291,7 @@ void broker_restart(Rig& rig) {
     rig.cluster().start(broker);
 }
 
-// The broker is found and killed while workers commit, and only comes back when work went on under another one.
+// Kills the coordinating broker while workers commit, and starts it again only after work has continued under another one.
 void move_coordinator(Rig& rig, const std::function<std::optional<int>()>& coordinator) {
     const auto first = coordinator();
     if (!rig.note_point(first.has_value())) return;
@@ -318,12 +318,12 @@ void coordinator_move(Rig& rig) {
     move_coordinator(rig, [&] { return transaction_coordinator(config, id); });
 }
 
-// All brokers are up, and the group's coordinator is another one than a moment ago.
+// Moves the group's coordinator while all brokers are up.
 void coordinator_return(Rig& rig) {
     const auto config = rig.cluster().config();
     const auto coordinator = [&] { return group_coordinator(config, rig.group()); };
     move_coordinator(rig, coordinator);
-    join_and_leave(rig);  // all ask the one that stands in
+    join_and_leave(rig);  // makes all workers ask the substitute
     const auto stand_in = coordinator();
     auto now = stand_in;
     const auto deadline = SteadyClock::now() + rig.stall_limit();
@@ -392,7 +392,7 @@ void results_topic_missing(Rig& rig) {
     rig.start_crew();
 }
 
-// A writer that does not let go, as far as SQLite can tell: the byte of the index file that writers lock (WAL_WRITE_LOCK of its format).
+// Looks to SQLite like a writer that never finishes: locks the byte of the index file that writers lock (WAL_WRITE_LOCK of its format).
 void ledger_locked(Rig& rig) {
     constexpr off_t write_lock = 120;
     const std::string index = rig.ledger_of(0).string() + "-shm";
@@ -408,7 +408,7 @@ void ledger_locked(Rig& rig) {
     if (file >= 0) close(file);
 }
 
-// No file of the first worker may grow.
+// Keeps the files of the first worker from growing, as a full disk would.
 void disk_full(Rig& rig) {
     rlimit limit{};
     const rlimit none{.rlim_cur = 4'096, .rlim_max = RLIM_INFINITY};
@@ -420,7 +420,7 @@ void disk_full(Rig& rig) {
     prlimit(rig.process(0).id(), RLIMIT_FSIZE, &limit, nullptr);
 }
 
-// Its 20,000 tokens take longer than nothing may end otherwise, and more room.
+// The job's 20,000 tokens take longer than a pause may otherwise last, and more memory.
 void prepare_stuck(RigOptions& options) {
     options.slack += seconds(300);
     options.result_bytes_max = 1 << 20;
@@ -434,15 +434,15 @@ void stuck_job(Rig& rig) {
 void prepare_without_results(RigOptions& options) { options.results_topic = false; }
 
 using Brokers = Scenario::Brokers;
-// Not in the mix: two act upon topics or a group that have not been used yet, and a stuck job lifts the limit for pauses, which the mix is
-// there to watch.
+// Not in the mix: two scenarios need topics or a group that were never used, and a stuck job would lift the limit for pauses, which the mix
+// exists to check.
 constexpr int own_rig = 0;
 constexpr int rarely = 1;
 
 constexpr std::array table = {
     Scenario{"kill_busy", "SIGKILL of a worker that decodes", kill_busy},
     Scenario{"kill_all", "SIGKILL of all workers at once", kill_all},
-    Scenario{"kill_idle", "SIGKILL of a worker that has nothing to do", kill_idle},
+    Scenario{"kill_idle", "SIGKILL of an idle worker", kill_idle},
     Scenario{"terminate", "SIGTERM", terminate},
     Scenario{"kill_at_begin", "SIGKILL before a transaction begins", kill_at_begin},
     Scenario{"kill_at_produced", "SIGKILL after results are produced", kill_at_produced},
@@ -452,7 +452,7 @@ constexpr std::array table = {
     Scenario{"kill_at_ledger", "SIGKILL at a write of the ledger", kill_at_ledger},
     Scenario{"stop_short", "SIGSTOP for less than any time-out", stop_short},
     Scenario{"stop_past_session", "SIGSTOP for longer than the session", stop_past_session},
-    Scenario{"stop_past_poll", "SIGSTOP for longer than a worker may not poll", stop_past_poll},
+    Scenario{"stop_past_poll", "SIGSTOP for longer than the poll interval", stop_past_poll},
     Scenario{"stop_past_transaction", "SIGSTOP for longer than a transaction may take", stop_past_transaction},
     Scenario{"zombie_at_produced", "SIGSTOP with results produced, others take over, SIGCONT", zombie_at_produced},
     Scenario{"zombie_at_offsets", "SIGSTOP with offsets sent, others take over, SIGCONT", zombie_at_offsets},
@@ -466,20 +466,20 @@ constexpr std::array table = {
     Scenario{"three_join_in_a_drain", "three workers join while one drains", three_join_in_a_drain},
     Scenario{"same_id_twice", "two workers under one id", same_id_twice},
     Scenario{"hijack_id", "a stranger takes a worker's transactional id", hijack_id},
-    Scenario{"killer_job", "a job that kills whoever computes it", killer_job},
+    Scenario{"killer_job", "a job that kills the worker that computes it", killer_job},
     Scenario{"delete_offsets", "the group's offsets are deleted while results exist", delete_committed_offsets},
-    Scenario{"jobs_before_workers", "jobs are there before the first worker ever ran", jobs_before_workers, own_rig, Brokers::any, nullptr,
+    Scenario{"jobs_before_workers", "jobs are produced before any worker has run", jobs_before_workers, own_rig, Brokers::any, nullptr,
              false},
     Scenario{"late_adapter", "an adapter is registered after its jobs", late_adapter},
     Scenario{"cancels", "jobs are cancelled before, while and after they run", cancels},
-    Scenario{"large_output", "results larger than their topic takes", large_output},
+    Scenario{"large_output", "results larger than their topic accepts", large_output},
     Scenario{"broker_kill", "SIGKILL of a broker", broker_kill},
-    Scenario{"broker_restart", "a broker is restarted in order", broker_restart},
+    Scenario{"broker_restart", "a broker is restarted cleanly", broker_restart},
     Scenario{"coordinator_move", "SIGKILL of the brokers that coordinate the group and a worker's transactions", coordinator_move, 10,
              Brokers::several},
     Scenario{"coordinator_return", "the group's coordinator changes while all brokers are up", coordinator_return, 10, Brokers::several},
     Scenario{"brokers_down", "SIGKILL of all brokers, 8 s without any", brokers_down_short},
-    Scenario{"brokers_down_minute", "SIGKILL of all brokers, a minute without any", brokers_down_minute, rarely},
+    Scenario{"brokers_down_minute", "SIGKILL of all brokers for a minute", brokers_down_minute, rarely},
     Scenario{"end_txn_delayed", "EndTxn reaches the broker 3 s late", end_txn_delayed},
     Scenario{"end_txn_stray", "EndTxn reaches the broker 2 s after its connection was cut", end_txn_stray},
     Scenario{"end_txn_dropped", "EndTxn is lost with its connection", end_txn_dropped},
@@ -492,7 +492,7 @@ constexpr std::array table = {
              prepare_without_results, false},
     Scenario{"ledger_locked", "another process holds the ledger's lock", ledger_locked},
     Scenario{"disk_full", "the ledger's disk is full for a while", disk_full},
-    Scenario{"stuck_job", "one job outlasts all behind it: --jobs 100000 for many of them", stuck_job, own_rig, Brokers::any, prepare_stuck,
+    Scenario{"stuck_job", "one job outlasts all later ones (many with --jobs 100000)", stuck_job, own_rig, Brokers::any, prepare_stuck,
              false},
 };
 

@@ -1,4 +1,5 @@
-// The faults, one by one. Each acts upon a rig whose crew works on a backlog, and heals what it broke (Rig::begin_watch says when).
+// The table of faults that faults.cpp plays. Each acts on a rig whose crew works on a backlog, and heals what it broke (Rig::begin_watch
+// says when).
 #pragma once
 
 #include <cstdint>
@@ -13,13 +14,13 @@ struct Scenario {
     std::string_view name;
     std::string_view about;
     void (*act)(Rig& rig);
-    // How often the random mix draws it, beside the others; 0: it needs a rig of its own.
+    // Relative frequency in the random mix; 0: the fault needs its own rig.
     int weight = 10;
-    // Only several can hand a coordinator's part on.
+    // Only several brokers can move a coordinator.
     enum class Brokers : std::uint8_t { any, several } brokers = Brokers::any;
-    // How the rig must be made; nullptr: as always.
+    // Changes the options of the rig; nullptr: the usual options.
     void (*prepare)(RigOptions& options) = nullptr;
-    // False: act() produces all jobs and starts the crew.
+    // False: act() itself produces all jobs and starts the crew.
     bool begins_busy = true;
 };
 

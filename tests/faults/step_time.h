@@ -1,4 +1,5 @@
-// How long a step of the fake engine takes: always the same, or drawn anew for each. When answers come depends on it, never what they are.
+// The duration of a step of the fake engine: constant, or drawn for each step. Used by the fault worker and the driver's arguments. It
+// changes when answers arrive, never their text.
 #pragma once
 
 #include <charconv>
@@ -17,7 +18,7 @@ namespace lorry::faults {
 
 class StepTime {
 public:
-    // "10000" (microseconds, all of them), "uniform:5000..20000" or "exponential:10000" (the mean). Throws UsageError for anything else.
+    // In microseconds: "10000", "uniform:5000..20000" or "exponential:10000" (the mean). Throws UsageError for anything else.
     StepTime(std::string_view text, std::uint64_t seed) : random_(seed) {
         const auto colon = text.find(':');
         const std::string_view shape = colon == std::string_view::npos ? "" : text.substr(0, colon);

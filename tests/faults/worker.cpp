@@ -1,5 +1,5 @@
-// lorry_fault_worker: the worker as `lorry worker` puts it together, with an engine that computes hashes instead of a model, and with
-// places at which it kills or stops itself. Started by lorry_faults; --help says how.
+// lorry_fault_worker is the worker as `lorry worker` builds it, but its engine computes hashes instead of a model, and it can kill or stop
+// itself at named places. Started by lorry_faults; see --help.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -32,15 +32,17 @@ namespace {
 constexpr std::string_view help =
     R"(usage: lorry_fault_worker --brokers B --prefix P --group G --member M --ledger FILE --counts FILE [OPTION]...
   --session-timeout-ms N   --transaction-timeout-ms N   --drain-budget-ms N   --drain-timeout-ms N   --commit-interval-ms N
-  --poll-interval-ms N     --step-time T: of the engine (step_time.h)              --seed S: of those times
-  --deadline-ms N: how long brokers may be away
-  --at-least-once          without transactions
-  --careful-starts N       0: a job that kills its worker is not found out (consumer/careful_starts.h)
+  --poll-interval-ms N
+  --step-time T            duration of the engine's steps (step_time.h)
+  --seed S                 seed of those durations
+  --deadline-ms N          how long brokers may be down
+  --at-least-once          no transactions
+  --careful-starts N       0: a job that kills its worker is not detected (consumer/careful_starts.h)
   --die-at NAME:COUNT      SIGKILL itself when it passes that fault point for the COUNTth time (consumer/kafka/fault_point.h)
   --stop-at NAME:COUNT     SIGSTOP itself there
 )";
 
-// The hash model, slowed down, and deadly to those who compute a killer's prompt.
+// The hash model, slowed down. It ends the process that computes the prompt of a killer job.
 class FaultModel final : public engine::Model {
 public:
     FaultModel(std::unique_ptr<engine::Model> inner, StepTime step_time, WorkerCounts& counts)
@@ -68,7 +70,7 @@ private:
     WorkerCounts& counts_;
 };
 
-// Adapters are known as they are registered, but the hash model has none: they answer as the base.
+// Adapters are known once they are registered, but answer as the base: the hash model has none.
 class WithoutWeights final : public consumer::AdapterDirectory {
 public:
     explicit WithoutWeights(const consumer::AdapterDirectory& inner) : inner_(inner) {}
@@ -85,7 +87,7 @@ private:
 
 class CountingObserver final : public consumer::Observer {
 public:
-    // ledger: nullptr where another process keeps it.
+    // ledger: nullptr if another process has it open.
     CountingObserver(WorkerCounts& counts, const consumer::KafkaMember& member, const consumer::Ledger* ledger)
         : counts_(counts), member_(member), ledger_(ledger) {}
     void on_gauges(const consumer::PipelineGauges& gauges) override {
@@ -94,9 +96,9 @@ public:
         raise_to(counts_.memory_most, ops::memory_peak());
         if (ledger_ != nullptr && ledger_->stats().failing) ++counts_.ledger_failures;
         const auto stats = member_.stats();
-        counts_.rebalances += stats.rebalances - before_.rebalances;
-        counts_.aborts += stats.aborts - before_.aborts;
-        counts_.fences += stats.fences - before_.fences;
+        counts_.rebalances += stats.source.rebalances - before_.source.rebalances;
+        counts_.aborts += stats.commits.aborts - before_.commits.aborts;
+        counts_.fences += stats.commits.fences - before_.commits.fences;
         before_ = stats;
     }
 
@@ -109,7 +111,7 @@ private:
     consumer::KafkaMember::Stats before_;
 };
 
-// Where the process ends or stops, by its own hand. Set before any thread starts.
+// The place where the process kills or stops itself. Set before any thread starts.
 struct FaultPlace {
     std::string name;
     std::atomic<std::int64_t> passes_left = 0;
@@ -124,7 +126,7 @@ struct FaultPlace {
         signal = number;
     }
 };
-FaultPlace fault_place;  // NOLINT: fault points are functions without an owner
+FaultPlace fault_place;  // NOLINT: fault points call a plain function
 
 void on_passing(const char* name) {
     if (fault_place.name == name && --fault_place.passes_left == 0) raise(fault_place.signal);
@@ -162,7 +164,7 @@ void haul(Arguments& arguments, ops::SignalWatcher& signals) {
     ++counts->starts;
 
     engine::EngineOptions engine_options;
-    // A small batch of slow steps keeps a backlog with little work for the machine.
+    // A small batch of slow steps keeps a backlog at little cost.
     engine_options.sequences_max = 16;
     engine_options.kv_bytes = 40'000 * tests::hash_block_size;
     const auto backend = tests::make_hash_backend();
@@ -201,7 +203,7 @@ void haul(Arguments& arguments, ops::SignalWatcher& signals) {
 }
 
 int run(std::span<char* const> given) {
-    std::signal(SIGXFSZ, SIG_IGN);  // a full disk is an error, not an end
+    std::signal(SIGXFSZ, SIG_IGN);  // a full disk is an error, not the end of the process
     try {
         Arguments arguments(given);
         if (arguments.has("help")) {

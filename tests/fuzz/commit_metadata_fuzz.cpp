@@ -1,6 +1,6 @@
-// lorry_fuzz_commit_metadata: any bytes as commit metadata, bare and behind a checksum that fits. What is accepted must make sense and be
-// written again as it was read. With Clang and -fsanitize=fuzzer linked as libFuzzer wants it (LLVMFuzzerTestOneInput); otherwise
-// fuzz_driver.cpp makes the inputs.
+// lorry_fuzz_commit_metadata reads arbitrary bytes as commit metadata, with and without a matching checksum. Accepted metadata must be
+// consistent and be written again as it was read. Clang with -fsanitize=fuzzer links it as libFuzzer expects (LLVMFuzzerTestOneInput);
+// otherwise fuzz_driver.cpp makes the inputs.
 #include <cstdint>
 #include <string_view>
 

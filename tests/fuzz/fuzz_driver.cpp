@@ -1,4 +1,4 @@
-// Inputs for a fuzz target where the compiler brings no libFuzzer: random bytes, and edits of earlier ones.
+// Makes inputs for a fuzz target when the compiler has no libFuzzer: random bytes, and edits of earlier inputs. ctest runs it for seconds.
 //   PROGRAM [seconds (5)] [seed (from the clock; printed)]
 #include <charconv>
 #include <chrono>
@@ -22,7 +22,7 @@ std::uint64_t number(std::span<char* const> arguments, std::size_t index, std::u
     return otherwise;
 }
 
-// Mostly small numbers: these are what lengths, counts and gaps of a format are made of.
+// Mostly small numbers, as the lengths, counts and gaps of a format are.
 std::uint8_t random_byte(std::mt19937_64& random) {
     const auto byte = static_cast<std::uint8_t>(random());
     return random() % 2 == 0 ? byte : byte % 4;

@@ -1,8 +1,9 @@
-// Every op on every device against the reference, over odd shapes.
+// Compares every op on every device with the reference, over odd shapes.
 #include <cmath>
 #include <limits>
 
 #include "tests/kernels/devices.h"
+#include "tests/support/labels.h"
 
 namespace lorry::kernels::testing {
 
@@ -11,6 +12,12 @@ namespace {
 using reference::Table;
 
 class Agreement : public OnEachDevice {};
+
+// Matmuls do not depend on the format of the KV cache.
+const tests::Labelled activated_matmuls{"*.ActivatedMatmul*/cuda_fp8_kv:*.ActivatedMatmul*/cuda_library_*", {tests::Label::not_asan}};
+// Races between the emulated GPU's threads and blocks. What is left out does not run on a GPU or repeats the others at length.
+const tests::Labelled agreement_with_tsan{
+    "*/cuda_bfloat16:-*.OpsWriteTheInputFormat*:*.RowsOfManyThousandColumns*:*.ActivatedMatmul*", {tests::Label::tsan_cuda}};
 
 TEST_P(Agreement, MatmulOfAnyShapeSourceFormatAndNumberOfParts) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
@@ -101,7 +108,7 @@ TEST_P(Agreement, EmbedReadsRowsOfTheTiedHeadExactly) {
     }
 }
 
-// Rows of so many columns with `padding` elements behind them: where neither is a multiple of 4, a GPU moves elements one by one.
+// Rows of `columns` columns followed by `padding` elements. If one of the two is not a multiple of 4, a GPU moves elements one by one.
 struct Width {
     std::int64_t columns, padding;
 };
@@ -141,7 +148,7 @@ TEST_P(Agreement, ActivationsOverTheirWholeRange) {
             SCOPED_TRACE(::testing::Message() << "kind " << static_cast<int>(kind) << (gated ? " gated" : ""));
             const std::int64_t width = gated ? 204 : 203;
             Table x = normal(6, gated ? 2 * width : width, 2.0);
-            // Row 0 sweeps from where one side has vanished to where the other has; row 1 has the ends of the exponent's range.
+            // Row 0 sweeps from where the negative side is zero to where the positive side is linear; row 1 has extreme exponents.
             for (std::int64_t i = 0; i < width; ++i) x.at(0, i) = reference::rounded(-10.0 + 0.1 * static_cast<double>(i), Format::float32);
             const double ends[] = {0.0, 1e-30, -1e-30, 100.0, -100.0, 1e4, -1e4};
             for (std::int64_t i = 0; i < 7; ++i) x.at(1, i) = reference::rounded(ends[i], Format::float32);
@@ -160,7 +167,7 @@ TEST_P(Agreement, ActivationsOverTheirWholeRange) {
     }
 }
 
-// Pins: rows whose adapter comes between the two find the bits of rows without one.
+// Pins: rows with an adapter between the two ops and rows without one get the same bits.
 TEST_P(Agreement, ActivatedMatmulIsAMatmulAndThenAnActivation) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     std::vector<Format> formats = GetParam().narrow_formats();
@@ -212,29 +219,30 @@ TEST_P(Agreement, ActivatedMatmulIsAMatmulAndThenAnActivation) {
     }
 }
 
+struct LoraSlice {
+    std::int64_t begin, size, rank;
+    float scale;
+};
+struct LoraAdapter {
+    std::vector<LoraSlice> slices;
+    std::vector<Part> a, b;
+    std::unique_ptr<PackedLora> packed;
+};
+
 TEST_P(Agreement, LoraOfMixedRanksPartsAndRowsWithoutAdapter) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const bool by_pairs = GetParam().multiplies_pairs();
     const Format read = by_pairs ? Format::bfloat16 : input();
     const std::int64_t in_features = 47;
     const std::int64_t out_features = 100;
-    struct Slice {
-        std::int64_t begin, size, rank;
-        float scale;
-    };
-    struct Adapter {
-        std::vector<Slice> slices;
-        std::vector<Part> a, b;
-        std::unique_ptr<PackedLora> packed;
-    };
     // A fused projection, a single slice of odd rank, and a rank larger than the inputs.
-    std::vector<Adapter> adapters;
+    std::vector<LoraAdapter> adapters;
     adapters.push_back({.slices = {{0, 40, 8, 2.0F}, {40, 30, 8, 2.0F}, {70, 30, 16, 0.5F}}, .a = {}, .b = {}, .packed = {}});
     adapters.push_back({.slices = {{33, 7, 3, 1.0F}}, .a = {}, .b = {}, .packed = {}});
     adapters.push_back({.slices = {{0, 100, 64, 0.25F}}, .a = {}, .b = {}, .packed = {}});
-    for (Adapter& adapter : adapters) {
+    for (LoraAdapter& adapter : adapters) {
         std::vector<LoraPart> parts;
-        for (const Slice& slice : adapter.slices) {
+        for (const LoraSlice& slice : adapter.slices) {
             adapter.a.emplace_back(normal(slice.rank, in_features, 1.0 / std::sqrt(47.0)), Format::bfloat16, false);
             adapter.b.emplace_back(normal(slice.size, slice.rank, 1.0 / std::sqrt(static_cast<double>(slice.rank))), Format::float16,
                                    false);
@@ -260,12 +268,12 @@ TEST_P(Agreement, LoraOfMixedRanksPartsAndRowsWithoutAdapter) {
 
     Table want = before;
     for (const LoraGroup& group : groups) {
-        for (const Adapter& adapter : adapters) {
+        for (const LoraAdapter& adapter : adapters) {
             if (adapter.packed.get() != group.lora) continue;
             for (std::size_t i = 0; i < adapter.slices.size(); ++i) {
-                const Slice& slice = adapter.slices[i];
+                const LoraSlice& slice = adapter.slices[i];
                 Table b = adapter.b[i].stored;
-                // A scale that is a power of two leaves nothing to round twice.
+                // A scale that is a power of two does not round.
                 for (double& value : b.data) value *= static_cast<double>(slice.scale);
                 b = reference::rounded(b, weights());
                 Table shrunk = reference::matmul(x, reference::rounded(adapter.a[i].stored, weights()));
@@ -279,14 +287,14 @@ TEST_P(Agreement, LoraOfMixedRanksPartsAndRowsWithoutAdapter) {
     }
     expect_close(out.read(), want, tolerance(by_pairs ? "lora_by_pairs" : "lora", weights()));
     EXPECT_TRUE(out.padding_is_untouched());
-    // Rows without adapter keep their bits.
+    // Rows without an adapter keep their bits.
     for (const std::int64_t row : {0, 1, 8, 9, 10, 82, 84}) {
         for (std::int64_t i = 0; i < out_features; ++i)
             EXPECT_EQ(out.read_row(row)[static_cast<std::size_t>(i)], static_cast<float>(before.at(row, i)));
     }
 }
 
-// Pins: which weight meets which input, to the last bit: of whole numbers nothing is rounded, in whatever format.
+// Pins: each weight is multiplied by its own input, to the last bit: whole numbers are not rounded in any format.
 TEST_P(Agreement, LoraOfWholeNumbersIsExact) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const auto whole = [&](std::int64_t rows, std::int64_t columns, std::int64_t most) {
@@ -322,7 +330,7 @@ TEST_P(Agreement, LoraOfWholeNumbersIsExact) {
     }
 }
 
-// Pins: what reads a narrow row finds the op's float32 row in it, rounded once.
+// Pins: a narrow row is the op's float32 row, rounded once.
 TEST_P(Agreement, OpsWriteTheInputFormatOfTheNextMatmul) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     for (const Format format : GetParam().narrow_formats()) {
@@ -363,7 +371,7 @@ TEST_P(Agreement, OpsWriteTheInputFormatOfTheNextMatmul) {
             for (std::int64_t i = 0; i < 3; ++i) EXPECT_EQ(gathered.read_row(i), narrow.read_row(wanted[static_cast<std::size_t>(i)]));
             backend_->finish_step();
 
-            // A low-rank update reads what the row holds; on the GPU of a row of fp8 what the format of the adapters leaves of it.
+            // A low-rank update reads the row's contents; on a GPU, rows of fp8 are first rounded to the adapters' format.
             if (GetParam().is_gpu() && format != Format::fp8_rows && format != weights()) continue;
             const Part a(normal(8, columns, 0.1), Format::float32, false);
             const Part b(normal(20, 8, 0.1), Format::float32, false);
@@ -376,7 +384,7 @@ TEST_P(Agreement, OpsWriteTheInputFormatOfTheNextMatmul) {
             const Memory from_narrow(*backend_, before);
             backend_->lora({.out = from_wide.matrix(), .in = widened.matrix(), .groups = {&group, 1}});
             backend_->lora({.out = from_narrow.matrix(), .in = narrow.matrix(), .groups = {&group, 1}});
-            // An int8 row read as pairs keeps its scale for the end, so that it is not rounded; the wide row is.
+            // An int8 row read as pairs is scaled after the sum, so it is not rounded; the wide row is.
             if (format == Format::int8_rows && GetParam().multiplies_pairs()) {
                 const Table shrunk = reference::matmul(narrow.read(), reference::rounded(a.stored, weights()));
                 const Table update =
@@ -393,7 +401,7 @@ TEST_P(Agreement, OpsWriteTheInputFormatOfTheNextMatmul) {
     }
 }
 
-// Pins: rows that are wider than what a GPU's threads keep of them (row.h), of which they have several fours each.
+// Pins: rows wider than what a GPU's threads keep (row.h), with several fours per thread.
 TEST_P(Agreement, RowsOfManyThousandColumns) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const std::int64_t columns = 16'404;
@@ -425,7 +433,7 @@ TEST_P(Agreement, RowsOfManyThousandColumns) {
     expect_rounded();
 }
 
-// Pins: a row that is not finite must not come out of int8 or fp8 as if it were.
+// Pins: a row that is not finite is not finite after int8 or fp8 either.
 TEST_P(Agreement, NumbersThatAreNotFiniteSurviveNarrowing) {
     for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
         Table x = normal(2, 40);
@@ -469,7 +477,7 @@ TEST_P(Agreement, GroupBiasAndGatherRowsAreExact) {
     backend_->finish_step();
 }
 
-// Pins: what a matmul reads is what the op before it computed, rounded once.
+// Pins: a matmul reads the previous op's result, rounded once.
 TEST_P(Agreement, ProducingOpsWriteTheFormatThatMatmulsRead) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const Memory in(*backend_, normal(5, 2 * 37));

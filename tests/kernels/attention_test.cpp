@@ -1,5 +1,5 @@
-// rope_store and attention together, as a model uses them: against the reference, with a poisoned cache, and bit for bit however a
-// sequence is cut into steps and whatever stands beside it.
+// rope_store and attention together, as a model uses them: compared with the reference, with a poisoned cache, and bit for bit the same
+// however a sequence is divided into steps and whatever other rows the step has.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,6 +7,7 @@
 #include "kernels/cpu/pack.h"
 #include "kernels/cuda/fp8.h"
 #include "tests/kernels/devices.h"
+#include "tests/support/labels.h"
 
 namespace lorry::kernels::testing {
 
@@ -86,7 +87,7 @@ protected:
         }
     }
 
-    // A cache full of NaN: whatever was not written must never be read.
+    // A cache full of NaN: memory that was not written must not be read.
     std::unique_ptr<KvCache> poisoned_cache(Backend& backend) const {
         auto cache = backend.make_kv_cache({layers, shape_.heads.kv_heads, shape_.heads.head_dim}, blocks_total, 0);
         EXPECT_EQ(cache->bytes(), backend.kv_block_bytes({layers, shape_.heads.kv_heads, shape_.heads.head_dim}) * blocks_total);
@@ -163,8 +164,8 @@ protected:
         backend.finish_step();
     }
 
-    // Pins: a row that became fp8 before all its heads were there, or otherwise is off by a bit; and a layer that finds what the one before
-    // it left.
+    // Pins: a row converted to fp8 before all its heads were stored, or off by a bit for another reason; and state that one layer leaves
+    // for the next.
     static void expect_fp8_of(const Memory& wide, const Memory& narrow, const auto& attend) {
         attend(narrow);
         for (std::int64_t row = 0; row < wide.matrix().rows; ++row) {
@@ -177,7 +178,7 @@ protected:
         }
     }
 
-    // Whose tolerance holds for a cache.
+    // The name of the cache's tolerance.
     static const char* kind_of(const KvCache& cache) {
         if (GetParam().kv == KvFormat::int8) return "int8_attention";
         if (GetParam().kv == KvFormat::fp8) return "fp8_attention";
@@ -222,7 +223,7 @@ TEST_P(AttentionTest, PrefillsOfSeveralSequencesAgreeWithTheReference) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     for (const Shape& shape : shapes) {
         SCOPED_TRACE(::testing::Message() << shape.heads.heads << '/' << shape.heads.kv_heads << " heads of " << shape.heads.head_dim);
-        // One token, a full block, one more, and many blocks; of either block size.
+        // One token, a full block, one token more, and many blocks; for either block size.
         make(shape, {1, 16, 17, 100, 64});
         const auto cache = poisoned_cache(*backend_);
         std::vector<std::vector<std::vector<float>>> outputs;
@@ -268,7 +269,7 @@ TEST_P(AttentionTest, ARowIsTheSameBitForBitAloneBatchedChunkedAndDecoded) {
     }
 }
 
-// Pins: many weights that each round to nothing beside the heaviest, and are as much as it together.
+// Pins: many weights that each round to zero next to the heaviest, but together are as large.
 TEST_P(AttentionTest, ManyLightTokensCountBesideAHeavyOne) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     constexpr std::int64_t tokens = 600;
@@ -289,8 +290,8 @@ TEST_P(AttentionTest, ManyLightTokensCountBesideAHeavyOne) {
     expect_close(table_of(outputs.front()), expected(sequences_.front()), tolerance(kind_of(*cache), weights()));
 }
 
-// Pins: a context of several of the GPU's spans, walked by one block of threads in the prefill and by one each when decoding; of each way
-// in which warps share heads. Rows of the prefill's last block see pages whole, in part and not at all.
+// Pins: a context of several spans on the GPU, computed by one block of threads for a prefill and by one block per span for decoding, for
+// each way in which warps share heads. Rows of the prefill's last block see pages completely, partly and not at all.
 TEST_P(AttentionTest, LongContextsAgreeAndAreTheSameBitForBitAtOnceAndDecoded) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     struct Case {
@@ -319,7 +320,7 @@ TEST_P(AttentionTest, LongContextsAgreeAndAreTheSameBitForBitAtOnceAndDecoded) {
     }
 }
 
-// Pins: scores that are no numbers show in their row and head, and in nothing that is computed beside them.
+// Pins: NaN scores show in their own row and head, and in no other result.
 TEST_P(AttentionTest, AQueryThatIsNotANumberSpoilsItsRowAndHeadAlone) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     constexpr std::int64_t bad_row = 21;
@@ -340,7 +341,7 @@ TEST_P(AttentionTest, AQueryThatIsNotANumberSpoilsItsRowAndHeadAlone) {
     }
 }
 
-// Pins: a key or a value that is no number shows in every row that sees it, whatever the cache makes of it.
+// Pins: a NaN key or value shows in every row that sees it, whatever the format of the cache.
 TEST_P(AttentionTest, AKeyOrValueThatIsNotANumberShowsInAllRowsThatSeeIt) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     constexpr std::int64_t bad_row = 21;
@@ -353,7 +354,7 @@ TEST_P(AttentionTest, AKeyOrValueThatIsNotANumberShowsInAllRowsThatSeeIt) {
         const std::int64_t group = heads.heads / heads.kv_heads;
         for (std::size_t row = bad_row; row < 40; ++row) {
             const auto spoiled = std::ranges::count_if(outputs[0][row], [](float value) { return !std::isfinite(value); });
-            EXPECT_GE(spoiled, group) << "row " << row;  // of each head that reads it, one dimension at least
+            EXPECT_GE(spoiled, group) << "row " << row;  // at least one dimension of each head that reads it
         }
     }
 }
@@ -376,13 +377,16 @@ TEST_P(AttentionTest, ACopiedBlockServesAsWellAsTheFirst) {
     EXPECT_EQ(outputs[0][0], whole[0][39]);
 }
 
-// What multiplies a GPU's weights is nothing to these ops.
+// These ops do not depend on what multiplies a GPU's weights.
 std::vector<Device> devices_by_attention() {
     std::vector<Device> all = devices();
     std::erase_if(all, [](const Device& each) { return each.is_gpu() && (each.has_library || each.quantize != Quantization::none); });
     return all;
 }
 
+const tests::Labelled other_caches_in_orders{"*/cuda_fp8_kv:*.Prefills*/cuda_float32", {tests::Label::in_orders}};
+const tests::Labelled attention_with_tsan{"*.AQuery*/cuda_bfloat16:*.AKey*/cuda_bfloat16:*.ACopied*/cuda_bfloat16",
+                                          {tests::Label::tsan_cuda}};
 INSTANTIATE_TEST_SUITE_P(Op, AttentionTest, ::testing::ValuesIn(devices_by_attention()), name_of);
 
 }  // namespace

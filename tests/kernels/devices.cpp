@@ -12,6 +12,7 @@
 #include "kernels/cuda/devices.h"
 #include "kernels/cuda/fp8.h"
 #include "kernels/cuda/pack.h"
+#include "tests/support/labels.h"
 #if defined(LORRY_CUDA_EMULATED)
 #include "kernels/cuda/emulation/cublaslt.h"
 #else
@@ -25,7 +26,7 @@ namespace lorry::kernels::testing {
 
 namespace {
 
-// Memory is filled with a number that would show in every sum.
+// Memory is filled with a number that would be visible in every sum.
 std::byte untouched_byte(std::size_t index) { return static_cast<std::byte>(std::bit_cast<std::uint32_t>(-12345.0F) >> (8 * (index % 4))); }
 
 constexpr Tolerance tolerances[] = {
@@ -59,7 +60,7 @@ std::vector<cuda::MatmulRange> algorithms_for(const cuda::MatmulShape&) {
 #else
 Expected<cuda::lt::Functions, std::string> open_library() { return cuda::open_cublaslt(cuda::cublaslt_places()); }
 
-// As `lorry bench tune` finds them, whether they gain or not. ops/gpu-check counts the lines that say so.
+// The algorithms that `lorry bench tune` finds, whether they are faster or not. ops/gpu-check counts the lines that this prints.
 std::vector<cuda::MatmulRange> algorithms_for(const cuda::MatmulShape& shape) {
     const cuda::TuneOptions quick{.seconds = 0.0, .walked_bytes = 1, .copied_bytes = 4096, .square = 256};
     const cuda::Tuning tuning = cuda::tune_matmuls({&shape, 1}, quick, open_library);
@@ -88,6 +89,16 @@ std::unique_ptr<Backend> make_library_backend(const CudaOptions& options) {
 
 }  // namespace
 
+// The 16-lane kernels themselves are checked where a machine has them.
+const tests::Labelled emulated_lanes{"*/emulated_*", {tests::Label::not_asan, tests::Label::not_tsan}};
+// All instruction sets share their threads' code, so one of them will do.
+const tests::Labelled other_instruction_sets{"*/scalar_*:*/avx512*", {tests::Label::not_tsan}};
+// Under the thread sanitizer the emulated GPU has tests of its own: those with the label tsan_cuda.
+const tests::Labelled gpus_without_tsan{"*/cuda_*", {tests::Label::not_tsan}};
+// All formats run in one order, drawn anew at each start. What it may miss is in all of bfloat16 and fp8, in the fp8 cache's attention and
+// in float32's kernels, which are others.
+const tests::Labelled gpus_in_orders{"Op/*/cuda_bfloat16:Op/*/cuda_fp8", {tests::Label::in_orders}};
+
 std::string Device::lacks() const {
     if (is_gpu() && cuda_obstacle()) return *cuda_obstacle();
     if (has_library && !open_library()) return open_library().error();
@@ -113,22 +124,24 @@ bool Device::multiplies_by_tiles() const {
 
 std::unique_ptr<Backend> Device::make(int threads) const {
     if (!lacks().empty()) return nullptr;
-    if (has_library) return make_library_backend({.weights = weights, .quantize = quantize});
-    if (is_gpu()) return make_cuda_backend({.weights = weights, .quantize = quantize, .kv = kv});
+    if (has_library) return make_library_backend({.storage = {.weights = weights, .quantize = quantize}});
+    const StorageOptions storage{.weights = weights, .quantize = quantize, .kv = kv};
+    if (is_gpu()) return make_cuda_backend({.storage = storage});
     if (kernels != nullptr) {
         const cpu::DotKernels* dot = weights == Format::bfloat16 ? kernels->bfloat16_dot : nullptr;
         const cpu::DotKernels& int4 = int4_kernels != nullptr ? *int4_kernels : cpu::int4_kernels_of(CpuIsa::scalar);
-        if (quantize == Quantization::int8) dot = int4.unpacked;
-        if (quantize == Quantization::int4) dot = &int4;
-        return std::make_unique<cpu::CpuBackend>(*kernels, threads, weights, dot);
+        if (quantize != Quantization::none) dot = int4.unpacked;
+        const cpu::CpuBackend::Parts parts{
+            .kernels = *kernels, .dot = quantize == Quantization::int4 ? &int4 : dot, .embedding_dot = dot};
+        return std::make_unique<cpu::CpuBackend>(parts, threads, storage);
     }
-    return make_cpu_backend({.threads = threads, .isa = needs, .weights = weights, .quantize = quantize, .kv = kv});
+    return make_cpu_backend({.threads = threads, .isa = needs, .storage = storage});
 }
 
 std::vector<Device> devices() {
     std::vector<Device> result;
     std::vector<CpuIsa> isas{CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512bf16};
-    // Hardly any machine has it, and its emulation runs everywhere: no skip for each test.
+    // Few machines have it, and its emulation runs everywhere: without it, do not report a skip for each test.
     if (cpu::supported(CpuIsa::avx512amx)) isas.push_back(CpuIsa::avx512amx);
     for (const Format weights : {Format::float32, Format::bfloat16}) {
         const std::string suffix = std::string("_") + kernels::name_of(weights);
@@ -182,7 +195,7 @@ std::string name_of(const ::testing::TestParamInfo<Device>& info) { return info.
 void OnEachDevice::SetUp() {
     backend_ = GetParam().make();
     if (backend_ == nullptr) GTEST_SKIP() << GetParam().lacks();
-    // The same numbers in every run, unless --gtest_random_seed asks for others.
+    // The same numbers in every run, unless --gtest_random_seed is given.
     const auto wanted = static_cast<std::uint64_t>(::testing::GTEST_FLAG(random_seed));
     seed_ = wanted != 0 ? wanted : 20261121;
     random_.seed(seed_);
@@ -270,7 +283,7 @@ std::vector<float> Memory::read_row(std::int64_t row) const {
 bool Memory::padding_is_untouched() const {
     const std::vector<std::byte> bytes = download(0, matrix_.rows);
     std::size_t used = static_cast<std::size_t>(matrix_.columns) * bytes_of(matrix_.format);
-    // Attention on the GPU makes rows of fp8 in the place of those of float32.
+    // Attention on the GPU converts rows of float32 to fp8 in place.
     if (matrix_.format == Format::int8_rows) used = static_cast<std::size_t>(cpu::int8_scale_offset(matrix_.columns)) + sizeof(float);
     for (std::size_t i = 0; i < bytes.size(); ++i) {
         if (i % row_bytes() >= used && bytes[i] != untouched_byte(i)) return false;
@@ -279,7 +292,7 @@ bool Memory::padding_is_untouched() const {
 }
 
 reference::Table stored_weight(const reference::Table& values, const PackedWeight& weight, Format weights) {
-    // How near int4 is to the values is for quantize_test.cpp to say.
+    // quantize_test.cpp tests how close int4 is to the values.
     const auto* const on_cpu = dynamic_cast<const cpu::CpuWeight*>(&weight);
     if (on_cpu != nullptr && on_cpu->panels().storage == cpu::Storage::int4) return unpacked_weight(on_cpu->panels());
     if (weight.input_format() == Format::fp8_rows) return reference::fp8_rows(values);

@@ -1,5 +1,5 @@
-// The backends that this machine can run (a GPU: the emulated one, if the program is linked with that), and small helpers to fill and read
-// their memory; used by all kernel tests.
+// The backends that this machine can run (the GPU is the emulated one if the program is linked with it), and helpers that fill and read
+// their memory. Used by all kernel tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,9 +16,9 @@
 
 namespace lorry::kernels::testing {
 
-// The 16-lane kernels made of pairs of 8-lane vectors: the logic of AVX-512 on machines that lack it.
+// The 16-lane kernels built from pairs of 8-lane vectors, to test the logic of AVX-512 on machines that lack it.
 const cpu::Kernels& emulated_avx512_kernels();
-// The same with sums of bfloat16 products, in the arithmetic of the processors that have them.
+// The same with sums of bfloat16 products, in the arithmetic of processors that have such an instruction.
 const cpu::Kernels& emulated_avx512bf16_kernels();
 // The same with sums of bfloat16 and of int8 by matrix tiles.
 const cpu::Kernels& emulated_avx512amx_kernels();
@@ -30,34 +30,34 @@ struct Device {
     std::optional<CpuIsa> needs = {};  // the instruction set that the machine must have; nullopt: a GPU
     Quantization quantize = Quantization::none;
     const cpu::Kernels* kernels = nullptr;          // null: made by make_cpu_backend
-    const cpu::DotKernels* int4_kernels = nullptr;  // with `kernels`: null: the scalar ones
+    const cpu::DotKernels* int4_kernels = nullptr;  // used with `kernels`; null: the scalar ones
     KvFormat kv = KvFormat::as_weights;
     bool has_library = false;  // a GPU on which cuBLASLt multiplies every shape that a table may have
 
     bool is_gpu() const { return !needs; }
-    // The tolerance's name.
+    // The name of the matmul's tolerance.
     const char* matmul() const;
-    // Whether adapters are multiplied as pairs of bfloat16, A x rounded in between.
+    // Whether adapters are multiplied as pairs of bfloat16, with A x rounded in between.
     bool multiplies_pairs() const;
-    // Whether matmuls of bfloat16 go by matrix tiles, which add products up in an order of their own.
+    // Whether bfloat16 matmuls use matrix tiles, which add up products in their own order.
     bool multiplies_by_tiles() const;
-    // What matmuls read where no dot kernels are in use.
+    // The input format of matmuls without dot kernels.
     Format input() const { return is_gpu() ? weights : Format::float32; }
-    // What its ops can write besides float32.
+    // The formats that its ops can write besides float32.
     std::vector<Format> narrow_formats() const { return {Format::bfloat16, is_gpu() ? Format::fp8_rows : Format::int8_rows}; }
-    // What this machine lacks for it, for people; empty: nothing.
+    // What this machine lacks to run it, for people; empty: nothing.
     std::string lacks() const;
-    // Null when the machine lacks something.
+    // Null if the machine lacks something.
     std::unique_ptr<Backend> make(int threads = 2) const;
 };
 
-// What a failed test prints for its device.
+// Prints the device of a failed test.
 inline void PrintTo(const Device& device, std::ostream* to) { *to << device.name; }
 
 std::vector<Device> devices();
 std::string name_of(const ::testing::TestParamInfo<Device>& info);
 
-// Tests of one op on each device; a device that this machine lacks is a skip that says so.
+// A test on each device; if this machine lacks the device, the test is skipped with the reason.
 class OnEachDevice : public ::testing::TestWithParam<Device> {
 protected:
     void SetUp() override;
@@ -73,11 +73,11 @@ protected:
     std::int64_t number(std::int64_t low, std::int64_t high);
 };
 
-// Device memory of a matrix with rows `padding` elements longer than needed, so that a wrong stride shows.
+// Device memory of a matrix whose rows are `padding` elements longer than needed, so that a wrong stride shows.
 class Memory {
 public:
     Memory(Backend& backend, std::int64_t rows, std::int64_t columns, Format format = Format::float32, std::int64_t padding = 3);
-    // Holds what is left of `from` in that format.
+    // Holds `from`, rounded to the format.
     Memory(Backend& backend, const reference::Table& from, Format format = Format::float32, std::int64_t padding = 3);
     const Matrix& matrix() const { return matrix_; }
     Vector vector() const;  // of the first row
@@ -95,10 +95,10 @@ private:
     Matrix matrix_;
 };
 
-// Fills a KV cache with NaN: whatever was not written must never be read.
+// Fills a KV cache with NaN: memory that was not written must not be read.
 void poison(Backend& backend, KvCache& cache);
 
-// A weight part in a checkpoint's format, and what it then holds.
+// A weight part in a checkpoint's format, and its values after rounding.
 struct Part {
     Part(const reference::Table& values, Format format, bool is_transposed);
     WeightPart view() const;
@@ -110,11 +110,11 @@ struct Part {
 };
 
 reference::Table unpacked_weight(const cpu::Panels& panels);
-// What a matmul with this weight computes with, of the weight and of its inputs.
+// The weight and the inputs after rounding, as a matmul with this weight uses them.
 reference::Table stored_weight(const reference::Table& values, const PackedWeight& weight, Format weights);
 reference::Table stored_inputs(const reference::Table& values, Format format);
 
-// How far a result may be from the reference, relative to max(1, |reference|), and why.
+// The largest error of a result, relative to max(1, |reference|), and the reason for it.
 struct Tolerance {
     const char* op;
     double float32;

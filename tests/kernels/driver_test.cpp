@@ -1,4 +1,4 @@
-// What a machine whose NVIDIA driver is too old is told.
+// The error for an NVIDIA driver that is too old.
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/devices.h"

@@ -1,4 +1,4 @@
-// What fp8 leaves of a number, of a weight and of a row, and that sums over it are sums of exactly that.
+// How fp8 rounds numbers, weights and rows, and that matmuls multiply exactly the rounded values.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -34,7 +34,7 @@ TEST(Fp8, EveryOfItsNumbersIsItself) {
     EXPECT_EQ(float_of({0x81}), -0.001953125F);  // 2^-9
 }
 
-// Pins: rounding, ties, what is next to them, and both ends of the range.
+// Pins: rounding, ties and their neighbours, and both ends of the range.
 TEST(Fp8, EveryNumberBecomesTheNearest) {
     const auto expect_nearest = [](float x) {
         EXPECT_EQ(static_cast<double>(float_of(fp8_of(x))), reference::e4m3(static_cast<double>(x))) << x;
@@ -48,7 +48,7 @@ TEST(Fp8, EveryNumberBecomesTheNearest) {
             expect_nearest(x);
     }
     std::mt19937_64 random(20261121);
-    std::uniform_int_distribution<std::uint32_t> any(0, 0x7F7FFFFF);  // all that are finite
+    std::uniform_int_distribution<std::uint32_t> any(0, 0x7F7FFFFF);  // all finite numbers
     for (int i = 0; i < 100'000; ++i) expect_nearest(std::bit_cast<float>(any(random)));
     EXPECT_EQ(float_of(fp8_of(1e9F)), 448.0F);
     EXPECT_EQ(float_of(fp8_of(-float_infinity)), -448.0F);
@@ -63,7 +63,7 @@ std::vector<Device> gpus() {
 
 class Fp8Rows : public OnEachDevice {
 protected:
-    // Numbers that e4m3 has, among them 448 in each row: scales are 1 and nothing is rounded.
+    // Numbers that e4m3 represents, with 448 in each row: scales are 1 and nothing is rounded.
     Table representable(std::int64_t rows, std::int64_t columns) {
         Table table(rows, columns);
         for (double& value : table.data) value = static_cast<double>(number(-8, 8));
@@ -72,7 +72,7 @@ protected:
     }
 };
 
-// Pins: which weight meets which input, to the last bit, whether rows begin at multiples of 16 bytes or not.
+// Pins: each weight is multiplied by its own input, to the last bit, whether rows begin at multiples of 16 bytes or not.
 TEST_P(Fp8Rows, SumsOfRepresentableNumbersAreExact) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     struct Shape {
@@ -116,7 +116,7 @@ TEST_P(Fp8Rows, RowsOfAnySizeKeepTheirLargestNumber) {
     }
 }
 
-// Pins: a broken checkpoint does not become plausible answers, nor does it spoil the outputs beside it.
+// Pins: a broken checkpoint does not give plausible answers, and does not affect other outputs.
 TEST_P(Fp8Rows, AnOutputWithAWeightThatIsNotFiniteIsNoNumber) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     for (const float broken : {not_a_number, float_infinity}) {
@@ -171,7 +171,7 @@ TEST_P(Fp8Rows, TakeAByteForEachWeightAndLeaveEmbeddingsWide) {
 
 INSTANTIATE_TEST_SUITE_P(Op, Fp8Rows, ::testing::ValuesIn(gpus()), name_of);
 
-// Pins: asking a device for what it lacks is answered with what it has.
+// Pins: a device that lacks a format says which ones it has.
 TEST(Fp8, OnlyTheGpuHasItAndItHasNoIntegers) {
     const auto refusal = [](const auto& make) {
         try {
@@ -181,13 +181,15 @@ TEST(Fp8, OnlyTheGpuHasItAndItHasNoIntegers) {
         }
         return std::string("made");
     };
-    EXPECT_EQ(refusal([] { return make_cpu_backend({.threads = 1, .isa = {}, .quantize = Quantization::fp8}); }),
+    EXPECT_EQ(refusal([] { return make_cpu_backend({.threads = 1, .isa = {}, .storage = {.quantize = Quantization::fp8}}); }),
               "the CPU has no fp8 weights: choose int8 or int4");
-    EXPECT_EQ(refusal([] { return make_cpu_backend({.threads = 1, .isa = {}, .kv = KvFormat::fp8}); }),
+    EXPECT_EQ(refusal([] { return make_cpu_backend({.threads = 1, .isa = {}, .storage = {.kv = KvFormat::fp8}}); }),
               "the CPU has no fp8 KV cache: choose int8");
-    EXPECT_EQ(refusal([] { return make_cuda_backend({.kv = KvFormat::int8}); }), "the GPU has no int8 KV cache: choose fp8");
-    EXPECT_EQ(refusal([] { return make_cuda_backend({.quantize = Quantization::int8}); }), "the GPU has no int8 weights: choose fp8");
-    EXPECT_EQ(refusal([] { return make_cuda_backend({.quantize = Quantization::int4}); }), "the GPU has no int4 weights: choose fp8");
+    EXPECT_EQ(refusal([] { return make_cuda_backend({.storage = {.kv = KvFormat::int8}}); }), "the GPU has no int8 KV cache: choose fp8");
+    EXPECT_EQ(refusal([] { return make_cuda_backend({.storage = {.quantize = Quantization::int8}}); }),
+              "the GPU has no int8 weights: choose fp8");
+    EXPECT_EQ(refusal([] { return make_cuda_backend({.storage = {.quantize = Quantization::int4}}); }),
+              "the GPU has no int4 weights: choose fp8");
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
-// A row's bits do not depend on the rows beside it, nor on the number of threads (attention_test.cpp shows the same for attention).
+// A row's bits depend neither on other rows nor on the number of threads (attention_test.cpp tests the same for attention).
 #include <algorithm>
 #include <cmath>
 #include <map>
 
 #include "tests/kernels/devices.h"
+#include "tests/support/labels.h"
 
 namespace lorry::kernels::testing {
 
@@ -13,7 +14,7 @@ using reference::Table;
 
 class RowInvariance : public OnEachDevice {
 protected:
-    // An odd number, where that needs no row of a table.
+    // An odd number, unless a table's row needs a multiple.
     static std::int64_t in_features() { return GetParam().has_library ? 80 : 77; }
     static Table row_of(const Table& table, std::int64_t row) {
         Table one(1, table.columns);
@@ -58,7 +59,7 @@ TEST_P(RowInvariance, MatmulRowsAreTheSameAmongAnyNumberOfOthers) {
     EXPECT_EQ(out.read().data, all_out.read().data);
 }
 
-// Pins: as many rows as chunks of each thread's share hold at most, and as the scratch of an activated matmul has room for.
+// Pins: as many rows as the chunks of each thread's share can have, and as the scratch memory of an activated matmul has room for.
 TEST_P(RowInvariance, RowsThatFillTheirChunksAreTheSameOnOneThread) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const Part gate(normal(96, in_features(), 0.1), Format::float32, false);
@@ -83,7 +84,7 @@ TEST_P(RowInvariance, RowsThatFillTheirChunksAreTheSameOnOneThread) {
     EXPECT_EQ(activated[0], activated[1]);
 }
 
-// Pins: a GPU moves four elements at once only where they stand at a multiple of their size.
+// Pins: a GPU moves four elements at once only at a multiple of their size.
 TEST_P(RowInvariance, NormedAndActivatedRowsAreTheSameWhereverTheyStand) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const std::int64_t columns = 300;
@@ -137,8 +138,8 @@ TEST_P(RowInvariance, LoraRowsAreTheSameAloneAndBesideOtherAdapters) {
     }
 }
 
-// Pins: a row's sums are the same whether its adapter's rows fill one tile or many, and whether the inputs are cut into pieces that are
-// added up later or in the same place.
+// Pins: a row's sums are the same whether its adapter's rows fill one tile or many, and whether the pieces of the inputs are added up by
+// another block or by the same one.
 TEST_P(RowInvariance, LoraRowsAreTheSameInGroupsOfAnySize) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const std::int64_t in_features = 1104;  // three pieces
@@ -168,7 +169,7 @@ TEST_P(RowInvariance, LoraRowsAreTheSameInGroupsOfAnySize) {
         for (std::int64_t row = 34 - rows; row < 34; ++row)
             ASSERT_EQ(out.read_row(row), alone[static_cast<std::size_t>(row)]) << "one of " << rows << " rows";
     }
-    // As many groups as fill a chip: 140 of one row, each of which needs two blocks for its 72 ranks.
+    // Enough groups to fill a chip: 140 of one row, each with two blocks for its 72 ranks.
     Table many_x(140, in_features);
     Table many_before(140, 360);
     std::vector<LoraGroup> groups;
@@ -184,8 +185,8 @@ TEST_P(RowInvariance, LoraRowsAreTheSameInGroupsOfAnySize) {
         ASSERT_EQ(many_out.read_row(row), alone[static_cast<std::size_t>(row % 34)]) << "row " << row;
 }
 
-// Pins: int8 and int4 answers do not depend on the instruction set, and neither do bfloat16 ones on whether the processor or the test
-// multiplies, except where tiles have an order of their own.
+// Pins: int8 and int4 results do not depend on the instruction set; bfloat16 results are the same from the processor and from the
+// emulation, except with tiles, which add up in their own order.
 TEST(SameBits, DotMatmulsOfAllInstructionSetsAgreeBitForBit) {
     std::map<std::string, std::vector<double>> outputs;
     for (const Device& device : devices()) {
@@ -217,8 +218,8 @@ TEST(SameBits, DotMatmulsOfAllInstructionSetsAgreeBitForBit) {
     EXPECT_EQ(outputs.count("int4"), 1U);
 }
 
-// An output's sum as TDPBF16PS is described (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 4), for 32
-// inputs at a time.
+// An output's sum by the description of TDPBF16PS (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 4), for
+// 32 inputs at a time.
 float sum_by_tiles(const Table& x, std::int64_t row, const Table& weight, std::int64_t output) {
     const auto flushed = [](float value) { return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0F, value) : value; };
     const auto number = [&](const Table& table, std::int64_t at, std::int64_t i) { return flushed(static_cast<float>(table.at(at, i))); };
@@ -232,8 +233,8 @@ float sum_by_tiles(const Table& x, std::int64_t row, const Table& weight, std::i
     return sum;
 }
 
-// Pins: a row is summed the same way however many rows fill a tile, of widths that fill no panel and inputs that fill no tile, down to
-// numbers that tiles take for zero.
+// Pins: a row is summed the same way however many rows a tile has, with widths that do not fill a panel and inputs that do not fill a tile,
+// down to numbers that tiles treat as zero.
 TEST(SameBits, BfloatMatmulsByTilesAreAsTheManualSays) {
     std::mt19937_64 random(11);
     std::normal_distribution<double> normal;
@@ -252,7 +253,7 @@ TEST(SameBits, BfloatMatmulsByTilesAreAsTheManualSays) {
                 for (Table* table : {&w, &x}) {
                     for (double& value : table->data) value = reference::rounded(normal(random) * magnitude, Format::bfloat16);
                 }
-                // Inputs that would count were they not taken for zero.
+                // Inputs that would change the sum if they were not treated as zero.
                 for (std::int64_t i = 0; i < in_features; i += 7) {
                     x.at(i % 40, i) = 0x1p-127;
                     w.at(0, i) = 0x1p64;
@@ -284,6 +285,7 @@ TEST(SameBits, BfloatMatmulsByTilesAreAsTheManualSays) {
     EXPECT_GE(tested, 1);
 }
 
+const tests::Labelled float32_lora_in_orders{"*.LoraRows*/cuda_float32", {tests::Label::in_orders}};
 INSTANTIATE_TEST_SUITE_P(Op, RowInvariance, ::testing::ValuesIn(devices()), name_of);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The plain reference; see reference.h.
+// The ops in double precision, as simple as possible; see reference.h.
 #include "tests/kernels/reference.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Every op once more, plainly and in double precision: what the agreement test compares the kernels with. No cleverness lives here.
+// Every op in double precision and as simple as possible: the reference that the tests of
+// tests/kernels compare the kernels with. Used by agreement_test.cpp and its neighbours.
 #pragma once
 
 #include <cstdint>
@@ -26,16 +27,16 @@ struct Table {
 double rounded(double value, Format format);
 Table rounded(Table table, Format format);
 
-// What int8 leaves of a weight's outputs [n, k] and of a matmul's inputs [rows, k]: 127 steps up to the largest of each row.
+// A weight's outputs [n, k] and a matmul's inputs [rows, k] after rounding to int8: 127 steps up to the largest of each row.
 Table quantized_weight(Table weight);
 Table quantized_inputs(Table in);
-// The step of one row of inputs.
+// The size of a step in one row of inputs.
 float input_scale(const Table& in, std::int64_t row);
 
-// The same of fp8, of either: each number the nearest e4m3 times its row's scale, by which the largest becomes 448.
+// Either after rounding to fp8: the nearest e4m3 times the row's scale, with which the largest becomes 448.
 Table fp8_rows(Table rows);
 float fp8_scale(const Table& rows, std::int64_t row);
-// The e4m3 nearest to a number, of two the even one, 448 at most.
+// The nearest e4m3, ties to even, at most 448.
 double e4m3(double value);
 
 // in [rows, k], weight [n, k]: [rows, n].
@@ -50,14 +51,14 @@ struct AttentionShape {
     double scale = 1.0;
     std::optional<std::int64_t> window;
 };
-// The q | k | v rows of one sequence after optional norms and rotation, k and v stored in `format`, of rows with scales each head by
-// itself; of int8_rows also q. rope [rows, cos | sin] may be empty.
+// The q | k | v rows of one sequence after optional norms and rotation, with k and v rounded to `format` (for rows with scales, each head
+// separately; for int8_rows also q). rope [rows, cos | sin] may be empty.
 Table prepare_qkv(const AttentionShape& shape, Table qkv, const Table& rope, const std::vector<double>& q_norm,
                   const std::vector<double>& k_norm, double epsilon, Format format);
 // Causal attention over prepared rows of one sequence: [rows, heads * head_dim].
 Table attention(const AttentionShape& shape, const Table& qkv);
 
-// The probabilities from which a row's token is drawn: penalties, temperature, top_k, top_p, min_p by full sorting. temperature > 0.
+// The probabilities with which a row's token is drawn: penalties, temperature, top_k, top_p, min_p by full sorting. temperature > 0.
 std::vector<double> probabilities(const std::vector<double>& logits, const SampleRow& row);
 std::vector<double> adjusted(std::vector<double> logits, const SampleRow& row);
 std::vector<double> log_softmax(const std::vector<double>& logits);

@@ -1,4 +1,4 @@
-// Sampling: what may be drawn, how often, and the log-probabilities, against the sorting reference.
+// Sampling: which tokens can be drawn, how often, and the log-probabilities, compared with a reference that sorts.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -8,6 +8,7 @@
 
 #include "kernels/philox.h"
 #include "tests/kernels/devices.h"
+#include "tests/support/labels.h"
 
 namespace lorry::kernels::testing {
 
@@ -19,7 +20,7 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 
 class SampleTest : public OnEachDevice {
 protected:
-    // One result per row; all rows look at the same logits.
+    // One result per row; all rows have the same logits.
     std::vector<SampleResult> sample(const std::vector<float>& logits, const std::vector<SampleRow>& rows, int threads = 2) {
         const auto backend = GetParam().make(threads);
         const auto columns = std::ssize(logits);
@@ -41,7 +42,7 @@ protected:
 
     // How often each token is drawn with seeds 0, 1, …
     std::vector<int> histogram(const std::vector<float>& logits, SampleRow row, int draws) {
-        // On the emulated GPU a draw takes milliseconds; which tokens are possible shows in fewer as well.
+        // A draw takes milliseconds on the emulated GPU; fewer draws still show which tokens are possible.
         if (GetParam().is_gpu()) draws /= 20;
         std::vector<SampleRow> rows;
         for (int i = 0; i < draws; ++i) {
@@ -55,7 +56,7 @@ protected:
 
     static std::vector<double> doubles(const std::vector<float>& values) { return {values.begin(), values.end()}; }
 
-    // Fails unless the counts look drawn from the probabilities: nothing impossible, and chi-square as it should be.
+    // Fails unless the counts fit the probabilities: no impossible token, and a plausible chi-square.
     static void expect_distribution(const std::vector<int>& counts, const std::vector<double>& probabilities) {
         int draws = 0;
         for (const int count : counts) draws += count;
@@ -80,7 +81,7 @@ protected:
             freedom += 1.0;
         }
         if (freedom < 1.0) return;
-        // Six standard deviations by Wilson and Hilferty's approximation: a chance of one in 10^9 also where few degrees are free.
+        // Six standard deviations by Wilson and Hilferty's approximation: a chance of 10^-9, also for few degrees of freedom.
         const double cube_root = 1.0 - 2.0 / (9.0 * freedom) + 6.0 * std::sqrt(2.0 / (9.0 * freedom));
         EXPECT_LT(chi_square, freedom * cube_root * cube_root * cube_root) << "with " << freedom << " degrees of freedom";
     }
@@ -139,7 +140,7 @@ TEST_P(SampleTest, TopKTopPAndMinPKeepWhatSortingKeeps) {
         {.temperature = 1.5F, .top_k = 20, .top_p = 0.95F, .min_p = 0.3F},
         {.top_k = 1'000'000, .top_p = 0.5F, .min_p = 0.01F},
     };
-    // From peaked to flat: few or nearly all tokens within reach of the cut.
+    // From peaked to flat: few or nearly all tokens are candidates of the cut.
     for (const double deviation : {6.0, 1.0, 0.01}) {
         for (const std::int64_t vocabulary : {45, 400}) {
             const std::vector<float> logits = random_logits(vocabulary, deviation);
@@ -186,7 +187,7 @@ TEST_P(SampleTest, PenaltiesBiasAndBansAreAppliedAsTheFormulaeSay) {
          .logit_bias = bias,
          .banned = banned},
     };
-    // Penalized tokens are the likely ones, of both signs, so that a wrong formula moves much of the mass.
+    // Likely tokens, with logits of both signs, are penalized, so that a wrong formula moves much of the probability.
     std::vector<float> logits(45, -4.0F);
     for (const auto& [token, logit] : std::vector<std::pair<std::size_t, float>>{
              {3, 1.5F}, {5, 2.0F}, {9, 1.0F}, {20, -0.6F}, {30, 1.2F}, {7, 0.5F}, {11, 1.1F}, {12, -0.3F}}) {
@@ -201,7 +202,7 @@ TEST_P(SampleTest, PenaltiesBiasAndBansAreAppliedAsTheFormulaeSay) {
     }
 }
 
-// Pins: a token at the end of a word or of the mask, and one that a bias or a penalty would bring back.
+// Pins: tokens at the end of a word or of the mask, and tokens that a bias or a penalty would make likely again.
 TEST_P(SampleTest, OnlyTokensOfTheMaskAreDrawnWhateverElseIsAsked) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const std::vector<TokenId> prompt{31, 40, 40};
@@ -216,7 +217,7 @@ TEST_P(SampleTest, OnlyTokensOfTheMaskAreDrawnWhateverElseIsAsked) {
         return mask;
     };
     for (const std::int64_t vocabulary : {32, 65, 400}) {
-        // 401 names a token that no vocabulary has; the words of the shorter masks end before the vocabulary does.
+        // Bit 401 is beyond the vocabulary; the shorter masks end before the vocabulary does.
         for (const std::vector<TokenId>& tokens : {std::vector<TokenId>{0, 5, 31}, {31}, {1, 3, 31, 40, 64, 399}}) {
             for (const std::int64_t words : {std::int64_t{13}, (vocabulary + 31) / 32, std::int64_t{1}}) {
                 std::vector<std::uint32_t> mask = masked(std::min<std::int64_t>(vocabulary, words * 32), tokens, words);
@@ -243,7 +244,7 @@ TEST_P(SampleTest, OnlyTokensOfTheMaskAreDrawnWhateverElseIsAsked) {
     }
 }
 
-// Pins: every token of a long context counts, and a row's lists are its own.
+// Pins: every token of a long context is counted, and rows do not share lists.
 TEST_P(SampleTest, PenaltiesCountLongContextsOfSeveralRows) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const std::vector<float> logits = random_logits(300, 1.0);
@@ -273,7 +274,7 @@ TEST_P(SampleTest, LogProbabilitiesAreThoseOfTheModelBeforeAnyPenalty) {
     const std::vector<TokenId> banned{1, 2, 3};
     const std::vector<TokenId> targets{44, 0, 2};
     std::vector<float> logits = random_logits(3000, 2.0);
-    logits[77] = logits[1234] = 9.5F;  // equals: the lower id stands first
+    logits[77] = logits[1234] = 9.5F;  // equal: the lower id comes first
     const SampleRow row{.temperature = 0.5F, .banned = banned, .seed = 4, .want_logprob = true, .top_logprobs = 20, .targets = targets};
     const std::vector<double> want = reference::log_softmax(doubles(logits));
     const auto close = tolerance("logprob", weights()) * 10.0;
@@ -293,7 +294,7 @@ TEST_P(SampleTest, LogProbabilitiesAreThoseOfTheModelBeforeAnyPenalty) {
         EXPECT_NEAR(static_cast<double>(result.top[i].logprob), want[static_cast<std::size_t>(order[i])], close);
     }
 
-    // Only looked up, not drawn; and more wanted than there is.
+    // Only log-probabilities, no draw; and more of them than the vocabulary has.
     const std::vector<float> few{0.0F, 1.0F, 0.0F};
     const SampleResult all = sample(few, {{.draw = false, .top_logprobs = 20}})[0];
     ASSERT_EQ(all.top.size(), 3U);
@@ -319,7 +320,7 @@ TEST_P(SampleTest, ADrawDependsOnSeedAndPositionAloneNotOnItsNeighbours) {
     EXPECT_GT(distinct.size(), 15U);
 }
 
-// Pins: a vocabulary for which a GPU's block has all of its threads; draws that differ from device to device.
+// Pins: a vocabulary large enough for a GPU's full block of threads; draws that differ between devices.
 TEST_P(SampleTest, OfALargeVocabularyTheTokenIsDrawnThatChanceFallsOnInTheOrderOfIds) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     constexpr std::int64_t vocabulary = 33'001;
@@ -359,9 +360,10 @@ std::vector<Device> float32_devices() {
     return result;
 }
 
+const tests::Labelled sampling_with_tsan{"*.PenaltiesCount*/cuda_*", {tests::Label::tsan_cuda}};
 INSTANTIATE_TEST_SUITE_P(Op, SampleTest, ::testing::ValuesIn(float32_devices()), name_of);
 
-// The known answers published with the generator (Random123's kat_vectors).
+// The known answers that were published with the generator (Random123's kat_vectors).
 TEST(Philox, GivesThePublishedNumbers) {
     using Words = std::array<std::uint32_t, 4>;
     EXPECT_EQ(philox({0, 0, 0, 0}, 0), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));

@@ -1,7 +1,9 @@
-// Steps in flight: what one of them has is its own until it is finished, and the next one takes from it what the host does not know yet.
+// Queued steps: each has its own tables and results until it is finished, and the next one reads tokens from it that the host does not
+// know yet.
 #include <numeric>
 
 #include "tests/kernels/devices.h"
+#include "tests/support/labels.h"
 
 namespace lorry::kernels::testing {
 
@@ -12,18 +14,18 @@ using reference::Table;
 constexpr std::int64_t vocabulary = 40;
 constexpr std::int64_t hidden = 24;
 
-std::vector<Device> devices_with_steps_in_flight() {
+std::vector<Device> devices_with_steps_queued() {
     std::vector<Device> gpus = devices();
     std::erase_if(gpus, [](const Device& device) { return !device.is_gpu(); });
     return gpus;
 }
 
-class StepsInFlight : public OnEachDevice {
+class StepsQueued : public OnEachDevice {
 protected:
     void SetUp() override {
         OnEachDevice::SetUp();
         if (backend_ == nullptr) return;
-        ASSERT_EQ(backend_->steps_in_flight_max(), 2);
+        ASSERT_EQ(backend_->steps_queued_max(), 2);
         const Part part(normal(vocabulary, hidden), Format::float32, false);
         const WeightPart view = part.view();
         tokens_ = backend_->pack_weight({&view, 1}, WeightRole::embedding);
@@ -63,7 +65,7 @@ protected:
         return rows;
     }
 
-    // Logits whose largest is that of `ids`.
+    // Logits whose largest is at `ids`.
     Table logits_for(const std::vector<TokenId>& ids) {
         Table logits = normal(std::ssize(ids), vocabulary);
         for (std::int64_t row = 0; row < logits.rows; ++row) logits.at(row, ids[static_cast<std::size_t>(row)]) = 20.0;
@@ -80,8 +82,8 @@ protected:
     Table table_{0, 0};
 };
 
-// Pins: tables of the next step that are written while the device has yet to read those of this one; results that come with the wrong step.
-TEST_P(StepsInFlight, HaveTablesAndResultsOfTheirOwn) {
+// Pins: the next step's tables overwriting those that the device has yet to read; results that come with the wrong step.
+TEST_P(StepsQueued, HaveTablesAndResultsOfTheirOwn) {
     std::vector<std::vector<TokenId>> asked;
     std::vector<std::vector<TokenId>> drawn;
     for (TokenId step = 0; step < 6; ++step) {
@@ -115,7 +117,7 @@ TEST_P(StepsInFlight, HaveTablesAndResultsOfTheirOwn) {
     for (std::size_t i = 0; i < asked.size(); ++i) EXPECT_EQ(outs[i].read().data, rows_of(asked[i]).data);
 }
 
-TEST_P(StepsInFlight, ReadTheTokensThatTheStepBeforeDraws) {
+TEST_P(StepsQueued, ReadTheTokensThatTheStepBeforeDraws) {
     const std::vector<TokenId> drawn{31, 0, 39};
     const Memory logits(*backend_, logits_for(drawn));
     std::vector<SampleResult> results(3);
@@ -136,7 +138,7 @@ TEST_P(StepsInFlight, ReadTheTokensThatTheStepBeforeDraws) {
 }
 
 // Pins: a draw is the same whether the host knows the output's last token or not.
-TEST_P(StepsInFlight, PenalizeTheTokenThatTheHostDoesNotKnow) {
+TEST_P(StepsQueued, PenalizeTheTokenThatTheHostDoesNotKnow) {
     const std::vector<TokenId> drawn{31, 5, 31, 7};
     const Memory first_logits(*backend_, logits_for(drawn));
     const std::vector<SampleRow> plain(4, {.temperature = 0.0F});
@@ -186,7 +188,8 @@ TEST_P(StepsInFlight, PenalizeTheTokenThatTheHostDoesNotKnow) {
     EXPECT_GT(differences, 0U) << "the last token never mattered";
 }
 
-INSTANTIATE_TEST_SUITE_P(Op, StepsInFlight, ::testing::ValuesIn(devices_with_steps_in_flight()), name_of);
+const tests::Labelled steps_with_tsan{"*/cuda_bfloat16", {tests::Label::tsan_cuda}};
+INSTANTIATE_TEST_SUITE_P(Op, StepsQueued, ::testing::ValuesIn(devices_with_steps_queued()), name_of);
 
 }  // namespace
 

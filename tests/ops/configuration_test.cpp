@@ -1,4 +1,4 @@
-// Settings from files and flags, and the units that people write them in.
+// Settings from files and flags, and the units in which they are written.
 #include "ops/configuration.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 using tests::TempFolder;
 using tests::write_text;
 
-// What a command that takes all settings makes of these arguments; the error where they are refused.
+// The settings that these arguments give a command that takes all of them, or the error.
 struct Loaded {
     Settings settings;
     std::string error;
@@ -35,7 +35,7 @@ Loaded load(std::vector<std::string> arguments) {
     }
 }
 
-TEST(Configuration, takes_flags_before_the_file_and_the_file_before_defaults) {
+TEST(Configuration, TakesFlagsBeforeTheFileAndTheFileBeforeDefaults) {
     const TempFolder folder;
     write_text(folder / "lorry.toml", "max_batch = 16\nkv_memory = \"2GiB\"\nprefix_cache = false\ncommit_interval = \"1s\"\n");
     const Loaded loaded = load({"--config", folder / "lorry.toml", "--max-batch", "8"});
@@ -47,7 +47,7 @@ TEST(Configuration, takes_flags_before_the_file_and_the_file_before_defaults) {
     EXPECT_EQ(loaded.settings.step_tokens, Settings().step_tokens);
 }
 
-TEST(Configuration, names_file_line_and_nearest_key_of_an_unknown_one) {
+TEST(Configuration, NamesFileLineAndNearestKeyOfAnUnknownOne) {
     const TempFolder folder;
     const std::string file = folder / "lorry.toml";
     write_text(file, "model = \"m\"\nmax_bach = 16\n");
@@ -57,15 +57,15 @@ TEST(Configuration, names_file_line_and_nearest_key_of_an_unknown_one) {
     write_text(file, "device = \"tpu\"\n");
     EXPECT_EQ(load({"--config", file}).error, file + ", line 1: device is 'tpu'; allowed is auto|cpu|cuda");
     write_text(file, "model = some/folder\n");
-    EXPECT_TRUE(load({"--config", file}).error.ends_with("(a text stands in quotes: key = \"text\")"));
+    EXPECT_TRUE(load({"--config", file}).error.ends_with("(a string needs quotes: key = \"text\")"));
     write_text(file, "model = [1]\n");
-    EXPECT_EQ(load({"--config", file}).error, file + ", line 1: model must be a text, number or boolean");
+    EXPECT_EQ(load({"--config", file}).error, file + ", line 1: model must be a string, a number or a boolean");
     write_text(file, "model = \n");
     EXPECT_TRUE(load({"--config", file}).error.starts_with(file + ", line 1: ")) << load({"--config", file}).error;
     EXPECT_EQ(load({"--config", folder / "none"}).error, "--config: there is no file " + (folder / "none").string());
 }
 
-TEST(Configuration, hands_the_kafka_table_over_and_refuses_what_the_protocol_owns) {
+TEST(Configuration, HandsTheKafkaTableOverAndRefusesWhatTheProtocolOwns) {
     const TempFolder folder;
     const std::string file = folder / "lorry.toml";
     write_text(file, "[kafka]\n\"security.protocol\" = \"SASL_SSL\"\nsocket.nagle.disable = true\nlinger.ms = 5\n");
@@ -79,7 +79,7 @@ TEST(Configuration, hands_the_kafka_table_over_and_refuses_what_the_protocol_own
         << load({"--config", file}).error;
 }
 
-TEST(Settings, can_each_be_read_from_what_they_show) {
+TEST(Settings, CanEachBeReadFromWhatTheyShow) {
     for (const Setting& setting : setting_table()) {
         const Settings defaults;
         const std::string text = show_setting(defaults, setting);
@@ -90,7 +90,7 @@ TEST(Settings, can_each_be_read_from_what_they_show) {
     }
 }
 
-TEST(Units, read_sizes_and_times_as_people_write_them) {
+TEST(Units, ReadSizesAndTimesAsPeopleWriteThem) {
     EXPECT_EQ(parse_bytes("4096"), 4096U);
     EXPECT_EQ(parse_bytes("1.5GiB"), std::size_t{3} << 29);
     EXPECT_EQ(parse_bytes("2 GB"), 2'000'000'000U);
@@ -107,14 +107,14 @@ TEST(Units, read_sizes_and_times_as_people_write_them) {
     EXPECT_EQ(show_table({{"name", "n"}, {"é", "1,000"}}, 0b10), "name      n\né     1,000\n");
 }
 
-TEST(Machine, says_how_much_memory_may_be_used) {
+TEST(Machine, SaysHowMuchMemoryMayBeUsed) {
     EXPECT_GT(memory_available(), std::size_t{1} << 20);
     EXPECT_GE(memory_limit(), memory_peak());
     EXPECT_GT(memory_peak(), std::size_t{1} << 20);
 }
 
-// Pins: a benchmark's peak was at least that of measuring the machine.
-TEST(Machine, forgets_what_memory_it_held_before) {
+// Pins: a benchmark's peak was at least the peak of measuring the machine before it.
+TEST(Machine, ForgetsWhatMemoryItHeldBefore) {
     constexpr std::size_t large = std::size_t{256} << 20;
     EXPECT_EQ(std::string(large, 'x').back(), 'x');
     const std::size_t before = memory_peak();

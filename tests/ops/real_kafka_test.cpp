@@ -19,6 +19,7 @@
 #include "engine/adapter.h"
 #include "tests/ops/client/fixture.h"
 #include "tests/support/kafka_fixture.h"
+#include "tests/support/labels.h"
 #include "tests/support/program.h"
 #include "tests/support/tiny_model.h"
 
@@ -39,6 +40,8 @@ std::string first_line(const std::filesystem::path& file) {
     std::getline(in, line);
     return line;
 }
+
+const tests::Labelled all_on_a_real_broker{"*", {tests::Label::real_kafka}};
 
 class RealKafkaProgram : public testing::Test {
 protected:

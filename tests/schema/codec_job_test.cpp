@@ -170,13 +170,21 @@ TEST(ParseJobTest, MessagesAreShapedForTheTemplate) {
         R"({"role":"tool","tool_call_id":"c1","content":"3","custom":[1]}])");
 }
 
+struct WrongField {
+    const char* url;
+    const char* members;
+    const char* refusal;
+};
+
+void expect_refusals(std::span<const WrongField> cases) {
+    for (const WrongField& wrong : cases) {
+        EXPECT_THAT(refusal_with(wrong.url, wrong.members), HasSubstr(wrong.refusal)) << wrong.members;
+        EXPECT_THAT(refusal_with(wrong.url, wrong.members), ::testing::StartsWith("400 ")) << wrong.members;
+    }
+}
+
 TEST(ParseJobTest, EachWrongFieldIsRefusedByNameValueAndAllowedRange) {
-    struct Case {
-        const char* url;
-        const char* members;
-        const char* refusal;
-    };
-    const Case cases[] = {
+    const WrongField cases[] = {
         {chat_url, R"("temperature":2.5)", "400 invalid_value temperature: field 'temperature' is 2.5; allowed is 0 to 2"},
         {chat_url, R"("temperature":"hot")", "400 invalid_type temperature: field 'temperature' must be a number, not a string"},
         {chat_url, R"("temperature":-0.1)", "is -0.1; allowed is 0 to 2"},
@@ -226,6 +234,12 @@ TEST(ParseJobTest, EachWrongFieldIsRefusedByNameValueAndAllowedRange) {
         {chat_url, R"("stream":true,"stream_options":{"continuous_usage_stats":true})",
          "field 'stream_options.continuous_usage_stats' is not supported"},
         {chat_url, R"("stream":true,"stream_options":{"include_usage":1})", "field 'stream_options.include_usage' must be true or false"},
+    };
+    expect_refusals(cases);
+}
+
+TEST(ParseJobTest, UnknownAndUnsupportedFieldsAndValuesAreRefusedByName) {
+    const WrongField cases[] = {
         {chat_url, R"("echo":true)", "400 unsupported_field echo: field 'echo' is not supported on /v1/chat/completions; leave it out"},
         {chat_url, R"("temprature":1)",
          "400 unsupported_field temprature: field 'temprature' is unknown on /v1/chat/completions; leave it out"},
@@ -254,10 +268,7 @@ TEST(ParseJobTest, EachWrongFieldIsRefusedByNameValueAndAllowedRange) {
         {classify_url, R"("stream":true)", "field 'stream' is not supported on /classify"},
         {classify_url, R"("messages":[{"role":"user","content":"x"}])", "fields 'input' and 'messages' are both present"},
     };
-    for (const Case& wrong : cases) {
-        EXPECT_THAT(refusal_with(wrong.url, wrong.members), HasSubstr(wrong.refusal)) << wrong.members;
-        EXPECT_THAT(refusal_with(wrong.url, wrong.members), ::testing::StartsWith("400 ")) << wrong.members;
-    }
+    expect_refusals(cases);
 }
 
 TEST(ParseJobTest, WrongPromptsMessagesAndChoicesAreRefusedWithTheirPlace) {

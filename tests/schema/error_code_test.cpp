@@ -15,6 +15,7 @@ TEST(ErrorCodeTest, EachCodeHasItsOwnWordAndASentence) {
         EXPECT_TRUE(names.insert(row.name).second) << row.name << " is the name of two codes";
         EXPECT_EQ(row.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_"), std::string_view::npos) << row.name;
         EXPECT_TRUE(row.meaning.ends_with('.')) << row.name;
+        EXPECT_TRUE(row.remedy.ends_with('.')) << row.name;
     }
     EXPECT_EQ(error_codes.back(), ErrorCode::request_timeout) << "the list ends with the last enumerator";
 }

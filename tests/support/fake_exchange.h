@@ -1,4 +1,5 @@
-// Fakes of the pipeline's seams: a source with a list of records, a sink that keeps what it is given, directories that are set by hand.
+// Fakes of consumer/seams.h for tests of the pipeline: a source with a list of records, a sink that keeps its completions, and directories
+// set by hand.
 #pragma once
 
 #include <atomic>
@@ -18,7 +19,7 @@ namespace lorry::tests {
 
 using consumer::Clock;
 
-// Delivers its records in order from partition 0 of topic "jobs"; a revocation can be asked for after so many deliveries.
+// Delivers its records in order from partition 0 of topic "jobs". A revocation can be scheduled after a number of deliveries.
 class FakeSource final : public consumer::JobSource {
 public:
     void add(std::string value, std::vector<schema::Header> headers = {}) {
@@ -33,11 +34,11 @@ public:
         add("");
         records_.back().value.reset();
     }
-    // Called within poll once this many records were delivered.
+    // Called within poll() once this many records have been delivered.
     void after(std::int64_t deliveries, std::function<void(consumer::RevocationHandler&)> act) {
         actions_.emplace(deliveries, std::move(act));
     }
-    // Never exhausted: the pipeline ends by request_stop only.
+    // Never exhausted: only request_stop ends the pipeline.
     void stay_open() { stays_open_ = true; }
 
     std::vector<consumer::Delivery> poll(std::chrono::milliseconds, std::size_t max, consumer::RevocationHandler& handler) override {
@@ -67,7 +68,7 @@ private:
     bool stays_open_ = false;
 };
 
-// Keeps everything. What was published counts once commit() returned.
+// Keeps all completions. They count as published once commit() has returned.
 class FakeSink final : public consumer::CompletionSink {
 public:
     void publish(consumer::Outcome outcome) override { pending.push_back(std::move(outcome)); }
@@ -97,7 +98,7 @@ public:
     std::atomic<bool> fails = false;
 };
 
-// "base" is the base; other names are unknown, or not yet known until `known_after` calls were made.
+// "base" is the base model. Other names are unknown, or become known after `known_after` calls.
 class FakeDirectory final : public consumer::AdapterDirectory {
 public:
     consumer::ModelName resolve(std::string_view model, Clock::time_point) const override {

@@ -1,4 +1,4 @@
-// Reading goldens and driving a model step by step.
+// Reads goldens and drives a model step by step.
 #include "tests/support/golden_model.h"
 
 #include <fmt/format.h>
@@ -80,12 +80,12 @@ std::unique_ptr<kernels::Backend> make_backend(kernels::Format weights, kernels:
     const bool is_fp8_kv = kv == kernels::KvFormat::fp8;
     if (is_fp8 || is_fp8_kv || (device != nullptr && std::string_view(device) == "cuda")) {
         const char* const table = std::getenv("LORRY_TEST_MATMUL_TABLE");
-        return kernels::make_cuda_backend({.weights = weights,
-                                           .quantize = is_fp8 ? quantize : kernels::Quantization::none,
-                                           .kv = is_fp8_kv ? kv : kernels::KvFormat::as_weights,
+        return kernels::make_cuda_backend({.storage = {.weights = weights,
+                                                       .quantize = is_fp8 ? quantize : kernels::Quantization::none,
+                                                       .kv = is_fp8_kv ? kv : kernels::KvFormat::as_weights},
                                            .matmul_table = table != nullptr ? table : ""});
     }
-    return kernels::make_cpu_backend({.threads = 2, .isa = {}, .weights = weights, .quantize = quantize, .kv = kv});
+    return kernels::make_cpu_backend({.threads = 2, .isa = {}, .storage = {.weights = weights, .quantize = quantize, .kv = kv}});
 }
 
 std::unique_ptr<kernels::Backend> float32_backend() { return make_backend(kernels::Format::float32); }
@@ -119,7 +119,7 @@ void StepDriver::step(const std::vector<Sequence*>& sequences, std::int64_t chun
     std::vector<std::int32_t> sample_rows;
     std::vector<kernels::StepSequence> slices;
     std::vector<engine::AdapterRows> groups;
-    std::vector<Sequence*> sampled;  // whose row each row of logits is
+    std::vector<Sequence*> sampled;  // the sequence of each row of logits
     for (Sequence* sequence : ordered) {
         const auto row_begin = static_cast<std::int64_t>(tokens.size());
         const std::int64_t count =

@@ -14,17 +14,17 @@
 
 namespace lorry::tests {
 
-// tests/data of the source tree, or what the environment variable LORRY_TEST_DATA names when the program runs on another machine.
+// tests/data of the source tree, or the folder in LORRY_TEST_DATA if the program runs on another machine.
 std::filesystem::path data_folder();
 std::filesystem::path golden_folder();  // its models
-// Names of the sub-folders of golden_folder()/kind, sorted: "checkpoints", "adapters", "refused_adapters".
+// Names of the folders and files in golden_folder()/kind, sorted. kind: "checkpoints", "adapters", "refused_adapters", ….
 std::vector<std::string> golden_names(const std::string& kind);
 
 struct GoldenCase {
     std::vector<kernels::TokenId> prompt;
     std::vector<kernels::TokenId> greedy;  // 64
     std::vector<float> logits;             // [prompt, vocabulary]
-    std::vector<float> last;               // [vocabulary], those that chose the last greedy token
+    std::vector<float> last;               // [vocabulary], the logits that chose the last greedy token
 };
 struct Golden {
     std::string base;                     // of an adapter
@@ -34,17 +34,17 @@ struct Golden {
 };
 Golden read_golden(const std::filesystem::path& folder);
 
-// On the CPU, or on the GPU (the emulated one, if the program is linked with that) for fp8 and when the environment says
-// LORRY_TEST_DEVICE=cuda, which then does not quantize to integers. LORRY_TEST_MATMUL_TABLE names a file of rows for cuBLASLt.
+// A CPU backend; a GPU backend (emulated, if the program is linked with the emulation) for fp8 and if LORRY_TEST_DEVICE=cuda is set, which
+// cannot quantize to integers. LORRY_TEST_MATMUL_TABLE names a file of rows for cuBLASLt.
 std::unique_ptr<kernels::Backend> make_backend(kernels::Format weights, kernels::Quantization quantize = kernels::Quantization::none,
                                                kernels::KvFormat kv = kernels::KvFormat::as_weights);
 std::unique_ptr<kernels::Backend> float32_backend();
 
-// Read and packed into memory of its own.
+// Reads an adapter and packs it into memory of its own.
 Expected<std::unique_ptr<engine::Adapter>, engine::AdapterError> load_adapter(const std::filesystem::path& folder,
                                                                               const engine::Model& model, kernels::Backend& backend);
 
-// One token sequence on its way through a model.
+// One token sequence that a model runs.
 struct Sequence {
     std::vector<kernels::TokenId> tokens;  // prompt, then what was generated
     std::int64_t prompt_tokens = 0;
@@ -54,12 +54,12 @@ struct Sequence {
     std::vector<std::vector<float>> logits;  // of each row that sampled, in order
 };
 
-// Runs sequences against a model with a KV cache of its own. The order of rows in a step follows the adapters, as in the engine.
+// Runs sequences through a model with its own KV cache. Rows of a step are sorted by adapter, as in the engine.
 class StepDriver {
 public:
     static constexpr std::int64_t rows_max = 512;
 
-    enum class Samples : std::uint8_t { every_row, where_tokens_end };  // the second as an engine does
+    enum class Samples : std::uint8_t { every_row, where_tokens_end };  // where_tokens_end: as in the engine
 
     StepDriver(engine::Model& model, kernels::Backend& backend, Samples samples = Samples::every_row);
     Sequence begin(std::vector<kernels::TokenId> prompt, const engine::Adapter* adapter = nullptr) const;
@@ -76,7 +76,7 @@ private:
     kernels::BlockId next_block_ = 0;
 };
 
-// "" if all elements lie within the tolerance, else where and by how much they differ.
+// "" if all elements are within the tolerance, otherwise where and by how much they differ.
 std::string difference(std::span<const float> actual, std::span<const float> expected, float tolerance);
 
 }  // namespace lorry::tests

@@ -1,4 +1,4 @@
-// A real tokenizer for tests that need one: GPT-2's, of tests/data/text. Loaded once in a process.
+// GPT-2's tokenizer of tests/data/text, for tests that need a real one. Loaded once per process.
 #pragma once
 
 #include "engine/text/tokenizer.h"

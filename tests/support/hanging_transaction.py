@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-# Leaves a partition as Kafka leaves it that lost the end of a transaction: records of a transactional id stand open in it, and the
-# coordinator knows of no transaction. Speaks Kafka's protocol itself, as no client would do this; the broker's check that a transaction
-# knows its partitions is turned off meanwhile.
+# Makes a hanging transaction, as after a broker has lost the end of one: the partition has open records of a transactional id, and the
+# coordinator knows no transaction. Speaks Kafka's protocol itself, as no client does this. Meanwhile it turns off the broker's check that a
+# partition belongs to its transaction. Run by tests against a real Kafka.
 #
 #   hanging_transaction.py HOST:PORT TRANSACTIONAL_ID < records
 #
@@ -98,7 +98,7 @@ class Broker:
             (error,) = struct.unpack_from(">h", answer, 4 + len(string(record["topic"])) + 8)
             if error != invalid_transaction_state:
                 break
-            # The broker has not heard of it yet, or another test that ran beside this one has turned the check on again.
+            # The broker has not applied the change yet, or another test at the same time has turned the check on again.
             self.set_verification("false")
             time.sleep(0.25)
         if error:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <variant>
 
 #include "schema/check.h"
 
@@ -17,6 +18,7 @@ using kernels::TokenId;
 class TokenCache final : public kernels::KvCache {
 public:
     explicit TokenCache(std::int64_t blocks) : tokens(static_cast<std::size_t>(blocks * hash_block_size), -1) {}
+    const kernels::KvShape& shape() const override { return shape_; }
     std::int64_t blocks() const override { return static_cast<std::int64_t>(tokens.size()) / hash_block_size; }
     std::size_t bytes() const override { return tokens.size() * sizeof(TokenId); }
     kernels::SlotRange slots() const override { return {}; }
@@ -26,6 +28,9 @@ public:
     }
     std::vector<TokenId> tokens;
     std::vector<TokenId> step_tokens;  // of the step that was begun last
+
+private:
+    kernels::KvShape shape_{.layers = 1, .kv_heads = 1, .head_dim = 1};
 };
 
 // Row r of the "logits" holds the hash of the tokens up to row r.
@@ -33,21 +38,32 @@ std::uint64_t& hash_at(const kernels::Matrix& logits, std::size_t row) { return 
 
 class HashBackend final : public kernels::Backend {
 public:
-    explicit HashBackend(std::int64_t steps_in_flight) : steps_(static_cast<std::size_t>(steps_in_flight)) {}
+    explicit HashBackend(std::int64_t steps_queued) : steps_(static_cast<std::size_t>(steps_queued)) {}
     kernels::DeviceInfo info() const override { return {.name = "hash", .fingerprint = "hash"}; }
     std::int64_t block_size() const override { return hash_block_size; }
     std::size_t kv_block_bytes(const kernels::KvShape&) const override { return hash_block_size; }
-    std::unique_ptr<kernels::KvCache> make_kv_cache(const kernels::KvShape&, std::int64_t blocks, std::size_t) override {
+    std::int64_t steps_queued_max() const override { return std::ssize(steps_); }
+    void finish_step() override {
+        CHECK(finished_ < begun_, "only a step that was begun is finished");
+        const Step& oldest = step_at(++finished_);
+        std::ranges::copy(oldest.drawn, oldest.results.begin());
+    }
+    std::unique_ptr<kernels::Buffer> allocate(std::size_t) override { return unused(); }
+    void upload(void*, std::span<const std::byte>) override { unused(); }
+    void read_back(std::span<std::byte>, const void*) override { unused(); }
+    std::unique_ptr<kernels::Slot> make_measuring_slot() override { return unused(), nullptr; }
+
+private:
+    std::unique_ptr<kernels::KvCache> do_make_kv_cache(const kernels::KvShape&, std::int64_t blocks, std::size_t) override {
         auto cache = std::make_unique<TokenCache>(blocks);
         cache_ = cache.get();
         return cache;
     }
-    void copy_block(kernels::KvCache& cache, BlockId from, BlockId to) override {
+    void do_copy_block(kernels::KvCache& cache, BlockId from, BlockId to) override {
         auto& tokens = dynamic_cast<TokenCache&>(cache).tokens;
         std::copy_n(tokens.begin() + from * hash_block_size, hash_block_size, tokens.begin() + to * hash_block_size);
     }
-    std::int64_t steps_in_flight_max() const override { return std::ssize(steps_); }
-    void begin_step(const kernels::StepInputs& inputs) override {
+    void do_begin_step(const kernels::StepInputs& inputs) override {
         CHECK(begun_ - finished_ < steps_.size(), "a step is finished before one more is begun");
         const std::vector<kernels::SampleResult>& before = step_at(begun_).drawn;
         cache_->step_tokens.assign(inputs.tokens.begin(), inputs.tokens.end());
@@ -57,13 +73,17 @@ public:
         }
         step_at(++begun_) = {};
     }
-    void finish_step() override {
-        CHECK(finished_ < begun_, "only a step that was begun is finished");
-        const Step& oldest = step_at(++finished_);
-        std::ranges::copy(oldest.drawn, oldest.results.begin());
+    void do_run(const kernels::Op& op) override {
+        const auto* const* const args = std::get_if<const kernels::SampleArgs*>(&op);
+        args != nullptr ? draw(**args) : static_cast<void>(unused());
     }
-    void sample(const kernels::SampleArgs& args) override {
-        CHECK(args.rows.size() == args.results.size(), "one result per row");
+    std::unique_ptr<kernels::PackedWeight> do_pack_weight(std::span<const kernels::WeightPart>, kernels::WeightRole) override {
+        return unused(), nullptr;
+    }
+    std::unique_ptr<kernels::PackedLora> do_pack_lora(std::span<const kernels::LoraPart>) override { return unused(), nullptr; }
+    std::unique_ptr<kernels::Slot> do_make_slot(kernels::KvCache&, const kernels::SlotRange&) override { return unused(), nullptr; }
+
+    void draw(const kernels::SampleArgs& args) {
         Step& step = step_at(begun_);
         step.results = args.results;
         for (std::size_t i = 0; i < args.rows.size(); ++i) {
@@ -81,26 +101,6 @@ public:
         }
     }
 
-    std::unique_ptr<kernels::Buffer> allocate(std::size_t) override { return unused(); }
-    void upload(void*, std::span<const std::byte>) override { unused(); }
-    void read_back(std::span<std::byte>, const void*) override { unused(); }
-    std::unique_ptr<kernels::PackedWeight> pack_weight(std::span<const kernels::WeightPart>, kernels::WeightRole) override {
-        return unused(), nullptr;
-    }
-    std::unique_ptr<kernels::PackedLora> pack_lora(std::span<const kernels::LoraPart>) override { return unused(), nullptr; }
-    std::unique_ptr<kernels::Slot> make_slot(kernels::KvCache&, const kernels::SlotRange&) override { return unused(), nullptr; }
-    std::unique_ptr<kernels::Slot> make_measuring_slot() override { return unused(), nullptr; }
-    void embed(const kernels::EmbedArgs&) override { unused(); }
-    void norm(const kernels::NormArgs&) override { unused(); }
-    void matmul(const kernels::MatmulArgs&) override { unused(); }
-    void lora(const kernels::LoraArgs&) override { unused(); }
-    void group_bias(const kernels::GroupBiasArgs&) override { unused(); }
-    void rope_store(const kernels::RopeStoreArgs&) override { unused(); }
-    void attention(const kernels::AttentionArgs&) override { unused(); }
-    void activation(const kernels::ActivationArgs&) override { unused(); }
-    void gather_rows(const kernels::GatherRowsArgs&) override { unused(); }
-
-private:
     struct Step {
         std::vector<kernels::SampleResult> drawn;
         std::span<kernels::SampleResult> results;
@@ -108,7 +108,7 @@ private:
     Step& step_at(std::size_t count) { return steps_[count % steps_.size()]; }
 
     TokenCache* cache_ = nullptr;  // the one that was made last
-    std::vector<Step> steps_;      // in turn
+    std::vector<Step> steps_;      // used in turn
     std::size_t begun_ = 0;
     std::size_t finished_ = 0;
 
@@ -152,7 +152,10 @@ public:
             }
         }
         for (std::size_t i = 0; i < step.sample_rows.size(); ++i) logits_[i] = hashes[static_cast<std::size_t>(step.sample_rows[i])];
-        return {.data = logits_.data(), .rows = static_cast<std::int64_t>(step.sample_rows.size()), .columns = hash_vocabulary};
+        return {.data = logits_.data(),
+                .rows = static_cast<std::int64_t>(step.sample_rows.size()),
+                .columns = hash_vocabulary,
+                .stride = hash_vocabulary};
     }
 
 private:
@@ -172,7 +175,7 @@ float hash_logprob(std::uint64_t hash, TokenId token) {
     return -1.0F - static_cast<float>((hash ^ static_cast<std::uint64_t>(token) * 0x9E3779B97F4A7C15U) % 1000) / 100.0F;
 }
 
-std::unique_ptr<kernels::Backend> make_hash_backend(std::int64_t steps_in_flight) { return std::make_unique<HashBackend>(steps_in_flight); }
+std::unique_ptr<kernels::Backend> make_hash_backend(std::int64_t steps_queued) { return std::make_unique<HashBackend>(steps_queued); }
 
 std::unique_ptr<engine::Model> make_hash_model(std::int64_t max_positions, std::int64_t rows_max, std::int64_t sample_rows_max) {
     return std::make_unique<HashModel>(max_positions, rows_max, sample_rows_max);

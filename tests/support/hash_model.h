@@ -1,5 +1,5 @@
-// A model whose next token is a hash of all tokens before it, read back from the KV cache it wrote them to: any mistake in block tables,
-// prefix reuse, forks, chunks or preemption changes its answers. For tests of the engine's bookkeeping, which need no arithmetic.
+// A model whose next token is a hash of all tokens before it, which it reads back from the KV cache. Any mistake in block tables, prefix
+// reuse, forks, chunks or preemption changes its answers. Used by tests of the engine's bookkeeping, which need no arithmetic.
 #pragma once
 
 #include <memory>
@@ -14,15 +14,15 @@ namespace lorry::tests {
 inline constexpr std::int64_t hash_vocabulary = 487;
 inline constexpr std::int64_t hash_block_size = 4;
 
-// The hash after `tokens`, and what the model draws from it.
+// The hash of `tokens`, and the token that the model draws after them.
 std::uint64_t hash_of(std::span<const kernels::TokenId> tokens);
 kernels::TokenId next_token(std::uint64_t hash);
 // The log-probability it gives to `token` after a prefix with this hash.
 float hash_logprob(std::uint64_t hash, kernels::TokenId token);
 
-// With two steps in flight it hands out what a step drew when that is finished, as a device does.
-std::unique_ptr<kernels::Backend> make_hash_backend(std::int64_t steps_in_flight = 1);
-// max_positions: the context limit. rows_max and sample_rows_max are checked in every step.
+// steps_queued: how many steps it takes; with two, the results of a step are there once it is finished, as on a real device.
+std::unique_ptr<kernels::Backend> make_hash_backend(std::int64_t steps_queued = 1);
+// max_positions: the context limit. Each step is checked against rows_max and sample_rows_max.
 std::unique_ptr<engine::Model> make_hash_model(std::int64_t max_positions, std::int64_t rows_max, std::int64_t sample_rows_max);
 
 }  // namespace lorry::tests

@@ -1,4 +1,4 @@
-// An embedded broker with Lorry's topics, and helpers that put records in and take them out.
+// An embedded broker with Lorry's topics, and helpers that write and read records. Used by tests of consumer/kafka and ops/client.
 #pragma once
 
 #include <fmt/format.h>
@@ -65,7 +65,7 @@ inline Outcome completed(const Delivery& delivery, std::string text = "ok") {
     return {.source = delivery.record.source, .epoch = delivery.epoch, .record = std::move(completion)};
 }
 
-// What a pipeline would do when partitions go: here, only remember.
+// Remembers assigned and revoked partitions, where a pipeline would act on them.
 class RecordingHandler : public RevocationHandler {
 public:
     std::vector<PartitionEpoch> drained;
@@ -80,7 +80,7 @@ public:
     }
 };
 
-// Polls until that many jobs came or the deadline passed.
+// Polls until that many jobs have arrived or the deadline has passed.
 inline std::vector<Delivery> poll_jobs(KafkaMember& member, RecordingHandler& handler, std::size_t count,
                                        std::chrono::milliseconds patience = 20s) {
     std::vector<Delivery> jobs;
@@ -91,7 +91,7 @@ inline std::vector<Delivery> poll_jobs(KafkaMember& member, RecordingHandler& ha
     return jobs;
 }
 
-// All that comes, until nothing has come for a second after the member has its partitions.
+// Polls until the member has its partitions and no job has arrived for a second. Returns all jobs.
 inline std::vector<Delivery> poll_all_jobs(KafkaMember& member, RecordingHandler& handler) {
     std::vector<Delivery> jobs;
     const auto deadline = Clock::now() + 30s;
@@ -116,13 +116,13 @@ protected:
         return {
             .topics = topics, .group = "base", .member = name, .session_timeout = 3s, .drain_budget = 500ms, .careful_starts = {.jobs = 0}};
     }
-    // The client believes at once that a topic is missing. By itself it looks once a minute, and believes it of a topic that it has known
-    // for half a minute.
+    // Makes the client notice a missing topic at once. By default it looks once a minute, and believes that a topic it knew is missing only
+    // after half a minute.
     static std::map<std::string, std::string> missing_topics_are_noticed() {
         return {{"topic.metadata.refresh.interval.ms", "100"}, {"topic.metadata.propagation.max.ms", "0"}};
     }
     static constexpr int unknown_topic = 3;  // as EmbeddedBroker::set_topic_error takes it
-    // Until a client that is quick to notice has asked several times more.
+    // Waits until a client that notices quickly has asked several more times.
     void lose(const std::string& topic) {
         constexpr std::int16_t metadata_request = 3;
         constexpr std::size_t requests = 8;

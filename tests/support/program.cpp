@@ -1,4 +1,4 @@
-// fork, exec, waitpid.
+// Runs programs with fork, exec and waitpid; see program.h.
 #include "tests/support/program.h"
 
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 namespace lorry::tests {
 namespace {
 
-// The process's high-water mark; nullopt once it has ended. (What wait4 tells counts this process from before the exec as well.)
+// The process's high-water mark; nullopt once it has ended. (wait4 also counts this process's memory from before the exec.)
 std::optional<std::size_t> peak_of(pid_t process) {
     std::istringstream status(read_whole("/proc/" + std::to_string(process) + "/status"));
     for (std::string line; std::getline(status, line);) {

@@ -1,4 +1,5 @@
-// Runs programs (the built `lorry`) as a user does: arguments in, exit code and both outputs back; or started, killed and waited for.
+// Runs programs, such as the built `lorry`, as a user does: passes arguments and returns the exit code and both outputs, or starts, kills
+// and waits for them. Used by tests of ops and by the fault harness.
 #pragma once
 
 #include <sys/types.h>
@@ -11,24 +12,24 @@
 namespace lorry::tests {
 
 struct ProgramResult {
-    int exit_code = -1;  // 128 + signal when one ended it
+    int exit_code = -1;  // 128 + signal if a signal ended it
     std::string out;
     std::string err;
-    std::size_t peak_bytes = 0;  // the most memory it was seen to hold
+    std::size_t peak_bytes = 0;  // the most memory it was observed to use
 };
 
 class Program {
 public:
-    // Starts it; standard input is `input`. Output goes to files, so that no pipe ever fills.
+    // Starts the program with `input` as its standard input. Its outputs go to files, so that no pipe can fill up.
     explicit Program(std::vector<std::string> command, const std::string& input = {});
-    ~Program();  // kills it if it still runs
+    ~Program();  // kills it if it is still running
     Program(const Program&) = delete;
     Program& operator=(const Program&) = delete;
 
     void signal(int number);
-    // Waits for the end; after the deadline it is killed.
+    // Waits for its end, and kills it after the deadline.
     ProgramResult wait(std::chrono::seconds deadline = std::chrono::seconds(300));
-    // True when it has ended by itself within that time.
+    // True if it ends by itself within that time.
     bool ends_within(std::chrono::milliseconds time);
     std::string err_so_far() const;
 
@@ -39,7 +40,7 @@ private:
     int status_ = 0;
 };
 
-// Starts and waits.
+// Starts the program and waits for its end.
 ProgramResult run_program_of(std::vector<std::string> command, const std::string& input = {});
 
 }  // namespace lorry::tests

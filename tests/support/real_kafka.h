@@ -1,5 +1,5 @@
-// A real Apache Kafka: ctest starts a broker (`ops/kafka`) and names the file with its address in LORRY_KAFKA_ADDRESS_FILE. Each test makes
-// topics under a prefix of its own.
+// A real Apache Kafka for tests with the label real_kafka: ctest starts a broker (`ops/kafka`), and LORRY_KAFKA_ADDRESS_FILE names the file
+// with its address. Each test has topics under its own prefix.
 #pragma once
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// A folder of a test's own, gone when the test ends. Used by tests that write files.
+// A temporary folder that is deleted when the test ends. Used by tests that write files.
 #pragma once
 
 #include <unistd.h>

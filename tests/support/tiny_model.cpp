@@ -1,4 +1,4 @@
-// Copies and writes the files of a tiny model.
+// Copies and writes the files of a tiny model; see tiny_model.h.
 #include "tests/support/tiny_model.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// A whole model folder for tests of the program: a golden checkpoint's weights with a tokenizer of one token per word ("w0" … "w130") and a
-// chat template, made in a temporary folder; and adapters beside it.
+// A complete model folder for tests of the program, made in a temporary folder: a golden checkpoint's weights, a tokenizer with one token
+// per word ("w0" … "w130") and a chat template. Also has a folder of adapters.
 #pragma once
 
 #include <filesystem>

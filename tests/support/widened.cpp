@@ -1,4 +1,4 @@
-// Rewrites safetensors files; see widened.h.
+// Rewrites the MLP tensors of safetensors files.
 #include "tests/support/widened.h"
 
 #include <fmt/format.h>

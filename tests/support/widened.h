@@ -1,5 +1,5 @@
-// Copies of golden checkpoints and adapters with a wider MLP, whose new columns are zero: what they compute is the same, bit for bit, in
-// kernels that other widths choose. Used by tests/engine/invariance_test.cpp.
+// Copies golden checkpoints and adapters with a wider MLP, whose new columns are zero. They compute the same, bit for bit, but the width
+// selects other kernels. Used by tests/engine/invariance_test.cpp.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +7,7 @@
 namespace lorry::tests {
 
 inline constexpr int golden_intermediate = 92;   // of llama-gqa-linear
-inline constexpr int widened_intermediate = 96;  // whole panels of every instruction set
+inline constexpr int widened_intermediate = 96;  // a multiple of the panels of every instruction set
 
 // `from`: the folder of llama-gqa-linear or of an adapter of it.
 void copy_widened(const std::filesystem::path& from, const std::filesystem::path& to);

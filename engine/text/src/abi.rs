@@ -1,5 +1,5 @@
-//! The C functions of lorry_text.h, where their contracts stand. No panic and no owned memory crosses: results and error messages go to a
-//! sink that the caller gives.
+//! The C functions of lorry_text.h, which documents their contracts. No panic and no owned memory crosses the boundary: results and error
+//! messages go to a sink that the caller passes.
 
 use std::ffi::c_void;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -43,7 +43,7 @@ pub struct View {
 }
 
 impl View {
-    /// SAFETY: the caller keeps the bytes alive and unchanged during the call that was given this view.
+    /// SAFETY: the caller keeps the bytes alive and unchanged during the call that takes this view.
     unsafe fn bytes<'a>(self) -> &'a [u8] {
         if self.size == 0 {
             &[]
@@ -58,7 +58,8 @@ impl View {
     }
 }
 
-/// SAFETY: `ids` points at `count` ids that live through the call. A negative id, which no token has, becomes one beyond all vocabularies.
+/// SAFETY: `ids` points at `count` ids that are valid during the call. A negative id, which no token has, becomes one beyond any
+/// vocabulary.
 unsafe fn ids_from<'a>(ids: *const i32, count: usize) -> &'a [u32] {
     if count == 0 {
         &[]
@@ -90,8 +91,8 @@ fn guarded(error: Sink, work: impl FnOnce() -> Result<(), String>) -> i32 {
     ERROR
 }
 
-/// SAFETY of all functions below: handles come from the matching _new and were not freed; views, ids and out pointers are valid during the
-/// call; a sink's function may be called with its context during the call.
+/// SAFETY of all functions below: handles come from the matching _new function and were not freed; views, ids and out pointers are valid
+/// during the call; a sink's function may be called with its context during the call.
 #[no_mangle]
 pub unsafe extern "C" fn lorry_text_tokenizer_new(json: View, out: *mut *mut Arc<Tokenizer>, error: Sink) -> i32 {
     guarded(error, || {

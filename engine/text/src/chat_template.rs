@@ -1,5 +1,5 @@
-//! Chat templates, rendered as transformers' apply_chat_template renders them: minijinja with Python's methods, plus the functions and
-//! filters that transformers adds, plus Python's way of printing values. Shared by any number of threads.
+//! Chat templates, rendered as transformers' apply_chat_template renders them: minijinja with Python's methods, the functions and filters
+//! that transformers adds, and Python's way of printing values. Called by abi.rs; any number of threads may share a template.
 
 use std::ffi::CString;
 use std::fmt::Write;
@@ -15,7 +15,7 @@ use crate::template_source::without_generation_tags;
 const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
 
-/// What a job may put into `extra` without hiding what the renderer itself sets.
+/// Variables that the renderer sets itself; a job may not set them in `extra`.
 const RESERVED: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
 pub struct ChatTemplate {
@@ -28,14 +28,14 @@ pub struct ChatTemplate {
 pub struct ChatRequest<'a> {
     /// JSON: a list of objects.
     pub messages: &'a str,
-    /// JSON: a list; empty means that there are no tools.
+    /// JSON: a list; empty: no tools.
     pub tools: &'a str,
     /// JSON: an object of further variables; may be empty.
     pub extra: &'a str,
     pub add_generation_prompt: bool,
 }
 
-/// What raise_exception was called with, carried beside minijinja's own message.
+/// The argument of raise_exception, carried as the source of minijinja's error.
 #[derive(Debug)]
 struct Raised(String);
 
@@ -53,12 +53,12 @@ impl ChatTemplate {
         let mut description = object_from("description", description)?;
         let mut take = |key: &str| match description.remove(key) {
             Some(Json::Object(object)) => Ok(object),
-            _ => Err(format!("description: {key} is missing or is no object")),
+            _ => Err(format!("description: {key} is missing or not an object")),
         };
         let (templates, special_tokens) = (take("templates")?, take("special_tokens")?);
         let mut environment = environment()?;
         for (name, source) in &templates {
-            let source = source.as_str().ok_or_else(|| format!("description: template {name} is no string"))?;
+            let source = source.as_str().ok_or_else(|| format!("description: template {name} is not a string"))?;
             environment.add_template_owned(name.clone(), without_generation_tags(source)).map_err(|error| message_of(&error))?;
         }
         let has = |name| templates.contains_key(name);
@@ -76,14 +76,14 @@ impl ChatTemplate {
         let name = match (tools.is_null(), self.has_tool_use, self.has_default) {
             (false, true, _) => TOOL_USE,
             (_, _, true) => DEFAULT,
-            _ => return Err("the model has a chat template for tools only: give tools, or use /v1/completions".to_string()),
+            _ => return Err("the model has a chat template for tools only: set tools, or use /v1/completions".to_string()),
         };
         let mut variables = self.special_tokens.clone();
         variables.insert("documents".to_string(), Json::Null);
         if !request.extra.is_empty() {
             for (key, value) in object_from("chat_template_kwargs", request.extra)? {
                 if RESERVED.contains(&key.as_str()) {
-                    return Err(format!("chat_template_kwargs: {key} has a field of its own"));
+                    return Err(format!("chat_template_kwargs: {key} cannot be set here; use the field of that name"));
                 }
                 variables.insert(key, value);
             }
@@ -107,7 +107,7 @@ fn environment() -> Result<Environment<'static>, String> {
     environment.add_function("strftime_now", strftime_now);
     environment.add_filter("tojson", tojson);
     environment.add_filter("string", |value: &Value| str_of(value));
-    // Python's idea of these kinds: text and mappings are sequences and can be iterated, None cannot, a truth value is a number.
+    // These tests follow Python: strings and mappings are sequences and iterable, None is not, and a boolean is a number.
     environment.add_test("iterable", |value: &Value| value.kind() == ValueKind::Iterable || is_sequence(value));
     environment.add_test("sequence", is_sequence);
     environment.add_test("number", |value: &Value| matches!(value.kind(), ValueKind::Number | ValueKind::Bool));
@@ -158,7 +158,8 @@ fn three_parts((before, separator, after): (&str, &str, &str)) -> Value {
     Value::from(Tuple::from([before, separator, after].map(Value::from)))
 }
 
-/// As transformers replaces Jinja's filter: json.dumps with ensure_ascii off, no HTML escapes, and these arguments in this order.
+/// The filter with which transformers replaces Jinja's: json.dumps with ensure_ascii off, no HTML escapes, and these arguments in this
+/// order.
 fn tojson(value: &Value, positional: Rest<Value>, named: Kwargs) -> Result<String, Error> {
     let argument = |index: usize, name: &str| -> Result<Value, Error> {
         match positional.get(index) {
@@ -183,7 +184,7 @@ fn tojson(value: &Value, positional: Rest<Value>, named: Kwargs) -> Result<Strin
     json_of(value, &JsonStyle { ensure_ascii, indent, item_separator, key_separator, sort_keys })
 }
 
-/// datetime.now().strftime(format): local time without a time zone, so that %z and %Z are empty; %f is microseconds, which libc lacks.
+/// datetime.now().strftime(format): local time without a time zone, so %z and %Z are empty. %f is microseconds, which libc does not have.
 fn strftime_now(format: &str) -> Result<String, Error> {
     let failed = |why: &str| Error::new(ErrorKind::InvalidOperation, format!("strftime_now: {why}"));
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_err(|_| failed("the clock is before 1970"))?;
@@ -214,8 +215,8 @@ fn strftime_now(format: &str) -> Result<String, Error> {
             _ => for_libc.push(character),
         }
     }
-    // A byte more, so that a result of no bytes is not mistaken for one that did not fit.
-    let for_libc = CString::new(for_libc + "|").map_err(|_| failed("the format has a NUL in it"))?;
+    // strftime returns 0 both for an empty result and for one that does not fit; the extra byte makes the result non-empty.
+    let for_libc = CString::new(for_libc + "|").map_err(|_| failed("the format contains a NUL byte"))?;
     let mut buffer = vec![0u8; 256 + 64 * for_libc.as_bytes().len()];
     // SAFETY: the buffer, the format (ended by NUL) and the calendar live through the call.
     let length = unsafe { libc::strftime(buffer.as_mut_ptr().cast(), buffer.len(), for_libc.as_ptr(), &calendar) };
@@ -226,7 +227,7 @@ fn strftime_now(format: &str) -> Result<String, Error> {
     String::from_utf8(buffer).map_err(|_| failed("the locale's names are not UTF-8"))
 }
 
-/// The messages, with the names under which a model's thoughts are known filled from each other as transformers does.
+/// The messages, with `thinking` and `reasoning_content` set from any of the names of a model's reasoning, as transformers does.
 fn messages_from(text: &str) -> Result<Json, String> {
     let mut messages = match parse("messages", text)? {
         Json::Array(messages) => messages,
@@ -286,7 +287,7 @@ fn kind_of(value: &Json) -> &'static str {
     }
 }
 
-/// The template author's own words when raise_exception was called, else what failed and in which line.
+/// The message of raise_exception if the template called it, otherwise what failed and in which line.
 fn message_of(error: &Error) -> String {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(inner) = cause {

@@ -1,22 +1,22 @@
-//! Turns the ids of one request into text as they come: each push gives the text that became certain, at a cost that does not grow with the
-//! length of the request. One thread at a time.
+//! Turns the ids of one request into text, one at a time: each push returns the text that became certain, at a cost that does not grow with
+//! the length of the request. Called by abi.rs, by one thread at a time.
 
 use std::sync::Arc;
 
 use crate::tokenizer::{Decoding, TokenFacts, Tokenizer};
 
 const REPLACEMENT: &str = "\u{FFFD}";
-/// A character has at most this many bytes; of a prompt's end no more tokens than this can hold an unfinished one.
+/// The most bytes of a character, and so the most tokens at the end of a prompt that can belong to an unfinished one.
 const CHARACTER_BYTES: usize = 4;
 
 pub struct Detokenizer {
     tokenizer: Arc<Tokenizer>,
     skip_special_tokens: bool,
-    /// No token was taken yet, neither of the prompt nor generated.
+    /// No token was pushed or primed yet.
     first: bool,
     /// The bytes of an unfinished character.
     pending: Vec<u8>,
-    /// Byte fall-back only: the current run of byte tokens has shown itself not to be UTF-8, so that all the rest of it is replaced.
+    /// Byte fallback only: the current run of byte tokens is not UTF-8, so the rest of it is replaced.
     run_is_bad: bool,
 }
 
@@ -25,8 +25,8 @@ impl Detokenizer {
         Detokenizer { tokenizer, skip_special_tokens, first: true, pending: Vec::new(), run_is_bad: false }
     }
 
-    /// Takes the prompt that the generated tokens continue. Its text is not returned, but for an unfinished character at its end, which
-    /// comes whole once it is complete.
+    /// Sets the prompt that the generated tokens continue. Its text is not returned, except for an unfinished character at its end, which
+    /// is returned as a whole once it is complete.
     pub fn prime(&mut self, prompt: &[u32]) -> Result<(), String> {
         let mut tail = Vec::new();
         for &id in prompt.iter().rev() {
@@ -61,7 +61,7 @@ impl Detokenizer {
         Ok(())
     }
 
-    /// What is left of an unfinished character.
+    /// Replaces what is left of an unfinished character.
     pub fn finish(&mut self, text: &mut String) {
         match self.tokenizer.decoding() {
             Decoding::ByteLevel => text.push_str(&String::from_utf8_lossy(&std::mem::take(&mut self.pending))),
@@ -73,7 +73,7 @@ impl Detokenizer {
         self.skip_special_tokens && token.special
     }
 
-    /// Everything but an unfinished character at the end is certain; what is not UTF-8 is replaced as `String::from_utf8_lossy` does.
+    /// Everything except an unfinished character at the end is certain. Invalid bytes are replaced as in `String::from_utf8_lossy`.
     fn emit_certain_bytes(&mut self, text: &mut String) {
         let mut rest = self.pending.as_slice();
         while let Err(error) = std::str::from_utf8(rest) {
@@ -90,8 +90,8 @@ impl Detokenizer {
         self.pending.clear();
     }
 
-    /// The ByteFallback decoder replaces every byte of a run of byte tokens when any of them is wrong. Characters that were complete before
-    /// the first wrong byte are not waited with, and so stay; from there on the replacement is the same.
+    /// The ByteFallback decoder replaces every byte of a run of byte tokens if any of them is wrong. Here, characters that are complete
+    /// before the first wrong byte are returned at once and stay; from the wrong byte on, the replacement is the same.
     fn push_fallback_byte(&mut self, byte: u8, text: &mut String) -> Result<(), String> {
         self.pending.push(byte);
         match std::str::from_utf8(&self.pending) {

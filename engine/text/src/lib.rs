@@ -1,5 +1,5 @@
-//! Text for the engine: tokenization, incremental detokenization and chat templates as Hugging Face does them, behind the C functions of
-//! lorry_text.h. Called by the C++ classes beside this crate (tokenizer.cpp, detokenizer.cpp, chat_template.cpp), by nobody else.
+//! Tokenization, incremental detokenization and chat templates as Hugging Face implements them, exported as the C functions of
+//! lorry_text.h. Called only by the C++ classes in engine/text (tokenizer.cpp, detokenizer.cpp, chat_template.cpp).
 
 mod abi;
 mod chat_template;

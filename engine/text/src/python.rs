@@ -1,4 +1,5 @@
-//! What Python prints: str(), repr() and json.dumps() of template values, byte for byte, because prompts were made with them in training.
+//! Python's str(), repr() and json.dumps() of template values, byte for byte, because the prompts that models were trained on were made
+//! with them. Called by chat_template.rs.
 
 use std::fmt::Write;
 
@@ -54,7 +55,7 @@ fn write_repr(value: &Value, out: &mut String) {
             }
             out.push('}');
         }
-        // True, False, None, and objects that only name themselves.
+        // True, False, None, and objects that print only their name.
         _ => out.push_str(&value.to_string()),
     }
 }
@@ -75,7 +76,7 @@ fn write_string_repr(text: &str, out: &mut String) {
             '\0'..='\x1f' | '\x7f'..='\u{a0}' | '\u{ad}' => {
                 let _ = write!(out, "\\x{:02x}", character as u32);
             }
-            // Marks that join, order or separate: Python does not count them as printable.
+            // Marks that join, order or separate are not printable in Python.
             '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{e000}'..='\u{f8ff}' | '\u{feff}' => {
                 let _ = write!(out, "\\u{:04x}", character as u32);
             }
@@ -85,7 +86,8 @@ fn write_string_repr(text: &str, out: &mut String) {
     out.push(quote);
 }
 
-/// An integer as it is; a real as Python's repr: the shortest digits that read back equal, with an exponent outside 1e-4 .. 1e16.
+/// An integer as it is; a float as Python's repr writes it: the shortest digits that parse to the same value, with an exponent outside
+/// 1e-4 .. 1e16.
 fn number(value: &Value, [nan, infinity, minus_infinity]: [&str; 3]) -> String {
     if value.is_integer() {
         return value.to_string();
@@ -102,7 +104,7 @@ fn number(value: &Value, [nan, infinity, minus_infinity]: [&str; 3]) -> String {
     match exponent.parse::<i32>().unwrap_or(0) {
         exponent @ -4..=15 => {
             let plain = format!("{real}");
-            // Rust writes whole numbers without a point.
+            // Rust prints whole numbers without a decimal point.
             if exponent >= 0 && !plain.contains('.') {
                 plain + ".0"
             } else {
@@ -113,10 +115,10 @@ fn number(value: &Value, [nan, infinity, minus_infinity]: [&str; 3]) -> String {
     }
 }
 
-/// The arguments of json.dumps that templates may give.
+/// The arguments of json.dumps that templates may set.
 pub struct JsonStyle {
     pub ensure_ascii: bool,
-    /// One level of indentation; none puts everything on one line.
+    /// One level of indentation; None: everything is on one line.
     pub indent: Option<String>,
     pub item_separator: String,
     pub key_separator: String,

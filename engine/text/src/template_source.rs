@@ -1,7 +1,8 @@
-//! Rewrites the one tag that transformers adds to Jinja and minijinja does not know. Called by chat_template.rs before it compiles.
+//! Rewrites the one tag that transformers adds to Jinja and that minijinja does not have. Called by chat_template.rs before it compiles a
+//! template.
 
-/// `{% generation %} ... {% endgeneration %}` marks the assistant's words for training masks and prints its body unchanged, in a scope of
-/// its own: the same as `{% with %} ... {% endwith %}`. Tags in comments, strings, expressions and raw blocks are left alone.
+/// `{% generation %} ... {% endgeneration %}` marks the assistant's words for training masks. It prints its body unchanged, in its own
+/// scope, and so equals `{% with %} ... {% endwith %}`. Tags in comments, strings, expressions and raw blocks are not changed.
 pub fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -41,7 +42,7 @@ fn tag_word(tag: &str) -> &str {
     &inner[..end]
 }
 
-/// The length of the tag or expression that `at` begins with.
+/// The length of the tag or expression at the start of `at`.
 fn end_outside_strings(at: &str, close: &str) -> usize {
     let bytes = at.as_bytes();
     let mut quote = None;

@@ -1,18 +1,19 @@
-//! A tokenizer read from tokenizer.json, with a table of what each token stands for. Shared by any number of threads.
+//! A tokenizer read from tokenizer.json, with a table of the bytes that each token stands for. Called by abi.rs and detokenizer.rs; any
+//! number of threads may share it.
 
 use std::collections::HashMap;
 
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::{Decoder, ModelWrapper};
 
-/// Ids beyond this are a damaged file, not a vocabulary; the tables below have one entry per id.
+/// Larger ids mean a damaged file. The table of tokens has one entry per id.
 const ID_LIMIT: u32 = 1 << 24;
 
-/// A token that changes nothing: what follows it is no longer the first of a text, and it decodes to itself everywhere.
+/// A token that decodes to itself everywhere; the token after it is not the first of a text.
 const ANCHOR: &str = "a";
 
-/// How tokens become text. Both kinds are local: a token's text depends on no other token, but for bytes that wait for the rest of their
-/// character and for the first token of a text, whose leading space some decoders drop.
+/// How tokens become text. In both kinds a token's text does not depend on other tokens, with two exceptions: bytes that are part of a
+/// character, and the first token of a text, whose leading space some decoders drop.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Decoding {
     /// Every token is a string of bytes; the text is their concatenation.
@@ -24,22 +25,22 @@ pub enum Decoding {
 pub struct Tokenizer {
     library: tokenizers::Tokenizer,
     decoding: Decoding,
-    /// By id; some vocabularies have holes.
+    /// By id. Some vocabularies have gaps.
     tokens: Vec<Option<TokenFacts>>,
 }
 
 pub struct TokenFacts {
-    /// What the token stands for when it is not the first of a text.
+    /// The bytes that the token stands for if it is not the first of a text.
     pub bytes: Box<[u8]>,
     pub special: bool,
-    /// One byte of a character, by the byte fall-back.
+    /// The token is one byte, by byte fallback.
     pub fallback: bool,
 }
 
 impl Tokenizer {
     pub fn from_json(json: &[u8]) -> Result<Self, String> {
         let mut library = tokenizers::Tokenizer::from_bytes(json).map_err(|error| error.to_string())?;
-        // What a file asks for here is a habit of training; a job says itself how much context it wants.
+        // Truncation and padding in the file are for training; a job decides about its own context.
         library.with_truncation(None).map_err(|error| error.to_string())?;
         library.with_padding(None);
         if let ModelWrapper::BPE(model) = library.get_model() {
@@ -72,7 +73,7 @@ impl Tokenizer {
         self.library.token_to_id(token)
     }
 
-    /// Nothing for ids without a token.
+    /// None for ids without a token.
     pub fn facts(&self, id: u32) -> Option<&TokenFacts> {
         self.tokens.get(id as usize)?.as_ref()
     }
@@ -90,7 +91,7 @@ impl Tokenizer {
         self.library.decode(ids, skip_special_tokens).map_err(|error| error.to_string())
     }
 
-    /// The text of `tokens` at the start of a text.
+    /// Decodes `tokens` as the start of a text.
     pub fn decode_first(&self, tokens: Vec<String>) -> Result<String, String> {
         match self.library.get_decoder() {
             Some(decoder) => decoder.decode(tokens).map_err(|error| error.to_string()),
@@ -98,7 +99,7 @@ impl Tokenizer {
         }
     }
 
-    /// The text of `tokens` after other tokens.
+    /// Decodes `tokens` as if other tokens preceded them.
     pub fn decode_later(&self, tokens: Vec<String>) -> Result<String, String> {
         let mut anchored = Vec::with_capacity(tokens.len() + 1);
         anchored.push(ANCHOR.to_string());
@@ -124,7 +125,7 @@ impl Tokenizer {
     }
 }
 
-/// The byte that a token named as the byte fall-back names them stands for.
+/// The byte of a byte fallback token: <0x00> to <0xFF>.
 fn fallback_byte(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     if digits.len() == 2 {
@@ -165,15 +166,15 @@ fn decoding_of(library: &tokenizers::Tokenizer) -> Result<Decoding, String> {
     }
 }
 
-/// GPT-2's printable stand-ins for bytes, the other way round: bytes that print stand for themselves, the others, in order, for the
-/// characters from U+0100 on.
+/// Inverts GPT-2's mapping of bytes to printable characters: printable bytes map to themselves, the others, in order, to the characters
+/// from U+0100 on.
 fn byte_of_char() -> HashMap<char, u8> {
     let prints = |byte: u8| matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     let mut stand_ins = (0x100u32..).filter_map(char::from_u32);
     (0..=255u8).filter_map(|byte| Some((if prints(byte) { byte as char } else { stand_ins.next()? }, byte))).collect()
 }
 
-/// As the ByteLevel decoder does it: a token with any other character stands for its own UTF-8 bytes.
+/// As in the ByteLevel decoder, a token with any other character stands for its own UTF-8 bytes.
 fn byte_level_bytes(token: &str, byte_of: &HashMap<char, u8>) -> Vec<u8> {
     let bytes: Option<Vec<u8>> = token.chars().map(|character| byte_of.get(&character).copied()).collect();
     bytes.unwrap_or_else(|| token.as_bytes().to_vec())

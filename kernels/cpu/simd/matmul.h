@@ -33,6 +33,34 @@ struct Matmul {
         std::int64_t next_step;       // bytes to prefetch per in_feature
     };
 
+    // Adds to `sums` the products of one in_feature: `rows` inputs times `vectors` vectors of each panel. What is fewer, inputs or vectors,
+    // stays in registers.
+    template <class Storage, int rows, int sums_per_row, int vectors>
+    [[gnu::always_inline]] static void add_products(Floats (&sums)[extent(rows)][extent(sums_per_row)], const float* in,
+                                                    std::int64_t in_stride, const Storage* weights, std::int64_t panel_elements) {
+        if constexpr (sums_per_row > rows) {
+            Floats x[extent(rows)];
+#pragma GCC unroll 32
+            for (int r = 0; r < rows; ++r) x[r] = V::all(in[r * in_stride]);
+#pragma GCC unroll 32
+            for (int i = 0; i < sums_per_row; ++i) {
+                const Floats w = V::load(weights + (i / vectors) * panel_elements + (i % vectors) * lanes);
+#pragma GCC unroll 32
+                for (int r = 0; r < rows; ++r) sums[r][i] = V::fma(x[r], w, sums[r][i]);
+            }
+        } else {
+            Floats w[extent(sums_per_row)];
+#pragma GCC unroll 32
+            for (int i = 0; i < sums_per_row; ++i) w[i] = V::load(weights + (i / vectors) * panel_elements + (i % vectors) * lanes);
+#pragma GCC unroll 32
+            for (int r = 0; r < rows; ++r) {
+                const Floats x = V::all(in[r * in_stride]);
+#pragma GCC unroll 32
+                for (int i = 0; i < sums_per_row; ++i) sums[r][i] = V::fma(x, w[i], sums[r][i]);
+            }
+        }
+    }
+
     // Computes rows [row, row + rows) of `panels` panels from `column` on, each `vectors` vectors wide; every sum is split into `chains`
     // chains.
     template <class Storage, int rows, int panels, int vectors, int chains>
@@ -60,29 +88,8 @@ struct Matmul {
             __builtin_prefetch(ahead, 0, 2);
             if (at.next_step > 64) __builtin_prefetch(ahead + 64, 0, 2);
             if constexpr (offset % 2 == 1) next += at.next_step;
-            if constexpr (sums_per_row > rows) {
-                Floats x[extent(rows)];
-#pragma GCC unroll 32
-                for (int r = 0; r < rows; ++r) x[r] = V::all(in[r * at.in_stride + offset]);
-#pragma GCC unroll 32
-                for (int i = 0; i < sums_per_row; ++i) {
-                    const Floats w = V::load(weights + (i / vectors) * at.panel_elements + offset * width + (i % vectors) * lanes);
-#pragma GCC unroll 32
-                    for (int r = 0; r < rows; ++r) sums[chain][r][i] = V::fma(x[r], w, sums[chain][r][i]);
-                }
-            } else {
-                Floats w[extent(sums_per_row)];
-#pragma GCC unroll 32
-                for (int i = 0; i < sums_per_row; ++i) {
-                    w[i] = V::load(weights + (i / vectors) * at.panel_elements + offset * width + (i % vectors) * lanes);
-                }
-#pragma GCC unroll 32
-                for (int r = 0; r < rows; ++r) {
-                    const Floats x = V::all(in[r * at.in_stride + offset]);
-#pragma GCC unroll 32
-                    for (int i = 0; i < sums_per_row; ++i) sums[chain][r][i] = V::fma(x, w[i], sums[chain][r][i]);
-                }
-            }
+            add_products<Storage, rows, sums_per_row, vectors>(sums[chain], in + offset, at.in_stride, weights + offset * width,
+                                                               at.panel_elements);
         };
         std::int64_t k = 0;
         constexpr int stride = chains == 4 ? 4 : 2;

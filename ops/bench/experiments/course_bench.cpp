@@ -149,7 +149,8 @@ void memory(Course& course, Experiment& experiment) {
         EngineSetup setup(own);
         const auto bytes = static_cast<double>(setup.model().weight_bytes());
         const double widest = table.rows.empty() ? bytes : table.number(0, 1);
-        table.rows.push_back({storage_name(cpu_options(own)), bytes, bytes / widest, 1000.0 * static_cast<double>(setup.kv_token_bytes()),
+        table.rows.push_back({storage_name(storage_options(own)), bytes, bytes / widest,
+                              1000.0 * static_cast<double>(setup.kv_token_bytes()),
                               tokens_per_second(best_run(course, setup, shape_of(8, 32, 32)))});
     }
     const std::size_t last = table.rows.size() - 1;

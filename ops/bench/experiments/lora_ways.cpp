@@ -7,7 +7,7 @@
 #include <random>
 
 #include "kernels/cpu/pack.h"
-#include "kernels/cpu/processors.h"
+#include "kernels/processors.h"
 
 namespace lorry::ops {
 namespace {
@@ -27,7 +27,7 @@ void copy_lora(const CpuLora& from, const CpuLora& to) {
 }  // namespace
 
 LoraWays::LoraWays(const engine::ModelConfig& config, const kernels::CpuOptions& options, const LoraShape& shape)
-    : backend_(kernels::make_cpu_backend(options)), pool_(options.threads > 0 ? options.threads : kernels::cpu::usable_processors()) {
+    : backend_(kernels::make_cpu_backend(options)), pool_(options.threads > 0 ? options.threads : kernels::usable_processors()) {
     std::int64_t features_max = 0;
     for (const engine::LinearModule& module : engine::layout_of(config).linears) {
         if (module.layer > 0 || module.projection == engine::Projection::head) continue;

@@ -9,7 +9,7 @@
 
 #include "engine/model_layout.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/thread_pool.h"
 
 namespace lorry::ops {
 
@@ -54,7 +54,7 @@ private:
     void add_gathered(const std::vector<Loras>& adapters, std::span<const Segment> segments);
 
     std::unique_ptr<kernels::Backend> backend_;
-    kernels::cpu::ThreadPool pool_;  // copies the gathered weights
+    kernels::ThreadPool pool_;  // copies the gathered weights
     std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
     std::vector<float> noise_;  // all weights are slices of it
     std::array<Site, sites> sites_;

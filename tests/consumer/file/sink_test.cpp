@@ -45,7 +45,7 @@ void write_run(const std::filesystem::path& output, const std::vector<std::vecto
     }
 }
 
-TEST(FileSink, writes_nothing_before_a_commit_and_everything_with_it) {
+TEST(FileSink, WritesNothingBeforeACommitAndEverythingWithIt) {
     const TempFolder folder;
     FileJournal journal = FileJournal::create(folder / "out.lorry", identity);
     FileSink sink({.file = folder / "out"}, &journal);
@@ -55,7 +55,7 @@ TEST(FileSink, writes_nothing_before_a_commit_and_everything_with_it) {
     EXPECT_EQ(ids_in(folder / "out"), std::vector<std::string>{"job-3"});
 }
 
-TEST(FileSink, names_the_line_of_a_record_without_a_custom_id) {
+TEST(FileSink, NamesTheLineOfARecordWithoutACustomId) {
     const TempFolder folder;
     FileSink sink({.file = folder / "out"}, nullptr);
     const schema::Source source{.topic = "in.jsonl", .partition = 0, .offset = 16};
@@ -72,7 +72,7 @@ TEST(FileSink, names_the_line_of_a_record_without_a_custom_id) {
     EXPECT_EQ(*told.find("message")->as_string(), "line 17 of in.jsonl: the job is large");
 }
 
-TEST(FileJournal, repeats_nothing_and_loses_nothing_wherever_the_journal_was_torn) {
+TEST(FileJournal, RepeatsNothingAndLosesNothingWhereverTheJournalWasTorn) {
     const TempFolder folder;
     const std::filesystem::path whole = folder / "whole";
     write_run(whole, {{4, 0}, {2}, {1, 3, 7}, {9}});
@@ -102,7 +102,7 @@ TEST(FileJournal, repeats_nothing_and_loses_nothing_wherever_the_journal_was_tor
     }
 }
 
-TEST(FileJournal, refuses_to_go_on_with_what_the_run_was_not_begun_with) {
+TEST(FileJournal, RefusesToGoOnWithWhatTheRunWasNotBegunWith) {
     const auto message_of = [](const RunIdentity& now) -> std::string {
         try {
             check_same_run(identity, now, "out.jsonl");
@@ -117,7 +117,7 @@ TEST(FileJournal, refuses_to_go_on_with_what_the_run_was_not_begun_with) {
     EXPECT_NE(message_of({{"input", "in.jsonl"}, {"model", "abc"}, {"sample", "5"}}).find("another --sample"), std::string::npos);
 }
 
-TEST(FileJournal, shows_two_texts_where_they_begin_to_differ_and_their_hashes_if_that_is_not_kept) {
+TEST(FileJournal, ShowsTwoTextsWhereTheyBeginToDifferAndTheirHashesIfThatIsNotKept) {
     const TempFolder folder;
     const auto changed = [&](const std::string& then, const std::string& now) -> std::string {
         FileJournal::create(folder / "out.lorry", {{"system message", "hash 1", then}, {"max tokens", "by default"}});
@@ -140,7 +140,7 @@ TEST(FileJournal, shows_two_texts_where_they_begin_to_differ_and_their_hashes_if
     EXPECT_EQ(changed("", "Be rude."), "out was begun with another --system (then: hash 1; now: Be rude.)" + tokens);
 }
 
-TEST(FileJournal, refuses_a_file_that_is_damaged_in_the_middle) {
+TEST(FileJournal, RefusesAFileThatIsDamagedInTheMiddle) {
     const TempFolder folder;
     write_run(folder / "out", {{1}, {2}, {3}});
     std::string journal = read_whole(folder / "out.lorry");
@@ -149,14 +149,14 @@ TEST(FileJournal, refuses_a_file_that_is_damaged_in_the_middle) {
     EXPECT_THROW(read_journal(folder / "out.lorry"), ResumeRefused);
 }
 
-TEST(FileJournal, lets_one_run_at_a_time_write_an_output) {
+TEST(FileJournal, LetsOneRunAtATimeWriteAnOutput) {
     const TempFolder folder;
     const FileJournal journal = FileJournal::create(folder / "out.lorry", identity);
     EXPECT_THROW(FileJournal::create(folder / "out.lorry", identity), ResumeRefused);
     EXPECT_THROW(FileJournal::resume(folder / "out.lorry", read_journal(folder / "out.lorry"), folder / "out"), ResumeRefused);
 }
 
-TEST(FileJournal, refuses_to_go_on_with_an_output_that_somebody_changed) {
+TEST(FileJournal, RefusesToGoOnWithAnOutputThatSomebodyChanged) {
     const TempFolder folder;
     const std::filesystem::path output = folder / "out";
     const auto message_of = [&](const std::string& changed) -> std::string {
@@ -184,7 +184,7 @@ TEST(FileJournal, refuses_to_go_on_with_an_output_that_somebody_changed) {
     EXPECT_EQ(message_of(whole), "accepted");
 }
 
-TEST(FileJournal, pins_an_adapter_only_when_it_made_a_result) {
+TEST(FileJournal, PinsAnAdapterOnlyWhenItMadeAResult) {
     const TempFolder folder;
     FileJournal journal = FileJournal::create(folder / "out.lorry", identity);
     FileSink sink({.file = folder / "out"}, &journal);
@@ -199,7 +199,7 @@ TEST(FileJournal, pins_an_adapter_only_when_it_made_a_result) {
     EXPECT_EQ(read_journal(folder / "out.lorry").adapters, (std::map<std::string, std::string>{{"good", "abc"}}));
 }
 
-TEST(DropFailed, takes_the_failed_records_out_and_leaves_the_others) {
+TEST(DropFailed, TakesTheFailedRecordsOutAndLeavesTheOthers) {
     const TempFolder folder;
     write_run(folder / "out", {{5, 3, 6}, {1, 9, 2}}, 3);
     EXPECT_EQ(drop_failed(folder / "out", RecordFormat::lines), 3);
@@ -211,7 +211,7 @@ TEST(DropFailed, takes_the_failed_records_out_and_leaves_the_others) {
     EXPECT_EQ(drop_failed(folder / "out", RecordFormat::lines), 0);
 }
 
-TEST(DropFailed, leaves_a_pair_that_belongs_together_wherever_it_was_killed) {
+TEST(DropFailed, LeavesAPairThatBelongsTogetherWhereverItWasKilled) {
     const TempFolder folder;
     write_run(folder / "old", {{5, 3, 6}, {1, 9, 2}}, 3);
     write_run(folder / "new", {{5, 3, 6}, {1, 9, 2}}, 3);

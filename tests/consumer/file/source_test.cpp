@@ -42,7 +42,7 @@ std::string shown(const std::vector<Delivery>& deliveries) {
 
 FileSourceOptions options_of(const std::filesystem::path& file) { return {.file = file, .topic = file.filename().string()}; }
 
-TEST(FileSource, delivers_each_line_with_its_number_whatever_ends_it) {
+TEST(FileSource, DeliversEachLineWithItsNumberWhateverEndsIt) {
     const TempFolder folder;
     write_text(folder / "in",
                "\xEF\xBB\xBF"
@@ -52,14 +52,14 @@ TEST(FileSource, delivers_each_line_with_its_number_whatever_ends_it) {
     EXPECT_TRUE(source.exhausted());
 }
 
-TEST(FileSource, has_no_records_in_an_empty_file) {
+TEST(FileSource, HasNoRecordsInAnEmptyFile) {
     const TempFolder folder;
     write_text(folder / "in", "");
     FileSource source(options_of(folder / "in"));
     EXPECT_EQ(shown(read_all(source)), "");
 }
 
-TEST(FileSource, refuses_the_second_line_of_an_id_even_when_the_first_is_done_already) {
+TEST(FileSource, RefusesTheSecondLineOfAnIdEvenWhenTheFirstIsDoneAlready) {
     const TempFolder folder;
     write_text(folder / "in", R"({"custom_id":"x"})"
                               "\n"
@@ -75,7 +75,7 @@ TEST(FileSource, refuses_the_second_line_of_an_id_even_when_the_first_is_done_al
     EXPECT_EQ(shown(read_all(resumed)), R"(1:{"custom_id":"y"} 2!duplicate_custom_id )");
 }
 
-TEST(FileSource, cuts_a_line_that_is_longer_than_its_limit_and_refuses_it) {
+TEST(FileSource, CutsALineThatIsLongerThanItsLimitAndRefusesIt) {
     const TempFolder folder;
     write_text(folder / "in", std::string(1'000'000, 'x') + "\nshort\n");
     FileSourceOptions options = options_of(folder / "in");
@@ -86,7 +86,7 @@ TEST(FileSource, cuts_a_line_that_is_longer_than_its_limit_and_refuses_it) {
     EXPECT_EQ(deliveries.front().record.value->size(), 1000U);
 }
 
-TEST(FileSource, hands_over_large_lines_a_few_at_a_time_so_that_memory_stays_bounded) {
+TEST(FileSource, HandsOverLargeLinesAFewAtATimeSoThatMemoryStaysBounded) {
     const TempFolder folder;
     std::string text;
     for (int i = 0; i < 8; ++i) text += std::string(3 << 20, 'x') + "\n";
@@ -102,7 +102,7 @@ TEST(FileSource, hands_over_large_lines_a_few_at_a_time_so_that_memory_stays_bou
     EXPECT_EQ(seen, 8U);
 }
 
-TEST(FileSource, delivers_nothing_without_room_and_counts_what_is_left) {
+TEST(FileSource, DeliversNothingWithoutRoomAndCountsWhatIsLeft) {
     const TempFolder folder;
     write_text(folder / "in", "a\nb\nc\n");
     FileSourceOptions options = options_of(folder / "in");
@@ -115,7 +115,7 @@ TEST(FileSource, delivers_nothing_without_room_and_counts_what_is_left) {
 }
 
 // Pins: a file that repeats itself every 20 lines gave a sample of one kind of line.
-TEST(FileSource, spreads_a_sample_over_the_whole_file_and_over_what_repeats_in_it) {
+TEST(FileSource, SpreadsASampleOverTheWholeFileAndOverWhatRepeatsInIt) {
     const TempFolder folder;
     std::string text;
     for (int i = 0; i < 1000; ++i) text += fmt::format("{}\n", i % 20);
@@ -141,7 +141,7 @@ TEST(FileSource, spreads_a_sample_over_the_whole_file_and_over_what_repeats_in_i
     EXPECT_EQ(sample(2000).size(), 1000U);
 }
 
-TEST(FileReader, keeps_line_ends_and_commas_inside_quotes_together) {
+TEST(FileReader, KeepsLineEndsAndCommasInsideQuotesTogether) {
     const TempFolder folder;
     write_text(folder / "in.csv", "id,text\r\n1,\"two\nlines, \"\"quoted\"\"\"\r\n2,5\" pipe\n3,last");
     FileReader reader(folder / "in.csv", RecordFormat::csv, 1000);
@@ -150,7 +150,7 @@ TEST(FileReader, keeps_line_ends_and_commas_inside_quotes_together) {
     EXPECT_EQ(seen, "[1:id,text][2:1,\"two\nlines, \"\"quoted\"\"\"][4:2,5\" pipe][5:3,last]");
 }
 
-TEST(FileReader, names_the_line_of_a_quote_that_swallows_the_rest_of_the_file) {
+TEST(FileReader, NamesTheLineOfAQuoteThatSwallowsTheRestOfTheFile) {
     const TempFolder folder;
     write_text(folder / "in.csv", "id,text\n1,\"a\nb\"\n2,\"open\n3,c\n4,d\n");
     try {
@@ -162,7 +162,7 @@ TEST(FileReader, names_the_line_of_a_quote_that_swallows_the_rest_of_the_file) {
 }
 
 // What is named by its line in a message, and what a sample or a resumed run chooses by it, is the same number.
-TEST(FileSource, numbers_the_rows_of_a_table_by_their_lines_and_names_an_id_that_was_there_before) {
+TEST(FileSource, NumbersTheRowsOfATableByTheirLinesAndNamesAnIdThatWasThereBefore) {
     const TempFolder folder;
     write_text(folder / "in.csv", "id,text\n1,\"a\nb\"\n2,c\n1,d\n");
     const Table table({.csv = true, .id_column = "id", .prompt_template = "{{ text }}"}, "id,text");
@@ -178,7 +178,7 @@ TEST(FileSource, numbers_the_rows_of_a_table_by_their_lines_and_names_an_id_that
     EXPECT_EQ(deliveries[2].refusal->message, "line 5 has the same id as line 2, '1': give each its own");
 }
 
-TEST(FileReader, sums_up_a_file_and_notices_a_changed_byte) {
+TEST(FileReader, SumsUpAFileAndNoticesAChangedByte) {
     const TempFolder folder;
     write_text(folder / "in.csv", "id\n1\n\n2\n");
     const FileSummary before = summarize_file(folder / "in.csv", RecordFormat::csv);
@@ -188,7 +188,7 @@ TEST(FileReader, sums_up_a_file_and_notices_a_changed_byte) {
     EXPECT_NE(summarize_file(folder / "in.csv", RecordFormat::csv).hash, before.hash);
 }
 
-TEST(RecordSet, holds_each_record_once) {
+TEST(RecordSet, HoldsEachRecordOnce) {
     RecordSet set;
     EXPECT_TRUE(set.add(70));
     EXPECT_FALSE(set.add(70));
@@ -198,7 +198,7 @@ TEST(RecordSet, holds_each_record_once) {
     EXPECT_EQ(set.size(), 1);
 }
 
-TEST(TextSet, tells_new_texts_from_known_ones_through_its_growth) {
+TEST(TextSet, TellsNewTextsFromKnownOnesThroughItsGrowth) {
     TextSet set;
     for (int i = 0; i < 20'000; ++i) ASSERT_TRUE(set.add(fmt::format("job-{}", i), i)) << i;
     for (int i = 0; i < 20'000; ++i) ASSERT_FALSE(set.add(fmt::format("job-{}", i), 0)) << i;

@@ -17,7 +17,7 @@ std::string fields_of(std::string_view record) {
     return text;
 }
 
-TEST(Csv, reads_fields_as_rfc_4180_writes_them) {
+TEST(Csv, ReadsFieldsAsRfc4180WritesThem) {
     EXPECT_EQ(fields_of("a,b,c"), "[a][b][c]");
     EXPECT_EQ(fields_of(",,"), "[][][]");
     EXPECT_EQ(fields_of(R"("a,b","say ""hi""","two
@@ -29,7 +29,7 @@ lines")"),
     EXPECT_EQ(fields_of(R"("a"b,c)"), "error: field 1 continues after its closing quote; double a quote that belongs to the text");
 }
 
-TEST(Csv, writes_what_it_reads_back_equal) {
+TEST(Csv, WritesWhatItReadsBackEqual) {
     for (const std::vector<std::string>& fields :
          std::vector<std::vector<std::string>>{{"a", "b"}, {""}, {"", ""}, {"a,b", "\"", "line\nend", "\r", " spaces "}, {"日本", "é"}}) {
         EXPECT_EQ(parse_csv_record(encode_csv_record(fields)).value(), fields) << encode_csv_record(fields);
@@ -48,7 +48,7 @@ std::string filled(const std::string& source) {
     }
 }
 
-TEST(RowTemplate, puts_fields_where_their_columns_are_named) {
+TEST(RowTemplate, PutsFieldsWhereTheirColumnsAreNamed) {
     EXPECT_EQ(filled("Dear {{ name }}, {{name}}!"), "Dear Ada, Ada!");
     EXPECT_EQ(filled("no placeholder { } }}"), "no placeholder { } }}");
     EXPECT_EQ(filled("{{{{ name }}"), "{{ name }}");
@@ -65,7 +65,7 @@ TableOptions options_of(bool csv) {
     return options;
 }
 
-TEST(Table, takes_no_template_that_asks_the_same_of_all_rows) {
+TEST(Table, TakesNoTemplateThatAsksTheSameOfAllRows) {
     TableOptions options = options_of(true);
     options.prompt_template = "{% if text %}{ text }{% endif %}";
     EXPECT_THAT([&] { Table(options, "id,text"); }, testing::ThrowsMessage<TableError>(testing::HasSubstr("uses no column")));
@@ -77,7 +77,7 @@ Delivery read(const Table& table, const std::string& row) {
     return delivery;
 }
 
-TEST(Table, makes_a_job_of_a_csv_row) {
+TEST(Table, MakesAJobOfACsvRow) {
     TableOptions options = options_of(true);
     options.system = "Be brief.";
     options.max_tokens = 8;
@@ -90,7 +90,7 @@ TEST(Table, makes_a_job_of_a_csv_row) {
     EXPECT_NE(read(table, "7,other,x").record.value->find(R"("model":"other")"), std::string::npos);
 }
 
-TEST(Table, makes_a_classification_of_a_json_row_when_there_are_choices) {
+TEST(Table, MakesAClassificationOfAJsonRowWhenThereAreChoices) {
     TableOptions options = options_of(false);
     options.choices = {"spam", "ham"};
     options.chat = false;
@@ -101,7 +101,7 @@ TEST(Table, makes_a_classification_of_a_json_row_when_there_are_choices) {
     EXPECT_TRUE(schema::parse_job(delivery.record, {}));
 }
 
-TEST(Table, refuses_a_row_it_cannot_use_and_says_why) {
+TEST(Table, RefusesARowItCannotUseAndSaysWhy) {
     const Table csv(options_of(true), "id,text");
     const auto reason = [](const Table& table, const std::string& row) { return read(table, row).refusal.value().message; };
     EXPECT_EQ(reason(csv, "1"),
@@ -119,7 +119,7 @@ TEST(Table, refuses_a_row_it_cannot_use_and_says_why) {
     EXPECT_FALSE(read(csv, "1,good").refusal);
 }
 
-TEST(Table, refuses_columns_that_are_not_there_or_there_twice) {
+TEST(Table, RefusesColumnsThatAreNotThereOrThereTwice) {
     const auto message_of = [](const std::string& header) -> std::string {
         try {
             const Table table(options_of(true), header);
@@ -141,7 +141,7 @@ schema::Completion completed(const char* body) {
     return completion;
 }
 
-TEST(Table, puts_results_beside_the_columns) {
+TEST(Table, PutsResultsBesideTheColumns) {
     const Table csv(options_of(true), "id,text");
     EXPECT_EQ(csv.output_header(), "id,text,result,error\n");
     EXPECT_EQ(csv.output_row("1,\"a,b\"", completed(R"({"choices":[{"message":{"content":"two\nlines"}}]})")),

@@ -10,11 +10,14 @@
 #include "consumer/kafka/leftovers.h"
 #include "consumer/kafka/past_results.h"
 #include "consumer/kafka/transactions.h"
+#include "tests/support/labels.h"
 #include "tests/support/program.h"
 #include "tests/support/real_kafka.h"
 
 namespace lorry::consumer {
 namespace {
+
+const tests::Labelled exactly_once_on_a_real_broker{"*:-KafkaLeftovers.*", {tests::Label::real_kafka}};
 
 struct Death : std::runtime_error {
     using std::runtime_error::runtime_error;
@@ -102,7 +105,7 @@ TEST_F(RealKafkaExactlyOnce, TakesItsTransactionalIdBackFromAnother) {
     TransactionalProducer thief(config, {.id = fmt::format("{}/{}/{}", topics.prefix, options.group, options.member)});
     ASSERT_EQ(thief.open(20s).end, StepEnd::done);
     EXPECT_EQ(member.sink().commit(), static_cast<std::size_t>(count));
-    EXPECT_EQ(member.stats().fences, 1U);
+    EXPECT_EQ(member.stats().commits.fences, 1U);
     expect_one_result_each(count);
     member.source().close(handler, Clock::now() + 5s);
 }

@@ -93,9 +93,9 @@ TEST_F(KafkaMemberTest, AfterARestartOnlyUnfinishedJobsComeAgain) {
     }
     KafkaMember again(config, member_options("one"));
     EXPECT_EQ(ids_of(poll_all_jobs(again, handler)), unfinished);
-    EXPECT_GT(again.stats().jobs_skipped, 0U);
-    EXPECT_GT(again.stats().jobs_replayed, 0U) << "most of them stand below a finished one";
-    EXPECT_LE(again.stats().jobs_replayed, unfinished.size());
+    EXPECT_GT(again.stats().source.skipped, 0U);
+    EXPECT_GT(again.stats().source.replayed, 0U) << "most of them stand below a finished one";
+    EXPECT_LE(again.stats().source.replayed, unfinished.size());
     close(again);
 }
 
@@ -270,7 +270,7 @@ TEST_F(KafkaMemberTest, AFullOutboxIsCommittedInsteadOfGrowing) {
     ASSERT_EQ(jobs.size(), 10U);
     for (const Delivery& job : jobs) {
         member.sink().publish(completed(job));
-        EXPECT_LE(member.stats().outbox_records, 3U);
+        EXPECT_LE(member.stats().sink.outbox_records, 3U);
     }
     EXPECT_EQ(member.sink().commit(), 10U);
     close(member);

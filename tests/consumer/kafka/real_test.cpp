@@ -13,10 +13,13 @@
 #include "consumer/kafka/group_offsets.h"
 #include "consumer/kafka/takeover.h"
 #include "schema/store.h"
+#include "tests/support/labels.h"
 #include "tests/support/real_kafka.h"
 
 namespace lorry::consumer {
 namespace {
+
+const tests::Labelled all_on_a_real_broker{"*", {tests::Label::real_kafka}};
 
 TEST_F(RealKafka, CreatesTopicsOnceAndTellsHowExistingOnesDiffer) {
     auto wanted = specs();
@@ -76,7 +79,7 @@ TEST_F(RealKafka, WithoutTransactionsEachResultIsThereOnceAndTheNextMemberRunsNo
         EXPECT_FALSE(member.is_exactly_once());
         for (const Delivery& job : poll_jobs(member, handler, count)) member.sink().publish(completed(job));
         EXPECT_EQ(member.sink().commit(), count);
-        EXPECT_EQ(member.stats().transactions, 0U);
+        EXPECT_EQ(member.stats().commits.transactions, 0U);
         EXPECT_EQ(committed(), count);
         member.source().close(handler, Clock::now() + 5s);
     }
@@ -84,7 +87,7 @@ TEST_F(RealKafka, WithoutTransactionsEachResultIsThereOnceAndTheNextMemberRunsNo
     KafkaMember second(config, options);
     EXPECT_EQ(poll_all_jobs(second, handler).size(), 0U);
     EXPECT_EQ(second.stats().partitions, static_cast<std::size_t>(partitions));
-    EXPECT_EQ(second.stats().jobs_skipped, 0U) << "it is the offsets that say so";
+    EXPECT_EQ(second.stats().source.skipped, 0U) << "it is the offsets that say so";
     std::multiset<std::string> results;
     for (const auto& result : read_all(config, topics.results())) results.insert(result.key.value());
     EXPECT_EQ(results.size(), count);
@@ -221,8 +224,8 @@ TEST_F(RealKafka, KeepsToTheLimitsThatTheTopicsHave) {
         member.sink().publish(completed(jobs[i], std::move(text)));
     }
     EXPECT_EQ(member.sink().commit(), 60U);
-    EXPECT_EQ(member.stats().results_too_large, 1U);
-    EXPECT_EQ(member.stats().records_rejected, 0U);
+    EXPECT_EQ(member.stats().sink.too_large, 1U);
+    EXPECT_EQ(member.stats().sink.rejected, 0U);
     EXPECT_EQ(read_all(config, topics.results()).size(), 60U);
     member.source().close(handler, Clock::now() + 5s);
 }

@@ -1,4 +1,4 @@
-// ChatTemplate against what transformers renders, where its files are found, and its errors.
+// ChatTemplate renders what transformers renders; also where its files are found, and its errors.
 #include <ctime>
 #include <stdexcept>
 
@@ -80,7 +80,7 @@ TEST(ChatTemplateTest, StrftimeNowIsLocalTime) {
     const auto source = "{{ strftime_now('%d %b %Y, %A') }}";
     const auto before = today();
     const auto actual = rendered(source);
-    // Midnight may pass meanwhile.
+    // Midnight may pass during the test.
     EXPECT_TRUE(actual == before || actual == today()) << actual;
     EXPECT_THAT(rendered("{{ strftime_now('%H:%M:%S.%f') }}"), MatchesRegex("[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}"));
 }
@@ -144,7 +144,7 @@ TEST(ChatTemplateTest, ATemplateCutOffAnywhereIsAnErrorNotAPanic) {
 TEST(ChatTemplateTest, BrokenConfigFilesAreNamed) {
     const ModelFolder folder;
     folder.write("tokenizer_config.json", "{");
-    EXPECT_THAT(load_error(folder), HasSubstr("tokenizer_config.json is no valid JSON"));
+    EXPECT_THAT(load_error(folder), HasSubstr("tokenizer_config.json is not valid JSON"));
     folder.write("tokenizer_config.json", "[]");
     EXPECT_THAT(load_error(folder), HasSubstr("tokenizer_config.json must hold a JSON object, not array"));
     folder.write("tokenizer_config.json", R"({"chat_template":7})");
@@ -163,7 +163,7 @@ TEST(ChatTemplateTest, AJobsMistakesAreItsErrors) {
     EXPECT_EQ(rendered(echo, {.messages_json = one_message, .extra_json = "[]"}),
               "error: chat_template_kwargs must be an object, not a list");
     EXPECT_EQ(rendered(echo, {.messages_json = one_message, .extra_json = R"({"messages":[]})"}),
-              "error: chat_template_kwargs: messages has a field of its own");
+              "error: chat_template_kwargs: messages cannot be set here; use the field of that name");
     EXPECT_EQ(rendered(echo, {.messages_json = one_message, .extra_json = R"({"word":" there"})"}), "hi there");
     EXPECT_THAT(rendered(echo, {.messages_json = std::string(100'000, '[')}), HasSubstr("error: messages: not JSON: recursion limit"));
 }

@@ -1,4 +1,4 @@
-// Detokenizer against Tokenizer::decode, and against the stream of the Python library.
+// Compares Detokenizer with Tokenizer::decode and with the stream decoder of the Python library.
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,7 +53,7 @@ TEST_P(DetokenizerOfKind, PiecesJoinToTheDecodedText) {
     }
 }
 
-// The library's stream holds a whole token back whose last character is unfinished, and for ever what ends in a real U+FFFD.
+// The library's stream holds back a whole token whose last character is unfinished, and never returns text that ends in a real U+FFFD.
 TEST_P(DetokenizerOfKind, PiecesComeNoLaterThanThePythonLibrarysStream) {
     for (const auto& entry : list(vectors_, "encode")) {
         const auto pieces = pieces_of(tokenizer_, ids(entry, "ids"));
@@ -118,7 +118,7 @@ TEST(DetokenizerTest, AnUnfinishedCharacterIsReplacedWhenSomethingElseFollows) {
                                                                                                 "a"));
 }
 
-// Broken bytes without end must neither be held back nor pile up.
+// An endless run of broken bytes must neither be held back nor accumulate.
 TEST(DetokenizerTest, BrokenBytesComeOutAsTheyAreKnownToBeBroken) {
     const auto byte_level = Tokenizer::load(folder_of("gpt2"));
     const auto lead = byte_level.find("ð").value();
@@ -148,7 +148,7 @@ TEST(DetokenizerTest, OnlyTheFirstTokenLosesItsLeadingSpace) {
     EXPECT_THAT(pieces_of(fallback, find_all(fallback, {"▁the", "▁the"})), ElementsAre("the", " the"));
     EXPECT_THAT(pieces_of(fallback, find_all(fallback, {"<s>", "▁the", "</s>", "▁the"}), true), ElementsAre("", "the", "", " the"));
     EXPECT_THAT(pieces_of(fallback, find_all(fallback, {"▁the"}), true, find_all(fallback, {"<s>", "▁the"})), ElementsAre(" the"));
-    // A prompt of special tokens alone is no text yet.
+    // A prompt of only special tokens has no text yet.
     EXPECT_THAT(pieces_of(fallback, find_all(fallback, {"▁the"}), true, find_all(fallback, {"<s>"})), ElementsAre("the"));
 }
 

@@ -1,4 +1,4 @@
-// Tokenizer against the vectors of the Python tokenizers library, and its errors.
+// Compares Tokenizer with the vectors of the Python tokenizers library, and checks its errors.
 #include <array>
 #include <limits>
 #include <set>
@@ -17,7 +17,7 @@ namespace {
 using namespace text_vectors;
 using testing::HasSubstr;
 
-// A whole tokenizer.json around a word-level model; `rest` is more members, each followed by a comma.
+// A complete tokenizer.json with a word-level model. `rest` has further members, each followed by a comma.
 std::string word_level_json(std::string_view vocabulary, std::string_view rest = "") {
     return R"({"version":"1.0","added_tokens":[],)" + std::string(rest) + R"("model":{"type":"WordLevel","unk_token":"<unk>","vocab":)" +
            std::string(vocabulary) + "}}";
@@ -78,7 +78,7 @@ TEST_P(TokenizerOfKind, TokenBytesJoinToTheText) {
         for (std::size_t i = 1; i < whole.size(); ++i) joined += tokenizer_.token_bytes(whole[i]);
         const auto first = whole.empty() ? "" : tokenizer_.decode({whole.data(), 1}, false);
         const auto both = tokenizer_.decode(whole, false);
-        // Where tokens are no whole characters, the decoded text has lost their bytes.
+        // If tokens are not whole characters, the decoded text has lost their bytes.
         if (both.find("\uFFFD") != std::string::npos || first.find("\uFFFD") != std::string::npos) continue;
         EXPECT_EQ(first + joined, both);
     }

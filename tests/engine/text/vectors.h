@@ -1,4 +1,4 @@
-// The vectors of tests/data/text, as text_*_test.cpp read them, and folders for model files that are written on the spot.
+// The vectors of tests/data/text, and temporary folders for model files. Used by the tests of engine/text.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@
 
 namespace lorry::engine::text_vectors {
 
-// One folder of tests/data/text each; make_vectors.py says what each stands for.
+// Each is a folder of tests/data/text; make_vectors.py says what it is for.
 inline const std::vector<std::string> kinds = {"gpt2", "llama3", "qwen2", "llama2", "mistral", "bert", "unigram", "words"};
 
 inline std::filesystem::path folder_of(std::string_view kind) {
@@ -54,7 +54,7 @@ inline std::vector<TokenId> ids(const schema::Json& object, std::string_view key
     return out;
 }
 
-// An empty folder for model files, gone with the object.
+// An empty folder for model files, removed with the object.
 class ModelFolder {
 public:
     ModelFolder() : path_(std::filesystem::path(testing::TempDir()) / ("lorry_text_" + unique_name())) {

@@ -1,5 +1,5 @@
-// Instantiates the 16-lane kernels under AVX2 flags; see devices.h. Slow, but the same logic.
-// Vectors wider than the registers are passed in memory: within this file that is consistent.
+// Instantiates the 16-lane kernels under AVX2 flags, which is slow but the same logic; see devices.h. Vectors wider than the registers are
+// passed in memory, which is consistent within this file.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 #include "kernels/cpu/simd/int8_dot.h"
@@ -10,7 +10,7 @@ namespace lorry::kernels::testing {
 
 using namespace cpu;
 
-// The same as devices.h declares; its headers do not belong in a file with these flags.
+// As devices.h declares them; its headers must not be included in a file with these flags.
 const cpu::Kernels& emulated_avx512_kernels();
 const cpu::Kernels& emulated_avx512bf16_kernels();
 const cpu::Kernels& emulated_avx512amx_kernels();
@@ -51,7 +51,7 @@ struct Emulated {
     }
 };
 
-// Of a pair of bfloat16.
+// The elements of a pair of bfloat16.
 [[gnu::always_inline]] inline float first(std::uint32_t pair) { return __builtin_bit_cast(float, pair << 16); }
 [[gnu::always_inline]] inline float second(std::uint32_t pair) { return __builtin_bit_cast(float, pair & 0xFFFF0000U); }
 
@@ -73,7 +73,7 @@ struct EmulatedBf16 : Emulated {
     }
 };
 
-// The manual's text for each instruction; what it forbids ends the test.
+// Each instruction by the manual's text; what the manual forbids aborts the test.
 struct EmulatedTiles {
     struct State {
         bool configured = false;
@@ -108,7 +108,7 @@ struct EmulatedTiles {
         rows_of(tile);
         __builtin_memset(state().tiles[tile], 0, sizeof state().tiles[tile]);
     }
-    // Rows and bytes that the tile does not have become zeros.
+    // Rows and bytes outside the tile become zeros.
     template <int tile>
     static void load(const void* from, std::int64_t stride) {
         const int rows = rows_of(tile);
@@ -124,7 +124,8 @@ struct EmulatedTiles {
             __builtin_memcpy(static_cast<std::byte*>(to) + row * stride, state().tiles[tile][row], state().shapes.row_bytes[tile]);
         }
     }
-    // Calls add(sum, inputs, weights) with each sum, the groups of inputs of its row, 4 bytes apart, and those of its column, 64 apart.
+    // Calls add(sum, inputs, weights) with each sum, the input groups of its row, 4 bytes apart, and the weight groups of its column, 64
+    // bytes apart.
     template <class Sum, class Add>
     static void multiply(int sums, int inputs, int weights, const Add& add) {
         State& own = state();
@@ -171,7 +172,7 @@ struct EmulatedBfloat16Tiles : EmulatedTiles {
             sum += firsts + seconds;
         });
     }
-    // "DAZ=FTZ=1, RNE rounding": the processor has these for its other instructions as well.
+    // "DAZ=FTZ=1, RNE rounding": set on the processor, which applies them to other instructions as well.
     template <int sums, int inputs, int weights>
     static void dot() {
         constexpr unsigned daz_ftz_nearest_no_exceptions = 0x9FC0;

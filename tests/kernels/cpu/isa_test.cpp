@@ -1,4 +1,4 @@
-// The table of measured chips: how it is read, not what it says of one.
+// How the table of measured chips is read; not its contents.
 #include "kernels/cpu/isa.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 namespace lorry::kernels::cpu {
 namespace {
 
-TEST(Isa, a_row_holds_for_all_models_of_its_range_and_for_no_other_chip) {
+TEST(Isa, ARowHoldsForAllModelsOfItsRangeAndForNoOtherChip) {
     constexpr unsigned zen4_family = 0x19;
     EXPECT_EQ(measured_isa({.vendor = "AuthenticAMD", .family = zen4_family, .model = 0x10}), CpuIsa::avx512bf16);
     EXPECT_EQ(measured_isa({.vendor = "AuthenticAMD", .family = zen4_family, .model = 0x1F}), CpuIsa::avx512bf16);
@@ -15,8 +15,8 @@ TEST(Isa, a_row_holds_for_all_models_of_its_range_and_for_no_other_chip) {
     EXPECT_EQ(measured_isa({.vendor = "GenuineIntel", .family = zen4_family, .model = 0x10}), std::nullopt);
 }
 
-// Pins: a hypervisor that hides what the table says is no reason to stop at an instruction that is not there.
-TEST(Isa, the_choice_is_the_tables_where_this_machine_can_run_it) {
+// Pins: choosing an instruction set that a hypervisor hides, which would end in an illegal instruction.
+TEST(Isa, TheChoiceIsTheTablesWhereThisMachineCanRunIt) {
     EXPECT_TRUE(supported(choose_isa()));
     const std::optional<CpuIsa> measured = measured_isa(this_chip());
     if (measured && supported(*measured)) {

@@ -1,11 +1,11 @@
-// How matmuls are cut: evenly, where there is enough for all threads.
+// How matmuls are divided: evenly, if there is enough work for all threads.
 #include "kernels/cpu/matmul_cut.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/thread_pool.h"
 
 namespace lorry::kernels::cpu {
 namespace {
@@ -19,7 +19,7 @@ Panels panels_of(std::int64_t in_features, std::int64_t out_features, std::int64
     return panels;
 }
 
-// What each of two threads is given, in panels, where one does not help the other.
+// The panels of each of two threads, if neither helps the other.
 std::string shares(std::int64_t rows, const Panels& panels) {
     const MatmulCut cut = cut_of_matmul(rows, panels, 1, 2);
     if (cut.chunks * cut.runs <= cut.piece) return std::to_string(cut.chunks * cut.runs);
@@ -35,7 +35,7 @@ TEST(MatmulCut, GivesTwoThreadsTheSameOfTheMatricesOfASmallModel) {
             EXPECT_EQ(shares(rows, panels_of(1536, 576, group)), "6/6");
         }
     }
-    // Panels so small that ten of them are worth a piece are halved all the same.
+    // Panels so small that a piece would be ten of them are still divided in half.
     EXPECT_EQ(cut_of_matmul(1, panels_of(128, 576, 4), 1, 2).piece, 10);
     EXPECT_EQ(shares(1, panels_of(128, 576, 4)), "6/6");
     EXPECT_EQ(shares(1, panels_of(128, 384, 4)), "8") << "not worth two threads";

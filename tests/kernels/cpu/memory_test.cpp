@@ -1,4 +1,4 @@
-// The arenas that weights and adapters lie in: what is taken from it is zero, apart from everything else, and used again.
+// The arenas of weights and adapters: pieces are zeroed, do not overlap, and are reused.
 #include "kernels/cpu/memory.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ TEST(Arena, WhatWasGivenBackIsUsedAgainAndZero) {
     EXPECT_TRUE(std::all_of(again.data(), again.data() + 3000, [](std::byte byte) { return byte == std::byte{0}; }));
 }
 
-// Pins: weights larger than an arena's usual map; the ends of large pieces do not begin a map of their own.
+// Pins: weights larger than an arena's usual map; the ends of large pieces do not take a new map.
 TEST(Arena, PiecesOfAnySizeLieInARow) {
     Arena arena;
     constexpr std::size_t mebibyte = std::size_t{1} << 20;
@@ -51,7 +51,7 @@ TEST(Arena, PiecesOfAnySizeLieInARow) {
     EXPECT_TRUE(std::all_of(again.data(), again.data() + again.bytes(), is_zero));
 }
 
-// Pins: a piece keeps what was written to it, whatever is taken and given back around it; all that is given back becomes one again.
+// Pins: a piece keeps its contents while others are taken and given back; adjacent free ranges are joined.
 TEST(Arena, PiecesDoNotOverlapInAnyOrderOfTakingAndGivingBack) {
     constexpr unsigned seed = 20261122;
     SCOPED_TRACE(seed);
@@ -77,7 +77,7 @@ TEST(Arena, PiecesDoNotOverlapInAnyOrderOfTakingAndGivingBack) {
         pieces.pop_back();
     }
     pieces.clear();
-    // Larger than what the pieces left between each other.
+    // Larger than the gaps between the pieces.
     const Memory large(2'000'000, arena);
     EXPECT_TRUE(std::all_of(large.data(), large.data() + large.bytes(), [](std::byte byte) { return byte == std::byte{0}; }));
 }

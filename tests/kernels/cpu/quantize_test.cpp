@@ -1,4 +1,4 @@
-// What int4 leaves of a weight: how far it may be off, what it stores exactly, how shapes that do not fit are filled up, what it takes.
+// int4 weights: the largest error, what is stored exactly, how shapes are padded, and the size.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -50,7 +50,7 @@ TEST(Int4, NormalWeightsKeepNineTenthsOfTheirSize) {
     }
 }
 
-// Pins: a stretch has steps of its own, however much smaller they are than those of others of its output.
+// Pins: each stretch has its own step, however much smaller than those of other stretches of the output.
 TEST(Int4, AStretchIsOffByHalfAStepOfItsOwn) {
     std::vector<float> weights = random_weights(512, 3, 0.02F);
     for (std::size_t i = 0; i < weights.size(); ++i) weights[i] *= static_cast<float>(i / int4_stretch % 8 + 1);
@@ -58,7 +58,7 @@ TEST(Int4, AStretchIsOffByHalfAStepOfItsOwn) {
     for (std::size_t begin = 0; begin < weights.size(); begin += int4_stretch) {
         const auto [low, high] = std::minmax_element(weights.begin() + static_cast<std::ptrdiff_t>(begin),
                                                      weights.begin() + static_cast<std::ptrdiff_t>(begin + int4_stretch));
-        // A factor is a whole number: its step may be one scale wider than the range asks for.
+        // A factor is a whole number, so a step may be one scale wider than the range needs.
         const float step = (*high - *low) / 15.0F + got.scale;
         float squares = 0.0F;
         for (std::size_t i = begin; i < begin + int4_stretch; ++i) squares += std::pow(weights[i] - got.value(i), 2.0F);
@@ -70,7 +70,7 @@ TEST(Int4, EveryProductIsAnInt8) {
     std::mt19937_64 random(5);
     std::uniform_int_distribution<int> kind(0, 3);
     for (std::uint64_t seed = 0; seed < 200; ++seed) {
-        // Ranges on one side of zero only, outliers, and weights of one sign are what may leave int8.
+        // Ranges on one side of zero, outliers and weights of one sign could exceed int8.
         std::vector<float> weights = random_weights(64, seed, 1.0F);
         for (float& weight : weights) {
             if (kind(random) == 0) weight = std::abs(weight) * 10.0F;
@@ -102,7 +102,7 @@ TEST(Int4, ZerosStayZero) {
     EXPECT_LT(relative_error(weights, got), 0.1);
 }
 
-// Pins: of what 4.5 bits can say, nothing is lost.
+// Pins: weights that 4.5 bits can represent are stored exactly.
 TEST(Int4, WeightsOnItsGridComeBackExactly) {
     std::vector<float> weights(32);
     for (std::size_t i = 0; i < 16; ++i) weights[i] = static_cast<float>((static_cast<int>(i) - 8) * 15) * 0.25F;
@@ -112,7 +112,7 @@ TEST(Int4, WeightsOnItsGridComeBackExactly) {
     for (std::size_t i = 0; i < weights.size(); ++i) EXPECT_EQ(got.value(i), weights[i]) << i;
 }
 
-// Pins: a broken checkpoint does not become plausible answers.
+// Pins: a broken checkpoint does not give plausible answers.
 TEST(Quantized, AnOutputWithAWeightThatIsNotFiniteIsNoNumber) {
     for (const float broken : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
         reference::Table table(6, 40);
@@ -131,7 +131,7 @@ TEST(Quantized, AnOutputWithAWeightThatIsNotFiniteIsNoNumber) {
     }
 }
 
-// Pins: panels hold what the quantizer said, whatever the shape and the way the checkpoint stores it.
+// Pins: panels hold the quantizer's results, for any shape and any layout of the checkpoint.
 TEST(Int4, PanelsOfAnyShapeHoldEachOutputsOwnWeights) {
     for (const std::int64_t in_features : {4, 15, 16, 17, 40, 131}) {
         for (const std::int64_t out_features : {1, 47, 48, 49, 100}) {
@@ -156,12 +156,12 @@ TEST(Int4, PanelsOfAnyShapeHoldEachOutputsOwnWeights) {
 }
 
 TEST(Int4, TakesLittleMoreThanHalfOfInt8AndLeavesEmbeddingsInt8) {
-    const auto int4 = make_cpu_backend({.threads = 1, .isa = {}, .weights = Format::bfloat16, .quantize = Quantization::int4});
-    const auto int8 = make_cpu_backend({.threads = 1, .isa = {}, .weights = Format::bfloat16, .quantize = Quantization::int8});
+    const auto int4 = make_cpu_backend({.threads = 1, .isa = {}, .storage = {.quantize = Quantization::int4}});
+    const auto int8 = make_cpu_backend({.threads = 1, .isa = {}, .storage = {.quantize = Quantization::int8}});
     const Part part(reference::Table(960, 576), Format::float32, false);
     const WeightPart view = part.view();
     const auto bytes = [&](Backend& backend, WeightRole role) { return backend.pack_weight({&view, 1}, role)->bytes(); };
-    // 4.5 bits a weight; a scale and an offset for each output.
+    // 4.5 bits per weight; a scale and an offset per output.
     EXPECT_EQ(bytes(*int4, WeightRole::projection), 960U * 576U * 9U / 16U + 960U * 8U);
     EXPECT_EQ(bytes(*int8, WeightRole::projection), 960U * 576U + 960U * 8U);
     EXPECT_EQ(bytes(*int4, WeightRole::embedding), bytes(*int8, WeightRole::embedding));

@@ -1,4 +1,4 @@
-// The probes behind every "share of what the machine can do".
+// The probes that measure the machine's limits.
 #include "kernels/cpu/rates.h"
 
 #include <gmock/gmock.h>
@@ -12,14 +12,14 @@ using ::testing::Gt;
 
 class RatesTest : public ::testing::TestWithParam<int> {};
 
-// Three threads: a number that divides none of the sizes.
+// Three threads, which divide none of the sizes.
 TEST_P(RatesTest, AreMeasuredOnAnyNumberOfThreads) {
     const Rates rates = measure_rates(GetParam(), std::nullopt);
     EXPECT_EQ(rates.threads, GetParam());
     EXPECT_THAT((std::vector{rates.copy, rates.read, rates.float32, rates.int8_dot.value()}), ::testing::Each(Gt(0.0)));
 }
 
-// Pins: what int8 could do was measured without tiles unless these had been asked for, which were then at more than all.
+// Pins: the int8 limit was measured without tiles unless these were asked for, so that kernels with tiles exceeded it.
 TEST(RatesOfInt8, AreThoseOfTilesWhicheverInstructionsAreInUse) {
     if (!supported(CpuIsa::avx512amx)) GTEST_SKIP() << "this machine has no tiles";
     const double with = measure_rates(1, CpuIsa::avx512amx).int8_dot.value();

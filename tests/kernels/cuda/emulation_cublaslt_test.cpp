@@ -1,5 +1,5 @@
-// cuBLASLt in the place of our own matmul: where it is looked for, which rows of the table hold, how rows are padded, what the tuner
-// refuses. agreement_test.cpp and invariance_test.cpp run over it as well (device cuda_library_bfloat16). Only with the emulated library.
+// Multiplying with cuBLASLt: where it is searched, which rows of the table apply, how rows are padded, what the tuner rejects. Uses the
+// emulated library. agreement_test.cpp and invariance_test.cpp run with it as well (device cuda_library_bfloat16).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@
 #include "kernels/cuda/devices.h"
 #include "kernels/cuda/emulation/cublaslt.h"
 #include "tests/kernels/devices.h"
+#include "tests/support/labels.h"
 #include "tests/support/temp_folder.h"
 
 namespace lorry::kernels::cuda {
@@ -99,7 +100,7 @@ TEST(MatmulTable, ARowIsWrittenAsItIsRead) {
     EXPECT_EQ(*rows, (std::vector{wide, zeros, narrow}));
 }
 
-// Pins: a table that is cut or mistyped is refused before it multiplies anything, with its place.
+// Pins: a truncated or mistyped table is rejected with the line, before anything is multiplied.
 TEST(MatmulTable, WhatIsWrongWithAFileIsNamedWithItsLine) {
     const std::string good = text_of(row(2048));
     const auto fault = [](const std::string& text) {
@@ -120,7 +121,7 @@ TEST(MatmulTable, WhatIsWrongWithAFileIsNamedWithItsLine) {
     EXPECT_THAT([] { read_matmul_rows("/nowhere/table"); }, ::testing::ThrowsMessage<std::runtime_error>("/nowhere/table: cannot be read"));
 }
 
-// Pins: what is measured on a machine multiplies there, and shows in the fingerprint as a committed row would.
+// Pins: rows measured on a machine are used there, and change the fingerprint as committed rows do.
 TEST(MatmulTable, AFileStandsInThePlaceOfTheCommittedRows) {
     const tests::TempFolder folder;
     const std::filesystem::path file = folder / "table";
@@ -139,7 +140,7 @@ TEST(MatmulTable, AFileStandsInThePlaceOfTheCommittedRows) {
                 ::testing::ThrowsMessage<std::runtime_error>(HasSubstr(file.string() + ": line 1: 1 words")));
 }
 
-// Pins: a row that is added, changed or taken away changes the fingerprint, and one of another chip does not.
+// Pins: adding, changing or removing a row changes the fingerprint; a row of another chip does not.
 TEST(MatmulTable, ItsFingerprintIsThatOfTheRowsOfThisChipAndVersion) {
     MatmulRow elsewhere = row(2048);
     elsewhere.chip.processors = 132;
@@ -191,7 +192,7 @@ TEST(MatmulChoice, RowsOfThisChipAndVersionAreUsedAndShowInTheFingerprint) {
     EXPECT_THAT(backend.info().matmuls, HasSubstr("cuBLASLt 13.1.0"));
 }
 
-// Pins: what multiplies fp8 is told, and what would have to be done for the library to do it.
+// Pins: the note says what multiplies fp8, and what the library would need to do it.
 TEST(MatmulChoice, ProjectionsOfFp8SayWhyTheLibraryDoesNotMultiplyThem) {
     const auto choice = [](std::vector<MatmulRow> rows, const OpenLibrary& open) {
         return choose_matmuls({rows}, chip, Quantization::fp8, open);
@@ -210,7 +211,7 @@ TEST(MatmulChoice, ProjectionsOfFp8SayWhyTheLibraryDoesNotMultiplyThem) {
 
 class LibraryMatmulTest : public ::testing::TestWithParam<MatmulShape> {
 protected:
-    // Inputs and outputs whose rows begin at multiples of 16 bytes, and one weight of `shape`.
+    // Inputs and outputs with rows at multiples of 16 bytes, and one weight of `shape`.
     LibraryMatmulTest() {
         for (double& value : weight_values_.data) value = reference::rounded(normal_(random_), Format::bfloat16);
         const testing::Part part(weight_values_, Format::float32, false);
@@ -223,11 +224,13 @@ protected:
         return table;
     }
     MatmulRow own_row(std::int64_t rows_max, CublasLtAlgorithm algorithm) const { return row(rows_max, algorithm, shape_); }
-    MatmulChoice choice(const std::vector<MatmulRow>& rows) const { return choose_matmuls({rows}, chip, options_.quantize, emulated); }
+    MatmulChoice choice(const std::vector<MatmulRow>& rows) const {
+        return choose_matmuls({rows}, chip, options_.storage.quantize, emulated);
+    }
 
     static constexpr std::uint64_t seed = 20261122;  // of every run
     const MatmulShape shape_ = GetParam();
-    const CudaOptions options_{.quantize = shape_.inputs == Format::fp8_rows ? Quantization::fp8 : Quantization::none};
+    const CudaOptions options_{.storage = {.quantize = shape_.inputs == Format::fp8_rows ? Quantization::fp8 : Quantization::none}};
     CudaBackend backend_{options_, choice({own_row(64, CublasLtAlgorithm::for_few_rows), own_row(2048, CublasLtAlgorithm::plain)})};
     std::mt19937_64 random_{seed};
     std::normal_distribution<double> normal_;
@@ -235,7 +238,7 @@ protected:
     std::unique_ptr<PackedWeight> weight_;
 };
 
-// Pins: what lies behind the rows of a slice belongs to somebody; and a result is the same bits wherever it was padded.
+// Pins: memory after a slice's rows is not overwritten; the result has the same bits wherever rows were padded.
 TEST_P(LibraryMatmulTest, RowsArePaddedInPlaceWhereMemoryIsSpareAndInACopyElsewhere) {
     const Table x = normal(32, shape_.in_features);
     const Table before = normal(32, shape_.out_features);
@@ -254,7 +257,7 @@ TEST_P(LibraryMatmulTest, RowsArePaddedInPlaceWhereMemoryIsSpareAndInACopyElsewh
                     {.out = out, .in = inputs, .weight = *weight_, .bias = biased ? bias.vector() : Vector{}, .accumulate = accumulate});
                 EXPECT_EQ(emulation::cublaslt_matmuls(), matmuls + 1);
             };
-            multiply(copied.matrix(), 10);    // one too few
+            multiply(copied.matrix(), 10);    // one spare row too few
             multiply(in_place.matrix(), 11);  // 21 rows are padded to 32
             for (std::int64_t i = 0; i < 21; ++i) EXPECT_EQ(copied.read_row(i), in_place.read_row(i)) << i;
             for (std::int64_t i = 21; i < 32; ++i) {
@@ -266,7 +269,7 @@ TEST_P(LibraryMatmulTest, RowsArePaddedInPlaceWhereMemoryIsSpareAndInACopyElsewh
     }
 }
 
-// Pins: the same sums as our own kernel's, scales included.
+// Pins: the library's sums equal our own kernel's, scales included.
 TEST_P(LibraryMatmulTest, SumsAreThoseOfStoredWeightsAndInputs) {
     const Table x = normal(21, shape_.in_features);
     const Memory in(backend_, x, shape_.inputs);
@@ -293,7 +296,7 @@ TEST_P(LibraryMatmulTest, MoreRowsThanALibraryMatmulTakesAreCutIntoPieces) {
     }
 }
 
-// Pins: rows that met the scales of others, and scales that begin where the library does not read them.
+// Pins: rows multiplied with the scales of others, and scales at addresses that the library does not read.
 TEST_P(LibraryMatmulTest, RowsOfASliceKeepTheirScalesWhereverItBegins) {
     const Table x = normal(40, shape_.in_features);
     const Memory in(backend_, x, shape_.inputs, 0);
@@ -320,7 +323,7 @@ TEST_P(LibraryMatmulTest, AShapeWithoutARowIsMultipliedByOurKernel) {
     EXPECT_TRUE(out.padding_is_untouched());
 }
 
-// Pins: a row of the table that the library does not take is no reason for other sums.
+// Pins: a row of the table that the library rejects must not lead to other sums.
 TEST_P(LibraryMatmulTest, AnAlgorithmThatTheLibraryRefusesEndsTheProgram) {
     CudaBackend backend(options_, choice({own_row(2048, CublasLtAlgorithm::for_few_rows)}));
     const Memory in(backend, normal(65, shape_.in_features), shape_.inputs);
@@ -334,8 +337,12 @@ INSTANTIATE_TEST_SUITE_P(Formats, LibraryMatmulTest, ::testing::Values(shape, fp
 
 const TuneOptions few{.rows_max = 160, .candidates_max = 16, .seconds = 0.0, .walked_bytes = 8192, .copied_bytes = 4096, .square = 64};
 
-// "plain" and so on, of a candidate of the emulated library.
+// The name of a candidate of the emulated library: "plain" and so on.
 CublasLtAlgorithm kind_of(const MatmulCandidate& candidate) { return static_cast<CublasLtAlgorithm>(candidate.algorithm[0]); }
+
+// The tuner has one thread, and its other tests launch the same.
+const tests::Labelled tuner_without_tsan{
+    "MatmulTuner.EndsInItsTime*:MatmulTuner.TellsOfEach*:MatmulTuner.TheLibrarysFirst*:*.ATrialAllocates*", {tests::Label::not_tsan}};
 
 class MatmulTunerTest : public ::testing::TestWithParam<MatmulShape> {};
 
@@ -374,7 +381,7 @@ TEST_P(MatmulTunerTest, RefusesWhatDependsOnTheBatchAndTakesTheFastestOfTheRest)
 INSTANTIATE_TEST_SUITE_P(Formats, MatmulTunerTest, ::testing::Values(shape, fp8_shape),
                          [](const auto& tested) { return std::string(kernels::name_of(tested.param.inputs)); });
 
-// Pins: each trial took and gave back memory, for which the host waits for the device, 24 times for each candidate.
+// Pins: each trial allocated and freed memory, which waits for the device, 24 times per candidate.
 TEST_P(MatmulTunerTest, ATrialAllocatesNothing) {
     const auto waits_of = [&](int candidates_max) {
         TuneOptions options = few;
@@ -391,7 +398,7 @@ TEST_P(MatmulTunerTest, ATrialAllocatesNothing) {
 
 constexpr MatmulShape small_shape{Format::bfloat16, 16, 24};
 
-// Pins: a run that was ended before its last shape had written nothing.
+// Pins: a run that was stopped before its last shape had written nothing.
 TEST(MatmulTuner, TellsOfEachShapeAndTakesTheLargestLast) {
     std::vector<MatmulShape> told;
     const Tuning tuning = tune_matmuls(std::vector{shape, small_shape}, few, emulated, [&](const Tuning& so_far) {
@@ -403,7 +410,7 @@ TEST(MatmulTuner, TellsOfEachShapeAndTakesTheLargestLast) {
     EXPECT_TRUE(tuning.matmuls.front().is_complete && tuning.matmuls.back().is_complete);
 }
 
-// How many candidates each shape had, "3" or "3, incomplete", where each look at the clock is a second after the last one.
+// The number of candidates of each shape, "3" or "3, incomplete", if each reading of the clock is a second after the last one.
 std::vector<std::string> tried_within(double seconds) {
     TuneOptions options = few;
     options.time_max = std::chrono::duration<double>(seconds);
@@ -415,17 +422,17 @@ std::vector<std::string> tried_within(double seconds) {
     return tried;
 }
 
-// Pins: the tuner took what time it wanted, and whoever ended it lost everything.
+// Pins: the tuner had no time limit, and stopping it lost everything.
 TEST(MatmulTuner, EndsInItsTimeOfWhichEachShapeHasAShare) {
     EXPECT_THAT(tried_within(1000.0), ElementsAre("8", "8"));
     EXPECT_THAT(tried_within(0.5), ElementsAre("0, incomplete", "0, incomplete"));
-    // The first has half of what is left after two looks at the clock, the other the rest.
+    // The first shape gets half of what is left after two readings of the clock, the other one the rest.
     EXPECT_THAT(tried_within(8.0), ElementsAre("3, incomplete", "1, incomplete"));
-    // What the first leaves, the other has.
+    // The other shape gets the time that the first one leaves.
     EXPECT_THAT(tried_within(20.0), ElementsAre("8", "8"));
 }
 
-// The library with another first choice each time that it is asked.
+// The library with another first choice for each question.
 Expected<lt::Functions, std::string> fickle_library() {
     lt::Functions functions = emulation::cublaslt();
     functions.matmul_algo_get_heuristic = [](auto... task_and_results) {
@@ -439,7 +446,7 @@ Expected<lt::Functions, std::string> fickle_library() {
     return functions;
 }
 
-// Pins: of a shape that time ran out for all choices for few rows came first, and none of those for many.
+// Pins: when time ran out for a shape, all choices for few rows had been tried and none for many rows.
 TEST(MatmulTuner, TheLibrarysFirstChoicesForAllBucketsComeBeforeItsOthers) {
     const Tuning tuning = tune_matmuls(std::vector{shape}, few, fickle_library);
     std::vector<CublasLtAlgorithm> order;
@@ -449,7 +456,7 @@ TEST(MatmulTuner, TheLibrarysFirstChoicesForAllBucketsComeBeforeItsOthers) {
     EXPECT_THAT(order, ElementsAre(rounded, for_few_rows, plain, for_many_rows, starts_from_out, split_by_rows, backwards_at_odds, halves));
 }
 
-// The library, which at last refuses to add to what is there by the algorithm that is the fastest for few rows.
+// The library, which rejects adding to existing outputs with the algorithm that is fastest for few rows.
 Expected<lt::Functions, std::string> reluctant_library() {
     lt::Functions functions = emulation::cublaslt();
     functions.matmul = [](auto... task) {
@@ -462,7 +469,7 @@ Expected<lt::Functions, std::string> reluctant_library() {
     return functions;
 }
 
-// Pins: the library is not asked whether it adds to what is there; one such refusal ended the tuning of all shapes.
+// Pins: takes() does not ask about adding to existing outputs; one such rejection ended the tuning of all shapes.
 TEST(MatmulTuner, WhatTheLibraryRefusesAtLastItDoesNotTake) {
     const Tuning tuning = tune_matmuls(std::vector{shape}, few, reluctant_library);
     ASSERT_EQ(tuning.matmuls.size(), 1U);
@@ -508,7 +515,7 @@ TEST(MatmulTuner, BucketsShareAnAlgorithmWhereAnotherGainsTooLittle) {
     EXPECT_THAT(choose_candidates(std::vector{candidate(1, {1.0, 2.0, 2.0}), candidate(1, {2.0, 1.98, 1.5})}, 3), ElementsAre(0, 0, 1));
 }
 
-// Pins: all buckets count the same, however long they take.
+// Pins: all buckets have the same weight, however long they take.
 TEST(MatmulTuner, OfSeveralBitsTheLeastMeanWins) {
     EXPECT_THAT(choose_candidates(std::vector{candidate(1, {1.0, 9.0}), candidate(2, {4.0, 4.0})}, 2), ElementsAre(0, 0));
 }

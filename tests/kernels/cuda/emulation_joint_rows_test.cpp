@@ -1,4 +1,4 @@
-// Rows of which several blocks compute parts: whoever completes one makes it fp8, in any order of blocks and threads.
+// Rows of which several blocks compute parts: the block that completes a row converts it to fp8, in any order of blocks and threads.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/joint_rows.h"
+#include "tests/support/labels.h"
 
 namespace lorry::kernels::cuda {
 
@@ -19,7 +20,7 @@ using emulation::Order;
 
 constexpr int threads = 64;
 
-// Block b of n has the columns from b / n of the row on of all rows, and counts as b + 1 parts.
+// Block b of n has, in all rows, the columns from b / n of the row on, and counts as b + 1 parts.
 __global__ void compute_jointly(JointRows joint, View wide, const float* from, int rows) {
     const int begin = joint.columns * block().x / grid().x;
     const int end = joint.columns * (block().x + 1) / grid().x;
@@ -33,8 +34,8 @@ __global__ void compute_jointly(JointRows joint, View wide, const float* from, i
     quantize_whole_rows<4>(joint, 0, rows, shared_memory<JointScratch>(), [&](int) { return block().x + 1; });
 }
 
-// Pins: codes are stored where others still read, however wide a row is and whether its fours stand at multiples of 16 or not; a row that
-// became fp8 before its last part was there, or twice; and what one launch would leave to the next.
+// Pins: codes stored where other threads still read, for any width and alignment of rows; a row converted to fp8 before its last part was
+// stored, or twice; and state that one launch leaves for the next.
 TEST(JointRows, BecomeFp8InTheirOwnPlaceWhenTheLastOfTheirPartsIsThere) {
     constexpr int rows = 3;
     for (const Order order : {Order::random, Order::ascending, Order::descending, Order::run_ahead}) {
@@ -86,6 +87,7 @@ __global__ void read_all_parts(std::uint32_t* parts, std::uint32_t* count, std::
     atomic_max(sum, all);
 }
 
+const tests::Labelled joint_rows_with_tsan{"EmulationDeathTest.*", {tests::Label::not_tsan, tests::Label::tsan_cuda}};
 TEST(EmulationDeathTest, ReadingOtherBlocksPartsIsARaceAndNoneOfTheLastToArrive) {
     const auto read = [](bool arrives) {
         std::array<std::uint32_t, 20> parts{};

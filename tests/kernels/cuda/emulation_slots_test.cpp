@@ -1,5 +1,5 @@
-// Slots of the GPU's KV cache: adapters come and go there beside what runs. On the emulated GPU, which runs what is queued as late as it
-// may.
+// Slots of the GPU's KV cache: adapters are loaded and dropped while ops run. Uses the emulated GPU, which runs queued work as late as
+// possible.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -25,11 +25,11 @@ protected:
     }
     static std::vector<float> all(float value) { return std::vector<float>(800, value); }
 
-    const std::unique_ptr<Backend> backend_ = make_cuda_backend({.weights = Format::float32});
+    const std::unique_ptr<Backend> backend_ = make_cuda_backend({.storage = {.weights = Format::float32}});
     const std::unique_ptr<KvCache> cache_ = backend_->make_kv_cache(shape, blocks, std::size_t{1} << 20);
 };
 
-// Pins: adapters come and go while the batch runs; none of it may stop the device.
+// Pins: loading and dropping adapters while the batch runs must not stop the device.
 TEST_F(Slots, AnAdapterIsLoadedAndDroppedWithoutWaitingForTheDevice) {
     const std::vector<float> values = all(0.5F);
     const LoraPart part = part_of(values, values);
@@ -48,8 +48,8 @@ TEST_F(Slots, AnAdapterIsLoadedAndDroppedWithoutWaitingForTheDevice) {
     EXPECT_EQ(emulation::device_wide_waits(), before);
 }
 
-// Pins: ops that were queued still read the adapter that had the memory before, although the next one is copied beside them. It lies over
-// the last two blocks, which is one piece.
+// Pins: queued ops still read the adapter that had the memory before, although the next one is copied while they run. The slot covers the
+// last two blocks, which are contiguous.
 TEST_F(Slots, WhatIsPackedIntoUsedMemoryWaitsForTheOpsThatReadIt) {
     const std::size_t block = backend_->kv_block_bytes(shape);
     const SlotRange lent{2 * block, 4 * block};

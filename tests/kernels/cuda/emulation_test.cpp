@@ -1,4 +1,4 @@
-// The emulated GPU itself: warp operations compute what the PTX ISA says, and each kind of mistake that it claims to catch is caught.
+// The emulated GPU itself: warp operations compute what the PTX ISA specifies, and each kind of mistake that it claims to catch is caught.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/memory.h"
+#include "tests/support/labels.h"
 
 namespace lorry::kernels::cuda {
 
@@ -27,7 +28,7 @@ using emulation::Schedule;
 constexpr int threads = 64;
 constexpr Order all_orders[] = {Order::random, Order::ascending, Order::descending, Order::run_ahead};
 
-// What launching says: "" or the message of its fault.
+// The result of a launch: "" or the message of its fault.
 template <class... Parameters, class... Arguments>
 std::string fault_of(void (*kernel)(Parameters...), const Launch& how, Arguments... arguments) {
     try {
@@ -37,6 +38,9 @@ std::string fault_of(void (*kernel)(Parameters...), const Launch& how, Arguments
     }
     return "";
 }
+
+// Under the thread sanitizer run those that show that it sees races.
+const tests::Labelled emulation_without_tsan{"Emulation.*", {tests::Label::not_tsan}};
 
 struct Neighbours {
     int values[threads];
@@ -124,7 +128,7 @@ TEST(Emulation, DivergentBarriersAndWarpOperationsAreFaults) {
         EXPECT_NE(fault_of(half_a_warp_sums, how, out.data()).find("a shuffle"), std::string::npos);
         EXPECT_NE(fault_of(wait_for_each_other, how).find("wait for each other forever"), std::string::npos);
         EXPECT_NE(fault_of(sum_different_things, how, out.data()).find("waits in a shuffle at"), std::string::npos);
-        // The device is whole again after each.
+        // The device works again after each fault.
         EXPECT_EQ(neighbours(true, {order, 3})[0], 1);
     }
 }
@@ -132,7 +136,7 @@ TEST(Emulation, DivergentBarriersAndWarpOperationsAreFaults) {
 struct Staged {
     alignas(16) float values[threads * 4];
 };
-// groups: in flight after the wait; 0 is right.
+// groups: in flight after the wait; 0 is correct.
 template <int groups, bool waits_for_others>
 __global__ void copy_reversed(float* out, const float* in) {
     auto& shared = shared_memory<Staged>();
@@ -203,7 +207,7 @@ TEST(Emulation, FoursMoveAtOnceFromMultiplesOfTheirSizeAlone) {
 
 __global__ void sum_of_block(int* out) { out[thread_in_block()] = block_sum(1 << warp(), &shared_memory<Neighbours>().values[0]); }
 
-// Pins: blocks of any number of warps, a power of two or not.
+// Pins: blocks of any number of warps, whether a power of two or not.
 TEST(Emulation, ABlocksSumIsThatOfAllItsWarpsInEachThread) {
     for (const int warps : {1, 2, 3, 5, 8, 13, 25}) {
         std::vector<int> out(static_cast<std::size_t>(warps * warp_size));
@@ -253,6 +257,8 @@ __global__ void count_blocks(std::uint32_t* sum, bool atomically) {
 }
 
 // Exit code 66 is the sanitizer's for a race.
+const tests::Labelled emulation_with_tsan{"EmulationDeathTest.*", {tests::Label::not_tsan, tests::Label::tsan_cuda}};
+
 TEST(EmulationDeathTest, APlainSumOverBlocksIsARaceAndAnAtomicOneIsNone) {
     const auto count = [](bool atomically) {
         std::uint32_t sum = 0;
@@ -296,7 +302,7 @@ struct Fragments {
     alignas(16) Bfloat16 b[16][24];         // [k][n], two tiles of 8 columns
     alignas(16) Bfloat16 b_turned[16][24];  // [n][k]
 };
-// d[16, 16] = a b, once with b read as it lies and once turned.
+// d[16, 16] = a b, once with b as stored and once with b transposed.
 __global__ void multiply(float* plain, float* turned, const float* a, const float* b) {
     auto& shared = shared_memory<Fragments>();
     for (int i = lane(); i < 256; i += warp_size) {
@@ -352,7 +358,7 @@ struct Fp8Fragments {
     alignas(16) Fp8 a[16][48];
     alignas(16) Fp8 b[16][48];  // [n][k]
 };
-// d[16, 16] = a b, by the mma of e4m3 and by those of bfloat16 that stand in for it.
+// d[16, 16] = a b, by the mma of e4m3 and by the mma of bfloat16 that replace it.
 __global__ void multiply_fp8(float* narrow, float* widened, const Fp8* a, const Fp8* b) {
     auto& shared = shared_memory<Fp8Fragments>();
     for (int i = lane(); i < 512; i += warp_size) {
@@ -383,7 +389,7 @@ TEST(Emulation, FragmentsOfFp8MultiplyAsMatricesDo) {
     std::mt19937_64 random(20261121);
     std::vector<Fp8> a(512);  // [16, 32]
     std::vector<Fp8> b(512);  // [32, 16]
-    // Their products are multiples of 2^-18 below 2^6 by less than 2^24: every sum is exact. Both signs, zero and numbers below 2^-6.
+    // Sums of their products are multiples of 2^-18 below 2^6, so all are exact. Both signs, zero and numbers below 2^-6.
     for (Fp8& x : a) x = {static_cast<std::uint8_t>((random() & 0x80U) | random() % 0x20)};
     for (Fp8& x : b) x = {static_cast<std::uint8_t>((random() & 0x80U) | random() % 0x20)};
     std::vector<float> want(256);
@@ -431,7 +437,7 @@ TEST(Emulation, VotesSumsAndShufflesAreOfTheOwnWarp) {
     EXPECT_EQ(picked[threads - 1], 37);
 }
 
-// A stream's work runs when it is waited for, so that a host that does not wait sees what it gets.
+// A stream's work runs when it is waited for, so that a host that does not wait reads wrong values.
 TEST(Emulation, WhatIsQueuedRunsInOrderWhenItIsWaitedForAndNotBefore) {
     const Stream stream;
     Event half_way;
@@ -454,7 +460,7 @@ TEST(Emulation, WhatIsQueuedRunsInOrderWhenItIsWaitedForAndNotBefore) {
     stream.wait();
     EXPECT_EQ(value(back), 2);
 
-    // Memory that is not pinned is read before the call returns, and what is freed waits for those who use it.
+    // Memory that is not pinned is read before the call returns, and freeing memory waits for the work that uses it.
     int plain = 4;
     {
         const DeviceMemory freed(sizeof(int));
@@ -491,7 +497,7 @@ TEST(Emulation, AGraphRunsAsOftenAsItIsLaunchedAndNotWhenItIsMade) {
     EXPECT_EQ(*value, 5);
 }
 
-// Pins: what is longer than the pinned memory it passes through arrives whole.
+// Pins: copies larger than the pinned staging memory are complete.
 TEST(Emulation, UploadsOfAnyLengthArrive) {
     const auto backend = make_cuda_backend({});
     for (const std::size_t bytes : {std::size_t{1}, std::size_t{4} << 20, (std::size_t{4} << 20) + 1, (std::size_t{12} << 20) + 7}) {
@@ -505,7 +511,7 @@ TEST(Emulation, UploadsOfAnyLengthArrive) {
     }
 }
 
-// Pins: what a GPU waits for the host is known by its own clock; a step that nobody reads from has no known end.
+// Pins: the GPU's idle time is measured by its own clock; a step whose results are not read has no known end.
 TEST(Emulation, TimeBetweenStepsIsCountedWhereTheStepBeforeWasRead) {
     const auto backend = make_cuda_backend({});
     const auto logits = backend->allocate(4 * sizeof(float));
@@ -538,7 +544,7 @@ __global__ void mark_and_count(std::uint32_t* words) {
     atomic_add(&words[thread_in_block() % 2], 1U);
     atomic_or(&words[2], 1U << static_cast<unsigned>(thread_in_block() % 20));
     atomic_max(&words[3], static_cast<std::uint32_t>(block().x * threads + (thread_in_block() * 7) % threads));
-    if (arrive(&words[4], 2U) == 2U * (3 * threads - 1)) words[5] = words[4];  // the last of all
+    if (arrive(&words[4], 2U) == 2U * (3 * threads - 1)) words[5] = words[4];  // the last thread of all
 }
 
 TEST(Emulation, AtomicsOfAllBlocksAddUp) {

@@ -1,4 +1,4 @@
-// The host's arithmetic for the GPU's kernels, which needs none: work lists, padded sizes, what becomes of logits.
+// The host's arithmetic for the GPU's kernels, which needs no device: work lists, padded sizes, changes of logits.
 #include "kernels/cuda/shapes.h"
 
 #include <gmock/gmock.h>
@@ -44,7 +44,7 @@ TEST(CudaShapes, MatmulsArePaddedToTheNextOfFewSizes) {
     EXPECT_EQ(below, matmul_rows_max);
 }
 
-// Pins: what the README says of the formats' memory; rows that begin anywhere else could not be copied 16 bytes at once.
+// Pins: the memory of the formats as docs/gpu.md states it; rows at other alignments could not be copied 16 bytes at a time.
 TEST(CudaShapes, ABlockOfTheCacheHoldsElementsAndOfFp8TheirScales) {
     const KvShape shape{.layers = 5, .kv_heads = 3, .head_dim = 100};
     EXPECT_EQ(kv_layer_block_bytes(shape, Format::float32), std::size_t{2 * 3 * 64 * 128 * 4});
@@ -67,7 +67,7 @@ TEST(CudaShapes, ADecodedRowGetsABlockPerSpanAndOneMerge) {
     EXPECT_EQ(attention_workspace_bytes(planned.plan.slots, {.group = 4, .kv_heads = 2, .padded_head_dim = 64}), 12U * 2 * 66 * 4);
 }
 
-// Pins: partial results without end, which a step had to allocate.
+// Pins: partial results without a limit, which a step had to allocate.
 TEST(CudaShapes, RowsWhosePartialResultsWouldTakeTooMuchWalkTheirSpans) {
     constexpr std::int64_t context = 131'072;
     constexpr std::int64_t sequences = 256;
@@ -92,7 +92,7 @@ TEST(CudaShapes, RowsWhosePartialResultsWouldTakeTooMuchWalkTheirSpans) {
 TEST(CudaShapes, SpansBeginAndEndExactlyWithTheContext) {
     EXPECT_EQ(told(Planned(255, 1, 1).plan.narrow), "rows 0+1 spans 0-1 slot 0");
     EXPECT_EQ(told(Planned(256, 1, 1).plan.narrow), "rows 0+1 spans 0-1 slot 0, rows 0+1 spans 1-2 slot 1");
-    // A window of 256 tokens at position 511 is exactly the second span; one more reaches into the first.
+    // A window of 256 tokens at position 511 is exactly the second span; one token more reaches into the first.
     EXPECT_EQ(told(Planned(511, 1, 1, 256).plan.narrow), "rows 0+1 spans 1-2 slot 0");
     EXPECT_EQ(told(Planned(511, 1, 1, 257).plan.narrow), "rows 0+1 spans 0-1 slot 0, rows 0+1 spans 1-2 slot 1");
 }
@@ -105,14 +105,14 @@ TEST(CudaShapes, PrefilledRowsWalkTheirSpansInBlocksOfManyPackedRows) {
     EXPECT_EQ(told(Planned(240, 20, 4, {}, 256).plan.wide), "rows 64+16 spans 0-2 slot 0, rows 0+64 spans 0-1 slot 0");
 }
 
-// Pins: partial results of prefills, which took gigabytes and were written and read back for every span.
+// Pins: partial results of prefills, which took gigabytes and were written and read for every span.
 TEST(CudaShapes, PrefilledRowsHaveNoPartialResults) {
     const Planned planned(0, 4096, 4);
     EXPECT_EQ(planned.plan.slots, 0);
     EXPECT_TRUE(planned.plan.merges.empty());
 }
 
-// Pins: the longest piece of a causal prefill begun last, which the whole chip then waits for.
+// Pins: the longest piece of a causal prefill starting last, so that the whole chip waits for it.
 TEST(CudaShapes, TheLongestPiecesOfAPrefillComeFirst) {
     EXPECT_EQ(told(Planned(0, 768, 1, 300).plan.wide),
               "rows 512+128 spans 0-3 slot 0, rows 640+128 spans 1-3 slot 0, rows 384+128 spans 0-2 slot 0, "
@@ -147,7 +147,7 @@ TEST(CudaShapes, BlocksHaveWholeWarps) {
     EXPECT_EQ(threads_for(5000, 256), 256);
 }
 
-// Pins: 64 rows of a model's width keep every processor of a large chip busy.
+// Pins: 64 rows of a model's width occupy every processor of a large chip.
 TEST(CudaShapes, RowsAreMovedInFoursByOneBlockOrSeveral) {
     const auto parts = [](std::int64_t columns) { return std::pair(row_parts(columns).blocks, row_parts(columns).threads); };
     EXPECT_EQ(row_threads(1), 32);
@@ -197,7 +197,7 @@ TEST(CudaShapes, BlocksThatFillAChipWalkTheirSplits) {
     EXPECT_EQ(plan.sums, 132 * 32 * 8 * 65) << "the grid is there anyhow";
 }
 
-// Pins: memory for partial sums that was not set aside, and is then allocated while the batch runs.
+// Pins: memory for partial sums that was not reserved, and was then allocated while the batch ran.
 TEST(CudaShapes, NoPlanOfLowRankUpdatesHasMoreSumsThanWereReckonedWith) {
     constexpr std::uint64_t seed = 7;
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -260,7 +260,7 @@ TEST(CudaShapes, GraphsAreForTheSizesThatMatmulsArePaddedToAndForTheWholeBatch) 
     EXPECT_EQ(graph_rows(1'000'000).front(), matmul_rows_max);
 }
 
-// Pins: a graph's grids that leave out a piece, or that have none of a kind which its steps have.
+// Pins: a graph's grids that omit a piece, or have no blocks for a kind of pieces that its steps have.
 TEST(CudaShapes, GridsThatDoNotKnowTheWorkHaveBlocksForEveryKindOfIt) {
     for (const std::int64_t group : {1, 4, 16, 17, 71, 130}) {
         const Planned step(5000, 1, group);

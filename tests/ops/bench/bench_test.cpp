@@ -32,7 +32,7 @@ Settings settings_of(const tests::TinyModel& tiny) {
     return settings;
 }
 
-TEST(Bench, a_quantile_is_the_least_value_that_so_many_do_not_exceed) {
+TEST(Bench, AQuantileIsTheLeastValueThatSoManyDoNotExceed) {
     const std::vector<double> values = {1.0, 2.0, 3.0, 4.0};
     EXPECT_EQ(quantile(values, 0.5), 2.0);
     EXPECT_EQ(quantile(values, 0.51), 3.0);
@@ -40,7 +40,7 @@ TEST(Bench, a_quantile_is_the_least_value_that_so_many_do_not_exceed) {
     EXPECT_EQ(quantile(values, 0.0), 1.0);
 }
 
-TEST(Bench, a_token_range_is_a_number_or_two) {
+TEST(Bench, ATokenRangeIsANumberOrTwo) {
     EXPECT_EQ(parse_token_range("7")->high, 7);
     EXPECT_EQ(parse_token_range("7:9")->low, 7);
     EXPECT_EQ(parse_token_range("7:9")->high, 9);
@@ -50,7 +50,7 @@ TEST(Bench, a_token_range_is_a_number_or_two) {
 }
 
 // Pins: a benchmark knew lengths only of which each is as likely as the others, where a few long ones are what holds a batch up.
-TEST(Bench, a_long_tail_has_the_median_and_the_ninth_decile_that_were_asked_for) {
+TEST(Bench, ALongTailHasTheMedianAndTheNinthDecileThatWereAskedFor) {
     const TokenRange range = parse_token_range("lognormal:100:400").value();
     std::mt19937_64 random(1);
     std::vector<double> lengths(20'000);
@@ -66,7 +66,7 @@ TEST(Bench, a_long_tail_has_the_median_and_the_ninth_decile_that_were_asked_for)
 }
 
 // Pins: tokens, rows and operations are counted, not estimated.
-TEST(Bench, throughput_counts_what_the_shape_asks_for) {
+TEST(Bench, ThroughputCountsWhatTheShapeAsksFor) {
     const tests::TinyModel tiny;
     EngineSetup setup(settings_of(tiny));
     const ThroughputShape shape{.requests = 6, .input_tokens = {10, 10}, .output_tokens = {5, 5}};
@@ -99,7 +99,7 @@ TEST(Bench, throughput_counts_what_the_shape_asks_for) {
 }
 
 // Pins: steps of a batch that fills up or runs dry do not count among those of the full batch.
-TEST(Bench, decode_steps_are_those_of_the_fullest_batch) {
+TEST(Bench, DecodeStepsAreThoseOfTheFullestBatch) {
     DecodeSteps decode;
     decode.add(2, 100, 9.0);
     decode.add(3, 30, 2.0);
@@ -110,7 +110,7 @@ TEST(Bench, decode_steps_are_those_of_the_fullest_batch) {
     EXPECT_DOUBLE_EQ(decode.context_tokens, 45.0);
 }
 
-TEST(Bench, a_shared_beginning_is_computed_once) {
+TEST(Bench, ASharedBeginningIsComputedOnce) {
     const tests::TinyModel tiny;
     EngineSetup setup(settings_of(tiny));
     const ThroughputShape shape{.requests = 4, .input_tokens = {40, 40}, .output_tokens = {1, 1}, .shared_tokens = 32};
@@ -121,7 +121,7 @@ TEST(Bench, a_shared_beginning_is_computed_once) {
 
 // Pins: of runs with other prompts the best was the one that had drawn the least work, and adapters were compared with a base that had
 // other requests.
-TEST(Bench, other_prompts_are_as_long) {
+TEST(Bench, OtherPromptsAreAsLong) {
     const tests::TinyModel tiny;
     EngineSetup setup(settings_of(tiny));
     const ThroughputShape shape{.requests = 5, .input_tokens = {1, 40}, .output_tokens = *parse_token_range("lognormal:5:9")};
@@ -133,7 +133,7 @@ TEST(Bench, other_prompts_are_as_long) {
 }
 
 // Pins: all runs but the first found the shared beginning in the cache.
-TEST(Bench, each_seed_has_a_shared_beginning_of_its_own) {
+TEST(Bench, EachSeedHasASharedBeginningOfItsOwn) {
     const tests::TinyModel tiny;
     EngineSetup setup(settings_of(tiny));
     const ThroughputShape shape{.requests = 4, .input_tokens = {40, 40}, .output_tokens = {1, 1}, .shared_tokens = 32};
@@ -141,7 +141,7 @@ TEST(Bench, each_seed_has_a_shared_beginning_of_its_own) {
 }
 
 // Pins: a step of a long prompt's first part reads neither the head nor the last layer's end.
-TEST(Bench, a_step_that_samples_nothing_reads_fewer_weights) {
+TEST(Bench, AStepThatSamplesNothingReadsFewerWeights) {
     const tests::TinyModel tiny;
     Settings settings = settings_of(tiny);
     settings.max_batch = 1;
@@ -155,7 +155,7 @@ TEST(Bench, a_step_that_samples_nothing_reads_fewer_weights) {
 }
 
 // Pins: the whole table of positions and all embeddings counted.
-TEST(Bench, a_step_reads_what_it_multiplies_with_and_rows_of_tables) {
+TEST(Bench, AStepReadsWhatItMultipliesWithAndRowsOfTables) {
     const tests::TinyModel tiny;
     Settings settings = settings_of(tiny);
     settings.isa = "scalar";
@@ -175,7 +175,7 @@ TEST(Bench, a_step_reads_what_it_multiplies_with_and_rows_of_tables) {
 }
 
 // Pins: int4's embeddings, which are int8, were taken to shrink with the projections.
-TEST(Bench, what_a_step_reads_is_counted_in_its_own_format) {
+TEST(Bench, WhatAStepReadsIsCountedInItsOwnFormat) {
     const tests::TinyModel tiny;
     Settings settings = settings_of(tiny);
     struct Bytes {
@@ -195,7 +195,7 @@ TEST(Bench, what_a_step_reads_is_counted_in_its_own_format) {
 }
 
 // Pins: requests that arrive over time are not submitted ahead of it, and wait from their own arrival on.
-TEST(Bench, requests_arrive_at_the_rate_that_was_asked_for) {
+TEST(Bench, RequestsArriveAtTheRateThatWasAskedFor) {
     const tests::TinyModel tiny;
     EngineSetup setup(settings_of(tiny));
     const ThroughputShape shape{.requests = 5, .input_tokens = {4, 4}, .output_tokens = {2, 2}, .arrivals_per_second = 5.0, .stream = true};
@@ -205,7 +205,7 @@ TEST(Bench, requests_arrive_at_the_rate_that_was_asked_for) {
     EXPECT_LT(result.first_token.back(), 0.8);
 }
 
-TEST(Bench, random_adapters_can_be_loaded) {
+TEST(Bench, RandomAdaptersCanBeLoaded) {
     const tests::TinyModel tiny;
     const TemporaryFolder folder;
     write_random_adapters(tiny.model, 4, 2, std::vector<std::int64_t>{3, 8}, folder.path());
@@ -229,7 +229,7 @@ std::vector<engine::AdapterSource> made_up_adapters(const tests::TinyModel& tiny
 }
 
 // Pins: an adapter's elements are read once a step and multiplied with each of its rows.
-TEST(Bench, the_least_that_adapters_take_is_counted_by_step) {
+TEST(Bench, TheLeastThatAdaptersTakeIsCountedByStep) {
     const tests::TinyModel tiny;
     const TemporaryFolder folder;
     EngineSetup setup(settings_of(tiny));
@@ -242,7 +242,7 @@ TEST(Bench, the_least_that_adapters_take_is_counted_by_step) {
 }
 
 // Pins: what could be refused at once was refused once the model had been written, loaded and measured, or was left out without a word.
-TEST(Bench, wrong_calls_are_refused_before_anything_is_loaded) {
+TEST(Bench, WrongCallsAreRefusedBeforeAnythingIsLoaded) {
     const tests::TinyModel tiny;
     const std::string model = tiny.model.string();
     const std::string empty = (tiny.folder / "empty").string();
@@ -296,7 +296,7 @@ std::string members(const schema::Json& json, std::initializer_list<const char*>
 }
 
 // Pins: of figures in a file nobody could tell what machine, formats and shape they were of.
-TEST(Bench, figures_for_scripts_say_what_they_were_measured_on_and_with) {
+TEST(Bench, FiguresForScriptsSayWhatTheyWereMeasuredOnAndWith) {
     const tests::TinyModel tiny;
     const std::string model = tiny.model.string();
     const std::vector<std::string> made_up = {"--model",        model, "--random-adapters", "3",  "--ranks",     "2,4",
@@ -360,7 +360,7 @@ TEST(Bench, figures_for_scripts_say_what_they_were_measured_on_and_with) {
 }
 
 // Pins: JSON took the text's place, so that a benchmark had to run twice for both; and neither told what it was measured on.
-TEST(Bench, figures_are_printed_as_text_or_json_and_a_file_holds_the_json_beside_either) {
+TEST(Bench, FiguresArePrintedAsTextOrJsonAndAFileHoldsTheJsonBesideEither) {
     const tests::TempFolder folder;
     const std::string file = (folder / "machine.json").string();
     const auto machine = [&](std::vector<std::string> more) {
@@ -391,7 +391,7 @@ TEST(Bench, figures_are_printed_as_text_or_json_and_a_file_holds_the_json_beside
 }
 
 // Pins: the GPU was looked for in the JSON, under a name that `bench machine` and `bench tune` do not use.
-TEST(Bench, the_last_line_names_the_gpu_that_was_measured_before_its_host) {
+TEST(Bench, TheLastLineNamesTheGpuThatWasMeasuredBeforeItsHost) {
     const auto printed = [](const std::optional<std::string>& gpu) {
         testing::internal::CaptureStdout();
         BenchOutput().print("text\n", schema::Json::Object(), {}, gpu);
@@ -404,7 +404,7 @@ TEST(Bench, the_last_line_names_the_gpu_that_was_measured_before_its_host) {
 }
 
 // Pins: /dev/stdout became a file.
-TEST(Bench, what_is_no_plain_file_is_written_to_and_not_replaced) {
+TEST(Bench, WhatIsNoPlainFileIsWrittenToAndNotReplaced) {
     const tests::TempFolder folder;
     write_text(folder / "file", "old");
     std::filesystem::create_symlink(folder / "file", folder / "link");
@@ -414,7 +414,7 @@ TEST(Bench, what_is_no_plain_file_is_written_to_and_not_replaced) {
 }
 
 // Pins: a broker's address and a benchmark's figures were written by twins that said different things of the same failure.
-TEST(Bench, a_file_that_cannot_be_written_is_named_by_whoever_writes_it) {
+TEST(Bench, AFileThatCannotBeWrittenIsNamedByWhoeverWritesIt) {
     const tests::TempFolder folder;
     const std::string nowhere = (folder / "no" / "address").string();
     const tests::ProgramResult result = tests::run_program_of({LORRY_PROGRAM, "broker", "--address-file", nowhere, "--stop-after", "10s"});
@@ -422,13 +422,13 @@ TEST(Bench, a_file_that_cannot_be_written_is_named_by_whoever_writes_it) {
     EXPECT_NE(result.err.find(nowhere + ": cannot be written"), std::string::npos) << result.err;
 }
 
-TEST(Bench, a_random_models_size_is_known_before_it_is_written) {
+TEST(Bench, ARandomModelsSizeIsKnownBeforeItIsWritten) {
     EXPECT_EQ(random_model_bytes({"gpt2"}), 2 * 124'439'808);
     EXPECT_EQ(random_model_bytes({.name = "gpt2", .layers = 1}), 2 * (124'439'808 - 11 * 7'087'872));
 }
 
 // Pins: a model in several files, which several threads write at a time, is read as one.
-TEST(Bench, a_random_model_has_the_layers_that_were_asked_for) {
+TEST(Bench, ARandomModelHasTheLayersThatWereAskedFor) {
     const tests::TempFolder folder;
     write_random_model({.name = "stories42m", .layers = 2}, folder.path());
     const engine::ModelReport report = engine::inspect_model(folder.path());
@@ -436,7 +436,7 @@ TEST(Bench, a_random_model_has_the_layers_that_were_asked_for) {
     EXPECT_EQ(2 * report.parameters, random_model_bytes({.name = "stories42m", .layers = 2}));
 }
 
-TEST(Bench, a_cache_smaller_than_the_adapters_is_loaded_again_and_all_requests_end) {
+TEST(Bench, ACacheSmallerThanTheAdaptersIsLoadedAgainAndAllRequestsEnd) {
     const tests::TinyModel tiny;
     const TemporaryFolder folder;
     EngineSetup setup(settings_of(tiny));
@@ -473,7 +473,7 @@ std::vector<schema::Json> answers_to(const std::string& lines) {
 }
 
 // Pins: as many tokens as asked for, in the order of the requests, whatever runs at a time and with whichever adapter.
-TEST(Bench, lines_of_requests_are_answered_with_the_tokens_they_drew) {
+TEST(Bench, LinesOfRequestsAreAnsweredWithTheTokensTheyDrew) {
     const std::string plain = R"({"prompt": [1, 5], "output_tokens": 2, "adapter": "plain"})";
     const std::string base = R"({"prompt": [3, 1, 4], "output_tokens": 5, "adapter": null})";
     const auto answers = answers_to(R"({"batch": 1, "requests": [)" + base + ", " + plain + ", " + base + "]}\n" +
@@ -491,7 +491,7 @@ TEST(Bench, lines_of_requests_are_answered_with_the_tokens_they_drew) {
     EXPECT_EQ(together[1].dump(), alone[0].dump());
 }
 
-TEST(Bench, a_line_of_requests_that_cannot_be_run_is_refused) {
+TEST(Bench, ALineOfRequestsThatCannotBeRunIsRefused) {
     for (const char* wrong : {"no JSON", R"({"requests": [{"prompt": [1], "output_tokens": 1}]})", R"({"batch": 1, "requests": []})",
                               R"({"batch": 1, "requests": [{"prompt": [131], "output_tokens": 1}]})",
                               R"({"batch": 1, "requests": [{"prompt": [1], "output_tokens": 0}]})",
@@ -502,7 +502,7 @@ TEST(Bench, a_line_of_requests_that_cannot_be_run_is_refused) {
 
 // Pins: float32 is the measure, and the others are near it on a model whose weights have no outliers; never trained and tiny, it is as hard
 // on int4 as a model can be.
-TEST(Bench, the_loss_of_narrow_weights_is_measured_against_float32) {
+TEST(Bench, TheLossOfNarrowWeightsIsMeasuredAgainstFloat32) {
     const tests::TinyModel tiny;
     const TemporaryFolder folder;
     const std::filesystem::path jobs = folder.path() / "jobs.jsonl";

@@ -20,7 +20,7 @@ double sum_in(const schema::Json& ops, std::string_view begin, std::string_view 
 
 // Pins: op by op it is the work that the steps count as a whole; attention had no figures at all, and nothing said what a matmul of few
 // rows reads.
-TEST(OpProfile, counts_the_work_of_each_op_and_its_share_of_the_limits) {
+TEST(OpProfile, CountsTheWorkOfEachOpAndItsShareOfTheLimits) {
     const tests::TinyModel tiny;
     Settings settings;
     settings.model = tiny.model;

@@ -8,7 +8,7 @@
 namespace lorry::ops {
 namespace {
 
-TEST(Limits, a_gpu_is_measured_by_what_it_copies_and_multiplies) {
+TEST(Limits, AGpuIsMeasuredByWhatItCopiesAndMultiplies) {
     const kernels::cuda::ChipRates rates{.copied_per_second = 4e12, .operations_per_second = 8e14};
     const MachineLimits wide = limits_of(rates, kernels::Quantization::none);
     EXPECT_EQ(wide.bytes, 4e12);
@@ -38,10 +38,10 @@ std::string rates_of(const MachineLimits& limits) {
 }
 
 // Pins: attention over a cache that is not quantized, and adapters, were measured against the rate of the weights' int8.
-TEST(Limits, weights_and_kv_cache_have_the_rates_of_their_own_formats) {
+TEST(Limits, WeightsAndKvCacheHaveTheRatesOfTheirOwnFormats) {
     using enum kernels::Format;
     using enum kernels::Quantization;
-    const auto limits = [](const kernels::CpuOptions& options, std::optional<double> int8_dot = 90e9) {
+    const auto limits = [](const kernels::StorageOptions& options, std::optional<double> int8_dot = 90e9) {
         return rates_of(limits_of(rates_with(40e9, int8_dot), options));
     };
     constexpr auto int8_cache = kernels::KvFormat::int8;
@@ -57,7 +57,7 @@ TEST(Limits, weights_and_kv_cache_have_the_rates_of_their_own_formats) {
 }
 
 // Pins: each kind of work has a rate of its own, but they share memory and processor in a step.
-TEST(Limits, a_step_takes_what_its_bytes_or_its_operations_take) {
+TEST(Limits, AStepTakesWhatItsBytesOrItsOperationsTake) {
     const std::vector<Work> matmuls = {{.bytes = 100.0, .operations = 10.0}, {.bytes = 1.0, .operations = 40.0}};
     EXPECT_DOUBLE_EQ(seconds_at_least({{matmuls, 20.0}}, 50.0), 2.0 + 2.0);
     const std::vector<Work> attention = {{.bytes = 50.0, .operations = 10.0}, {.bytes = 1.0, .operations = 10.0}};
@@ -87,7 +87,7 @@ ThroughputReport made_up_report() {
 }
 
 // Pins: shares are of what the weights may use, adapters count in a step, and what they add is measured by their own least.
-TEST(Report, a_report_says_what_a_step_takes_beside_what_the_machine_does) {
+TEST(Report, AReportSaysWhatAStepTakesBesideWhatTheMachineDoes) {
     const std::string text = throughput_text(made_up_report());
     for (const char* line :
          {"requests         2 in 2.00 s: 1.00/s\n", "tokens out       2/s\n", "tokens in        4/s, 2 of 8 from the prefix",
@@ -101,7 +101,7 @@ TEST(Report, a_report_says_what_a_step_takes_beside_what_the_machine_does) {
 }
 
 // Pins: with --quantize int8 attention counted as if it were done in int8 too, and all of it was said to be of floating-point numbers.
-TEST(Report, a_report_of_mixed_operations_measures_each_against_its_own_rate) {
+TEST(Report, AReportOfMixedOperationsMeasuresEachAgainstItsOwnRate) {
     ThroughputReport report = made_up_report();
     report.limits = limits_of(rates_with(40e9, 80e9), {.quantize = kernels::Quantization::int8});
     report.result.matmul_steps = {{.bytes = 0.0, .operations = 40e9}, {.bytes = 0.0, .operations = 40e9}};
@@ -118,7 +118,7 @@ TEST(Report, a_report_of_mixed_operations_measures_each_against_its_own_rate) {
     EXPECT_DOUBLE_EQ(*json.find("operations_share")->as_number(), 0.75);
 }
 
-TEST(Report, a_report_for_scripts_has_the_same_figures) {
+TEST(Report, AReportForScriptsHasTheSameFigures) {
     const schema::Json json = throughput_json(made_up_report());
     const auto number = [](const schema::Json& object, const char* key) { return object.find(key)->as_number(); };
     EXPECT_EQ(*json.find("model")->as_string(), "tiny");

@@ -32,7 +32,7 @@ TuneLine line(std::string weights, std::initializer_list<double> seconds) {
     return line;
 }
 
-TEST(Tune, a_chip_without_a_row_gets_the_fastest) {
+TEST(Tune, AChipWithoutARowGetsTheFastest) {
     const TuneVerdict verdict = judge_isas(chip_with({}, CpuIsa::avx512), std::vector{line("bfloat16", {4.0, 2.0, 1.0})});
     EXPECT_EQ(verdict.fastest, CpuIsa::avx512bf16);
     EXPECT_EQ(verdict.row,
@@ -43,7 +43,7 @@ TEST(Tune, a_chip_without_a_row_gets_the_fastest) {
               "is in use. Add:");
 }
 
-TEST(Tune, a_row_that_is_right_stays) {
+TEST(Tune, ARowThatIsRightStays) {
     const TuneVerdict verdict =
         judge_isas(chip_with(CpuIsa::avx512bf16, CpuIsa::avx512bf16), std::vector{line("bfloat16", {4.0, 2.0, 1.0})});
     EXPECT_EQ(verdict.row, std::nullopt);
@@ -51,7 +51,7 @@ TEST(Tune, a_row_that_is_right_stays) {
 }
 
 // Pins: half the speed in bfloat16, as on Emerald Rapids, is not made up for by what is equal.
-TEST(Tune, a_row_that_is_wrong_gets_another_above_it) {
+TEST(Tune, ARowThatIsWrongGetsAnotherAboveIt) {
     const TuneVerdict verdict = judge_isas(chip_with(CpuIsa::avx512bf16, CpuIsa::avx512bf16),
                                            std::vector{line("float32", {1.1, 1.0, 1.0}), line("bfloat16", {1.1, 1.0, 2.0})});
     EXPECT_EQ(verdict.fastest, CpuIsa::avx512);
@@ -62,7 +62,7 @@ TEST(Tune, a_row_that_is_wrong_gets_another_above_it) {
 }
 
 // Pins: another choice changes answers, so what is in use is kept where the gain may be noise; a chip without a row gets one that says so.
-TEST(Tune, a_gain_that_may_be_noise_changes_nothing) {
+TEST(Tune, AGainThatMayBeNoiseChangesNothing) {
     const std::vector lines = {line("bfloat16", {1.0, 1.02, 1.3})};
     const TuneVerdict kept = judge_isas(chip_with(CpuIsa::avx512, CpuIsa::avx512), lines);
     EXPECT_EQ(kept.fastest, CpuIsa::avx2);
@@ -72,7 +72,7 @@ TEST(Tune, a_gain_that_may_be_noise_changes_nothing) {
               "Row{\"AuthenticAMD\", 0x1A, 0x02, 0x02, CpuIsa::avx512},  // A new chip: 1.27 times avx512bf16, 0.98 times avx2");
 }
 
-TEST(Tune, all_lines_count_the_same_however_long_they_take) {
+TEST(Tune, AllLinesCountTheSameHoweverLongTheyTake) {
     const TuneVerdict verdict =
         judge_isas(chip_with({}, CpuIsa::avx512), std::vector{line("bfloat16", {1.0, 4.0, 1.0}), line("int8", {0.4, 0.1, 0.1})});
     EXPECT_DOUBLE_EQ(verdict.speeds[0], 1.0);
@@ -81,7 +81,7 @@ TEST(Tune, all_lines_count_the_same_however_long_they_take) {
 }
 
 // Pins: a machine that cannot run what the table says is no witness against it.
-TEST(Tune, what_the_system_hides_is_not_judged) {
+TEST(Tune, WhatTheSystemHidesIsNotJudged) {
     TunedChip chip = chip_with(CpuIsa::avx512bf16, CpuIsa::avx512);
     chip.isas.pop_back();
     const TuneVerdict verdict = judge_isas(chip, std::vector{line("bfloat16", {1.0, 2.0})});
@@ -89,7 +89,7 @@ TEST(Tune, what_the_system_hides_is_not_judged) {
     EXPECT_NE(verdict.finding.find("does not let it use"), std::string::npos) << verdict.finding;
 }
 
-TEST(Tune, one_instruction_set_is_no_choice) {
+TEST(Tune, OneInstructionSetIsNoChoice) {
     TunedChip chip = chip_with({}, CpuIsa::avx2);
     chip.isas = {CpuIsa::avx2};
     const TuneVerdict verdict = judge_isas(chip, std::vector{line("bfloat16", {1.0})});
@@ -97,7 +97,7 @@ TEST(Tune, one_instruction_set_is_no_choice) {
     EXPECT_EQ(verdict.finding, "There is no choice: this machine has only avx2.");
 }
 
-TEST(Tune, the_report_shows_rates_ratios_means_and_the_row) {
+TEST(Tune, TheReportShowsRatesRatiosMeansAndTheRow) {
     const TunedChip chip = chip_with({}, CpuIsa::avx512);
     const std::vector lines = {line("float32", {4.0, 2.0, 2.0}), line("bfloat16", {4.0, 2.0, 1.0})};
     const TuneVerdict verdict = judge_isas(chip, lines);
@@ -115,7 +115,7 @@ TEST(Tune, the_report_shows_rates_ratios_means_and_the_row) {
                   verdict.finding + "\n\n    " + *verdict.row + "\n");
 }
 
-TEST(Tune, operations_and_bytes_are_counted) {
+TEST(Tune, OperationsAndBytesAreCounted) {
     const tests::TinyModel tiny;
     const TuneShape shape{.config = engine::ModelConfig::load(tiny.model), .threads = 2, .quick = true};
     const std::vector<CpuIsa> isas = {tune_isas().back()};
@@ -140,7 +140,7 @@ TEST(Tune, operations_and_bytes_are_counted) {
 }
 
 // Pins: the command measures what this machine has, and what is in use is measured against itself.
-TEST(Tune, runs_with_every_instruction_set_of_this_machine) {
+TEST(Tune, RunsWithEveryInstructionSetOfThisMachine) {
     const tests::ProgramResult result = tests::run_program_of({LORRY_PROGRAM, "bench", "tune", "--quick", "--threads", "2", "--json"});
     ASSERT_EQ(result.exit_code, 0) << result.err;
     const Json all = Json::parse(result.out).value();

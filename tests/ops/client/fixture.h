@@ -1,4 +1,5 @@
-// An embedded broker with Lorry's topics, the commands as users call them, and what a worker would publish.
+// Used by the tests of the client commands: an embedded broker with Lorry's topics, the commands as users call them, and records as a
+// worker publishes them.
 #pragma once
 
 #include <fmt/format.h>

@@ -9,6 +9,7 @@
 #include "ops/progress_bar.h"
 #include "schema/store.h"
 #include "tests/ops/client/fixture.h"
+#include "tests/support/labels.h"
 
 namespace lorry::ops {
 namespace {
@@ -232,7 +233,7 @@ TEST_F(AdapterCommands, WhatWorkersCouldNotUseIsRefusedBeforeTheyHearOfIt) {
     }
     const Call no_model = lorry({"adapters", "add", "mail", data + "adapters/plain", "--model", data + "adapters/plain"});
     EXPECT_EQ(no_model.code, 2);
-    EXPECT_THAT(no_model.err, HasSubstr("a model folder as Hugging Face writes it is needed"));
+    EXPECT_THAT(no_model.err, HasSubstr("a model folder is one that transformers' save_pretrained wrote"));
     EXPECT_EQ(call({"check-model", data + "adapters/plain"}).code, 2) << "a folder of another kind";
     const Call unchecked = lorry({"adapters", "add", "mail", data + "adapters/plain"});
     EXPECT_EQ(unchecked.code, 2);
@@ -267,6 +268,8 @@ TEST_F(ClientTest, TopicsCreateSaysWhatIsThereAndPrintsTheRights) {
     EXPECT_THAT(acls.out, AllOf(HasSubstr("--topic 'mine.jobs'"), HasSubstr("--group 'lorry-base'"), HasSubstr("'User:w'")));
     EXPECT_EQ(call({"topics", "create", "--print-acls"}).code, 2) << "rights without a group would be incomplete";
 }
+
+const tests::Labelled client_on_a_real_broker{"RealKafkaClient.*", {tests::Label::real_kafka}};
 
 // The embedded broker has neither topic creation nor read_committed; ctest starts a real one.
 TEST(RealKafkaClient, TopicsAreCreatedAndABatchGoesThroughThem) {

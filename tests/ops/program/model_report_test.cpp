@@ -9,7 +9,7 @@
 namespace lorry::ops {
 namespace {
 
-TEST(ModelReport, tells_shapes_memory_and_which_adapters_would_be_refused) {
+TEST(ModelReport, TellsShapesMemoryAndWhichAdaptersWouldBeRefused) {
     const tests::TinyModel tiny;
     Settings settings;
     settings.model = tiny.model;
@@ -47,7 +47,7 @@ TEST(ModelReport, tells_shapes_memory_and_which_adapters_would_be_refused) {
     EXPECT_EQ(json.find("kv_bytes_per_1000_tokens")->as_integer(), static_cast<std::int64_t>(1000 * check.kv_token_bytes));
 }
 
-TEST(ModelReport, names_what_is_missing_from_a_folder) {
+TEST(ModelReport, NamesWhatIsMissingFromAFolder) {
     const tests::TinyModel tiny;
     std::filesystem::remove(tiny.model / "tokenizer.json");
     std::filesystem::remove(tiny.model / "chat_template.jinja");
@@ -59,7 +59,7 @@ TEST(ModelReport, names_what_is_missing_from_a_folder) {
     EXPECT_FALSE(check.has_chat_template);
 }
 
-TEST(MemoryPlan, gives_the_cache_what_the_batch_can_use_and_never_more_than_half) {
+TEST(MemoryPlan, GivesTheCacheWhatTheBatchCanUseAndNeverMoreThanHalf) {
     constexpr std::size_t gibibyte = std::size_t{1} << 30;
     Settings settings;
     settings.max_batch = 4;
@@ -74,7 +74,7 @@ TEST(MemoryPlan, gives_the_cache_what_the_batch_can_use_and_never_more_than_half
     EXPECT_EQ(plan_memory(settings, gibibyte, 1000, 1024).adapter_bytes, 678U);
 }
 
-TEST(BaseName, is_the_folder_s_name_unless_it_is_set) {
+TEST(BaseName, IsTheFolderSNameUnlessItIsSet) {
     Settings settings;
     settings.model = "models/llama/";
     EXPECT_EQ(base_name_of(settings), "llama");

@@ -6,7 +6,7 @@
 namespace lorry::ops {
 namespace {
 
-TEST_F(RunProgram, checks_everything_and_writes_nothing_in_a_dry_run) {
+TEST_F(RunProgram, ChecksEverythingAndWritesNothingInADryRun) {
     write_text(tiny.folder / "in.jsonl", job("a", "base", "w5 w6") + "nonsense\n" + job("b", "broken", "w5"));
     const ProgramResult result = run({"--dry-run", "--json"});
     EXPECT_EQ(result.exit_code, 1);
@@ -23,7 +23,7 @@ TEST_F(RunProgram, checks_everything_and_writes_nothing_in_a_dry_run) {
 }
 
 // Pins: a dry run and a run gave different errors for unknown models and for lines that are not jobs.
-TEST_F(RunProgram, says_in_a_dry_run_what_the_run_will_write) {
+TEST_F(RunProgram, SaysInADryRunWhatTheRunWillWrite) {
     write_text(tiny.folder / "in.jsonl", job("unknown", "nobody", "w1") + "this is not JSON\n" + job("broken", "broken", "w1") +
                                              job("long", "base", prompt_of(1, 20'000)) +
                                              R"({"custom_id":"url","method":"POST","url":"/v1/images","body":{}})" + "\n");
@@ -49,7 +49,7 @@ TEST_F(RunProgram, says_in_a_dry_run_what_the_run_will_write) {
 }
 
 // Pins: a million lines were checked without any progress shown.
-TEST_F(RunProgram, shows_on_a_terminal_how_far_a_dry_run_is) {
+TEST_F(RunProgram, ShowsOnATerminalHowFarADryRunIs) {
     std::string jobs;
     for (int i = 0; i < 30'000; ++i) jobs += job(fmt::format("job-{}", i), "base", prompt_of(i, 5), 1);
     write_text(tiny.folder / "in.jsonl", jobs);
@@ -62,7 +62,7 @@ TEST_F(RunProgram, shows_on_a_terminal_how_far_a_dry_run_is) {
 }
 
 // Pins: the work of a sample whose jobs share an instruction was underestimated.
-TEST(DryRun, estimates_from_what_a_stopped_sample_has_of_its_tokens_whoever_computed_them) {
+TEST(DryRun, EstimatesFromWhatAStoppedSampleHasOfItsTokensWhoeverComputedThem) {
     const DryRunReport report{
         .jobs = 1001,
         .refused = 1,
@@ -91,7 +91,7 @@ Sample steady_sample(std::int64_t jobs, std::int64_t ended) {
 }
 
 // Pins: the first batch, which loads adapters and fills the prefix cache, and the last, which empties, counted like the others.
-TEST(DryRun, estimates_from_full_batches_alone) {
+TEST(DryRun, EstimatesFromFullBatchesAlone) {
     DryRunReport report{.jobs = 100'000, .request_tokens_max = 1, .sample = steady_sample(1000, 500)};
     EXPECT_NEAR(full_batch(report.sample)->jobs_per_second, 100.0, 0.5);
     EXPECT_NEAR(full_batch(report.sample)->tokens_per_second, 10'000.0, 50.0);
@@ -110,14 +110,14 @@ TEST(DryRun, estimates_from_full_batches_alone) {
     EXPECT_EQ(report.estimate()->time.count(), report.sample.time.count()) << "those were all jobs";
 }
 
-TEST(DryRun, says_nothing_of_full_batches_while_a_job_of_the_first_runs) {
+TEST(DryRun, SaysNothingOfFullBatchesWhileAJobOfTheFirstRuns) {
     Sample sample = steady_sample(1000, 500);
     sample.ended.erase(sample.ended.begin() + 3);
     EXPECT_FALSE(full_batch(sample).has_value());
     EXPECT_FALSE(full_batch(steady_sample(40, 40)).has_value()) << "too few";
 }
 
-TEST(DryRun, estimates_from_a_few_jobs_that_have_ended) {
+TEST(DryRun, EstimatesFromAFewJobsThatHaveEnded) {
     const DryRunReport report{
         .jobs = 1000,
         .request_tokens_max = 1'000'000,
@@ -131,7 +131,7 @@ TEST(DryRun, estimates_from_a_few_jobs_that_have_ended) {
     EXPECT_EQ(DryRunReport{}.estimate().has_value(), false);
 }
 
-TEST(Reservoir, keeps_each_job_as_likely_as_any_other_and_fewer_of_large_ones) {
+TEST(Reservoir, KeepsEachJobAsLikelyAsAnyOtherAndFewerOfLargeOnes) {
     const auto job_of = [](std::int64_t line, std::size_t bytes) {
         consumer::Delivery delivery;
         delivery.record.source.offset = line;
@@ -151,7 +151,7 @@ TEST(Reservoir, keeps_each_job_as_likely_as_any_other_and_fewer_of_large_ones) {
 }
 
 // Pins: jobs with choices were said to draw at most 0 tokens.
-TEST(DryRun, says_of_jobs_with_choices_that_these_are_scored) {
+TEST(DryRun, SaysOfJobsWithChoicesThatTheseAreScored) {
     const auto first_line = [](const DryRunReport& report) { return show(report).substr(0, show(report).find('\n')); };
     EXPECT_EQ(first_line({.jobs = 9, .refused = 1, .classifying = 8, .prompt_tokens = 80}),
               "9 jobs: 8 good, 1 refused; 80 prompt tokens; all have their choices scored, which draws none");

@@ -4,13 +4,14 @@
 
 #include "kernels/backend.h"
 #include "ops/machine.h"
-#include "ops/tally.h"
+#include "ops/run/tally.h"
 #include "tests/ops/run/fixture.h"
+#include "tests/support/labels.h"
 
 namespace lorry::ops {
 namespace {
 
-TEST_F(RunProgram, answers_every_line_and_names_what_is_wrong_with_the_bad_ones) {
+TEST_F(RunProgram, AnswersEveryLineAndNamesWhatIsWrongWithTheBadOnes) {
     std::string huge = job("huge", "base", "w1");
     huge.insert(huge.find("w1"), std::string(10 << 20, 'x'));
     std::string long_prompt = job("long", "base", prompt_of(1, 20'000));
@@ -44,7 +45,7 @@ TEST_F(RunProgram, answers_every_line_and_names_what_is_wrong_with_the_bad_ones)
     EXPECT_EQ((whole + result.err).find("register it"), std::string::npos);  // a folder of a run is registered nowhere
 }
 
-TEST_F(RunProgram, gives_the_same_answers_from_standard_input_to_standard_output) {
+TEST_F(RunProgram, GivesTheSameAnswersFromStandardInputToStandardOutput) {
     const std::string jobs = job("a", "base", "w5 w6") + job("b", "plain", "w5 w6");
     write_text(tiny.folder / "in.jsonl", jobs);
     EXPECT_EQ(run().exit_code, 0);
@@ -65,7 +66,7 @@ TEST_F(RunProgram, gives_the_same_answers_from_standard_input_to_standard_output
     EXPECT_NE(text_of(piped.out, "a"), text_of(piped.out, "b"));
 }
 
-TEST_F(RunProgram, refuses_to_go_on_with_another_input_model_or_option) {
+TEST_F(RunProgram, RefusesToGoOnWithAnotherInputModelOrOption) {
     write_text(tiny.folder / "in.jsonl", job("a", "plain", "w5"));
     EXPECT_EQ(run().exit_code, 0);
     const std::string before = read_whole(out());
@@ -91,7 +92,7 @@ TEST_F(RunProgram, refuses_to_go_on_with_another_input_model_or_option) {
     EXPECT_NE(read_whole(out()), before);
 }
 
-TEST_F(RunProgram, runs_failed_jobs_again_when_asked) {
+TEST_F(RunProgram, RunsFailedJobsAgainWhenAsked) {
     std::filesystem::rename(tiny.adapters / "rank12", tiny.folder / "away");
     write_text(tiny.folder / "in.jsonl", job("a", "base", "w5") + job("b", "rank12", "w5") + job("c", "base", "w6"));
     EXPECT_EQ(run().exit_code, 1);
@@ -105,7 +106,7 @@ TEST_F(RunProgram, runs_failed_jobs_again_when_asked) {
     for (const char* id : {"a", "b", "c"}) EXPECT_EQ(error_of(results, id), "ok");
 }
 
-TEST_F(RunProgram, sums_up_the_whole_output_after_a_part_of_it_was_run_again) {
+TEST_F(RunProgram, SumsUpTheWholeOutputAfterAPartOfItWasRunAgain) {
     write_text(tiny.folder / "in.jsonl", job("a", "base", "w5") + job("b", "nobody", "w5") + job("c", "noone", "w6"));
     const ProgramResult first = run();
     EXPECT_NE(first.err.find("2 × model_not_found, such as\n      'nobody' is neither"), std::string::npos) << first.err;
@@ -118,7 +119,7 @@ TEST_F(RunProgram, sums_up_the_whole_output_after_a_part_of_it_was_run_again) {
     EXPECT_EQ(summary->find("in_output")->dump(), R"({"jobs":3,"ok":1,"failed":2})");
 }
 
-TEST_F(RunProgram, replaces_an_adapter_that_was_refused_and_keeps_an_output_that_was_changed) {
+TEST_F(RunProgram, ReplacesAnAdapterThatWasRefusedAndKeepsAnOutputThatWasChanged) {
     write_text(tiny.folder / "in.jsonl", job("a", "base", "w5") + job("b", "broken", "w5"));
     EXPECT_EQ(run().exit_code, 1);
     std::filesystem::remove_all(tiny.adapters / "broken");
@@ -136,7 +137,7 @@ TEST_F(RunProgram, replaces_an_adapter_that_was_refused_and_keeps_an_output_that
 }
 
 // Pins: the progress excluded cached tokens and the summary included them, both as "tokens/s".
-TEST(Tally, counts_tokens_in_and_out_whether_they_were_computed_or_cached) {
+TEST(Tally, CountsTokensInAndOutWhetherTheyWereComputedOrCached) {
     Tally tally;
     const schema::Run run{.model = "base"};
     tally.add({.run = run,
@@ -149,7 +150,7 @@ TEST(Tally, counts_tokens_in_and_out_whether_they_were_computed_or_cached) {
               "  base      1   1       0      3,000       1,000       2,000\n");
 }
 
-TEST_F(RunProgram, runs_a_sample_and_sums_it_up_as_json) {
+TEST_F(RunProgram, RunsASampleAndSumsItUpAsJson) {
     std::string jobs;
     for (int i = 0; i < 50; ++i) jobs += job(fmt::format("job-{}", i), i % 2 == 0 ? "base" : "plain", prompt_of(i, 5));
     write_text(tiny.folder / "in.jsonl", jobs);
@@ -163,7 +164,7 @@ TEST_F(RunProgram, runs_a_sample_and_sums_it_up_as_json) {
 }
 
 // Pins: the same program runs without a GPU, without a driver and in a build without CUDA, and says which of them is missing.
-TEST_F(RunProgram, says_what_is_missing_when_a_gpu_is_asked_for) {
+TEST_F(RunProgram, SaysWhatIsMissingWhenAGpuIsAskedFor) {
     const auto obstacle = kernels::cuda_obstacle();
     if (!obstacle) GTEST_SKIP() << "this machine has a GPU";
     write_text(tiny.folder / "in.jsonl", job("a", "base", "w5"));
@@ -174,7 +175,7 @@ TEST_F(RunProgram, says_what_is_missing_when_a_gpu_is_asked_for) {
 }
 
 // Pins: a supervisor that does not restart after usage errors gave up a worker because another process had not freed its memory yet.
-TEST_F(RunProgram, ends_with_1_when_the_model_is_wrong_or_memory_is_not_free_now) {
+TEST_F(RunProgram, EndsWith1WhenTheModelIsWrongOrMemoryIsNotFreeNow) {
     write_text(tiny.folder / "in.jsonl", job("a", "base", "w5"));
     const auto fails = [&](std::vector<std::string> more) {
         std::vector<std::string> words = {LORRY_PROGRAM, "run", (tiny.folder / "in.jsonl").string(), "-o", out(), "--model", tiny.model};
@@ -189,7 +190,7 @@ TEST_F(RunProgram, ends_with_1_when_the_model_is_wrong_or_memory_is_not_free_now
     EXPECT_NE(fails({}).find("model_type"), std::string::npos);
 }
 
-TEST_F(RunProgram, ends_with_2_when_the_call_is_wrong) {
+TEST_F(RunProgram, EndsWith2WhenTheCallIsWrong) {
     write_text(tiny.folder / "in.jsonl", job("a", "base", "w5"));
     const auto fails = [&](std::vector<std::string> words) {
         words.insert(words.begin(), LORRY_PROGRAM);
@@ -209,7 +210,7 @@ TEST_F(RunProgram, ends_with_2_when_the_call_is_wrong) {
               std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--device", "cpu", "--kv-dtype", "fp8"}).find("it has int8"),
               std::string::npos);
-    EXPECT_NE(fails({"run", tiny.model.string(), "-o", out().string()}).find("no regular file"), std::string::npos);
+    EXPECT_NE(fails({"run", tiny.model.string(), "-o", out().string()}).find("not a regular file"), std::string::npos);
     EXPECT_NE(fails({"run", in, "-o", out().string(), "--adapter-columm", "ad"}).find("there is no flag --adapter-columm"),
               std::string::npos);
     for (const char* memory : {"100TB", "1"}) {
@@ -221,7 +222,7 @@ TEST_F(RunProgram, ends_with_2_when_the_call_is_wrong) {
     EXPECT_NE(fails({}).find("subcommand"), std::string::npos);
 }
 
-TEST_F(RunProgram, says_how_to_go_on_when_the_output_cannot_grow) {
+TEST_F(RunProgram, SaysHowToGoOnWhenTheOutputCannotGrow) {
     std::string jobs;
     for (int i = 0; i < 40; ++i) jobs += job(fmt::format("job-{}", i), "base", "w5");
     write_text(tiny.folder / "in.jsonl", jobs);
@@ -234,7 +235,7 @@ TEST_F(RunProgram, says_how_to_go_on_when_the_output_cannot_grow) {
     EXPECT_EQ(results_in(out()).size(), 40U);
 }
 
-TEST_F(RunProgram, finishes_what_runs_and_says_how_to_go_on_when_it_is_told_to_stop) {
+TEST_F(RunProgram, FinishesWhatRunsAndSaysHowToGoOnWhenItIsToldToStop) {
     std::string jobs;
     for (int i = 0; i < 3000; ++i) jobs += job(fmt::format("job-{}", i), "base", prompt_of(i, 20), 40);
     write_text(tiny.folder / "in.jsonl", jobs);
@@ -251,7 +252,8 @@ TEST_F(RunProgram, finishes_what_runs_and_says_how_to_go_on_when_it_is_told_to_s
     for (const auto& [id, line] : first) EXPECT_EQ(error_of(first, id), "ok");
 }
 
-TEST_F(RunProgram, repeats_and_loses_nothing_however_often_it_is_killed_Slow) {
+const tests::Labelled many_kills{"RunProgram.RepeatsAndLosesNothingHoweverOftenItIsKilled", {tests::Label::slow, tests::Label::one_core}};
+TEST_F(RunProgram, RepeatsAndLosesNothingHoweverOftenItIsKilled) {
     const std::uint64_t seed = std::random_device{}();
     SCOPED_TRACE(fmt::format("seed {}", seed));
     std::mt19937_64 random(seed);
@@ -290,8 +292,9 @@ TEST_F(RunProgram, repeats_and_loses_nothing_however_often_it_is_killed_Slow) {
     EXPECT_EQ(results_in(out()), undisturbed);
 }
 
+const tests::Labelled large_file{"RunProgram.TakesNoMoreMemoryForAFileTenTimesAsLarge", {tests::Label::slow, tests::Label::one_core}};
 // Memory is bounded by the window of jobs in flight, whatever the size of the file.
-TEST_F(RunProgram, takes_no_more_memory_for_a_file_ten_times_as_large_Slow) {
+TEST_F(RunProgram, TakesNoMoreMemoryForAFileTenTimesAsLarge) {
     const auto peak_for = [&](int count) {
         // 8 KB each, so that keeping the file, or most of it, would show.
         const std::string padding(8'000, 'x');

@@ -5,7 +5,7 @@ namespace lorry::ops {
 namespace {
 
 // Pins: changed choices were reported by their hashes, and only the first of several changed flags was named.
-TEST_F(RunProgram, names_each_changed_flag_with_what_it_was_and_is) {
+TEST_F(RunProgram, NamesEachChangedFlagWithWhatItWasAndIs) {
     write_text(tiny.folder / "in.csv", "id,text\n1,w5\n");
     write_text(tiny.folder / "prompt.txt", "{{ text }}");
     write_text(tiny.folder / "labels.txt", "w20\nw21\n");
@@ -22,7 +22,7 @@ TEST_F(RunProgram, names_each_changed_flag_with_what_it_was_and_is) {
         << err;
 }
 
-TEST_F(RunProgram, refuses_what_would_fail_for_every_row_before_it_touches_the_output) {
+TEST_F(RunProgram, RefusesWhatWouldFailForEveryRowBeforeItTouchesTheOutput) {
     write_text(tiny.folder / "prompt.txt", "{{ text }}");
     write_text(tiny.folder / "labels.txt", "w20\nw21\n");
     write_text(tiny.folder / "twice.txt", "w20\nw21\nw20\n");
@@ -60,7 +60,7 @@ TEST_F(RunProgram, refuses_what_would_fail_for_every_row_before_it_touches_the_o
 }
 
 // Pins: a mistake in the call was reported only after loading the model, which may take minutes.
-TEST_F(RunProgram, finds_a_slip_in_the_call_before_it_loads_the_model) {
+TEST_F(RunProgram, FindsASlipInTheCallBeforeItLoadsTheModel) {
     for (const auto& entry : std::filesystem::directory_iterator(tiny.model)) {
         if (entry.path().extension() == ".safetensors") write_text(entry.path(), "no weights");
     }
@@ -89,7 +89,7 @@ TEST_F(RunProgram, finds_a_slip_in_the_call_before_it_loads_the_model) {
     EXPECT_NE(told("prompt.txt", 1, {}).find("safetensors"), std::string::npos) << "the model is loaded last";
 }
 
-TEST_F(RunProgram, wants_the_adapters_that_a_column_names) {
+TEST_F(RunProgram, WantsTheAdaptersThatAColumnNames) {
     write_text(tiny.folder / "in.csv", "id,who,text\n1,plain,w5\n");
     write_text(tiny.folder / "prompt.txt", "{{ text }}");
     const ProgramResult result =
@@ -101,7 +101,7 @@ TEST_F(RunProgram, wants_the_adapters_that_a_column_names) {
 }
 
 // Pins: of two rows with the same id, the second's error did not say which row the other was.
-TEST_F(RunProgram, names_both_rows_of_an_id_and_counts_such_rows) {
+TEST_F(RunProgram, NamesBothRowsOfAnIdAndCountsSuchRows) {
     write_text(tiny.folder / "in.csv", "id,text\n1,w5\n2,w6\n1,w7\n2,w8\n");
     write_text(tiny.folder / "prompt.txt", "{{ text }}");
     const std::vector<std::string> words = table_command({"--max-tokens", "2"});
@@ -117,7 +117,7 @@ TEST_F(RunProgram, names_both_rows_of_an_id_and_counts_such_rows) {
 }
 
 // Pins: a row without a text was answered like any other, without a warning.
-TEST_F(RunProgram, runs_rows_with_empty_cells_and_warns_of_them) {
+TEST_F(RunProgram, RunsRowsWithEmptyCellsAndWarnsOfThem) {
     write_text(tiny.folder / "in.csv", "id,text,note\n1,w5,\n2,,w1\n3, ,w1\n,,w1\n");
     write_text(tiny.folder / "prompt.txt", "w9 {{ text }}");
     std::vector<std::string> words = table_command({"--max-tokens", "2", "--json"});
@@ -132,7 +132,7 @@ TEST_F(RunProgram, runs_rows_with_empty_cells_and_warns_of_them) {
     EXPECT_EQ(read_whole(tiny.folder / "out.csv").find("2,,w1,,"), std::string::npos) << "it has an answer";
 }
 
-TEST_F(RunProgram, labels_a_csv_table_and_keeps_its_columns) {
+TEST_F(RunProgram, LabelsACsvTableAndKeepsItsColumns) {
     write_text(tiny.folder / "in.csv", "id,who,text\n1,plain,\"w5, w6\"\n2,,w7\n,,w8\n3,nobody,w9\n");
     write_text(tiny.folder / "prompt.txt", "w10 {{ text }}\n");
     write_text(tiny.folder / "labels.txt", "w20\nw21 w22\n");

@@ -104,7 +104,7 @@ protected:
     std::filesystem::path ledger = tiny.folder / "ledger.sqlite";
 };
 
-TEST_F(WorkerProgram, answers_jobs_serves_its_pages_and_drains_when_told) {
+TEST_F(WorkerProgram, AnswersJobsServesItsPagesAndDrainsWhenTold) {
     {
         consumer::JobProducer producer(config, {.topic = topics.jobs()});
         for (int i = 0; i < 20; ++i) producer.submit(job(fmt::format("job-{}", i), i % 2 == 0 ? "base" : "plain"), "base", 1);
@@ -167,7 +167,7 @@ TEST_F(WorkerProgram, answers_jobs_serves_its_pages_and_drains_when_told) {
     EXPECT_EQ(states["broken"], "failed");
 }
 
-TEST_F(WorkerProgram, ends_a_cancelled_job_once_and_leaves_the_others_alone) {
+TEST_F(WorkerProgram, EndsACancelledJobOnceAndLeavesTheOthersAlone) {
     {
         consumer::JobProducer producer(config, {.topic = topics.jobs()});
         for (const char* id : {"first", "dropped", "last"}) producer.submit(job(id, "base"), "base", 1);
@@ -188,7 +188,7 @@ TEST_F(WorkerProgram, ends_a_cancelled_job_once_and_leaves_the_others_alone) {
     EXPECT_EQ(schema::Store::open(ledger, schema::Store::Mode::reader).count({}).cancelled, 1);
 }
 
-TEST(WorkerCommand, ends_with_2_without_brokers_and_with_1_when_none_answer) {
+TEST(WorkerCommand, EndsWith2WithoutBrokersAndWith1WhenNoneAnswer) {
     const TinyModel tiny;
     const ProgramResult without = tests::run_program_of({LORRY_PROGRAM, "worker", "--model", tiny.model.string()});
     EXPECT_EQ(without.exit_code, 2);
@@ -206,7 +206,7 @@ TEST(WorkerCommand, ends_with_2_without_brokers_and_with_1_when_none_answer) {
 }
 
 // Pins: it started without a word, and every job for an adapter failed.
-TEST(WorkerCommand, does_not_start_without_the_folder_of_its_adapters) {
+TEST(WorkerCommand, DoesNotStartWithoutTheFolderOfItsAdapters) {
     const TinyModel tiny;
     const std::filesystem::path missing = tiny.folder / "nope";
     const std::filesystem::path file = tiny.model / "config.json";
@@ -220,7 +220,7 @@ TEST(WorkerCommand, does_not_start_without_the_folder_of_its_adapters) {
     }
 }
 
-TEST(WorkerCommand, warns_when_another_program_has_the_port_of_its_pages) {
+TEST(WorkerCommand, WarnsWhenAnotherProgramHasThePortOfItsPages) {
     const TinyModel tiny;
     std::unique_ptr<HealthServer> first;
     try {
@@ -235,7 +235,7 @@ TEST(WorkerCommand, warns_when_another_program_has_the_port_of_its_pages) {
     EXPECT_EQ(*events[0].find("level")->as_string(), "warning");
 }
 
-TEST(HealthServer, tells_probes_what_the_worker_says) {
+TEST(HealthServer, TellsProbesWhatTheWorkerSays) {
     Health health{.ok = false, .state = "starting"};
     const HealthServer server({.address = "127.0.0.1:0", .metrics = [] { return std::string("a 1\n"); }, .health = [&] { return health; }});
     httplib::Client client("127.0.0.1", server.port());
@@ -247,7 +247,7 @@ TEST(HealthServer, tells_probes_what_the_worker_says) {
     EXPECT_THROW(HealthServer({.address = fmt::format("127.0.0.1:{}", server.port()), .metrics = {}, .health = {}}), std::runtime_error);
 }
 
-TEST(Metrics, brings_the_engine_s_counts_up_to_date_without_counting_twice) {
+TEST(Metrics, BringsTheEngineSCountsUpToDateWithoutCountingTwice) {
     Metrics metrics("1.2.3", 8);
     engine::EngineStats stats;
     stats.steps = 5;
@@ -265,7 +265,7 @@ TEST(Metrics, brings_the_engine_s_counts_up_to_date_without_counting_twice) {
 }
 
 // Each number is another one, so that a figure under the wrong name is seen.
-TEST(Metrics, tells_parked_jobs_from_those_that_fill_the_window) {
+TEST(Metrics, TellsParkedJobsFromThoseThatFillTheWindow) {
     Metrics metrics("1.2.3", 8);
     metrics.on_gauges({.in_flight = 101, .parked = 102, .in_flight_max = 103, .tokens = 104, .tokens_max = 105, .unpublished = 106});
     const std::string text = metrics.text({});
@@ -275,33 +275,25 @@ TEST(Metrics, tells_parked_jobs_from_those_that_fill_the_window) {
     }
 }
 
-TEST(Metrics, has_what_member_and_ledger_say_each_under_its_name) {
+TEST(Metrics, HasWhatMemberAndLedgerSayEachUnderItsName) {
     Metrics metrics("1.2.3", 8);
     const auto member = [] {
-        return consumer::KafkaMember::Stats{.jobs_polled = 101,
-                                            .jobs_skipped = 102,
-                                            .jobs_replayed = 103,
-                                            .rebalances = 104,
-                                            .assignments_lost = 105,
-                                            .partitions = 106,
-                                            .partitions_held = 107,
-                                            .jobs_incomplete = 108,
-                                            .metadata_chars = 109,
-                                            .jobs_starting = 110,
-                                            .transactions = 111,
-                                            .aborts = 112,
-                                            .fences = 113,
-                                            .unknown_outcomes = 114,
-                                            .completions = 115,
-                                            .dead_letters = 116,
-                                            .chunks = 117,
-                                            .results_too_large = 118,
-                                            .records_rejected = 119,
-                                            .commits = 120,
-                                            .outbox_records = 121,
-                                            .outbox_bytes = 122,
-                                            .stall_jobs = 123s,
-                                            .stall_results = 124'500ms};
+        return consumer::KafkaMember::Stats{
+            .source = {.skipped = 102, .replayed = 103, .rebalances = 104, .lost = 105, .held = 107, .starting = 110},
+            .sink = {.completions = 115,
+                     .dead_letters = 116,
+                     .chunks = 117,
+                     .too_large = 118,
+                     .rejected = 119,
+                     .commits = 120,
+                     .outbox_records = 121,
+                     .outbox_bytes = 122},
+            .commits = {.transactions = 111, .aborts = 112, .fences = 113, .unknown = 114},
+            .partitions = 106,
+            .jobs_incomplete = 108,
+            .metadata_chars = 109,
+            .stall_jobs = 123s,
+            .stall_results = 124'500ms};
     };
     const auto ledger = [] { return consumer::Ledger::Stats{.applied = 125, .refused = 126, .behind = 127, .failing = true}; };
     const std::string text = metrics.text({.member = member, .ledger = ledger});
@@ -331,7 +323,7 @@ TEST(Metrics, has_what_member_and_ledger_say_each_under_its_name) {
     }
 }
 
-TEST(Metrics, measures_the_time_per_token_by_the_longest_sequence) {
+TEST(Metrics, MeasuresTheTimePerTokenByTheLongestSequence) {
     Metrics metrics("1.2.3", 8);
     const schema::Run run;
     // Two samples of eleven tokens beside each other: ten pauses in five seconds.
@@ -344,7 +336,7 @@ TEST(Metrics, measures_the_time_per_token_by_the_longest_sequence) {
     EXPECT_NE(metrics.text({}).find("lorry_time_per_output_token_seconds_sum 0.5\n"), std::string::npos) << metrics.text({});
 }
 
-TEST(Metrics, forgets_the_backlog_when_no_partitions_are_held) {
+TEST(Metrics, ForgetsTheBacklogWhenNoPartitionsAreHeld) {
     Metrics metrics("1.2.3", 8);
     metrics.on_backlog(7);
     metrics.on_oldest(consumer::OldestJob{.source = {}, .job_id = "a", .age = 90s});
@@ -356,7 +348,7 @@ TEST(Metrics, forgets_the_backlog_when_no_partitions_are_held) {
     EXPECT_NE(metrics.text({}).find("lorry_oldest_job_seconds 0\n"), std::string::npos);
 }
 
-TEST(WorkerObserver, names_each_stuck_job_once) {
+TEST(WorkerObserver, NamesEachStuckJobOnce) {
     Metrics metrics("1.2.3", 8);
     WorkerObserver observer(metrics, nullptr);
     const auto oldest = [&](const std::string& id, std::int64_t offset, std::chrono::milliseconds age) {
@@ -378,7 +370,7 @@ TEST(WorkerObserver, names_each_stuck_job_once) {
     EXPECT_EQ(*events[1].find("job_id")->as_string(), "slower");
 }
 
-TEST(PipelineSetup, bounds_the_tokens_in_flight_by_the_setting_or_two_batches_of_the_longest_jobs) {
+TEST(PipelineSetup, BoundsTheTokensInFlightByTheSettingOrTwoBatchesOfTheLongestJobs) {
     Settings settings;
     settings.max_batch = 64;
     EXPECT_EQ(in_flight_tokens_of(settings, 2'048), 1'000'000);

@@ -14,7 +14,7 @@ using enum AxisScale;
 
 std::string ticks(AxisScale scale, double low, double high) { return fmt::format("{:.6g}", fmt::join(round_ticks(scale, low, high), " ")); }
 
-TEST(Chart, ticks_are_round_numbers_around_the_values) {
+TEST(Chart, TicksAreRoundNumbersAroundTheValues) {
     EXPECT_EQ(ticks(linear, 0, 1), "0 0.2 0.4 0.6 0.8 1");
     EXPECT_EQ(ticks(linear, 0, 97), "0 20 40 60 80 100");
     EXPECT_EQ(ticks(linear, 0, 101), "0 20 40 60 80 100 120");
@@ -24,7 +24,7 @@ TEST(Chart, ticks_are_round_numbers_around_the_values) {
     EXPECT_EQ(ticks(linear, 5, 5), "5 5.2 5.4 5.6 5.8 6");
 }
 
-TEST(Chart, ticks_of_logarithmic_axes_are_powers) {
+TEST(Chart, TicksOfLogarithmicAxesArePowers) {
     EXPECT_EQ(ticks(log2, 1, 64), "1 2 4 8 16 32 64");
     EXPECT_EQ(ticks(log2, 3, 5), "2 4 8");
     EXPECT_EQ(ticks(log2, 1, 65536), "1 4 16 64 256 1024 4096 16384 65536");
@@ -34,9 +34,9 @@ TEST(Chart, ticks_of_logarithmic_axes_are_powers) {
     EXPECT_EQ(ticks(log10, 0.01, 100000), "0.01 0.1 1 10 100 1000 10000 100000");
 }
 
-TEST(Chart, words_are_no_markup) { EXPECT_EQ(escape_xml("a<b> & \"c\""), "a&lt;b&gt; &amp; &quot;c&quot;"); }
+TEST(Chart, WordsAreNoMarkup) { EXPECT_EQ(escape_xml("a<b> & \"c\""), "a&lt;b&gt; &amp; &quot;c&quot;"); }
 
-TEST(Chart, bars_show_their_values_above_their_categories) {
+TEST(Chart, BarsShowTheirValuesAboveTheirCategories) {
     const std::string svg = svg_of({.name = "bars",
                                     .title = "Bars",
                                     .y = {"MiB"},
@@ -47,7 +47,7 @@ TEST(Chart, bars_show_their_values_above_their_categories) {
 }
 
 // Pins the whole picture. After a change that was meant, look at the new one and put it in the old one's place.
-TEST(Chart, a_chart_of_lines_is_this_picture) {
+TEST(Chart, AChartOfLinesIsThisPicture) {
     const std::string svg = svg_of({.name = "lines",
                                     .title = "Time & length",
                                     .x = {"tokens", log2},

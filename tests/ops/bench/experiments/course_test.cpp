@@ -33,7 +33,7 @@ std::string column(const Json& all, std::string_view experiment, std::string_vie
 }
 
 // Pins: every experiment leaves its rows in the JSON, its charts as files, and both on a page that loads nothing from elsewhere.
-TEST(Course, writes_figures_charts_and_a_page) {
+TEST(Course, WritesFiguresChartsAndAPage) {
     const tests::TinyModel tiny;
     const std::filesystem::path out = tiny.folder / "new" / "course";
     const ProgramResult result = course({"--model", tiny.model.string(), "--out", out.string()});
@@ -49,7 +49,7 @@ TEST(Course, writes_figures_charts_and_a_page) {
     for (const StorageFormat& format : storage_formats) {
         Settings settings;
         format.put_into(settings);
-        formats += fmt::format("{}\"{}\"", formats.empty() ? "" : " ", storage_name(cpu_options(settings)));
+        formats += fmt::format("{}\"{}\"", formats.empty() ? "" : " ", storage_name(storage_options(settings)));
     }
     EXPECT_EQ(column(all, "memory", "weights"), formats);
     EXPECT_EQ(column(all, "multi-lora", "rows"), "1.0 2.0 4.0 8.0 1.0 2.0 4.0 8.0");
@@ -74,7 +74,7 @@ TEST(Course, writes_figures_charts_and_a_page) {
     for (const char* outside : {"href=", "src=", "url(", "@import"}) EXPECT_EQ(page.find(outside), std::string::npos) << outside;
 }
 
-TEST(Course, only_what_is_asked_for_runs) {
+TEST(Course, OnlyWhatIsAskedForRuns) {
     const tests::TinyModel tiny;
     const ProgramResult result = course({"--model", tiny.model.string(), "--out", tiny.folder.path().string(), "--only", "memory,queue"});
     ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -83,7 +83,7 @@ TEST(Course, only_what_is_asked_for_runs) {
     EXPECT_EQ(*all.find("experiments")->as_array()->front().find("name")->as_string(), "queue");
 }
 
-TEST(Course, wrong_calls_are_refused_with_the_reason) {
+TEST(Course, WrongCallsAreRefusedWithTheReason) {
     const tests::TinyModel tiny;
     const std::string model = tiny.model.string();
     struct Case {
@@ -105,7 +105,7 @@ TEST(Course, wrong_calls_are_refused_with_the_reason) {
 }
 
 // Pins: the three ways are three ways to the same numbers, so that only their time differs.
-TEST(Course, all_ways_to_apply_adapters_add_the_same_bits) {
+TEST(Course, AllWaysToApplyAdaptersAddTheSameBits) {
     const tests::TinyModel tiny;
     LoraWays ways(engine::ModelConfig::load(tiny.model), {.threads = 2}, {.adapters = 3, .rank = 5, .rows = 7});
     const auto added = [&](LoraWay way) {

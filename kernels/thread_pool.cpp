@@ -1,23 +1,23 @@
 // The gate, the claiming of pieces and the waiting; see thread_pool.h.
-#include "kernels/cpu/thread_pool.h"
+#include "kernels/thread_pool.h"
 
 #include <algorithm>
 #include <chrono>
 
 #include "schema/check.h"
 
-namespace lorry::kernels::cpu {
+namespace lorry::kernels {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Longer than the gap between two ops, shorter than anything else would miss.
+// Longer than the gap between two ops, but too short to take noticeable time from other processes.
 constexpr Clock::duration awake_time = std::chrono::microseconds(20);
-// Between two looks at the clock: a pause takes 10 to 140 cycles, depending on the processor.
+// Pauses between two readings of the clock; a pause takes 10 to 140 cycles, depending on the processor.
 constexpr int pauses = 16;
 
-// Waits until `value` is no longer `old`, first awake, then asleep; returns what it is.
+// Waits until `value` is no longer `old`, first spinning, then sleeping; returns the new value.
 std::uint32_t await_change(std::atomic<std::uint32_t>& value, std::uint32_t old) {
     const auto spin = [&] {
         for (int i = 0; i < pauses; ++i) {
@@ -26,7 +26,7 @@ std::uint32_t await_change(std::atomic<std::uint32_t>& value, std::uint32_t old)
         }
         return false;
     };
-    // A short wait does not look at the clock.
+    // A short wait does not read the clock.
     if (spin()) return value.load(std::memory_order_acquire);
     for (const auto end = Clock::now() + awake_time; Clock::now() < end;) {
         if (spin()) return value.load(std::memory_order_acquire);
@@ -38,7 +38,7 @@ std::uint32_t await_change(std::atomic<std::uint32_t>& value, std::uint32_t old)
 }  // namespace
 
 ThreadPool::ThreadPool(int threads) : threads_(threads), ranges_(std::make_unique<Range[]>(static_cast<std::size_t>(threads))) {
-    CHECK(threads >= 1, "a pool has at least its caller");
+    CHECK(threads >= 1, "a pool has at least one thread, its caller");
     workers_.reserve(static_cast<std::size_t>(threads - 1));
     for (int thread = 1; thread < threads; ++thread) {
         workers_.emplace_back([this, thread] { serve(thread); });
@@ -68,7 +68,7 @@ void ThreadPool::start(const Job& job) {
     turn_.fetch_add(1, std::memory_order_acq_rel);
     turn_.notify_all();
     take_part(0);
-    // All is claimed: nobody needs to come in any more, those inside finish what they claimed.
+    // All pieces are claimed: no other worker needs to enter; those inside finish theirs.
     std::uint32_t inside = gate_.fetch_and(~open, std::memory_order_acq_rel) & ~open;
     while (inside != 0) inside = await_change(gate_, inside);
 }
@@ -101,11 +101,11 @@ void ThreadPool::serve(int thread) {
     for (;;) {
         turn = await_change(turn_, turn);
         if (stopping_.load(std::memory_order_acquire)) return;
-        // A job that was done before this thread woke up is closed: there is nothing to do for it.
+        // If the job was done before this thread woke up, the gate is closed.
         if (!enter()) continue;
         take_part(thread);
         leave();
     }
 }
 
-}  // namespace lorry::kernels::cpu
+}  // namespace lorry::kernels

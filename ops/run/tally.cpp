@@ -1,5 +1,5 @@
-// Sums, and how they are shown.
-#include "ops/tally.h"
+// Adds up jobs, and formats the sums.
+#include "ops/run/tally.h"
 
 #include <algorithm>
 #include <cmath>

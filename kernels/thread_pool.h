@@ -1,8 +1,9 @@
-// The one pool of threads that all CPU ops share; owned by the CPU backend, used by its thread alone.
+// A pool of threads that compute the pieces of one job at a time. The CPU backend has one for all ops; packing weights for a GPU uses one
+// too. Only the thread that made it calls run().
 //
-// run() cuts the items into one range per thread. A thread claims pieces of its own range, then of the others': who lags, because a
-// neighbour keeps its core busy, is helped. Which thread computes an item never changes a result. Threads without work spin for some
-// tens of microseconds, so that the next op of a step finds them awake, then sleep.
+// run() divides the items into one range per thread. A thread claims pieces of its own range, then of the others', and so helps threads
+// whose core is busy with something else. Results never depend on which thread computes an item. Threads without work spin for some tens of
+// microseconds, so that the next op of a step finds them awake, then sleep.
 #pragma once
 
 #include <atomic>
@@ -11,22 +12,22 @@
 #include <thread>
 #include <vector>
 
-namespace lorry::kernels::cpu {
+namespace lorry::kernels {
 
 class ThreadPool {
 public:
-    // The caller of run() is one of the threads; the others are started here.
+    // The caller of run() is one of the threads; the constructor starts the others.
     explicit ThreadPool(int threads);
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
 
     int threads() const { return threads_; }
-    // The first of the items that are a thread's own: those up to the next one's first.
+    // The first item of a thread's own range, which ends where the next thread's begins.
     static std::int64_t share_begin(std::int64_t items, int thread, int threads) { return items * thread / threads; }
 
     // Calls work(begin, end, thread) until [0, items) is done; pieces have at most `piece` items; 0 <= thread < threads().
-    // Returns when all of it is done; what it wrote is visible to the caller. Must not be called from within work; work must not throw.
+    // Returns when all items are done; their writes are visible to the caller. Must not be called from within work; work must not throw.
     template <class Work>
     void run(std::int64_t items, std::int64_t piece, const Work& work) {
         start(
@@ -41,7 +42,7 @@ private:
         std::int64_t items = 0;
         std::int64_t piece = 1;
     };
-    // A thread's share of the items; pieces are claimed by adding to `next`, by its owner or a helper.
+    // A thread's range of the items. Its owner and helpers claim pieces by adding to `next`.
     struct alignas(64) Range {
         std::atomic<std::int64_t> next{0};
         std::int64_t end = 0;
@@ -56,7 +57,7 @@ private:
     static constexpr std::uint32_t open = 0x8000'0000U;
 
     const int threads_;
-    Job job_;                                         // written while the gate is closed and nobody is inside
+    Job job_;                                         // written while the gate is closed and no worker is inside
     std::unique_ptr<Range[]> ranges_;                 // [threads]
     alignas(64) std::atomic<std::uint32_t> gate_{0};  // `open`, plus the number of workers inside
     alignas(64) std::atomic<std::uint32_t> turn_{0};  // counts jobs; idle workers wait for it to change
@@ -64,4 +65,4 @@ private:
     std::vector<std::thread> workers_;  // last: they use the members above
 };
 
-}  // namespace lorry::kernels::cpu
+}  // namespace lorry::kernels

@@ -1,5 +1,5 @@
-// The pool: every item once, at any size; a lagging thread is helped; idle threads sleep.
-#include "kernels/cpu/thread_pool.h"
+// The pool computes every item once, at any size; helps a slow thread; lets idle threads sleep.
+#include "kernels/thread_pool.h"
 
 #include <gtest/gtest.h>
 #include <time.h>
@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace lorry::kernels::cpu {
+namespace lorry::kernels {
 
 namespace {
 
@@ -48,7 +48,7 @@ TEST(ThreadPool, HelpsAThreadThatLags) {
         }
     });
     EXPECT_EQ(by_the_caller + by_the_lagging, 100);
-    // Without help it would do its own 50.
+    // Without help it would compute its own 50.
     EXPECT_LT(by_the_lagging, 40);
 }
 
@@ -68,4 +68,4 @@ TEST(ThreadPool, SleepsWhenThereIsNothingToDo) {
 
 }  // namespace
 
-}  // namespace lorry::kernels::cpu
+}  // namespace lorry::kernels

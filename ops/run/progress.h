@@ -1,4 +1,4 @@
-// How far a `lorry run` is, as a ProgressBar of a thread of its own. An Observer of the pipeline.
+// Shows the progress of `lorry run` in a ProgressBar, on a thread of its own. An Observer of the pipeline, made by run.cpp.
 #pragma once
 
 #include <condition_variable>
@@ -6,13 +6,13 @@
 #include <optional>
 #include <thread>
 
-#include "ops/tally.h"
+#include "ops/run/tally.h"
 
 namespace lorry::ops {
 
 class RunProgress final : public consumer::Observer {
 public:
-    // total: records of the input, if known; done_before: of those, by earlier runs.
+    // total: records of the input, if known; done_before: how many of them earlier runs have done.
     RunProgress(std::optional<std::int64_t> total, std::int64_t done_before);
     ~RunProgress() override;
 
@@ -20,10 +20,10 @@ public:
     void on_dead_letter(const schema::DeadLetter& letter) override;
     void on_step(const engine::EngineStats& stats) override;
 
-    // Ends the printing; the tally is final when the pipeline has ended.
+    // Stops the display. Call it after the pipeline has ended: then the tally is final.
     void finish();
     const Tally& tally() const { return tally_; }
-    // Requests that the last step computed; from any thread.
+    // Sequences in the last step. Any thread.
     std::int64_t running() const;
     double seconds() const;
 

@@ -1,5 +1,5 @@
-// Jobs counted per model as they end: the figures of `lorry run`'s progress and summary. Memory is bounded whatever names jobs ask for.
-// One thread at a time.
+// Counts jobs per model as they end, for the progress and the summary of `lorry run`. Memory is bounded, whatever model names the jobs
+// have. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct ModelTally {
     std::int64_t jobs = 0;
     std::int64_t failed = 0;
     schema::Usage usage;
-    // In and out, those that the prefix cache had included: what users count. Progress, summary and dry run mean these by "tokens/s".
+    // Prompt and output tokens, those from the prefix cache included. Progress, summary and dry run count these in "tokens/s".
     std::int64_t tokens() const { return usage.prompt_tokens + usage.completion_tokens; }
 };
 
@@ -26,8 +26,9 @@ public:
     void add_nameless(const std::string& error);
 
     const ModelTally& total() const { return total_; }
-    // A line per model and one for all; then the kinds of errors, most frequent first, with their most frequent messages.
+    // A line per model and one for all.
     std::string table(double seconds) const;
+    // The kinds of errors, most frequent first, with their most frequent messages.
     std::string errors() const;
     schema::Json json(double seconds) const;
 

@@ -1,5 +1,5 @@
-// The affinity mask, the control groups' quotas, and what /sys says of caches.
-#include "kernels/cpu/processors.h"
+// Reads the affinity mask, the control groups' quotas and the caches in /sys; see processors.h.
+#include "kernels/processors.h"
 
 #include <sched.h>
 
@@ -9,9 +9,9 @@
 #include <string>
 #include <thread>
 
-#include "kernels/cpu/control_groups.h"
+#include "kernels/control_groups.h"
 
-namespace lorry::kernels::cpu {
+namespace lorry::kernels {
 
 namespace {
 
@@ -22,13 +22,13 @@ int processors_of_mask() {
     return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-// Microseconds of all processors together in each period of so many.
+// Microseconds of processor time per period, on all processors together.
 struct Quota {
     std::int64_t time = 0;
     std::int64_t period = 0;
 };
 
-// nullopt: no limit, which is "max" in the second generation and -1 in the first.
+// nullopt: no limit, which is "max" in version 2 and -1 in version 1.
 std::optional<Quota> quota_of(const ControlGroup& group) {
     Quota quota;
     if (group.unified) {
@@ -61,7 +61,7 @@ std::optional<int> processors_quota(const std::filesystem::path& root) {
 }
 
 std::int64_t last_caches_bytes(int threads, const std::filesystem::path& root) {
-    std::map<std::string, std::int64_t> caches;  // by the processors that share one
+    std::map<std::string, std::int64_t> caches;  // bytes by the list of processors that share the cache
     std::error_code none;
     for (const auto& processor : std::filesystem::directory_iterator(root / "sys/devices/system/cpu", none)) {
         const std::filesystem::path cache = processor.path() / "cache/index3";
@@ -80,4 +80,4 @@ std::int64_t last_caches_bytes(int threads, const std::filesystem::path& root) {
     return std::min(all, threads * largest);
 }
 
-}  // namespace lorry::kernels::cpu
+}  // namespace lorry::kernels

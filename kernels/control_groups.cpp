@@ -1,15 +1,15 @@
-// /proc/self/cgroup, and where what it names is mounted.
-#include "kernels/cpu/control_groups.h"
+// Reads /proc/self/cgroup and finds where the groups are mounted; see control_groups.h.
+#include "kernels/control_groups.h"
 
 #include <algorithm>
 #include <fstream>
 #include <string>
 
-namespace lorry::kernels::cpu {
+namespace lorry::kernels {
 
 namespace {
 
-// "cpu" is one of "cpu,cpuacct".
+// Whether a list such as "cpu,cpuacct" has the controller.
 bool is_one_of(std::string_view list, std::string_view word) {
     while (!list.empty()) {
         const std::size_t end = std::min(list.find(','), list.size());
@@ -34,7 +34,8 @@ std::vector<ControlGroup> control_groups(std::string_view controller, const std:
         const bool unified = controllers.empty();
         if (!unified && !is_one_of(controllers, controller)) continue;
         const std::filesystem::path top = unified ? mount : mount / controller;
-        // A container may see its own group alone, mounted at the top, beside a path from outside: what is not there says nothing.
+        // In a container the path may be that of the host, while only the container's own group is mounted, at the top. A
+        // folder that does not exist sets no limit.
         std::filesystem::path inside = std::filesystem::path(line.substr(second + 1)).relative_path();
         for (;; inside = inside.parent_path()) {
             groups.push_back({top / inside, unified});
@@ -44,4 +45,4 @@ std::vector<ControlGroup> control_groups(std::string_view controller, const std:
     return groups;
 }
 
-}  // namespace lorry::kernels::cpu
+}  // namespace lorry::kernels

@@ -1,5 +1,5 @@
-// See progress.h.
-#include "ops/progress.h"
+// Counts what the pipeline reports and redraws the bar.
+#include "ops/run/progress.h"
 
 #include <cmath>
 
@@ -11,7 +11,7 @@
 namespace lorry::ops {
 namespace {
 
-// Often enough for a bar, which draws no more often than it should.
+// The bar itself limits how often it is drawn.
 constexpr std::chrono::milliseconds look_interval{100};
 
 }  // namespace

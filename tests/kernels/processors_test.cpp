@@ -1,11 +1,11 @@
-// Quotas and caches as the system's files say them, in a folder of such files.
-#include "kernels/cpu/processors.h"
+// Quotas and caches, read from a folder with files like the system's.
+#include "kernels/processors.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/support/temp_folder.h"
 
-namespace lorry::kernels::cpu {
+namespace lorry::kernels {
 namespace {
 
 class Processors : public ::testing::Test {
@@ -66,7 +66,7 @@ TEST_F(Processors, OfThisProcessAreAtLeastOne) {
     EXPECT_GE(processors_quota().value_or(1), 1);
 }
 
-// Pins: what fits into the caches is not what memory delivers.
+// Pins: a measurement of memory that fits into the caches.
 TEST_F(Processors, HaveBetweenThemTheLastCachesThatTheyDoNotShare) {
     EXPECT_EQ(caches(4), 0);
     const auto processor = [&](const std::string& name, const std::string& size, const std::string& sharers) {
@@ -84,4 +84,4 @@ TEST_F(Processors, HaveBetweenThemTheLastCachesThatTheyDoNotShare) {
 }
 
 }  // namespace
-}  // namespace lorry::kernels::cpu
+}  // namespace lorry::kernels

@@ -1,0 +1,219 @@
+// The ops of a backend: a struct of arguments for each, and Op, the list of all. engine/model.cpp calls them through Backend's functions of
+// the same names; kernels/contract.cpp says which shapes they accept; kernels/cpu and kernels/cuda implement them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "kernels/device_objects.h"
+#include "kernels/tensor.h"
+
+namespace lorry::kernels {
+
+// Consecutive rows of one sequence in this step. Row i has position `position + i` and sees positions 0 … position + i.
+struct StepSequence {
+    std::int64_t row_begin = 0;
+    std::int64_t row_count = 0;
+    std::int64_t position = 0;          // tokens of this sequence that were computed before this step
+    std::span<const BlockId> blocks{};  // enough for position + row_count tokens
+};
+
+// A row whose token the step before this one draws, from row sample_row of its logits; the host need not know the token yet.
+struct DrawnRow {
+    std::int64_t row = 0;
+    std::int64_t sample_row = 0;
+};
+
+// One step's rows; begin_step uploads them once and ops refer to them. The spans must stay valid until the step's last op was called.
+struct StepInputs {
+    std::int64_t rows = 0;
+    std::span<const TokenId> tokens{};            // [rows]; any token for rows in `drawn`
+    std::span<const DrawnRow> drawn{};            // empty unless steps_queued_max() > 1
+    std::span<const std::int32_t> positions{};    // [rows]
+    std::span<const std::int32_t> rope_rows{};    // [rows] row of the rope table for that token
+    std::span<const StepSequence> sequences{};    // in row order, covering all rows
+    std::span<const std::int32_t> sample_rows{};  // rows whose logits are wanted, ascending
+};
+
+struct EmbedArgs {
+    static constexpr const char* op_name = "embed";
+    Matrix out;                               // [rows, hidden] float32
+    const PackedWeight& tokens;               // [vocabulary, hidden]; the same object as a tied head
+    const PackedWeight* positions = nullptr;  // [positions, hidden], learned positions (GPT-2)
+    const StepInputs& step;
+};
+
+enum class NormKind : std::uint8_t { rms, layer };
+struct NormArgs {
+    static constexpr const char* op_name = "norm";
+    NormKind kind = NormKind::rms;
+    Matrix out;     // [rows, hidden]
+    Matrix in;      // [rows, hidden] float32
+    Vector weight;  // [hidden]
+    Vector bias;    // [hidden] or empty
+    float epsilon = 0.0F;
+};
+
+struct MatmulArgs {
+    static constexpr const char* op_name = "matmul";
+    Matrix out;  // [rows, out_features] float32
+    Matrix in;   // [rows, in_features] in weight.input_format()
+    const PackedWeight& weight;
+    Vector bias;                         // [out_features] or empty
+    bool accumulate = false;             // out += instead of out =
+    const PackedWeight* next = nullptr;  // the weight multiplied after this one, if known: a hint to prefetch it
+};
+
+// A row group: consecutive rows that share an adapter. Rows outside all groups have no adapter.
+struct LoraGroup {
+    std::int64_t row_begin = 0;
+    std::int64_t row_count = 0;
+    const PackedLora* lora = nullptr;
+};
+struct LoraArgs {
+    static constexpr const char* op_name = "lora";
+    Matrix out;                           // [rows, out_features] float32, added to
+    Matrix in;                            // [rows, in_features] as matmul's
+    std::span<const LoraGroup> groups{};  // ascending, not overlapping
+};
+
+// out[row] += bias for the rows of each group (biases trained with an adapter, stored as the difference to the base's).
+struct BiasGroup {
+    std::int64_t row_begin = 0;
+    std::int64_t row_count = 0;
+    Vector bias;  // [columns]
+};
+struct GroupBiasArgs {
+    static constexpr const char* op_name = "group_bias";
+    Matrix out;  // [rows, columns] float32
+    std::span<const BiasGroup> groups{};
+};
+
+// Splits qkv rows, normalizes q and k per head if asked (Qwen3), rotates them and writes k and v to the cache. q stays in place.
+struct RopeStoreArgs {
+    static constexpr const char* op_name = "rope_store";
+    Matrix qkv;  // [rows, (heads + 2 * kv_heads) * head_dim] float32: q | k | v
+    std::int64_t heads = 0;
+    std::int64_t kv_heads = 0;
+    std::int64_t head_dim = 0;
+    Matrix rope_table;  // [entries, head_dim] float32: cos[head_dim / 2] | sin[head_dim / 2]; rows == 0: no rope
+    Vector q_norm;      // [head_dim] RMSNorm weights or empty
+    Vector k_norm;
+    float norm_epsilon = 0.0F;
+    KvCache& cache;
+    std::int64_t layer = 0;
+    const StepInputs& step;
+};
+
+// Causal softmax(q k' * scale) v over the cached blocks, grouped queries: query head h reads kv head h / (heads / kv_heads).
+struct AttentionArgs {
+    static constexpr const char* op_name = "attention";
+    Matrix out;  // [rows, heads * head_dim]
+    Matrix qkv;  // as rope_store's; only q is read
+    std::int64_t heads = 0;
+    std::int64_t kv_heads = 0;
+    std::int64_t head_dim = 0;
+    float scale = 0.0F;
+    std::optional<std::int64_t> window;  // a token sees itself and the window - 1 before it
+    const KvCache& cache;
+    std::int64_t layer = 0;
+    const StepInputs& step;
+};
+
+enum class ActivationKind : std::uint8_t { silu, gelu, gelu_tanh, relu };
+struct ActivationArgs {
+    static constexpr const char* op_name = "activation";
+    ActivationKind kind = ActivationKind::silu;
+    bool gated = false;  // in is [gate | up]: out = act(gate) * up
+    Matrix out;          // [rows, width]
+    Matrix in;           // [rows, gated ? 2 * width : width] float32
+};
+
+// A matmul into `sums` and an activation of `sums` into `out`, with the same bits as the two ops. Afterwards the contents of `sums` are
+// undefined.
+struct ActivatedMatmulArgs {
+    static constexpr const char* op_name = "activated_matmul";
+    ActivationKind kind = ActivationKind::silu;
+    bool gated = false;
+    Matrix out;   // [rows, width]
+    Matrix sums;  // [rows, gated ? 2 * width : width] float32
+    Matrix in;    // [rows, in_features] in weight.input_format()
+    const PackedWeight& weight;
+    Vector bias;                         // as matmul's
+    const PackedWeight* next = nullptr;  // as matmul's
+};
+
+struct GatherRowsArgs {
+    static constexpr const char* op_name = "gather_rows";
+    Matrix out;  // [step.sample_rows.size(), columns]
+    Matrix in;   // [rows, columns], in the format of out
+    const StepInputs& step;
+};
+
+struct TokenBias {
+    TokenId token = 0;
+    float bias = 0.0F;
+};
+
+// How the next token is drawn from one row of logits, and which log-probabilities are wanted. The draw is a pure function of the
+// logits and these fields: random numbers come from Philox4x32-10 keyed by (seed, position).
+// Order: logit bias, banned and not allowed tokens, repetition / presence / frequency penalties, temperature, top_k, top_p, min_p, draw.
+struct SampleRow {
+    bool draw = true;          // false: only log-probabilities are wanted
+    float temperature = 1.0F;  // 0: the largest logit, the lowest id among equals
+    std::int32_t top_k = 0;    // 0: off
+    float top_p = 1.0F;
+    float min_p = 0.0F;
+    float repetition_penalty = 1.0F;  // over prompt and output, as Hugging Face and vLLM
+    float presence_penalty = 0.0F;    // over output only, as OpenAI and vLLM
+    float frequency_penalty = 0.0F;
+    std::span<const TokenId> prompt{};  // read only if a penalty is on
+    std::span<const TokenId> output{};
+    bool ends_with_drawn = false;  // the output has one more token: this row's own, which is one of StepInputs::drawn
+    std::span<const TokenBias> logit_bias{};
+    std::span<const TokenId> banned{};  // never drawn (end tokens before min_tokens)
+    // A grammar's mask: bit t % 32 of word t / 32 says whether token t may be drawn; at least one may. Empty: all may. Words missing at the
+    // end count as zero.
+    std::span<const std::uint32_t> allowed{};
+    std::uint64_t seed = 0;
+    std::uint64_t position = 0;  // position of the token to be drawn in its sequence
+    bool want_logprob = false;   // of the drawn token
+    std::int32_t top_logprobs = 0;
+    std::span<const TokenId> targets{};  // tokens whose log-probability is always wanted
+
+    bool has_output_penalty() const { return presence_penalty != 0.0F || frequency_penalty != 0.0F; }
+    bool has_repetition_penalty() const { return repetition_penalty != 1.0F; }
+};
+
+struct TokenLogprob {
+    TokenId token = 0;
+    float logprob = 0.0F;
+};
+
+// Log-probabilities are log_softmax of the model's own logits: before bias, penalties and temperature (as vLLM).
+struct SampleResult {
+    TokenId token = 0;              // valid if draw
+    bool is_finite = true;          // false: the logits overflowed, and no other field is valid
+    float logprob = 0.0F;           // valid if want_logprob
+    std::vector<TokenLogprob> top;  // top_logprobs entries, descending, lower id first among equals
+    std::vector<float> targets;     // as SampleRow::targets
+};
+
+struct SampleArgs {
+    static constexpr const char* op_name = "sample";
+    Matrix logits;  // [rows, vocabulary] float32
+    std::span<const SampleRow> rows{};
+    std::span<SampleResult> results{};  // [rows], valid once finish_step returns; vectors keep their capacity between steps
+};
+
+// One call of an op. A new op is a struct above, an alternative here and a function of Backend.
+using Op = std::variant<const EmbedArgs*, const NormArgs*, const MatmulArgs*, const LoraArgs*, const GroupBiasArgs*, const RopeStoreArgs*,
+                        const AttentionArgs*, const ActivationArgs*, const ActivatedMatmulArgs*, const GatherRowsArgs*, const SampleArgs*>;
+inline const char* name_of(const Op& op) {
+    return std::visit([](const auto* args) { return args->op_name; }, op);
+}
+
+}  // namespace lorry::kernels
