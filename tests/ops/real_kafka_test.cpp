@@ -57,7 +57,7 @@ protected:
         ASSERT_EQ(created.code, 0) << created.err;
     }
 
-    // `lorry ARGUMENTS` by whoever may do all.
+    // `lorry ARGUMENTS` as the user who has all rights.
     Call lorry(std::vector<std::string> arguments) const {
         arguments.insert(arguments.end(), {"--brokers", address, "--prefix", topics.prefix});
         return call(std::move(arguments));
@@ -173,7 +173,7 @@ TEST_F(RealKafkaRights, EachUserCanDoItsPartWithTheRightsThatArePrintedAndNoWork
         reset = call(as("administrator", {"offsets", "reset", "--group", group, "--to", "1h", "--replay", "--dry-run"}));
     } while (reset.code != 0 && reset.err.find("has members") != std::string::npos && Clock::now() < deadline);
     EXPECT_EQ(reset.code, 0) << reset.err;
-    // Nobody can do another's part.
+    // No user can use another user's rights.
     EXPECT_EQ(call(as("reader", {"submit", jobs})).code, 1);
     EXPECT_EQ(call(as("producer", {"offsets", "--group", group})).code, 1);
 }

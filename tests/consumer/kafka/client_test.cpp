@@ -29,7 +29,7 @@ TEST(KafkaConfigTable, RefusesTheKeysThatTheProtocolOwnsAndSaysWhy) {
 }
 
 TEST(KafkaDeadline, NamesTheBrokersAndWhatToDoWhenNobodyAnswers) {
-    // Nothing listens there: the client alone would try for ever.
+    // Nothing listens there: without a deadline the client would retry forever.
     const KafkaConfig config{.brokers = "127.0.0.1:1", .passthrough = {}, .deadline_start = 1500ms, .deadline_later = 2s};
     const auto start = Clock::now();
     try {
@@ -92,7 +92,7 @@ TEST_F(KafkaClientTest, ReadingToAnEndIsQuietOnlyWhereNothingComesThoughBrokersA
     broker.set_down(false);
 }
 
-// librdkafka only logs this, and tries for ever.
+// librdkafka only logs this and retries forever.
 TEST_F(KafkaClientTest, SaysWhatTheBrokerDidNotUnderstandWhenSecurityIsSetWrong) {
     config.passthrough = {{"security.protocol", "ssl"}};
     config.deadline_start = 2s;
@@ -200,7 +200,7 @@ TEST_F(KafkaClientTest, SaysHowToCreateATopicThatIsMissing) {
     }
 }
 
-// Brokers that come up may not know it yet.
+// Brokers that are starting may not know the topic yet.
 TEST_F(KafkaClientTest, ReadsOnWhenATopicThatWentMissingIsThereAgain) {
     submit_jobs(config, topics, 0, 5);
     auto restless = config;

@@ -23,7 +23,7 @@ struct Death : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// The next time that this place is passed, the worker dies there.
+// The worker dies the next time it passes this place.
 class DieAt {
 public:
     explicit DieAt(std::string place) {
@@ -187,7 +187,7 @@ TEST_F(RealKafkaExactlyOnce, CommitsWhatItKnowsToBeCommittedWhereTheBrokersHaveL
     expect_one_result_each(1);
 }
 
-// Somebody's transaction on the results topic stays open: whoever collects results waits, and the worker says so.
+// Another producer's transaction on the results topic stays open: readers of results wait, and the worker reports it.
 TEST_F(RealKafkaExactlyOnce, TellsHowLongReadersWaitForAnOpenTransaction) {
     auto options = member_options("one");
     options.stall_interval = 100ms;
@@ -206,7 +206,7 @@ TEST_F(RealKafkaExactlyOnce, TellsHowLongReadersWaitForAnOpenTransaction) {
     EXPECT_EQ(member.stats().stall_results, 0ms);
 }
 
-// A group that nobody knows: its offsets were deleted, or have expired. What has a result is not run again.
+// The group's offsets were deleted or have expired. Jobs that have a result are not run again.
 TEST_F(RealKafkaExactlyOnce, AsksTheResultsWhereTheGroupHasNoOffsets) {
     submit_jobs(config, topics, 0, count);
     std::size_t finished = 0;
@@ -267,7 +267,7 @@ TEST_F(RealKafkaExactlyOnce, StandsByTheResultsWhereTheCommittedOffsetsAreOld) {
     member.source().close(handler, Clock::now() + 5s);
 }
 
-// What was published before a replay began does not count for it, also if it was seen by nobody yet.
+// What was published before a replay began does not count for it, even if no reader has seen it yet.
 TEST_F(RealKafkaExactlyOnce, AReplayPassesOverWhatAnOpenTransactionHadWritten) {
     TransactionalProducer other(config, {.id = topics.prefix + "-other"});
     ASSERT_EQ(other.open(20s).end, StepEnd::done);

@@ -186,7 +186,7 @@ TEST_F(ExactlyOnceTest, DividesWhatIsTooMuchForOneTransaction) {
     EXPECT_EQ(tracker.incomplete(), 0U);
 }
 
-// What was too much for the brokers in the time that a transaction has may be too much for ever.
+// A commit that is too large for the transaction timeout may time out on every attempt.
 TEST_F(ExactlyOnceTest, TriesHalfAsManyResultsAfterATimeOut) {
     constexpr int not_enough_replicas = 19;
     options.timeout = 1s;
@@ -205,7 +205,7 @@ TEST_F(ExactlyOnceTest, TriesHalfAsManyResultsAfterATimeOut) {
     EXPECT_EQ(tracker.incomplete(), 0U);
 }
 
-// Nobody knows what became of them, so they are looked for; these carry no headers by which they could be found.
+// The outcome is unknown, so the results are searched for; these carry no headers by which they could be found.
 TEST_F(ExactlyOnceTest, TriesHalfAsManyResultsAfterACommitThatTimedOut) {
     options.timeout = 1s;
     options.entries_max = 4;
@@ -316,7 +316,7 @@ TEST_F(ExactlyOnceTest, HasNothingToDoWhenTheGroupIsLeftThoughAConnectionBroke) 
     EXPECT_EQ(committer->counters().transactions, 1U);
 }
 
-// The group has thrown the worker out, which does not poll any more and so never hears of it.
+// The group has removed the worker, which no longer polls and so never learns of it.
 TEST_F(ExactlyOnceTest, ACommitThatIsRefusedAgainAndAgainEndsWhenTheWorkerGivesUp) {
     const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
     auto entries = poll_entries(3);

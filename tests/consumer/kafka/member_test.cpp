@@ -89,7 +89,7 @@ TEST_F(KafkaMemberTest, AfterARestartOnlyUnfinishedJobsComeAgain) {
         }
         EXPECT_EQ(member.sink().commit(), 51U);
         EXPECT_GT(member.stats().metadata_chars, 0U);
-        // Gone without a word, as after a SIGKILL.
+        // Ends without leaving the group, as after a SIGKILL.
     }
     KafkaMember again(config, member_options("one"));
     EXPECT_EQ(ids_of(poll_all_jobs(again, handler)), unfinished);
@@ -293,7 +293,7 @@ TEST_F(KafkaMemberTest, CommitsAgainWhatWasRefusedDuringARebalance) {
     close(again);
 }
 
-// Nothing would pass until somebody changes the brokers' settings.
+// No commit succeeds until an administrator changes the brokers' settings.
 TEST_F(KafkaMemberTest, SaysWhatToDoWhereTheBrokersTakeLessMetadataThanACommitHas) {
     submit_jobs(config, topics, 0, 3);
     KafkaMember member(config, member_options("one"));
@@ -309,7 +309,7 @@ TEST_F(KafkaMemberTest, SaysWhatToDoWhereTheBrokersTakeLessMetadataThanACommitHa
 
 class KafkaMemberTakeOver : public KafkaTest, public ::testing::WithParamInterface<int> {};
 
-// Taken for "no offset", a time-out would run everything again.
+// If a timeout were treated as "no offset", all jobs would run again.
 TEST_P(KafkaMemberTakeOver, AsksAgainWhenTheCommittedOffsetsCannotBeHadYet) {
     submit_jobs(config, topics, 0, 12);
     {

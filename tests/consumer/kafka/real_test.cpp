@@ -149,7 +149,7 @@ TEST_F(RealKafka, NoJobIsLostOrDoubledWhileMembersComeAndGo) {
     for (const auto& worker : workers) worker->member.source().close(worker->handler, Clock::now() + 5s);
 }
 
-// The group still waits for what it was about to give up, and hands it to nobody while its name is there.
+// The group still waits for what it was about to give up, and assigns it to no other member while its name is registered.
 TEST_F(RealKafka, WhatAMemberWasGivingUpWhenItDiedGoesToTheOthersWhenItComesBack) {
     submit_jobs(config, topics, 0, 40);
     auto first = std::make_unique<KafkaMember>(config, member_options("one"));
@@ -195,7 +195,7 @@ TEST_F(RealKafka, ReadersDoNotSeeWhatWasNeverCommitted) {
               RD_KAFKA_RESP_ERR_NO_ERROR);
     rd_kafka_flush(transactional.handle(), 10'000);
     ASSERT_TRUE(ok(rd_kafka_abort_transaction(transactional.handle(), 30'000)));
-    // Control records at the end of a partition must not keep the reader from knowing that it is there.
+    // Control records at the end of a partition must not keep the reader from detecting that end.
     EXPECT_EQ(read_all(config, topics.results()).size(), 3U);
     member.source().close(handler, Clock::now() + 5s);
 }
@@ -315,7 +315,7 @@ TEST_F(RealKafka, ATakeOverEndsWhenTheJobsTopicWasMadeAnew) {
     EXPECT_TRUE(is_refused());
 }
 
-// Brokers that come up may not know a topic yet. Taken for "no id", that would make it another topic than it was.
+// Brokers that are starting may not know a topic yet. Treated as "no id", that would look like a different topic.
 TEST_F(RealKafka, AsksForATopicsIdUntilTheBrokersKnowIt) {
     auto later = specs();
     later.resize(1);

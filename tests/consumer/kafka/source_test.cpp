@@ -163,7 +163,7 @@ TEST_F(KafkaSourceTest, GivesUpWhatItHadWhenTheGroupDoesNotKnowItAnyMore) {
     second.close(handler_two, Clock::now() + 1s);
 }
 
-// Kafka's newer group protocol: the group has thrown the member out, which joins it anew.
+// Kafka's newer group protocol: the group has fenced the member, which then rejoins.
 TEST_F(KafkaSourceTest, GivesUpWhatItHadWhenTheNewerProtocolsGroupHasFencedIt) {
     constexpr std::int16_t group_heartbeat = 68;
     constexpr int fenced_member_epoch = 110;
@@ -181,7 +181,7 @@ TEST_F(KafkaSourceTest, GivesUpWhatItHadWhenTheNewerProtocolsGroupHasFencedIt) {
     source.close(handler, Clock::now() + 1s);
 }
 
-// A refusal for good: a worker that tried again for ever would look healthy and have no partitions.
+// A permanent refusal: a worker that retried forever would look healthy but have no partitions.
 struct GroupRefusal {
     const char* name;
     GroupProtocol protocol;
@@ -226,7 +226,7 @@ protected:
     AJobsTopicThatGoesMissing() { config.passthrough = missing_topics_are_noticed(); }
 };
 
-// As brokers do that come up and do not know it yet.
+// As brokers do that are starting and do not know the topic yet.
 TEST_F(AJobsTopicThatGoesMissing, IsReadOnWhenItIsThereAgain) {
     submit_to_one(4);
     OffsetTracker tracker;

@@ -1,4 +1,4 @@
-// What `lorry bench` counts and makes up, on a tiny model: figures nobody could check by eye.
+// What `lorry bench` counts and makes up, on a tiny model: figures that cannot be checked by eye.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -295,7 +295,7 @@ std::string members(const schema::Json& json, std::initializer_list<const char*>
     return text;
 }
 
-// Pins: of figures in a file nobody could tell what machine, formats and shape they were of.
+// Pins: a file of figures did not name the machine, formats and shape that they were measured with.
 TEST(Bench, FiguresForScriptsSayWhatTheyWereMeasuredOnAndWith) {
     const tests::TinyModel tiny;
     const std::string model = tiny.model.string();
@@ -359,7 +359,7 @@ TEST(Bench, FiguresForScriptsSayWhatTheyWereMeasuredOnAndWith) {
     }
 }
 
-// Pins: JSON took the text's place, so that a benchmark had to run twice for both; and neither told what it was measured on.
+// Pins: JSON took the text's place, so that a benchmark had to run twice for both; and neither named what it was measured on.
 TEST(Bench, FiguresArePrintedAsTextOrJsonAndAFileHoldsTheJsonBesideEither) {
     const tests::TempFolder folder;
     const std::string file = (folder / "machine.json").string();

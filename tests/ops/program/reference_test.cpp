@@ -47,7 +47,7 @@ TEST(Reference, IsPrintedByLorryDocs) {
     EXPECT_NE(nothing.err.find("there is no page 'nothing'; the pages are settings|"), std::string::npos) << nothing.err;
 }
 
-// A second row of one name would be read by nobody.
+// A second row with the same name would never be read.
 TEST(Reference, TablesHaveEachNameOnce) {
     std::set<std::string> names;
     for (const Setting& setting : setting_table()) EXPECT_TRUE(names.insert(setting.key).second) << setting.key;

@@ -145,7 +145,7 @@ TEST_F(LedgerTest, IsRebuiltEqualInAllColumnsAfterItsFileWasDeleted) {
     EXPECT_EQ(read(), live);
 }
 
-// Puts a row into the file that no topic tells of, and moves what was read of a partition.
+// Puts a row into the file that is in no topic, and moves what was read of a partition.
 class SpoiledLedger : public LedgerTest {
 protected:
     SpoiledLedger() { say("here", schema::JobState::completed, 0); }
