@@ -18,7 +18,7 @@ namespace {
 
 using emulation::Order;
 
-constexpr int block_threads = 64;
+constexpr int per_block = 64;
 
 // Block b of n has, in all rows, the columns from b / n of the row on, and counts as b + 1 parts.
 __global__ void compute_jointly(JointRows joint, View wide, const float* from, int rows) {
@@ -55,7 +55,7 @@ TEST(JointRows, BecomeFp8InTheirOwnPlaceWhenTheLastOfTheirPartsIsThere) {
                                           .parts = blocks * (blocks + 1) / 2,
                                           .columns = columns};
                     launch(compute_jointly,
-                           {.blocks = {blocks}, .threads = block_threads, .shared_bytes = sizeof(JointScratch), .stream = nullptr}, joint,
+                           {.blocks = {blocks}, .threads = per_block, .shared_bytes = sizeof(JointScratch), .stream = nullptr}, joint,
                            View{place.data(), Format::float32, stride}, from.data(), rows);
                     for (std::int64_t row = 0; row < rows; ++row) {
                         const std::span wide = std::span(from).subspan(static_cast<std::size_t>(row * columns), std::size_t(columns));
@@ -93,7 +93,7 @@ TEST(EmulationDeathTest, ReadingOtherBlocksPartsIsARaceAndNoneOfTheLastToArrive)
         std::array<std::uint32_t, 20> parts{};
         std::uint32_t count = 0;
         std::uint32_t sum = 0;
-        launch(read_all_parts, {.blocks = {20}, .threads = block_threads, .shared_bytes = 0, .stream = nullptr}, parts.data(), &count, &sum,
+        launch(read_all_parts, {.blocks = {20}, .threads = per_block, .shared_bytes = 0, .stream = nullptr}, parts.data(), &count, &sum,
                arrives);
         std::exit(sum == 20 ? 0 : 1);
     };
