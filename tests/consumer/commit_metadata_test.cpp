@@ -1,4 +1,4 @@
-// The string beside a committed offset: what it holds, what is refused, and that no bytes do harm.
+// The metadata string of a committed offset: what it holds, what is refused, and that no bytes do harm.
 #include "consumer/commit_metadata.h"
 
 #include <fmt/format.h>

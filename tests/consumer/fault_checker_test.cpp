@@ -131,7 +131,7 @@ protected:
         for (const Violation& violation : check(evidence)) names.insert(name_of(violation.kind));
         return fmt::format("{}", fmt::join(names, " "));
     }
-    // In the records of both readers.
+    // Changes a result in the records of both readers.
     void change_result(std::size_t index, const std::function<void(JobRecord&)>& change) {
         change(evidence.results.at(index));
         change(evidence.tailed->at(index));

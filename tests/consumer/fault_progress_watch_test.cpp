@@ -1,4 +1,4 @@
-// The fault tests' watch for times in which nothing ends (tests/faults/progress_watch.h).
+// The fault tests' watch for periods in which no job ends (tests/faults/progress_watch.h).
 #include "tests/faults/progress_watch.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ using std::chrono::seconds;
 
 ProgressWatch::Time at(int second) { return ProgressWatch::Time() + seconds(second); }
 
-// Ten jobs are left, and the watch has been on since second 0.
+// Ten jobs are left, and the watch has been running since second 0.
 ProgressWatch busy_watch() {
     ProgressWatch watch;
     watch.expect(10, at(0));

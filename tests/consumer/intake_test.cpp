@@ -1,4 +1,4 @@
-// Intake alone, called as the pipeline and the dry run call it: what is refused, and what is published then.
+// Intake by itself, called as the pipeline and the dry run call it: what it refuses, and what is then published.
 #include "consumer/intake.h"
 
 #include <gtest/gtest.h>
@@ -86,7 +86,7 @@ TEST(IntakeTest, ADeliveryThatIsNoJobIsAnErrorWithAnIdAndADeadLetterWithout) {
     EXPECT_EQ(letter.error.code, schema::ErrorCode::invalid_json);
 }
 
-// The source knows more than the record says: a job that killed workers is well formed.
+// The source's refusal comes before the codec's: a job that killed workers may be well formed.
 TEST(IntakeTest, WhatTheSourceSaysComesBeforeTheCodec) {
     Rig rig;
     for (const char* value :

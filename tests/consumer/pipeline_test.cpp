@@ -279,7 +279,7 @@ TEST(Pipeline, LeavesTheResultOfAJobThatIsCancelledAfterItsEnd) {
     EXPECT_EQ(ending(rig.sink.completion(1)), "200");
 }
 
-// The cancel is known long before the last of its jobs is submitted.
+// The cancellation is known long before the batch's last job is submitted.
 TEST(Pipeline, CancelsTheJobsOfABatchThatComeAfterTheCancelWasSeen) {
     Rig rig;
     rig.options.in_flight_max = 4;
@@ -403,7 +403,7 @@ TEST(Pipeline, EndsWithTheReasonWhenACommitHoldsUpARevocation) {
     }
 }
 
-// The group would still consider this worker healthy, and no other would get its partitions.
+// If the process went on, the group would consider this worker healthy, and no other would get its partitions.
 TEST(PipelineDeathTest, EndsTheProcessWhenACommitHangs) {
     testing::FLAGS_gtest_death_test_style = "threadsafe";
     const auto hang = [] {
@@ -499,7 +499,7 @@ TEST(Pipeline, ThrowsWhatWentWrongInAnyThread) {
     EXPECT_THROW(rig.run(), std::runtime_error);
 }
 
-// The folder of an adapter whose weights are all as large as a float can be.
+// Sets all weights of the adapter in this folder to the largest value that a float can have.
 void blow_up(const std::filesystem::path& adapter) {
     const std::filesystem::path file = adapter / "adapter_model.safetensors";
     std::string bytes = tests::read_whole(file);
@@ -511,7 +511,7 @@ void blow_up(const std::filesystem::path& adapter) {
     tests::write_text(file, bytes);
 }
 
-// Finds the adapters of a folder by name.
+// Finds the adapters in a folder by name.
 struct Folder final : AdapterDirectory {
     std::filesystem::path root;
     const engine::ModelConfig& config;

@@ -1,4 +1,4 @@
-// Fields that a job leaves out: taken from the model's generation_config.json, else the API's defaults.
+// Fields that a job leaves out: taken from the model's generation_config.json, otherwise from the API's defaults.
 #include "consumer/preparer.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace lorry::consumer {
 namespace {
 
-// The first request of a job with these further members of its body.
+// The first request of a job whose body has these additional members.
 engine::Request prepared(const engine::ModelConfig& config, const std::string& members, bool is_chat = false) {
     const std::string prompt = is_chat ? R"("messages":[{"role":"user","content":"hello"}])" : R"("prompt":[1,2,3])";
     const std::string line = R"({"custom_id":"a","url":")" + std::string(is_chat ? "/v1/chat/completions" : "/v1/completions") +

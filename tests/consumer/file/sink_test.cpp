@@ -1,4 +1,4 @@
-// A run's output and its journal: whatever moment a kill chooses, a resumed run repeats nothing and loses nothing.
+// A run's output and its journal: whenever a run is killed, a resumed run repeats nothing and loses nothing.
 #include "consumer/file/sink.h"
 
 #include <gtest/gtest.h>
@@ -81,7 +81,7 @@ TEST(FileJournal, RepeatsNothingAndLosesNothingWhereverTheJournalWasTorn) {
     const std::size_t header = journal.find('\n', journal.find('\n') + 1) + 1;
     for (std::size_t cut = header; cut <= journal.size(); ++cut) {
         SCOPED_TRACE(cut);
-        // The output is on disk before the journal speaks of it, so it may be longer, never shorter.
+        // The output is on disk before its journal entry, so it may be longer than the journal says, but never shorter.
         const std::filesystem::path output = folder / "torn";
         write_text(output, results + R"({"id":"half a li)");
         write_text(journal_of(output), journal.substr(0, cut));
@@ -136,7 +136,7 @@ TEST(FileJournal, ShowsTwoTextsWhereTheyBeginToDifferAndTheirHashesIfThatIsNotKe
                   "…)" + tokens);
     EXPECT_EQ(changed(std::string(20'000, 'x') + "1", std::string(20'000, 'x') + "2"),
               "out was begun with another --system (then: hash 1; now: hash 2)" + tokens);
-    // Begun by a version that kept no texts.
+    // A journal without texts, as earlier versions wrote it.
     EXPECT_EQ(changed("", "Be rude."), "out was begun with another --system (then: hash 1; now: Be rude.)" + tokens);
 }
 
@@ -176,7 +176,7 @@ TEST(FileJournal, RefusesToGoOnWithAnOutputThatSomebodyChanged) {
     const std::string sorted = whole.substr(first) + whole.substr(0, first);
     EXPECT_NE(message_of(sorted).find("does not contain the results"), std::string::npos);
     EXPECT_NE(message_of("x\n").find("has 2 bytes, but its journal says"), std::string::npos);
-    // What stands beyond the journal's last word is a kill's, unless the run was not killed.
+    // Text after what the journal's last entry covers is left by a kill. A run that was not killed leaves none.
     EXPECT_EQ(message_of(whole + "more\n"), "accepted");
     write_text(output, whole);
     FileJournal::resume(journal_of(output), read_journal(journal_of(output)), output).end();

@@ -1,4 +1,4 @@
-// Reading a run's input: records as they stand in the file, what is passed over, what is refused.
+// Reading a run's input: records exactly as in the file, what is skipped, and what is refused.
 #include "consumer/file/source.h"
 
 #include <gtest/gtest.h>
@@ -114,7 +114,7 @@ TEST(FileSource, DeliversNothingWithoutRoomAndCountsWhatIsLeft) {
     EXPECT_EQ(source.backlog(), 2);
 }
 
-// Pins: a file that repeats itself every 20 lines gave a sample of one kind of line.
+// Pins: a sample of a file that repeats itself every 20 lines held only one kind of line.
 TEST(FileSource, SpreadsASampleOverTheWholeFileAndOverWhatRepeatsInIt) {
     const TempFolder folder;
     std::string text;
@@ -161,7 +161,7 @@ TEST(FileReader, NamesTheLineOfAQuoteThatSwallowsTheRestOfTheFile) {
     }
 }
 
-// What is named by its line in a message, and what a sample or a resumed run chooses by it, is the same number.
+// The number of a row comes from its line: messages name it, and samples and resumed runs select rows by it.
 TEST(FileSource, NumbersTheRowsOfATableByTheirLinesAndNamesAnIdThatWasThereBefore) {
     const TempFolder folder;
     write_text(folder / "in.csv", "id,text\n1,\"a\nb\"\n2,c\n1,d\n");

@@ -1,4 +1,4 @@
-// Tables: CSV both ways, templates, rows to jobs, results beside the columns.
+// Tables: reading and writing CSV, templates, jobs made from rows, results beside the columns.
 #include "consumer/file/table_rows.h"
 
 #include <gmock/gmock.h>
@@ -107,7 +107,7 @@ TEST(Table, RefusesARowItCannotUseAndSaysWhy) {
     EXPECT_EQ(reason(csv, "1"),
               "the row has 1 fields, the header 2; add a comma for each missing field (a field with a line break in it must be "
               "quoted)");
-    // Pins: what stood beyond the last column was in no output.
+    // Pins: the text after the last column appeared in no output.
     EXPECT_EQ(reason(csv, "1,a,b,\"c,\xFF\""),
               "the row has 4 fields, the header 2; after the last column it has: b,\"c,\xEF\xBF\xBD\" "
               "(a field with a comma in it must be quoted)");

@@ -1,4 +1,4 @@
-// The embedded broker against what no client of ours does on purpose: requests written byte by byte.
+// The embedded broker's answers to requests that no Kafka client sends on purpose; the tests write them byte by byte.
 #include "consumer/kafka/broker.h"
 
 #include <arpa/inet.h>
@@ -17,7 +17,7 @@
 namespace lorry::consumer {
 namespace {
 
-// JoinGroup, version 0 (kafka.apache.org/protocol), of a member that offers one protocol without metadata.
+// A JoinGroup request, version 0 (kafka.apache.org/protocol), from a member that offers one protocol without metadata.
 std::string join_request(const std::string& group, const std::string& member) {
     std::string text;
     const auto add_number = [&](auto number) {
@@ -65,7 +65,7 @@ public:
     void send_all(const std::string& request) const {
         EXPECT_EQ(send(socket_, request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
     }
-    // Of an answer of version 0, which begins with its size and the correlation id; nullopt if none came.
+    // The error code of an answer of version 0, which begins with its size and the correlation id; nullopt if no answer came.
     std::optional<int> error_code() const {
         std::array<unsigned char, 10> head{};
         if (recv(socket_, head.data(), head.size(), MSG_WAITALL) != static_cast<ssize_t>(head.size())) return std::nullopt;
@@ -76,7 +76,7 @@ private:
     const int socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 };
 
-// Pins: the broker aborted when a member whose connection had broken joined anew before the broker had seen the old one's end.
+// Pins: the broker aborted when a member lost its connection and joined again before the broker had noticed the loss.
 TEST(EmbeddedBroker, AnswersAMemberThatJoinsOnceMoreBeforeItWasAnswered) {
     EmbeddedBroker::Options options = broker_options(1);
     options.rebalance_delay = 2s;

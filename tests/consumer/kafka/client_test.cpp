@@ -1,4 +1,4 @@
-// What the program's own commands do with Kafka, against the embedded broker: submit, read, create topics, and say what is wrong.
+// What the program's own commands do with Kafka, against the embedded broker: submit, read, create topics and report errors.
 #include "consumer/kafka/client.h"
 
 #include <set>
@@ -45,7 +45,7 @@ TEST(KafkaDeadline, NamesTheBrokersAndWhatToDoWhenNobodyAnswers) {
 
 using KafkaClientTest = KafkaTest;
 
-// Pins: a worker ended because "the topic was truncated or made anew" when the brokers had been away, or all that came was of no interest.
+// Pins: a worker took a topic for truncated when the brokers had been away, or when only records had arrived that it ignores.
 TEST_F(KafkaClientTest, ReadingToAnEndIsQuietOnlyWhereNothingComesThoughBrokersAnswer) {
     const std::pair<std::string, std::int32_t> place{topics.jobs(), 0};
     RecordReader reader(config, {.positions = {{place.first, place.second, 0}}, .positions_only = true});
@@ -100,7 +100,7 @@ TEST_F(KafkaClientTest, SaysWhatTheBrokerDidNotUnderstandWhenSecurityIsSetWrong)
         describe_cluster(config);
         FAIL() << "the broker speaks no TLS";
     } catch (const KafkaError& error) {
-        // The broker may close first, then the client says in which state it was.
+        // The broker may close the connection first; then the client reports the state it was in.
         EXPECT_THAT(error.what(), ::testing::AnyOf(::testing::HasSubstr("SSL handshake failed"), ::testing::HasSubstr("SSL_HANDSHAKE")));
         EXPECT_THAT(error.what(), ::testing::HasSubstr("security.protocol"));
     }
@@ -167,7 +167,7 @@ TEST_F(KafkaClientTest, ReadsFromTheStartFromTheEndAndFromWhereItWas) {
     EXPECT_EQ(fresh, 3U);
 }
 
-// Pins: a broker answers one request of a connection after the other, and a fetch that finds nothing takes 100 ms, so a reader that fetched
+// Pins: a broker answers the requests of a connection in order, and a fetch that finds nothing takes 100 ms. A reader that fetched
 // from one partition before it asked about the next would take 8 s here.
 TEST(KafkaReader, BeginsWithManyPartitionsWithoutWaitingForTheirFetches) {
     const EmbeddedBroker broker(broker_options(80));

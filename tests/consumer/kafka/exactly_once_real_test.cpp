@@ -52,7 +52,7 @@ protected:
         EXPECT_EQ(seen.size(), static_cast<std::size_t>(jobs));
         for (int i = 0; i < jobs; ++i) EXPECT_EQ(seen.count(fmt::format("job-{}", i)), 1U) << i;
     }
-    // Polls all that is left and publishes it; how many there were.
+    // Polls all remaining jobs and publishes their results. Returns how many there were.
     std::size_t finish_rest(KafkaMember& member, std::size_t expected) {
         const auto jobs = poll_jobs(member, handler, expected);
         for (const Delivery& job : jobs) member.sink().publish(completed(job));
@@ -60,7 +60,7 @@ protected:
         EXPECT_EQ(poll_jobs(member, handler, 1, 1s).size(), 0U) << "more came than was unfinished";
         return jobs.size();
     }
-    // The group's offset of one jobs partition is undecided until `other` ends the transaction that this begins.
+    // Leaves the group's offset of one jobs partition undecided: it belongs to a transaction that stays open until `other` ends it.
     void leave_undecided(TransactionalProducer& other, const std::string& group, std::int32_t partition) const {
         ASSERT_EQ(other.open(20s).end, StepEnd::done);
         ASSERT_EQ(other.begin(0).end, StepEnd::done);
@@ -110,9 +110,9 @@ TEST_F(RealKafkaExactlyOnce, TakesItsTransactionalIdBackFromAnother) {
     member.source().close(handler, Clock::now() + 5s);
 }
 
-// What Kafka 4.3.1 leaves behind when a broker is killed while a transaction ends (consumer/kafka/leftovers.h): the jobs of one partition
-// are finished by the group's offsets, the ends of another do not name the topic's id (their worker did not know it), and the jobs of a
-// third are not finished.
+// What Kafka 4.3.1 leaves behind when a broker is killed while a transaction ends (consumer/kafka/leftovers.h). The group's offsets say
+// that the jobs of two partitions are finished, but in one of the two the results do not name the topic's id, which their worker did not
+// know. The jobs of a third partition are not finished.
 TEST_F(RealKafkaExactlyOnce, EndsWhatAnEarlierTransactionLeftOpenAsTheOffsetsSay) {
     submit_jobs(config, topics, 0, count);
     auto options = member_options("one");
@@ -155,7 +155,7 @@ TEST_F(RealKafkaExactlyOnce, EndsWhatAnEarlierTransactionLeftOpenAsTheOffsetsSay
     member.source().close(handler, Clock::now() + 5s);
 }
 
-// Where no partition heard of the commit, nor the group's offsets, the worker itself knows of it.
+// Neither a partition nor the group's offsets show that the transaction was committed; only the worker itself knows it.
 TEST_F(RealKafkaExactlyOnce, CommitsWhatItKnowsToBeCommittedWhereTheBrokersHaveLostAllOfIt) {
     submit_jobs(config, topics, 0, 1);
     const schema::Source job = read_all(config, topics.jobs()).at(0).source;
@@ -236,7 +236,7 @@ TEST_F(RealKafkaExactlyOnce, AsksTheResultsWhereTheGroupHasNoOffsets) {
     member.source().close(handler, Clock::now() + 5s);
 }
 
-// As a group coordinator answers that has not read its log to the end: what has a result is not run again all the same.
+// Old offsets, as from a group coordinator that has not read its log to the end: jobs that have a result are not run again.
 TEST_F(RealKafkaExactlyOnce, StandsByTheResultsWhereTheCommittedOffsetsAreOld) {
     submit_jobs(config, topics, 0, count);
     const GroupOffsets offsets(config, member_options("one").group, topics, GroupOffsets::View::settled);
@@ -258,7 +258,7 @@ TEST_F(RealKafkaExactlyOnce, StandsByTheResultsWhereTheCommittedOffsetsAreOld) {
         member.source().close(handler, Clock::now() + 5s);
     }
     ASSERT_LT(finished, static_cast<std::size_t>(count));
-    const auto deadline = Clock::now() + 30s;  // the group remembers a static member for its session
+    const auto deadline = Clock::now() + 30s;  // the group keeps a static member until its session times out
     while (!offsets.members()->names.empty() && Clock::now() < deadline) std::this_thread::sleep_for(200ms);
     offsets.set(old);
     KafkaMember member(config, member_options("one"));
@@ -267,7 +267,7 @@ TEST_F(RealKafkaExactlyOnce, StandsByTheResultsWhereTheCommittedOffsetsAreOld) {
     member.source().close(handler, Clock::now() + 5s);
 }
 
-// What was published before a replay began does not count for it, even if no reader has seen it yet.
+// Results that were written before a replay began do not count for it, even if no reader has seen them yet.
 TEST_F(RealKafkaExactlyOnce, AReplayPassesOverWhatAnOpenTransactionHadWritten) {
     TransactionalProducer other(config, {.id = topics.prefix + "-other"});
     ASSERT_EQ(other.open(20s).end, StepEnd::done);
@@ -287,13 +287,13 @@ TEST_F(RealKafkaExactlyOnce, AReplayPassesOverWhatAnOpenTransactionHadWritten) {
     EXPECT_TRUE(waiting.ended.empty());
     EXPECT_EQ(waiting.seen, mark) << "readers of committed records see less";
     ASSERT_EQ(other.commit().end, StepEnd::done);
-    const auto deadline = Clock::now() + 20s;  // the brokers tell the partitions after they have answered
+    const auto deadline = Clock::now() + 20s;  // the brokers write the commit markers after they have answered
     while (ask({}).ended.empty() && Clock::now() < deadline) std::this_thread::sleep_for(50ms);
     EXPECT_EQ(ask({}).ended, std::set<std::int64_t>{0});
     EXPECT_TRUE(ask(waiting.seen).ended.empty());
 }
 
-// A transaction over a partition's offset that does not end: only that one waits.
+// A transaction with one partition's offset stays open: only that partition waits.
 TEST_F(RealKafkaExactlyOnce, ReadsTheOtherPartitionsWhileOnesOffsetIsUndecided) {
     submit_jobs(config, topics, 0, count);
     std::size_t waiting = 0;
@@ -317,7 +317,7 @@ TEST_F(RealKafkaExactlyOnce, ReadsTheOtherPartitionsWhileOnesOffsetIsUndecided) 
     member.source().close(handler, Clock::now() + 5s);
 }
 
-// One that leaves before it has read such a partition gives it back like the others.
+// A member that leaves while the offset of one of its partitions is undecided gives that partition back like the others.
 TEST_F(RealKafkaExactlyOnce, GivesAPartitionBackThatItCouldNotReadYet) {
     submit_jobs(config, topics, 0, count);
     const auto options = member_options("one");
@@ -344,7 +344,7 @@ TEST_F(RealKafkaExactlyOnce, GivesAPartitionBackThatItCouldNotReadYet) {
     member.source().close(handler, Clock::now() + 5s);
 }
 
-// Offsets of a results topic of the same name that was deleted say nothing of this one.
+// Offsets seen in a deleted results topic of the same name say nothing about the new topic.
 TEST_F(RealKafkaExactlyOnce, ReadsAllResultsWhereTheyEndBelowWhatWasSeen) {
     submit_jobs(config, topics, 0, 1);
     KafkaMember member(config, member_options("one"));
@@ -370,7 +370,7 @@ TEST_F(RealKafkaExactlyOnce, ReadsAllResultsWhereTheyEndBelowWhatWasSeen) {
     }
 }
 
-// KIP-848: no static members, the broker assigns.
+// KIP-848: there are no static members, and the broker assigns the partitions.
 TEST_F(RealKafkaExactlyOnce, HoldsUnderTheNewerGroupProtocolWhileAMemberComesAndGoes) {
     submit_jobs(config, topics, 0, count);
     auto options = member_options("one");
@@ -410,7 +410,7 @@ TEST_F(RealKafkaExactlyOnce, AJobThatKillsItsWorkerBecomesItsErrorAndTheOthersFi
     int deaths = 0;
     bool refused = false;
     const auto deadline = Clock::now() + 90s;
-    // A life: until all jobs have ended (true), or the killer starts.
+    // Runs one worker: true once all jobs have ended, false when it starts the killer.
     const auto live = [&](KafkaMember& member) {
         while (Clock::now() < deadline && results().size() < jobs) {
             for (const Delivery& job : member.source().poll(100ms, 16, handler)) {

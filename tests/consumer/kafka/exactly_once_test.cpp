@@ -1,5 +1,5 @@
-// Each error of a transaction, put into the embedded broker's answers: tried again, taken back with a new producer, or the worker's end.
-// The embedded broker forgets the offsets of transactions and shows what was aborted; what readers see is tested against a real one.
+// Each error of a transaction, injected into the embedded broker's answers: the worker retries, uses a new producer, or exits.
+// The embedded broker forgets the offsets of transactions and shows aborted records; what readers see is tested against a real broker.
 #include <gmock/gmock.h>
 
 #include <thread>
@@ -13,7 +13,7 @@
 namespace lorry::consumer {
 namespace {
 
-// Of the Kafka protocol.
+// Numbers of the Kafka protocol.
 enum Api : std::int16_t {
     produce = 0,
     init_producer = 22,
@@ -23,7 +23,7 @@ enum Api : std::int16_t {
     commit_offsets = 28
 };
 
-// What the worker does about it.
+// What the worker does about the error.
 enum class Reaction : std::uint8_t { inside, abort, fence, ask, abort_or_ask, reject, end };
 
 struct Row {
@@ -31,7 +31,7 @@ struct Row {
     Api api;
     std::vector<int> codes;
     Reaction reaction;
-    const char* says = "";  // the exception's text, where it ends
+    const char* says = "";  // part of the exception's text, if the worker exits
 };
 
 std::ostream& operator<<(std::ostream& out, const Row& row) { return out << row.name; }
@@ -87,7 +87,7 @@ TEST_P(ExactlyOnceErrors, EndAsTheTableSays) {
     EXPECT_EQ(tracker.incomplete(), rejected.size());
     EXPECT_EQ(counters.transactions, row.reaction == Reaction::reject ? 0U : 1U);
     EXPECT_EQ(counters.fences, row.reaction == Reaction::fence ? 1U : 0U);
-    // A lost sequence is fatal to the client or not, depending on what it knows at that moment.
+    // Whether a lost sequence is fatal to the client depends on what the client knows at that moment.
     if (row.reaction == Reaction::abort_or_ask) {
         EXPECT_EQ(counters.aborts + counters.unknown, 1U);
         return;
@@ -205,11 +205,11 @@ TEST_F(ExactlyOnceTest, TriesHalfAsManyResultsAfterATimeOut) {
     EXPECT_EQ(tracker.incomplete(), 0U);
 }
 
-// The outcome is unknown, so the results are searched for; these carry no headers by which they could be found.
+// The outcome is unknown, so the committer searches for the results. It finds none, because these have no headers.
 TEST_F(ExactlyOnceTest, TriesHalfAsManyResultsAfterACommitThatTimedOut) {
     options.timeout = 1s;
     options.entries_max = 4;
-    config.passthrough = {{"socket.max.fails", "0"}};  // the connection stays
+    config.passthrough = {{"socket.max.fails", "0"}};  // the connection stays open
     const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
     auto entries = poll_entries(4);
     ASSERT_EQ(entries.size(), 4U);
@@ -221,10 +221,10 @@ TEST_F(ExactlyOnceTest, TriesHalfAsManyResultsAfterACommitThatTimedOut) {
     EXPECT_EQ(tracker.incomplete(), 0U);
 }
 
-// The transaction is aborted, but the request may still arrive, and act upon the next one.
+// The transaction is aborted, but the unanswered request may still arrive and would then act on the next transaction.
 TEST_F(ExactlyOnceTest, BeginsWithANewProducerAfterARequestThatWasNotAnswered) {
-    options.timeout = 1s;                              // of a request as well
-    config.passthrough = {{"socket.max.fails", "0"}};  // the connection stays
+    options.timeout = 1s;                              // also the timeout of a request
+    config.passthrough = {{"socket.max.fails", "0"}};  // the connection stays open
     const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
     auto entries = poll_entries(3);
     broker.delay_answer(commit_offsets, 1500ms);
@@ -251,7 +251,7 @@ class AResultsTopicThatGoesMissing : public ExactlyOnceTest {
 protected:
     std::unique_ptr<Committer> committer;
 
-    // A committer that has written to the topic, and has heard that it is not there any more.
+    // Makes a committer that has written to the topic and has learned that the topic is missing.
     void lose_topic() {
         config.passthrough = missing_topics_are_noticed();
         committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
@@ -300,7 +300,7 @@ TEST_F(ExactlyOnceTest, ABrokerThatWasNeverReachedIsNotALostOne) {
     EXPECT_TRUE(producer.has_lost_broker());
 }
 
-// After a connection broke, a commit begins with a new producer; a worker that has left its group needs none, and can ask for nothing.
+// After a broken connection, a commit begins with a new producer. A worker that has left its group needs none and cannot ask the group.
 TEST_F(ExactlyOnceTest, HasNothingToDoWhenTheGroupIsLeftThoughAConnectionBroke) {
     options.leftovers = {.topics = topics, .jobs_topic_id = {}, .worker = "one", .outputs = {}, .inputs = {{topics.jobs(), 0}}};
     const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
@@ -332,7 +332,7 @@ TEST_F(ExactlyOnceTest, ACommitThatIsRefusedAgainAndAgainEndsWhenTheWorkerGivesU
     EXPECT_EQ(tracker.incomplete(), 0U) << "they are others' jobs";
 }
 
-// Readers may wait for the last transaction, though no other will come.
+// Readers may be waiting for the end of the last transaction, and no later commit would end it.
 TEST_F(ExactlyOnceTest, LooksAfterABrokenConnectionAlsoWithNothingToCommit) {
     const auto committer = make_transactional_committer(config, source.connection(), source.past_results(), tracker, options);
     auto entries = poll_entries(3);

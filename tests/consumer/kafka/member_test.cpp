@@ -12,13 +12,13 @@
 namespace lorry::consumer {
 namespace {
 
-// Of the Kafka protocol.
+// Numbers of the Kafka protocol.
 constexpr std::int16_t offset_commit = 8;
 constexpr std::int16_t offset_fetch = 9;
 constexpr int coordinator_loading = 14;
 constexpr int not_coordinator = 16;
 constexpr int unstable_offset_commit = 88;
-constexpr int connection_lost = -195;  // librdkafka's own: the broker closes the connection and says nothing
+constexpr int connection_lost = -195;  // librdkafka's own: the broker closes the connection without an answer
 constexpr int offset_metadata_too_large = 12;
 constexpr int rebalance_in_progress = 27;
 constexpr int message_too_large = 10;
@@ -122,7 +122,7 @@ TEST_F(KafkaMemberTest, NoJobIsLostWhilePartitionsMoveBetweenMembers) {
         for (auto& job : first.source().poll(20ms, 5, handler)) jobs.push_back(std::move(job));
         for (auto& job : second.source().poll(20ms, 5, handler_two)) jobs_two.push_back(std::move(job));
     };
-    // The first one is busy: only the revocation makes it finish what it has of the partition that goes.
+    // The first member is busy: only the revocation makes it finish its jobs of the partition that it gives up.
     while (first.stats().partitions + second.stats().partitions < partitions || second.stats().partitions == 0) {
         ASSERT_LT(Clock::now(), deadline);
         poll_both();
@@ -204,7 +204,7 @@ TEST_F(KafkaMemberTest, ARecordThatTheBrokerRefusesTwiceBecomesAnError) {
     const auto jobs = poll_jobs(member, handler, 1);
     ASSERT_EQ(jobs.size(), 1U);
     member.sink().publish(completed(jobs[0]));
-    // Result and status, each of two times.
+    // Result and status, twice each.
     broker.fail_requests(produce_request, {message_too_large, message_too_large, message_too_large, message_too_large});
     EXPECT_EQ(member.sink().commit(), 1U);
     const auto results = read_all(config, topics.results());
@@ -423,7 +423,7 @@ TEST(KafkaTakeOver, MakesAStateOfWhatHasResults) {
     EXPECT_EQ(state({5, 8, 9, 11}), (CommitState{.offset = 6, .holes = {7, 10}, .highest_finished = 11, .starts = {}}));
 }
 
-// The state of what is neither finished by the commit nor by the results, offset by offset.
+// Compared with a naive model, offset by offset: a job is unfinished if neither the commit nor the results say that it is finished.
 TEST(KafkaTakeOver, AddsWhatHasResultsToWhatTheCommitSays) {
     const auto seed = std::random_device{}();
     SCOPED_TRACE(fmt::format("seed {}", seed));

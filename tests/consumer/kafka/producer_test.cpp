@@ -1,4 +1,4 @@
-// The producer of chunks and running statuses, and of the program's own commands, where something is wrong with more than one record.
+// The producer of chunks, running statuses and the program's own commands: errors that affect more than one record.
 #include "consumer/kafka/producer.h"
 
 #include <memory>
@@ -58,7 +58,7 @@ TEST_F(KafkaProducerTest, NamesTheTopicThatDoesNotComeBack) {
     }
 }
 
-// The client gives back what waits to be sent again, which nobody keeps.
+// The client gives back records that wait to be sent again, and nobody keeps them, so the producer fails at once.
 TEST_F(KafkaProducerTest, EndsAtOnceWhenARecordWasOnItsWayToTheTopicThatWentMissing) {
     constexpr std::int16_t produce_request = 0;
     constexpr int not_leader = 6;

@@ -34,7 +34,7 @@ TEST_F(RealKafka, CreatesTopicsOnceAndTellsHowExistingOnesDiffer) {
     EXPECT_FALSE(describe_cluster(config).embedded);
 }
 
-// Jobs finish in any order, the worker dies, and what comes again is what was not finished, nothing else; at once, as the member is static.
+// Jobs finish in any order and the worker dies: only the unfinished jobs come again, and at once, because the member is static.
 TEST_F(RealKafka, OnlyUnfinishedJobsComeAgainAfterACrash) {
     submit_jobs(config, topics, 0, 400);
     std::set<std::string> unfinished;
@@ -133,7 +133,7 @@ TEST_F(RealKafka, NoJobIsLostOrDoubledWhileMembersComeAndGo) {
     add("three");
     while (workers[2]->member.stats().partitions == 0 && Clock::now() < deadline) turn();
     EXPECT_GT(finished.size(), 0U);
-    // The second leaves for good: its session ends, the others take over.
+    // The second member leaves for good: its session ends, and the others take over its partitions.
     workers[1]->member.source().close(workers[1]->handler, Clock::now() + 5s);
     workers.erase(workers.begin() + 1);
     submit_jobs(config, topics, static_cast<int>(count), static_cast<int>(count));
@@ -149,7 +149,7 @@ TEST_F(RealKafka, NoJobIsLostOrDoubledWhileMembersComeAndGo) {
     for (const auto& worker : workers) worker->member.source().close(worker->handler, Clock::now() + 5s);
 }
 
-// The group still waits for what it was about to give up, and assigns it to no other member while its name is registered.
+// The group still expects the dead member to give up these partitions, and assigns them to no other while its name is registered.
 TEST_F(RealKafka, WhatAMemberWasGivingUpWhenItDiedGoesToTheOthersWhenItComesBack) {
     submit_jobs(config, topics, 0, 40);
     auto first = std::make_unique<KafkaMember>(config, member_options("one"));
@@ -213,7 +213,7 @@ TEST_F(RealKafka, KeepsToTheLimitsThatTheTopicsHave) {
     ASSERT_EQ(jobs.size(), 60U);
     member.sink().publish(completed(jobs[0], std::string(19'000, 'x')));
     member.sink().publish(completed(jobs[1], std::string(21'000, 'x')));
-    // Each fits, and a batch of them must not be larger than one may be: nothing here compresses.
+    // Each of these results fits, but a batch of them must not be larger than one record may be: random letters do not compress.
     std::uint32_t state = 1;
     for (std::size_t i = 2; i < jobs.size(); ++i) {
         std::string text(6'000, ' ');
@@ -271,7 +271,7 @@ void delete_topic(const KafkaConfig& config, const std::string& name) {
     ASSERT_TRUE(EventHandle(rd_kafka_queue_poll(queue.get(), 20'000)));
 }
 
-// A worker that went on would write ends that name the old topic's id, which the next take-over passes over.
+// A worker that went on would write results that name the old topic's id, and the next take-over would ignore them.
 TEST_F(RealKafka, AWorkerEndsWhenItsJobsTopicWasMadeAnew) {
     submit_jobs(config, topics, 0, 4);
     config.passthrough = {{"topic.metadata.refresh.interval.ms", "100"}};
@@ -291,7 +291,7 @@ TEST_F(RealKafka, AWorkerEndsWhenItsJobsTopicWasMadeAnew) {
     creating.join();
 }
 
-// Nothing else tells a worker that had read all. Its results would name the old topic, so that those who start later ran their jobs again.
+// A worker that has read all jobs notices only here. Its results would name the old topic, and later workers would run its jobs again.
 TEST_F(RealKafka, ATakeOverEndsWhenTheJobsTopicWasMadeAnew) {
     KafkaConnection consumer(config, KafkaConnection::Kind::consumer, {{"group.id", topics.prefix}});
     PastResults past_results(consumer, topics);

@@ -1,4 +1,4 @@
-// The source by itself against the embedded broker: what a member does not show from outside.
+// KafkaSource by itself, against the embedded broker: behaviour that a member does not show from outside.
 #include "consumer/kafka/source.h"
 
 #include <set>
@@ -35,7 +35,7 @@ protected:
         }
         return jobs;
     }
-    // All jobs in one partition; `padding` bytes longer, which no compression makes smaller.
+    // Submits all jobs to one partition, each followed by `padding` bytes that do not compress.
     void submit_to_one(int count, std::size_t padding = 0) {
         JobProducer producer(config, {.topic = topics.jobs()});
         std::uint32_t noise = 1;
@@ -51,7 +51,7 @@ protected:
     }
 };
 
-// As the client does at times when a rebalance interrupts it.
+// The client sometimes delivers records again when a rebalance interrupts it.
 TEST_F(KafkaSourceTest, PassesOverWhatComesASecondTime) {
     submit_to_one(30);
     OffsetTracker tracker;
@@ -80,7 +80,7 @@ TEST_F(KafkaSourceTest, StopsReadingAPartitionBeforeItsMetadataOverflowsAndGoesO
     ASSERT_GT(jobs.size(), 4U);
     ASSERT_LT(jobs.size(), 30U);
     EXPECT_EQ(source.counters().held, 1U);
-    // Every second one finishes: the worst for the string.
+    // Every second job finishes: the worst case for the metadata string.
     std::set<std::int64_t> finished;
     const auto deadline = Clock::now() + 30s;
     std::vector<Delivery> waiting = jobs;
@@ -105,7 +105,7 @@ TEST_F(KafkaSourceTest, GoesOnAtTheLogsStartWhenRetentionOvertakesIt) {
     KafkaSource source(config, source_options(), tracker);
     const auto first = poll_for(source, 2s);
     ASSERT_EQ(first.size(), 5U);
-    // More than the client fetches ahead: of what it did not, most is deleted.
+    // More than the client fetches ahead: most of what it has not fetched is deleted.
     submit_to_one(1'500, 2'000);
     broker.delete_records(topics.jobs(), first[0].record.source.partition, 1'400);
     const auto rest = poll_for(source, 5s);
@@ -135,8 +135,8 @@ TEST_F(KafkaSourceTest, DrainsEverythingWhenClosedAndTheEpochsAreOver) {
     EXPECT_TRUE(tracker.partitions().empty());
 }
 
-// A member that was stopped while it joined: what it had is somebody else's by the time that it is a member again, under a generation with
-// which it could commit for it.
+// A member was suspended while it joined. By the time it is a member again, its partitions belong to another member, but its new
+// generation would let it commit for them.
 TEST_F(KafkaSourceTest, GivesUpWhatItHadWhenTheGroupDoesNotKnowItAnyMore) {
     constexpr std::int16_t join_group = 11;
     constexpr int unknown_member = 25;
@@ -150,7 +150,7 @@ TEST_F(KafkaSourceTest, GivesUpWhatItHadWhenTheGroupDoesNotKnowItAnyMore) {
     options_two.member = "two";
     KafkaSource second(config, options_two, tracker_two);
     RecordingHandler handler_two;
-    static_cast<void>(second.poll(500ms, 0, handler_two));  // has asked to join, which makes the first one join again
+    static_cast<void>(second.poll(500ms, 0, handler_two));  // asks to join, which makes the first one join again
     broker.fail_requests(join_group, {unknown_member});
     const auto deadline = Clock::now() + 30s;
     while (handler.lost_ones.empty() && Clock::now() < deadline) {
@@ -226,7 +226,7 @@ protected:
     AJobsTopicThatGoesMissing() { config.passthrough = missing_topics_are_noticed(); }
 };
 
-// As brokers do that are starting and do not know the topic yet.
+// Brokers that are starting may not know the topic yet.
 TEST_F(AJobsTopicThatGoesMissing, IsReadOnWhenItIsThereAgain) {
     submit_to_one(4);
     OffsetTracker tracker;
@@ -265,7 +265,7 @@ TEST_F(AJobsTopicThatGoesMissing, EndsTheWorkerInTheEndWhichNamesIt) {
     }
 }
 
-// A pipeline without room for a job must not leave the group waiting, nor come back at once and spin.
+// Without room for a job, poll must keep serving the group, and must not return at once, which would make its caller spin.
 TEST_F(KafkaSourceTest, ServesTheGroupForTheWholeTimeoutAlsoWithoutRoomForAJob) {
     submit_to_one(4);
     OffsetTracker tracker;

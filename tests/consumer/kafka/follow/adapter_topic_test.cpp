@@ -59,7 +59,7 @@ TEST_F(AdapterTopicTest, KnowsTheLatestRegistrationAndPinnedOlderOnes) {
     EXPECT_EQ(directory.counters().registered, 2U);
 }
 
-// A job may overtake its adapter's registration: it waits for a moment, and only then is the name wrong.
+// A job may arrive before its adapter's registration: it waits for a while, and only then is the name unknown.
 TEST_F(AdapterTopicTest, AnUnknownNameIsUnknownOnlyAfterTheTopicWasReadAndTheGraceIsOver) {
     AdapterTopic directory(config, options());
     directory.wait_until_read(Clock::now() + 15s);
@@ -73,14 +73,14 @@ TEST_F(AdapterTopicTest, AnUnknownNameIsUnknownOnlyAfterTheTopicWasReadAndTheGra
     EXPECT_GE(Clock::now() - asked, 600ms);
 }
 
-// Pins: thousands of jobs for a mistyped name waited ten seconds each window, and all others behind them.
+// Pins: thousands of jobs for a mistyped name waited ten seconds in each window and held up all other jobs.
 TEST_F(AdapterTopicTest, JobsForANameThatWasWaitedForInVainWaitNoMoreUntilTheTopicTellsOfIt) {
     auto patient = options();
     patient.grace = 2s;
     AdapterTopic directory(config, patient);
     directory.wait_until_read(Clock::now() + 15s);
     const auto ask = [&](std::string_view model, Clock::time_point polled) { return text_of(directory.resolve(model, polled)); };
-    // How long a job waits that comes now.
+    // How long a job that arrives now has to wait.
     const auto wait_for_never = [&] {
         const auto polled = Clock::now();
         EXPECT_EQ(eventually([&] { return ask("never", polled); }, "unknown"), "unknown");
@@ -134,7 +134,7 @@ TEST_F(AdapterTopicTest, NoFolderOutsideTheRootIsEverReached) {
     EXPECT_FALSE(folder_below(root, "../" + root.filename().string() + "-twin"));
 }
 
-// Pins: a start with thousands of adapters must not wait for their folders, which may lie on a network.
+// Pins: a start with thousands of adapters must not wait for their folders, which may be on a network drive.
 TEST_F(AdapterTopicTest, AFolderIsLookedUpWhenItsFirstJobAsksAndNotBefore) {
     constexpr std::uint64_t count = 1000;
     std::vector<schema::AdapterRegistration> many;
@@ -154,7 +154,7 @@ TEST_F(AdapterTopicTest, AFolderIsLookedUpWhenItsFirstJobAsksAndNotBefore) {
     EXPECT_EQ(directory.counters().looked_up, 0U);
     for (int i = 0; i < 3; ++i) EXPECT_EQ(text_of(directory.resolve("a7", Clock::now())), "aaaa in 7");
     EXPECT_EQ(directory.counters().looked_up, 1U);
-    // What a folder is now counts, not what it was when it was registered.
+    // What counts is the folder as it is now, not as it was when it was registered.
     std::filesystem::create_directory_symlink("/tmp", root / "later");
     EXPECT_EQ(text_of(directory.resolve("a8", Clock::now())), "refused");
 }

@@ -1,4 +1,4 @@
-// The ledger's loop against the embedded broker: what the topics say is in the file, also after the file was deleted or belongs elsewhere.
+// The ledger's loop against the embedded broker: the file holds what the topics say, even after it was deleted or is another cluster's.
 #include "consumer/kafka/follow/ledger.h"
 
 #include <unistd.h>
@@ -39,7 +39,7 @@ protected:
     }
     std::unique_ptr<Ledger> start(std::int64_t days = 30) { return Ledger::start(config, {.file = file, .topics = topics, .days = days}); }
 
-    // All that is known of the jobs, once there are that many.
+    // Everything known about the jobs, once there are `count` of them.
     std::string rows(std::size_t count) {
         jobs(count);
         std::vector<std::string> rows;
@@ -54,7 +54,7 @@ protected:
         return condition();
     }
 
-    // Waits until the ledger holds that many jobs; "id:state" of each, sorted.
+    // Waits until the ledger holds `count` jobs. Returns "id:state" of each, sorted.
     std::vector<std::string> jobs(std::size_t count) {
         std::vector<std::string> rows;
         const auto deadline = Clock::now() + 20s;
@@ -96,7 +96,7 @@ TEST_F(LedgerTest, HoldsWhatTheTopicsSayAndGoesOnWhereItStopped) {
     EXPECT_EQ(ledger->stats().applied, 1U) << "nothing is read twice";
 }
 
-// Running statuses, redeliveries and second ends stand in the topic, too, in no order.
+// The topic also holds running statuses, redeliveries and repeated ends, in random order.
 TEST_F(LedgerTest, IsRebuiltEqualInAllColumnsAfterItsFileWasDeleted) {
     constexpr int count = 40;
     const std::uint64_t seed = std::random_device{}();
@@ -145,7 +145,7 @@ TEST_F(LedgerTest, IsRebuiltEqualInAllColumnsAfterItsFileWasDeleted) {
     EXPECT_EQ(read(), live);
 }
 
-// Puts a row into the file that is in no topic, and moves what was read of a partition.
+// Adds a row to the file that is in no topic, and changes the position up to which a partition was read.
 class SpoiledLedger : public LedgerTest {
 protected:
     SpoiledLedger() { say("here", schema::JobState::completed, 0); }
@@ -172,7 +172,7 @@ TEST_F(SpoiledLedger, IsRebuiltWhenATopicIsShorterThanItWas) {
     EXPECT_EQ(read(1), std::vector<std::string>{"here:completed"});
 }
 
-// It holds more than the topics do, which keep less.
+// The ledger is kept because it holds more than the topics, whose records expire sooner.
 TEST_F(SpoiledLedger, IsKeptWhereTheBrokersDoNotSayWhetherATopicWasMadeAnew) {
     EXPECT_EQ(read(1), std::vector<std::string>{"here:completed"});
     spoil("an id", 1);
@@ -203,7 +203,7 @@ TEST_F(LedgerTest, ForgetsJobsThatEndedTooLongAgo) {
     EXPECT_TRUE(comes_true([&] { return jobs(0) == young; }));
 }
 
-// A ledger that stopped for good would grow old beside a worker that is well.
+// A ledger that stopped for good would become stale while its worker is healthy.
 TEST_F(LedgerTest, IsFollowedAgainWhenTheBrokersComeBack) {
     say("before", schema::JobState::completed, 0);
     config.deadline_start = 500ms;
