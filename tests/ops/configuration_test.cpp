@@ -17,7 +17,7 @@ namespace {
 using tests::TempFolder;
 using tests::write_text;
 
-// The settings that these arguments give a command that takes all of them, or the error.
+// The settings that these arguments give to a command that accepts all of them, or the error.
 struct Loaded {
     Settings settings;
     std::string error;
@@ -113,7 +113,7 @@ TEST(Machine, SaysHowMuchMemoryMayBeUsed) {
     EXPECT_GT(memory_peak(), std::size_t{1} << 20);
 }
 
-// Pins: a benchmark's peak was at least the peak of measuring the machine before it.
+// Pins: a benchmark's peak memory was at least that of measuring the machine before it.
 TEST(Machine, ForgetsWhatMemoryItHeldBefore) {
     constexpr std::size_t large = std::size_t{256} << 20;
     EXPECT_EQ(std::string(large, 'x').back(), 'x');

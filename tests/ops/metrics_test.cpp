@@ -8,7 +8,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Each number is another one, so that a figure under the wrong name is seen.
+// All numbers differ, so that a figure under the wrong name is noticed.
 TEST(Metrics, HasWhatTheEngineSaysEachUnderItsName) {
     Metrics metrics("1.2.3", 400);
     engine::EngineStats stats;

@@ -1,5 +1,5 @@
 // The program against a real Kafka: passwords and rights, and a group's offsets seen and set from outside. ctest starts the broker with
-// `ops/kafka start --secure`; LORRY_KAFKA_ADDRESS_FILE names the file with its address, beside which lie the passwords.
+// `ops/kafka start --secure`; LORRY_KAFKA_ADDRESS_FILE names the file with its address, and the passwords are in the same folder.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -63,7 +63,7 @@ protected:
         return call(std::move(arguments));
     }
 
-    // `lorry worker` on that model; brokers and prefix are to be added.
+    // `lorry worker` on that model; callers add brokers and prefix.
     std::vector<std::string> worker_command(const tests::TinyModel& tiny, const std::filesystem::path& ledger) const {
         return {LORRY_PROGRAM, "worker",  "--model",  tiny.model.string(), "--adapters", tiny.adapters.string(), "--base-name",
                 "tiny",        "--group", group,      "--member",          "worker-1",   "--metrics-address",    "off",
@@ -150,7 +150,7 @@ TEST_F(RealKafkaRights, EachUserCanDoItsPartWithTheRightsThatArePrintedAndNoWork
         EXPECT_THAT(ended.err, HasSubstr(R"("delivery":"exactly once")"));
     };
     has_answers_of_a_worker(batch);
-    // Who takes over after a dead letter reads it.
+    // A worker that takes over after a dead letter reads it, for which it needs the right.
     {
         consumer::JobProducer garbage(config, {.topic = topics.jobs(), .spread = 8});
         for (std::uint64_t line = 0; line < 8; ++line) garbage.submit("not JSON", "base", line);
@@ -168,7 +168,7 @@ TEST_F(RealKafkaRights, EachUserCanDoItsPartWithTheRightsThatArePrintedAndNoWork
     for (const std::string& line : lines_of(offsets.out)) lag += *schema::Json::parse(line)->find("lag")->as_integer();
     EXPECT_EQ(lag, 0) << offsets.out;
     Call reset;
-    const auto deadline = Clock::now() + 40s;  // the group remembers the worker for its session
+    const auto deadline = Clock::now() + 40s;  // the group keeps the worker until its session times out
     do {
         reset = call(as("administrator", {"offsets", "reset", "--group", group, "--to", "1h", "--replay", "--dry-run"}));
     } while (reset.code != 0 && reset.err.find("has members") != std::string::npos && Clock::now() < deadline);
@@ -198,7 +198,7 @@ TEST_F(RealKafkaRights, AWorkerThatMayNotWriteResultsSaysSoAndLosesNothing) {
     EXPECT_EQ(refused.exit_code, 1);
     EXPECT_THAT(refused.err, AllOf(HasSubstr(topics.results()), HasSubstr("uthoriz"), HasSubstr("print-acls")));
 
-    // The same jobs, by one who may.
+    // A worker that has the right runs the same jobs.
     std::vector<std::string> command = worker_command(tiny, tiny.folder / "right.sqlite");
     command.insert(command.end(), {"--brokers", address, "--prefix", topics.prefix});
     Program worker(std::move(command));
@@ -210,8 +210,8 @@ TEST_F(RealKafkaRights, AWorkerThatMayNotWriteResultsSaysSoAndLosesNothing) {
     EXPECT_THAT(consumer::read_all(config, topics.results()), SizeIs(2)) << "each job has one result";
 }
 
-// The brokers ask for it again every twenty seconds (`ops/kafka`). The client says of a connection that is refused only that it is down, so
-// this ends as brokers that stay away do.
+// The brokers ask for the password again every twenty seconds (`ops/kafka`). The client reports a refused connection only as down, so the
+// worker ends as it does when the brokers stay away.
 TEST_F(RealKafkaRights, AWorkerWhosePasswordIsTakenBackEndsAndSaysWhatTheBrokersSaid) {
     const std::string user = "leaver-" + topics.prefix;
     const std::string password = "a password";
@@ -254,7 +254,7 @@ protected:
         }
     }
 
-    // With adapters and streams among them; drawn at random, with the seeds that their ids give.
+    // Some are for adapters and some stream. Sampling is random, with seeds that depend on the jobs' ids.
     static std::vector<std::string> jobs() {
         constexpr std::array models = {"base", "plain", "rank12"};
         std::vector<std::string> lines;
@@ -266,7 +266,7 @@ protected:
         return lines;
     }
     static std::string text_of(const schema::Json& body) { return *body.find("choices")->as_array()->front().find("text")->as_string(); }
-    // By custom_id; of a job that did not end well, what it ended with.
+    // Adds the answer by custom_id: the text, or the error of a job that failed.
     static void take_answer(const std::string& line, std::map<std::string, std::string>& answers) {
         const auto summary = schema::parse_result(line);
         ASSERT_TRUE(summary) << line;
@@ -322,7 +322,7 @@ TEST_F(RealKafkaWorker, ThatIsKilledTwiceInTheMiddleGivesEachJobTheOneAnswerOfAn
     worker.signal(SIGTERM);
     EXPECT_EQ(worker.wait(60s).exit_code, 0);
 
-    // Of each attempt at a job whose text was streamed.
+    // The streamed text of each attempt at a job.
     std::map<std::pair<std::string, std::string>, std::string> streamed;
     for (const auto& record : consumer::read_all(config, topics.chunks())) {
         const schema::Json chunk = schema::Json::parse(*record.value).value();
@@ -350,7 +350,7 @@ protected:
     consumer::KafkaMember::Options member_options() const {
         return {.topics = topics, .group = group, .member = "one", .session_timeout = 6s, .drain_budget = 1s, .careful_starts = {0}};
     }
-    // Twenty jobs of one key, so of one partition; every fourth from the first on stays unfinished.
+    // Twenty jobs with one key, so in one partition; every fourth stays unfinished, beginning with the first.
     void work_out_of_order() {
         {
             consumer::JobProducer producer(config, {.topic = topics.jobs()});
@@ -370,7 +370,7 @@ protected:
         refused = lorry({"offsets", "reset", "--group", group});
         member.source().close(handler, Clock::now() + 5s);
     }
-    // A static member that has left is a member until its session is over.
+    // Retries, because a static member that has left remains a member until its session times out.
     Call reset(std::vector<std::string> more) const {
         std::vector<std::string> arguments = {"offsets", "reset", "--group", group};
         arguments.insert(arguments.end(), more.begin(), more.end());
@@ -391,7 +391,7 @@ protected:
         std::sort(offsets.begin(), offsets.end());
         return offsets;
     }
-    // Of the partition that has the jobs.
+    // The report on the partition that has the jobs.
     std::string line() const { return lines_of(lorry({"offsets", "--group", group, "--json"}).out)[static_cast<std::size_t>(partition)]; }
 
     std::int32_t partition = 0;
@@ -435,7 +435,7 @@ TEST_F(RealKafkaOffsets, AResetWithoutReplayForgetsWhatWasSaidAboveTheOffset) {
     EXPECT_THAT(line(), AllOf(HasSubstr(R"("committed":20,)"), HasSubstr(R"("lag":0,)")));
 }
 
-// The jobs topic was made anew. Pins: a reset took the old topic's offset for this one's, and what lies below it was never run.
+// The jobs topic was recreated. Pins: a reset kept the old topic's offset for the new topic, so the jobs below it never ran.
 TEST_F(RealKafkaOffsets, OfAnEarlierTopicDoNotCountAndAResetKeepsNothingOfThem) {
     {
         consumer::JobProducer producer(config, {.topic = topics.jobs()});

@@ -1,4 +1,4 @@
-// Ends of a process by signals, each in a process of its own.
+// How a process ends by signals, each in a process of its own.
 #include "ops/signals.h"
 
 #include <gtest/gtest.h>

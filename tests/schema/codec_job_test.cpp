@@ -157,7 +157,7 @@ TEST(ParseJobTest, ClassifyTakesInputOrMessagesAndItsChoices) {
     EXPECT_EQ(std::get<ChatPrompt>(with_messages.prompt).messages, R"([{"role":"user","content":"x"}])");
 }
 
-// Chat templates take text, and a call's arguments as an object; the API carries lists of parts and JSON text.
+// Chat templates take text, and a tool call's arguments as an object; the API sends lists of parts and JSON text.
 TEST(ParseJobTest, MessagesAreShapedForTheTemplate) {
     const Job job = job_of(line_of(chat_url, R"({"model":"m","messages":[
         {"role":"user","content":[{"type":"text","text":"one"},{"type":"text","text":"two"}]},

@@ -97,7 +97,7 @@ TEST(CodecRecordsTest, ResultsCarryTheirSourceAndTheJobsOwnHeadersButNoForgedOne
                                                             Header{"batch_id", "b"}, Header{"traceparent", "00-1"}, Header{"x", "y"}));
 }
 
-// Ends without a topic id, from brokers that give none or from before they did, count as well.
+// Ends without a topic id count as well: some brokers give no id, and others did not when the end was written.
 TEST(CodecRecordsTest, AnEndIsOneOfTheTopicsJobsUnlessItNamesAnotherTopic) {
     const auto is_ours = [](const std::string& topic, const std::string& named_id, const std::string& id) {
         return is_job_of({.source = {topic, 0, 7}, .topic_id = named_id}, "lorry.jobs", id);

@@ -1,4 +1,4 @@
-// The table of error codes: what scripts match against stays one word each, and each row explains itself.
+// The table of error codes: each code, which scripts match against, is one word, and each row explains itself.
 #include <gtest/gtest.h>
 
 #include <set>

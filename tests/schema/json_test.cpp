@@ -1,4 +1,4 @@
-// Json: texts read and written back are equal, errors say where, and time grows with size only linearly.
+// Json: text that is read and written back is equal, errors name their place, and time grows only linearly with size.
 #include "schema/json.h"
 
 #include <chrono>
@@ -167,7 +167,7 @@ TEST(JsonTest, ValidUtf8IsToldFromInvalid) {
     EXPECT_EQ(repair_utf8("é漢😀"), "é漢😀");
 }
 
-// ASCII is skipped in words: bytes that are not ASCII are found at any place.
+// ASCII is skipped in whole words: bytes that are not ASCII must be found at any place.
 TEST(JsonTest, InvalidUtf8IsFoundAtEachPlaceOfAText) {
     for (std::size_t length = 1; length <= 40; ++length) {
         for (std::size_t at = 0; at < length; ++at) {

@@ -38,7 +38,7 @@ TEST(Labels, GoToTheTestsOfTheirFileThatMatch) {
     EXPECT_THAT(names({"*/int8", {Label::slow}}), ElementsAre("Op/Pool.Works/int8"));
 }
 
-// Pins: a renamed test lost its label, or its place under the sanitizers, and nobody saw it.
+// Pins: a renamed test lost its label, or its place under the sanitizers, unnoticed.
 TEST(Labels, ThatMatchNoTestOfTheirFileAreFaults) {
     const auto faults = [](const Declaration& declaration) {
         std::vector<Listed> tests = listed();

@@ -91,7 +91,7 @@ protected:
     Store writer() const { return Store::open(file(), Store::Mode::writer); }
     Store reader() const { return Store::open(file(), Store::Mode::reader); }
 
-    // What another program would do to the file.
+    // Changes the file as another program would.
     void sql(const std::string& statements) const { Database(file(), Database::Access::write).execute(statements); }
 
     std::filesystem::path folder_;
@@ -339,7 +339,7 @@ TEST_F(StoreTest, OneProcessWritesAndAKilledOneLetsGo) {
 TEST_F(StoreTest, ForgetsJobsThatEndedBeforeATimeALittleAtOnce) {
     Store store = writer();
     StoreUpdate update;
-    // The attempt is part of the times: they end at 3001, 3002, ….
+    // The times depend on the attempt: the jobs end at 3001, 3002, ….
     for (int i = 1; i <= 9; ++i) update.statuses.push_back(status_of(fmt::format("job-{}", i), i, JobState::completed, i));
     update.statuses.push_back(status_of("failed", 10, JobState::failed, 3));
     update.statuses.push_back(status_of("running", 11, JobState::running, 1));

@@ -20,7 +20,7 @@ kernels::TokenId next_token(std::uint64_t hash);
 // The log-probability it gives to `token` after a prefix with this hash.
 float hash_logprob(std::uint64_t hash, kernels::TokenId token);
 
-// steps_queued: how many steps it takes; with two, the results of a step are there once it is finished, as on a real device.
+// steps_queued: how many steps can be queued; with two, the results of a step are there once it is finished, as on a real device.
 std::unique_ptr<kernels::Backend> make_hash_backend(std::int64_t steps_queued = 1);
 // max_positions: the context limit. Each step is checked against rows_max and sample_rows_max.
 std::unique_ptr<engine::Model> make_hash_model(std::int64_t max_positions, std::int64_t rows_max, std::int64_t sample_rows_max);

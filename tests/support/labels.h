@@ -13,8 +13,8 @@ namespace lorry::tests {
 
 enum class Label {
     slow,        // may run for ten minutes instead of two; ops/test --quick and the sanitizers leave it out
-    real_kafka,  // needs the broker that ctest starts; as slow
-    one_core,    // computes throughout: takes a core where the layer's other tests wait most of the time
+    real_kafka,  // needs the broker that ctest starts; otherwise like slow
+    one_core,    // computes all the time and so takes a core; the other tests of its layer wait most of the time
     not_asan,    // not under the address sanitizer
     not_tsan,    // not under the thread sanitizer
     on_cuda,     // once more on the emulated GPU

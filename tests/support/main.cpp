@@ -1,4 +1,4 @@
-// The main program of the tests: gtest's, and one thing more for tests/listed_tests.cmake, which runs it when ctest starts:
+// The main program of the tests: gtest's, with one addition for tests/listed_tests.cmake, which runs it when ctest starts:
 //   test_LAYER --list-for-ctest [--with LABEL] [--without LABEL]...   prints listed_test(NAME LABEL...) for each test to add
 #include <gtest/gtest.h>
 

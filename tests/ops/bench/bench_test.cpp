@@ -1,4 +1,4 @@
-// What `lorry bench` counts and makes up, on a tiny model: figures that cannot be checked by eye.
+// What `lorry bench` counts and generates, on a tiny model: figures that cannot be checked by eye.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ TEST(Bench, ATokenRangeIsANumberOrTwo) {
         EXPECT_FALSE(parse_token_range(wrong)) << wrong;
 }
 
-// Pins: a benchmark knew lengths only of which each is as likely as the others, where a few long ones are what holds a batch up.
+// Pins: lengths could only be drawn with equal probability, although a few long requests are what holds a batch up.
 TEST(Bench, ALongTailHasTheMedianAndTheNinthDecileThatWereAskedFor) {
     const TokenRange range = parse_token_range("lognormal:100:400").value();
     std::mt19937_64 random(1);
@@ -58,7 +58,7 @@ TEST(Bench, ALongTailHasTheMedianAndTheNinthDecileThatWereAskedFor) {
     std::ranges::sort(lengths);
     EXPECT_NEAR(quantile(lengths, 0.5), 100.0, 5.0);
     EXPECT_NEAR(quantile(lengths, 0.9), 400.0, 20.0);
-    // Four times the median is 1.28 deviations away, the cut 3.09.
+    // The ninth decile, four times the median, is 1.28 standard deviations away; the cut is at 3.09.
     EXPECT_EQ(range.high, 2830);
     EXPECT_EQ(range.low, 4);
     EXPECT_EQ(lengths.back(), 2830.0);
@@ -84,7 +84,7 @@ TEST(Bench, ThroughputCountsWhatTheShapeAsksFor) {
         width * static_cast<double>(config.hidden) + (config.gated ? 3.0 : 2.0) * static_cast<double>(config.hidden * config.intermediate);
     const double head = static_cast<double>(config.vocabulary * config.hidden);
     const auto layers = static_cast<double>(config.layers);
-    // Of each request 10 prompt rows and 4 drawn ones are computed, 5 of them sample; row i sees i tokens.
+    // 10 prompt rows and 4 drawn rows of each request are computed, and 5 of them sample; row i sees i tokens.
     const double products = 6.0 * (14.0 * (layers * qkv + (layers - 1.0) * rest) + 5.0 * (rest + head));
     EXPECT_DOUBLE_EQ(sum_of(result.matmul_steps).operations, 2.0 * products);
     EXPECT_DOUBLE_EQ(sum_of(result.attention_steps).operations, 2.0 * 6.0 * 14.0 * 15.0 / 2.0 * layers * 2.0 * width);
@@ -98,7 +98,7 @@ TEST(Bench, ThroughputCountsWhatTheShapeAsksFor) {
     EXPECT_DOUBLE_EQ(result.decode.context_tokens, 6.0 * (11.0 + 12.0 + 13.0 + 14.0) / 4.0);
 }
 
-// Pins: steps of a batch that fills up or runs dry do not count among those of the full batch.
+// Pins: steps in which a batch fills up or runs dry do not count as steps of the full batch.
 TEST(Bench, DecodeStepsAreThoseOfTheFullestBatch) {
     DecodeSteps decode;
     decode.add(2, 100, 9.0);
@@ -119,8 +119,8 @@ TEST(Bench, ASharedBeginningIsComputedOnce) {
     EXPECT_EQ(result.prompt_tokens, 4U * 40U - 3U * 32U);
 }
 
-// Pins: of runs with other prompts the best was the one that had drawn the least work, and adapters were compared with a base that had
-// other requests.
+// Pins: runs with other prompts drew other lengths, so the best run was the one with the least work, and adapters were compared with a
+// base that had other requests.
 TEST(Bench, OtherPromptsAreAsLong) {
     const tests::TinyModel tiny;
     EngineSetup setup(settings_of(tiny));
@@ -132,7 +132,7 @@ TEST(Bench, OtherPromptsAreAsLong) {
     EXPECT_EQ(second.drawn_tokens, first.drawn_tokens);
 }
 
-// Pins: all runs but the first found the shared beginning in the cache.
+// Pins: all runs but the first found the shared prefix in the cache.
 TEST(Bench, EachSeedHasASharedBeginningOfItsOwn) {
     const tests::TinyModel tiny;
     EngineSetup setup(settings_of(tiny));
@@ -140,7 +140,7 @@ TEST(Bench, EachSeedHasASharedBeginningOfItsOwn) {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) EXPECT_EQ(run_throughput(setup, shape, seed).cached_tokens, 3U * 32U) << seed;
 }
 
-// Pins: a step of a long prompt's first part reads neither the head nor the last layer's end.
+// Pins: a step over the first part of a long prompt reads neither the head nor the end of the last layer.
 TEST(Bench, AStepThatSamplesNothingReadsFewerWeights) {
     const tests::TinyModel tiny;
     Settings settings = settings_of(tiny);
@@ -154,7 +154,7 @@ TEST(Bench, AStepThatSamplesNothingReadsFewerWeights) {
     EXPECT_LT(result.matmul_steps[0].bytes, result.matmul_steps[1].bytes);
 }
 
-// Pins: the whole table of positions and all embeddings counted.
+// Pins: each step was counted as reading the whole position table and all embeddings.
 TEST(Bench, AStepReadsWhatItMultipliesWithAndRowsOfTables) {
     const tests::TinyModel tiny;
     Settings settings = settings_of(tiny);
@@ -174,7 +174,7 @@ TEST(Bench, AStepReadsWhatItMultipliesWithAndRowsOfTables) {
     EXPECT_EQ(wide.model().step_bytes(0, 0), 0U);
 }
 
-// Pins: int4's embeddings, which are int8, were taken to shrink with the projections.
+// Pins: int4's embeddings, which are int8, were assumed to shrink like the projections.
 TEST(Bench, WhatAStepReadsIsCountedInItsOwnFormat) {
     const tests::TinyModel tiny;
     Settings settings = settings_of(tiny);
@@ -194,7 +194,7 @@ TEST(Bench, WhatAStepReadsIsCountedInItsOwnFormat) {
     EXPECT_LT(10 * int4.one_row, 8 * int8.one_row);
 }
 
-// Pins: requests that arrive over time are not submitted ahead of it, and wait from their own arrival on.
+// Pins: requests with an arrival rate are not submitted early, and each waits from its own arrival on.
 TEST(Bench, RequestsArriveAtTheRateThatWasAskedFor) {
     const tests::TinyModel tiny;
     EngineSetup setup(settings_of(tiny));
@@ -212,7 +212,7 @@ TEST(Bench, RandomAdaptersCanBeLoaded) {
     const engine::ModelConfig config = engine::ModelConfig::load(tiny.model);
     EXPECT_EQ(engine::inspect_adapter(folder.path() / "lora-0", config).value().rank_max, 3);
     EXPECT_EQ(engine::inspect_adapter(folder.path() / "lora-1", config).value().rank_max, 8);
-    // Shared weights make no equal adapters.
+    // Shared weights do not make adapters equal.
     EXPECT_EQ(engine::inspect_adapter(folder.path() / "lora-3", config).value().rank_max, 8);
     EXPECT_NE(engine::inspect_adapter(folder.path() / "lora-3", config).value().hash,
               engine::inspect_adapter(folder.path() / "lora-1", config).value().hash);
@@ -228,7 +228,7 @@ std::vector<engine::AdapterSource> made_up_adapters(const tests::TinyModel& tiny
     return adapters;
 }
 
-// Pins: an adapter's elements are read once a step and multiplied with each of its rows.
+// Pins: an adapter's elements are read once per step and multiplied with each of its rows.
 TEST(Bench, TheLeastThatAdaptersTakeIsCountedByStep) {
     const tests::TinyModel tiny;
     const TemporaryFolder folder;
@@ -241,7 +241,7 @@ TEST(Bench, TheLeastThatAdaptersTakeIsCountedByStep) {
     EXPECT_EQ(all.operations, 2.0 * elements * 2.0 * 11.0) << "two requests of ten prompt rows and a drawn one";
 }
 
-// Pins: what could be refused at once was refused once the model had been written, loaded and measured, or was left out without a word.
+// Pins: wrong calls were refused only after the model had been written, loaded and measured, or were silently ignored.
 TEST(Bench, WrongCallsAreRefusedBeforeAnythingIsLoaded) {
     const tests::TinyModel tiny;
     const std::string model = tiny.model.string();
@@ -285,7 +285,7 @@ schema::Json json_of(std::vector<std::string> words) {
     return result.exit_code == 0 ? schema::Json::parse(result.out).value() : schema::Json();
 }
 
-// The members of an object as text: "cpu=… device=…", of those that are named.
+// The members of an object with these keys as text: "cpu=… device=…".
 std::string members(const schema::Json& json, std::initializer_list<const char*> keys) {
     std::string text;
     for (const char* key : keys) {
@@ -327,7 +327,7 @@ TEST(Bench, FiguresForScriptsSayWhatTheyWereMeasuredOnAndWith) {
     ASSERT_EQ(adapters.find("ways")->as_array()->size(), 3U);
     EXPECT_NE(adapters.find("ways")->as_array()->front().find("wait_longest_by_p50"), nullptr);
 
-    // A tiny model's requests could have filled their context before an adapter is there.
+    // With a tiny model, requests could fill their context before an adapter is loaded.
     const schema::Json loading = json_of({"loading", "--random-weights", "stories42m", "--random-adapters", "2", "--ranks", "2,4",
                                           "--device", "cpu", "--requests", "2", "--input-tokens", "4", "--quiet-steps", "2"});
     EXPECT_EQ(members(loading, {"model", "max_batch", "adapter_count", "ranks", "requests", "input_tokens", "quiet_steps"}),
@@ -359,7 +359,7 @@ TEST(Bench, FiguresForScriptsSayWhatTheyWereMeasuredOnAndWith) {
     }
 }
 
-// Pins: JSON took the text's place, so that a benchmark had to run twice for both; and neither named what it was measured on.
+// Pins: JSON replaced the text, so a benchmark had to run twice for both; and neither named the machine that was measured.
 TEST(Bench, FiguresArePrintedAsTextOrJsonAndAFileHoldsTheJsonBesideEither) {
     const tests::TempFolder folder;
     const std::string file = (folder / "machine.json").string();
@@ -390,7 +390,7 @@ TEST(Bench, FiguresArePrintedAsTextOrJsonAndAFileHoldsTheJsonBesideEither) {
     EXPECT_NE(nameless.err.find("name is empty"), std::string::npos) << nameless.err;
 }
 
-// Pins: the GPU was looked for in the JSON, under a name that `bench machine` and `bench tune` do not use.
+// Pins: the GPU was read from the JSON under a name that `bench machine` and `bench tune` do not use.
 TEST(Bench, TheLastLineNamesTheGpuThatWasMeasuredBeforeItsHost) {
     const auto printed = [](const std::optional<std::string>& gpu) {
         testing::internal::CaptureStdout();
@@ -403,7 +403,7 @@ TEST(Bench, TheLastLineNamesTheGpuThatWasMeasuredBeforeItsHost) {
     EXPECT_EQ(gpu_of({.name = "cpu (scalar)"}), std::nullopt);
 }
 
-// Pins: /dev/stdout became a file.
+// Pins: /dev/stdout was replaced by a regular file.
 TEST(Bench, WhatIsNoPlainFileIsWrittenToAndNotReplaced) {
     const tests::TempFolder folder;
     write_text(folder / "file", "old");
@@ -413,7 +413,7 @@ TEST(Bench, WhatIsNoPlainFileIsWrittenToAndNotReplaced) {
     EXPECT_EQ(tests::read_whole((folder / "file").string()), "new");
 }
 
-// Pins: a broker's address and a benchmark's figures were written by twins that said different things of the same failure.
+// Pins: a broker's address and a benchmark's figures were written by two functions that reported the same failure differently.
 TEST(Bench, AFileThatCannotBeWrittenIsNamedByWhoeverWritesIt) {
     const tests::TempFolder folder;
     const std::string nowhere = (folder / "no" / "address").string();
@@ -427,7 +427,7 @@ TEST(Bench, ARandomModelsSizeIsKnownBeforeItIsWritten) {
     EXPECT_EQ(random_model_bytes({.name = "gpt2", .layers = 1}), 2 * (124'439'808 - 11 * 7'087'872));
 }
 
-// Pins: a model in several files, which several threads write at a time, is read as one.
+// Pins: a model in several files, written by several threads at a time, is read as one.
 TEST(Bench, ARandomModelHasTheLayersThatWereAskedFor) {
     const tests::TempFolder folder;
     write_random_model({.name = "stories42m", .layers = 2}, folder.path());
@@ -458,7 +458,7 @@ TEST(Bench, ACacheSmallerThanTheAdaptersIsLoadedAgainAndAllRequestsEnd) {
     EXPECT_LE(cached.adapter_bytes, bytes * 3 / 10);
 }
 
-// What the lines of `lorry bench requests` are answered with.
+// The answers of `lorry bench requests` to these lines.
 std::vector<schema::Json> answers_to(const std::string& lines) {
     const tests::TinyModel tiny;
     EngineSetup setup(settings_of(tiny));
@@ -472,7 +472,7 @@ std::vector<schema::Json> answers_to(const std::string& lines) {
     return parsed;
 }
 
-// Pins: as many tokens as asked for, in the order of the requests, whatever runs at a time and with whichever adapter.
+// Pins: answers have as many tokens as asked for and the order of the requests, whatever runs beside them and with whichever adapter.
 TEST(Bench, LinesOfRequestsAreAnsweredWithTheTokensTheyDrew) {
     const std::string plain = R"({"prompt": [1, 5], "output_tokens": 2, "adapter": "plain"})";
     const std::string base = R"({"prompt": [3, 1, 4], "output_tokens": 5, "adapter": null})";
@@ -500,8 +500,8 @@ TEST(Bench, ALineOfRequestsThatCannotBeRunIsRefused) {
     }
 }
 
-// Pins: float32 is the measure, and the others are near it on a model whose weights have no outliers; never trained and tiny, it is as hard
-// on int4 as a model can be.
+// Pins: float32 is the reference, and the other formats are close to it on a model whose weights have no outliers. A tiny model that was
+// never trained is the hardest case for int4.
 TEST(Bench, TheLossOfNarrowWeightsIsMeasuredAgainstFloat32) {
     const tests::TinyModel tiny;
     const TemporaryFolder folder;

@@ -1,4 +1,4 @@
-// `lorry bench tune --device cuda`: whose shapes are measured, what is printed, and that it says what a machine lacks.
+// `lorry bench tune --device cuda`: which shapes it measures, what it prints, and what it says when the machine lacks something.
 #include "ops/bench/matmul_report.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ using kernels::cuda::Tuning;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Two shapes in two sizes: the first is served by two algorithms, the second by none.
+// Two shapes in two sizes: two algorithms serve the first shape, none serves the second.
 Tuning tuning() {
     const TunedMatmul served{.shape = {Format::bfloat16, 1000, 500},
                              .buckets = {16, 2048},
@@ -54,10 +54,10 @@ TEST(MatmulReport, EachShapeOfTheModelsIsMeasuredOnceAndOnlyWhatTheTableCanHold)
         << "heads stay wide";
 }
 
-// Pins: what fp8 is measured against is twice the rate, which the same time is half a share of.
+// Pins: fp8 is measured against twice the rate, so the same time is half the share.
 TEST(MatmulReport, Fp8IsMeasuredAgainstItsOwnLimits) {
     const auto share = [](Tuning of) {
-        of.rates.copied_per_second = 1e15;  // operations take longer
+        of.rates.copied_per_second = 1e15;  // so that operations take longer than copies
         const schema::Json json = matmuls_json(of);
         return json.find("matmuls")->as_array()->at(0).find("buckets")->as_array()->at(1).find("share_of_limit")->as_number().value();
     };
@@ -89,7 +89,7 @@ TEST(MatmulReport, RowsTakeThePlaceOfTheSameShapesInATable) {
     EXPECT_EQ(*kernels::cuda::parse_matmul_row(table_rows(tuning())[0]), kernels::cuda::rows_of(tuning(), tuning().matmuls.front())[0]);
 }
 
-// Pins: a shape that time ran out for lost the rows that an earlier run had found.
+// Pins: a shape for which no time was left lost the rows that an earlier run had found.
 TEST(MatmulReport, ShapesThatTimeRanOutForKeepTheirRowsAndSaySo) {
     Tuning stopped = tuning();
     TunedMatmul& begun = stopped.matmuls.front();
@@ -102,7 +102,7 @@ TEST(MatmulReport, ShapesThatTimeRanOutForKeepTheirRowsAndSaySo) {
         "1000 x 500: 2 of 4 candidates refused (2 as its bits depend on the number of rows); no time was left for the others; 4.00 times "
         "our own kernel");
     EXPECT_EQ(finding_of(stopped.matmuls.back()), "8 x 16: no time was left");
-    // Slower, or none that serves: the rows of an earlier run may be better.
+    // The algorithms are slower, or none serves: the rows of an earlier run may be better.
     begun.own_seconds = {1e-7, 1e-7};
     EXPECT_EQ(with_rows(before, stopped, RowsOf::gains), before);
     begun.chosen.clear();
@@ -160,7 +160,7 @@ TEST(MatmulReport, WithoutAGpuTheCommandSaysWhatIsMissing) {
     EXPECT_THAT(result.err, HasSubstr("--device cuda: " + *obstacle));
 }
 
-// Pins: a program as it is built without nvcc, which ops/demo and the container image are, that did not link.
+// Pins: a program built without nvcc, as ops/demo and the container image build it, did not link.
 TEST(WithoutCuda, TheProgramComputesOnTheCpuAndSaysWhatAGpuNeeds) {
     const std::vector<std::string> bench = {
         LORRY_PROGRAM_WITHOUT_CUDA, "bench", "throughput", "--random-weights", "stories260k", "--requests", "1", "--repeat", "1", "--json"};

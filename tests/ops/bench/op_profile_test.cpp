@@ -8,7 +8,7 @@
 namespace lorry::ops {
 namespace {
 
-// The sum of a figure over the ops whose names begin so.
+// The sum of a figure over the ops whose names start with `begin`.
 double sum_in(const schema::Json& ops, std::string_view begin, std::string_view figure) {
     double sum = 0.0;
     for (const schema::Json& op : *ops.as_array()) {
@@ -18,7 +18,7 @@ double sum_in(const schema::Json& ops, std::string_view begin, std::string_view 
     return sum;
 }
 
-// Pins: op by op it is the work that the steps count as a whole; attention had no figures at all, and nothing said what a matmul of few
+// Pins: the work of all ops adds up to what the steps count. Attention had no figures at all, and nothing showed what a matmul of few
 // rows reads.
 TEST(OpProfile, CountsTheWorkOfEachOpAndItsShareOfTheLimits) {
     const tests::TinyModel tiny;

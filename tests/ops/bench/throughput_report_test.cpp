@@ -1,4 +1,4 @@
-// What figures are shares of, and what `lorry bench throughput` says of them: made-up work on made-up machines.
+// The limits of machines, and what `lorry bench throughput` reports in shares of them: invented work on invented machines.
 #include <gtest/gtest.h>
 
 #include "ops/bench/limits.h"
@@ -29,7 +29,7 @@ kernels::cpu::Rates rates_with(std::optional<double> bfloat16_dot, std::optional
     return {.threads = 2, .copy = 50e9, .read = 100e9, .float32 = 20e9, .bfloat16_dot = bfloat16_dot, .int8_dot = int8_dot};
 }
 
-// "90.0 GOP/s, …": of each kind of work in turn.
+// The rate of each kind of work in turn: "90.0 GOP/s, …".
 std::string rates_of(const MachineLimits& limits) {
     std::string text;
     for (const OperationRate& rate : {limits.matmuls, limits.attention, limits.adapters})
@@ -37,7 +37,7 @@ std::string rates_of(const MachineLimits& limits) {
     return text;
 }
 
-// Pins: attention over a cache that is not quantized, and adapters, were measured against the rate of the weights' int8.
+// Pins: attention over a cache that is not quantized, and adapters, were measured against the int8 rate of the weights.
 TEST(Limits, WeightsAndKvCacheHaveTheRatesOfTheirOwnFormats) {
     using enum kernels::Format;
     using enum kernels::Quantization;
@@ -49,14 +49,14 @@ TEST(Limits, WeightsAndKvCacheHaveTheRatesOfTheirOwnFormats) {
     EXPECT_EQ(limits({.weights = bfloat16}), "40.0 GFLOP/s, 40.0 GFLOP/s, 40.0 GFLOP/s");
     EXPECT_EQ(limits({.weights = bfloat16, .quantize = int8}), "90.0 GOP/s, 40.0 GFLOP/s, 40.0 GFLOP/s");
     EXPECT_EQ(limits({.weights = float32, .quantize = int4}), "90.0 GOP/s, 20.0 GFLOP/s, 20.0 GFLOP/s");
-    // 90 operations of scores take a second, as many of weighed values two: 180 in three.
+    // 90 operations on scores take one second, as many on weighted values take two: 180 in three seconds.
     EXPECT_EQ(limits({.weights = bfloat16, .quantize = int8, .kv = int8_cache}), "90.0 GOP/s, 60.0 GOP/s, 40.0 GFLOP/s");
     EXPECT_EQ(limits({.weights = bfloat16, .kv = int8_cache}), "40.0 GFLOP/s, 60.0 GOP/s, 40.0 GFLOP/s");
-    // Without a rate of int8 they are multiplied as float32 are.
+    // Without an int8 rate, int8 is multiplied at the rate of float32.
     EXPECT_EQ(limits({.weights = float32, .quantize = int8, .kv = int8_cache}, std::nullopt), "20.0 GOP/s, 20.0 GOP/s, 20.0 GFLOP/s");
 }
 
-// Pins: each kind of work has a rate of its own, but they share memory and processor in a step.
+// Pins: each kind of work has its own rate, but in a step all kinds share memory and processor.
 TEST(Limits, AStepTakesWhatItsBytesOrItsOperationsTake) {
     const std::vector<Work> matmuls = {{.bytes = 100.0, .operations = 10.0}, {.bytes = 1.0, .operations = 40.0}};
     EXPECT_DOUBLE_EQ(seconds_at_least({{matmuls, 20.0}}, 50.0), 2.0 + 2.0);
@@ -64,7 +64,7 @@ TEST(Limits, AStepTakesWhatItsBytesOrItsOperationsTake) {
     EXPECT_DOUBLE_EQ(seconds_at_least({{matmuls, 20.0}, {attention, 5.0}}, 50.0), 3.0 + (2.0 + 2.0));
 }
 
-// Two steps in two seconds, on a machine that takes 1 s at least for their part of the base and 0.25 s for their adapters.
+// Two steps in two seconds, on a machine that needs at least 1 s for the base's part of them and 0.25 s for their adapters.
 ThroughputReport made_up_report() {
     return {.circumstances = schema::Json::object({{"model", "tiny"}}),
             .result = {.seconds = 2.0,
@@ -86,7 +86,7 @@ ThroughputReport made_up_report() {
             .memory_peak = 1 << 20};
 }
 
-// Pins: shares are of what the weights may use, adapters count in a step, and what they add is measured by their own least.
+// Pins: shares are of the rates for the weights' format, adapters count in a step, and what they add is compared with their own minimum.
 TEST(Report, AReportSaysWhatAStepTakesBesideWhatTheMachineDoes) {
     const std::string text = throughput_text(made_up_report());
     for (const char* line :
@@ -100,14 +100,14 @@ TEST(Report, AReportSaysWhatAStepTakesBesideWhatTheMachineDoes) {
         EXPECT_NE(text.find(line), std::string::npos) << line << "\nin\n" << text;
 }
 
-// Pins: with --quantize int8 attention counted as if it were done in int8 too, and all of it was said to be of floating-point numbers.
+// Pins: with --quantize int8, attention counted as int8 work too, and all work was reported as floating-point operations.
 TEST(Report, AReportOfMixedOperationsMeasuresEachAgainstItsOwnRate) {
     ThroughputReport report = made_up_report();
     report.limits = limits_of(rates_with(40e9, 80e9), {.quantize = kernels::Quantization::int8});
     report.result.matmul_steps = {{.bytes = 0.0, .operations = 40e9}, {.bytes = 0.0, .operations = 40e9}};
     report.result.attention_steps = {{.bytes = 0.0, .operations = 10e9}, {.bytes = 0.0, .operations = 10e9}};
     report.result.adapter_steps = {{}, {}};
-    // A second of int8 and half a second of bfloat16: 100 in 1.5 s.
+    // One second of int8 and half a second of bfloat16: 100 billion operations in 1.5 s.
     const std::string text = throughput_text(report);
     for (const char* line :
          {"operations       50.00 billion a step: 50.0 GOP/s, 75 % of the 66.7 GOP/s that the processor was seen to do\n",

@@ -1,4 +1,4 @@
-// `lorry bench tune`: what it counts, what follows from speeds, what it prints, and that it runs.
+// `lorry bench tune`: what it counts, what it concludes from speeds, what it prints, and that it runs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ TEST(Tune, ARowThatIsRightStays) {
     EXPECT_TRUE(verdict.finding.ends_with("row in kernels/cpu/isa.cpp says so.")) << verdict.finding;
 }
 
-// Pins: half the speed in bfloat16, as on Emerald Rapids, is not made up for by what is equal.
+// Pins: half the speed in bfloat16, as on Emerald Rapids, is not offset by formats in which the speed is equal.
 TEST(Tune, ARowThatIsWrongGetsAnotherAboveIt) {
     const TuneVerdict verdict = judge_isas(chip_with(CpuIsa::avx512bf16, CpuIsa::avx512bf16),
                                            std::vector{line("float32", {1.1, 1.0, 1.0}), line("bfloat16", {1.1, 1.0, 2.0})});
@@ -61,7 +61,7 @@ TEST(Tune, ARowThatIsWrongGetsAnotherAboveIt) {
     EXPECT_TRUE(verdict.finding.ends_with("says avx512bf16. Add above it:")) << verdict.finding;
 }
 
-// Pins: another choice changes answers, so what is in use is kept where the gain may be noise; a chip without a row gets one that says so.
+// Pins: another choice changes answers, so a gain that may be noise changes nothing; a chip without a row gets one for what is in use.
 TEST(Tune, AGainThatMayBeNoiseChangesNothing) {
     const std::vector lines = {line("bfloat16", {1.0, 1.02, 1.3})};
     const TuneVerdict kept = judge_isas(chip_with(CpuIsa::avx512, CpuIsa::avx512), lines);
@@ -80,7 +80,7 @@ TEST(Tune, AllLinesCountTheSameHoweverLongTheyTake) {
     EXPECT_DOUBLE_EQ(verdict.speeds[2], 2.0);
 }
 
-// Pins: a machine that cannot run what the table says is no witness against it.
+// Pins: a machine that cannot run the instruction set in the table is no evidence against it.
 TEST(Tune, WhatTheSystemHidesIsNotJudged) {
     TunedChip chip = chip_with(CpuIsa::avx512bf16, CpuIsa::avx512);
     chip.isas.pop_back();
@@ -139,7 +139,7 @@ TEST(Tune, OperationsAndBytesAreCounted) {
     EXPECT_EQ(find("float32", "attention, 512 rows").operations, static_cast<double>(512 * 513 / 2 * 4 * width));
 }
 
-// Pins: the command measures what this machine has, and what is in use is measured against itself.
+// Pins: the command measures every instruction set of this machine and compares each with the one in use.
 TEST(Tune, RunsWithEveryInstructionSetOfThisMachine) {
     const tests::ProgramResult result = tests::run_program_of({LORRY_PROGRAM, "bench", "tune", "--quick", "--threads", "2", "--json"});
     ASSERT_EQ(result.exit_code, 0) << result.err;

@@ -115,7 +115,7 @@ TEST_F(ClientTest, CollectWaitsForTheLastResultDropsDoublesAndSaysWhatFailed) {
                 UnorderedElementsAre(result_line("1", "a"), result_line("2", "b"), result_line("3", "c", 404)));
 }
 
-// A worker's results carry ids made of their jobs' places.
+// The custom_ids of jobs with their sources, sorted. A worker makes the ids of its results from these.
 std::vector<std::pair<std::string, schema::Source>> ids_of(const std::vector<schema::JobRecord>& jobs) {
     std::vector<std::pair<std::string, schema::Source>> ids;
     for (const schema::JobRecord& job : jobs) {
@@ -145,7 +145,7 @@ TEST_F(ClientTest, CollectGoesOnWhereAnEarlierCallWasCut) {
     EXPECT_THAT(first.err, HasSubstr("1 of 2 jobs ended"));
     EXPECT_EQ(text_of(out), lines[0] + "\n");
 
-    // Killed in the middle of a write.
+    // As if the call had been killed in the middle of a write.
     std::ofstream(out, std::ios::app) << lines[1].substr(0, 30);
     publish(topics.results(), "mine/b", {lines[1]}, "mine");
     const Call second = lorry({"collect", "--batch", "mine", "-o", out, "--timeout", "60s"});
@@ -184,7 +184,7 @@ TEST_F(ClientTest, CollectSaysWhatToDoWhenItCannotWrite) {
     EXPECT_TRUE(std::filesystem::exists("/dev/full"));
 }
 
-// Two batches in one file, without a word: `submit` proposed the same name after each.
+// Pins: two batches went into one file without a warning, because `submit` proposed the same name after each.
 TEST_F(ClientTest, CollectLeavesAFileAloneThatHoldsAnotherBatch) {
     const Call submit = lorry({"submit", write("jobs.jsonl", {job_line("a")}), "--batch", "mine"});
     EXPECT_THAT(submit.err, HasSubstr("lorry collect --batch mine -o mine.jsonl"));
@@ -214,7 +214,7 @@ TEST_F(ClientTest, ResultsMayBeOfJobsWhoseRecordsAreGone) {
     EXPECT_THAT(collect.err, HasSubstr("1 results added, 1 were there before"));
 }
 
-// By a producer that does not say how many there are going to be.
+// Their producer did not announce how many jobs there will be.
 TEST_F(ClientTest, SoMayThoseOfABatchThatAnnouncedNothing) {
     publish(topics.jobs(), "base", {job_line("a"), job_line("b")}, "mine");
     const auto jobs = records(topics.jobs());
@@ -224,7 +224,7 @@ TEST_F(ClientTest, SoMayThoseOfABatchThatAnnouncedNothing) {
     EXPECT_THAT(collect.err, HasSubstr("0 results added, 1 were there before"));
 }
 
-// What is still to be sent is no reason why the file's results could be of this batch.
+// Announced jobs that are not sent yet are no reason to believe that the file's results belong to this batch.
 TEST_F(ClientTest, CollectLeavesAFileAloneThatHoldsAnotherBatchWhileJobsAreSubmitted) {
     publish(topics.jobs(), "base", {job_line("a"), job_line("b")}, "other");
     const std::string out = write("out.jsonl", results_of(records(topics.jobs())));
@@ -236,7 +236,7 @@ TEST_F(ClientTest, CollectLeavesAFileAloneThatHoldsAnotherBatchWhileJobsAreSubmi
     EXPECT_THAT(collect.err, HasSubstr("holds 2 results of jobs outside batch mine"));
 }
 
-// Pins: what was not looked at was cut off and appended to.
+// Pins: collect truncated a file that it had not checked yet, and appended to it.
 TEST_F(ClientTest, ACollectThatIsInterruptedBeforeItKnowsWhoseResultsTheFileHoldsLeavesItAlone) {
     publish(topics.jobs(), "base", {job_line("a")}, "mine");
     const std::string out = write("out.jsonl", {result_line("1", "a")});
@@ -272,7 +272,7 @@ TEST_F(ClientTest, ADeadLetterCountsAsAnEndOfItsJob) {
 }
 
 TEST_F(ClientTest, AnUnfinishedSubmitKeepsTheBatchOpen) {
-    // Two of three announced jobs were sent, and have ended.
+    // Two of three announced jobs were sent and have ended.
     consumer::JobProducer producer(config, {.topic = topics.jobs(), .batch_id = "mine", .headers = {{"batch_jobs", "3"}}});
     for (const char* id : {"a", "b"}) producer.submit(job_line(id), "base", 1);
     producer.finish();
@@ -285,7 +285,7 @@ TEST_F(ClientTest, AnUnfinishedSubmitKeepsTheBatchOpen) {
 
 TEST_F(ClientTest, SubmitWithWaitEndsWithTheBatch) {
     std::thread worker([this] {
-        // The jobs are there before their results, as with any worker.
+        // The jobs are in the topic before their results, as with any worker.
         while (records(topics.jobs()).empty()) std::this_thread::sleep_for(50ms);
         publish(topics.results(), "mine/a", {result_line("1", "a")}, "mine");
     });
@@ -311,7 +311,7 @@ TEST_F(ClientTest, ABatchIsFollowedThroughTheBrokersAbsence) {
     EXPECT_TRUE(poll_until(false));
 }
 
-// Which sent an id twice: all ran twice, and were collected twice.
+// Pins: an id was sent twice, so all jobs ran and were collected twice.
 TEST_F(ClientTest, ABatchThatHasJobsIsNotSubmittedAgainWithoutResume) {
     const std::string jobs = write("jobs.jsonl", {job_line("a")});
     ASSERT_EQ(lorry({"submit", jobs, "--batch", "mine"}).code, 0);

@@ -26,7 +26,7 @@ namespace lorry::ops {
 
 using namespace std::chrono_literals;
 
-// What a call left behind.
+// The exit code and the outputs of a call.
 struct Call {
     int code = 0;
     std::string out;
@@ -111,7 +111,7 @@ protected:
         return all;
     }
 
-    // What a worker would write, with the key that it would have.
+    // Writes what a worker would write, with the key that it would use.
     void publish(const std::string& topic, const std::string& key, const std::vector<std::string>& values,
                  const std::string& batch_id = {}) const {
         consumer::JobProducer producer(config, {.topic = topic, .batch_id = batch_id});

@@ -1,4 +1,4 @@
-// What `lorry offsets` makes of a committed offset and its metadata.
+// What `lorry offsets` reports about a committed offset and its metadata.
 #include "ops/client/offset_report.h"
 
 #include <gmock/gmock.h>

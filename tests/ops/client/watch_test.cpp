@@ -1,4 +1,4 @@
-// tail, jobs, adapters, topics and broker: what people look at and set up.
+// tail, jobs, adapters, topics and broker: the commands that people use to observe and to set up Lorry.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
@@ -49,7 +49,7 @@ TEST(ProgressBar, SaysWhatIsInTheWayInsteadOfAnOldRate) {
               "running: 3 of 4 (75 %), 12/s, 0.1 s left, 5,120 tokens in + out/s, 64 sequences in the batch");
 }
 
-// A million results of yesterday were read in a minute, and the rest was promised at that rate.
+// Pins: a million results from the day before were read in a minute, and the remaining time was estimated at that rate.
 TEST(ProgressRate, LeavesOutWhatWasDoneBeforeItsRestart) {
     const ProgressRate::Clock::time_point begin;
     ProgressRate rate;
@@ -162,7 +162,7 @@ TEST_F(ClientTest, JobsShowsWhatTheLedgerKnowsAndHowManyOfABatchWait) {
                                HasSubstr("1,234 + 7"), HasSubstr("model_not_found")));
     EXPECT_THAT(all.err, HasSubstr("batch mine: 1 completed, 1 failed; 1 waiting, of 3 in the batch"));
 
-    // Whom a filter leaves out does not wait.
+    // Jobs that a filter leaves out do not count as waiting.
     const Call failures = lorry({"jobs", "--batch", "mine", "--state", "failed", "--ledger", file("lorry.sqlite")});
     EXPECT_THAT(failures.err, HasSubstr("batch mine: 1 failed; 1 waiting, of 3 in the batch"));
     const Call expired = lorry({"jobs", "--batch", "mine", "--state", "expired", "--ledger", file("lorry.sqlite")});

@@ -1,4 +1,4 @@
-// check-model's findings on a tiny model, and the memory rules that run and worker follow too.
+// check-model's findings on a tiny model, and the memory rules that it shares with run and worker.
 #include "ops/program/model_report.h"
 
 #include <gtest/gtest.h>
@@ -27,12 +27,12 @@ TEST(ModelReport, TellsShapesMemoryAndWhichAdaptersWouldBeRefused) {
     // fp8: embeddings stay bfloat16.
     settings.quantize = "fp8";
     EXPECT_EQ(check_model(settings).weight_bytes, check.weight_bytes / 2 + embeddings);
-    // As the cache lays it out: values in whole vectors of 16; of int8, three words beside keys and values.
+    // As the cache stores them: values in whole vectors of 16; with int8, three words beside keys and values.
     const std::int64_t elements = config.head_dim + (config.head_dim + 15) / 16 * 16;
     EXPECT_EQ(check.kv_token_bytes, static_cast<std::size_t>(config.layers * config.kv_heads * elements * 2));
     settings.kv_dtype = "int8";
     EXPECT_EQ(check_model(settings).kv_token_bytes, static_cast<std::size_t>(config.layers * config.kv_heads * (elements + 12)));
-    settings.kv_dtype = "fp8";  // only a GPU has it, in whole pieces of 16 dimensions and one word beside each head's keys and values
+    settings.kv_dtype = "fp8";  // only on a GPU: whole blocks of 16 dimensions, and one word beside each head's keys and values
     EXPECT_EQ(check_model(settings).kv_token_bytes,
               static_cast<std::size_t>(2 * config.layers * config.kv_heads * ((config.head_dim + 15) / 16 * 16 + 4)));
     ASSERT_EQ(check.adapters.size(), 3U);

@@ -150,7 +150,7 @@ TEST(Reservoir, KeepsEachJobAsLikelyAsAnyOtherAndFewerOfLargeOnes) {
     EXPECT_EQ(large.take().size(), 10U);
 }
 
-// Pins: jobs with choices were said to draw at most 0 tokens.
+// Pins: jobs with choices were reported as drawing at most 0 tokens.
 TEST(DryRun, SaysOfJobsWithChoicesThatTheseAreScored) {
     const auto first_line = [](const DryRunReport& report) { return show(report).substr(0, show(report).find('\n')); };
     EXPECT_EQ(first_line({.jobs = 9, .refused = 1, .classifying = 8, .prompt_tokens = 80}),

@@ -42,7 +42,7 @@ TEST_F(RunProgram, AnswersEveryLineAndNamesWhatIsWrongWithTheBadOnes) {
     for (const char* words : {"line 2 of in.jsonl", "line 3 of in.jsonl", "line 9 of in.jsonl"})
         EXPECT_NE(whole.find(words), std::string::npos) << words;
     EXPECT_NE(result.err.find("--retry-failed"), std::string::npos);
-    EXPECT_EQ((whole + result.err).find("register it"), std::string::npos);  // a folder of a run is registered nowhere
+    EXPECT_EQ((whole + result.err).find("register it"), std::string::npos);  // a run's folder is not registered anywhere
 }
 
 TEST_F(RunProgram, GivesTheSameAnswersFromStandardInputToStandardOutput) {
@@ -174,7 +174,7 @@ TEST_F(RunProgram, SaysWhatIsMissingWhenAGpuIsAskedFor) {
     EXPECT_FALSE(std::filesystem::exists(out()));
 }
 
-// Pins: a supervisor that does not restart after usage errors gave up a worker because another process had not freed its memory yet.
+// Pins: a supervisor that does not restart after usage errors gave up on a worker because another process had not freed its memory yet.
 TEST_F(RunProgram, EndsWith1WhenTheModelIsWrongOrMemoryIsNotFreeNow) {
     write_text(tiny.folder / "in.jsonl", job("a", "base", "w5"));
     const auto fails = [&](std::vector<std::string> more) {

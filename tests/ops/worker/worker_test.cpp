@@ -199,13 +199,13 @@ TEST(WorkerCommand, EndsWith2WithoutBrokersAndWith1WhenNoneAnswer) {
     EXPECT_EQ(unreachable.exit_code, 1);
     EXPECT_NE(unreachable.err.find("127.0.0.1:1"), std::string::npos) << unreachable.err;
     EXPECT_EQ(unreachable.err.find("is retried for up to"), std::string::npos) << unreachable.err;
-    // Pins: half a minute without a word.
+    // Pins: nothing was printed for half a minute.
     const ProgramResult patient =
         tests::run_program_of({LORRY_PROGRAM, "cancel", "a", "--brokers", "127.0.0.1:1", "--deadline-start", "7s"});
     EXPECT_NE(patient.err.find("has failed for 5 s and is retried for up to"), std::string::npos) << patient.err;
 }
 
-// Pins: it started without a word, and every job for an adapter failed.
+// Pins: the worker started without an error, and every job for an adapter failed.
 TEST(WorkerCommand, DoesNotStartWithoutTheFolderOfItsAdapters) {
     const TinyModel tiny;
     const std::filesystem::path missing = tiny.folder / "nope";
@@ -226,7 +226,7 @@ TEST(WorkerCommand, WarnsWhenAnotherProgramHasThePortOfItsPages) {
     try {
         first = std::make_unique<HealthServer>(HealthServer::Options{.address = Settings().metrics_address, .metrics = {}, .health = {}});
     } catch (const std::runtime_error&) {
-        // Somebody else has it, which does as well.
+        // Another program has the port already, which serves the test as well.
     }
     const ProgramResult second = tests::run_program_of(
         {LORRY_PROGRAM, "worker", "--model", tiny.model.string(), "--brokers", "127.0.0.1:1", "--deadline-start", "1s", "--threads", "1"});
@@ -264,7 +264,7 @@ TEST(Metrics, BringsTheEngineSCountsUpToDateWithoutCountingTwice) {
     }
 }
 
-// Each number is another one, so that a figure under the wrong name is seen.
+// All numbers differ, so that a figure under the wrong name is noticed.
 TEST(Metrics, TellsParkedJobsFromThoseThatFillTheWindow) {
     Metrics metrics("1.2.3", 8);
     metrics.on_gauges({.in_flight = 101, .parked = 102, .in_flight_max = 103, .tokens = 104, .tokens_max = 105, .unpublished = 106});
@@ -326,7 +326,7 @@ TEST(Metrics, HasWhatMemberAndLedgerSayEachUnderItsName) {
 TEST(Metrics, MeasuresTheTimePerTokenByTheLongestSequence) {
     Metrics metrics("1.2.3", 8);
     const schema::Run run;
-    // Two samples of eleven tokens beside each other: ten pauses in five seconds.
+    // Two samples of eleven tokens side by side: ten intervals in five seconds.
     metrics.on_finished({.run = run,
                          .state = schema::JobState::completed,
                          .usage = {.prompt_tokens = 3, .completion_tokens = 22, .cached_tokens = 0},

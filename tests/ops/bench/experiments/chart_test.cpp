@@ -1,4 +1,4 @@
-// Charts as texts: round ticks, words that are no markup, and one picture whole.
+// Charts as text: round ticks, words that must not become markup, and one whole picture.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ TEST(Chart, BarsShowTheirValuesAboveTheirCategories) {
         EXPECT_NE(svg.find(part), std::string::npos) << part << " is not in\n" << svg;
 }
 
-// Pins the whole picture. After a change that was meant, look at the new one and put it in the old one's place.
+// Pins the whole picture. After an intended change, check the new picture and replace the old one.
 TEST(Chart, AChartOfLinesIsThisPicture) {
     const std::string svg = svg_of({.name = "lines",
                                     .title = "Time & length",

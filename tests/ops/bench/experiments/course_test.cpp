@@ -1,4 +1,4 @@
-// `lorry bench course` on a tiny model: what it counts, what it writes, and how it refuses.
+// `lorry bench course` on a tiny model: what it counts, what it writes, and what it refuses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -55,8 +55,8 @@ TEST(Course, WritesFiguresChartsAndAPage) {
     EXPECT_EQ(column(all, "multi-lora", "rows"), "1.0 2.0 4.0 8.0 1.0 2.0 4.0 8.0");
     EXPECT_EQ(column(all, "mixing", "adapter_share"), "0.0 0.25 0.5 0.75 1.0");
     EXPECT_EQ(column(all, "streaming", "load"), "0.25 0.5 0.75 1.0 1.5");
-    // Eight jobs, four at a time, of which the fourth and the eighth write 30 tokens and the others 10: two batches of 30 steps; or three
-    // short ones one after the other beside a long one, where the second long one starts after 20 steps.
+    // Eight jobs, four at a time; the fourth and the eighth write 30 tokens, the others 10. Either two batches of 30 steps run, or three
+    // short jobs run one after another beside a long one, and the second long one starts after 20 steps.
     EXPECT_EQ(column(all, "queue", "steps"), "60.0 50.0 60.0 50.0");
 
     const std::string page = tests::read_whole(out / "course.html");
@@ -104,7 +104,7 @@ TEST(Course, WrongCallsAreRefusedWithTheReason) {
     }
 }
 
-// Pins: the three ways are three ways to the same numbers, so that only their time differs.
+// Pins: the three ways compute the same numbers, so only their time differs.
 TEST(Course, AllWaysToApplyAdaptersAddTheSameBits) {
     const tests::TinyModel tiny;
     LoraWays ways(engine::ModelConfig::load(tiny.model), {.threads = 2}, {.adapters = 3, .rank = 5, .rows = 7});
@@ -122,7 +122,7 @@ TEST(Course, AllWaysToApplyAdaptersAddTheSameBits) {
     EXPECT_EQ(std::ranges::count(segments, 0.0F), 0);
     EXPECT_EQ(added(LoraWay::loop), segments);
     EXPECT_EQ(added(LoraWay::gathered), segments);
-    // Other rows take other adapters' weights with another number of adapters.
+    // With another number of adapters, rows use other adapters' weights.
     ways.run(LoraWay::segments, 7, 1);
     EXPECT_FALSE(
         std::ranges::equal(ways.added(engine::Projection::qkv), std::span(segments).first(ways.added(engine::Projection::qkv).size())));
