@@ -33,17 +33,20 @@ std::unique_ptr<Slot> Backend::make_slot(KvCache& cache, const SlotRange& range)
 void Backend::begin_step(const StepInputs& step) {
     contract::check_step(step, {.block_size = block_size(), .queued_max = steps_queued_max()});
     step_rows_ = step.rows;
+    step_sequences_ = step.sequences;
     do_begin_step(step);
 }
 
 void Backend::run(const Op& op) {
-    contract::check_op(op, {.rows = step_rows_, .block_size = block_size()});
+    contract::check_op(op, {.rows = step_rows_, .block_size = block_size(), .sequences = step_sequences_});
     do_run(op);
 }
 
 void Backend::run_matmul_then_activation(const ActivatedMatmulArgs& args) {
-    matmul({.out = args.sums, .in = args.in, .weight = args.weight, .bias = args.bias, .next = args.next});
-    activation({.kind = args.kind, .gated = args.gated, .out = args.out, .in = args.sums});
+    const MatmulArgs matmul{.out = args.sums, .in = args.in, .weight = args.weight, .bias = args.bias, .next = args.next};
+    const ActivationArgs activation{.kind = args.kind, .gated = args.gated, .out = args.out, .in = args.sums};
+    do_run(&matmul);
+    do_run(&activation);
 }
 
 }  // namespace lorry::kernels

@@ -137,7 +137,9 @@ protected:
     void run_matmul_then_activation(const ActivatedMatmulArgs& args);
 
 private:
-    std::int64_t step_rows_ = 0;  // of the step that was begun last
+    // Of the step that was begun last.
+    std::int64_t step_rows_ = 0;
+    std::span<const StepSequence> step_sequences_;
 };
 
 // Which instruction set the CPU kernels use; the machine must support it (else std::runtime_error).

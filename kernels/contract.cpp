@@ -54,6 +54,8 @@ struct Checks {
     }
     void of_step(const StepInputs& inputs, const BegunStep& step) const {
         equal("step.rows", inputs.rows, "the begun step's rows", step.rows);
+        CHECK(inputs.sequences.data() == step.sequences.data() && inputs.sequences.size() == step.sequences.size(),
+              fmt::format("{}: step.sequences are not those of the begun step", call));
     }
 
     void heads(const Matrix& qkv, std::int64_t count, std::int64_t kv_heads, std::int64_t head_dim) const {
@@ -81,10 +83,12 @@ void check(const EmbedArgs& args, const BegunStep& step) {
     checks.float32("out", args.out);
     checks.equal("out.rows", args.out.rows, "step.rows", args.step.rows);
     checks.equal("out.columns", args.out.columns, "tokens.in_features", args.tokens.in_features());
-    for (const TokenId token : args.step.tokens) checks.within("a token", token, args.tokens.out_features());
+    const std::int64_t vocabulary = args.tokens.out_features();
+    for (const TokenId token : args.step.tokens) checks.within("a token", token, vocabulary);
     if (args.positions == nullptr) return;
     checks.equal("positions.in_features", args.positions->in_features(), "tokens.in_features", args.tokens.in_features());
-    for (const std::int32_t position : args.step.positions) checks.within("a position", position, args.positions->out_features());
+    const std::int64_t positions = args.positions->out_features();
+    for (const std::int32_t position : args.step.positions) checks.within("a position", position, positions);
 }
 
 void check(const NormArgs& args, const BegunStep&) {
@@ -156,10 +160,11 @@ void check(const RopeStoreArgs& args, const BegunStep& step) {
         for (const std::int32_t row : args.step.rope_rows) checks.within("a rope row", row, args.rope_table.rows);
     }
     // The blocks that the rows are stored in; attention checks all of a sequence.
+    const std::int64_t blocks = args.cache.blocks();
     for (const StepSequence& sequence : args.step.sequences) {
         const std::int64_t end = sequence.position + sequence.row_count;
         for (std::int64_t block = sequence.position / step.block_size; block * step.block_size < end; ++block) {
-            checks.within("a block", sequence.blocks[static_cast<std::size_t>(block)], args.cache.blocks());
+            checks.within("a block", sequence.blocks[static_cast<std::size_t>(block)], blocks);
         }
     }
 }
@@ -175,8 +180,9 @@ void check(const AttentionArgs& args, const BegunStep& step) {
     checks.equal("out.rows", args.out.rows, "step.rows", args.step.rows);
     checks.equal("out.columns", args.out.columns, "heads * head_dim", args.heads * args.head_dim);
     if (args.window) checks.positive("window", *args.window);
+    const std::int64_t blocks = args.cache.blocks();
     for (const StepSequence& sequence : args.step.sequences) {
-        for (const BlockId block : sequence.blocks) checks.within("a block", block, args.cache.blocks());
+        for (const BlockId block : sequence.blocks) checks.within("a block", block, blocks);
     }
 }
 
@@ -298,6 +304,8 @@ void check_step(const StepInputs& step, const StepLimits& limits) {
     checks.equal("positions.size", std::ssize(step.positions), "rows", step.rows);
     std::int64_t row_end = 0;
     for (const StepSequence& sequence : step.sequences) {
+        CHECK(sequence.row_count >= 0 && sequence.position >= 0,
+              fmt::format("begin_step: a sequence has {} rows from position {}", sequence.row_count, sequence.position));
         checks.equal("a sequence's row_begin", sequence.row_begin, "the last one's end", row_end);
         row_end += sequence.row_count;
         const std::int64_t tokens = sequence.position + sequence.row_count;

@@ -26,6 +26,7 @@ void check_step(const StepInputs& step, const StepLimits& limits);
 struct BegunStep {
     std::int64_t rows = 0;
     std::int64_t block_size = 0;
+    std::span<const StepSequence> sequences{};  // as begin_step got them; ops must name the same ones
 };
 void check_op(const Op& op, const BegunStep& step);
 

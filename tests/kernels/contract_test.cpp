@@ -75,7 +75,10 @@ struct TwoRows {
 
 class Contract : public ::testing::Test {
 protected:
-    static void check(const Op& op) { contract::check_op(op, {.rows = 2, .block_size = 16}); }
+    void check(const Op& op) const { check(op, two_.inputs); }
+    static void check(const Op& op, const StepInputs& begun) {
+        contract::check_op(op, {.rows = 2, .block_size = 16, .sequences = begun.sequences});
+    }
     static void check(const StepInputs& step) { contract::check_step(step, {.block_size = 16, .queued_max = 1}); }
 
     const TwoRows two_;
@@ -215,10 +218,11 @@ TEST_F(ContractDeathTest, RopeStoreAndAttentionAreOfTheCacheAndTheStep) {
                                .k_norm = {},
                                .cache = cache_,
                                .step = lost.inputs};
-    EXPECT_DEATH(check(&stored), "rope_store: a block is 4, which is not in .0, 4.");
+    EXPECT_DEATH(check(&stored), "rope_store: step.sequences are not those of the begun step");
+    EXPECT_DEATH(check(&stored, lost.inputs), "rope_store: a block is 4, which is not in .0, 4.");
     const AttentionArgs read{
         .out = attention_.out, .qkv = attention_.qkv, .heads = 4, .kv_heads = 2, .head_dim = 4, .cache = cache_, .step = lost.inputs};
-    EXPECT_DEATH(check(&read), "attention: a block is 4, which is not in .0, 4.");
+    EXPECT_DEATH(check(&read, lost.inputs), "attention: a block is 4, which is not in .0, 4.");
     EXPECT_DEATH(contract::check_op(&attention_, {.rows = 3, .block_size = 16}),
                  "attention: step.rows is 2, but the begun step's rows is 3");
 }
@@ -258,6 +262,10 @@ TEST_F(ContractDeathTest, AStepHasSequencesAndBlocksForItsRows) {
     EXPECT_DEATH(check(tokens), "begin_step: tokens.size is 1, but rows is 2");
     const auto sequences = with(two_.inputs, [&](auto& step) { step.sequences = {}; });
     EXPECT_DEATH(check(sequences), "begin_step: the sequences' rows is 0, but rows is 2");
+    const std::vector<StepSequence> negative{{.row_begin = 0, .row_count = 3, .blocks = two_.blocks},
+                                             {.row_begin = 3, .row_count = -1, .blocks = two_.blocks}};
+    const auto fewer = with(two_.inputs, [&](auto& step) { step.sequences = negative; });
+    EXPECT_DEATH(check(fewer), "begin_step: a sequence has -1 rows from position 0");
     const std::vector<StepSequence> later{{.row_begin = 0, .row_count = 2, .position = 15, .blocks = two_.blocks}};
     const auto blocks = with(two_.inputs, [&](auto& step) { step.sequences = later; });
     EXPECT_DEATH(check(blocks), "begin_step: a sequence of 17 tokens has 1 blocks of 16 tokens");
