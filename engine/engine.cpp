@@ -103,6 +103,7 @@ struct Engine::Implementation {
     void hand_out_delta(Sequence& sequence, bool ended, StepOutput& output);
     void finish(Sequence& sequence, StepOutput& output);
     void forget(RequestId id);
+    void check_idle();
     void check_integrity() const;
 
     Model& model;
@@ -125,6 +126,7 @@ struct Engine::Implementation {
     std::size_t steps_launched = 0;
     std::size_t steps_read = 0;
     EngineStats counts;
+    std::uint64_t rows_at_check = 0;  // counts.rows at the last whole check
 };
 
 Engine::Engine(Model& model, kernels::Backend& backend, const Tokenizer& tokenizer, const EngineOptions& options)
@@ -414,7 +416,16 @@ void Engine::Implementation::forget(RequestId id) {
         if (sequences.contains(follower)) wait(at(follower));
     }
     sequences.erase(place);
-    if (sequences.empty()) check_integrity();
+    if (sequences.empty()) check_idle();
+}
+
+// The whole check takes time for each block, so it waits until as many rows were computed since the last one: a small, fixed share of the
+// engine's time, however large the cache and however short the jobs.
+void Engine::Implementation::check_idle() {
+    CHECK(pool.held() == 0, "no block is held without a sequence");
+    if (counts.rows - rows_at_check < static_cast<std::uint64_t>(pool.total())) return;
+    check_integrity();
+    rows_at_check = counts.rows;
 }
 
 void Engine::Implementation::check_integrity() const {

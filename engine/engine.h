@@ -67,8 +67,9 @@ public:
     bool has_work() const;
     void wait_for_adapters(std::chrono::milliseconds timeout);
     EngineStats stats() const;
-    // CHECKs the block pool against the blocks of all sequences. The engine does it itself, in every build, whenever its last request
-    // has ended or was cancelled; tests do it after each step. Time is linear in the blocks of the KV cache.
+    // CHECKs the block pool against the blocks of all sequences. Time is linear in the blocks of the cache. In every build the engine does
+    // it when its last request has ended or was cancelled and as many rows as the cache has blocks were computed since the last time. At
+    // other such times it only CHECKs that no block is held. Tests do it after each step.
     void check_integrity() const;
 
 private:
