@@ -11,10 +11,11 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "kernels/device_objects.h"
 
 namespace lorry::engine {
 

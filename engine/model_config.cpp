@@ -21,8 +21,6 @@ using schema::Json;
 enum class Bias : std::uint8_t { never, always, by_attention_key, by_mlp_key };
 // Which layers have a sliding window: none, all, or those from max_window_layers on.
 enum class Windows : std::uint8_t { none, all, from_layer };
-// How tokens get their positions: by a table that is added to their embeddings, or by rotating q and k.
-enum class Positions : std::uint8_t { learned, rope };
 // What attention scores are multiplied by: 1/sqrt(head_dim), or what GPT-2's scale_attn_* keys say.
 enum class AttentionScale : std::uint8_t { by_head_dim, by_scale_attn_keys };
 
@@ -47,9 +45,7 @@ struct FamilyTraits {
     const Keys& keys = common_keys;
     const ModuleNames& names = llama_names;
     kernels::NormKind norm = kernels::NormKind::rms;
-    Positions positions = Positions::rope;
     AttentionScale attention_scale = AttentionScale::by_head_dim;
-    bool gated = true;            // the MLP computes gate · up; false: it has an up projection only
     bool heads_have_keys = true;  // num_key_value_heads and head_dim are read; false: kv_heads = heads, head_dim = hidden / heads
     const char* activation_default = "silu";
     double epsilon_default = 1e-6;
@@ -71,9 +67,7 @@ constexpr std::array families = {
                  .keys = gpt2_keys,
                  .names = gpt2_names,
                  .norm = kernels::NormKind::layer,
-                 .positions = Positions::learned,
                  .attention_scale = AttentionScale::by_scale_attn_keys,
-                 .gated = false,
                  .heads_have_keys = false,
                  .activation_default = "gelu_new",
                  .epsilon_default = 1e-5,
@@ -453,7 +447,7 @@ void read_sizes(const Section& config, const FamilyTraits& traits, ModelConfig& 
     if (!head_dim_given && out.hidden % out.heads != 0)
         config.refuse(heads_key, fmt::format("it must divide {} = {}", hidden_key, out.hidden));
     if (out.heads % out.kv_heads != 0) config.refuse("num_key_value_heads", fmt::format("it must divide {} = {}", heads_key, out.heads));
-    if (traits.positions == Positions::rope && out.head_dim % 2 != 0)
+    if (traits.names.positions == nullptr && out.head_dim % 2 != 0)
         config.refuse(head_dim_given ? "head_dim" : heads_key, "rotary positions require an even head_dim");
     if (out.heads * out.head_dim > size_max) config.refuse(heads_key, "heads times head_dim is too large");
 }
@@ -489,8 +483,8 @@ ModelConfig ModelConfig::parse(std::string_view config_json, std::string_view ge
     out.names = &traits.names;
     read_sizes(config, traits, out);
     out.norm = traits.norm;
-    out.gated = traits.gated;
-    out.learned_positions = traits.positions == Positions::learned;
+    out.gated = traits.names.gate_up[1] != nullptr;
+    out.learned_positions = traits.names.positions != nullptr;
     out.qk_norm = traits.qk_norm;
     out.activation = config.one_of(activations, traits.keys.activation, traits.activation_default).kind;
     if (traits.attention_scale == AttentionScale::by_scale_attn_keys) {

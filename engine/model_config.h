@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "kernels/ops.h"
 #include "schema/job.h"
 
 namespace lorry::engine {

@@ -12,6 +12,7 @@
 #include <set>
 #include <stdexcept>
 
+#include "kernels/checkpoint_weights.h"
 #include "schema/json.h"
 
 namespace lorry::engine {
@@ -114,18 +115,6 @@ Expected<Tensor, std::string> parse_entry(const std::string& name, const Json& e
     return tensor;
 }
 
-float half_to_float(std::uint16_t half) {
-    const std::uint32_t sign = (half & 0x8000U) << 16U;
-    const std::uint32_t exponent = (half >> 10U) & 0x1FU;
-    const std::uint32_t mantissa = half & 0x3FFU;
-    if (exponent == 0) {
-        const float magnitude = static_cast<float>(mantissa) * 0x1p-24F;
-        return sign != 0 ? -magnitude : magnitude;
-    }
-    const std::uint32_t wide = exponent == 0x1F ? 0xFFU : exponent + 112;
-    return std::bit_cast<float>(sign | (wide << 23U) | (mantissa << 13U));
-}
-
 // True if no element has all exponent bits set, as NaN and infinities have (IEEE 754).
 template <typename Bits>
 bool has_finite_exponents(std::span<const std::byte> bytes, Bits exponent) {
@@ -213,7 +202,7 @@ std::vector<float> to_float(const Tensor& tensor) {
     for (std::size_t i = 0; i < out.size(); ++i) {
         std::uint16_t bits = 0;
         std::memcpy(&bits, from + 2 * i, 2);
-        out[i] = *tensor.format == kernels::Format::float16 ? half_to_float(bits) : std::bit_cast<float>(std::uint32_t{bits} << 16U);
+        out[i] = *tensor.format == kernels::Format::float16 ? kernels::from_float16(bits) : kernels::from_bfloat16(bits);
     }
     return out;
 }

@@ -26,13 +26,6 @@ void CpuBackend::cut_attention(const AttentionArgs& args) {
     }
 }
 
-// Converts whole rows of float32 to the format of `to`.
-void CpuBackend::store_rows(const Matrix& from, const Matrix& to) {
-    pool_.run(to.rows, piece_rows, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t row = begin; row < end; ++row) store_row(to, row, floats(from) + row * from.stride);
-    });
-}
-
 void CpuBackend::execute(const AttentionArgs& args) {
     const auto& cache = static_cast<const CpuKvCache&>(args.cache);
     const float* const q = floats(args.qkv);
@@ -99,8 +92,7 @@ void CpuBackend::execute(const AttentionArgs& args) {
             for (std::int64_t i = 0; i < piece.rows; ++i) store_row(place, i, floats(out) + i * out.stride);
         }
     });
-    if (!narrows_rows) return;
-    store_rows(attended, args.out);
+    if (narrows_rows) store_rows(attended, args.out);
 }
 
 }  // namespace lorry::kernels::cpu

@@ -218,6 +218,13 @@ void CpuBackend::store_row(const Matrix& out, std::int64_t row, const float* fro
     CHECK(false, "the CPU has no activations of float16 or fp8");
 }
 
+// Converts whole rows of float32 to the format of `to`.
+void CpuBackend::store_rows(const Matrix& from, const Matrix& to) {
+    run_rows(to.rows, to.columns * 2, [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t row = begin; row < end; ++row) store_row(to, row, floats(from) + row * from.stride);
+    });
+}
+
 void CpuBackend::load_row(const Matrix& in, std::int64_t row, float* to) const {
     const std::byte* const from = row_of(in, row);
     switch (in.format) {

@@ -94,6 +94,13 @@ const char* name_of(CpuIsa isa) {
     return "";
 }
 
+std::optional<CpuIsa> isa_named(std::string_view name) {
+    for (const CpuIsa isa : all_isas) {
+        if (name == name_of(isa)) return isa;
+    }
+    return std::nullopt;
+}
+
 std::optional<CpuIsa> measured_isa(const Chip& chip) {
     const auto* const row = std::ranges::find_if(rows, [&](const Row& one) {
         return chip.vendor == one.vendor && chip.family == one.family && chip.model >= one.model_first && chip.model <= one.model_last;

@@ -1,8 +1,10 @@
 // Chooses the instruction set and the kernels for this machine. Called by make_cpu_backend, tests and benchmarks.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/kernels.h"
@@ -17,10 +19,15 @@ struct Chip {
 };
 Chip this_chip();
 
+// The narrowest first.
+inline constexpr std::array all_isas = {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512bf16, CpuIsa::avx512amx};
+
 // Whether this processor and its operating system run code made for `isa`.
 bool supported(CpuIsa isa);
 
 const char* name_of(CpuIsa isa);
+// nullopt: no instruction set has this name.
+std::optional<CpuIsa> isa_named(std::string_view name);
 
 // The table's choice for a chip, whether or not this process can use it.
 std::optional<CpuIsa> measured_isa(const Chip& chip);

@@ -131,9 +131,7 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
     cut_matmul(args.in.rows, panels, parts, [&](const MatmulPiece& piece) {
         run_activated_piece(args, factors, piece, activated.slice_rows(piece.row_begin, piece.rows));
     });
-    run_rows(args.out.rows, width * 2, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t row = begin; row < end; ++row) store_row(args.out, row, floats(activated) + row * activated.stride);
-    });
+    store_rows(activated, args.out);
 }
 
 // Panel by panel, so that the activation's inputs stay in the cache.
