@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "consumer/intake.h"
 #include "consumer/observer.h"
+#include "consumer/preparer.h"
 #include "consumer/reply.h"
 #include "consumer/seams.h"
 #include "engine/engine.h"

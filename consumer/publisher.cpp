@@ -65,16 +65,13 @@ void Publisher::commit() {
 
 void Publisher::publish(StreamBegun begun) {
     const schema::Timestamp started{std::chrono::milliseconds(begun.attempt / 1000)};
-    schema::Source source = begun.head.source;
-    streams_.emplace(begun.key, Stream{.chunks = ChunkWriter(reply_, std::move(begun.head), started, begun.attempt),
-                                       .source = std::move(source),
-                                       .epoch = begun.epoch});
+    streams_.emplace(begun.key, Stream{.chunks = ChunkWriter(reply_, std::move(begun.head), started, begun.attempt), .epoch = begun.epoch});
 }
 
 void Publisher::publish(StreamDelta delta) {
     const auto stream = streams_.find(delta.key);
     CHECK(stream != streams_.end(), "a delta follows the begin of its stream");
-    if (!is_ours(stream->second.source, stream->second.epoch)) return;
+    if (!is_ours(stream->second.chunks.source(), stream->second.epoch)) return;
     for (const schema::Chunk& chunk : stream->second.chunks.text(delta.choice, delta.delta)) sink_.publish(chunk);
 }
 

@@ -41,7 +41,6 @@ private:
     Observer& observer_;
     struct Stream {
         ChunkWriter chunks;
-        schema::Source source;
         Epoch epoch;
     };
     std::unordered_map<JobKey, Stream> streams_;

@@ -244,9 +244,7 @@ schema::Completion completion_for(const schema::Job& job, schema::Run run) {
 
 schema::Completion error_completion(const schema::Job& job, schema::Run run, const schema::JobError& error) {
     schema::Completion completion = completion_for(job, std::move(run));
-    completion.state = schema::JobState::failed;
-    completion.status_code = error.status_code();
-    completion.body = schema::error_body(error);
+    schema::set_error(completion, error);
     return completion;
 }
 

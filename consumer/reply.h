@@ -51,6 +51,7 @@ class ChunkWriter {
 public:
     ChunkWriter(const ReplyContext& context, StreamHead head, schema::Timestamp started, std::int64_t attempt);
 
+    const schema::Source& source() const { return head_.source; }  // of its job
     // Text of one choice, after a first chunk with its role (chat) or its prompt (echo).
     std::vector<schema::Chunk> text(std::int32_t choice, const engine::Delta& delta);
     // The end of one choice.

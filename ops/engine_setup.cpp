@@ -9,6 +9,7 @@
 #include "engine/adapter.h"
 #include "engine/files.h"
 #include "engine/step_memory.h"
+#include "kernels/cpu/isa.h"
 #include "ops/command.h"
 #include "ops/machine.h"
 #include "ops/paths.h"
@@ -85,14 +86,9 @@ kernels::StorageOptions storage_options(const Settings& settings) {
 }
 
 kernels::CpuOptions cpu_options(const Settings& settings) {
-    kernels::CpuOptions options{
-        .threads = static_cast<int>(std::clamp<std::int64_t>(settings.threads, 0, 1024)), .isa = {}, .storage = storage_options(settings)};
-    if (settings.isa == "scalar") options.isa = kernels::CpuIsa::scalar;
-    if (settings.isa == "avx2") options.isa = kernels::CpuIsa::avx2;
-    if (settings.isa == "avx512") options.isa = kernels::CpuIsa::avx512;
-    if (settings.isa == "avx512amx") options.isa = kernels::CpuIsa::avx512amx;
-    if (settings.isa == "avx512bf16") options.isa = kernels::CpuIsa::avx512bf16;
-    return options;
+    return {.threads = static_cast<int>(std::clamp<std::int64_t>(settings.threads, 0, 1024)),
+            .isa = kernels::cpu::isa_named(settings.isa),  // nullopt: auto
+            .storage = storage_options(settings)};
 }
 
 void StorageFormat::put_into(Settings& settings) const {

@@ -18,7 +18,7 @@
 
 namespace lorry::ops {
 
-// How often something took how long: from 1 ms to about 18 min, four buckets to a decade.
+// How often something took how long: from 1 ms to about 17 min, four buckets to a decade.
 struct TimeHistogram {
     static std::span<const double> bounds();  // upper ones, in seconds; the last bucket has none
     std::array<std::uint64_t, 26> counts{};   // by bucket

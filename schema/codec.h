@@ -65,6 +65,11 @@ Json encode_usage(const Usage& usage);
 // {"error":{"message","type","param","code"}}, as in OpenAI's API.
 Json error_body(const JobError& error);
 
+// Makes `completion` the response of a job that ended with this error.
+void set_error(Completion& completion, const JobError& error);
+// "code: message" of a completion that is no success; empty for one that is.
+std::string error_text(const Completion& completion);
+
 // xxh128 of source and custom_id, hex with prefix "batch_req_": equal for every attempt at the same record.
 std::string result_id(const Source& source, std::string_view custom_id);
 

@@ -276,6 +276,13 @@ constexpr Field fields[] = {
 };
 // clang-format on
 
+// A new endpoint does not compile until `fields` reads its prompt.
+static_assert(std::ranges::all_of(endpoints, [](Endpoint endpoint) {
+    return std::ranges::any_of(fields, [&](const Field& field) {
+        return field.name == row_of(endpoint).prompt_field && (field.endpoints & bit_of(endpoint)) != 0;
+    });
+}));
+
 // Reads one field's value by its row.
 struct Reader {
     Draft& draft;

@@ -87,6 +87,18 @@ Json error_body(const JobError& error) {
                                                  {"code", row.name}})}});
 }
 
+void set_error(Completion& completion, const JobError& error) {
+    completion.state = JobState::failed;
+    completion.status_code = error.status_code();
+    completion.body = error_body(error);
+}
+
+std::string error_text(const Completion& completion) {
+    if (completion.failure) return fmt::format("{}: {}", name_of(code_of(*completion.failure)), completion.failure_message);
+    const Json* error = completion.body.find("error");
+    return error == nullptr ? std::string() : error_text(error);
+}
+
 std::string result_id(const Source& source, std::string_view custom_id) {
     // The topic's size comes first, so that different sources never give the same bytes.
     const std::string bytes = fmt::format("{}:{}:{}:{}:{}", source.topic.size(), source.topic, source.partition, source.offset, custom_id);

@@ -9,6 +9,8 @@
 #include <optional>
 #include <string_view>
 
+#include "schema/check.h"
+
 namespace lorry::schema {
 
 enum class Endpoint : std::uint8_t { chat_completions, completions, classify };
@@ -98,6 +100,10 @@ inline constexpr auto endpoints = [] {
     return all;
 }();
 
-constexpr EndpointRow row_of(Endpoint endpoint) { return *find_endpoint_row(endpoint); }
+constexpr EndpointRow row_of(Endpoint endpoint) {
+    const auto row = find_endpoint_row(endpoint);
+    CHECK(row, "each enumerator has a row");
+    return *row;
+}
 
 }  // namespace lorry::schema

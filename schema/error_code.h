@@ -8,6 +8,8 @@
 #include <optional>
 #include <string_view>
 
+#include "schema/check.h"
+
 namespace lorry::schema {
 
 enum class ErrorCode : std::uint8_t {
@@ -181,7 +183,11 @@ inline constexpr auto error_codes = [] {
     return codes;
 }();
 
-constexpr ErrorRow row_of(ErrorCode code) { return *find_error_row(code); }
+constexpr ErrorRow row_of(ErrorCode code) {
+    const auto row = find_error_row(code);
+    CHECK(row, "each enumerator has a row");
+    return *row;
+}
 constexpr std::string_view name_of(ErrorCode code) { return row_of(code).name; }
 
 }  // namespace lorry::schema

@@ -28,11 +28,22 @@ struct Source {
 
 using Header = std::pair<std::string, std::string>;
 
+// A member that has no default: an initialization that leaves it out does not compile.
+template <typename T>
+class Required {
+public:
+    constexpr Required(T value) : value_(value) {}
+    constexpr operator T() const { return value_; }
+
+private:
+    T value_;
+};
+
 // Why a job was refused or failed, as OpenAI's error object.
 struct JobError {
-    ErrorCode code;       // one that has a response
-    std::string param;    // the field at fault, may be empty
-    std::string message;  // what was wrong and what to do
+    Required<ErrorCode> code;  // one that has a response
+    std::string param;         // the field at fault, may be empty
+    std::string message;       // what was wrong and what to do
 
     // HTTP's, as the code's row says.
     int status_code() const;

@@ -16,11 +16,9 @@ using schema::Json;
 // The result of a line without custom_id, which is identified only by its place in the file.
 std::string line_of_nameless(const schema::DeadLetter& letter) {
     schema::Completion completion{.id = schema::result_id(letter.source, {}), .custom_id = {}};
-    completion.state = schema::JobState::failed;
-    completion.status_code = letter.error.status_code();
     schema::JobError error = letter.error;
     error.message = fmt::format("line {} of {}: {}", letter.source.offset + 1, letter.source.topic, error.message);
-    completion.body = schema::error_body(error);
+    schema::set_error(completion, error);
     auto line = Json::parse(schema::encode_completion(completion));
     CHECK(line, "the codec reads what it writes");
     line->set("custom_id", nullptr);

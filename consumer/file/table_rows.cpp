@@ -231,11 +231,8 @@ std::string Table::output_row(std::string_view row, const schema::Completion& co
         const Json* value = object == nullptr ? nullptr : object->find(key);
         return value == nullptr || !value->is_string() ? std::string() : *value->as_string();
     };
-    if (completion.failure) {
-        answer.error = fmt::format("{}: {}", name_of(schema::code_of(*completion.failure)), completion.failure_message);
-    } else if (completion.state != schema::JobState::completed) {
-        const Json* error = completion.body.find("error");
-        answer.error = fmt::format("{}: {}", text_at(error, "code"), text_at(error, "message"));
+    if (completion.state != schema::JobState::completed) {
+        answer.error = schema::error_text(completion);
     } else {
         const Json* list = completion.body.find(endpoint_.list_key);
         CHECK(list != nullptr && list->as_array() != nullptr && !list->as_array()->empty(), "a completion has an answer");

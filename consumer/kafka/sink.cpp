@@ -16,20 +16,7 @@ namespace {
 constexpr std::uint32_t rejections_max = 2;
 
 schema::Status terminal_status(const schema::Completion& completion) {
-    schema::Status status{.run = completion.run, .state = completion.state, .usage = completion.usage, .error = {}};
-    if (completion.failure) {
-        status.error = fmt::format("{}: {}", name_of(schema::code_of(*completion.failure)), completion.failure_message);
-        return status;
-    }
-    const schema::Json* error = completion.body.find("error");
-    if (error == nullptr) return status;
-    const auto text = [&](const char* key) {
-        const schema::Json* found = error->find(key);
-        const std::string* value = found == nullptr ? nullptr : found->as_string();
-        return value == nullptr ? std::string() : *value;
-    };
-    status.error = fmt::format("{}: {}", text("code"), text("message"));
-    return status;
+    return {.run = completion.run, .state = completion.state, .usage = completion.usage, .error = schema::error_text(completion)};
 }
 
 }  // namespace
@@ -136,11 +123,8 @@ void KafkaSink::turn_into_error(OutboxEntry& entry, schema::ErrorCode code, std:
     schema::Completion& completion = *entry.completion;
     completion.failure.reset();
     completion.failure_message.clear();
-    completion.state = schema::JobState::failed;
-    const schema::JobError error{.code = code, .param = {}, .message = std::move(message)};
-    completion.status_code = error.status_code();
     completion.headers.clear();  // they count towards the size
-    completion.body = schema::error_body(error);
+    schema::set_error(completion, {.code = code, .param = {}, .message = std::move(message)});
     set_records(entry, completion);
     completion.body = {};
 }

@@ -179,7 +179,7 @@ std::string metrics_page() {
         head_of("Metrics", "metrics", "ops/metric_table.cpp") +
         wrapped("A worker serves these metrics at `http://HOST:PORT/metrics` in Prometheus' text format; the address is the setting "
                 "[`metrics_address`](settings.md#metrics_address). Counters begin at 0 when the worker starts. A label's name is in braces "
-                "after the metric's. Each histogram has buckets from 1 ms to about 18 min, four to a decade.") +
+                "after the metric's. Each histogram has buckets from 1 ms to about 17 min, four to a decade.") +
         "\n" +
         wrapped("`http://HOST:PORT/healthz` answers 200 while the worker runs, and 503 while it starts or drains or when it has not polled "
                 "for jobs for two minutes; the body says which.");

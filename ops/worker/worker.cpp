@@ -25,7 +25,7 @@
 #include "ops/signals.h"
 #include "ops/units.h"
 #include "ops/worker/health_server.h"
-#include "ops/worker/observer.h"
+#include "ops/worker/worker_observer.h"
 
 namespace lorry::ops {
 namespace {

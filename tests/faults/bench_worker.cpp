@@ -13,7 +13,7 @@
 #include "ops/event_log.h"
 #include "ops/metrics.h"
 #include "ops/signals.h"
-#include "ops/worker/observer.h"
+#include "ops/worker/worker_observer.h"
 #include "tests/faults/bench.h"
 #include "tests/support/hash_model.h"
 

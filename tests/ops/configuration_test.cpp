@@ -5,7 +5,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <ranges>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/storage_format.h"
 #include "ops/command.h"
 #include "ops/machine.h"
 #include "ops/units.h"
@@ -88,6 +94,27 @@ TEST(Settings, CanEachBeReadFromWhatTheyShow) {
         EXPECT_TRUE(set_setting(read, setting, text)) << setting.key;
         EXPECT_EQ(show_setting(read, setting), text) << setting.key;
     }
+}
+
+// Pins: a row that names another row's field would set it in silence.
+TEST(Settings, HaveAFieldOfTheirOwn) {
+    const auto table = setting_table();
+    for (std::size_t i = 0; i < table.size(); ++i) {
+        for (std::size_t j = 0; j < i; ++j) EXPECT_FALSE(table[i].field == table[j].field) << table[i].key << " and " << table[j].key;
+    }
+}
+
+TEST(Settings, OfferWhatKernelsHaveAndNothingElse) {
+    const auto names = [](const auto& rows) {
+        std::vector<std::string> words;
+        for (const auto& row : rows) words.emplace_back(row.name);
+        return fmt::format("{}", fmt::join(words, "|"));
+    };
+    EXPECT_EQ(find_setting("quantize")->value, names(kernels::weight_formats()));
+    EXPECT_EQ(find_setting("kv_dtype")->value, names(kernels::cache_formats()));
+    std::string isas = "auto";
+    for (const kernels::CpuIsa isa : std::views::reverse(kernels::cpu::all_isas)) isas += fmt::format("|{}", kernels::cpu::name_of(isa));
+    EXPECT_EQ(find_setting("isa")->value, isas);
 }
 
 TEST(Units, ReadSizesAndTimesAsPeopleWriteThem) {

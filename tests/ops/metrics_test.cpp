@@ -45,7 +45,7 @@ TEST(Metrics, AddsUpWhatThePipelineReports) {
     Metrics metrics("1.2.3", 8);
     const schema::Run run;
     metrics.on_admitted({});
-    metrics.on_dead_letter({});
+    metrics.on_dead_letter({.error = {.code = schema::ErrorCode::invalid_json, .param = {}, .message = {}}});
     metrics.on_committed(7, 250ms);
     metrics.on_finished({.run = run,
                          .state = schema::JobState::completed,

@@ -17,7 +17,7 @@
 #include "ops/metrics.h"
 #include "ops/pipeline_setup.h"
 #include "ops/worker/health_server.h"
-#include "ops/worker/observer.h"
+#include "ops/worker/worker_observer.h"
 #include "schema/store.h"
 #include "schema/topics.h"
 #include "tests/support/program.h"

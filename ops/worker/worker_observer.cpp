@@ -1,5 +1,7 @@
 // Writes the events to the log, the metrics and the ledger.
-#include "ops/worker/observer.h"
+#include "ops/worker/worker_observer.h"
+
+#include <fmt/format.h>
 
 #include "ops/event_log.h"
 #include "ops/units.h"
@@ -52,7 +54,7 @@ void WorkerObserver::on_oldest(const std::optional<consumer::OldestJob>& job) {
 
 // Writes an adapter's state when it changes: at its first job, and when it fails or works again.
 void WorkerObserver::record_adapter_state(const consumer::JobObservation& job) {
-    constexpr std::string_view load_failure = "adapter_failed: ";
+    const std::string load_failure = fmt::format("{}: ", name_of(schema::ErrorCode::adapter_failed));
     if (ledger_ == nullptr || job.run.adapter.empty()) return;
     const bool failed = job.error.starts_with(load_failure);
     if (!failed && job.state != schema::JobState::completed) return;
