@@ -23,8 +23,8 @@ std::optional<schema::JobError> error_of_model(const schema::Job& job, const Mod
                 .code = schema::ErrorCode::model_not_found,
                 .param = "model",
                 .message = "'" + job.model +
-                           "' is neither the base model nor a known adapter: a worker knows what `lorry adapters add` registered, a run "
-                           "the sub-folders of its --adapters"};
+                           "' is neither the base model nor a known adapter: a worker knows those that `lorry adapters add` registered, "
+                           "`lorry run` the sub-folders of its --adapters"};
         case ModelName::Kind::refused:
             return schema::JobError{.code = schema::ErrorCode::adapter_refused, .param = "model", .message = model.refusal};
         case ModelName::Kind::not_yet: break;

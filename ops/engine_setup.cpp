@@ -165,17 +165,17 @@ void EngineSetup::divide_memory(const SetupWishes& wishes) {
     const std::size_t block_bytes = backend_->kv_block_bytes(model_->kv_shape());
     const std::size_t limit = device.has_own_memory ? device.memory_total : memory_limit();
     if (settings_.kv_memory && (memory_.kv_bytes < block_bytes || memory_.kv_bytes > limit)) {
-        throw UsageError(fmt::format("--kv-memory {}: give at least {}, which is one block, and less than the {} that there are",
+        throw UsageError(fmt::format("--kv-memory {}: give at least {}, which is one block, and less than the total of {}",
                                      show_bytes(memory_.kv_bytes), show_bytes(block_bytes), show_bytes(limit)));
     }
     if (settings_.adapter_memory && memory_.adapter_bytes > limit) {
         throw UsageError(
-            fmt::format("--adapter-memory {}: give less than the {} that there are", show_bytes(memory_.adapter_bytes), show_bytes(limit)));
+            fmt::format("--adapter-memory {}: give less than the total of {}", show_bytes(memory_.adapter_bytes), show_bytes(limit)));
     }
     if (device.has_own_memory && !settings_.kv_memory && memory_.kv_bytes < block_bytes) {
         throw std::runtime_error(fmt::format(
             "no memory is left for a KV cache, of which a block takes {}: {} are free now, and adapters get {} of them; give less "
-            "--adapter-memory or --graph-memory, or store the weights narrower (--quantize fp8)",
+            "--adapter-memory or --graph-memory, or store the weights in a narrower format (--quantize fp8)",
             show_bytes(block_bytes), show_bytes(available), show_bytes(memory_.adapter_bytes)));
     }
     // A device's memory for adapters is set aside; a machine's is taken as adapters are loaded.

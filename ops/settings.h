@@ -83,7 +83,7 @@ public:
                                {.key = "quantize",
                                 .scope = SettingScope::model,
                                 .value = "none|int8|int4|fp8",
-                                .help = "store matmul weights narrower: int8 and int4 on the CPU, fp8 on a GPU",
+                                .help = "store matmul weights in a narrower format: int8 and int4 on the CPU, fp8 on a GPU",
                                 .more = "Weights are converted while the model loads. `int8`: a scale per output; inputs of matmuls are "
                                         "rounded to int8 with a scale per row. `int4`: the same with weights of 4.5 bits; embeddings and "
                                         "head stay int8. `fp8`: as int8, with e4m3 numbers; embeddings and head stay as `dtype` says."});
@@ -91,7 +91,7 @@ public:
                                {.key = "kv_dtype",
                                 .scope = SettingScope::model,
                                 .value = "auto|int8|fp8",
-                                .help = "store the KV cache narrower: int8 on the CPU, fp8 on a GPU; auto is as --dtype says",
+                                .help = "store the KV cache in a narrower format: int8 on the CPU, fp8 on a GPU; auto is as --dtype says",
                                 .more = "Both keep a scale for each token of each head. Of the memory that bfloat16 takes, `int8` takes "
                                         "55 % in heads of 64, and `fp8` takes 52 % in heads of 128."});
     std::string isa = row(&Settings::isa, "auto",
@@ -114,7 +114,7 @@ public:
              .otherwise = "what the batch can use, at most half of what is free, or what adapters leave of a GPU's memory",
              .help = "memory for the KV cache, such as 4GiB",
              .more = "What the batch can use is `max_batch` sequences of the model's full context. A job longer than the KV cache is "
-                     "refused. The start fails where the memory is not free."});
+                     "refused. Lorry does not start if that much memory is not free."});
     std::optional<Bytes> adapter_memory =
         row(&Settings::adapter_memory, {},
             {.key = "adapter_memory",
@@ -122,7 +122,7 @@ public:
              .value = "SIZE",
              .otherwise = "an eighth of what is free, at most 2 GiB",
              .help = "memory for adapters that are loaded",
-             .more = "When it is full, the adapter that was used longest ago makes room. On a GPU adapters also borrow what the KV cache "
+             .more = "When it is full, the least recently used adapter is evicted. On a GPU adapters also borrow what the KV cache "
                      "can spare."});
     std::optional<Bytes> graph_memory = row(&Settings::graph_memory, {},
                                             {.key = "graph_memory",
@@ -146,7 +146,7 @@ public:
                                   .value = "N",
                                   .minimum = 1,
                                   .help = "sequences that run at the same time",
-                                  .more = "More of them give more tokens per second and take more KV cache; each sequence gets slower. "
+                                  .more = "More sequences give more tokens per second but need more KV cache, and each is slower. "
                                           "A job with `n` samples or choices is several sequences."});
     std::int64_t step_tokens = row(&Settings::step_tokens, 512,
                                    {.key = "step_tokens",
@@ -154,7 +154,7 @@ public:
                                     .value = "N",
                                     .minimum = 1,
                                     .help = "tokens computed in one step; longer prompts are cut into chunks",
-                                    .more = "A smaller number lets running jobs go on more evenly while long prompts are read, and reads "
+                                    .more = "A smaller number lets running jobs go on more evenly while long prompts are read, but reads "
                                             "prompts more slowly. A step has room for `max_batch` tokens in any case."});
     bool prefix_cache = row(&Settings::prefix_cache, true,
                             {.key = "prefix_cache",
@@ -170,14 +170,14 @@ public:
                                   .value = "N",
                                   .minimum = 1,
                                   .help = "jobs that are read and not yet committed",
-                                  .more = "When there are as many, reading pauses. It bounds memory, whatever the size of the backlog."});
+                                  .more = "When there are this many, reading pauses. It bounds memory, whatever the size of the backlog."});
     std::int64_t in_flight_tokens =
         row(&Settings::in_flight_tokens, 0,
             {.key = "in_flight_tokens",
              .scope = SettingScope::jobs,
              .value = "N",
              .help = "prompt and output tokens that these jobs may come to hold; 0: a million, or two batches of the longest jobs",
-             .more = "When there are as many, reading pauses. A job that is larger than this by itself runs alone."});
+             .more = "When there are this many, reading pauses. A job that is larger than this by itself runs alone."});
     Bytes job_bytes_max = row(&Settings::job_bytes_max, {1 << 20},
                               {.key = "job_bytes_max",
                                .scope = SettingScope::jobs,
@@ -189,7 +189,7 @@ public:
              .scope = SettingScope::jobs,
              .value = "TIME",
              .help = "how often results are committed, such as 200ms",
-             .more = "Results become visible with the commit. A commit costs the brokers work, and a longer interval makes fewer of them. "
+             .more = "Results become visible with the commit. A commit costs the brokers work; with a longer interval there are fewer. "
                      "When nothing runs any more, results are committed within 20 ms."});
     std::chrono::milliseconds drain_timeout =
         row(&Settings::drain_timeout, std::chrono::milliseconds(20'000),
@@ -197,8 +197,8 @@ public:
              .scope = SettingScope::jobs,
              .value = "TIME",
              .help = "how long running jobs may go on after SIGTERM or Ctrl-C",
-             .more = "Jobs that have not ended by then run again elsewhere. Give Kubernetes a `terminationGracePeriodSeconds` of this and "
-                     "50 s more, as a worker whose brokers are away may wait 45 s for them."});
+             .more = "Jobs that have not ended by then run again elsewhere. In Kubernetes, set `terminationGracePeriodSeconds` to this "
+                     "plus 50 s, because a worker whose brokers are away may wait 45 s for them."});
     std::chrono::milliseconds job_timeout = row(&Settings::job_timeout, std::chrono::milliseconds(0),
                                                 {.key = "job_timeout",
                                                  .scope = SettingScope::jobs,
@@ -213,7 +213,7 @@ public:
                                .value = "HOST:PORT,…",
                                .help = "the Kafka brokers to start from",
                                .more = "One that answers is enough; it names the others. `lorry broker` starts an embedded one, for "
-                                       "trying out."});
+                                       "trying things out."});
     std::string prefix = row(&Settings::prefix, "lorry",
                              {.key = "prefix",
                               .scope = SettingScope::kafka,
@@ -231,23 +231,23 @@ public:
                               .value = "NAME",
                               .otherwise = "the host's name",
                               .help = "this worker's name in the group, the same after a restart",
-                              .more = "No two workers may have the same. In Kubernetes, take the name of a StatefulSet's pod. It is part "
-                                      "of the transactional id, so a worker that starts again ends what it had left open."});
+                              .more = "No two workers may have the same name. In Kubernetes, use the pod name of a StatefulSet. It is part "
+                                      "of the transactional id, so a restarted worker ends the transaction it left open."});
     std::string group_protocol =
         row(&Settings::group_protocol, "classic",
             {.key = "group_protocol",
              .scope = SettingScope::kafka,
              .value = "classic|consumer",
              .help = "how workers share partitions; consumer is the protocol of KIP-848",
-             .more = "With `consumer`, rebalances stop nobody, but the partitions of a killed worker wait for the session time-out that "
-                     "the brokers set, even if it starts again at once."});
+             .more = "With `consumer`, no worker stops for a rebalance, but a killed worker's partitions wait for the session time-out "
+                     "that the brokers set, even if it starts again at once."});
     bool exactly_once =
         row(&Settings::exactly_once, true,
             {.key = "exactly_once",
              .scope = SettingScope::kafka,
              .value = "true|false",
              .help = "commit results and offsets in one transaction",
-             .more = "With `false` they are committed one after the other, and a worker that hung may leave second results of the same "
+             .more = "With `false` they are committed one after the other, and a worker that hung may publish second results of the same "
                      "id."});
     std::chrono::milliseconds deadline_start = row(&Settings::deadline_start, std::chrono::milliseconds(30'000),
                                                    {.key = "deadline_start",
@@ -270,14 +270,14 @@ public:
                               .scope = SettingScope::ledger,
                               .value = "FILE",
                               .otherwise = "PREFIX.sqlite in the working folder",
-                              .help = "the SQLite file with what is known of jobs and adapters",
-                              .more = "A worker keeps it from the topics; `lorry jobs` and `lorry adapters list` read it. It may be "
-                                      "deleted while no worker runs. Of several workers with the same file, one keeps it."});
+                              .help = "the SQLite file that records the state of jobs and adapters",
+                              .more = "A worker fills it from the topics; `lorry jobs` and `lorry adapters list` read it. It may be "
+                                      "deleted while no worker runs. Of several workers with the same file, only one writes it."});
     std::int64_t ledger_days = row(&Settings::ledger_days, 30,
                                    {.key = "ledger_days",
                                     .scope = SettingScope::ledger,
                                     .value = "N",
-                                    .help = "days after its end until the ledger forgets a job; 0: it forgets none"});
+                                    .help = "days after which the ledger forgets a job that has ended; 0: never"});
 
     // The worker as a service.
     std::string metrics_address =
@@ -286,13 +286,13 @@ public:
              .scope = SettingScope::service,
              .value = "HOST:PORT|off",
              .help = "where a worker serves /metrics and /healthz",
-             .more = "Port 0 takes any that is free; the event `worker_started` in the log names it. Where the default port is taken, a "
-                     "worker logs a warning and goes on without the pages; where a port that was set is taken, it ends."});
+             .more = "Port 0 takes any free port; the event `worker_started` in the log names it. If the default port is taken, a "
+                     "worker logs a warning and goes on without the pages; if a port that was set is taken, it ends."});
     std::string log_level = row(&Settings::log_level, "info",
                                 {.key = "log_level",
                                  .scope = SettingScope::service,
                                  .value = "debug|info|warn|error",
-                                 .help = "the least level that a worker logs to stderr",
+                                 .help = "the lowest level that a worker logs to stderr",
                                  .more = "`info` has two lines for each job."});
 
 private:

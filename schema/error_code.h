@@ -115,13 +115,13 @@ constexpr std::optional<ErrorRow> find_error_row(ErrorCode code) {
                             "Check the name. Register the adapter with `lorry adapters add`; `lorry run` needs its folder in `adapters`."};
         case adapter_refused:
             return ErrorRow{"adapter_refused", 400, "The adapter exists and cannot be used with this base model.",
-                            "See why in the message or with `lorry check-model`, and correct the adapter."};
+                            "The message and `lorry check-model` say why. Correct the adapter."};
         case no_chat_template:
             return ErrorRow{"no_chat_template", 400, "The job is a chat and the model has no chat template.",
                             "Use `/v1/completions`, or a model with a chat template."};
         case chat_template_failed:
             return ErrorRow{"chat_template_failed", 400, "The model's chat template refused the messages.",
-                            "Change the messages as the message of the template asks."};
+                            "Change the messages as the template's error message asks."};
         case invalid_text:
             return ErrorRow{"invalid_text", 400, "A text is not UTF-8, or cannot be tokenized.",
                             "Send valid UTF-8."};
@@ -148,7 +148,7 @@ constexpr std::optional<ErrorRow> find_error_row(ErrorCode code) {
             return ErrorRow{"worker_crashed", 500, "Workers died repeatedly while they ran this job, so it is not tried again.",
                             "Find out from the logs why the workers died. Send the job again if it was not the cause."};
         case result_too_large:
-            return ErrorRow{"result_too_large", 500, "The result has more bytes than its topic takes per record.",
+            return ErrorRow{"result_too_large", 500, "The result has more bytes than its topic accepts per record.",
                             "Raise `max.message.bytes` of the results topic, or ask for fewer tokens, samples or log-probabilities."};
         case result_rejected:
             return ErrorRow{"result_rejected", 500, "The broker refused the result's record.",

@@ -130,9 +130,9 @@ class Emulated(unittest.TestCase):
 
     def test_memory_is_the_devices(self):
         throughput = ("bench", "throughput", "--device", "cuda", "--random-weights", SHAPE, "--layers", "1", "--requests", "1")
-        for words, code, why in ((("--kv-memory", "2GiB"), 2, "less than the 1.0 GiB that there are"),
+        for words, code, why in ((("--kv-memory", "2GiB"), 2, "less than the total of 1.0 GiB"),
                                  (("--kv-memory", "900MiB", "--adapter-memory", "200MiB"), 1, "are free now"),
-                                 (("--adapter-memory", "2GiB"), 2, "less than the 1.0 GiB that there are"),
+                                 (("--adapter-memory", "2GiB"), 2, "less than the total of 1.0 GiB"),
                                  (("--adapter-memory", "1023MiB"), 1, "no memory is left for a KV cache"),
                                  (("--graph-memory", "2GiB"), 1, "are free now"),
                                  (("--quantize", "int8"), 2, "the GPU has no int8 weights: choose fp8"),

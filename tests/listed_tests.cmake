@@ -1,8 +1,8 @@
-# Adds the tests of one run of a test program, as the program lists them (tests/support/labels.h). ctest includes this file when it starts,
-# from a file that tests/CMakeLists.txt wrote: add_listed_tests sets the variables that are used here.
+# Adds the tests of one run of a test program, as the program lists them (tests/support/labels.h). When ctest starts, it includes a file
+# that add_listed_tests (tests/CMakeLists.txt) wrote. That file sets the variables used here and includes this one.
 #
-# One test more has the program list its tests again. It fails where the program is not built or its labels match no test; then there are
-# no other tests of this run.
+# One more test makes the program list its tests again. It fails if the program is not built or one of its labels matches no test; then
+# this run has no other tests.
 cmake_policy(VERSION 3.25)
 
 function(listed_test name)

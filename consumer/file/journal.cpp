@@ -208,10 +208,10 @@ void check_same_run(const RunIdentity& before, const RunIdentity& now, const std
     }
     if (changes.empty()) return;
     throw ResumeRefused(
-        fmt::format("{} was begun with {} and cannot be continued: call it as before, give another -o, or start over with "
-                    "--overwrite{}",
+        fmt::format("{} was begun with {} and cannot be continued: use the same flags and input as before, give another -o, or start "
+                    "over with --overwrite{}",
                     output.string(), changes,
-                    input_changed ? ". To run only the lines that were cured, put them into a file of their own, with "
+                    input_changed ? ". To run only the corrected lines, put them into a file of their own, with "
                                     "another -o"
                                   : ""));
 }

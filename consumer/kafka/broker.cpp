@@ -81,8 +81,8 @@ std::string EmbeddedBroker::address() const {
 }
 
 const char* EmbeddedBroker::caveat() {
-    return "embedded broker for trying out: it keeps nothing when it ends, holds at most 5 MiB per partition (older records vanish), "
-           "and results are published at least once, not exactly once";
+    return "embedded broker for trying things out: it keeps nothing when it ends, holds at most 5 MiB per partition (older records "
+           "vanish), and results are published at least once, not exactly once";
 }
 
 void EmbeddedBroker::fail_requests(std::int16_t api_key, const std::vector<int>& error_codes) {

@@ -7,7 +7,7 @@
 namespace lorry::kernels {
 
 std::optional<std::string> cuda_obstacle() {
-    return "this program was built without CUDA: run ops/setup --cuda, then build again (-DLORRY_CUDA=on insists on it)";
+    return "this program was built without CUDA: run ops/setup --cuda, then build again (-DLORRY_CUDA=on fails without a compiler)";
 }
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions&) { throw std::runtime_error("no GPU can be used: " + *cuda_obstacle()); }

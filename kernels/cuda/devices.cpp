@@ -67,14 +67,14 @@ std::optional<std::string> obstacle() {
             check(cudaRuntimeGetVersion(&runtime), "asking for the runtime's version");
             return driver_too_old({.driver = driver, .runtime = runtime, .module = installed_module()});
         }
-        return "the NVIDIA driver (for CUDA " + version_text(driver) + ") gives no device: " + cudaGetErrorString(error);
+        return "the NVIDIA driver (for CUDA " + version_text(driver) + ") reports no device: " + cudaGetErrorString(error);
     }
     if (count == 0) return "the NVIDIA driver sees no GPU: look at nvidia-smi and CUDA_VISIBLE_DEVICES";
     cudaDeviceProp properties{};
     if (cudaGetDeviceProperties(&properties, 0) != cudaSuccess) return "the NVIDIA driver does not describe its first GPU";
     if (properties.major < major_min) {
         return std::string(properties.name) + " has compute capability " + std::to_string(properties.major) + "." +
-               std::to_string(properties.minor) + ", and 8.0 is the least that is supported";
+               std::to_string(properties.minor) + ", but at least 8.0 is required";
     }
     return std::nullopt;
 }

@@ -92,7 +92,7 @@ std::string finding_of(const TunedMatmul& matmul) {
         fmt::format("{}: {} of {} candidates refused{}{}", name_of(matmul.shape), refused, matmul.candidates.size(),
                     refused == 0 ? "" : " (" + reasons + ")", matmul.is_complete ? "" : "; no time was left for the others");
     const auto gain = gain_of(matmul);
-    if (!gain) return text + "; no bits serve all rows, so that our own kernel stays";
+    if (!gain) return text + "; none gives all rows the same bits, so our own kernel stays";
     return text + fmt::format("; {:.2f} times our own kernel{}", *gain, *gain > 1.0 ? "" : ", which stays");
 }
 

@@ -99,9 +99,9 @@ std::string throughput_text(const ThroughputReport& report) {
     if (report.limits) {
         const double memory = report.limits->bytes;
         const OperationRate limit = figures.most;
-        bytes += fmt::format(", {} of the {} that memory was seen to deliver", show_percent(figures.rate.bytes, memory),
+        bytes += fmt::format(", {} of the {} that memory delivered", show_percent(figures.rate.bytes, memory),
                              show_giga(memory, "GB/s"));
-        operations += fmt::format(", {} of the {} that the processor was seen to do",
+        operations += fmt::format(", {} of the {} that the processor reached",
                                   show_percent(figures.rate.operations, limit.per_second), show_giga(limit.per_second, limit.unit()));
     }
     std::vector<std::vector<std::string>> rows = {
@@ -117,7 +117,7 @@ std::string throughput_text(const ThroughputReport& report) {
         {"bytes", bytes},
         {"operations", operations}};
     if (report.limits) {
-        rows.push_back({"at least", fmt::format("{:.2f} s, if every step took what its bytes or its operations take there: {} of the time",
+        rows.push_back({"at least", fmt::format("{:.2f} s, if every step took the minimum for its bytes or operations: {} of the time",
                                                 *figures.seconds_at_least, show_percent(*figures.seconds_at_least, result.seconds))});
     }
     if (result.adapter_groups > 0) {

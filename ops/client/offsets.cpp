@@ -35,13 +35,13 @@ public:
         reset_ = app.add_subcommand("reset", "sets the group's offsets; only while it has no members");
         reset_
             ->add_option("--to", to_,
-                         "committed: stay, but check again what is finished above; start or end of the log; an offset (with "
+                         "committed: keep the offsets, but check again what is finished above; start or end of the log; an offset (with "
                          "--partition); or a time back from now such as 24h")
             ->type_name("WHERE")
             ->capture_default_str();
         reset_->add_option("--partition", partitions_, "only these (default: all)")->type_name("N");
         reset_->add_flag("--replay", replay_,
-                         "run all jobs from there on again, each for another result; without it, jobs that have a result are skipped");
+                         "run all jobs from there on again, for another result each; without it, jobs that have a result are skipped");
         reset_->add_flag("--dry-run", dry_run_, "shows what would be set, but sets nothing");
         configuration_.declare(*reset_, {SettingScope::kafka});  // the same object: a flag may be given before or after `reset`
     }

@@ -94,9 +94,9 @@ class Peft(Generate):
 
 
 class Paged:
-    """The model written by hand. Keys and values are stored in pages, and a table maps pages to sequences. In a decode step queries go to
-    their pages, not pages to their queries: attention reads each page once and in place, and moves only scores and sums. There is one CUDA
-    graph of the step for each number of pages that a sequence reaches. Prompts must be equally long; decoding does not need that."""
+    """The model written by hand. Keys and values are stored in pages, and a table maps pages to sequences. A decode step moves queries to
+    pages, not pages to queries: attention reads each page once and in place, and moves only scores and sums. There is one CUDA graph of
+    the step for each number of pages that a sequence reaches. Prompts must be equally long; decoding does not need that."""
 
     name = f"KV cache in pages of {PAGE_TOKENS} tokens"
 
@@ -231,8 +231,8 @@ class Paged:
 
 
 class Static(Paged):
-    """The same with one page per sequence, as long as the sequence can get. Every sequence takes the memory of the longest from its start.
-    If all are equally long, attention reads the same bytes in fewer, larger matmuls and moves nothing, so this is the stronger baseline."""
+    """The same with one page per sequence, as long as a sequence can get, so every sequence takes the memory of the longest from its start.
+    If all are equally long, attention reads the same bytes in fewer, larger matmuls and moves nothing: the stronger baseline."""
 
     name = "static KV cache"
 

@@ -1,6 +1,6 @@
 """Lower bounds of the time of a model's step on a GPU: every weight and every cached token is read once at the rate at which the GPU
-copies, and every product is computed at the rate at which it multiplies large matrices. Matmuls, attention and adapters follow each other;
-each takes the larger of its two times. Pure; goals.py compares measured figures with these bounds."""
+copies, and every product is computed at the rate at which it multiplies large matrices. Matmuls, attention and adapters run one after the
+other; each takes the longer of its two times. Pure; goals.py compares measured figures with these bounds."""
 
 from dataclasses import dataclass
 

@@ -140,7 +140,7 @@ def offline_rows(parts: dict) -> list[Row]:
 
 
 def narrow_rows(parts: dict, part: str, way: str, fp8_kv: bool) -> list[Row]:
-    """Rows of fp8 weights. The goal is a ratio to bf16, shown with the ratio of the floors: data that keeps its width bounds the gain."""
+    """Rows of fp8 weights. The goal is a ratio to bf16, shown with that of the floors, as data that keeps its width limits the gain."""
     rows, ratios = [], []
     for name, result in parts[part].items():
         floor = output_floor(result, fp8=True, fp8_kv=fp8_kv)

@@ -25,7 +25,7 @@ SHARDS = 4  # of a sanitizer's tests
 TUNING_MARGIN_SECONDS = 30
 PROFILE_SECONDS_MAX = 300
 PROFILE_MARGIN_SECONDS = 30  # for ncu to print
-PROFILED_LAUNCHES_MAX = 2000  # more than the start and three steps make, and none of the later ones that measure the GPU
+PROFILED_LAUNCHES_MAX = 2000  # more than the start and three steps make, too few to reach the later ones that measure the GPU
 GOLDENS = "*Golden*"
 SAMPLED = ("--temperature", 0.8, "--top-p", 0.95, "--repetition-penalty", 1.1, "--frequency-penalty", 0.2)
 INVARIANCE = "*/Invariance.Holds*:*/Invariance.Forks*:Lending.*"
@@ -165,7 +165,7 @@ def sanitized(tool: str, shard: int) -> dict:
 
 
 def sanitizers(tool: str, seconds: int) -> dict[str, Part]:
-    """Each runs a share of the tests, so that one that takes too long does not lose the others."""
+    """Each runs a share of the tests, so that a share that takes too long does not lose the results of the others."""
     return {f"{tool}_{shard + 1}": Part(lambda _, shard=shard: sanitized(tool, shard), seconds) for shard in range(SHARDS)}
 
 
@@ -383,14 +383,14 @@ def baselines_adapters(work: Work) -> dict:
 
 def profile(work: Work) -> dict:
     """The slowest kernels of a prefill step and of a decode step, in a few layers, as Nsight Compute measures them. It runs each kernel
-    several times; when the time is over, the measurements so far count."""
+    several times; when time runs out, the measurements so far count."""
     ncu = tool_of_the_toolkit("ncu")
     if ncu is None:
         return {"ncu": "is not installed: nothing was profiled"}
     batch, context = work.batches[0], work.context
     seconds = max(1, min(PROFILE_SECONDS_MAX, round(PartTime.left() - PROFILE_MARGIN_SECONDS)))
     began = time.monotonic()
-    # `timeout` ends the program, not ncu, which prints after that. It stays in its process group, so that it ends with the part.
+    # `timeout` ends the program, not ncu, which prints afterwards. ncu stays in its process group, so that it ends with the part.
     output, code = run([ncu, "--target-processes", "all", "--clock-control", "none", "--launch-count", PROFILED_LAUNCHES_MAX, "--csv",
                         "--print-units", "base", "--metrics", ",".join(METRICS), "timeout", "--foreground", "--kill-after", 5, seconds,
                         work.lorry, "bench", "throughput", "--random-weights", work.shape, "--layers", work.profiled_layers, "--device",

@@ -1,4 +1,4 @@
-"""Runs the programs of ops/gpu-check, those of a part for less than ten minutes in all, and returns their output. Used by parts.py."""
+"""Runs the programs of ops/gpu-check and returns their output. Those of a part together get less than ten minutes. Used by parts.py."""
 
 import glob
 import json
@@ -39,7 +39,7 @@ class PartTime:
 
 def surroundings() -> dict[str, str]:
     """Environment of the packed programs: libraries, test data, and a folder in memory for random weights if it is large enough."""
-    # cuBLASLt may be that of this Python, as torch brings it.
+    # cuBLASLt may be the one that torch brings to this Python.
     pip = [folder for path in sys.path for folder in sorted(glob.glob(os.path.join(path, "nvidia", "*", "lib")))]
     variables = {"LD_LIBRARY_PATH": ":".join([str(PACK / "lib"), os.environ.get("LD_LIBRARY_PATH", ""), *pip]),
                  "LORRY_TEST_DATA": str(ROOT / "tests" / "data")}  # fmt: skip

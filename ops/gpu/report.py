@@ -74,7 +74,7 @@ def stamp_lines(entries: dict) -> list[str]:
         parts.setdefault(stamp_text(entry), []).append(name)
     if len(parts) == 1:
         return [f"{next(iter(parts))}.", ""]
-    warning = "**These parts are of different runs: what one says beside another's figures may be the difference between the runs.**"
+    warning = "**These parts are of different runs: a difference between their figures may be a difference between the runs.**"
     return [warning, "", *(f"- {text}: {', '.join(names)}" for text, names in parts.items()), ""]
 
 

@@ -27,7 +27,7 @@ class CTranslate2:
         )
 
     def run(self, requests: list[Request], batch: int) -> list[list[int]]:
-        """Static batches. Each ends with its longest answer; requests that draw the same number of tokens are together only by chance."""
+        """Static batches. Each ends with its longest answer; requests with equally long answers are together only by chance."""
         shared = os.path.commonprefix([request.prompt[:-1] for request in requests]) if len(requests) > 1 else []
         generator = self.alone if batch == 1 else self.batched
         share = min(16, -(-batch // self.options.threads))

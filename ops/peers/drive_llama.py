@@ -1,4 +1,4 @@
-"""llama.cpp through the low-level functions of llama-cpp-python, with a loop around llama_decode. Run by ops/bench-peers."""
+"""Drives llama.cpp through the low-level functions of llama-cpp-python, with a loop around llama_decode. Run by ops/bench-peers."""
 
 import os
 from collections.abc import Iterable

@@ -2,7 +2,7 @@
 
 import os
 
-# Read when vLLM is imported. The engine runs in this process, so nothing waits for another one. One thread per core, siblings included.
+# vLLM reads these when imported. The engine runs in this process, so nothing waits for another. One thread per core, siblings included.
 CORES = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
 os.environ.update(
     VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_KVCACHE_SPACE="1", VLLM_NO_USAGE_STATS="1", VLLM_LOGGING_LEVEL="WARNING",

@@ -40,7 +40,7 @@ class Peer(Protocol):
     settings: str  # the chosen settings, with the reason if it is not obvious
 
     def run(self, requests: list[Request], batch: int) -> list[list[int]]:
-        """Draws greedily and without early stops, at most `batch` requests at a time. Returns the drawn ids of each request."""
+        """Draws greedily and never stops early, with at most `batch` requests at a time. Returns the drawn ids of each request."""
 
     def switch(self, adapter: str) -> None:
         """Makes run() use the base with this adapter merged into it. Only with Options.merged."""

@@ -13,7 +13,7 @@ class Engine:
     packages: tuple[str, ...]
     models: dict[str, str]  # precision -> folder or file below the shape's folder; "hf" is the checkpoint as it is
     no_adapters: str | None = None  # why it cannot mix adapters in a batch
-    no_merging: str | None = None  # why it does not run one merged adapter after the other
+    no_merging: str | None = None  # why it does not run one merged adapter after another
     merges_itself: bool = False  # merges adapters itself and needs no merged models
     needs_torch: bool = True  # uses the torch that all share
     without_torch_pins: bool = False  # its packages require another build of the same torch

@@ -1,5 +1,5 @@
-"""Rounds a checkpoint's linear weights to int8 for vLLM: compressed-tensors W8A8, a scale per output channel, activations rounded per
-token as they come. Such weights need no calibration. Run by ops/bench-peers in the environment of transformers: make_w8a8.py CHECKPOINT OUT
+"""Rounds a checkpoint's linear weights to int8 for vLLM: compressed-tensors W8A8, with a scale per output channel and activations rounded
+per token at run time, so no calibration is needed. Run by ops/bench-peers in the environment of transformers: make_w8a8.py CHECKPOINT OUT
 """
 
 import json

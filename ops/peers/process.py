@@ -13,12 +13,12 @@ STOP_SECONDS_MAX = 30
 
 
 class Failure(Exception):
-    """Something of one engine does not work. The others continue."""
+    """Something does not work in one engine. The others continue."""
 
 
 class Driver:
-    """A running driver (driver.py describes the protocol). Outside of ask() all its processes are stopped, so that threads that spin while
-    they wait do not disturb others. Its standard error goes to `log`."""
+    """A running driver (driver.py describes the protocol). Outside ask() all its processes are stopped, so that its spinning threads do not
+    disturb others. Its standard error goes to `log`."""
 
     run_seconds_max = 1800.0
 
@@ -56,7 +56,7 @@ class Driver:
             raise Failure(f"took longer than {seconds:,.0f} s (its log: {self.log})")
         if not line:
             errors = [text for text in self.log.read_text(errors="replace").splitlines() if text.strip()]
-            raise Failure(f"{errors[-1].strip() if errors else 'ended without a word'} (all of it: {self.log})")
+            raise Failure(f"{errors[-1].strip() if errors else 'ended without an error message'} (all of it: {self.log})")
         return json.loads(line)
 
     def ask(self, requests: list[dict], batch: int) -> dict:

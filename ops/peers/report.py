@@ -100,7 +100,7 @@ def shape_section(letter: str, entrants: list[Entrant], works: list[str], left_o
     lines = [f"## {letter}: {SHAPES[letter].title}", "", *markdown_table(ratio_rows(entrants, works)), ""]
     lines += ["The best rates in tokens/s:", "", *markdown_table(rate_rows(entrants, works)), ""]
     if any(one.rates_beside for one in entrants):
-        lines += ["What is left of the speed beside one process that spins on one of the cores:", ""]
+        lines += ["The share of its speed that each engine keeps beside a process that keeps one core busy:", ""]
         lines += [*markdown_table(kept_rows(entrants, works)), ""]
     switches = [f"{one.name} {one.precision} {median(one.switched[work]):.0%}" for one in entrants for work in works
                 if any(one.switched.get(work, []))]  # fmt: skip
@@ -109,7 +109,7 @@ def shape_section(letter: str, entrants: list[Entrant], works: list[str], left_o
                   + ", ".join(switches) + ".", ""]  # fmt: skip
     agreements = [f"{one.name} {one.precision} {one.agreed[work]:.0%}" for one in entrants for work in works[:1] if work in one.agreed]
     if agreements:
-        lines += [f"First tokens of {works[0]} that are those of Lorry at that precision (random weights make near ties): "
+        lines += [f"Share of first tokens of {works[0]} that equal Lorry's at that precision (random weights cause near ties): "
                   + ", ".join(agreements) + ".", ""]  # fmt: skip
     settings = dict.fromkeys(f"- {one.engine}, {one.precision}: {text}" for one in entrants for text in one.settings)
     lines += ["Settings:", "", *settings]
@@ -124,10 +124,10 @@ def introduction(circumstances: str, remark: str, works: list[str], rounds: int)
         "",
         f"Written by `ops/bench-peers`. {circumstances}{'; ' + remark if remark else ''}.",
         "",
-        "One model with random weights, the same token ids, greedy, never stopping early. Every engine has its turn at a work in each",
-        f"round ({rounds} in all) while the others are stopped; loading and a warm-up are not timed. KV caches that all sequences share",
-        f"hold {KV_TOKENS:,} tokens. A rate is the best of the rounds, a ratio Lorry's best to the best peer's best; beside it the lowest",
-        "and highest ratio within a round.",
+        "Every engine runs one model with random weights on the same token ids, greedily, without early stops. Each runs each work once",
+        f"a round ({rounds} in all) while the others are stopped; loading and a warm-up are not timed. KV caches that all sequences share",
+        f"hold {KV_TOKENS:,} tokens. A rate is the best of the rounds. A ratio is Lorry's best rate to the best peer's best,",
+        "followed by the lowest and highest ratio within a round.",
         "",
         *markdown_table([["work", "what", "rate of"], *([name, WORKS[name].title, f"{WORKS[name].counts} tokens"] for name in works)]),
         "",

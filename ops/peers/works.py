@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 ADAPTERS = 8
 RANK = 16
-# Size of an engine's KV cache if all sequences share one: one and a half times what the largest batch needs. Later rounds of a work then
-# use memory that has been used before, as in a long run; a virtual machine may take seconds to provide a gigabyte for the first time.
+# Size of an engine's KV cache if all sequences share one: one and a half times what the largest batch needs. Then later rounds of a work
+# reuse memory, as a long run does; a virtual machine may take seconds to provide a gigabyte for the first time.
 KV_TOKENS = 24_576
 
 

@@ -65,7 +65,7 @@ constexpr std::array commands = {
                "  lorry offsets --group lorry-base --brokers kafka:9092\n"
                "  lorry offsets reset --to 24h --replay --group lorry-base --brokers kafka:9092",
                make_offsets_command},
-    CommandRow{"broker", "start an embedded broker, for trying out", "  lorry broker --port 9092", make_broker_command},
+    CommandRow{"broker", "start an embedded broker, for trying things out", "  lorry broker --port 9092", make_broker_command},
     CommandRow{"docs", "print a reference page: settings, metrics, error codes", "  lorry docs settings > docs/settings.md",
                make_docs_command},
 };

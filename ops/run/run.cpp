@@ -117,13 +117,13 @@ private:
 };
 
 void RunCommand::declare(CLI::App& app) {
-    app.add_option("input", input_, "OpenAI Batch lines (JSONL); with --id a table: CSV, or JSON objects by line; '-' is standard input")
+    app.add_option("input", input_, "OpenAI Batch lines (JSONL); with --id a table: CSV, or a JSON object per line; '-' is standard input")
         ->required()
         ->type_name("IN");
     app.add_option("-o,--output", output_, "results, appended as they finish; '-' is standard output. A stopped run is resumed here")
         ->type_name("OUT");
     app.add_flag("--overwrite", overwrite_, "discard the contents of OUT and begin again");
-    app.add_flag("--retry-failed", retry_failed_, "run the jobs again whose results in OUT are errors");
+    app.add_flag("--retry-failed", retry_failed_, "run again the jobs whose results in OUT are errors");
     app.add_flag("--dry-run", dry_run_, "check all jobs, show one finished prompt, estimate the time; write nothing");
     app.add_option("--sample", sample_, "run only N jobs, spread over the file")->type_name("N")->check(CLI::PositiveNumber);
     app.add_flag("--json", json_, "print the summary as JSON on standard output");
@@ -133,13 +133,13 @@ void RunCommand::declare(CLI::App& app) {
     app.add_option("--template", template_, "file with the prompt; {{ column }} is replaced by a row's field")
         ->type_name("FILE")
         ->group(table);
-    app.add_option("--choices", choices_, "file with labels, one a line: each row gets the most probable one")
+    app.add_option("--choices", choices_, "file with labels, one per line: each row gets the most probable one")
         ->type_name("FILE")
         ->group(table);
     app.add_option("--system", system_, "file with the system message")->type_name("FILE")->group(table);
     app.add_option("--adapter", adapter_, "the adapter for all rows")->type_name("NAME")->group(table)->default_str("base");
     app.add_option("--adapter-column", adapter_column_, "column that names each row's adapter")->type_name("COLUMN")->group(table);
-    app.add_option("--max-tokens", max_tokens_, "tokens drawn per row at most")->type_name("N")->group(table)->check(CLI::PositiveNumber);
+    app.add_option("--max-tokens", max_tokens_, "the most tokens drawn per row")->type_name("N")->group(table)->check(CLI::PositiveNumber);
     app.add_option("--temperature", temperature_, "0 draws the most probable token")
         ->type_name("T")
         ->group(table)
@@ -148,7 +148,7 @@ void RunCommand::declare(CLI::App& app) {
     app.add_option("--endpoint", endpoint_, "chat (default where the model has a chat template) or completions")
         ->group(table)
         ->check(CLI::IsMember({"chat", "completions"}));
-    app.add_option("--format", table_format_, "csv or jsonl (default: by the ending of IN, .csv or .jsonl)")
+    app.add_option("--format", table_format_, "csv or jsonl (default: by the extension of IN, .csv or .jsonl)")
         ->group(table)
         ->check(CLI::IsMember({"csv", "jsonl"}));
     app.add_option("--result-prefix", result_prefix_, "prefix of the names of the added columns")->type_name("TEXT")->group(table);
@@ -176,7 +176,7 @@ RecordFormat RunCommand::format_by_name() const {
     if (ending == ".tsv") {
         throw UsageError(fmt::format("{}: columns separated by tabs are not read: save the table with commas, as CSV", input_));
     }
-    throw UsageError(fmt::format("{}: its name does not say what the table is: give --format csv or --format jsonl", input_));
+    throw UsageError(fmt::format("{}: its name does not say which format the table has: give --format csv or --format jsonl", input_));
 }
 
 // An adapter for all rows must exist and be usable before anything is written.
@@ -224,7 +224,7 @@ std::optional<consumer::Table> RunCommand::make_table(const Settings& settings, 
                                    .temperature = temperature_,
                                    .result_prefix = result_prefix_};
     if (!choices_.empty() && options.choices.size() < 2)
-        throw UsageError(fmt::format("--choices {}: give at least two labels, one a line", choices_));
+        throw UsageError(fmt::format("--choices {}: give at least two labels, one per line", choices_));
     for (const std::string& choice : options.choices) {
         if (std::ranges::count(options.choices, choice) > 1)
             throw UsageError(fmt::format("--choices {}: the label '{}' occurs twice: take one out", choices_, choice));
@@ -355,7 +355,7 @@ ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, co
                                 pipeline_options(settings, setup.engine(), "run"));
     {
         const SignalWatcher::Armed armed(signals, [&] {
-            std::cerr << fmt::format("\nstopping: running jobs are finished ({}), {}\n", show_count(progress.running(), "request"),
+            std::cerr << fmt::format("\nstopping: finishing the running jobs ({}), {}\n", show_count(progress.running(), "request"),
                                      summary_ ? "the others are left for later (interrupt again to stop at once; nothing is lost)"
                                               : "the others have no result (interrupt again to stop at once)");
             pipeline.request_stop();

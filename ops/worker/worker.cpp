@@ -96,7 +96,7 @@ void log_embedded_broker() {
     log_event("embedded_broker",
               {{"message",
                 "the embedded broker keeps nothing, holds at most 5 MiB per partition (older jobs and results vanish) and forgets the "
-                "offsets of transactions, so results are published at least once: use it for trying out only"}});
+                "offsets of transactions, so results are published at least once: use it only for trying things out"}});
 }
 
 void log_drained(const consumer::KafkaMember::Stats& stats) {

@@ -32,7 +32,7 @@ TEST(FaultProgressWatch, CountsTheTimeBeforeTheFirstEndAndTheOneInProgress) {
     EXPECT_EQ(watch.stop(at(10)), seconds(7));
     watch.begin(at(20));
     watch.end(at(21));
-    EXPECT_EQ(watch.stop(at(30)), seconds(9)) << "nothing of the watch before";
+    EXPECT_EQ(watch.stop(at(30)), seconds(9)) << "the earlier watch must not count";
 }
 
 TEST(FaultProgressWatch, CountsNothingWhileAFaultLasts) {
@@ -52,7 +52,7 @@ TEST(FaultProgressWatch, CountsNothingWhileNoJobIsLeft) {
     watch.end(at(2));
     EXPECT_EQ(watch.pause(at(50)), seconds(0));
     watch.expect(1, at(50));
-    EXPECT_EQ(watch.pause(at(51)), seconds(1)) << "since there is one again";
+    EXPECT_EQ(watch.pause(at(51)), seconds(1)) << "the pause begins when a job is left again";
     watch.end(at(53));
     EXPECT_EQ(watch.stop(at(90)), seconds(3));
 }

@@ -39,7 +39,7 @@ constexpr std::string_view help =
   --rounds N           runs per row and delivery mode, in turns (3); the median counts
   --latency-seconds N  how long jobs arrive at a low rate to measure the latency that commits add (8); 0: do not measure it
   --in-flight N        jobs in flight of the worker (2048)
-  --careful-starts N   careful starts of each partition (0, as long after a take-over)
+  --careful-starts N   careful starts of each partition (0, as when the last take-over is long past)
   --no-ledger          run the worker without a ledger
   --broker-pid PID     process of a broker on this machine, to report its processor time as well
   --json FILE          write the figures of each run to FILE
@@ -80,7 +80,7 @@ struct Figures {
 };
 
 double at_share(std::vector<double> values, double share) {
-    CHECK(!values.empty(), "a share of something");
+    CHECK(!values.empty(), "a quantile needs at least one value");
     std::ranges::sort(values);
     return values[static_cast<std::size_t>(std::llround(share * static_cast<double>(values.size() - 1)))];
 }
@@ -240,7 +240,7 @@ private:
         if (!broker_pid_.empty()) {
             figures.broker_cpu_per_thousand.push_back((cpu_seconds_of(broker_pid_) - broker_cpu) * 1'000 / static_cast<double>(jobs));
         }
-        CHECK(measured.has_value(), "a worker that ends well says what it measured");
+        CHECK(measured.has_value(), "a worker that exits with 0 has printed its measures");
         const auto at = [&](const char* name) { return measured->find(name)->as_number().value(); };
         figures.jobs_per_second.push_back(at("jobs") / at("seconds"));
         figures.cpu_per_thousand.push_back(at("cpu_seconds") * 1'000 / at("jobs"));
@@ -264,7 +264,7 @@ private:
         }
         const auto give_up = Timer::now() + patience;
         while (seen.size() < wanted || ended.size() < wanted) {
-            if (Timer::now() > give_up) throw std::runtime_error("results do not come");
+            if (Timer::now() > give_up) throw std::runtime_error("a result did not arrive in time");
             for (const schema::JobRecord& record : reader.poll(milliseconds(50), 100)) {
                 const auto now = std::chrono::system_clock::now();
                 if (record.source.topic == topics.names().results()) {

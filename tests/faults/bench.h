@@ -24,7 +24,7 @@ struct BenchWork {
     std::uint64_t jobs = 0;             // the worker ends once this many are committed; 0: at SIGTERM
 };
 
-// Measured from the end of the first commit to the end of the last: the first commit itself does not count.
+// Measured from the end of the first commit to the end of the last; the first commit itself does not count.
 struct BenchMeasures {
     std::uint64_t jobs = 0;
     std::uint64_t commits = 0;

@@ -1,4 +1,4 @@
-// lorry_fault_check runs the checker alone, on the topics that a fault test left. The jobs may also be others' if they are of its kinds.
+// lorry_fault_check runs only the checker, on the topics that a fault test left. Jobs from elsewhere must be of the same kinds.
 #include <iostream>
 
 #include <fmt/format.h>

@@ -191,7 +191,7 @@ private:
         if (joined != text) complain(Kind::broken_stream, fmt::format("{}: the chunks of attempt {} are not the text", name, *attempt));
     }
 
-    // A status of a losing attempt may come at any time: a worker that was stopped for long still publishes what it believes.
+    // A status of a losing attempt may come at any time: a worker that was stopped for a long time still publishes what it believes.
     void check_statuses(const std::string& name, const Source& source, const JobRecord& end) {
         const auto found = statuses_of_.find(source);
         const schema::Status* terminal = nullptr;
@@ -249,7 +249,7 @@ private:
         }
     }
 
-    // The part of a row that is the same however often the ledger was rebuilt.
+    // The part of a row that rebuilding the ledger does not change.
     static std::string row(const schema::Status& status) {
         const auto time = [](const std::optional<schema::Timestamp>& at) { return at ? at->time_since_epoch().count() : 0; };
         return fmt::format("{} {} attempt {} by {}, {}+{} tokens, submitted {}, started {}, finished {}: {}", status.run.job_id,

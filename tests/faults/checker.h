@@ -1,5 +1,5 @@
 // Decides from committed records alone whether every job ended exactly once and as it must. Pure: takes evidence, returns violations. Used
-// by lorry_faults and lorry_fault_check, for which evidence.h reads the topics, and by its own tests, which break one promise each.
+// by lorry_faults and lorry_fault_check, which read the topics with evidence.h, and by its own tests, each of which breaks one promise.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,7 @@ struct PartitionEnd {
     std::int64_t all = 0;
 };
 
-// The most that a worker held, over all its restarts.
+// The most that a worker held at one time, over all its restarts.
 struct WorkerPeak {
     std::string member;
     std::uint64_t working = 0;  // jobs in flight that were not parked
@@ -44,7 +44,7 @@ struct WorkerPeak {
 struct FaultPoints {
     std::size_t chosen = 0;
     std::size_t missed = 0;
-    double reached_least = 1.0;  // minimum share of the chosen ones
+    double reached_least = 1.0;  // minimum share of the chosen faults that must be reached
 };
 
 // The longest time in which no job ended though jobs were left, between the healing of one fault and the next fault (progress_watch.h).

@@ -21,7 +21,7 @@ struct WorkerCounts {
     std::atomic<std::uint64_t> working_most;  // jobs in flight that were not parked
     std::atomic<std::uint64_t> parked_most;
     std::atomic<std::uint64_t> memory_most;      // bytes
-    std::atomic<std::uint64_t> ledger_failures;  // times that the ledger was seen to fail
+    std::atomic<std::uint64_t> ledger_failures;  // how often the ledger was seen to fail
     std::atomic<std::uint64_t> aborts;
     std::atomic<std::uint64_t> fences;
 };

@@ -72,8 +72,8 @@ std::vector<schema::Status> read_ledger(const consumer::KafkaConfig& config, con
     constexpr std::chrono::seconds patience{60};
     {
         const auto ledger = consumer::Ledger::start(config, {.file = file, .topics = topics});
-        if (!ledger) throw consumer::KafkaError("the ledger " + file.string() + " is still kept by a worker");
-        // The ledger does not signal that it has caught up: it has when nothing is left and it is quiet.
+        if (!ledger) throw consumer::KafkaError("the ledger " + file.string() + " is still open in a worker");
+        // The ledger does not signal that it has caught up. It has when no record is left and none comes.
         const auto deadline = SteadyClock::now() + patience;
         auto quiet_since = SteadyClock::now();
         std::uint64_t applied = ledger->stats().applied;
@@ -138,7 +138,7 @@ void Tail::take(const JobRecord& record) {
     watch_.end(now);
 }
 
-// Reads the commits first and the ends after them, so that everything those commits mention is before the ends.
+// Reads the commits first and the ends after them, so that all records those commits mention lie before the ends.
 void Tail::look_at_commits(const std::stop_token& stop) {
     constexpr milliseconds interval{500};
     std::mutex mutex;

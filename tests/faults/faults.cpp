@@ -1,5 +1,5 @@
-// lorry_faults breaks workers, brokers and the network between them, and has the checker decide whether every job still ended exactly
-// once. ctest runs a short mix; longer ones are run by hand.
+// lorry_faults breaks workers, brokers and the network between them. Then the checker decides whether every job still ended exactly once.
+// ctest runs a short mix; longer ones are run by hand.
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ Starts its own Kafka (ops/kafka) and workers with a fake engine, produces jobs o
 committed records alone that every job ended exactly once. The exit code is 1 if one did not; logs and ledgers are then kept.
 
   --scenario NAME   play one fault; may be repeated (default without --mix: all faults, each with its own topics)
-  --mix             play faults in one long run: each once in random order, then random ones
+  --mix             play faults in one long run: each once in random order, then random faults
   --list            list the faults
   --jobs N          jobs of a scenario (1500) or of the mix (3000)
   --faults N        minimum number of faults in the mix (default: as many as fit the jobs)
@@ -33,14 +33,14 @@ committed records alone that every job ended exactly once. The exit code is 1 if
   --workers W       number of workers (3)
   --partitions P    partitions of the jobs topic (6)
   --brokers B       number of brokers (1; coordinator_move and coordinator_return need several)
-  --slack-ms N      how much longer a pause in progress may last than the time-outs of session, transaction and clean-up add up to
+  --slack-ms N      how much longer a pause in progress may last than the sum of the time-outs of session, transaction and clean-up
                     (5000; use more on busy machines)
   --step-time T     step time of the workers' engines in microseconds: N, uniform:A..B or exponential:MEAN
                     (10000; with --mix exponential:10000)
   --session-timeout-ms N      session time-out of the group (6000)
   --transaction-timeout-ms N  time-out of transactions (10000)
-  --at-least-once   workers without transactions: expect doubled results
-  --careful-starts N  careful starts of the workers; 0: jobs that kill their worker are not detected, all other jobs are repeated at once
+  --at-least-once   run workers without transactions: expect doubled results
+  --careful-starts N  careful starts of the workers; 0: jobs that kill their worker are not detected, all others are repeated at once
   --folder DIR      folder for logs, ledgers and brokers (default: a new one in the system's temporary folder)
   --keep            keep the folder in any case
 )";
@@ -155,8 +155,8 @@ struct MixOptions {
     std::chrono::minutes time{0};  // 0: no limit
 };
 
-// Produces jobs in lots, so that there is always a backlog, and plays one fault per lot: first each fault once, in random order, then
-// random ones.
+// Produces jobs in lots, so that there is always a backlog, and plays one fault per lot: first each fault once in random order, then
+// random faults.
 Row play_mix(Cluster& cluster, const RigOptions& options, const MixOptions& mix) {
     constexpr std::size_t lot_least = 250;
     const std::size_t lot = std::max(lot_least, mix.faults == 0 ? 0 : options.jobs / mix.faults);
@@ -164,7 +164,7 @@ Row play_mix(Cluster& cluster, const RigOptions& options, const MixOptions& mix)
     std::vector<double> weights;
     for (const Scenario& scenario : scenarios()) {
         if (scenario.weight == 0 || !can_play(scenario, cluster)) continue;
-        if (scenario.name == "killer_job" && options.careful_starts == 0) continue;  // it would kill one worker after the other
+        if (scenario.name == "killer_job" && options.careful_starts == 0) continue;  // it would kill one worker after another
         drawn_from.push_back(&scenario);
         weights.push_back(scenario.weight);
     }
@@ -194,12 +194,12 @@ Row play_mix(Cluster& cluster, const RigOptions& options, const MixOptions& mix)
     });
     std::string list;
     for (const auto& [name, times] : drawn) list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, times);
-    std::cout << fmt::format("    drawn: {}; {} of {} faults of the mix, the limit of a stall {} ms\n", list, drawn.size(),
+    std::cout << fmt::format("    drawn: {}; {} of {} faults of the mix; limit of a pause: {} ms\n", list, drawn.size(),
                              drawn_from.size(), rig.stall_limit().count());
     return row;
 }
 
-// What the command line asks for.
+// The command line, checked.
 struct Call {
     RigOptions options;
     MixOptions mix_options;

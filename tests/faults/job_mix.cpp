@@ -119,7 +119,7 @@ Expectation expectation_of(const schema::JobRecord& record, const FaultRules& ru
     Expectation expected;
     expected.custom_id = parsed ? parsed->custom_id : *parsed.error().custom_id;
     expected.kind = kind_named(expected.custom_id);
-    // Also a job that is refused at once can be waiting for the commit of its start when a worker dies.
+    // Even a job that is refused at once may be waiting for the commit of its start when a worker dies.
     if (rules.crashes_by_chance) expected.codes.push_back(ErrorCode::worker_crashed);
     if (!parsed) {
         expected.codes.push_back(parsed.error().error.code);

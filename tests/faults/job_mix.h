@@ -25,7 +25,7 @@ enum class JobKind : std::uint8_t {
     stuck,      // has so many tokens that it outlasts all others
     late,       // its adapter is registered after it
     unknown,    // its adapter is never registered
-    expired,    // its deadline has passed
+    expired,    // its deadline has already passed
     cancel,     // cancelled before, while or after it runs
     malformed,  // has an unsupported field
     oversized,  // larger than job_bytes_max
@@ -40,9 +40,9 @@ std::string_view name_of(JobKind kind);
 // Limits that the workers and the checker must agree on.
 struct FaultRules {
     std::size_t job_bytes_max = 64 << 10;
-    // Workers ended so often that a job may have seen three ends by chance: any job that is computed may then end as worker_crashed.
+    // Workers died so often that a job may have met three deaths by chance: then any job that is computed may end as worker_crashed.
     bool crashes_by_chance = false;
-    // Limits of a worker. Jobs: its window, the eight places for jobs of unknown adapters, and as many as one poll may add to those.
+    // Limits of a worker. Jobs: its window, the eight places for jobs of unknown adapters, and what one poll may add to them.
     // Memory: what the program itself takes, and a window of jobs.
     std::uint64_t working_max = 256;
     std::uint64_t parked_max = 9 * 256;

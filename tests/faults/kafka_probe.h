@@ -1,4 +1,4 @@
-// Kafka calls that only fault tests need: raw records, committed offsets, both ends of a partition, a stranger under a worker's
+// Kafka calls that only fault tests need: raw records, committed offsets, both ends of a partition, a stranger that opens a worker's
 // transactional id. Used by rig.h and evidence.h. Each call makes its own connection and may come from any thread.
 #pragma once
 
@@ -30,8 +30,8 @@ std::optional<std::vector<PartitionEnd>> partition_ends(const consumer::KafkaCon
 std::optional<int> group_coordinator(const consumer::KafkaConfig& config, const std::string& group);
 std::optional<int> transaction_coordinator(const consumer::KafkaConfig& config, const std::string& transactional_id);
 
-// Asks that the first replica of each partition become its leader, if it is up, as brokers themselves do every few minutes. Does not wait
-// for it. False: no answer in time.
+// Asks that the first replica of each partition become its leader if it is up, as brokers do themselves every few minutes. Does not wait
+// until it has. False: no answer in time.
 bool elect_preferred_leaders(const consumer::KafkaConfig& config);
 
 // Takes over the transactional id for a moment. False: the coordinator refused or did not answer.

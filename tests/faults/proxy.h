@@ -15,16 +15,16 @@ namespace lorry::faults {
 
 enum class EndTxnFault : std::uint8_t {
     none,
-    delay_request,   // the request reaches the broker later
+    delay_request,   // the request reaches the broker late
     stray_request,   // the client's connection is cut at once, but the request still reaches the broker later
     drop_request,    // the connection is cut and the broker never sees the request
     drop_response,   // the broker acts on the request, but the connection is cut instead of the answer
-    delay_response,  // the answer arrives later
+    delay_response,  // the answer arrives late
 };
 
 class FaultProxy {
 public:
-    // Two ports of 127.0.0.1: the proxy's own and the broker's.
+    // Two ports of 127.0.0.1: the one the proxy listens on, and the broker's.
     struct Route {
         std::uint16_t port = 0;
         std::uint16_t target = 0;

@@ -25,13 +25,13 @@ namespace lorry::faults {
 
 using std::chrono::milliseconds;
 
-// From now on SIGINT and SIGTERM end the run in order: waits in a rig throw Interrupted, and the brokers are stopped.
+// From now on SIGINT and SIGTERM end the run cleanly: waits in a rig throw Interrupted, and the brokers are stopped.
 void end_on_signals();
 struct Interrupted : std::runtime_error {
     Interrupted() : std::runtime_error("interrupted") {}
 };
 
-// Brokers of the test's own, started by ops/kafka, behind a proxy. Their traffic with each other also goes through it.
+// Brokers that only this test uses, started by ops/kafka, behind a proxy. Traffic between the brokers also goes through it.
 class Cluster {
 public:
     Cluster(int brokers, std::filesystem::path folder, std::uint64_t seed);

@@ -22,7 +22,7 @@ namespace {
 
 using std::chrono::seconds;
 
-// Waits until that many more jobs have ended, or gives up when it takes too long: then other workers have the rest of the backlog.
+// Waits until that many more jobs have ended. Gives up when that takes too long, because then other workers have the rest of the backlog.
 void work_on(Rig& rig, std::size_t more) { rig.wait_ended(rig.ended() + more, seconds(20)); }
 
 void kill_busy(Rig& rig) {
@@ -80,7 +80,7 @@ void stop_for(Rig& rig, int worker, milliseconds time) {
     rig.note_point(rig.process(worker).stopped());
     rig.signal(worker, SIGCONT);
 }
-// Stops it for so long that others take over its partitions, or that it must join again.
+// Stops it long enough for others to take over its partitions, or for the group to make it join again.
 void stop_past(Rig& rig, int worker, milliseconds time) {
     const std::uint64_t before = rig.rebalances();
     stop_for(rig, worker, time);
@@ -232,7 +232,7 @@ void jobs_before_workers(Rig& rig) {
     rig.start_crew();
 }
 
-// Waits until the crew is up: a worker that is not up learns too late of the registration.
+// Waits until the crew is up: a worker that starts later learns of the registration too late.
 void late_adapter(Rig& rig) {
     rig.settle();
     rig.produce(JobKind::late, 20);
@@ -240,7 +240,7 @@ void late_adapter(Rig& rig) {
     rig.register_late_adapter();
 }
 
-// The first cancels reach jobs that wait in the backlog or run, the last ones jobs that already have answers. Workers must survive both.
+// The first cancels reach jobs that are waiting or running, the last ones jobs that already have answers. Workers must survive both.
 void cancels(Rig& rig) {
     const auto cancelled = [&] { return rig.results_with({"\"cancel-", "batch_cancelled"}); };
     const auto answered = [&] { return rig.results_with({"\"cancel-", "\"choices\""}); };
@@ -420,7 +420,7 @@ void disk_full(Rig& rig) {
     prlimit(rig.process(0).id(), RLIMIT_FSIZE, &limit, nullptr);
 }
 
-// The job's 20,000 tokens take longer than a pause may otherwise last, and more memory.
+// The job's 20,000 tokens take longer than a pause may otherwise last, and need more memory.
 void prepare_stuck(RigOptions& options) {
     options.slack += seconds(300);
     options.result_bytes_max = 1 << 20;
@@ -434,8 +434,8 @@ void stuck_job(Rig& rig) {
 void prepare_without_results(RigOptions& options) { options.results_topic = false; }
 
 using Brokers = Scenario::Brokers;
-// Not in the mix: two scenarios need topics or a group that were never used, and a stuck job would lift the limit for pauses, which the mix
-// exists to check.
+// Not in the mix: two scenarios need topics or a group that were never used, and a stuck job would raise the limit for pauses, which the
+// mix exists to check.
 constexpr int own_rig = 0;
 constexpr int rarely = 1;
 

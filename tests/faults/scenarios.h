@@ -1,5 +1,5 @@
-// The table of faults that faults.cpp plays. Each acts on a rig whose crew works on a backlog, and heals what it broke (Rig::begin_watch
-// says when).
+// The table of faults that faults.cpp plays. Each acts on a rig whose crew works on a backlog, and heals what it broke. Rig restarts the
+// progress watch at that moment (Rig::begin_watch).
 #pragma once
 
 #include <cstdint>

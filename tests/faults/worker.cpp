@@ -42,7 +42,7 @@ constexpr std::string_view help =
   --stop-at NAME:COUNT     SIGSTOP itself there
 )";
 
-// The hash model, slowed down. It ends the process that computes the prompt of a killer job.
+// The hash model, slowed down. A killer job's prompt makes it end its own process.
 class FaultModel final : public engine::Model {
 public:
     FaultModel(std::unique_ptr<engine::Model> inner, StepTime step_time, WorkerCounts& counts)

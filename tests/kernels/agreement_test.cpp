@@ -108,7 +108,7 @@ TEST_P(Agreement, EmbedReadsRowsOfTheTiedHeadExactly) {
     }
 }
 
-// Rows of `columns` columns followed by `padding` elements. If one of the two is not a multiple of 4, a GPU moves elements one by one.
+// Rows of `columns` columns followed by `padding` elements. Unless both are multiples of 4, a GPU moves elements one by one.
 struct Width {
     std::int64_t columns, padding;
 };
@@ -401,7 +401,7 @@ TEST_P(Agreement, OpsWriteTheInputFormatOfTheNextMatmul) {
     }
 }
 
-// Pins: rows wider than what a GPU's threads keep (row.h), with several fours per thread.
+// Pins: rows wider than what a GPU's threads keep (row.h), where each thread has several groups of four.
 TEST_P(Agreement, RowsOfManyThousandColumns) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const std::int64_t columns = 16'404;
@@ -433,7 +433,7 @@ TEST_P(Agreement, RowsOfManyThousandColumns) {
     expect_rounded();
 }
 
-// Pins: a row that is not finite is not finite after int8 or fp8 either.
+// Pins: a row with a value that is not finite keeps such a value when it is narrowed to int8 or fp8.
 TEST_P(Agreement, NumbersThatAreNotFiniteSurviveNarrowing) {
     for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
         Table x = normal(2, 40);

@@ -1,5 +1,5 @@
-// rope_store and attention together, as a model uses them: compared with the reference, with a poisoned cache, and bit for bit the same
-// however a sequence is divided into steps and whatever other rows the step has.
+// rope_store and attention together, as a model uses them: compared with the reference, over a poisoned cache. Results must be the same bit
+// for bit however a sequence is divided into steps and whatever other rows the step has.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -223,7 +223,7 @@ TEST_P(AttentionTest, PrefillsOfSeveralSequencesAgreeWithTheReference) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     for (const Shape& shape : shapes) {
         SCOPED_TRACE(::testing::Message() << shape.heads.heads << '/' << shape.heads.kv_heads << " heads of " << shape.heads.head_dim);
-        // One token, a full block, one token more, and many blocks; for either block size.
+        // One token, a full block, one token more than a block, and many blocks; for either block size.
         make(shape, {1, 16, 17, 100, 64});
         const auto cache = poisoned_cache(*backend_);
         std::vector<std::vector<std::vector<float>>> outputs;

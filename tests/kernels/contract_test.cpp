@@ -1,4 +1,4 @@
-// Each call's contract fires, with the call's name and both sizes. Without a device: the contract sees only sizes.
+// Each call's contract fires, with the call's name and both sizes. No device is needed, because the contract sees only sizes.
 #include "kernels/contract.h"
 
 #include <gtest/gtest.h>

@@ -26,7 +26,7 @@ namespace lorry::kernels::testing {
 
 namespace {
 
-// Memory is filled with a number that would be visible in every sum.
+// Memory is filled with a number that would show in every sum.
 std::byte untouched_byte(std::size_t index) { return static_cast<std::byte>(std::bit_cast<std::uint32_t>(-12345.0F) >> (8 * (index % 4))); }
 
 constexpr Tolerance tolerances[] = {
@@ -60,7 +60,7 @@ std::vector<cuda::MatmulRange> algorithms_for(const cuda::MatmulShape&) {
 #else
 Expected<cuda::lt::Functions, std::string> open_library() { return cuda::open_cublaslt(cuda::cublaslt_places()); }
 
-// The algorithms that `lorry bench tune` finds, whether they are faster or not. ops/gpu-check counts the lines that this prints.
+// The algorithms that `lorry bench tune` finds, whether or not they are faster. ops/gpu-check counts the lines printed here.
 std::vector<cuda::MatmulRange> algorithms_for(const cuda::MatmulShape& shape) {
     const cuda::TuneOptions quick{.seconds = 0.0, .walked_bytes = 1, .copied_bytes = 4096, .square = 256};
     const cuda::Tuning tuning = cuda::tune_matmuls({&shape, 1}, quick, open_library);
@@ -95,8 +95,8 @@ const tests::Labelled emulated_lanes{"*/emulated_*", {tests::Label::not_asan, te
 const tests::Labelled other_instruction_sets{"*/scalar_*:*/avx512*", {tests::Label::not_tsan}};
 // Under the thread sanitizer the emulated GPU has tests of its own: those with the label tsan_cuda.
 const tests::Labelled gpus_without_tsan{"*/cuda_*", {tests::Label::not_tsan}};
-// All formats run in one order, drawn anew at each start. What it may miss is in all of bfloat16 and fp8, in the fp8 cache's attention and
-// in float32's kernels, which are others.
+// All formats run with threads in one order, drawn anew at each start. These formats also run in the fixed orders, which find what that may
+// miss; attention_test.cpp and invariance_test.cpp add the fp8 cache and the kernels that only float32 has.
 const tests::Labelled gpus_in_orders{"Op/*/cuda_bfloat16:Op/*/cuda_fp8", {tests::Label::in_orders}};
 
 std::string Device::lacks() const {

@@ -45,7 +45,7 @@ struct Device {
     Format input() const { return is_gpu() ? weights : Format::float32; }
     // The formats that its ops can write besides float32.
     std::vector<Format> narrow_formats() const { return {Format::bfloat16, is_gpu() ? Format::fp8_rows : Format::int8_rows}; }
-    // What this machine lacks to run it, for people; empty: nothing.
+    // What this machine lacks to run it, as text for people; empty: nothing.
     std::string lacks() const;
     // Null if the machine lacks something.
     std::unique_ptr<Backend> make(int threads = 2) const;

@@ -59,7 +59,7 @@ TEST_P(RowInvariance, MatmulRowsAreTheSameAmongAnyNumberOfOthers) {
     EXPECT_EQ(out.read().data, all_out.read().data);
 }
 
-// Pins: as many rows as the chunks of each thread's share can have, and as the scratch memory of an activated matmul has room for.
+// Pins: the most rows that the chunks of each thread's share can have, and that the scratch memory of an activated matmul holds.
 TEST_P(RowInvariance, RowsThatFillTheirChunksAreTheSameOnOneThread) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
     const Part gate(normal(96, in_features(), 0.1), Format::float32, false);
@@ -233,8 +233,8 @@ float sum_by_tiles(const Table& x, std::int64_t row, const Table& weight, std::i
     return sum;
 }
 
-// Pins: a row is summed the same way however many rows a tile has, with widths that do not fill a panel and inputs that do not fill a tile,
-// down to numbers that tiles treat as zero.
+// Pins: a row is summed the same way whatever number of rows a tile has, with widths that do not fill a panel and inputs that do not fill a
+// tile, down to numbers that tiles treat as zero.
 TEST(SameBits, BfloatMatmulsByTilesAreAsTheManualSays) {
     std::mt19937_64 random(11);
     std::normal_distribution<double> normal;

@@ -29,7 +29,7 @@ TEST_F(Processors, AreAllThereAreWhereNothingSaysOtherwise) {
     EXPECT_EQ(quota(), std::nullopt);
 }
 
-// Pins: a container that may use two of 64 processors' time started 64 threads.
+// Pins: a container whose quota is two of 64 processors started 64 threads.
 TEST_F(Processors, AreAsManyAsTheQuotaPaysForRoundedUp) {
     write("proc/self/cgroup", "0::/\n");
     write("sys/fs/cgroup/cpu.max", "200000 100000\n");

@@ -1,5 +1,5 @@
-// Queued steps: each has its own tables and results until it is finished, and the next one reads tokens from it that the host does not
-// know yet.
+// Queued steps: each has its own tables and results until it is finished, and the next one reads its tokens before the host knows
+// them.
 #include <numeric>
 
 #include "tests/kernels/devices.h"
@@ -82,7 +82,7 @@ protected:
     Table table_{0, 0};
 };
 
-// Pins: the next step's tables overwriting those that the device has yet to read; results that come with the wrong step.
+// Pins: the next step's tables overwrite those that the device has yet to read; results arrive with the wrong step.
 TEST_P(StepsQueued, HaveTablesAndResultsOfTheirOwn) {
     std::vector<std::vector<TokenId>> asked;
     std::vector<std::vector<TokenId>> drawn;
@@ -185,7 +185,7 @@ TEST_P(StepsQueued, PenalizeTheTokenThatTheHostDoesNotKnow) {
         EXPECT_EQ(tokens_of(got), tokens_of(known));
         differences += tokens_of(known) != tokens_of(ignored) ? 1U : 0U;
     }
-    EXPECT_GT(differences, 0U) << "the last token never mattered";
+    EXPECT_GT(differences, 0U) << "the last token had no effect in any row";
 }
 
 const tests::Labelled steps_with_tsan{"*/cuda_bfloat16", {tests::Label::tsan_cuda}};

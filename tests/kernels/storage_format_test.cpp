@@ -1,4 +1,4 @@
-// The tables of storage formats: names, sizes, and what a device says that lacks one.
+// The tables of storage formats: names, sizes, and the error of a device that lacks a format.
 #include "kernels/storage_format.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST(StorageFormat, ADeviceThatLacksOneSaysWhatToChoose) {
 
 class PackedFormats : public OnEachDevice {};
 
-// Pins: what the table says of a format and what a backend packs drift apart.
+// Pins: the table's description of a format and what a backend packs drift apart.
 TEST_P(PackedFormats, HaveTheInputAndAboutTheSizeOfTheTable) {
     const Quantization quantize = GetParam().quantize;
     const Part part(normal(96, 160), Format::float32, false);

@@ -96,7 +96,7 @@ protected:
         EXPECT_EQ(printed.code, 0) << printed.err;
         return lines_of(printed.out);
     }
-    // As an administrator would paste them.
+    // Runs the commands as an administrator would who pastes them into a shell.
     void grant(const std::vector<std::string>& lines) const {
         std::string script = fmt::format("set -e\nkafka-acls() {{ '{}/ops/kafka' tool AclCommand \"$@\"; }}\n", LORRY_SOURCE_DIR);
         for (const std::string& line : lines) script += line + '\n';
@@ -137,7 +137,7 @@ TEST_F(RealKafkaRights, EachUserCanDoItsPartWithTheRightsThatArePrintedAndNoWork
     const ProgramResult stranger = Program(worker_as("worker", "not the password")).wait();
     EXPECT_EQ(stranger.exit_code, 1);
     EXPECT_THAT(stranger.err, AllOf(HasSubstr("within 5 s"), HasSubstr("uthentication failed"), HasSubstr("sasl.")));
-    EXPECT_LT(Clock::now() - start, 60s) << "the deadline, not for ever";
+    EXPECT_LT(Clock::now() - start, 60s) << "the deadline did not end the wait";
 
     const auto has_answers_of_a_worker = [&](const std::string& of_batch) {
         Program worker(worker_as("worker"));
@@ -189,7 +189,7 @@ TEST_F(RealKafkaRights, AWorkerThatMayNotWriteResultsSaysSoAndLosesNothing) {
         line.erase(at, results.size());
         ++taken;
     }
-    ASSERT_EQ(taken, 1) << "one line gives the right to write results";
+    ASSERT_EQ(taken, 1) << "exactly one line must grant the right to write results";
     grant(lines);
 
     const Call submit = lorry({"submit", jobs});
@@ -316,7 +316,7 @@ TEST_F(RealKafkaWorker, ThatIsKilledTwiceInTheMiddleGivesEachJobTheOneAnswerOfAn
         worker.signal(SIGKILL);
         EXPECT_EQ(worker.wait().exit_code, 128 + SIGKILL);
     }
-    EXPECT_LT(seen, std::size_t{count}) << "it was killed when all was done";
+    EXPECT_LT(seen, std::size_t{count}) << "the worker was killed only after all jobs had ended";
     Program worker(command());
     ASSERT_NO_FATAL_FAILURE(wait_for(count, worker));
     worker.signal(SIGTERM);

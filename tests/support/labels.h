@@ -14,13 +14,13 @@ namespace lorry::tests {
 enum class Label {
     slow,        // may run for ten minutes instead of two; ops/test --quick and the sanitizers leave it out
     real_kafka,  // needs the broker that ctest starts; otherwise like slow
-    one_core,    // computes all the time and so takes a core; the other tests of its layer wait most of the time
+    one_core,    // keeps a core busy, in a layer whose other tests mostly wait (consumer, ops)
     not_asan,    // not under the address sanitizer
     not_tsan,    // not under the thread sanitizer
-    on_cuda,     // once more on the emulated GPU
-    asan_cuda,   // once more on the emulated GPU, under the address sanitizer
-    tsan_cuda,   // on the emulated GPU, under the thread sanitizer
-    in_orders,   // once more with the emulated GPU's threads in each fixed order
+    on_cuda,     // runs a second time on the emulated GPU
+    asan_cuda,   // runs a second time on the emulated GPU, under the address sanitizer
+    tsan_cuda,   // runs on the emulated GPU under the thread sanitizer
+    in_orders,   // runs again with the emulated GPU's threads in each of the fixed orders
 };
 std::string_view name_of(Label label);
 std::optional<Label> label_named(std::string_view name);
@@ -32,14 +32,14 @@ struct Listed {
     std::vector<Label> labels = {};
 };
 
-// Labels for the tests that the patterns match. The patterns are those of --gtest_filter: "*" and "?", joined by ":", after a "-" those to
-// leave out. They match tests of the declaration's own file; from a file without tests, all tests of the program.
+// Labels for the tests that the patterns match. Patterns are written as for --gtest_filter: with "*" and "?", joined by ":"; those after a
+// "-" exclude tests. They match tests of the declaring file; if that file has no tests, they match all tests of the program.
 struct Declaration {
     std::string patterns;
     std::vector<Label> labels;
     std::source_location place = std::source_location::current();
 };
-// Adds the labels to the tests that match. Returns what is wrong with the declaration, as each pattern that matches no test.
+// Adds the labels to the tests that match. Returns what is wrong with the declaration, such as each pattern that matches no test.
 std::vector<std::string> apply(const Declaration& declaration, std::vector<Listed>& tests);
 
 // Makes a declaration for list_tests(), at namespace scope in the file of the tests:

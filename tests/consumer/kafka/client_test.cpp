@@ -34,7 +34,7 @@ TEST(KafkaDeadline, NamesTheBrokersAndWhatToDoWhenNobodyAnswers) {
     const auto start = Clock::now();
     try {
         describe_cluster(config);
-        FAIL() << "nobody is there";
+        FAIL() << "there is no broker";
     } catch (const KafkaError& error) {
         EXPECT_THAT(error.what(), ::testing::HasSubstr("127.0.0.1:1"));
         EXPECT_THAT(error.what(), ::testing::HasSubstr("Connection refused"));
@@ -76,7 +76,7 @@ TEST_F(KafkaClientTest, ReadingToAnEndIsQuietOnlyWhereNothingComesThoughBrokersA
         return behind.position.next > 0;
     }));
     EXPECT_TRUE(is_written);
-    EXPECT_EQ(quiet, 0ms) << "a filler is news";
+    EXPECT_EQ(quiet, 0ms) << "a filler ends the quiet time";
     EXPECT_EQ(taken, 0U);
 
     broker.set_down(true);
@@ -88,7 +88,7 @@ TEST_F(KafkaClientTest, ReadingToAnEndIsQuietOnlyWhereNothingComesThoughBrokersA
         return quiet > 0ms || Clock::now() > *away_since + 2s;
     }));
     EXPECT_TRUE(away_since);
-    EXPECT_EQ(quiet, 0ms) << "nobody was there to say anything";
+    EXPECT_EQ(quiet, 0ms) << "time without a broker is not quiet time";
     broker.set_down(false);
 }
 
@@ -100,7 +100,7 @@ TEST_F(KafkaClientTest, SaysWhatTheBrokerDidNotUnderstandWhenSecurityIsSetWrong)
         describe_cluster(config);
         FAIL() << "the broker speaks no TLS";
     } catch (const KafkaError& error) {
-        // The broker may close the connection first; then the client reports the state it was in.
+        // The broker may close the connection first; then the client reports the state in which that happened.
         EXPECT_THAT(error.what(), ::testing::AnyOf(::testing::HasSubstr("SSL handshake failed"), ::testing::HasSubstr("SSL_HANDSHAKE")));
         EXPECT_THAT(error.what(), ::testing::HasSubstr("security.protocol"));
     }
@@ -118,7 +118,7 @@ TEST_F(KafkaClientTest, SubmitsLinesByteForByteUnderTheModelsKey) {
     EXPECT_EQ(records[0].key, "tagger");
     EXPECT_EQ(records[0].headers, (std::vector<schema::Header>{{"batch_id", "batch-7"}, {"deadline", "1234"}}));
     EXPECT_TRUE(records[0].timestamp.has_value());
-    EXPECT_EQ(records[0].source.partition, records[1].source.partition) << "one model, one partition";
+    EXPECT_EQ(records[0].source.partition, records[1].source.partition) << "jobs of one model must be in one partition";
 }
 
 TEST_F(KafkaClientTest, SpreadsAHotModelOverKeys) {

@@ -57,7 +57,7 @@ protected:
         const auto jobs = poll_jobs(member, handler, expected);
         for (const Delivery& job : jobs) member.sink().publish(completed(job));
         EXPECT_EQ(member.sink().commit(), jobs.size());
-        EXPECT_EQ(poll_jobs(member, handler, 1, 1s).size(), 0U) << "more came than was unfinished";
+        EXPECT_EQ(poll_jobs(member, handler, 1, 1s).size(), 0U) << "a finished job was delivered again";
         return jobs.size();
     }
     // Leaves the group's offset of one jobs partition undecided: it belongs to a transaction that stays open until `other` ends it.
@@ -200,7 +200,7 @@ TEST_F(RealKafkaExactlyOnce, TellsHowLongReadersWaitForAnOpenTransaction) {
     const auto deadline = Clock::now() + 20s;
     while (member.stats().stall_results < 300ms && Clock::now() < deadline) std::this_thread::sleep_for(50ms);
     EXPECT_GE(member.stats().stall_results, 300ms);
-    EXPECT_EQ(member.stats().stall_jobs, 0ms) << "nobody writes to that topic";
+    EXPECT_EQ(member.stats().stall_jobs, 0ms) << "no transaction is open in that topic";
     ASSERT_EQ(other.abort().end, StepEnd::done);
     while (member.stats().stall_results > 0ms && Clock::now() < deadline) std::this_thread::sleep_for(50ms);
     EXPECT_EQ(member.stats().stall_results, 0ms);
@@ -333,7 +333,7 @@ TEST_F(RealKafkaExactlyOnce, GivesAPartitionBackThatItCouldNotReadYet) {
             second.source().poll(50ms, 0, handler);
             member.source().poll(50ms, 0, handler);
         }
-        EXPECT_GT(second.stats().partitions, 0U) << "a rebalance goes through";
+        EXPECT_GT(second.stats().partitions, 0U) << "the rebalance must complete";
         second.source().close(handler, Clock::now() + 5s);
         member.source().close(handler, Clock::now() + 5s);
         EXPECT_LT(Clock::now() - begin, 40s);
@@ -437,7 +437,7 @@ TEST_F(RealKafkaExactlyOnce, AJobThatKillsItsWorkerBecomesItsErrorAndTheOthersFi
         break;
     }
     EXPECT_TRUE(refused);
-    EXPECT_EQ(deaths, 3) << "the first start, the one among few and the one alone";
+    EXPECT_EQ(deaths, 3) << "one death at the first start, one among a few jobs, one alone";
     EXPECT_EQ(runs[killer], 3);
     expect_one_result_each(jobs);
 }
@@ -448,17 +448,17 @@ TEST(KafkaLeftovers, CountAsCommittedWhereTheOffsetsCallAllTheirJobsFinishedAndN
     const std::vector<EndOfJob> ours = {{job(1), "us/7"}, {job(2), "us/7"}};
     EXPECT_TRUE(counts_as_committed(ours, "us", "", below(3)));
     EXPECT_FALSE(counts_as_committed(ours, "us", "", below(2))) << "offsets and results are one transaction";
-    EXPECT_FALSE(counts_as_committed(ours, "them", "", below(3))) << "theirs to end";
+    EXPECT_FALSE(counts_as_committed(ours, "them", "", below(3))) << "the transaction belongs to another worker";
     EXPECT_FALSE(counts_as_committed({}, "us", "", below(3)));
     EXPECT_FALSE(counts_as_committed({{job(1), "us/7"}, {job(2), "us/7"}, {job(1), "them/3"}, {job(2), "them/4"}}, "us", "", below(3)))
-        << "it was aborted, and its jobs ran again";
+        << "the transaction was aborted, and its jobs ran again";
     EXPECT_TRUE(counts_as_committed({{job(2), "them/3"}, {job(1), "us/7"}, {job(2), "us/7"}, {job(1), "them/4"}}, "us", "", below(3)))
-        << "others tried before it, and one after it was lost to them";
+        << "after it, others ended only one of its two jobs";
     EXPECT_FALSE(counts_as_committed({{job(0), "us/6"}, {job(1), "us/7"}, {job(1), "them/4"}}, "us", "", below(3)))
-        << "an earlier one of ours that was committed says nothing of the last";
-    EXPECT_TRUE(counts_as_committed({{job(5), "us/6"}, {job(1), "us/7"}}, "us", "", below(3))) << "nor one that was aborted";
-    EXPECT_TRUE(counts_as_committed(ours, "us", "us/7", below(0))) << "whatever the offsets say";
-    EXPECT_FALSE(counts_as_committed(ours, "us", "us/6", below(0))) << "this is a later one";
+        << "an earlier committed transaction of ours does not show that the last was committed";
+    EXPECT_TRUE(counts_as_committed({{job(5), "us/6"}, {job(1), "us/7"}}, "us", "", below(3))) << "nor does an aborted one";
+    EXPECT_TRUE(counts_as_committed(ours, "us", "us/7", below(0))) << "the offsets must not matter here";
+    EXPECT_FALSE(counts_as_committed(ours, "us", "us/6", below(0))) << "the transaction is a later one";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Instantiates the 16-lane kernels under AVX2 flags, which is slow but the same logic; see devices.h. Vectors wider than the registers are
-// passed in memory, which is consistent within this file.
+// Instantiates the 16-lane kernels under AVX2 flags: slow, but the same logic; see devices.h. Vectors wider than the registers are passed
+// in memory, which is consistent within this file.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 #include "kernels/cpu/simd/int8_dot.h"
@@ -73,7 +73,7 @@ struct EmulatedBf16 : Emulated {
     }
 };
 
-// Each instruction by the manual's text; what the manual forbids aborts the test.
+// Each instruction as the manual specifies it; what the manual forbids aborts the test.
 struct EmulatedTiles {
     struct State {
         bool configured = false;

@@ -38,7 +38,7 @@ TEST(MatmulCut, GivesTwoThreadsTheSameOfTheMatricesOfASmallModel) {
     // Panels so small that a piece would be ten of them are still divided in half.
     EXPECT_EQ(cut_of_matmul(1, panels_of(128, 576, 4), 1, 2).piece, 10);
     EXPECT_EQ(shares(1, panels_of(128, 576, 4)), "6/6");
-    EXPECT_EQ(shares(1, panels_of(128, 384, 4)), "8") << "not worth two threads";
+    EXPECT_EQ(shares(1, panels_of(128, 384, 4)), "8") << "too little work for two threads";
 }
 
 TEST(MatmulCut, GivesThreadsRowsOfTheirOwnWhereThereAreEnough) {
@@ -51,7 +51,7 @@ TEST(MatmulCut, GivesThreadsRowsOfTheirOwnWhereThereAreEnough) {
     const auto own_rows = [](std::int64_t rows, int threads) { return cut_of_matmul(rows, panels_of(576, 960, 4), 1, threads).own_rows; };
     EXPECT_FALSE(own_rows(191, 2));
     EXPECT_TRUE(own_rows(192, 2));
-    EXPECT_FALSE(own_rows(64, 1)) << "a thread that is alone, with a few rows: they wait for weights";
+    EXPECT_FALSE(own_rows(64, 1)) << "a few rows on a single thread wait for weights";
     for (const int threads : {1, 2, 3, 8}) {
         for (std::int64_t rows = 1; rows < 2000; rows += 7)
             EXPECT_LE((rows + chunks(rows, threads) - 1) / chunks(rows, threads), row_chunk);

@@ -126,7 +126,7 @@ TEST(Quantized, AnOutputWithAWeightThatIsNotFiniteIsNoNumber) {
             cpu::unpack_row(panels, 2, row.data(), false);
             EXPECT_TRUE(std::ranges::none_of(row, [](float x) { return std::isfinite(x); }));
             cpu::unpack_row(panels, 4, row.data(), false);
-            EXPECT_NEAR(row[7], 1.0F, 0.01F) << "the others are as they were";
+            EXPECT_NEAR(row[7], 1.0F, 0.01F) << "other outputs must not change";
         }
     }
 }

@@ -1,4 +1,4 @@
-// Multiplying with cuBLASLt: where it is searched, which rows of the table apply, how rows are padded, what the tuner rejects. Uses the
+// Multiplying with cuBLASLt: where it is looked for, which rows of the table apply, how rows are padded, what the tuner rejects. Uses the
 // emulated library. agreement_test.cpp and invariance_test.cpp run with it as well (device cuda_library_bfloat16).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -192,7 +192,7 @@ TEST(MatmulChoice, RowsOfThisChipAndVersionAreUsedAndShowInTheFingerprint) {
     EXPECT_THAT(backend.info().matmuls, HasSubstr("cuBLASLt 13.1.0"));
 }
 
-// Pins: the note says what multiplies fp8, and what the library would need to do it.
+// Pins: the note says what multiplies fp8, and what would be needed for the library to do it.
 TEST(MatmulChoice, ProjectionsOfFp8SayWhyTheLibraryDoesNotMultiplyThem) {
     const auto choice = [](std::vector<MatmulRow> rows, const OpenLibrary& open) {
         return choose_matmuls({rows}, chip, Quantization::fp8, open);
@@ -296,7 +296,7 @@ TEST_P(LibraryMatmulTest, MoreRowsThanALibraryMatmulTakesAreCutIntoPieces) {
     }
 }
 
-// Pins: rows multiplied with the scales of others, and scales at addresses that the library does not read.
+// Pins: rows were multiplied with the scales of others, and scales lay at addresses that the library cannot read.
 TEST_P(LibraryMatmulTest, RowsOfASliceKeepTheirScalesWhereverItBegins) {
     const Table x = normal(40, shape_.in_features);
     const Memory in(backend_, x, shape_.inputs, 0);
@@ -323,7 +323,7 @@ TEST_P(LibraryMatmulTest, AShapeWithoutARowIsMultipliedByOurKernel) {
     EXPECT_TRUE(out.padding_is_untouched());
 }
 
-// Pins: a row of the table that the library rejects must not lead to other sums.
+// Pins: a row of the table that the library rejects must not change the sums.
 TEST_P(LibraryMatmulTest, AnAlgorithmThatTheLibraryRefusesEndsTheProgram) {
     CudaBackend backend(options_, choice({own_row(2048, CublasLtAlgorithm::for_few_rows)}));
     const Memory in(backend, normal(65, shape_.in_features), shape_.inputs);
@@ -410,7 +410,7 @@ TEST(MatmulTuner, TellsOfEachShapeAndTakesTheLargestLast) {
     EXPECT_TRUE(tuning.matmuls.front().is_complete && tuning.matmuls.back().is_complete);
 }
 
-// The number of candidates of each shape, "3" or "3, incomplete", if each reading of the clock is a second after the last one.
+// The number of candidates of each shape, as "3" or "3, incomplete", when each reading of the clock is a second after the last.
 std::vector<std::string> tried_within(double seconds) {
     TuneOptions options = few;
     options.time_max = std::chrono::duration<double>(seconds);
@@ -422,11 +422,11 @@ std::vector<std::string> tried_within(double seconds) {
     return tried;
 }
 
-// Pins: the tuner had no time limit, and stopping it lost everything.
+// Pins: the tuner had no time limit, and stopping it lost all its results.
 TEST(MatmulTuner, EndsInItsTimeOfWhichEachShapeHasAShare) {
     EXPECT_THAT(tried_within(1000.0), ElementsAre("8", "8"));
     EXPECT_THAT(tried_within(0.5), ElementsAre("0, incomplete", "0, incomplete"));
-    // The first shape gets half of what is left after two readings of the clock, the other one the rest.
+    // The first shape gets half of the time that is left after two readings of the clock, the other shape the rest.
     EXPECT_THAT(tried_within(8.0), ElementsAre("3, incomplete", "1, incomplete"));
     // The other shape gets the time that the first one leaves.
     EXPECT_THAT(tried_within(20.0), ElementsAre("8", "8"));
@@ -456,7 +456,7 @@ TEST(MatmulTuner, TheLibrarysFirstChoicesForAllBucketsComeBeforeItsOthers) {
     EXPECT_THAT(order, ElementsAre(rounded, for_few_rows, plain, for_many_rows, starts_from_out, split_by_rows, backwards_at_odds, halves));
 }
 
-// The library, which rejects adding to existing outputs with the algorithm that is fastest for few rows.
+// The library; with the algorithm that is fastest for few rows it rejects adding to existing outputs.
 Expected<lt::Functions, std::string> reluctant_library() {
     lt::Functions functions = emulation::cublaslt();
     functions.matmul = [](auto... task) {

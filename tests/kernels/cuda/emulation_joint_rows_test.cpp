@@ -20,7 +20,7 @@ using emulation::Order;
 
 constexpr int per_block = 64;
 
-// Block b of n has, in all rows, the columns from b / n of the row on, and counts as b + 1 parts.
+// In every row, block b of n has the columns that begin at b / n of the row, and counts as b + 1 parts.
 __global__ void compute_jointly(JointRows joint, View wide, const float* from, int rows) {
     const int begin = joint.columns * block().x / grid().x;
     const int end = joint.columns * (block().x + 1) / grid().x;
@@ -34,8 +34,8 @@ __global__ void compute_jointly(JointRows joint, View wide, const float* from, i
     quantize_whole_rows<4>(joint, 0, rows, shared_memory<JointScratch>(), [&](int) { return block().x + 1; });
 }
 
-// Pins: codes stored where other threads still read, for any width and alignment of rows; a row converted to fp8 before its last part was
-// stored, or twice; and state that one launch leaves for the next.
+// Pins: codes are stored where other threads still read, for any width and alignment of rows; a row is converted to fp8 before its last
+// part was stored, or twice; one launch leaves state for the next.
 TEST(JointRows, BecomeFp8InTheirOwnPlaceWhenTheLastOfTheirPartsIsThere) {
     constexpr int rows = 3;
     for (const Order order : {Order::random, Order::ascending, Order::descending, Order::run_ahead}) {

@@ -1,4 +1,4 @@
-// The emulated GPU itself: warp operations compute what the PTX ISA specifies, and each kind of mistake that it claims to catch is caught.
+// The emulated GPU itself: warp operations compute what the PTX ISA specifies, and it catches each kind of mistake that it claims to catch.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ std::string fault_of(void (*kernel)(Parameters...), const Launch& how, Arguments
     return "";
 }
 
-// Under the thread sanitizer run those that show that it sees races.
+// Under the thread sanitizer, only the tests run that show that it sees races.
 const tests::Labelled emulation_without_tsan{"Emulation.*", {tests::Label::not_tsan}};
 
 struct Neighbours {
@@ -437,7 +437,7 @@ TEST(Emulation, VotesSumsAndShufflesAreOfTheOwnWarp) {
     EXPECT_EQ(picked[threads - 1], 37);
 }
 
-// A stream's work runs when it is waited for, so that a host that does not wait reads wrong values.
+// A stream's work runs only when the host waits for it, so a host that does not wait reads wrong values.
 TEST(Emulation, WhatIsQueuedRunsInOrderWhenItIsWaitedForAndNotBefore) {
     const Stream stream;
     Event half_way;

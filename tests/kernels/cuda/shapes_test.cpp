@@ -67,7 +67,7 @@ TEST(CudaShapes, ADecodedRowGetsABlockPerSpanAndOneMerge) {
     EXPECT_EQ(attention_workspace_bytes(planned.plan.slots, {.group = 4, .kv_heads = 2, .padded_head_dim = 64}), 12U * 2 * 66 * 4);
 }
 
-// Pins: partial results without a limit, which a step had to allocate.
+// Pins: partial results had no limit, and a step had to allocate memory for them.
 TEST(CudaShapes, RowsWhosePartialResultsWouldTakeTooMuchWalkTheirSpans) {
     constexpr std::int64_t context = 131'072;
     constexpr std::int64_t sequences = 256;
@@ -105,14 +105,14 @@ TEST(CudaShapes, PrefilledRowsWalkTheirSpansInBlocksOfManyPackedRows) {
     EXPECT_EQ(told(Planned(240, 20, 4, {}, 256).plan.wide), "rows 64+16 spans 0-2 slot 0, rows 0+64 spans 0-1 slot 0");
 }
 
-// Pins: partial results of prefills, which took gigabytes and were written and read for every span.
+// Pins: prefills had partial results, which took gigabytes and were written and read for every span.
 TEST(CudaShapes, PrefilledRowsHaveNoPartialResults) {
     const Planned planned(0, 4096, 4);
     EXPECT_EQ(planned.plan.slots, 0);
     EXPECT_TRUE(planned.plan.merges.empty());
 }
 
-// Pins: the longest piece of a causal prefill starting last, so that the whole chip waits for it.
+// Pins: the longest piece of a causal prefill started last, so that the whole chip waited for it.
 TEST(CudaShapes, TheLongestPiecesOfAPrefillComeFirst) {
     EXPECT_EQ(told(Planned(0, 768, 1, 300).plan.wide),
               "rows 512+128 spans 0-3 slot 0, rows 640+128 spans 1-3 slot 0, rows 384+128 spans 0-2 slot 0, "
@@ -194,10 +194,10 @@ TEST(CudaShapes, BlocksThatFillAChipWalkTheirSplits) {
     EXPECT_EQ(plan.shrink.size(), 132U);
     EXPECT_EQ(plan.shrink.back().splits, 1);
     plan_lora(enough, wide, 8, true, plan);
-    EXPECT_EQ(plan.sums, 132 * 32 * 8 * 65) << "the grid is there anyhow";
+    EXPECT_EQ(plan.sums, 132 * 32 * 8 * 65) << "the grid has these blocks in any case";
 }
 
-// Pins: memory for partial sums that was not reserved, and was then allocated while the batch ran.
+// Pins: memory for partial sums was not reserved, and was allocated while the batch ran.
 TEST(CudaShapes, NoPlanOfLowRankUpdatesHasMoreSumsThanWereReckonedWith) {
     constexpr std::uint64_t seed = 7;
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -260,7 +260,7 @@ TEST(CudaShapes, GraphsAreForTheSizesThatMatmulsArePaddedToAndForTheWholeBatch) 
     EXPECT_EQ(graph_rows(1'000'000).front(), matmul_rows_max);
 }
 
-// Pins: a graph's grids that omit a piece, or have no blocks for a kind of pieces that its steps have.
+// Pins: a graph's grids omit a piece, or have no blocks for a kind of piece that its steps have.
 TEST(CudaShapes, GridsThatDoNotKnowTheWorkHaveBlocksForEveryKindOfIt) {
     for (const std::int64_t group : {1, 4, 16, 17, 71, 130}) {
         const Planned step(5000, 1, group);

@@ -93,7 +93,7 @@ TEST(Report, AReportSaysWhatAStepTakesBesideWhatTheMachineDoes) {
          {"requests         2 in 2.00 s: 1.00/s\n", "tokens out       2/s\n", "tokens in        4/s, 2 of 8 from the prefix",
           "bytes            40 GiB a step: 42.5 GB/s, 42 % of the 100.0 GB/s",
           "operations       15.50 billion a step: 15.5 GFLOP/s, 39 % of the 40.0 GFLOP/s",
-          "at least         1.25 s, if every step took what its bytes or its operations take there: 62 % of the time\n",
+          "at least         1.25 s, if every step took the minimum for its bytes or operations: 62 % of the time\n",
           "adapters         1.5 a step, 12 GiB and 0.50 billion operations of it\n",
           "                 0.75 of the base's throughput: they add 0.50 s, 2.00 times the 0.25 s", "memory at most   1.0 MiB\n",
           "the machine      copy 50.0 GB/s, read 100.0 GB/s, float32 20.0 GFLOP/s, bfl"})
@@ -110,7 +110,7 @@ TEST(Report, AReportOfMixedOperationsMeasuresEachAgainstItsOwnRate) {
     // One second of int8 and half a second of bfloat16: 100 billion operations in 1.5 s.
     const std::string text = throughput_text(report);
     for (const char* line :
-         {"operations       50.00 billion a step: 50.0 GOP/s, 75 % of the 66.7 GOP/s that the processor was seen to do\n",
+         {"operations       50.00 billion a step: 50.0 GOP/s, 75 % of the 66.7 GOP/s that the processor reached\n",
           "at least         1.50 s,"})
         EXPECT_NE(text.find(line), std::string::npos) << line << "\nin\n" << text;
     const schema::Json json = throughput_json(report);

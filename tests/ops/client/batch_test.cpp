@@ -166,7 +166,7 @@ TEST_F(ClientTest, CollectLeavesAFileAloneThatHoldsSomethingElse) {
     EXPECT_EQ(text_of(notes), "my notes\n");
     std::ofstream(notes) << "my notes";
     EXPECT_EQ(lorry({"collect", "--batch", "mine", "-o", notes}).code, 2);
-    EXPECT_EQ(text_of(notes), "my notes") << "a line without an end may be somebody's too";
+    EXPECT_EQ(text_of(notes), "my notes") << "an unfinished line may be the user's as well";
 }
 
 TEST_F(ClientTest, CollectSaysWhatToDoWhenItCannotWrite) {
@@ -175,7 +175,7 @@ TEST_F(ClientTest, CollectSaysWhatToDoWhenItCannotWrite) {
     EXPECT_THAT(to_folder.err, HasSubstr("is a folder: name a file in it"));
     const Call no_name = lorry({"collect", "--batch", "mine", "-o", std::string(300, 'x')});
     EXPECT_EQ(no_name.code, 1);
-    EXPECT_EQ(no_name.err, fmt::format("lorry: {}: File name too long\n", std::string(300, 'x'))) << "no text of the library's own";
+    EXPECT_EQ(no_name.err, fmt::format("lorry: {}: File name too long\n", std::string(300, 'x'))) << "the library's own text shows";
     publish(topics.jobs(), "base", {job_line("a")}, "mine");
     publish(topics.results(), "mine/a", {result_line("1", "a")}, "mine");
     const Call full = lorry({"collect", "--batch", "mine", "-o", "/dev/full", "--timeout", "60s"});
@@ -279,7 +279,7 @@ TEST_F(ClientTest, AnUnfinishedSubmitKeepsTheBatchOpen) {
     publish(topics.results(), "mine/a", {result_line("1", "a"), result_line("2", "b")}, "mine");
     const Call collect = lorry({"collect", "--batch", "mine", "-o", file("out.jsonl"), "--timeout", "2s"});
     EXPECT_EQ(collect.code, 1);
-    EXPECT_THAT(collect.err, HasSubstr("2 of 3 jobs ended\n")) << "and not all well";
+    EXPECT_THAT(collect.err, HasSubstr("2 of 3 jobs ended\n")) << "one of the jobs failed";
     EXPECT_THAT(collect.err, HasSubstr("the time is up"));
 }
 
@@ -320,7 +320,7 @@ TEST_F(ClientTest, ABatchThatHasJobsIsNotSubmittedAgainWithoutResume) {
     EXPECT_THAT(again.err, HasSubstr("batch mine already has jobs in lorry.jobs; nothing was sent. --resume sends only"));
     EXPECT_THAT(again.out, IsEmpty());
     EXPECT_EQ(records(topics.jobs()).size(), 1U);
-    EXPECT_EQ(lorry({"submit", jobs, "--batch", "mine2"}).code, 0) << "another batch is none of its business";
+    EXPECT_EQ(lorry({"submit", jobs, "--batch", "mine2"}).code, 0) << "jobs of another batch must not matter";
 }
 
 TEST_F(ClientTest, OnlyTheFailedJobsOfABatchRunAgain) {
@@ -437,7 +437,7 @@ TEST_F(ClientTest, OnlyABatchOfWhichAllEndedIsWell) {
     const Call none = lorry({"collect", "--batch", "mine", "-o", file("out.jsonl"), "--timeout", "0"});
     EXPECT_EQ(none.code, 1);
     EXPECT_THAT(none.err, HasSubstr("batch mine: 0 of 2 jobs ended\n"));
-    EXPECT_FALSE(std::filesystem::exists(file("out.jsonl"))) << "no results, no file";
+    EXPECT_FALSE(std::filesystem::exists(file("out.jsonl"))) << "without results there must be no file";
 }
 
 TEST_F(ClientTest, CancelOfWhatNobodySubmittedIsAnErrorUnlessForced) {

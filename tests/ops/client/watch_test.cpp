@@ -69,7 +69,7 @@ TEST(ChunkPrinter, OneJobIsWrittenAsItComesAndOthersLineByLine) {
     printer.take("a", chunk(1, 1, "second choice", 1));
     printer.take("a", chunk(1, 2, "upon\x1b[2J a time"));
     EXPECT_TRUE(printer.end("a"));
-    EXPECT_EQ(out.str(), "Once upon[2J a time\na (1): second choice\n") << "control characters are for no terminal";
+    EXPECT_EQ(out.str(), "Once upon[2J a time\na (1): second choice\n") << "control characters must not reach a terminal";
 
     std::ostringstream lines;
     ChunkPrinter many(lines, "", true);
@@ -89,7 +89,7 @@ TEST(ChunkPrinter, ANewAttemptStartsOverAndAnOldOneIsSilent) {
     printer.take("a", chunk(2, 1, "again"));
     printer.end("a");
     EXPECT_EQ(out.str(), "Once up\nOnce again\n");
-    EXPECT_FALSE(printer.end("b")) << "nothing of it ever came";
+    EXPECT_FALSE(printer.end("b")) << "no chunk of this job ever arrived";
 }
 
 TEST_F(ClientTest, TailPrintsAJobsTextAndEndsWithItsResult) {
@@ -179,14 +179,14 @@ TEST_F(ClientTest, JobsShowsWhatTheLedgerKnowsAndHowManyOfABatchWait) {
     EXPECT_THAT(nojob.err, HasSubstr("no job mine/x is in the ledger"));
     EXPECT_EQ(call({"jobs", "mine/a", "--ledger", file("lorry.sqlite")}).code, 0);
     EXPECT_EQ(call({"jobs", "mine/a", "--state", "failed", "--ledger", file("lorry.sqlite")}).code, 0)
-        << "it is known, though not of that kind";
+        << "the job is known, though in another state";
 
     const Call json = call({"jobs", "--state", "failed", "--json", "--ledger", file("lorry.sqlite")});
     ASSERT_THAT(lines_of(json.out), SizeIs(1));
     EXPECT_EQ(schema::parse_status(trimmed(json.out))->run.job_id, "mine/b");
     EXPECT_EQ(call({"jobs", "--state", "asleep", "--ledger", file("lorry.sqlite")}).code, 2);
     const Call missing = call({"jobs", "--ledger", file("nowhere.sqlite")});
-    EXPECT_EQ(missing.code, 2) << "1 is an answer to what was asked";
+    EXPECT_EQ(missing.code, 2) << "exit code 1 would be an answer";
     EXPECT_THAT(missing.err, HasSubstr("nowhere.sqlite"));
 }
 
@@ -234,7 +234,7 @@ TEST_F(AdapterCommands, WhatWorkersCouldNotUseIsRefusedBeforeTheyHearOfIt) {
     const Call no_model = lorry({"adapters", "add", "mail", data + "adapters/plain", "--model", data + "adapters/plain"});
     EXPECT_EQ(no_model.code, 2);
     EXPECT_THAT(no_model.err, HasSubstr("a model folder is one that transformers' save_pretrained wrote"));
-    EXPECT_EQ(call({"check-model", data + "adapters/plain"}).code, 2) << "a folder of another kind";
+    EXPECT_EQ(call({"check-model", data + "adapters/plain"}).code, 2) << "the folder is an adapter's";
     const Call unchecked = lorry({"adapters", "add", "mail", data + "adapters/plain"});
     EXPECT_EQ(unchecked.code, 2);
     EXPECT_THAT(unchecked.err, HasSubstr("--model DIR is missing"));
@@ -342,7 +342,7 @@ TEST_F(ClientTest, TheEmbeddedBrokerAnswersAtThePortThatWasAskedFor) {
     EXPECT_EQ(broker_call.code, 0) << broker_call.err;
     EXPECT_EQ(broker_call.out, "127.0.0.1:" + port + "\n");
     EXPECT_THAT(broker_call.err, HasSubstr("it keeps nothing"));
-    EXPECT_FALSE(std::filesystem::exists(file("address"))) << "nobody should wait for a broker that ended";
+    EXPECT_FALSE(std::filesystem::exists(file("address"))) << "others would wait for a broker that has ended";
 }
 
 }  // namespace

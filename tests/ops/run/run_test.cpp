@@ -163,7 +163,7 @@ TEST_F(RunProgram, RunsASampleAndSumsItUpAsJson) {
     EXPECT_EQ(results_in(out()).size(), 6U);
 }
 
-// Pins: the same program runs without a GPU, without a driver and in a build without CUDA, and says which of them is missing.
+// Pins: without a GPU, a driver or CUDA in the build, the program still starts and names what is missing.
 TEST_F(RunProgram, SaysWhatIsMissingWhenAGpuIsAskedFor) {
     const auto obstacle = kernels::cuda_obstacle();
     if (!obstacle) GTEST_SKIP() << "this machine has a GPU";
@@ -174,7 +174,7 @@ TEST_F(RunProgram, SaysWhatIsMissingWhenAGpuIsAskedFor) {
     EXPECT_FALSE(std::filesystem::exists(out()));
 }
 
-// Pins: a supervisor that does not restart after usage errors gave up on a worker because another process had not freed its memory yet.
+// Pins: memory that another process had not freed yet counted as a usage error, after which supervisors do not restart a worker.
 TEST_F(RunProgram, EndsWith1WhenTheModelIsWrongOrMemoryIsNotFreeNow) {
     write_text(tiny.folder / "in.jsonl", job("a", "base", "w5"));
     const auto fails = [&](std::vector<std::string> more) {
@@ -184,7 +184,7 @@ TEST_F(RunProgram, EndsWith1WhenTheModelIsWrongOrMemoryIsNotFreeNow) {
         EXPECT_EQ(result.exit_code, 1) << result.err;
         return result.err;
     };
-    // All of the machine's memory, of which some is in use.
+    // All of the machine's memory; some of it is in use.
     EXPECT_NE(fails({"--kv-memory", std::to_string(memory_limit())}).find("are free now"), std::string::npos);
     write_text(tiny.model / "config.json", R"({"model_type": "tea"})");
     EXPECT_NE(fails({}).find("model_type"), std::string::npos);
@@ -214,7 +214,7 @@ TEST_F(RunProgram, EndsWith2WhenTheCallIsWrong) {
     EXPECT_NE(fails({"run", in, "-o", out().string(), "--adapter-columm", "ad"}).find("there is no flag --adapter-columm"),
               std::string::npos);
     for (const char* memory : {"100TB", "1"}) {
-        EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--kv-memory", memory}).find("that there are"), std::string::npos);
+        EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--kv-memory", memory}).find("the total of"), std::string::npos);
     }
     EXPECT_NE(fails({"run", in, "-o", out(), "--model", tiny.model, "--adapter-memory", "100TB"}).find("--adapter-memory"),
               std::string::npos);

@@ -87,18 +87,18 @@ TEST_F(AdapterTopicTest, JobsForANameThatWasWaitedForInVainWaitNoMoreUntilTheTop
         return Clock::now() - polled;
     };
     EXPECT_GE(wait_for_never(), 2s);
-    for (int job = 0; job < 3; ++job) EXPECT_LT(wait_for_never(), 1s) << "the topic was read, and that is all";
+    for (int job = 0; job < 3; ++job) EXPECT_LT(wait_for_never(), 1s) << "once the topic has been read, there is nothing more to wait for";
     add("other", "aaaa", "inside");
     EXPECT_EQ(eventually([&] { return ask("other", Clock::now()); }, "aaaa in inside"), "aaaa in inside");
-    EXPECT_LT(wait_for_never(), 1s) << "no news of that name";
+    EXPECT_LT(wait_for_never(), 1s) << "no record has that name";
 
     add("never", "bbbb", "inside");
     EXPECT_EQ(eventually([&] { return ask("never", Clock::now()); }, "bbbb in inside"), "bbbb in inside");
     remove_adapter(config, topics.adapters(), "never");
     EXPECT_EQ(eventually([&] { return ask("never", Clock::now()); }, "not yet"), "not yet");
-    EXPECT_GE(wait_for_never(), 1s) << "it was told of: perhaps it comes again";
+    EXPECT_GE(wait_for_never(), 1s) << "the name was registered before and may be again";
     std::this_thread::sleep_for(2100ms);
-    EXPECT_GE(wait_for_never(), 2s) << "nobody has asked for a while: this one's registration may be on the way";
+    EXPECT_GE(wait_for_never(), 2s) << "no job has asked for it lately, so its registration may be on the way";
 }
 
 TEST_F(AdapterTopicTest, ATombstoneRemovesTheNameAndBadRecordsAreCountedNotTaken) {
@@ -179,7 +179,7 @@ TEST_F(ControlTopicTest, CancelsJobsAndBatchesThatAreOlderThanTheMessage) {
     EXPECT_FALSE(cancels.is_cancelled("job-1", "", after)) << "submitted again later";
     EXPECT_FALSE(cancels.is_cancelled("job-2", "", before));
     EXPECT_TRUE(cancels.is_cancelled("batch-1/job-9", "batch-1", before));
-    EXPECT_FALSE(cancels.is_cancelled("x", "job-1", before)) << "a job's id is no batch's";
+    EXPECT_FALSE(cancels.is_cancelled("x", "job-1", before)) << "the id of a job must not match a batch";
     const auto version = cancels.version();
     send_cancel(config, topics.control(), {.id = "job-2", .is_batch = false});
     const auto deadline = Clock::now() + 15s;
