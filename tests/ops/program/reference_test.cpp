@@ -10,6 +10,7 @@
 
 #include "ops/metric_table.h"
 #include "ops/settings.h"
+#include "schema/error_code.h"
 #include "tests/support/program.h"
 #include "tests/support/temp_folder.h"
 
@@ -45,6 +46,14 @@ TEST(Reference, IsPrintedByLorryDocs) {
     const tests::ProgramResult nothing = tests::run_program_of({LORRY_PROGRAM, "docs", "nothing"});
     EXPECT_EQ(nothing.exit_code, 2);
     EXPECT_NE(nothing.err.find("there is no page 'nothing'; the pages are settings|"), std::string::npos) << nothing.err;
+}
+
+// docs/jobs.md lists the codes by the stage that finds them.
+TEST(Reference, JobsPageNamesEachErrorCode) {
+    const std::string page = tests::read_whole(std::filesystem::path(LORRY_SOURCE_DIR) / "docs" / "jobs.md");
+    for (const schema::ErrorCode code : schema::error_codes) {
+        EXPECT_NE(page.find(fmt::format("`{}`", name_of(code))), std::string::npos) << name_of(code);
+    }
 }
 
 // A second row with the same name would never be read.
