@@ -55,10 +55,10 @@ FileSink::FileSink(FileSinkOptions options, FileJournal* journal) : options_(std
     } else {
         descriptor_ = ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
         if (descriptor_ < 0) fail_file(file, "opened for writing");
-        const off_t size = ::lseek(descriptor_, 0, SEEK_END);
-        // Pipes and devices have no size and are not truncated.
-        if (size >= 0 && (::ftruncate(descriptor_, options_.begin_bytes) != 0 || ::lseek(descriptor_, 0, SEEK_END) < 0)) {
-            fail_file(file, "cut");
+        // Pipes and devices have no contents and are not truncated.
+        if (std::filesystem::is_regular_file(file) &&
+            (::ftruncate(descriptor_, options_.begin_bytes) != 0 || ::lseek(descriptor_, 0, SEEK_END) < 0)) {
+            fail_file(file, "truncated");
         }
         flush_folder_of(file);
     }

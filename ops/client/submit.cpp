@@ -239,7 +239,9 @@ private:
     }
 
     std::string collect_command() const {
-        return fmt::format("lorry collect --batch {} -o {}.jsonl{}", batch_id_, batch_id_, repeated_flags(*app_));
+        std::string output = batch_id_ + ".jsonl";
+        if (std::filesystem::path(file_) == output) output = batch_id_ + ".results.jsonl";
+        return fmt::format("lorry collect --batch {} -o {}{}", batch_id_, output, repeated_flags(*app_));
     }
 
     ExitCode interrupted() const {

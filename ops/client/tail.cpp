@@ -60,6 +60,12 @@ private:
         return start_of_batch(batch);
     }
 
+    // For people. Text arrives of streamed jobs only.
+    std::string wanted() const {
+        if (!job_id_.empty()) return "job " + job_id_;
+        return (batch_id_.empty() ? "any job" : "batch " + batch_id_) + " with \"stream\": true";
+    }
+
     bool is_wanted(const std::string& job_id) const {
         if (!job_id_.empty()) return job_id == job_id_;
         return batch_id_.empty() || job_id.starts_with(batch_id_ + "/");
@@ -73,12 +79,12 @@ private:
             for (const schema::JobRecord& record : reader.poll()) take(record, printer);
             const auto time = Clock::now();
             if (timeout && time - begin >= *timeout) return timed_out();
-            if (job_id_.empty() || time < next_check || !reader.at_end()) continue;
+            if (time < next_check || !reader.at_end()) continue;
             next_check = time + ended_check_interval;
             // Chunks are published before the result, so once everything is read, all chunks of an ended job were seen.
-            if (result_ && reader.has_read_all()) return end_of_job(printer);
+            if (!job_id_.empty() && result_ && reader.has_read_all()) return end_of_job(printer);
             if (!result_ && !seen_ && !waiting_said) {
-                std::cerr << fmt::format("nothing from job {} yet; waiting (Ctrl-C or --timeout stops waiting)\n", job_id_);
+                std::cerr << fmt::format("nothing from {} yet; waiting (Ctrl-C or --timeout stops waiting)\n", wanted());
                 waiting_said = true;
             }
         }

@@ -80,8 +80,10 @@ RunOutput open_run_output(const RunOutputArgs& args) {
         consumer::JournalContent content = consumer::read_journal(journal);
         if (content.journal_bytes > 0) return resume(args, std::move(content));
     }
-    if (args.retry_failed) throw UsageError(fmt::format("--retry-failed: no run has written {} yet", args.output.string()));
-    if (std::filesystem::exists(args.output) && std::filesystem::file_size(args.output) > 0) {
+    const bool has_results = std::filesystem::exists(args.output) && std::filesystem::file_size(args.output) > 0;
+    if (args.retry_failed && !has_results)
+        throw UsageError(fmt::format("--retry-failed: no run has written {} yet", args.output.string()));
+    if (has_results) {
         throw ResumeRefused(fmt::format("{} exists already and {}: give another -o, or --overwrite", args.output.string(),
                                         args.resumable ? "has no journal (" + journal.filename().string() + ") to resume from"
                                                        : std::string("standard input cannot be read again to resume")));

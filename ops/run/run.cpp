@@ -162,7 +162,8 @@ RecordFormat RunCommand::format_by_name() const {
     std::ranges::transform(ending, ending.begin(),
                            [](char letter) { return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter + 32) : letter; });
     for (const char* packed : {".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".xlsx", ".ods", ".parquet"}) {
-        if (ending == packed) throw UsageError(fmt::format("{}: {} files are not read: unpack it, or save it as CSV", input_, packed));
+        if (ending == packed) throw UsageError(fmt::format("{}: {} files are not read: unpack it{}", input_, packed,
+                                                        is_table() ? ", or save it as CSV" : ""));
     }
     if (!is_table()) {
         if (ending == ".csv" || ending == ".tsv") {
@@ -186,7 +187,7 @@ void RunCommand::check_adapter(const AdapterFolders& adapters) const {
     if (model.kind != consumer::ModelName::Kind::unknown) return;
     const std::vector<std::string> names = adapters.names();
     throw UsageError(fmt::format("--adapter {}: there is no adapter of that name{}", adapter_,
-                                 names.empty() ? ": give the folder that holds it with --adapters DIR"
+                                 names.empty() ? ": give the folder whose sub-folders are the adapters with --adapters DIR"
                                                : fmt::format(" in --adapters, which has: {}", fmt::join(names, ", "))));
 }
 
@@ -284,7 +285,9 @@ ExitCode RunCommand::run() {
     const Settings settings = configuration_.load();
     check_flags();
     csv_ = format_by_name() == RecordFormat::csv;
-    if (csv_ && consumer::is_standard_input(input_)) throw UsageError("a CSV table comes from a file: its header is read twice");
+    if (csv_ && consumer::is_standard_input(input_)) {
+        throw UsageError("a CSV table comes from a file, because its header is read twice: save it to a file first");
+    }
     topic_ = consumer::is_standard_input(input_) ? "stdin" : std::filesystem::path(input_).filename().string();
     check_folders(settings);
     const engine::ModelConfig config = load_config(settings.model);
@@ -334,7 +337,7 @@ ExitCode RunCommand::run_dry(consumer::FileSource& source, const AdapterFolders&
 ExitCode RunCommand::haul(EngineSetup& setup, const AdapterFolders& adapters, const consumer::Table* table, RunOutput output,
                           const Settings& settings, SignalWatcher& signals) const {
     const std::int64_t done_before = output.done.size();
-    if (output.retried > 0) std::cerr << fmt::format("running {} again that failed\n", show_count(output.retried, "job"));
+    if (output.retried > 0) std::cerr << fmt::format("running {} again\n", show_count(output.retried, "failed job"));
     if (done_before > 0) {
         std::cerr << fmt::format("resuming: {} of {} jobs are already in {}\n", show_count(done_before), show_count(summary_->records),
                                  output_);
@@ -400,10 +403,14 @@ ExitCode RunCommand::sum_up(const RunProgress& progress, const RunOutput& output
     std::cerr << fmt::format("{} in {}: {}\n", show_count(total.jobs, "job"),
                              show_duration(std::chrono::milliseconds(static_cast<std::int64_t>(progress.seconds() * 1000.0))), output_);
     if (failed == 0) return ExitCode::done;
-    std::cerr << fmt::format(
-        "{} failed; the results say why. After fixing this, --retry-failed runs these jobs again:\n  {} --retry-failed\n"
-        "To run changed lines, put them into a file of their own and give another -o.\n",
-        show_count(failed, "job"), resume_command());
+    std::cerr << show_count(failed, "job") << " failed; the results say why.";
+    if (output.journal) {
+        std::cerr << fmt::format(
+            " After fixing this, --retry-failed runs these jobs again:\n  {} --retry-failed\n"
+            "Do not change the input: put lines that need changing into a file of their own and give another -o.",
+            resume_command());
+    }
+    std::cerr << '\n';
     return ExitCode::failed;
 }
 

@@ -122,6 +122,9 @@ TEST_F(ClientTest, TailThatGivesUpSaysWhatItWaitedFor) {
     EXPECT_THAT(begun.err, HasSubstr("the time is up, and job mine/a has not ended"));
     const Call unknown = lorry({"tail", "--job", "mine/b", "--timeout", "2s"});
     EXPECT_EQ(unknown.code, 1);
+    // Pins: a batch whose jobs do not stream was followed in silence.
+    const Call silent = lorry({"tail", "--batch", "other", "--timeout", "2s"});
+    EXPECT_THAT(silent.err, HasSubstr("nothing from batch other with \"stream\": true yet; waiting (Ctrl-C or --timeout stops waiting)"));
     EXPECT_THAT(unknown.err, HasSubstr("nothing arrived from job mine/b, neither text in lorry.chunks nor a result in lorry.results"));
 }
 

@@ -136,6 +136,14 @@ TEST_F(RunProgram, ReplacesAnAdapterThatWasRefusedAndKeepsAnOutputThatWasChanged
     EXPECT_EQ(error_of(results_in(out()), "b"), "ok");
 }
 
+// Pins: a run into a device failed, because a device cannot be truncated.
+TEST_F(RunProgram, WritesIntoADevice) {
+    write_text(tiny.folder / "in.jsonl", job("a", "base", "w5"));
+    const tests::ProgramResult result = run_program_of(
+        {LORRY_PROGRAM, "run", (tiny.folder / "in.jsonl").string(), "-o", "/dev/null", "--model", tiny.model.string(), "--device", "cpu"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+}
+
 // Pins: the progress excluded cached tokens and the summary included them, both as "tokens/s".
 TEST(Tally, CountsTokensInAndOutWhetherTheyWereComputedOrCached) {
     Tally tally;
