@@ -114,7 +114,7 @@ std::unique_ptr<PackedWeight> CpuBackend::pack_weight_at(Place& place, std::span
     }
     const WeightFormat& chosen = weight_format(storage_.quantize);
     const WeightFormat& format = is_embedding ? weight_format(chosen.embeddings) : chosen;
-    const PanelShape shape{.storage = dot->storage, .width = dot->panel_width, .group = dot->group};
+    const PanelShape shape{.storage = dot->storage, .width = dot->panel_width, .group = dot->group, .pairs_parts = dot->pairs_parts};
     return std::make_unique<CpuWeight>(pack_panels(parts, shape, options), dot, format.input.value_or(Format::bfloat16));
 }
 

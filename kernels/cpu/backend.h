@@ -76,7 +76,10 @@ private:
     struct Factors {
         Matrix in;                       // the op's own, or a widened copy
         DotMatmulKernel dot = nullptr;   // null where inputs are float32
+        ActivatedDotKernel activated = nullptr;
+        std::int64_t row_chunk = 0;      // the most rows that a kernel gets at a time
         std::int64_t scratch_bytes = 0;  // per thread, for a panel's weights
+        std::int64_t parked_bytes = 0;   // per thread, for DotTask::parked
     };
     // The part of a matmul that one thread computes at a time.
     struct MatmulPiece {
@@ -111,7 +114,7 @@ private:
     void load_row(const Matrix& in, std::int64_t row, float* to) const;
     // Calls work(MatmulPiece) for pieces of a matmul that are worth a thread, in runs of `panels_together` panels.
     template <class Work>
-    void cut_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, const Work& work);
+    void cut_matmul(const Factors& factors, const Panels& panels, std::int64_t panels_together, const Work& work);
     void cut_lora(const LoraArgs& args);
     // next: the weights of the piece that comes after this one, or null.
     void shrink(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next, int thread);
@@ -120,10 +123,13 @@ private:
     const std::byte* first_weights(const PackedWeight* next, int thread) const;
     Factors factors_of(const Matrix& in, const CpuWeight& weight);
     std::byte* unpacked_scratch(const Factors& factors, int thread) const;
+    std::byte* parked_scratch(const Factors& factors, int thread) const;
     // dot: null where inputs are float32.
     void multiply(const PanelProduct& product, DotMatmulKernel dot) const;
     // A piece of activated_matmul. out: [piece.rows, width] float32 or bfloat16.
     void run_activated_piece(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece, const Matrix& out);
+    // The same by a kernel that activates.
+    void run_activated_kernel(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece, const Matrix& out);
     // activated_matmul into int8 rows: each thread computes up to rows_max whole rows at a time.
     void run_activated_rows(const ActivatedMatmulArgs& args, const Factors& factors, std::int64_t rows_max);
     template <class Work>
@@ -156,6 +162,7 @@ private:
     Scratch score_scratch_;      // [threads, rows of a piece, longest context]
     Scratch unpacked_scratch_;   // [threads, a panel] int8, or widened to 16 bits
     Scratch widened_scratch_;    // [rows, in_features] int8 widened to 16 bits, and the rows' scales
+    Scratch parked_scratch_;     // [threads, twice the rows of a piece, a panel] float32 or int32
     Scratch sums_scratch_;       // [threads, rows of a piece, one or two panels] the input of an activation
     Scratch activated_scratch_;  // [threads, rows of a piece, width] before conversion to int8 rows
 };

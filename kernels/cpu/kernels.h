@@ -38,13 +38,24 @@ struct DotTask {
     const float* scales = nullptr;          // int8, int4: [panels * width] of the outputs' weights
     const std::int32_t* offsets = nullptr;  // int8, int4: [panels * width] minus what the inputs' 128 adds to an output
     std::byte* scratch = nullptr;           // this thread's; int4, wide: [stretches * int4_stretch][width] weights of 1 byte, of 2
+    std::byte* parked = nullptr;            // this thread's; [2 * rows][DotKernels::parked_row_bytes], if there are over 32 rows
     const float* bias = nullptr;            // [out_features] or null
     float* out = nullptr;                   // [rows, out_features]
     std::int64_t out_stride = 0;
+    // If panels hold two parts (DotKernels::pairs_parts): outputs from a part's first to the other's first. 0: adjacent.
+    std::int64_t part_stride = 0;
     bool accumulate = false;
     std::int64_t rows = 0;
     std::int64_t in_features = 0;
-    std::int64_t out_features = 0;
+    std::int64_t out_features = 0;  // of one part
+};
+
+// The same, with the outputs activated; a gate's with what they multiply. `accumulate` is not used.
+struct ActivatedDotTask : DotTask {
+    Activation kind = Activation::silu;
+    bool gated = false;                       // out = act(first part) * second part
+    std::byte* out_bfloat16 = nullptr;        // not null: [rows, out_features] bfloat16, instead of out
+    std::int64_t out_bfloat16_stride = 0;     // bytes
 };
 
 // The offset in bytes of the float32 scale in an int8 row of `size` elements.
@@ -58,6 +69,7 @@ inline constexpr std::int64_t int4_stretch = 16;
 constexpr std::int64_t int4_stretch_bytes(std::int64_t width) { return width * (1 + int4_stretch / 2); }
 
 // As Kernels::matmul.
+using ActivatedDotKernel = void (*)(const ActivatedDotTask&, std::int64_t panel_begin, std::int64_t panel_end);
 using DotMatmulKernel = void (*)(const DotTask&, std::int64_t panel_begin, std::int64_t panel_end);
 
 // Kernels for many rows over int8 or int4 panels: the same results from 16-bit inputs and weights, which are widened in `scratch`.
@@ -75,7 +87,12 @@ struct DotKernels {
     std::int64_t panel_width = 0;
     const DotKernels* unpacked = nullptr;  // int4: the int8 kernels for the weights after unpacking, with panels of the same width
     const WideKernels* wide = nullptr;     // null: the processor multiplies bytes directly
+    // Whether the two parts of a weight share panels: the first half of a panel's places belongs to one, the second to the other.
+    bool pairs_parts = false;
+    std::int64_t parked_row_bytes = 0;     // of DotTask::parked
+    std::int64_t row_chunk = 240;          // the most rows that pass over a panel together
     DotMatmulKernel matmul = nullptr;
+    ActivatedDotKernel activated = nullptr;  // null: a matmul and then an activation
     // As Kernels::multiply_adds.
     double (*operations)(std::int64_t turns) = nullptr;
 };

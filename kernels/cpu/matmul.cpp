@@ -15,14 +15,19 @@ constexpr std::int64_t whole_rows_max = 64;
 constexpr std::int64_t whole_rows_least = 32;
 constexpr std::int64_t whole_rows_bytes = std::int64_t{400} << 10;
 constexpr std::int64_t line_bytes = 64;  // of a cache line
+// The most rows of a chunk that are not multiplied by dot kernels, and the bytes that a chunk's inputs may take of the second-level cache.
+constexpr std::int64_t float_row_chunk = 240;
+constexpr std::int64_t chunk_bytes = std::int64_t{800} << 10;
+constexpr std::int64_t chunk_rows_least = 240;
 // With fewer rows of float32, kernels multiply several panels side by side; then a separate activation is faster.
 constexpr std::int64_t activated_rows_least = 8;
 
 }  // namespace
 
 template <class Work>
-void CpuBackend::cut_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, const Work& work) {
-    const MatmulCut cut = cut_of_matmul(rows, panels, panels_together, pool_.threads());
+void CpuBackend::cut_matmul(const Factors& factors, const Panels& panels, std::int64_t panels_together, const Work& work) {
+    const std::int64_t rows = factors.in.rows;
+    const MatmulCut cut = cut_of_matmul(rows, panels, panels_together, pool_.threads(), factors.row_chunk);
     pool_.run(cut.chunks * cut.runs, cut.piece, [&](std::int64_t begin, std::int64_t end, int thread) {
         while (begin < end) {
             const std::int64_t chunk = begin / cut.runs;
@@ -47,9 +52,13 @@ const std::byte* CpuBackend::first_weights(const PackedWeight* next, int thread)
 
 CpuBackend::Factors CpuBackend::factors_of(const Matrix& in, const CpuWeight& weight) {
     const DotKernels* const dot = weight.dot();
-    if (dot == nullptr) return {.in = in};
+    if (dot == nullptr) return {.in = in, .row_chunk = float_row_chunk};
     const std::int64_t panel_weights = weight.panels().stretches() * int4_stretch * weight.panels().width;
-    Factors factors{.in = in, .dot = dot->matmul, .scratch_bytes = dot->unpacked == nullptr ? 0 : panel_weights};
+    Factors factors{.in = in,
+                    .dot = dot->matmul,
+                    .activated = dot->activated,
+                    .row_chunk = std::min(dot->row_chunk, std::max(chunk_rows_least, chunk_bytes / stride_bytes(in))),
+                    .scratch_bytes = dot->unpacked == nullptr ? 0 : panel_weights};
     if (dot->wide != nullptr && in.rows >= dot->wide->rows_least) {
         const std::int64_t row_bytes = int8_scale_offset(in.columns) * 2 + static_cast<std::int64_t>(sizeof(float));
         const std::int64_t stride = (row_bytes + line_bytes - 1) / line_bytes * line_bytes / static_cast<std::int64_t>(bytes_of(in.format));
@@ -62,11 +71,17 @@ CpuBackend::Factors CpuBackend::factors_of(const Matrix& in, const CpuWeight& we
         factors.scratch_bytes = panel_weights * 2;
     }
     unpacked_scratch_.make(static_cast<std::size_t>(pool_.threads() * factors.scratch_bytes));
+    factors.parked_bytes = 2 * std::min(in.rows, factors.row_chunk) * dot->parked_row_bytes;
+    parked_scratch_.make(static_cast<std::size_t>(pool_.threads() * factors.parked_bytes));
     return factors;
 }
 
 std::byte* CpuBackend::unpacked_scratch(const Factors& factors, int thread) const {
     return unpacked_scratch_.data() + thread * factors.scratch_bytes;
+}
+
+std::byte* CpuBackend::parked_scratch(const Factors& factors, int thread) const {
+    return parked_scratch_.data() + thread * factors.parked_bytes;
 }
 
 void CpuBackend::multiply(const PanelProduct& product, DotMatmulKernel dot) const {
@@ -83,7 +98,7 @@ void CpuBackend::execute(const MatmulArgs& args) {
     float* const out = floats(args.out);
     if (args.in.rows == 0) return;
     const Factors factors = factors_of(args.in, weight);
-    cut_matmul(args.in.rows, panels, 1, [&](const MatmulPiece& piece) {
+    cut_matmul(factors, panels, 1, [&](const MatmulPiece& piece) {
         for (std::int64_t begin = piece.begin; begin < piece.end;) {
             const std::int64_t end = std::min(piece.end, (begin / panels.part_count() + 1) * panels.part_count());
             multiply({.panels = panels,
@@ -95,7 +110,8 @@ void CpuBackend::execute(const MatmulArgs& args) {
                       .out_stride = args.out.stride,
                       .accumulate = args.accumulate,
                       .next = piece.ends_share && end == piece.end ? first_weights(args.next, piece.thread) : nullptr,
-                      .scratch = unpacked_scratch(factors, piece.thread)},
+                      .scratch = unpacked_scratch(factors, piece.thread),
+                      .parked = parked_scratch(factors, piece.thread)},
                      factors.dot);
             begin = end;
         }
@@ -112,9 +128,10 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
     if (args.in.rows == 0) return;
 
     const Factors factors = factors_of(args.in, weight);
-    sums_scratch_.floats(pool_.threads() * row_chunk * parts * panels.width);
+    const std::int64_t panels_together = panels.pairs_parts ? 1 : parts;
+    sums_scratch_.floats(pool_.threads() * factors.row_chunk * parts * panels.width);
     if (args.out.format != Format::int8_rows) {
-        cut_matmul(args.in.rows, panels, parts, [&](const MatmulPiece& piece) {
+        cut_matmul(factors, panels, panels_together, [&](const MatmulPiece& piece) {
             run_activated_piece(args, factors, piece, args.out.slice_rows(piece.row_begin, piece.rows));
         });
         return;
@@ -123,23 +140,46 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
     // enough of them fit into the cache, a thread computes whole rows; but weights that must be unpacked first need more rows at a time.
     const std::int64_t rows_max = std::min(whole_rows_max, whole_rows_bytes / (width * static_cast<std::int64_t>(sizeof(float))));
     const bool unpacks = factors.scratch_bytes > 0;
-    if (rows_max >= whole_rows_least && !unpacks && cut_of_matmul(args.in.rows, panels, parts, pool_.threads()).own_rows) {
+    if (rows_max >= whole_rows_least && !unpacks && cut_of_matmul(args.in.rows, panels, panels_together, pool_.threads(), factors.row_chunk).own_rows) {
         run_activated_rows(args, factors, rows_max);
         return;
     }
     const Matrix activated = args.sums.slice_columns(0, width);
-    cut_matmul(args.in.rows, panels, parts, [&](const MatmulPiece& piece) {
+    cut_matmul(factors, panels, panels_together, [&](const MatmulPiece& piece) {
         run_activated_piece(args, factors, piece, activated.slice_rows(piece.row_begin, piece.rows));
     });
     store_rows(activated, args.out);
 }
 
+void CpuBackend::run_activated_kernel(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece, const Matrix& out) {
+    const Panels& panels = static_cast<const CpuWeight&>(args.weight).panels();
+    const bool is_narrow = out.format == Format::bfloat16;
+    const Matrix place = out.slice_columns(piece.begin * panels.part_width(), out.columns - piece.begin * panels.part_width());
+    ActivatedDotTask task{dot_task({.panels = panels,
+                                    .begin = piece.begin,
+                                    .end = piece.end,
+                                    .in = factors.in.slice_rows(piece.row_begin, piece.rows),
+                                    .bias = floats(args.bias),
+                                    .out = is_narrow ? nullptr : floats(place),
+                                    .out_stride = place.stride,
+                                    .next = piece.ends_share ? first_weights(args.next, piece.thread) : nullptr,
+                                    .scratch = unpacked_scratch(factors, piece.thread),
+                                    .parked = parked_scratch(factors, piece.thread)}),
+                          kind_of(args.kind), args.gated};
+    if (is_narrow) {
+        task.out_bfloat16 = row_of(place, 0);
+        task.out_bfloat16_stride = stride_bytes(place);
+    }
+    factors.activated(task, 0, piece.end - piece.begin);
+}
+
 // Panel by panel, so that the activation's inputs stay in the cache.
 void CpuBackend::run_activated_piece(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece, const Matrix& out) {
+    if (factors.activated != nullptr) return run_activated_kernel(args, factors, piece, out);
     const auto& weight = static_cast<const CpuWeight&>(args.weight);
     const Panels& panels = weight.panels();
     const std::int64_t sums_stride = panels.parts * panels.width;
-    float* const sums = reinterpret_cast<float*>(sums_scratch_.data()) + piece.thread * row_chunk * sums_stride;
+    float* const sums = reinterpret_cast<float*>(sums_scratch_.data()) + piece.thread * factors.row_chunk * sums_stride;
     for (std::int64_t panel = piece.begin; panel < piece.end; ++panel) {
         const std::int64_t column = panel * panels.width;
         const std::int64_t columns = std::min(panels.width, out.columns - column);
@@ -156,7 +196,8 @@ void CpuBackend::run_activated_piece(const ActivatedMatmulArgs& args, const Fact
                       .out = sums + part * columns,
                       .out_stride = sums_stride,
                       .next = next,
-                      .scratch = unpacked_scratch(factors, piece.thread)},
+                      .scratch = unpacked_scratch(factors, piece.thread),
+                      .parked = parked_scratch(factors, piece.thread)},
                      factors.dot);
         }
         const Matrix to = out.slice_columns(column, columns);

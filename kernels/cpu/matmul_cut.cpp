@@ -19,7 +19,7 @@ constexpr std::int64_t row_chunk_least = 96;
 
 }  // namespace
 
-MatmulCut cut_of_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, int threads) {
+MatmulCut cut_of_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, int threads, std::int64_t row_chunk) {
     // The rows of a chunk stay in the second-level cache while all panels pass. If there are enough rows, each thread gets its own, as in
     // the other ops, so that it finds in its cache what it wrote before.
     const std::int64_t even = (rows + row_chunk * threads - 1) / (row_chunk * threads) * threads;

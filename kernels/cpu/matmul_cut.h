@@ -5,9 +5,6 @@
 
 namespace lorry::kernels::cpu {
 
-// The most rows of a chunk.
-inline constexpr std::int64_t row_chunk = 240;
-
 struct MatmulCut {
     std::int64_t chunks = 1;  // of rows; each runs through all panels
     bool own_rows = false;    // the chunks are a multiple of the threads: each thread has its own rows
@@ -15,6 +12,7 @@ struct MatmulCut {
     std::int64_t piece = 1;   // runs that a thread claims at a time
 };
 
-MatmulCut cut_of_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, int threads);
+// row_chunk: the most rows of a chunk.
+MatmulCut cut_of_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, int threads, std::int64_t row_chunk);
 
 }  // namespace lorry::kernels::cpu

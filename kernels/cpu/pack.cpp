@@ -25,34 +25,37 @@ struct WriteBfloat16 {
 // The most inputs whose products of up to 255 * 127 fit into 31 bits.
 constexpr std::int64_t int8_inputs_most = 66'311;
 
-// Packs one part, whose first output has place `first` in the panels.
+// The places of one part's outputs. place_of divides, which takes too long for each weight.
+using Places = std::span<const std::int64_t>;
+
 template <class Write>
-void pack_part(const WeightPart& part, std::int64_t first, float scale, Panels& panels) {
+void pack_part(const WeightPart& part, Places places, float scale, Panels& panels) {
     auto* const to = reinterpret_cast<typename Write::Element*>(panels.memory.data());
     read_part(part, [&](std::int64_t output, std::int64_t input, float value) {
-        to[panels.at(first + output, input)] = Write::write(value * scale);
+        to[panels.at(places[static_cast<std::size_t>(output)], input)] = Write::write(value * scale);
     });
 }
 
 // The largest weight of an output becomes 127 or -127.
-void pack_int8_part(const WeightPart& part, std::int64_t first, float scale, Panels& panels) {
+void pack_int8_part(const WeightPart& part, Places places, float scale, Panels& panels) {
     std::vector<float> largest(static_cast<std::size_t>(part.out_features));
     read_part(part, [&](std::int64_t output, std::int64_t, float value) {
         float& most = largest[static_cast<std::size_t>(output)];
         most = std::max(most, std::abs(value * scale)) + (value - value);  // a value that is not finite makes the whole output NaN
     });
-    for (std::int64_t output = 0; output < part.out_features; ++output)
-        panels.scales[static_cast<std::size_t>(first + output)] = largest[static_cast<std::size_t>(output)] / 127.0F;
+    for (std::size_t output = 0; output < places.size(); ++output)
+        panels.scales[static_cast<std::size_t>(places[output])] = largest[output] / 127.0F;
     auto* const to = reinterpret_cast<std::int8_t*>(panels.memory.data());
     read_part(part, [&](std::int64_t output, std::int64_t input, float value) {
-        const float step = panels.scales[static_cast<std::size_t>(first + output)];
+        const std::int64_t place = places[static_cast<std::size_t>(output)];
+        const float step = panels.scales[static_cast<std::size_t>(place)];
         const auto quantized = static_cast<std::int8_t>(step > 0.0F ? std::lrintf(value * scale / step) : 0);
-        to[panels.at(first + output, input)] = quantized;
-        panels.offsets[static_cast<std::size_t>(first + output)] -= 128 * quantized;
+        to[panels.at(place, input)] = quantized;
+        panels.offsets[static_cast<std::size_t>(place)] -= 128 * quantized;
     });
 }
 
-void pack_int4_part(const WeightPart& part, std::int64_t first, float scale, Panels& panels) {
+void pack_int4_part(const WeightPart& part, Places places, float scale, Panels& panels) {
     // All weights of an output are needed together, but are far apart in a transposed part: read the whole part first.
     const auto in_features = static_cast<std::size_t>(part.in_features);
     std::vector<float> weights(static_cast<std::size_t>(part.out_features) * in_features);
@@ -62,19 +65,20 @@ void pack_int4_part(const WeightPart& part, std::int64_t first, float scale, Pan
     std::vector<std::uint8_t> nibbles(in_features);
     std::vector<std::uint8_t> factors(static_cast<std::size_t>(panels.stretches()));
     auto* const to = reinterpret_cast<std::uint8_t*>(panels.memory.data());
-    for (std::int64_t output = first; output < first + part.out_features; ++output) {
-        const std::span row = std::span(weights).subspan(static_cast<std::size_t>(output - first) * in_features, in_features);
-        panels.scales[static_cast<std::size_t>(output)] = quantize_int4(row, nibbles, factors);
+    for (std::size_t output = 0; output < places.size(); ++output) {
+        const std::int64_t place = places[output];
+        const std::span row = std::span(weights).subspan(output * in_features, in_features);
+        panels.scales[static_cast<std::size_t>(place)] = quantize_int4(row, nibbles, factors);
         for (std::int64_t stretch = 0; stretch < panels.stretches(); ++stretch) {
             const std::int64_t begin = stretch * int4_stretch;
             const std::uint8_t own = factors[static_cast<std::size_t>(stretch)];
-            to[panels.factors_at(output, begin)] = own;
-            std::uint8_t* const first_nibble = to + panels.nibble_at(output, begin);
+            to[panels.factors_at(place, begin)] = own;
+            std::uint8_t* const first_nibble = to + panels.nibble_at(place, begin);
             for (std::int64_t i = 0; i < std::min(int4_stretch, part.in_features - begin); ++i) {
                 const std::uint8_t nibble = nibbles[static_cast<std::size_t>(begin + i)];
                 std::uint8_t& both = first_nibble[i / 8 * panels.width * 4 + i % 4];
                 both = static_cast<std::uint8_t>(both | nibble << (i & 4));
-                panels.offsets[static_cast<std::size_t>(output)] -= 128 * int4_value(nibble, own);
+                panels.offsets[static_cast<std::size_t>(place)] -= 128 * int4_value(nibble, own);
             }
         }
     }
@@ -114,7 +118,7 @@ struct PanelFormat {
     Storage storage;
     bool has_scales;
     std::int64_t (*bytes)(const Panels&);  // of a panel
-    void (*pack)(const WeightPart& part, std::int64_t first, float scale, Panels& panels);
+    void (*pack)(const WeightPart& part, Places places, float scale, Panels& panels);
     void (*unpack)(const Panels& panels, std::int64_t place, float* to, bool accumulate);
 };
 
@@ -156,6 +160,7 @@ Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, c
     panels.in_features = parts.front().in_features;
     for (const WeightPart& part : parts) panels.out_features += part.out_features;
     if (options.apart) panels.parts = std::ssize(parts);
+    panels.pairs_parts = shape.pairs_parts && panels.parts == 2;
     const std::size_t outputs = static_cast<std::size_t>(panels.count() * panels.width);
     const auto bytes = static_cast<std::size_t>(panels.count() * format.bytes(panels));
     panels.memory = options.place == nullptr ? Memory(bytes) : options.place->take_piece(bytes);
@@ -165,10 +170,12 @@ Panels pack_panels(std::span<const WeightPart> parts, const PanelShape& shape, c
         panels.scales.resize(outputs);
         panels.offsets.resize(outputs);
     }
-    std::int64_t first = 0;
+    std::vector<std::int64_t> places;
+    std::int64_t output = 0;
     for (const WeightPart& part : parts) {
-        format.pack(part, first, options.scale, panels);
-        first += options.apart ? panels.part_count() * panels.width : part.out_features;
+        places.clear();
+        for (std::int64_t i = 0; i < part.out_features; ++i, ++output) places.push_back(panels.place_of(output));
+        format.pack(part, places, options.scale, panels);
     }
     return panels;
 }

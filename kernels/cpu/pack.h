@@ -4,7 +4,8 @@
 // A weight is cut into panels of `width` outputs. A panel holds, for each group of input features, a row of its outputs' weights. The last
 // panel and the last group are padded with zeros. A group is one feature if inputs are float32, else as many as the dot kernel takes; int4
 // is laid out as kernels.h describes. Gate and up have separate panels, so that a gate's panel and the one for the same columns of `up` can
-// be multiplied in turn, whatever their width: there is a gap in the places after the gate's last panel if it is not full.
+// be multiplied in turn, whatever their width: there is a gap in the places after the gate's last panel if it is not full. Or, if the
+// kernels want that, each panel has some of the gate's outputs in its first half and the same columns of `up` in its second.
 #pragma once
 
 #include <span>
@@ -20,6 +21,7 @@ struct PanelShape {
     Storage storage = Storage::float32;
     std::int64_t width = 0;
     std::int64_t group = 1;
+    bool pairs_parts = false;  // two parts share panels
 };
 
 // Weights in panels: outputs [0, out_features) of in_features inputs each. A `place` is an output's position in the panels, each of which
@@ -31,20 +33,27 @@ struct Panels {
     std::int64_t group = 1;
     std::int64_t out_features = 0;
     std::int64_t in_features = 0;
-    std::int64_t parts = 1;             // of equal size, with separate panels
+    std::int64_t parts = 1;             // of equal size, with separate panels or halves of panels
+    bool pairs_parts = false;           // halves of panels
     std::vector<float> scales;          // int8, int4: [count * width] a weight is its int8 times its output's scale
     std::vector<std::int32_t> offsets;  // int8, int4: [count * width] -128 times the sum of an output's int8s
 
     std::int64_t part_features() const { return out_features / parts; }
-    std::int64_t part_count() const { return (part_features() + width - 1) / width; }  // panels
-    std::int64_t count() const { return parts * part_count(); }
+    std::int64_t part_width() const { return pairs_parts ? width / parts : width; }  // outputs of a part in a panel
+    std::int64_t part_count() const { return (part_features() + part_width() - 1) / part_width(); }  // panels
+    std::int64_t count() const { return pairs_parts ? part_count() : parts * part_count(); }
     // The first output of a panel.
-    std::int64_t output_of(std::int64_t panel) const { return panel / part_count() * part_features() + panel % part_count() * width; }
+    std::int64_t output_of(std::int64_t panel) const { return panel / part_count() * part_features() + panel % part_count() * part_width(); }
     // The number of outputs in this panel and the later ones of its part.
-    std::int64_t outputs_from(std::int64_t panel) const { return part_features() - panel % part_count() * width; }
+    std::int64_t outputs_from(std::int64_t panel) const { return part_features() - panel % part_count() * part_width(); }
     std::int64_t groups() const { return (in_features + group - 1) / group; }
     std::int64_t stretches() const { return (in_features + int4_stretch - 1) / int4_stretch; }
-    std::int64_t place_of(std::int64_t output) const { return output / part_features() * part_count() * width + output % part_features(); }
+    std::int64_t place_of(std::int64_t output) const {
+        const std::int64_t part = output / part_features();
+        const std::int64_t of_part = output % part_features();
+        if (pairs_parts) return of_part / part_width() * width + part * part_width() + of_part % part_width();
+        return part * part_count() * width + of_part;
+    }
     // The index of element W[place, input]. Groups are powers of two. Not for int4.
     std::int64_t at(std::int64_t place, std::int64_t input) const {
         return place / width * panel_elements() + (input & -group) * width + place % width * group + (input & (group - 1));

@@ -29,6 +29,16 @@ struct Activate {
         }
     }
 
+    [[gnu::always_inline]] static inline Floats of(Activation kind, Floats x) {
+        switch (kind) {
+            case Activation::silu: return value<Activation::silu>(x);
+            case Activation::gelu: return value<Activation::gelu>(x);
+            case Activation::gelu_tanh: return value<Activation::gelu_tanh>(x);
+            case Activation::relu: break;
+        }
+        return value<Activation::relu>(x);
+    }
+
     template <Activation kind>
     static void rows(const ActivationTask& task, std::int64_t row_begin, std::int64_t row_end) {
         for (std::int64_t row = row_begin; row < row_end; ++row) {

@@ -42,7 +42,8 @@ struct DotMatmul {
     static constexpr bool unpacks = requires { typename Dot::Unpacked; };
     static constexpr bool is_wide = requires { Dot::is_wide; };  // inputs and weights of 16 bits, in whole stretches: wide_dot.h
     static constexpr bool widens = !is_wide && requires { Dot::Isa::wide_rows_max; };
-    static constexpr bool tiles = requires { typename Dot::Isa::Tiles; } && !unpacks;
+    static constexpr bool pairs_parts = requires { typename Dot::Isa::Tiles; };
+    static constexpr bool tiles = pairs_parts && !unpacks;
     static constexpr std::int64_t tile_rows_least = 8;  // fewer rows leave most of a tile empty
     static constexpr int steps = Dot::steps;
     static constexpr std::int64_t stretch = steps * Dot::group;  // inputs of a stretch
@@ -53,9 +54,9 @@ struct DotMatmul {
     static std::int64_t stretches_of(const DotTask& task) { return (task.in_features + stretch - 1) / stretch; }
 
     // Prefetches `prefetches` cache lines of the next weights with each stretch.
-    template <int rows, int prefetches>
-    [[gnu::noinline]] static void tile(const DotTask& of_all, const PanelRun& run, std::int64_t row) {
-        const DotTask task = of_all;  // a copy: otherwise g++ reloads all of it after each output that is written
+    template <int rows, int prefetches, class Task>
+    [[gnu::noinline]] static void tile(const Task& of_all, const PanelRun& run, std::int64_t row) {
+        const Task task = of_all;  // a copy: otherwise g++ reloads all of it after each output that is written
         const std::byte* weights = run.weights;
         const std::byte* next = run.next;
         const std::int64_t column_end = run.column + run.panels * width;
@@ -64,8 +65,8 @@ struct DotMatmul {
     }
 
     // Advances `weights` and `next` past the panel.
-    template <int rows, int prefetches>
-    [[gnu::always_inline]] static inline void panel_tile(const DotTask& task, const std::byte*& weights, const std::byte*& next,
+    template <int rows, int prefetches, class Task>
+    [[gnu::always_inline]] static inline void panel_tile(const Task& task, const std::byte*& weights, const std::byte*& next,
                                                          std::int64_t row, std::int64_t column) {
         const typename Dot::Outputs outputs(task, column);
         Sums sums[extent(rows)][extent(vectors)];
@@ -128,8 +129,8 @@ struct DotMatmul {
     }
 
     // Calls the tile that was instantiated for exactly `count` rows.
-    template <int rows, int prefetches>
-    static void tile_of(std::int64_t count, const DotTask& task, const PanelRun& run, std::int64_t row) {
+    template <int rows, int prefetches, class Task>
+    static void tile_of(std::int64_t count, const Task& task, const PanelRun& run, std::int64_t row) {
         if (count == rows) {
             tile<rows, prefetches>(task, run, row);
         } else if constexpr (rows > 1) {
@@ -138,9 +139,10 @@ struct DotMatmul {
     }
 
     // Multiplies all rows with one panel, whose first output is `column`.
-    static void run_panel(const DotTask& task, const std::byte* weights, const std::byte* next, std::int64_t column) {
+    template <class Task>
+    static void run_panel(const Task& task, const std::byte* weights, const std::byte* next, std::int64_t column) {
         if constexpr (tiles) {
-            if (task.rows >= tile_rows_least) return TileMatmul<Dot>::run_panels(task, {weights, next, column});
+            if (task.rows >= tile_rows_least) return TileMatmul<Dot>::run(task, {weights, next, column});
         }
         const std::int64_t row_blocks = (task.rows + rows_max - 1) / rows_max;
         const std::int64_t share = stretches_of(task) * 64;
@@ -181,7 +183,8 @@ struct DotMatmul {
     }
 
     // One tile holds all rows, so memory is the bottleneck.
-    static void run_one_tile(const DotTask& task, std::int64_t panel_begin, std::int64_t panel_end) {
+    template <class Task>
+    static void run_one_tile(const Task& task, std::int64_t panel_begin, std::int64_t panel_end) {
         const std::int64_t panel_bytes = stretches_of(task) * stretch_bytes;
         const auto at = [&](std::int64_t panel) __attribute__((always_inline)) { return task.panels + panel * panel_bytes; };
         const auto walk = [&](std::int64_t begin, std::int64_t end, const std::byte* next) __attribute__((always_inline)) {
@@ -201,7 +204,9 @@ struct DotMatmul {
         walk(panel_end - ahead, panel_end, task.next == nullptr ? at(panel_end) : task.next);
     }
 
-    static void matmul(const DotTask& task, std::int64_t panel_begin, std::int64_t panel_end) {
+    // Task: DotTask or ActivatedDotTask.
+    template <class Task>
+    static void matmul(const Task& task, std::int64_t panel_begin, std::int64_t panel_end) {
         if constexpr (tiles) {
             if (task.rows >= tile_rows_least) return TileMatmul<Dot>::matmul(task, panel_begin, panel_end);
         }
@@ -249,6 +254,10 @@ struct DotMatmul {
         if constexpr (unpacks) return &DotMatmul<typename Dot::Unpacked>::table;
         return nullptr;
     }
+    static constexpr ActivatedDotKernel activated() {
+        if constexpr (pairs_parts) return matmul<ActivatedDotTask>;
+        return nullptr;
+    }
     static constexpr const WideKernels* wide() {
         if constexpr (widens) return &WideMatmul<Dot>::table;
         return nullptr;
@@ -259,7 +268,11 @@ struct DotMatmul {
                                       .panel_width = width,
                                       .unpacked = unpacked(),
                                       .wide = wide(),
-                                      .matmul = matmul,
+                                      .pairs_parts = pairs_parts,
+                                      .parked_row_bytes = pairs_parts ? width * group_bytes : 0,
+                                      .row_chunk = pairs_parts ? tile_row_chunk : DotKernels{}.row_chunk,
+                                      .matmul = matmul<DotTask>,
+                                      .activated = activated(),
                                       .operations = operations};
 };
 

@@ -24,6 +24,11 @@ struct AmxTiles {
     [[gnu::always_inline]] static inline void load(const void* from, std::int64_t stride) {
         asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(tile) : "memory");
     }
+    // The same, with a hint that the first-level cache need not keep the rows.
+    template <int tile>
+    [[gnu::always_inline]] static inline void load_once(const void* from, std::int64_t stride) {
+        asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(tile) : "memory");
+    }
     template <int tile>
     [[gnu::always_inline]] static inline void store(void* to, std::int64_t stride) {
         asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(tile) : "memory");
@@ -47,6 +52,7 @@ struct Bfloat16Tiles : AmxTiles {
 
 struct Int8Amx : Int8Avx512 {
     using Tiles = Int8Tiles;
+    static constexpr int vectors = 2;
 };
 
 struct Bfloat16Amx : Avx512 {

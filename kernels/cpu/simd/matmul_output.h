@@ -1,8 +1,9 @@
-// The last step of every matmul kernel: adds bias, accumulates, and stores the columns that exist. Used by matmul.h, dot_matmul.h and
-// tile_matmul.h.
+// The last step of every matmul kernel: adds bias, accumulates or activates, and stores the columns that exist. Used by matmul.h,
+// dot_matmul.h and tile_matmul.h.
 #pragma once
 
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/simd/activation.h"
 #include "kernels/cpu/simd/simd.h"
 
 namespace lorry::kernels::cpu {
@@ -13,10 +14,35 @@ struct MatmulOutput {
     using Floats = typename V::Floats;
     static constexpr int lanes = Isa::lanes;
 
-    // Finishes `vectors` vectors of one row. Task is MatmulTask or DotTask.
+    // Finishes `vectors` vectors of one row, from `place` on in the panels. Task is MatmulTask or DotTask.
     template <int vectors, class Task>
-    [[gnu::always_inline]] static inline void finish(const Task& task, std::int64_t row, std::int64_t column, const Floats* sums) {
-        float* const out = task.out + row * task.out_stride + column;
+    [[gnu::always_inline]] static inline void finish(const Task& task, std::int64_t row, std::int64_t place, const Floats* sums) {
+        if constexpr (vectors == 2 && requires { task.part_stride; }) {
+            if (task.part_stride != 0) {
+                finish_columns<1>(task, row, place / 2, place / 2, sums);
+                return finish_columns<1>(task, row, place / 2, place / 2 + task.part_stride, sums + 1);
+            }
+        }
+        finish_columns<vectors>(task, row, place, place, sums);
+    }
+
+    // Activates the row first. If it is gated, the first vector belongs to the gate and the second to what it multiplies.
+    template <int vectors>
+    [[gnu::always_inline]] static inline void finish(const ActivatedDotTask& task, std::int64_t row, std::int64_t place,
+                                                     const Floats* sums) {
+        if constexpr (vectors == 2) {
+            if (task.gated) return activate(task, row, place / 2, sums[0], &sums[1]);
+        }
+#pragma GCC unroll 2
+        for (int i = 0; i < vectors; ++i) activate(task, row, place + i * lanes, sums[i], nullptr);
+    }
+
+private:
+    // column: of the part; output: of the whole weight.
+    template <int vectors, class Task>
+    [[gnu::always_inline]] static inline void finish_columns(const Task& task, std::int64_t row, std::int64_t column, std::int64_t output,
+                                                             const Floats* sums) {
+        float* const out = task.out + row * task.out_stride + output;
         const std::int64_t columns = task.out_features - column;
         if (columns >= vectors * lanes) [[likely]] {
             // One branch for all vectors: g++ moves the code of each branch to the end of the function.
@@ -25,7 +51,7 @@ struct MatmulOutput {
             for (int i = 0; i < vectors; ++i) wide[i] = sums[i];
             if (task.bias != nullptr) {
 #pragma GCC unroll 4
-                for (int i = 0; i < vectors; ++i) wide[i] += V::load(task.bias + column + i * lanes);
+                for (int i = 0; i < vectors; ++i) wide[i] += V::load(task.bias + output + i * lanes);
             }
             if (task.accumulate) {
 #pragma GCC unroll 4
@@ -39,9 +65,35 @@ struct MatmulOutput {
         for (int i = 0; i < vectors; ++i) V::store(values + i * lanes, sums[i]);
         for (std::int64_t i = 0; i < columns; ++i) {
             float value = values[i];
-            if (task.bias != nullptr) value += task.bias[column + i];
+            if (task.bias != nullptr) value += task.bias[output + i];
             if (task.accumulate) value += out[i];
             out[i] = value;
+        }
+    }
+
+    // sums: of the outputs from `column` on. factors: of those that they gate, or null.
+    [[gnu::always_inline]] static inline void activate(const ActivatedDotTask& task, std::int64_t row, std::int64_t column, Floats sums,
+                                                       const Floats* factors) {
+        const std::int64_t columns = task.out_features - column;
+        if (columns <= 0) return;
+        Floats value = Activate<Isa>::of(task.kind, biased(task, sums, column, columns));
+        if (factors != nullptr) value *= biased(task, *factors, column + task.part_stride, columns);
+        if (task.out_bfloat16 != nullptr) {
+            store(reinterpret_cast<Bf16*>(task.out_bfloat16 + row * task.out_bfloat16_stride) + column, value, columns);
+        } else {
+            store(task.out + row * task.out_stride + column, value, columns);
+        }
+    }
+    [[gnu::always_inline]] static inline Floats biased(const DotTask& task, Floats sums, std::int64_t output, std::int64_t columns) {
+        if (task.bias == nullptr) return sums;
+        return sums + (columns >= lanes ? V::load(task.bias + output) : V::load_part(task.bias + output, columns));
+    }
+    template <class Storage>
+    [[gnu::always_inline]] static inline void store(Storage* to, Floats x, std::int64_t columns) {
+        if (columns >= lanes) [[likely]] {
+            V::store(to, x);
+        } else {
+            V::store_part(to, x, columns);
         }
     }
 };

@@ -12,6 +12,7 @@
 #include "kernels/cpu/simd/plain_attention.h"
 #include "kernels/cpu/simd/rope.h"
 #include "kernels/cpu/simd/scan.h"
+#include "kernels/cpu/simd/tile_rows.h"
 
 namespace lorry::kernels::cpu {
 
@@ -52,8 +53,8 @@ constexpr Kernels table_of(const char* name) {
 template <class Isa>
 constexpr Kernels with_tiles(const char* name, Kernels table) {
     table.name = name;
-    table.bfloat16_dot = &TileMatmul<Bfloat16Panels<Isa, 3>>::table;
-    table.bfloat16_shrink = &TileMatmul<Bfloat16Panels<Isa, 1>>::table;
+    table.bfloat16_dot = &TileRows<Bfloat16Panels<Isa, 2>>::table;
+    table.bfloat16_shrink = &TileRows<Bfloat16Panels<Isa, 1>>::table;
     table.int8_to_bfloat16 = Narrow<Isa>::int8_to_bfloat16;
     return table;
 }

@@ -118,6 +118,10 @@ struct EmulatedTiles {
         }
     }
     template <int tile>
+    static void load_once(const void* from, std::int64_t stride) {
+        load<tile>(from, stride);
+    }
+    template <int tile>
     static void store(void* to, std::int64_t stride) {
         const int rows = rows_of(tile);
         for (int row = 0; row < rows; ++row) {
@@ -186,7 +190,7 @@ struct EmulatedBfloat16Tiles : EmulatedTiles {
 // AVX-512 VNNI with matrix tiles.
 struct EmulatedInt8Amx : Int8Lanes<Emulated> {
     using Tiles = EmulatedInt8Tiles;
-    static constexpr int vectors = 3;
+    static constexpr int vectors = 2;
     static constexpr int rows_max = 8;
 };
 

@@ -19,9 +19,11 @@ Panels panels_of(std::int64_t in_features, std::int64_t out_features, std::int64
     return panels;
 }
 
+constexpr std::int64_t row_chunk = 240;
+
 // The panels of each of two threads, if neither helps the other.
 std::string shares(std::int64_t rows, const Panels& panels) {
-    const MatmulCut cut = cut_of_matmul(rows, panels, 1, 2);
+    const MatmulCut cut = cut_of_matmul(rows, panels, 1, 2, row_chunk);
     if (cut.chunks * cut.runs <= cut.piece) return std::to_string(cut.chunks * cut.runs);
     const std::int64_t half = ThreadPool::share_begin(cut.chunks * cut.runs, 1, 2);
     return std::to_string(half) + "/" + std::to_string(cut.chunks * cut.runs - half);
@@ -36,19 +38,19 @@ TEST(MatmulCut, GivesTwoThreadsTheSameOfTheMatricesOfASmallModel) {
         }
     }
     // Panels so small that a piece would be ten of them are still divided in half.
-    EXPECT_EQ(cut_of_matmul(1, panels_of(128, 576, 4), 1, 2).piece, 10);
+    EXPECT_EQ(cut_of_matmul(1, panels_of(128, 576, 4), 1, 2, row_chunk).piece, 10);
     EXPECT_EQ(shares(1, panels_of(128, 576, 4)), "6/6");
     EXPECT_EQ(shares(1, panels_of(128, 384, 4)), "8") << "too little work for two threads";
 }
 
 TEST(MatmulCut, GivesThreadsRowsOfTheirOwnWhereThereAreEnough) {
-    const auto chunks = [](std::int64_t rows, int threads) { return cut_of_matmul(rows, panels_of(576, 960, 4), 1, threads).chunks; };
+    const auto chunks = [](std::int64_t rows, int threads) { return cut_of_matmul(rows, panels_of(576, 960, 4), 1, threads, row_chunk).chunks; };
     EXPECT_EQ(chunks(191, 2), 1);
     EXPECT_EQ(chunks(192, 2), 2);
     EXPECT_EQ(chunks(480, 2), 2);
     EXPECT_EQ(chunks(481, 2), 4);
     EXPECT_EQ(chunks(480, 1), 2);
-    const auto own_rows = [](std::int64_t rows, int threads) { return cut_of_matmul(rows, panels_of(576, 960, 4), 1, threads).own_rows; };
+    const auto own_rows = [](std::int64_t rows, int threads) { return cut_of_matmul(rows, panels_of(576, 960, 4), 1, threads, row_chunk).own_rows; };
     EXPECT_FALSE(own_rows(191, 2));
     EXPECT_TRUE(own_rows(192, 2));
     EXPECT_FALSE(own_rows(64, 1)) << "a few rows on a single thread wait for weights";
