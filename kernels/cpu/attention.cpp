@@ -6,16 +6,9 @@
 
 namespace lorry::kernels::cpu {
 
-namespace {
-
-// Query rows (positions x heads of a group) of one piece, enough to use a loaded block of keys several times.
-constexpr std::int64_t piece_rows = 24;
-
-}  // namespace
-
 void CpuBackend::cut_attention(const AttentionArgs& args) {
     const std::int64_t group = args.heads / args.kv_heads;
-    const std::int64_t positions = std::max<std::int64_t>(1, piece_rows / group);
+    const std::int64_t positions = std::max<std::int64_t>(1, kernels_.attention_rows / group);
     attention_pieces_.clear();
     for (const StepSequence& sequence : args.step.sequences) {
         for (std::int64_t head = 0; head < args.kv_heads; ++head) {
@@ -33,7 +26,7 @@ void CpuBackend::execute(const AttentionArgs& args) {
     const std::int64_t group = args.heads / args.kv_heads;
     std::int64_t longest = 0;
     for (const StepSequence& sequence : args.step.sequences) longest = std::max(longest, sequence.position + sequence.row_count);
-    const std::int64_t rows = std::max(piece_rows, group);
+    const std::int64_t rows = std::max(kernels_.attention_rows, group);
     const std::int64_t score_stride = (longest + kv_block_size - 1) / kv_block_size * kv_block_size;
     // For each thread its scores; after all scores, for each thread its queries in bfloat16 or int8.
     const std::int64_t query_floats = std::max((args.head_dim + 1) / 2, int8_query_bytes(args.head_dim) / 4);

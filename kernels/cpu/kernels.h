@@ -198,6 +198,7 @@ struct Kernels {
     void (*shrink)(const MatmulTask&, std::int64_t panel_begin, std::int64_t panel_end) = nullptr;
     void (*attention)(const AttentionTask&) = nullptr;  // any layout except int8; bfloat16_pairs only if attends_pairs
     bool attends_pairs = false;                         // bfloat16_pairs are supported, and faster than plain bfloat16
+    std::int64_t attention_rows = 24;                   // query rows of a task that use a loaded block of keys well
     void (*norm)(const NormTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
     void (*rope)(const RopeTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
     void (*activation)(const ActivationTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;

@@ -3,6 +3,8 @@
 // g++ 12 mistakes the undefined operand inside its own AVX-512 intrinsics for an uninitialized variable.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
+#include <immintrin.h>
+
 #include "kernels/cpu/simd/int8_dot.h"
 #include "kernels/cpu/simd/isa_avx512vnni.h"
 #include "kernels/cpu/simd/table.h"
@@ -57,14 +59,16 @@ struct Int8Amx : Int8Avx512 {
 
 struct Bfloat16Amx : Avx512 {
     using Tiles = Bfloat16Tiles;
+    [[gnu::always_inline]] static inline Vectors<lanes>::Halves narrowed(Floats x) {
+        return reinterpret_cast<Vectors<lanes>::Halves>(_mm512_cvtneps_pbh(x));
+    }
 };
+
+constexpr Kernels table = tile_table_of<Bfloat16Amx>("avx512amx");
 
 }  // namespace
 
-const Kernels& avx512amx_kernels() {
-    static const Kernels table = with_tiles<Bfloat16Amx>("avx512amx", avx512_kernels());
-    return table;
-}
+const Kernels& avx512amx_kernels() { return table; }
 
 const DotKernels& avx512amx_int4_kernels() { return DotMatmul<Int4Dot<Int8Amx>>::table; }
 

@@ -6,8 +6,68 @@
 
 namespace lorry::kernels::cpu {
 
+// What the products with bfloat16 pairs read: queries and the softmax's weights, rounded to bfloat16.
 template <class Isa>
-struct PairedAttention {
+struct PairedRows {
+    using V = Simd<Isa>;
+    using Floats = typename V::Floats;
+    using Plan = AttentionPlan<Isa>;
+    using Span = typename Plan::Span;
+    static constexpr int lanes = Isa::lanes;
+    // A single row would wait for its maximum and sum as long as several rows do.
+    static constexpr int weigh_rows = 4;
+
+    // A row's weights replace its scores.
+    static const std::byte* weights_of(const AttentionTask& task, std::int64_t row) {
+        return reinterpret_cast<const std::byte*>(task.scores + row * task.score_stride);
+    }
+
+    // Makes a row's queries, multiplied by the scale of the scores.
+    static void narrow_queries(const AttentionTask& task, std::int64_t row, const float* from) {
+        auto* const to = reinterpret_cast<Bf16*>(task.queries) + row * task.head_dim;
+        std::int64_t d = 0;
+        for (; d + lanes <= task.head_dim; d += lanes) V::store(to + d, V::load(from + d) * task.scale);
+        if (const std::int64_t rest = task.head_dim - d; rest > 0) V::store_part(to + d, V::load_part(from + d, rest) * task.scale, rest);
+    }
+
+    // Turns scores into bfloat16 weights of at most 1; after them it stores the factor that makes a row's weights add up to 1.
+    template <int rows>
+    [[gnu::noinline]] static void weigh(const AttentionTask& task, const Span& span, std::int64_t row) {
+        const std::int64_t size = span.scores();
+        float* scores[extent(rows)];
+        Floats most[extent(rows)];
+        Floats sums[extent(rows)] = {};
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; ++r) {
+            scores[r] = task.scores + (row + r) * task.score_stride;
+            most[r] = V::all(Plan::hide_unseen(task, span, row + r));
+        }
+        // The weights are half as wide as the scores, so each vector is read before it is overwritten.
+        for (std::int64_t i = 0; i < size; i += lanes) {
+#pragma GCC unroll 4
+            for (int r = 0; r < rows; ++r) {
+                const Floats weight = VectorMath<Isa>::exp(V::load(scores[r] + i) - most[r]);
+                sums[r] += weight;
+                V::store(reinterpret_cast<Bf16*>(scores[r]) + i, weight);
+            }
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; ++r) scores[r][size / 2] = 1.0F / V::sum(sums[r]);
+    }
+
+    static void narrow_all_queries(const AttentionTask& task, std::int64_t rows) {
+        typename Plan::RowWalk walk(task, 0);
+        for (std::int64_t row = 0; row < rows; ++row, walk.advance()) narrow_queries(task, row, walk.query());
+    }
+    static void weigh_all(const AttentionTask& task, const Span& span, std::int64_t rows) {
+        std::int64_t row = 0;
+        for (; row + weigh_rows <= rows; row += weigh_rows) weigh<weigh_rows>(task, span, row);
+        for (; row < rows; ++row) weigh<1>(task, span, row);
+    }
+};
+
+template <class Isa>
+struct PairedAttention : PairedRows<Isa> {
     using V = Simd<Isa>;
     using Floats = typename V::Floats;
     using Pairs = typename Isa::Pairs;
@@ -16,8 +76,7 @@ struct PairedAttention {
     static constexpr int lanes = Isa::lanes;
     static_assert(lanes == kv_block_size, "a vector holds a pair of each token of a block");
     static constexpr int rows_max = 12;
-    // A single row would wait for its maximum and sum as long as several rows do.
-    static constexpr int weigh_rows = 4;
+    using PairedRows<Isa>::weights_of;
     static constexpr std::int64_t two_blocks_rows = INT64_MAX;
     static constexpr std::int64_t pair_bytes = 4;
     static constexpr std::int64_t line_bytes = lanes * pair_bytes;
@@ -38,19 +97,6 @@ struct PairedAttention {
         __builtin_memcpy(&x, from, sizeof x);
         x &= mask;
         return load(reinterpret_cast<const std::byte*>(&x));
-    }
-
-    // A row's weights replace its scores.
-    static const std::byte* weights_of(const AttentionTask& task, std::int64_t row) {
-        return reinterpret_cast<const std::byte*>(task.scores + row * task.score_stride);
-    }
-
-    // Makes a row's queries, multiplied by the scale of the scores.
-    static void narrow_queries(const AttentionTask& task, std::int64_t row, const float* from) {
-        auto* const to = reinterpret_cast<Bf16*>(task.queries) + row * task.head_dim;
-        std::int64_t d = 0;
-        for (; d + lanes <= task.head_dim; d += lanes) V::store(to + d, V::load(from + d) * task.scale);
-        if (const std::int64_t rest = task.head_dim - d; rest > 0) V::store_part(to + d, V::load_part(from + d, rest) * task.scale, rest);
     }
 
     // scores[row, 16 tokens of each of `blocks` blocks] = q . k for `rows` rows from `row` on. Prefetches the values of these blocks and
@@ -94,31 +140,6 @@ struct PairedAttention {
 #pragma GCC unroll 4
             for (int i = 0; i < blocks; ++i) V::store(scores + r * task.score_stride + i * lanes, sums[r][i]);
         }
-    }
-
-    // Turns scores into bfloat16 weights of at most 1; after them it stores the factor that makes a row's weights add up to 1.
-    template <int rows>
-    [[gnu::noinline]] static void weigh(const AttentionTask& task, const Span& span, std::int64_t row) {
-        const std::int64_t size = span.scores();
-        float* scores[extent(rows)];
-        Floats most[extent(rows)];
-        Floats sums[extent(rows)] = {};
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; ++r) {
-            scores[r] = task.scores + (row + r) * task.score_stride;
-            most[r] = V::all(Plan::hide_unseen(task, span, row + r));
-        }
-        // The weights are half as wide as the scores, so each vector is read before it is overwritten.
-        for (std::int64_t i = 0; i < size; i += lanes) {
-#pragma GCC unroll 4
-            for (int r = 0; r < rows; ++r) {
-                const Floats weight = VectorMath<Isa>::exp(V::load(scores[r] + i) - most[r]);
-                sums[r] += weight;
-                V::store(reinterpret_cast<Bf16*>(scores[r]) + i, weight);
-            }
-        }
-#pragma GCC unroll 4
-        for (int r = 0; r < rows; ++r) scores[r][size / 2] = 1.0F / V::sum(sums[r]);
     }
 
     // out[row, dims d … d + vectors * lanes) = sum over tokens of weight * value, for `rows` rows from `row` on.

@@ -12,6 +12,7 @@
 #include "kernels/cpu/simd/plain_attention.h"
 #include "kernels/cpu/simd/rope.h"
 #include "kernels/cpu/simd/scan.h"
+#include "kernels/cpu/simd/tile_attention.h"
 #include "kernels/cpu/simd/tile_rows.h"
 
 namespace lorry::kernels::cpu {
@@ -49,13 +50,16 @@ constexpr Kernels table_of(const char* name) {
     return table;
 }
 
-// `table` with bfloat16 matmuls by Isa's tiles; attention is unchanged.
+// The kernels of an instruction set that has tiles, with bfloat16 matmuls and attention by them.
 template <class Isa>
-constexpr Kernels with_tiles(const char* name, Kernels table) {
-    table.name = name;
+constexpr Kernels tile_table_of(const char* name) {
+    Kernels table = table_of<Isa>(name);
     table.bfloat16_dot = &TileRows<Bfloat16Panels<Isa, 2>>::table;
     table.bfloat16_shrink = &TileRows<Bfloat16Panels<Isa, 1>>::table;
     table.int8_to_bfloat16 = Narrow<Isa>::int8_to_bfloat16;
+    table.attention = TileAttention<Isa>::run;
+    table.attends_pairs = true;
+    table.attention_rows = TileAttention<Isa>::pass_rows_max;
     return table;
 }
 
