@@ -27,7 +27,8 @@ void CpuBackend::execute(const AttentionArgs& args) {
     std::int64_t longest = 0;
     for (const StepSequence& sequence : args.step.sequences) longest = std::max(longest, sequence.position + sequence.row_count);
     const std::int64_t rows = std::max(kernels_.attention_rows, group);
-    const std::int64_t score_stride = (longest + kv_block_size - 1) / kv_block_size * kv_block_size;
+    // An odd number of cache lines, so that a column of scores is spread over the sets of the first-level cache.
+    const std::int64_t score_stride = ((longest + kv_block_size - 1) / kv_block_size | 1) * kv_block_size;
     // For each thread its scores; after all scores, for each thread its queries in bfloat16 or int8.
     const std::int64_t query_floats = std::max((args.head_dim + 1) / 2, int8_query_bytes(args.head_dim) / 4);
     float* const scores_of_all = score_scratch_.floats(pool_.threads() * rows * (score_stride + query_floats));
@@ -35,7 +36,10 @@ void CpuBackend::execute(const AttentionArgs& args) {
     const auto attend = int8_attention_ != nullptr ? int8_attention_->run : kernels_.attention;
 
     // bfloat16 rows are converted piece by piece. The scale of an int8 row is known only when all of its heads are computed.
-    const bool narrows_pieces = args.out.format == Format::bfloat16;
+    const bool is_bfloat16 = args.out.format == Format::bfloat16;
+    const bool writes_bfloat16 = is_bfloat16 && int8_attention_ == nullptr && kernels_.attention_writes_bfloat16 &&
+                                 cache.layout() == KvLayout::bfloat16_pairs;
+    const bool narrows_pieces = is_bfloat16 && !writes_bfloat16;
     const bool narrows_rows = args.out.format == Format::int8_rows;
     const std::int64_t piece_columns = group * args.head_dim;
     const std::int64_t piece_floats = rows * args.head_dim;
@@ -56,6 +60,7 @@ void CpuBackend::execute(const AttentionArgs& args) {
             const std::int64_t row = piece.sequence->row_begin + piece.row_begin;
             const std::int64_t column = piece.kv_head * piece_columns;
             const Matrix place = attended.slice_rows(row, piece.rows).slice_columns(column, piece_columns);
+            const AttentionPiece* const next = index + 1 < pieces ? &attention_pieces_[static_cast<std::size_t>(index + 1)] : nullptr;
             const Matrix out = narrows_pieces ? Matrix{.data = reinterpret_cast<float*>(attended_scratch_.data()) + thread * piece_floats,
                                                        .format = Format::float32,
                                                        .rows = piece.rows,
@@ -76,11 +81,17 @@ void CpuBackend::execute(const AttentionArgs& args) {
                     .head_dim = args.head_dim,
                     .value_stride = cache.value_stride(),
                     .scale = args.scale,
-                    .out = floats(out),
+                    .out = writes_bfloat16 ? nullptr : floats(out),
                     .out_stride = out.stride,
+                    .out_bfloat16 = writes_bfloat16 ? row_of(out, 0) : nullptr,
+                    .out_bfloat16_stride = stride_bytes(out),
                     .scores = scores_of_all + thread * rows * score_stride,
                     .score_stride = score_stride,
-                    .queries = reinterpret_cast<std::byte*>(queries_of_all + thread * rows * query_floats)});
+                    .queries = reinterpret_cast<std::byte*>(queries_of_all + thread * rows * query_floats),
+                    .next_keys = next == nullptr ? nullptr : cache.layer(args.layer) + next->kv_head * cache.head_bytes(),
+                    .next_blocks = next == nullptr ? nullptr : next->sequence->blocks.data(),
+                    .next_block_end =
+                        next == nullptr ? 0 : (next->sequence->position + next->row_begin + next->rows - 1) / kv_block_size + 1});
             if (!narrows_pieces) continue;
             for (std::int64_t i = 0; i < piece.rows; ++i) store_row(place, i, floats(out) + i * out.stride);
         }

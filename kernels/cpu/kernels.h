@@ -128,9 +128,15 @@ struct AttentionTask {
     float scale = 0.0F;
     float* out = nullptr;  // [positions, group * head_dim]
     std::int64_t out_stride = 0;
+    std::byte* out_bfloat16 = nullptr;  // not null: [positions, group * head_dim] bfloat16 instead of out; if Kernels::attention_writes_bfloat16
+    std::int64_t out_bfloat16_stride = 0;  // bytes
     float* scores = nullptr;  // scratch: [positions * group, score_stride]
     std::int64_t score_stride = 0;
     std::byte* queries = nullptr;  // scratch: [positions * group] of bfloat16 for pairs, of int8 rows for int8
+    // The keys and the blocks that the next task of this thread reads, to be prefetched; or null.
+    const std::byte* next_keys = nullptr;
+    const std::int32_t* next_blocks = nullptr;
+    std::int64_t next_block_end = 0;
 };
 
 struct NormTask {
@@ -198,6 +204,7 @@ struct Kernels {
     void (*shrink)(const MatmulTask&, std::int64_t panel_begin, std::int64_t panel_end) = nullptr;
     void (*attention)(const AttentionTask&) = nullptr;  // any layout except int8; bfloat16_pairs only if attends_pairs
     bool attends_pairs = false;                         // bfloat16_pairs are supported, and faster than plain bfloat16
+    bool attention_writes_bfloat16 = false;
     std::int64_t attention_rows = 24;                   // query rows of a task that use a loaded block of keys well
     void (*norm)(const NormTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
     void (*rope)(const RopeTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;

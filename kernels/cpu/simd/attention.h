@@ -52,6 +52,7 @@ struct AttentionPlan {
         }
         const float* query() const { return task_.q + position_ * task_.q_stride + head_ * task_.head_dim; }
         float* out() const { return task_.out + position_ * task_.out_stride + head_ * task_.head_dim; }
+        std::byte* out_bfloat16() const { return task_.out_bfloat16 + position_ * task_.out_bfloat16_stride + head_ * task_.head_dim * 2; }
 
     private:
         const AttentionTask& task_;
@@ -107,8 +108,8 @@ struct AttentionPlan {
     }
 
     // Stores the dimensions from `d` on, as far as the row has them.
-    template <int vectors>
-    [[gnu::always_inline]] static inline void store_row(const AttentionTask& task, float* out, std::int64_t d, const Floats* sums) {
+    template <int vectors, class Storage>
+    [[gnu::always_inline]] static inline void store_row(const AttentionTask& task, Storage* out, std::int64_t d, const Floats* sums) {
 #pragma GCC unroll 32
         for (int i = 0; i < vectors; ++i) {
             const std::int64_t dims = task.head_dim - d - i * lanes;

@@ -59,6 +59,7 @@ constexpr Kernels tile_table_of(const char* name) {
     table.int8_to_bfloat16 = Narrow<Isa>::int8_to_bfloat16;
     table.attention = TileAttention<Isa>::run;
     table.attends_pairs = true;
+    table.attention_writes_bfloat16 = true;
     table.attention_rows = TileAttention<Isa>::pass_rows_max;
     return table;
 }

@@ -113,7 +113,8 @@ struct TileAttention {
         const std::byte* keys[2];
         for (int i = 0; i < blocks; ++i) {
             keys[i] = Plan::keys_of(task, block + i);
-            // The values of these blocks, and the keys of the next ones.
+            // A few rows wait for memory: the values of these blocks, and the keys of the next ones. Many rows read them from the cache.
+            if (down == 2) continue;
             const std::byte* const next = Plan::next_keys_of(task, span, block + i, blocks);
             for (std::int64_t at = 0; at < task.value_offset; at += line_bytes) {
                 __builtin_prefetch(keys[i] + task.value_offset + at, 0, 2);
@@ -158,16 +159,23 @@ struct TileAttention {
         if (rest > 0) run({.pair = chunks * chunk_pairs, .pairs = rest, .chunks = 1, .adds = chunks > 0});
     }
 
+    // Of a block of the next task.
+    static void prefetch_keys(const AttentionTask& task, std::int64_t block) {
+        const std::byte* const keys = task.next_keys + task.next_blocks[block] * task.block_bytes;
+        for (std::int64_t at = 0; at < task.value_offset; at += line_bytes) __builtin_prefetch(keys + at, 0, 2);
+    }
+
     // Some dimensions of a block's values, with zeros for tokens that no row sees: their memory may hold anything.
-    static void copy_seen(const std::byte* from, std::int64_t stride, std::int64_t begin, std::int64_t end, std::byte* to,
-                          std::int64_t bytes) {
+    template <int across>
+    static void copy_seen(const std::byte* from, std::int64_t stride, std::int64_t begin, std::int64_t end, std::byte* to) {
         for (std::int64_t token = 0; token < kv_block_size; token += 2) {
-            const std::uint32_t mask = (token >= begin && token < end ? 0xFFFFU : 0U) | (token + 1 >= begin && token + 1 < end ? 0xFFFF0000U : 0U);
-            for (std::int64_t at = 0; at < bytes; at += pair_bytes) {
-                std::uint32_t pair;
-                __builtin_memcpy(&pair, from + token / 2 * stride + at, sizeof pair);
-                pair &= mask;
-                __builtin_memcpy(to + token / 2 * dims_together * pair_bytes + at, &pair, sizeof pair);
+            const std::uint32_t first = token >= begin && token < end ? 0xFFFFU : 0U;
+            const std::uint32_t second = token + 1 >= begin && token + 1 < end ? 0xFFFF0000U : 0U;
+            for (int i = 0; i < across; ++i) {
+                typename V::Bits pairs;
+                __builtin_memcpy(&pairs, from + token / 2 * stride + i * line_bytes, sizeof pairs);
+                pairs &= first | second;
+                __builtin_memcpy(to + token / 2 * dims_together * pair_bytes + i * line_bytes, &pairs, sizeof pairs);
             }
         }
     }
@@ -176,16 +184,18 @@ struct TileAttention {
     template <int down, int across>
     static void weighted_values(const AttentionTask& task, const Span& span, const Pass& pass, std::int64_t d) {
         clear<down, across>();
+        std::int64_t next_block = d == 0 && down == 1 ? 0 : task.next_block_end;
         const std::int64_t weight_stride = task.score_stride * static_cast<std::int64_t>(sizeof(float));
         const std::int64_t value_stride = task.value_stride * pair_bytes;
         for (std::int64_t block = span.block_first; block < span.block_end; ++block) {
             const std::int64_t origin = block * kv_block_size;
             const std::int64_t weight = (block - span.block_first) * kv_block_size * 2;
             const std::byte* values = Plan::keys_of(task, block) + task.value_offset + d * pair_bytes;
+            if (next_block < task.next_block_end) prefetch_keys(task, next_block++);
             std::int64_t stride = value_stride;
             alignas(64) std::byte seen[kv_block_size / 2][extent(dims_together * 4)];
             if (origin < span.token_first || origin + kv_block_size > span.token_end) {
-                copy_seen(values, stride, span.token_first - origin, span.token_end - origin, seen[0], across * line_bytes);
+                copy_seen<across>(values, stride, span.token_first - origin, span.token_end - origin, seen[0]);
                 values = seen[0];
                 stride = sizeof seen[0];
             }
@@ -204,7 +214,11 @@ struct TileAttention {
                 const float inverse = task.scores[(row + r) * task.score_stride + span.scores() / 2];
                 typename V::Floats x[extent(across)];
                 for (int i = 0; i < across; ++i) x[i] = V::load(&sums[begin + r][i * lanes]) * inverse;
-                Plan::template store_row<across>(task, walk.out(), d, x);
+                if (task.out_bfloat16 != nullptr) {
+                    Plan::template store_row<across>(task, reinterpret_cast<Bf16*>(walk.out_bfloat16()), d, x);
+                } else {
+                    Plan::template store_row<across>(task, walk.out(), d, x);
+                }
             }
         };
         finish(pass.first, 0);
