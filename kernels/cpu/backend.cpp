@@ -294,7 +294,9 @@ void CpuBackend::execute(const RopeStoreArgs& args) {
                         .layout = cache.layout(),
                         .row_blocks = row_blocks_.data(),
                         .row_slots = row_slots_.data()};
-    run_rows(args.qkv.rows, args.qkv.columns, [&](std::int64_t begin, std::int64_t end, int) { kernels_.rope(task, begin, end); });
+    // Pieces of two blocks: most of a prompt's tokens fill blocks.
+    constexpr std::int64_t piece = 2 * kv_block_size;
+    pool_.run(args.qkv.rows, piece, [&](std::int64_t begin, std::int64_t end, int) { kernels_.rope(task, begin, end); });
 }
 
 void CpuBackend::execute(const ActivationArgs& args) {

@@ -123,6 +123,145 @@ struct Rope {
         return scale.scale;
     }
 
+    using Bits = typename V::Bits;
+    using Octets = typename Vectors<lanes>::Octets;
+    static constexpr bool stores_blocks = lanes == kv_block_size;
+    static constexpr std::int64_t element_bytes = 4;  // two dimensions of bfloat16, or four of int8
+    static constexpr std::int64_t line_bytes = kv_block_size * element_bytes;
+    // Dimensions that are transposed together.
+    static constexpr std::int64_t staged_most = 64;
+
+    // One stage of a transposition: swaps the blocks of `half` elements beside the diagonal of each square of twice that size.
+    template <int half>
+    [[gnu::always_inline]] static inline void swap_blocks(Bits* rows) {
+        const auto lane = V::ramp();
+        const auto is_upper = (lane & half) != 0;
+        const auto low = is_upper ? lane - half + lanes : lane;
+        const auto high = is_upper ? lane + lanes : lane + half;
+#pragma GCC unroll 16
+        for (int i = 0; i < lanes; ++i) {
+            if ((i & half) != 0) continue;
+            const Bits a = rows[i];
+            const Bits b = rows[i + half];
+            rows[i] = __builtin_shuffle(a, b, reinterpret_cast<Bits>(low));
+            rows[i + half] = __builtin_shuffle(a, b, reinterpret_cast<Bits>(high));
+        }
+    }
+
+    // Stores the staged elements of 16 tokens, [16][staged_most / 16 vectors of 16], as lines that hold an element of each token.
+    static void store_transposed(const std::byte* staged, std::int64_t staged_bytes, std::byte* to, std::int64_t lines) {
+        for (std::int64_t begin = 0; begin < lines; begin += lanes) {
+            Bits rows[extent(lanes)];
+#pragma GCC unroll 16
+            for (int i = 0; i < lanes; ++i) __builtin_memcpy(&rows[i], staged + i * staged_bytes + begin * element_bytes, sizeof rows[i]);
+            swap_blocks<8>(rows);
+            swap_blocks<4>(rows);
+            swap_blocks<2>(rows);
+            swap_blocks<1>(rows);
+            const std::int64_t count = lines - begin < lanes ? lines - begin : lanes;
+            if (count == lanes) {
+#pragma GCC unroll 16
+                for (int i = 0; i < lanes; ++i) __builtin_memcpy(to + (begin + i) * line_bytes, &rows[i], sizeof rows[i]);
+            } else {
+                for (std::int64_t i = 0; i < count; ++i) __builtin_memcpy(to + (begin + i) * line_bytes, &rows[i], sizeof rows[i]);
+            }
+        }
+    }
+    [[gnu::always_inline]] static inline Floats load_dims(const float* from, std::int64_t count) {
+        return count >= lanes ? V::load(from) : V::load_part(from, count);
+    }
+
+    // store_paired for the 16 tokens that fill a block: lines are written whole. k, v: of the first row.
+    static void store_paired_block(const RopeTask& task, std::int64_t row, const float* k, const float* v) {
+        std::byte* const block = task.keys + task.row_blocks[row] * task.block_bytes;
+        for (std::int64_t head = 0; head < task.kv_heads; ++head, k += task.head_dim, v += task.head_dim) {
+            std::byte* const keys = block + head * task.head_bytes;
+            for (std::int64_t d = 0; d < task.head_dim; d += staged_most) {
+                const std::int64_t dims = task.head_dim - d < staged_most ? task.head_dim - d : staged_most;
+                alignas(64) Bf16 staged[kv_block_size][extent(staged_most)];
+                for (std::int64_t token = 0; token < kv_block_size; ++token) {
+                    for (std::int64_t i = 0; i < dims; i += lanes)
+                        V::store(staged[token] + i, load_dims(k + token * task.stride + d + i, dims - i));
+                }
+                store_transposed(reinterpret_cast<const std::byte*>(staged), sizeof staged[0], keys + d / 2 * line_bytes, dims / 2);
+            }
+            std::byte* to = keys + task.value_offset;
+            for (std::int64_t token = 0; token < kv_block_size; token += 2, to += task.value_stride * element_bytes) {
+                for (std::int64_t d = 0; d < task.head_dim; d += lanes) {
+                    const Bits first = narrowed_bits(load_dims(v + token * task.stride + d, task.head_dim - d));
+                    const Bits second = narrowed_bits(load_dims(v + (token + 1) * task.stride + d, task.head_dim - d));
+                    const Bits pairs = first | second << 16;
+                    __builtin_memcpy(to + d * element_bytes, &pairs, sizeof pairs);
+                }
+            }
+        }
+    }
+    // bfloat16 in the low half of each lane.
+    [[gnu::always_inline]] static inline Bits narrowed_bits(Floats x) {
+        typename V::Halves halves;
+        V::store(reinterpret_cast<Bf16*>(&halves), x);
+        return __builtin_convertvector(halves, Bits);
+    }
+
+    // store_int8, likewise.
+    static void store_int8_block(const RopeTask& task, std::int64_t row, const float* k, const float* v) {
+        std::byte* const block = task.keys + task.row_blocks[row] * task.block_bytes;
+        for (std::int64_t head = 0; head < task.kv_heads; ++head, k += task.head_dim, v += task.head_dim) {
+            std::byte* const keys = block + head * task.head_bytes;
+            typename Narrow<Isa>::Int8Scale scales[kv_block_size];
+            float written[kv_block_size];
+            std::int32_t sums[kv_block_size] = {};
+            for (std::int64_t token = 0; token < kv_block_size; ++token) {
+                scales[token] = Narrow<Isa>::int8_scale(k + token * task.stride, task.head_dim);
+                written[token] = scales[token].scale;
+            }
+            for (std::int64_t d = 0; d < task.head_dim; d += staged_most) {
+                const std::int64_t dims = task.head_dim - d < staged_most ? task.head_dim - d : staged_most;
+                alignas(64) std::byte staged[kv_block_size][extent(staged_most)];
+                for (std::int64_t token = 0; token < kv_block_size; ++token) {
+                    for (std::int64_t i = 0; i < dims; i += lanes) {
+                        const Octets octets =
+                            Narrow<Isa>::int8(load_dims(k + token * task.stride + d + i, dims - i), scales[token]) ^ 0x80;
+                        __builtin_memcpy(staged[token] + i, &octets, sizeof octets);
+                        for (int lane = 0; lane < lanes; ++lane) sums[token] += static_cast<std::int8_t>(octets[lane]);
+                    }
+                }
+                store_transposed(staged[0], sizeof staged[0], keys + d / 4 * line_bytes, (dims + 3) / 4);
+            }
+            std::byte* const beside_keys = keys + int8_keys_bytes(task.head_dim);
+            __builtin_memcpy(beside_keys, written, sizeof written);
+            for (std::int32_t& sum : sums) sum *= -128;
+            __builtin_memcpy(beside_keys + sizeof written, sums, sizeof sums);
+
+            std::byte* const values = keys + task.value_offset;
+            for (std::int64_t token = 0; token < kv_block_size; token += 2) {
+                const float* const from[] = {v + token * task.stride, v + (token + 1) * task.stride};
+                const typename Narrow<Isa>::Int8Scale own[] = {Narrow<Isa>::int8_scale(from[0], task.head_dim),
+                                                               Narrow<Isa>::int8_scale(from[1], task.head_dim)};
+                std::byte* const to = values + token * task.value_stride;
+                for (std::int64_t d = 0; d < task.head_dim; d += lanes) {
+                    const auto wide = [&](int i) __attribute__((always_inline)) {
+                        return __builtin_convertvector(Narrow<Isa>::int8(load_dims(from[i] + d, task.head_dim - d), own[i]) ^ 0x80,
+                                                       typename V::Halves);
+                    };
+                    const auto pairs = wide(0) | wide(1) << 8;
+                    __builtin_memcpy(to + d * 2, &pairs, sizeof pairs);
+                }
+                written[token] = own[0].scale;
+                written[token + 1] = own[1].scale;
+            }
+            __builtin_memcpy(values + kv_block_size * task.value_stride, written, sizeof written);
+        }
+    }
+
+    // Whether 16 rows from this one on are the tokens of one block.
+    static bool fills_block(const RopeTask& task, std::int64_t row, std::int64_t row_end) {
+        constexpr std::int64_t last = kv_block_size - 1;
+        if (row + last >= row_end || task.row_slots[row] != 0) return false;
+        return task.row_slots[row + last] == last && task.row_blocks[row + last] == task.row_blocks[row];
+    }
+    static bool has_block_layout(KvLayout layout) { return layout == KvLayout::bfloat16_pairs || layout == KvLayout::int8; }
+
     // Prefetches the cache lines that the row will write, unless another row of its block has just loaded them.
     static void prefetch_block(const RopeTask& task, std::int64_t row) {
         const std::byte* const block = task.keys + task.row_blocks[row] * task.block_bytes;
@@ -140,14 +279,31 @@ struct Rope {
         }
     }
 
+    // Prepares the queries and keys of a row.
+    static void prepare_row(const RopeTask& task, std::int64_t row) {
+        float* const q = task.qkv + row * task.stride;
+        prepare(task, row, q, task.heads, task.q_norm);
+        prepare(task, row, q + task.heads * task.head_dim, task.kv_heads, task.k_norm);
+    }
+
     static void run(const RopeTask& task, std::int64_t row_begin, std::int64_t row_end) {
         for (std::int64_t row = row_begin; row < row_end; ++row) {
-            if (row + 1 < row_end && task.row_blocks[row + 1] != task.row_blocks[row]) prefetch_block(task, row + 1);
-            float* const q = task.qkv + row * task.stride;
-            float* const k = q + task.heads * task.head_dim;
+            const float* const k = task.qkv + row * task.stride + task.heads * task.head_dim;
             const float* const v = k + task.kv_heads * task.head_dim;
-            prepare(task, row, q, task.heads, task.q_norm);
-            prepare(task, row, k, task.kv_heads, task.k_norm);
+            if constexpr (stores_blocks) {
+                if (has_block_layout(task.layout) && fills_block(task, row, row_end)) {
+                    for (std::int64_t i = 0; i < kv_block_size; ++i) prepare_row(task, row + i);
+                    if (task.layout == KvLayout::int8) {
+                        store_int8_block(task, row, k, v);
+                    } else {
+                        store_paired_block(task, row, k, v);
+                    }
+                    row += kv_block_size - 1;
+                    continue;
+                }
+            }
+            if (row + 1 < row_end && task.row_blocks[row + 1] != task.row_blocks[row]) prefetch_block(task, row + 1);
+            prepare_row(task, row);
             switch (task.layout) {
                 case KvLayout::float32: store_kv<float>(task, row, k, v); break;
                 case KvLayout::bfloat16: store_kv<Bf16>(task, row, k, v); break;

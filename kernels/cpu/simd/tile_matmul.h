@@ -173,19 +173,29 @@ struct TileMatmul {
         }
         // Finishes up to `count` rows.
         [[gnu::always_inline]] void advance(std::int64_t count) {
-            for (; count > 0 && index_ < count_; --count, ++index_) {
-                const std::int64_t row = (index_ < cut_.tile_rows ? first_ : second_) + index_;
-                if (row < row_end_) continue;  // an earlier block had this row, too
-                row_end_ = row + 1;
+            if (index_ == count_) return;
+            // Copies: the compiler must assume that an output's memory is that of the task, and would read it again after each store.
+            const Task task = task_;
+            const typename Dot::Outputs outputs = outputs_;
+            const RowCut cut = cut_;
+            const std::int64_t end = index_ + count < count_ ? index_ + count : count_;
+            const std::byte(*const sums)[extent(group_bytes)] = sums_[turn_];
+            for (std::int64_t index = index_; index < end; ++index) {
+                const bool is_first = index < cut.tile_rows;
+                const std::int64_t row = (is_first ? first_ : second_) + index;
+                // An earlier block or the first tile had this row, too.
+                if (row < row_end_ || (!is_first && row < first_ + cut.tile_rows)) continue;
                 typename V::Floats values[extent(columns)];
 #pragma GCC unroll 2
                 for (int i = 0; i < columns; ++i) {
                     typename Dot::Sums sum;
-                    __builtin_memcpy(&sum, &sums_[turn_][index_][i * line_bytes], sizeof sum);
-                    values[i] = outputs_.value(task_, row, i, sum);
+                    __builtin_memcpy(&sum, &sums[index][i * line_bytes], sizeof sum);
+                    values[i] = outputs.value(task, row, i, sum);
                 }
-                MatmulOutput<typename Dot::Isa>::template finish<columns>(task_, row, place_, values);
+                MatmulOutput<typename Dot::Isa>::template finish<columns>(task, row, place_, values);
             }
+            index_ = end;
+            if (end == count_) row_end_ = (count_ > cut.tile_rows ? second_ : first_) + count_;
         }
 
     private:
