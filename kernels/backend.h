@@ -148,7 +148,7 @@ enum class CpuIsa : std::uint8_t { scalar, avx2, avx512, avx512bf16, avx512amx }
 
 struct CpuOptions {
     int threads = 0;            // 0: the cores this process may use
-    std::optional<CpuIsa> isa;  // nullopt: by the chip (kernels/cpu/isa.cpp's table)
+    std::optional<CpuIsa> isa;  // nullopt: by the rules of kernels/cpu/isa.cpp
     StorageOptions storage;
 };
 

@@ -91,6 +91,13 @@ kernels::CpuOptions cpu_options(const Settings& settings) {
             .storage = storage_options(settings)};
 }
 
+std::string describe_isa(std::optional<kernels::CpuIsa> wanted) {
+    if (wanted) return fmt::format("{}: set by --isa or lorry.toml", kernels::cpu::name_of(*wanted));
+    const kernels::cpu::IsaChoice choice = kernels::cpu::choose_isa();
+    return fmt::format("{}: chosen because {}; compare others with `lorry bench tune`, choose one with --isa",
+                       kernels::cpu::name_of(choice.isa), choice.reason);
+}
+
 void StorageFormat::put_into(Settings& settings) const {
     settings.dtype = dtype;
     settings.quantize = quantize;
@@ -232,6 +239,8 @@ std::string EngineSetup::describe() const {
                                                 show_bytes(options_.graph_bytes), device.graphs)});
         rows.push_back({"  steps", fmt::format("{} to compute with, set aside", show_bytes(step_bytes_))});
         rows.push_back({"  memory", fmt::format("{} of {} are left", show_bytes(device.memory_free), show_bytes(device.memory_total))});
+    } else {
+        rows.insert(rows.begin() + 2, {"  isa", describe_isa(cpu_options(settings_).isa)});
     }
     if (!device.matmuls.empty()) rows.insert(rows.begin() + 2, {"  matmuls", device.matmuls});
     return show_table(rows);

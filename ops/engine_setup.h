@@ -41,6 +41,8 @@ engine::ModelConfig load_config(const std::filesystem::path& folder);
 kernels::StorageOptions storage_options(const Settings& settings);
 // The same, --isa and --threads.
 kernels::CpuOptions cpu_options(const Settings& settings);
+// The CPU's instruction set and what chose it, for people: "avx2: set by --isa or lorry.toml". `wanted`: as CpuOptions.
+std::string describe_isa(std::optional<kernels::CpuIsa> wanted);
 // The ways to store weights and KV cache that benchmarks compare: --dtype, --quantize and --kv-dtype.
 struct StorageFormat {
     const char* dtype;

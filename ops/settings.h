@@ -98,9 +98,10 @@ public:
                           {.key = "isa",
                            .scope = SettingScope::model,
                            .value = "auto|avx512amx|avx512bf16|avx512|avx2|scalar",
-                           .help = "the instruction set of the CPU kernels; auto chooses by the chip",
-                           .more = "Results of different instruction sets may differ in their last bits. Set it where workers on "
-                                   "different chips have to give equal answers."});
+                           .help = "the instruction set of the CPU kernels; auto chooses by what the processor can do",
+                           .more = "The output at the start and `lorry bench machine` say which one is used and why; `lorry bench tune` "
+                                   "compares them. Results of different instruction sets may differ in their last bits. Set it where "
+                                   "workers on different chips have to give equal answers."});
     std::int64_t threads = row(&Settings::threads, 0,
                                {.key = "threads",
                                 .scope = SettingScope::model,

@@ -11,7 +11,7 @@
 
 namespace lorry::kernels::cpu {
 
-// A kind of chip, as the processor reports it.
+// A kind of chip, as the processor reports it. A hypervisor may name a chip that it is not.
 struct Chip {
     std::string vendor;
     unsigned family = 0;
@@ -19,30 +19,50 @@ struct Chip {
 };
 Chip this_chip();
 
+// The instructions that the processor and its operating system offer to this process, as far as kernels use them.
+struct Features {
+    bool avx2 = false;    // with FMA
+    bool avx512 = false;  // F, BW, VL and DQ
+    bool avx512_vnni = false;
+    bool avx512_bf16 = false;
+    bool amx = false;            // tiles with products of bfloat16 and of int8
+    bool amx_permitted = false;  // the operating system lets this process use the tiles
+};
+// Requests the permission for the tiles if the processor has them.
+Features this_features();
+
 // The narrowest first.
 inline constexpr std::array all_isas = {CpuIsa::scalar, CpuIsa::avx2, CpuIsa::avx512, CpuIsa::avx512bf16, CpuIsa::avx512amx};
 
-// Whether this processor and its operating system run code made for `isa`.
+// Whether code made for `isa` runs with these features, and whether it runs here.
+bool supported(CpuIsa isa, const Features& features);
 bool supported(CpuIsa isa);
 
 const char* name_of(CpuIsa isa);
 // nullopt: no instruction set has this name.
 std::optional<CpuIsa> isa_named(std::string_view name);
 
-// The table's choice for a chip, whether or not this process can use it.
-std::optional<CpuIsa> measured_isa(const Chip& chip);
+struct IsaChoice {
+    CpuIsa isa = CpuIsa::scalar;
+    const char* reason = "";  // the rule that chose it, for people: the end of a sentence after "because"
+};
+// The choice of the rules in isa.cpp. Depends on nothing else, so that answers do not change from one start to the next.
+IsaChoice choose_isa(const Features& features, const Chip& chip);
+// The choice for this processor.
+IsaChoice choose_isa();
 
-// The table's choice for this chip. A chip that is not in the table gets the widest instruction set that it supports, without bfloat16
-// products.
-CpuIsa choose_isa();
-
-// `wanted`, or choose_isa() if nullopt. Throws std::runtime_error if the processor does not support it.
+// `wanted`, or the choice for this processor if nullopt. Throws std::runtime_error if the processor does not support it.
 CpuIsa usable_isa(std::optional<CpuIsa> wanted);
 
 const Kernels& kernels_of(CpuIsa isa);
 
-// The kernels for weights of this format (weights: the format of those that are not quantized): the fastest ones that `isa` allows and the
-// processor supports. Null: the weights are widened to float32. All int8 kernels give the same results; so do all int4 kernels.
+// Instruction sets that have kernels of their own for int8 and int4. All give the same sums.
+enum class Int8Isa : std::uint8_t { scalar, avx2, avx512vnni, avx512amx };
+// The fastest one that `isa` allows and the features offer.
+Int8Isa int8_isa_of(CpuIsa isa, const Features& features);
+
+// The kernels for weights of this format (weights: the format of those that are not quantized) on this processor. Null: the weights are
+// widened to float32. All int8 kernels give the same results; so do all int4 kernels.
 const DotKernels* dot_kernels_of(CpuIsa isa, Quantization quantization, Format weights);
 const DotKernels& int4_kernels_of(CpuIsa isa);
 const DotKernels& int8_kernels_of(CpuIsa isa);

@@ -30,7 +30,7 @@ struct BenchRow {
 };
 constexpr std::array benches = {
     BenchRow{"machine", "the limits of memory and processor", make_bench_machine_command},
-    BenchRow{"tune", "what is fastest on this chip, and what the table of chips should say", make_bench_tune_command},
+    BenchRow{"tune", "which instruction set, or which of a GPU's matmuls, is the fastest", make_bench_tune_command},
     BenchRow{"attention", "attention alone, compared with the machine's limits", make_bench_attention_command},
     BenchRow{"queue", "a queue of short and long jobs: static against continuous batching, KV cache off and on", make_bench_queue_command},
     BenchRow{"throughput", "many requests at once, and the share of the machine that they use", make_bench_throughput_command},

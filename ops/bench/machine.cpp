@@ -59,14 +59,16 @@ private:
     void show_cpu(const kernels::CpuOptions& options) const {
         const Rates one = kernels::cpu::measure_rates(1, options.isa);
         const Rates all = kernels::cpu::measure_rates(options.threads, options.isa);
+        const std::string isa = describe_isa(options.isa);
         output_.print(show_table({{"", "1 thread", fmt::format("{} threads", all.threads)},
                                   rate_row("copy", "GB/s", one.copy, all.copy),
                                   rate_row("read", "GB/s", one.read, all.read),
                                   rate_row("float32 multiply-adds", "GFLOP/s", one.float32, all.float32),
                                   rate_row("bfloat16 dot", "GFLOP/s", one.bfloat16_dot, all.bfloat16_dot),
                                   rate_row("int8 dot", "GOP/s", one.int8_dot, all.int8_dot)},
-                                 0b110),
-                      Json::object({{"rates", Json::array({rates_json(one), rates_json(all)})}}), options.isa);
+                                 0b110) +
+                          "isa " + isa + "\n",
+                      Json::object({{"isa_reason", isa}, {"rates", Json::array({rates_json(one), rates_json(all)})}}), options.isa);
     }
 
     Configuration configuration_;

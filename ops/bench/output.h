@@ -14,7 +14,7 @@ class App;
 
 namespace lorry::ops {
 
-// Provenance of figures measured here and now. `isa` is the requested instruction set; nullopt means the table's choice:
+// Provenance of figures measured here and now. `isa` is the requested instruction set; nullopt means the rules' choice:
 // "on AMD EPYC, family 25 model 17, avx512bf16, with lorry 0.1.0, commit b8114b8, on 2026-11-24" (UTC)
 std::string show_provenance(std::optional<kernels::CpuIsa> isa);
 // The same as JSON, followed by the members of `results`, an object.

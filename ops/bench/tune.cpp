@@ -1,4 +1,5 @@
-// `lorry bench tune`: identifies the chip, measures the CPU's instruction sets or the GPU's matmuls, and prints what the tables should say.
+// `lorry bench tune`: identifies the chip, measures the CPU's instruction sets or the GPU's matmuls, and prints whether the rules
+// choose the fastest, or the rows of the GPU's table.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <filesystem>
@@ -72,17 +73,15 @@ ExitCode BenchTuneCommand::run() {
 void BenchTuneCommand::tune_cpu() const {
     TuneShape shape = shape_;
     shape.config = random_model_config("smollm2-135m");
-    const kernels::cpu::Chip chip = kernels::cpu::this_chip();
-    const TunedChip tuned{.chip = chip,
+    const TunedChip tuned{.chip = kernels::cpu::this_chip(),
                           .name = cpu_model(),
                           .threads = shape.threads > 0 ? shape.threads : kernels::usable_processors(),
                           .isas = tune_isas(),
-                          .in_table = kernels::cpu::measured_isa(chip),
-                          .in_use = kernels::cpu::choose_isa()};
+                          .choice = kernels::cpu::choose_isa()};
     std::cerr << "this takes about a minute; nothing else should run meanwhile …\n";
     const std::vector<TuneLine> lines = measure_isas(shape, tuned.isas);
     const TuneVerdict verdict = judge_isas(tuned, lines);
-    output_.print(show_tuning(tuned, lines, verdict), tuning_json(tuned, lines, verdict), tuned.in_use);
+    output_.print(show_tuning(tuned, lines, verdict), tuning_json(tuned, lines, verdict), tuned.choice.isa);
 }
 
 void BenchTuneCommand::tune_cuda() const {

@@ -1,5 +1,5 @@
-// Times the same matmuls and attention with each instruction set of this machine in turn, which the table of measured chips
-// (kernels/cpu/isa.cpp) decides between. Called by tune.cpp; tune_report.h draws the conclusions.
+// Times the same matmuls and attention in turn with each instruction set of this machine, between which the rules in kernels/cpu/isa.cpp
+// choose. Called by tune.cpp; tune_report.h draws the conclusions.
 #pragma once
 
 #include <span>

@@ -16,7 +16,6 @@ using kernels::cpu::name_of;
 using schema::Json;
 
 constexpr double gain_min = 1.03;
-constexpr const char* table_file = "kernels/cpu/isa.cpp";
 
 std::size_t place_of(const TunedChip& chip, CpuIsa isa) {
     const auto place = std::ranges::find(chip.isas, isa);
@@ -25,7 +24,7 @@ std::size_t place_of(const TunedChip& chip, CpuIsa isa) {
 }
 
 double ratio(const TunedChip& chip, const TuneLine& line, std::size_t isa) {
-    return line.speeds[place_of(chip, chip.in_use)].seconds / line.speeds[isa].seconds;
+    return line.speeds[place_of(chip, chip.choice.isa)].seconds / line.speeds[isa].seconds;
 }
 
 // Mean ratios over the lines of one weight format, or over all.
@@ -55,41 +54,29 @@ std::string gains_of(const TunedChip& chip, const TuneVerdict& verdict, CpuIsa i
     return text;
 }
 
-std::string row_of(const TunedChip& chip, const TuneVerdict& verdict, CpuIsa isa) {
-    return fmt::format("Row{{\"{0}\", 0x{1:02X}, 0x{2:02X}, 0x{2:02X}, CpuIsa::{3}}},  // {4}: {5}", chip.chip.vendor, chip.chip.family,
-                       chip.chip.model, name_of(isa), chip.name, gains_of(chip, verdict, isa));
-}
-
 }  // namespace
 
 TuneVerdict judge_isas(const TunedChip& chip, std::span<const TuneLine> lines) {
     TuneVerdict verdict{.speeds = mean_ratios(chip, lines, {})};
     const auto best = std::ranges::max_element(verdict.speeds);
     verdict.fastest = chip.isas[static_cast<std::size_t>(best - verdict.speeds.begin())];
-    if (chip.in_table && chip.in_table != chip.in_use) {
-        verdict.finding =
-            fmt::format("This chip has a row in {} that says {}, which this system does not let it use: {} is in use instead.", table_file,
-                        name_of(*chip.in_table), name_of(chip.in_use));
-        return verdict;
-    }
+    const char* const in_use = name_of(chip.choice.isa);
     if (chip.isas.size() == 1) {
-        verdict.finding = fmt::format("There is no choice: this machine has only {}.", name_of(chip.in_use));
+        verdict.finding = fmt::format("There is no choice: this machine has only {}.", in_use);
         return verdict;
     }
-    const bool changes = *best >= gain_min;
-    const CpuIsa right = changes ? verdict.fastest : chip.in_use;
-    verdict.finding = fmt::format("{} is the fastest: {}. ", name_of(verdict.fastest), gains_of(chip, verdict, verdict.fastest));
-    if (!chip.in_table) {
-        verdict.finding += fmt::format("This chip has no row in {}, so that {} is in use. Add:", table_file, name_of(chip.in_use));
-        verdict.row = row_of(chip, verdict, right);
-    } else if (changes) {
-        verdict.finding += fmt::format("This chip's row in {} says {}. Add above it:", table_file, name_of(chip.in_use));
-        verdict.row = row_of(chip, verdict, right);
-    } else if (right == verdict.fastest) {
-        verdict.finding += fmt::format("This chip's row in {} says so.", table_file);
+    verdict.is_wrong = *best >= gain_min;
+    const char* const fastest = name_of(verdict.fastest);
+    verdict.finding = fmt::format("{} is the fastest: {}. ", fastest, gains_of(chip, verdict, verdict.fastest));
+    if (verdict.fastest == chip.choice.isa) {
+        verdict.finding += fmt::format("It is in use, because {}.", chip.choice.reason);
+    } else if (!verdict.is_wrong) {
+        verdict.finding += fmt::format("{} is in use, because {}. The gain is too small to change it.", in_use, chip.choice.reason);
     } else {
-        verdict.finding +=
-            fmt::format("This chip's row in {} says {}, and the gain is too small to change it.", table_file, name_of(right));
+        verdict.finding += fmt::format(
+            "But {0} is in use, because {1}. Set --isa {2}, or isa = \"{2}\" in lorry.toml, for all workers. Please report this output, so "
+            "that the rules in kernels/cpu/isa.cpp can be corrected.",
+            in_use, chip.choice.reason, fastest);
     }
     return verdict;
 }
@@ -97,7 +84,7 @@ TuneVerdict judge_isas(const TunedChip& chip, std::span<const TuneLine> lines) {
 std::string show_tuning(const TunedChip& chip, std::span<const TuneLine> lines, const TuneVerdict& verdict) {
     std::vector<std::vector<std::string>> rows = {{"", ""}, {"weights", "work"}};
     for (const CpuIsa isa : chip.isas) {
-        rows[0].insert(rows[0].end(), {name_of(isa), "", isa == chip.in_use ? "in use" : ""});
+        rows[0].insert(rows[0].end(), {name_of(isa), "", isa == chip.choice.isa ? "in use" : ""});
         rows[1].insert(rows[1].end(), {"GOP/s", "GB/s", "speed"});
     }
     const auto add_means = [&](const std::string& weights, const std::vector<double>& means) {
@@ -115,10 +102,8 @@ std::string show_tuning(const TunedChip& chip, std::span<const TuneLine> lines, 
         if (is_last) add_means(lines[i].weights, mean_ratios(chip, lines, lines[i].weights));
     }
     add_means("all", verdict.speeds);
-    std::string text = fmt::format("{} ({}, family 0x{:02X}, model 0x{:02X}), {} threads\n\n{}\n{}\n", chip.name, chip.chip.vendor,
-                                   chip.chip.family, chip.chip.model, chip.threads, show_table(rows, ~0b11U), verdict.finding);
-    if (verdict.row) text += fmt::format("\n    {}\n", *verdict.row);
-    return text;
+    return fmt::format("{} ({}, family 0x{:02X}, model 0x{:02X}), {} threads\n\n{}\n{}\n", chip.name, chip.chip.vendor, chip.chip.family,
+                       chip.chip.model, chip.threads, show_table(rows, ~0b11U), verdict.finding);
 }
 
 Json tuning_json(const TunedChip& chip, std::span<const TuneLine> lines, const TuneVerdict& verdict) {
@@ -142,13 +127,13 @@ Json tuning_json(const TunedChip& chip, std::span<const TuneLine> lines, const T
                          {"family", chip.chip.family},
                          {"model", chip.chip.model},
                          {"threads", chip.threads},
-                         {"in_table", chip.in_table ? Json(name_of(*chip.in_table)) : Json()},
-                         {"in_use", name_of(chip.in_use)},
+                         {"in_use", name_of(chip.choice.isa)},
+                         {"reason", chip.choice.reason},
                          {"lines", std::move(speeds)},
                          {"speeds", std::move(means)},
                          {"fastest", name_of(verdict.fastest)},
-                         {"finding", verdict.finding},
-                         {"row", verdict.row}});
+                         {"is_wrong", verdict.is_wrong},
+                         {"finding", verdict.finding}});
 }
 
 }  // namespace lorry::ops

@@ -373,8 +373,9 @@ TEST(Bench, FiguresArePrintedAsTextOrJsonAndAFileHoldsTheJsonBesideEither) {
     EXPECT_TRUE(text.out.find("float32 multiply-adds") != std::string::npos) << text.out;
     const std::string build = std::string(", scalar, with lorry ") + program_version();
     EXPECT_NE(text.out.find(build), std::string::npos) << text.out;
+    EXPECT_NE(text.out.find("\nisa scalar: set by --isa or lorry.toml\n"), std::string::npos) << text.out;
     const schema::Json kept = schema::Json::parse(tests::read_whole(file)).value();
-    EXPECT_EQ(members(kept, {"isa"}), R"(isa="scalar")");
+    EXPECT_EQ(members(kept, {"isa", "isa_reason"}), R"(isa="scalar" isa_reason="scalar: set by --isa or lorry.toml")");
     EXPECT_EQ(kept.find("rates")->as_array()->size(), 2U);
 
     const tests::ProgramResult json = machine({"--json", "--json-file", file});

@@ -3,6 +3,7 @@
 #include <random>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/isa.h"
 #include "ops/machine.h"
 #include "ops/run/tally.h"
 #include "tests/ops/run/fixture.h"
@@ -172,6 +173,20 @@ TEST_F(RunProgram, RunsASampleAndSumsItUpAsJson) {
 }
 
 // Pins: without a GPU, a driver or CUDA in the build, the program still starts and names what is missing.
+// Pins: a processor ran far below its rate, and nothing said which instruction set was used or how to try another.
+TEST_F(RunProgram, SaysAtTheStartWhatChoseTheInstructionSet) {
+    write_text(tiny.folder / "in.jsonl", job("a", "base", "w5 w6"));
+    const ProgramResult chosen = run({"--device", "cpu"});
+    EXPECT_EQ(chosen.exit_code, 0) << chosen.err;
+    const kernels::cpu::IsaChoice choice = kernels::cpu::choose_isa();
+    EXPECT_THAT(chosen.err, testing::HasSubstr(fmt::format("\n  isa       {}: chosen because {}; compare others with `lorry bench tune`, "
+                                                           "choose one with --isa\n",
+                                                           kernels::cpu::name_of(choice.isa), choice.reason)));
+    const ProgramResult given = run({"--device", "cpu", "--isa", "scalar", "--overwrite"});
+    EXPECT_EQ(given.exit_code, 0) << given.err;
+    EXPECT_THAT(given.err, testing::HasSubstr("\n  isa       scalar: set by --isa or lorry.toml\n"));
+}
+
 TEST_F(RunProgram, SaysWhatIsMissingWhenAGpuIsAskedFor) {
     const auto obstacle = kernels::cuda_obstacle();
     if (!obstacle) GTEST_SKIP() << "this machine has a GPU";
