@@ -130,12 +130,16 @@ std::string storage_name(const kernels::StorageOptions& options) {
     return weights_name(options) + (cache == weights_name(options) ? ", KV cache too" : ", KV cache " + cache);
 }
 
+std::int64_t step_tokens_of(const Settings& settings, const kernels::DeviceInfo& device) {
+    return settings.step_tokens > 0 ? settings.step_tokens : device.step_rows;
+}
+
 EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     : settings_(settings),
       backend_((check_folders(settings), watched(make_backend(settings), wishes))),
       tokenizer_(engine::Tokenizer::load(settings.model)) {
     options_.sequences_max = settings.max_batch;
-    options_.step_rows_max = std::max(settings.step_tokens, settings.max_batch);
+    options_.step_rows_max = std::max(step_tokens_of(settings, backend_->info()), settings.max_batch);
     options_.prefix_cache = settings.prefix_cache;
     model_ = engine::Model::load(settings.model, *backend_, options_.step_rows_max, options_.sample_rows_max());
     divide_memory(wishes);
@@ -222,8 +226,8 @@ std::string EngineSetup::describe() const {
     const kernels::DeviceInfo device = backend_->info();
     const auto tokens = static_cast<std::int64_t>(memory_.kv_bytes / kv_token_bytes());
     std::vector<std::vector<std::string>> rows = {
-        {"  model", fmt::format("{} ({}, {} layers, hidden {}), answers to 'base' and '{}'", settings_.model,
-                                config.family, config.layers, config.hidden, reply_->base_name)},
+        {"  model", fmt::format("{} ({}, {} layers, hidden {}), answers to 'base' and '{}'", settings_.model, config.family, config.layers,
+                                config.hidden, reply_->base_name)},
         {"  device", device.name},
         {"  weights", fmt::format("{} in {} (checkpoint: {})", show_bytes(model_->weight_bytes()), weights_name(storage_options(settings_)),
                                   kernels::name_of(config.storage))},

@@ -53,6 +53,8 @@ struct StorageFormat {
 inline constexpr std::array storage_formats = {StorageFormat{"float32", "none"}, StorageFormat{"bfloat16", "none"},
                                                StorageFormat{"bfloat16", "int8"}, StorageFormat{"bfloat16", "int8", "int8"},
                                                StorageFormat{"bfloat16", "int4"}};
+// Tokens of a step, if the batch has no more sequences than that.
+std::int64_t step_tokens_of(const Settings& settings, const kernels::DeviceInfo& device);
 // How matmul weights are stored: "bfloat16".
 std::string weights_name(const kernels::StorageOptions& options);
 // The same, and the KV cache where it is narrower than --dtype says: "int8, KV cache too", "bfloat16, KV cache fp8". What benchmarks name a

@@ -149,12 +149,12 @@ public:
                                   .help = "sequences that run at the same time",
                                   .more = "More sequences give more tokens per second but need more KV cache, and each is slower. "
                                           "A job with `n` samples or choices is several sequences."});
-    std::int64_t step_tokens = row(&Settings::step_tokens, 512,
+    std::int64_t step_tokens = row(&Settings::step_tokens, 0,
                                    {.key = "step_tokens",
                                     .scope = SettingScope::model,
                                     .value = "N",
-                                    .minimum = 1,
-                                    .help = "tokens computed in one step; longer prompts are cut into chunks",
+                                    .help = "tokens computed in one step; longer prompts are cut into chunks; 0: 512, or 1,024 on a "
+                                            "processor with matrix tiles (AMX)",
                                     .more = "A smaller number lets running jobs go on more evenly while long prompts are read, but reads "
                                             "prompts more slowly. A step has room for `max_batch` tokens in any case."});
     bool prefix_cache = row(&Settings::prefix_cache, true,

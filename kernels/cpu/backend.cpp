@@ -7,8 +7,8 @@
 #include <stdexcept>
 
 #include "kernels/cpu/isa.h"
-#include "kernels/processors.h"
 #include "kernels/cpu/views.h"
+#include "kernels/processors.h"
 #include "schema/check.h"
 
 namespace lorry::kernels {
@@ -30,7 +30,7 @@ namespace cpu {
 namespace {
 
 // Changes whenever a kernel's results do; part of the fingerprint.
-constexpr const char* kernels_version = "5";
+constexpr const char* kernels_version = "6";
 // Bytes of the KV cache that are touched at start. Blocks are handed out in ascending order, so the first jobs use these.
 constexpr std::int64_t kv_touched_bytes = std::int64_t{512} << 20;
 constexpr std::int64_t page_bytes = 4096;
@@ -86,7 +86,8 @@ DeviceInfo CpuBackend::info() const {
     const std::string kv = int8_attention_ == nullptr ? "" : "-int8kv" + std::to_string(int8_attention_->lanes);
     return {.name = std::string("cpu (") + kernels_.name + ", " + matmuls + " matmuls, " + threads + ")",
             .fingerprint = std::string("cpu-") + kernels_version + "-" + kernels_.name + "-" + name_of(storage_.weights) + "-" + matmuls +
-                           kv + "-" + chip_name()};
+                           kv + "-" + chip_name(),
+            .step_rows = kernels_.step_rows};
 }
 
 std::unique_ptr<Buffer> CpuBackend::allocate(std::size_t bytes) { return std::make_unique<CpuBuffer>(Memory(bytes)); }

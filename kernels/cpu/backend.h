@@ -74,8 +74,8 @@ private:
     };
     // A matmul's inputs in the form that the weight's kernel reads, and that kernel.
     struct Factors {
-        Matrix in;                       // the op's own, or a widened copy
-        DotMatmulKernel dot = nullptr;   // null where inputs are float32
+        Matrix in;                      // the op's own, or a widened copy
+        DotMatmulKernel dot = nullptr;  // null where inputs are float32
         ActivatedDotKernel activated = nullptr;
         std::int64_t row_chunk = 0;      // the most rows that a kernel gets at a time
         std::int64_t scratch_bytes = 0;  // per thread, for a panel's weights
@@ -137,6 +137,8 @@ private:
     // `in` in the format that A's kernel reads: itself, or converted in the thread's scratch memory.
     Matrix shrink_inputs(const Matrix& in, int thread);
     void cut_attention(const AttentionArgs& args);
+    // What the op and its piece `index` determine; longest: tokens of the longest context. The caller adds outputs and scratch.
+    AttentionTask attention_task(const AttentionArgs& args, std::int64_t index, std::int64_t longest) const;
     KvLayout kv_layout(const KvShape& shape) const;
 
     const Kernels& kernels_;

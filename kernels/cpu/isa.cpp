@@ -106,7 +106,8 @@ bool supported(CpuIsa isa, const Features& features) {
         case CpuIsa::avx2: return features.avx2;
         case CpuIsa::avx512: return features.avx512;
         case CpuIsa::avx512bf16: return features.avx512 && features.avx512_bf16;
-        case CpuIsa::avx512amx: return features.avx512 && features.avx512_vnni && features.amx && features.amx_permitted;
+        case CpuIsa::avx512amx:
+            return features.avx512 && features.avx512_vnni && features.avx512_bf16 && features.amx && features.amx_permitted;
     }
     return false;
 }

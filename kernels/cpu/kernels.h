@@ -53,9 +53,9 @@ struct DotTask {
 // The same, with the outputs activated; a gate's with what they multiply. `accumulate` is not used.
 struct ActivatedDotTask : DotTask {
     Activation kind = Activation::silu;
-    bool gated = false;                       // out = act(first part) * second part
-    std::byte* out_bfloat16 = nullptr;        // not null: [rows, out_features] bfloat16, instead of out
-    std::int64_t out_bfloat16_stride = 0;     // bytes
+    bool gated = false;                    // out = act(first part) * second part
+    std::byte* out_bfloat16 = nullptr;     // not null: [rows, out_features] bfloat16, instead of out
+    std::int64_t out_bfloat16_stride = 0;  // bytes
 };
 
 // The offset in bytes of the float32 scale in an int8 row of `size` elements.
@@ -89,8 +89,8 @@ struct DotKernels {
     const WideKernels* wide = nullptr;     // null: the processor multiplies bytes directly
     // Whether the two parts of a weight share panels: the first half of a panel's places belongs to one, the second to the other.
     bool pairs_parts = false;
-    std::int64_t parked_row_bytes = 0;     // of DotTask::parked
-    std::int64_t row_chunk = 240;          // the most rows that pass over a panel together
+    std::int64_t parked_row_bytes = 0;  // of DotTask::parked
+    std::int64_t row_chunk = 240;       // the most rows that pass over a panel together
     DotMatmulKernel matmul = nullptr;
     ActivatedDotKernel activated = nullptr;  // null: a matmul and then an activation
     // As Kernels::multiply_adds.
@@ -128,15 +128,16 @@ struct AttentionTask {
     float scale = 0.0F;
     float* out = nullptr;  // [positions, group * head_dim]
     std::int64_t out_stride = 0;
-    std::byte* out_bfloat16 = nullptr;  // not null: [positions, group * head_dim] bfloat16 instead of out; if Kernels::attention_writes_bfloat16
+    // Not null: bfloat16, instead of out. Only for kernels that write it (Kernels::attention_writes_bfloat16).
+    std::byte* out_bfloat16 = nullptr;
     std::int64_t out_bfloat16_stride = 0;  // bytes
-    float* scores = nullptr;  // scratch: [positions * group, score_stride]
+    float* scores = nullptr;               // scratch: [positions * group, score_stride]
     std::int64_t score_stride = 0;
     std::byte* queries = nullptr;  // scratch: [positions * group] of bfloat16 for pairs, of int8 rows for int8
-    // The keys and the blocks that the next task of this thread reads, to be prefetched; or null.
+    // The keys that are probably read next, by this thread's next task: its `keys` and its blocks.
     const std::byte* next_keys = nullptr;
     const std::int32_t* next_blocks = nullptr;
-    std::int64_t next_block_end = 0;
+    std::int64_t next_block_count = 0;
 };
 
 struct NormTask {
@@ -204,7 +205,8 @@ struct Kernels {
     void (*shrink)(const MatmulTask&, std::int64_t panel_begin, std::int64_t panel_end) = nullptr;
     void (*attention)(const AttentionTask&) = nullptr;  // any layout except int8; bfloat16_pairs only if attends_pairs
     bool attends_pairs = false;                         // bfloat16_pairs are supported, and faster than plain bfloat16
-    bool attention_writes_bfloat16 = false;
+    bool attention_writes_bfloat16 = false;             // from bfloat16_pairs
+    std::int64_t step_rows = 512;                       // DeviceInfo's
     std::int64_t attention_rows = 24;                   // query rows of a task that use a loaded block of keys well
     void (*norm)(const NormTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
     void (*rope)(const RopeTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;

@@ -138,9 +138,10 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
     }
     // The scale of an int8 row is known only when the whole row is computed, so rows are float32 first. If threads have their own rows, and
     // enough of them fit into the cache, a thread computes whole rows; but weights that must be unpacked first need more rows at a time.
-    const std::int64_t rows_max = getenv("WR") ? atoi(getenv("WR")) : std::min(whole_rows_max, whole_rows_bytes / (width * static_cast<std::int64_t>(sizeof(float))));
+    const std::int64_t rows_max = std::min(whole_rows_max, whole_rows_bytes / (width * static_cast<std::int64_t>(sizeof(float))));
     const bool unpacks = factors.scratch_bytes > 0;
-    if (rows_max >= whole_rows_least && !unpacks && cut_of_matmul(args.in.rows, panels, panels_together, pool_.threads(), factors.row_chunk).own_rows) {
+    if (rows_max >= whole_rows_least && !unpacks &&
+        cut_of_matmul(args.in.rows, panels, panels_together, pool_.threads(), factors.row_chunk).own_rows) {
         run_activated_rows(args, factors, rows_max);
         return;
     }
@@ -151,7 +152,8 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
     store_rows(activated, args.out);
 }
 
-void CpuBackend::run_activated_kernel(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece, const Matrix& out) {
+void CpuBackend::run_activated_kernel(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece,
+                                      const Matrix& out) {
     const Panels& panels = static_cast<const CpuWeight&>(args.weight).panels();
     const bool is_narrow = out.format == Format::bfloat16;
     const Matrix place = out.slice_columns(piece.begin * panels.part_width(), out.columns - piece.begin * panels.part_width());

@@ -39,11 +39,13 @@ struct Panels {
     std::vector<std::int32_t> offsets;  // int8, int4: [count * width] -128 times the sum of an output's int8s
 
     std::int64_t part_features() const { return out_features / parts; }
-    std::int64_t part_width() const { return pairs_parts ? width / parts : width; }  // outputs of a part in a panel
+    std::int64_t part_width() const { return pairs_parts ? width / parts : width; }                  // outputs of a part in a panel
     std::int64_t part_count() const { return (part_features() + part_width() - 1) / part_width(); }  // panels
     std::int64_t count() const { return pairs_parts ? part_count() : parts * part_count(); }
     // The first output of a panel.
-    std::int64_t output_of(std::int64_t panel) const { return panel / part_count() * part_features() + panel % part_count() * part_width(); }
+    std::int64_t output_of(std::int64_t panel) const {
+        return panel / part_count() * part_features() + panel % part_count() * part_width();
+    }
     // The number of outputs in this panel and the later ones of its part.
     std::int64_t outputs_from(std::int64_t panel) const { return part_features() - panel % part_count() * part_width(); }
     std::int64_t groups() const { return (in_features + group - 1) / group; }

@@ -220,8 +220,7 @@ struct Rope {
                 alignas(64) std::byte staged[kv_block_size][extent(staged_most)];
                 for (std::int64_t token = 0; token < kv_block_size; ++token) {
                     for (std::int64_t i = 0; i < dims; i += lanes) {
-                        const Octets octets =
-                            Narrow<Isa>::int8(load_dims(k + token * task.stride + d + i, dims - i), scales[token]) ^ 0x80;
+                        const Octets octets = Narrow<Isa>::int8(load_dims(k + token * task.stride + d + i, dims - i), scales[token]) ^ 0x80;
                         __builtin_memcpy(staged[token] + i, &octets, sizeof octets);
                         for (int lane = 0; lane < lanes; ++lane) sums[token] += static_cast<std::int8_t>(octets[lane]);
                     }

@@ -1,6 +1,6 @@
 // Attention over a cache of bfloat16 pairs with matrix tiles: scores and weighted values are products of up to 32 query rows with blocks of
-// keys and values as they lie in the cache. The plan is that of attention.h, whatever the number of rows: a score adds up 32 dimensions at a
-// time, an output the 16 tokens of a block, each in the order of tile_matmul.h. Instantiated by table.h over an Isa that has Tiles.
+// keys and values as they lie in the cache. The plan is that of attention.h, and the same for any number of rows: a score adds up 32
+// dimensions at a time, an output the 16 tokens of a block. Instantiated by table.h over an Isa that has Tiles.
 #pragma once
 
 #include "kernels/cpu/simd/paired_attention.h"
@@ -32,8 +32,7 @@ struct TileAttention {
         std::int64_t first;   // row of the task
         std::int64_t second;  // row of the second tile
         std::int64_t tile_rows;
-        Pass(std::int64_t row, std::int64_t rows)
-            : first(row), second(row), tile_rows(rows <= tile_rows_max ? rows : (rows + 1) / 2) {
+        Pass(std::int64_t row, std::int64_t rows) : first(row), second(row), tile_rows(rows <= tile_rows_max ? rows : (rows + 1) / 2) {
             second += rows - tile_rows;
         }
         bool has_two_tiles() const { return second > first; }
@@ -100,6 +99,24 @@ struct TileAttention {
         }
     }
 
+    // A few rows wait for memory. They read all keys, then all values, then the next task's keys: in step `step` of these, a block each,
+    // this asks for what is read some steps later. Many rows find most of it in the cache.
+    static void prefetch_ahead(const AttentionTask& task, const Span& span, std::int64_t step) {
+        constexpr std::int64_t steps_ahead = 8;
+        const std::int64_t blocks = span.block_end - span.block_first;
+        step += steps_ahead;
+        if (step < blocks) {
+            prefetch(Plan::keys_of(task, span.block_first + step), task.value_offset);
+        } else if (step < 2 * blocks) {
+            prefetch(Plan::keys_of(task, span.block_first + step - blocks) + task.value_offset, kv_block_size * task.value_stride * 2);
+        } else if (step - 2 * blocks < task.next_block_count) {
+            prefetch(task.next_keys + task.next_blocks[step - 2 * blocks] * task.block_bytes, task.value_offset);
+        }
+    }
+    static void prefetch(const std::byte* from, std::int64_t bytes) {
+        for (std::int64_t at = 0; at < bytes; at += line_bytes) __builtin_prefetch(from + at, 0, 2);
+    }
+
     // Pairs of dimensions that a tile takes at a time.
     struct Dims {
         std::int64_t pair;    // the first
@@ -113,13 +130,7 @@ struct TileAttention {
         const std::byte* keys[2];
         for (int i = 0; i < blocks; ++i) {
             keys[i] = Plan::keys_of(task, block + i);
-            // A few rows wait for memory: the values of these blocks, and the keys of the next ones. Many rows read them from the cache.
-            if (down == 2) continue;
-            const std::byte* const next = Plan::next_keys_of(task, span, block + i, blocks);
-            for (std::int64_t at = 0; at < task.value_offset; at += line_bytes) {
-                __builtin_prefetch(keys[i] + task.value_offset + at, 0, 2);
-                __builtin_prefetch(next + at, 0, 2);
-            }
+            if (down == 1 && !dims.adds) prefetch_ahead(task, span, block + i - span.block_first);
         }
         float* const first = Plan::scores_of(task, span, block, pass.first);
         float* const second = Plan::scores_of(task, span, block, pass.second);
@@ -159,12 +170,6 @@ struct TileAttention {
         if (rest > 0) run({.pair = chunks * chunk_pairs, .pairs = rest, .chunks = 1, .adds = chunks > 0});
     }
 
-    // Of a block of the next task.
-    static void prefetch_keys(const AttentionTask& task, std::int64_t block) {
-        const std::byte* const keys = task.next_keys + task.next_blocks[block] * task.block_bytes;
-        for (std::int64_t at = 0; at < task.value_offset; at += line_bytes) __builtin_prefetch(keys + at, 0, 2);
-    }
-
     // Some dimensions of a block's values, with zeros for tokens that no row sees: their memory may hold anything.
     template <int across>
     static void copy_seen(const std::byte* from, std::int64_t stride, std::int64_t begin, std::int64_t end, std::byte* to) {
@@ -184,14 +189,14 @@ struct TileAttention {
     template <int down, int across>
     static void weighted_values(const AttentionTask& task, const Span& span, const Pass& pass, std::int64_t d) {
         clear<down, across>();
-        std::int64_t next_block = d == 0 && down == 1 ? 0 : task.next_block_end;
         const std::int64_t weight_stride = task.score_stride * static_cast<std::int64_t>(sizeof(float));
         const std::int64_t value_stride = task.value_stride * pair_bytes;
+        const std::int64_t blocks = span.block_end - span.block_first;
         for (std::int64_t block = span.block_first; block < span.block_end; ++block) {
             const std::int64_t origin = block * kv_block_size;
             const std::int64_t weight = (block - span.block_first) * kv_block_size * 2;
             const std::byte* values = Plan::keys_of(task, block) + task.value_offset + d * pair_bytes;
-            if (next_block < task.next_block_end) prefetch_keys(task, next_block++);
+            if (down == 1 && d == 0) prefetch_ahead(task, span, blocks + block - span.block_first);
             std::int64_t stride = value_stride;
             alignas(64) std::byte seen[kv_block_size / 2][extent(dims_together * 4)];
             if (origin < span.token_first || origin + kv_block_size > span.token_end) {

@@ -1,5 +1,5 @@
-// Multiplies DotMatmul's panels with matrix tiles (Intel AMX): blocks of up to 32 rows by the outputs of a panel, over 64 bytes of inputs at
-// a time, which are a line: 64 int8 or 32 bfloat16. Instantiated over a Dot whose Isa has Tiles; a panel is one or two tiles wide. Source:
+// Multiplies DotMatmul's panels with matrix tiles (Intel AMX): blocks of up to 32 rows by the outputs of a panel, over a line of inputs at
+// a time, which is 64 bytes: 64 int8 or 32 bfloat16. Instantiated over a Dot whose Isa has Tiles; a panel is one or two tiles wide. Source:
 // Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.
 //
 // Sums of int8 are exact, so dot_matmul.h uses tiles when there are enough rows, and the results are the same. A bfloat16 output is one

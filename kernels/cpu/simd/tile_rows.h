@@ -70,7 +70,8 @@ struct TileRows {
         const std::int64_t row_bytes = task.in_features * 2;
         const auto add_line = [&](const std::byte* line, std::int64_t stride, std::int64_t groups) __attribute__((always_inline)) {
             Sums<rows> sums = {};
-            for (std::int64_t group = 0; group < groups; ++group, panel += Tiles::group_bytes) add<rows>(sums, line + group * 4, stride, panel);
+            for (std::int64_t group = 0; group < groups; ++group, panel += Tiles::group_bytes)
+                add<rows>(sums, line + group * 4, stride, panel);
 #pragma GCC unroll 4
             for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 2

@@ -23,8 +23,7 @@ constexpr Features avx2 = {.avx2 = true};
 constexpr Features avx512 = {.avx2 = true, .avx512 = true};
 constexpr Features vnni = {.avx2 = true, .avx512 = true, .avx512_vnni = true};
 constexpr Features bf16 = {.avx2 = true, .avx512 = true, .avx512_vnni = true, .avx512_bf16 = true};
-constexpr Features tiles = {
-    .avx2 = true, .avx512 = true, .avx512_vnni = true, .avx512_bf16 = true, .amx = true, .amx_permitted = true};
+constexpr Features tiles = {.avx2 = true, .avx512 = true, .avx512_vnni = true, .avx512_bf16 = true, .amx = true, .amx_permitted = true};
 constexpr Features tiles_refused = {.avx2 = true, .avx512 = true, .avx512_vnni = true, .avx512_bf16 = true, .amx = true};
 constexpr Features tiles_without_vnni = {.avx2 = true, .avx512 = true, .avx512_bf16 = true, .amx = true, .amx_permitted = true};
 constexpr Features tiles_without_avx512 = {.avx2 = true, .avx512_vnni = true, .avx512_bf16 = true, .amx = true, .amx_permitted = true};

@@ -44,13 +44,17 @@ TEST(MatmulCut, GivesTwoThreadsTheSameOfTheMatricesOfASmallModel) {
 }
 
 TEST(MatmulCut, GivesThreadsRowsOfTheirOwnWhereThereAreEnough) {
-    const auto chunks = [](std::int64_t rows, int threads) { return cut_of_matmul(rows, panels_of(576, 960, 4), 1, threads, row_chunk).chunks; };
+    const auto chunks = [](std::int64_t rows, int threads) {
+        return cut_of_matmul(rows, panels_of(576, 960, 4), 1, threads, row_chunk).chunks;
+    };
     EXPECT_EQ(chunks(191, 2), 1);
     EXPECT_EQ(chunks(192, 2), 2);
     EXPECT_EQ(chunks(480, 2), 2);
     EXPECT_EQ(chunks(481, 2), 4);
     EXPECT_EQ(chunks(480, 1), 2);
-    const auto own_rows = [](std::int64_t rows, int threads) { return cut_of_matmul(rows, panels_of(576, 960, 4), 1, threads, row_chunk).own_rows; };
+    const auto own_rows = [](std::int64_t rows, int threads) {
+        return cut_of_matmul(rows, panels_of(576, 960, 4), 1, threads, row_chunk).own_rows;
+    };
     EXPECT_FALSE(own_rows(191, 2));
     EXPECT_TRUE(own_rows(192, 2));
     EXPECT_FALSE(own_rows(64, 1)) << "a few rows on a single thread wait for weights";
