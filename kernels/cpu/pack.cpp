@@ -94,14 +94,14 @@ void read_row(const Panels& panels, float* to, bool accumulate, auto read) {
 
 template <class Read>
 void unpack_row_as(const Panels& panels, std::int64_t place, float* to, bool accumulate) {
-    const auto* const from = reinterpret_cast<const typename Read::Element*>(panels.memory.data());
-    read_row(panels, to, accumulate, [&](std::int64_t i) { return Read::read(from[panels.at(place, i)]); });
+    const auto* const from = reinterpret_cast<const typename Read::Element*>(panels.memory.data()) + panels.place_at(place);
+    read_row(panels, to, accumulate, [&](std::int64_t i) { return Read::read(from[panels.input_at(i)]); });
 }
 
 void unpack_int8_row(const Panels& panels, std::int64_t place, float* to, bool accumulate) {
     const float scale = panels.scales[static_cast<std::size_t>(place)];
-    const auto* const from = reinterpret_cast<const std::int8_t*>(panels.memory.data());
-    read_row(panels, to, accumulate, [&](std::int64_t i) { return static_cast<float>(from[panels.at(place, i)]) * scale; });
+    const auto* const from = reinterpret_cast<const std::int8_t*>(panels.memory.data()) + panels.place_at(place);
+    read_row(panels, to, accumulate, [&](std::int64_t i) { return static_cast<float>(from[panels.input_at(i)]) * scale; });
 }
 
 void unpack_int4_row(const Panels& panels, std::int64_t place, float* to, bool accumulate) {
