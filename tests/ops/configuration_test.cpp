@@ -13,6 +13,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/storage_format.h"
 #include "ops/command.h"
+#include "ops/engine_setup.h"
 #include "ops/machine.h"
 #include "ops/units.h"
 #include "tests/support/temp_folder.h"
@@ -132,6 +133,14 @@ TEST(Units, ReadSizesAndTimesAsPeopleWriteThem) {
     EXPECT_EQ(show_count(std::int64_t{-1234567}), "-1,234,567");
     EXPECT_EQ(show_count(1, "job") + ", " + show_count(1234, "job"), "1 job, 1,234 jobs");
     EXPECT_EQ(show_table({{"name", "n"}, {"é", "1,000"}}, 0b10), "name      n\né     1,000\n");
+}
+
+TEST(Settings, AStepHasTheTokensThatSuitTheDeviceUnlessTheySayHowMany) {
+    const kernels::DeviceInfo device{.step_rows = 1024};
+    Settings settings;
+    EXPECT_EQ(step_tokens_of(settings, device), 1024);
+    settings.step_tokens = 64;
+    EXPECT_EQ(step_tokens_of(settings, device), 64);
 }
 
 TEST(Machine, SaysHowMuchMemoryMayBeUsed) {

@@ -309,11 +309,11 @@ TEST(Bench, FiguresForScriptsSayWhatTheyWereMeasuredOnAndWith) {
     const std::string narrow = R"(model="tiny" weights="int8, KV cache too" max_batch=2)";
     const schema::Json throughput =
         with({"throughput", "--quantize", "int8", "--kv-dtype", "int8", "--against-base", "--profile", "--repeat", "1", "--temperature",
-              "0.5", "--top-p", "0.75", "--repetition-penalty", "1.5", "--frequency-penalty", "0.25"});
+              "0.5", "--top-p", "0.75", "--repetition-penalty", "1.5", "--frequency-penalty", "0.25", "--step-tokens", "256"});
     EXPECT_EQ(members(throughput, {"model", "weights", "max_batch"}), narrow);
     EXPECT_EQ(
         members(throughput, {"requests", "input_tokens", "output_tokens", "adapter_count", "ranks", "base_too", "repeats", "step_tokens"}),
-        "requests=8 input_tokens=[3,5] output_tokens=[2,2] adapter_count=3 ranks=[2,4] base_too=true repeats=1 step_tokens=512");
+        "requests=8 input_tokens=[3,5] output_tokens=[2,2] adapter_count=3 ranks=[2,4] base_too=true repeats=1 step_tokens=256");
     EXPECT_EQ(members(throughput, {"sampling"}),
               R"(sampling={"temperature":0.5,"top_p":0.75,"repetition_penalty":1.5,"frequency_penalty":0.25})");
     EXPECT_GT(throughput.find("adapters")->find("throughput_of_base")->as_number(), 0.0);
