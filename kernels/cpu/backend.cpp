@@ -295,8 +295,8 @@ void CpuBackend::execute(const RopeStoreArgs& args) {
                         .layout = cache.layout(),
                         .row_blocks = row_blocks_.data(),
                         .row_slots = row_slots_.data()};
-    // Pieces of two blocks: most of a prompt's tokens fill blocks.
-    constexpr std::int64_t piece = 2 * kv_block_size;
+    // Pieces of up to two blocks: most of a prompt's tokens fill blocks, which are stored faster whole.
+    const std::int64_t piece = std::clamp<std::int64_t>(args.qkv.rows / pool_.threads(), 1, 2 * kv_block_size);
     pool_.run(args.qkv.rows, piece, [&](std::int64_t begin, std::int64_t end, int) { kernels_.rope(task, begin, end); });
 }
 
