@@ -18,7 +18,7 @@ constexpr std::int64_t line_bytes = 64;  // of a cache line
 // The most rows of a chunk that are not multiplied by dot kernels, and the bytes that a chunk's inputs may take of the second-level cache.
 constexpr std::int64_t float_row_chunk = 240;
 constexpr std::int64_t chunk_bytes = std::int64_t{800} << 10;
-constexpr std::int64_t chunk_rows_least = 512;
+constexpr std::int64_t chunk_rows_least = 128;
 // With fewer rows of float32, kernels multiply several panels side by side; then a separate activation is faster.
 constexpr std::int64_t activated_rows_least = 8;
 
