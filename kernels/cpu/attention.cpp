@@ -19,36 +19,24 @@ void CpuBackend::cut_attention(const AttentionArgs& args) {
     }
 }
 
-AttentionTask CpuBackend::attention_task(const AttentionArgs& args, std::int64_t index, std::int64_t longest) const {
+AttentionTask CpuBackend::attention_task(const AttentionArgs& args, const AttentionPiece& piece, std::int64_t longest) {
     const auto& cache = static_cast<const CpuKvCache&>(args.cache);
-    const AttentionPiece& piece = attention_pieces_[static_cast<std::size_t>(index)];
     const std::int64_t group = args.heads / args.kv_heads;
-    const std::int64_t window = args.window.value_or(longest);
     const float* const q = floats(args.qkv) + (piece.sequence->row_begin + piece.row_begin) * args.qkv.stride;
-    const auto keys_of = [&](const AttentionPiece& of) { return cache.layer(args.layer) + of.kv_head * cache.head_bytes(); };
-    AttentionTask task{.q = q + piece.kv_head * group * args.head_dim,
-                       .q_stride = args.qkv.stride,
-                       .keys = keys_of(piece),
-                       .value_offset = cache.value_offset(),
-                       .block_bytes = cache.layer_block_bytes(),
-                       .layout = cache.layout(),
-                       .blocks = piece.sequence->blocks.data(),
-                       .position = piece.sequence->position + piece.row_begin,
-                       .positions = piece.rows,
-                       .window = window,
-                       .group = group,
-                       .head_dim = args.head_dim,
-                       .value_stride = cache.value_stride(),
-                       .scale = args.scale};
-    if (index + 1 < std::ssize(attention_pieces_)) {
-        const AttentionPiece& next = attention_pieces_[static_cast<std::size_t>(index + 1)];
-        const std::int64_t position = next.sequence->position + next.row_begin;
-        const std::int64_t first = std::max<std::int64_t>(0, position + 1 - window) / kv_block_size;
-        task.next_keys = keys_of(next);
-        task.next_blocks = next.sequence->blocks.data() + first;
-        task.next_block_count = (position + next.rows - 1) / kv_block_size + 1 - first;
-    }
-    return task;
+    return {.q = q + piece.kv_head * group * args.head_dim,
+            .q_stride = args.qkv.stride,
+            .keys = cache.layer(args.layer) + piece.kv_head * cache.head_bytes(),
+            .value_offset = cache.value_offset(),
+            .block_bytes = cache.layer_block_bytes(),
+            .layout = cache.layout(),
+            .blocks = piece.sequence->blocks.data(),
+            .position = piece.sequence->position + piece.row_begin,
+            .positions = piece.rows,
+            .window = args.window.value_or(longest),
+            .group = group,
+            .head_dim = args.head_dim,
+            .value_stride = cache.value_stride(),
+            .scale = args.scale};
 }
 
 void CpuBackend::execute(const AttentionArgs& args) {
@@ -66,10 +54,10 @@ void CpuBackend::execute(const AttentionArgs& args) {
     float* const queries_of_all = scores_of_all + pool_.threads() * rows * score_stride;
     const auto attend = int8_attention_ != nullptr ? int8_attention_->run : kernels_.attention;
 
-    // bfloat16 rows are converted piece by piece. The scale of an int8 row is known only when all of its heads are computed.
+    // bfloat16 rows are converted piece by piece, unless the kernel writes them. The scale of an int8 row is known only when all
+    // of its heads are computed.
     const bool is_bfloat16 = args.out.format == Format::bfloat16;
-    const bool writes_bfloat16 =
-        is_bfloat16 && int8_attention_ == nullptr && kernels_.attention_writes_bfloat16 && cache.layout() == KvLayout::bfloat16_pairs;
+    const bool writes_bfloat16 = is_bfloat16 && kernels_.attention_writes_bfloat16 && cache.layout() == KvLayout::bfloat16_pairs;
     const bool narrows_pieces = is_bfloat16 && !writes_bfloat16;
     const bool narrows_rows = args.out.format == Format::int8_rows;
     const std::int64_t piece_columns = group * args.head_dim;
@@ -97,13 +85,12 @@ void CpuBackend::execute(const AttentionArgs& args) {
                                                        .columns = piece_columns,
                                                        .stride = piece_columns}
                                               : place;
-            AttentionTask task = attention_task(args, index, longest);
+            AttentionTask task = attention_task(args, piece, longest);
+            task.out_stride = out.stride;
             if (writes_bfloat16) {
                 task.out_bfloat16 = row_of(out, 0);
-                task.out_bfloat16_stride = stride_bytes(out);
             } else {
                 task.out = floats(out);
-                task.out_stride = out.stride;
             }
             task.scores = scores_of_all + thread * rows * score_stride;
             task.score_stride = score_stride;

@@ -115,7 +115,8 @@ std::unique_ptr<PackedWeight> CpuBackend::pack_weight_at(Place& place, std::span
     }
     const WeightFormat& chosen = weight_format(storage_.quantize);
     const WeightFormat& format = is_embedding ? weight_format(chosen.embeddings) : chosen;
-    const PanelShape shape{.storage = dot->storage, .width = dot->panel_width, .group = dot->group, .pairs_parts = dot->pairs_parts};
+    const PanelShape shape{
+        .storage = dot->storage, .width = dot->panel_width, .group = dot->group, .pairs_parts = dot->activated != nullptr};
     return std::make_unique<CpuWeight>(pack_panels(parts, shape, options), dot, format.input.value_or(Format::bfloat16));
 }
 
@@ -295,8 +296,8 @@ void CpuBackend::execute(const RopeStoreArgs& args) {
                         .layout = cache.layout(),
                         .row_blocks = row_blocks_.data(),
                         .row_slots = row_slots_.data()};
-    // Pieces of up to two blocks: most of a prompt's tokens fill blocks, which are stored faster whole.
-    const std::int64_t piece = std::clamp<std::int64_t>(args.qkv.rows / pool_.threads(), 1, 2 * kv_block_size);
+    // Large pieces: most of a prompt's tokens fill blocks, which are stored faster whole.
+    const std::int64_t piece = std::clamp<std::int64_t>(args.qkv.rows / pool_.threads(), 1, 8 * kv_block_size);
     pool_.run(args.qkv.rows, piece, [&](std::int64_t begin, std::int64_t end, int) { kernels_.rope(task, begin, end); });
 }
 

@@ -74,12 +74,11 @@ private:
     };
     // A matmul's inputs in the form that the weight's kernel reads, and that kernel.
     struct Factors {
-        Matrix in;                      // the op's own, or a widened copy
-        DotMatmulKernel dot = nullptr;  // null where inputs are float32
-        ActivatedDotKernel activated = nullptr;
-        std::int64_t row_chunk = 0;      // the most rows that a kernel gets at a time
-        std::int64_t scratch_bytes = 0;  // per thread, for a panel's weights
-        std::int64_t parked_bytes = 0;   // per thread, for DotTask::parked
+        Matrix in;                               // the op's own, or a widened copy
+        DotMatmulKernel dot = nullptr;           // null where inputs are float32
+        ActivatedDotKernel activated = nullptr;  // null: an activation is an op of its own
+        std::int64_t row_chunk = 0;              // the most rows of a chunk
+        std::int64_t scratch_bytes = 0;          // per thread, for a panel's weights
     };
     // The part of a matmul that one thread computes at a time.
     struct MatmulPiece {
@@ -123,7 +122,9 @@ private:
     const std::byte* first_weights(const PackedWeight* next, int thread) const;
     Factors factors_of(const Matrix& in, const CpuWeight& weight);
     std::byte* unpacked_scratch(const Factors& factors, int thread) const;
-    std::byte* parked_scratch(const Factors& factors, int thread) const;
+    // Panels [begin, end) with the rows of a piece. The caller adds where outputs go, and what comes next.
+    PanelProduct product_of(const Panels& panels, const Vector& bias, const Factors& factors, const MatmulPiece& piece, std::int64_t begin,
+                            std::int64_t end) const;
     // dot: null where inputs are float32.
     void multiply(const PanelProduct& product, DotMatmulKernel dot) const;
     // A piece of activated_matmul. out: [piece.rows, width] float32 or bfloat16.
@@ -137,8 +138,8 @@ private:
     // `in` in the format that A's kernel reads: itself, or converted in the thread's scratch memory.
     Matrix shrink_inputs(const Matrix& in, int thread);
     void cut_attention(const AttentionArgs& args);
-    // What the op and its piece `index` determine; longest: tokens of the longest context. The caller adds outputs and scratch.
-    AttentionTask attention_task(const AttentionArgs& args, std::int64_t index, std::int64_t longest) const;
+    // The part of a task that the op and the piece determine; longest: tokens of the longest context. The caller adds outputs and scratch.
+    static AttentionTask attention_task(const AttentionArgs& args, const AttentionPiece& piece, std::int64_t longest);
     KvLayout kv_layout(const KvShape& shape) const;
 
     const Kernels& kernels_;
@@ -164,7 +165,6 @@ private:
     Scratch score_scratch_;      // [threads, rows of a piece, longest context]
     Scratch unpacked_scratch_;   // [threads, a panel] int8, or widened to 16 bits
     Scratch widened_scratch_;    // [rows, in_features] int8 widened to 16 bits, and the rows' scales
-    Scratch parked_scratch_;     // [threads, twice the rows of a piece, a panel] float32 or int32
     Scratch sums_scratch_;       // [threads, rows of a piece, one or two panels] the input of an activation
     Scratch activated_scratch_;  // [threads, rows of a piece, width] before conversion to int8 rows
 };

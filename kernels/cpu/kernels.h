@@ -38,24 +38,21 @@ struct DotTask {
     const float* scales = nullptr;          // int8, int4: [panels * width] of the outputs' weights
     const std::int32_t* offsets = nullptr;  // int8, int4: [panels * width] minus what the inputs' 128 adds to an output
     std::byte* scratch = nullptr;           // this thread's; int4, wide: [stretches * int4_stretch][width] weights of 1 byte, of 2
-    std::byte* parked = nullptr;            // this thread's; [2 * rows][DotKernels::parked_row_bytes], if there are over 32 rows
-    const float* bias = nullptr;            // [out_features] or null
-    float* out = nullptr;                   // [rows, out_features]
-    std::int64_t out_stride = 0;
-    // If panels hold two parts (DotKernels::pairs_parts): outputs from a part's first to the other's first. 0: adjacent.
+    const float* bias = nullptr;            // [out_features of all parts] or null
+    float* out = nullptr;                   // [rows, out_features of all parts]
+    std::int64_t out_stride = 0;            // elements
+    // If panels hold two parts: from an output of the first part to that of the second with the same column. 0: panels hold one part.
     std::int64_t part_stride = 0;
     bool accumulate = false;
-    std::int64_t rows = 0;
+    std::int64_t rows = 0;  // at most DotKernels::row_chunk
     std::int64_t in_features = 0;
-    std::int64_t out_features = 0;  // of one part
+    std::int64_t out_features = 0;  // of one part, if panels hold two
 };
 
-// The same, with the outputs activated; a gate's with what they multiply. `accumulate` is not used.
+// A DotTask whose outputs are activated and, if panels hold two parts, multiplied by the second part's. `accumulate` is not used.
 struct ActivatedDotTask : DotTask {
     Activation kind = Activation::silu;
-    bool gated = false;                    // out = act(first part) * second part
-    std::byte* out_bfloat16 = nullptr;     // not null: [rows, out_features] bfloat16, instead of out
-    std::int64_t out_bfloat16_stride = 0;  // bytes
+    std::byte* out_bfloat16 = nullptr;  // not null: bfloat16, instead of out
 };
 
 // The offset in bytes of the float32 scale in an int8 row of `size` elements.
@@ -80,6 +77,9 @@ struct WideKernels {
     DotMatmulKernel matmul = nullptr;
 };
 
+// The most rows of a task, unless kernels say otherwise. Its inputs stay in the second-level cache while all panels pass.
+inline constexpr std::int64_t common_row_chunk = 240;
+
 struct DotKernels {
     const char* name = nullptr;
     Storage storage = Storage::int8;
@@ -87,12 +87,11 @@ struct DotKernels {
     std::int64_t panel_width = 0;
     const DotKernels* unpacked = nullptr;  // int4: the int8 kernels for the weights after unpacking, with panels of the same width
     const WideKernels* wide = nullptr;     // null: the processor multiplies bytes directly
-    // Whether the two parts of a weight share panels: the first half of a panel's places belongs to one, the second to the other.
-    bool pairs_parts = false;
-    std::int64_t parked_row_bytes = 0;  // of DotTask::parked
-    std::int64_t row_chunk = 240;       // the most rows that pass over a panel together
+    std::int64_t row_chunk = common_row_chunk;
     DotMatmulKernel matmul = nullptr;
-    ActivatedDotKernel activated = nullptr;  // null: a matmul and then an activation
+    // Null: an activation is an op of its own. Otherwise the two parts of a weight share panels: the first half of a panel's places belongs
+    // to one, the second to the other.
+    ActivatedDotKernel activated = nullptr;
     // As Kernels::multiply_adds.
     double (*operations)(std::int64_t turns) = nullptr;
 };
@@ -128,16 +127,10 @@ struct AttentionTask {
     float scale = 0.0F;
     float* out = nullptr;  // [positions, group * head_dim]
     std::int64_t out_stride = 0;
-    // Not null: bfloat16, instead of out. Only for kernels that write it (Kernels::attention_writes_bfloat16).
-    std::byte* out_bfloat16 = nullptr;
-    std::int64_t out_bfloat16_stride = 0;  // bytes
-    float* scores = nullptr;               // scratch: [positions * group, score_stride]
+    std::byte* out_bfloat16 = nullptr;  // not null: bfloat16, instead of out; only if the kernel can (attention_writes_bfloat16)
+    float* scores = nullptr;            // scratch: [positions * group, score_stride]
     std::int64_t score_stride = 0;
     std::byte* queries = nullptr;  // scratch: [positions * group] of bfloat16 for pairs, of int8 rows for int8
-    // The keys that are probably read next, by this thread's next task: its `keys` and its blocks.
-    const std::byte* next_keys = nullptr;
-    const std::int32_t* next_blocks = nullptr;
-    std::int64_t next_block_count = 0;
 };
 
 struct NormTask {
@@ -205,8 +198,8 @@ struct Kernels {
     void (*shrink)(const MatmulTask&, std::int64_t panel_begin, std::int64_t panel_end) = nullptr;
     void (*attention)(const AttentionTask&) = nullptr;  // any layout except int8; bfloat16_pairs only if attends_pairs
     bool attends_pairs = false;                         // bfloat16_pairs are supported, and faster than plain bfloat16
-    bool attention_writes_bfloat16 = false;             // from bfloat16_pairs
-    std::int64_t step_rows = 512;                       // DeviceInfo's
+    bool attention_writes_bfloat16 = false;             // if the cache holds bfloat16_pairs
+    std::int64_t step_rows = 512;                       // as DeviceInfo::step_rows
     std::int64_t attention_rows = 24;                   // query rows of a task that use a loaded block of keys well
     void (*norm)(const NormTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
     void (*rope)(const RopeTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;

@@ -15,10 +15,6 @@ constexpr std::int64_t whole_rows_max = 64;
 constexpr std::int64_t whole_rows_least = 32;
 constexpr std::int64_t whole_rows_bytes = std::int64_t{400} << 10;
 constexpr std::int64_t line_bytes = 64;  // of a cache line
-// The most rows of a chunk that are not multiplied by dot kernels, and the bytes that a chunk's inputs may take of the second-level cache.
-constexpr std::int64_t float_row_chunk = 240;
-constexpr std::int64_t chunk_bytes = std::int64_t{800} << 10;
-constexpr std::int64_t chunk_rows_least = 128;
 // With fewer rows of float32, kernels multiply several panels side by side; then a separate activation is faster.
 constexpr std::int64_t activated_rows_least = 8;
 
@@ -52,12 +48,12 @@ const std::byte* CpuBackend::first_weights(const PackedWeight* next, int thread)
 
 CpuBackend::Factors CpuBackend::factors_of(const Matrix& in, const CpuWeight& weight) {
     const DotKernels* const dot = weight.dot();
-    if (dot == nullptr) return {.in = in, .row_chunk = float_row_chunk};
+    if (dot == nullptr) return {.in = in, .row_chunk = row_chunk_of(dot, stride_bytes(in))};
     const std::int64_t panel_weights = weight.panels().stretches() * int4_stretch * weight.panels().width;
     Factors factors{.in = in,
                     .dot = dot->matmul,
                     .activated = dot->activated,
-                    .row_chunk = std::min(dot->row_chunk, std::max(chunk_rows_least, chunk_bytes / stride_bytes(in))),
+                    .row_chunk = row_chunk_of(dot, stride_bytes(in)),
                     .scratch_bytes = dot->unpacked == nullptr ? 0 : panel_weights};
     if (dot->wide != nullptr && in.rows >= dot->wide->rows_least) {
         const std::int64_t row_bytes = int8_scale_offset(in.columns) * 2 + static_cast<std::int64_t>(sizeof(float));
@@ -71,8 +67,6 @@ CpuBackend::Factors CpuBackend::factors_of(const Matrix& in, const CpuWeight& we
         factors.scratch_bytes = panel_weights * 2;
     }
     unpacked_scratch_.make(static_cast<std::size_t>(pool_.threads() * factors.scratch_bytes));
-    factors.parked_bytes = 2 * std::min(in.rows, factors.row_chunk) * dot->parked_row_bytes;
-    parked_scratch_.make(static_cast<std::size_t>(pool_.threads() * factors.parked_bytes));
     return factors;
 }
 
@@ -80,8 +74,14 @@ std::byte* CpuBackend::unpacked_scratch(const Factors& factors, int thread) cons
     return unpacked_scratch_.data() + thread * factors.scratch_bytes;
 }
 
-std::byte* CpuBackend::parked_scratch(const Factors& factors, int thread) const {
-    return parked_scratch_.data() + thread * factors.parked_bytes;
+PanelProduct CpuBackend::product_of(const Panels& panels, const Vector& bias, const Factors& factors, const MatmulPiece& piece,
+                                    std::int64_t begin, std::int64_t end) const {
+    return {.panels = panels,
+            .begin = begin,
+            .end = end,
+            .in = factors.in.slice_rows(piece.row_begin, piece.rows),
+            .bias = floats(bias),
+            .scratch = unpacked_scratch(factors, piece.thread)};
 }
 
 void CpuBackend::multiply(const PanelProduct& product, DotMatmulKernel dot) const {
@@ -101,18 +101,12 @@ void CpuBackend::execute(const MatmulArgs& args) {
     cut_matmul(factors, panels, 1, [&](const MatmulPiece& piece) {
         for (std::int64_t begin = piece.begin; begin < piece.end;) {
             const std::int64_t end = std::min(piece.end, (begin / panels.part_count() + 1) * panels.part_count());
-            multiply({.panels = panels,
-                      .begin = begin,
-                      .end = end,
-                      .in = factors.in.slice_rows(piece.row_begin, piece.rows),
-                      .bias = floats(args.bias),
-                      .out = out + piece.row_begin * args.out.stride + panels.output_of(begin),
-                      .out_stride = args.out.stride,
-                      .accumulate = args.accumulate,
-                      .next = piece.ends_share && end == piece.end ? first_weights(args.next, piece.thread) : nullptr,
-                      .scratch = unpacked_scratch(factors, piece.thread),
-                      .parked = parked_scratch(factors, piece.thread)},
-                     factors.dot);
+            PanelProduct product = product_of(panels, args.bias, factors, piece, begin, end);
+            product.out = out + piece.row_begin * args.out.stride + panels.output_of(begin);
+            product.out_stride = args.out.stride;
+            product.accumulate = args.accumulate;
+            if (piece.ends_share && end == piece.end) product.next = first_weights(args.next, piece.thread);
+            multiply(product, factors.dot);
             begin = end;
         }
     });
@@ -129,7 +123,7 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
 
     const Factors factors = factors_of(args.in, weight);
     const std::int64_t panels_together = panels.pairs_parts ? 1 : parts;
-    sums_scratch_.floats(pool_.threads() * factors.row_chunk * parts * panels.width);
+    if (factors.activated == nullptr) sums_scratch_.floats(pool_.threads() * factors.row_chunk * parts * panels.width);
     if (args.out.format != Format::int8_rows) {
         cut_matmul(factors, panels, panels_together, [&](const MatmulPiece& piece) {
             run_activated_piece(args, factors, piece, args.out.slice_rows(piece.row_begin, piece.rows));
@@ -155,24 +149,18 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
 void CpuBackend::run_activated_kernel(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece,
                                       const Matrix& out) {
     const Panels& panels = static_cast<const CpuWeight&>(args.weight).panels();
-    const bool is_narrow = out.format == Format::bfloat16;
-    const Matrix place = out.slice_columns(piece.begin * panels.part_width(), out.columns - piece.begin * panels.part_width());
-    ActivatedDotTask task{dot_task({.panels = panels,
-                                    .begin = piece.begin,
-                                    .end = piece.end,
-                                    .in = factors.in.slice_rows(piece.row_begin, piece.rows),
-                                    .bias = floats(args.bias),
-                                    .out = is_narrow ? nullptr : floats(place),
-                                    .out_stride = place.stride,
-                                    .next = piece.ends_share ? first_weights(args.next, piece.thread) : nullptr,
-                                    .scratch = unpacked_scratch(factors, piece.thread),
-                                    .parked = parked_scratch(factors, piece.thread)}),
-                          kind_of(args.kind), args.gated};
-    if (is_narrow) {
-        task.out_bfloat16 = row_of(place, 0);
-        task.out_bfloat16_stride = stride_bytes(place);
+    const std::int64_t column = piece.begin * panels.part_width();
+    const Matrix place = out.slice_columns(column, out.columns - column);
+    PanelProduct product = product_of(panels, args.bias, factors, piece, piece.begin, piece.end);
+    product.out_stride = place.stride;
+    if (piece.ends_share) product.next = first_weights(args.next, piece.thread);
+    std::byte* narrow = nullptr;
+    if (place.format == Format::bfloat16) {
+        narrow = row_of(place, 0);
+    } else {
+        product.out = floats(place);
     }
-    factors.activated(task, 0, piece.end - piece.begin);
+    factors.activated({dot_task(product), kind_of(args.kind), narrow}, 0, piece.end - piece.begin);
 }
 
 // Panel by panel, so that the activation's inputs stay in the cache.
@@ -190,17 +178,11 @@ void CpuBackend::run_activated_piece(const ActivatedMatmulArgs& args, const Fact
             const bool is_last = part + 1 == panels.parts;
             const std::byte* next = panels.panel(is_last ? (panel + 1) % panels.part_count() : index + panels.part_count());
             if (is_last && panel + 1 == piece.end && piece.ends_share) next = first_weights(args.next, piece.thread);
-            multiply({.panels = panels,
-                      .begin = index,
-                      .end = index + 1,
-                      .in = factors.in.slice_rows(piece.row_begin, piece.rows),
-                      .bias = floats(args.bias),
-                      .out = sums + part * columns,
-                      .out_stride = sums_stride,
-                      .next = next,
-                      .scratch = unpacked_scratch(factors, piece.thread),
-                      .parked = parked_scratch(factors, piece.thread)},
-                     factors.dot);
+            PanelProduct product = product_of(panels, args.bias, factors, piece, index, index + 1);
+            product.out = sums + part * columns;
+            product.out_stride = sums_stride;
+            product.next = next;
+            multiply(product, factors.dot);
         }
         const Matrix to = out.slice_columns(column, columns);
         ActivationTask task{.kind = kind_of(args.kind),

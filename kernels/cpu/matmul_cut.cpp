@@ -15,15 +15,24 @@ constexpr std::int64_t rows_least = 16;
 constexpr std::int64_t rows_abreast = 6;
 constexpr std::int64_t panels_abreast = 4;
 // The least rows of a chunk if threads have their own rows.
-constexpr std::int64_t row_chunk_least = 96;
+constexpr std::int64_t own_rows_least = 96;
+// The bytes of a chunk's inputs that the second-level cache holds beside weights and outputs. A chunk of fewer rows than the least would
+// have the weights read too often.
+constexpr std::int64_t chunk_bytes_most = std::int64_t{800} << 10;
+constexpr std::int64_t chunk_rows_least = 128;
 
 }  // namespace
+
+std::int64_t row_chunk_of(const DotKernels* dot, std::int64_t row_bytes) {
+    if (dot == nullptr) return common_row_chunk;
+    return std::min(dot->row_chunk, std::max(chunk_rows_least, chunk_bytes_most / row_bytes));
+}
 
 MatmulCut cut_of_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, int threads, std::int64_t row_chunk) {
     // The rows of a chunk stay in the second-level cache while all panels pass. If there are enough rows, each thread gets its own, as in
     // the other ops, so that it finds in its cache what it wrote before.
     const std::int64_t even = (rows + row_chunk * threads - 1) / (row_chunk * threads) * threads;
-    const bool own_rows = rows >= even * row_chunk_least;
+    const bool own_rows = rows >= even * own_rows_least;
     const std::int64_t chunks = own_rows ? even : (rows + row_chunk - 1) / row_chunk;
     const std::int64_t cost_rows = std::max((rows + chunks - 1) / chunks, rows_least);
     const std::int64_t cost = cost_rows * panels.in_features * panels.width * panels_together / panels.group;

@@ -12,6 +12,9 @@ struct MatmulCut {
     std::int64_t piece = 1;   // runs that a thread claims at a time
 };
 
+// The most rows of a chunk of a matmul by these kernels, null where inputs are float32; row_bytes: of the inputs that they read.
+std::int64_t row_chunk_of(const DotKernels* dot, std::int64_t row_bytes);
+
 // row_chunk: the most rows of a chunk.
 MatmulCut cut_of_matmul(std::int64_t rows, const Panels& panels, std::int64_t panels_together, int threads, std::int64_t row_chunk);
 

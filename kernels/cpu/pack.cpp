@@ -25,14 +25,23 @@ struct WriteBfloat16 {
 // The most inputs whose products of up to 255 * 127 fit into 31 bits.
 constexpr std::int64_t int8_inputs_most = 66'311;
 
-// The places of one part's outputs. place_of divides, which takes too long for each weight.
+// The places of one part's outputs.
 using Places = std::span<const std::int64_t>;
+
+// The indices of the first weights at these places: dividing for each weight takes longer than converting it.
+std::vector<std::int64_t> first_elements(const Panels& panels, Places places) {
+    std::vector<std::int64_t> first;
+    first.reserve(places.size());
+    for (const std::int64_t place : places) first.push_back(panels.place_at(place));
+    return first;
+}
 
 template <class Write>
 void pack_part(const WeightPart& part, Places places, float scale, Panels& panels) {
     auto* const to = reinterpret_cast<typename Write::Element*>(panels.memory.data());
+    const std::vector<std::int64_t> first = first_elements(panels, places);
     read_part(part, [&](std::int64_t output, std::int64_t input, float value) {
-        to[panels.at(places[static_cast<std::size_t>(output)], input)] = Write::write(value * scale);
+        to[first[static_cast<std::size_t>(output)] + panels.input_at(input)] = Write::write(value * scale);
     });
 }
 
@@ -46,11 +55,12 @@ void pack_int8_part(const WeightPart& part, Places places, float scale, Panels& 
     for (std::size_t output = 0; output < places.size(); ++output)
         panels.scales[static_cast<std::size_t>(places[output])] = largest[output] / 127.0F;
     auto* const to = reinterpret_cast<std::int8_t*>(panels.memory.data());
+    const std::vector<std::int64_t> first = first_elements(panels, places);
     read_part(part, [&](std::int64_t output, std::int64_t input, float value) {
         const std::int64_t place = places[static_cast<std::size_t>(output)];
         const float step = panels.scales[static_cast<std::size_t>(place)];
         const auto quantized = static_cast<std::int8_t>(step > 0.0F ? std::lrintf(value * scale / step) : 0);
-        to[panels.at(place, input)] = quantized;
+        to[first[static_cast<std::size_t>(output)] + panels.input_at(input)] = quantized;
         panels.offsets[static_cast<std::size_t>(place)] -= 128 * quantized;
     });
 }

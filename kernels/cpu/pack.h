@@ -4,8 +4,8 @@
 // A weight is cut into panels of `width` outputs. A panel holds, for each group of input features, a row of its outputs' weights. The last
 // panel and the last group are padded with zeros. A group is one feature if inputs are float32, else as many as the dot kernel takes; int4
 // is laid out as kernels.h describes. Gate and up have separate panels, so that a gate's panel and the one for the same columns of `up` can
-// be multiplied in turn, whatever their width: there is a gap in the places after the gate's last panel if it is not full. Or, if the
-// kernels want that, each panel has some of the gate's outputs in its first half and the same columns of `up` in its second.
+// be multiplied in turn, whatever their width: there is a gap in the places after the gate's last panel if it is not full. Kernels that
+// activate get shared panels instead: the first half of each holds some of the gate's outputs, the second half the same columns of `up`.
 #pragma once
 
 #include <span>
@@ -25,7 +25,7 @@ struct PanelShape {
 };
 
 // Weights in panels: outputs [0, out_features) of in_features inputs each. A `place` is an output's position in the panels, each of which
-// has `width` places; it differs from the output only if there are gaps.
+// has `width` places; it differs from the output if there are gaps or if parts share panels.
 struct Panels {
     Memory memory;
     Storage storage = Storage::float32;
@@ -56,9 +56,7 @@ struct Panels {
         if (pairs_parts) return of_part / part_width() * width + part * part_width() + of_part % part_width();
         return part * part_count() * width + of_part;
     }
-    // The index of element W[place, input]. Groups are powers of two. Not for int4.
-    std::int64_t at(std::int64_t place, std::int64_t input) const { return place_at(place) + input_at(input); }
-    // Its parts: dividing for each input takes longer than reading it.
+    // The index of element W[place, input] is place_at(place) + input_at(input). Groups are powers of two. Not for int4.
     std::int64_t place_at(std::int64_t place) const { return place / width * panel_elements() + place % width * group; }
     std::int64_t input_at(std::int64_t input) const { return (input & -group) * width + (input & (group - 1)); }
     const std::byte* panel(std::int64_t index) const {
@@ -79,7 +77,7 @@ struct Panels {
 struct PackOptions {
     float scale = 1.0F;      // weights are multiplied by it
     Place* place = nullptr;  // the memory's source, which outlives the panels; null: memory of their own
-    bool apart = false;      // the parts, of equal size, get separate panels
+    bool apart = false;      // the parts, of equal size, get panels of their own, or halves of panels if the shape says so
 };
 
 // How weights that are not quantized are stored in panels.

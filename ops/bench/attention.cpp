@@ -95,12 +95,10 @@ ExitCode BenchAttentionCommand::run() {
     const engine::ModelConfig config = random_weights_.empty() ? load_config(settings.model) : random_model_config(random_weights_);
     const auto layers = static_cast<std::size_t>(config.layers);
     std::vector<Measured> all;
-    kernels::DeviceInfo device = make_backend(settings)->info();
+    const kernels::DeviceInfo device = make_backend(settings)->info();
     const std::int64_t step_tokens = step_tokens_of(settings, device);
     for (AttentionShape& shape : attention_shapes(batches_, context_, prompts_, step_tokens)) {
-        std::unique_ptr<kernels::Backend> backend = make_backend(settings);
-        device = backend->info();
-        LayerAttention attention(config, std::move(backend), shape);
+        LayerAttention attention(config, make_backend(settings), shape);
         const double seconds = least_in_turn(Tries(3, shape_time), 1, [&](std::size_t) { return attention.run(0, layers); }).front();
         all.push_back({.shape = std::move(shape), .work = attention.work(), .seconds = seconds});
     }

@@ -1,5 +1,5 @@
 // Paged causal attention that reads KV blocks in place: the parts that all cache layouts share. Used by plain_attention.h,
-// paired_attention.h and int8_attention.h.
+// paired_attention.h, tile_attention.h and int8_attention.h.
 //
 // Query rows (position, head of the group) share every load of keys and values. The scores of the whole visible context are kept, so that a
 // row's maximum, its sum of weights and its output are each computed in one order, by token position; rows that see less of the context
@@ -52,7 +52,9 @@ struct AttentionPlan {
         }
         const float* query() const { return task_.q + position_ * task_.q_stride + head_ * task_.head_dim; }
         float* out() const { return task_.out + position_ * task_.out_stride + head_ * task_.head_dim; }
-        std::byte* out_bfloat16() const { return task_.out_bfloat16 + position_ * task_.out_bfloat16_stride + head_ * task_.head_dim * 2; }
+        Bf16* out_bfloat16() const {
+            return reinterpret_cast<Bf16*>(task_.out_bfloat16) + position_ * task_.out_stride + head_ * task_.head_dim;
+        }
 
     private:
         const AttentionTask& task_;
@@ -107,17 +109,25 @@ struct AttentionPlan {
         return V::largest(largest);
     }
 
+    template <class Way>
+    static void narrow_all_queries(const AttentionTask& task, std::int64_t rows) {
+        RowWalk walk(task, 0);
+        for (std::int64_t row = 0; row < rows; ++row, walk.advance()) Way::narrow_queries(task, row, walk.query());
+    }
+    template <class Way>
+    static void weigh_all(const AttentionTask& task, const Span& span, std::int64_t rows) {
+        std::int64_t row = 0;
+        for (; row + Way::weigh_rows <= rows; row += Way::weigh_rows) Way::template weigh<Way::weigh_rows>(task, span, row);
+        for (; row < rows; ++row) Way::template weigh<1>(task, span, row);
+    }
+
     // Stores the dimensions from `d` on, as far as the row has them.
     template <int vectors, class Storage>
     [[gnu::always_inline]] static inline void store_row(const AttentionTask& task, Storage* out, std::int64_t d, const Floats* sums) {
 #pragma GCC unroll 32
         for (int i = 0; i < vectors; ++i) {
             const std::int64_t dims = task.head_dim - d - i * lanes;
-            if (dims >= lanes) {
-                V::store(out + d + i * lanes, sums[i]);
-            } else if (dims > 0) {
-                V::store_part(out + d + i * lanes, sums[i], dims);
-            }
+            if (dims > 0) V::store_up_to(out + d + i * lanes, sums[i], dims);
         }
     }
 };
@@ -175,16 +185,13 @@ struct TiledAttention {
     static void run(const AttentionTask& task) {
         const Span span = Plan::span_of(task);
         const std::int64_t rows = task.positions * task.group;
-        typename Plan::RowWalk walk(task, 0);
-        for (std::int64_t row = 0; row < rows; ++row, walk.advance()) Way::narrow_queries(task, row, walk.query());
+        Plan::template narrow_all_queries<Way>(task, rows);
         std::int64_t block = span.block_first;
         if (rows <= Way::two_blocks_rows) {
             for (; block + 2 <= span.block_end; block += 2) all_scores<2>(task, span, block, rows);
         }
         for (; block < span.block_end; ++block) all_scores<1>(task, span, block, rows);
-        std::int64_t weighed = 0;
-        for (; weighed + Way::weigh_rows <= rows; weighed += Way::weigh_rows) Way::template weigh<Way::weigh_rows>(task, span, weighed);
-        for (; weighed < rows; ++weighed) Way::template weigh<1>(task, span, weighed);
+        Plan::template weigh_all<Way>(task, span, rows);
         each_tile(rows, [&](std::int64_t row, std::int64_t count) { weighted_values_of<Way::rows_max>(count, task, span, row); });
     }
 };

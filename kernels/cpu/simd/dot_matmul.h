@@ -42,8 +42,8 @@ struct DotMatmul {
     static constexpr bool unpacks = requires { typename Dot::Unpacked; };
     static constexpr bool is_wide = requires { Dot::is_wide; };  // inputs and weights of 16 bits, in whole stretches: wide_dot.h
     static constexpr bool widens = !is_wide && requires { Dot::Isa::wide_rows_max; };
-    static constexpr bool pairs_parts = requires { typename Dot::Isa::Tiles; };
-    static constexpr bool tiles = pairs_parts && !unpacks;
+    static constexpr bool has_tiles = requires { typename Dot::Isa::Tiles; };
+    static constexpr bool tiles = has_tiles && !unpacks;
     static constexpr std::int64_t tile_rows_least = 8;  // fewer rows leave most of a tile empty
     static constexpr int steps = Dot::steps;
     static constexpr std::int64_t stretch = steps * Dot::group;  // inputs of a stretch
@@ -59,28 +59,24 @@ struct DotMatmul {
         const Task task = of_all;  // a copy: otherwise g++ reloads all of it after each output that is written
         const std::byte* weights = run.weights;
         const std::byte* next = run.next;
-        const std::int64_t column_end = run.column + run.panels * width;
-        for (std::int64_t column = run.column; column < column_end; column += width)
-            panel_tile<rows, prefetches>(task, weights, next, row, column);
+        const std::int64_t place_end = run.place + run.panels * width;
+        for (std::int64_t place = run.place; place < place_end; place += width)
+            panel_tile<rows, prefetches>(task, weights, next, row, place);
     }
 
     // Advances `weights` and `next` past the panel.
     template <int rows, int prefetches, class Task>
     [[gnu::always_inline]] static inline void panel_tile(const Task& task, const std::byte*& weights, const std::byte*& next,
-                                                         std::int64_t row, std::int64_t column) {
-        const typename Dot::Outputs outputs(task, column);
+                                                         std::int64_t row, std::int64_t place) {
+        const typename Dot::Outputs outputs(task, place);
         Sums sums[extent(rows)][extent(vectors)];
 #pragma GCC unroll 32
         for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 32
             for (int i = 0; i < vectors; ++i) sums[r][i] = Sums{};
         }
-        // Prefetches where the outputs go.
 #pragma GCC unroll 32
-        for (int r = 0; r < rows; ++r) {
-#pragma GCC unroll 4
-            for (int i = 0; i < vectors; ++i) __builtin_prefetch(task.out + (row + r) * task.out_stride + column + i * lanes, 1, 3);
-        }
+        for (int r = 0; r < rows; ++r) MatmulOutput<typename Dot::Isa>::template prefetch<vectors>(task, row + r, place);
         const std::byte* in = task.in + row * task.in_stride;
         const auto add = [&](const std::byte* inputs, std::int64_t stride) __attribute__((always_inline)) {
             const typename Dot::Stretch from{weights};
@@ -124,7 +120,7 @@ struct DotMatmul {
             Floats values[extent(vectors)];
 #pragma GCC unroll 32
             for (int i = 0; i < vectors; ++i) values[i] = outputs.value(task, row + r, i, sums[r][i]);
-            MatmulOutput<typename Dot::Isa>::template finish<vectors>(task, row + r, column, values);
+            MatmulOutput<typename Dot::Isa>::template finish<vectors>(task, row + r, place, values);
         }
     }
 
@@ -138,11 +134,11 @@ struct DotMatmul {
         }
     }
 
-    // Multiplies all rows with one panel, whose first output is `column`.
+    // Multiplies all rows with one panel, which begins at this place.
     template <class Task>
-    static void run_panel(const Task& task, const std::byte* weights, const std::byte* next, std::int64_t column) {
+    static void run_panel(const Task& task, const std::byte* weights, const std::byte* next, std::int64_t place) {
         if constexpr (tiles) {
-            if (task.rows >= tile_rows_least) return TileMatmul<Dot>::run(task, {weights, next, column});
+            if (task.rows >= tile_rows_least) return TileMatmul<Dot>::run(task, {weights, next, place});
         }
         const std::int64_t row_blocks = (task.rows + rows_max - 1) / rows_max;
         const std::int64_t share = stretches_of(task) * 64;
@@ -151,9 +147,9 @@ struct DotMatmul {
             const std::int64_t row_end = task.rows * (block + 1) / row_blocks;
             // A few row blocks each prefetch all of the next panel while they compute; many prefetch a share of it each.
             if (row_blocks < lines) {
-                tile_of<rows_max, lines>(row_end - row, task, {weights, next, column}, row);
+                tile_of<rows_max, lines>(row_end - row, task, {weights, next, place}, row);
             } else {
-                tile_of<rows_max, 1>(row_end - row, task, {weights, next + block % lines * share, column}, row);
+                tile_of<rows_max, 1>(row_end - row, task, {weights, next + block % lines * share, place}, row);
             }
             row = row_end;
         }
@@ -255,7 +251,7 @@ struct DotMatmul {
         return nullptr;
     }
     static constexpr ActivatedDotKernel activated() {
-        if constexpr (pairs_parts) return matmul<ActivatedDotTask>;
+        if constexpr (has_tiles) return matmul<ActivatedDotTask>;
         return nullptr;
     }
     static constexpr const WideKernels* wide() {
@@ -268,9 +264,7 @@ struct DotMatmul {
                                       .panel_width = width,
                                       .unpacked = unpacked(),
                                       .wide = wide(),
-                                      .pairs_parts = pairs_parts,
-                                      .parked_row_bytes = pairs_parts ? width * group_bytes : 0,
-                                      .row_chunk = pairs_parts ? tile_row_chunk : DotKernels{}.row_chunk,
+                                      .row_chunk = has_tiles ? tile_row_chunk : common_row_chunk,
                                       .matmul = matmul<DotTask>,
                                       .activated = activated(),
                                       .operations = operations};

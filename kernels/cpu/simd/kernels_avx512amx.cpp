@@ -1,11 +1,11 @@
-// The kernels for AMX: those of AVX-512, with bfloat16 multiplied by matrix tiles; int8 and int4 sums of AVX-512 VNNI, by tiles if there
-// are enough rows. isa.cpp calls them only if the processor supports all of these and the system permits the use of tiles.
+// The kernels for AMX: those of AVX-512 with its conversion to bfloat16, and with bfloat16 products and attention by matrix tiles; int8 and
+// int4 sums of AVX-512 VNNI, by tiles if there are enough rows. isa.cpp calls them only if the processor supports all of these and the
+// system permits the use of tiles.
 // g++ 12 mistakes the undefined operand inside its own AVX-512 intrinsics for an uninitialized variable.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
-#include <immintrin.h>
-
 #include "kernels/cpu/simd/int8_dot.h"
+#include "kernels/cpu/simd/isa_avx512bf16.h"
 #include "kernels/cpu/simd/isa_avx512vnni.h"
 #include "kernels/cpu/simd/table.h"
 
@@ -57,14 +57,11 @@ struct Int8Amx : Int8Avx512 {
     static constexpr int vectors = 2;
 };
 
-struct Bfloat16Amx : Avx512 {
+struct Bfloat16Amx : Avx512Narrowing {
     using Tiles = Bfloat16Tiles;
-    [[gnu::always_inline]] static inline Vectors<lanes>::Halves narrowed(Floats x) {
-        return reinterpret_cast<Vectors<lanes>::Halves>(_mm512_cvtneps_pbh(x));
-    }
 };
 
-constexpr Kernels table = tile_table_of<Bfloat16Amx>("avx512amx");
+constexpr Kernels table = table_of<Bfloat16Amx>("avx512amx");
 
 }  // namespace
 

@@ -5,18 +5,14 @@
 // g++ 12 mistakes the undefined operand inside its own AVX-512 intrinsics for an uninitialized variable.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
-#include "kernels/cpu/simd/isa_avx512.h"
+#include "kernels/cpu/simd/isa_avx512bf16.h"
 #include "kernels/cpu/simd/table.h"
 
 namespace lorry::kernels::cpu {
 
 namespace {
 
-struct Avx512Bf16 : Avx512 {
-    [[gnu::always_inline]] static inline Vectors<lanes>::Halves narrowed(Floats x) {
-        return reinterpret_cast<Vectors<lanes>::Halves>(_mm512_cvtneps_pbh(x));
-    }
-
+struct Avx512Bf16 : Avx512Narrowing {
     using Pairs = __m512i;
     [[gnu::always_inline]] static inline Pairs all_pairs(std::uint32_t pair) { return _mm512_set1_epi32(static_cast<int>(pair)); }
     [[gnu::always_inline]] static inline Floats dot(Floats sums, Pairs w, Pairs x) {

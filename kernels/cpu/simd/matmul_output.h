@@ -1,5 +1,5 @@
 // The last step of every matmul kernel: adds bias, accumulates or activates, and stores the columns that exist. Used by matmul.h,
-// dot_matmul.h and tile_matmul.h.
+// dot_matmul.h, tile_matmul.h and tile_rows.h.
 #pragma once
 
 #include "kernels/cpu/kernels.h"
@@ -26,16 +26,29 @@ struct MatmulOutput {
         finish_columns<vectors>(task, row, place, place, sums);
     }
 
-    // Activates the row first. If it is gated, the first vector belongs to the gate and the second to what it multiplies.
+    // The same, activated. Where two parts share a panel, the first vector is of the gate and the second is what it multiplies.
     template <int vectors>
     [[gnu::always_inline]] static inline void finish(const ActivatedDotTask& task, std::int64_t row, std::int64_t place,
                                                      const Floats* sums) {
         if constexpr (vectors == 2) {
-            if (task.gated) return activate(task, row, place / 2, sums[0], &sums[1]);
+            if (task.part_stride != 0) return activate(task, row, place / 2, sums[0], &sums[1]);
         }
 #pragma GCC unroll 2
         for (int i = 0; i < vectors; ++i) activate(task, row, place + i * lanes, sums[i], nullptr);
     }
+
+    // Prefetches where `finish` writes.
+    template <int vectors>
+    [[gnu::always_inline]] static inline void prefetch(const DotTask& task, std::int64_t row, std::int64_t place) {
+        const float* const out = task.out + row * task.out_stride;
+#pragma GCC unroll 4
+        for (int i = 0; i < vectors; ++i) {
+            const bool is_apart = vectors == 2 && task.part_stride != 0;
+            __builtin_prefetch(out + (is_apart ? place / 2 + i * task.part_stride : place + i * lanes), 1, 3);
+        }
+    }
+    template <int vectors>
+    [[gnu::always_inline]] static inline void prefetch(const ActivatedDotTask&, std::int64_t, std::int64_t) {}
 
 private:
     // column: of the part; output: of the whole weight.
@@ -71,7 +84,7 @@ private:
         }
     }
 
-    // sums: of the outputs from `column` on. factors: of those that they gate, or null.
+    // sums: of the outputs from `column` on. factors: of the outputs that these gate, or null.
     [[gnu::always_inline]] static inline void activate(const ActivatedDotTask& task, std::int64_t row, std::int64_t column, Floats sums,
                                                        const Floats* factors) {
         const std::int64_t columns = task.out_features - column;
@@ -79,22 +92,14 @@ private:
         Floats value = Activate<Isa>::of(task.kind, biased(task, sums, column, columns));
         if (factors != nullptr) value *= biased(task, *factors, column + task.part_stride, columns);
         if (task.out_bfloat16 != nullptr) {
-            store(reinterpret_cast<Bf16*>(task.out_bfloat16 + row * task.out_bfloat16_stride) + column, value, columns);
+            V::store_up_to(reinterpret_cast<Bf16*>(task.out_bfloat16) + row * task.out_stride + column, value, columns);
         } else {
-            store(task.out + row * task.out_stride + column, value, columns);
+            V::store_up_to(task.out + row * task.out_stride + column, value, columns);
         }
     }
     [[gnu::always_inline]] static inline Floats biased(const DotTask& task, Floats sums, std::int64_t output, std::int64_t columns) {
         if (task.bias == nullptr) return sums;
-        return sums + (columns >= lanes ? V::load(task.bias + output) : V::load_part(task.bias + output, columns));
-    }
-    template <class Storage>
-    [[gnu::always_inline]] static inline void store(Storage* to, Floats x, std::int64_t columns) {
-        if (columns >= lanes) [[likely]] {
-            V::store(to, x);
-        } else {
-            V::store_part(to, x, columns);
-        }
+        return sums + V::load_up_to(task.bias + output, columns);
     }
 };
 

@@ -25,9 +25,8 @@ struct PairedRows {
     // Makes a row's queries, multiplied by the scale of the scores.
     static void narrow_queries(const AttentionTask& task, std::int64_t row, const float* from) {
         auto* const to = reinterpret_cast<Bf16*>(task.queries) + row * task.head_dim;
-        std::int64_t d = 0;
-        for (; d + lanes <= task.head_dim; d += lanes) V::store(to + d, V::load(from + d) * task.scale);
-        if (const std::int64_t rest = task.head_dim - d; rest > 0) V::store_part(to + d, V::load_part(from + d, rest) * task.scale, rest);
+        for (std::int64_t d = 0; d < task.head_dim; d += lanes)
+            V::store_up_to(to + d, V::load_up_to(from + d, task.head_dim - d) * task.scale, task.head_dim - d);
     }
 
     // Turns scores into bfloat16 weights of at most 1; after them it stores the factor that makes a row's weights add up to 1.
@@ -53,16 +52,6 @@ struct PairedRows {
         }
 #pragma GCC unroll 4
         for (int r = 0; r < rows; ++r) scores[r][size / 2] = 1.0F / V::sum(sums[r]);
-    }
-
-    static void narrow_all_queries(const AttentionTask& task, std::int64_t rows) {
-        typename Plan::RowWalk walk(task, 0);
-        for (std::int64_t row = 0; row < rows; ++row, walk.advance()) narrow_queries(task, row, walk.query());
-    }
-    static void weigh_all(const AttentionTask& task, const Span& span, std::int64_t rows) {
-        std::int64_t row = 0;
-        for (; row + weigh_rows <= rows; row += weigh_rows) weigh<weigh_rows>(task, span, row);
-        for (; row < rows; ++row) weigh<1>(task, span, row);
     }
 };
 

@@ -75,7 +75,7 @@ struct Rope {
             for (std::int64_t i = 0; i < task.head_dim; i += lanes) {
                 const std::int64_t count = task.head_dim - i < lanes ? task.head_dim - i : lanes;
                 Bf16 part[V::width];
-                V::store(part, count == lanes ? V::load(key + i) : V::load_part(key + i, count));
+                V::store(part, V::load_up_to(key + i, count));
                 for (std::int64_t lane = 0; lane < count; lane += 2)
                     __builtin_memcpy(keys + (i + lane) * kv_block_size, part + lane, 2 * sizeof(Bf16));
             }
@@ -110,12 +110,18 @@ struct Rope {
         }
     }
 
+    using Octets = typename Vectors<lanes>::Octets;
+    using Int8Scale = typename Narrow<Isa>::Int8Scale;
+    // `lanes` elements as int8; those after the first `count` are zeros.
+    [[gnu::always_inline]] static inline Octets int8(const float* x, std::int64_t count, const Int8Scale& scale) {
+        return Narrow<Isa>::int8(V::load_up_to(x, count), scale) ^ 0x80;
+    }
     // Calls put(i, x) with `lanes` elements from i on as int8, padded with zeros; returns their scale.
     template <class Put>
     [[gnu::always_inline]] static inline float each_int8(const float* x, std::int64_t size, const Put& put) {
-        const auto scale = Narrow<Isa>::int8_scale(x, size);
+        const Int8Scale scale = Narrow<Isa>::int8_scale(x, size);
         for (std::int64_t i = 0; i < size; i += lanes) {
-            const auto octets = Narrow<Isa>::int8(i + lanes <= size ? V::load(x + i) : V::load_part(x + i, size - i), scale) ^ 0x80;
+            const Octets octets = int8(x + i, size - i, scale);
             std::int8_t part[V::width];
             __builtin_memcpy(part, &octets, sizeof octets);
             put(i, part);
@@ -124,14 +130,12 @@ struct Rope {
     }
 
     using Bits = typename V::Bits;
-    using Octets = typename Vectors<lanes>::Octets;
-    static constexpr bool stores_blocks = lanes == kv_block_size;
     static constexpr std::int64_t element_bytes = 4;  // two dimensions of bfloat16, or four of int8
     static constexpr std::int64_t line_bytes = kv_block_size * element_bytes;
     // Dimensions that are transposed together.
     static constexpr std::int64_t staged_most = 64;
 
-    // One stage of a transposition: swaps the blocks of `half` elements beside the diagonal of each square of twice that size.
+    // One stage of a transposition: in each square of 2 * half elements, swaps the two squares beside the diagonal.
     template <int half>
     [[gnu::always_inline]] static inline void swap_blocks(Bits* rows) {
         const auto lane = V::ramp();
@@ -148,7 +152,7 @@ struct Rope {
         }
     }
 
-    // Stores the staged elements of 16 tokens, [16][staged_most / 16 vectors of 16], as lines that hold an element of each token.
+    // Stores the staged elements of 16 tokens, [16][staged_bytes / element_bytes], as `lines` lines; each holds one element of every token.
     static void store_transposed(const std::byte* staged, std::int64_t staged_bytes, std::byte* to, std::int64_t lines) {
         for (std::int64_t begin = 0; begin < lines; begin += lanes) {
             Bits rows[extent(lanes)];
@@ -167,10 +171,6 @@ struct Rope {
             }
         }
     }
-    [[gnu::always_inline]] static inline Floats load_dims(const float* from, std::int64_t count) {
-        return count >= lanes ? V::load(from) : V::load_part(from, count);
-    }
-
     // store_paired for the 16 tokens that fill a block: lines are written whole. k, v: of the first row.
     static void store_paired_block(const RopeTask& task, std::int64_t row, const float* k, const float* v) {
         std::byte* const block = task.keys + task.row_blocks[row] * task.block_bytes;
@@ -181,34 +181,28 @@ struct Rope {
                 alignas(64) Bf16 staged[kv_block_size][extent(staged_most)];
                 for (std::int64_t token = 0; token < kv_block_size; ++token) {
                     for (std::int64_t i = 0; i < dims; i += lanes)
-                        V::store(staged[token] + i, load_dims(k + token * task.stride + d + i, dims - i));
+                        V::store(staged[token] + i, V::load_up_to(k + token * task.stride + d + i, dims - i));
                 }
                 store_transposed(reinterpret_cast<const std::byte*>(staged), sizeof staged[0], keys + d / 2 * line_bytes, dims / 2);
             }
             std::byte* to = keys + task.value_offset;
             for (std::int64_t token = 0; token < kv_block_size; token += 2, to += task.value_stride * element_bytes) {
                 for (std::int64_t d = 0; d < task.head_dim; d += lanes) {
-                    const Bits first = narrowed_bits(load_dims(v + token * task.stride + d, task.head_dim - d));
-                    const Bits second = narrowed_bits(load_dims(v + (token + 1) * task.stride + d, task.head_dim - d));
-                    const Bits pairs = first | second << 16;
+                    const auto of_token = [&](std::int64_t which) __attribute__((always_inline)) {
+                        return __builtin_convertvector(V::narrowed(V::load_up_to(v + which * task.stride + d, task.head_dim - d)), Bits);
+                    };
+                    const Bits pairs = of_token(token) | of_token(token + 1) << 16;
                     __builtin_memcpy(to + d * element_bytes, &pairs, sizeof pairs);
                 }
             }
         }
     }
-    // bfloat16 in the low half of each lane.
-    [[gnu::always_inline]] static inline Bits narrowed_bits(Floats x) {
-        typename V::Halves halves;
-        V::store(reinterpret_cast<Bf16*>(&halves), x);
-        return __builtin_convertvector(halves, Bits);
-    }
-
     // store_int8, likewise.
     static void store_int8_block(const RopeTask& task, std::int64_t row, const float* k, const float* v) {
         std::byte* const block = task.keys + task.row_blocks[row] * task.block_bytes;
         for (std::int64_t head = 0; head < task.kv_heads; ++head, k += task.head_dim, v += task.head_dim) {
             std::byte* const keys = block + head * task.head_bytes;
-            typename Narrow<Isa>::Int8Scale scales[kv_block_size];
+            Int8Scale scales[kv_block_size];
             float written[kv_block_size];
             std::int32_t sums[kv_block_size] = {};
             for (std::int64_t token = 0; token < kv_block_size; ++token) {
@@ -220,7 +214,7 @@ struct Rope {
                 alignas(64) std::byte staged[kv_block_size][extent(staged_most)];
                 for (std::int64_t token = 0; token < kv_block_size; ++token) {
                     for (std::int64_t i = 0; i < dims; i += lanes) {
-                        const Octets octets = Narrow<Isa>::int8(load_dims(k + token * task.stride + d + i, dims - i), scales[token]) ^ 0x80;
+                        const Octets octets = int8(k + token * task.stride + d + i, dims - i, scales[token]);
                         __builtin_memcpy(staged[token] + i, &octets, sizeof octets);
                         for (int lane = 0; lane < lanes; ++lane) sums[token] += static_cast<std::int8_t>(octets[lane]);
                     }
@@ -235,13 +229,11 @@ struct Rope {
             std::byte* const values = keys + task.value_offset;
             for (std::int64_t token = 0; token < kv_block_size; token += 2) {
                 const float* const from[] = {v + token * task.stride, v + (token + 1) * task.stride};
-                const typename Narrow<Isa>::Int8Scale own[] = {Narrow<Isa>::int8_scale(from[0], task.head_dim),
-                                                               Narrow<Isa>::int8_scale(from[1], task.head_dim)};
+                const Int8Scale own[] = {Narrow<Isa>::int8_scale(from[0], task.head_dim), Narrow<Isa>::int8_scale(from[1], task.head_dim)};
                 std::byte* const to = values + token * task.value_stride;
                 for (std::int64_t d = 0; d < task.head_dim; d += lanes) {
                     const auto wide = [&](int i) __attribute__((always_inline)) {
-                        return __builtin_convertvector(Narrow<Isa>::int8(load_dims(from[i] + d, task.head_dim - d), own[i]) ^ 0x80,
-                                                       typename V::Halves);
+                        return __builtin_convertvector(int8(from[i] + d, task.head_dim - d, own[i]), typename V::Halves);
                     };
                     const auto pairs = wide(0) | wide(1) << 8;
                     __builtin_memcpy(to + d * 2, &pairs, sizeof pairs);
@@ -259,7 +251,27 @@ struct Rope {
         if (row + last >= row_end || task.row_slots[row] != 0) return false;
         return task.row_slots[row + last] == last && task.row_blocks[row + last] == task.row_blocks[row];
     }
-    static bool has_block_layout(KvLayout layout) { return layout == KvLayout::bfloat16_pairs || layout == KvLayout::int8; }
+
+    // How a layout stores keys and values: those of a row, and those of 16 rows that fill a block, unless that is row by row.
+    using Store = void (*)(const RopeTask&, std::int64_t row, const float* k, const float* v);
+    struct Stores {
+        Store row;
+        Store block = nullptr;
+    };
+    static Stores stores_of(KvLayout layout) {
+        constexpr bool by_blocks = lanes == kv_block_size;
+        switch (layout) {
+            case KvLayout::float32: break;
+            case KvLayout::bfloat16: return {store_kv<Bf16>};
+            case KvLayout::bfloat16_pairs:
+                if constexpr (by_blocks) return {store_paired, store_paired_block};
+                return {store_paired};
+            case KvLayout::int8:
+                if constexpr (by_blocks) return {store_int8, store_int8_block};
+                return {store_int8};
+        }
+        return {store_kv<float>};
+    }
 
     // Prefetches the cache lines that the row will write, unless another row of its block has just loaded them.
     static void prefetch_block(const RopeTask& task, std::int64_t row) {
@@ -286,29 +298,15 @@ struct Rope {
     }
 
     static void run(const RopeTask& task, std::int64_t row_begin, std::int64_t row_end) {
-        for (std::int64_t row = row_begin; row < row_end; ++row) {
+        const Stores stores = stores_of(task.layout);
+        for (std::int64_t row = row_begin; row < row_end;) {
+            const bool is_block = stores.block != nullptr && fills_block(task, row, row_end);
+            const std::int64_t end = row + (is_block ? kv_block_size : 1);
+            if (end < row_end && task.row_blocks[end] != task.row_blocks[row]) prefetch_block(task, end);
             const float* const k = task.qkv + row * task.stride + task.heads * task.head_dim;
-            const float* const v = k + task.kv_heads * task.head_dim;
-            if constexpr (stores_blocks) {
-                if (has_block_layout(task.layout) && fills_block(task, row, row_end)) {
-                    for (std::int64_t i = 0; i < kv_block_size; ++i) prepare_row(task, row + i);
-                    if (task.layout == KvLayout::int8) {
-                        store_int8_block(task, row, k, v);
-                    } else {
-                        store_paired_block(task, row, k, v);
-                    }
-                    row += kv_block_size - 1;
-                    continue;
-                }
-            }
-            if (row + 1 < row_end && task.row_blocks[row + 1] != task.row_blocks[row]) prefetch_block(task, row + 1);
-            prepare_row(task, row);
-            switch (task.layout) {
-                case KvLayout::float32: store_kv<float>(task, row, k, v); break;
-                case KvLayout::bfloat16: store_kv<Bf16>(task, row, k, v); break;
-                case KvLayout::bfloat16_pairs: store_paired(task, row, k, v); break;
-                case KvLayout::int8: store_int8(task, row, k, v); break;
-            }
+            for (std::int64_t i = row; i < end; ++i) prepare_row(task, i);
+            (is_block ? stores.block : stores.row)(task, row, k, k + task.kv_heads * task.head_dim);
+            row = end;
         }
     }
 };

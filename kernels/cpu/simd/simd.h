@@ -52,6 +52,19 @@ struct Simd {
         __builtin_memcpy(to, &halves, sizeof halves);
     }
 
+    // As store(Bf16*) rounds.
+    [[gnu::always_inline]] static inline Halves narrowed(Floats x) {
+        if constexpr (requires { Isa::narrowed(x); }) {
+            return Isa::narrowed(x);
+        } else {
+            Bits bits;
+            __builtin_memcpy(&bits, &x, sizeof x);
+            const Bits rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
+            const Bits quiet = (bits >> 16) | 0x40U;
+            return __builtin_convertvector(x == x ? rounded : quiet, Halves);
+        }
+    }
+
     // The first `count` lanes; the others are zero and are not read.
     [[gnu::always_inline]] static inline Floats load_part(const float* from, std::int64_t count) {
         float part[width] = {};
@@ -63,6 +76,19 @@ struct Simd {
         Storage part[width];
         store(part, x);
         for (std::int64_t i = 0; i < count; ++i) to[i] = part[i];
+    }
+
+    // As far as there are `count` lanes, which may be more than a vector has.
+    [[gnu::always_inline]] static inline Floats load_up_to(const float* from, std::int64_t count) {
+        return count >= lanes ? load(from) : load_part(from, count);
+    }
+    template <class Storage>
+    [[gnu::always_inline]] static inline void store_up_to(Storage* to, Floats x, std::int64_t count) {
+        if (count >= lanes) [[likely]] {
+            store(to, x);
+        } else {
+            store_part(to, x, count);
+        }
     }
 
     // Gives b where either is NaN.
@@ -119,17 +145,6 @@ struct Simd {
     }
 
 private:
-    [[gnu::always_inline]] static inline Halves narrowed(Floats x) {
-        if constexpr (requires { Isa::narrowed(x); }) {
-            return Isa::narrowed(x);
-        } else {
-            Bits bits;
-            __builtin_memcpy(&bits, &x, sizeof x);
-            const Bits rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
-            const Bits quiet = (bits >> 16) | 0x40U;
-            return __builtin_convertvector(x == x ? rounded : quiet, Halves);
-        }
-    }
     // Combines lanes [0, half) with lanes [half, 2 * half), and so on. The shuffle keeps the lanes in their registers.
     template <int half, class Vector, class Combine>
     [[gnu::always_inline]] static inline auto fold(Vector x, const Combine& combine) {

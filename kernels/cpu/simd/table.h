@@ -17,7 +17,7 @@
 
 namespace lorry::kernels::cpu {
 
-// The kernels of an instruction set; if it multiplies pairs of bfloat16 (Isa::dot), also those that use this.
+// The kernels of an instruction set; if it multiplies pairs of bfloat16 (Isa::dot) or has tiles (Isa::Tiles), also those that use this.
 template <class Isa>
 constexpr Kernels table_of(const char* name) {
     Kernels table{
@@ -47,21 +47,16 @@ constexpr Kernels table_of(const char* name) {
         table.attention = PairedAttention<Isa>::run;
         table.attends_pairs = true;
     }
-    return table;
-}
-
-// The kernels of an instruction set that has tiles, with bfloat16 matmuls and attention by them.
-template <class Isa>
-constexpr Kernels tile_table_of(const char* name) {
-    Kernels table = table_of<Isa>(name);
-    table.bfloat16_dot = &TileRows<Bfloat16Panels<Isa, 2>>::table;
-    table.bfloat16_shrink = &TileRows<Bfloat16Panels<Isa, 1>>::table;
-    table.int8_to_bfloat16 = Narrow<Isa>::int8_to_bfloat16;
-    table.attention = TileAttention<Isa>::run;
-    table.attends_pairs = true;
-    table.attention_writes_bfloat16 = true;
-    table.step_rows = 2 * tile_row_chunk;  // measured with two threads: 512 rows take 11 % longer a row, 2,048 rows 4 %
-    table.attention_rows = TileAttention<Isa>::pass_rows_max;
+    if constexpr (requires { typename Isa::Tiles; }) {
+        table.bfloat16_dot = &TileRows<Bfloat16Panels<Isa, 2>>::table;
+        table.bfloat16_shrink = &TileRows<Bfloat16Panels<Isa, 1>>::table;
+        table.int8_to_bfloat16 = Narrow<Isa>::int8_to_bfloat16;
+        table.attention = TileAttention<Isa>::run;
+        table.attends_pairs = true;
+        table.attention_writes_bfloat16 = true;
+        table.attention_rows = TileBlock<typename Isa::Tiles>::rows_max;
+        table.step_rows = 1024;  // with two threads, a row of a step of 512 rows took 11 % longer, one of a step of 2,048 rows 4 %
+    }
     return table;
 }
 

@@ -3,7 +3,6 @@
 // apart, then together, then to the output's sum; denormals count as zero. Instantiated by table.h. Source: as tile_matmul.h, TDPBF16PS.
 #pragma once
 
-#include "kernels/cpu/simd/bfloat16_dot.h"
 #include "kernels/cpu/simd/tile_matmul.h"
 
 namespace lorry::kernels::cpu {
@@ -79,7 +78,7 @@ struct TileRows {
             }
         };
         const std::int64_t whole = row_bytes / Tiles::line_bytes;
-        for (std::int64_t line = 0; line < whole; ++line, in += Tiles::line_bytes) add_line(in, task.in_stride, Tiles::groups_whole);
+        for (std::int64_t line = 0; line < whole; ++line, in += Tiles::line_bytes) add_line(in, task.in_stride, Tiles::Block::groups_whole);
         if (const std::int64_t rest_bytes = row_bytes - whole * Tiles::line_bytes; rest_bytes > 0) {
             std::byte rest[extent(rows)][extent(Tiles::line_bytes)] = {};
             for (int r = 0; r < rows; ++r) __builtin_memcpy(rest[r], in + r * task.in_stride, static_cast<std::size_t>(rest_bytes));
@@ -109,28 +108,35 @@ struct TileRows {
         }
     }
 
+    // Calls run for exactly task.rows rows.
+    template <int rows, class Task>
+    static void run_of(const Task& task, std::int64_t panel_begin, std::int64_t panel_end) {
+        if (task.rows == rows) {
+            run<rows>(task, panel_begin, panel_end);
+        } else if constexpr (rows > 1) {
+            run_of<rows - 1>(task, panel_begin, panel_end);
+        }
+    }
+
     // Task: DotTask or ActivatedDotTask.
     template <class Task>
     static void matmul(const Task& task, std::int64_t panel_begin, std::int64_t panel_end) {
-        switch (task.rows) {
-            case 1: return run<1>(task, panel_begin, panel_end);
-            case 2: return run<2>(task, panel_begin, panel_end);
-            case 3: return run<3>(task, panel_begin, panel_end);
-            case 4: return run<4>(task, panel_begin, panel_end);
-            default: return Tiles::matmul(task, panel_begin, panel_end);
-        }
+        if (task.rows > rows_max) return Tiles::matmul(task, panel_begin, panel_end);
+        run_of<rows_max>(task, panel_begin, panel_end);
     }
-    static_assert(rows_max == 4);
 
+    // A panel of one vector has no room for two parts.
+    static constexpr ActivatedDotKernel activated() {
+        if constexpr (vectors == 2) return matmul<ActivatedDotTask>;
+        return nullptr;
+    }
     static constexpr DotKernels table{.name = Dot::name,
                                       .storage = Dot::storage,
                                       .group = Dot::group,
                                       .panel_width = width,
-                                      .pairs_parts = vectors == 2,
-                                      .parked_row_bytes = Tiles::group_bytes,
                                       .row_chunk = tile_row_chunk,
                                       .matmul = matmul<DotTask>,
-                                      .activated = matmul<ActivatedDotTask>,
+                                      .activated = activated(),
                                       .operations = Tiles::operations};
 };
 

@@ -200,7 +200,7 @@ struct EmulatedBfloat16Amx : Emulated {
 
 constexpr Kernels table = table_of<Emulated>("emulated_avx512");
 constexpr Kernels table_bf16 = table_of<EmulatedBf16>("emulated_avx512bf16");
-constexpr Kernels table_amx = tile_table_of<EmulatedBfloat16Amx>("emulated_avx512amx");
+constexpr Kernels table_amx = table_of<EmulatedBfloat16Amx>("emulated_avx512amx");
 
 }  // namespace
 
