@@ -39,35 +39,38 @@ protected:
     }
     std::unique_ptr<Ledger> start(std::int64_t days = 30) { return Ledger::start(config, {.file = file, .topics = topics, .days = days}); }
 
-    // Everything known about the jobs, once there are `count` of them.
-    std::string rows(std::size_t count) {
-        jobs(count);
+    // Waits: the ledger writes its rows first and counts them afterwards.
+    static bool comes_true(const std::function<bool()>& condition) {
+        const auto deadline = Clock::now() + 20s;
+        while (!condition() && Clock::now() < deadline) std::this_thread::sleep_for(20ms);
+        return condition();
+    }
+    bool applies(const Ledger& ledger, std::uint64_t records) const {
+        return comes_true([&] { return ledger.stats().applied >= records; }) && ledger.stats().applied == records;
+    }
+
+    // "id:state" of every job in the file, sorted.
+    std::vector<std::string> jobs() const {
+        std::vector<std::string> rows;
+        for (const auto& status : schema::Store::open(file, schema::Store::Mode::reader).jobs({}))
+            rows.push_back(status.run.job_id + ":" + schema::name_of(status.state));
+        std::sort(rows.begin(), rows.end());
+        return rows;
+    }
+    // The jobs as soon as they are `expected`, else what they are at last.
+    std::vector<std::string> jobs_after_waiting_for(const std::vector<std::string>& expected) const {
+        comes_true([&] { return jobs() == expected; });
+        return jobs();
+    }
+    // Everything known about the jobs.
+    std::string rows() const {
         std::vector<std::string> rows;
         for (const auto& status : schema::Store::open(file, schema::Store::Mode::reader).jobs({}))
             rows.push_back(schema::encode_status(status));
         std::sort(rows.begin(), rows.end());
         return fmt::format("{}", fmt::join(rows, "\n"));
     }
-    bool comes_true(const std::function<bool()>& condition) {
-        const auto deadline = Clock::now() + 20s;
-        while (!condition() && Clock::now() < deadline) std::this_thread::sleep_for(20ms);
-        return condition();
-    }
-
-    // Waits until the ledger holds `count` jobs. Returns "id:state" of each, sorted.
-    std::vector<std::string> jobs(std::size_t count) {
-        std::vector<std::string> rows;
-        const auto deadline = Clock::now() + 20s;
-        do {
-            std::this_thread::sleep_for(50ms);
-            rows.clear();
-            for (const auto& status : schema::Store::open(file, schema::Store::Mode::reader).jobs({})) {
-                rows.push_back(status.run.job_id + ":" + schema::name_of(status.state));
-            }
-        } while (rows.size() < count && Clock::now() < deadline);
-        std::sort(rows.begin(), rows.end());
-        return rows;
-    }
+    void expect_jobs(const std::vector<std::string>& expected) const { EXPECT_EQ(jobs_after_waiting_for(expected), expected); }
 };
 
 TEST_F(LedgerTest, HoldsWhatTheTopicsSayAndGoesOnWhereItStopped) {
@@ -77,23 +80,21 @@ TEST_F(LedgerTest, HoldsWhatTheTopicsSayAndGoesOnWhereItStopped) {
     register_adapter(
         config, topics.adapters(),
         {.name = "tags", .hash = "aaaa", .path = "tags", .base = "small", .rank_max = 8, .targets = {"q"}, .bytes = 0, .registered = {}});
-    const std::vector<std::string> two{"a:completed", "b:failed"};
     {
         const auto ledger = start();
         ASSERT_NE(ledger, nullptr);
-        EXPECT_EQ(jobs(2), two);
-        const auto deadline = Clock::now() + 15s;
+        expect_jobs({"a:completed", "b:failed"});
         const auto store = schema::Store::open(file, schema::Store::Mode::reader);
-        while (store.adapters().empty() && Clock::now() < deadline) std::this_thread::sleep_for(20ms);
+        ASSERT_TRUE(comes_true([&] { return !store.adapters().empty(); }));
         ledger->set_adapter_state("tags", "aaaa", "failed", "no such folder");
-        while (store.adapters().at(0).state != "failed" && Clock::now() < deadline) std::this_thread::sleep_for(20ms);
+        EXPECT_TRUE(comes_true([&] { return store.adapters().at(0).state == "failed"; }));
         EXPECT_EQ(store.adapters().at(0).error, "no such folder");
         EXPECT_FALSE(ledger->stats().failing);
     }
     say("c", schema::JobState::expired, 2);
     const auto ledger = start();
-    EXPECT_EQ(jobs(3), (std::vector<std::string>{"a:completed", "b:failed", "c:expired"}));
-    EXPECT_EQ(ledger->stats().applied, 1U) << "nothing is read twice";
+    expect_jobs({"a:completed", "b:failed", "c:expired"});
+    EXPECT_TRUE(applies(*ledger, 1)) << "nothing is read twice";
 }
 
 // The topic also holds running statuses, redeliveries and repeated ends, in random order.
@@ -135,8 +136,8 @@ TEST_F(LedgerTest, IsRebuiltEqualInAllColumnsAfterItsFileWasDeleted) {
     }
     const auto read = [&] {
         const auto ledger = start();
-        EXPECT_TRUE(comes_true([&] { return ledger->stats().applied == said.size(); }));
-        return rows(count);
+        EXPECT_TRUE(applies(*ledger, said.size()));
+        return rows();
     };
     const std::string live = read();
     EXPECT_EQ(static_cast<int>(std::count(live.begin(), live.end(), '\n')), count - 1);
@@ -161,8 +162,8 @@ protected:
     }
     std::vector<std::string> read(std::uint64_t records) {
         const auto ledger = start();
-        EXPECT_TRUE(comes_true([&] { return ledger->stats().applied == records; })) << records << " records are read";
-        return jobs(1);
+        EXPECT_TRUE(applies(*ledger, records)) << records << " records are read";
+        return jobs();
     }
 };
 
@@ -196,11 +197,11 @@ TEST_F(LedgerTest, ForgetsJobsThatEndedTooLongAgo) {
     }
     {
         const auto keeps_all = start(0);
-        EXPECT_EQ(jobs(6).size(), 6U);
+        EXPECT_TRUE(applies(*keeps_all, 6));
+        EXPECT_EQ(jobs().size(), 6U);
     }
     const auto ledger = start(3);
-    const std::vector<std::string> young{"0 days:completed", "1 days:completed", "2 days:completed"};
-    EXPECT_TRUE(comes_true([&] { return jobs(0) == young; }));
+    expect_jobs({"0 days:completed", "1 days:completed", "2 days:completed"});
 }
 
 // A ledger that stopped for good would become stale while its worker is healthy.
@@ -209,16 +210,16 @@ TEST_F(LedgerTest, IsFollowedAgainWhenTheBrokersComeBack) {
     config.deadline_start = 500ms;
     config.deadline_later = 500ms;
     const auto ledger = start();
-    EXPECT_EQ(jobs(1), std::vector<std::string>{"before:completed"});
+    expect_jobs({"before:completed"});
     broker.set_down(true);
     EXPECT_TRUE(comes_true([&] { return ledger->stats().failing; }));
     broker.set_down(false);
     config.deadline_start = 15s;
     config.deadline_later = 20s;
     say("after", schema::JobState::completed, 1);
-    EXPECT_EQ(jobs(2), (std::vector<std::string>{"after:completed", "before:completed"}));
+    expect_jobs({"after:completed", "before:completed"});
     EXPECT_TRUE(comes_true([&] { return !ledger->stats().failing; }));
-    EXPECT_EQ(ledger->stats().applied, 2U) << "nothing is read twice";
+    EXPECT_TRUE(applies(*ledger, 2)) << "nothing is read twice";
 }
 
 TEST_F(LedgerTest, IsRebuiltWhenItTellsOfAnotherCluster) {
@@ -233,9 +234,8 @@ TEST_F(LedgerTest, IsRebuiltWhenItTellsOfAnotherCluster) {
         store.apply({.statuses = {status}, .adapters = {}, .offsets = {{topics.status(), "", 0, 3}}});
     }
     const auto ledger = start();
-    const auto deadline = Clock::now() + 15s;
-    while (ledger->stats().applied == 0 && Clock::now() < deadline) std::this_thread::sleep_for(20ms);
-    EXPECT_EQ(jobs(1), std::vector<std::string>{"here:completed"});
+    EXPECT_TRUE(applies(*ledger, 1));
+    expect_jobs({"here:completed"});
 }
 
 TEST_F(LedgerTest, IsLeftToTheProcessThatKeepsItAlready) {
@@ -252,10 +252,8 @@ TEST_F(LedgerTest, CountsARecordThatIsNoStatusAndGoesOn) {
     }
     say("good", schema::JobState::completed, 0);
     const auto ledger = start();
-    EXPECT_EQ(jobs(1), std::vector<std::string>{"good:completed"});
-    const auto deadline = Clock::now() + 15s;
-    while (ledger->stats().refused == 0 && Clock::now() < deadline) std::this_thread::sleep_for(20ms);
-    EXPECT_EQ(ledger->stats().refused, 1U);
+    expect_jobs({"good:completed"});
+    EXPECT_TRUE(comes_true([&] { return ledger->stats().refused == 1; }));
 }
 
 }  // namespace
