@@ -55,7 +55,8 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::start(const Job& job) {
     if (job.items <= 0) return;
     if (threads_ == 1 || job.items <= job.piece) {
-        job.call(job.work, 0, job.items, 0);
+        for (std::int64_t begin = 0; begin < job.items; begin += job.piece)
+            job.call(job.work, begin, std::min(job.items, begin + job.piece), 0);
         return;
     }
     job_ = job;

@@ -1,10 +1,18 @@
 // The attention op: divides sequences, kv heads and query rows into pieces that read the same keys and values.
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/views.h"
 
 namespace lorry::kernels::cpu {
+
+namespace {
+
+constexpr std::int64_t tasks_together = 8;
+
+}  // namespace
 
 void CpuBackend::cut_attention(const AttentionArgs& args) {
     const std::int64_t group = args.heads / args.kv_heads;
@@ -73,7 +81,10 @@ void CpuBackend::execute(const AttentionArgs& args) {
         attended_scratch_.floats(pool_.threads() * piece_floats);
     }
     const auto pieces = static_cast<std::int64_t>(attention_pieces_.size());
-    pool_.run(pieces, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+    // A kernel that takes several tasks sets up once for them. The rows that one of them leaves in scratch are converted before the next.
+    const std::int64_t together = narrows_pieces ? 1 : tasks_together;
+    pool_.run(pieces, together, [&](std::int64_t begin, std::int64_t end, int thread) {
+        std::array<AttentionTask, tasks_together> tasks;
         for (std::int64_t index = begin; index < end; ++index) {
             const AttentionPiece& piece = attention_pieces_[static_cast<std::size_t>(index)];
             const std::int64_t row = piece.sequence->row_begin + piece.row_begin;
@@ -85,7 +96,8 @@ void CpuBackend::execute(const AttentionArgs& args) {
                                                        .columns = piece_columns,
                                                        .stride = piece_columns}
                                               : place;
-            AttentionTask task = attention_task(args, piece, longest);
+            AttentionTask& task = tasks[static_cast<std::size_t>(index - begin)];
+            task = attention_task(args, piece, longest);
             task.out_stride = out.stride;
             if (writes_bfloat16) {
                 task.out_bfloat16 = row_of(out, 0);
@@ -95,10 +107,11 @@ void CpuBackend::execute(const AttentionArgs& args) {
             task.scores = scores_of_all + thread * rows * score_stride;
             task.score_stride = score_stride;
             task.queries = reinterpret_cast<std::byte*>(queries_of_all + thread * rows * query_floats);
-            attend(task);
             if (!narrows_pieces) continue;
+            attend({&task, 1});
             for (std::int64_t i = 0; i < piece.rows; ++i) store_row(place, i, floats(out) + i * out.stride);
         }
+        if (!narrows_pieces) attend(std::span(tasks).first(static_cast<std::size_t>(end - begin)));
     });
     if (narrows_rows) store_rows(attended, args.out);
 }

@@ -26,7 +26,7 @@ TEST(ThreadPool, RunsEveryItemOnceAndShowsItsWritesToTheCaller) {
             std::vector<int> done(static_cast<std::size_t>(items), 0);  // plain ints: a race shows under the thread sanitizer
             std::atomic<bool> sound{true};
             pool.run(items, piece, [&](std::int64_t begin, std::int64_t end, int thread) {
-                if (begin >= end || thread < 0 || thread >= threads) sound = false;
+                if (begin >= end || end - begin > piece || thread < 0 || thread >= threads) sound = false;
                 for (std::int64_t i = begin; i < end; ++i) ++done[static_cast<std::size_t>(i)];
             });
             ASSERT_TRUE(sound);

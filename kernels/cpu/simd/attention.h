@@ -114,11 +114,22 @@ struct AttentionPlan {
         RowWalk walk(task, 0);
         for (std::int64_t row = 0; row < rows; ++row, walk.advance()) Way::narrow_queries(task, row, walk.query());
     }
+    // before(row, row_end): called before the work on these rows.
+    template <class Way, class Before>
+    static void weigh_all(const AttentionTask& task, const Span& span, std::int64_t rows, const Before& before) {
+        std::int64_t row = 0;
+        for (; row + Way::weigh_rows <= rows; row += Way::weigh_rows) {
+            before(row, row + Way::weigh_rows);
+            Way::template weigh<Way::weigh_rows>(task, span, row);
+        }
+        for (; row < rows; ++row) {
+            before(row, row + 1);
+            Way::template weigh<1>(task, span, row);
+        }
+    }
     template <class Way>
     static void weigh_all(const AttentionTask& task, const Span& span, std::int64_t rows) {
-        std::int64_t row = 0;
-        for (; row + Way::weigh_rows <= rows; row += Way::weigh_rows) Way::template weigh<Way::weigh_rows>(task, span, row);
-        for (; row < rows; ++row) Way::template weigh<1>(task, span, row);
+        weigh_all<Way>(task, span, rows, [](std::int64_t, std::int64_t) {});
     }
 
     // Stores the dimensions from `d` on, as far as the row has them.
@@ -193,6 +204,9 @@ struct TiledAttention {
         for (; block < span.block_end; ++block) all_scores<1>(task, span, block, rows);
         Plan::template weigh_all<Way>(task, span, rows);
         each_tile(rows, [&](std::int64_t row, std::int64_t count) { weighted_values_of<Way::rows_max>(count, task, span, row); });
+    }
+    static void run_all(std::span<const AttentionTask> tasks) {
+        for (const AttentionTask& task : tasks) run(task);
     }
 };
 

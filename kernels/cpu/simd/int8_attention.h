@@ -187,7 +187,7 @@ struct Int8Attention {
         }
     }
 
-    static void run(const AttentionTask& task) { TiledAttention<Int8Attention, Isa>::run(task); }
+    static void run(std::span<const AttentionTask> tasks) { TiledAttention<Int8Attention, Isa>::run_all(tasks); }
     static constexpr Int8AttentionKernel table{.lanes = lanes, .run = run};
 };
 

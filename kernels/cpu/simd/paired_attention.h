@@ -180,11 +180,11 @@ struct PairedAttention : PairedRows<Isa> {
         }
     }
 
-    static void run(const AttentionTask& task) {
-        if (task.layout == KvLayout::bfloat16_pairs) {
-            TiledAttention<PairedAttention, Isa>::run(task);
+    static void run(std::span<const AttentionTask> tasks) {
+        if (tasks.front().layout == KvLayout::bfloat16_pairs) {
+            TiledAttention<PairedAttention, Isa>::run_all(tasks);
         } else {
-            run_plain_attention<Isa>(task);
+            run_plain_attention<Isa>(tasks);
         }
     }
 };

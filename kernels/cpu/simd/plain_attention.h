@@ -115,11 +115,11 @@ struct PlainAttention {
 
 // Implements Kernels::attention.
 template <class Isa>
-void run_plain_attention(const AttentionTask& task) {
-    if (task.layout == KvLayout::bfloat16) {
-        TiledAttention<PlainAttention<Isa, Bf16>, Isa>::run(task);
+void run_plain_attention(std::span<const AttentionTask> tasks) {
+    if (tasks.front().layout == KvLayout::bfloat16) {
+        TiledAttention<PlainAttention<Isa, Bf16>, Isa>::run_all(tasks);
     } else {
-        TiledAttention<PlainAttention<Isa, float>, Isa>::run(task);
+        TiledAttention<PlainAttention<Isa, float>, Isa>::run_all(tasks);
     }
 }
 

@@ -10,7 +10,9 @@ namespace lorry::kernels::cpu {
 
 template <class Isa>
 struct TileAttention {
-    using Block = TileBlock<typename Isa::Tiles>;
+    using Tiles = typename Isa::Tiles;
+    using Block = TileBlock<Tiles>;
+    using Strip = TileStrip<Tiles>;
     using RowCut = typename Block::RowCut;
     using V = Simd<Isa>;
     using Plan = AttentionPlan<Isa>;
@@ -19,8 +21,98 @@ struct TileAttention {
     static constexpr int lanes = Isa::lanes;
     static constexpr std::int64_t line_bytes = Block::line_bytes;  // a pair of dimensions of 16 keys; a pair of tokens in 16 dimensions
     static constexpr std::int64_t pair_bytes = 4;
-    static constexpr int dims_together = 2 * lanes;
+    static constexpr std::int64_t value_pairs = kv_block_size / 2;
     static_assert(lanes == kv_block_size, "a tile has a column for each token of a block");
+
+    // Up to `across` columns, wherever they lie.
+    template <int across>
+    struct Columns {
+        const std::byte* at[extent(across)];
+        std::int64_t stride;
+        [[gnu::always_inline]] void advance(std::int64_t bytes) {
+            for (int i = 0; i < across; ++i) at[i] += bytes;
+        }
+    };
+    // The rows of up to two tiles.
+    struct Lines {
+        const std::byte* first;
+        const std::byte* second;
+        std::int64_t stride;
+        [[gnu::always_inline]] void advance(std::int64_t bytes) {
+            first += bytes;
+            second += bytes;
+        }
+    };
+
+    // More than 16 rows: two tiles of rows times two blocks, or times two groups of 16 dimensions.
+    class ManyRows {
+    public:
+        static constexpr int down = 2;
+        static constexpr int across_max = 2;
+        void set_up_keys(std::int64_t tile_rows, std::int64_t pairs) { block_.configure(tile_rows, pairs); }
+        void set_up_values(std::int64_t tile_rows) { block_.configure(tile_rows, value_pairs); }
+        template <int across>
+        [[gnu::always_inline]] static inline void clear() {
+            Block::template clear<2, across>();
+        }
+        template <int across>
+        [[gnu::always_inline]] static inline void load(const TilePlace& from) {
+            Block::template load<2, across>(from);
+        }
+        template <int across>
+        [[gnu::always_inline]] static inline void store(const TilePlace& to) {
+            Block::template store<2, across>(to);
+        }
+        template <int across>
+        [[gnu::always_inline]] static inline void multiply_keys(const Lines& rows, const Columns<across>& keys) {
+            const TileFactors factors{.first = rows.first,
+                                      .second = rows.second,
+                                      .row_stride = rows.stride,
+                                      .left = keys.at[0],
+                                      .right = keys.at[across - 1],
+                                      .column_stride = keys.stride};
+            Block::template multiply<2, across, false>(factors, []() __attribute__((always_inline)){});
+        }
+        template <int across>
+        [[gnu::always_inline]] static inline void multiply_values(const Lines& rows, const Columns<across>& values) {
+            multiply_keys<across>(rows, values);
+        }
+
+    private:
+        Block block_;
+    };
+
+    // Up to 16 rows, which wait for memory.
+    class FewRows {
+    public:
+        static constexpr int down = 1;
+        static constexpr int across_max = Strip::across_max;
+        void set_up_keys(std::int64_t tile_rows, std::int64_t pairs) { strip_.configure(tile_rows, pairs, value_pairs); }
+        void set_up_values(std::int64_t) {}
+        template <int across>
+        [[gnu::always_inline]] static inline void clear() {
+            Strip::template clear<across>();
+        }
+        template <int across>
+        [[gnu::always_inline]] static inline void load(const TilePlace& from) {
+            Strip::template load<across>(from.first, from.stride);
+        }
+        template <int across>
+        [[gnu::always_inline]] static inline void store(const TilePlace& to) {
+            Strip::template store<across>(to.first, to.stride);
+        }
+        template <int across>
+        [[gnu::always_inline]] static inline void multiply_keys(const Lines& rows, const Columns<across>& keys) {
+            Strip::template multiply<Strip::first, across>(rows.first, rows.stride, keys.at, keys.stride);
+        }
+        template <int across>
+        [[gnu::always_inline]] static inline void multiply_values(const Lines& rows, const Columns<across>& values) {
+            Strip::template multiply<Strip::second, across>(rows.first, rows.stride, values.at, values.stride);
+        }
+
+    private:
+        Strip strip_;
+    };
 
     // The rows of a block of tiles, numbered within the task.
     struct BlockRows {
@@ -28,22 +120,6 @@ struct TileAttention {
         std::int64_t second;
         std::int64_t tile_rows;
     };
-
-    // For few rows, which wait for memory: they read the keys of all blocks, then the values of all, a step for each. In step `step` this
-    // prefetches what is read some steps later. Many rows find most of it in the cache.
-    static void prefetch_ahead(const AttentionTask& task, const Span& span, std::int64_t step) {
-        constexpr std::int64_t steps_ahead = 8;
-        const std::int64_t blocks = span.block_end - span.block_first;
-        const std::int64_t later = step + steps_ahead;
-        if (later < blocks) {
-            prefetch(Plan::keys_of(task, span.block_first + later), task.value_offset);
-        } else if (later < 2 * blocks) {
-            prefetch(Plan::keys_of(task, span.block_first + later - blocks) + task.value_offset, kv_block_size * task.value_stride * 2);
-        }
-    }
-    static void prefetch(const std::byte* from, std::int64_t bytes) {
-        for (std::int64_t at = 0; at < bytes; at += line_bytes) __builtin_prefetch(from + at, 0, 2);
-    }
 
     // Pairs of dimensions that a tile takes at a time.
     struct Dims {
@@ -53,49 +129,60 @@ struct TileAttention {
         bool adds;            // to the scores of earlier dimensions
     };
 
-    template <int down, int blocks>
+    // The scores of `across` blocks from `block` on.
+    template <class Tiling, int across>
     static void block_scores(const AttentionTask& task, const Span& span, const BlockRows& rows, const Dims& dims, std::int64_t block) {
-        if (down == 1 && !dims.adds) {
-            for (int i = 0; i < blocks; ++i) prefetch_ahead(task, span, block + i - span.block_first);
-        }
         const TilePlace scores{.first = reinterpret_cast<std::byte*>(Plan::scores_of(task, span, block, rows.first)),
                                .second = reinterpret_cast<std::byte*>(Plan::scores_of(task, span, block, rows.second)),
                                .stride = task.score_stride * static_cast<std::int64_t>(sizeof(float))};
         if (dims.adds) {
-            Block::template load<down, blocks>(scores);
+            Tiling::template load<across>(scores);
         } else {
-            Block::template clear<down, blocks>();
+            Tiling::template clear<across>();
         }
         const std::int64_t query_bytes = task.head_dim * 2;
-        TileFactors from{.first = task.queries + rows.first * query_bytes + dims.pair * pair_bytes,
-                         .second = task.queries + rows.second * query_bytes + dims.pair * pair_bytes,
-                         .row_stride = query_bytes,
-                         .left = Plan::keys_of(task, block) + dims.pair * line_bytes,
-                         .right = Plan::keys_of(task, block + blocks - 1) + dims.pair * line_bytes,
-                         .column_stride = line_bytes};
+        Lines queries{.first = task.queries + rows.first * query_bytes + dims.pair * pair_bytes,
+                      .second = task.queries + rows.second * query_bytes + dims.pair * pair_bytes,
+                      .stride = query_bytes};
+        Columns<across> keys{.at = {}, .stride = line_bytes};
+        for (int i = 0; i < across; ++i) keys.at[i] = Plan::keys_of(task, block + i) + dims.pair * line_bytes;
         for (std::int64_t chunk = 0; chunk < dims.chunks; ++chunk) {
-            Block::template multiply<down, blocks, false>(from, []() __attribute__((always_inline)){});
-            from.first += dims.pairs * pair_bytes;
-            from.second += dims.pairs * pair_bytes;
-            from.left += dims.pairs * line_bytes;
-            from.right += dims.pairs * line_bytes;
+            Tiling::template multiply_keys<across>(queries, keys);
+            queries.advance(dims.pairs * pair_bytes);
+            keys.advance(dims.pairs * line_bytes);
         }
-        Block::template store<down, blocks>(scores);
+        Tiling::template store<across>(scores);
     }
 
-    template <int down>
-    static void scores(Block& tiles, const AttentionTask& task, const Span& span, const BlockRows& rows) {
+    template <class Tiling>
+    static void scores(Tiling& tiles, const AttentionTask& task, const Span& span, const BlockRows& rows) {
         const std::int64_t pairs = task.head_dim / 2;
         const std::int64_t chunks = pairs / Block::groups_whole;
         const std::int64_t rest = pairs - chunks * Block::groups_whole;
         const auto run = [&](const Dims& dims) {
-            tiles.configure(rows.tile_rows, dims.pairs);
+            tiles.set_up_keys(rows.tile_rows, dims.pairs);
             std::int64_t block = span.block_first;
-            for (; block + 2 <= span.block_end; block += 2) block_scores<down, 2>(task, span, rows, dims, block);
-            if (block < span.block_end) block_scores<down, 1>(task, span, rows, dims, block);
+            if constexpr (Tiling::across_max == 4) {
+                for (; block + 4 <= span.block_end; block += 4) block_scores<Tiling, 4>(task, span, rows, dims, block);
+            }
+            for (; block + 2 <= span.block_end; block += 2) block_scores<Tiling, 2>(task, span, rows, dims, block);
+            if (block < span.block_end) block_scores<Tiling, 1>(task, span, rows, dims, block);
         };
         if (chunks > 0) run({.pair = 0, .pairs = Block::groups_whole, .chunks = chunks, .adds = false});
         if (rest > 0) run({.pair = chunks * Block::groups_whole, .pairs = rest, .chunks = 1, .adds = chunks > 0});
+    }
+
+    // Few rows prefetch values, because their tiles do not read lines in the order in which they lie, and because nothing else comes from
+    // memory while scores become weights. Keys lie as they are read.
+    static constexpr std::int64_t values_ahead = 8;  // blocks
+    static std::int64_t value_bytes(const AttentionTask& task) { return kv_block_size * task.value_stride * 2; }
+    // Prefetches bytes [begin, end) of a block's values, if there is such a block. always_inline: g++ removes calls of a function that only
+    // prefetches.
+    [[gnu::always_inline]] static inline void prefetch_values(const AttentionTask& task, const Span& span, std::int64_t block,
+                                                              std::int64_t begin, std::int64_t end) {
+        if (block >= span.block_end) return;
+        const std::byte* const values = Plan::keys_of(task, block) + task.value_offset;
+        for (std::int64_t at = begin; at < end; at += line_bytes) __builtin_prefetch(values + at, 0, 2);
     }
 
     // Copies 16 * across dimensions of a block's values, with zeros for tokens that no row sees, whose memory may hold anything.
@@ -108,43 +195,38 @@ struct TileAttention {
                 typename V::Bits pairs;
                 __builtin_memcpy(&pairs, from + token / 2 * stride + i * line_bytes, sizeof pairs);
                 pairs &= first | second;
-                __builtin_memcpy(to + token / 2 * dims_together * pair_bytes + i * line_bytes, &pairs, sizeof pairs);
+                __builtin_memcpy(to + (token / 2 * across + i) * line_bytes, &pairs, sizeof pairs);
             }
         }
     }
 
     // out[rows, dims d … d + across * 16) = sum over tokens of weight * value
-    template <int down, int across>
+    template <class Tiling, int across>
     static void weighted_values(const AttentionTask& task, const Span& span, const BlockRows& rows, std::int64_t d) {
-        Block::template clear<down, across>();
-        TileFactors from{.first = Rows::weights_of(task, rows.first),
-                         .second = Rows::weights_of(task, rows.second),
-                         .row_stride = task.score_stride * static_cast<std::int64_t>(sizeof(float)),
-                         .left = nullptr,
-                         .right = nullptr,
-                         .column_stride = 0};
-        const std::int64_t blocks = span.block_end - span.block_first;
+        Tiling::template clear<across>();
+        Lines weights{.first = Rows::weights_of(task, rows.first),
+                      .second = Rows::weights_of(task, rows.second),
+                      .stride = task.score_stride * static_cast<std::int64_t>(sizeof(float))};
         for (std::int64_t block = span.block_first; block < span.block_end; ++block) {
-            if (down == 1 && d == 0) prefetch_ahead(task, span, blocks + block - span.block_first);
+            if (Tiling::down == 1 && d == 0) prefetch_values(task, span, block + values_ahead, 0, value_bytes(task));
             const std::int64_t origin = block * kv_block_size;
-            from.left = Plan::keys_of(task, block) + task.value_offset + d * pair_bytes;
-            from.column_stride = task.value_stride * pair_bytes;
-            alignas(64) std::byte seen[kv_block_size / 2][extent(dims_together * 4)];
+            const std::byte* from = Plan::keys_of(task, block) + task.value_offset + d * pair_bytes;
+            Columns<across> values{.at = {}, .stride = task.value_stride * pair_bytes};
+            alignas(64) std::byte seen[value_pairs][extent(across * line_bytes)];
             if (origin < span.token_first || origin + kv_block_size > span.token_end) {
-                copy_seen<across>(from.left, from.column_stride, span.token_first - origin, span.token_end - origin, seen[0]);
-                from.left = seen[0];
-                from.column_stride = sizeof seen[0];
+                copy_seen<across>(from, values.stride, span.token_first - origin, span.token_end - origin, seen[0]);
+                from = seen[0];
+                values.stride = sizeof seen[0];
             }
-            from.right = from.left + line_bytes;
-            Block::template multiply<down, across, false>(from, []() __attribute__((always_inline)){});
-            from.first += kv_block_size * 2;
-            from.second += kv_block_size * 2;
+            for (int i = 0; i < across; ++i) values.at[i] = from + i * line_bytes;
+            Tiling::template multiply_values<across>(weights, values);
+            weights.advance(kv_block_size * 2);
         }
-        alignas(64) float sums[2][Block::tile_rows_max][extent(dims_together)];
-        Block::template store<down, across>({.first = reinterpret_cast<std::byte*>(sums[0][0]),
-                                             .second = reinterpret_cast<std::byte*>(sums[1][0]),
-                                             .stride = sizeof sums[0][0]});
-        for (int tile = 0; tile < down; ++tile) {
+        alignas(64) float sums[extent(Tiling::down)][Block::tile_rows_max][extent(across * lanes)];
+        Tiling::template store<across>({.first = reinterpret_cast<std::byte*>(sums[0][0]),
+                                        .second = reinterpret_cast<std::byte*>(sums[Tiling::down - 1][0]),
+                                        .stride = sizeof sums[0][0]});
+        for (int tile = 0; tile < Tiling::down; ++tile) {
             const std::int64_t row = tile == 0 ? rows.first : rows.second;
             typename Plan::RowWalk walk(task, row);
             for (std::int64_t r = 0; r < rows.tile_rows; ++r, walk.advance()) {
@@ -160,34 +242,57 @@ struct TileAttention {
         }
     }
 
-    template <int down>
-    static void values(Block& tiles, const AttentionTask& task, const Span& span, const BlockRows& rows) {
-        tiles.configure(rows.tile_rows, kv_block_size / 2);
+    template <class Tiling>
+    static void values(Tiling& tiles, const AttentionTask& task, const Span& span, const BlockRows& rows) {
+        tiles.set_up_values(rows.tile_rows);
         std::int64_t d = 0;
-        for (; d + dims_together <= task.value_stride; d += dims_together) weighted_values<down, 2>(task, span, rows, d);
-        if (d < task.value_stride) weighted_values<down, 1>(task, span, rows, d);
+        if constexpr (Tiling::across_max == 4) {
+            for (; d + 4 * lanes <= task.value_stride; d += 4 * lanes) weighted_values<Tiling, 4>(task, span, rows, d);
+        }
+        for (; d + 2 * lanes <= task.value_stride; d += 2 * lanes) weighted_values<Tiling, 2>(task, span, rows, d);
+        if (d < task.value_stride) weighted_values<Tiling, 1>(task, span, rows, d);
     }
 
-    template <int down>
-    static void run_rows(const AttentionTask& task, const Span& span, const RowCut& cut) {
-        const auto rows_of = [&](std::int64_t block) {
+    static void run_few(FewRows& tiles, const AttentionTask& task) {
+        const Span span = Plan::span_of(task);
+        const std::int64_t count = rows_of(task);
+        const BlockRows rows{.first = 0, .second = 0, .tile_rows = count};
+        Plan::template narrow_all_queries<Rows>(task, count);
+        scores(tiles, task, span, rows);
+        // A share of the first blocks' values before each row.
+        Plan::template weigh_all<Rows>(task, span, count, [&](std::int64_t row, std::int64_t row_end) {
+            const std::int64_t lines = value_bytes(task) / line_bytes;
+            for (std::int64_t block = span.block_first; block < span.block_first + values_ahead; ++block)
+                prefetch_values(task, span, block, lines * row / count * line_bytes, lines * row_end / count * line_bytes);
+        });
+        values(tiles, task, span, rows);
+    }
+
+    static void run_many(const AttentionTask& task) {
+        const Span span = Plan::span_of(task);
+        const RowCut cut(rows_of(task));
+        const auto block_rows = [&](std::int64_t block) {
             return BlockRows{.first = cut.first_tile(block), .second = cut.second_tile(block), .tile_rows = cut.tile_rows};
         };
-        Block tiles;
-        for (std::int64_t block = 0; block < cut.blocks; ++block) scores<down>(tiles, task, span, rows_of(block));
+        Plan::template narrow_all_queries<Rows>(task, cut.rows);
+        ManyRows tiles;
+        for (std::int64_t block = 0; block < cut.blocks; ++block) scores(tiles, task, span, block_rows(block));
         Plan::template weigh_all<Rows>(task, span, cut.rows);
-        for (std::int64_t block = 0; block < cut.blocks; ++block) values<down>(tiles, task, span, rows_of(block));
+        for (std::int64_t block = 0; block < cut.blocks; ++block) values(tiles, task, span, block_rows(block));
     }
 
-    static void run(const AttentionTask& task) {
-        if (task.layout != KvLayout::bfloat16_pairs) return run_plain_attention<Isa>(task);
-        const Span span = Plan::span_of(task);
-        const RowCut cut(task.positions * task.group);
-        Plan::template narrow_all_queries<Rows>(task, cut.rows);
-        if (cut.has_two_tiles()) {
-            run_rows<2>(task, span, cut);
-        } else {
-            run_rows<1>(task, span, cut);
+    static std::int64_t rows_of(const AttentionTask& task) { return task.positions * task.group; }
+    static bool has_few_rows(const AttentionTask& task) { return rows_of(task) <= Block::tile_rows_max; }
+
+    static void run(std::span<const AttentionTask> tasks) {
+        if (tasks.front().layout != KvLayout::bfloat16_pairs) return run_plain_attention<Isa>(tasks);
+        for (std::size_t i = 0; i < tasks.size();) {
+            if (has_few_rows(tasks[i])) {
+                FewRows tiles;
+                for (; i < tasks.size() && has_few_rows(tasks[i]); ++i) run_few(tiles, tasks[i]);
+            } else {
+                run_many(tasks[i++]);
+            }
         }
     }
 };

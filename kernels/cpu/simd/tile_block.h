@@ -1,6 +1,7 @@
 // The eight matrix tiles (Intel AMX) as a block: two tiles of rows times two of columns make four tiles of sums. How rows are cut into
-// blocks, and how a block is configured, loaded, multiplied and stored. Used by tile_matmul.h and tile_attention.h over an Isa that has
-// Tiles. Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.
+// blocks, and how a block is configured, loaded, multiplied and stored. For few rows, a strip: one tile of rows times four of columns.
+// Used by tile_matmul.h and tile_attention.h over an Isa that has Tiles. Source: Intel 64 and IA-32 Architectures Software Developer's
+// Manual, volume 1, chapter 18.
 #pragma once
 
 #include "kernels/cpu/simd/simd.h"
@@ -14,6 +15,11 @@ struct alignas(64) TileShapes {
     std::uint8_t reserved[14] = {};
     std::uint16_t row_bytes[16] = {};
     std::uint8_t rows[16] = {};
+
+    [[gnu::always_inline]] inline void set(int tile, std::int64_t height, std::int64_t bytes) {
+        rows[tile] = static_cast<std::uint8_t>(height);
+        row_bytes[tile] = static_cast<std::uint16_t>(bytes);
+    }
 };
 
 // Where the sums of a block are in memory: the first row of each tile of rows, and the bytes from a row to the next.
@@ -76,10 +82,10 @@ public:
         tile_rows_ = tile_rows;
         groups_ = groups;
         TileShapes shapes;
-        for (int tile = 0; tile < rows_tile; ++tile) set(shapes, tile, tile_rows, line_bytes);
+        for (int tile = 0; tile < rows_tile; ++tile) shapes.set(tile, tile_rows, line_bytes);
         for (int i = 0; i < 2; ++i) {
-            set(shapes, rows_tile + i, tile_rows, groups * 4);
-            set(shapes, columns_tile + i, groups, line_bytes);
+            shapes.set(rows_tile + i, tile_rows, groups * 4);
+            shapes.set(columns_tile + i, groups, line_bytes);
         }
         Tiles::configure(shapes);
     }
@@ -150,13 +156,82 @@ private:
             Tiles::template load<tile>(from, stride);
         }
     }
-    [[gnu::always_inline]] static inline void set(TileShapes& shapes, int tile, std::int64_t rows, std::int64_t bytes) {
-        shapes.rows[tile] = static_cast<std::uint8_t>(rows);
-        shapes.row_bytes[tile] = static_cast<std::uint16_t>(bytes);
-    }
 
     std::int64_t tile_rows_ = 0;
     std::int64_t groups_ = 0;
+};
+
+// One tile of rows and up to four of columns. It has two pairs of factors, each with a shape of its own, so that work which alternates
+// between two shapes configures the tiles once: configuring waits for all loads before it, and nothing comes from memory meanwhile.
+template <class Tiles>
+class TileStrip {
+public:
+    static constexpr std::int64_t line_bytes = 64;
+    static constexpr int across_max = 4;
+    // Which pair of factors.
+    enum Pair { first, second };
+
+    ~TileStrip() { Tiles::release(); }
+
+    // groups: of 4 bytes in a line of rows of each pair; also the height of its columns' tile.
+    void configure(std::int64_t tile_rows, std::int64_t first_groups, std::int64_t second_groups) {
+        if (tile_rows == tile_rows_ && first_groups == groups_[first] && second_groups == groups_[second]) return;
+        tile_rows_ = tile_rows;
+        groups_[first] = first_groups;
+        groups_[second] = second_groups;
+        TileShapes shapes;
+        for (int tile = 0; tile < across_max; ++tile) shapes.set(tile, tile_rows, line_bytes);
+        for (int pair = first; pair <= second; ++pair) {
+            shapes.set(rows_tile + pair, tile_rows, groups_[pair] * 4);
+            shapes.set(columns_tile + pair, groups_[pair], line_bytes);
+        }
+        Tiles::configure(shapes);
+    }
+
+    // across: how many tiles of columns.
+    template <int across>
+    [[gnu::always_inline]] static inline void clear() {
+        Tiles::template clear<0>();
+        if constexpr (across > 1) Tiles::template clear<1>();
+        if constexpr (across > 2) Tiles::template clear<2>();
+        if constexpr (across > 3) Tiles::template clear<3>();
+    }
+    template <int across>
+    [[gnu::always_inline]] static inline void load(const std::byte* from, std::int64_t stride) {
+        Tiles::template load<0>(from, stride);
+        if constexpr (across > 1) Tiles::template load<1>(from + line_bytes, stride);
+        if constexpr (across > 2) Tiles::template load<2>(from + 2 * line_bytes, stride);
+        if constexpr (across > 3) Tiles::template load<3>(from + 3 * line_bytes, stride);
+    }
+    template <int across>
+    [[gnu::always_inline]] static inline void store(std::byte* to, std::int64_t stride) {
+        Tiles::template store<0>(to, stride);
+        if constexpr (across > 1) Tiles::template store<1>(to + line_bytes, stride);
+        if constexpr (across > 2) Tiles::template store<2>(to + 2 * line_bytes, stride);
+        if constexpr (across > 3) Tiles::template store<3>(to + 3 * line_bytes, stride);
+    }
+    // Adds the products of rows with `across` columns.
+    template <Pair pair, int across>
+    [[gnu::always_inline]] static inline void multiply(const std::byte* rows, std::int64_t row_stride, const std::byte* const* columns,
+                                                       std::int64_t column_stride) {
+        Tiles::template load<rows_tile + pair>(rows, row_stride);
+        add<pair, 0>(columns, column_stride);
+        if constexpr (across > 1) add<pair, 1>(columns, column_stride);
+        if constexpr (across > 2) add<pair, 2>(columns, column_stride);
+        if constexpr (across > 3) add<pair, 3>(columns, column_stride);
+    }
+
+private:
+    static constexpr int rows_tile = 4;
+    static constexpr int columns_tile = 6;
+    template <Pair pair, int column>
+    [[gnu::always_inline]] static inline void add(const std::byte* const* columns, std::int64_t column_stride) {
+        Tiles::template load<columns_tile + pair>(columns[column], column_stride);
+        Tiles::template dot<column, rows_tile + pair, columns_tile + pair>();
+    }
+
+    std::int64_t tile_rows_ = 0;
+    std::int64_t groups_[2] = {};
 };
 
 }  // namespace lorry::kernels::cpu
