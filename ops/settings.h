@@ -98,7 +98,7 @@ public:
                           {.key = "isa",
                            .scope = SettingScope::model,
                            .value = "auto|avx512amx|avx512bf16|avx512|avx2|scalar",
-                           .help = "the instruction set of the CPU kernels; auto chooses by what the processor can do",
+                           .help = "the instruction set of the CPU kernels; auto chooses by the processor's abilities and its maker",
                            .more = "The output at the start and `lorry bench machine` say which one is used and why; `lorry bench tune` "
                                    "compares them. Results of different instruction sets may differ in their last bits. Set it where "
                                    "workers on different chips have to give equal answers."});
@@ -153,8 +153,8 @@ public:
                                    {.key = "step_tokens",
                                     .scope = SettingScope::model,
                                     .value = "N",
-                                    .help = "tokens computed in one step; longer prompts are cut into chunks; 0: 512, or 1,024 on a "
-                                            "processor with matrix tiles (AMX)",
+                                    .help = "tokens computed in one step; longer prompts are cut into chunks; 0: 1,024 where matrix tiles "
+                                            "(AMX) are in use, else 512",
                                     .more = "A smaller number lets running jobs go on more evenly while long prompts are read, but reads "
                                             "prompts more slowly. A step has room for `max_batch` tokens in any case."});
     bool prefix_cache = row(&Settings::prefix_cache, true,

@@ -18,8 +18,9 @@ namespace {
 bool is_amd(const Chip& chip) { return chip.vendor == "AuthenticAMD"; }
 bool is_intel(const Chip& chip) { return chip.vendor == "GenuineIntel"; }
 
-// The first rule chooses that applies and whose instruction set is supported. Rules ask what the processor can do and not for its model:
-// hypervisors hide and invent models. If `lorry bench tune` shows that a rule is wrong for one model, a rule for that model goes before it.
+// The first rule that applies, and whose instruction set is supported, chooses. Rules go by what the processor can do and by its maker.
+// They ignore its model, because hypervisors hide and invent models. If `lorry bench tune` shows that a rule is wrong for one model, a rule
+// for that model goes before it.
 struct Rule {
     CpuIsa isa;
     bool (*applies)(const Features& features, const Chip& chip);
@@ -27,21 +28,21 @@ struct Rule {
 };
 constexpr auto always = [](const Features&, const Chip&) { return true; };
 constexpr std::array rules = {
-    // Intel Xeon with AMX: tiles do 16 times in bfloat16, and 31 times in int8, what float32 does.
+    // Intel Xeon with AMX, one thread: tiles reach 15 times float32's rate in bfloat16, and 31 times in int8.
     Rule{CpuIsa::avx512amx, always, "the processor has matrix tiles (AMX)"},
-    // Zen 4: bfloat16 dot does twice what float32 does.
+    // Zen 4: bfloat16 products reach twice float32's rate.
     Rule{CpuIsa::avx512bf16, [](const Features&, const Chip& chip) { return is_amd(chip); },
          "AMD's processors multiply bfloat16 at twice the rate of float32"},
-    // Intel Xeon with AMX: as the next. Before it, because an operator can do something about this reason.
+    // Intel Xeon with AMX: the same choice as the next rule's. This rule comes first, because an operator can remove its reason.
     Rule{CpuIsa::avx512, [](const Features& features, const Chip&) { return features.amx && !features.amx_permitted; },
          "the operating system does not let this process use the processor's matrix tiles (AMX)"},
-    // Emerald Rapids without AMX: bfloat16 dot does half of what float32 does.
+    // Emerald Rapids without AMX: bfloat16 products reach half of float32's rate.
     Rule{CpuIsa::avx512, [](const Features& features, const Chip& chip) { return features.avx512_bf16 && is_intel(chip); },
          "Intel's processors multiply bfloat16 without matrix tiles (AMX) at half the rate of float32"},
     // The two makers above differ by a factor of four. Float32 is the safe choice for others.
     Rule{CpuIsa::avx512, [](const Features& features, const Chip&) { return features.avx512_bf16; },
          "the bfloat16 products of this processor's maker have not been measured"},
-    // Zen 4: avx512 is 1.27 times as fast as avx2 over all works of `lorry bench tune`.
+    // Zen 4: avx512 is 1.25 times as fast as avx2, the geometric mean over all lines of `lorry bench tune`.
     Rule{CpuIsa::avx512, always, "AVX-512 is the widest instruction set that the processor offers"},
     // Zen 3 has nothing wider.
     Rule{CpuIsa::avx2, always, "AVX2 is the widest instruction set that the processor offers"},
@@ -61,7 +62,7 @@ bool has_tiles() {
     return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & all) == all;
 }
 
-// Whether the operating system permits this process to use the tiles' registers, from now on.
+// Requests permission for this process to use the tiles' registers. False: the operating system refuses.
 bool request_tiles() {
     constexpr int request_permission = 0x1023;  // ARCH_REQ_XCOMP_PERM, which older headers lack
     constexpr int tile_data = 18;               // XFEATURE_XTILEDATA

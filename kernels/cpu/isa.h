@@ -11,7 +11,7 @@
 
 namespace lorry::kernels::cpu {
 
-// A kind of chip, as the processor reports it. A hypervisor may name a chip that it is not.
+// A kind of chip, as the processor reports it. A hypervisor may report another one.
 struct Chip {
     std::string vendor;
     unsigned family = 0;
@@ -28,7 +28,7 @@ struct Features {
     bool amx = false;            // tiles with products of bfloat16 and of int8
     bool amx_permitted = false;  // the operating system lets this process use the tiles
 };
-// Requests the permission for the tiles if the processor has them.
+// Requests permission to use the tiles, if the processor has them.
 Features this_features();
 
 // The narrowest first.
@@ -44,9 +44,9 @@ std::optional<CpuIsa> isa_named(std::string_view name);
 
 struct IsaChoice {
     CpuIsa isa = CpuIsa::scalar;
-    const char* reason = "";  // the rule that chose it, for people: the end of a sentence after "because"
+    const char* reason = "";  // why the rule chose it, for people: completes a sentence after "because"
 };
-// The choice of the rules in isa.cpp. Depends on nothing else, so that answers do not change from one start to the next.
+// The choice of the rules in isa.cpp. It depends on the arguments only, so answers do not change from one start to the next.
 IsaChoice choose_isa(const Features& features, const Chip& chip);
 // The choice for this processor.
 IsaChoice choose_isa();

@@ -35,14 +35,14 @@ struct DotTask {
     const std::byte* in = nullptr;          // [rows] of bfloat16, or of int8 plus 128 followed by the row's scale
     std::int64_t in_stride = 0;             // bytes
     const std::byte* panels = nullptr;      // [panels][groups][width][group] bfloat16 or int8, [panels][stretches] int4; zero-padded
-    const std::byte* next = nullptr;        // read after the last panel, to be prefetched; null: the memory that follows it
+    const std::byte* next = nullptr;        // what is read after the last panel, for prefetching; null: the memory after it
     const float* scales = nullptr;          // int8, int4: [panels * width] of the outputs' weights
     const std::int32_t* offsets = nullptr;  // int8, int4: [panels * width] minus what the inputs' 128 adds to an output
     std::byte* scratch = nullptr;           // this thread's; int4, wide: [stretches * int4_stretch][width] weights of 1 byte, of 2
     const float* bias = nullptr;            // [out_features of all parts] or null
     float* out = nullptr;                   // [rows, out_features of all parts]
     std::int64_t out_stride = 0;            // elements
-    // If panels hold two parts: from an output of the first part to that of the second with the same column. 0: panels hold one part.
+    // If panels hold two parts: the number of outputs from a column of the first part to the same column of the second. 0: one part.
     std::int64_t part_stride = 0;
     bool accumulate = false;
     std::int64_t rows = 0;  // at most DotKernels::row_chunk
@@ -134,7 +134,7 @@ struct AttentionTask {
     std::byte* queries = nullptr;  // scratch: [positions * group] of bfloat16 for pairs, of int8 rows for int8
 };
 
-// Computes the tasks one after another; all have the same scratch.
+// Computes the tasks one after another. They share their scratch, and have one layout.
 using AttentionKernel = void(std::span<const AttentionTask> tasks);
 
 struct NormTask {

@@ -1,5 +1,5 @@
-// `lorry bench tune`: identifies the chip, measures the CPU's instruction sets or the GPU's matmuls, and prints whether the rules
-// choose the fastest, or the rows of the GPU's table.
+// `lorry bench tune`: measures the CPU's instruction sets and prints whether the rules choose the fastest, or measures the GPU's matmuls
+// and prints rows of its table.
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <filesystem>

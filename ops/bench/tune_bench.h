@@ -1,5 +1,5 @@
-// Times the same matmuls and attention in turn with each instruction set of this machine, between which the rules in kernels/cpu/isa.cpp
-// choose. Called by tune.cpp; tune_report.h draws the conclusions.
+// Times the same matmuls and attention with each instruction set of this machine in turn; the rules in kernels/cpu/isa.cpp choose one of
+// them. Called by tune.cpp; tune_report.h draws the conclusions.
 #pragma once
 
 #include <span>

@@ -24,7 +24,7 @@ struct TuneVerdict {
     kernels::CpuIsa fastest = kernels::CpuIsa::scalar;
     std::vector<double> speeds;  // [isas] against the one in use: the geometric mean over all lines
     bool is_wrong = false;       // another one is faster than the one in use, by more than noise
-    std::string finding;         // for people; what to do if it is wrong
+    std::string finding;         // for people; says what to do if is_wrong
 };
 
 // Answers depend on the instruction set, so the one in use is wrong only if another gains more than noise.

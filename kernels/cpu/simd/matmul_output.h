@@ -14,7 +14,7 @@ struct MatmulOutput {
     using Floats = typename V::Floats;
     static constexpr int lanes = Isa::lanes;
 
-    // Finishes `vectors` vectors of one row, from `place` on in the panels. Task is MatmulTask or DotTask.
+    // Finishes `vectors` vectors of one row, from `place` on in the panels. Task: MatmulTask or DotTask.
     template <int vectors, class Task>
     [[gnu::always_inline]] static inline void finish(const Task& task, std::int64_t row, std::int64_t place, const Floats* sums) {
         if constexpr (vectors == 2 && requires { task.part_stride; }) {
@@ -26,7 +26,7 @@ struct MatmulOutput {
         finish_columns<vectors>(task, row, place, place, sums);
     }
 
-    // The same, activated. Where two parts share a panel, the first vector is of the gate and the second is what it multiplies.
+    // The same, activated. Where two parts share a panel, the first vector belongs to the gate, the second to what the gate multiplies.
     template <int vectors>
     [[gnu::always_inline]] static inline void finish(const ActivatedDotTask& task, std::int64_t row, std::int64_t place,
                                                      const Floats* sums) {
@@ -51,7 +51,7 @@ struct MatmulOutput {
     [[gnu::always_inline]] static inline void prefetch(const ActivatedDotTask&, std::int64_t, std::int64_t) {}
 
 private:
-    // column: of the part; output: of the whole weight.
+    // column: within the part; output: within the whole weight.
     template <int vectors, class Task>
     [[gnu::always_inline]] static inline void finish_columns(const Task& task, std::int64_t row, std::int64_t column, std::int64_t output,
                                                              const Floats* sums) {
@@ -84,7 +84,7 @@ private:
         }
     }
 
-    // sums: of the outputs from `column` on. factors: of the outputs that these gate, or null.
+    // sums: those of the outputs from `column` on. factors: those of the outputs that these gate, or null.
     [[gnu::always_inline]] static inline void activate(const ActivatedDotTask& task, std::int64_t row, std::int64_t column, Floats sums,
                                                        const Floats* factors) {
         const std::int64_t columns = task.out_features - column;

@@ -1,6 +1,7 @@
 // Attention over a cache of bfloat16 pairs with matrix tiles: scores and weighted values are products of up to 32 query rows with blocks of
 // keys and values as they lie in the cache. The plan is that of attention.h, and the same for any number of rows: a score adds up 32
-// dimensions at a time, an output the 16 tokens of a block. Instantiated by table.h over an Isa that has Tiles.
+// dimensions at a time, an output the 16 tokens of a KV block. "Block" means a KV block here, except in the type Block and in BlockRows,
+// which are about blocks of tiles. Instantiated by table.h over an Isa that has Tiles.
 #pragma once
 
 #include "kernels/cpu/simd/paired_attention.h"
@@ -173,7 +174,7 @@ struct TileAttention {
     }
 
     // Few rows prefetch values, because their tiles do not read lines in the order in which they lie, and because nothing else comes from
-    // memory while scores become weights. Keys lie as they are read.
+    // memory while scores become weights. Keys lie in the order in which they are read.
     static constexpr std::int64_t values_ahead = 8;  // blocks
     static std::int64_t value_bytes(const AttentionTask& task) { return kv_block_size * task.value_stride * 2; }
     // Prefetches bytes [begin, end) of a block's values, if there is such a block. always_inline: g++ removes calls of a function that only

@@ -1,6 +1,7 @@
-// The sums of tile_matmul.h for a few rows of bfloat16, with vector instructions: the weights are read once, in order, so that the product
-// waits for memory alone. The bits are those of the tiles: 32 inputs at a time, the first and the second elements of the pairs are added up
-// apart, then together, then to the output's sum; denormals count as zero. Instantiated by table.h. Source: as tile_matmul.h, TDPBF16PS.
+// Computes the sums of tile_matmul.h for a few rows of bfloat16 with vector instructions: the weights are read once, in order, so that the
+// product waits only for memory. The bits are those of the tiles: for every 32 inputs, the first and the second elements of the pairs are
+// added up separately; both sums are added, and the result is added to the output's sum. Denormals count as zero. Instantiated by table.h.
+// Source: as tile_block.h, TDPBF16PS.
 #pragma once
 
 #include "kernels/cpu/simd/tile_matmul.h"
@@ -61,7 +62,7 @@ struct TileRows {
         }
     }
 
-    // totals: [rows][width]. Called with denormals off; a function of its own, so that no instruction leaves that scope.
+    // totals: [rows][width]. Called with denormals off; noipa, so that the compiler moves no instruction to where they are on.
     template <int rows>
     [[gnu::noipa]] static void add_up(const DotTask& task, const std::byte* panel, float* totals) {
         Floats total[extent(rows)][extent(vectors)] = {};

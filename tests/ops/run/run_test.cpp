@@ -172,7 +172,6 @@ TEST_F(RunProgram, RunsASampleAndSumsItUpAsJson) {
     EXPECT_EQ(results_in(out()).size(), 6U);
 }
 
-// Pins: without a GPU, a driver or CUDA in the build, the program still starts and names what is missing.
 // Pins: a processor ran far below its rate, and nothing said which instruction set was used or how to try another.
 TEST_F(RunProgram, SaysAtTheStartWhatChoseTheInstructionSet) {
     write_text(tiny.folder / "in.jsonl", job("a", "base", "w5 w6"));
@@ -187,6 +186,7 @@ TEST_F(RunProgram, SaysAtTheStartWhatChoseTheInstructionSet) {
     EXPECT_THAT(given.err, testing::HasSubstr("\n  isa       scalar: set by --isa or lorry.toml\n"));
 }
 
+// Pins: without a GPU, a driver or CUDA in the build, the program still starts and names what is missing.
 TEST_F(RunProgram, SaysWhatIsMissingWhenAGpuIsAskedFor) {
     const auto obstacle = kernels::cuda_obstacle();
     if (!obstacle) GTEST_SKIP() << "this machine has a GPU";
