@@ -240,6 +240,20 @@ constexpr std::array kafka_rows = {
            .value = [](F f) { return number(f.kafka.source.held); },
            .help = "Partitions that wait because their commit metadata is full",
            .watch = "An unfinished job holds the offset while thousands after it have finished. See `lorry_oldest_job_seconds`."},
+    Metric{.name = "lorry_partition_unreadable_offset",
+           .type = gauge,
+           .unit = "offset",
+           .label = "partition",
+           .value =
+               [](F f) {
+                   std::vector<Metric::Sample> samples;
+                   for (const auto& record : f.kafka.unreadable)
+                       samples.push_back({std::to_string(record.partition), number(record.offset)});
+                   return samples;
+               },
+           .help = "Offset of a record that cannot be read, at which its partition stands still",
+           .watch = "Should not exist. The log (`kafka`) and /healthz say why; "
+                    "[operate.md](operate.md#a-record-that-cannot-be-read) says how to go on."},
     Metric{.name = "lorry_commit_metadata_characters",
            .type = gauge,
            .unit = "characters",
@@ -381,7 +395,10 @@ constexpr std::array process_rows = {
            .type = gauge,
            .unit = "1",
            .label = "version",
-           .value = [](F f) { return std::vector<Metric::Sample>{{f.version, 1.0}}; },
+           .value =
+               [](F f) {
+                   return std::vector<Metric::Sample>{{f.version, 1.0}};
+               },
            .help = "The program's version, as a label"},
     Metric{.name = "process_peak_resident_memory_bytes",
            .type = gauge,
@@ -391,12 +408,8 @@ constexpr std::array process_rows = {
 };
 
 constexpr std::array groups = {
-    MetricGroup{"Jobs", job_rows},
-    MetricGroup{"Jobs in flight", window_rows},
-    MetricGroup{"Engine, KV cache and adapters", engine_rows},
-    MetricGroup{"Kafka", kafka_rows},
-    MetricGroup{"Ledger", ledger_rows},
-    MetricGroup{"Process", process_rows},
+    MetricGroup{"Jobs", job_rows},    MetricGroup{"Jobs in flight", window_rows}, MetricGroup{"Engine, KV cache and adapters", engine_rows},
+    MetricGroup{"Kafka", kafka_rows}, MetricGroup{"Ledger", ledger_rows},         MetricGroup{"Process", process_rows},
 };
 
 }  // namespace

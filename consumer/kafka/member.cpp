@@ -130,7 +130,8 @@ KafkaMember::Stats KafkaMember::stats() const {
             .jobs_incomplete = state_->tracker.incomplete(),
             .metadata_chars = state_->tracker.metadata_chars(),
             .stall_jobs = stall(state_->topics.jobs()),
-            .stall_results = stall(state_->topics.results())};
+            .stall_results = stall(state_->topics.results()),
+            .unreadable = state_->source.unreadable()};
 }
 
 }  // namespace lorry::consumer

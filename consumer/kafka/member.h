@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "consumer/careful_starts.h"
 #include "consumer/kafka/config.h"
@@ -57,6 +58,7 @@ public:
         // The longest time that readers of committed records have waited in a partition for a transaction to end (stable_offsets.h).
         std::chrono::milliseconds stall_jobs{0};
         std::chrono::milliseconds stall_results{0};
+        std::vector<UnreadableRecord> unreadable;  // records at which partitions stand still
     };
     // Any thread.
     Stats stats() const;

@@ -105,6 +105,16 @@ bool is_configuration_error(rd_kafka_resp_err_t error) {
     }
 }
 
+bool is_unreadable(rd_kafka_resp_err_t error) {
+    switch (error) {
+        case RD_KAFKA_RESP_ERR__BAD_MSG:
+        case RD_KAFKA_RESP_ERR__BAD_COMPRESSION:
+        case RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED:
+        case RD_KAFKA_RESP_ERR_INVALID_MSG: return true;
+        default: return false;
+    }
+}
+
 bool is_missing_topic(rd_kafka_resp_err_t error) {
     switch (error) {
         case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:

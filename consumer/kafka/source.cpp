@@ -18,6 +18,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds short_turn{5};  // while jobs wait for the commit of their start
 constexpr milliseconds commit_patience{1'000};
 constexpr std::chrono::seconds hold_log_interval{30};
+constexpr std::chrono::seconds unreadable_log_interval{60};
 constexpr milliseconds resets_interval{200};
 constexpr milliseconds undecided_interval{200};
 constexpr std::chrono::seconds undecided_log_interval{30};
@@ -201,6 +202,7 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
     for (int i = 0; i < rebalance.list->cnt; ++i) {
         const Key key{rebalance.list->elems[i].topic, rebalance.list->elems[i].partition};
         careful_.gone(key.first, key.second);
+        forget_unreadable(key);
         resets_.erase(key);
         std::erase(undecided_, key);
         if (const auto epoch = epoch_of(key)) going.push_back({key.first, key.second, *epoch});
@@ -345,6 +347,7 @@ bool KafkaSource::read_one(const Key& key, Reading& reading, std::vector<Deliver
             take_error(*message);
             return true;
         }
+        forget_unreadable(key);
         // After a rebalance interrupts fetching, records that were on their way may arrive once more.
         if (message->offset < tracker_.position(key.first, key.second).value_or(0)) return true;
         reading.held = record_of(*message);
@@ -368,6 +371,8 @@ void KafkaSource::take_error(const rd_kafka_message_t& message) {
         if (readings_.contains(key)) resets_.try_emplace(key);
         return;
     }
+    if (is_unreadable(message.err) && message.rkt != nullptr)
+        return note_unreadable({rd_kafka_topic_name(message.rkt), message.partition}, text);
     if (message.err == RD_KAFKA_RESP_ERR__MAX_POLL_EXCEEDED) {
         log_error("this worker did not poll for {} s and has lost its partitions: it is overloaded or was suspended",
                   std::chrono::duration_cast<std::chrono::seconds>(options_.poll_interval_max).count());
@@ -384,6 +389,36 @@ void KafkaSource::take_error(const rd_kafka_message_t& message) {
         past_results_.check_jobs_topic(connection_.config().deadline_start, std::stop_token());
     }
     if (connection_.complaints().note(text)) log_warning("kafka: {}", text);  // the client retries by itself
+}
+
+// The other partitions go on. The client reads the record again after a pause, so a broker that was repaired needs no restart.
+void KafkaSource::note_unreadable(const Key& key, const std::string& reason) {
+    const auto position = tracker_.position(key.first, key.second);
+    if (!position || !readings_.contains(key)) return;
+    const auto now = Clock::now();
+    {
+        const std::scoped_lock lock(unreadable_mutex_);
+        Unreadable& unreadable = unreadable_[key];
+        unreadable.record = {.partition = key.second, .offset = *position, .reason = reason};
+        if (now < unreadable.next_log) return;
+        unreadable.next_log = now + unreadable_log_interval;
+    }
+    log_error(
+        "{} [{}]: the record at offset {} cannot be read: {}. The jobs behind it wait; other partitions go on. If the record stays "
+        "unreadable, stop the group's workers, and skip it with `lorry offsets reset --partition {} --to {}`",
+        key.first, key.second, *position, reason, key.second, *position + 1);
+}
+
+void KafkaSource::forget_unreadable(const Key& key) {
+    const std::scoped_lock lock(unreadable_mutex_);
+    unreadable_.erase(key);
+}
+
+std::vector<UnreadableRecord> KafkaSource::unreadable() const {
+    const std::scoped_lock lock(unreadable_mutex_);
+    std::vector<UnreadableRecord> records;
+    for (const auto& [key, unreadable] : unreadable_) records.push_back(unreadable.record);
+    return records;
 }
 
 bool KafkaSource::may_deliver(const schema::Source& source) const { return !careful_.is_full() && tracker_.has_room_for(source); }

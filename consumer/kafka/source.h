@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,8 @@ public:
 
     // Any thread.
     SourceCounters counters() const { return counters_; }
+    // By partition. Any thread.
+    std::vector<UnreadableRecord> unreadable() const;
 
 private:
     using Key = std::pair<std::string, std::int32_t>;
@@ -88,6 +91,8 @@ private:
     void go_on_after_resets();
     void read(std::vector<Delivery>& deliveries, std::size_t max);
     bool read_one(const Key& key, Reading& reading, std::vector<Delivery>& deliveries);
+    void note_unreadable(const Key& key, const std::string& reason);
+    void forget_unreadable(const Key& key);
     void take_error(const rd_kafka_message_t& message);
     void deliver(schema::JobRecord record, const Reading& reading, std::vector<Delivery>& deliveries);
     std::optional<Epoch> epoch_of(const Key& key) const;
@@ -112,6 +117,12 @@ private:
     KafkaConnection connection_;  // its callbacks write to the members above
     std::map<Key, Reading> readings_;
     Key read_last_;  // the partition that read() visited last
+    struct Unreadable {
+        UnreadableRecord record;
+        Clock::time_point next_log;
+    };
+    mutable std::mutex unreadable_mutex_;
+    std::map<Key, Unreadable> unreadable_;  // guarded by unreadable_mutex_
     PastResults past_results_;
     TakeOver take_over_;  // last: its thread uses the connection
 };

@@ -70,14 +70,21 @@ void catch_up(const consumer::Ledger& ledger) {
 
 enum class Phase : std::uint8_t { starting, running, draining };
 
-Health health_of(Phase phase, const Metrics& metrics) {
+Health health_of(Phase phase, const Metrics& metrics, const MetricSources& sources) {
     switch (phase) {
         case Phase::starting: return {.ok = false, .state = "starting"};
         case Phase::draining: return {.ok = false, .state = "draining"};
         case Phase::running: break;
     }
     const bool overdue = std::chrono::steady_clock::now() - metrics.last_poll() > poll_overdue;
-    return {.ok = !overdue, .state = overdue ? "jobs are not polled" : "running"};
+    if (overdue) return {.ok = false, .state = "jobs are not polled"};
+    // A restart would not help, so a probe is told that all is well enough.
+    std::string state = "running";
+    for (const consumer::UnreadableRecord& record : sources.member().unreadable) {
+        state = (state == "running" ? "degraded" : state) +
+                fmt::format("\npartition {} stands still at offset {}: {}", record.partition, record.offset, record.reason);
+    }
+    return {.ok = true, .state = std::move(state)};
 }
 
 // A second worker on a machine finds the default port taken and goes on without the pages; a port that was set must be free.
@@ -153,7 +160,7 @@ void WorkerCommand::haul(const Settings& settings, const consumer::KafkaConfig& 
     std::unique_ptr<HealthServer> server =
         serve_pages({.address = settings.metrics_address,
                      .metrics = [&] { return metrics.text(phase == Phase::starting ? MetricSources{} : sources); },
-                     .health = [&] { return health_of(phase, metrics); }});
+                     .health = [&] { return health_of(phase, metrics, sources); }});
 
     EngineSetup setup(settings);
     const std::string base_name = setup.reply().base_name;

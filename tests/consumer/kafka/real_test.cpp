@@ -34,6 +34,36 @@ TEST_F(RealKafka, CreatesTopicsOnceAndTellsHowExistingOnesDiffer) {
     EXPECT_FALSE(describe_cluster(config).embedded);
 }
 
+// A topic keeps the producer's codec, or the brokers compress anew with one of their own.
+TEST_F(RealKafka, ReadsRecordsOfEveryCodec) {
+    const std::vector<std::string> codecs{"none", "gzip", "snappy", "lz4", "zstd"};
+    for (const std::string& codec : codecs) {
+        KafkaConfig compressing = config;
+        compressing.passthrough["compression.codec"] = codec;
+        submit_jobs(compressing, topics, 0, 20);
+    }
+    {
+        KafkaMember member(config, member_options("one"));
+        EXPECT_EQ(poll_jobs(member, handler, 20 * codecs.size()).size(), 20 * codecs.size());
+        EXPECT_TRUE(member.stats().unreadable.empty());
+        member.source().close(handler, Clock::now() + 5s);
+    }
+    for (const char* const of_the_brokers : {"uncompressed", "gzip", "snappy", "lz4", "zstd"}) {
+        topics.prefix += "-";
+        auto wanted = specs();
+        for (auto& spec : wanted) spec.config["compression.type"] = of_the_brokers;
+        for (const auto& outcome : create_topics(config, wanted)) ASSERT_EQ(outcome.kind, TopicOutcome::Kind::created) << outcome.name;
+        submit_jobs(config, topics, 0, 20);
+        KafkaMember member(config, member_options("one"));
+        const auto jobs = poll_jobs(member, handler, 20);
+        ASSERT_EQ(jobs.size(), 20U) << of_the_brokers;
+        for (const Delivery& job : jobs) member.sink().publish(completed(job));
+        EXPECT_EQ(member.sink().commit(), 20U);
+        member.source().close(handler, Clock::now() + 5s);
+        EXPECT_EQ(read_all(config, topics.results()).size(), 20U) << of_the_brokers;
+    }
+}
+
 // Jobs finish in any order and the worker dies: only the unfinished jobs come again, and at once, because the member is static.
 TEST_F(RealKafka, OnlyUnfinishedJobsComeAgainAfterACrash) {
     submit_jobs(config, topics, 0, 400);

@@ -1,6 +1,13 @@
 // KafkaSource by itself, against the embedded broker: behaviour that a member does not show from outside.
 #include "consumer/kafka/source.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
 #include <set>
 #include <thread>
 
@@ -8,6 +15,63 @@
 
 namespace lorry::consumer {
 namespace {
+
+// A request or a record batch, in Kafka's byte order.
+class Bytes {
+public:
+    template <class Integer>
+    Bytes& add(Integer value) {
+        for (int shift = static_cast<int>(sizeof value) * 8 - 8; shift >= 0; shift -= 8)
+            bytes_ += static_cast<char>(static_cast<std::uint64_t>(value) >> shift);
+        return *this;
+    }
+    Bytes& add(const std::string& bytes) {
+        bytes_ += bytes;
+        return *this;
+    }
+    // After its length.
+    template <class Length>
+    Bytes& add_counted(const std::string& bytes) {
+        return add(static_cast<Length>(bytes.size())).add(bytes);
+    }
+    const std::string& get() const { return bytes_; }
+
+private:
+    std::string bytes_;
+};
+
+// Sends a batch of one record whose bytes are not what `codec` makes: 4 is zstd, 5 unknown. The embedded broker stores it as it is.
+// Sources: Kafka's protocol guide, Produce version 3; KIP-98 for the batch.
+void produce_unreadable(const std::string& address, const std::string& topic, std::int32_t partition, std::int16_t codec) {
+    Bytes after_length;
+    after_length.add(std::int32_t{-1}).add(std::int8_t{2}).add(std::int32_t{0}).add(codec).add(std::int32_t{0});  // … last offset delta
+    after_length.add(std::int64_t{0}).add(std::int64_t{0});                                                       // timestamps
+    after_length.add(std::int64_t{-1}).add(std::int16_t{-1}).add(std::int32_t{-1}).add(std::int32_t{1});          // producer; records
+    after_length.add(std::string(64, '?'));
+    Bytes batch;
+    batch.add(std::int64_t{0}).add_counted<std::int32_t>(after_length.get());
+    Bytes request;
+    request.add(std::int16_t{0}).add(std::int16_t{3}).add(std::int32_t{1}).add(std::int16_t{-1});  // Produce, version 3
+    request.add(std::int16_t{-1}).add(std::int16_t{1}).add(std::int32_t{5'000});                   // no transaction, acks, timeout
+    request.add(std::int32_t{1}).add_counted<std::int16_t>(topic);
+    request.add(std::int32_t{1}).add(partition).add_counted<std::int32_t>(batch.get());
+    Bytes frame;
+    frame.add_counted<std::int32_t>(request.get());
+
+    const std::size_t mark = address.rfind(':');
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    std::uint16_t port = 0;
+    std::from_chars(address.data() + mark + 1, address.data() + address.size(), port);
+    to.sin_port = htons(port);
+    ASSERT_EQ(inet_pton(AF_INET, address.substr(0, mark).c_str(), &to.sin_addr), 1) << address;
+    const int connection = ::socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(::connect(connection, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+    ASSERT_EQ(::send(connection, frame.get().data(), frame.get().size(), 0), static_cast<ssize_t>(frame.get().size()));
+    std::array<char, 256> answer{};
+    ASSERT_GT(::recv(connection, answer.data(), answer.size(), 0), 0);
+    ::close(connection);
+}
 
 class KafkaSourceTest : public KafkaTest {
 protected:
@@ -66,6 +130,45 @@ TEST_F(KafkaSourceTest, PassesOverWhatComesASecondTime) {
     submit_to_one(5);
     EXPECT_EQ(poll_for(source, 3s).size(), 5U);
     EXPECT_EQ(tracker.incomplete(), 35U);
+    source.close(handler, Clock::now() + 5s);
+}
+
+TEST_F(KafkaSourceTest, ReadsRecordsOfEveryCodec) {
+    const std::vector<std::string> codecs{"none", "gzip", "snappy", "lz4", "zstd"};
+    for (const std::string& codec : codecs) {
+        KafkaConfig compressing = config;
+        compressing.passthrough["compression.codec"] = codec;
+        submit_jobs(compressing, topics, 0, 20);
+    }
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    EXPECT_EQ(poll_until(source, 20 * codecs.size()).size(), 20 * codecs.size());
+    EXPECT_TRUE(source.unreadable().empty());
+    source.close(handler, Clock::now() + 5s);
+}
+
+// The client cannot read the record, so its partition stands still and says so; the others go on.
+TEST_F(KafkaSourceTest, NamesTheRecordThatCannotBeReadAndReadsOtherPartitions) {
+    produce_unreadable(broker.address(), topics.jobs(), 0, 4);
+    produce_unreadable(broker.address(), topics.jobs(), 1, 5);
+    submit_jobs(config, topics, 0, 60);
+    OffsetTracker tracker;
+    KafkaSource source(config, source_options(), tracker);
+    testing::internal::CaptureStdout();
+    const std::vector<Delivery> jobs = poll_for(source, 3s);
+    const std::string log = testing::internal::GetCapturedStdout();
+    EXPECT_FALSE(jobs.empty());
+    for (const Delivery& job : jobs) EXPECT_EQ(job.record.source.partition, 2);
+    const std::vector<UnreadableRecord> unreadable = source.unreadable();
+    ASSERT_EQ(unreadable.size(), 2U);
+    for (const std::int32_t partition : {0, 1}) {
+        const UnreadableRecord& record = unreadable[static_cast<std::size_t>(partition)];
+        EXPECT_EQ(record.partition, partition);
+        EXPECT_EQ(record.offset, 0);
+        EXPECT_THAT(record.reason, ::testing::HasSubstr(partition == 0 ? "zstd" : "0x5"));
+        EXPECT_THAT(log, ::testing::HasSubstr(fmt::format("[{}]: the record at offset 0 cannot be read", partition)));
+        EXPECT_THAT(log, ::testing::HasSubstr(fmt::format("--partition {} --to 1", partition)));
+    }
     source.close(handler, Clock::now() + 5s);
 }
 
