@@ -59,15 +59,16 @@ struct RefusedJob {
     schema::JobError error;
 };
 
-struct PreparerLimits {
-    std::int64_t context_max = 0;  // prompt and drawn tokens together
+struct PreparerOptions {
+    std::int64_t context_max = 0;                  // prompt and drawn tokens together
+    std::vector<engine::TokenId> end_tokens = {};  // of the model: engine::end_tokens_of()
 };
 
 class Preparer {
 public:
     // tokenizer and config outlive the preparer; chat_template may be absent, then chats are refused.
     Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config,
-             PreparerLimits limits);
+             PreparerOptions options);
 
     // The model must be resolved to the base model or an adapter.
     Expected<PreparedJob, RefusedJob> prepare(schema::Job job, ModelName model) const;
@@ -94,7 +95,7 @@ private:
     const engine::Tokenizer& tokenizer_;
     const std::optional<engine::ChatTemplate> chat_template_;
     const engine::ModelConfig& config_;
-    const PreparerLimits limits_;
+    const PreparerOptions options_;
 
     // The last list of choices, as a million jobs may ask for the same one. Guarded by choices_mutex_.
     mutable std::mutex choices_mutex_;

@@ -13,6 +13,8 @@ constexpr int depth_max = 50;              // groups within groups
 constexpr int repeats_max = 1000;
 constexpr std::string_view meta = "\\.[](){}*+?|^$";
 
+constexpr bool is_word(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+
 }  // namespace
 
 // One per compile(). Each parse function emits its part of the program. The first error is kept.
@@ -21,6 +23,7 @@ public:
     explicit PatternParser(std::string_view text) : text_(text) {}
 
     Expected<Pattern, std::string> parse() {
+        flags();
         alternatives(0);
         if (at_ < text_.size()) fail("an opening parenthesis is missing");
         emit({Pattern::Op::accept});
@@ -164,12 +167,14 @@ private:
 
     void atom(int depth) {
         if (take("(")) return group(depth);
-        if (take("^")) return void(emit({Op::line_begin}));
-        if (take("$")) return void(emit({Op::line_end}));
+        if (take("^") || take("\\A")) return void(emit({Op::line_begin}));
+        if (take("$") || take("\\Z")) return void(emit({Op::line_end}));
+        if (take("\\b")) return void(emit({Op::word_edge}));
+        if (take("\\B")) return void(emit({Op::no_word_edge}));
         if (take(".")) {
             Set all;
             all.set();
-            all.reset('\n');
+            if (!dot_takes_all_) all.reset('\n');
             return emit_set(all);
         }
         if (take("[")) return emit_set(set());
@@ -177,34 +182,90 @@ private:
         if (next_is("*") || next_is("+") || next_is("?") || next_is("{")) return fail("there is nothing to repeat");
         Set single;
         single.set(static_cast<unsigned char>(text_[at_++]));
-        emit_set(single);
+        emit_set(folded(single));
     }
     void emit_set(const Set& set) {
         emit({Op::set, pattern_.sets_.size()});
         pattern_.sets_.push_back(set);
     }
+    // The set, with the other case of its letters if the pattern ignores case.
+    Set folded(Set set) const {
+        for (unsigned c = 'a'; ignores_case_ && c <= 'z'; ++c) {
+            const unsigned capital = c - 'a' + 'A';
+            if (set.test(c) || set.test(capital)) set.set(c).set(capital);
+        }
+        return set;
+    }
+
+    // (?is) at the start of the pattern. (?a), (?m), (?u) change nothing for names of modules, which are ASCII without line ends.
+    void flags() {
+        const std::size_t end = text_.find(')');
+        if (!next_is("(?") || end == text_.npos || end == 2 || text_.substr(2, end - 2).find_first_not_of("aimsu") != text_.npos) return;
+        ignores_case_ = text_.substr(2, end - 2).find('i') != text_.npos;
+        dot_takes_all_ = text_.substr(2, end - 2).find('s') != text_.npos;
+        at_ = end + 1;
+    }
 
     void group(int depth) {
-        std::optional<Op> ahead;
-        if (take("?="))
-            ahead = Op::ahead;
-        else if (take("?!"))
-            ahead = Op::not_ahead;
-        else if (!take("?:") && next_is("?"))
-            return fail("only plain groups and look-ahead are supported");
-        if (!ahead) {
+        if (take("?=")) {
+            look_around(Op::ahead, depth);
+        } else if (take("?!")) {
+            look_around(Op::not_ahead, depth);
+        } else if (take("?<=")) {
+            look_around(Op::behind, depth);
+        } else if (take("?<!")) {
+            look_around(Op::not_behind, depth);
+        } else if (take("?P<")) {
+            while (more() && is_word(text_[at_])) ++at_;
+            if (!take(">")) return fail("the name of a group must end with >");
             alternatives(depth + 1);
+        } else if (!take("?:") && next_is("?")) {
+            return fail("of groups that begin with (?, only (?:, (?P<name>, look-ahead and look-behind are supported");
         } else {
-            // Nested look-ahead would take time exponential in the depth of the nesting.
-            if (looking_ahead_) return fail("look-ahead within look-ahead is not supported");
-            looking_ahead_ = true;
-            const std::size_t look = emit({*ahead, size() + 1});
             alternatives(depth + 1);
-            looking_ahead_ = false;
-            emit({Op::accept});
-            if (error_.empty()) at(look).second = size();
         }
         if (!take(")")) fail("a closing parenthesis is missing");
+    }
+    void look_around(Op op, int depth) {
+        // Nested, it would take time exponential in the depth of the nesting.
+        if (looking_around_) return fail("look-ahead or look-behind within another is not supported");
+        looking_around_ = true;
+        const std::size_t look = emit({op, size() + 1});
+        alternatives(depth + 1);
+        looking_around_ = false;
+        emit({Op::accept});
+        if (!error_.empty()) return;
+        at(look).second = size();
+        if (op != Op::behind && op != Op::not_behind) return;
+        const auto width = width_of(look + 1);
+        if (!width) return fail("look-behind must have a fixed width");
+        at(look).width = *width;
+    }
+    // The number of characters on every path from this instruction to `accept`; nullopt if paths differ.
+    std::optional<std::size_t> width_of(std::size_t begin) const {
+        const auto& program = pattern_.program_;
+        std::vector<std::optional<std::size_t>> widths(program.size());
+        std::vector<std::pair<std::size_t, std::size_t>> open = {{begin, 0}};
+        std::optional<std::size_t> width;
+        while (!open.empty()) {
+            const auto [index, before] = open.back();
+            open.pop_back();
+            if (widths[index]) {
+                if (*widths[index] != before) return std::nullopt;
+                continue;
+            }
+            widths[index] = before;
+            const Pattern::Instruction& instruction = program[index];
+            if (instruction.op == Op::accept) {
+                width = before;
+            } else if (instruction.op == Op::fork || instruction.op == Op::jump) {
+                open.emplace_back(instruction.first, before);
+                if (instruction.op == Op::fork) open.emplace_back(instruction.second, before);
+            } else {
+                open.emplace_back(index + 1, before + (instruction.op == Op::set ? 1 : 0));
+            }
+        }
+        return width;
     }
 
     // The set of characters that the escape after a backslash stands for.
@@ -258,7 +319,7 @@ private:
             for (unsigned c = from; c <= to; ++c) set.set(c);
         }
         if (!take("]")) fail("a closing ] is missing");
-        return negated ? ~set : set;
+        return negated ? ~folded(set) : folded(set);
     }
 
     std::string_view text_;
@@ -266,29 +327,24 @@ private:
     Pattern pattern_;
     std::string error_;
     std::size_t error_at_ = 0;
-    bool looking_ahead_ = false;
+    bool looking_around_ = false;
+    bool ignores_case_ = false;
+    bool dot_takes_all_ = false;
 };
 
 Expected<Pattern, std::string> Pattern::compile(std::string_view text) { return PatternParser(text).parse(); }
 
-bool Pattern::matches(std::string_view text) const { return run(0, text, 0, true); }
+bool Pattern::matches(std::string_view text) const { return run({{0, 0}}, text, true); }
 
 bool Pattern::matches_tail(std::string_view text) const {
-    if (matches(text)) return true;
-    for (std::size_t dot = text.find('.'); dot != text.npos; dot = text.find('.', dot + 1)) {
-        if (run(0, text, dot + 1, true)) return true;
-    }
-    return false;
+    std::vector<State> starts = {{0, 0}};
+    for (std::size_t dot = text.find('.'); dot != text.npos; dot = text.find('.', dot + 1)) starts.push_back({0, dot + 1});
+    return run(std::move(starts), text, true);
 }
 
-// True if some path from instruction `begin` at `position` accepts. to_the_end: only at the end of the text.
-bool Pattern::run(std::size_t begin, std::string_view text, std::size_t position, bool to_the_end) const {
-    struct State {
-        std::size_t instruction;
-        std::size_t position;
-    };
+// True if some path from one of the states accepts. to_the_end: only at the end of the text.
+bool Pattern::run(std::vector<State> open, std::string_view text, bool to_the_end) const {
     std::vector<bool> entered(program_.size() * (text.size() + 1));
-    std::vector<State> open = {{begin, position}};
     const auto enter = [&](std::size_t instruction, std::size_t at) { open.push_back({instruction, at}); };
     while (!open.empty()) {
         const State state = open.back();
@@ -315,11 +371,25 @@ bool Pattern::run(std::size_t begin, std::string_view text, std::size_t position
             case Op::line_end:
                 if (state.position == text.size()) enter(next, state.position);
                 break;
+            case Op::word_edge:
+            case Op::no_word_edge: {
+                const bool before = state.position > 0 && is_word(text[state.position - 1]);
+                const bool after = state.position < text.size() && is_word(text[state.position]);
+                if ((before != after) == (instruction.op == Op::word_edge)) enter(next, state.position);
+                break;
+            }
             case Op::ahead:
             case Op::not_ahead:
-                if (run(instruction.first, text, state.position, false) == (instruction.op == Op::ahead))
+                if (run({{instruction.first, state.position}}, text, false) == (instruction.op == Op::ahead))
                     enter(instruction.second, state.position);
                 break;
+            case Op::behind:
+            case Op::not_behind: {
+                const bool fits = state.position >= instruction.width;
+                const bool found = fits && run({{instruction.first, state.position - instruction.width}}, text, false);
+                if (found == (instruction.op == Op::behind)) enter(instruction.second, state.position);
+                break;
+            }
             case Op::accept:
                 if (!to_the_end || state.position == text.size()) return true;
                 break;

@@ -12,8 +12,9 @@
 
 namespace lorry::engine {
 
-// Supported: characters, ".", sets, \d \w \s and their opposites, groups, "|", * + ? {m,n} (also lazy), ^ $, look-ahead. compile() refuses
-// back-references, look-behind, named groups, flags, and possessive and atomic forms; the error names the reason.
+// Supported: characters, ".", sets, \d \w \s and their opposites, groups, also named, "|", * + ? {m,n} (also lazy), ^ $ \A \Z \b \B,
+// look-ahead and look-behind, and the flags (?i) and (?s). compile() refuses back-references, conditions, other flags, and possessive and
+// atomic forms; the error names the reason.
 class Pattern {
 public:
     static Expected<Pattern, std::string> compile(std::string_view text);
@@ -23,15 +24,33 @@ public:
 
 private:
     friend class PatternParser;
-    enum class Op : std::uint8_t { set, fork, jump, line_begin, line_end, ahead, not_ahead, accept };
+    enum class Op : std::uint8_t {
+        set,
+        fork,
+        jump,
+        line_begin,
+        line_end,
+        word_edge,
+        no_word_edge,
+        ahead,
+        not_ahead,
+        behind,
+        not_behind,
+        accept
+    };
     struct Instruction {
         Op op = Op::accept;
-        std::size_t first = 0;   // set: index in sets_; fork, jump: target; look-ahead: begin of its own program
-        std::size_t second = 0;  // fork: the other target; look-ahead: the instruction after it
+        std::size_t first = 0;   // set: index in sets_; fork, jump: target; look-around: begin of its own program
+        std::size_t second = 0;  // fork: the other target; look-around: the instruction after it
+        std::size_t width = 0;   // look-behind: characters that it looks back
     };
     using Set = std::bitset<256>;
 
-    bool run(std::size_t begin, std::string_view text, std::size_t position, bool to_the_end) const;
+    struct State {
+        std::size_t instruction;
+        std::size_t position;
+    };
+    bool run(std::vector<State> open, std::string_view text, bool to_the_end) const;
 
     std::vector<Instruction> program_;
     std::vector<Set> sets_;

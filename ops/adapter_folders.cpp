@@ -3,7 +3,10 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "engine/adapter.h"
+#include "ops/command.h"
 #include "schema/codec.h"
 
 namespace lorry::ops {
@@ -11,7 +14,15 @@ namespace lorry::ops {
 using consumer::ModelName;
 
 AdapterFolders::AdapterFolders(std::filesystem::path root, std::string base_name, const engine::ModelConfig& config)
-    : root_(std::move(root)), base_name_(std::move(base_name)), config_(config) {}
+    : root_(std::move(root)), base_name_(std::move(base_name)), config_(config) {
+    if (root_.empty()) return;
+    for (const std::string& name : {std::string("base"), base_name_}) {
+        if (!std::filesystem::exists(root_ / name / "adapter_config.json")) continue;
+        throw UsageError(
+            fmt::format("the adapter {} has the name of the base model, which would answer its jobs: rename the folder{}",
+                        (root_ / name).string(), name == "base" ? "" : ", or give the base model another name with --base-name"));
+    }
+}
 
 ModelName AdapterFolders::resolve(std::string_view model, consumer::Clock::time_point) const {
     if (model == "base" || model == base_name_) return {.kind = ModelName::Kind::base, .hash = {}, .folder = {}};

@@ -1,12 +1,11 @@
 // Implements ChatTemplate with the crate's C functions. Finds the template and the special tokens in a model's files.
 #include "engine/text/chat_template.h"
 
-#include <array>
 #include <stdexcept>
 #include <utility>
 
-#include "engine/files.h"
 #include "engine/text/abi.h"
+#include "engine/text/special_tokens.h"
 #include "schema/json.h"
 
 namespace lorry::engine {
@@ -19,22 +18,6 @@ struct Templates {
     std::filesystem::path file;  // for messages
     Json by_name = Json::object({});
 };
-
-std::optional<std::string> read_if_there(const std::filesystem::path& file) {
-    if (!std::filesystem::exists(file)) return std::nullopt;
-    auto text = read_text(file);
-    if (!text) throw std::runtime_error(text.error());
-    return std::move(*text);
-}
-
-Json read_json_object(const std::filesystem::path& file) {
-    const auto text = read_if_there(file);
-    if (!text) return Json::object({});
-    auto json = Json::parse(*text);
-    if (!json) throw std::runtime_error(file.string() + " is not valid JSON: " + json.error() + "; take the file of the original model");
-    if (!json->is_object()) throw std::runtime_error(file.string() + " must hold a JSON object, not " + json->kind());
-    return std::move(*json);
-}
 
 // Reads "chat_template" of tokenizer_config.json or chat_template.json: a string, or [{"name": ..., "template": ...}, ...].
 Templates templates_in(const std::filesystem::path& file, const Json& config) {
@@ -74,24 +57,6 @@ Templates find_templates(const std::filesystem::path& folder, const Json& tokeni
     return found;
 }
 
-void add_special_tokens(const Json& config, Json& tokens) {
-    constexpr std::array names = {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
-    for (const char* name : names) {
-        const Json* value = config.find(name);
-        if (value != nullptr && value->is_object()) value = value->find("content");
-        if (value != nullptr && value->is_string()) tokens.set(name, *value);
-    }
-}
-
-Json find_special_tokens(const std::filesystem::path& folder, const Json& tokenizer_config) {
-    auto tokens = Json::object({});
-    add_special_tokens(tokenizer_config, tokens);
-    // Only checkpoints older than this key have their tokens in a separate file.
-    if (tokenizer_config.find("added_tokens_decoder") == nullptr)
-        add_special_tokens(read_json_object(folder / "special_tokens_map.json"), tokens);
-    return tokens;
-}
-
 }  // namespace
 
 void ChatTemplate::Free::operator()(lorry_text_chat_template* handle) const { lorry_text_chat_template_free(handle); }
@@ -101,7 +66,7 @@ std::optional<ChatTemplate> ChatTemplate::load(const std::filesystem::path& mode
     auto templates = find_templates(model_folder, config);
     if (templates.by_name.as_object()->empty()) return std::nullopt;
     const auto description =
-        Json::object({{"templates", std::move(templates.by_name)}, {"special_tokens", find_special_tokens(model_folder, config)}}).dump();
+        Json::object({{"templates", std::move(templates.by_name)}, {"special_tokens", special_tokens_of(model_folder)}}).dump();
     lorry_text_chat_template* handle = nullptr;
     std::string error;
     if (lorry_text_chat_template_new(abi::view_of(description), &handle, abi::sink_into(error)) != LORRY_TEXT_OK) {

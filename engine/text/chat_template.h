@@ -27,8 +27,7 @@ class ChatTemplate {
 public:
     // Reads chat_template.jinja (and additional_chat_templates/tool_use.jinja), else chat_template.json, else "chat_template" in
     // tokenizer_config.json: one template, or a list of named ones, of which "default" and, for requests with tools, "tool_use" are used.
-    // Special tokens come from tokenizer_config.json; with an old one, also from special_tokens_map.json. nullopt if there is no template.
-    // Throws std::runtime_error that names the file and the line if a template is broken.
+    // nullopt if there is no template. Throws std::runtime_error that names the file and the line if a template is broken.
     static std::optional<ChatTemplate> load(const std::filesystem::path& model_folder);
 
     // The prompt, to be encoded without adding special tokens. The error is for the sender of the job: the message of raise_exception, or

@@ -9,6 +9,7 @@
 
 #include "consumer/file/listed.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/special_tokens.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/cuda/shapes.h"
 #include "ops/engine_setup.h"
@@ -51,6 +52,8 @@ void check_text(const std::string& folder, ModelCheck& check) {
     try {
         const engine::Tokenizer tokenizer = engine::Tokenizer::load(folder);
         check.has_tokenizer = true;
+        if (engine::end_tokens_of(folder, check.model.config.eos_ids, tokenizer).empty())
+            check.remarks.emplace_back("no end token in the configuration or the tokenizer: answers end only at max_tokens");
         if (static_cast<std::int64_t>(tokenizer.vocabulary_size()) > check.model.config.vocabulary) {
             check.remarks.push_back(fmt::format("the tokenizer has {} tokens, the model {}: jobs that use the rest are refused",
                                                 tokenizer.vocabulary_size(), check.model.config.vocabulary));
@@ -65,7 +68,6 @@ void check_text(const std::string& folder, ModelCheck& check) {
     } catch (const std::exception& error) {
         check.problems.emplace_back(error.what());
     }
-    if (check.model.config.eos_ids.empty()) check.remarks.emplace_back("no end token in the configuration: answers end only at max_tokens");
     if (!check.model.unused_tensors.empty())
         check.remarks.push_back("tensors that are not used: " + consumer::listed(check.model.unused_tensors, names_shown));
 }
