@@ -208,6 +208,13 @@ public:
         auto matched = match_adapter(config, model_.layout(), model_.config(), tensors_);
         if (!matched) return unexpected(matched.error());
         match_ = std::move(*matched);
+        for (const CopyMatch& match : match_.copies) {
+            if (to_float(tensor_of(model_, match.path + ".weight")) == to_float(*match.copy)) continue;
+            return unexpected(
+                fmt::format("{}: tensor {} differs from the base model's, which an adapter cannot change: save the adapter without it "
+                            "(save_pretrained with save_embedding_layers=False) if it was not trained",
+                            weights_name, match.copy->name));
+        }
         info_ = describe(config, match_);
         // PEFT stores a copy of the base's weight with a targeted head. The copy matters only if it was trained.
         for (LoraMatch& lora : match_.loras) {

@@ -34,8 +34,7 @@ public:
                 fail(fmt::format("{}: tensor {} has shape {}, but this model and adapter_config.json require {}", weights_file,
                                  tensor->name, shape_text(tensor->shape), shape_text(shape)));
             } else if (!tensor->format) {
-                fail(
-                    fmt::format("{}: tensor {} has dtype {}; supported: F32, F16, BF16", weights_file, tensor->name, tensor->dtype));
+                fail(fmt::format("{}: tensor {} has dtype {}; supported: F32, F16, BF16", weights_file, tensor->name, tensor->dtype));
             }
             return tensor;
         }
@@ -96,6 +95,12 @@ public:
         out.norms.push_back(saved);
     }
 
+    // path: of the base's module. shared: of the module whose weight it has.
+    void match_copy(const std::string& path, const std::string& shared, AdapterMatch& out) {
+        const Tensor* copy = take(path, {"weight"}, {model_.vocabulary, model_.hidden});
+        if (copy != nullptr) out.copies.push_back({.copy = copy, .path = shared});
+    }
+
     // Refuses changes to a module that all rows of a batch share.
     void refuse_changes_to(const std::string& path, const char* what) {
         const std::string name = path.substr(path.rfind('.') + 1);
@@ -112,8 +117,8 @@ public:
     void refuse_unused() {
         for (const Tensor& tensor : tensors_) {
             if (used_.contains(&tensor)) continue;
-            fail(fmt::format("{}: tensor {} matches no module that adapter_config.json targets or saves in this model",
-                             weights_file, tensor.name));
+            fail(fmt::format("{}: tensor {} matches no module that adapter_config.json targets or saves in this model", weights_file,
+                             tensor.name));
         }
     }
 
@@ -145,6 +150,12 @@ Expected<AdapterMatch, std::string> match_adapter(const AdapterConfig& config, c
             std::any_of(layout.norms.begin(), layout.norms.end(), is_it))
             continue;
         matcher.fail(fmt::format("adapter_config.json: modules_to_save names {}, which is not a module of this model", name));
+    }
+    matcher.match_copy(layout.tokens, layout.tokens, out);
+    for (const LinearModule& module : layout.linears) {
+        const bool is_saved = std::ranges::any_of(out.linears, [&](const auto& one) { return one.module == &module; });
+        if (module.projection != Projection::head || is_saved) continue;
+        matcher.match_copy(module.path, model.tied_head ? layout.tokens : module.path, out);
     }
     matcher.refuse_unused();
     if (!matcher.error().empty()) return unexpected(matcher.error());

@@ -37,11 +37,18 @@ struct BiasMatch {
     const Tensor* bias = nullptr;  // [out_features], replaces the base's
 };
 
+// PEFT's copy of the base's embedding or head, which it stores, for one, with adapters of a model whose vocabulary it finds extended.
+struct CopyMatch {
+    const Tensor* copy = nullptr;
+    std::string path;  // of the base's module
+};
+
 struct AdapterMatch {
     std::vector<LoraMatch> loras;
     std::vector<SavedLinearMatch> linears;
     std::vector<SavedNormMatch> norms;
     std::vector<BiasMatch> biases;
+    std::vector<CopyMatch> copies;  // to be compared with the base's weights: they change nothing if they are equal
 };
 
 // The error names the tensor or the key of adapter_config.json.

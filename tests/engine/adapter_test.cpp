@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <map>
 
@@ -12,6 +13,7 @@
 #include "schema/json.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/labels.h"
+#include "tests/support/temp_folder.h"
 
 namespace lorry {
 namespace {
@@ -182,6 +184,47 @@ INSTANTIATE_TEST_SUITE_P(Broken, RefusedAdapter, testing::ValuesIn(tests::golden
     std::replace(name.begin(), name.end(), '-', '_');
     return name;
 });
+
+// Adds a tensor of bfloat16 or float32 at the end of a safetensors file.
+void add_tensor(const std::filesystem::path& file, const engine::Tensor& tensor, const std::string& name,
+                std::span<const std::byte> bytes) {
+    std::ifstream in(file, std::ios::binary);
+    const std::string before((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+    std::uint64_t header_bytes = 0;
+    std::memcpy(&header_bytes, before.data(), sizeof header_bytes);
+    schema::Json header = schema::Json::parse(before.substr(8, header_bytes)).value();
+    const std::string data = before.substr(8 + header_bytes);
+    schema::Json shape = schema::Json::Array();
+    for (const std::int64_t size : tensor.shape) shape.push(size);
+    header.set(name, schema::Json::object({{"dtype", tensor.dtype},
+                                           {"shape", std::move(shape)},
+                                           {"data_offsets", schema::Json::array({data.size(), data.size() + bytes.size()})}}));
+    const std::string text = header.dump();
+    header_bytes = text.size();
+    std::ofstream out(file, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(&header_bytes), sizeof header_bytes);
+    out << text << data;
+    out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+}
+
+// PEFT stores these copies when it finds that the embedding was resized, or when it is asked to.
+TEST(Adapter, CopiesOfTheBasesEmbeddingAndHeadAreTakenIfTheyAreEqual) {
+    const LoadedModel base("llama-gqa-linear");
+    for (const std::string path : {"model.embed_tokens", "lm_head"}) {
+        SCOPED_TRACE(path);
+        const engine::Tensor& own = *base.model->checkpoint().find(path + ".weight", base.model->layout().prefix);
+        std::vector<std::byte> bytes(own.bytes.begin(), own.bytes.end());
+        for (const bool is_equal : {true, false}) {
+            const tests::TempFolder folder;
+            std::filesystem::copy(adapter_folder("plain"), folder.path(), std::filesystem::copy_options::overwrite_existing);
+            if (!is_equal) bytes[bytes.size() / 2 + 1] ^= std::byte{1};
+            add_tensor(folder / "adapter_model.safetensors", own, "base_model.model." + path + ".weight", bytes);
+            const auto adapter = tests::load_adapter(folder.path(), *base.model, *base.backend);
+            EXPECT_EQ(adapter.has_value(), is_equal) << (adapter ? "" : adapter.error().reason);
+            if (!adapter) EXPECT_THAT(adapter.error().reason, testing::HasSubstr(path + ".weight differs"));
+        }
+    }
+}
 
 TEST(Adapter, FilesThatChangedSinceRegistrationAreRefused) {
     const LoadedModel base("llama-gqa-linear");
