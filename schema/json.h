@@ -90,6 +90,8 @@ private:
 // is not a JSON object, or the member is missing or not a string.
 std::optional<std::string> scan_string_member(std::string_view text, std::string_view key);
 
+// Some editors put it at the start of a text file. It is not part of the text.
+inline constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 // True if the bytes are well-formed UTF-8 (no overlong forms, no surrogates).
 bool is_valid_utf8(std::string_view bytes);
 // The number of code points in well-formed UTF-8.

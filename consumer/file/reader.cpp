@@ -14,12 +14,12 @@
 
 #include "consumer/file/error.h"
 #include "consumer/file/table_rows.h"
+#include "schema/json.h"
 
 namespace lorry::consumer {
 namespace {
 
 constexpr std::size_t buffer_bytes = 256 << 10;
-constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 
 bool is_blank(char byte) { return byte == ' ' || byte == '\t' || byte == '\r'; }
 
@@ -48,10 +48,10 @@ std::optional<FileRecord> FileReader::next(std::chrono::milliseconds timeout) {
         } else if (end_seen_ && buffer_begin_ == buffer_end_) {
             at_end_ = true;
             if (format_ == RecordFormat::csv && quote_ == Quote::inside) {
-                throw TableError(fmt::format(
-                    "{}: the quote that opens a field in line {} is never closed, so everything up to line {} would be one "
-                    "row: close it, or write it twice in a quoted field if it belongs to the text",
-                    name_, quote_line_, line_));
+                throw TableError(
+                    fmt::format("{}: the quote that opens a field in line {} is never closed, so everything up to line {} would be one "
+                                "row: close it, or write it twice in a quoted field if it belongs to the text",
+                                name_, quote_line_, line_));
             }
             if (started_ && !blank_) return take();
         }
@@ -72,8 +72,9 @@ bool FileReader::fill(std::chrono::milliseconds timeout) {
         if (got < 0) fail_file(name_, "read");
         if (got == 0) end_seen_ = true;
         buffer_end_ += static_cast<std::size_t>(got);
-    } while (at_start && !end_seen_ && buffer_end_ < byte_order_mark.size());
-    if (at_start && std::string_view(buffer_.get(), buffer_end_).starts_with(byte_order_mark)) buffer_begin_ = byte_order_mark.size();
+    } while (at_start && !end_seen_ && buffer_end_ < schema::byte_order_mark.size());
+    if (at_start && std::string_view(buffer_.get(), buffer_end_).starts_with(schema::byte_order_mark))
+        buffer_begin_ = schema::byte_order_mark.size();
     return true;
 }
 

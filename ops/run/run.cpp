@@ -20,9 +20,9 @@
 #include "ops/engine_setup.h"
 #include "ops/paths.h"
 #include "ops/pipeline_setup.h"
-#include "ops/run/progress.h"
 #include "ops/run/dry_run.h"
 #include "ops/run/output.h"
+#include "ops/run/progress.h"
 #include "ops/signals.h"
 #include "ops/units.h"
 
@@ -35,6 +35,7 @@ std::string read_file(const std::string& flag, const std::string& file) {
     auto text = engine::read_text(file);
     if (!text) throw UsageError(fmt::format("{}: {}", flag, text.error()));
     if (!schema::is_valid_utf8(*text)) throw UsageError(fmt::format("{} {}: the file is not UTF-8", flag, file));
+    if (text->starts_with(schema::byte_order_mark)) text->erase(0, schema::byte_order_mark.size());
     return std::move(*text);
 }
 
@@ -162,8 +163,9 @@ RecordFormat RunCommand::format_by_name() const {
     std::ranges::transform(ending, ending.begin(),
                            [](char letter) { return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter + 32) : letter; });
     for (const char* packed : {".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".xlsx", ".ods", ".parquet"}) {
-        if (ending == packed) throw UsageError(fmt::format("{}: {} files are not read: unpack it{}", input_, packed,
-                                                        is_table() ? ", or save it as CSV" : ""));
+        if (ending == packed)
+            throw UsageError(
+                fmt::format("{}: {} files are not read: unpack it{}", input_, packed, is_table() ? ", or save it as CSV" : ""));
     }
     if (!is_table()) {
         if (ending == ".csv" || ending == ".tsv") {

@@ -100,6 +100,28 @@ TEST_F(RunProgram, WantsTheAdaptersThatAColumnNames) {
     EXPECT_FALSE(std::filesystem::exists(out()));
 }
 
+TEST_F(RunProgram, DropsTheByteOrderMarkOfATemplate) {
+    write_text(tiny.folder / "in.csv", "\xEF\xBB\xBFid,text\n1,w5\n");
+    write_text(tiny.folder / "prompt.txt", "\xEF\xBB\xBFw9 {{ text }}");
+    const ProgramResult result = run_program_of(table_command({"--max-tokens", "2", "--dry-run", "--json"}));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(*Json::parse(result.out).value().find("first_prompt")->as_string(), "w9 w5");
+}
+
+// The base model would answer the adapter's jobs, without a word.
+TEST_F(RunProgram, RefusesAnAdapterThatHasANameOfTheBase) {
+    write_text(tiny.folder / "in.csv", "id,text\n1,w5\n");
+    write_text(tiny.folder / "prompt.txt", "{{ text }}");
+    for (const std::string& name : {std::string("base"), tiny.model.filename().string()}) {
+        std::filesystem::copy(tiny.adapters / "plain", tiny.adapters / name);
+        const ProgramResult result = run_program_of(table_command({"--max-tokens", "2"}));
+        EXPECT_EQ(result.exit_code, 2);
+        EXPECT_NE(result.err.find("has the name of the base model"), std::string::npos) << result.err;
+        EXPECT_EQ(result.err.find("--base-name") == std::string::npos, name == "base");
+        std::filesystem::remove_all(tiny.adapters / name);
+    }
+}
+
 // Pins: of two rows with the same id, the second's error did not say which row the other was.
 TEST_F(RunProgram, NamesBothRowsOfAnIdAndCountsSuchRows) {
     write_text(tiny.folder / "in.csv", "id,text\n1,w5\n2,w6\n1,w7\n2,w8\n");
