@@ -33,13 +33,13 @@ struct Kind {
     TopicPartition place_of(std::int32_t jobs_partition) const { return {topic, jobs_partition % partitions}; }
 };
 
-// The first record at or after that offset; nullopt: there is none, or a stop was requested.
+// The first record at or after that offset; nullopt: there is none, it cannot be read, or a stop was requested.
 std::optional<schema::JobRecord> first_record(const KafkaConfig& config, const TopicOffset& from, const std::stop_token& stop) {
     RecordReader reader(config, {.positions = {from}, .positions_only = true});
     while (!stop.stop_requested()) {
         auto records = reader.poll(read_turn, 1);
         if (!records.empty()) return std::move(records.front());
-        if (reader.at_end()) return std::nullopt;
+        if (reader.at_end() || reader.stands_still()) return std::nullopt;
     }
     return std::nullopt;
 }

@@ -27,6 +27,7 @@ struct Partition {
     bool at_end = false;    // as of the broker's last answer
     std::int64_t end = 0;   // as known when reading started
     std::int64_t begun = 0;
+    bool unreadable = false;  // stands still at a record that cannot be read
 };
 
 }  // namespace
@@ -74,7 +75,7 @@ struct RecordReader::State {
             throw KafkaError(
                 fmt::format("{} [{}]: reading could not be started: {}", key.first, key.second, rd_kafka_err2str(rd_kafka_last_error())));
         }
-        partitions[key] = {.next = next, .at_end = false, .end = end, .begun = next};
+        partitions[key] = {.next = next, .at_end = false, .end = end, .begun = next, .unreadable = false};
     }
 
     // Adds the partitions of these topics (name, partition count). Queries all of them before it reads the first: a broker answers the
@@ -112,11 +113,16 @@ struct RecordReader::State {
             if (is_configuration_error(message.err)) {
                 throw connection.refused(fmt::format("reading {} [{}]", key.first, key.second), message.err, key.first);
             }
-            connection.complaints().note(rd_kafka_message_errstr(&message));  // the client tries again by itself
+            const std::string text = rd_kafka_message_errstr(&message);
+            if (is_unreadable(message.err) && !std::exchange(partition.unreadable, true))
+                log_error("{} [{}]: the record at offset {} cannot be read: {}", key.first, key.second, partition.next,
+                          unreadable_reason(message));
+            connection.complaints().note(text);  // the client tries again by itself
             return;
         }
         partition.next = message.offset + 1;
         partition.at_end = false;
+        partition.unreadable = false;
         schema::JobRecord record = record_of(message);
         if (!record.value && record.key == schema::filler_key) return;
         if (!not_before || !record.timestamp || *record.timestamp >= *not_before) records.push_back(std::move(record));
@@ -178,6 +184,10 @@ bool RecordReader::is_away() const { return state_->connection.is_away(); }
 
 bool RecordReader::at_end() const {
     return std::all_of(state_->partitions.begin(), state_->partitions.end(), [](const auto& entry) { return entry.second.at_end; });
+}
+
+bool RecordReader::stands_still() const {
+    return std::ranges::any_of(state_->partitions, [](const auto& entry) { return entry.second.unreadable; });
 }
 
 bool RecordReader::has_read_all() {

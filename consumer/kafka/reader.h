@@ -65,6 +65,8 @@ public:
     bool is_away() const;
     // True when everything was read that existed when the brokers were last asked (a moment ago).
     bool at_end() const;
+    // True if the next record of a partition cannot be read: damaged, or of an unknown codec. poll() goes on trying.
+    bool stands_still() const;
     // True when everything was read that is in the topics at the time of this call. Asks the brokers, so do not call it for each record.
     // False when they do not answer at once.
     bool has_read_all();

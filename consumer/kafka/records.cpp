@@ -115,6 +115,18 @@ bool is_unreadable(rd_kafka_resp_err_t error) {
     }
 }
 
+std::string unreadable_reason(const rd_kafka_message_t& message) {
+    // Source: Kafka's record batch, bits 0 to 2 of its attributes.
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 4> codecs = {
+        {{"codec 0x1", "gzip"}, {"codec 0x2", "snappy"}, {"codec 0x3", "lz4"}, {"codec 0x4", "zstd"}}};
+    std::string text = rd_kafka_message_errstr(&message);
+    for (const auto& [number, name] : codecs) {
+        const std::size_t at = text.find(number);
+        if (at != std::string::npos) text.insert(at + number.size(), fmt::format(", {}", name));
+    }
+    return text;
+}
+
 bool is_missing_topic(rd_kafka_resp_err_t error) {
     switch (error) {
         case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:

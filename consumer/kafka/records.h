@@ -49,6 +49,8 @@ bool is_configuration_error(rd_kafka_resp_err_t error);
 // True for errors that say the record at the partition's position cannot be read: it is damaged, or compressed in a way that the client
 // does not know. The client tries it again and again.
 bool is_unreadable(rd_kafka_resp_err_t error);
+// Why: the client's words, with the codec's name behind its number.
+std::string unreadable_reason(const rd_kafka_message_t& message);
 // True for errors that say a topic or partition does not exist. Brokers that are starting may say so of a topic they do not know yet
 // (github.com/confluentinc/librdkafka/issues/3513), so for a topic that existed this is believed only after a while.
 bool is_missing_topic(rd_kafka_resp_err_t error);

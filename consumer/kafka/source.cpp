@@ -372,7 +372,7 @@ void KafkaSource::take_error(const rd_kafka_message_t& message) {
         return;
     }
     if (is_unreadable(message.err) && message.rkt != nullptr)
-        return note_unreadable({rd_kafka_topic_name(message.rkt), message.partition}, text);
+        return note_unreadable({rd_kafka_topic_name(message.rkt), message.partition}, unreadable_reason(message));
     if (message.err == RD_KAFKA_RESP_ERR__MAX_POLL_EXCEEDED) {
         log_error("this worker did not poll for {} s and has lost its partitions: it is overloaded or was suspended",
                   std::chrono::duration_cast<std::chrono::seconds>(options_.poll_interval_max).count());

@@ -216,12 +216,12 @@ TEST(Adapter, CopiesOfTheBasesEmbeddingAndHeadAreTakenIfTheyAreEqual) {
         std::vector<std::byte> bytes(own.bytes.begin(), own.bytes.end());
         for (const bool is_equal : {true, false}) {
             const tests::TempFolder folder;
-            std::filesystem::copy(adapter_folder("plain"), folder.path(), std::filesystem::copy_options::overwrite_existing);
+            std::filesystem::copy(adapter_folder("plain"), folder.path(), std::filesystem::copy_options::recursive);
             if (!is_equal) bytes[bytes.size() / 2 + 1] ^= std::byte{1};
             add_tensor(folder / "adapter_model.safetensors", own, "base_model.model." + path + ".weight", bytes);
             const auto adapter = tests::load_adapter(folder.path(), *base.model, *base.backend);
             EXPECT_EQ(adapter.has_value(), is_equal) << (adapter ? "" : adapter.error().reason);
-            if (!adapter) EXPECT_THAT(adapter.error().reason, testing::HasSubstr(path + ".weight differs"));
+            EXPECT_TRUE(is_equal || adapter.error().reason.find(path + ".weight differs") != std::string::npos);
         }
     }
 }

@@ -12,7 +12,7 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr TokenId end_of_text = 50256;  // GPT-2's <|endoftext|>
+const TokenId end_of_text = tests::gpt2_tokenizer().find("<|endoftext|>").value();
 
 std::vector<TokenId> end_tokens(const text_vectors::ModelFolder& folder, std::vector<TokenId> configured) {
     return end_tokens_of(folder.path(), configured, tests::gpt2_tokenizer());
