@@ -1,9 +1,9 @@
-//! Chat templates, rendered as transformers' apply_chat_template renders them. jinja/ is the language; here are the templates of a model and
+//! Chat templates, rendered as transformers' apply_chat_template renders them. jinja/ is the language; here are a model's templates and
 //! the variables that transformers sets. Called by abi.rs; any number of threads may share a template.
 
 use std::collections::HashMap;
 
-use serde_json::{Map, Value as Json};
+use serde_json::{json, Map, Value as Json};
 
 use crate::jinja::{Error, ErrorKind, Template};
 
@@ -69,15 +69,16 @@ impl ChatTemplate {
                 variables.insert(key, value);
             }
         }
-        variables.insert("messages".to_string(), messages_from(request.messages)?);
+        variables.insert("messages".to_string(), messages_from(request.messages, template.wants_parts())?);
         variables.insert("tools".to_string(), tools);
         variables.insert("add_generation_prompt".to_string(), Json::Bool(request.add_generation_prompt));
         template.render(&variables).map_err(|error| message_of(&error, name))
     }
 }
 
-/// The messages, with `thinking` and `reasoning_content` set from any of the names of a model's reasoning, as transformers does.
-fn messages_from(text: &str) -> Result<Json, String> {
+/// The messages, with `thinking` and `reasoning_content` set from any of the names of a model's reasoning, as transformers does, and
+/// `with_parts` with each text as a list of one part.
+fn messages_from(text: &str, with_parts: bool) -> Result<Json, String> {
     let mut messages = match parse("messages", text)? {
         Json::Array(messages) => messages,
         other => return Err(format!("messages must be a list, not {}", kind_of(&other))),
@@ -86,6 +87,9 @@ fn messages_from(text: &str) -> Result<Json, String> {
         let Json::Object(fields) = message else {
             return Err(format!("messages[{index}] must be an object, not {}", kind_of(message)));
         };
+        if let Some(content) = fields.get_mut("content").filter(|content| with_parts && content.is_string()) {
+            *content = json!([{"type": "text", "text": content.take()}]);
+        }
         let reasoning =
             ["reasoning_content", "thinking", "reasoning"].iter().find_map(|&name| fields.get(name).filter(|value| !value.is_null()));
         if let Some(reasoning) = reasoning.cloned() {

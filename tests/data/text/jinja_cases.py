@@ -1326,6 +1326,57 @@ TEMPLATES = [
 ]
 
 
+# What jinja2 renders and Lorry refuses with an error: texts that are addresses in memory, and what no chat template has.
+REFUSED = [
+    '{{ missing|reverse }}',
+    "{{ '\\N{BULLET}' }}",
+    '{{ accents.casefold() }}',
+    "{{ 'a'.encode('utf-8') }}",
+    "{{ 'abc'.translate({97: 'x'}) }}",
+    "{{ 'abc'.maketrans('a','b') }}",
+    '{{ text.upper }}',
+    '{{ text.format }}',
+    '{{ mapping.items }}',
+    '{{ mapping|items }}',
+    '{{ words|reverse }}',
+    '{{ words|unique }}',
+    '{{ numbers|batch(2) }}',
+    "{{ words|map('upper') }}",
+    '{{ 1234.5|round(-2) }}',
+    '{{ text|wordwrap(8) }}',
+    "{{ text|wordwrap(8, true, '|') }}",
+    "{{ 'a verylongwordhere b'|wordwrap(5) }}",
+    "{{ 'a-b-c-d'|wordwrap(3) }}",
+    "{{ ('<b>'|safe).replace('<', '<<') }}",
+    "{{ ('<b>'|safe).join(['<', '>']) }}",
+    "{{ ('<b>'|safe).format('<') }}",
+    '{{ quoted|striptags }}',
+    "{{ '<p>a  b</p>\\n<!-- c -->d &amp; e'|striptags }}",
+    "{{ {'a': 'b c', 'd': 1}|urlencode }}",
+    "{{ 'see http://x.org ok'|urlize }}",
+    "{{ {'class': 'a', 'id': none}|xmlattr }}",
+    '{{ 1000|filesizeformat }}',
+    '{{ 1500000|filesizeformat }}',
+    '{{ 1500000|filesizeformat(true) }}',
+    '{{ person|pprint }}',
+    '{{ words|pprint }}',
+    "{{ 'abc'|random }}",
+    "{{ 'a'|attr('upper') }}",
+    "{{ person|attr('items') }}",
+    "{{ 'a' is sameas 'a' }}",
+    '{{ namespace(a=1) }}',
+    "{{ joiner(',') }}",
+    '{{ lipsum(1)|length > 0 }}',
+    "{{ {'keys': 1}.keys }}",
+    '{{ strftime_now }}',
+    '{{ raise_exception }}',
+    '{{ text.encode }}',
+    "{% autoescape true %}{{ '<' }}{% endautoescape %}",
+    '{% block b scoped %}x{% endblock %}{{ self.b() }}',
+    '{{ self }}',
+]
+
+
 def expression(rng, depth):
     """A random expression; many of them fail, which must be equal too."""
     if depth == 0:

@@ -18,7 +18,7 @@ import jinja2
 import jinja2.ext
 import jinja2.sandbox
 
-from jinja_cases import CONTEXT, EXPRESSIONS, MESSAGES, TEMPLATES, generated
+from jinja_cases import CONTEXT, EXPRESSIONS, MESSAGES, REFUSED, TEMPLATES, generated
 
 VERSION = "3.1.6"
 HERE = pathlib.Path(__file__).parent
@@ -140,6 +140,26 @@ def compare(library, seed, count):
     print(counts)
 
 
+def vector(source):
+    if source in REFUSED:
+        return {"source": source, "refused": True}
+    text = reference(source)
+    return {"source": source} if text is None else {"source": source, "text": text}
+
+
+def write():
+    """A vector without text is an error in jinja2. Of the generated ones, those stay that render to a short text without an address."""
+    vectors = [vector(source) for source in cases()]
+    for source in generated(SEED, GENERATED):
+        made = vector(source)
+        if " at 0x" not in made.get("text", " at 0x") and len(made["text"]) < 300:
+            vectors.append({**made, "generated": True})
+    lines = ",\n".join(json.dumps(made, ensure_ascii=True, separators=(",", ":")) for made in vectors)
+    head = json.dumps({"context": CONTEXT, "messages": MESSAGES}, separators=(",", ":"))[:-1]
+    (HERE / "jinja_vectors.json").write_text(f'{head},"vectors":[\n{lines}\n]}}\n', encoding="utf-8")
+    print(f"{len(vectors)} vectors")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--compare", metavar="LIBRARY")
@@ -150,6 +170,7 @@ def main():
         raise SystemExit(f"jinja2 is {jinja2.__version__}, the vectors are made with {VERSION}")
     if arguments.compare:
         return compare(arguments.compare, arguments.seed, arguments.count)
+    write()
 
 
 if __name__ == "__main__":

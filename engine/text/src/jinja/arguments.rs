@@ -55,7 +55,7 @@ pub fn integer(what: &str, value: &Value) -> Result<i128> {
     match value.defined()? {
         Value::Bool(truth) => Ok(i128::from(*truth)),
         Value::Integer(integer) => Ok(*integer),
-        other => Err(failed(format!("{what} must be an integer, not a {}", other.type_name()))),
+        other => Err(failed(format!("{what} must be an integer, not {}", other.type_name()))),
     }
 }
 
@@ -72,6 +72,6 @@ pub fn size(what: &str, value: &Value) -> Result<usize> {
 pub fn text<'v>(what: &str, value: &'v Value) -> Result<&'v str> {
     match value.defined()?.as_text() {
         Some(text) => Ok(text),
-        None => Err(failed(format!("{what} must be a string, not a {}", value.type_name()))),
+        None => Err(failed(format!("{what} must be a string, not {}", value.type_name()))),
     }
 }

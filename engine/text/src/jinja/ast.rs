@@ -11,20 +11,41 @@ pub type Name = Arc<str>;
 pub struct Template {
     pub body: Vec<Statement>,
     pub blocks: HashMap<Name, Vec<Statement>>,
+    /// The template walks over the parts of contents without asking whether a content is a text.
+    pub wants_parts: bool,
 }
 
 pub enum Statement {
     Text(Name),
     Output(Expression),
     For(Arc<For>),
-    If { branches: Vec<(Expression, Vec<Statement>)>, otherwise: Vec<Statement> },
-    Set { target: Target, value: Expression },
+    If {
+        branches: Vec<(Expression, Vec<Statement>)>,
+        otherwise: Vec<Statement>,
+    },
+    Set {
+        target: Target,
+        value: Expression,
+    },
     /// `{% set x %}...{% endset %}` and `{% filter f %}...{% endfilter %}`, which has no target. `filter` begins with Piped.
-    Capture { target: Option<Target>, filter: Option<Expression>, body: Vec<Statement> },
-    With { bindings: Vec<(Target, Expression)>, body: Vec<Statement> },
+    Capture {
+        target: Option<Target>,
+        filter: Option<Expression>,
+        body: Vec<Statement>,
+    },
+    With {
+        bindings: Vec<(Target, Expression)>,
+        body: Vec<Statement>,
+    },
     Macro(Arc<Macro>),
-    Call { call: Expression, caller: Arc<Macro> },
-    Block { name: Name, scoped: bool },
+    Call {
+        call: Expression,
+        caller: Arc<Macro>,
+    },
+    Block {
+        name: Name,
+        scoped: bool,
+    },
     Break,
     Continue,
 }
@@ -87,7 +108,11 @@ pub enum Kind {
     Binary(Operator, Boxed, Boxed),
     Concatenation(Vec<Expression>),
     Comparison(Boxed, Vec<(Comparison, Expression)>),
-    If { condition: Boxed, then: Boxed, otherwise: Option<Boxed> },
+    If {
+        condition: Boxed,
+        then: Boxed,
+        otherwise: Option<Boxed>,
+    },
     /// The text of a block that the filters around this are applied to.
     Piped,
 }

@@ -176,7 +176,8 @@ fn truncate(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -
     }
     interpreter.meter.text(own.len())?;
     let kept: String = own.chars().take(kept as usize).collect();
-    let kept = if kill_words.is_some_and(|kill| kill.is_true()) { &kept } else { kept.rsplit_once(' ').map_or(&*kept, |(before, _)| before) };
+    let kept =
+        if kill_words.is_some_and(|kill| kill.is_true()) { &kept } else { kept.rsplit_once(' ').map_or(&*kept, |(before, _)| before) };
     Ok(Value::text(format!("{kept}{end}")))
 }
 
@@ -224,7 +225,7 @@ fn strip_tags(interpreter: &mut Interpreter, value: Value, arguments: Arguments)
 fn url_encode(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     arguments.none("urlencode")?;
     if !matches!(value, Value::Text { .. } | Value::Integer(_) | Value::Bool(_) | Value::None) {
-        return Err(failed(format!("urlencode of a {} is not supported", value.type_name())));
+        return Err(failed(format!("urlencode of {} is not supported", value.type_name())));
     }
     let text = str_of(&value, &interpreter.meter)?;
     interpreter.meter.text(text.len().saturating_mul(3))?;
@@ -257,7 +258,10 @@ fn format(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> 
 fn int(_: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     let [default, base] = arguments.bind("int", 0, ["default", "base"])?;
     let base = integer_or("the base of int", &base, 10)?;
-    let base = u32::try_from(base).ok().filter(|&base| base == 0 || (2..=36).contains(&base)).ok_or_else(|| failed("a base that int does not have"))?;
+    let base = u32::try_from(base)
+        .ok()
+        .filter(|&base| base == 0 || (2..=36).contains(&base))
+        .ok_or_else(|| failed("a base that int does not have"))?;
     let of_float = |real: f64| -> Result<Option<Value>> {
         match real {
             real if !real.is_finite() => Ok(None),
@@ -301,7 +305,7 @@ fn abs(_: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value>
         Value::Integer(integer) if *integer < 0 => negative(&value),
         Value::Integer(_) => Ok(value),
         Value::Bool(truth) => Ok(Value::Integer(i128::from(*truth))),
-        other => Err(failed(format!("abs of a {} is not defined", other.type_name()))),
+        other => Err(failed(format!("abs of {} is not defined", other.type_name()))),
     }
 }
 
@@ -353,13 +357,14 @@ fn rounded(value: &Value, precision: i128) -> Result<Value> {
             let up = rest * 2 > unit || (rest * 2 == unit && quotient % 2 != 0);
             Ok(Value::Integer((quotient + i128::from(up)) * unit))
         }
-        other => Err(failed(format!("round of a {} is not defined", other.type_name()))),
+        other => Err(failed(format!("round of {} is not defined", other.type_name()))),
     }
 }
 
 /// json.dumps with ensure_ascii off and no HTML escapes, with these arguments in this order.
 fn tojson(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
-    let [ensure_ascii, indent, separators, sort_keys] = arguments.bind("tojson", 0, ["ensure_ascii", "indent", "separators", "sort_keys"])?;
+    let [ensure_ascii, indent, separators, sort_keys] =
+        arguments.bind("tojson", 0, ["ensure_ascii", "indent", "separators", "sort_keys"])?;
     let meter = &interpreter.meter;
     let indent = match indent {
         None | Some(Value::None) => None,

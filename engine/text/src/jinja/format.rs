@@ -118,11 +118,15 @@ impl Formatter<'_> {
         };
         let is_number = float_of(value).is_some();
         let text = match kind {
-            's' | 'r' | 'a' if precision.is_some() && self.safe => return Err(failed("a precision in a string marked as safe is not supported")),
+            's' | 'r' | 'a' if precision.is_some() && self.safe => {
+                return Err(failed("a precision in a string marked as safe is not supported"))
+            }
             's' => str_of(value, self.meter)?.to_string(),
             'r' => repr_of(value, self.meter)?,
             'c' => match (integer, value.as_text()) {
-                (Some(code), _) => u32::try_from(code).ok().and_then(char::from_u32).ok_or_else(|| failed("`%c` of no character"))?.to_string(),
+                (Some(code), _) => {
+                    u32::try_from(code).ok().and_then(char::from_u32).ok_or_else(|| failed("`%c` of no character"))?.to_string()
+                }
                 (None, Some(text)) if text.chars().count() == 1 => text.to_string(),
                 _ => return Err(failed("`%c` needs a character or its number")),
             },
@@ -148,7 +152,7 @@ impl Formatter<'_> {
                 let value = float_of(value).unwrap_or_default();
                 return real(value, kind, precision.unwrap_or(6), layout);
             }
-            _ => return Err(failed(format!("`%{kind}` of a {} is not defined", value.type_name()))),
+            _ => return Err(failed(format!("`%{kind}` of {} is not defined", value.type_name()))),
         };
         let text = match precision {
             Some(precision) => text.chars().take(precision).collect(),

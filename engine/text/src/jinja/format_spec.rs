@@ -248,7 +248,7 @@ fn formatted(interpreter: &Interpreter, value: &Value, spec: &str) -> Result<Str
             let digits = text.trim_start_matches('-');
             Ok(padded_number(digits.len() < text.len(), "", digits, &layout(Alignment::Right)))
         }
-        _ => Err(failed(format!("format: {spec:?} for a {} is not supported", value.type_name()))),
+        _ => Err(failed(format!("format: {spec:?} for {} is not supported", value.type_name()))),
     }
 }
 

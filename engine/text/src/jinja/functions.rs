@@ -150,8 +150,11 @@ impl super::value::Loop {
     /// Whether the values differ from those of the last call. Only plain values, so that a loop cannot hold itself.
     pub fn has_changed(&self, values: Vec<Value>, interpreter: &Interpreter) -> Result<bool> {
         for value in &values {
-            if !matches!(value, Value::None | Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::Text { .. } | Value::Undefined(_)) {
-                return Err(failed(format!("loop.changed of a {} is not supported", value.type_name())));
+            if !matches!(
+                value,
+                Value::None | Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::Text { .. } | Value::Undefined(_)
+            ) {
+                return Err(failed(format!("loop.changed of {} is not supported", value.type_name())));
             }
         }
         let last: RefCell<Option<Vec<Value>>> = RefCell::new(self.changed.replace(Some(values.clone())));

@@ -58,10 +58,7 @@ pub fn render(template: &Template, variables: &Map<String, Json>) -> Result<Stri
     let mut interpreter = Interpreter {
         meter: Meter::default(),
         template,
-        scopes: vec![
-            Scope { names: functions, parent: None, is_captured: true },
-            Scope { names, parent: Some(0), is_captured: true },
-        ],
+        scopes: vec![Scope { names: functions, parent: None, is_captured: true }, Scope { names, parent: Some(0), is_captured: true }],
         namespaces: Vec::new(),
         piped: None,
     };
@@ -143,8 +140,9 @@ impl Interpreter<'_> {
         match statement {
             Statement::Text(text) => self.write(text, out)?,
             Statement::Output(value) => {
-                let text = self.eval(value, scope).and_then(|value| str_of(&value, &self.meter)).map_err(|error| error.at(value.line))?;
-                self.write(&text, out)?;
+                let line = value.line;
+                let value = self.eval(value, scope)?;
+                str_of(&value, &self.meter).and_then(|text| self.write(&text, out)).map_err(|error| error.at(line))?;
             }
             Statement::For(statement) => return self.for_statement(statement, scope, out),
             Statement::If { branches, otherwise } => {
@@ -316,6 +314,8 @@ impl Interpreter<'_> {
             Kind::Item(value, key) => {
                 let value = self.eval(value, scope)?;
                 let key = self.eval(key, scope)?;
+                self.meter.read(&value)?;
+                self.meter.read(&key)?;
                 lookup::item(self, &value, &key)
             }
             Kind::Slice(value, bounds) => self.eval_slice(value, bounds, scope),
@@ -324,12 +324,14 @@ impl Interpreter<'_> {
                 let filter = filter.ok_or_else(|| failed(format!("filter {name} is unknown")))?;
                 let value = self.eval(value, scope)?;
                 let arguments = self.eval_arguments(arguments, scope)?;
+                self.meter.read(&value)?;
                 filter(self, value, arguments)
             }
             Kind::Test(value, name, test, arguments) => {
                 let test = test.ok_or_else(|| failed(format!("test {name} is unknown")))?;
                 let value = self.eval(value, scope)?;
                 let arguments = self.eval_arguments(arguments, scope)?;
+                self.meter.read(&value)?;
                 test(self, &value, arguments).map(Value::Bool)
             }
             Kind::If { condition, then, otherwise } => {
@@ -444,13 +446,7 @@ impl Interpreter<'_> {
         self.call(&function, arguments)
     }
 
-    fn call_block(
-        &mut self,
-        function: &Expression,
-        arguments: &ast::Arguments,
-        caller: &Arc<ast::Macro>,
-        scope: usize,
-    ) -> Result<Name> {
+    fn call_block(&mut self, function: &Expression, arguments: &ast::Arguments, caller: &Arc<ast::Macro>, scope: usize) -> Result<Name> {
         let function = self.eval(function, scope)?;
         let mut arguments = self.eval_arguments(arguments, scope)?;
         let caller = self.closure(caller, scope);
@@ -477,7 +473,7 @@ impl Interpreter<'_> {
                 Ok(Value::text(text))
             }
             Value::Undefined(name) => Err(undefined_error(name)),
-            other => Err(failed(format!("a {} cannot be called", other.type_name()))),
+            other => Err(failed(format!("{} cannot be called", other.type_name()))),
         }
     }
 

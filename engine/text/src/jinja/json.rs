@@ -136,7 +136,7 @@ fn scalar(value: &Value) -> Result<String> {
 fn not_serializable(value: &Value) -> Error {
     match value {
         Value::Undefined(name) => failed(format!("tojson: a value of kind undefined has no JSON form: {name} is not defined")),
-        other => failed(format!("tojson: a {} has no JSON form", other.type_name())),
+        other => failed(format!("tojson: {} has no JSON form", other.type_name())),
     }
 }
 

@@ -96,7 +96,8 @@ impl<'s> Lexer<'s> {
     fn template(&mut self) -> Result<()> {
         loop {
             let rest = self.rest();
-            let opening = rest.match_indices('{').map(|(at, _)| at).find(|&at| matches!(rest.as_bytes().get(at + 1), Some(b'{' | b'%' | b'#')));
+            let opening =
+                rest.match_indices('{').map(|(at, _)| at).find(|&at| matches!(rest.as_bytes().get(at + 1), Some(b'{' | b'%' | b'#')));
             let Some(at) = opening else {
                 if !rest.is_empty() {
                     self.push(Token::Data(rest.to_string()));
@@ -313,11 +314,13 @@ impl<'s> Lexer<'s> {
                 }
                 'x' | 'u' | 'U' => {
                     let rest = characters.as_str();
-                    let digits = rest.get(..match escape {
-                        'x' => 2,
-                        'u' => 4,
-                        _ => 8,
-                    });
+                    let digits = rest.get(
+                        ..match escape {
+                            'x' => 2,
+                            'u' => 4,
+                            _ => 8,
+                        },
+                    );
                     let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
                     let code = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()).and_then(char::from_u32);
                     let (Some(digits), Some(code)) = (digits, code) else {

@@ -227,7 +227,7 @@ fn batch(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> R
     }
     let mut rows: Vec<Vec<Value>> = items.chunks(count).map(<[Value]>::to_vec).collect();
     if let (Some(row), Some(fill)) = (rows.last_mut(), fill.filter(|fill| !matches!(fill, Value::None))) {
-        interpreter.meter.steps(count)?;
+        interpreter.meter.items(count)?;
         row.resize(count, fill);
     }
     Value::generator(rows.into_iter().map(Value::list).collect::<Result<_>>()?)
@@ -237,7 +237,7 @@ fn slice(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> R
     let [count, fill] = arguments.bind("slice", 1, ["slices", "fill_with"])?;
     let count = size("the number of slices", &count.unwrap_or(Value::None))?;
     let items = items_of(&value, &interpreter.meter)?;
-    interpreter.meter.steps(count)?;
+    interpreter.meter.items(count)?;
     let fill = fill.filter(|fill| !matches!(fill, Value::None));
     if count == 0 {
         return Err(failed("slice: the number of slices must not be 0"));
@@ -260,13 +260,13 @@ fn items(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> R
     match value {
         Value::Undefined(_) => Value::generator(Vec::new()),
         Value::Dict(dict) => Value::generator(items_of(&Value::View(View::Items, dict), &interpreter.meter)?),
-        other => Err(failed(format!("a {} has no items with keys", other.type_name()))),
+        other => Err(failed(format!("{} has no items with keys", other.type_name()))),
     }
 }
 
 fn dict_sort(interpreter: &mut Interpreter, value: Value, arguments: Arguments) -> Result<Value> {
     let [case_sensitive, by, reverse] = arguments.bind("dictsort", 0, ["case_sensitive", "by", "reverse"])?;
-    let Value::Dict(dict) = value.defined()? else { return Err(failed(format!("dictsort of a {} is not defined", value.type_name()))) };
+    let Value::Dict(dict) = value.defined()? else { return Err(failed(format!("dictsort of {} is not defined", value.type_name()))) };
     let by = by.unwrap_or(Value::text("key"));
     let position = match text("what dictsort sorts by", &by)? {
         "key" => 0,

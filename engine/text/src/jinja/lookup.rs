@@ -85,9 +85,7 @@ pub fn own_attribute(interpreter: &Interpreter, value: &Value, name: &Name) -> R
         },
         Value::Macro(closure) => match &**name {
             "name" => Some(Value::text(closure.definition.name.clone())),
-            "arguments" => {
-                Some(Value::tuple(closure.definition.parameters.iter().map(|(name, _)| Value::text(name.clone())).collect())?)
-            }
+            "arguments" => Some(Value::tuple(closure.definition.parameters.iter().map(|(name, _)| Value::text(name.clone())).collect())?),
             "catch_kwargs" => Some(Value::Bool(closure.definition.takes_named)),
             "catch_varargs" => Some(Value::Bool(closure.definition.takes_positional)),
             "caller" => Some(Value::Bool(closure.definition.takes_caller)),

@@ -25,7 +25,9 @@ pub fn method_of(value: &Value, name: &str) -> Option<Access> {
         Value::Dict(_) => (&["copy", "fromkeys", "get", "items", "keys", "values"], &DICT_CHANGES),
         Value::View(View::Keys | View::Items, _) => (&["isdisjoint", "mapping"], &[]),
         Value::View(View::Values, _) => (&["mapping"], &[]),
-        Value::Bool(_) | Value::Integer(_) => (&["as_integer_ratio", "bit_count", "bit_length", "conjugate", "from_bytes", "to_bytes"], &[]),
+        Value::Bool(_) | Value::Integer(_) => {
+            (&["as_integer_ratio", "bit_count", "bit_length", "conjugate", "from_bytes", "to_bytes"], &[])
+        }
         Value::Float(_) => (&["as_integer_ratio", "conjugate", "fromhex", "hex", "is_integer"], &[]),
         Value::Iterator(_) => (&["close", "send", "throw"], &[]),
         Value::Loop(_) => (&["changed", "cycle"], &[]),
@@ -87,7 +89,7 @@ pub fn call_method(interpreter: &mut Interpreter, value: &Value, name: &str, arg
             cycler.position.set(0);
             Ok(Value::None)
         }
-        _ => Err(failed(format!("method {name} of a {} is not supported", value.type_name()))),
+        _ => Err(failed(format!("method {name} of {} is not supported", value.type_name()))),
     }
 }
 

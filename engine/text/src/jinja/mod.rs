@@ -46,6 +46,11 @@ impl Template {
         Ok(Template { tree: parser::parse(source)? })
     }
 
+    /// Contents must be lists of parts: of a text, the template would take the characters for parts and lose them.
+    pub fn wants_parts(&self) -> bool {
+        self.tree.wants_parts
+    }
+
     pub fn render(&self, variables: &Map<String, Json>) -> Result<String, Error> {
         interpreter::render(&self.tree, variables)
     }

@@ -14,7 +14,7 @@ use super::value::{Dict, Sequence, Value};
 const EXACT_MAX: i128 = 1 << 53;
 
 fn unsupported(what: &str, left: &Value, right: &Value) -> Error {
-    failed(format!("{what} of a {} and a {} is not defined", left.type_name(), right.type_name()))
+    failed(format!("{what} of {} and {} is not defined", left.type_name(), right.type_name()))
 }
 
 fn overflow() -> Error {
@@ -96,7 +96,9 @@ fn integers(operator: Operator, a: i128, b: i128) -> Result<Value> {
             }
             return Ok(Value::Float(a as f64 / b as f64));
         }
-        Operator::FloorDivide if b != 0 => a.checked_div_euclid(b).map(|quotient| if b < 0 && a.rem_euclid(b) != 0 { quotient - 1 } else { quotient }),
+        Operator::FloorDivide if b != 0 => {
+            a.checked_div_euclid(b).map(|quotient| if b < 0 && a.rem_euclid(b) != 0 { quotient - 1 } else { quotient })
+        }
         Operator::Modulo if b != 0 => a.checked_rem_euclid(b).map(|rest| if b < 0 && rest != 0 { rest + b } else { rest }),
         Operator::Divide | Operator::FloorDivide | Operator::Modulo => return Err(failed("a division by zero")),
         Operator::Power if b < 0 => return floats(operator, a as f64, b as f64),
@@ -149,7 +151,7 @@ fn floor_division(a: f64, b: f64) -> (f64, f64) {
 
 fn add_sequences(left: &Value, right: &Value, meter: &Meter) -> Result<Option<Value>> {
     let joined = |a: &Sequence, b: &Sequence| -> Result<Vec<Value>> {
-        meter.steps(a.items.len() + b.items.len())?;
+        meter.items(a.items.len() + b.items.len())?;
         Ok(a.items.iter().chain(&b.items).cloned().collect())
     };
     Ok(Some(match (left, right) {
@@ -174,7 +176,7 @@ fn repeat(left: &Value, right: &Value, meter: &Meter) -> Result<Option<Value>> {
     };
     let count = usize::try_from(count.max(0)).map_err(|_| failed("a text or list repeated too often"))?;
     let repeated = |sequence: &Sequence| -> Result<Vec<Value>> {
-        meter.steps(sequence.items.len().saturating_mul(count))?;
+        meter.items(sequence.items.len().saturating_mul(count))?;
         Ok(sequence.items.iter().cycle().take(sequence.items.len() * count).cloned().collect())
     };
     Ok(Some(match what {
@@ -192,7 +194,7 @@ pub fn negative(value: &Value) -> Result<Value> {
     match (integer_of(value), value.defined()?) {
         (Some(integer), _) => integer.checked_neg().map(Value::Integer).ok_or_else(overflow),
         (None, Value::Float(real)) => Ok(Value::Float(-real)),
-        (None, other) => Err(failed(format!("a {} has no negative", other.type_name()))),
+        (None, other) => Err(failed(format!("{} has no negative", other.type_name()))),
     }
 }
 
@@ -200,7 +202,7 @@ pub fn positive(value: &Value) -> Result<Value> {
     match (integer_of(value), value.defined()?) {
         (Some(integer), _) => Ok(Value::Integer(integer)),
         (None, Value::Float(real)) => Ok(Value::Float(*real)),
-        (None, other) => Err(failed(format!("a {} is not a number", other.type_name()))),
+        (None, other) => Err(failed(format!("{} is not a number", other.type_name()))),
     }
 }
 
@@ -229,6 +231,8 @@ pub fn compare(comparison: Comparison, left: &Value, right: &Value, meter: &Mete
         }
         Ok(wanted(order(left, right, meter)?))
     };
+    meter.read(left)?;
+    meter.read(right)?;
     match comparison {
         Comparison::Equal => equal(left, right, meter),
         Comparison::NotEqual => equal(left, right, meter).map(|same| !same),

@@ -13,12 +13,24 @@ use super::tests::test_named;
 
 pub fn parse(source: &str) -> Result<Template> {
     let tokens = tokens_of(source)?;
-    let mut parser = Parser { tokens, position: 0, nesting: 0, blocks: HashMap::new(), uses: Vec::new(), conditions: 0, loops: 0 };
+    let mut parser = Parser {
+        tokens,
+        position: 0,
+        nesting: 0,
+        blocks: HashMap::new(),
+        uses: Vec::new(),
+        conditions: 0,
+        loops: 0,
+        contents: Vec::new(),
+        walks_contents: false,
+        tests_types: false,
+    };
     let body = parser.statements(&[])?;
     if *parser.current() != Token::End {
         return parser.unexpected("a known tag");
     }
-    Ok(Template { body, blocks: parser.blocks })
+    let wants_parts = parser.walks_contents && !parser.tests_types;
+    Ok(Template { body, blocks: parser.blocks, wants_parts })
 }
 
 /// The special names that the body of a macro uses.
@@ -40,6 +52,10 @@ pub struct Parser {
     pub(super) conditions: u32,
     /// `for` around the current position within the same macro: `break` and `continue` need one.
     pub(super) loops: u32,
+    /// Variables that were set to the content of a message.
+    pub(super) contents: Vec<Name>,
+    pub(super) walks_contents: bool,
+    tests_types: bool,
 }
 
 fn height_of<'e>(expressions: impl IntoIterator<Item = &'e Expression>) -> u32 {
@@ -225,11 +241,7 @@ impl Parser {
     }
 
     /// Left-associative operators of one precedence.
-    fn binary(
-        &mut self,
-        operators: &[(&str, Operator)],
-        operand: impl Fn(&mut Self) -> Result<Expression>,
-    ) -> Result<Expression> {
+    fn binary(&mut self, operators: &[(&str, Operator)], operand: impl Fn(&mut Self) -> Result<Expression>) -> Result<Expression> {
         let line = self.line();
         let mut left = operand(self)?;
         while let Some(&(text, operator)) = operators.iter().find(|(text, _)| self.is_operator(text)) {
@@ -262,8 +274,7 @@ impl Parser {
     }
 
     fn product(&mut self) -> Result<Expression> {
-        let operators =
-            [("*", Operator::Multiply), ("/", Operator::Divide), ("//", Operator::FloorDivide), ("%", Operator::Modulo)];
+        let operators = [("*", Operator::Multiply), ("/", Operator::Divide), ("//", Operator::FloorDivide), ("%", Operator::Modulo)];
         self.binary(&operators, |parser| parser.binary(&[("**", Operator::Power)], |parser| parser.unary(true)))
     }
 
@@ -303,6 +314,7 @@ impl Parser {
                     "true" | "True" => Kind::Bool(true),
                     "false" | "False" => Kind::Bool(false),
                     "none" | "None" => Kind::None,
+                    "self" | "lipsum" => return Err(Error::syntax(line, format!("{name} is not supported"))),
                     _ => {
                         self.note_use(&name);
                         Kind::Name(Arc::from(name))
@@ -528,6 +540,7 @@ impl Parser {
             }
             _ => {}
         }
+        self.tests_types |= matches!(&*name, "string" | "mapping" | "iterable" | "sequence");
         let test = test_named(&name);
         if test.is_none() && self.conditions == 0 {
             return Err(Error::syntax(line, format!("test {name} is unknown")));

@@ -98,10 +98,14 @@ impl Parser {
 
     fn for_loop(&mut self) -> Result<Statement> {
         let target = self.target(false)?;
+        if matches!(&target, Target::Name(name) if &**name == "loop") {
+            return self.error("loop cannot be the variable of a loop");
+        }
         if !self.skip_word("in") {
             return self.unexpected("`in`");
         }
         let items = self.tuple(false, false, &["recursive"])?;
+        self.walks_contents |= self.is_content(&items);
         let filter = if self.skip_word("if") { Some(self.expression()?) } else { None };
         let recursive = self.skip_word("recursive");
         self.end_of_tag()?;
@@ -115,6 +119,16 @@ impl Parser {
             Vec::new()
         };
         Ok(Statement::For(Arc::new(For { target, items, filter, recursive, body, otherwise })))
+    }
+
+    /// `message.content`, or a variable with it.
+    fn is_content(&self, value: &Expression) -> bool {
+        match &value.kind {
+            Kind::Attribute(_, name) => &**name == "content",
+            Kind::Item(_, key) => matches!(&key.kind, Kind::Text(name) if &**name == "content"),
+            Kind::Name(name) => self.contents.contains(name),
+            _ => false,
+        }
     }
 
     fn if_chain(&mut self) -> Result<Statement> {
@@ -141,7 +155,13 @@ impl Parser {
     fn set(&mut self) -> Result<Statement> {
         let target = self.target(true)?;
         if self.skip_operator("=") {
-            return Ok(Statement::Set { target, value: self.tuple(true, false, &[])? });
+            let value = self.tuple(true, false, &[])?;
+            if let Target::Name(name) = &target {
+                if self.is_content(&value) {
+                    self.contents.push(name.clone());
+                }
+            }
+            return Ok(Statement::Set { target, value });
         }
         let filter = if self.skip_operator("|") { Some(self.piped_filters()?) } else { None };
         Ok(Statement::Capture { target: Some(target), filter, body: self.body("endset")? })

@@ -9,14 +9,13 @@ use super::value::{Range, Value, View};
 
 /// list(value). Of a generator, this takes all items.
 pub fn items_of(value: &Value, meter: &Meter) -> Result<Vec<Value>> {
+    meter.read(value)?;
     if let Ok(length) = length_of(value) {
-        meter.steps(length)?;
+        meter.items(length)?;
     }
     Ok(match value {
         Value::Undefined(_) => Vec::new(),
-        Value::Text { text, safe } => {
-            text.chars().map(|character| Value::Text { text: character.to_string().into(), safe: *safe }).collect()
-        }
+        Value::Text { text, .. } => text.chars().map(|character| Value::text(character.to_string())).collect(),
         Value::List(sequence) | Value::Tuple(sequence) => sequence.items.clone(),
         Value::Dict(dict) | Value::View(View::Keys, dict) => dict.entries.iter().map(|(key, _)| key.clone()).collect(),
         Value::View(View::Values, dict) => dict.entries.iter().map(|(_, field)| field.clone()).collect(),
@@ -26,10 +25,10 @@ pub fn items_of(value: &Value, meter: &Meter) -> Result<Vec<Value>> {
         Value::Range(range) => range.items().collect(),
         Value::Iterator(generator) => {
             let items: Vec<Value> = generator.items.borrow_mut().drain(..).collect();
-            meter.steps(items.len())?;
+            meter.items(items.len())?;
             items
         }
-        other => return Err(failed(format!("a {} has no items", other.type_name()))),
+        other => return Err(failed(format!("{} has no items", other.type_name()))),
     })
 }
 
@@ -46,7 +45,7 @@ pub fn length_of(value: &Value) -> Result<usize> {
         Value::Dict(dict) | Value::View(_, dict) => dict.entries.len(),
         Value::Range(range) => range.length(),
         Value::Loop(state) => state.items.len(),
-        other => return Err(failed(format!("a {} has no length", other.type_name()))),
+        other => return Err(failed(format!("{} has no length", other.type_name()))),
     })
 }
 
@@ -54,11 +53,8 @@ pub fn length_of(value: &Value) -> Result<usize> {
 pub fn contains(value: &Value, item: &Value, meter: &Meter) -> Result<bool> {
     match value {
         Value::Text { text, .. } => match item.defined()?.as_text() {
-            Some(part) => {
-                meter.steps(text.len() / 16)?;
-                Ok(text.contains(part))
-            }
-            None => Err(failed(format!("a string cannot contain a {}", item.type_name()))),
+            Some(part) => Ok(text.contains(part)),
+            None => Err(failed(format!("a string cannot contain {}", item.type_name()))),
         },
         Value::Dict(dict) | Value::View(View::Keys, dict) => Ok(dict.get(item)?.is_some()),
         _ => {
@@ -83,7 +79,7 @@ fn bound(value: &Value) -> Result<Option<i128>> {
         Value::None => Ok(None),
         Value::Bool(truth) => Ok(Some(i128::from(*truth))),
         Value::Integer(integer) => Ok(Some(*integer)),
-        other => Err(failed(format!("a slice's bound must be an integer, not a {}", other.type_name()))),
+        other => Err(failed(format!("a slice's bound must be an integer, not {}", other.type_name()))),
     }
 }
 
@@ -117,7 +113,7 @@ pub fn slice(value: &Value, bounds: [Value; 3], meter: &Meter) -> Result<Value> 
             let at = |index: i128| range.start + index * range.step;
             Ok(Value::Range(Range { start: at(part.start), stop: at(part.stop), step: part.step * range.step }))
         }
-        other => Err(failed(format!("a {} has no slices", other.type_name()))),
+        other => Err(failed(format!("{} has no slices", other.type_name()))),
     }
 }
 
@@ -127,7 +123,7 @@ fn indices(range: Range) -> impl Iterator<Item = usize> {
 
 fn picked(items: &[Value], bounds: [Option<i128>; 3], meter: &Meter) -> Result<Vec<Value>> {
     let range = slice_range(bounds, items.len())?;
-    meter.steps(range.length())?;
+    meter.items(range.length())?;
     Ok(indices(range).map(|index| items[index].clone()).collect())
 }
 

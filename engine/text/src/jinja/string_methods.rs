@@ -11,10 +11,53 @@ use super::unicode::{self, is_space, split_lines};
 use super::value::Value;
 
 pub const STRING_METHODS: [&str; 47] = [
-    "capitalize", "casefold", "center", "count", "encode", "endswith", "expandtabs", "find", "format", "format_map", "index", "isalnum",
-    "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric", "isprintable", "isspace", "istitle", "isupper",
-    "join", "ljust", "lower", "lstrip", "maketrans", "partition", "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rjust",
-    "rpartition", "rsplit", "rstrip", "split", "splitlines", "startswith", "strip", "swapcase", "title", "translate", "upper", "zfill",
+    "capitalize",
+    "casefold",
+    "center",
+    "count",
+    "encode",
+    "endswith",
+    "expandtabs",
+    "find",
+    "format",
+    "format_map",
+    "index",
+    "isalnum",
+    "isalpha",
+    "isascii",
+    "isdecimal",
+    "isdigit",
+    "isidentifier",
+    "islower",
+    "isnumeric",
+    "isprintable",
+    "isspace",
+    "istitle",
+    "isupper",
+    "join",
+    "ljust",
+    "lower",
+    "lstrip",
+    "maketrans",
+    "partition",
+    "removeprefix",
+    "removesuffix",
+    "replace",
+    "rfind",
+    "rindex",
+    "rjust",
+    "rpartition",
+    "rsplit",
+    "rstrip",
+    "split",
+    "splitlines",
+    "startswith",
+    "strip",
+    "swapcase",
+    "title",
+    "translate",
+    "upper",
+    "zfill",
 ];
 
 /// The methods of Markup that escape an argument.
@@ -31,12 +74,14 @@ pub fn call_string_method(interpreter: &mut Interpreter, own: &str, safe: bool, 
         _ if safe && ESCAPING.contains(&name) => return escaping(interpreter, own, name, arguments),
         "capitalize" | "casefold" | "lower" | "swapcase" | "title" | "upper" => {
             arguments.none(name)?;
+            meter.text(own.len())?;
             Value::text(cased(own, name)?)
         }
         "count" | "find" | "index" | "rfind" | "rindex" => find(own, name, arguments)?,
         "startswith" | "endswith" => starts_or_ends(own, name, arguments)?,
         "strip" | "lstrip" | "rstrip" => {
             let [characters] = arguments.bind(name, 0, ["_chars"])?;
+            meter.text(own.len())?;
             Value::text(strip(own, name, &characters.unwrap_or(Value::None))?)
         }
         "split" | "rsplit" => {
@@ -83,7 +128,9 @@ fn escaping(interpreter: &mut Interpreter, own: &str, name: &str, arguments: Arg
                 _ => false,
             };
             if !plain {
-                return Err(failed(format!("method {name} of a string that is marked as safe would escape its arguments, which is not supported")));
+                return Err(failed(format!(
+                    "method {name} of a string that is marked as safe would escape its arguments, which is not supported"
+                )));
             }
         }
     }
@@ -121,7 +168,8 @@ pub fn cased(own: &str, name: &str) -> Result<String> {
             out
         }
         "casefold" => {
-            let known = own.chars().all(|character| matches!(character, '\0'..='\u{17e}' | '\u{4e00}'..='\u{9fff}' | '\u{1f300}'..='\u{1faff}'));
+            let known =
+                own.chars().all(|character| matches!(character, '\0'..='\u{17e}' | '\u{4e00}'..='\u{9fff}' | '\u{1f300}'..='\u{1faff}'));
             if !known {
                 return Err(failed("casefold of this string's letters is not supported: use lower"));
             }
@@ -167,7 +215,10 @@ fn classify(own: &str, name: &str) -> Result<bool> {
         "isspace" => all(is_space),
         "isidentifier" => unicode::is_identifier(own),
         "isprintable" => own.chars().all(unicode::is_printable),
-        "isdigit" => all(|character| unicode::is_decimal(character) || matches!(character, '²' | '³' | '¹' | '\u{2070}' | '\u{2074}'..='\u{2079}' | '\u{2080}'..='\u{2089}' | '\u{2460}'..='\u{2468}')),
+        "isdigit" if own.chars().any(|character| character.is_numeric() && !unicode::is_decimal(character) && !is_raised(character)) => {
+            return Err(failed("isdigit of circled and other rare digits is not supported: use isdecimal"))
+        }
+        "isdigit" => all(|character| unicode::is_decimal(character) || is_raised(character)),
         "isnumeric" if own.chars().any(|character| ('\u{3400}'..='\u{2fa1f}').contains(&character)) => {
             return Err(failed("isnumeric of Chinese characters is not supported: use isdigit"))
         }
@@ -193,6 +244,11 @@ fn classify(own: &str, name: &str) -> Result<bool> {
             any
         }
     })
+}
+
+/// A digit above or below the line.
+fn is_raised(character: char) -> bool {
+    matches!(character, '²' | '³' | '¹' | '\u{2070}' | '\u{2074}'..='\u{2079}' | '\u{2080}'..='\u{2089}')
 }
 
 /// The part of `own` between two positions in characters, and where it starts; None if the start is beyond the end.
@@ -280,7 +336,7 @@ fn split(own: &str, name: &str, separator: &Value, limit: i128, meter: &Meter) -
             }
         }
     };
-    meter.steps(pieces.len())?;
+    meter.items(pieces.len())?;
     if from_end {
         pieces.reverse();
     }

@@ -72,10 +72,7 @@ fn is_sequence(value: &Value) -> bool {
 }
 
 fn is_callable(value: &Value) -> bool {
-    matches!(
-        value,
-        Value::Undefined(_) | Value::Macro(_) | Value::Function(_) | Value::Method(_) | Value::Loop(_) | Value::Joiner(_)
-    )
+    matches!(value, Value::Undefined(_) | Value::Macro(_) | Value::Function(_) | Value::Method(_) | Value::Loop(_) | Value::Joiner(_))
 }
 
 fn remainder_is(interpreter: &Interpreter, value: &Value, arguments: Arguments, wanted: i128) -> Result<bool> {
@@ -104,6 +101,6 @@ fn same_as(interpreter: &mut Interpreter, value: &Value, arguments: Arguments) -
     match value {
         Value::None | Value::Bool(_) => compare(Comparison::Equal, value, &other, &interpreter.meter),
         Value::Integer(-5..=256) => compare(Comparison::Equal, value, &other, &interpreter.meter),
-        other => Err(failed(format!("the test sameas of a {} is not supported: use ==", other.type_name()))),
+        other => Err(failed(format!("the test sameas of {} is not supported: use ==", other.type_name()))),
     }
 }

@@ -3,11 +3,11 @@
 
 use std::fmt::Write;
 
+use super::ast::Name;
 use super::error::{failed, Result};
 use super::limits::Meter;
 use super::number::float_text;
 use super::unicode::is_printable;
-use super::ast::Name;
 use super::value::{Value, View};
 
 /// str(value).
@@ -69,7 +69,7 @@ fn write_repr(value: &Value, meter: &Meter, out: &mut String) -> Result<()> {
         Value::Range(range) => {
             let _ = write!(out, "range({}, {}, {})", range.start, range.stop, range.step);
         }
-        other => return Err(failed(format!("a {} has no text: call it, or make a list of it", other.type_name()))),
+        other => return Err(failed(format!("{} has no text: call it, or make a list of it", other.type_name()))),
     }
     meter.text(out.len() - before)
 }

@@ -13,6 +13,9 @@ use super::error::{failed, Result};
 use super::functions::Function;
 use super::limits::NESTING_MAX;
 
+/// Items in the tuples within one key of a dict.
+const KEY_ITEMS_MAX: usize = 1000;
+
 #[derive(Clone)]
 pub enum Value {
     /// A name or attribute that is not there, and how it was spelled.
@@ -22,7 +25,10 @@ pub enum Value {
     Integer(i128),
     Float(f64),
     /// A safe text is Python's Markup: what joins it is HTML-escaped.
-    Text { text: Name, safe: bool },
+    Text {
+        text: Name,
+        safe: bool,
+    },
     List(Rc<Sequence>),
     Tuple(Rc<Sequence>),
     Dict(Rc<Dict>),
@@ -132,6 +138,9 @@ impl Range {
 impl Dict {
     /// None if the dict has no such key; an error if no dict can have it.
     pub fn get(&self, key: &Value) -> Result<Option<&Value>> {
+        if matches!(key, Value::Undefined(_)) {
+            return Ok(None);
+        }
         Ok(self.index.get(&key_of(key)?).map(|&at| &self.entries[at].1))
     }
 
@@ -153,6 +162,12 @@ impl Dict {
 }
 
 fn key_of(value: &Value) -> Result<Key> {
+    key_within(value, &mut KEY_ITEMS_MAX.clone())
+}
+
+/// `left`: how many more items the key may have.
+fn key_within(value: &Value, left: &mut usize) -> Result<Key> {
+    *left = left.checked_sub(1).ok_or_else(|| failed(format!("a key of more than {KEY_ITEMS_MAX} items")))?;
     Ok(match value {
         Value::None => Key::None,
         Value::Bool(truth) => Key::Integer(i128::from(*truth)),
@@ -160,8 +175,8 @@ fn key_of(value: &Value) -> Result<Key> {
         Value::Float(real) if real.fract() == 0.0 && real.abs() < 1e38 => Key::Integer(*real as i128),
         Value::Float(real) if !real.is_nan() => Key::Float(real.to_bits()),
         Value::Text { text, .. } => Key::Text(text.clone()),
-        Value::Tuple(tuple) => Key::Tuple(tuple.items.iter().map(key_of).collect::<Result<_>>()?),
-        other => return Err(failed(format!("a {} cannot be a key", other.type_name()))),
+        Value::Tuple(tuple) => Key::Tuple(tuple.items.iter().map(|item| key_within(item, left)).collect::<Result<_>>()?),
+        other => return Err(failed(format!("{} cannot be a key", other.type_name()))),
     })
 }
 
@@ -249,28 +264,28 @@ impl Value {
         }
     }
 
-    /// The name of the value's type, for errors.
+    /// The value's type with its article, for errors.
     pub fn type_name(&self) -> &'static str {
         match self {
-            Value::Undefined(_) => "undefined value",
+            Value::Undefined(_) => "an undefined value",
             Value::None => "none",
-            Value::Bool(_) => "boolean",
-            Value::Integer(_) => "integer",
-            Value::Float(_) => "float",
-            Value::Text { .. } => "string",
-            Value::List(_) => "list",
-            Value::Tuple(_) => "tuple",
-            Value::Dict(_) => "dict",
-            Value::View(..) => "view of a dict",
-            Value::Range(_) => "range",
-            Value::Iterator(_) => "generator",
-            Value::Namespace(_) => "namespace",
-            Value::Macro(_) => "macro",
-            Value::Function(_) => "function",
-            Value::Method(_) => "method",
-            Value::Loop(_) => "loop",
-            Value::Cycler(_) => "cycler",
-            Value::Joiner(_) => "joiner",
+            Value::Bool(_) => "a boolean",
+            Value::Integer(_) => "an integer",
+            Value::Float(_) => "a float",
+            Value::Text { .. } => "a string",
+            Value::List(_) => "a list",
+            Value::Tuple(_) => "a tuple",
+            Value::Dict(_) => "a dict",
+            Value::View(..) => "a view of a dict",
+            Value::Range(_) => "a range",
+            Value::Iterator(_) => "a generator",
+            Value::Namespace(_) => "a namespace",
+            Value::Macro(_) => "a macro",
+            Value::Function(_) => "a function",
+            Value::Method(_) => "a method",
+            Value::Loop(_) => "a loop",
+            Value::Cycler(_) => "a cycler",
+            Value::Joiner(_) => "a joiner",
         }
     }
 
