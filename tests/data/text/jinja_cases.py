@@ -1284,6 +1284,12 @@ TEMPLATES = [
     "{% macro m(*a) %}{% endmacro %}",
     "{% macro m(a, a) %}{% endmacro %}",
     "{% macro f(v) %}{% if v is mapping %}{{ '{' }}{% for k, w in v|dictsort %}{{ k }}:{{ f(w) }}{% if not loop.last %},{% endif %}{% endfor %}{{ '}' }}{% elif v is string %}'{{ v }}'{% elif v is iterable %}[{% for w in v %}{{ f(w) }}{% endfor %}]{% else %}{{ v }}{% endif %}{% endmacro %}{{ f(person) }}",
+    # A variable of the template's own that a loop or macro reads before it is set.
+    "{% for x in [1] %}{{ text }}{% endfor %}{% set text = 'b' %}{{ text }}",
+    "{% macro m() %}{{ text }}{% endmacro %}{{ m() }}{% set text = 'b' %}{{ m() }}",
+    "{% macro m() %}{{ text }}{% endmacro %}{{ m() }}{% set text = text ~ 'b' %}{{ m() }}",
+    "{% macro m() %}{{ text }}{% endmacro %}{{ m() }}{% if yes %}{% set text = 'b' %}{% endif %}{{ m() }}",
+    "{% macro m() %}{{ words }}{% endmacro %}{{ m() }}{% set words %}b{% endset %}{{ m() }}",
     # Calls with stars.
     "{{ '{} {}'.format(*[1, 2]) }}",
     "{{ dict(**{'a': 1}) }}",

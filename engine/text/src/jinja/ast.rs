@@ -11,6 +11,8 @@ pub type Name = Arc<str>;
 pub struct Template {
     pub body: Vec<Statement>,
     pub blocks: HashMap<Name, Vec<Statement>>,
+    /// Variables that are undefined until the template sets them, although a job may give them: loops and macros before that see none.
+    pub set_later: Vec<Name>,
     /// The template walks over the parts of contents without asking whether a content is a text.
     pub wants_parts: bool,
 }

@@ -55,6 +55,9 @@ pub fn render(template: &Template, variables: &Map<String, Json>) -> Result<Stri
     for (name, value) in variables {
         names.insert(Name::from(name.as_str()), Value::from_json(value)?);
     }
+    for name in &template.set_later {
+        names.insert(name.clone(), Value::undefined(name.clone()));
+    }
     let mut interpreter = Interpreter {
         meter: Meter::default(),
         template,

@@ -25,6 +25,7 @@ mod number;
 mod operators;
 mod parser;
 mod parser_statements;
+mod parser_suffixes;
 mod sequences;
 mod string_methods;
 mod tests;

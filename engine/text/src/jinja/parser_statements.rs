@@ -60,10 +60,18 @@ impl Parser {
         Ok(body)
     }
 
+    /// A body with a scope of its own.
+    fn scoped_body(&mut self, end: &str) -> Result<Vec<Statement>> {
+        self.scopes += 1;
+        let body = self.body(end);
+        self.scopes -= 1;
+        body
+    }
+
     /// A body that is a function of its own in jinja2, where no loop can be left.
     fn separate_body(&mut self, end: &str) -> Result<Vec<Statement>> {
         let loops = std::mem::take(&mut self.loops);
-        let body = self.body(end);
+        let body = self.scoped_body(end);
         self.loops = loops;
         body
     }
@@ -80,7 +88,7 @@ impl Parser {
             "call" => self.call_block(),
             "filter" => {
                 let filter = self.piped_filters()?;
-                Ok(Statement::Capture { target: None, filter: Some(filter), body: self.body("endfilter")? })
+                Ok(Statement::Capture { target: None, filter: Some(filter), body: self.scoped_body("endfilter")? })
             }
             "print" => Ok(Statement::Output(self.tuple(true, false, &[])?)),
             "block" => self.block(),
@@ -106,19 +114,29 @@ impl Parser {
         }
         let items = self.tuple(false, false, &["recursive"])?;
         self.walks_contents |= self.is_content(&items);
+        self.scopes += 1;
         let filter = if self.skip_word("if") { Some(self.expression()?) } else { None };
         let recursive = self.skip_word("recursive");
         self.end_of_tag()?;
         self.loops += 1;
         let body = self.statements(&["endfor", "else"])?;
         self.loops -= 1;
+        self.scopes -= 1;
         let otherwise = if self.skip_word("else") {
-            self.body("endfor")?
+            self.scoped_body("endfor")?
         } else {
             self.next();
             Vec::new()
         };
         Ok(Statement::For(Arc::new(For { target, items, filter, recursive, body, otherwise })))
+    }
+
+    fn note_target(&mut self, target: &Target) {
+        match target {
+            Target::Name(name) => self.note_set(name),
+            Target::Attribute(..) => {}
+            Target::Tuple(targets) => targets.iter().for_each(|target| self.note_target(target)),
+        }
     }
 
     /// `message.content`, or a variable with it.
@@ -161,10 +179,12 @@ impl Parser {
                     self.contents.push(name.clone());
                 }
             }
+            self.note_target(&target);
             return Ok(Statement::Set { target, value });
         }
         let filter = if self.skip_operator("|") { Some(self.piped_filters()?) } else { None };
-        Ok(Statement::Capture { target: Some(target), filter, body: self.body("endset")? })
+        self.note_target(&target);
+        Ok(Statement::Capture { target: Some(target), filter, body: self.scoped_body("endset")? })
     }
 
     /// `f | g(1)`, applied to the text of a block.
@@ -187,7 +207,7 @@ impl Parser {
             self.expect_operator("=")?;
             bindings.push((target, self.expression()?));
         }
-        Ok(Statement::With { bindings, body: self.body("endwith")? })
+        Ok(Statement::With { bindings, body: self.scoped_body("endwith")? })
     }
 
     fn block(&mut self) -> Result<Statement> {
@@ -205,6 +225,7 @@ impl Parser {
 
     fn macro_definition(&mut self) -> Result<Macro> {
         let name = self.expect_name()?;
+        self.note_set(&name);
         let parameters = self.parameters()?;
         self.macro_body(name, parameters, "endmacro")
     }
@@ -237,7 +258,9 @@ impl Parser {
             if parameters.iter().any(|(other, _)| *other == name) {
                 return self.error(format!("parameter {name} is there twice"));
             }
+            self.scopes += 1;
             let default = if self.skip_operator("=") { Some(self.expression()?) } else { None };
+            self.scopes -= 1;
             if default.is_none() && parameters.last().is_some_and(|(_, default)| default.is_some()) {
                 return self.error("a parameter without a default follows one with a default");
             }
