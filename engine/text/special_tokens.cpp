@@ -29,6 +29,8 @@ std::optional<std::string> read_if_there(const std::filesystem::path& file) {
     if (!std::filesystem::exists(file)) return std::nullopt;
     auto text = read_text(file);
     if (!text) throw std::runtime_error(text.error());
+    if (!schema::is_valid_utf8(*text))
+        throw std::runtime_error(file.string() + " is not valid UTF-8; save it as UTF-8, or take the file of the original model");
     return std::move(*text);
 }
 

@@ -13,7 +13,8 @@
 
 namespace lorry::engine {
 
-// The file's text; nullopt if there is no such file. Throws std::runtime_error that names the file if it cannot be read.
+// The file's text; nullopt if there is no such file. Throws std::runtime_error that names the file if it cannot be read
+// or is not UTF-8.
 std::optional<std::string> read_if_there(const std::filesystem::path& file);
 // The file's object; an empty one if there is no such file. Throws std::runtime_error that names the file and says what to do.
 schema::Json read_json_object(const std::filesystem::path& file);

@@ -4,6 +4,5 @@
 mod abi;
 mod chat_template;
 mod detokenizer;
-mod python;
-mod template_source;
+mod jinja;
 mod tokenizer;

@@ -1,0 +1,51 @@
+//! What can go wrong in a template. Used by all files of jinja/.
+
+/// Longer texts of errors are cut, because a template or a job decides what they say.
+const MESSAGE_MAX: usize = 500;
+
+#[derive(Debug)]
+pub struct Error {
+    pub kind: Kind,
+    pub message: String,
+    /// Counted from 1. None until the statement that failed is known.
+    pub line: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Syntax,
+    Failed,
+    /// By raise_exception: the message is the template's own.
+    Raised,
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    fn new(kind: Kind, message: String) -> Self {
+        let message = match message.char_indices().nth(MESSAGE_MAX) {
+            Some((end, _)) => format!("{}...", &message[..end]),
+            None => message,
+        };
+        Error { kind, message, line: None }
+    }
+
+    pub fn syntax(line: u32, message: impl Into<String>) -> Self {
+        Self::new(Kind::Syntax, message.into()).at(line)
+    }
+
+    pub fn raised(message: String) -> Self {
+        Self::new(Kind::Raised, message)
+    }
+
+    /// Sets the line unless an inner expression has set it.
+    pub fn at(mut self, line: u32) -> Self {
+        self.line.get_or_insert(line);
+        self
+    }
+}
+
+/// The error of an operation.
+pub fn failed(message: impl Into<String>) -> Error {
+    Error::new(Kind::Failed, message.into())
+}
