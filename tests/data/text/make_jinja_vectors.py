@@ -155,7 +155,8 @@ def write():
         if " at 0x" not in made.get("text", " at 0x") and len(made["text"]) < 300:
             vectors.append({**made, "generated": True})
     lines = ",\n".join(json.dumps(made, ensure_ascii=True, separators=(",", ":")) for made in vectors)
-    head = json.dumps({"context": CONTEXT, "messages": MESSAGES}, separators=(",", ":"))[:-1]
+    # The context is JSON in a string, so that a reader of this file does not change its numbers.
+    head = json.dumps({"context": json.dumps(CONTEXT, separators=(",", ":")), "messages": MESSAGES}, separators=(",", ":"))[:-1]
     (HERE / "jinja_vectors.json").write_text(f'{head},"vectors":[\n{lines}\n]}}\n', encoding="utf-8")
     print(f"{len(vectors)} vectors")
 

@@ -16,7 +16,7 @@ using namespace text_vectors;
 using testing::HasSubstr;
 
 // The text of a rendering, or its error, or that of the loading, after "error: ".
-std::string rendered(const std::string& source, const ChatRequest& request) {
+std::string made_of(const std::string& source, const ChatRequest& request) {
     const ModelFolder folder;
     folder.write("chat_template.jinja", source);
     folder.write("tokenizer_config.json", R"({"bos_token":"<s>","eos_token":"</s>"})");
@@ -28,7 +28,7 @@ std::string rendered(const std::string& source, const ChatRequest& request) {
     }
 }
 
-std::string rendered(const std::string& source) { return rendered(source, {.messages_json = R"([{"role":"user","content":"hi"}])"}); }
+std::string made_of(const std::string& source) { return made_of(source, {.messages_json = R"([{"role":"user","content":"hi"}])"}); }
 
 std::string repeated(std::string_view text, int count) {
     std::string out;
@@ -44,12 +44,12 @@ std::string looped(const std::string& first, const std::string& step, int count)
 
 TEST(JinjaTest, ATemplateRendersAsInPythonOrFails) {
     const auto vectors = read_json(folder_of("jinja_vectors.json"));
-    const ChatRequest request = {.messages_json = member(vectors, "messages").dump(), .extra_json = member(vectors, "context").dump()};
+    const ChatRequest request = {.messages_json = member(vectors, "messages").dump(), .extra_json = text(vectors, "context")};
     ASSERT_GE(list(vectors, "vectors").size(), 1600u);
     std::size_t refused = 0;
     for (const auto& vector : list(vectors, "vectors")) {
         SCOPED_TRACE(text(vector, "source"));
-        const auto actual = rendered(text(vector, "source"), request);
+        const auto actual = made_of(text(vector, "source"), request);
         const bool failed = actual.starts_with("error: ");
         const auto* expected = vector.find("text");
         // A generated template may use what is refused; what it may not do is render to another text.
@@ -81,26 +81,26 @@ TEST(JinjaTest, NestingWithinASourceIsLimited) {
              repeated("{% for x in y %}", count),
              "{% for " + repeated("(", count) + "x" + repeated(")", count) + " in y %}{% endfor %}",
          }) {
-        EXPECT_THAT(rendered(source), HasSubstr("levels")) << source.substr(0, 30);
+        EXPECT_THAT(made_of(source), HasSubstr("levels")) << source.substr(0, 30);
     }
-    EXPECT_EQ(rendered("{{ 'x'" + repeated(" ~ 'x'", 3) + " }}"), "xxxx");
+    EXPECT_EQ(made_of("{{ 'x'" + repeated(" ~ 'x'", 3) + " }}"), "xxxx");
 }
 
 TEST(JinjaTest, AValueIsNeitherDeepNorItsOwnPart) {
-    EXPECT_THAT(rendered(looped("[]", "[ns.x]", 100'000)), HasSubstr("values of more than 200 levels"));
-    EXPECT_THAT(rendered(looped("[]", "{'a': ns.x}", 100'000)), HasSubstr("values of more than 200 levels"));
-    EXPECT_THAT(rendered(looped("none", "cycler(ns.x)", 100'000)), HasSubstr("values of more than 200 levels"));
-    EXPECT_EQ(rendered(looped("none", "namespace(before=ns.x)", 1000)), "");
-    EXPECT_EQ(rendered("{% set ns = namespace() %}{% set ns.self = ns %}{{ ns.self.self is defined }}"), "True");
-    EXPECT_THAT(rendered("{% set ns = namespace() %}{% set ns.self = [ns] %}{{ ns.self }}"), HasSubstr("a namespace has no text"));
-    EXPECT_THAT(rendered("{% set ns = namespace() %}{% set ns.self = [ns] %}{{ ns | tojson }}"), HasSubstr("has no JSON form"));
+    EXPECT_THAT(made_of(looped("[]", "[ns.x]", 100'000)), HasSubstr("values of more than 200 levels"));
+    EXPECT_THAT(made_of(looped("[]", "{'a': ns.x}", 100'000)), HasSubstr("values of more than 200 levels"));
+    EXPECT_THAT(made_of(looped("none", "cycler(ns.x)", 100'000)), HasSubstr("values of more than 200 levels"));
+    EXPECT_EQ(made_of(looped("none", "namespace(before=ns.x)", 1000)), "");
+    EXPECT_EQ(made_of("{% set ns = namespace() %}{% set ns.self = ns %}{{ ns.self.self is defined }}"), "True");
+    EXPECT_THAT(made_of("{% set ns = namespace() %}{% set ns.self = [ns] %}{{ ns.self }}"), HasSubstr("a namespace has no text"));
+    EXPECT_THAT(made_of("{% set ns = namespace() %}{% set ns.self = [ns] %}{{ ns | tojson }}"), HasSubstr("has no JSON form"));
 }
 
 TEST(JinjaTest, RecursionIsLimited) {
     for (const char* source : {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
                                "{% macro m() %}{% if 1 %}{{ [m()] | join | upper }}{% endif %}{% endmacro %}{{ m() }}",
                                "{% for x in [1] recursive %}{{ loop([x]) }}{% endfor %}"}) {
-        EXPECT_THAT(rendered(source), HasSubstr("nested too deeply")) << source;
+        EXPECT_THAT(made_of(source), HasSubstr("nested too deeply")) << source;
     }
 }
 
@@ -135,28 +135,28 @@ TEST(JinjaTest, TimeAndMemoryAreLimited) {
              large + "s | lower %}{% endfor %}",
              large + "s == 'a' * 10000000 %}{% endfor %}",
          }) {
-        EXPECT_THAT(rendered(source), testing::StartsWith("error: chat template: ")) << source;
+        EXPECT_THAT(made_of(source), testing::StartsWith("error: chat template: ")) << source;
     }
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::minutes(2));
 }
 
 TEST(JinjaTest, ErrorTextsAreCut) {
-    EXPECT_EQ(rendered("{{ raise_exception('x' * 1000000) }}"), "error: " + repeated("x", 500) + "...");
-    EXPECT_LT(rendered("{{ 'x'.index('y' * 1000000) }}").size(), 700u);
-    EXPECT_LT(rendered("{{ " + repeated("x", 1'000'000) + ".y }}").size(), 700u);
+    EXPECT_EQ(made_of("{{ raise_exception('x' * 1000000) }}"), "error: " + repeated("x", 500) + "...");
+    EXPECT_LT(made_of("{{ 'x'.index('y' * 1000000) }}").size(), 700u);
+    EXPECT_LT(made_of("{{ " + repeated("x", 1'000'000) + ".y }}").size(), 700u);
 }
 
 TEST(JinjaTest, ATemplateThatIsNotUtf8DoesNotLoad) {
-    EXPECT_THAT(rendered("\xff\xfe"), HasSubstr("chat_template.jinja is not valid UTF-8"));
+    EXPECT_THAT(made_of("\xff\xfe"), HasSubstr("chat_template.jinja is not valid UTF-8"));
 }
 
 // Without parts, the template would walk over the characters of the text and print nothing of it.
 TEST(JinjaTest, ATemplateThatWalksOverPartsGetsParts) {
     const std::string walk = "{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}";
-    EXPECT_EQ(rendered("{% for m in messages %}{% for p in m.content %}" + walk + "{% endfor %}"), "hi");
-    EXPECT_EQ(rendered("{% for m in messages %}{% set c = m['content'] %}{% for p in c %}" + walk + "{% endfor %}"), "hi");
-    EXPECT_EQ(rendered("{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}" + walk +
-                       "{% endif %}{% endfor %}"),
+    EXPECT_EQ(made_of("{% for m in messages %}{% for p in m.content %}" + walk + "{% endfor %}"), "hi");
+    EXPECT_EQ(made_of("{% for m in messages %}{% set c = m['content'] %}{% for p in c %}" + walk + "{% endfor %}"), "hi");
+    EXPECT_EQ(made_of("{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}" + walk +
+                      "{% endif %}{% endfor %}"),
               "hi");
 }
 
