@@ -64,6 +64,10 @@ TEST(JinjaTest, ATemplateRendersAsInPythonOrFails) {
     EXPECT_LE(refused, 20u);
 }
 
+TEST(JinjaTest, NumbersOfAJobKeepTheirDigits) {
+    EXPECT_EQ(made_of("{{ n }}", {.messages_json = "[]", .extra_json = R"({"n":26.128183379563694})"}), "26.128183379563694");
+}
+
 TEST(JinjaTest, NestingWithinASourceIsLimited) {
     constexpr int count = 100'000;
     for (const auto& source : {

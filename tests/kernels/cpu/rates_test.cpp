@@ -23,7 +23,7 @@ TEST_P(RatesTest, AreMeasuredOnAnyNumberOfThreads) {
 TEST(RatesOfInt8, AreThoseOfTilesWhicheverInstructionsAreInUse) {
     if (!supported(CpuIsa::avx512amx)) GTEST_SKIP() << "this machine has no tiles";
     const double with = measure_rates(1, CpuIsa::avx512amx).int8_dot.value();
-    EXPECT_GT(measure_rates(1, CpuIsa::avx512).int8_dot.value(), with / 2.0) << "tiles do several times as much as other instructions";
+    EXPECT_GT(measure_rates(1, CpuIsa::avx512).int8_dot.value(), with / 4.0) << "tiles do several times as much as other instructions";
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, RatesTest, ::testing::Values(1, 2, 3));

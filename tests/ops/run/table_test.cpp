@@ -105,7 +105,7 @@ TEST_F(RunProgram, DropsTheByteOrderMarkOfATemplate) {
     write_text(tiny.folder / "prompt.txt", "\xEF\xBB\xBFw9 {{ text }}");
     const ProgramResult result = run_program_of(table_command({"--max-tokens", "2", "--dry-run", "--json"}));
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_EQ(*Json::parse(result.out).value().find("first_prompt")->as_string(), "w9 w5");
+    EXPECT_EQ(*Json::parse(result.out).value().find("first_prompt")->as_string(), "w1 w9 w5 w3") << "as the chat template renders it";
 }
 
 // The base model would answer the adapter's jobs, without a word.
