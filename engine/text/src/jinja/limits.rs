@@ -1,5 +1,5 @@
-//! What one rendering may use, so that a hostile template ends as an error and not as a worker without memory, time or stack. Each part of
-//! jinja/ that loops over values or makes text asks the meter first.
+//! What one rendering may use, so that a template ends as an error and not as a worker without memory, time or stack. A part of jinja/ that
+//! loops over values or makes text asks the meter first.
 
 use std::cell::Cell;
 

@@ -1,7 +1,7 @@
 //! Jinja2 as Python's jinja2 3.1 runs it in transformers: an immutable sandbox with trim_blocks, lstrip_blocks and loop controls, and with
 //! the functions, filters and tags that transformers adds. Used by chat_template.rs.
 //!
-//! A template renders to the text that jinja2 makes, or fails with an error; it never renders to a different text. Constructs that no chat
+//! A template renders to the text that jinja2 makes, or fails with an error; a different text is a fault. Constructs that no chat
 //! template has, and values whose Python text is an address in memory, are errors. Text in strings is Unicode without lone surrogates,
 //! integers have 128 bits, and no template can use more than the limits of limits.rs.
 //!
