@@ -10,7 +10,11 @@ namespace lorry::kernels::cpu {
 
 namespace {
 
-constexpr std::int64_t tasks_together = 8;
+std::int64_t longest_context(const StepInputs& step) {
+    std::int64_t longest = 0;
+    for (const StepSequence& sequence : step.sequences) longest = std::max(longest, sequence.position + sequence.row_count);
+    return longest;
+}
 
 }  // namespace
 
@@ -51,8 +55,7 @@ void CpuBackend::execute(const AttentionArgs& args) {
     const auto& cache = static_cast<const CpuKvCache&>(args.cache);
     cut_attention(args);
     const std::int64_t group = args.heads / args.kv_heads;
-    std::int64_t longest = 0;
-    for (const StepSequence& sequence : args.step.sequences) longest = std::max(longest, sequence.position + sequence.row_count);
+    const std::int64_t longest = longest_context(args.step);
     const std::int64_t rows = std::max(kernels_.attention_rows, group);
     // An odd number of cache lines, so that a column of scores is spread over the sets of the first-level cache.
     const std::int64_t score_stride = ((longest + kv_block_size - 1) / kv_block_size | 1) * kv_block_size;
@@ -80,38 +83,39 @@ void CpuBackend::execute(const AttentionArgs& args) {
     } else if (narrows_pieces) {
         attended_scratch_.floats(pool_.threads() * piece_floats);
     }
+    const auto place_of = [&](const AttentionPiece& piece) {
+        return attended.slice_rows(piece.sequence->row_begin + piece.row_begin, piece.rows)
+            .slice_columns(piece.kv_head * piece_columns, piece_columns);
+    };
     const auto pieces = static_cast<std::int64_t>(attention_pieces_.size());
-    // A kernel that takes several tasks sets up once for them. The rows that one of them leaves in scratch are converted before the next.
-    const std::int64_t together = narrows_pieces ? 1 : tasks_together;
+    // A thread claims several pieces only if that leaves enough for the others. Rows in scratch are converted before the next piece.
+    const std::int64_t together = narrows_pieces || int8_attention_ != nullptr
+                                      ? 1
+                                      : std::clamp<std::int64_t>(pieces / (4 * pool_.threads()), 1, kernels_.attention_tasks);
     pool_.run(pieces, together, [&](std::int64_t begin, std::int64_t end, int thread) {
-        std::array<AttentionTask, tasks_together> tasks;
+        std::array<AttentionTask, attention_tasks_max> tasks;
         for (std::int64_t index = begin; index < end; ++index) {
             const AttentionPiece& piece = attention_pieces_[static_cast<std::size_t>(index)];
-            const std::int64_t row = piece.sequence->row_begin + piece.row_begin;
-            const std::int64_t column = piece.kv_head * piece_columns;
-            const Matrix place = attended.slice_rows(row, piece.rows).slice_columns(column, piece_columns);
             const Matrix out = narrows_pieces ? Matrix{.data = reinterpret_cast<float*>(attended_scratch_.data()) + thread * piece_floats,
                                                        .format = Format::float32,
                                                        .rows = piece.rows,
                                                        .columns = piece_columns,
                                                        .stride = piece_columns}
-                                              : place;
+                                              : place_of(piece);
             AttentionTask& task = tasks[static_cast<std::size_t>(index - begin)];
             task = attention_task(args, piece, longest);
             task.out_stride = out.stride;
-            if (writes_bfloat16) {
-                task.out_bfloat16 = row_of(out, 0);
-            } else {
-                task.out = floats(out);
-            }
+            task.out = writes_bfloat16 ? nullptr : floats(out);
+            task.out_bfloat16 = writes_bfloat16 ? row_of(out, 0) : nullptr;
             task.scores = scores_of_all + thread * rows * score_stride;
             task.score_stride = score_stride;
             task.queries = reinterpret_cast<std::byte*>(queries_of_all + thread * rows * query_floats);
-            if (!narrows_pieces) continue;
-            attend({&task, 1});
-            for (std::int64_t i = 0; i < piece.rows; ++i) store_row(place, i, floats(out) + i * out.stride);
         }
-        if (!narrows_pieces) attend(std::span(tasks).first(static_cast<std::size_t>(end - begin)));
+        attend(std::span(tasks).first(static_cast<std::size_t>(end - begin)));
+        if (!narrows_pieces) return;
+        const AttentionTask& task = tasks.front();
+        const Matrix place = place_of(attention_pieces_[static_cast<std::size_t>(begin)]);
+        for (std::int64_t i = 0; i < place.rows; ++i) store_row(place, i, task.out + i * task.out_stride);
     });
     if (narrows_rows) store_rows(attended, args.out);
 }

@@ -135,7 +135,8 @@ struct AttentionTask {
 };
 
 // Computes the tasks one after another. They share their scratch, and have one layout.
-using AttentionKernel = void(std::span<const AttentionTask> tasks);
+using AttentionKernel = void (*)(std::span<const AttentionTask> tasks);
+inline constexpr std::int64_t attention_tasks_max = 8;
 
 struct NormTask {
     bool subtract_mean = false;  // LayerNorm; otherwise RMSNorm
@@ -200,11 +201,12 @@ struct Kernels {
     void (*matmul)(const MatmulTask&, std::int64_t panel_begin, std::int64_t panel_end) = nullptr;
     // The same over narrow panels, with four interleaved chains per output: for few outputs of many inputs, such as LoRA's A.
     void (*shrink)(const MatmulTask&, std::int64_t panel_begin, std::int64_t panel_end) = nullptr;
-    AttentionKernel* attention = nullptr;    // any layout except int8; bfloat16_pairs only if attends_pairs
+    AttentionKernel attention = nullptr;     // any layout except int8; bfloat16_pairs only if attends_pairs
     bool attends_pairs = false;              // bfloat16_pairs are supported, and faster than plain bfloat16
     bool attention_writes_bfloat16 = false;  // if the cache holds bfloat16_pairs
     std::int64_t step_rows = 512;            // as DeviceInfo::step_rows
     std::int64_t attention_rows = 24;        // query rows of a task that use a loaded block of keys well
+    std::int64_t attention_tasks = 1;        // that a thread computes in one call where there are many; at most attention_tasks_max
     void (*norm)(const NormTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
     void (*rope)(const RopeTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
     void (*activation)(const ActivationTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
@@ -250,7 +252,7 @@ const DotKernels& avx512amx_int4_kernels();
 // Attention over an int8 cache. Scores and weighted values are exact; the softmax's weights are added up in `lanes` partial sums.
 struct Int8AttentionKernel {
     int lanes = 0;
-    AttentionKernel* run = nullptr;
+    AttentionKernel run = nullptr;
 };
 const Int8AttentionKernel& scalar_int8_attention();
 const Int8AttentionKernel& avx2_int8_attention();

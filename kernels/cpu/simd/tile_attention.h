@@ -25,27 +25,7 @@ struct TileAttention {
     static constexpr std::int64_t value_pairs = kv_block_size / 2;
     static_assert(lanes == kv_block_size, "a tile has a column for each token of a block");
 
-    // Up to `across` columns, wherever they lie.
-    template <int across>
-    struct Columns {
-        const std::byte* at[extent(across)];
-        std::int64_t stride;
-        [[gnu::always_inline]] void advance(std::int64_t bytes) {
-            for (int i = 0; i < across; ++i) at[i] += bytes;
-        }
-    };
-    // The rows of up to two tiles.
-    struct Lines {
-        const std::byte* first;
-        const std::byte* second;
-        std::int64_t stride;
-        [[gnu::always_inline]] void advance(std::int64_t bytes) {
-            first += bytes;
-            second += bytes;
-        }
-    };
-
-    // More than 16 rows: two tiles of rows times two blocks, or times two groups of 16 dimensions.
+    // More than 16 rows: two tiles of rows times two KV blocks, or times two groups of 16 dimensions.
     class ManyRows {
     public:
         static constexpr int down = 2;
@@ -53,30 +33,12 @@ struct TileAttention {
         void set_up_keys(std::int64_t tile_rows, std::int64_t pairs) { block_.configure(tile_rows, pairs); }
         void set_up_values(std::int64_t tile_rows) { block_.configure(tile_rows, value_pairs); }
         template <int across>
-        [[gnu::always_inline]] static inline void clear() {
-            Block::template clear<2, across>();
+        [[gnu::always_inline]] static inline void multiply_keys(const TileRowsIn& rows, const TileColumns<across>& keys) {
+            Block::template multiply<down, false>(rows, keys, []() __attribute__((always_inline)){});
         }
         template <int across>
-        [[gnu::always_inline]] static inline void load(const TilePlace& from) {
-            Block::template load<2, across>(from);
-        }
-        template <int across>
-        [[gnu::always_inline]] static inline void store(const TilePlace& to) {
-            Block::template store<2, across>(to);
-        }
-        template <int across>
-        [[gnu::always_inline]] static inline void multiply_keys(const Lines& rows, const Columns<across>& keys) {
-            const TileFactors factors{.first = rows.first,
-                                      .second = rows.second,
-                                      .row_stride = rows.stride,
-                                      .left = keys.at[0],
-                                      .right = keys.at[across - 1],
-                                      .column_stride = keys.stride};
-            Block::template multiply<2, across, false>(factors, []() __attribute__((always_inline)){});
-        }
-        template <int across>
-        [[gnu::always_inline]] static inline void multiply_values(const Lines& rows, const Columns<across>& values) {
-            multiply_keys<across>(rows, values);
+        [[gnu::always_inline]] static inline void multiply_values(const TileRowsIn& rows, const TileColumns<across>& values) {
+            multiply_keys(rows, values);
         }
 
     private:
@@ -91,29 +53,19 @@ struct TileAttention {
         void set_up_keys(std::int64_t tile_rows, std::int64_t pairs) { strip_.configure(tile_rows, pairs, value_pairs); }
         void set_up_values(std::int64_t) {}
         template <int across>
-        [[gnu::always_inline]] static inline void clear() {
-            Strip::template clear<across>();
+        [[gnu::always_inline]] static inline void multiply_keys(const TileRowsIn& rows, const TileColumns<across>& keys) {
+            Strip::template multiply<Strip::first>(rows, keys);
         }
         template <int across>
-        [[gnu::always_inline]] static inline void load(const TilePlace& from) {
-            Strip::template load<across>(from.first, from.stride);
-        }
-        template <int across>
-        [[gnu::always_inline]] static inline void store(const TilePlace& to) {
-            Strip::template store<across>(to.first, to.stride);
-        }
-        template <int across>
-        [[gnu::always_inline]] static inline void multiply_keys(const Lines& rows, const Columns<across>& keys) {
-            Strip::template multiply<Strip::first, across>(rows.first, rows.stride, keys.at, keys.stride);
-        }
-        template <int across>
-        [[gnu::always_inline]] static inline void multiply_values(const Lines& rows, const Columns<across>& values) {
-            Strip::template multiply<Strip::second, across>(rows.first, rows.stride, values.at, values.stride);
+        [[gnu::always_inline]] static inline void multiply_values(const TileRowsIn& rows, const TileColumns<across>& values) {
+            Strip::template multiply<Strip::second>(rows, values);
         }
 
     private:
         Strip strip_;
     };
+    template <class Tiling, int across>
+    using Sums = TileSums<Tiles, Tiling::down, across>;
 
     // The rows of a block of tiles, numbered within the task.
     struct BlockRows {
@@ -137,22 +89,22 @@ struct TileAttention {
                                .second = reinterpret_cast<std::byte*>(Plan::scores_of(task, span, block, rows.second)),
                                .stride = task.score_stride * static_cast<std::int64_t>(sizeof(float))};
         if (dims.adds) {
-            Tiling::template load<across>(scores);
+            Sums<Tiling, across>::load(scores);
         } else {
-            Tiling::template clear<across>();
+            Sums<Tiling, across>::clear();
         }
         const std::int64_t query_bytes = task.head_dim * 2;
-        Lines queries{.first = task.queries + rows.first * query_bytes + dims.pair * pair_bytes,
-                      .second = task.queries + rows.second * query_bytes + dims.pair * pair_bytes,
-                      .stride = query_bytes};
-        Columns<across> keys{.at = {}, .stride = line_bytes};
+        TileRowsIn queries{.first = task.queries + rows.first * query_bytes + dims.pair * pair_bytes,
+                           .second = task.queries + rows.second * query_bytes + dims.pair * pair_bytes,
+                           .stride = query_bytes};
+        TileColumns<across> keys{.at = {}, .stride = line_bytes};
         for (int i = 0; i < across; ++i) keys.at[i] = Plan::keys_of(task, block + i) + dims.pair * line_bytes;
         for (std::int64_t chunk = 0; chunk < dims.chunks; ++chunk) {
-            Tiling::template multiply_keys<across>(queries, keys);
+            Tiling::multiply_keys(queries, keys);
             queries.advance(dims.pairs * pair_bytes);
             keys.advance(dims.pairs * line_bytes);
         }
-        Tiling::template store<across>(scores);
+        Sums<Tiling, across>::store(scores);
     }
 
     template <class Tiling>
@@ -204,29 +156,28 @@ struct TileAttention {
     // out[rows, dims d … d + across * 16) = sum over tokens of weight * value
     template <class Tiling, int across>
     static void weighted_values(const AttentionTask& task, const Span& span, const BlockRows& rows, std::int64_t d) {
-        Tiling::template clear<across>();
-        Lines weights{.first = Rows::weights_of(task, rows.first),
-                      .second = Rows::weights_of(task, rows.second),
-                      .stride = task.score_stride * static_cast<std::int64_t>(sizeof(float))};
+        Sums<Tiling, across>::clear();
+        TileRowsIn weights{.first = Rows::weights_of(task, rows.first),
+                           .second = Rows::weights_of(task, rows.second),
+                           .stride = task.score_stride * static_cast<std::int64_t>(sizeof(float))};
         for (std::int64_t block = span.block_first; block < span.block_end; ++block) {
             if (Tiling::down == 1 && d == 0) prefetch_values(task, span, block + values_ahead, 0, value_bytes(task));
             const std::int64_t origin = block * kv_block_size;
             const std::byte* from = Plan::keys_of(task, block) + task.value_offset + d * pair_bytes;
-            Columns<across> values{.at = {}, .stride = task.value_stride * pair_bytes};
+            std::int64_t stride = task.value_stride * pair_bytes;
             alignas(64) std::byte seen[value_pairs][extent(across * line_bytes)];
             if (origin < span.token_first || origin + kv_block_size > span.token_end) {
-                copy_seen<across>(from, values.stride, span.token_first - origin, span.token_end - origin, seen[0]);
+                copy_seen<across>(from, stride, span.token_first - origin, span.token_end - origin, seen[0]);
                 from = seen[0];
-                values.stride = sizeof seen[0];
+                stride = sizeof seen[0];
             }
-            for (int i = 0; i < across; ++i) values.at[i] = from + i * line_bytes;
-            Tiling::template multiply_values<across>(weights, values);
+            Tiling::multiply_values(weights, TileColumns<across>::side_by_side(from, stride));
             weights.advance(kv_block_size * 2);
         }
         alignas(64) float sums[extent(Tiling::down)][Block::tile_rows_max][extent(across * lanes)];
-        Tiling::template store<across>({.first = reinterpret_cast<std::byte*>(sums[0][0]),
-                                        .second = reinterpret_cast<std::byte*>(sums[Tiling::down - 1][0]),
-                                        .stride = sizeof sums[0][0]});
+        Sums<Tiling, across>::store({.first = reinterpret_cast<std::byte*>(sums[0][0]),
+                                     .second = reinterpret_cast<std::byte*>(sums[Tiling::down - 1][0]),
+                                     .stride = sizeof sums[0][0]});
         for (int tile = 0; tile < Tiling::down; ++tile) {
             const std::int64_t row = tile == 0 ? rows.first : rows.second;
             typename Plan::RowWalk walk(task, row);

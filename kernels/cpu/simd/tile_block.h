@@ -8,6 +8,8 @@
 
 namespace lorry::kernels::cpu {
 
+inline constexpr std::int64_t tile_line_bytes = 64;  // of a tile's row
+
 // The memory operand of LDTILECFG.
 struct alignas(64) TileShapes {
     std::uint8_t palette = 1;
@@ -22,27 +24,74 @@ struct alignas(64) TileShapes {
     }
 };
 
-// Where the sums of a block are in memory: the first row of each tile of rows, and the bytes from a row to the next.
-struct TilePlace {
-    std::byte* first;
-    std::byte* second;
+// Rows of one or two tiles in memory: the first row of each tile, and the bytes from a row to the next.
+template <class Byte>
+struct TileLines {
+    Byte* first;
+    Byte* second;  // as `first` if there is one tile
     std::int64_t stride;
+
+    [[gnu::always_inline]] inline void advance(std::int64_t bytes) {
+        first += bytes;
+        second += bytes;
+    }
+};
+using TilePlace = TileLines<std::byte>;         // of sums
+using TileRowsIn = TileLines<const std::byte>;  // of a product's rows
+
+// The columns of `across` tiles in memory, each wherever it lies.
+template <int across>
+struct TileColumns {
+    const std::byte* at[extent(across)];
+    std::int64_t stride;
+
+    // first: of the first tile; the others follow it, a line each.
+    [[gnu::always_inline]] static inline TileColumns side_by_side(const std::byte* first, std::int64_t stride) {
+        TileColumns columns{.at = {}, .stride = stride};
+        for (int i = 0; i < across; ++i) columns.at[i] = first + i * tile_line_bytes;
+        return columns;
+    }
+    [[gnu::always_inline]] inline void advance(std::int64_t bytes) {
+        for (int i = 0; i < across; ++i) at[i] += bytes;
+    }
 };
 
-// What a block multiplies: rows of both tiles, and the columns of both.
-struct TileFactors {
-    const std::byte* first;
-    const std::byte* second;
-    std::int64_t row_stride;
-    const std::byte* left;
-    const std::byte* right;
-    std::int64_t column_stride;
+// The tiles of sums, `down` x `across` of the first four: 1 x 1 ... 1 x 4, 2 x 1 or 2 x 2.
+template <class Tiles, int down, int across>
+struct TileSums {
+    static_assert(down == 1 ? across <= 4 : down == 2 && across <= 2, "there are four tiles of sums");
+
+    [[gnu::always_inline]] static inline void clear() {
+        each([]<int tile>(int, int) __attribute__((always_inline)) { Tiles::template clear<tile>(); });
+    }
+    [[gnu::always_inline]] static inline void load(const TilePlace& from) {
+        each([&]<int tile>(int row, int column) __attribute__((always_inline)) {
+            Tiles::template load<tile>((row == 0 ? from.first : from.second) + column * tile_line_bytes, from.stride);
+        });
+    }
+    [[gnu::always_inline]] static inline void store(const TilePlace& to) {
+        each([&]<int tile>(int row, int column) __attribute__((always_inline)) {
+            Tiles::template store<tile>((row == 0 ? to.first : to.second) + column * tile_line_bytes, to.stride);
+        });
+    }
+
+private:
+    // Calls work<number of the tile>(row, column).
+    template <int row = 0, int column = 0, class Work>
+    [[gnu::always_inline]] static inline void each(const Work& work) {
+        work.template operator()<row * 2 + column>(row, column);
+        if constexpr (column + 1 < across) {
+            each<row, column + 1>(work);
+        } else if constexpr (row + 1 < down) {
+            each<row + 1, 0>(work);
+        }
+    }
 };
 
 template <class Tiles>
 class TileBlock {
 public:
-    static constexpr std::int64_t line_bytes = 64;    // of a tile's row
+    static constexpr std::int64_t line_bytes = tile_line_bytes;
     static constexpr std::int64_t groups_whole = 16;  // groups of 4 bytes in a line
     static constexpr std::int64_t tile_rows_max = 16;
     static constexpr std::int64_t rows_max = 2 * tile_rows_max;
@@ -90,41 +139,21 @@ public:
         Tiles::configure(shapes);
     }
 
-    // down, across: how many tiles of rows and of columns the block has.
-    template <int down, int across>
-    [[gnu::always_inline]] static inline void clear() {
-        Tiles::template clear<0>();
-        if constexpr (across == 2) Tiles::template clear<1>();
-        if constexpr (down == 2) Tiles::template clear<2>();
-        if constexpr (down == 2 && across == 2) Tiles::template clear<3>();
-    }
-    template <int down, int across>
-    [[gnu::always_inline]] static inline void load(const TilePlace& from) {
-        Tiles::template load<0>(from.first, from.stride);
-        if constexpr (across == 2) Tiles::template load<1>(from.first + line_bytes, from.stride);
-        if constexpr (down == 2) Tiles::template load<2>(from.second, from.stride);
-        if constexpr (down == 2 && across == 2) Tiles::template load<3>(from.second + line_bytes, from.stride);
-    }
-    template <int down, int across>
-    [[gnu::always_inline]] static inline void store(const TilePlace& to) {
-        Tiles::template store<0>(to.first, to.stride);
-        if constexpr (across == 2) Tiles::template store<1>(to.first + line_bytes, to.stride);
-        if constexpr (down == 2) Tiles::template store<2>(to.second, to.stride);
-        if constexpr (down == 2 && across == 2) Tiles::template store<3>(to.second + line_bytes, to.stride);
-    }
-    // Adds the products of a line. rows_once: the first-level cache need not keep the rows. meanwhile: what the vector units do.
-    template <int down, int across, bool rows_once, class Meanwhile>
-    [[gnu::always_inline]] static inline void multiply(const TileFactors& from, const Meanwhile& meanwhile) {
-        load_rows<rows_tile, rows_once>(from.first, from.row_stride);
-        Tiles::template load<columns_tile>(from.left, from.column_stride);
+    // Adds the products of a line. down: tiles of rows. rows_once: the first-level cache need not keep the rows. meanwhile: what the vector
+    // units do.
+    template <int down, bool rows_once, int across, class Meanwhile>
+    [[gnu::always_inline]] static inline void multiply(const TileRowsIn& rows, const TileColumns<across>& columns,
+                                                       const Meanwhile& meanwhile) {
+        load_rows<rows_tile, rows_once>(rows.first, rows.stride);
+        Tiles::template load<columns_tile>(columns.at[0], columns.stride);
         Tiles::template dot<0, rows_tile, columns_tile>();
         meanwhile();
         if constexpr (across == 2) {
-            Tiles::template load<columns_tile + 1>(from.right, from.column_stride);
+            Tiles::template load<columns_tile + 1>(columns.at[1], columns.stride);
             Tiles::template dot<1, rows_tile, columns_tile + 1>();
         }
         if constexpr (down == 2) {
-            load_rows<rows_tile + 1, rows_once>(from.second, from.row_stride);
+            load_rows<rows_tile + 1, rows_once>(rows.second, rows.stride);
             Tiles::template dot<2, rows_tile + 1, columns_tile>();
             if constexpr (across == 2) Tiles::template dot<3, rows_tile + 1, columns_tile + 1>();
         }
@@ -166,7 +195,6 @@ private:
 template <class Tiles>
 class TileStrip {
 public:
-    static constexpr std::int64_t line_bytes = 64;
     static constexpr int across_max = 4;
     // Which pair of factors.
     enum Pair { first, second };
@@ -180,54 +208,30 @@ public:
         groups_[first] = first_groups;
         groups_[second] = second_groups;
         TileShapes shapes;
-        for (int tile = 0; tile < across_max; ++tile) shapes.set(tile, tile_rows, line_bytes);
+        for (int tile = 0; tile < across_max; ++tile) shapes.set(tile, tile_rows, tile_line_bytes);
         for (int pair = first; pair <= second; ++pair) {
             shapes.set(rows_tile + pair, tile_rows, groups_[pair] * 4);
-            shapes.set(columns_tile + pair, groups_[pair], line_bytes);
+            shapes.set(columns_tile + pair, groups_[pair], tile_line_bytes);
         }
         Tiles::configure(shapes);
     }
 
-    // across: how many tiles of columns.
-    template <int across>
-    [[gnu::always_inline]] static inline void clear() {
-        Tiles::template clear<0>();
-        if constexpr (across > 1) Tiles::template clear<1>();
-        if constexpr (across > 2) Tiles::template clear<2>();
-        if constexpr (across > 3) Tiles::template clear<3>();
-    }
-    template <int across>
-    [[gnu::always_inline]] static inline void load(const std::byte* from, std::int64_t stride) {
-        Tiles::template load<0>(from, stride);
-        if constexpr (across > 1) Tiles::template load<1>(from + line_bytes, stride);
-        if constexpr (across > 2) Tiles::template load<2>(from + 2 * line_bytes, stride);
-        if constexpr (across > 3) Tiles::template load<3>(from + 3 * line_bytes, stride);
-    }
-    template <int across>
-    [[gnu::always_inline]] static inline void store(std::byte* to, std::int64_t stride) {
-        Tiles::template store<0>(to, stride);
-        if constexpr (across > 1) Tiles::template store<1>(to + line_bytes, stride);
-        if constexpr (across > 2) Tiles::template store<2>(to + 2 * line_bytes, stride);
-        if constexpr (across > 3) Tiles::template store<3>(to + 3 * line_bytes, stride);
-    }
     // Adds the products of rows with `across` columns.
     template <Pair pair, int across>
-    [[gnu::always_inline]] static inline void multiply(const std::byte* rows, std::int64_t row_stride, const std::byte* const* columns,
-                                                       std::int64_t column_stride) {
-        Tiles::template load<rows_tile + pair>(rows, row_stride);
-        add<pair, 0>(columns, column_stride);
-        if constexpr (across > 1) add<pair, 1>(columns, column_stride);
-        if constexpr (across > 2) add<pair, 2>(columns, column_stride);
-        if constexpr (across > 3) add<pair, 3>(columns, column_stride);
+    [[gnu::always_inline]] static inline void multiply(const TileRowsIn& rows, const TileColumns<across>& columns) {
+        Tiles::template load<rows_tile + pair>(rows.first, rows.stride);
+        add<pair, 0>(columns);
     }
 
 private:
     static constexpr int rows_tile = 4;
     static constexpr int columns_tile = 6;
-    template <Pair pair, int column>
-    [[gnu::always_inline]] static inline void add(const std::byte* const* columns, std::int64_t column_stride) {
-        Tiles::template load<columns_tile + pair>(columns[column], column_stride);
+    // From this column on.
+    template <Pair pair, int column, int across>
+    [[gnu::always_inline]] static inline void add(const TileColumns<across>& columns) {
+        Tiles::template load<columns_tile + pair>(columns.at[column], columns.stride);
         Tiles::template dot<column, rows_tile + pair, columns_tile + pair>();
+        if constexpr (column + 1 < across) add<pair, column + 1>(columns);
     }
 
     std::int64_t tile_rows_ = 0;

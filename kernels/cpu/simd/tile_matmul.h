@@ -53,8 +53,8 @@ struct TileMatmul {
     // longer.
     static constexpr std::int64_t chunk_lines_max = 18;
     // A block's sums in memory.
-    using Sums = std::byte[extent(Block::rows_max)][extent(group_bytes)];
-    [[gnu::always_inline]] static inline TilePlace place_of(Sums& sums, std::int64_t tile_rows) {
+    using SumBytes = std::byte[extent(Block::rows_max)][extent(group_bytes)];
+    [[gnu::always_inline]] static inline TilePlace place_of(SumBytes& sums, std::int64_t tile_rows) {
         return {.first = sums[0], .second = sums[tile_rows], .stride = group_bytes};
     }
 
@@ -64,9 +64,9 @@ struct TileMatmul {
     public:
         Pending(const Task& task, const RowCut& cut, std::int64_t place) : task_(task), cut_(cut), outputs_(task, place) {}
         // Where a block's sums wait for the next chunk of inputs.
-        Sums& parked(std::int64_t block) { return parked_[block]; }
+        SumBytes& parked(std::int64_t block) { return parked_[block]; }
         // Where to store the sums of the next block. Those before it must be finished.
-        Sums& memory() { return sums_[turn_ ^= 1]; }
+        SumBytes& memory() { return sums_[turn_ ^= 1]; }
         // place: of the panel. The blocks of a panel come in order.
         void take(std::int64_t block, std::int64_t place) {
             if (place != place_) {
@@ -87,7 +87,7 @@ struct TileMatmul {
             const typename Dot::Outputs outputs = outputs_;
             const std::int64_t tile_rows = cut_.tile_rows;
             const std::int64_t end = index_ + count < count_ ? index_ + count : count_;
-            const Sums& sums = sums_[turn_];
+            const SumBytes& sums = sums_[turn_];
             for (std::int64_t index = index_; index < end; ++index) {
                 const bool is_second = index >= tile_rows;
                 const std::int64_t row = is_second ? second_ + index - tile_rows : first_ + index;
@@ -117,8 +117,8 @@ struct TileMatmul {
         std::int64_t count_ = 0;
         std::int64_t row_end_ = 0;  // of the panel's finished rows
         int turn_ = 0;
-        alignas(64) Sums sums_[2];
-        alignas(64) Sums parked_[extent(tile_row_chunk / Block::rows_max)];
+        alignas(64) SumBytes sums_[2];
+        alignas(64) SumBytes parked_[extent(tile_row_chunk / Block::rows_max)];
     };
 
     // Consecutive lines of a panel's inputs.
@@ -134,6 +134,7 @@ struct TileMatmul {
 
     template <int down, class Task>
     static void run_chunk(const Task& task, const RowCut& cut, const Chunk& chunk, std::int64_t place, Pending<Task>& pending) {
+        using Sums = TileSums<typename Dot::Isa::Tiles, down, columns>;
         const std::int64_t ahead = (Block::groups_whole * columns + cut.blocks - 1) / cut.blocks;
         const std::int64_t finished = chunk.lines == 0 ? Block::rows_max : (Block::rows_max + chunk.lines - 1) / chunk.lines;
         const auto meanwhile = [&]() __attribute__((always_inline)) { pending.advance(finished); };
@@ -141,43 +142,36 @@ struct TileMatmul {
         for (std::int64_t block = 0; block < cut.blocks; ++block) {
             const TilePlace parked = place_of(pending.parked(block), cut.tile_rows);
             if (chunk.is_first) {
-                Block::template clear<down, columns>();
+                Sums::clear();
             } else {
-                Block::template load<down, columns>(parked);
+                Sums::load(parked);
             }
-            TileFactors from{.first = task.in + cut.first_tile(block) * task.in_stride + chunk.offset,
-                             .second = task.in + cut.second_tile(block) * task.in_stride + chunk.offset,
-                             .row_stride = task.in_stride,
-                             .left = chunk.panel,
-                             .right = chunk.panel + line_bytes,
-                             .column_stride = group_bytes};
+            TileRowsIn rows{.first = task.in + cut.first_tile(block) * task.in_stride + chunk.offset,
+                            .second = task.in + cut.second_tile(block) * task.in_stride + chunk.offset,
+                            .stride = task.in_stride};
+            auto weights = TileColumns<columns>::side_by_side(chunk.panel, group_bytes);
             for (std::int64_t line = 0; line < chunk.lines; ++line) {
                 for (std::int64_t i = 0; i < ahead; ++i, next += line_bytes) __builtin_prefetch(next, 0, 2);
-                Block::template multiply<down, columns, true>(from, meanwhile);
-                from.first += line_bytes;
-                from.second += line_bytes;
-                from.left += panel_line_bytes;
-                from.right += panel_line_bytes;
+                Block::template multiply<down, true>(rows, weights, meanwhile);
+                rows.advance(line_bytes);
+                weights.advance(panel_line_bytes);
             }
             if (chunk.rest_bytes > 0) {
                 // Copies the rest, so that nothing after a row's last input is read.
                 alignas(64) std::byte rest[2][Block::tile_rows_max][extent(line_bytes)] = {};
                 const auto bytes = static_cast<std::size_t>(chunk.rest_bytes);
                 for (std::int64_t r = 0; r < cut.tile_rows; ++r) {
-                    __builtin_memcpy(rest[0][r], from.first + r * task.in_stride, bytes);
-                    if (down == 2) __builtin_memcpy(rest[1][r], from.second + r * task.in_stride, bytes);
+                    __builtin_memcpy(rest[0][r], rows.first + r * task.in_stride, bytes);
+                    if (down == 2) __builtin_memcpy(rest[1][r], rows.second + r * task.in_stride, bytes);
                 }
-                from.first = rest[0][0];
-                from.second = rest[1][0];
-                from.row_stride = line_bytes;
-                Block::template multiply<down, columns, true>(from, meanwhile);
+                Block::template multiply<down, true>({.first = rest[0][0], .second = rest[1][0], .stride = line_bytes}, weights, meanwhile);
             }
             if (!chunk.is_last) {
-                Block::template store<down, columns>(parked);
+                Sums::store(parked);
                 continue;
             }
             pending.advance(Block::rows_max);
-            Block::template store<down, columns>(place_of(pending.memory(), cut.tile_rows));
+            Sums::store(place_of(pending.memory(), cut.tile_rows));
             pending.take(block, place);
         }
     }
@@ -246,7 +240,7 @@ struct TileMatmul {
     static double operations(std::int64_t turns) {
         Block tiles;
         tiles.configure(Block::tile_rows_max, Block::groups_whole);
-        Block::template clear<2, 2>();
+        TileSums<typename Dot::Isa::Tiles, 2, 2>::clear();
         Block::products(turns);
         return 2.0 * 4 * Block::tile_rows_max * lanes * Block::groups_whole * Dot::group * static_cast<double>(turns);
     }
