@@ -2,6 +2,7 @@
 // file that calls them. Called by consumer/ and ops/. Any thread.
 #pragma once
 
+#include <chrono>
 #include <string_view>
 #include <utility>
 
@@ -33,5 +34,23 @@ template <class... Arguments>
 void log_error(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
     log_at(LogLevel::error, format, std::forward<Arguments>(arguments)...);
 }
+
+// Paces a message that would otherwise be logged again and again. One thread.
+class LogPace {
+public:
+    explicit LogPace(std::chrono::steady_clock::duration interval) : interval_(interval) {}
+    // True the first time, and again once the interval has passed.
+    bool is_due() {
+        if (std::chrono::steady_clock::now() < next_) return false;
+        restart();
+        return true;
+    }
+    // The next message is due after the interval.
+    void restart() { next_ = std::chrono::steady_clock::now() + interval_; }
+
+private:
+    std::chrono::steady_clock::duration interval_;
+    std::chrono::steady_clock::time_point next_;
+};
 
 }  // namespace lorry::consumer

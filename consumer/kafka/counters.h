@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 namespace lorry::consumer {
 
@@ -26,13 +25,6 @@ public:
 
 private:
     std::atomic<std::uint64_t> value_;
-};
-
-// A partition of the jobs topic that stands still, because its next record cannot be read.
-struct UnreadableRecord {
-    std::int32_t partition = 0;
-    std::int64_t offset = 0;
-    std::string reason;  // the client's words, with the codec
 };
 
 struct SourceCounters {

@@ -11,6 +11,7 @@
 #include "consumer/careful_starts.h"
 #include "consumer/kafka/config.h"
 #include "consumer/kafka/counters.h"
+#include "consumer/kafka/unreadable.h"
 #include "consumer/seams.h"
 #include "schema/topics.h"
 
@@ -58,7 +59,7 @@ public:
         // The longest time that readers of committed records have waited in a partition for a transaction to end (stable_offsets.h).
         std::chrono::milliseconds stall_jobs{0};
         std::chrono::milliseconds stall_results{0};
-        std::vector<UnreadableRecord> unreadable;  // records at which partitions stand still
+        std::vector<UnreadableRecord> unreadable;  // records that block partitions of the jobs topic
     };
     // Any thread.
     Stats stats() const;

@@ -39,7 +39,7 @@ std::optional<schema::JobRecord> first_record(const KafkaConfig& config, const T
     while (!stop.stop_requested()) {
         auto records = reader.poll(read_turn, 1);
         if (!records.empty()) return std::move(records.front());
-        if (reader.at_end() || reader.stands_still()) return std::nullopt;
+        if (reader.at_end() || reader.is_blocked()) return std::nullopt;
     }
     return std::nullopt;
 }
@@ -88,7 +88,8 @@ public:
         RecordReader::Options options{.positions_only = true};
         for (const auto& [place, start] : starts_) options.positions.push_back({place.first, place.second, start});
         RecordReader reader(connection_.config(), std::move(options));
-        auto next_telling = std::chrono::steady_clock::now() + progress_interval;
+        LogPace progress(progress_interval);
+        progress.restart();
         const auto may_go_on = [&](const RecordReader::Behind& behind) {
             const auto& [topic, partition, next] = behind.position;
             if (patience && behind.quiet > *patience) {
@@ -103,11 +104,8 @@ public:
                                 "recreated meanwhile; restart the worker to read the new contents",
                                 topic, partition, next, behind.end));
             }
-            const auto now = std::chrono::steady_clock::now();
-            if (now > next_telling) {
-                next_telling = now + progress_interval;
+            if (progress.is_due())
                 log_info("{} [{}]: reading the results of earlier jobs, at offset {} of {}", topic, partition, next, behind.end);
-            }
             return !stop.stop_requested();
         };
         return reader.read_to(ends, may_go_on, [&](const schema::JobRecord& record) { take(record); });

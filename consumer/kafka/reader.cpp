@@ -27,8 +27,14 @@ struct Partition {
     bool at_end = false;    // as of the broker's last answer
     std::int64_t end = 0;   // as known when reading started
     std::int64_t begun = 0;
-    bool unreadable = false;  // stands still at a record that cannot be read
+    std::optional<UnreadableRecord> unreadable = {};  // blocks the partition
 };
+
+constexpr milliseconds unreadable_patience{10'000};
+
+std::string text_of(const UnreadableRecord& record) {
+    return fmt::format("{} [{}]: the record at offset {} cannot be read: {}", record.topic, record.partition, record.offset, record.reason);
+}
 
 }  // namespace
 
@@ -75,7 +81,7 @@ struct RecordReader::State {
             throw KafkaError(
                 fmt::format("{} [{}]: reading could not be started: {}", key.first, key.second, rd_kafka_err2str(rd_kafka_last_error())));
         }
-        partitions[key] = {.next = next, .at_end = false, .end = end, .begun = next, .unreadable = false};
+        partitions[key] = {.next = next, .at_end = false, .end = end, .begun = next};
     }
 
     // Adds the partitions of these topics (name, partition count). Queries all of them before it reads the first: a broker answers the
@@ -113,16 +119,16 @@ struct RecordReader::State {
             if (is_configuration_error(message.err)) {
                 throw connection.refused(fmt::format("reading {} [{}]", key.first, key.second), message.err, key.first);
             }
-            const std::string text = rd_kafka_message_errstr(&message);
-            if (is_unreadable(message.err) && !std::exchange(partition.unreadable, true))
-                log_error("{} [{}]: the record at offset {} cannot be read: {}", key.first, key.second, partition.next,
-                          unreadable_reason(message));
-            connection.complaints().note(text);  // the client tries again by itself
+            if (auto record = unreadable_record(message, partition.next)) {
+                if (!partition.unreadable) log_error("{}", text_of(*record));
+                partition.unreadable = std::move(record);
+            }
+            connection.complaints().note(rd_kafka_message_errstr(&message));  // the client tries again by itself
             return;
         }
         partition.next = message.offset + 1;
         partition.at_end = false;
-        partition.unreadable = false;
+        partition.unreadable.reset();
         schema::JobRecord record = record_of(message);
         if (!record.value && record.key == schema::filler_key) return;
         if (!not_before || !record.timestamp || *record.timestamp >= *not_before) records.push_back(std::move(record));
@@ -175,6 +181,12 @@ bool RecordReader::read_to(const std::map<Key, std::int64_t>& ends, const std::f
         const auto behind = std::ranges::find_if(positions, [&](const TopicOffset& position) { return position.next < end_of(position); });
         if (behind == positions.end()) return true;
         const auto quiet = std::chrono::duration_cast<milliseconds>(now - last_news);
+        const auto& unreadable = state_->partitions.at({behind->topic, behind->partition}).unreadable;
+        if (unreadable && quiet > unreadable_patience) {
+            throw KafkaError(text_of(*unreadable) +
+                             ". It may say which jobs have ended: repair the topic's log on the brokers, or run jobs from the committed "
+                             "offsets on again, for another result each, with `lorry offsets reset --replay`");
+        }
         if (!may_go_on({.position = *behind, .end = end_of(*behind), .quiet = quiet})) return false;
         for (const schema::JobRecord& record : poll(poll_timeout, records_max)) take(record);
     }
@@ -186,8 +198,8 @@ bool RecordReader::at_end() const {
     return std::all_of(state_->partitions.begin(), state_->partitions.end(), [](const auto& entry) { return entry.second.at_end; });
 }
 
-bool RecordReader::stands_still() const {
-    return std::ranges::any_of(state_->partitions, [](const auto& entry) { return entry.second.unreadable; });
+bool RecordReader::is_blocked() const {
+    return std::ranges::any_of(state_->partitions, [](const auto& entry) { return entry.second.unreadable.has_value(); });
 }
 
 bool RecordReader::has_read_all() {

@@ -57,7 +57,7 @@ public:
     };
     // Polls until each position has reached its end; `ends` must contain all partitions. Passes records to `take`. Between polls it calls
     // `may_go_on` with one partition that is behind; that may return false to stop, or throw when the partition was quiet for too long.
-    // Throws like poll().
+    // Throws like poll(), and when a record that cannot be read blocks a partition for more than ten seconds.
     bool read_to(const std::map<std::pair<std::string, std::int32_t>, std::int64_t>& ends,
                  const std::function<bool(const Behind&)>& may_go_on, const std::function<void(const schema::JobRecord&)>& take);
 
@@ -65,8 +65,8 @@ public:
     bool is_away() const;
     // True when everything was read that existed when the brokers were last asked (a moment ago).
     bool at_end() const;
-    // True if the next record of a partition cannot be read: damaged, or of an unknown codec. poll() goes on trying.
-    bool stands_still() const;
+    // True if the next record of a partition cannot be read: damaged, or of an unknown codec. poll() keeps retrying.
+    bool is_blocked() const;
     // True when everything was read that is in the topics at the time of this call. Asks the brokers, so do not call it for each record.
     // False when they do not answer at once.
     bool has_read_all();

@@ -105,26 +105,25 @@ bool is_configuration_error(rd_kafka_resp_err_t error) {
     }
 }
 
-bool is_unreadable(rd_kafka_resp_err_t error) {
-    switch (error) {
+std::optional<UnreadableRecord> unreadable_record(const rd_kafka_message_t& message, std::int64_t position) {
+    switch (message.err) {
         case RD_KAFKA_RESP_ERR__BAD_MSG:
         case RD_KAFKA_RESP_ERR__BAD_COMPRESSION:
         case RD_KAFKA_RESP_ERR__NOT_IMPLEMENTED:
-        case RD_KAFKA_RESP_ERR_INVALID_MSG: return true;
-        default: return false;
+        case RD_KAFKA_RESP_ERR_INVALID_MSG: break;
+        default: return std::nullopt;
     }
-}
-
-std::string unreadable_reason(const rd_kafka_message_t& message) {
+    if (message.rkt == nullptr) return std::nullopt;
     // Source: Kafka's record batch, bits 0 to 2 of its attributes.
     constexpr std::array<std::pair<std::string_view, std::string_view>, 4> codecs = {
         {{"codec 0x1", "gzip"}, {"codec 0x2", "snappy"}, {"codec 0x3", "lz4"}, {"codec 0x4", "zstd"}}};
-    std::string text = rd_kafka_message_errstr(&message);
+    std::string reason = rd_kafka_message_errstr(&message);
     for (const auto& [number, name] : codecs) {
-        const std::size_t at = text.find(number);
-        if (at != std::string::npos) text.insert(at + number.size(), fmt::format(", {}", name));
+        const std::size_t at = reason.find(number);
+        if (at != std::string::npos) reason.insert(at + number.size(), fmt::format(", {}", name));
     }
-    return text;
+    return UnreadableRecord{
+        .topic = rd_kafka_topic_name(message.rkt), .partition = message.partition, .offset = position, .reason = std::move(reason)};
 }
 
 bool is_missing_topic(rd_kafka_resp_err_t error) {

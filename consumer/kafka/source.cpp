@@ -77,6 +77,7 @@ KafkaSource::KafkaSource(const KafkaConfig& config, Options options, OffsetTrack
     : options_(std::move(options)),
       tracker_(tracker),
       careful_(tracker, options_.careful_starts),
+      undecided_log_(undecided_log_interval),
       connection_(
           config, KafkaConnection::Kind::consumer, settings_of(options_),
           [](rd_kafka_conf_t* conf) { rd_kafka_conf_set_rebalance_cb(conf, on_rebalance); }, this),
@@ -146,6 +147,7 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
     const auto is_held = [](const auto& one) { return one.second.held.has_value(); };
     counters_.held = static_cast<std::uint64_t>(std::ranges::count_if(readings_, is_held));
     counters_.starting = careful_.waiting();
+    publish_unreadable();
     connection_.check_fatal();
     connection_.check_reachable();
     return deliveries;
@@ -202,7 +204,6 @@ void KafkaSource::revoke(const Rebalance& rebalance, RevocationHandler& handler,
     for (int i = 0; i < rebalance.list->cnt; ++i) {
         const Key key{rebalance.list->elems[i].topic, rebalance.list->elems[i].partition};
         careful_.gone(key.first, key.second);
-        forget_unreadable(key);
         resets_.erase(key);
         std::erase(undecided_, key);
         if (const auto epoch = epoch_of(key)) going.push_back({key.first, key.second, *epoch});
@@ -244,15 +245,13 @@ void KafkaSource::finish_take_over() {
     }
     if (left.empty()) return;
     // Usually another worker's transaction that is about to end.
-    if (is_arriving) next_undecided_log_ = Clock::now() + undecided_log_interval;
+    if (is_arriving) undecided_log_.restart();
     undecided_.insert(undecided_.end(), left.begin(), left.end());
     next_take_over_ = Clock::now() + undecided_interval;
 }
 
 void KafkaSource::say_undecided() {
-    const auto now = Clock::now();
-    if (now < next_undecided_log_) return;
-    next_undecided_log_ = now + undecided_log_interval;
+    if (!undecided_log_.is_due()) return;
     const auto& [topic, partition] = undecided_.front();
     log_warning(
         "{} [{}]: an open transaction holds its committed offset, so its jobs wait ({} such partitions): if this persists, find the "
@@ -273,7 +272,9 @@ void KafkaSource::begin_reading(const std::vector<TakenOver>& partitions) {
                                        .taken_below = taken.state.highest_finished,
                                        .queue = {connection_.handle(), taken.topic, taken.partition},
                                        .held = {},
-                                       .next_hold_log = {}});
+                                       .hold_log = LogPace(hold_log_interval),
+                                       .unreadable = {},
+                                       .unreadable_log = LogPace(unreadable_log_interval)});
         careful_.assigned(taken.topic, taken.partition);
         backlog += taken.end - taken.start;
         if (taken.lost > 0) say_lost(key, taken.lost, taken.first);
@@ -301,6 +302,7 @@ void KafkaSource::go_on_after_resets() {
                             topic, partition, *position, log->end));
         }
         reading->second.held.reset();  // not polled yet: if it is still in the log, it is read again
+        reading->second.unreadable.reset();
         if (*position < log->first) {
             say_lost(key, log->first - *position, log->first);
         } else {
@@ -347,7 +349,7 @@ bool KafkaSource::read_one(const Key& key, Reading& reading, std::vector<Deliver
             take_error(*message);
             return true;
         }
-        forget_unreadable(key);
+        reading.unreadable.reset();
         // After a rebalance interrupts fetching, records that were on their way may arrive once more.
         if (message->offset < tracker_.position(key.first, key.second).value_or(0)) return true;
         reading.held = record_of(*message);
@@ -356,10 +358,9 @@ bool KafkaSource::read_one(const Key& key, Reading& reading, std::vector<Deliver
         deliver(*std::exchange(reading.held, std::nullopt), reading, deliveries);
         return true;
     }
-    if (!careful_.is_full() && Clock::now() >= reading.next_hold_log) {
+    if (!careful_.is_full() && reading.hold_log.is_due()) {
         log_warning("{} [{}]: too many jobs are finished above the one at offset {}: reading waits at offset {} until it ends", key.first,
                     key.second, tracker_.finished_below(key.first, key.second).value_or(0), reading.held->source.offset);
-        reading.next_hold_log = Clock::now() + hold_log_interval;
     }
     return false;
 }
@@ -371,8 +372,13 @@ void KafkaSource::take_error(const rd_kafka_message_t& message) {
         if (readings_.contains(key)) resets_.try_emplace(key);
         return;
     }
-    if (is_unreadable(message.err) && message.rkt != nullptr)
-        return note_unreadable({rd_kafka_topic_name(message.rkt), message.partition}, unreadable_reason(message));
+    if (message.rkt != nullptr) {
+        const Key key{rd_kafka_topic_name(message.rkt), message.partition};
+        const auto reading = readings_.find(key);
+        const auto position = tracker_.position(key.first, key.second);
+        if (auto record = unreadable_record(message, position.value_or(message.offset)); record && reading != readings_.end())
+            return note_unreadable(reading->second, *std::move(record));
+    }
     if (message.err == RD_KAFKA_RESP_ERR__MAX_POLL_EXCEEDED) {
         log_error("this worker did not poll for {} s and has lost its partitions: it is overloaded or was suspended",
                   std::chrono::duration_cast<std::chrono::seconds>(options_.poll_interval_max).count());
@@ -391,34 +397,29 @@ void KafkaSource::take_error(const rd_kafka_message_t& message) {
     if (connection_.complaints().note(text)) log_warning("kafka: {}", text);  // the client retries by itself
 }
 
-// The other partitions go on. The client reads the record again after a pause, so a broker that was repaired needs no restart.
-void KafkaSource::note_unreadable(const Key& key, const std::string& reason) {
-    const auto position = tracker_.position(key.first, key.second);
-    if (!position || !readings_.contains(key)) return;
-    const auto now = Clock::now();
-    {
-        const std::scoped_lock lock(unreadable_mutex_);
-        Unreadable& unreadable = unreadable_[key];
-        unreadable.record = {.partition = key.second, .offset = *position, .reason = reason};
-        if (now < unreadable.next_log) return;
-        unreadable.next_log = now + unreadable_log_interval;
+// Other partitions continue. The client retries the record after a pause, so the worker recovers without a restart once the broker is
+// fixed.
+void KafkaSource::note_unreadable(Reading& reading, UnreadableRecord record) {
+    if (reading.unreadable_log.is_due()) {
+        log_error(
+            "{} [{}]: the record at offset {} cannot be read: {}. Later jobs in this partition wait; other partitions continue. If the "
+            "record stays unreadable, stop the group's workers and skip it with `lorry offsets reset --partition {} --to {}`",
+            record.topic, record.partition, record.offset, record.reason, record.partition, record.offset + 1);
     }
-    log_error(
-        "{} [{}]: the record at offset {} cannot be read: {}. The jobs behind it wait; other partitions go on. If the record stays "
-        "unreadable, stop the group's workers, and skip it with `lorry offsets reset --partition {} --to {}`",
-        key.first, key.second, *position, reason, key.second, *position + 1);
+    reading.unreadable = std::move(record);
 }
 
-void KafkaSource::forget_unreadable(const Key& key) {
+void KafkaSource::publish_unreadable() {
     const std::scoped_lock lock(unreadable_mutex_);
-    unreadable_.erase(key);
+    unreadable_.clear();
+    for (const auto& [key, reading] : readings_) {
+        if (reading.unreadable) unreadable_.push_back(*reading.unreadable);
+    }
 }
 
 std::vector<UnreadableRecord> KafkaSource::unreadable() const {
     const std::scoped_lock lock(unreadable_mutex_);
-    std::vector<UnreadableRecord> records;
-    for (const auto& [key, unreadable] : unreadable_) records.push_back(unreadable.record);
-    return records;
+    return unreadable_;
 }
 
 bool KafkaSource::may_deliver(const schema::Source& source) const { return !careful_.is_full() && tracker_.has_room_for(source); }
@@ -470,6 +471,7 @@ void KafkaSource::close(RevocationHandler& handler, Clock::time_point deadline) 
     if (!all.empty()) leave(all, handler, deadline);
     give_up();
     readings_.clear();
+    publish_unreadable();
     closing_ = true;
     if (subscribed_) rd_kafka_consumer_close(connection_.handle());
 }

@@ -15,6 +15,8 @@
 #include "consumer/kafka/counters.h"
 #include "consumer/kafka/partition_queue.h"
 #include "consumer/kafka/takeover.h"
+#include "consumer/kafka/unreadable.h"
+#include "consumer/log.h"
 #include "consumer/offset_tracker.h"
 #include "consumer/seams.h"
 
@@ -53,7 +55,7 @@ public:
 
     // Any thread.
     SourceCounters counters() const { return counters_; }
-    // By partition. Any thread.
+    // As of the last poll, by partition. Any thread.
     std::vector<UnreadableRecord> unreadable() const;
 
 private:
@@ -73,7 +75,9 @@ private:
         std::int64_t taken_below = 0;  // an earlier owner is known to have taken all jobs below this offset
         PartitionQueue queue;
         std::optional<schema::JobRecord> held;  // requested, but not polled: the commit metadata is full, or too many jobs are starting
-        Clock::time_point next_hold_log;
+        LogPace hold_log;
+        std::optional<UnreadableRecord> unreadable;  // blocks the partition
+        LogPace unreadable_log;
     };
 
     static void on_rebalance(rd_kafka_t* client, rd_kafka_resp_err_t error, rd_kafka_topic_partition_list_t* list, void* opaque);
@@ -91,8 +95,8 @@ private:
     void go_on_after_resets();
     void read(std::vector<Delivery>& deliveries, std::size_t max);
     bool read_one(const Key& key, Reading& reading, std::vector<Delivery>& deliveries);
-    void note_unreadable(const Key& key, const std::string& reason);
-    void forget_unreadable(const Key& key);
+    void note_unreadable(Reading& reading, UnreadableRecord record);
+    void publish_unreadable();
     void take_error(const rd_kafka_message_t& message);
     void deliver(schema::JobRecord record, const Reading& reading, std::vector<Delivery>& deliveries);
     std::optional<Epoch> epoch_of(const Key& key) const;
@@ -112,17 +116,13 @@ private:
     TopicPartitions asked_;             // partitions of the take-over in progress
     Clock::time_point next_take_over_;  // for undecided_
     Clock::time_point next_resets_;
-    Clock::time_point next_undecided_log_;
+    LogPace undecided_log_;
     SourceCounters counters_;
     KafkaConnection connection_;  // its callbacks write to the members above
     std::map<Key, Reading> readings_;
     Key read_last_;  // the partition that read() visited last
-    struct Unreadable {
-        UnreadableRecord record;
-        Clock::time_point next_log;
-    };
     mutable std::mutex unreadable_mutex_;
-    std::map<Key, Unreadable> unreadable_;  // guarded by unreadable_mutex_
+    std::vector<UnreadableRecord> unreadable_;  // those of readings_ after the last poll; guarded by unreadable_mutex_
     PastResults past_results_;
     TakeOver take_over_;  // last: its thread uses the connection
 };

@@ -78,12 +78,12 @@ Health health_of(Phase phase, const Metrics& metrics, const MetricSources& sourc
     }
     const bool overdue = std::chrono::steady_clock::now() - metrics.last_poll() > poll_overdue;
     if (overdue) return {.ok = false, .state = "jobs are not polled"};
-    // A restart would not help, so a probe is told that all is well enough.
-    std::string state = "running";
-    for (const consumer::UnreadableRecord& record : sources.member().unreadable) {
-        state = (state == "running" ? "degraded" : state) +
-                fmt::format("\npartition {} stands still at offset {}: {}", record.partition, record.offset, record.reason);
-    }
+    const std::vector<consumer::UnreadableRecord> unreadable = sources.member().unreadable;
+    if (unreadable.empty()) return {.ok = true, .state = "running"};
+    // A restart would not help, so the probe still gets 200.
+    std::string state = "degraded";
+    for (const consumer::UnreadableRecord& record : unreadable)
+        state += fmt::format("\npartition {} is blocked at offset {}: {}", record.partition, record.offset, record.reason);
     return {.ok = true, .state = std::move(state)};
 }
 
