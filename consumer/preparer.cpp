@@ -32,8 +32,12 @@ std::uint64_t seed_of(const schema::Job& job, std::uint64_t index) {
 }  // namespace
 
 Preparer::Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config,
-                   PreparerOptions options)
-    : tokenizer_(tokenizer), chat_template_(std::move(chat_template)), config_(config), options_(std::move(options)) {}
+                   PreparerLimits limits)
+    : tokenizer_(tokenizer),
+      chat_template_(std::move(chat_template)),
+      config_(config),
+      limits_(limits),
+      end_tokens_(tokenizer.end_tokens(config.eos_ids, config.vocabulary)) {}
 
 std::int64_t tokens_max_of(std::span<const Request> requests) {
     std::int64_t tokens = 0;
@@ -89,10 +93,10 @@ Expected<void, JobError> Preparer::check_length(const ReplyPlan& plan, const Pro
             for (const auto& choice : plan.choices) wanted = std::max(wanted, static_cast<std::int64_t>(choice.size()));
             break;
     }
-    if (tokens + wanted <= options_.context_max) return {};
+    if (tokens + wanted <= limits_.context_max) return {};
     return unexpected(error_at(ErrorCode::context_length_exceeded, prompt_field(plan.job),
-                               "this model and its KV cache hold " + std::to_string(options_.context_max) + " tokens; the prompt has " +
-                                   std::to_string(tokens) + " and " + std::to_string(wanted) +
+                               "this model and its KV cache hold " + std::to_string(limits_.context_max) +
+                                   " tokens; the prompt has " + std::to_string(tokens) + " and " + std::to_string(wanted) +
                                    " more were asked for: shorten the prompt or ask for less"));
 }
 
@@ -106,7 +110,7 @@ Expected<std::string, JobError> Preparer::prompt_text(const schema::Job& job) co
 Expected<std::string, JobError> Preparer::render(const schema::ChatPrompt& chat) const {
     if (!chat_template_) {
         return unexpected(error_at(ErrorCode::no_chat_template, "messages",
-                                   "this model has no chat template; use /v1/completions, or add chat_template.jinja to its folder"));
+                                      "this model has no chat template; use /v1/completions, or add chat_template.jinja to its folder"));
     }
     auto text = chat_template_->render({.messages_json = chat.messages,
                                         .tools_json = chat.tools,
@@ -151,8 +155,7 @@ Expected<std::vector<Preparer::Prompt>, JobError> Preparer::tokenize(const schem
 Expected<void, JobError> Preparer::check_tokens(const std::vector<std::int32_t>& ids, std::string_view field) const {
     for (const std::int32_t id : ids) {
         if (id < 0 || id >= config_.vocabulary) {
-            return unexpected(error_at(
-                ErrorCode::unknown_token, field,
+            return unexpected(error_at(ErrorCode::unknown_token, field,
                 "token id " + std::to_string(id) + " is not in the vocabulary of " + std::to_string(config_.vocabulary) + " tokens"));
         }
     }
@@ -199,13 +202,13 @@ void Preparer::add_generation(PreparedJob& prepared, const Prompt& prompt, std::
     const schema::Job& job = prepared.plan.job;
     const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
     Request request = base_request(prepared, prompt);
-    const std::int64_t room = options_.context_max - tokens;
+    const std::int64_t room = limits_.context_max - tokens;
     std::int64_t by_default = std::min(config_.max_new_tokens.value_or(room), room);
     if (const auto limit = schema::row_of(job.endpoint).max_tokens_default) by_default = std::min<std::int64_t>(*limit, by_default);
     request.max_tokens = job.sampling.max_tokens ? *job.sampling.max_tokens : by_default;
     request.stream = job.stream;
     for (const auto& [token, bias] : job.sampling.logit_bias) request.logit_bias.push_back({token, bias});
-    if (!job.sampling.ignore_eos) request.end_tokens = options_.end_tokens;
+    if (!job.sampling.ignore_eos) request.end_tokens = end_tokens_;
     request.end_tokens.insert(request.end_tokens.end(), job.sampling.stop_token_ids.begin(), job.sampling.stop_token_ids.end());
     if (job.echo && job.sampling.logprobs) {
         request.score_begin = 0;

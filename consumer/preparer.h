@@ -59,16 +59,15 @@ struct RefusedJob {
     schema::JobError error;
 };
 
-struct PreparerOptions {
-    std::int64_t context_max = 0;                  // prompt and drawn tokens together
-    std::vector<engine::TokenId> end_tokens = {};  // of the model: engine::end_tokens_of()
+struct PreparerLimits {
+    std::int64_t context_max = 0;  // prompt and drawn tokens together
 };
 
 class Preparer {
 public:
     // tokenizer and config outlive the preparer; chat_template may be absent, then chats are refused.
     Preparer(const engine::Tokenizer& tokenizer, std::optional<engine::ChatTemplate> chat_template, const engine::ModelConfig& config,
-             PreparerOptions options);
+             PreparerLimits limits);
 
     // The model must be resolved to the base model or an adapter.
     Expected<PreparedJob, RefusedJob> prepare(schema::Job job, ModelName model) const;
@@ -95,7 +94,8 @@ private:
     const engine::Tokenizer& tokenizer_;
     const std::optional<engine::ChatTemplate> chat_template_;
     const engine::ModelConfig& config_;
-    const PreparerOptions options_;
+    const PreparerLimits limits_;
+    const std::vector<engine::TokenId> end_tokens_;
 
     // The last list of choices, as a million jobs may ask for the same one. Guarded by choices_mutex_.
     mutable std::mutex choices_mutex_;

@@ -9,7 +9,6 @@
 #include "engine/adapter.h"
 #include "engine/files.h"
 #include "engine/step_memory.h"
-#include "engine/text/special_tokens.h"
 #include "kernels/cpu/isa.h"
 #include "ops/command.h"
 #include "ops/machine.h"
@@ -147,10 +146,8 @@ EngineSetup::EngineSetup(const Settings& settings, const SetupWishes& wishes)
     replace_engine(options_);
 
     auto chat_template = engine::ChatTemplate::load(settings.model);
-    preparer_ = std::make_unique<consumer::Preparer>(
-        tokenizer_, std::move(chat_template), model_->config(),
-        consumer::PreparerOptions{.context_max = engine_->context_max(),
-                                  .end_tokens = engine::end_tokens_of(settings.model, model_->config().eos_ids, tokenizer_)});
+    preparer_ = std::make_unique<consumer::Preparer>(tokenizer_, std::move(chat_template), model_->config(),
+                                                     consumer::PreparerLimits{.context_max = engine_->context_max()});
     engine::ContentHash hash;
     hash.add_text(model_->fingerprint());
     hash.add_text(backend_->info().fingerprint);

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "engine/text/abi.h"
-#include "engine/text/special_tokens.h"
+#include "engine/text/tokenizer_files.h"
 #include "schema/json.h"
 
 namespace lorry::engine {
@@ -66,7 +66,7 @@ std::optional<ChatTemplate> ChatTemplate::load(const std::filesystem::path& mode
     auto templates = find_templates(model_folder, config);
     if (templates.by_name.as_object()->empty()) return std::nullopt;
     const auto description =
-        Json::object({{"templates", std::move(templates.by_name)}, {"special_tokens", special_tokens_of(model_folder)}}).dump();
+        Json::object({{"templates", std::move(templates.by_name)}, {"special_tokens", special_tokens_of(model_folder, config)}}).dump();
     lorry_text_chat_template* handle = nullptr;
     std::string error;
     if (lorry_text_chat_template_new(abi::view_of(description), &handle, abi::sink_into(error)) != LORRY_TEXT_OK) {

@@ -1,10 +1,12 @@
 // Implements Tokenizer with the crate's C functions.
 #include "engine/text/tokenizer.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "engine/files.h"
 #include "engine/text/abi.h"
+#include "engine/text/tokenizer_files.h"
 
 namespace lorry::engine {
 
@@ -24,7 +26,10 @@ Tokenizer Tokenizer::load(const std::filesystem::path& model_folder) {
         throw std::runtime_error(file.string() + " cannot be used: " + error + "; take the file of the original model or save it again " +
                                  "with transformers");
     }
-    return Tokenizer(Handle(handle));
+    Tokenizer tokenizer{Handle(handle)};
+    const schema::Json tokens = special_tokens_of(model_folder, read_json_object(model_folder / "tokenizer_config.json"));
+    if (const schema::Json* eos = tokens.find("eos_token")) tokenizer.eos_ = tokenizer.find(*eos->as_string());
+    return tokenizer;
 }
 
 Expected<std::vector<TokenId>, std::string> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
@@ -46,6 +51,13 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special_to
 }
 
 std::size_t Tokenizer::vocabulary_size() const { return lorry_text_vocabulary_size(handle_.get()); }
+
+std::vector<TokenId> Tokenizer::end_tokens(std::span<const TokenId> configured, std::int64_t vocabulary) const {
+    std::vector<TokenId> ids(configured.begin(), configured.end());
+    if (eos_ && std::ranges::find(ids, *eos_) == ids.end()) ids.push_back(*eos_);
+    std::erase_if(ids, [&](TokenId id) { return id >= vocabulary; });
+    return ids;
+}
 
 std::optional<TokenId> Tokenizer::find(std::string_view token) const {
     TokenId id = 0;

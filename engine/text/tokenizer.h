@@ -21,8 +21,8 @@ namespace lorry::engine {
 // Constant after load(); all members may be called by many threads at once.
 class Tokenizer {
 public:
-    // Reads tokenizer.json, which alone decides which special tokens encode() adds. Its truncation and padding are not applied. Throws
-    // std::runtime_error that names the file and what to do if the file is missing or unusable.
+    // Reads tokenizer.json, which alone decides which special tokens encode() adds, and the eos_token. Its truncation and padding are not
+    // applied. Throws std::runtime_error that names the file and what to do if the file is missing or unusable.
     static Tokenizer load(const std::filesystem::path& model_folder);
 
     // Special tokens spelled out in `text` become their ids, as with Hugging Face. Text from a chat template already has special tokens:
@@ -33,6 +33,9 @@ public:
 
     // The highest id + 1; the model's logits may have more columns.
     std::size_t vocabulary_size() const;
+    // The tokens that end a text, as in vLLM: the configured ones, and the eos_token of tokenizer_config.json, which often ends turns where
+    // a fine-tuned model kept its base's configuration. Without ids that the model cannot draw. vocabulary: of the model.
+    std::vector<TokenId> end_tokens(std::span<const TokenId> configured, std::int64_t vocabulary) const;
     // The id of exactly this token, spelled as in tokenizer.json.
     std::optional<TokenId> find(std::string_view token) const;
     // The bytes that the token stands for after other tokens, with byte-level spelling and byte fallback decoded; possibly part of a
@@ -50,6 +53,7 @@ private:
     explicit Tokenizer(Handle handle) : handle_(std::move(handle)) {}
 
     Handle handle_;
+    std::optional<TokenId> eos_;
 };
 
 }  // namespace lorry::engine

@@ -9,7 +9,6 @@
 
 #include "consumer/file/listed.h"
 #include "engine/text/chat_template.h"
-#include "engine/text/special_tokens.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/cuda/shapes.h"
 #include "ops/engine_setup.h"
@@ -52,7 +51,7 @@ void check_text(const std::string& folder, ModelCheck& check) {
     try {
         const engine::Tokenizer tokenizer = engine::Tokenizer::load(folder);
         check.has_tokenizer = true;
-        if (engine::end_tokens_of(folder, check.model.config.eos_ids, tokenizer).empty())
+        if (tokenizer.end_tokens(check.model.config.eos_ids, check.model.config.vocabulary).empty())
             check.remarks.emplace_back("no end token in the configuration or the tokenizer: answers end only at max_tokens");
         if (static_cast<std::int64_t>(tokenizer.vocabulary_size()) > check.model.config.vocabulary) {
             check.remarks.push_back(fmt::format("the tokenizer has {} tokens, the model {}: jobs that use the rest are refused",

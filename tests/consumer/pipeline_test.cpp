@@ -55,7 +55,7 @@ struct Rig {
     void start() {
         engine = std::make_unique<engine::Engine>(*model, *backend, tests::gpt2_tokenizer(), engine_options);
         preparer = std::make_unique<Preparer>(tests::gpt2_tokenizer(), std::nullopt, model->config(),
-                                              PreparerOptions{.context_max = engine->context_max(), .end_tokens = model->config().eos_ids});
+                                              PreparerLimits{.context_max = engine->context_max()});
         pipeline = std::make_unique<Pipeline>(PipelineParts{.source = source,
                                                             .sink = sink,
                                                             .adapters = directory,
@@ -538,8 +538,7 @@ TEST(Pipeline, EndsTheJobsOfAnAdapterThatOverflowsAndNoOthers) {
     const Folder folder(tiny.adapters, model->config());
     const auto run = [&](const std::vector<std::string>& models) {
         engine::Engine engine(*model, *backend, tiny_tokenizer, engine_options);
-        const Preparer preparer(tiny_tokenizer, std::nullopt, model->config(),
-                                {.context_max = engine.context_max(), .end_tokens = model->config().eos_ids});
+        const Preparer preparer(tiny_tokenizer, std::nullopt, model->config(), {.context_max = engine.context_max()});
         tests::FakeSource source;
         tests::FakeSink sink;
         const tests::FakeCancels cancels;

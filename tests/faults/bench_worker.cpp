@@ -127,8 +127,7 @@ BenchMeasures run_bench_worker(const consumer::KafkaConfig& kafka, const BenchWo
     const auto backend = tests::make_hash_backend();
     SingleTokenModel model(engine_options.sample_rows_max(), work.step);
     engine::Engine engine(model, *backend, tokenizer, engine_options);
-    const consumer::Preparer preparer(tokenizer, std::nullopt, model.config(),
-                                      {.context_max = engine.context_max(), .end_tokens = model.config().eos_ids});
+    const consumer::Preparer preparer(tokenizer, std::nullopt, model.config(), {.context_max = engine.context_max()});
     const consumer::ReplyContext reply{.tokenizer = tokenizer, .base_name = "single", .system_fingerprint = "fp_single"};
 
     const schema::Topics topics{work.prefix};

@@ -194,8 +194,8 @@ Row play_mix(Cluster& cluster, const RigOptions& options, const MixOptions& mix)
     });
     std::string list;
     for (const auto& [name, times] : drawn) list += fmt::format("{}{} {}", list.empty() ? "" : ", ", name, times);
-    std::cout << fmt::format("    drawn: {}; {} of {} faults of the mix; limit of a pause: {} ms\n", list, drawn.size(), drawn_from.size(),
-                             rig.stall_limit().count());
+    std::cout << fmt::format("    drawn: {}; {} of {} faults of the mix; limit of a pause: {} ms\n", list, drawn.size(),
+                             drawn_from.size(), rig.stall_limit().count());
     return row;
 }
 

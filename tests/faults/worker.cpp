@@ -171,8 +171,7 @@ void haul(Arguments& arguments, ops::SignalWatcher& signals) {
     FaultModel model(tests::make_hash_model(32'768, engine_options.step_rows_max, engine_options.sample_rows_max()), std::move(step_time),
                      *counts);
     engine::Engine engine(model, *backend, tests::gpt2_tokenizer(), engine_options);
-    const consumer::Preparer preparer(tests::gpt2_tokenizer(), std::nullopt, model.config(),
-                                      {.context_max = engine.context_max(), .end_tokens = model.config().eos_ids});
+    const consumer::Preparer preparer(tests::gpt2_tokenizer(), std::nullopt, model.config(), {.context_max = engine.context_max()});
     const consumer::ReplyContext reply{.tokenizer = tests::gpt2_tokenizer(), .base_name = "hash", .system_fingerprint = "fp_hash"};
 
     const auto deadline = consumer::Clock::now() + kafka.deadline_start;

@@ -1,7 +1,6 @@
-// Finds special tokens in tokenizer_config.json and special_tokens_map.json.
-#include "engine/text/special_tokens.h"
+// Reads tokenizer_config.json, special_tokens_map.json and files of templates.
+#include "engine/text/tokenizer_files.h"
 
-#include <algorithm>
 #include <array>
 #include <stdexcept>
 #include <utility>
@@ -43,25 +42,13 @@ Json read_json_object(const std::filesystem::path& file) {
     return std::move(*json);
 }
 
-Json special_tokens_of(const std::filesystem::path& model_folder) {
-    const Json config = read_json_object(model_folder / "tokenizer_config.json");
+Json special_tokens_of(const std::filesystem::path& model_folder, const Json& config) {
     Json tokens = Json::object({});
     add_special_tokens(config, tokens);
     // Only checkpoints older than this key have their tokens in a separate file.
     if (config.find("added_tokens_decoder") == nullptr)
         add_special_tokens(read_json_object(model_folder / "special_tokens_map.json"), tokens);
     return tokens;
-}
-
-std::vector<TokenId> end_tokens_of(const std::filesystem::path& model_folder, std::span<const TokenId> configured,
-                                   const Tokenizer& tokenizer) {
-    std::vector<TokenId> ids(configured.begin(), configured.end());
-    const Json tokens = special_tokens_of(model_folder);
-    if (const Json* text = tokens.find("eos_token")) {
-        const auto id = tokenizer.find(*text->as_string());
-        if (id && std::ranges::find(ids, *id) == ids.end()) ids.push_back(*id);
-    }
-    return ids;
 }
 
 }  // namespace lorry::engine
