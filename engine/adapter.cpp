@@ -68,9 +68,12 @@ const Tensor& tensor_of(const Model& model, const std::string& name) {
     return *tensor;
 }
 
-bool equals_base(const Model& model, const LinearModule& module, const Tensor& copy) {
-    const bool tied = module.projection == Projection::head && model.config().tied_head;
-    return to_float(tensor_of(model, (tied ? model.layout().tokens : module.path) + ".weight")) == to_float(copy);
+// path: of the module whose weight this is a copy of. A tied head has the embedding's.
+bool equals_base(const Model& model, const std::string& path, const Tensor& copy) {
+    const ModelLayout& layout = model.layout();
+    const bool is_tied = model.config().tied_head && path == layout.linears.back().path;
+    const Tensor& own = tensor_of(model, (is_tied ? layout.tokens : path) + ".weight");
+    return (own.format == copy.format && std::ranges::equal(own.bytes, copy.bytes)) || to_float(own) == to_float(copy);
 }
 
 class PackedAdapter final : public Adapter {
@@ -209,7 +212,7 @@ public:
         if (!matched) return unexpected(matched.error());
         match_ = std::move(*matched);
         for (const CopyMatch& match : match_.copies) {
-            if (to_float(tensor_of(model_, match.path + ".weight")) == to_float(*match.copy)) continue;
+            if (equals_base(model_, match.path, *match.copy)) continue;
             return unexpected(
                 fmt::format("{}: tensor {} differs from the base model's, which an adapter cannot change: save the adapter without it "
                             "(save_pretrained with save_embedding_layers=False) if it was not trained",
@@ -218,7 +221,7 @@ public:
         info_ = describe(config, match_);
         // PEFT stores a copy of the base's weight with a targeted head. The copy matters only if it was trained.
         for (LoraMatch& lora : match_.loras) {
-            if (lora.base_weight != nullptr && equals_base(model_, *lora.module, *lora.base_weight)) lora.base_weight = nullptr;
+            if (lora.base_weight != nullptr && equals_base(model_, lora.module->path, *lora.base_weight)) lora.base_weight = nullptr;
         }
         return {};
     }

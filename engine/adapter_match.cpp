@@ -95,10 +95,9 @@ public:
         out.norms.push_back(saved);
     }
 
-    // path: of the base's module. shared: of the module whose weight it has.
-    void match_copy(const std::string& path, const std::string& shared, AdapterMatch& out) {
+    void match_copy(const std::string& path, AdapterMatch& out) {
         const Tensor* copy = take(path, {"weight"}, {model_.vocabulary, model_.hidden});
-        if (copy != nullptr) out.copies.push_back({.copy = copy, .path = shared});
+        if (copy != nullptr) out.copies.push_back({.path = path, .copy = copy});
     }
 
     // Refuses changes to a module that all rows of a batch share.
@@ -151,12 +150,8 @@ Expected<AdapterMatch, std::string> match_adapter(const AdapterConfig& config, c
             continue;
         matcher.fail(fmt::format("adapter_config.json: modules_to_save names {}, which is not a module of this model", name));
     }
-    matcher.match_copy(layout.tokens, layout.tokens, out);
-    for (const LinearModule& module : layout.linears) {
-        const bool is_saved = std::ranges::any_of(out.linears, [&](const auto& one) { return one.module == &module; });
-        if (module.projection != Projection::head || is_saved) continue;
-        matcher.match_copy(module.path, model.tied_head ? layout.tokens : module.path, out);
-    }
+    matcher.match_copy(layout.tokens, out);
+    if (const std::string& head = layout.linears.back().path; !config.saves_module(head)) matcher.match_copy(head, out);
     matcher.refuse_unused();
     if (!matcher.error().empty()) return unexpected(matcher.error());
     return out;

@@ -39,8 +39,8 @@ struct BiasMatch {
 
 // PEFT's copy of the base's embedding or head, which it stores, for one, with adapters of a model whose vocabulary it finds extended.
 struct CopyMatch {
-    const Tensor* copy = nullptr;
     std::string path;  // of the base's module
+    const Tensor* copy = nullptr;
 };
 
 struct AdapterMatch {
