@@ -1,4 +1,4 @@
-// Which jobs may start when, after a take-over: a job that kills its worker must not kill one worker after the other. For the first jobs of
+// Which jobs may start when, after a takeover: a job that kills its worker must not kill one worker after the other. For the first jobs of
 // an assigned partition (those that an earlier owner may have been running when it died), each start is committed in the offset's metadata
 // before the job runs. Jobs that were running when a worker died are suspects. Most of them are harmless, so they run again in small groups
 // with nothing beside them; if a worker dies with such a group, its members run alone; a job during which a third worker dies becomes the

@@ -116,8 +116,7 @@ Expected<std::string, JobError> Preparer::render(const schema::ChatPrompt& chat)
                                         .tools_json = chat.tools,
                                         .add_generation_prompt = chat.add_generation_prompt,
                                         .extra_json = chat.template_options});
-    if (!text)
-        return unexpected(error_at(ErrorCode::chat_template_failed, "messages", "the chat template refused the messages: " + text.error()));
+    if (!text) return unexpected(error_at(ErrorCode::chat_template_failed, "messages", "the chat template failed: " + text.error()));
     return *text;
 }
 

@@ -214,8 +214,8 @@ public:
         for (const CopyMatch& match : match_.copies) {
             if (equals_base(model_, match.path, *match.copy)) continue;
             return unexpected(
-                fmt::format("{}: tensor {} differs from the base model's, which an adapter cannot change: save the adapter without it "
-                            "(save_pretrained with save_embedding_layers=False) if it was not trained",
+                fmt::format("{}: tensor {} differs from the base model. Adapters cannot change this tensor. If it was not trained, save "
+                            "the adapter without it (save_pretrained with save_embedding_layers=False)",
                             weights_name, match.copy->name));
         }
         info_ = describe(config, match_);

@@ -34,7 +34,8 @@ public:
                 fail(fmt::format("{}: tensor {} has shape {}, but this model and adapter_config.json require {}", weights_file,
                                  tensor->name, shape_text(tensor->shape), shape_text(shape)));
             } else if (!tensor->format) {
-                fail(fmt::format("{}: tensor {} has dtype {}; supported: F32, F16, BF16", weights_file, tensor->name, tensor->dtype));
+                fail(
+                    fmt::format("{}: tensor {} has dtype {}; supported: F32, F16, BF16", weights_file, tensor->name, tensor->dtype));
             }
             return tensor;
         }
@@ -116,8 +117,8 @@ public:
     void refuse_unused() {
         for (const Tensor& tensor : tensors_) {
             if (used_.contains(&tensor)) continue;
-            fail(fmt::format("{}: tensor {} matches no module that adapter_config.json targets or saves in this model", weights_file,
-                             tensor.name));
+            fail(fmt::format("{}: tensor {} matches no module that adapter_config.json targets or saves in this model",
+                             weights_file, tensor.name));
         }
     }
 

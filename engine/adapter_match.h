@@ -37,7 +37,7 @@ struct BiasMatch {
     const Tensor* bias = nullptr;  // [out_features], replaces the base's
 };
 
-// PEFT's copy of the base's embedding or head, which it stores, for one, with adapters of a model whose vocabulary it finds extended.
+// PEFT's copy of the base's embedding or head. PEFT stores it, for example, when the vocabulary was resized.
 struct CopyMatch {
     std::string path;  // of the base's module
     const Tensor* copy = nullptr;

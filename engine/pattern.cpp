@@ -169,8 +169,8 @@ private:
         if (take("(")) return group(depth);
         if (take("^") || take("\\A")) return void(emit({Op::line_begin}));
         if (take("$") || take("\\Z")) return void(emit({Op::line_end}));
-        if (take("\\b")) return void(emit({Op::word_edge}));
-        if (take("\\B")) return void(emit({Op::no_word_edge}));
+        if (take("\\b")) return void(emit({Op::word_boundary}));
+        if (take("\\B")) return void(emit({Op::no_word_boundary}));
         if (take(".")) {
             Set all;
             all.set();
@@ -208,37 +208,37 @@ private:
 
     void group(int depth) {
         if (take("?=")) {
-            look_around(Op::ahead, depth);
+            lookaround(Op::ahead, depth);
         } else if (take("?!")) {
-            look_around(Op::not_ahead, depth);
+            lookaround(Op::not_ahead, depth);
         } else if (take("?<=")) {
-            look_around(Op::behind, depth);
+            lookaround(Op::behind, depth);
         } else if (take("?<!")) {
-            look_around(Op::not_behind, depth);
+            lookaround(Op::not_behind, depth);
         } else if (take("?P<")) {
             while (more() && is_word(text_[at_])) ++at_;
             if (!take(">")) return fail("the name of a group must end with >");
             alternatives(depth + 1);
         } else if (!take("?:") && next_is("?")) {
-            return fail("of groups that begin with (?, only (?:, (?P<name>, look-ahead and look-behind are supported");
+            return fail("this (? group is not supported; supported are (?:...), (?P<name>...), lookahead and lookbehind");
         } else {
             alternatives(depth + 1);
         }
         if (!take(")")) fail("a closing parenthesis is missing");
     }
-    void look_around(Op op, int depth) {
+    void lookaround(Op op, int depth) {
         // Nested, it would take time exponential in the depth of the nesting.
-        if (looking_around_) return fail("look-ahead or look-behind within another is not supported");
-        looking_around_ = true;
+        if (in_lookaround_) return fail("nested lookaround is not supported");
+        in_lookaround_ = true;
         const std::size_t look = emit({op, size() + 1});
         alternatives(depth + 1);
-        looking_around_ = false;
+        in_lookaround_ = false;
         emit({Op::accept});
         if (!error_.empty()) return;
         at(look).second = size();
         if (op != Op::behind && op != Op::not_behind) return;
         const auto width = width_of(look + 1);
-        if (!width) return fail("look-behind must have a fixed width");
+        if (!width) return fail("lookbehind requires a fixed width");
         at(look).width = *width;
     }
     // The number of characters on every path from this instruction to `accept`; nullopt if paths differ.
@@ -327,7 +327,7 @@ private:
     Pattern pattern_;
     std::string error_;
     std::size_t error_at_ = 0;
-    bool looking_around_ = false;
+    bool in_lookaround_ = false;
     bool ignores_case_ = false;
     bool dot_takes_all_ = false;
 };
@@ -371,11 +371,11 @@ bool Pattern::run(std::vector<State> open, std::string_view text, bool to_the_en
             case Op::line_end:
                 if (state.position == text.size()) enter(next, state.position);
                 break;
-            case Op::word_edge:
-            case Op::no_word_edge: {
+            case Op::word_boundary:
+            case Op::no_word_boundary: {
                 const bool before = state.position > 0 && is_word(text[state.position - 1]);
                 const bool after = state.position < text.size() && is_word(text[state.position]);
-                if ((before != after) == (instruction.op == Op::word_edge)) enter(next, state.position);
+                if ((before != after) == (instruction.op == Op::word_boundary)) enter(next, state.position);
                 break;
             }
             case Op::ahead:

@@ -1,5 +1,5 @@
-// Regular expressions of adapter configs, with the meaning of Python's re.fullmatch. Adapter files are not trusted, so matching takes time
-// proportional to the length of pattern times text for every pattern. Called by adapter_config.cpp.
+// Regular expressions of adapter configs, with the meaning of Python's re.fullmatch. Adapter files are not trusted, so matching time is
+// bounded: by pattern length times text length, or by the square of that product with lookaround. Called by adapter_config.cpp.
 #pragma once
 
 #include <bitset>
@@ -13,8 +13,8 @@
 namespace lorry::engine {
 
 // Supported: characters, ".", sets, \d \w \s and their opposites, groups, also named, "|", * + ? {m,n} (also lazy), ^ $ \A \Z \b \B,
-// look-ahead and look-behind, and the flags (?i) and (?s). compile() refuses back-references, conditions, other flags, and possessive and
-// atomic forms; the error names the reason.
+// lookahead and lookbehind, and the flags (?i) and (?s). compile() refuses backreferences, conditional groups, other flags, possessive
+// quantifiers, atomic groups and nested lookaround; the error names the reason.
 class Pattern {
 public:
     static Expected<Pattern, std::string> compile(std::string_view text);
@@ -30,8 +30,8 @@ private:
         jump,
         line_begin,
         line_end,
-        word_edge,
-        no_word_edge,
+        word_boundary,
+        no_word_boundary,
         ahead,
         not_ahead,
         behind,
@@ -40,9 +40,9 @@ private:
     };
     struct Instruction {
         Op op = Op::accept;
-        std::size_t first = 0;   // set: index in sets_; fork, jump: target; look-around: begin of its own program
-        std::size_t second = 0;  // fork: the other target; look-around: the instruction after it
-        std::size_t width = 0;   // look-behind: characters that it looks back
+        std::size_t first = 0;   // set: index in sets_; fork, jump: target; lookaround: begin of its own program
+        std::size_t second = 0;  // fork: the other target; lookaround: the instruction after it
+        std::size_t width = 0;   // lookbehind: its fixed width in characters
     };
     using Set = std::bitset<256>;
 

@@ -82,7 +82,7 @@ struct DeviceInfo {
     std::size_t memory_total = 0;  // bytes of its own
     std::size_t memory_free = 0;   // bytes of its own that are free now
     double idle_seconds = 0.0;     // total time in which a GPU had no work between steps whose results were read
-    std::int64_t step_rows = 512;  // of a step, unless the settings say otherwise; with fewer, reading weights takes too large a part
+    std::int64_t step_rows = 512;  // default rows per step; with fewer, reading weights dominates
     std::int64_t graphs = 0;
     std::size_t graph_bytes = 0;    // of device memory that graphs take
     std::uint64_t graph_steps = 0;  // steps launched as a graph so far

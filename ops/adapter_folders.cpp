@@ -19,7 +19,7 @@ AdapterFolders::AdapterFolders(std::filesystem::path root, std::string base_name
     for (const std::string& name : {std::string("base"), base_name_}) {
         if (!std::filesystem::exists(root_ / name / "adapter_config.json")) continue;
         throw UsageError(
-            fmt::format("the adapter {} has the name of the base model, which would answer its jobs: rename the folder{}",
+            fmt::format("the adapter {} has the same name as the base model, so its jobs would go to the base model: rename the folder{}",
                         (root_ / name).string(), name == "base" ? "" : ", or give the base model another name with --base-name"));
     }
 }

@@ -14,7 +14,7 @@ namespace lorry::ops {
 
 class AdapterFolders final : public consumer::AdapterDirectory {
 public:
-    // root: the folder; with an empty path there are no adapters. Throws UsageError if an adapter has a name of the base model.
+    // root: the folder; with an empty path there are no adapters. Throws UsageError if an adapter is named `base` or like the base model.
     AdapterFolders(std::filesystem::path root, std::string base_name, const engine::ModelConfig& config);
 
     consumer::ModelName resolve(std::string_view model, consumer::Clock::time_point polled) const override;

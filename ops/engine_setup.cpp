@@ -167,7 +167,7 @@ void EngineSetup::divide_memory(const SetupWishes& wishes) {
     }
     const std::size_t available = device.has_own_memory ? device.memory_free - options_.graph_bytes : memory_available();
     const std::int64_t positions = model_->config().max_positions;
-    // Whole blocks and one more: while another sequence is admitted, one is kept free for each that runs.
+    // Whole blocks and one more: while another sequence starts, one is kept free for each that runs.
     const std::int64_t block_size = backend_->block_size();
     const auto with_room = [&](std::int64_t tokens) { return ((tokens + block_size - 1) / block_size + 1) * block_size; };
     const std::int64_t sequence_tokens = wishes.sequence_tokens ? with_room(*wishes.sequence_tokens) : positions;

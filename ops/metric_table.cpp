@@ -251,9 +251,9 @@ constexpr std::array kafka_rows = {
                        samples.push_back({std::to_string(record.partition), number(record.offset)});
                    return samples;
                },
-           .help = "Offset of a record that cannot be read, at which its partition stands still",
-           .watch = "Should not exist. The log (`kafka`) and /healthz say why; "
-                    "[operate.md](operate.md#a-record-that-cannot-be-read) says how to go on."},
+           .help = "Offset of a record that cannot be read, at which its partition is blocked",
+           .watch = "Absent while all records can be read. The log (`kafka`) and /healthz name the reason; "
+                    "[operate.md](operate.md#a-record-that-cannot-be-read-poison-record) describes the recovery."},
     Metric{.name = "lorry_commit_metadata_characters",
            .type = gauge,
            .unit = "characters",
@@ -395,10 +395,7 @@ constexpr std::array process_rows = {
            .type = gauge,
            .unit = "1",
            .label = "version",
-           .value =
-               [](F f) {
-                   return std::vector<Metric::Sample>{{f.version, 1.0}};
-               },
+           .value = [](F f) { return std::vector<Metric::Sample>{{f.version, 1.0}}; },
            .help = "The program's version, as a label"},
     Metric{.name = "process_peak_resident_memory_bytes",
            .type = gauge,
@@ -408,8 +405,12 @@ constexpr std::array process_rows = {
 };
 
 constexpr std::array groups = {
-    MetricGroup{"Jobs", job_rows},    MetricGroup{"Jobs in flight", window_rows}, MetricGroup{"Engine, KV cache and adapters", engine_rows},
-    MetricGroup{"Kafka", kafka_rows}, MetricGroup{"Ledger", ledger_rows},         MetricGroup{"Process", process_rows},
+    MetricGroup{"Jobs", job_rows},
+    MetricGroup{"Jobs in flight", window_rows},
+    MetricGroup{"Engine, KV cache and adapters", engine_rows},
+    MetricGroup{"Kafka", kafka_rows},
+    MetricGroup{"Ledger", ledger_rows},
+    MetricGroup{"Process", process_rows},
 };
 
 }  // namespace

@@ -98,7 +98,7 @@ public:
                           {.key = "isa",
                            .scope = SettingScope::model,
                            .value = "auto|avx512amx|avx512bf16|avx512|avx2|scalar",
-                           .help = "the instruction set of the CPU kernels; auto chooses by the processor's abilities and its maker",
+                           .help = "the instruction set of the CPU kernels; auto chooses by CPU features and vendor",
                            .more = "The output at the start and `lorry bench machine` say which one is used and why; `lorry bench tune` "
                                    "compares them. Results of different instruction sets may differ in their last bits. Set it where "
                                    "workers on different chips have to give equal answers."});

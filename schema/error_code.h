@@ -120,8 +120,8 @@ constexpr std::optional<ErrorRow> find_error_row(ErrorCode code) {
             return ErrorRow{"no_chat_template", 400, "The job is a chat and the model has no chat template.",
                             "Use `/v1/completions`, or a model with a chat template."};
         case chat_template_failed:
-            return ErrorRow{"chat_template_failed", 400, "The model's chat template refused the messages.",
-                            "Change the messages as the template's error message asks."};
+            return ErrorRow{"chat_template_failed", 400, "The model's chat template refused the messages, failed, or exceeded its limits.",
+                            "The message names the reason. Change the messages or the template."};
         case invalid_text:
             return ErrorRow{"invalid_text", 400, "A text is not UTF-8, or cannot be tokenized.",
                             "Send valid UTF-8."};

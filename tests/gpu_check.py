@@ -425,7 +425,7 @@ class Progress(unittest.TestCase):
         self.assertEqual(self.call("--for", "500", "--part", "loss"), ([], 0))
         self.assertEqual(self.call("--part", "loss"), (["loss"], 0))
 
-    # Pins: figures measured with Lorry's own kernel counted as passed for ever.
+    # Pins: figures measured with Lorry's own kernel still counted as passed once there was a table.
     def test_what_was_multiplied_without_a_table_runs_again_once_there_is_one(self):
         self.broken = {"matmul"}
         self.assertEqual(self.call("--for", "550"), (["device", "matmul", "example", "loss"], 1))

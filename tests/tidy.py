@@ -103,6 +103,7 @@ OTHER_NAMES = """
 WRITTEN = ["ops/gpu-report.*"]
 # Files of others that comments may name.
 OTHER_FILES = "cublasLt.h cublas_api.h library_types.h cuda_runtime_api.h llama.cpp tuners_utils.py model.py".split()
+# Ours, in tests/data, whose files are not read.
 OTHER_FILES += ["make_vectors.py", "make_jinja_vectors.py"]
 TEST = re.compile(r"(?m)^[ \t]*(TYPED_TEST_P|TYPED_TEST|TEST_P|TEST_F|TEST)\s*\(\s*(\w+)\s*,\s*(\w+)")
 
@@ -492,7 +493,7 @@ BROKEN = [
     ("test_seed", "tests/schema/a_test.cpp", "// a\nTEST(A, B) { std::mt19937_64 r; }\n"),
 ]
 
-# Each of these looks like a breach and is none.
+# Each of these looks like a breach and is not one.
 CLEAN = {
     "schema/json.cpp": '// a\n#include <nlohmann/json.hpp>\n#include "schema/json.h"\n',
     "schema/check.h": "// a\n#pragma once\n#define CHECK(condition, why) f(condition)\n",

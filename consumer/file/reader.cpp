@@ -48,10 +48,10 @@ std::optional<FileRecord> FileReader::next(std::chrono::milliseconds timeout) {
         } else if (end_seen_ && buffer_begin_ == buffer_end_) {
             at_end_ = true;
             if (format_ == RecordFormat::csv && quote_ == Quote::inside) {
-                throw TableError(
-                    fmt::format("{}: the quote that opens a field in line {} is never closed, so everything up to line {} would be one "
-                                "row: close it, or write it twice in a quoted field if it belongs to the text",
-                                name_, quote_line_, line_));
+                throw TableError(fmt::format(
+                    "{}: the quote that opens a field in line {} is never closed, so everything up to line {} would be one "
+                    "row: close it, or write it twice in a quoted field if it belongs to the text",
+                    name_, quote_line_, line_));
             }
             if (started_ && !blank_) return take();
         }

@@ -26,7 +26,7 @@ constexpr std::string_view deadline_is_ours = "the program counts its own deadli
 constexpr std::array refusals = {
     Refusal{"acks", acks_are_ours},
     Refusal{"auto.commit.interval.ms", commits_are_ours},
-    Refusal{"auto.offset.reset", "a lost position must be noticed, and is then handled by the take-over rules"},
+    Refusal{"auto.offset.reset", "a lost position must be noticed, and is then handled by the takeover rules"},
     Refusal{"batch.size", sizes_are_ours},
     Refusal{"bootstrap.servers", use_brokers},
     Refusal{"delivery.timeout.ms", deadline_is_ours},
@@ -51,7 +51,7 @@ constexpr std::array refusals = {
     Refusal{"request.required.acks", acks_are_ours},
     Refusal{"retries", acks_are_ours},
     Refusal{"test.mock.num.brokers", "an embedded broker is started by `lorry broker`"},
-    Refusal{"transaction.timeout.ms", "it must stay below the time that a take-over may wait"},
+    Refusal{"transaction.timeout.ms", "it must stay below the time that a takeover may wait"},
     Refusal{"transactional.id", "it is made of prefix, group and member, so that a restarted worker fences its own past"},
 };
 

@@ -40,9 +40,9 @@ struct SinkCounters {
     Count completions;
     Count dead_letters;
     Count chunks;
-    Count too_large;       // completions that became the error result_too_large
-    Count rejected;        // records that a broker refused
-    Count commits;         // that held results
+    Count too_large;  // completions that became the error result_too_large
+    Count rejected;   // records that a broker refused
+    Count commits;    // that held results
     Count outbox_records;  // now: finished jobs that are not yet committed
     Count outbox_bytes;    // now: their size
 };

@@ -207,7 +207,7 @@ private:
             const PartitionListHandle offsets = list_of({options_.inputs.front()});
             offsets->elems[0].offset = 0;
             // It is enough that the offsets' partition is part of the transaction: a group that does not know us yet refuses the offset. If
-            // the offset should take effect, it has no metadata, so a take-over reads the results.
+            // the offset should take effect, it has no metadata, so a takeover reads the results.
             auto sent = producer_.send_offsets(group.get(), offsets.get());
             if (sent.end == StepEnd::unknown || sent.end == StepEnd::fenced) return sent;
         }

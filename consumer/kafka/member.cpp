@@ -72,7 +72,7 @@ struct KafkaMember::State {
                                         .dlq_partitions = ends.dead_letters};
         connection.required_partition_count(topics.chunks());
         if (jobs != sink_options.results_partitions) {
-            log_warning("{} has {} partitions and {} has {}: give them the same number, so that a take-over finds results in one place",
+            log_warning("{} has {} partitions and {} has {}: give them the same number, so that a takeover finds results in one place",
                         topics.jobs(), jobs, topics.results(), sink_options.results_partitions);
         }
         const ProducerLimits limits = producer_limits({sink_options.limits.results, sink_options.limits.status, sink_options.limits.dlq});

@@ -32,7 +32,7 @@ public:
             std::size_t status = 1'000'000;
             std::size_t dlq = 1'000'000;
         } limits;
-        std::string jobs_topic_id = {};  // written with each result and dead letter, if brokers have topic ids; a take-over may need it
+        std::string jobs_topic_id = {};  // written with each result and dead letter, if brokers have topic ids; a takeover may need it
         std::int32_t results_partitions = 1;
         std::int32_t dlq_partitions = 1;
     };

@@ -1,4 +1,4 @@
-// The poll loop of a group member: rebalances, take-over, admission and back-pressure.
+// The poll loop of a group member: rebalances, takeover, admission and back-pressure.
 #include "consumer/kafka/source.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ TopicPartitions partitions_in(const rd_kafka_topic_partition_list_t& list) {
     return partitions;
 }
 
-// Those of `partitions` that are assigned: the client knows nothing yet of partitions whose take-over is not complete.
+// Those of `partitions` that are assigned: the client knows nothing yet of partitions whose takeover is not complete.
 PartitionListHandle assigned_of(rd_kafka_t* client, const rd_kafka_topic_partition_list_t& partitions) {
     rd_kafka_topic_partition_list_t* all = nullptr;
     rd_kafka_assignment(client, &all);
@@ -154,7 +154,7 @@ std::vector<Delivery> KafkaSource::poll(milliseconds timeout, std::size_t max, R
 }
 
 void KafkaSource::serve_rebalances(RevocationHandler& handler) {
-    // A take-over that the group does not wait for must not delay a rebalance.
+    // A takeover that the group does not wait for must not delay a rebalance.
     if (!rebalances_.empty() && take_over_.is_running() && !is_arriving_) {
         take_over_.cancel();
         const std::vector<Key> asked = std::exchange(asked_, {});

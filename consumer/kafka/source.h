@@ -71,7 +71,7 @@ private:
     // second.)
     struct Reading {
         Epoch epoch = 0;
-        std::int64_t end = 0;          // end of the log, as known at take-over
+        std::int64_t end = 0;          // end of the log, as known at takeover
         std::int64_t taken_below = 0;  // an earlier owner is known to have taken all jobs below this offset
         PartitionQueue queue;
         std::optional<schema::JobRecord> held;  // requested, but not polled: the commit metadata is full, or too many jobs are starting
@@ -113,7 +113,7 @@ private:
     std::vector<Key> undecided_;        // assigned, but not read yet because a transaction holds their offsets undecided
     // Partitions whose position is out of range and must be found anew, with the log's bounds once known.
     std::map<Key, std::optional<KafkaConnection::Watermarks>> resets_;
-    TopicPartitions asked_;             // partitions of the take-over in progress
+    TopicPartitions asked_;             // partitions of the takeover in progress
     Clock::time_point next_take_over_;  // for undecided_
     Clock::time_point next_resets_;
     LogPace undecided_log_;

@@ -1,4 +1,4 @@
-// The take-over rules, and the thread that asks for what they need.
+// The takeover rules, and the thread that asks for what they need.
 #include "consumer/kafka/takeover.h"
 
 #include <fmt/format.h>
@@ -96,7 +96,7 @@ void add_ended(TakenOver& taken, const PastResults::Answer& past) {
 }
 
 void TakeOver::start(TopicPartitions partitions) {
-    CHECK(!thread_.joinable(), "one take-over at a time");
+    CHECK(!thread_.joinable(), "one takeover at a time");
     thread_ = std::jthread([this, partitions = std::move(partitions)](const std::stop_token& stop) {
         try {
             auto answer = ask(partitions, stop);

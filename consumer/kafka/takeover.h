@@ -65,7 +65,7 @@ private:
     std::jthread thread_;                           // last: it uses all of the above
 };
 
-// Applies the take-over rules to one partition. `committed` is nullopt when the group has no offset; `topic_id` is empty when brokers have
+// Applies the takeover rules to one partition. `committed` is nullopt when the group has no offset; `topic_id` is empty when brokers have
 // no topic ids. Throws KafkaError when the metadata was written by a newer program.
 TakenOver take_over(const std::string& topic, std::int32_t partition, std::optional<std::int64_t> committed, std::string_view metadata,
                     const KafkaConnection::Watermarks& log, std::string_view topic_id = {});

@@ -1,5 +1,5 @@
 // A model's chat template: renders the messages of a chat job into the text of a prompt, exactly as transformers' apply_chat_template does.
-// Loaded once per model at start; used by consumer/intake.cpp.
+// Loaded once per model at start; used by consumer/preparer.cpp.
 #pragma once
 
 #include <filesystem>
@@ -13,8 +13,9 @@ struct lorry_text_chat_template;
 
 namespace lorry::engine {
 
-// The texts are JSON in UTF-8 and are passed to the template unchanged. The caller converts what OpenAI's wire format has and templates do
-// not expect: the arguments of tool_calls are a string there, and an object in templates.
+// The texts are JSON in UTF-8. render() passes them to the template with two changes: a message's reasoning is set as `thinking` and as
+// `reasoning_content`, and a text becomes a list of one part if the template iterates over parts. The caller converts what OpenAI's wire
+// format has and templates do not expect: the arguments of tool_calls are a string there, and an object in templates.
 struct ChatRequest {
     std::string messages_json = {};  // a list of objects
     std::string tools_json = {};     // a list; empty: no tools

@@ -1,5 +1,5 @@
 // A model's tokenizer: converts text to ids and back, exactly as Hugging Face's tokenizers library does. Loaded once per model at start;
-// used by consumer/intake.cpp (encode), for logprobs (token_bytes) and by Detokenizer.
+// used by consumer/preparer.cpp (encode), for logprobs (token_bytes) and by Detokenizer.
 #pragma once
 
 #include <cstddef>

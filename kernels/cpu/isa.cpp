@@ -18,7 +18,7 @@ namespace {
 bool is_amd(const Chip& chip) { return chip.vendor == "AuthenticAMD"; }
 bool is_intel(const Chip& chip) { return chip.vendor == "GenuineIntel"; }
 
-// The first rule that applies, and whose instruction set is supported, chooses. Rules go by what the processor can do and by its maker.
+// The first rule that applies, and whose instruction set is supported, chooses. Rules use the CPU's features and vendor.
 // They ignore its model, because hypervisors hide and invent models. If `lorry bench tune` shows that a rule is wrong for one model, a rule
 // for that model goes before it.
 struct Rule {
@@ -33,15 +33,15 @@ constexpr std::array rules = {
     // Zen 4: bfloat16 products reach twice float32's rate.
     Rule{CpuIsa::avx512bf16, [](const Features&, const Chip& chip) { return is_amd(chip); },
          "AMD's processors multiply bfloat16 at twice the rate of float32"},
-    // Intel Xeon with AMX: the same choice as the next rule's. This rule comes first, because an operator can remove its reason.
+    // Intel Xeon with AMX but no permission. Same choice as the next rule; listed first because an operator can grant the permission.
     Rule{CpuIsa::avx512, [](const Features& features, const Chip&) { return features.amx && !features.amx_permitted; },
          "the operating system does not let this process use the processor's matrix tiles (AMX)"},
     // Emerald Rapids without AMX: bfloat16 products reach half of float32's rate.
     Rule{CpuIsa::avx512, [](const Features& features, const Chip& chip) { return features.avx512_bf16 && is_intel(chip); },
          "Intel's processors multiply bfloat16 without matrix tiles (AMX) at half the rate of float32"},
-    // The two makers above differ by a factor of four. Float32 is the safe choice for others.
+    // The two vendors above differ by a factor of four. Float32 is the safe choice for others.
     Rule{CpuIsa::avx512, [](const Features& features, const Chip&) { return features.avx512_bf16; },
-         "the bfloat16 products of this processor's maker have not been measured"},
+         "the bfloat16 products of this processor's vendor have not been measured"},
     // Zen 4: avx512 is 1.25 times as fast as avx2, the geometric mean over all lines of `lorry bench tune`.
     Rule{CpuIsa::avx512, always, "AVX-512 is the widest instruction set that the processor offers"},
     // Zen 3 has nothing wider.

@@ -205,8 +205,8 @@ struct Kernels {
     bool attends_pairs = false;              // bfloat16_pairs are supported, and faster than plain bfloat16
     bool attention_writes_bfloat16 = false;  // if the cache holds bfloat16_pairs
     std::int64_t step_rows = 512;            // as DeviceInfo::step_rows
-    std::int64_t attention_rows = 24;        // query rows of a task that use a loaded block of keys well
-    std::int64_t attention_tasks = 1;        // that a thread computes in one call where there are many; at most attention_tasks_max
+    std::int64_t attention_rows = 24;        // query rows per task that make good use of each loaded KV block
+    std::int64_t attention_tasks = 1;        // per call of `attention`, where there are many tasks; at most attention_tasks_max
     void (*norm)(const NormTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
     void (*rope)(const RopeTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;
     void (*activation)(const ActivationTask&, std::int64_t row_begin, std::int64_t row_end) = nullptr;

@@ -34,7 +34,7 @@ struct AdapterResult {
     std::uint64_t loads = 0;
     std::size_t adapter_bytes = 0;  // memory taken by adapters at the end
     double adapters_per_step = 0.0;
-    // For each requested adapter, ascending: the average wait of its requests until they were admitted, in seconds.
+    // For each requested adapter, ascending: the average wait of its requests until they started, in seconds.
     std::vector<double> waits;
     double tokens_per_second() const { return static_cast<double>(drawn_tokens) / seconds; }
 };

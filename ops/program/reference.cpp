@@ -182,8 +182,8 @@ std::string metrics_page() {
                 "after the metric's. Each histogram has buckets from 1 ms to about 17 min, four to a decade.") +
         "\n" +
         wrapped("`http://HOST:PORT/healthz` answers 200 while the worker runs, and 503 while it starts or drains or when it has not polled "
-                "for jobs for two minutes; the body says which. While a partition stands still at a record that cannot be read, it answers "
-                "200, and the body names the partition, its offset and the reason after `degraded`.");
+                "for jobs for two minutes; the body says which. While an unreadable record blocks a partition, it answers 200, and the "
+                "body says `degraded` and names the partition, the offset and the reason.");
     for (const MetricGroup& group : metric_table()) {
         page += fmt::format("\n## {}\n\n| metric | type | unit | meaning, and what to watch |\n|---|---|---|---|\n", group.title);
         for (const Metric& metric : group.rows) page += line_of(metric);

@@ -20,9 +20,9 @@
 #include "ops/engine_setup.h"
 #include "ops/paths.h"
 #include "ops/pipeline_setup.h"
+#include "ops/run/progress.h"
 #include "ops/run/dry_run.h"
 #include "ops/run/output.h"
-#include "ops/run/progress.h"
 #include "ops/signals.h"
 #include "ops/units.h"
 
@@ -163,9 +163,8 @@ RecordFormat RunCommand::format_by_name() const {
     std::ranges::transform(ending, ending.begin(),
                            [](char letter) { return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter + 32) : letter; });
     for (const char* packed : {".gz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".xlsx", ".ods", ".parquet"}) {
-        if (ending == packed)
-            throw UsageError(
-                fmt::format("{}: {} files are not read: unpack it{}", input_, packed, is_table() ? ", or save it as CSV" : ""));
+        if (ending == packed) throw UsageError(fmt::format("{}: {} files are not read: unpack it{}", input_, packed,
+                                                        is_table() ? ", or save it as CSV" : ""));
     }
     if (!is_table()) {
         if (ending == ".csv" || ending == ".tsv") {

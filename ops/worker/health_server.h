@@ -10,7 +10,7 @@ namespace lorry::ops {
 // The answer to a probe.
 struct Health {
     bool ok = false;
-    std::string state;  // "starting", "running", "draining", "degraded" and what is, or what is wrong
+    std::string state;  // "starting", "running", "draining", "degraded" with the blocked partitions, or the fault
 };
 
 class HealthServer {

@@ -1,4 +1,4 @@
-// Starts after a take-over: listed in a commit at first, in small groups the second time, alone the third, refused the fourth.
+// Starts after a takeover: listed in a commit at first, in small groups the second time, alone the third, refused the fourth.
 #include "consumer/careful_starts.h"
 
 #include <gmock/gmock.h>

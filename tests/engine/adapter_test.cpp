@@ -208,7 +208,7 @@ void add_tensor(const std::filesystem::path& file, const engine::Tensor& tensor,
 }
 
 // PEFT stores these copies when it finds that the embedding was resized, or when it is asked to.
-TEST(Adapter, CopiesOfTheBasesEmbeddingAndHeadAreTakenIfTheyAreEqual) {
+TEST(Adapter, CopiesOfTheBasesEmbeddingAndHeadAreAcceptedIfEqual) {
     const LoadedModel base("llama-gqa-linear");
     for (const std::string path : {"model.embed_tokens", "lm_head"}) {
         SCOPED_TRACE(path);

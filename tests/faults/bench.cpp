@@ -39,7 +39,7 @@ constexpr std::string_view help =
   --rounds N           runs per row and delivery mode, in turns (3); the median counts
   --latency-seconds N  how long jobs arrive at a low rate to measure the latency that commits add (8); 0: do not measure it
   --in-flight N        jobs in flight of the worker (2048)
-  --careful-starts N   careful starts of each partition (0, as when the last take-over is long past)
+  --careful-starts N   careful starts of each partition (0, as when the last takeover is long past)
   --no-ledger          run the worker without a ledger
   --broker-pid PID     process of a broker on this machine, to report its processor time as well
   --json FILE          write the figures of each run to FILE

@@ -252,7 +252,7 @@ struct Rope {
         return task.row_slots[row + last] == last && task.row_blocks[row + last] == task.row_blocks[row];
     }
 
-    // How a layout stores keys and values: those of a row, and those of 16 rows that fill a block, unless that is row by row.
+    // A layout's store functions: one for a row, and one for 16 rows that fill a block (null: they are stored row by row).
     using Store = void (*)(const RopeTask&, std::int64_t row, const float* k, const float* v);
     struct Stores {
         Store row;
@@ -273,8 +273,8 @@ struct Rope {
         return {store_kv<float>};
     }
 
-    // Prefetches the cache lines that the row will write, unless another row of its block has just loaded them. always_inline: g++ removes
-    // calls of a function that only prefetches.
+    // Prefetches the row's KV block for writing. Called when a row begins another block. always_inline: g++ removes calls to functions that
+    // only prefetch.
     [[gnu::always_inline]] static inline void prefetch_block(const RopeTask& task, std::int64_t row) {
         const std::byte* const block = task.keys + task.row_blocks[row] * task.block_bytes;
         for (std::int64_t at = 0; at < task.block_bytes; at += 64) __builtin_prefetch(block + at, 1, 2);

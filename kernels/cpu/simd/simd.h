@@ -78,7 +78,7 @@ struct Simd {
         for (std::int64_t i = 0; i < count; ++i) to[i] = part[i];
     }
 
-    // As far as there are `count` lanes, which may be more than a vector has.
+    // Loads or stores min(count, lanes) lanes.
     [[gnu::always_inline]] static inline Floats load_up_to(const float* from, std::int64_t count) {
         return count >= lanes ? load(from) : load_part(from, count);
     }

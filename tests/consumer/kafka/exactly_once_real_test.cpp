@@ -1,4 +1,4 @@
-// Exactly once against a real Kafka: deaths between the steps of a commit, a stolen transactional id, take-over without offsets, a job that
+// Exactly once against a real Kafka: deaths between the steps of a commit, a stolen transactional id, takeover without offsets, a job that
 // kills its worker.
 #include <map>
 #include <set>

@@ -34,7 +34,7 @@ TEST_F(RealKafka, CreatesTopicsOnceAndTellsHowExistingOnesDiffer) {
     EXPECT_FALSE(describe_cluster(config).embedded);
 }
 
-// A topic keeps the producer's codec, or the brokers compress anew with one of their own.
+// A topic keeps the producer's codec, or the broker recompresses with the topic's compression.type.
 TEST_F(RealKafka, ReadsRecordsOfEveryCodec) {
     const std::vector<std::string> codecs{"none", "gzip", "snappy", "lz4", "zstd"};
     for (const std::string& codec : codecs) {
@@ -301,7 +301,7 @@ void delete_topic(const KafkaConfig& config, const std::string& name) {
     ASSERT_TRUE(EventHandle(rd_kafka_queue_poll(queue.get(), 20'000)));
 }
 
-// A worker that went on would write results that name the old topic's id, and the next take-over would ignore them.
+// A worker that went on would write results that name the old topic's id, and the next takeover would ignore them.
 TEST_F(RealKafka, AWorkerEndsWhenItsJobsTopicWasMadeAnew) {
     submit_jobs(config, topics, 0, 4);
     config.passthrough = {{"topic.metadata.refresh.interval.ms", "100"}};

@@ -40,7 +40,7 @@ private:
     std::string bytes_;
 };
 
-// Sends a batch of one record whose bytes are not what `codec` makes: 4 is zstd, 5 unknown. The embedded broker stores it as it is.
+// Sends a one-record batch whose payload is invalid for `codec` (4: zstd, 5: unknown). The embedded broker stores it unchanged.
 // Sources: Kafka's protocol guide, Produce version 3; KIP-98 for the batch.
 void produce_unreadable(const std::string& address, const std::string& topic, std::int32_t partition, std::int16_t codec) {
     Bytes after_length;
@@ -147,7 +147,7 @@ TEST_F(KafkaSourceTest, ReadsRecordsOfEveryCodec) {
     source.close(handler, Clock::now() + 5s);
 }
 
-// The client cannot read the record, so its partition stands still and says so; the others go on.
+// The client cannot read the record, so its partition is blocked, and the log names it; the others continue.
 TEST_F(KafkaSourceTest, NamesTheRecordThatCannotBeReadAndReadsOtherPartitions) {
     produce_unreadable(broker.address(), topics.jobs(), 0, 4);
     produce_unreadable(broker.address(), topics.jobs(), 1, 5);

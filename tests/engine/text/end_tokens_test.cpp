@@ -27,7 +27,7 @@ protected:
     text_vectors::ModelFolder folder;
 };
 
-TEST_F(EndTokens, AreTheConfigurationsAndTheTokenizers) {
+TEST_F(EndTokens, ComeFromTheConfigurationAndTheTokenizer) {
     EXPECT_THAT(end_tokens({7}), ElementsAre(7)) << "there is no tokenizer_config.json";
     folder.write("tokenizer_config.json", R"({"eos_token":{"content":"<|endoftext|>"},"added_tokens_decoder":{}})");
     EXPECT_THAT(end_tokens({7}), ElementsAre(7, end_of_text));
@@ -49,12 +49,12 @@ TEST_F(EndTokens, LeaveOutATokenThatTheTokenizerDoesNotHave) {
     EXPECT_THAT(end_tokens({7}), ElementsAre(7));
 }
 
-TEST_F(EndTokens, OfAnOldCheckpointAreInAFileOfTheirOwn) {
+TEST_F(EndTokens, ComeFromSpecialTokensMapInOldCheckpoints) {
     folder.write("tokenizer_config.json", "{}");
     folder.write("special_tokens_map.json", R"({"eos_token":"<|endoftext|>"})");
     EXPECT_THAT(end_tokens({7}), ElementsAre(7, end_of_text));
     folder.write("tokenizer_config.json", R"({"added_tokens_decoder":{}})");
-    EXPECT_THAT(end_tokens({7}), ElementsAre(7)) << "newer ones do not read it";
+    EXPECT_THAT(end_tokens({7}), ElementsAre(7)) << "special_tokens_map.json is ignored if added_tokens_decoder exists";
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ constexpr const char* has_tiles = "the processor has matrix tiles (AMX)";
 constexpr const char* refuses_tiles = "the operating system does not let this process use the processor's matrix tiles (AMX)";
 constexpr const char* amd_is_fast = "AMD's processors multiply bfloat16 at twice the rate of float32";
 constexpr const char* intel_is_slow = "Intel's processors multiply bfloat16 without matrix tiles (AMX) at half the rate of float32";
-constexpr const char* not_measured = "the bfloat16 products of this processor's maker have not been measured";
+constexpr const char* not_measured = "the bfloat16 products of this processor's vendor have not been measured";
 constexpr const char* widest_avx512 = "AVX-512 is the widest instruction set that the processor offers";
 constexpr const char* widest_avx2 = "AVX2 is the widest instruction set that the processor offers";
 constexpr const char* no_avx2 = "the processor does not offer AVX2 with FMA";
@@ -48,7 +48,7 @@ struct Case {
 const std::array cases = {
     Case{"Intel with AMX", tiles, emerald_rapids, CpuIsa::avx512amx, Int8Isa::avx512amx, has_tiles},
     Case{"AMX under another model's name", tiles, hypervisor, CpuIsa::avx512amx, Int8Isa::avx512amx, has_tiles},
-    Case{"AMX of another maker", tiles, unknown, CpuIsa::avx512amx, Int8Isa::avx512amx, has_tiles},
+    Case{"AMX of another vendor", tiles, unknown, CpuIsa::avx512amx, Int8Isa::avx512amx, has_tiles},
     Case{"AMX hidden", bf16, emerald_rapids, CpuIsa::avx512, Int8Isa::avx512vnni, intel_is_slow},
     Case{"AMX refused", tiles_refused, emerald_rapids, CpuIsa::avx512, Int8Isa::avx512vnni, refuses_tiles},
     Case{"AMX with VNNI hidden", tiles_without_vnni, emerald_rapids, CpuIsa::avx512, Int8Isa::avx2, intel_is_slow},
@@ -62,8 +62,8 @@ const std::array cases = {
     Case{"Cooper Lake", bf16, skylake, CpuIsa::avx512, Int8Isa::avx512vnni, intel_is_slow},
     Case{"Ice Lake", vnni, ice_lake, CpuIsa::avx512, Int8Isa::avx512vnni, widest_avx512},
     Case{"Alder Lake", avx2, alder_lake, CpuIsa::avx2, Int8Isa::avx2, widest_avx2},
-    Case{"bfloat16 products of another maker", bf16, unknown, CpuIsa::avx512, Int8Isa::avx512vnni, not_measured},
-    Case{"AVX-512 of another maker", avx512, unknown, CpuIsa::avx512, Int8Isa::avx2, widest_avx512},
+    Case{"bfloat16 products of another vendor", bf16, unknown, CpuIsa::avx512, Int8Isa::avx512vnni, not_measured},
+    Case{"AVX-512 of another vendor", avx512, unknown, CpuIsa::avx512, Int8Isa::avx2, widest_avx512},
     Case{"a processor with nothing of this", nothing, unknown, CpuIsa::scalar, Int8Isa::scalar, no_avx2},
 };
 

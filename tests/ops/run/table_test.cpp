@@ -108,15 +108,15 @@ TEST_F(RunProgram, DropsTheByteOrderMarkOfATemplate) {
     EXPECT_EQ(*Json::parse(result.out).value().find("first_prompt")->as_string(), "w1 w9 w5 w3") << "as the chat template renders it";
 }
 
-// The base model would answer the adapter's jobs, without a word.
-TEST_F(RunProgram, RefusesAnAdapterThatHasANameOfTheBase) {
+// Otherwise the base model would silently answer the adapter's jobs.
+TEST_F(RunProgram, RefusesAnAdapterNamedLikeTheBaseModel) {
     write_text(tiny.folder / "in.csv", "id,text\n1,w5\n");
     write_text(tiny.folder / "prompt.txt", "{{ text }}");
     for (const std::string& name : {std::string("base"), tiny.model.filename().string()}) {
         std::filesystem::copy(tiny.adapters / "plain", tiny.adapters / name);
         const ProgramResult result = run_program_of(table_command({"--max-tokens", "2"}));
         EXPECT_EQ(result.exit_code, 2);
-        EXPECT_NE(result.err.find("has the name of the base model"), std::string::npos) << result.err;
+        EXPECT_NE(result.err.find("has the same name as the base model"), std::string::npos) << result.err;
         EXPECT_EQ(result.err.find("--base-name") == std::string::npos, name == "base");
         std::filesystem::remove_all(tiny.adapters / name);
     }

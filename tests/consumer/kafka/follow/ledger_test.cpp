@@ -57,7 +57,7 @@ protected:
         std::sort(rows.begin(), rows.end());
         return rows;
     }
-    // The jobs as soon as they are `expected`, else what they are at last.
+    // Waits until the jobs equal `expected` and returns them; after the deadline, returns the jobs as they are.
     std::vector<std::string> jobs_after_waiting_for(const std::vector<std::string>& expected) const {
         comes_true([&] { return jobs() == expected; });
         return jobs();
