@@ -233,9 +233,16 @@ Matrix Transformer::activate(const Layer& layer, const Site& site, const Matrix&
     const Matrix activated = activated_.view(residual.rows, layer.down.weight->input_format());
     const Linear& linear = layer.gate_up;
     normalize({.site = site, .norm_site = NormSite::mlp, .base = layer.mlp_norm, .out = in, .in = residual});
-    // An adapter's change is applied between matmul and activation, so the two cannot be one op then.
-    const auto is_changed = [&](const AdapterRows& group) { return group.adapter->at(site.layer, Projection::gate_up) != nullptr; };
-    if (std::ranges::any_of(site.adapters, is_changed)) {
+    // Of an adapter's changes, only low-rank updates can be applied between a matmul and the activation of its outputs.
+    lora_groups_.clear();
+    bool is_low_rank = true;
+    for (const AdapterRows& group : site.adapters) {
+        const AdapterProjection* change = group.adapter->at(site.layer, Projection::gate_up);
+        if (change == nullptr) continue;
+        is_low_rank = is_low_rank && !change->whole && change->parts.empty() && change->bias.empty();
+        if (change->lora != nullptr) lora_groups_.push_back({group.row_begin, group.row_count, change->lora.get()});
+    }
+    if (!is_low_rank) {
         project({.site = site,
                  .projection = Projection::gate_up,
                  .weight = *linear.weight,
@@ -252,6 +259,7 @@ Matrix Transformer::activate(const Layer& layer, const Site& site, const Matrix&
                                    .in = in,
                                    .weight = *linear.weight,
                                    .bias = linear.bias,
+                                   .groups = lora_groups_,
                                    .next = layer.down.weight.get()});
     }
     return activated;

@@ -44,8 +44,10 @@ void Backend::run(const Op& op) {
 
 void Backend::run_matmul_then_activation(const ActivatedMatmulArgs& args) {
     const MatmulArgs matmul{.out = args.sums, .in = args.in, .weight = args.weight, .bias = args.bias, .next = args.next};
+    const LoraArgs lora{.out = args.sums, .in = args.in, .groups = args.groups};
     const ActivationArgs activation{.kind = args.kind, .gated = args.gated, .out = args.out, .in = args.sums};
     do_run(&matmul);
+    if (!args.groups.empty()) do_run(&lora);
     do_run(&activation);
 }
 

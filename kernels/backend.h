@@ -134,7 +134,7 @@ protected:
     virtual std::unique_ptr<Slot> do_make_slot(KvCache& cache, const SlotRange& range) = 0;
     virtual void do_begin_step(const StepInputs& step) = 0;
     virtual void do_run(const Op& op) = 0;
-    // Runs activated_matmul as a matmul and an activation.
+    // Runs activated_matmul as a matmul, the adapters' updates and an activation.
     void run_matmul_then_activation(const ActivatedMatmulArgs& args);
 
 private:

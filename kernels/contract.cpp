@@ -117,22 +117,27 @@ void check(const MatmulArgs& args, const BegunStep&) {
     checks.equal("out.columns", args.out.columns, "weight.out_features", args.weight.out_features());
 }
 
+// Adapters' updates that read `in` and add to `out`.
+void check_groups(const Checks& checks, std::span<const LoraGroup> groups, const Matrix& in, const Matrix& out) {
+    std::int64_t row_end = 0;
+    for (const LoraGroup& group : groups) {
+        checks.group(group.row_begin, group.row_count, in.rows);
+        CHECK(group.row_begin >= row_end,
+              fmt::format("lora: a group begins at row {}, before row {} where the last one ends", group.row_begin, row_end));
+        row_end = group.row_begin + group.row_count;
+        if (group.lora == nullptr) continue;
+        checks.equal("in.columns", in.columns, "lora.in_features", group.lora->in_features());
+        CHECK(group.lora->out_end() <= out.columns,
+              fmt::format("lora: an adapter adds to outputs up to {}, but out.columns is {}", group.lora->out_end(), out.columns));
+    }
+}
+
 void check(const LoraArgs& args, const BegunStep&) {
     const Checks checks = checks_of(args);
     checks.float32("out", args.out);
     checks.matrix("in", args.in);
     checks.equal("out.rows", args.out.rows, "in.rows", args.in.rows);
-    std::int64_t row_end = 0;
-    for (const LoraGroup& group : args.groups) {
-        checks.group(group.row_begin, group.row_count, args.in.rows);
-        CHECK(group.row_begin >= row_end,
-              fmt::format("lora: a group begins at row {}, before row {} where the last one ends", group.row_begin, row_end));
-        row_end = group.row_begin + group.row_count;
-        if (group.lora == nullptr) continue;
-        checks.equal("in.columns", args.in.columns, "lora.in_features", group.lora->in_features());
-        CHECK(group.lora->out_end() <= args.out.columns,
-              fmt::format("lora: an adapter adds to outputs up to {}, but out.columns is {}", group.lora->out_end(), args.out.columns));
-    }
+    check_groups(checks, args.groups, args.in, args.out);
 }
 
 void check(const GroupBiasArgs& args, const BegunStep&) {
@@ -204,6 +209,7 @@ void check(const ActivatedMatmulArgs& args, const BegunStep&) {
     checks.equal("out.rows", args.out.rows, "in.rows", args.in.rows);
     checks.equal("sums.columns", args.sums.columns, args.gated ? "2 * out.columns" : "out.columns",
                  args.out.columns * (args.gated ? 2 : 1));
+    check_groups(checks, args.groups, args.in, args.sums);
 }
 
 void check(const GatherRowsArgs& args, const BegunStep& step) {

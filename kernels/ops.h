@@ -142,8 +142,9 @@ struct ActivatedMatmulArgs {
     Matrix sums;  // [rows, gated ? 2 * width : width] float32
     Matrix in;    // [rows, in_features] in weight.input_format()
     const PackedWeight& weight;
-    Vector bias;                         // as matmul's
-    const PackedWeight* next = nullptr;  // as matmul's
+    Vector bias;                          // as matmul's
+    std::span<const LoraGroup> groups{};  // as lora's, added before the activation
+    const PackedWeight* next = nullptr;   // as matmul's
 };
 
 struct GatherRowsArgs {

@@ -72,6 +72,20 @@ private:
         std::int64_t panel_begin = 0;
         std::int64_t panel_end = 0;
     };
+    // What adapters add to a matmul's outputs, before B is applied.
+    struct LoraUpdates {
+        std::span<const LoraGroup> groups;
+        Matrix shrunk;  // A x; without columns if there are no updates
+        Matrix all;     // [rows, outputs of all parts] if all updates were computed in advance; otherwise without rows
+    };
+    // Panel `panel` of each part's B, and rows from `row_begin` on.
+    struct LoraColumns {
+        std::int64_t row_begin = 0;
+        std::int64_t panel = 0;
+        std::int64_t width = 0;  // of a panel
+        std::int64_t parts = 0;
+        std::int64_t part_features = 0;  // outputs from one part to the next
+    };
     // A matmul's inputs in the form that the weight's kernel reads, and that kernel.
     struct Factors {
         Matrix in;                               // the op's own, or a widened copy
@@ -79,6 +93,7 @@ private:
         ActivatedDotKernel activated = nullptr;  // null: an activation is an op of its own
         std::int64_t row_chunk = 0;              // the most rows of a chunk
         std::int64_t scratch_bytes = 0;          // per thread, for a panel's weights
+        LoraUpdates updates = {};                // added before an activation
     };
     // The part of a matmul that one thread computes at a time.
     struct MatmulPiece {
@@ -114,10 +129,21 @@ private:
     // Calls work(MatmulPiece) for pieces of a matmul that are worth a thread, in runs of `panels_together` panels.
     template <class Work>
     void cut_matmul(const Factors& factors, const Panels& panels, std::int64_t panels_together, const Work& work);
-    void cut_lora(const LoraArgs& args);
+    // The most rows of a piece of A x.
+    std::int64_t shrink_rows() const;
+    void cut_lora(std::span<const LoraGroup> groups);
+    // A x of all groups, as B's kernel reads it: [in.rows, widest rank sum], or no columns if no group has an adapter. Valid until the next
+    // call.
+    Matrix shrink_all(const Matrix& in, std::span<const LoraGroup> groups);
+    // Whether each update adds to the outputs of one part alone, of `width` outputs each, from its first on.
+    static bool are_of_parts(std::span<const LoraGroup> groups, std::int64_t width);
+    // Computes the updates of all rows: out [rows, parts * width].
+    void expand_all(const LoraUpdates& updates, std::int64_t width, const Matrix& out);
+    // Computes the updates of some rows and columns: out [rows, parts * columns.width].
+    void expand_columns(const LoraUpdates& updates, const LoraColumns& columns, const Matrix& out) const;
     // next: the weights of the piece that comes after this one, or null.
     void shrink(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next, int thread);
-    void expand(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next) const;
+    void expand(const LoraPiece& piece, const Matrix& in, const Matrix& out, bool accumulate, const std::byte* next) const;
     // Where the thread's own share of the weight begins; null if there is no next weight.
     const std::byte* first_weights(const PackedWeight* next, int thread) const;
     Factors factors_of(const Matrix& in, const CpuWeight& weight);

@@ -54,6 +54,10 @@ struct DotTask {
 struct ActivatedDotTask : DotTask {
     Activation kind = Activation::silu;
     std::byte* out_bfloat16 = nullptr;  // not null: bfloat16, instead of out
+    // Not null: added to the outputs before they are activated: [rows, outputs of one part], those of the second part `addend_part` later.
+    const float* addend = nullptr;
+    std::int64_t addend_stride = 0;
+    std::int64_t addend_part = 0;
 };
 
 // The offset in bytes of the float32 scale in an int8 row of `size` elements.
@@ -69,6 +73,18 @@ constexpr std::int64_t int4_stretch_bytes(std::int64_t width) { return width * (
 // As Kernels::matmul.
 using ActivatedDotKernel = void (*)(const ActivatedDotTask&, std::int64_t panel_begin, std::int64_t panel_end);
 using DotMatmulKernel = void (*)(const DotTask&, std::int64_t panel_begin, std::int64_t panel_end);
+
+// The product of some rows with one panel of bfloat16, an adapter's B.
+struct UpdateTask {
+    const std::byte* in = nullptr;  // [rows, in_features] bfloat16
+    std::int64_t in_stride = 0;     // bytes
+    const std::byte* panel = nullptr;
+    std::int64_t rows = 0;
+    std::int64_t in_features = 0;
+    float* out = nullptr;  // [rows, width of a panel]
+    std::int64_t out_stride = 0;
+};
+using UpdateKernel = void (*)(std::span<const UpdateTask> tasks);
 
 // Kernels for many rows over int8 or int4 panels: the same results from 16-bit inputs and weights, which are widened in `scratch`.
 struct WideKernels {
@@ -89,10 +105,12 @@ struct DotKernels {
     const DotKernels* unpacked = nullptr;  // int4: the int8 kernels for the weights after unpacking, with panels of the same width
     const WideKernels* wide = nullptr;     // null: the processor multiplies bytes directly
     std::int64_t row_chunk = common_row_chunk;
+    std::int64_t rows_together = 8;  // how many rows share each load of a weight
     DotMatmulKernel matmul = nullptr;
     // Null: an activation is an op of its own. Otherwise the two parts of a weight share panels: the first half of a panel's places belongs
     // to one, the second to the other.
     ActivatedDotKernel activated = nullptr;
+    UpdateKernel updates = nullptr;  // bfloat16 by tiles only
     // As Kernels::multiply_adds.
     double (*operations)(std::int64_t turns) = nullptr;
 };

@@ -1,8 +1,10 @@
 // The lora op: the low-rank updates of all row groups, in one pass of the thread pool for A x (shrink) and one for B (A x) (expand).
+// Where an activated matmul adds the updates itself (matmul.cpp), it gets them from here too.
 //
 // If the processor multiplies pairs of bfloat16, both passes read bfloat16: A x is rounded to it like a matmul's inputs, and int8 inputs
 // are used as integers, with their row's scale applied to the sum. Otherwise both passes read float32.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "kernels/cpu/backend.h"
@@ -12,17 +14,25 @@ namespace lorry::kernels::cpu {
 
 namespace {
 
-constexpr std::int64_t shrink_rows = 16;
-// A low rank has little weight and much output: few rows at a time, as many as one tile takes, so that their outputs stay in the
-// first-level cache.
-constexpr std::int64_t expand_rows = 12;
-constexpr std::int64_t expand_rows_of_pairs = 8;
+constexpr std::int64_t shrink_rows_least = 16;
+// A low rank has little weight and much output: few rows at a time, as many as share each load of a weight, so that their outputs stay in
+// the first-level cache.
+constexpr std::int64_t expand_rows_of_floats = 12;
 constexpr std::int64_t shrink_multiply_adds = 800'000;  // of a piece, which may have to convert its inputs
 constexpr std::int64_t expand_multiply_adds = 200'000;
 
+void clear(const Matrix& matrix, std::int64_t begin, std::int64_t end, std::int64_t column, std::int64_t columns) {
+    for (std::int64_t row = begin; row < end; ++row) std::fill_n(floats(matrix) + row * matrix.stride + column, columns, 0.0F);
+}
+
 }  // namespace
 
-void CpuBackend::cut_lora(const LoraArgs& args) {
+std::int64_t CpuBackend::shrink_rows() const {
+    return lora_by_pairs_ ? std::max(shrink_rows_least, kernels_.bfloat16_shrink->rows_together) : shrink_rows_least;
+}
+
+void CpuBackend::cut_lora(std::span<const LoraGroup> groups) {
+    const std::int64_t expand_rows = lora_by_pairs_ ? kernels_.bfloat16_dot->rows_together : expand_rows_of_floats;
     lora_shrink_.clear();
     lora_expand_.clear();
     const auto cut = [](std::vector<LoraPiece>& pieces, const LoraGroup& group, const CpuLora::Part* part, const Panels& panels,
@@ -36,19 +46,18 @@ void CpuBackend::cut_lora(const LoraArgs& args) {
             }
         }
     };
-    for (const LoraGroup& group : args.groups) {
+    for (const LoraGroup& group : groups) {
         if (group.lora == nullptr) continue;
         const auto& lora = static_cast<const CpuLora&>(*group.lora);
-        cut(lora_shrink_, group, nullptr, lora.a(), shrink_rows, shrink_multiply_adds);
-        for (const CpuLora::Part& part : lora.parts())
-            cut(lora_expand_, group, &part, part.b, lora_by_pairs_ ? expand_rows_of_pairs : expand_rows, expand_multiply_adds);
+        cut(lora_shrink_, group, nullptr, lora.a(), shrink_rows(), shrink_multiply_adds);
+        for (const CpuLora::Part& part : lora.parts()) cut(lora_expand_, group, &part, part.b, expand_rows, expand_multiply_adds);
     }
 }
 
 Matrix CpuBackend::shrink_inputs(const Matrix& in, int thread) {
     const Format format = lora_by_pairs_ ? Format::bfloat16 : Format::float32;
     if (in.format == format) return in;
-    const Matrix out{.data = lora_inputs_.data() + thread * shrink_rows * in.columns * static_cast<std::int64_t>(sizeof(float)),
+    const Matrix out{.data = lora_inputs_.data() + thread * shrink_rows() * in.columns * static_cast<std::int64_t>(sizeof(float)),
                      .format = format,
                      .rows = in.rows,
                      .columns = in.columns,
@@ -68,7 +77,7 @@ Matrix CpuBackend::shrink_inputs(const Matrix& in, int thread) {
 void CpuBackend::shrink(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next, int thread) {
     const Panels& a = *piece.panels;
     const Matrix rows = in.slice_rows(piece.row_begin, piece.rows);
-    float* const sums = reinterpret_cast<float*>(lora_sums_.data()) + thread * shrink_rows * out.columns;
+    float* const sums = reinterpret_cast<float*>(lora_sums_.data()) + thread * shrink_rows() * out.columns;
     const PanelProduct product{.panels = a,
                                .begin = piece.panel_begin,
                                .end = piece.panel_end,
@@ -96,7 +105,7 @@ void CpuBackend::shrink(const LoraPiece& piece, const Matrix& in, const Matrix& 
     }
 }
 
-void CpuBackend::expand(const LoraPiece& piece, const Matrix& in, const Matrix& out, const std::byte* next) const {
+void CpuBackend::expand(const LoraPiece& piece, const Matrix& in, const Matrix& out, bool accumulate, const std::byte* next) const {
     const Panels& b = *piece.panels;
     multiply({.panels = b,
               .begin = piece.panel_begin,
@@ -104,7 +113,7 @@ void CpuBackend::expand(const LoraPiece& piece, const Matrix& in, const Matrix& 
               .in = in.slice_rows(piece.row_begin, piece.rows).slice_columns(piece.part->rank_begin, b.in_features),
               .out = floats(out) + piece.row_begin * out.stride + piece.part->out_begin + piece.panel_begin * b.width,
               .out_stride = out.stride,
-              .accumulate = true,
+              .accumulate = accumulate,
               .next = next},
              lora_by_pairs_ ? kernels_.bfloat16_dot->matmul : nullptr);
 }
@@ -120,24 +129,88 @@ void CpuBackend::run_lora(std::span<const LoraPiece> pieces, const Work& work) {
     });
 }
 
-void CpuBackend::execute(const LoraArgs& args) {
+Matrix CpuBackend::shrink_all(const Matrix& in, std::span<const LoraGroup> groups) {
     std::int64_t rank_max = 0;
-    for (const LoraGroup& group : args.groups) {
+    for (const LoraGroup& group : groups) {
         if (group.lora != nullptr) rank_max = std::max(rank_max, group.lora->rank_sum());
     }
-    if (rank_max == 0) return;
-    cut_lora(args);
-    const std::int64_t piece_rows = shrink_rows * pool_.threads();
-    lora_sums_.floats(piece_rows * rank_max);
-    lora_inputs_.floats(piece_rows * args.in.columns);
-    const Matrix shrunk{.data = lora_scratch_.floats(args.in.rows * rank_max),
+    const Matrix shrunk{.data = lora_scratch_.floats(in.rows * rank_max),
                         .format = lora_by_pairs_ ? Format::bfloat16 : Format::float32,
-                        .rows = args.in.rows,
+                        .rows = in.rows,
                         .columns = rank_max,
                         .stride = rank_max};
-    run_lora(lora_shrink_,
-             [&](const LoraPiece& piece, const std::byte* next, int thread) { shrink(piece, args.in, shrunk, next, thread); });
-    run_lora(lora_expand_, [&](const LoraPiece& piece, const std::byte* next, int) { expand(piece, shrunk, args.out, next); });
+    if (rank_max == 0) return shrunk;
+    cut_lora(groups);
+    const std::int64_t piece_rows = shrink_rows() * pool_.threads();
+    lora_sums_.floats(piece_rows * rank_max);
+    lora_inputs_.floats(piece_rows * in.columns);
+    run_lora(lora_shrink_, [&](const LoraPiece& piece, const std::byte* next, int thread) { shrink(piece, in, shrunk, next, thread); });
+    return shrunk;
+}
+
+void CpuBackend::execute(const LoraArgs& args) {
+    const Matrix shrunk = shrink_all(args.in, args.groups);
+    if (shrunk.columns == 0) return;
+    run_lora(lora_expand_, [&](const LoraPiece& piece, const std::byte* next, int) { expand(piece, shrunk, args.out, true, next); });
+}
+
+void CpuBackend::expand_all(const LoraUpdates& updates, std::int64_t width, const Matrix& out) {
+    std::int64_t done = 0;
+    for (const LoraGroup& group : updates.groups) {
+        if (group.lora == nullptr) continue;
+        clear(out, done, group.row_begin, 0, out.columns);
+        done = group.row_begin + group.row_count;
+        for (std::int64_t column = 0; column < out.columns; column += width) {
+            const CpuLora::Part* const part = static_cast<const CpuLora&>(*group.lora).part_at(column);
+            const std::int64_t covered = part == nullptr ? 0 : part->b.out_features;
+            clear(out, group.row_begin, done, column + covered, width - covered);
+        }
+    }
+    clear(out, done, out.rows, 0, out.columns);
+    run_lora(lora_expand_, [&](const LoraPiece& piece, const std::byte* next, int) { expand(piece, updates.shrunk, out, false, next); });
+}
+
+bool CpuBackend::are_of_parts(std::span<const LoraGroup> groups, std::int64_t width) {
+    return std::ranges::all_of(groups, [&](const LoraGroup& group) {
+        if (group.lora == nullptr) return true;
+        return std::ranges::all_of(static_cast<const CpuLora&>(*group.lora).parts(),
+                                   [&](const CpuLora::Part& part) { return part.out_begin % width == 0 && part.b.out_features <= width; });
+    });
+}
+
+void CpuBackend::expand_columns(const LoraUpdates& updates, const LoraColumns& columns, const Matrix& out) const {
+    std::array<UpdateTask, 32> tasks;
+    std::size_t count = 0;
+    std::int64_t done = 0;
+    for (const LoraGroup& group : updates.groups) {
+        const std::int64_t begin = std::max<std::int64_t>(group.row_begin - columns.row_begin, 0);
+        const std::int64_t end = std::min(group.row_begin + group.row_count - columns.row_begin, out.rows);
+        if (begin >= end || group.lora == nullptr) continue;
+        clear(out, done, begin, 0, out.columns);
+        done = end;
+        const Matrix rows = updates.shrunk.slice_rows(columns.row_begin + begin, end - begin);
+        for (std::int64_t of = 0; of < columns.parts; ++of) {
+            const CpuLora::Part* const part = static_cast<const CpuLora&>(*group.lora).part_at(of * columns.part_features);
+            const std::int64_t column = of * columns.width;
+            if (part == nullptr || columns.panel >= part->b.count()) {
+                clear(out, begin, end, column, columns.width);
+                continue;
+            }
+            const Matrix in = rows.slice_columns(part->rank_begin, part->b.in_features);
+            tasks[count++] = {.in = row_of(in, 0),
+                              .in_stride = stride_bytes(in),
+                              .panel = part->b.panel(columns.panel),
+                              .rows = in.rows,
+                              .in_features = in.columns,
+                              .out = floats(out) + begin * out.stride + column,
+                              .out_stride = out.stride};
+            if (count < tasks.size()) continue;
+            kernels_.bfloat16_dot->updates(tasks);
+            count = 0;
+        }
+    }
+    kernels_.bfloat16_dot->updates(std::span(tasks).first(count));
+    clear(out, done, out.rows, 0, out.columns);
 }
 
 }  // namespace lorry::kernels::cpu

@@ -119,11 +119,25 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
     const std::int64_t width = args.out.columns;
     const std::int64_t parts = args.gated ? 2 : 1;
     if (panels.parts != parts || (dot == nullptr && args.in.rows < activated_rows_least)) return run_matmul_then_activation(args);
+    const bool has_kernels = dot != nullptr && dot->activated != nullptr && lora_by_pairs_ && kernels_.bfloat16_dot->updates != nullptr;
+    const bool adds_updates = has_kernels && are_of_parts(args.groups, width);
+    if (!args.groups.empty() && !adds_updates) return run_matmul_then_activation(args);
     if (args.in.rows == 0) return;
 
-    const Factors factors = factors_of(args.in, weight);
+    Factors factors = factors_of(args.in, weight);
+    factors.updates = {.groups = args.groups, .shrunk = shrink_all(args.in, args.groups), .all = {}};
     const std::int64_t panels_together = panels.pairs_parts ? 1 : parts;
-    if (factors.activated == nullptr) sums_scratch_.floats(pool_.threads() * factors.row_chunk * parts * panels.width);
+    const bool own_rows = cut_of_matmul(args.in.rows, panels, panels_together, pool_.threads(), factors.row_chunk).own_rows;
+    // Threads with their own rows compute updates where they add them. Few rows wait for memory, which is read faster if each adapter's B
+    // is read in one go.
+    if (factors.updates.shrunk.columns > 0 && !own_rows) {
+        expand_all(factors.updates, width, args.sums);
+        factors.updates.all = args.sums;
+    }
+    // For a panel's outputs, or for the updates that are added to them.
+    const std::int64_t sums_width = std::max(panels.width, kernels_.panel_width);
+    if (factors.activated == nullptr || !args.groups.empty())
+        sums_scratch_.floats(pool_.threads() * factors.row_chunk * parts * sums_width);
     if (args.out.format != Format::int8_rows) {
         cut_matmul(factors, panels, panels_together, [&](const MatmulPiece& piece) {
             run_activated_piece(args, factors, piece, args.out.slice_rows(piece.row_begin, piece.rows));
@@ -134,8 +148,7 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
     // enough of them fit into the cache, a thread computes whole rows; but weights that must be unpacked first need more rows at a time.
     const std::int64_t rows_max = std::min(whole_rows_max, whole_rows_bytes / (width * static_cast<std::int64_t>(sizeof(float))));
     const bool unpacks = factors.scratch_bytes > 0;
-    if (rows_max >= whole_rows_least && !unpacks &&
-        cut_of_matmul(args.in.rows, panels, panels_together, pool_.threads(), factors.row_chunk).own_rows) {
+    if (rows_max >= whole_rows_least && !unpacks && own_rows) {
         run_activated_rows(args, factors, rows_max);
         return;
     }
@@ -149,18 +162,43 @@ void CpuBackend::execute(const ActivatedMatmulArgs& args) {
 void CpuBackend::run_activated_kernel(const ActivatedMatmulArgs& args, const Factors& factors, const MatmulPiece& piece,
                                       const Matrix& out) {
     const Panels& panels = static_cast<const CpuWeight&>(args.weight).panels();
-    const std::int64_t column = piece.begin * panels.part_width();
-    const Matrix place = out.slice_columns(column, out.columns - column);
-    PanelProduct product = product_of(panels, args.bias, factors, piece, piece.begin, piece.end);
-    product.out_stride = place.stride;
-    if (piece.ends_share) product.next = first_weights(args.next, piece.thread);
-    std::byte* narrow = nullptr;
-    if (place.format == Format::bfloat16) {
-        narrow = row_of(place, 0);
-    } else {
-        product.out = floats(place);
+    const bool has_updates = factors.updates.shrunk.columns > 0 && factors.updates.all.rows == 0;
+    const std::int64_t b_width = lora_by_pairs_ ? kernels_.bfloat16_dot->panel_width : kernels_.panel_width;
+    const std::int64_t sums_stride = panels.parts * b_width;
+    for (std::int64_t begin = piece.begin; begin < piece.end;) {
+        const std::int64_t column = begin * panels.part_width();
+        const std::int64_t b_panel = column / b_width;
+        const std::int64_t end = has_updates ? std::min(piece.end, (b_panel + 1) * b_width / panels.part_width()) : piece.end;
+        const Matrix place = out.slice_columns(column, out.columns - column);
+        PanelProduct product = product_of(panels, args.bias, factors, piece, begin, end);
+        product.out_stride = place.stride;
+        if (piece.ends_share && end == piece.end) product.next = first_weights(args.next, piece.thread);
+        ActivatedDotTask task{dot_task(product), kind_of(args.kind)};
+        if (place.format == Format::bfloat16) {
+            task.out_bfloat16 = row_of(place, 0);
+        } else {
+            task.out = floats(place);
+        }
+        if (factors.updates.all.rows > 0) {
+            task.addend = floats(factors.updates.all) + piece.row_begin * factors.updates.all.stride + column;
+            task.addend_stride = factors.updates.all.stride;
+            task.addend_part = out.columns;
+        } else if (has_updates) {
+            float* const sums = reinterpret_cast<float*>(sums_scratch_.data()) + piece.thread * factors.row_chunk * sums_stride;
+            expand_columns(factors.updates,
+                           {.row_begin = piece.row_begin,
+                            .panel = b_panel,
+                            .width = b_width,
+                            .parts = panels.parts,
+                            .part_features = args.out.columns},
+                           {.data = sums, .format = Format::float32, .rows = piece.rows, .columns = sums_stride, .stride = sums_stride});
+            task.addend = sums + column - b_panel * b_width;
+            task.addend_stride = sums_stride;
+            task.addend_part = b_width;
+        }
+        factors.activated(task, 0, end - begin);
+        begin = end;
     }
-    factors.activated({dot_task(product), kind_of(args.kind), narrow}, 0, piece.end - piece.begin);
 }
 
 // Panel by panel, so that the activation's inputs stay in the cache.

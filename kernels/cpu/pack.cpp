@@ -205,6 +205,11 @@ CpuLora::CpuLora(std::span<const LoraPart> parts, const PanelShape& a, const Pan
     a_ = pack_panels(a_parts, a, {.place = &place});
 }
 
+const CpuLora::Part* CpuLora::part_at(std::int64_t out_begin) const {
+    const auto part = std::ranges::find(parts_, out_begin, &Part::out_begin);
+    return part == parts_.end() ? nullptr : &*part;
+}
+
 std::int64_t CpuLora::out_end() const {
     std::int64_t end = 0;
     for (const Part& part : parts_) end = std::max(end, part.out_begin + part.b.out_features);

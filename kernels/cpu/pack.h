@@ -123,6 +123,8 @@ public:
     std::size_t bytes() const override;
     const Panels& a() const { return a_; }
     std::span<const Part> parts() const { return parts_; }
+    // The part whose outputs begin there, or null.
+    const Part* part_at(std::int64_t out_begin) const;
 
 private:
     Panels a_;

@@ -73,9 +73,13 @@ private:
     // Adds the work of one call; only the time of other ops is measured.
     static void count(const auto& /*args*/, OpProfile::Entry& /*entry*/) {}
     static void count(const MatmulArgs& args, OpProfile::Entry& entry) { count_matmul(args.weight, args.in.rows, entry); }
-    static void count(const ActivatedMatmulArgs& args, OpProfile::Entry& entry) { count_matmul(args.weight, args.in.rows, entry); }
-    static void count(const LoraArgs& args, OpProfile::Entry& entry) {
-        for (const LoraGroup& group : args.groups) entry.work.bytes += static_cast<double>(group.lora->bytes());
+    static void count(const ActivatedMatmulArgs& args, OpProfile::Entry& entry) {
+        count_matmul(args.weight, args.in.rows, entry);
+        count_adapters(args.groups, entry);
+    }
+    static void count(const LoraArgs& args, OpProfile::Entry& entry) { count_adapters(args.groups, entry); }
+    static void count_adapters(std::span<const LoraGroup> groups, OpProfile::Entry& entry) {
+        for (const LoraGroup& group : groups) entry.work.bytes += static_cast<double>(group.lora->bytes());
     }
     void count(const AttentionArgs& args, OpProfile::Entry& entry) const {
         entry.kind = OpProfile::Kind::attention;

@@ -11,7 +11,33 @@ namespace {
 
 using reference::Table;
 
-class Agreement : public OnEachDevice {};
+struct LoraSlice {
+    std::int64_t begin, size, rank;
+    float scale;
+};
+struct LoraAdapter {
+    std::vector<LoraSlice> slices;
+    std::vector<Part> a, b;
+    std::unique_ptr<PackedLora> packed;
+};
+
+class Agreement : public OnEachDevice {
+protected:
+    // The adapter's A and B are of order 1 / sqrt of their inputs.
+    LoraAdapter adapter_of(const std::vector<LoraSlice>& slices, std::int64_t in_features) {
+        LoraAdapter adapter{.slices = slices, .a = {}, .b = {}, .packed = {}};
+        const auto deviation = [](std::int64_t inputs) { return 1.0 / std::sqrt(static_cast<double>(inputs)); };
+        for (const LoraSlice& slice : slices) {
+            adapter.a.emplace_back(normal(slice.rank, in_features, deviation(in_features)), Format::bfloat16, false);
+            adapter.b.emplace_back(normal(slice.size, slice.rank, deviation(slice.rank)), Format::float16, false);
+        }
+        std::vector<LoraPart> parts;
+        for (std::size_t i = 0; i < slices.size(); ++i)
+            parts.push_back({adapter.a[i].view(), adapter.b[i].view(), slices[i].scale, slices[i].begin});
+        adapter.packed = backend_->pack_lora(parts);
+        return adapter;
+    }
+};
 
 // Matmuls do not depend on the format of the KV cache.
 const tests::Labelled activated_matmuls{"*.ActivatedMatmul*/cuda_fp8_kv:*.ActivatedMatmul*/cuda_library_*", {tests::Label::not_asan}};
@@ -219,15 +245,69 @@ TEST_P(Agreement, ActivatedMatmulIsAMatmulAndThenAnActivation) {
     }
 }
 
-struct LoraSlice {
-    std::int64_t begin, size, rank;
-    float scale;
-};
-struct LoraAdapter {
-    std::vector<LoraSlice> slices;
-    std::vector<Part> a, b;
-    std::unique_ptr<PackedLora> packed;
-};
+// Pins: the bits do not depend on whether updates are added within the matmul, because the rows beside decide whether they are.
+TEST_P(Agreement, ActivatedMatmulAddsUpdatesBeforeTheActivation) {
+    SCOPED_TRACE("seed " + std::to_string(seed_));
+    std::vector<Format> formats = GetParam().narrow_formats();
+    formats.push_back(Format::float32);
+    constexpr std::int64_t in_features = 67;
+    struct Shape {
+        std::int64_t width;
+        bool gated;
+        std::vector<std::int64_t> rows;
+    };
+    for (const Shape& shape : {Shape{96, true, {1, 11, 61, 500}}, Shape{70, true, {11, 500}}, Shape{75, false, {11, 500}}}) {
+        const std::int64_t out_features = shape.gated ? 2 * shape.width : shape.width;
+        const Part gate(normal(shape.width, in_features, 0.2), Format::float32, false);
+        const Part up(normal(shape.width, in_features, 0.2), Format::float32, false);
+        const WeightPart views[] = {gate.view(), up.view()};
+        const auto weight =
+            backend_->pack_weight(std::span(views).first(shape.gated ? 2 : 1), shape.gated ? WeightRole::gate_up : WeightRole::projection);
+        const Memory bias(*backend_, normal(1, out_features));
+        const std::int64_t last = out_features - shape.width;
+        const LoraAdapter both = shape.gated ? adapter_of({{0, shape.width, 16, 2.0F}, {last, shape.width, 5, 1.0F}}, in_features)
+                                             : adapter_of({{0, shape.width, 50, 2.0F}}, in_features);
+        const LoraAdapter one = adapter_of({{last, shape.width, 70, 1.0F}}, in_features);
+        // Not of one part: its outputs begin or end within one.
+        const LoraAdapter other = adapter_of({{1, out_features - 2, 8, 1.0F}}, in_features);
+        for (const std::int64_t rows : shape.rows) {
+            const std::int64_t cut = rows / 4;
+            std::vector<LoraGroup> groups{{cut, 1, both.packed.get()}};
+            if (rows > 8) {
+                groups = {{1, cut, both.packed.get()},
+                          {cut + 1, 1, one.packed.get()},
+                          {cut + 2, 1, nullptr},
+                          {cut + 4, rows / 2, one.packed.get()}};
+            }
+            const Memory in(*backend_, reference::rounded(normal(rows, in_features), input()), weight->input_format());
+            for (const bool of_parts : {true, false}) {
+                if (!of_parts) groups.front().lora = other.packed.get();
+                for (const Format format : formats) {
+                    SCOPED_TRACE(::testing::Message() << rows << " x " << shape.width << (shape.gated ? " gated " : " ")
+                                                      << kernels::name_of(format) << (of_parts ? "" : ", an update across parts"));
+                    const Memory sums(*backend_, rows, out_features);
+                    const Memory own_sums(*backend_, rows, out_features);
+                    const Memory want(*backend_, rows, shape.width, format);
+                    const Memory got(*backend_, rows, shape.width, format);
+                    backend_->matmul({.out = sums.matrix(), .in = in.matrix(), .weight = *weight, .bias = bias.vector()});
+                    backend_->lora({.out = sums.matrix(), .in = in.matrix(), .groups = groups});
+                    backend_->activation({.kind = ActivationKind::silu, .gated = shape.gated, .out = want.matrix(), .in = sums.matrix()});
+                    backend_->activated_matmul({.kind = ActivationKind::silu,
+                                                .gated = shape.gated,
+                                                .out = got.matrix(),
+                                                .sums = own_sums.matrix(),
+                                                .in = in.matrix(),
+                                                .weight = *weight,
+                                                .bias = bias.vector(),
+                                                .groups = groups});
+                    ASSERT_EQ(got.read().data, want.read().data);
+                    EXPECT_TRUE(got.padding_is_untouched());
+                    EXPECT_TRUE(own_sums.padding_is_untouched());
+                }
+            }
+        }
+    }
+}
 
 TEST_P(Agreement, LoraOfMixedRanksPartsAndRowsWithoutAdapter) {
     SCOPED_TRACE("seed " + std::to_string(seed_));
@@ -237,21 +317,9 @@ TEST_P(Agreement, LoraOfMixedRanksPartsAndRowsWithoutAdapter) {
     const std::int64_t out_features = 100;
     // A fused projection, a single slice of odd rank, and a rank larger than the inputs.
     std::vector<LoraAdapter> adapters;
-    adapters.push_back({.slices = {{0, 40, 8, 2.0F}, {40, 30, 8, 2.0F}, {70, 30, 16, 0.5F}}, .a = {}, .b = {}, .packed = {}});
-    adapters.push_back({.slices = {{33, 7, 3, 1.0F}}, .a = {}, .b = {}, .packed = {}});
-    adapters.push_back({.slices = {{0, 100, 64, 0.25F}}, .a = {}, .b = {}, .packed = {}});
-    for (LoraAdapter& adapter : adapters) {
-        std::vector<LoraPart> parts;
-        for (const LoraSlice& slice : adapter.slices) {
-            adapter.a.emplace_back(normal(slice.rank, in_features, 1.0 / std::sqrt(47.0)), Format::bfloat16, false);
-            adapter.b.emplace_back(normal(slice.size, slice.rank, 1.0 / std::sqrt(static_cast<double>(slice.rank))), Format::float16,
-                                   false);
-        }
-        for (std::size_t i = 0; i < adapter.slices.size(); ++i) {
-            parts.push_back({adapter.a[i].view(), adapter.b[i].view(), adapter.slices[i].scale, adapter.slices[i].begin});
-        }
-        adapter.packed = backend_->pack_lora(parts);
-    }
+    for (const std::vector<LoraSlice>& slices : std::vector<std::vector<LoraSlice>>{
+             {{0, 40, 8, 2.0F}, {40, 30, 8, 2.0F}, {70, 30, 16, 0.5F}}, {{33, 7, 3, 1.0F}}, {{0, 100, 64, 0.25F}}})
+        adapters.push_back(adapter_of(slices, in_features));
     EXPECT_EQ(adapters[0].packed->rank_sum(), 32);
     EXPECT_EQ(adapters[1].packed->rank_sum(), 3);
 

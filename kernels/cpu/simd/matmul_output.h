@@ -89,8 +89,14 @@ private:
                                                        const Floats* factors) {
         const std::int64_t columns = task.out_features - column;
         if (columns <= 0) return;
-        Floats value = Activate<Isa>::of(task.kind, biased(task, sums, column, columns));
-        if (factors != nullptr) value *= biased(task, *factors, column + task.part_stride, columns);
+        sums = biased(task, sums, column, columns);
+        if (task.addend != nullptr) sums += V::load(task.addend + row * task.addend_stride + column);
+        Floats value = Activate<Isa>::of(task.kind, sums);
+        if (factors != nullptr) {
+            Floats factor = biased(task, *factors, column + task.part_stride, columns);
+            if (task.addend != nullptr) factor += V::load(task.addend + row * task.addend_stride + task.addend_part + column);
+            value *= factor;
+        }
         if (task.out_bfloat16 != nullptr) {
             V::store_up_to(reinterpret_cast<Bf16*>(task.out_bfloat16) + row * task.out_stride + column, value, columns);
         } else {

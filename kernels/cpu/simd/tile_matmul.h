@@ -121,6 +121,28 @@ struct TileMatmul {
         alignas(64) SumBytes parked_[extent(tile_row_chunk / Block::rows_max)];
     };
 
+    // Rows whose last inputs may fill only a part of a group of 4 bytes.
+    class RestCopy {
+    public:
+        // The rows themselves if they end with a group; otherwise a copy with zeros after the last input, so that nothing after it is read.
+        [[gnu::always_inline]] TileRowsIn whole_groups(const TileRowsIn& rows, std::int64_t tile_rows, std::int64_t bytes) {
+            if (bytes % 4 == 0) [[likely]]
+                return rows;
+            return copied(rows, tile_rows, bytes);
+        }
+
+    private:
+        [[gnu::noinline]] TileRowsIn copied(const TileRowsIn& rows, std::int64_t tile_rows, std::int64_t bytes) {
+            __builtin_memset(lines_, 0, sizeof lines_);
+            for (std::int64_t r = 0; r < tile_rows; ++r) {
+                __builtin_memcpy(lines_[0][r], rows.first + r * rows.stride, static_cast<std::size_t>(bytes));
+                __builtin_memcpy(lines_[1][r], rows.second + r * rows.stride, static_cast<std::size_t>(bytes));
+            }
+            return {.first = lines_[0][0], .second = lines_[1][0], .stride = line_bytes};
+        }
+        alignas(64) std::byte lines_[2][Block::tile_rows_max][extent(line_bytes)];
+    };
+
     // Consecutive lines of a panel's inputs.
     struct Chunk {
         const std::byte* panel;   // their weights
@@ -157,14 +179,10 @@ struct TileMatmul {
                 weights.advance(panel_line_bytes);
             }
             if (chunk.rest_bytes > 0) {
-                // Copies the rest, so that nothing after a row's last input is read.
-                alignas(64) std::byte rest[2][Block::tile_rows_max][extent(line_bytes)] = {};
-                const auto bytes = static_cast<std::size_t>(chunk.rest_bytes);
-                for (std::int64_t r = 0; r < cut.tile_rows; ++r) {
-                    __builtin_memcpy(rest[0][r], rows.first + r * task.in_stride, bytes);
-                    if (down == 2) __builtin_memcpy(rest[1][r], rows.second + r * task.in_stride, bytes);
-                }
-                Block::template multiply<down, true>({.first = rest[0][0], .second = rest[1][0], .stride = line_bytes}, weights, meanwhile);
+                RestCopy copy;
+                Block::template multiply<down, true>(copy.whole_groups(rows, cut.tile_rows, chunk.rest_bytes), weights, meanwhile);
+                const std::int64_t lines = (chunk.rest_bytes + 3) / 4 * columns;
+                for (std::int64_t i = 0; i < (lines + cut.blocks - 1) / cut.blocks; ++i, next += line_bytes) __builtin_prefetch(next, 0, 2);
             }
             if (!chunk.is_last) {
                 Sums::store(parked);
@@ -234,6 +252,62 @@ struct TileMatmul {
                    .next = task.next == nullptr ? task.panels + panel_end * panel_bytes : task.next,
                    .place = panel_begin * width,
                    .panels = panel_end - panel_begin});
+    }
+
+    template <int down>
+    static void update(const UpdateTask& task, const RowCut& cut, Block& tiles) {
+        using Sums = TileSums<typename Dot::Isa::Tiles, down, columns>;
+        const std::int64_t row_bytes = task.in_features * 4 / Dot::group;
+        const std::int64_t whole = row_bytes / line_bytes;
+        const std::int64_t rest_bytes = row_bytes - whole * line_bytes;
+        const auto nothing = []() __attribute__((always_inline)){};
+        for (std::int64_t block = 0; block < cut.blocks; ++block) {
+            const std::int64_t first = cut.first_tile(block);
+            const std::int64_t second = cut.second_tile(block);
+            const TilePlace out{.first = reinterpret_cast<std::byte*>(task.out + first * task.out_stride),
+                                .second = reinterpret_cast<std::byte*>(task.out + second * task.out_stride),
+                                .stride = task.out_stride * static_cast<std::int64_t>(sizeof(float))};
+            TileRowsIn rows{
+                .first = task.in + first * task.in_stride, .second = task.in + second * task.in_stride, .stride = task.in_stride};
+            auto weights = TileColumns<columns>::side_by_side(task.panel, group_bytes);
+            if (whole > 0) {
+                tiles.configure(cut.tile_rows, Block::groups_whole);
+                Sums::clear();
+                for (std::int64_t line = 0; line < whole; ++line) {
+                    Block::template multiply<down, false>(rows, weights, nothing);
+                    rows.advance(line_bytes);
+                    weights.advance(panel_line_bytes);
+                }
+                Sums::store(out);
+            }
+            if (rest_bytes > 0) {
+                tiles.configure(cut.tile_rows, (rest_bytes + 3) / 4);
+                if (whole > 0) {
+                    Sums::load(out);
+                } else {
+                    Sums::clear();
+                }
+                RestCopy copy;
+                Block::template multiply<down, false>(copy.whole_groups(rows, cut.tile_rows, rest_bytes), weights, nothing);
+                Sums::store(out);
+            }
+        }
+    }
+
+    // Computes the tasks one after another, without a task's overhead. The sums are those of `run`.
+    static void updates(std::span<const UpdateTask> tasks) {
+        Block tiles;
+        for (const UpdateTask& task : tasks) {
+            // The panel after this one is wanted next, after the other tasks.
+            const std::int64_t panel_bytes = (task.in_features + Dot::group - 1) / Dot::group * group_bytes;
+            for (std::int64_t at = panel_bytes; at < 2 * panel_bytes; at += line_bytes) __builtin_prefetch(task.panel + at, 0, 2);
+            const RowCut cut(task.rows);
+            if (cut.has_two_tiles()) {
+                update<2>(task, cut, tiles);
+            } else {
+                update<1>(task, cut, tiles);
+            }
+        }
     }
 
     // Like Peak, for the products of tiles.

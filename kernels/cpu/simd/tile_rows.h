@@ -80,10 +80,14 @@ struct TileRows {
         };
         const std::int64_t whole = row_bytes / Tiles::line_bytes;
         for (std::int64_t line = 0; line < whole; ++line, in += Tiles::line_bytes) add_line(in, task.in_stride, Tiles::Block::groups_whole);
-        if (const std::int64_t rest_bytes = row_bytes - whole * Tiles::line_bytes; rest_bytes > 0) {
+        const std::int64_t rest_bytes = row_bytes - whole * Tiles::line_bytes;
+        if (rest_bytes % 4 != 0) {
+            // As in tile_matmul.h: nothing after a row's last input is read.
             std::byte rest[extent(rows)][extent(Tiles::line_bytes)] = {};
             for (int r = 0; r < rows; ++r) __builtin_memcpy(rest[r], in + r * task.in_stride, static_cast<std::size_t>(rest_bytes));
             add_line(rest[0], Tiles::line_bytes, (rest_bytes + 3) / 4);
+        } else if (rest_bytes > 0) {
+            add_line(in, task.in_stride, rest_bytes / 4);
         }
         for (int r = 0; r < rows; ++r) {
             for (int i = 0; i < vectors; ++i) V::store(totals + r * width + i * lanes, total[r][i]);
@@ -136,8 +140,10 @@ struct TileRows {
                                       .group = Dot::group,
                                       .panel_width = width,
                                       .row_chunk = tile_row_chunk,
+                                      .rows_together = Tiles::Block::rows_max,
                                       .matmul = matmul<DotTask>,
                                       .activated = activated(),
+                                      .updates = Tiles::updates,
                                       .operations = Tiles::operations};
 };
 
