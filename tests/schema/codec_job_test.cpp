@@ -170,6 +170,17 @@ TEST(ParseJobTest, MessagesAreShapedForTheTemplate) {
         R"({"role":"tool","tool_call_id":"c1","content":"3","custom":[1]}])");
 }
 
+// Pins: a rounded number in a tool's schema, a call's arguments or a template's variables is another number.
+TEST(ParseJobTest, NumbersOf64BitsKeepTheirDigits) {
+    const Job job = job_of(line_of(chat_url, R"({"model":"m","chat_template_kwargs":{"id":18446744073709551615},
+        "tools":[{"type":"function","function":{"name":"f","parameters":{"maximum":18446744073709551615}}}],
+        "messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"id\": 18446744073709551615}"}}]}]})"));
+    const ChatPrompt& chat = std::get<ChatPrompt>(job.prompt);
+    EXPECT_THAT(chat.template_options, HasSubstr(R"({"id":18446744073709551615})"));
+    EXPECT_THAT(chat.tools, HasSubstr(R"({"maximum":18446744073709551615})"));
+    EXPECT_THAT(chat.messages, HasSubstr(R"("arguments":{"id":18446744073709551615})"));
+}
+
 struct WrongField {
     const char* url;
     const char* members;
@@ -204,7 +215,9 @@ TEST(ParseJobTest, EachWrongFieldIsRefusedByNameValueAndAllowedRange) {
         {text_url, R"("logit_bias":{"5":101})", "field 'logit_bias.5' is 101; allowed is -100 to 100"},
         {text_url, R"("logit_bias":{"5":"a"})", "field 'logit_bias.5' must be a number, not a string"},
         {text_url, R"("seed":1.5)", "field 'seed' is 1.5"},
-        {text_url, R"("seed":9223372036854775808)", "field 'seed' is 9223372036854775808.0; allowed is an integer from"},
+        {text_url, R"("seed":9223372036854775808)", "field 'seed' is 9223372036854775808; allowed is an integer from"},
+        {text_url, R"("seed":12345678901234567890)", "field 'seed' is 12345678901234567890; allowed is an integer from"},
+        {text_url, R"("temperature":2.50)", "field 'temperature' is 2.50; allowed"},
         {text_url, R"("n":0)", "field 'n' is 0; allowed is an integer from 1 to 128"},
         {text_url, R"("n":129)", "field 'n' is 129"},
         {text_url, R"("n":true)", "field 'n' must be an integer, not a boolean"},

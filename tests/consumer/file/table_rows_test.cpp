@@ -101,6 +101,18 @@ TEST(Table, MakesAClassificationOfAJsonRowWhenThereAreChoices) {
     EXPECT_TRUE(schema::parse_job(delivery.record, {}));
 }
 
+// Pins: two ids of 64 bits became one, and both rows were written with digits that were not theirs.
+TEST(Table, NumbersOfAJsonRowKeepTheirDigits) {
+    const Table table(options_of(false), "");
+    const std::string row = R"({"id":13835058055282163714,"text":0.10,"big":123456789012345678901234567890})";
+    const Delivery delivery = read(table, row);
+    EXPECT_THAT(*delivery.record.value, testing::HasSubstr(R"("custom_id":"13835058055282163714")"));
+    EXPECT_THAT(*delivery.record.value, testing::HasSubstr("Sort: 0.10"));
+    const schema::JobError odd{.code = schema::ErrorCode::invalid_row, .param = "", .message = "odd"};
+    EXPECT_EQ(table.output_row(row, schema::DeadLetter{.error = odd}),
+              row.substr(0, row.size() - 1) + R"(,"result":null,"error":"invalid_row: line 1: odd"})" + "\n");
+}
+
 TEST(Table, RefusesARowItCannotUseAndSaysWhy) {
     const Table csv(options_of(true), "id,text");
     const auto reason = [](const Table& table, const std::string& row) { return read(table, row).refusal.value().message; };
