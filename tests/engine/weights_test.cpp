@@ -195,6 +195,8 @@ TEST(Checkpoint, FoldersWithoutReadableWeightsAreRefusedWithAdvice) {
                 testing::AllOf(testing::HasSubstr("pytorch_model.bin"), testing::HasSubstr("save_pretrained")));
     folder.write("model.safetensors", "");
     EXPECT_THAT(checkpoint_error(folder.path()), testing::AllOf(testing::HasSubstr("model.safetensors"), testing::HasSubstr("too short")));
+    folder.write("model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 65\n");
+    EXPECT_THAT(checkpoint_error(folder.path()), testing::HasSubstr("model.safetensors: this is a Git LFS pointer"));
     folder.write("model.safetensors", file_of(two_tensors, std::string(12, '\1')));
     EXPECT_EQ(checkpoint_error(folder.path()), "accepted");
 }

@@ -132,6 +132,13 @@ TEST(TokenizerTest, IdsMayHaveHoles) {
     EXPECT_EQ(tokenizer.token_bytes(3), "");
 }
 
+TEST(TokenizerTest, AGitLfsPointerIsNamed) {
+    const ModelFolder folder;
+    folder.write("tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7031863\n");
+    EXPECT_THAT(tokenizer_load_error(folder),
+                HasSubstr("tokenizer.json: this is a Git LFS pointer, not the file itself; run `git lfs pull`"));
+}
+
 TEST(TokenizerTest, ManyThreadsMayEncode) {
     const auto vectors = vectors_of("llama3");
     const auto tokenizer = Tokenizer::load(folder_of("llama3"));
