@@ -79,8 +79,7 @@ const Tensor& tensor_of(const Model& model, const std::string& name) {
 bool equals_base(const Model& model, const std::string& path, const Tensor& copy) {
     const ModelLayout& layout = model.layout();
     const bool is_tied = model.config().tied_head && path == layout.linears.back().path;
-    const Tensor& own = tensor_of(model, (is_tied ? layout.tokens : path) + ".weight");
-    return (own.format == copy.format && std::ranges::equal(own.bytes, copy.bytes)) || to_float(own) == to_float(copy);
+    return equal_values(tensor_of(model, (is_tied ? layout.tokens : path) + ".weight"), copy);
 }
 
 class PackedAdapter final : public Adapter {
