@@ -23,10 +23,17 @@ Expected<std::string, std::string> read_config(const std::filesystem::path& fold
     return text;
 }
 
-// Opens the weights; the error for a pickle says how to convert it.
+// Opens the weights; the error for a pickle says how to convert it, the one for a Git LFS pointer how to fetch the file.
 Expected<std::ifstream, std::string> open_weights(const std::filesystem::path& folder) {
     std::ifstream stream(folder / weights_name, std::ios::binary);
-    if (stream) return stream;
+    if (stream) {
+        std::string start(lfs_pointer_start.size(), '\0');
+        stream.read(start.data(), static_cast<std::streamsize>(start.size()));
+        if (start == lfs_pointer_start) return unexpected(fmt::format("{}: {}", weights_name, lfs_pointer_error));
+        stream.clear();
+        stream.seekg(0);
+        return stream;
+    }
     if (std::filesystem::exists(folder / "adapter_model.bin")) {
         return unexpected(
             fmt::format("{}: adapter_model.bin is a pickle, and reading it would run code from the file; save the adapter again as {} "
@@ -72,8 +79,7 @@ const Tensor& tensor_of(const Model& model, const std::string& name) {
 bool equals_base(const Model& model, const std::string& path, const Tensor& copy) {
     const ModelLayout& layout = model.layout();
     const bool is_tied = model.config().tied_head && path == layout.linears.back().path;
-    const Tensor& own = tensor_of(model, (is_tied ? layout.tokens : path) + ".weight");
-    return (own.format == copy.format && std::ranges::equal(own.bytes, copy.bytes)) || to_float(own) == to_float(copy);
+    return equal_values(tensor_of(model, (is_tied ? layout.tokens : path) + ".weight"), copy);
 }
 
 class PackedAdapter final : public Adapter {

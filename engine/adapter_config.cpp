@@ -71,7 +71,8 @@ public:
         return value == nullptr || value->is_null() ? nullptr : value;
     }
     void need(std::string_view key) {
-        if (find(key) == nullptr && error_.empty()) error_ = fmt::format("{} is missing; it is required", key);
+        if (find(key) != nullptr || !error_.empty()) return;
+        error_ = fmt::format("{} is {}; it is required", key, root_.find(key) == nullptr ? "missing" : "null");
     }
     void read_bool(std::string_view key, bool& out) {
         const Json* value = find(key);

@@ -33,6 +33,7 @@ Expected<std::string, std::string> read_text(const std::filesystem::path& file) 
     if (!stream) return unexpected(fmt::format("{}: cannot be opened: {}", file.string(), reason(errno)));
     std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
     if (stream.bad()) return unexpected(fmt::format("{}: cannot be read: {}", file.string(), reason(errno)));
+    if (text.starts_with(lfs_pointer_start)) return unexpected(fmt::format("{}: {}", file.string(), lfs_pointer_error));
     return text;
 }
 
@@ -53,6 +54,10 @@ MappedFile::MappedFile(const std::filesystem::path& file) {
     void* memory = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor.value, 0);
     if (memory == MAP_FAILED) fail("cannot be mapped");
     data_ = static_cast<const std::byte*>(memory);
+    if (std::string_view(static_cast<const char*>(memory), size_).starts_with(lfs_pointer_start)) {
+        munmap(memory, size_);
+        throw std::runtime_error(fmt::format("{}: {}", file.string(), lfs_pointer_error));
+    }
 }
 
 MappedFile::~MappedFile() {

@@ -12,7 +12,12 @@
 
 namespace lorry::engine {
 
-// The file's bytes; the error names the file and the system's reason.
+// A Git LFS pointer begins so: a short text that stands for a file that was not fetched.
+inline constexpr std::string_view lfs_pointer_start = "version https://git-lfs.github.com/spec/";
+inline constexpr std::string_view lfs_pointer_error =
+    "this is a Git LFS pointer, not the file itself; run `git lfs pull` where the file was cloned, or download it again";
+
+// The file's bytes; the error names the file and the system's reason. A Git LFS pointer is an error.
 Expected<std::string, std::string> read_text(const std::filesystem::path& file);
 // The same, but an empty text if the file does not exist.
 Expected<std::string, std::string> read_text_if_there(const std::filesystem::path& file);
@@ -21,7 +26,7 @@ Expected<std::string, std::string> read_text_if_there(const std::filesystem::pat
 // it.
 class MappedFile {
 public:
-    // Throws std::runtime_error naming file and reason.
+    // Throws std::runtime_error naming file and reason. A Git LFS pointer is an error.
     explicit MappedFile(const std::filesystem::path& file);
     ~MappedFile();
     MappedFile(const MappedFile&) = delete;

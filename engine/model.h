@@ -71,7 +71,8 @@ struct ModelReport {
     std::vector<std::string> unused_tensors;  // in the files, but not used by the model
 };
 
-// Reads config.json and the headers of the weight files. Throws as Model::load does.
+// Reads config.json and the headers of the weight files; of a tied model with a head of its own, also the head and the embedding. Throws as
+// Model::load does.
 ModelReport inspect_model(const std::filesystem::path& folder);
 
 kernels::KvShape kv_shape_of(const ModelConfig& config);

@@ -198,7 +198,7 @@ public:
     std::int64_t integer(std::string_view key, std::optional<std::int64_t> absent, std::int64_t lowest, std::int64_t highest) const {
         const Json* value = find(key);
         if (value == nullptr && absent) return *absent;
-        if (value == nullptr) throw std::runtime_error(fmt::format("{}: {} is missing; it is required", file_, name(key)));
+        if (value == nullptr) fail_absent(key);
         const auto number = value->as_integer();
         if (!number || *number < lowest || *number > highest)
             refuse(key, fmt::format("it must be an integer from {} to {}", lowest, highest));
@@ -207,7 +207,7 @@ public:
     double real(std::string_view key, std::optional<double> absent, double lowest, double highest) const {
         const auto number = optional_real(key, lowest, highest);
         if (number) return *number;
-        if (!absent) throw std::runtime_error(fmt::format("{}: {} is missing; it is required", file_, name(key)));
+        if (!absent) fail_absent(key);
         return *absent;
     }
     std::optional<double> optional_real(std::string_view key, double lowest, double highest) const {
@@ -237,6 +237,9 @@ public:
     }
 
 private:
+    [[noreturn]] void fail_absent(std::string_view key) const {
+        throw std::runtime_error(fmt::format("{}: {} is {}; it is required", file_, name(key), has(key) ? "null" : "missing"));
+    }
     std::string name(std::string_view key) const { return path_.empty() ? std::string(key) : path_ + "." + std::string(key); }
     static std::string shorten(std::string text) {
         constexpr std::size_t shown = 120;
@@ -259,6 +262,12 @@ const FamilyTraits& family_of(const Section& config) {
     config.refuse("model_type", "supported: " + known);
 }
 
+// json: a value without members. Numbers are compared by value: 1 equals 1.0.
+bool is_equal(const Json& value, std::string_view json) {
+    const Json other = *Json::parse(json);
+    return value.is_number() ? value.as_number() == other.as_number() : value.dump() == json;
+}
+
 void refuse_what_we_do_not_compute(const Section& config, const FamilyTraits& traits) {
     if (const Json* architectures = config.find("architectures"); architectures != nullptr && architectures->dump() != "[]") {
         const auto* list = architectures->as_array();
@@ -268,7 +277,7 @@ void refuse_what_we_do_not_compute(const Section& config, const FamilyTraits& tr
     }
     for (const Refusal& refusal : refusals) {
         const Json* value = config.find(refusal.key);
-        if (value != nullptr && value->dump() != refusal.harmless) config.refuse(refusal.key, refusal.advice);
+        if (value != nullptr && !is_equal(*value, refusal.harmless)) config.refuse(refusal.key, refusal.advice);
     }
 }
 
@@ -305,7 +314,7 @@ RopeConfig read_rope(const Section& config, const std::string& file, std::int64_
         const bool is_known = std::find(known.begin(), known.end(), key) != known.end();
         if (!is_known && !value.is_null()) parameters.refuse(key, "the key is unknown");
     }
-    if (const Json* partial = parameters.find("partial_rotary_factor"); partial != nullptr && partial->dump() != "1") {
+    if (const Json* partial = parameters.find("partial_rotary_factor"); partial != nullptr && !is_equal(*partial, "1")) {
         parameters.refuse("partial_rotary_factor", "only models that rotate whole heads are supported");
     }
     rope.theta = parameters.real("rope_theta", rope.theta, 1.0, theta_max);

@@ -55,6 +55,7 @@ struct ModelConfig {
     bool attention_scaled = true;            // scores are multiplied by 1/sqrt(head_dim)
     bool attention_scaled_by_layer = false;  // scores are also divided by layer + 1
     bool tied_head = false;
+    bool head_untied = false;  // config.json ties the head, but the checkpoint's own differs from the embedding: untie_own_head
     RopeConfig rope;
     std::vector<std::optional<std::int64_t>> windows;    // [layers] sliding window in tokens; nullopt: full attention
     kernels::Format storage = kernels::Format::float32;  // the checkpoint's dtype

@@ -70,6 +70,15 @@ ModelLayout layout_of(const ModelConfig& config) {
     return layout;
 }
 
+void untie_own_head(ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint) {
+    if (!config.tied_head) return;
+    const Tensor* head = checkpoint.find(layout.linears.back().path + ".weight", layout.prefix);
+    const Tensor* tokens = checkpoint.find(layout.tokens + ".weight", layout.prefix);
+    if (head == nullptr || tokens == nullptr || equal_values(*head, *tokens)) return;
+    config.tied_head = false;
+    config.head_untied = true;
+}
+
 std::vector<std::string> check_checkpoint(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint) {
     std::set<const Tensor*> asked;
     const auto need = [&](const std::string& name, const std::vector<std::int64_t>& shape) {

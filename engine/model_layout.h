@@ -107,6 +107,9 @@ ModelLayout layout_of(const ModelConfig& config);
 // Width of a projection's output: the sum over its modules.
 std::int64_t out_features_of(const ModelConfig& config, Projection projection);
 
+// Unties a tied head if the checkpoint has one that differs from the embedding, as transformers does. Reads both if there are two.
+void untie_own_head(ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint);
+
 // Checks that the checkpoint has every tensor of the layout in the right shape and a float dtype. Throws std::runtime_error that names
 // file, tensor and both shapes. Returns the names of unused tensors, except buffers that transformers ignores, too.
 std::vector<std::string> check_checkpoint(const ModelConfig& config, const ModelLayout& layout, const Checkpoint& checkpoint);

@@ -147,6 +147,7 @@ std::unique_ptr<Model> Model::load(const std::filesystem::path& folder, kernels:
                      .weights = ModelWeights(backend),
                      .fingerprint = {}};
     parts.layout = layout_of(parts.config);
+    untie_own_head(parts.config, parts.layout, *parts.checkpoint);
     check_checkpoint(parts.config, parts.layout, *parts.checkpoint);
 
     ContentHash hash;
@@ -174,6 +175,7 @@ ModelReport inspect_model(const std::filesystem::path& folder) {
     report.config = ModelConfig::load(folder);
     const ModelLayout layout = layout_of(report.config);
     const Checkpoint checkpoint(folder);
+    untie_own_head(report.config, layout, checkpoint);
     report.unused_tensors = check_checkpoint(report.config, layout, checkpoint);
     const ModelConfig& config = report.config;
     report.embedding_parameters = config.vocabulary * config.hidden + (layout.positions.empty() ? 0 : config.max_positions * config.hidden);

@@ -84,17 +84,16 @@ bool Sequence::accept(const kernels::SampleResult& drawn) {
         characters_ += schema::count_characters(text);
         return matcher_.push(text, drawn_count > sampling.min_tokens);
     };
-    bool ended = false;
-    if (std::ranges::find(request_.end_tokens, drawn.token) != request_.end_tokens.end()) {
-        result.finish = FinishReason::stop;
-        ended = true;  // until min_tokens are drawn, end tokens are banned
-    } else if (take_text(detokenizer_.push(drawn.token))) {
-        result.finish = FinishReason::stop;
-        return true;  // what the detokenizer still holds comes after the stop text
-    } else if (drawn_count >= request_.max_tokens) {
-        result.finish = FinishReason::length;
-        ended = true;
+    // Until min_tokens are drawn, end tokens are banned.
+    const bool is_end_token = std::ranges::find(request_.end_tokens, drawn.token) != request_.end_tokens.end();
+    if (is_end_token) result.finish = FinishReason::stop;
+    if (!is_end_token || sampling.include_stop_text) {
+        if (take_text(detokenizer_.push(drawn.token))) {
+            result.finish = FinishReason::stop;
+            return true;  // what the detokenizer still holds comes after the stop text
+        }
     }
+    const bool ended = is_end_token || drawn_count >= request_.max_tokens;
     if (ended && take_text(detokenizer_.finish())) result.finish = FinishReason::stop;
     return ended;
 }

@@ -207,6 +207,24 @@ std::vector<float> to_float(const Tensor& tensor) {
     return out;
 }
 
+bool equal_values(const Tensor& a, const Tensor& b) {
+    if (a.shape != b.shape || !a.format || !b.format) return false;
+    if (a.format == b.format && std::ranges::equal(a.bytes, b.bytes)) return true;  // almost always
+    constexpr std::size_t chunk = 1 << 16;  // elements; a whole embedding as floats would take gigabytes
+    const auto floats_at = [](const Tensor& tensor, std::size_t begin) {
+        const std::size_t element = kernels::bytes_of(*tensor.format);
+        Tensor part;
+        part.format = tensor.format;
+        part.bytes = tensor.bytes.subspan(begin * element, std::min(chunk * element, tensor.bytes.size() - begin * element));
+        return to_float(part);
+    };
+    const std::size_t elements = a.bytes.size() / kernels::bytes_of(*a.format);
+    for (std::size_t begin = 0; begin < elements; begin += chunk) {
+        if (floats_at(a, begin) != floats_at(b, begin)) return false;
+    }
+    return true;
+}
+
 bool is_finite(const Tensor& tensor) {
     CHECK(tensor.format.has_value(), "only float tensors are finite or not");
     switch (*tensor.format) {

@@ -247,6 +247,7 @@ std::string EngineSetup::describe() const {
         rows.insert(rows.begin() + 2, {"  isa", describe_isa(cpu_options(settings_).isa)});
     }
     if (!device.matmuls.empty()) rows.insert(rows.begin() + 2, {"  matmuls", device.matmuls});
+    if (config.head_untied) rows.push_back({"  warning", std::string(head_untied_remark)});
     return show_table(rows);
 }
 

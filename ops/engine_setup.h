@@ -37,6 +37,11 @@ std::string base_name_of(const Settings& settings);
 // configuration cannot be used.
 engine::ModelConfig load_config(const std::filesystem::path& folder);
 
+// For people, if a model's config.head_untied is set.
+inline constexpr std::string_view head_untied_remark =
+    "config.json ties the head to the embedding, but lm_head.weight differs from it and is used, as in transformers; set "
+    "tie_word_embeddings to false";
+
 // What --dtype, --quantize and --kv-dtype ask for, of either device.
 kernels::StorageOptions storage_options(const Settings& settings);
 // The same, --isa and --threads.

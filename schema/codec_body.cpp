@@ -22,8 +22,9 @@ constexpr std::size_t requests_max = 4096;  // prompts × n, or prompts × choic
 
 // The job being read, and the fields whose meaning depends on other fields.
 struct Draft {
-    explicit Draft(Job& reading) : job(reading) {}
+    Draft(const Json& reading, Job& filling) : body(reading), job(filling) {}
 
+    const Json& body;
     Job& job;
     std::optional<std::string> messages;
     std::optional<std::vector<TextPrompt>> prompts;
@@ -149,11 +150,10 @@ FieldError read_stop_ids(Draft& draft, const Json& value) {
     const auto* list = value.as_array();
     if (list == nullptr) return wrong_type("stop_token_ids", "an array of token ids", value);
     if (list->size() > stop_ids_max) return wrong_value("stop_token_ids", value, fmt::format("a list of up to {} ids", stop_ids_max));
-    for (const Json& element : *list) {
-        if (!element.is_integer()) return wrong_type("stop_token_ids", "an array of token ids", element);
-        const std::int64_t id = *element.as_integer();
-        if (id < 0 || id > int32_max) return wrong_value("stop_token_ids", element, "a token id, 0 or more");
-        draft.job.sampling.stop_token_ids.push_back(static_cast<std::int32_t>(id));
+    for (std::size_t i = 0; i < list->size(); ++i) {
+        auto id = read_token_id(fmt::format("stop_token_ids[{}]", i), (*list)[i]);
+        if (!id) return std::move(id.error());
+        draft.job.sampling.stop_token_ids.push_back(*id);
     }
     return {};
 }
@@ -380,13 +380,14 @@ struct Multiple {
     const char* field;
     std::size_t count;
 };
-Expected<Multiple, JobError> sequences_per_prompt(const Job& job) {
+Expected<Multiple, JobError> sequences_per_prompt(const Draft& draft) {
+    const Job& job = draft.job;
     switch (row_of(job.endpoint).work) {
         case Work::draw: return Multiple{"n", static_cast<std::size_t>(job.n)};
         case Work::score_choices:
             if (!job.choices.empty()) return Multiple{"choices", job.choices.size()};
-            return unexpected(
-                missing("choices", "list the labels to choose from; models with a classification head are not supported yet"));
+            return unexpected(missing("choices", draft.body.find("choices"),
+                                      "list the labels to choose from; models with a classification head are not supported yet"));
     }
     CHECK(false, "each kind of work has a number of sequences");
 }
@@ -397,8 +398,8 @@ FieldError finish_prompt(Draft& draft) {
     if (draft.messages && draft.prompts) {
         return invalid(row.prompt_field, fmt::format("fields '{}' and 'messages' are both present; give one of them", row.prompt_field));
     }
-    if (!draft.messages && !draft.prompts) return missing(row.prompt_field, row.prompt_advice);
-    const auto multiple = sequences_per_prompt(job);
+    if (!draft.messages && !draft.prompts) return missing(row.prompt_field, draft.body.find(row.prompt_field), row.prompt_advice);
+    const auto multiple = sequences_per_prompt(draft);
     if (!multiple) return multiple.error();
     const std::size_t requests = multiple->count * (draft.prompts ? draft.prompts->size() : 1);
     if (requests > requests_max) {
@@ -421,9 +422,9 @@ FieldError finish_prompt(Draft& draft) {
 FieldError read_body(const Json& body, Job& job) {
     const auto* members = body.as_object();
     if (members == nullptr) return wrong_type("body", "an object", body);
-    Draft draft(job);
+    Draft draft(body, job);
     const Json* model = body.find("model");
-    if (model == nullptr || model->is_null()) return missing("model", "name an adapter or the base model");
+    if (model == nullptr || model->is_null()) return missing("model", model, "name an adapter or the base model");
     if (auto error = read_model(draft, *model)) return error;
     for (const auto& [name, value] : *members) {
         if (auto error = read_field(draft, name, value)) return error;

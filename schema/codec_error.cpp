@@ -47,10 +47,10 @@ JobError wrong_value(std::string_view field, const Json& value, std::string_view
     return invalid(field, fmt::format("field '{}' is {}; allowed is {}", shortened(field), shown(value), allowed));
 }
 
-JobError missing(std::string_view field, std::string_view advice) {
-    return {.code = ErrorCode::missing_field,
+JobError missing(std::string_view field, const Json* value, std::string_view advice) {
+    return {.code = value == nullptr || value->is_null() ? ErrorCode::missing_field : ErrorCode::invalid_type,
             .param = std::string(field),
-            .message = fmt::format("field '{}' is missing; {}", field, advice)};
+            .message = fmt::format("field '{}' is {}; {}", field, value == nullptr ? "missing" : shown(*value), advice)};
 }
 
 JobError unsupported(std::string_view field, std::string message) {

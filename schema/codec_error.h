@@ -22,8 +22,9 @@ std::string shown(const Json& value);
 JobError wrong_type(std::string_view field, std::string_view expected, const Json& value);
 // "field 'temperature' is 3.5; allowed is 0 to 2"
 JobError wrong_value(std::string_view field, const Json& value, std::string_view allowed);
-// "field 'url' is missing; it …"
-JobError missing(std::string_view field, std::string_view advice);
+// "field 'url' is missing; it …". value: the field's, if it has one: "field 'url' is null; it …"; of another kind, the
+// error is invalid_type.
+JobError missing(std::string_view field, const Json* value, std::string_view advice);
 // unsupported_field: the message must name the field.
 JobError unsupported(std::string_view field, std::string message);
 // invalid_value, with the caller's message.

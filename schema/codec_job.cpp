@@ -12,6 +12,9 @@ namespace lorry::schema {
 namespace {
 
 constexpr std::size_t id_bytes_max = 512;  // of a custom_id or a batch_id: they become keys, headers and rows
+// In milliseconds since 1970. Seconds until the year 5138 are below, microseconds since 1973 above.
+constexpr std::int64_t deadline_min = 100'000'000'000;
+constexpr std::int64_t deadline_max = 100'000'000'000'000;
 
 std::string supported_urls() {
     std::string urls;
@@ -49,10 +52,14 @@ FieldError read_deadline(const JobRecord& record, std::optional<Timestamp>& dead
     if (value == nullptr) return {};
     std::int64_t since_epoch = 0;
     const auto [end, failed] = std::from_chars(value->data(), value->data() + value->size(), since_epoch);
-    if (failed != std::errc() || end != value->data() + value->size() || since_epoch < 0) {
+    const bool is_number = failed == std::errc() && end == value->data() + value->size() && since_epoch >= 0;
+    if (!is_number || since_epoch < deadline_min || since_epoch > deadline_max) {
+        const char* mistake = !is_number                   ? ""
+                              : since_epoch < deadline_min ? ", which looks like seconds"
+                                                           : ", which looks like microseconds or nanoseconds";
         return bad_header(deadline_header,
-                          fmt::format("header 'deadline' is '{}'; allowed is a decimal number of milliseconds since 1970-01-01 UTC",
-                                      shortened(repair_utf8(*value))));
+                          fmt::format("header 'deadline' is '{}'{}; allowed is a decimal number of milliseconds since 1970-01-01 UTC",
+                                      shortened(repair_utf8(*value)), mistake));
     }
     deadline = Timestamp(std::chrono::milliseconds(since_epoch));
     return {};
@@ -80,8 +87,7 @@ FieldError read_line(const Json& line, Job& job) {
         if (*verb != "POST") return wrong_value("method", *method, "\"POST\"");
     }
     const Json* url = line.find("url");
-    if (url == nullptr) return missing("url", "it is one of " + supported_urls());
-    if (!url->is_string()) return wrong_type("url", "a string", *url);
+    if (url == nullptr || !url->is_string()) return missing("url", url, "it is one of " + supported_urls());
     const auto endpoint = endpoint_of(*url->as_string());
     if (!endpoint) {
         return JobError{.code = ErrorCode::unsupported_url,
@@ -90,7 +96,7 @@ FieldError read_line(const Json& line, Job& job) {
     }
     job.endpoint = *endpoint;
     const Json* body = line.find("body");
-    if (body == nullptr) return missing("body", "it is the request that would be sent to the url");
+    if (body == nullptr) return missing("body", body, "it is the request that would be sent to the url");
     return read_body(*body, job);
 }
 

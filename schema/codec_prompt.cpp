@@ -10,45 +10,49 @@
 namespace lorry::schema {
 namespace {
 
-// The text parts of a message, joined; other kinds of parts are refused.
-Expected<std::string, JobError> join_text_parts(const Json::Array& parts, const std::string& field) {
-    std::string text;
+// Refuses parts that are not text.
+FieldError check_parts(const Json::Array& parts, const std::string& field) {
     for (std::size_t i = 0; i < parts.size(); ++i) {
         const std::string part = fmt::format("{}[{}]", field, i);
-        if (!parts[i].is_object()) return unexpected(wrong_type(part, "an object", parts[i]));
+        if (!parts[i].is_object()) return wrong_type(part, "an object", parts[i]);
         const Json* type = parts[i].find("type");
-        if (type == nullptr || !type->is_string()) return unexpected(missing(part + ".type", "it says what the part is, such as \"text\""));
+        if (type == nullptr || !type->is_string()) return missing(part + ".type", type, "it says what the part is, such as \"text\"");
         if (*type->as_string() != "text") {
-            return unexpected(
-                unsupported(part + ".type", fmt::format("field '{}.type' is {}; only text is supported", part, shown(*type))));
+            return unsupported(part + ".type", fmt::format("field '{}.type' is {}; only text is supported", part, shown(*type)));
         }
-        const Json* part_text = parts[i].find("text");
-        if (part_text == nullptr || !part_text->is_string()) return unexpected(missing(part + ".text", "it is the part's text"));
-        if (i > 0) text += '\n';
-        text += *part_text->as_string();
+        const Json* text = parts[i].find("text");
+        if (text == nullptr || !text->is_string()) return missing(part + ".text", text, "it is the part's text");
     }
-    return text;
+    return {};
 }
 
 // OpenAI's API carries a call's arguments as JSON text; chat templates expect an object.
+Expected<Json, JobError> read_arguments(const Json* value, const std::string& field) {
+    const std::string* text = value == nullptr ? nullptr : value->as_string();
+    if (value == nullptr || value->is_null() || (text != nullptr && text->empty())) return Json::object({});
+    auto arguments = text == nullptr ? *value : Json::parse(*text);
+    if (!arguments || !arguments->is_object()) {
+        return unexpected(invalid(field, fmt::format("field '{}' is not a JSON object: {}", field, shown(*value))));
+    }
+    return std::move(*arguments);
+}
+
 Expected<Json, JobError> read_tool_calls(const Json& value, const std::string& field) {
     const auto* calls = value.as_array();
     if (calls == nullptr) return unexpected(wrong_type(field, "an array", value));
     Json out = Json::array({});
     for (std::size_t i = 0; i < calls->size(); ++i) {
-        const std::string name = fmt::format("{}[{}].function", field, i);
+        const std::string place = fmt::format("{}[{}]", field, i);
         Json call = (*calls)[i];
+        if (!call.is_object()) return unexpected(wrong_type(place, "an object", call));
         const Json* function = call.find("function");
-        if (function == nullptr || !function->is_object()) return unexpected(missing(name, "it is an object with name and arguments"));
-        Json read_function = *function;
-        if (const Json* arguments = function->find("arguments"); arguments != nullptr && arguments->is_string()) {
-            auto parsed = arguments->as_string()->empty() ? Json::object({}) : Json::parse(*arguments->as_string());
-            if (!parsed || !parsed->is_object()) {
-                return unexpected(
-                    invalid(name + ".arguments", fmt::format("field '{}.arguments' is not a JSON object: {}", name, shown(*arguments))));
-            }
-            read_function.set("arguments", std::move(*parsed));
+        if (function == nullptr || !function->is_object()) {
+            return unexpected(missing(place + ".function", function, "it is an object with name and arguments"));
         }
+        auto arguments = read_arguments(function->find("arguments"), place + ".function.arguments");
+        if (!arguments) return unexpected(std::move(arguments.error()));
+        Json read_function = *function;
+        read_function.set("arguments", std::move(*arguments));
         call.set("function", std::move(read_function));
         out.push(std::move(call));
     }
@@ -59,8 +63,7 @@ Expected<Json, JobError> read_message(const Json& value, const std::string& fiel
     if (!value.is_object()) return unexpected(wrong_type(field, "an object", value));
     Json message = value;
     const Json* role = value.find("role");
-    if (role == nullptr) return unexpected(missing(field + ".role", "it says who speaks, such as \"user\""));
-    if (!role->is_string()) return unexpected(wrong_type(field + ".role", "a string", *role));
+    if (role == nullptr || !role->is_string()) return unexpected(missing(field + ".role", role, "it says who speaks, such as \"user\""));
     if (role->as_string()->empty()) return unexpected(wrong_value(field + ".role", *role, "a name such as \"user\""));
 
     bool has_calls = false;
@@ -73,12 +76,11 @@ Expected<Json, JobError> read_message(const Json& value, const std::string& fiel
 
     const Json* content = value.find("content");
     if (content == nullptr || content->is_null()) {
-        if (!has_calls) return unexpected(missing(field + ".content", "only a message with tool_calls may leave it out"));
-        message.set("content", nullptr);
+        if (!has_calls && *role->as_string() != "assistant") {
+            return unexpected(missing(field + ".content", content, "only an assistant's message may leave it out"));
+        }
     } else if (const auto* parts = content->as_array()) {
-        auto text = join_text_parts(*parts, field + ".content");
-        if (!text) return unexpected(std::move(text.error()));
-        message.set("content", std::move(*text));
+        if (auto error = check_parts(*parts, field + ".content")) return unexpected(std::move(*error));
     } else if (!content->is_string()) {
         return unexpected(wrong_type(field + ".content", "a string or an array of text parts", *content));
     }
@@ -90,12 +92,9 @@ Expected<std::vector<std::int32_t>, JobError> read_token_ids(const std::string& 
     std::vector<std::int32_t> ids;
     ids.reserve(values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
-        if (!values[i].is_integer()) return unexpected(wrong_type(fmt::format("{}[{}]", field, i), "a token id", values[i]));
-        const std::int64_t id = *values[i].as_integer();
-        if (id < 0 || id > std::numeric_limits<std::int32_t>::max()) {
-            return unexpected(wrong_value(fmt::format("{}[{}]", field, i), values[i], "a token id, 0 or more"));
-        }
-        ids.push_back(static_cast<std::int32_t>(id));
+        auto id = read_token_id(fmt::format("{}[{}]", field, i), values[i]);
+        if (!id) return unexpected(std::move(id.error()));
+        ids.push_back(*id);
     }
     return ids;
 }
@@ -146,6 +145,14 @@ Expected<std::vector<TextPrompt>, JobError> read_prompts(std::string_view field,
     return prompts;
 }
 
+Expected<std::int32_t, JobError> read_token_id(std::string_view place, const Json& value) {
+    if (!value.is_number()) return unexpected(wrong_type(place, "a token id", value));
+    if (!value.is_integer() || *value.as_integer() < 0 || *value.as_integer() > std::numeric_limits<std::int32_t>::max()) {
+        return unexpected(wrong_value(place, value, "a token id, 0 or more"));
+    }
+    return static_cast<std::int32_t>(*value.as_integer());
+}
+
 Expected<std::vector<std::string>, JobError> read_choices(const Json& value) {
     const auto* values = value.as_array();
     if (values == nullptr) return unexpected(wrong_type("choices", "an array of strings", value));
@@ -174,13 +181,16 @@ Expected<std::string, JobError> read_tools(const Json& value) {
         const std::string place = fmt::format("tools[{}]", i);
         if (!tool.is_object()) return unexpected(wrong_type(place, "an object", tool));
         const Json* type = tool.find("type");
-        if (type == nullptr || type->as_string() == nullptr || *type->as_string() != "function") {
-            return unexpected(wrong_value(place + ".type", type == nullptr ? Json() : *type, "\"function\""));
-        }
+        if (type == nullptr || !type->is_string()) return unexpected(missing(place + ".type", type, "it is \"function\""));
+        if (*type->as_string() != "function") return unexpected(wrong_value(place + ".type", *type, "\"function\""));
         const Json* function = tool.find("function");
-        if (function == nullptr || !function->is_object()) return unexpected(missing(place + ".function", "it describes the function"));
+        if (function == nullptr || !function->is_object()) {
+            return unexpected(missing(place + ".function", function, "it describes the function"));
+        }
         const Json* name = function->find("name");
-        if (name == nullptr || !name->is_string()) return unexpected(missing(place + ".function.name", "it is the function's name"));
+        if (name == nullptr || !name->is_string()) {
+            return unexpected(missing(place + ".function.name", name, "it is the function's name"));
+        }
     }
     return tools->empty() ? std::string() : value.dump();
 }

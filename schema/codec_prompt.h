@@ -5,12 +5,14 @@
 
 namespace lorry::schema {
 
-// An array of chat messages, converted for the chat template: JSON text in which lists of text parts are joined by newlines (as vLLM does
-// for templates that take text) and a tool call's arguments are objects. Unknown members are passed on to the template.
+// An array of chat messages as JSON text, with the arguments of tool calls as objects. Unknown members are passed on to the template.
 Expected<std::string, JobError> read_messages(const Json& value);
 
 // A string, a list of strings, a list of token ids or a list of such lists.
 Expected<std::vector<TextPrompt>, JobError> read_prompts(std::string_view field, const Json& value);
+
+// 0 or more. place: of the value, for the error.
+Expected<std::int32_t, JobError> read_token_id(std::string_view place, const Json& value);
 
 // At least two distinct strings, none empty.
 Expected<std::vector<std::string>, JobError> read_choices(const Json& value);

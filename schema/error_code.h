@@ -95,8 +95,7 @@ constexpr std::optional<ErrorRow> find_error_row(ErrorCode code) {
                             "Add the column to the table, or take it out of the template."};
 
         case missing_field:
-            return ErrorRow{"missing_field", 400, "A required field is missing.",
-                            "Add the field that the message names."};
+            return ErrorRow{"missing_field", 400, "A required field is missing or null.", "Add the field that the message names."};
         case invalid_type:
             return ErrorRow{"invalid_type", 400, "A field's value has the wrong JSON type.",
                             "Send the type that the message names."};

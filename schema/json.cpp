@@ -45,6 +45,14 @@ void drop_repeated_keys(Json::Object& members) {
     std::erase_if(members, [&](const Json::Member&) { return repeated[i++]; });
 }
 
+// The shortest text that reads back equal. It reads back as a real: templates print 1 and 1.0 differently.
+std::string text_of(double value) {
+    CHECK(std::isfinite(value), "JSON has no infinities and no NaN");
+    char digits[32];
+    std::string text(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+    return text.find_first_of(".e") == text.npos ? text + ".0" : text;
+}
+
 // Receives nlohmann's events and builds the tree. Open containers are kept by value and moved into their parent at their end.
 class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
 public:
@@ -52,7 +60,9 @@ public:
     bool boolean(bool value) override { return add(Json(value)); }
     bool number_integer(number_integer_t value) override { return add(Json(std::int64_t{value})); }
     bool number_unsigned(number_unsigned_t value) override { return add(Json(std::uint64_t{value})); }
-    bool number_float(number_float_t value, const string_t&) override { return add(Json(value)); }
+    bool number_float(number_float_t value, const string_t& text) override {
+        return add(text == text_of(value) ? Json(value) : Json(Numeral{text}));
+    }
     bool string(string_t& value) override { return add(Json(std::move(value))); }
     bool binary(binary_t&) override { return false; }
     bool start_object(std::size_t) override { return open(Json::Object()); }
@@ -193,20 +203,6 @@ void write_string(std::string_view text, std::string& out) {
     out += '"';
 }
 
-void write_integer(std::int64_t value, std::string& out) {
-    char digits[32];
-    out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
-}
-
-void write_real(double value, std::string& out) {
-    CHECK(std::isfinite(value), "JSON has no infinities and no NaN");
-    char digits[32];
-    const std::string_view text(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
-    out += text;
-    // Reads back as a real: templates print 1 and 1.0 differently.
-    if (text.find_first_of(".e") == text.npos) out += ".0";
-}
-
 void write(const Json& value, std::string& out) {
     if (const auto* object = value.as_object()) {
         char separator = '{';
@@ -233,9 +229,11 @@ void write(const Json& value, std::string& out) {
     } else if (const auto boolean = value.as_bool()) {
         out += *boolean ? "true" : "false";
     } else if (value.is_integer()) {
-        write_integer(*value.as_integer(), out);
+        out += std::to_string(*value.as_integer());
+    } else if (const auto* numeral = value.as_numeral()) {
+        out += numeral->text;
     } else if (const auto number = value.as_number()) {
-        write_real(*number, out);
+        out += text_of(*number);
     } else {
         out += "null";
     }
@@ -253,7 +251,7 @@ Json::Json(std::uint64_t value) {
     if (value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
         value_ = static_cast<std::int64_t>(value);
     } else {
-        value_ = static_cast<double>(value);
+        value_ = Numeral{std::to_string(value)};
     }
 }
 
@@ -276,16 +274,20 @@ std::optional<bool> Json::as_bool() const {
 
 std::optional<std::int64_t> Json::as_integer() const {
     if (const auto* integer = std::get_if<std::int64_t>(&value_)) return *integer;
-    if (const auto* real = std::get_if<double>(&value_)) {
-        constexpr double limit = 9007199254740992.0;  // 2^53: every integer below has its own double
-        if (std::abs(*real) <= limit && *real == std::trunc(*real)) return static_cast<std::int64_t>(*real);
-    }
-    return std::nullopt;
+    constexpr double limit = 9007199254740992.0;  // 2^53: every integer below has its own double
+    const auto real = as_number();
+    if (!real || std::abs(*real) >= limit || *real != std::trunc(*real)) return std::nullopt;
+    return static_cast<std::int64_t>(*real);
 }
 
 std::optional<double> Json::as_number() const {
     if (const auto* integer = std::get_if<std::int64_t>(&value_)) return static_cast<double>(*integer);
     if (const auto* real = std::get_if<double>(&value_)) return *real;
+    if (const auto* numeral = as_numeral()) {
+        double value = 0;
+        std::from_chars(numeral->text.data(), numeral->text.data() + numeral->text.size(), value);
+        return value;
+    }
     return std::nullopt;
 }
 
@@ -327,7 +329,7 @@ std::string Json::dump() const {
 const char* Json::kind() const {
     if (is_null()) return "null";
     if (is_bool()) return "boolean";
-    if (is_integer()) return "integer";
+    if (is_integer() || (as_numeral() != nullptr && as_numeral()->text.find_first_of(".eE") == std::string::npos)) return "integer";
     if (is_number()) return "number";
     if (is_string()) return "string";
     return is_array() ? "array" : "object";

@@ -15,6 +15,11 @@
 
 namespace lorry::schema {
 
+// A number as it was written, in JSON's notation, if an int64 or a double would write other digits: 18446744073709551615, 1.50, 1e3.
+struct Numeral {
+    std::string text;
+};
+
 class Json {
 public:
     using Array = std::vector<Json>;
@@ -33,9 +38,10 @@ public:
     Json(int value) : value_(std::int64_t{value}) {}
     Json(unsigned value) : value_(std::int64_t{value}) {}
     Json(std::int64_t value) : value_(value) {}
-    Json(std::uint64_t value);  // as an integer while it fits, else as a real
+    Json(std::uint64_t value);
     Json(double value) : value_(value) {}
     Json(float value) : value_(double{value}) {}
+    Json(Numeral value) : value_(std::move(value)) {}
     Json(const char* value) : value_(std::string(value)) {}
     Json(std::string_view value) : value_(std::string(value)) {}
     Json(std::string value) : value_(std::move(value)) {}
@@ -50,8 +56,8 @@ public:
     static Json array(std::initializer_list<Json> elements) { return Json(Array(elements)); }
 
     // Reads one JSON text in time n log n of its bytes. The error says what is wrong and at which byte; it is short and valid UTF-8.
-    // Refused: invalid UTF-8, NaN, numbers beyond a double's range, trailing text, nesting deeper than 100. Integers beyond
-    // 64 bits become reals.
+    // Refused: invalid UTF-8, NaN, numbers beyond a double's range, trailing text, nesting deeper than 100. Numbers keep the digits of the
+    // text: dump() writes them as they were written.
     static Expected<Json, std::string> parse(std::string_view text);
 
     bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
@@ -59,13 +65,14 @@ public:
     bool is_array() const { return std::holds_alternative<Array>(value_); }
     bool is_string() const { return std::holds_alternative<std::string>(value_); }
     bool is_bool() const { return std::holds_alternative<bool>(value_); }
-    bool is_integer() const { return std::holds_alternative<std::int64_t>(value_); }
-    bool is_number() const { return is_integer() || std::holds_alternative<double>(value_); }
+    bool is_integer() const { return std::holds_alternative<std::int64_t>(value_); }  // an integer of more bits is not
+    bool is_number() const { return is_integer() || std::holds_alternative<double>(value_) || as_numeral() != nullptr; }
 
     // The value if it is of that kind, else nullptr or nullopt.
     const Object* as_object() const { return std::get_if<Object>(&value_); }
     const Array* as_array() const { return std::get_if<Array>(&value_); }
     const std::string* as_string() const { return std::get_if<std::string>(&value_); }
+    const Numeral* as_numeral() const { return std::get_if<Numeral>(&value_); }
     std::optional<bool> as_bool() const;
     std::optional<std::int64_t> as_integer() const;  // also a real with an integral value, such as 3.0
     std::optional<double> as_number() const;
@@ -76,14 +83,14 @@ public:
     void set(std::string key, Json value);
     void push(Json value);  // the same for arrays
 
-    // Compact text in UTF-8; reals in the shortest form that reads back equal, 1.0 stays "1.0". Strings must be valid UTF-8 and reals
-    // finite (CHECK): apply repair_utf8 to text from outside.
+    // Compact text in UTF-8. Reals that were not parsed have the shortest form that reads back equal, with ".0" if they are whole. Strings
+    // must be valid UTF-8 and reals finite (CHECK): apply repair_utf8 to text from outside.
     std::string dump() const;
     // "null", "boolean", "integer", "number", "string", "array" or "object", for error messages.
     const char* kind() const;
 
 private:
-    std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object> value_;
+    std::variant<std::monostate, bool, std::int64_t, double, Numeral, std::string, Array, Object> value_;
 };
 
 // The string value of member `key` of the outermost object, found without building a tree: for texts too large to hold. nullopt: the text

@@ -1,4 +1,4 @@
-// Reports a failed system call on a file. Used by reader.cpp, journal.cpp and sink.cpp.
+// The exceptions of file runs. Thrown by reader.cpp, table_rows.cpp, journal.cpp and sink.cpp.
 #pragma once
 
 #include <cerrno>
@@ -9,6 +9,11 @@
 #include <fmt/format.h>
 
 namespace lorry::consumer {
+
+// An error of the input file or a table's template that affects every line. The message says what to change.
+struct InputError : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
 
 // Throws std::runtime_error with the reason from errno: "NAME cannot be WHAT: reason".
 [[noreturn]] inline void fail_file(const std::string& name, const char* what) {

@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 
 #include "consumer/file/error.h"
-#include "consumer/file/table_rows.h"
+#include "engine/files.h"
 #include "schema/json.h"
 
 namespace lorry::consumer {
@@ -22,6 +22,39 @@ namespace {
 constexpr std::size_t buffer_bytes = 256 << 10;
 
 bool is_blank(char byte) { return byte == ' ' || byte == '\t' || byte == '\r'; }
+
+struct Signature {
+    std::string_view start;
+    std::string_view error;
+};
+constexpr Signature signatures[] = {
+    {engine::lfs_pointer_start, engine::lfs_pointer_error},
+    {"\x1F\x8B", "the file is compressed with gzip; decompress it with gunzip"},
+    {"\x28\xB5\x2F\xFD", "the file is compressed with zstd; decompress it with unzstd"},
+    {"\xFD\x37zXZ", "the file is compressed with xz; decompress it with unxz"},
+    {"PK\x03\x04", "the file is a ZIP archive or an Excel workbook; save the table as CSV in UTF-8"},
+    {"\xFF\xFE", "the file is UTF-16; save it as UTF-8"},
+    {"\xFE\xFF", "the file is UTF-16; save it as UTF-8"},
+};
+
+// What a file that begins like this is instead of JSONL or CSV, and what to do; empty: nothing else is recognized. Without this, each line
+// would be an error of its own.
+std::string_view mistaken_file(std::string_view start, RecordFormat format) {
+    for (const Signature& signature : signatures) {
+        if (start.starts_with(signature.start)) return signature.error;
+    }
+    if (start.size() >= 2 && (start[0] == '\0') != (start[1] == '\0')) return "the file is UTF-16; save it as UTF-8";
+    if (format == RecordFormat::csv) return {};
+    const std::size_t first = std::min(start.find_first_not_of(" \t\r\n"), start.size());
+    if (start.substr(first).starts_with('[')) {
+        return "the file is a JSON array; write each of its elements in a line of its own: jq -c '.[]' FILE";
+    }
+    const std::size_t second = start.find_first_not_of(" \t\r", std::min(first + 1, start.size()));
+    if (start.substr(first).starts_with('{') && second != start.npos && start[second] == '\n') {
+        return "the file has JSON objects of several lines; write each in one line: jq -c . FILE";
+    }
+    return {};
+}
 
 }  // namespace
 
@@ -48,10 +81,10 @@ std::optional<FileRecord> FileReader::next(std::chrono::milliseconds timeout) {
         } else if (end_seen_ && buffer_begin_ == buffer_end_) {
             at_end_ = true;
             if (format_ == RecordFormat::csv && quote_ == Quote::inside) {
-                throw TableError(fmt::format(
-                    "{}: the quote that opens a field in line {} is never closed, so everything up to line {} would be one "
-                    "row: close it, or write it twice in a quoted field if it belongs to the text",
-                    name_, quote_line_, line_));
+                throw InputError(
+                    fmt::format("{}: the quote that opens a field in line {} is never closed, so everything up to line {} would be one "
+                                "row: close it, or write it twice in a quoted field if it belongs to the text",
+                                name_, quote_line_, line_));
             }
             if (started_ && !blank_) return take();
         }
@@ -75,7 +108,13 @@ bool FileReader::fill(std::chrono::milliseconds timeout) {
     } while (at_start && !end_seen_ && buffer_end_ < schema::byte_order_mark.size());
     if (at_start && std::string_view(buffer_.get(), buffer_end_).starts_with(schema::byte_order_mark))
         buffer_begin_ = schema::byte_order_mark.size();
+    if (at_start) check_start();
     return true;
+}
+
+void FileReader::check_start() const {
+    const std::string_view error = mistaken_file({buffer_.get() + buffer_begin_, buffer_end_ - buffer_begin_}, format_);
+    if (!error.empty()) throw InputError(fmt::format("{}: {}", name_, error));
 }
 
 // Moves bytes from the buffer into the record; returns true when the record is complete.

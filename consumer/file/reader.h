@@ -31,12 +31,14 @@ public:
     FileReader& operator=(const FileReader&) = delete;
 
     // The next record that is not blank. nullopt at the end, or if nothing arrived within the timeout (standard input only). Throws
-    // std::runtime_error when the file cannot be read, and TableError when a CSV file ends inside a quoted field.
+    // std::runtime_error when the file cannot be read, and InputError when a CSV file ends inside a quoted field, or when the file is
+    // recognized as something else: compressed, UTF-16, a JSON array.
     std::optional<FileRecord> next(std::chrono::milliseconds timeout);
     bool is_at_end() const { return at_end_; }
 
 private:
     bool fill(std::chrono::milliseconds timeout);
+    void check_start() const;
     bool scan();
     FileRecord take();
 

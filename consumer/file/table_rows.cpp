@@ -87,10 +87,10 @@ RowTemplate::RowTemplate(std::string_view text) {
         const std::size_t close = text.find("}}", open);
         const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(open), '\n');
         if (close == std::string_view::npos) {
-            throw TableError(fmt::format("the template opens a placeholder in line {} and never closes it: write {{{{ column }}}}", line));
+            throw InputError(fmt::format("the template opens a placeholder in line {} and never closes it: write {{{{ column }}}}", line));
         }
         const std::string_view column = trimmed(text.substr(open + 2, close - open - 2));
-        if (column.empty()) throw TableError(fmt::format("the template has an empty placeholder in line {}: name a column", line));
+        if (column.empty()) throw InputError(fmt::format("the template has an empty placeholder in line {}: name a column", line));
         piece.column = column;
         pieces_.push_back(std::move(piece));
         piece = {};
@@ -113,21 +113,21 @@ Table::Table(TableOptions options, std::string_view header)
         options_.choices.empty() ? std::vector<std::string>{"result", "error"} : std::vector<std::string>{"label", "probability", "error"};
     for (std::string& name : added_) name.insert(0, options_.result_prefix);
     if (template_.columns().empty()) {
-        throw TableError("the template uses no column, so every row would ask the same: write {{ column }} where a row's text belongs");
+        throw InputError("the template uses no column, so every row would ask the same: write {{ column }} where a row's text belongs");
     }
     if (!options_.csv) return;
     if (!schema::is_valid_utf8(header) || header.find('\0') != std::string_view::npos) {
-        throw TableError("the table is not UTF-8: save it in that encoding");
+        throw InputError("the table is not UTF-8: save it in that encoding");
     }
     auto names = parse_csv_record(header);
-    if (!names) throw TableError("the table's first line, its header, is not CSV: " + names.error());
+    if (!names) throw InputError("the table's first line, its header, is not CSV: " + names.error());
     header_ = std::move(*names);
     for (const std::string& name : header_) {
-        if (std::ranges::count(header_, name) > 1) throw TableError(fmt::format("the table has two columns named '{}': rename one", name));
+        if (std::ranges::count(header_, name) > 1) throw InputError(fmt::format("the table has two columns named '{}': rename one", name));
     }
     const auto need = [&](std::string_view who, const std::string& name) {
         if (std::ranges::find(header_, name) != header_.end()) return;
-        throw TableError(fmt::format("{} the column '{}', which the table does not have; it has: {}{}", who, name,
+        throw InputError(fmt::format("{} the column '{}', which the table does not have; it has: {}{}", who, name,
                                      listed(header_, names_shown), hint_at(header_, name)));
     };
     need("--id names", options_.id_column);
@@ -135,7 +135,7 @@ Table::Table(TableOptions options, std::string_view header)
     for (const std::string& name : template_.columns()) need("the template asks for", name);
     for (const std::string& name : added_) {
         if (std::ranges::find(header_, name) != header_.end()) {
-            throw TableError(fmt::format("the table already has a column '{}': give --result-prefix", name));
+            throw InputError(fmt::format("the table already has a column '{}': give --result-prefix", name));
         }
     }
 }
@@ -153,7 +153,8 @@ std::optional<std::string> Table::read_row(std::string row, Delivery& delivery) 
         refuse(schema::ErrorCode::invalid_row, "", parsed.error());
     } else if (id == nullptr || id->empty()) {
         refuse(schema::ErrorCode::invalid_row, options_.id_column,
-               fmt::format("the row has no '{}', which names it: fill that column", options_.id_column));
+               fmt::format("the row's '{}', which names it, is {}: fill that column", options_.id_column,
+                           id == nullptr ? "missing" : "empty"));
     } else if (auto prompt = template_.fill([&](const std::string& column) { return parsed->find(column); }); !prompt) {
         refuse(schema::ErrorCode::missing_column, "",
                fmt::format("{}; it has: {}", prompt.error(), schema::repair_utf8(listed(parsed->names(), names_shown))));

@@ -4,25 +4,20 @@
 #pragma once
 
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "consumer/file/error.h"
 #include "consumer/seams.h"
 
 namespace lorry::consumer {
 
-// An error in the table or its template that affects every row. The message says what to change.
-struct TableError : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
-
 // Text with {{ column }} placeholders. "{{{{" stands for a literal "{{".
 class RowTemplate {
 public:
-    // Throws TableError naming the line of an unclosed or empty placeholder.
+    // Throws InputError naming the line of an unclosed or empty placeholder.
     explicit RowTemplate(std::string_view text);
     std::vector<std::string> columns() const;
 
@@ -67,7 +62,7 @@ inline constexpr std::string_view row_header = "lorry_row";
 
 class Table {
 public:
-    // `header` is the first record of a CSV file, empty for JSONL. Throws TableError when a column is missing or duplicated, a result
+    // `header` is the first record of a CSV file, empty for JSONL. Throws InputError when a column is missing or duplicated, a result
     // column already exists in the table, or the header is not UTF-8.
     Table(TableOptions options, std::string_view header);
 

@@ -1,4 +1,5 @@
-// A model's chat template: renders the messages of a chat job into the text of a prompt, exactly as transformers' apply_chat_template does.
+// A model's chat template: renders the messages of a chat job into the text of a prompt, exactly as vLLM does with transformers'
+// apply_chat_template.
 // Loaded once per model at start; used by consumer/preparer.cpp.
 #pragma once
 
@@ -13,9 +14,10 @@ struct lorry_text_chat_template;
 
 namespace lorry::engine {
 
-// The texts are JSON in UTF-8. render() passes them to the template with two changes: a message's reasoning is set as `thinking` and as
-// `reasoning_content`, and a text becomes a list of one part if the template iterates over parts. The caller converts what OpenAI's wire
-// format has and templates do not expect: the arguments of tool_calls are a string there, and an object in templates.
+// The texts are JSON in UTF-8. render() gives the messages to the template as vLLM does: without null members and empty tool_calls, with
+// contents as texts or parts by what the template takes, with the role `developer` as `system` if the template does not name it, and with a
+// message's reasoning as `thinking` and as `reasoning_content`. The caller converts the arguments of tool_calls, which are a string in
+// OpenAI's wire format, and an object in templates.
 struct ChatRequest {
     std::string messages_json = {};  // a list of objects
     std::string tools_json = {};     // a list; empty: no tools

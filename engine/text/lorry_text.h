@@ -33,8 +33,11 @@ typedef struct {
     void (*write)(void* context, const void* data, size_t size);
 } lorry_text_sink;
 
-/* `json` is the content of a tokenizer.json. */
-lorry_text_status lorry_text_tokenizer_new(lorry_text_view json, lorry_text_tokenizer** out, lorry_text_sink error);
+/* `json` is the content of a tokenizer.json. `added_tokens` is JSON, the tokens of tokenizer_config.json in the order of their ids:
+ * [{"id": 7, "is_named": true, "token": {"content", "single_word", "lstrip", "rstrip", "normalized", "special"}}, ...], where a named token
+ * is special: the eos_token, for example. */
+lorry_text_status lorry_text_tokenizer_new(lorry_text_view json, lorry_text_view added_tokens, lorry_text_tokenizer** out,
+                                           lorry_text_sink error);
 void lorry_text_tokenizer_free(lorry_text_tokenizer* tokenizer);
 
 /* `ids` takes int32_t values. `text` must be UTF-8; otherwise the error names the first invalid byte. */

@@ -20,15 +20,17 @@ Tokenizer Tokenizer::load(const std::filesystem::path& model_folder) {
     }
     const auto json = read_text(file);
     if (!json) throw std::runtime_error(json.error());
+    const schema::Json config = read_json_object(model_folder / "tokenizer_config.json");
+    const schema::Json special_tokens = special_tokens_of(model_folder, config);
+    const std::string added_tokens = added_tokens_of(model_folder, config, special_tokens).dump();
     lorry_text_tokenizer* handle = nullptr;
     std::string error;
-    if (lorry_text_tokenizer_new(abi::view_of(*json), &handle, abi::sink_into(error)) != LORRY_TEXT_OK) {
+    if (lorry_text_tokenizer_new(abi::view_of(*json), abi::view_of(added_tokens), &handle, abi::sink_into(error)) != LORRY_TEXT_OK) {
         throw std::runtime_error(file.string() + " cannot be used: " + error + "; take the file of the original model or save it again " +
                                  "with transformers");
     }
     Tokenizer tokenizer{Handle(handle)};
-    const schema::Json tokens = special_tokens_of(model_folder, read_json_object(model_folder / "tokenizer_config.json"));
-    if (const schema::Json* eos = tokens.find("eos_token")) tokenizer.eos_ = tokenizer.find(*eos->as_string());
+    if (const schema::Json* eos = special_tokens.find("eos_token")) tokenizer.eos_ = tokenizer.find(*eos->as_string());
     return tokenizer;
 }
 

@@ -21,8 +21,9 @@ namespace lorry::engine {
 // Constant after load(); all members may be called by many threads at once.
 class Tokenizer {
 public:
-    // Reads tokenizer.json, which alone decides which special tokens encode() adds, and the eos_token. Its truncation and padding are not
-    // applied. Throws std::runtime_error that names the file and what to do if the file is missing or unusable.
+    // Reads tokenizer.json, which alone decides which special tokens encode() adds, and of tokenizer_config.json the eos_token and
+    // further tokens (added_tokens_decoder). Truncation and padding are not applied. Throws std::runtime_error that names the file and what
+    // to do if the file is missing or unusable.
     static Tokenizer load(const std::filesystem::path& model_folder);
 
     // Special tokens spelled out in `text` become their ids, as with Hugging Face. Text from a chat template already has special tokens:

@@ -1,7 +1,10 @@
 // Reads tokenizer_config.json, special_tokens_map.json and files of templates.
 #include "engine/text/tokenizer_files.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
+#include <map>
 #include <stdexcept>
 #include <utility>
 
@@ -48,6 +51,39 @@ Json special_tokens_of(const std::filesystem::path& model_folder, const Json& co
     // Only checkpoints older than this key have their tokens in a separate file.
     if (config.find("added_tokens_decoder") == nullptr)
         add_special_tokens(read_json_object(model_folder / "special_tokens_map.json"), tokens);
+    return tokens;
+}
+
+Json added_tokens_of(const std::filesystem::path& model_folder, const Json& config, const Json& special_tokens) {
+    const Json* decoder = config.find("added_tokens_decoder");
+    if (decoder == nullptr || decoder->as_object() == nullptr) return Json::array({});
+    std::map<std::int32_t, Json> by_id;
+    for (const auto& [key, value] : *decoder->as_object()) {
+        std::int32_t id = -1;
+        const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), id);
+        const Json* content = value.find("content");
+        if (failed != std::errc() || end != key.data() + key.size() || id < 0 || content == nullptr || !content->is_string()) {
+            throw std::runtime_error((model_folder / "tokenizer_config.json").string() + ": added_tokens_decoder." + key +
+                                     " must be a token id with an object that has the string \"content\"");
+        }
+        const auto flag = [&](const char* name, bool absent) {
+            const Json* set = value.find(name);
+            return set == nullptr ? absent : set->as_bool().value_or(absent);
+        };
+        const bool special = flag("special", false);
+        const bool is_named = std::ranges::any_of(
+            *special_tokens.as_object(), [&](const Json::Member& token) { return *token.second.as_string() == *content->as_string(); });
+        by_id[id] = Json::object({{"id", id},
+                                  {"is_named", is_named},
+                                  {"token", Json::object({{"content", *content},
+                                                          {"single_word", flag("single_word", false)},
+                                                          {"lstrip", flag("lstrip", false)},
+                                                          {"rstrip", flag("rstrip", false)},
+                                                          {"normalized", flag("normalized", !special)},
+                                                          {"special", special}})}});
+    }
+    Json tokens = Json::array({});
+    for (auto& [id, token] : by_id) tokens.push(std::move(token));
     return tokens;
 }
 

@@ -67,6 +67,7 @@ void check_text(const std::string& folder, ModelCheck& check) {
     } catch (const std::exception& error) {
         check.problems.emplace_back(error.what());
     }
+    if (check.model.config.head_untied) check.remarks.emplace_back(head_untied_remark);
     if (!check.model.unused_tensors.empty())
         check.remarks.push_back("tensors that are not used: " + consumer::listed(check.model.unused_tensors, names_shown));
 }

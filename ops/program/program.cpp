@@ -39,7 +39,7 @@ int run_reporting(Command& command) {
         return report(error.what(), ExitCode::usage);
     } catch (const consumer::ResumeRefused& error) {
         return report(error.what(), ExitCode::usage);
-    } catch (const consumer::TableError& error) {
+    } catch (const consumer::InputError& error) {
         return report(error.what(), ExitCode::usage);
     } catch (const std::filesystem::filesystem_error& error) {
         // The exception's own text names functions of the C++ library.

@@ -234,7 +234,7 @@ TEST(Pipeline, ClassifiesByTheSummedLogProbabilityOfEachChoice) {
 TEST(Pipeline, EndsExpiredAndCancelledJobsWithTheirBatchErrors) {
     Rig rig;
     rig.cancels.cancel("gone");
-    rig.source.add(job("late"), {{"deadline", "1000"}});
+    rig.source.add(job("late"), {{"deadline", "1000000000000"}});
     rig.source.add(job("gone", R"(,"max_tokens":100)"));
     rig.source.add(job("fine"));
     rig.run();

@@ -226,6 +226,18 @@ TEST(Adapter, CopiesOfTheBasesEmbeddingAndHeadAreAcceptedIfEqual) {
     }
 }
 
+TEST(Adapter, AGitLfsPointerIsNamed) {
+    const LoadedModel base("llama-gqa-linear");
+    const tests::TempFolder folder;
+    std::filesystem::copy(adapter_folder("plain"), folder.path(), std::filesystem::copy_options::recursive);
+    for (const std::string name : {"adapter_model.safetensors", "adapter_config.json"}) {
+        tests::write_text(folder / name, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 65\n");
+        const auto info = engine::inspect_adapter(folder.path(), base.model->config());
+        ASSERT_FALSE(info.has_value());
+        EXPECT_THAT(info.error(), testing::HasSubstr(name + ": this is a Git LFS pointer"));
+    }
+}
+
 TEST(Adapter, FilesThatChangedSinceRegistrationAreRefused) {
     const LoadedModel base("llama-gqa-linear");
     const auto info = engine::inspect_adapter(adapter_folder("plain"), base.model->config());

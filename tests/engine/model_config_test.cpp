@@ -1,6 +1,7 @@
 // Reading config.json: both generations of keys, the defaults of each family, and unsupported values.
 #include "engine/model_config.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -78,6 +79,20 @@ TEST(ModelConfig, AbsentKeysMeanWhatEachConfigurationClassSays) {
     EXPECT_EQ(gpt2.max_positions, 1024);
     EXPECT_EQ(gpt2.activation, kernels::ActivationKind::gelu_tanh);
     EXPECT_EQ(gpt2.rope.kind, RopeConfig::Kind::none);
+}
+
+// Pins: 1.0 was refused where 1 is accepted.
+TEST(ModelConfig, AHarmlessNumberIsAcceptedHoweverItIsWritten) {
+    for (const char* one : {"1", "1.0", "1.00", "1e0"}) {
+        const std::string members = fmt::format(R"("logits_scaling":{0},"rope_parameters":{{"partial_rotary_factor":{0}}})", one);
+        EXPECT_EQ(error_of(config_with("llama", members)), "accepted") << one;
+    }
+    EXPECT_THAT(error_of(config_with("llama", R"("logits_scaling":8.0)")), testing::HasSubstr("logits_scaling = 8.0 is not supported"));
+}
+
+TEST(ModelConfig, ARequiredKeyThatIsNullIsNotCalledMissing) {
+    EXPECT_THAT(error_of(R"({"model_type":"llama","hidden_size":null})"), testing::HasSubstr("hidden_size is null; it is required"));
+    EXPECT_THAT(error_of(R"({"model_type":"llama"})"), testing::HasSubstr("hidden_size is missing; it is required"));
 }
 
 TEST(ModelConfig, BothGenerationsOfRopeAndDtypeKeysGiveTheSame) {

@@ -9,8 +9,10 @@
 
 #include "engine/model_layout.h"
 #include "engine/weights.h"
+#include "schema/json.h"
 #include "tests/support/golden_model.h"
 #include "tests/support/labels.h"
+#include "tests/support/temp_folder.h"
 
 namespace lorry {
 namespace {
@@ -126,6 +128,32 @@ TEST(Model, InspectModelCountsTheParametersAndNamesUnusedTensors) {
     EXPECT_EQ(report.parameters, elements);
     EXPECT_EQ(report.embedding_parameters, report.config.vocabulary * report.config.hidden * (report.config.tied_head ? 1 : 2));
     EXPECT_THAT(report.unused_tensors, testing::IsEmpty());
+}
+
+// Pins: a head of its own was dropped where config.json ties it, and log-probabilities were off by nats. transformers unties it, too.
+TEST(Model, AHeadThatDiffersFromTheEmbeddingIsUsedAlthoughTheConfigTiesIt) {
+    const auto untied = tests::golden_folder() / "checkpoints" / "llama-mha";
+    const tests::TempFolder folder;
+    std::filesystem::copy(untied, folder.path(), std::filesystem::copy_options::recursive);
+    auto config = *schema::Json::parse(tests::read_whole(untied / "config.json"));
+    config.set("tie_word_embeddings", true);
+    tests::write_text(folder / "config.json", config.dump());
+
+    const auto backend = tests::float32_backend();
+    const auto logits_of = [&](const std::filesystem::path& path, bool is_untied) {
+        const auto model = engine::Model::load(path, *backend, StepDriver::rows_max, StepDriver::rows_max);
+        EXPECT_FALSE(model->config().tied_head);
+        EXPECT_EQ(model->config().head_untied, is_untied);
+        StepDriver driver(*model, *backend);
+        Sequence sequence = driver.begin({1, 2, 3, 4});
+        driver.step({&sequence}, StepDriver::rows_max);
+        return sequence.logits;
+    };
+    EXPECT_EQ(logits_of(folder.path(), true), logits_of(untied, false));
+    const engine::ModelReport report = engine::inspect_model(folder.path());
+    EXPECT_TRUE(report.config.head_untied);
+    EXPECT_EQ(report.parameters, engine::inspect_model(untied).parameters);
+    EXPECT_FALSE(engine::inspect_model(tests::golden_folder() / "checkpoints" / "llama-mqa-tied").config.head_untied);
 }
 
 TEST(Model, AMissingTensorAndAWrongShapeAreNamedWithBothShapes) {

@@ -94,6 +94,27 @@ TEST(Sequence, TokensOfACutStopTextBeginWhereTheTextEnds) {
     EXPECT_EQ(drawn.begins(), expected);
 }
 
+// As in vLLM, where include_stop_str_in_output is for stop tokens, too; a special one has no text unless the job asks for it.
+TEST(Sequence, AnEndTokensTextIsKeptOnlyIfTheJobAsksForIt) {
+    const Tokenizer& tokenizer = tests::gpt2_tokenizer();
+    const auto text_of = [&](const std::string& text, schema::Sampling sampling) {
+        const std::vector<TokenId> ids = *tokenizer.encode(text, false);
+        Request request{.id = 1, .prompt = {1, 2, 3}, .sampling = std::move(sampling)};
+        request.max_tokens = 100;
+        request.end_tokens = {ids.back()};
+        Sequence sequence(std::move(request), 0, {}, tokenizer);
+        for (std::size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(sequence.accept({.token = ids[i], .logprob = 0.0F}), i + 1 == ids.size());
+        const Result result = sequence.take_result();
+        EXPECT_EQ(result.finish, FinishReason::stop);
+        return result.text;
+    };
+    EXPECT_EQ(text_of("one.", {}), "one");
+    EXPECT_EQ(text_of("one.", {.include_stop_text = true}), "one.");
+    EXPECT_EQ(text_of("one<|endoftext|>", {.include_stop_text = true}), "one");
+    EXPECT_EQ(text_of("one<|endoftext|>", {.include_stop_text = true, .skip_special_tokens = false}), "one<|endoftext|>");
+    EXPECT_EQ(text_of("one.", {.stop = {"e."}, .include_stop_text = true}), "one.");
+}
+
 // The log-probabilities of a delta belong to its text, and those of all deltas together equal the result's.
 TEST(Sequence, StreamsLogProbabilitiesWithTheTextTheyBelongTo) {
     for (const char* text : {" größer 😀👍🏽 naïve 中文 end", "one two three four", "one two th"}) {

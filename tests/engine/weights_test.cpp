@@ -143,6 +143,25 @@ TEST(Safetensors, NumbersThatAreNotFiniteAreFoundInEveryFormat) {
 }
 
 // For any bytes the parser returns, and what it accepts is within the file.
+// Pins: two copies of one matrix, as of a tied head, must be equal whatever their dtypes; one changed element makes them differ.
+TEST(Safetensors, ValuesAreComparedAcrossDtypes) {
+    std::vector<float> floats(200'000, 1.5F);
+    std::vector<std::uint16_t> halves(floats.size(), 0x3FC0);
+    const std::vector<std::int64_t> shape = {static_cast<std::int64_t>(floats.size())};
+    engine::Tensor a{.format = kernels::Format::float32, .shape = shape, .bytes = std::as_bytes(std::span(floats))};
+    const engine::Tensor b{.format = kernels::Format::bfloat16, .shape = shape, .bytes = std::as_bytes(std::span(halves))};
+    EXPECT_TRUE(engine::equal_values(a, b));
+    floats.back() = 1.25F;
+    EXPECT_FALSE(engine::equal_values(a, b));
+    EXPECT_TRUE(engine::equal_values(a, a));
+    floats.back() = -0.0F;
+    std::vector<float> others = floats;
+    others.back() = 0.0F;
+    EXPECT_TRUE(engine::equal_values(a, {.format = a.format, .shape = shape, .bytes = std::as_bytes(std::span(others))}));
+    a.shape = {1, shape.front()};
+    EXPECT_FALSE(engine::equal_values(a, b));
+}
+
 TEST(Safetensors, MutatedFilesNeverCrashAndNeverReachBeyondTheData) {
     const unsigned seed = std::random_device{}();
     SCOPED_TRACE(fmt::format("seed {}", seed));
@@ -195,6 +214,8 @@ TEST(Checkpoint, FoldersWithoutReadableWeightsAreRefusedWithAdvice) {
                 testing::AllOf(testing::HasSubstr("pytorch_model.bin"), testing::HasSubstr("save_pretrained")));
     folder.write("model.safetensors", "");
     EXPECT_THAT(checkpoint_error(folder.path()), testing::AllOf(testing::HasSubstr("model.safetensors"), testing::HasSubstr("too short")));
+    folder.write("model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 65\n");
+    EXPECT_THAT(checkpoint_error(folder.path()), testing::HasSubstr("model.safetensors: this is a Git LFS pointer"));
     folder.write("model.safetensors", file_of(two_tensors, std::string(12, '\1')));
     EXPECT_EQ(checkpoint_error(folder.path()), "accepted");
 }

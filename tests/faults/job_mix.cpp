@@ -97,7 +97,7 @@ schema::JobRecord JobMix::next(JobKind kind) {
     const std::string custom_id = kind == JobKind::twin ? "twin-of-many" : fmt::format("{}-{}", name_of(kind), number);
 
     schema::JobRecord record{.source = {}, .key = fmt::format("{}#{}", model, number % 64), .value = {}, .headers = {}, .timestamp = {}};
-    if (kind == JobKind::expired) record.headers.emplace_back(schema::deadline_header, "1000");
+    if (kind == JobKind::expired) record.headers.emplace_back(schema::deadline_header, "1000000000000");
     record.value =
         fmt::format(R"({{"custom_id":"{}","method":"POST","url":"/v1/completions","body":{{"model":"{}","prompt":{},"max_tokens":{}{}}}}})",
                     custom_id, model, list_of(prompt), tokens, more);

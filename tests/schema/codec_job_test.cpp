@@ -157,17 +157,34 @@ TEST(ParseJobTest, ClassifyTakesInputOrMessagesAndItsChoices) {
     EXPECT_EQ(std::get<ChatPrompt>(with_messages.prompt).messages, R"([{"role":"user","content":"x"}])");
 }
 
-// Chat templates take text, and a tool call's arguments as an object; the API sends lists of parts and JSON text.
-TEST(ParseJobTest, MessagesAreShapedForTheTemplate) {
+// Chat templates take a tool call's arguments as an object; the API sends JSON text. The rest is shaped when the template is known.
+TEST(ParseJobTest, ArgumentsOfToolCallsBecomeObjects) {
     const Job job = job_of(line_of(chat_url, R"({"model":"m","messages":[
         {"role":"user","content":[{"type":"text","text":"one"},{"type":"text","text":"two"}]},
         {"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}}]},
-        {"role":"tool","tool_call_id":"c1","content":"3","custom":[1]}]})"));
+        {"role":"tool","tool_call_id":"c1","content":"3","custom":[1]},
+        {"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":""}},{"function":{"name":"g","arguments":null}},
+                                          {"function":{"name":"h"}},{"function":{"name":"i","arguments":{"y":1.50}}}]},
+        {"role":"assistant"},{"role":"assistant","content":null,"tool_calls":[]}]})"));
     EXPECT_EQ(
         std::get<ChatPrompt>(job.prompt).messages,
-        R"([{"role":"user","content":"one\ntwo"},)"
+        R"([{"role":"user","content":[{"type":"text","text":"one"},{"type":"text","text":"two"}]},)"
         R"({"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":{"x":1}}}]},)"
-        R"({"role":"tool","tool_call_id":"c1","content":"3","custom":[1]}])");
+        R"({"role":"tool","tool_call_id":"c1","content":"3","custom":[1]},)"
+        R"({"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{}}},{"function":{"name":"g","arguments":{}}},)"
+        R"({"function":{"name":"h","arguments":{}}},{"function":{"name":"i","arguments":{"y":1.50}}}]},)"
+        R"({"role":"assistant"},{"role":"assistant","content":null,"tool_calls":[]}])");
+}
+
+// Pins: a rounded number in a tool's schema, a call's arguments or a template's variables is another number.
+TEST(ParseJobTest, NumbersOf64BitsKeepTheirDigits) {
+    const Job job = job_of(line_of(chat_url, R"({"model":"m","chat_template_kwargs":{"id":18446744073709551615},
+        "tools":[{"type":"function","function":{"name":"f","parameters":{"maximum":18446744073709551615}}}],
+        "messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"id\": 18446744073709551615}"}}]}]})"));
+    const ChatPrompt& chat = std::get<ChatPrompt>(job.prompt);
+    EXPECT_THAT(chat.template_options, HasSubstr(R"({"id":18446744073709551615})"));
+    EXPECT_THAT(chat.tools, HasSubstr(R"({"maximum":18446744073709551615})"));
+    EXPECT_THAT(chat.messages, HasSubstr(R"("arguments":{"id":18446744073709551615})"));
 }
 
 struct WrongField {
@@ -204,7 +221,9 @@ TEST(ParseJobTest, EachWrongFieldIsRefusedByNameValueAndAllowedRange) {
         {text_url, R"("logit_bias":{"5":101})", "field 'logit_bias.5' is 101; allowed is -100 to 100"},
         {text_url, R"("logit_bias":{"5":"a"})", "field 'logit_bias.5' must be a number, not a string"},
         {text_url, R"("seed":1.5)", "field 'seed' is 1.5"},
-        {text_url, R"("seed":9223372036854775808)", "field 'seed' is 9223372036854775808.0; allowed is an integer from"},
+        {text_url, R"("seed":9223372036854775808)", "field 'seed' is 9223372036854775808; allowed is an integer from"},
+        {text_url, R"("seed":12345678901234567890)", "field 'seed' is 12345678901234567890; allowed is an integer from"},
+        {text_url, R"("temperature":2.50)", "field 'temperature' is 2.50; allowed"},
         {text_url, R"("n":0)", "field 'n' is 0; allowed is an integer from 1 to 128"},
         {text_url, R"("n":129)", "field 'n' is 129"},
         {text_url, R"("n":true)", "field 'n' must be an integer, not a boolean"},
@@ -213,9 +232,10 @@ TEST(ParseJobTest, EachWrongFieldIsRefusedByNameValueAndAllowedRange) {
         {text_url, R"("stop":[""])", "field 'stop' is [\"\"]; allowed is text that is not empty"},
         {text_url, R"("stop":["a",1])", "field 'stop' must be a string or an array of strings, not a number"},
         {text_url, R"("stop":["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"])", "a list of up to 16 strings"},
-        {text_url, R"("stop_token_ids":[-1])", "field 'stop_token_ids' is -1; allowed is a token id, 0 or more"},
+        {text_url, R"("stop_token_ids":[-1])", "field 'stop_token_ids[0]' is -1; allowed is a token id, 0 or more"},
         {text_url, R"("stop_token_ids":5)", "field 'stop_token_ids' must be an array of token ids, not a number"},
-        {text_url, R"("stop_token_ids":["5"])", "must be an array of token ids, not a string"},
+        {text_url, R"("stop_token_ids":[1,"5"])", "field 'stop_token_ids[1]' must be a token id, not a string"},
+        {text_url, R"("stop_token_ids":[18446744073709551616])", "field 'stop_token_ids[0]' is 18446744073709551616; allowed"},
         {text_url, R"("max_tokens":-1)", "field 'max_tokens' is -1"},
         {text_url, R"("max_tokens":0)", "field 'max_tokens' is 0; allowed is 1 or more, or 0 on /v1/completions with echo"},
         {text_url, R"("max_tokens":4294967297)", "field 'max_tokens' is 4294967297; allowed is an integer from 0 to 2147483647"},
@@ -257,7 +277,10 @@ TEST(ParseJobTest, UnknownAndUnsupportedFieldsAndValuesAreRefusedByName) {
         {text_url, R"("suffix":"x")", "field 'suffix' is not supported yet"},
         {chat_url, R"("tools":{})", "field 'tools' must be an array, not an object"},
         {chat_url, R"("tools":[{"type":"code"}])", "field 'tools[0].type' is \"code\"; allowed is \"function\""},
+        {chat_url, R"("tools":[{}])", "400 missing_field tools[0].type: field 'tools[0].type' is missing"},
         {chat_url, R"("tools":[{"type":"function"}])", "field 'tools[0].function' is missing"},
+        {chat_url, R"("tools":[{"type":"function","function":7}])",
+         "400 invalid_type tools[0].function: field 'tools[0].function' is 7; it"},
         {chat_url, R"("tools":[{"type":"function","function":{}}])", "field 'tools[0].function.name' is missing"},
         {chat_url, R"("tool_choice":"auto")", "field 'tool_choice' needs 'tools'"},
         {chat_url, R"("tool_choice":"required")", "field 'tool_choice' is \"required\"; only \"auto\" and \"none\" are supported"},
@@ -279,15 +302,19 @@ TEST(ParseJobTest, WrongPromptsMessagesAndChoicesAreRefusedWithTheirPlace) {
     };
     const Case cases[] = {
         {chat_url, R"({"model":"m"})", "400 missing_field messages: field 'messages' is missing"},
+        {chat_url, R"({"model":"m","messages":null})", "400 missing_field messages: field 'messages' is null; give the chat"},
         {chat_url, R"({"model":"m","messages":"hi"})", "field 'messages' must be an array, not a string"},
         {chat_url, R"({"model":"m","messages":[]})", "field 'messages' is empty"},
         {chat_url, R"({"model":"m","messages":["hi"]})", "field 'messages[0]' must be an object, not a string"},
         {chat_url, R"({"model":"m","messages":[{"content":"x"}]})", "field 'messages[0].role' is missing"},
-        {chat_url, R"({"model":"m","messages":[{"role":1,"content":"x"}]})", "field 'messages[0].role' must be a string, not a number"},
+        {chat_url, R"({"model":"m","messages":[{"role":1,"content":"x"}]})",
+         "400 invalid_type messages[0].role: field 'messages[0].role' is 1; it"},
+        {chat_url, R"({"model":"m","messages":[{"role":null,"content":"x"}]})",
+         "400 missing_field messages[0].role: field 'messages[0].role' is null"},
         {chat_url, R"({"model":"m","messages":[{"role":"","content":"x"}]})", "field 'messages[0].role' is \"\""},
         {chat_url, R"({"model":"m","messages":[{"role":"user"}]})", "field 'messages[0].content' is missing"},
-        {chat_url, R"({"model":"m","messages":[{"role":"assistant","content":null,"tool_calls":[]}]})",
-         "field 'messages[0].content' is missing"},
+        {chat_url, R"({"model":"m","messages":[{"role":"user","content":null}]})",
+         "400 missing_field messages[0].content: field 'messages[0].content' is null; only an assistant's message may leave it out"},
         {chat_url, R"({"model":"m","messages":[{"role":"user","content":7}]})",
          "field 'messages[0].content' must be a string or an array of text parts"},
         {chat_url, R"({"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]})",
@@ -300,10 +327,14 @@ TEST(ParseJobTest, WrongPromptsMessagesAndChoicesAreRefusedWithTheirPlace) {
         {chat_url, R"({"model":"m","messages":[{"role":"assistant","tool_calls":{}}]})", "field 'messages[0].tool_calls' must be an array"},
         {chat_url, R"({"model":"m","messages":[{"role":"assistant","tool_calls":[{}]}]})",
          "field 'messages[0].tool_calls[0].function' is missing"},
+        {chat_url, R"({"model":"m","messages":[{"role":"assistant","tool_calls":[null]}]})",
+         "field 'messages[0].tool_calls[0]' must be an object, not null"},
+        {chat_url, R"({"model":"m","messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":[1]}}]}]})",
+         "field 'messages[0].tool_calls[0].function.arguments' is not a JSON object: [1]"},
         {chat_url, R"({"model":"m","messages":[{"role":"assistant","tool_calls":[{"function":{"arguments":"{"}}]}]})",
          "field 'messages[0].tool_calls[0].function.arguments' is not a JSON object"},
         {text_url, R"({"model":"m"})", "400 missing_field prompt: field 'prompt' is missing"},
-        {text_url, R"({"model":"m","prompt":null})", "field 'prompt' is missing"},
+        {text_url, R"({"model":"m","prompt":null})", "400 missing_field prompt: field 'prompt' is null; give a string"},
         {text_url, R"({"model":"m","prompt":7})", "field 'prompt' must be a string, a list of strings, a list of token ids"},
         {text_url, R"({"model":"m","prompt":[]})", "field 'prompt' is empty"},
         {text_url, R"({"model":"m","prompt":["a",1]})", "field 'prompt[1]' must be a string as those before it, not a number"},
@@ -312,7 +343,7 @@ TEST(ParseJobTest, WrongPromptsMessagesAndChoicesAreRefusedWithTheirPlace) {
         {text_url, R"({"model":"m","prompt":[[1],"a"]})", "field 'prompt[1]' must be a string or a list of token ids, not a string"},
         {text_url, R"({"model":"m","prompt":[1,-2]})", "field 'prompt[1]' is -2; allowed is a token id, 0 or more"},
         {text_url, R"({"model":"m","prompt":[2147483648]})", "field 'prompt[0]' is 2147483648"},
-        {text_url, R"({"model":"m","prompt":[1.5]})", "field 'prompt[0]' must be a token id"},
+        {text_url, R"({"model":"m","prompt":[1.5]})", "field 'prompt[0]' is 1.5; allowed is a token id"},
         {text_url, R"({"model":"m","prompt":[true]})", "field 'prompt[0]' must be a string or a list of token ids, not a boolean"},
         {classify_url, R"({"model":"m","choices":["a","b"]})", "field 'input' is missing"},
         {classify_url, R"({"model":"m","input":"x"})", "400 missing_field choices: field 'choices' is missing; list the labels"},
@@ -323,6 +354,7 @@ TEST(ParseJobTest, WrongPromptsMessagesAndChoicesAreRefusedWithTheirPlace) {
         {classify_url, R"({"model":"m","input":"x","choices":["a",""]})", "field 'choices[1]' is \"\""},
         {classify_url, R"({"model":"m","input":"x","choices":["a",1]})", "field 'choices[1]' must be a string, not a number"},
         {text_url, R"({"prompt":"x"})", "400 missing_field model: field 'model' is missing; name an adapter or the base model"},
+        {text_url, R"({"model":null,"prompt":"x"})", "400 missing_field model: field 'model' is null; name an adapter"},
         {text_url, R"({"model":7,"prompt":"x"})", "field 'model' must be a string, not a number"},
         {text_url, R"({"model":"","prompt":"x"})", "field 'model' is \"\"; allowed is a name of 1 to 512 bytes"},
         {text_url, R"([])", "400 invalid_type body: field 'body' must be an object, not an array"},
@@ -360,7 +392,7 @@ TEST(ParseJobTest, WrongLinesWithAnIdBecomeItsErrorAndOnesWithoutBecomeDeadLette
         {"{\"custom_id\":\"a\xff\"}", false, "the job is not JSON"},
         {R"({"custom_id":"job-1"})", true,
          "400 missing_field url: field 'url' is missing; it is one of /v1/chat/completions, /v1/completions, /classify"},
-        {R"({"custom_id":"job-1","url":7,"body":{}})", true, "field 'url' must be a string"},
+        {R"({"custom_id":"job-1","url":7,"body":{}})", true, "field 'url' is 7; it is one of"},
         {R"({"custom_id":"job-1","url":"/v1/embeddings","body":{}})", true,
          "400 unsupported_url url: url \"/v1/embeddings\" is not supported; supported are"},
         {R"({"custom_id":"job-1","url":"/classify"})", true, "field 'body' is missing"},
@@ -406,6 +438,12 @@ TEST(ParseJobTest, HeadersThatMeanSomethingAreChecked) {
         EXPECT_THAT(refusal(record_of(line, {{"deadline", deadline}})), HasSubstr("400 invalid_header deadline: header 'deadline' is '"))
             << deadline;
     }
+    EXPECT_THAT(refusal(record_of(line, {{"deadline", "1764115200"}})), HasSubstr("is '1764115200', which looks like seconds; allowed is"));
+    for (const char* deadline : {"1764115200000000", "1764115200000000000"}) {
+        EXPECT_THAT(refusal(record_of(line, {{"deadline", deadline}})), HasSubstr("', which looks like microseconds or nanoseconds; "));
+    }
+    EXPECT_NE(job_of(line, {{"deadline", "100000000000"}}).deadline, std::nullopt);
+    EXPECT_NE(job_of(line, {{"deadline", "100000000000000"}}).deadline, std::nullopt);
     for (const std::string& batch : {std::string("a/b"), std::string("\xff"), std::string(513, 'x')}) {
         const auto bad = parse_job(record_of(line, {{"batch_id", batch}}), {}).error();
         EXPECT_EQ(bad.error.param, "batch_id") << batch;

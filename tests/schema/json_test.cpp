@@ -28,6 +28,8 @@ TEST(JsonTest, TextThatIsReadAndWrittenStaysTheSame) {
              R"({"b":1,"a":[true,false,null],"nested":{"x":{}},"empty":[]})",
              R"([0,-1,9223372036854775807,-9223372036854775808])",
              R"([0.1,1.0,-2.5,1e+300,5e-324,1.7976931348623157e+308,9223372036854775808.0])",
+             R"([18446744073709551615,-9223372036854775809,123456789012345678901234567890])",
+             R"([1.50,1e3,1E-7,-0.0,0.10000000000000000555,100000.0])",
              R"("quote \" backslash \\ newline \n tab \t bell \u0007 é 漢字 😀")",
              R"("")",
          }) {
@@ -52,7 +54,22 @@ TEST(JsonTest, EachSpecialByteIsWrittenAtEachPlaceOfAText) {
     }
 }
 
-TEST(JsonTest, IntegersStayIntegersAndBeyond64BitsBecomeReals) {
+// Pins: two ids of 64 bits became one, and messages quoted a number that nobody had sent.
+TEST(JsonTest, NumbersThatNoInt64OrDoubleWritesAlikeKeepTheirDigits) {
+    const Json largest = parsed("18446744073709551615");
+    EXPECT_STREQ(largest.kind(), "integer");
+    EXPECT_TRUE(largest.is_number());
+    EXPECT_EQ(largest.as_integer(), std::nullopt);
+    EXPECT_EQ(largest.as_number(), 18446744073709551616.0);
+    EXPECT_EQ(Json(std::numeric_limits<std::uint64_t>::max()).dump(), "18446744073709551615");
+    EXPECT_EQ(Json(std::uint64_t{7}).as_integer(), 7);
+    EXPECT_STREQ(parsed("1.50").kind(), "number");
+    EXPECT_EQ(parsed("1.50").as_number(), 1.5);
+    EXPECT_EQ(parsed("1e3").as_integer(), 1000);
+    EXPECT_EQ(parsed("9007199254740993.0").as_integer(), std::nullopt) << "the double has another last digit";
+}
+
+TEST(JsonTest, IntegersOf64BitsAreIntegersAndLargerOnesAreNumbers) {
     EXPECT_EQ(parsed("9223372036854775807").as_integer(), 9223372036854775807);
     EXPECT_EQ(parsed("-9223372036854775808").as_integer(), std::numeric_limits<std::int64_t>::min());
     EXPECT_FALSE(parsed("9223372036854775808").is_integer());

@@ -94,9 +94,10 @@ fn guarded(error: Sink, work: impl FnOnce() -> Result<(), String>) -> i32 {
 /// SAFETY of all functions below: handles come from the matching _new function and were not freed; views, ids and out pointers are valid
 /// during the call; a sink's function may be called with its context during the call.
 #[no_mangle]
-pub unsafe extern "C" fn lorry_text_tokenizer_new(json: View, out: *mut *mut Arc<Tokenizer>, error: Sink) -> i32 {
+pub unsafe extern "C" fn lorry_text_tokenizer_new(json: View, added_tokens: View, out: *mut *mut Arc<Tokenizer>, error: Sink) -> i32 {
     guarded(error, || {
-        *out = Box::into_raw(Box::new(Arc::new(Tokenizer::from_json(json.bytes())?)));
+        let tokenizer = Tokenizer::from_json(json.bytes(), added_tokens.text("the list of added tokens")?)?;
+        *out = Box::into_raw(Box::new(Arc::new(tokenizer)));
         Ok(())
     })
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use tokenizers::decoders::DecoderWrapper;
-use tokenizers::{Decoder, ModelWrapper};
+use tokenizers::{AddedToken, Decoder, ModelWrapper};
 
 /// Larger ids mean a damaged file. The table of tokens has one entry per id.
 const ID_LIMIT: u32 = 1 << 24;
@@ -38,7 +38,8 @@ pub struct TokenFacts {
 }
 
 impl Tokenizer {
-    pub fn from_json(json: &[u8]) -> Result<Self, String> {
+    /// `json`: of tokenizer.json. `added_tokens`: as lorry_text_tokenizer_new takes them.
+    pub fn from_json(json: &[u8], added_tokens: &str) -> Result<Self, String> {
         let mut library = tokenizers::Tokenizer::from_bytes(json).map_err(|error| error.to_string())?;
         // Truncation and padding in the file are for training; a job decides about its own context.
         library.with_truncation(None).map_err(|error| error.to_string())?;
@@ -48,6 +49,7 @@ impl Tokenizer {
                 return Err("model.dropout makes tokenization random: set it to null".to_string());
             }
         }
+        add_tokens(&mut library, added_tokens)?;
         let decoding = decoding_of(&library)?;
         let size = match library.get_vocab(true).values().max() {
             None => return Err("the vocabulary is empty".to_string()),
@@ -123,6 +125,41 @@ impl Tokenizer {
         };
         Ok(Some(TokenFacts { bytes: bytes.into_boxed_slice(), special, fallback }))
     }
+}
+
+/// Adds the tokens that only tokenizer_config.json has, as transformers does; a token with other flags than in tokenizer.json gets them. A
+/// new token that does not get the id that the model was trained with is an error.
+fn add_tokens(library: &mut tokenizers::Tokenizer, added_tokens: &str) -> Result<(), String> {
+    let unreadable = |error: serde_json::Error| format!("added_tokens_decoder of tokenizer_config.json: {error}");
+    let mut entries: Vec<serde_json::Value> = serde_json::from_str(added_tokens).map_err(unreadable)?;
+    let known: HashMap<String, AddedToken> =
+        library.get_added_tokens_decoder().into_values().map(|token| (token.content.clone(), token)).collect();
+    let mut tokens = Vec::new();
+    let mut new_ids = Vec::new();
+    for entry in &mut entries {
+        let mut token: AddedToken = serde_json::from_value(entry["token"].take()).map_err(unreadable)?;
+        if known.get(&token.content) == Some(&token) || token.content.is_empty() {
+            continue;
+        }
+        token.special |= entry["is_named"] == true;
+        if library.token_to_id(&token.content).is_none() {
+            new_ids.push((token.content.clone(), entry["id"].as_u64()));
+        }
+        tokens.push(token);
+    }
+    library.add_tokens(tokens).map_err(|error| error.to_string())?;
+    for (content, wanted) in new_ids {
+        let id = library.token_to_id(&content).map(u64::from);
+        if id != wanted {
+            return Err(format!(
+                "the token {content:?} is only in added_tokens_decoder of tokenizer_config.json, with the id {}; after the tokens of \
+                 tokenizer.json it would get the id {}",
+                wanted.unwrap_or_default(),
+                id.unwrap_or_default()
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The byte of a byte fallback token: <0x00> to <0xFF>.

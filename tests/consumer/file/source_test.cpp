@@ -1,6 +1,7 @@
 // Reading a run's input: records exactly as in the file, what is skipped, and what is refused.
 #include "consumer/file/source.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
@@ -156,7 +157,7 @@ TEST(FileReader, NamesTheLineOfAQuoteThatSwallowsTheRestOfTheFile) {
     try {
         summarize_file(folder / "in.csv", RecordFormat::csv);
         ADD_FAILURE() << "accepted";
-    } catch (const TableError& error) {
+    } catch (const InputError& error) {
         EXPECT_NE(std::string(error.what()).find("in line 4 is never closed"), std::string::npos) << error.what();
     }
 }
@@ -176,6 +177,37 @@ TEST(FileSource, NumbersTheRowsOfATableByTheirLinesAndNamesAnIdThatWasThereBefor
     EXPECT_EQ(deliveries[1].record.source.offset, 3);
     ASSERT_TRUE(deliveries[2].refusal);
     EXPECT_EQ(deliveries[2].refusal->message, "line 5 has the same id as line 2, '1': give each its own");
+}
+
+// Pins: each line of such a file ended as an error of its own, which named none of the causes.
+TEST(FileReader, AFileOfAnotherKindIsOneErrorThatSaysWhatToDo) {
+    const TempFolder folder;
+    const auto error_of = [&](const std::string& bytes, RecordFormat format = RecordFormat::lines) -> std::string {
+        write_text(folder / "in", bytes);
+        try {
+            FileReader(folder / "in", format, 1000).next(std::chrono::seconds(1));
+        } catch (const InputError& error) {
+            EXPECT_THAT(error.what(), testing::StartsWith((folder / "in").string() + ": "));
+            return error.what();
+        }
+        return "accepted";
+    };
+    using testing::HasSubstr;
+    EXPECT_THAT(error_of("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"), HasSubstr("this is a Git LFS pointer"));
+    EXPECT_THAT(error_of("\x1f\x8b\x08\x00 more"), HasSubstr("compressed with gzip; decompress it with gunzip"));
+    EXPECT_THAT(error_of("\x28\xb5\x2f\xfd more"), HasSubstr("compressed with zstd"));
+    EXPECT_THAT(error_of("\xfd"
+                         "7zXZ"),
+                HasSubstr("compressed with xz"));
+    EXPECT_THAT(error_of("PK\x03\x04", RecordFormat::csv), HasSubstr("an Excel workbook; save the table as CSV"));
+    EXPECT_THAT(error_of(std::string("\xff\xfe{\0", 4)), HasSubstr("the file is UTF-16; save it as UTF-8"));
+    EXPECT_THAT(error_of(std::string("\xfe\xff\0{", 4)), HasSubstr("UTF-16"));
+    EXPECT_THAT(error_of(std::string("i\0d\0", 4), RecordFormat::csv), HasSubstr("UTF-16"));
+    EXPECT_THAT(error_of("\xef\xbb\xbf\n [{\"id\":1},\n"),
+                HasSubstr("a JSON array; write each of its elements in a line of its own: jq -c"));
+    EXPECT_THAT(error_of("{\n  \"id\": 1\n}\n"), HasSubstr("objects of several lines; write each in one line: jq -c . FILE"));
+    for (const char* good : {"", "\n\n", "{}", "{}\n", "{ \"id\": 1}\n", "text\n"}) EXPECT_EQ(error_of(good), "accepted") << good;
+    EXPECT_EQ(error_of("[x],id\n", RecordFormat::csv), "accepted");
 }
 
 TEST(FileReader, SumsUpAFileAndNoticesAChangedByte) {

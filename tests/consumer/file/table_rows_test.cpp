@@ -43,7 +43,7 @@ std::string filled(const std::string& source) {
             return column == "name" ? &name : nullptr;
         });
         return text ? *text : "error: " + text.error();
-    } catch (const TableError& error) {
+    } catch (const InputError& error) {
         return std::string("refused: ") + error.what();
     }
 }
@@ -68,7 +68,7 @@ TableOptions options_of(bool csv) {
 TEST(Table, TakesNoTemplateThatAsksTheSameOfAllRows) {
     TableOptions options = options_of(true);
     options.prompt_template = "{% if text %}{ text }{% endif %}";
-    EXPECT_THAT([&] { Table(options, "id,text"); }, testing::ThrowsMessage<TableError>(testing::HasSubstr("uses no column")));
+    EXPECT_THAT([&] { Table(options, "id,text"); }, testing::ThrowsMessage<InputError>(testing::HasSubstr("uses no column")));
 }
 
 Delivery read(const Table& table, const std::string& row) {
@@ -101,6 +101,18 @@ TEST(Table, MakesAClassificationOfAJsonRowWhenThereAreChoices) {
     EXPECT_TRUE(schema::parse_job(delivery.record, {}));
 }
 
+// Pins: two ids of 64 bits became one, and both rows were written with digits that were not theirs.
+TEST(Table, NumbersOfAJsonRowKeepTheirDigits) {
+    const Table table(options_of(false), "");
+    const std::string row = R"({"id":13835058055282163714,"text":0.10,"big":123456789012345678901234567890})";
+    const Delivery delivery = read(table, row);
+    EXPECT_THAT(*delivery.record.value, testing::HasSubstr(R"("custom_id":"13835058055282163714")"));
+    EXPECT_THAT(*delivery.record.value, testing::HasSubstr("Sort: 0.10"));
+    const schema::JobError odd{.code = schema::ErrorCode::invalid_row, .param = "", .message = "odd"};
+    EXPECT_EQ(table.output_row(row, schema::DeadLetter{.error = odd}),
+              row.substr(0, row.size() - 1) + R"(,"result":null,"error":"invalid_row: line 1: odd"})" + "\n");
+}
+
 TEST(Table, RefusesARowItCannotUseAndSaysWhy) {
     const Table csv(options_of(true), "id,text");
     const auto reason = [](const Table& table, const std::string& row) { return read(table, row).refusal.value().message; };
@@ -111,9 +123,11 @@ TEST(Table, RefusesARowItCannotUseAndSaysWhy) {
     EXPECT_EQ(reason(csv, "1,a,b,\"c,\xFF\""),
               "the row has 4 fields, the header 2; after the last column it has: b,\"c,\xEF\xBF\xBD\" "
               "(a field with a comma in it must be quoted)");
-    EXPECT_EQ(reason(csv, ",a"), "the row has no 'id', which names it: fill that column");
+    EXPECT_EQ(reason(csv, ",a"), "the row's 'id', which names it, is empty: fill that column");
     EXPECT_EQ(reason(csv, "1,\xFF"), "the row is not UTF-8: save the table in that encoding");
     const Table jsonl(options_of(false), "");
+    EXPECT_EQ(reason(jsonl, R"({"text":"a"})"), "the row's 'id', which names it, is missing: fill that column");
+    EXPECT_EQ(reason(jsonl, R"({"id":null,"text":"a"})"), "the row's 'id', which names it, is empty: fill that column");
     EXPECT_EQ(reason(jsonl, "[1]"), "the row is a JSON array; a row is an object");
     EXPECT_EQ(reason(jsonl, R"({"id":"1"})"), "the row has no column 'text', which the template asks for; it has: id");
     EXPECT_FALSE(read(csv, "1,good").refusal);
@@ -123,7 +137,7 @@ TEST(Table, RefusesColumnsThatAreNotThereOrThereTwice) {
     const auto message_of = [](const std::string& header) -> std::string {
         try {
             const Table table(options_of(true), header);
-        } catch (const TableError& error) {
+        } catch (const InputError& error) {
             return error.what();
         }
         return "accepted";

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/text/chat_template.h"
+#include "schema/codec_prompt.h"
 #include "tests/engine/text/vectors.h"
 
 namespace lorry::engine {
@@ -67,6 +68,50 @@ TEST(ChatTemplateTest, RendersAsTransformersDoes) {
             EXPECT_EQ(actual ? *actual : "error: " + actual.error(), text(entry, "text"));
         }
     }
+}
+
+// Pins: null members were rendered as None or took the branch of a tool call, and a developer's message was dropped.
+TEST(ChatTemplateTest, MessagesOfOpenAisApiRenderAsInVllm) {
+    const auto data = folder_of("");
+    const auto vectors = read_json(data / "vllm_vectors.json");
+    ASSERT_GE(vectors.as_array()->size(), 150u);
+    for (const auto& entry : *vectors.as_array()) {
+        SCOPED_TRACE(text(entry, "template") + ": " + text(entry, "name"));
+        const auto chat_template = load_source(read(data / "templates" / (text(entry, "template") + ".jinja")));
+        const auto messages = schema::read_messages(member(entry, "messages"));
+        ASSERT_TRUE(messages.has_value()) << messages.error().message;
+        EXPECT_EQ(rendered(chat_template.value(), {.messages_json = *messages}), text(entry, "text"));
+    }
+}
+
+// Where vLLM loses a text, because the template takes its characters for parts.
+TEST(ChatTemplateTest, ATemplateThatTakesOnlyPartsGetsAllTextsAsParts) {
+    const ChatRequest chat{.messages_json = R"([{"role":"developer","content":"a"},{"role":"user","content":"b"},)"
+                                            R"({"role":"tool","content":"c"},{"role":"system","content":[{"type":"text","text":"d"}]}])"};
+    const std::string walk = "{% for p in m.content | list %}{{ p.text }}{% endfor %};";
+    EXPECT_EQ(rendered("{% for m in messages %}{{ m.role }} " + walk + "{% endfor %}", chat), "system a\n\nd;user b;tool c;");
+    // A test of another value says nothing about contents.
+    EXPECT_EQ(rendered("{% for m in messages if m.role is string %}" + walk + "{% endfor %}", chat), "a\n\nd;b;c;");
+    EXPECT_EQ(
+        rendered("{% for m in messages %}{% if m.role == 'tool' %}{{ m.content }}{% else %}" + walk + "{% endif %}{% endfor %}", chat),
+        "a\n\nd;b;c");
+}
+
+TEST(ChatTemplateTest, ATemplateThatTakesTextsAndPartsGetsWhatTheClientSent) {
+    const std::string source =
+        "{% for m in messages %}{% if m.content is string %}text {{ m.content }};{% else %}"
+        "{% for p in m.content %}part {{ p.text }};{% endfor %}{% endif %}{% endfor %}";
+    EXPECT_EQ(rendered(source, {.messages_json = R"([{"content":"a"},{"content":[{"type":"text","text":"b"},{"type":"text","text":"c"}]},)"
+                                                 R"({"role":"tool","content":[{"type":"text","text":"d"}]},{"content":null}])"}),
+              "text a;part b;part c;text d;text ;");
+}
+
+TEST(ChatTemplateTest, NumbersOf64BitsKeepTheirDigits) {
+    EXPECT_EQ(rendered("{{ tools | tojson }} {{ id }} {{ messages[0].calls[0].id + 1 }}",
+                       {.messages_json = R"([{"calls":[{"id":18446744073709551615}]}])",
+                        .tools_json = R"([{"maximum":18446744073709551615}])",
+                        .extra_json = R"({"id":18446744073709551614})"}),
+              R"([{"maximum": 18446744073709551615}] 18446744073709551614 18446744073709551616)");
 }
 
 TEST(ChatTemplateTest, StrftimeNowIsLocalTime) {

@@ -132,6 +132,38 @@ TEST(TokenizerTest, IdsMayHaveHoles) {
     EXPECT_EQ(tokenizer.token_bytes(3), "");
 }
 
+// As in transformers: some checkpoints have tokens that a fine-tuning tool added in tokenizer_config.json only.
+TEST(TokenizerTest, TokensThatOnlyTheConfigHasAreAdded) {
+    const ModelFolder folder;
+    folder.write("tokenizer.json", word_level_json(R"({"<unk>":0,"a":1})", R"("pre_tokenizer":{"type":"WhitespaceSplit"},)"));
+    folder.write("tokenizer_config.json", R"({"eos_token":"<|end|>","added_tokens_decoder":{"3":{"content":"<|end|>"},)"
+                                          R"("2":{"content":"<|user|>","special":true},"1":{"content":"a"}}})");
+    const auto tokenizer = Tokenizer::load(folder.path());
+    EXPECT_EQ(tokenizer.vocabulary_size(), 4u);
+    EXPECT_EQ(tokenizer.encode("<|user|>a<|end|>", false).value(), (std::vector<TokenId>{2, 1, 3}));
+    EXPECT_TRUE(tokenizer.is_special(2));
+    EXPECT_TRUE(tokenizer.is_special(3)) << "it is the eos_token";
+    EXPECT_FALSE(tokenizer.is_special(1));
+    EXPECT_EQ(tokenizer.end_tokens({}, 4), (std::vector<TokenId>{3}));
+}
+
+TEST(TokenizerTest, ATokenOfTheConfigThatWouldGetAnotherIdIsRefusedByName) {
+    const ModelFolder folder;
+    folder.write("tokenizer.json", word_level_json(R"({"<unk>":0,"a":1})"));
+    folder.write("tokenizer_config.json", R"({"added_tokens_decoder":{"7":{"content":"<|end|>"}}})");
+    EXPECT_THAT(tokenizer_load_error(folder),
+                HasSubstr(R"(the token "<|end|>" is only in added_tokens_decoder of tokenizer_config.json, with the id 7; after)"));
+    folder.write("tokenizer_config.json", R"({"added_tokens_decoder":{"x":{"content":"<|end|>"}}})");
+    EXPECT_THAT(tokenizer_load_error(folder), HasSubstr("tokenizer_config.json: added_tokens_decoder.x must be a token id with"));
+}
+
+TEST(TokenizerTest, AGitLfsPointerIsNamed) {
+    const ModelFolder folder;
+    folder.write("tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7031863\n");
+    EXPECT_THAT(tokenizer_load_error(folder),
+                HasSubstr("tokenizer.json: this is a Git LFS pointer, not the file itself; run `git lfs pull`"));
+}
+
 TEST(TokenizerTest, ManyThreadsMayEncode) {
     const auto vectors = vectors_of("llama3");
     const auto tokenizer = Tokenizer::load(folder_of("llama3"));

@@ -1,9 +1,11 @@
 // check-model's findings on a tiny model, and the memory rules that it shares with run and worker.
 #include "ops/program/model_report.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "ops/engine_setup.h"
+#include "schema/json.h"
 #include "tests/support/tiny_model.h"
 
 namespace lorry::ops {
@@ -57,6 +59,16 @@ TEST(ModelReport, NamesWhatIsMissingFromAFolder) {
     ASSERT_EQ(check.problems.size(), 1U);
     EXPECT_NE(check.problems.front().find("tokenizer.json"), std::string::npos) << check.problems.front();
     EXPECT_FALSE(check.has_chat_template);
+}
+
+TEST(ModelReport, RemarksThatAHeadIsUsedAlthoughTheConfigTiesIt) {
+    const tests::TinyModel tiny;
+    auto config = *schema::Json::parse(tests::read_whole(tiny.model / "config.json"));
+    config.set("tie_word_embeddings", true);
+    tests::write_text(tiny.model / "config.json", config.dump());
+    Settings settings;
+    settings.model = tiny.model;
+    EXPECT_THAT(check_model(settings).remarks, testing::Contains(head_untied_remark));
 }
 
 TEST(MemoryPlan, GivesTheCacheWhatTheBatchCanUseAndNeverMoreThanHalf) {

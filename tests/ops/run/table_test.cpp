@@ -55,7 +55,8 @@ TEST_F(RunProgram, RefusesWhatWouldFailForEveryRowBeforeItTouchesTheOutput) {
     EXPECT_NE(refused("in.csv", rows, table({"--choices", prompt, "--max-tokens", "3"})).find("draws no tokens"), std::string::npos);
     EXPECT_NE(refused("in.csv", "id;text\n1;w5\n", table({})).find("separated by semicolons"), std::string::npos);
     EXPECT_NE(refused("in.csv", "id, text\n1,w5\n", table({})).find("has spaces around it"), std::string::npos);
-    EXPECT_NE(refused("in.csv", "\xFF\xFEi", table({})).find("not UTF-8"), std::string::npos);
+    EXPECT_NE(refused("in.csv", "\xFF\xFEi", table({})).find("the file is UTF-16; save it as UTF-8"), std::string::npos);
+    EXPECT_NE(refused("in.csv", "id,caf\xE9\n1,x\n", table({})).find("the table is not UTF-8"), std::string::npos);
     EXPECT_NE(refused("in.csv", "id,text\n1,\"w5\n2,w6\n", table({})).find("in line 2 is never closed"), std::string::npos);
 }
 

@@ -13,8 +13,17 @@ pub struct Template {
     pub blocks: HashMap<Name, Vec<Statement>>,
     /// Variables that are undefined until the template sets them, although a job may give them: loops and macros before that see none.
     pub set_later: Vec<Name>,
-    /// The template walks over the parts of contents without asking whether a content is a text.
-    pub wants_parts: bool,
+    pub contents: Contents,
+}
+
+/// What the template takes as the content of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// It does not walk over contents: of a list, it would print Python's text.
+    Text,
+    /// It walks over contents without asking whether one is a text: it would take the characters for parts and lose them.
+    Parts,
+    Both,
 }
 
 pub enum Statement {

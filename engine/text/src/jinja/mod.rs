@@ -35,6 +35,7 @@ mod value;
 
 use serde_json::{Map, Value as Json};
 
+pub use ast::Contents;
 pub use error::{Error, Kind as ErrorKind};
 
 /// A template that was read without errors. Any number of threads may share it.
@@ -47,9 +48,8 @@ impl Template {
         Ok(Template { tree: parser::parse(source)? })
     }
 
-    /// Contents must be lists of parts: of a text, the template would take the characters for parts and lose them.
-    pub fn wants_parts(&self) -> bool {
-        self.tree.wants_parts
+    pub fn contents(&self) -> Contents {
+        self.tree.contents
     }
 
     pub fn render(&self, variables: &Map<String, Json>) -> Result<String, Error> {

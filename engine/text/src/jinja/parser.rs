@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::ast::{Comparison, Expression, Kind, Name, Operator, Statement, Template};
+use super::ast::{Comparison, Contents, Expression, Kind, Name, Operator, Statement, Template};
 use super::error::{Error, Result};
 use super::lexer::{tokens_of, Token};
 use super::limits::NESTING_MAX;
@@ -22,16 +22,20 @@ pub fn parse(source: &str) -> Result<Template> {
         scopes: 0,
         mentioned: HashSet::new(),
         set_later: Vec::new(),
-        contents: Vec::new(),
+        content_names: vec![Arc::from("content")],
         walks_contents: false,
-        tests_types: false,
+        tests_contents: false,
     };
     let body = parser.statements(&[])?;
     if *parser.current() != Token::End {
         return parser.unexpected("a known tag");
     }
-    let wants_parts = parser.walks_contents && !parser.tests_types;
-    Ok(Template { body, blocks: parser.blocks, set_later: parser.set_later, wants_parts })
+    let contents = match (parser.walks_contents, parser.tests_contents) {
+        (false, _) => Contents::Text,
+        (true, false) => Contents::Parts,
+        (true, true) => Contents::Both,
+    };
+    Ok(Template { body, blocks: parser.blocks, set_later: parser.set_later, contents })
 }
 
 /// The special names that the body of a macro uses.
@@ -58,10 +62,10 @@ pub struct Parser {
     /// Variables that the template's own scope has read or set up to the current position.
     mentioned: HashSet<Name>,
     set_later: Vec<Name>,
-    /// Variables that were set to the content of a message.
-    pub(super) contents: Vec<Name>,
+    /// Variables with the content of a message: those set to one, and `content`, as macros that take one call it.
+    pub(super) content_names: Vec<Name>,
     pub(super) walks_contents: bool,
-    pub(super) tests_types: bool,
+    pub(super) tests_contents: bool,
 }
 
 pub(super) fn height_of<'e>(expressions: impl IntoIterator<Item = &'e Expression>) -> u32 {

@@ -139,12 +139,13 @@ impl Parser {
         }
     }
 
-    /// `message.content`, or a variable with it.
-    fn is_content(&self, value: &Expression) -> bool {
+    /// `message.content`, or a variable with it, perhaps sliced or filtered.
+    pub(super) fn is_content(&self, value: &Expression) -> bool {
         match &value.kind {
             Kind::Attribute(_, name) => &**name == "content",
             Kind::Item(_, key) => matches!(&key.kind, Kind::Text(name) if &**name == "content"),
-            Kind::Name(name) => self.contents.contains(name),
+            Kind::Name(name) => self.content_names.contains(name),
+            Kind::Slice(value, _) | Kind::Filter(value, ..) => self.is_content(value),
             _ => false,
         }
     }
@@ -176,7 +177,7 @@ impl Parser {
             let value = self.tuple(true, false, &[])?;
             if let Target::Name(name) = &target {
                 if self.is_content(&value) {
-                    self.contents.push(name.clone());
+                    self.content_names.push(name.clone());
                 }
             }
             self.note_target(&target);

@@ -132,7 +132,7 @@ impl Parser {
             }
             _ => {}
         }
-        self.tests_types |= matches!(&*name, "string" | "mapping" | "iterable" | "sequence");
+        self.tests_contents |= matches!(&*name, "string" | "mapping" | "iterable" | "sequence") && self.is_content(&value);
         let test = test_named(&name);
         if test.is_none() && self.conditions == 0 {
             return Err(Error::syntax(line, format!("test {name} is unknown")));
