@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "consumer/file/listed.h"
 #include "consumer/file/sink.h"
 #include "consumer/file/source.h"
 #include "consumer/pipeline.h"
@@ -227,10 +228,8 @@ std::optional<consumer::Table> RunCommand::make_table(const Settings& settings, 
                                    .result_prefix = result_prefix_};
     if (!choices_.empty() && options.choices.size() < 2)
         throw UsageError(fmt::format("--choices {}: give at least two labels, one per line", choices_));
-    for (const std::string& choice : options.choices) {
-        if (std::ranges::count(options.choices, choice) > 1)
-            throw UsageError(fmt::format("--choices {}: the label '{}' occurs twice: take one out", choices_, choice));
-    }
+    if (const auto choice = consumer::repeated(options.choices))
+        throw UsageError(fmt::format("--choices {}: the label '{}' occurs twice: take one out", choices_, *choice));
     if (!options.system.empty() && !chat) throw UsageError("--system needs --endpoint chat: plain prompts have no roles");
     std::string choices;
     for (const std::string& choice : options.choices) choices += choice + "\n";
