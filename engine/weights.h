@@ -48,8 +48,9 @@ std::string shape_text(std::span<const std::int64_t> shape);
 // The elements as float32. The tensor must have a format and bytes.
 std::vector<float> to_float(const Tensor& tensor);
 
-// False if any element is NaN or infinite. The tensor must have a format and bytes.
+// False if any element is NaN or infinite. The tensor must have a format and bytes; elements are whole.
 bool is_finite(const Tensor& tensor);
+bool is_finite(std::span<const std::byte> elements, kernels::Format format);
 
 // All weight files of a model folder. Constant after construction; any thread may read.
 class Checkpoint {

@@ -33,7 +33,7 @@ namespace {
 using consumer::RecordFormat;
 
 std::string read_file(const std::string& flag, const std::string& file) {
-    auto text = engine::read_text(file);
+    auto text = engine::read_text(file, {.kinds = engine::InputFile::Kinds::all});
     if (!text) throw UsageError(fmt::format("{}: {}", flag, text.error()));
     if (!schema::is_valid_utf8(*text)) throw UsageError(fmt::format("{} {}: the file is not UTF-8", flag, file));
     if (text->starts_with(schema::byte_order_mark)) text->erase(0, schema::byte_order_mark.size());
